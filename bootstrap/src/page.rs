@@ -1,0 +1,350 @@
+//! The host page: memory shared by the ranks of one host and their agent.
+//!
+//! # Primer
+//!
+//! The provider creates it (a memfd, so a killed job leaves no file); every local rank maps it. It holds
+//!
+//! * the **exit notice**, one word that the agent (or, where there is none, a rank) sets once when the end of the job is
+//!   decided. Every poll of the conduit loads it: that is how a lone exit reaches ranks in milliseconds;
+//! * one [`Slot`] per local rank: a **doorbell** (futex) that every blocking wait of the rank sleeps on, and the
+//!   acknowledgement that makes sure that the user's SIGQUIT handler runs exactly once;
+//! * the host map: the local ranks in order, and the host of every rank of the job. Once per host, not per rank.
+//!
+//! Layout: [`Header`] (one cache line pair), `locals` [`Slot`]s, `u32` local ranks, `u32` host of each job rank.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::service::{HostId, Place, Rank};
+use crate::sys::{self, SharedMap};
+
+const PAGE_MAGIC: u64 = 0x4741_534e_4554_5047;
+/// Version of the layout; agent and rank must agree.
+pub const PAGE_VERSION: u32 = 1;
+
+/// Fixed part of the page.
+#[repr(C, align(128))]
+struct Header {
+    magic: u64,
+    version: u32,
+    size: u32,
+    hosts: u32,
+    host: u32,
+    locals: u32,
+    _pad: u32,
+    /// 0, or [`Notice`] encoded.
+    notice: AtomicU64,
+}
+
+/// One local rank's words, each on lines of its own.
+#[repr(C, align(128))]
+pub struct Slot {
+    /// Bumped by whoever gives the rank something to do while [`Slot::sleeping`] is set; the rank's futex.
+    doorbell: AtomicU32,
+    /// 1 while the rank sleeps or is about to.
+    sleeping: AtomicU32,
+    /// [`Ack`] of the exit notice.
+    ack: AtomicU32,
+    /// Process id, written by the agent or by the rank at start.
+    pid: AtomicI32,
+}
+
+/// Who took on the task to let the user's SIGQUIT handler run on a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Ack {
+    /// Nobody yet.
+    None = 0,
+    /// The rank itself: it is exiting, or saw the notice and raises SIGQUIT.
+    Rank = 1,
+    /// The agent: it has sent SIGQUIT because the rank did not look.
+    Agent = 2,
+}
+
+/// Decision that the job ends, as ranks see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Code to exit with.
+    pub code: i32,
+    /// Rank that caused it, if one did.
+    pub cause: Option<Rank>,
+}
+
+const NOTICE_SET: u64 = 1 << 63;
+const NOTICE_NO_RANK: u64 = 0x7fff_ffff;
+
+impl Notice {
+    fn encode(self) -> u64 {
+        let rank = self.cause.map_or(NOTICE_NO_RANK, |rank| u64::from(rank.0) & NOTICE_NO_RANK);
+        NOTICE_SET | rank << 32 | u64::from(self.code.cast_unsigned())
+    }
+
+    fn decode(word: u64) -> Option<Self> {
+        if word & NOTICE_SET == 0 {
+            return None;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
+        let (rank, code) = ((word >> 32) as u32 & 0x7fff_ffff, (word as u32).cast_signed());
+        let cause = (u64::from(rank) != NOTICE_NO_RANK).then_some(Rank(rank));
+        Some(Self { code, cause })
+    }
+}
+
+/// Why a page cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PageError {
+    /// Mapping or sizing failed.
+    #[error("cannot {operation} the host page: {source}")]
+    Os {
+        /// What was tried.
+        operation: &'static str,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The contents are not a page of this version.
+    #[error("the host page is damaged or of another version: {seen}")]
+    Layout {
+        /// What was seen.
+        seen: String,
+    },
+}
+
+/// The mapped page. Shared freely between threads; all mutable parts are atomics.
+#[derive(Debug)]
+pub struct HostPage {
+    map: SharedMap,
+    size: u32,
+    hosts: u32,
+    host: HostId,
+    locals: u32,
+}
+
+/// What a page is made of; the agent fills it.
+#[derive(Clone, Debug)]
+pub struct PageSpec<'a> {
+    /// This host.
+    pub host: HostId,
+    /// Hosts in the job.
+    pub hosts: u32,
+    /// Ranks of this host, ascending.
+    pub local_ranks: &'a [Rank],
+    /// Host of every rank of the job; its length is the job size.
+    pub host_of: &'a [HostId],
+}
+
+const fn slots_at() -> usize {
+    size_of::<Header>()
+}
+
+fn locals_at(locals: u32) -> usize {
+    slots_at() + locals as usize * size_of::<Slot>()
+}
+
+fn page_len(locals: u32, size: u32) -> usize {
+    locals_at(locals) + (locals as usize + size as usize) * size_of::<u32>()
+}
+
+impl HostPage {
+    /// Creates a page for a host. Its descriptor is given to the ranks with [`HostPage::fd`].
+    ///
+    /// # Errors
+    /// No memory or descriptors.
+    pub fn create(spec: &PageSpec<'_>) -> Result<Self, PageError> {
+        let count = |n: usize| u32::try_from(n).map_err(|_| PageError::Layout { seen: format!("{n} ranks") });
+        let (locals, size) = (count(spec.local_ranks.len())?, count(spec.host_of.len())?);
+        let os = |source| PageError::Os { operation: "create", source };
+        let map = SharedMap::create(c"gasnet-host-page", page_len(locals, size)).map_err(os)?;
+        let page = Self { map, size, hosts: spec.hosts, host: spec.host, locals };
+        page.map.put(0, &[PAGE_MAGIC]);
+        page.map.put(8, &[PAGE_VERSION, size, spec.hosts, spec.host.0, locals]);
+        let tables = spec.local_ranks.iter().map(|r| r.0).chain(spec.host_of.iter().map(|h| h.0));
+        page.map.put(locals_at(locals), &tables.collect::<Vec<u32>>());
+        Ok(page)
+    }
+
+    /// Maps a page received from the provider, checking every length against the memory that is really there.
+    ///
+    /// # Errors
+    /// Not a page, another version, or lengths that do not fit.
+    pub fn open(fd: std::os::fd::OwnedFd) -> Result<Self, PageError> {
+        let map = SharedMap::open(fd).map_err(|source| PageError::Os { operation: "map", source })?;
+        let bad = |seen: String| PageError::Layout { seen };
+        if map.len() < size_of::<Header>() {
+            return Err(bad(format!("{} bytes", map.len())));
+        }
+        if map.get::<u64>(0) != PAGE_MAGIC {
+            return Err(bad("wrong magic".into()));
+        }
+        let [version, size, hosts, host, locals] = std::array::from_fn(|i| map.get::<u32>(8 + 4 * i));
+        if version != PAGE_VERSION {
+            return Err(bad(format!("version {version}, this build has {PAGE_VERSION}")));
+        }
+        if size == 0 || locals == 0 || locals > size || hosts > size || host >= hosts {
+            return Err(bad(format!("{locals} of {size} ranks on host {host} of {hosts}")));
+        }
+        if map.len() < page_len(locals, size) {
+            return Err(bad(format!("{} bytes for {locals} of {size} ranks", map.len())));
+        }
+        Ok(Self { map, size, hosts, host: HostId(host), locals })
+    }
+
+    /// Descriptor of the memory, to be passed to a rank.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.map.fd()
+    }
+
+    /// Ranks in the job.
+    #[must_use]
+    pub const fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Ranks on this host.
+    #[must_use]
+    pub const fn locals(&self) -> u32 {
+        self.locals
+    }
+
+    /// Job rank of the `local`-th rank of this host.
+    ///
+    /// # Panics
+    /// When `local` is not below [`HostPage::locals`].
+    #[must_use]
+    pub fn local_rank(&self, local: u32) -> Rank {
+        assert!(local < self.locals, "local index {local} of {}", self.locals);
+        Rank(self.map.get(locals_at(self.locals) + local as usize * 4))
+    }
+
+    /// Host of a job rank, `None` outside the job.
+    #[must_use]
+    pub fn host_of(&self, rank: Rank) -> Option<HostId> {
+        let table = locals_at(self.locals) + self.locals as usize * 4;
+        (rank.0 < self.size).then(|| HostId(self.map.get(table + rank.0 as usize * 4)))
+    }
+
+    /// Index of a job rank among the ranks of this host; `None` when it is elsewhere.
+    #[must_use]
+    pub fn local_of(&self, rank: Rank) -> Option<u32> {
+        let (mut low, mut high) = (0, self.locals);
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.local_rank(middle).cmp(&rank) {
+                std::cmp::Ordering::Equal => return Some(middle),
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Greater => high = middle,
+            }
+        }
+        None
+    }
+
+    /// The place of a rank of this host; `None` when `rank` is not on it.
+    #[must_use]
+    pub fn place(&self, rank: Rank) -> Option<Place> {
+        let local = self.local_of(rank)?;
+        let (size, hosts, locals) = (self.size, self.hosts, self.locals);
+        Some(Place { rank, size, host: self.host, hosts, local, locals })
+    }
+
+    fn header(&self) -> &Header {
+        self.map.at(0)
+    }
+
+    /// The words of the `local`-th rank.
+    ///
+    /// # Panics
+    /// When `local` is not below [`HostPage::locals`].
+    #[must_use]
+    pub fn slot(&self, local: u32) -> &Slot {
+        assert!(local < self.locals, "local index {local} of {}", self.locals);
+        self.map.at(slots_at() + local as usize * size_of::<Slot>())
+    }
+
+    /// The exit notice, if the end of the job is decided. One load; made for polling loops.
+    #[must_use]
+    #[inline]
+    pub fn notice(&self) -> Option<Notice> {
+        Notice::decode(self.header().notice.load(Ordering::Acquire))
+    }
+
+    /// Decides the end of the job; the first decision stays. Wakes every sleeping rank of the host.
+    /// Returns the notice in force. Async-signal-safe.
+    pub fn decide(&self, notice: Notice) -> Notice {
+        let set = self.header().notice.compare_exchange(0, notice.encode(), Ordering::SeqCst, Ordering::SeqCst);
+        for local in 0..self.locals {
+            self.slot(local).ring();
+        }
+        set.map_or_else(|word| Notice::decode(word).unwrap_or(notice), |_| notice)
+    }
+}
+
+impl Slot {
+    /// Gives the rank a reason to look, and wakes it if it sleeps. Async-signal-safe.
+    ///
+    /// The caller has published its work before, with an instruction that is a full barrier (on x86-64 any locked one),
+    /// or calls [`Slot::ring`], which contains one.
+    #[inline]
+    pub fn ring_if_sleeping(&self) {
+        if self.sleeping.load(Ordering::Relaxed) != 0 {
+            self.ring();
+        }
+    }
+
+    /// As [`Slot::ring_if_sleeping`], without looking first.
+    #[cold]
+    pub fn ring(&self) {
+        self.doorbell.fetch_add(1, Ordering::SeqCst);
+        if self.sleeping.load(Ordering::SeqCst) != 0 {
+            sys::futex_wake(&self.doorbell, i32::MAX);
+        }
+    }
+
+    /// Sleeps until the doorbell rings or `timeout` passes. Only the rank that owns the slot calls it; several of its
+    /// threads may.
+    ///
+    /// `ready` is asked once more after the rank has declared that it sleeps: work published before the ringer looked
+    /// is seen by `ready`, work published after it rings. Returns at once when `ready` says yes.
+    pub fn sleep(&self, timeout: Duration, ready: impl FnOnce() -> bool) {
+        self.sleeping.fetch_add(1, Ordering::SeqCst);
+        let seen = self.doorbell.load(Ordering::SeqCst);
+        if !ready() {
+            sys::futex_wait(&self.doorbell, seen, timeout);
+        }
+        self.sleeping.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Takes the task of running the user's SIGQUIT handler; true for exactly one caller.
+    pub fn claim_ack(&self, by: Ack) -> bool {
+        self.ack.compare_exchange(Ack::None as u32, by as u32, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Who has the task.
+    #[must_use]
+    pub fn ack(&self) -> Ack {
+        match self.ack.load(Ordering::SeqCst) {
+            0 => Ack::None,
+            1 => Ack::Rank,
+            _ => Ack::Agent,
+        }
+    }
+
+    /// Process id of the rank, 0 before it is known.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid.load(Ordering::Relaxed)
+    }
+
+    /// Records the process id.
+    pub fn set_pid(&self, pid: i32) {
+        self.pid.store(pid, Ordering::Relaxed);
+    }
+}
+
+#[allow(unsafe_code, reason = "the layouts promise that only atomics change while shared")]
+mod layout {
+    // SAFETY: `notice` is atomic; the other fields are written only by `HostPage::create`, before sharing.
+    unsafe impl crate::sys::SharedLayout for super::Header {}
+    // SAFETY: all fields are atomics.
+    unsafe impl crate::sys::SharedLayout for super::Slot {}
+}

@@ -1,0 +1,284 @@
+//! The service trait and the values around it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::frame::FrameError;
+use crate::page::HostPage;
+
+/// Number of a process in its job, `0..size`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rank(pub u32);
+
+impl std::fmt::Display for Rank {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Number of a host in its job, `0..hosts`, in rank order of the first rank on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub u32);
+
+/// Where this rank stands in its job. Constant during the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// This rank.
+    pub rank: Rank,
+    /// Ranks in the job, at least 1.
+    pub size: u32,
+    /// This rank's host.
+    pub host: HostId,
+    /// Hosts in the job.
+    pub hosts: u32,
+    /// Index of this rank among the ranks of its host, by job rank.
+    pub local: u32,
+    /// Ranks on this host.
+    pub locals: u32,
+}
+
+/// How an exit began on a rank; carried to the agent so that the summary can say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ExitPath {
+    /// The program asked for it (`exit`, `gasnet_exit`).
+    Explicit = 0,
+    /// Return from `main` or `exit(3)`.
+    Hook = 1,
+    /// A termination signal.
+    Signal = 2,
+    /// An exit request of another rank or of the agent.
+    Remote = 3,
+}
+
+impl ExitPath {
+    /// Reads the wire form; unknown numbers read as `Explicit`.
+    #[must_use]
+    pub const fn from_wire(value: u32) -> Self {
+        match value {
+            1 => Self::Hook,
+            2 => Self::Signal,
+            3 => Self::Remote,
+            _ => Self::Explicit,
+        }
+    }
+}
+
+/// Result of an exchange: `size * len` bytes ordered by rank. Behind it is one mapping of memory shared by all ranks
+/// of the host where the provider can do that, else owned bytes.
+#[derive(Clone)]
+pub enum Shared {
+    /// Memory of this process.
+    Owned(Vec<u8>),
+    /// Read-only mapping of memory shared by the host.
+    Mapped(Arc<crate::sys::Mapping>),
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Owned(_) => write!(f, "Owned({} bytes)", self.len()),
+            Self::Mapped(_) => write!(f, "Mapped({} bytes)", self.len()),
+        }
+    }
+}
+
+impl std::ops::Deref for Shared {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Owned(bytes) => bytes,
+            Self::Mapped(map) => map.bytes(),
+        }
+    }
+}
+
+/// Why a bootstrap call failed. Every variant ends the job: after an error no further call is possible.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The system refused an operation.
+    #[error("bootstrap: cannot {operation}: {source}")]
+    Os {
+        /// What was tried, with its subject.
+        operation: &'static str,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The agent is gone.
+    #[error("bootstrap: the node agent closed the connection during {during}")]
+    Lost {
+        /// Name of the call.
+        during: &'static str,
+    },
+    /// The agent or a peer sent something that is not a legal frame.
+    #[error("bootstrap: bad frame during {during}: {source}")]
+    Frame {
+        /// Name of the call.
+        during: &'static str,
+        /// What was wrong.
+        source: FrameError,
+    },
+    /// A legal frame at the wrong time, or with the wrong contents.
+    #[error("bootstrap: protocol error during {during}: {seen}")]
+    Protocol {
+        /// Name of the call.
+        during: &'static str,
+        /// What was seen.
+        seen: String,
+    },
+    /// The provider refused the call and said why.
+    #[error("bootstrap: {during} refused: {reason}")]
+    Refused {
+        /// Name of the call.
+        during: &'static str,
+        /// Reason given.
+        reason: String,
+    },
+    /// A deadline passed.
+    #[error("bootstrap: {during} not complete after {waited_ms} ms (deadline {deadline})")]
+    Deadline {
+        /// Name of the call.
+        during: &'static str,
+        /// Name of the deadline.
+        deadline: &'static str,
+        /// Milliseconds waited.
+        waited_ms: u64,
+    },
+    /// The environment announces something that cannot be true.
+    #[error("bootstrap: environment variable {name}={value:?}: {problem}")]
+    Environment {
+        /// Variable.
+        name: &'static str,
+        /// Value seen.
+        value: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The caller's arguments are wrong.
+    #[error("bootstrap: {during}: {problem}")]
+    Argument {
+        /// Name of the call.
+        during: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// The nine bootstrap services (and host memory). Object safe and byte oriented.
+///
+/// "Collective" means called by every rank of the job, in the same order, with lengths that agree. None of the calls
+/// polls the network. Calls are numbered; a provider refuses calls that do not match between ranks.
+pub trait Bootstrap: Send {
+    /// Who this rank is.
+    fn place(&self) -> Place;
+
+    /// The page that this host's ranks and agent share. Same object for the whole job.
+    fn page(&self) -> &Arc<HostPage>;
+
+    /// A handle for exit paths. See [`Announcer`].
+    fn announcer(&self) -> Announcer;
+
+    /// Collective. Returns when every rank has called it.
+    ///
+    /// # Errors
+    /// Lost agent, passed deadline, mismatched call.
+    fn barrier(&mut self) -> Result<(), Error>;
+
+    /// Collective allgather: `mine` has the same length on all ranks; the result is `size * mine.len()` bytes ordered
+    /// by rank.
+    ///
+    /// # Errors
+    /// As [`Bootstrap::barrier`]; also lengths that differ between ranks.
+    fn exchange(&mut self, mine: &[u8]) -> Result<Shared, Error>;
+
+    /// Collective all-to-all: `rows` is `size` rows of `len` bytes, row `j` goes to rank `j`; the result is `size`
+    /// rows, row `i` from rank `i`.
+    ///
+    /// # Errors
+    /// As [`Bootstrap::exchange`]; also `rows.len() != size * len`.
+    fn alltoall(&mut self, rows: &[u8], len: usize) -> Result<Vec<u8>, Error>;
+
+    /// Collective: every rank gets `root`'s `data`. Lengths must agree.
+    ///
+    /// # Errors
+    /// As [`Bootstrap::exchange`]; also a root outside the job or not the same on all ranks.
+    fn broadcast(&mut self, root: Rank, data: &mut [u8]) -> Result<(), Error>;
+
+    /// Collective over the job; `root` is a rank of the caller's neighbourhood and agrees inside each neighbourhood.
+    ///
+    /// # Errors
+    /// As [`Bootstrap::broadcast`].
+    fn neighbourhood_broadcast(&mut self, root: Rank, data: &mut [u8]) -> Result<(), Error>;
+
+    /// Collective over the job; `root` is a rank of the caller's host and agrees on each host.
+    ///
+    /// # Errors
+    /// As [`Bootstrap::broadcast`].
+    fn host_broadcast(&mut self, root: Rank, data: &mut [u8]) -> Result<(), Error>;
+
+    /// Collective over the host: memory of `len` bytes, zero filled, shared by the ranks of this host and by nobody else.
+    /// All ranks of the host pass the same `len`.
+    ///
+    /// # Errors
+    /// As [`Bootstrap::exchange`]; also no memory.
+    fn host_memory(&mut self, len: usize) -> Result<OwnedFd, Error>;
+
+    /// Frees temporary state. May be called repeatedly; services keep working afterwards.
+    fn cleanup(&mut self);
+
+    /// Collective farewell with the job's (reduced) exit code: the last service call of this rank, which ends soon.
+    /// Waits for the other ranks no longer than the named deadline `bootstrap.fini`.
+    ///
+    /// # Errors
+    /// As [`Bootstrap::barrier`].
+    fn fini(&mut self, code: i32) -> Result<(), Error>;
+
+    /// Not collective: asks the provider to end the whole job with `code` and ends this process with it.
+    fn abort(&mut self, code: i32) -> !;
+}
+
+/// What an exit path may tell the provider at any time, from any thread and from signal handlers, also while another
+/// thread is inside a collective call. All methods are async-signal-safe: at most one `send`, no allocation, no lock.
+#[derive(Clone, Copy, Debug)]
+pub struct Announcer {
+    /// Descriptor of the agent's packet socket; -1 where there is no agent (then all methods do nothing).
+    pub(crate) socket: i32,
+    pub(crate) rank: u32,
+}
+
+impl Announcer {
+    /// An announcer that reaches nobody.
+    pub const NONE: Self = Self { socket: -1, rank: 0 };
+
+    /// Whether there is a control tree that can decide a lone exit in milliseconds.
+    #[must_use]
+    pub const fn is_connected(self) -> bool {
+        self.socket >= 0
+    }
+
+    /// This rank has begun to exit with `code`.
+    pub fn exiting(self, code: i32, path: ExitPath) {
+        self.send(crate::frame::Kind::Exiting, code, path as u32);
+    }
+
+    /// Orderly end with the job's code; does not wait. (The exit body calls this, not [`Bootstrap::fini`], when it may
+    /// run in a signal handler.)
+    pub fn fini(self, code: i32) {
+        self.send(crate::frame::Kind::Fini, code, 0);
+    }
+
+    /// End the whole job with `code`.
+    pub fn abort(self, code: i32) {
+        self.send(crate::frame::Kind::Abort, code, 0);
+    }
+
+    fn send(self, kind: crate::frame::Kind, code: i32, extra: u32) {
+        if self.socket < 0 {
+            return;
+        }
+        let mut frame = crate::frame::Frame::bare(kind, 0, self.rank, code.cast_unsigned());
+        frame.extra = extra;
+        crate::sys::send_best_effort(self.socket, &frame.header());
+    }
+}
