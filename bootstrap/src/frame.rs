@@ -52,7 +52,8 @@ pub enum Kind {
     NbrhdBroadcast = 7,
     /// As `Broadcast`, root on the caller's host.
     HostBroadcast = 8,
-    /// Rank to agent: collective over the host; asks for `total` bytes of memory (as two words, `total` | `extra` << 32).
+    /// Rank to agent: collective over the host; asks for memory of `total | extra << 32` bytes. Agent to rank: the answer,
+    /// same `seq` and length; the descriptor of the memory comes along.
     HostMemory = 9,
     /// Rank to agent, any time after `Hello`: this rank has begun to exit with code `arg` by path `extra` ([`ExitPath`](crate::ExitPath)).
     Exiting = 10,
@@ -137,13 +138,17 @@ pub struct Frame<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Not our protocol at all.
-    #[error("frame starts with {seen:#06x}, expected magic {MAGIC:#06x}: the peer does not speak this protocol")]
+    #[error(
+        "frame starts with {seen:#06x}, expected magic {MAGIC:#06x}: the peer does not speak this protocol"
+    )]
     Magic {
         /// First two bytes.
         seen: u16,
     },
     /// Another release.
-    #[error("frame of protocol version {seen}, this build speaks {VERSION}: launcher and program come from different releases, rebuild or reinstall one of them")]
+    #[error(
+        "frame of protocol version {seen}, this build speaks {VERSION}: launcher and program come from different releases, rebuild or reinstall one of them"
+    )]
     Version {
         /// Version byte.
         seen: u8,
@@ -155,7 +160,9 @@ pub enum FrameError {
         seen: u8,
     },
     /// `len`, `offset` and `total` do not fit together or exceed a limit.
-    #[error("frame {kind:?}: payload of {len} bytes at offset {offset} in a datum of {total} bytes is out of bounds (at most {MAX_PAYLOAD} in a frame, {MAX_TOTAL} in all)")]
+    #[error(
+        "frame {kind:?}: payload of {len} bytes at offset {offset} in a datum of {total} bytes is out of bounds (at most {MAX_PAYLOAD} in a frame, {MAX_TOTAL} in all)"
+    )]
     Length {
         /// Kind.
         kind: Kind,
@@ -195,6 +202,20 @@ impl<'a> Frame<'a> {
     #[must_use]
     pub const fn bare(kind: Kind, seq: u32, rank: u32, arg: u32) -> Self {
         Self { kind, seq, rank, arg, total: 0, offset: 0, extra: 0, payload: &[] }
+    }
+
+    /// The frames that carry `data` in order: one empty frame when there is none. `head` gives everything but `total`,
+    /// `offset` and `payload`. `data` is at most [`MAX_TOTAL`] bytes; what is beyond that is not carried.
+    pub fn pieces(head: Frame<'_>, data: &'a [u8]) -> impl Iterator<Item = Self> {
+        let data = &data[..data.len().min(MAX_TOTAL)];
+        let word = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let Frame { kind, seq, rank, arg, extra, .. } = head;
+        (0..data.len().div_ceil(MAX_PAYLOAD).max(1)).map(move |piece| {
+            let start = piece * MAX_PAYLOAD;
+            let payload = &data[start..data.len().min(start + MAX_PAYLOAD)];
+            let (total, offset) = (word(data.len()), word(start));
+            Self { kind, seq, rank, arg, total, offset, extra, payload }
+        })
     }
 
     /// The header of this frame as bytes. Async-signal-safe: no allocation.

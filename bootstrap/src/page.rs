@@ -151,7 +151,9 @@ impl HostPage {
     /// # Errors
     /// No memory or descriptors.
     pub fn create(spec: &PageSpec<'_>) -> Result<Self, PageError> {
-        let count = |n: usize| u32::try_from(n).map_err(|_| PageError::Layout { seen: format!("{n} ranks") });
+        let count = |n: usize| {
+            u32::try_from(n).map_err(|_| PageError::Layout { seen: format!("{n} ranks") })
+        };
         let (locals, size) = (count(spec.local_ranks.len())?, count(spec.host_of.len())?);
         let os = |source| PageError::Os { operation: "create", source };
         let map = SharedMap::create(c"gasnet-host-page", page_len(locals, size)).map_err(os)?;
@@ -168,7 +170,8 @@ impl HostPage {
     /// # Errors
     /// Not a page, another version, or lengths that do not fit.
     pub fn open(fd: std::os::fd::OwnedFd) -> Result<Self, PageError> {
-        let map = SharedMap::open(fd).map_err(|source| PageError::Os { operation: "map", source })?;
+        let map =
+            SharedMap::open(fd).map_err(|source| PageError::Os { operation: "map", source })?;
         let bad = |seen: String| PageError::Layout { seen };
         if map.len() < size_of::<Header>() {
             return Err(bad(format!("{} bytes", map.len())));
@@ -176,7 +179,8 @@ impl HostPage {
         if map.get::<u64>(0) != PAGE_MAGIC {
             return Err(bad("wrong magic".into()));
         }
-        let [version, size, hosts, host, locals] = std::array::from_fn(|i| map.get::<u32>(8 + 4 * i));
+        let [version, size, hosts, host, locals] =
+            std::array::from_fn(|i| map.get::<u32>(8 + 4 * i));
         if version != PAGE_VERSION {
             return Err(bad(format!("version {version}, this build has {PAGE_VERSION}")));
         }
@@ -271,7 +275,12 @@ impl HostPage {
     /// Decides the end of the job; the first decision stays. Wakes every sleeping rank of the host.
     /// Returns the notice in force. Async-signal-safe.
     pub fn decide(&self, notice: Notice) -> Notice {
-        let set = self.header().notice.compare_exchange(0, notice.encode(), Ordering::SeqCst, Ordering::SeqCst);
+        let set = self.header().notice.compare_exchange(
+            0,
+            notice.encode(),
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
         for local in 0..self.locals {
             self.slot(local).ring();
         }
@@ -316,7 +325,9 @@ impl Slot {
 
     /// Takes the task of running the user's SIGQUIT handler; true for exactly one caller.
     pub fn claim_ack(&self, by: Ack) -> bool {
-        self.ack.compare_exchange(Ack::None as u32, by as u32, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        self.ack
+            .compare_exchange(Ack::None as u32, by as u32, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
     }
 
     /// Who has the task.

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::frame::FrameError;
+use crate::frame::{Frame, FrameError, Kind};
 use crate::page::HostPage;
 
 /// Number of a process in its job, `0..size`.
@@ -71,7 +71,7 @@ pub enum Shared {
     /// Memory of this process.
     Owned(Vec<u8>),
     /// Read-only mapping of memory shared by the host.
-    Mapped(Arc<crate::sys::Mapping>),
+    Mapped(Arc<crate::Mapping>),
 }
 
 impl std::fmt::Debug for Shared {
@@ -145,6 +145,14 @@ pub enum Error {
         /// Milliseconds waited.
         waited_ms: u64,
     },
+    /// The end of the job is decided; the call will not complete.
+    #[error("bootstrap: {during} given up: the job is ending with code {}", .notice.code)]
+    Ending {
+        /// Name of the call.
+        during: &'static str,
+        /// The decision.
+        notice: crate::page::Notice,
+    },
     /// The environment announces something that cannot be true.
     #[error("bootstrap: environment variable {name}={value:?}: {problem}")]
     Environment {
@@ -163,6 +171,22 @@ pub enum Error {
         /// What is wrong.
         problem: String,
     },
+}
+
+/// Name of the service that a rank calls with frames of this kind; as in [`Bootstrap`].
+pub(crate) const fn call_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Hello | Kind::Welcome => "hello",
+        Kind::Barrier => "barrier",
+        Kind::Exchange => "exchange",
+        Kind::Alltoall => "alltoall",
+        Kind::Broadcast => "broadcast",
+        Kind::NbrhdBroadcast => "neighbourhood broadcast",
+        Kind::HostBroadcast => "host broadcast",
+        Kind::HostMemory => "host memory",
+        Kind::Fini => "fini",
+        _ => "notification",
+    }
 }
 
 /// The nine bootstrap services (and host memory). Object safe and byte oriented.
@@ -259,25 +283,25 @@ impl Announcer {
 
     /// This rank has begun to exit with `code`.
     pub fn exiting(self, code: i32, path: ExitPath) {
-        self.send(crate::frame::Kind::Exiting, code, path as u32);
+        self.send(Kind::Exiting, code, path as u32);
     }
 
     /// Orderly end with the job's code; does not wait. (The exit body calls this, not [`Bootstrap::fini`], when it may
     /// run in a signal handler.)
     pub fn fini(self, code: i32) {
-        self.send(crate::frame::Kind::Fini, code, 0);
+        self.send(Kind::Fini, code, 0);
     }
 
     /// End the whole job with `code`.
     pub fn abort(self, code: i32) {
-        self.send(crate::frame::Kind::Abort, code, 0);
+        self.send(Kind::Abort, code, 0);
     }
 
-    fn send(self, kind: crate::frame::Kind, code: i32, extra: u32) {
+    fn send(self, kind: Kind, code: i32, extra: u32) {
         if self.socket < 0 {
             return;
         }
-        let mut frame = crate::frame::Frame::bare(kind, 0, self.rank, code.cast_unsigned());
+        let mut frame = Frame::bare(kind, 0, self.rank, code.cast_unsigned());
         frame.extra = extra;
         crate::sys::send_best_effort(self.socket, &frame.header());
     }

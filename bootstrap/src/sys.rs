@@ -68,21 +68,32 @@ impl SharedMap {
     /// Writes plain values; only before the memory is given to anyone else.
     pub(crate) fn put<T: Plain>(&self, at: usize, values: &[T]) {
         let bytes = size_of_val(values);
-        assert!(at.checked_add(bytes).is_some_and(|end| end <= self.len), "put outside the mapping");
+        assert!(
+            at.checked_add(bytes).is_some_and(|end| end <= self.len),
+            "put outside the mapping"
+        );
         // SAFETY: the range lies inside the mapping (asserted above), source and destination cannot overlap because the
         // mapping is not reachable as a Rust slice, and `T: Plain` allows the copy as bytes.
-        unsafe { self.base.as_ptr().add(at).copy_from_nonoverlapping(values.as_ptr().cast(), bytes) };
+        unsafe {
+            self.base.as_ptr().add(at).copy_from_nonoverlapping(values.as_ptr().cast(), bytes)
+        };
     }
 
     pub(crate) fn get<T: Plain>(&self, at: usize) -> T {
-        assert!(at.checked_add(size_of::<T>()).is_some_and(|end| end <= self.len), "get outside the mapping");
+        assert!(
+            at.checked_add(size_of::<T>()).is_some_and(|end| end <= self.len),
+            "get outside the mapping"
+        );
         // SAFETY: in bounds (asserted above); `T: Plain` accepts any bits; unaligned reads are asked for.
         unsafe { self.base.as_ptr().add(at).cast::<T>().read_unaligned() }
     }
 
     pub(crate) fn at<T: SharedLayout>(&self, at: usize) -> &T {
         let fits = at.checked_add(size_of::<T>()).is_some_and(|end| end <= self.len);
-        assert!(fits && at.is_multiple_of(align_of::<T>()), "object outside the mapping or misaligned");
+        assert!(
+            fits && at.is_multiple_of(align_of::<T>()),
+            "object outside the mapping or misaligned"
+        );
         // SAFETY: in bounds and aligned (asserted above; the base is page aligned), and `SharedLayout` promises that
         // concurrent changes touch atomics only.
         unsafe { self.base.add(at).cast::<T>().as_ref() }
@@ -112,7 +123,8 @@ impl Mapping {
     /// # Errors
     /// The memory is shorter than `len`, or cannot be mapped.
     pub fn read_only(fd: &OwnedFd, len: usize) -> io::Result<Self> {
-        let there = usize::try_from(nix::sys::stat::fstat(fd)?.st_size).map_err(io::Error::other)?;
+        let there =
+            usize::try_from(nix::sys::stat::fstat(fd)?.st_size).map_err(io::Error::other)?;
         if there < len {
             return Err(io::Error::other(format!("memory of {there} bytes, {len} announced")));
         }
@@ -138,7 +150,9 @@ fn map(fd: BorrowedFd<'_>, len: usize, protection: i32) -> io::Result<NonNull<u8
         return Ok(NonNull::dangling());
     }
     // SAFETY: a fresh shared mapping at an address of the kernel's choice affects no existing memory.
-    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+    let at = unsafe {
+        libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+    };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
@@ -153,17 +167,19 @@ fn unmap(base: NonNull<u8>, len: usize) {
 }
 
 /// Sleeps while `*word == seen`, at most `timeout`. Spurious returns are allowed.
-pub fn futex_wait(word: &AtomicU32, seen: u32, timeout: Duration) {
+pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, timeout: Duration) {
     let spec = libc::timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(timeout.subsec_nanos()),
     };
     // SAFETY: `word` is a live aligned u32 and `spec` outlives the call.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, &raw const spec) };
+    unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, &raw const spec)
+    };
 }
 
 /// Wakes at most `count` sleepers. Async-signal-safe.
-pub fn futex_wake(word: &AtomicU32, count: i32) {
+pub(crate) fn futex_wake(word: &AtomicU32, count: i32) {
     // SAFETY: `word` is a live aligned u32; waking has no effect on memory.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
 }
@@ -172,7 +188,8 @@ pub fn futex_wake(word: &AtomicU32, count: i32) {
 pub(crate) fn send_best_effort(socket: i32, bytes: &[u8]) {
     loop {
         // SAFETY: `bytes` is a live slice; a bad descriptor yields an error, nothing else.
-        let sent = unsafe { libc::send(socket, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
+        let sent =
+            unsafe { libc::send(socket, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
         if sent >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
             return;
         }
