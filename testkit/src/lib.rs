@@ -1,1 +1,17 @@
-//! Placeholder.
+//! Fixtures for tests and benchmarks that run whole jobs.
+//!
+//! * [`tree`]: start a command under a warden process, wait with a named deadline, see who survived it;
+//! * [`process`]: what `/proc` says about processes;
+//! * [`bins`]: where the workspace's binaries are;
+//! * [`report`]: skips and tables that reach the terminal although the test harness captures prints.
+//!
+//! Nothing here is part of the product.
+
+pub mod bins;
+pub mod process;
+pub mod report;
+pub mod tree;
+
+pub use bins::{all_requested, binary};
+pub use report::{Table, skip};
+pub use tree::{End, Input, Outcome, Output, Running, Tree};
