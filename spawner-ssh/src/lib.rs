@@ -5,5 +5,6 @@
 //! * `agent`: the supervisor of one host's ranks: a pure machine and the driver around it.
 //! * `local`: the front half on the launching host: forks the agent, forwards signals, collects the report.
 
+pub mod local;
 pub mod plan;
 pub mod report;
