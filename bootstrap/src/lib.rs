@@ -8,17 +8,30 @@
 //! * [`page`]: the page of shared memory that a host's ranks and agent share: doorbells and the exit notice.
 //! * [`collective`]: the pure machine that matches the ranks' calls; every provider is driven by it.
 //! * [`memfd`]: memory made by a provider for its ranks.
-//! * [`vars`]: the one table of `GASNET_*` variables, its parsers and what is folded out of it.
-//! * [`agent`], [`solo`], [`memory`]: the providers.
+//! * [`connect()`]: chooses the provider. [`agent`], [`solo`], [`memory`]: the providers.
+//! * [`env`]: the environment as a value. [`deadlines`]: the bounds of every wait.
 //!
 //! This crate does *not* start processes and does not know the fabric.
 
+pub mod agent;
+mod client;
 pub mod collective;
+mod connect;
+pub mod deadlines;
+pub mod env;
 pub mod frame;
 pub mod memfd;
+pub mod memory;
 pub mod page;
 pub mod service;
+pub mod solo;
 mod sys;
 
+pub use connect::{Choice, Provider, choose, connect, connect_from, names, provider_trace};
+pub use env::Env;
 pub use service::{Announcer, Bootstrap, Error, ExitPath, HostId, Place, Rank, Shared};
 pub use sys::Mapping;
+
+/// What a rank says in its `Hello`: release and protocol of the library in the program. The agent compares it with its
+/// own, because a rank and an agent of different releases must not guess.
+pub const BUILD_ID: &str = concat!("gasnetrun_ibv ", env!("CARGO_PKG_VERSION"));

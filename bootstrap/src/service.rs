@@ -163,6 +163,23 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// Another launcher started this process as one of several, and this library cannot talk to that launcher.
+    #[error(
+        "bootstrap: {variable}={value:?} says that {launcher} started this program as one of {announced}, but this build \
+         cannot join such a job, and running each process as a job of its own would be wrong; {advice}"
+    )]
+    Launcher {
+        /// Which launcher.
+        launcher: &'static str,
+        /// Variable that announces it.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+        /// How many processes, as far as it is known.
+        announced: String,
+        /// What to try.
+        advice: &'static str,
+    },
     /// The caller's arguments are wrong.
     #[error("bootstrap: {during}: {problem}")]
     Argument {

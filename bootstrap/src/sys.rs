@@ -2,11 +2,13 @@
 #![allow(unsafe_code, reason = "the module that owns this crate's system calls")]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 /// Types that may be read from or written to shared memory as plain bytes.
@@ -72,11 +74,11 @@ impl SharedMap {
             at.checked_add(bytes).is_some_and(|end| end <= self.len),
             "put outside the mapping"
         );
+        // SAFETY: the offset lies inside the mapping (asserted above).
+        let target = unsafe { self.base.as_ptr().add(at) };
         // SAFETY: the range lies inside the mapping (asserted above), source and destination cannot overlap because the
         // mapping is not reachable as a Rust slice, and `T: Plain` allows the copy as bytes.
-        unsafe {
-            self.base.as_ptr().add(at).copy_from_nonoverlapping(values.as_ptr().cast(), bytes)
-        };
+        unsafe { target.copy_from_nonoverlapping(values.as_ptr().cast(), bytes) };
     }
 
     pub(crate) fn get<T: Plain>(&self, at: usize) -> T {
@@ -84,8 +86,10 @@ impl SharedMap {
             at.checked_add(size_of::<T>()).is_some_and(|end| end <= self.len),
             "get outside the mapping"
         );
+        // SAFETY: the offset lies inside the mapping (asserted above).
+        let source = unsafe { self.base.as_ptr().add(at) };
         // SAFETY: in bounds (asserted above); `T: Plain` accepts any bits; unaligned reads are asked for.
-        unsafe { self.base.as_ptr().add(at).cast::<T>().read_unaligned() }
+        unsafe { source.cast::<T>().read_unaligned() }
     }
 
     pub(crate) fn at<T: SharedLayout>(&self, at: usize) -> &T {
@@ -94,9 +98,11 @@ impl SharedMap {
             fits && at.is_multiple_of(align_of::<T>()),
             "object outside the mapping or misaligned"
         );
+        // SAFETY: the offset lies inside the mapping (asserted above).
+        let object = unsafe { self.base.add(at) };
         // SAFETY: in bounds and aligned (asserted above; the base is page aligned), and `SharedLayout` promises that
         // concurrent changes touch atomics only.
-        unsafe { self.base.add(at).cast::<T>().as_ref() }
+        unsafe { object.cast::<T>().as_ref() }
     }
 }
 
@@ -194,4 +200,103 @@ pub(crate) fn send_best_effort(socket: i32, bytes: &[u8]) {
             return;
         }
     }
+}
+
+/// Ends this process at once with `code`: no exit handlers, no flushing.
+pub(crate) fn end_process(code: i32) -> ! {
+    // SAFETY: `_exit` is always allowed; nothing runs after it.
+    unsafe { libc::_exit(code) }
+}
+
+/// Inherited descriptor numbers that have an owner in this process.
+static ADOPTED: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+
+/// The rank's end of its socket pair with the agent.
+#[derive(Debug)]
+pub(crate) struct AgentSocket {
+    fd: OwnedFd,
+}
+
+impl AgentSocket {
+    /// Takes over an inherited descriptor after a look at what it is, and marks it close-on-exec.
+    ///
+    /// # Errors
+    /// Not an open Unix packet socket, a standard stream, or already taken over.
+    pub(crate) fn adopt(number: RawFd) -> io::Result<Self> {
+        if number <= libc::STDERR_FILENO {
+            return Err(io::Error::other(format!("descriptor {number} is a standard stream")));
+        }
+        // SAFETY: the look below fails on a closed descriptor, and this borrow ends before the ownership begins.
+        let fd = unsafe { BorrowedFd::borrow_raw(number) };
+        let kind = nix::sys::socket::getsockopt(&fd, nix::sys::socket::sockopt::SockType);
+        if kind != Ok(nix::sys::socket::SockType::SeqPacket) {
+            let text = "is not a packet socket: this program was probably started by a rank of a job, not by the \
+                        launcher; unset GASNETRUN_AGENT_FD to run it on its own";
+            return Err(io::Error::other(format!("descriptor {number} {text}")));
+        }
+        fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+        let mut adopted = ADOPTED.lock().unwrap_or_else(PoisonError::into_inner);
+        if adopted.contains(&number) {
+            return Err(io::Error::other(format!(
+                "descriptor {number} is already in use by this process"
+            )));
+        }
+        adopted.push(number);
+        // SAFETY: the launcher made this descriptor for this process and named it to nobody else; the list above keeps a
+        // second owner out until this one is dropped.
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(number) } })
+    }
+}
+
+impl AsFd for AgentSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for AgentSocket {
+    fn drop(&mut self) {
+        let number = self.fd.as_raw_fd();
+        ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).retain(|known| *known != number);
+    }
+}
+
+/// Sends one packet made of two parts, without waiting.
+///
+/// # Errors
+/// `WouldBlock` when there is no room now; else as `sendmsg(2)`.
+pub(crate) fn send_packet(socket: BorrowedFd<'_>, head: &[u8], tail: &[u8]) -> io::Result<()> {
+    use nix::sys::socket::{MsgFlags, sendmsg};
+    let parts = [io::IoSlice::new(head), io::IoSlice::new(tail)];
+    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+    // A packet socket takes a packet whole or not at all.
+    sendmsg::<()>(socket.as_raw_fd(), &parts, &[], flags, None)?;
+    Ok(())
+}
+
+/// Receives one packet without waiting: its length (0: the peer has closed) and the descriptor that came along.
+/// What comes along in excess is closed.
+///
+/// # Errors
+/// `WouldBlock` when there is none now; else as `recvmsg(2)`.
+pub(crate) fn receive_packet(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+) -> io::Result<(usize, Option<OwnedFd>)> {
+    use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+    let mut space = nix::cmsg_space!([RawFd; 4]);
+    let mut parts = [io::IoSliceMut::new(buffer)];
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
+    let mut first = None;
+    for control in message.cmsgs().map_err(io::Error::from)? {
+        if let ControlMessageOwned::ScmRights(numbers) = control {
+            for number in numbers {
+                // SAFETY: the kernel has just installed this descriptor for this call and nobody else knows it.
+                let fd = unsafe { OwnedFd::from_raw_fd(number) };
+                first.get_or_insert(fd);
+            }
+        }
+    }
+    Ok((message.bytes, first))
 }

@@ -1,0 +1,279 @@
+//! Provider: client of the node agent that started this rank.
+//!
+//! The rank inherits one end of a `SOCK_SEQPACKET` pair; one packet is one [`Frame`]. Descriptors (host page, results,
+//! host memory) come along as `SCM_RIGHTS`. The client never sleeps longer than [`SLICE`](crate::deadlines::SLICE)
+//! without looking at the exit notice in the host page.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::client::{Channel, Client, Reply, Request};
+use crate::deadlines::{Bounds, Wait};
+use crate::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
+use crate::page::{HostPage, PageError};
+use crate::service::{Announcer, Bootstrap, Error, Rank, Shared, call_name};
+use crate::sys::{self, AgentSocket, Mapping};
+use crate::{BUILD_ID, memfd};
+
+/// Connects over an inherited descriptor number: says `Hello`, receives the host page.
+///
+/// # Errors
+/// The descriptor is not the agent's socket or is in use already, the agent refuses (for example another release), does
+/// not answer in time, or answers with something else.
+pub fn connect(
+    fd: i32,
+    rank: Rank,
+    size: u32,
+    bounds: Bounds,
+) -> Result<Box<dyn Bootstrap>, Error> {
+    let socket = AgentSocket::adopt(fd)
+        .map_err(|source| Error::Os { operation: "use the node agent's socket", source })?;
+    let mut channel = Socket { socket, rank, size, bounds, buffer: Vec::new() };
+    let page = channel.hello()?;
+    let Some(place) = page.place(rank) else {
+        let seen = format!("a host page without rank {rank}");
+        return Err(Error::Protocol { during: "hello", seen });
+    };
+    if place.size != size {
+        let seen = format!("a host page for {} ranks, the environment says {size}", place.size);
+        return Err(Error::Protocol { during: "hello", seen });
+    }
+    page.slot(place.local).set_pid(std::process::id().cast_signed());
+    Ok(Box::new(Client::new(channel, place, Arc::new(page))))
+}
+
+struct Socket {
+    socket: AgentSocket,
+    rank: Rank,
+    size: u32,
+    bounds: Bounds,
+    buffer: Vec<u8>,
+}
+
+impl Socket {
+    fn hello(&mut self) -> Result<HostPage, Error> {
+        let wait = Wait::new("hello", self.bounds.hello);
+        let mut frame = Frame::bare(Kind::Hello, 0, self.rank.0, std::process::id());
+        frame.payload = BUILD_ID.as_bytes();
+        frame.total = u32::try_from(BUILD_ID.len()).unwrap_or(u32::MAX);
+        self.send(&frame, &wait, None)?;
+        let size = self.size;
+        let (frame, fd) = self.receive(&wait, None)?;
+        refused(&frame, &wait)?;
+        match (frame.kind, fd) {
+            (Kind::Welcome, Some(fd)) if frame.arg == size => {
+                HostPage::open(fd).map_err(|source| match source {
+                    PageError::Os { source, .. } => {
+                        Error::Os { operation: "map the host page", source }
+                    }
+                    PageError::Layout { .. } => {
+                        Error::Protocol { during: "hello", seen: source.to_string() }
+                    }
+                })
+            }
+            (Kind::Welcome, Some(_)) => {
+                let seen = format!("a job of {} ranks, the environment says {size}", frame.arg);
+                Err(Error::Protocol { during: "hello", seen })
+            }
+            (_, fd) => Err(unexpected(&frame, fd.is_some(), &wait)),
+        }
+    }
+
+    /// Waits until the socket is ready for `events`, in slices.
+    fn ready(&self, events: PollFlags, wait: &Wait, page: Option<&HostPage>) -> Result<(), Error> {
+        loop {
+            let slice = u16::try_from(wait.slice(page)?.as_millis().max(1)).unwrap_or(u16::MAX);
+            let mut entry = [PollFd::new(self.socket.as_fd(), events)];
+            match poll(&mut entry, PollTimeout::from(slice)) {
+                Ok(0) | Err(nix::Error::EINTR) => {}
+                Ok(_) => return Ok(()),
+                Err(errno) => {
+                    return Err(Error::Os {
+                        operation: "wait for the node agent",
+                        source: errno.into(),
+                    });
+                }
+            }
+        }
+    }
+
+    fn send(&self, frame: &Frame<'_>, wait: &Wait, page: Option<&HostPage>) -> Result<(), Error> {
+        loop {
+            match sys::send_packet(self.socket.as_fd(), &frame.header(), frame.payload) {
+                Ok(()) => return Ok(()),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::WouldBlock => self.ready(PollFlags::POLLOUT, wait, page)?,
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                        return Err(wait.lost(page));
+                    }
+                    _ => {
+                        return Err(Error::Os {
+                            operation: "send to the node agent",
+                            source: error,
+                        });
+                    }
+                },
+            }
+        }
+    }
+
+    fn receive(
+        &mut self,
+        wait: &Wait,
+        page: Option<&HostPage>,
+    ) -> Result<(Frame<'_>, Option<OwnedFd>), Error> {
+        // One byte more than any frame: a longer packet is seen as such.
+        self.buffer.resize(HEADER_LEN + MAX_PAYLOAD + 1, 0);
+        let (len, fd) = loop {
+            match sys::receive_packet(self.socket.as_fd(), &mut self.buffer) {
+                Ok((0, _)) => return Err(wait.lost(page)),
+                Ok(received) => break received,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::WouldBlock => self.ready(PollFlags::POLLIN, wait, page)?,
+                    io::ErrorKind::ConnectionReset => return Err(wait.lost(page)),
+                    _ => {
+                        return Err(Error::Os {
+                            operation: "receive from the node agent",
+                            source: error,
+                        });
+                    }
+                },
+            }
+        };
+        let during = wait.during();
+        let frame = Frame::from_packet(&self.buffer[..len], self.size);
+        Ok((frame.map_err(|source| Error::Frame { during, source })?, fd))
+    }
+
+    /// Receives the pieces of a datum of exactly `expect` bytes, the first of which is at hand.
+    fn assemble(
+        &mut self,
+        first: Vec<u8>,
+        request: &Request<'_>,
+        wait: &Wait,
+        page: &HostPage,
+    ) -> Result<Vec<u8>, Error> {
+        let (expect, seq) = (request.expect, request.head.seq);
+        let mut data = first;
+        while data.len() < expect {
+            let (frame, fd) = self.receive(wait, Some(page))?;
+            refused(&frame, wait)?;
+            let fits = frame.kind == Kind::Data
+                && frame.seq == seq
+                && frame.total as usize == expect
+                && frame.offset as usize == data.len()
+                && !frame.payload.is_empty();
+            if !fits || fd.is_some() {
+                return Err(unexpected(&frame, fd.is_some(), wait));
+            }
+            data.extend_from_slice(frame.payload);
+        }
+        Ok(data)
+    }
+}
+
+/// The agent's refusal as error; it may carry the number of this call or of the one before.
+fn refused(frame: &Frame<'_>, wait: &Wait) -> Result<(), Error> {
+    if frame.kind != Kind::Refuse {
+        return Ok(());
+    }
+    Err(Error::Refused {
+        during: wait.during(),
+        reason: String::from_utf8_lossy(frame.payload).into_owned(),
+    })
+}
+
+fn unexpected(frame: &Frame<'_>, with_fd: bool, wait: &Wait) -> Error {
+    let Frame { kind, seq, total, offset, .. } = frame;
+    let with = if with_fd { "with" } else { "without" };
+    let seen = format!(
+        "unexpected {kind:?} frame {with} descriptor: call {seq}, {} bytes at {offset} of {total}",
+        frame.payload.len()
+    );
+    Error::Protocol { during: wait.during(), seen }
+}
+
+fn map_result(fd: &OwnedFd, len: usize, wait: &Wait) -> Result<Reply, Error> {
+    let os = |source| Error::Os { operation: "map the result of an exchange", source };
+    if !memfd::is_frozen(fd).map_err(os)? {
+        let seen = "a result that could still change".to_owned();
+        return Err(Error::Protocol { during: wait.during(), seen });
+    }
+    Mapping::read_only(fd, len).map(|map| Reply::Mapped(Shared::Mapped(Arc::new(map)))).map_err(os)
+}
+
+fn check_memory(fd: OwnedFd, len: usize, wait: &Wait) -> Result<Reply, Error> {
+    let os = |errno: nix::Error| Error::Os {
+        operation: "look at the host memory",
+        source: errno.into(),
+    };
+    let there = nix::sys::stat::fstat(&fd).map_err(os)?.st_size;
+    if usize::try_from(there) != Ok(len) {
+        let seen = format!("host memory of {there} bytes instead of {len}");
+        return Err(Error::Protocol { during: wait.during(), seen });
+    }
+    Ok(Reply::Memory(fd))
+}
+
+impl Channel for Socket {
+    fn call(&mut self, request: &Request<'_>, page: &HostPage) -> Result<Reply, Error> {
+        let wait = Wait::new(call_name(request.head.kind), self.bounds.call);
+        for frame in request.frames() {
+            self.send(&frame, &wait, Some(page))?;
+        }
+        let (head, expect) = (request.head, request.expect);
+        let (frame, fd) = self.receive(&wait, Some(page))?;
+        refused(&frame, &wait)?;
+        if frame.seq != head.seq {
+            return Err(unexpected(&frame, fd.is_some(), &wait));
+        }
+        let whole = frame.total as usize == expect;
+        match (frame.kind, fd) {
+            (Kind::Release, None) => Ok(Reply::Release),
+            (Kind::Mapped, Some(fd)) if whole => map_result(&fd, expect, &wait),
+            (Kind::HostMemory, Some(fd))
+                if (frame.total, frame.extra) == (head.total, head.extra) =>
+            {
+                check_memory(fd, expect, &wait)
+            }
+            (Kind::Data, None)
+                if whole && frame.offset == 0 && (expect == 0 || !frame.payload.is_empty()) =>
+            {
+                let mut first = Vec::with_capacity(expect);
+                first.extend_from_slice(frame.payload);
+                self.assemble(first, request, &wait, page).map(Reply::Data)
+            }
+            (_, fd) => Err(unexpected(&frame, fd.is_some(), &wait)),
+        }
+    }
+
+    fn fini(&mut self, code: i32, page: &HostPage) -> Result<(), Error> {
+        let wait = Wait::new("fini", self.bounds.fini);
+        let frame = Frame::bare(Kind::Fini, 0, self.rank.0, code.cast_unsigned());
+        self.send(&frame, &wait, Some(page))?;
+        loop {
+            match self.receive(&wait, Some(page)) {
+                // The agent may hang up instead of answering: both mean that it knows.
+                Err(Error::Lost { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+                Ok((frame, None)) if frame.kind == Kind::Release && frame.seq == 0 => return Ok(()),
+                // A refusal of a call that this rank will not make any more.
+                Ok((frame, None)) if frame.kind == Kind::Refuse => {}
+                Ok((frame, fd)) => return Err(unexpected(&frame, fd.is_some(), &wait)),
+            }
+        }
+    }
+
+    fn cleanup(&mut self) {
+        self.buffer = Vec::new();
+    }
+
+    fn announcer(&self) -> Announcer {
+        Announcer { socket: self.socket.as_fd().as_raw_fd(), rank: self.rank.0 }
+    }
+}

@@ -1,0 +1,201 @@
+//! The rank's half of the services, the same for every provider that is driven by a
+//! [`Collective`](crate::collective::Collective): argument checks, numbering, answers to results. What differs is the
+//! [`Channel`].
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::collective::next_seq;
+use crate::frame::{Frame, Kind, MAX_TOTAL};
+use crate::page::HostPage;
+use crate::service::{Announcer, Bootstrap, Error, Place, Rank, Shared, call_name};
+
+/// Answer to one call.
+pub(crate) enum Reply {
+    Release,
+    Mapped(Shared),
+    Data(Vec<u8>),
+    Memory(OwnedFd),
+}
+
+impl Reply {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Release => "a release",
+            Self::Mapped(_) => "a mapped result",
+            Self::Data(_) => "data",
+            Self::Memory(_) => "memory",
+        }
+    }
+}
+
+/// One collective call as a rank makes it.
+pub(crate) struct Request<'a> {
+    /// Everything but the payload; `total` is the length that the rank states.
+    pub(crate) head: Frame<'static>,
+    /// What the rank gives; empty or `total` bytes.
+    pub(crate) data: &'a [u8],
+    /// Bytes that a result must have.
+    pub(crate) expect: usize,
+}
+
+impl Request<'_> {
+    /// The frames that carry this request.
+    pub(crate) fn frames(&self) -> impl Iterator<Item = Frame<'_>> {
+        let total = self.head.total;
+        // A rank that gives nothing still states the length.
+        Frame::pieces(self.head, self.data).map(move |frame| Frame { total, ..frame })
+    }
+}
+
+/// How requests reach the machine and answers come back.
+pub(crate) trait Channel: Send {
+    fn call(&mut self, request: &Request<'_>, page: &HostPage) -> Result<Reply, Error>;
+    fn fini(&mut self, code: i32, page: &HostPage) -> Result<(), Error>;
+    fn cleanup(&mut self) {}
+    fn announcer(&self) -> Announcer;
+}
+
+/// The provider over a channel.
+pub(crate) struct Client<C> {
+    channel: C,
+    place: Place,
+    page: Arc<HostPage>,
+    seq: u32,
+}
+
+impl<C: Channel> Client<C> {
+    pub(crate) const fn new(channel: C, place: Place, page: Arc<HostPage>) -> Self {
+        Self { channel, place, page, seq: 0 }
+    }
+
+    fn call(
+        &mut self,
+        kind: Kind,
+        arg: u32,
+        len: u64,
+        data: &[u8],
+        expect: usize,
+    ) -> Result<Reply, Error> {
+        self.seq = next_seq(self.seq);
+        #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
+        let (total, extra) = (len as u32, (len >> 32) as u32);
+        let bare = Frame::bare(kind, self.seq, self.place.rank.0, arg);
+        let head = Frame { total, extra, ..bare };
+        self.channel.call(&Request { head, data, expect }, &self.page)
+    }
+
+    fn spread(&mut self, kind: Kind, root: Rank, data: &mut [u8]) -> Result<(), Error> {
+        let during = call_name(kind);
+        if root.0 >= self.place.size {
+            let problem = format!("root {root} is outside the job of {} ranks", self.place.size);
+            return Err(Error::Argument { during, problem });
+        }
+        if kind != Kind::Broadcast && self.page.local_of(root).is_none() {
+            let problem = format!("root {root} is not on the host of rank {}", self.place.rank);
+            return Err(Error::Argument { during, problem });
+        }
+        let len = check_len(during, data.len(), 1)?;
+        let gives: &[u8] = if root == self.place.rank { data } else { &[] };
+        match self.call(kind, root.0, len, gives, data.len())? {
+            Reply::Release if root == self.place.rank => Ok(()),
+            Reply::Data(bytes) if root != self.place.rank && bytes.len() == data.len() => {
+                data.copy_from_slice(&bytes);
+                Ok(())
+            }
+            other => Err(wrong(during, &other)),
+        }
+    }
+}
+
+fn wrong(during: &'static str, reply: &Reply) -> Error {
+    Error::Protocol { during, seen: format!("{} in answer", reply.name()) }
+}
+
+/// `len` as wire length, when `len * times` is within the limit of one result.
+fn check_len(during: &'static str, len: usize, times: u32) -> Result<u64, Error> {
+    match len.checked_mul(times as usize) {
+        Some(whole) if whole <= MAX_TOTAL => Ok(len as u64),
+        _ => {
+            let problem =
+                format!("{len} bytes for each of {times} ranks, at most {MAX_TOTAL} bytes in all");
+            Err(Error::Argument { during, problem })
+        }
+    }
+}
+
+impl<C: Channel> Bootstrap for Client<C> {
+    fn place(&self) -> Place {
+        self.place
+    }
+
+    fn page(&self) -> &Arc<HostPage> {
+        &self.page
+    }
+
+    fn announcer(&self) -> Announcer {
+        self.channel.announcer()
+    }
+
+    fn barrier(&mut self) -> Result<(), Error> {
+        match self.call(Kind::Barrier, 0, 0, &[], 0)? {
+            Reply::Release => Ok(()),
+            other => Err(wrong("barrier", &other)),
+        }
+    }
+
+    fn exchange(&mut self, mine: &[u8]) -> Result<Shared, Error> {
+        let len = check_len("exchange", mine.len(), self.place.size)?;
+        let whole = mine.len() * self.place.size as usize;
+        match self.call(Kind::Exchange, 0, len, mine, whole)? {
+            Reply::Mapped(shared) if shared.len() == whole => Ok(shared),
+            other => Err(wrong("exchange", &other)),
+        }
+    }
+
+    fn alltoall(&mut self, rows: &[u8], len: usize) -> Result<Vec<u8>, Error> {
+        let during = "alltoall";
+        if len.checked_mul(self.place.size as usize) != Some(rows.len()) {
+            let size = self.place.size;
+            let problem = format!("{} bytes are not {size} rows of {len} bytes", rows.len());
+            return Err(Error::Argument { during, problem });
+        }
+        let whole = check_len(during, rows.len(), self.place.size)?;
+        match self.call(Kind::Alltoall, 0, whole, rows, rows.len())? {
+            Reply::Data(bytes) if bytes.len() == rows.len() => Ok(bytes),
+            other => Err(wrong(during, &other)),
+        }
+    }
+
+    fn broadcast(&mut self, root: Rank, data: &mut [u8]) -> Result<(), Error> {
+        self.spread(Kind::Broadcast, root, data)
+    }
+
+    fn neighbourhood_broadcast(&mut self, root: Rank, data: &mut [u8]) -> Result<(), Error> {
+        self.spread(Kind::NbrhdBroadcast, root, data)
+    }
+
+    fn host_broadcast(&mut self, root: Rank, data: &mut [u8]) -> Result<(), Error> {
+        self.spread(Kind::HostBroadcast, root, data)
+    }
+
+    fn host_memory(&mut self, len: usize) -> Result<OwnedFd, Error> {
+        match self.call(Kind::HostMemory, 0, len as u64, &[], len)? {
+            Reply::Memory(fd) => Ok(fd),
+            other => Err(wrong("host memory", &other)),
+        }
+    }
+
+    fn cleanup(&mut self) {
+        self.channel.cleanup();
+    }
+
+    fn fini(&mut self, code: i32) -> Result<(), Error> {
+        self.channel.fini(code, &self.page)
+    }
+
+    fn abort(&mut self, code: i32) -> ! {
+        self.channel.announcer().abort(code);
+        crate::sys::end_process(code)
+    }
+}

@@ -1,0 +1,120 @@
+//! Every wait of this crate has a name and a bound; this is the table.
+
+use std::time::{Duration, Instant};
+
+use crate::page::{HostPage, Notice};
+use crate::service::Error;
+
+/// A named bound on a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadline {
+    /// Name, as in error messages.
+    pub name: &'static str,
+    /// Bound; `None` when only the end of the job ends the wait.
+    pub bound: Option<Duration>,
+    /// What is waited for, and why the bound is what it is.
+    pub doc: &'static str,
+}
+
+/// See [`Deadline::doc`].
+pub const HELLO: Deadline = Deadline {
+    name: "bootstrap.hello",
+    bound: Some(Duration::from_secs(60)),
+    doc: "Answer of the node agent to a rank's first frame. The agent answers at once; the bound leaves room for an \
+          overloaded host that starts hundreds of ranks.",
+};
+
+/// See [`Deadline::doc`].
+pub const CALL: Deadline = Deadline {
+    name: "bootstrap.call",
+    bound: None,
+    doc: "A collective call waits as long as the slowest rank computes, so only the end of the job bounds it: a decided \
+          exit (notice in the host page) or a closed agent socket ends the wait.",
+};
+
+/// See [`Deadline::doc`].
+pub const FINI: Deadline = Deadline {
+    name: "bootstrap.fini",
+    bound: Some(Duration::from_secs(30)),
+    doc: "A rank's wait for the other ranks' farewells. It ends anyway; the bound keeps one stuck rank from holding the \
+          others.",
+};
+
+/// See [`Deadline::doc`].
+pub const SLICE: Deadline = Deadline {
+    name: "bootstrap.slice",
+    bound: Some(Duration::from_millis(50)),
+    doc: "Longest single sleep inside a wait; between sleeps the exit notice is looked at. Twenty wake-ups per second \
+          cost nothing measurable and bound how late a rank in a collective call sees a decided exit.",
+};
+
+/// All deadlines of this crate.
+pub const TABLE: [&Deadline; 4] = [&HELLO, &CALL, &FINI, &SLICE];
+
+/// The bounds of one provider; tests shorten them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// [`HELLO`].
+    pub hello: Deadline,
+    /// [`CALL`].
+    pub call: Deadline,
+    /// [`FINI`].
+    pub fini: Deadline,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { hello: HELLO, call: CALL, fini: FINI }
+    }
+}
+
+/// A wait in progress.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    during: &'static str,
+    deadline: Deadline,
+    since: Instant,
+}
+
+impl Wait {
+    pub(crate) fn new(during: &'static str, deadline: Deadline) -> Self {
+        Self { during, deadline, since: Instant::now() }
+    }
+
+    pub(crate) const fn during(&self) -> &'static str {
+        self.during
+    }
+
+    /// How long to sleep before the next look: a slice, or what is left of the bound.
+    ///
+    /// # Errors
+    /// The job's end is decided, or the bound has passed.
+    pub(crate) fn slice(&self, page: Option<&HostPage>) -> Result<Duration, Error> {
+        if let Some(notice) = page.and_then(HostPage::notice) {
+            return Err(self.ending(notice));
+        }
+        let slice = SLICE.bound.unwrap_or(Duration::MAX);
+        let Some(bound) = self.deadline.bound else { return Ok(slice) };
+        let waited = self.since.elapsed();
+        match bound.checked_sub(waited) {
+            Some(left) if !left.is_zero() => Ok(left.min(slice)),
+            _ => Err(Error::Deadline {
+                during: self.during,
+                deadline: self.deadline.name,
+                waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
+            }),
+        }
+    }
+
+    pub(crate) const fn ending(&self, notice: Notice) -> Error {
+        Error::Ending { during: self.during, notice }
+    }
+
+    /// The connection broke. When the end of the job is decided, that is the reason to tell.
+    pub(crate) fn lost(&self, page: Option<&HostPage>) -> Error {
+        match page.and_then(HostPage::notice) {
+            Some(notice) => self.ending(notice),
+            None => Error::Lost { during: self.during },
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The environment as a value: everything that reads variables takes it as an argument, so tests need no process-wide
+//! state.
+
+use std::ffi::{OsStr, OsString};
+
+/// Environment variables in their order. The first of equal names counts, as with `getenv`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Env {
+    pairs: Vec<(OsString, OsString)>,
+}
+
+impl Env {
+    /// The environment of this process.
+    #[must_use]
+    pub fn from_process() -> Self {
+        std::env::vars_os().collect()
+    }
+
+    /// Value of a variable, as it is.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&OsStr> {
+        self.pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_os_str())
+    }
+
+    /// Value of a variable as text; bytes that are not UTF-8 are replaced, so such a value is seen and refused by the
+    /// parser of its kind instead of being taken for unset.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<String> {
+        self.get(name).map(|value| value.to_string_lossy().into_owned())
+    }
+
+    /// All variables.
+    pub fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.pairs.iter().map(|(key, value)| (key.as_os_str(), value.as_os_str()))
+    }
+}
+
+impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Env {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
+        Self { pairs: pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect() }
+    }
+}

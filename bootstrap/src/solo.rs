@@ -1,0 +1,110 @@
+//! Provider: a job of one rank, started without any launcher.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::memfd;
+use crate::page::{HostPage, Notice, PageError, PageSpec};
+use crate::service::{Announcer, Bootstrap, Error, HostId, Place, Rank, Shared};
+
+/// A job of one rank.
+///
+/// # Errors
+/// No memory or descriptors for the host page.
+pub fn job() -> Result<Box<dyn Bootstrap>, Error> {
+    let spec =
+        PageSpec { host: HostId(0), hosts: 1, local_ranks: &[Rank(0)], host_of: &[HostId(0)] };
+    let page = HostPage::create(&spec).map_err(page_error)?;
+    page.slot(0).set_pid(std::process::id().cast_signed());
+    Ok(Box::new(Solo { page: Arc::new(page) }))
+}
+
+pub(crate) fn page_error(error: PageError) -> Error {
+    let source = match error {
+        PageError::Os { source, .. } => source,
+        other @ PageError::Layout { .. } => std::io::Error::other(other),
+    };
+    Error::Os { operation: "create the host page", source }
+}
+
+struct Solo {
+    page: Arc<HostPage>,
+}
+
+impl Solo {
+    /// A decided exit ends calls here as in every other provider.
+    fn check(&self, during: &'static str) -> Result<(), Error> {
+        self.page.notice().map_or(Ok(()), |notice| Err(Error::Ending { during, notice }))
+    }
+
+    fn only_root(&self, during: &'static str, root: Rank) -> Result<(), Error> {
+        if root.0 == 0 {
+            return self.check(during);
+        }
+        Err(Error::Argument {
+            during,
+            problem: format!("root {root} is outside the job of 1 ranks"),
+        })
+    }
+}
+
+impl Bootstrap for Solo {
+    fn place(&self) -> Place {
+        Place { rank: Rank(0), size: 1, host: HostId(0), hosts: 1, local: 0, locals: 1 }
+    }
+
+    fn page(&self) -> &Arc<HostPage> {
+        &self.page
+    }
+
+    fn announcer(&self) -> Announcer {
+        Announcer::NONE
+    }
+
+    fn barrier(&mut self) -> Result<(), Error> {
+        self.check("barrier")
+    }
+
+    fn exchange(&mut self, mine: &[u8]) -> Result<Shared, Error> {
+        self.check("exchange")?;
+        Ok(Shared::Owned(mine.to_vec()))
+    }
+
+    fn alltoall(&mut self, rows: &[u8], len: usize) -> Result<Vec<u8>, Error> {
+        if rows.len() != len {
+            let problem = format!("{} bytes are not 1 rows of {len} bytes", rows.len());
+            return Err(Error::Argument { during: "alltoall", problem });
+        }
+        self.check("alltoall")?;
+        Ok(rows.to_vec())
+    }
+
+    fn broadcast(&mut self, root: Rank, _data: &mut [u8]) -> Result<(), Error> {
+        self.only_root("broadcast", root)
+    }
+
+    fn neighbourhood_broadcast(&mut self, root: Rank, _data: &mut [u8]) -> Result<(), Error> {
+        self.only_root("neighbourhood broadcast", root)
+    }
+
+    fn host_broadcast(&mut self, root: Rank, _data: &mut [u8]) -> Result<(), Error> {
+        self.only_root("host broadcast", root)
+    }
+
+    fn host_memory(&mut self, len: usize) -> Result<OwnedFd, Error> {
+        self.check("host memory")?;
+        memfd::zeroed(len as u64)
+            .map_err(|source| Error::Os { operation: "make host memory", source })
+    }
+
+    fn cleanup(&mut self) {}
+
+    fn fini(&mut self, _code: i32) -> Result<(), Error> {
+        self.check("fini")
+    }
+
+    fn abort(&mut self, code: i32) -> ! {
+        self.page.decide(Notice { code, cause: Some(Rank(0)) });
+        crate::sys::end_process(code)
+    }
+}
