@@ -1,1 +1,52 @@
-//! Placeholder.
+//! The conduit: what a rank of a PGAS job links.
+//!
+//! A job is a fixed set of processes, the *ranks*. Ranks send each other active messages (a [handler](Entry) runs on the
+//! receiver), put and get bytes in each other's [segments](Segment), and meet in [barriers](Client::barrier). Vocabulary and
+//! rules are those of GASNet-EX.
+//!
+//! ```no_run
+//! use gasnet_ibv::{BarrierFlags, Client, Seq};
+//!
+//! fn main() -> Result<(), gasnet_ibv::Error> {
+//!     let client = Client::<Seq>::init("HELLO")?;
+//!     println!("rank {} of {}", client.rank(), client.size());
+//!     client.barrier(0, BarrierFlags::ANONYMOUS)?;
+//!     client.exit(0)
+//! }
+//! ```
+//!
+//! * [`Client`]: init, segment attach, put and get, barrier, waiting, exit.
+//! * [`Endpoint`]: registration of handlers. [`Team`]: requests. [`Token`]: replies.
+//! * [`Scope`]: non-blocking operations.
+
+mod barrier;
+mod client;
+mod core;
+mod deadlines;
+mod endpoint;
+mod error;
+mod event;
+mod handler;
+mod message;
+mod mode;
+mod negotiate;
+mod segment;
+mod settings;
+mod token;
+
+pub use bootstrap::Rank;
+
+pub use crate::barrier::BarrierFlags;
+pub use crate::client::{Client, Position, WaitMode};
+pub use crate::endpoint::{Endpoint, Team};
+pub use crate::error::Error;
+pub use crate::event::{Event, LocalCompletion, Operations, Scope};
+pub use crate::handler::{Category, Entry, HandlerIndex, Payload, Registered, Role};
+pub use crate::message::{Flags, MAX_ARGS, Outcome};
+pub use crate::mode::{Mode, Par, ParSync, Seq};
+pub use crate::negotiate::{
+    PreparedReplyLong, PreparedReplyMedium, PreparedRequestLong, PreparedRequestMedium,
+};
+pub use crate::segment::{Landing, Segment, SegmentOffset};
+pub use crate::settings::{SegmentLimit, Settings};
+pub use crate::token::Token;

@@ -1,0 +1,9 @@
+//! Every bound on waiting in this crate, by name. (The exit protocol has its own table in `exit`.)
+
+use std::time::Duration;
+
+/// First time slice of a sleep on the doorbell. Short, because a peer's put into this rank's segment rings nothing.
+pub(crate) const SLEEP_FIRST: Duration = Duration::from_millis(1);
+
+/// Longest time slice of a sleep on the doorbell: every wait looks around at least this often.
+pub(crate) const SLEEP_MOST: Duration = Duration::from_millis(200);
