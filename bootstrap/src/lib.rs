@@ -7,6 +7,7 @@
 //! * [`frame`]: the versioned codec spoken between a rank and its agent (and between agents).
 //! * [`page`]: the page of shared memory that a host's ranks and agent share: doorbells and the exit notice.
 //! * [`collective`]: the pure machine that matches the ranks' calls; every provider is driven by it.
+//! * [`conformance`]: what every provider must do, as a suite to run over it.
 //! * [`memfd`]: memory made by a provider for its ranks.
 //! * [`connect()`]: chooses the provider. [`agent`], [`solo`], [`memory`]: the providers.
 //! * [`env`]: the environment as a value. [`deadlines`]: the bounds of every wait.
@@ -16,6 +17,7 @@
 pub mod agent;
 mod client;
 pub mod collective;
+pub mod conformance;
 mod connect;
 pub mod deadlines;
 pub mod env;
