@@ -1,0 +1,646 @@
+//! The exit protocol as a pure state machine: no I/O, no clock, no environment.
+//!
+//! # Primer
+//!
+//! Each rank has one machine. It starts in `Running` and is told what happens with [`Machine::handle`]; what has to be
+//! done comes back as [`Action`]s, in order. [`Machine::deadline`] is the only way it asks to be woken.
+//!
+//! * **Reducing.** A rank that exits contributes the first code that was given locally and reduces the codes of all
+//!   ranks to their maximum with the pattern of the dissemination barrier: ceil(log2 N) rounds, in round `i` a rank sends
+//!   its running maximum to `rank + 2^i` and waits for `rank - 2^i`. Values that come early are merged (the maximum
+//!   does not mind) and their rounds kept in a bit set. Complete means that all ranks exit: *graceful*.
+//! * **Electing.** The reduction timed out: some rank does not exit. Rank 0 makes the first candidate the leader.
+//! * **Leading.** The leader sends an exit request with the code to every rank and counts the replies.
+//! * **Following.** The others wait for that request. A rank that gets one answers, and exits if it was not exiting yet.
+//! * **Draining.** The end is decided: streams are flushed, queued messages leave.
+//! * **Finishing**, **Aborting**: terminal. Farewell to the provider when coordination succeeded, else a plea to end
+//!   the whole job.
+//!
+//! The control tree shortens all this: its notice takes a machine from any phase straight to Draining.
+//!
+//! A rank that exits in a signal handler may have been interrupted inside the message queues and must not send
+//! (*mute*). It waits for the control tree and, when that stays silent because it believes that all ranks exit in good
+//! order, decides for the host itself. So does a rank whose reduction stalls under a control tree.
+//!
+//! Memory per rank is constant but for the leader's one bit per rank, held while its requests are in flight. Nothing is
+//! allocated outside Leading, because the machine also runs in signal handlers.
+#![forbid(unsafe_code)]
+
+pub use super::timeouts::{Millis, Timeouts};
+
+/// An exit code. Ordered as unsigned numbers, so that negative codes count as very large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Code(pub u32);
+
+impl Code {
+    /// The code of an `exit(value)`.
+    #[must_use]
+    pub const fn new(value: i32) -> Self {
+        Self(value.cast_unsigned())
+    }
+
+    /// The value for `_exit`.
+    #[must_use]
+    pub const fn get(self) -> i32 {
+        self.0.cast_signed()
+    }
+}
+
+/// Code of a rank that runs when its control tree is lost.
+pub const LOST_CODE: Code = Code(1);
+
+/// Most rounds of a reduction: job sizes fit 32 bits.
+pub const MAX_ROUNDS: u8 = 32;
+
+/// What ranks say to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Message {
+    /// Running maximum of the sender before `round`.
+    Reduce {
+        /// Round, from 0.
+        round: u8,
+        /// Maximum so far.
+        code: Code,
+    },
+    /// To rank 0: the sender wants to lead.
+    RoleRequest,
+    /// From rank 0.
+    RoleReply {
+        /// Whether the receiver leads.
+        leader: bool,
+    },
+    /// From the leader: exit with this code.
+    ExitRequest {
+        /// The job's code.
+        code: Code,
+    },
+    /// To the leader: the request arrived.
+    ExitReply,
+}
+
+/// Where an exit came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// The program called exit.
+    Explicit,
+    /// Return from `main` or `exit(3)`, seen by the library's exit hook.
+    Hook,
+    /// A termination signal.
+    Signal,
+    /// Another rank's request, or the control tree.
+    Remote,
+}
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// The first exit call of this rank. Later ones never reach the machine with effect.
+    LocalExit {
+        /// Code given.
+        code: Code,
+        /// How it began.
+        origin: Origin,
+        /// Sending is forbidden: the call came in a signal handler.
+        in_signal: bool,
+    },
+    /// A peer's message. Contents are checked; what cannot be is ignored.
+    Message {
+        /// Sender.
+        from: u32,
+        /// What it said.
+        message: Message,
+    },
+    /// The control tree has decided the end of the job.
+    Notice {
+        /// With this code.
+        code: Code,
+    },
+    /// The control tree is gone and will decide nothing any more.
+    ControlLost,
+    /// The action [`Action::Flush`] is complete.
+    Flushed,
+    /// The deadline may have passed.
+    Timer,
+}
+
+/// Something to do, in the order given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Tell the control tree that this rank exits.
+    Announce {
+        /// With this code.
+        code: Code,
+        /// How it began.
+        origin: Origin,
+    },
+    /// From now on the client's message handlers do nothing; internal ones keep working.
+    StopClientHandlers,
+    /// Send to one rank, possibly this one.
+    Send {
+        /// Receiver.
+        to: u32,
+        /// What.
+        message: Message,
+    },
+    /// Send to every rank but this one.
+    SendAll {
+        /// What.
+        message: Message,
+    },
+    /// Let the user's SIGQUIT handler run, if there is one. The code is stored before.
+    RaiseQuit,
+    /// Decide the end of the job for this host, unless it is decided; the result comes back as [`Event::Notice`].
+    Decide {
+        /// Largest code known.
+        code: Code,
+    },
+    /// Flush the streams and, if `graceful`, let queued messages leave; then [`Event::Flushed`].
+    Flush {
+        /// Coordination succeeded.
+        graceful: bool,
+    },
+    /// Say farewell to the provider.
+    Fini {
+        /// The job's code.
+        code: Code,
+    },
+    /// Ask the provider to end the whole job.
+    Abort {
+        /// The job's code.
+        code: Code,
+    },
+    /// End this process. Always the last action.
+    Terminate {
+        /// The code of the process.
+        code: Code,
+    },
+}
+
+/// Most actions of one [`Machine::handle`]: all rounds at once and a handful around them.
+pub const MAX_ACTIONS: usize = MAX_ROUNDS as usize + 8;
+
+/// Actions in order, in place (no allocation: it is filled in signal handlers too).
+#[derive(Clone, Debug)]
+pub struct Actions {
+    items: [Action; MAX_ACTIONS],
+    len: usize,
+}
+
+impl Default for Actions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Actions {
+    /// None yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { items: [Action::StopClientHandlers; MAX_ACTIONS], len: 0 }
+    }
+
+    /// The actions so far.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Action] {
+        self.items.get(..self.len).unwrap_or_default()
+    }
+
+    /// Forgets them.
+    pub const fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    fn push(&mut self, action: Action) {
+        if let Some(place) = self.items.get_mut(self.len) {
+            *place = action;
+            self.len += 1;
+        } else {
+            debug_assert!(false, "more actions than MAX_ACTIONS");
+        }
+    }
+}
+
+/// Where a machine stands. The design document's state table is checked against this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// No exit yet.
+    Running,
+    /// Reducing the codes.
+    Reducing,
+    /// Asking rank 0 for a role.
+    Electing,
+    /// Waiting for replies.
+    Leading,
+    /// Waiting for the leader's request.
+    Following,
+    /// Flushing.
+    Draining,
+    /// Over, coordinated.
+    Finishing,
+    /// Over, not coordinated.
+    Aborting,
+}
+
+/// What a machine is told about its rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// This rank, below `size`.
+    pub rank: u32,
+    /// Ranks in the job, at least 1.
+    pub size: u32,
+    /// There is a control tree that hears announcements and decides.
+    pub control: bool,
+    /// The table of time-outs.
+    pub timeouts: Timeouts,
+}
+
+/// Ranks that have not answered the leader: one bit each.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Missing {
+    bits: Box<[u64]>,
+    count: u32,
+}
+
+impl Missing {
+    fn all_but(rank: u32, size: u32) -> Self {
+        let mut missing =
+            Self { bits: vec![u64::MAX; (size as usize).div_ceil(64)].into(), count: size };
+        missing.answered(rank);
+        missing
+    }
+
+    fn answered(&mut self, rank: u32) {
+        let bit = 1 << (rank % 64);
+        if let Some(word) = self.bits.get_mut(rank as usize / 64)
+            && *word & bit != 0
+        {
+            *word &= !bit;
+            self.count -= 1;
+        }
+    }
+}
+
+/// One rank's exit.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Machine {
+    config: Config,
+    phase: Phase,
+    /// Maximum of this rank's code and of all that arrived.
+    code: Option<Code>,
+    /// This rank's own contribution: the first local code.
+    first: Option<Code>,
+    /// Round of the reduction that is waited for.
+    round: u8,
+    /// Rounds whose message has arrived.
+    seen: u32,
+    graceful: bool,
+    mute: bool,
+    /// End of the phase.
+    until: Option<Millis>,
+    /// When to decide alone, inside Reducing.
+    nudge: Option<Millis>,
+    /// Rank 0 only: who leads.
+    leader: Option<u32>,
+    /// Leader only.
+    missing: Option<Missing>,
+}
+
+impl Machine {
+    /// A machine in `Running`.
+    ///
+    /// # Panics
+    /// When `rank` is not below `size`.
+    #[must_use]
+    pub const fn new(config: Config) -> Self {
+        assert!(config.rank < config.size, "rank outside its job");
+        Self {
+            config,
+            phase: Phase::Running,
+            code: None,
+            first: None,
+            round: 0,
+            seen: 0,
+            graceful: false,
+            mute: false,
+            until: None,
+            nudge: None,
+            leader: None,
+            missing: None,
+        }
+    }
+
+    /// Where the machine stands.
+    #[must_use]
+    pub const fn state(&self) -> Phase {
+        self.phase
+    }
+
+    /// What the rank is doing, in at most 48 bytes; the watchdog prints it from a signal handler.
+    #[must_use]
+    pub const fn phase(&self) -> &'static str {
+        match self.phase {
+            Phase::Running => "running",
+            Phase::Reducing if self.mute => "waiting for the control tree",
+            Phase::Reducing => "exit code reduction",
+            Phase::Electing => "exit leader election",
+            Phase::Leading => "coordinating shutdown as leader",
+            Phase::Following => "waiting for the leader's exit request",
+            Phase::Draining => "flushing output",
+            Phase::Finishing => "bootstrap fini",
+            Phase::Aborting => "bootstrap abort",
+        }
+    }
+
+    /// When [`Event::Timer`] is due, if ever.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Millis> {
+        match (self.until, self.nudge) {
+            (Some(until), Some(nudge)) => Some(until.min(nudge)),
+            (until, nudge) => until.or(nudge),
+        }
+    }
+
+    /// Whether nothing will follow.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Finishing | Phase::Aborting)
+    }
+
+    /// Code that this rank contributes: the first one given locally, or the one it was told.
+    #[must_use]
+    pub const fn contributed(&self) -> Option<Code> {
+        self.first
+    }
+
+    /// Whether a control tree is still believed in.
+    #[must_use]
+    pub const fn under_control(&self) -> bool {
+        self.config.control
+    }
+
+    /// Rounds of the reduction: ceil(log2 size).
+    #[must_use]
+    pub const fn rounds(size: u32) -> u8 {
+        #[expect(clippy::cast_possible_truncation, reason = "at most 32")]
+        let rounds = (u32::BITS - (size - 1).leading_zeros()) as u8;
+        rounds
+    }
+
+    /// Takes notice of something that happened at `now` (which never goes back) and appends what has to be done.
+    pub fn handle(&mut self, now: Millis, event: Event, out: &mut Actions) {
+        if self.is_over() {
+            return;
+        }
+        match event {
+            Event::LocalExit { code, origin, in_signal } => {
+                self.local_exit(now, code, origin, in_signal, out)
+            }
+            Event::Message { from, message } => self.message(now, from, message, out),
+            Event::Notice { code } => self.notice(now, code, out),
+            Event::ControlLost => self.control_lost(now, out),
+            Event::Flushed if self.phase == Phase::Draining => self.finish(out),
+            Event::Flushed => {}
+            Event::Timer => self.timer(now, out),
+        }
+    }
+
+    fn local_exit(
+        &mut self,
+        now: Millis,
+        code: Code,
+        origin: Origin,
+        in_signal: bool,
+        out: &mut Actions,
+    ) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        self.begin(code);
+        self.mute = in_signal;
+        out.push(Action::Announce { code, origin });
+        out.push(Action::StopClientHandlers);
+        let timeouts = self.config.timeouts;
+        self.enter(Phase::Reducing, now, timeouts.reduce);
+        self.nudge = match (in_signal, self.config.control) {
+            (true, true) => Some(now.plus(timeouts.quiet_signal)),
+            (true, false) => Some(now),
+            (false, true) => Some(now.plus(timeouts.stall)),
+            (false, false) => None,
+        };
+        self.send_round(out);
+        self.reduce(now, out);
+        if self.phase == Phase::Reducing && self.nudge == Some(now) {
+            self.decide(out);
+        }
+    }
+
+    /// Stores the first code of this rank and merges it into the maximum.
+    fn begin(&mut self, code: Code) {
+        self.first = Some(code);
+        self.merge(code);
+    }
+
+    fn merge(&mut self, code: Code) {
+        self.code = self.code.max(Some(code));
+    }
+
+    const fn enter(&mut self, phase: Phase, now: Millis, length: Millis) {
+        self.phase = phase;
+        self.until = Some(now.plus(length));
+        self.nudge = None;
+    }
+
+    fn known(&self) -> Code {
+        self.code.unwrap_or(LOST_CODE)
+    }
+
+    fn send(&self, to: u32, message: Message, out: &mut Actions) {
+        if !self.mute {
+            out.push(Action::Send { to, message });
+        }
+    }
+
+    /// The rank `2^round` further (or back) around the ring; `round` is below [`Machine::rounds`].
+    fn around(&self, round: u8, forward: bool) -> u32 {
+        let size = u64::from(self.config.size);
+        let step = 1_u64 << round;
+        let step = if forward { step } else { size - step };
+        #[expect(clippy::cast_possible_truncation, reason = "below size, which has 32 bits")]
+        let rank = ((u64::from(self.config.rank) + step) % size) as u32;
+        rank
+    }
+
+    fn send_round(&self, out: &mut Actions) {
+        if self.round < Self::rounds(self.config.size) {
+            let message = Message::Reduce { round: self.round, code: self.known() };
+            self.send(self.around(self.round, true), message, out);
+        }
+    }
+
+    /// Goes through all rounds that are complete.
+    fn reduce(&mut self, now: Millis, out: &mut Actions) {
+        let rounds = Self::rounds(self.config.size);
+        // A mute rank gets everybody's code but cannot pass it on; nobody can complete with it.
+        while self.round < rounds && self.seen & 1 << self.round != 0 && !self.mute {
+            self.round += 1;
+            self.send_round(out);
+        }
+        if self.round == rounds {
+            self.drain(now, true, out);
+        }
+    }
+
+    fn decide(&mut self, out: &mut Actions) {
+        self.nudge = None;
+        out.push(Action::Decide { code: self.known() });
+    }
+
+    fn drain(&mut self, now: Millis, graceful: bool, out: &mut Actions) {
+        self.graceful = graceful;
+        self.missing = None;
+        self.enter(Phase::Draining, now, self.config.timeouts.drain);
+        out.push(Action::Flush { graceful });
+    }
+
+    fn finish(&mut self, out: &mut Actions) {
+        let code = self.known();
+        self.until = None;
+        if self.graceful {
+            self.phase = Phase::Finishing;
+            out.push(Action::Fini { code });
+        } else {
+            self.phase = Phase::Aborting;
+            out.push(Action::Abort { code });
+        }
+        out.push(Action::Terminate { code });
+    }
+
+    fn message(&mut self, now: Millis, from: u32, message: Message, out: &mut Actions) {
+        if from >= self.config.size {
+            return;
+        }
+        match message {
+            Message::Reduce { round, code } => self.reduce_arrived(now, from, round, code, out),
+            Message::RoleRequest if self.config.rank == 0 => {
+                let leader = *self.leader.get_or_insert(from);
+                self.send(from, Message::RoleReply { leader: leader == from }, out);
+            }
+            Message::RoleReply { leader } if from == 0 && self.phase == Phase::Electing => {
+                if leader {
+                    self.lead(now, out);
+                } else {
+                    self.enter(Phase::Following, now, self.config.timeouts.coordinate);
+                }
+            }
+            Message::ExitRequest { code } if from != self.config.rank => {
+                self.requested(now, from, code, out)
+            }
+            Message::ExitReply if self.phase == Phase::Leading => {
+                self.missing.as_mut().map(|missing| missing.answered(from));
+                self.lead_complete(now, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn reduce_arrived(&mut self, now: Millis, from: u32, round: u8, code: Code, out: &mut Actions) {
+        let sound = round < Self::rounds(self.config.size) && self.around(round, false) == from;
+        // After Reducing the result is somebody else's to decide.
+        if !sound || !matches!(self.phase, Phase::Running | Phase::Reducing) {
+            return;
+        }
+        self.merge(code);
+        self.seen |= 1 << round;
+        if self.phase == Phase::Reducing {
+            self.reduce(now, out);
+        }
+    }
+
+    fn lead(&mut self, now: Millis, out: &mut Actions) {
+        let (rank, size) = (self.config.rank, self.config.size);
+        self.missing = Some(Missing::all_but(rank, size));
+        self.enter(Phase::Leading, now, self.config.timeouts.coordinate);
+        out.push(Action::SendAll { message: Message::ExitRequest { code: self.known() } });
+        self.lead_complete(now, out);
+    }
+
+    fn lead_complete(&mut self, now: Millis, out: &mut Actions) {
+        if self.missing.as_ref().is_some_and(|missing| missing.count == 0) {
+            self.drain(now, true, out);
+        }
+    }
+
+    fn requested(&mut self, now: Millis, from: u32, code: Code, out: &mut Actions) {
+        self.send(from, Message::ExitReply, out);
+        match self.phase {
+            Phase::Running => {
+                self.told(code, out);
+                self.drain(now, true, out);
+            }
+            // A second leader can only exist when rank 0 was replaced: answered above, nothing else.
+            Phase::Leading | Phase::Draining | Phase::Finishing | Phase::Aborting => {}
+            Phase::Reducing | Phase::Electing | Phase::Following => {
+                self.code = Some(code);
+                self.drain(now, true, out);
+            }
+        }
+    }
+
+    /// An exit that began elsewhere: the code is stored, the user's handler may run, then ours.
+    fn told(&mut self, code: Code, out: &mut Actions) {
+        self.first = Some(code);
+        self.code = Some(code);
+        out.push(Action::Announce { code, origin: Origin::Remote });
+        out.push(Action::RaiseQuit);
+        out.push(Action::StopClientHandlers);
+    }
+
+    fn notice(&mut self, now: Millis, code: Code, out: &mut Actions) {
+        match self.phase {
+            Phase::Running => {
+                self.told(code, out);
+                self.drain(now, true, out);
+            }
+            Phase::Draining | Phase::Finishing | Phase::Aborting => {}
+            Phase::Reducing | Phase::Electing | Phase::Leading | Phase::Following => {
+                self.code = Some(code);
+                self.drain(now, true, out);
+            }
+        }
+    }
+
+    fn control_lost(&mut self, now: Millis, out: &mut Actions) {
+        let had = std::mem::replace(&mut self.config.control, false);
+        match self.phase {
+            Phase::Running if had => {
+                self.begin(LOST_CODE);
+                self.code = Some(LOST_CODE);
+                out.push(Action::StopClientHandlers);
+                self.drain(now, false, out);
+            }
+            Phase::Reducing if self.mute && self.nudge.is_some() => self.decide(out),
+            Phase::Reducing => self.nudge = None,
+            _ => {}
+        }
+    }
+
+    fn timer(&mut self, now: Millis, out: &mut Actions) {
+        if self.nudge.is_some_and(|at| at <= now) {
+            self.decide(out);
+        }
+        if self.until.is_none_or(|until| now < until) {
+            return;
+        }
+        match self.phase {
+            Phase::Reducing if !self.mute => {
+                self.enter(Phase::Electing, now, self.config.timeouts.elect);
+                self.send(0, Message::RoleRequest, out);
+            }
+            Phase::Reducing | Phase::Electing | Phase::Leading | Phase::Following => {
+                self.drain(now, false, out)
+            }
+            Phase::Draining => self.finish(out),
+            Phase::Running | Phase::Finishing | Phase::Aborting => {}
+        }
+    }
+}

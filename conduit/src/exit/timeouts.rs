@@ -1,0 +1,96 @@
+//! The one table of time-outs of the exit.
+//!
+//! Every wait of the protocol ([`Timeouts`], used by the machine) and every alarm of the body ([`Alarms`], used by
+//! the driver) is a row with a name. All derive from the exit time-out T.
+
+/// A point or a length of time in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Millis(pub u64);
+
+impl Millis {
+    /// Sum; stays at the largest value.
+    #[must_use]
+    pub const fn plus(self, length: Self) -> Self {
+        Self(self.0.saturating_add(length.0))
+    }
+}
+
+/// Least value of T: the floor of `GASNET_EXITTIMEOUT`.
+pub const FLOOR: Millis = Millis(2_000);
+
+/// How long each phase of the machine may last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Timeouts {
+    /// `exit.reduce`: the reduction of the codes. T.
+    pub reduce: Millis,
+    /// `exit.elect`: the answer of rank 0. T.
+    pub elect: Millis,
+    /// `exit.coordinate`: replies of all ranks (leader), the leader's request (member). T.
+    pub coordinate: Millis,
+    /// `exit.drain`: flushing the streams and sending what is still queued. max(30 s, T).
+    pub drain: Millis,
+    /// `exit.quiet_signal`: a rank that may not send waits this long for the control tree before it decides alone.
+    pub quiet_signal: Millis,
+    /// `exit.stall`: an incomplete reduction waits this long for the control tree before the rank decides alone.
+    pub stall: Millis,
+}
+
+impl Timeouts {
+    /// The table for the exit time-out `t`.
+    #[must_use]
+    pub fn new(t: Millis) -> Self {
+        Self {
+            reduce: t,
+            elect: t,
+            coordinate: t,
+            drain: t.max(Millis(30_000)),
+            quiet_signal: Millis(100),
+            stall: Millis(2_000).min(t),
+        }
+    }
+
+    /// The rows with their names.
+    #[must_use]
+    pub const fn rows(&self) -> [(&'static str, Millis); 6] {
+        [
+            ("exit.reduce", self.reduce),
+            ("exit.elect", self.elect),
+            ("exit.coordinate", self.coordinate),
+            ("exit.drain", self.drain),
+            ("exit.quiet_signal", self.quiet_signal),
+            ("exit.stall", self.stall),
+        ]
+    }
+
+    /// Bound on the time from a rank's first step to its last action: the phases follow each other and none is
+    /// entered twice. (`quiet_signal` and `stall` run inside `reduce`.)
+    #[must_use]
+    pub const fn total(&self) -> Millis {
+        self.reduce.plus(self.elect).plus(self.coordinate).plus(self.drain)
+    }
+}
+
+/// Bounds in whole seconds that the driver gives to `alarm`, in case a step blocks where no deadline is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alarms {
+    /// `exit.alarm_step`: one coordinating step (reduction, election, requests). 2 + T.
+    pub step: u32,
+    /// `exit.alarm_teardown`: everything after the coordination up to the farewell. max(120, T).
+    pub teardown: u32,
+    /// `exit.alarm_fini`: the farewell. max(30, T).
+    pub fini: u32,
+    /// `exit.alarm_last`: between the first abort signal and the end. max(5, T).
+    pub last: u32,
+}
+
+/// `exit.crash_flush`, seconds: flushing the streams after a fatal signal.
+pub const CRASH_FLUSH_SECONDS: u32 = 5;
+
+impl Alarms {
+    /// The table for the exit time-out `t`.
+    #[must_use]
+    pub fn new(t: Millis) -> Self {
+        let t = u32::try_from(t.0.div_ceil(1000)).unwrap_or(u32::MAX);
+        Self { step: t.saturating_add(2), teardown: t.max(120), fini: t.max(30), last: t.max(5) }
+    }
+}

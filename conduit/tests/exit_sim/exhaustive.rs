@@ -1,0 +1,337 @@
+//! Every interleaving of jobs of 2 and 3 ranks: who exits when, which message arrives next, which timer fires, what the
+//! control tree decides, and a bounded number of faults. Time is abstract: a timer may fire at any moment, which covers
+//! all speeds. States that were seen before (by hash) are not entered again.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::exit::machine::{
+    Action, Actions, Code, Config, Event, Machine, Message, Millis, Origin, Phase, Timeouts,
+};
+
+const TIMEOUTS: Timeouts = Timeouts {
+    reduce: Millis(4),
+    elect: Millis(4),
+    coordinate: Millis(4),
+    drain: Millis(8),
+    quiet_signal: Millis(1),
+    stall: Millis(2),
+};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Peer {
+    machine: Machine,
+    clock: Millis,
+    called: bool,
+    local: Option<Code>,
+    quit: bool,
+    flushing: bool,
+    notified: bool,
+    lost: bool,
+    heard: bool,
+    fini: Option<Code>,
+    ended: Option<(Code, bool)>,
+    /// Ended by death or by the provider.
+    gone: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Job {
+    peers: Vec<Peer>,
+    flights: Vec<(u32, u32, Message)>,
+    announced: Vec<(u32, Code)>,
+    heard_max: Option<Code>,
+    notice: Option<Code>,
+    killing: bool,
+    tree: bool,
+    faults_left: u8,
+    /// No fault, no timer and no decision so far.
+    clean: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Choice {
+    Call { rank: u32, in_signal: bool },
+    Deliver { index: usize },
+    Drop { index: usize },
+    Duplicate { index: usize },
+    Timer { rank: u32 },
+    Flushed { rank: u32 },
+    Hear { index: usize },
+    Decide,
+    See { rank: u32 },
+    TreeDies,
+    Lose { rank: u32 },
+    Die { rank: u32 },
+    Kill { rank: u32 },
+}
+
+impl Job {
+    fn new(size: u32, tree: bool, faults_left: u8) -> Self {
+        let peer = |rank| Peer {
+            machine: Machine::new(Config { rank, size, control: tree, timeouts: TIMEOUTS }),
+            clock: Millis(0),
+            called: false,
+            local: None,
+            quit: false,
+            flushing: false,
+            notified: false,
+            lost: false,
+            heard: false,
+            fini: None,
+            ended: None,
+            gone: false,
+        };
+        Self {
+            peers: (0..size).map(peer).collect(),
+            flights: Vec::new(),
+            announced: Vec::new(),
+            heard_max: None,
+            notice: None,
+            killing: false,
+            tree,
+            faults_left,
+            clean: true,
+        }
+    }
+
+    fn choices(&self, signals: bool) -> Vec<Choice> {
+        let mut choices = Vec::new();
+        let faulty = self.faults_left > 0;
+        for (rank, peer) in (0..).zip(&self.peers) {
+            if peer.gone || peer.ended.is_some() {
+                continue;
+            }
+            if !peer.called {
+                choices.push(Choice::Call { rank, in_signal: false });
+                if signals {
+                    choices.push(Choice::Call { rank, in_signal: true });
+                }
+            }
+            if peer.machine.deadline().is_some() {
+                choices.push(Choice::Timer { rank });
+            }
+            if peer.flushing {
+                choices.push(Choice::Flushed { rank });
+            }
+            if self.notice.is_some() && !peer.notified {
+                choices.push(Choice::See { rank });
+            }
+            if !self.tree && peer.machine_has_tree() && !peer.lost {
+                choices.push(Choice::Lose { rank });
+            }
+            if faulty {
+                choices.push(Choice::Die { rank });
+            }
+            if self.killing {
+                choices.push(Choice::Kill { rank });
+            }
+        }
+        for index in 0..self.flights.len() {
+            choices.push(Choice::Deliver { index });
+            if faulty {
+                choices.extend([Choice::Drop { index }, Choice::Duplicate { index }]);
+            }
+        }
+        if self.tree {
+            choices.extend((0..self.announced.len()).map(|index| Choice::Hear { index }));
+            let lone = self.heard_max.is_some() && self.peers.iter().any(|peer| !peer.heard);
+            if lone && self.notice.is_none() {
+                choices.push(Choice::Decide);
+            }
+            if faulty {
+                choices.push(Choice::TreeDies);
+            }
+        }
+        choices
+    }
+
+    fn take(&mut self, choice: Choice) {
+        let fault = matches!(
+            choice,
+            Choice::Drop { .. } | Choice::Duplicate { .. } | Choice::TreeDies | Choice::Die { .. }
+        );
+        self.faults_left -= u8::from(fault);
+        self.clean &= !fault && !matches!(choice, Choice::Timer { .. } | Choice::Decide);
+        match choice {
+            Choice::Call { rank, in_signal } => {
+                let code = Code(10 + (rank * 7) % 5);
+                let peer = &mut self.peers[rank as usize];
+                peer.called = true;
+                if peer.machine.state() == Phase::Running {
+                    peer.local = Some(code);
+                    self.clean &= !in_signal;
+                }
+                self.tell(rank, Event::LocalExit { code, origin: Origin::Explicit, in_signal });
+            }
+            Choice::Deliver { index } => {
+                let (to, from, message) = self.flights.remove(index);
+                self.tell(to, Event::Message { from, message });
+            }
+            Choice::Drop { index } => drop(self.flights.remove(index)),
+            Choice::Duplicate { index } => self.flights.push(self.flights[index]),
+            Choice::Timer { rank } => {
+                let peer = &mut self.peers[rank as usize];
+                peer.clock = peer.clock.max(peer.machine.deadline().unwrap_or_default());
+                self.tell(rank, Event::Timer);
+            }
+            Choice::Flushed { rank } => {
+                self.peers[rank as usize].flushing = false;
+                self.tell(rank, Event::Flushed);
+            }
+            Choice::Hear { index } => {
+                let (rank, code) = self.announced.remove(index);
+                self.peers[rank as usize].heard = true;
+                self.heard_max = self.heard_max.max(Some(code));
+            }
+            Choice::Decide => self.notice = self.heard_max,
+            Choice::See { rank } => self.see(rank),
+            Choice::TreeDies => self.tree = false,
+            Choice::Lose { rank } => {
+                self.peers[rank as usize].lost = true;
+                self.tell(rank, Event::ControlLost);
+            }
+            Choice::Die { rank } => {
+                self.peers[rank as usize].gone = true;
+                self.killing = true;
+            }
+            Choice::Kill { rank } => self.peers[rank as usize].gone = true,
+        }
+        self.flights.sort_unstable();
+        self.announced.sort_unstable();
+    }
+
+    fn see(&mut self, rank: u32) {
+        if let Some(code) = self.notice {
+            self.peers[rank as usize].notified = true;
+            self.tell(rank, Event::Notice { code });
+        }
+    }
+
+    fn tell(&mut self, rank: u32, event: Event) {
+        let peer = &mut self.peers[rank as usize];
+        if peer.gone {
+            return;
+        }
+        let mut out = Actions::new();
+        peer.machine.handle(peer.clock, event, &mut out);
+        assert!(peer.ended.is_none() || out.as_slice().is_empty(), "action after the terminal one");
+        for &action in out.as_slice() {
+            self.act(rank, action);
+        }
+    }
+
+    fn act(&mut self, rank: u32, action: Action) {
+        let size = u32::try_from(self.peers.len()).expect("small");
+        let peer = &mut self.peers[rank as usize];
+        assert!(peer.ended.is_none(), "action after Terminate");
+        match action {
+            Action::Announce { code, .. } => {
+                assert!(peer.local.is_none_or(|local| local == code), "not the first code");
+                self.announced.push((rank, code));
+            }
+            Action::StopClientHandlers => {}
+            Action::Send { to, message } => self.flights.push((to, rank, message)),
+            Action::SendAll { message } => {
+                self.flights
+                    .extend((0..size).filter(|&to| to != rank).map(|to| (to, rank, message)));
+            }
+            Action::RaiseQuit => {
+                assert!(peer.local.is_none(), "SIGQUIT for an exit that began here");
+                assert!(!std::mem::replace(&mut peer.quit, true), "SIGQUIT twice");
+            }
+            Action::Decide { code } => {
+                self.notice.get_or_insert(code);
+                self.clean = false;
+                self.see(rank);
+            }
+            Action::Flush { .. } => peer.flushing = true,
+            Action::Fini { code } => assert!(peer.fini.replace(code).is_none()),
+            Action::Abort { code } => {
+                assert!(peer.fini.replace(code).is_none());
+                self.killing = true;
+            }
+            Action::Terminate { code } => {
+                assert_eq!(peer.fini, Some(code));
+                peer.ended = Some((code, peer.machine.state() == Phase::Finishing));
+            }
+        }
+    }
+
+    /// What must hold when only further exit calls could change anything.
+    fn check_rest(&self) {
+        let over = |peer: &Peer| peer.gone || peer.ended.is_some();
+        let begun =
+            self.peers.iter().any(|peer| over(peer) || peer.machine.state() != Phase::Running);
+        assert!(!begun || self.peers.iter().all(over), "a rank waits for ever: {self:#?}");
+        let collective = self.peers.iter().all(|peer| peer.local.is_some());
+        if self.clean && collective {
+            let max = self.peers.iter().filter_map(|peer| peer.local).max();
+            for peer in &self.peers {
+                assert_eq!(peer.ended, max.map(|code| (code, true)), "{self:#?}");
+            }
+        }
+    }
+}
+
+impl Peer {
+    /// Whether the machine was made with a tree: it holds its own flag, ours is in the job.
+    const fn machine_has_tree(&self) -> bool {
+        !self.gone && self.machine.under_control()
+    }
+}
+
+fn hash(job: &Job) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    job.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Explores to `depth` steps; returns the number of states.
+fn explore(size: u32, tree: bool, faults: u8, signals: bool, depth: u32) -> usize {
+    let start = Job::new(size, tree, faults);
+    let mut seen = HashSet::from([hash(&start)]);
+    let mut level = vec![start];
+    let mut steps = 0;
+    while steps < depth && !level.is_empty() {
+        steps += 1;
+        let mut next = Vec::new();
+        for job in &level {
+            let choices = job.choices(signals);
+            if choices.iter().all(|choice| matches!(choice, Choice::Call { .. })) {
+                job.check_rest();
+            }
+            for choice in choices {
+                let mut after = job.clone();
+                after.take(choice);
+                if seen.insert(hash(&after)) {
+                    next.push(after);
+                }
+            }
+        }
+        level = next;
+    }
+    let bound = if level.is_empty() { "complete" } else { "bounded" };
+    let count = seen.len();
+    println!(
+        "{size} ranks, tree {tree}, signals {signals}, {faults} faults: {count} states, {steps} steps, {bound}"
+    );
+    count
+}
+
+#[test]
+fn two_ranks() {
+    for tree in [false, true] {
+        assert!(explore(2, tree, 0, true, u32::MAX) > 1_000);
+        assert!(explore(2, tree, 1, true, u32::MAX) > 1_000);
+        assert!(explore(2, tree, 2, true, 9) > 1_000);
+    }
+}
+
+#[test]
+fn three_ranks() {
+    for tree in [false, true] {
+        assert!(explore(3, tree, 0, false, 11) > 1_000);
+        assert!(explore(3, tree, 1, true, 7) > 1_000);
+    }
+}

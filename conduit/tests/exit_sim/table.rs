@@ -1,0 +1,222 @@
+//! The state table of `docs/design/exit.md` against the machine: every row must be what the machine does, and what has
+//! no row must change nothing.
+
+use std::collections::BTreeMap;
+
+use crate::exit::machine::{
+    Action, Actions, Code, Config, Event, Machine, Message, Millis, Origin, Timeouts,
+};
+
+const DOCUMENT: &str = include_str!("../../../docs/design/exit.md");
+
+const EVENTS: [&str; 13] = [
+    "local 3",
+    "local 3 in signal",
+    "reduce 0 5",
+    "reduce 1 9",
+    "role-request",
+    "leader",
+    "member",
+    "request 9",
+    "reply",
+    "notice 9",
+    "lost",
+    "timer",
+    "flushed",
+];
+
+fn event(name: &str) -> Event {
+    let message = |from, message| Event::Message { from, message };
+    let local = |in_signal| Event::LocalExit { code: Code(3), origin: Origin::Explicit, in_signal };
+    match name {
+        "local 3" => local(false),
+        "local 3 in signal" => local(true),
+        "reduce 0 5" => message(0, Message::Reduce { round: 0, code: Code(5) }),
+        "reduce 1 9" => message(3, Message::Reduce { round: 1, code: Code(9) }),
+        "role-request" => message(2, Message::RoleRequest),
+        "leader" => message(0, Message::RoleReply { leader: true }),
+        "member" => message(0, Message::RoleReply { leader: false }),
+        "request 9" => message(3, Message::ExitRequest { code: Code(9) }),
+        "reply" => message(2, Message::ExitReply),
+        "notice 9" => Event::Notice { code: Code(9) },
+        "lost" => Event::ControlLost,
+        "timer" => Event::Timer,
+        "flushed" => Event::Flushed,
+        other => panic!("unknown event {other:?}"),
+    }
+}
+
+/// State name, whether there is a control tree, and the events that lead there.
+const STATES: [(&str, bool, &[&str]); 12] = [
+    ("Running", true, &[]),
+    ("Running, no tree", false, &[]),
+    ("Reducing", true, &["local 3"]),
+    ("Reducing, last round", false, &["local 3", "reduce 0 5"]),
+    ("Reducing, mute", true, &["local 3 in signal"]),
+    ("Electing", false, &["local 3", "timer"]),
+    ("Leading, last reply", false, &["local 3", "timer", "leader", "reply 0", "reply 3"]),
+    ("Following", false, &["local 3", "timer", "member"]),
+    ("Draining", false, &["request 9"]),
+    ("Draining, failed", false, &["local 3", "timer", "member", "timer"]),
+    ("Finishing", false, &["request 9", "flushed"]),
+    ("Aborting", false, &["local 3", "timer", "timer", "flushed"]),
+];
+
+fn apply(machine: &mut Machine, name: &str) -> String {
+    let now = machine.deadline().filter(|_| name == "timer").unwrap_or_default();
+    let event = match name {
+        "reply 0" => Event::Message { from: 0, message: Message::ExitReply },
+        "reply 3" => Event::Message { from: 3, message: Message::ExitReply },
+        name => event(name),
+    };
+    let mut out = Actions::new();
+    machine.handle(now, event, &mut out);
+    out.as_slice().iter().map(render).collect::<Vec<_>>().join(", ")
+}
+
+fn render(action: &Action) -> String {
+    let say = |message: &Message| match *message {
+        Message::Reduce { round, code } => format!("reduce {round} {}", code.0),
+        Message::RoleRequest => "role-request".into(),
+        Message::RoleReply { leader: true } => "leader".into(),
+        Message::RoleReply { leader: false } => "member".into(),
+        Message::ExitRequest { code } => format!("request {}", code.0),
+        Message::ExitReply => "reply".into(),
+    };
+    match action {
+        Action::Announce { code, origin } => format!("announce {} {origin:?}", code.0),
+        Action::StopClientHandlers => "stop handlers".into(),
+        Action::Send { to, message } => format!("send {to} ({})", say(message)),
+        Action::SendAll { message } => format!("send all ({})", say(message)),
+        Action::RaiseQuit => "quit".into(),
+        Action::Decide { code } => format!("decide {}", code.0),
+        Action::Flush { graceful: true } => "flush".into(),
+        Action::Flush { graceful: false } => "flush (failed)".into(),
+        Action::Fini { code } => format!("fini {}", code.0),
+        Action::Abort { code } => format!("abort {}", code.0),
+        Action::Terminate { code } => format!("end {}", code.0),
+    }
+}
+
+fn machine(rank: u32, control: bool, path: &[&str]) -> Machine {
+    let timeouts = Timeouts::new(Millis(4_000));
+    let mut machine = Machine::new(Config { rank, size: 4, control, timeouts });
+    for name in path {
+        apply(&mut machine, name);
+    }
+    machine
+}
+
+/// All rows that the machine has: those where something happens.
+fn rows() -> BTreeMap<(String, String), (String, String)> {
+    let mut rows = BTreeMap::new();
+    for (state, control, path) in STATES {
+        let before = machine(1, control, path);
+        assert!(
+            state.starts_with(&format!("{:?}", before.state())),
+            "{state} is {:?}",
+            before.state()
+        );
+        for name in EVENTS {
+            let mut after = before.clone();
+            let actions = apply(&mut after, name);
+            if after != before || !actions.is_empty() {
+                let row = (format!("{:?}", after.state()), actions);
+                rows.insert((state.to_owned(), name.to_owned()), row);
+            }
+        }
+    }
+    rows
+}
+
+#[test]
+fn the_documented_table_is_the_machine() {
+    let mut documented = BTreeMap::new();
+    let table = DOCUMENT.split("<!-- state table -->").nth(1).expect("markers of the table");
+    for line in table.lines().filter(|line| line.starts_with('|')).skip(2) {
+        let cells: Vec<_> =
+            line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
+        let [state, event, next, actions] = <[String; 4]>::try_from(cells).expect("four cells");
+        let known = STATES.iter().any(|(name, ..)| *name == state) && EVENTS.contains(&&*event);
+        assert!(known, "unknown row {line}");
+        assert!(documented.insert((state, event), (next, actions)).is_none(), "twice: {line}");
+    }
+    let actual = rows();
+    for (key, row) in &actual {
+        let seen = documented.remove(key);
+        let line = format!("| {} | {} | {} | {} |", key.0, key.1, row.0, row.1);
+        assert_eq!(seen.as_ref(), Some(row), "the machine says: {line}");
+    }
+    assert!(documented.is_empty(), "rows where nothing happens: {documented:#?}");
+}
+
+#[test]
+fn rank_0_makes_the_first_candidate_the_leader() {
+    for path in [&[] as &[&str], &["local 3"], &["local 3", "timer"], &["request 9"]] {
+        let mut machine = machine(0, false, path);
+        let before = machine.state();
+        let ask = |machine: &mut Machine, from| {
+            let mut out = Actions::new();
+            machine.handle(
+                Millis(0),
+                Event::Message { from, message: Message::RoleRequest },
+                &mut out,
+            );
+            out.as_slice().iter().map(render).collect::<Vec<_>>().join(", ")
+        };
+        assert_eq!(ask(&mut machine, 2), "send 2 (leader)");
+        assert_eq!(ask(&mut machine, 0), "send 0 (member)");
+        assert_eq!(ask(&mut machine, 3), "send 3 (member)");
+        assert_eq!(
+            ask(&mut machine, 2),
+            "send 2 (leader)",
+            "a repeated request gets the same answer"
+        );
+        assert_eq!(ask(&mut machine, 4), "", "no rank of this job");
+        assert_eq!(machine.state(), before);
+    }
+}
+
+#[test]
+fn nothing_from_the_wire_is_trusted() {
+    let before = machine(1, false, &["local 3"]);
+    let reduce = |from, round| (from, Message::Reduce { round, code: Code(99) });
+    let forged = [
+        reduce(0, 1),
+        reduce(2, 0),
+        reduce(0, 2),
+        reduce(0, 255),
+        reduce(4, 0),
+        reduce(u32::MAX, 0),
+    ];
+    let others = [
+        (9, Message::ExitRequest { code: Code(99) }),
+        (1, Message::ExitRequest { code: Code(99) }),
+        (0, Message::RoleReply { leader: true }),
+        (2, Message::ExitReply),
+        (2, Message::RoleRequest),
+    ];
+    for (from, message) in forged.into_iter().chain(others) {
+        let mut machine = before.clone();
+        let mut out = Actions::new();
+        machine.handle(Millis(0), Event::Message { from, message }, &mut out);
+        assert_eq!(
+            (machine == before, out.as_slice()),
+            (true, &[] as &[Action]),
+            "{from} {message:?}"
+        );
+    }
+}
+
+/// Prints the table, to be pasted into the document when the machine changes.
+#[test]
+#[ignore = "a tool, not a check"]
+fn print_table() {
+    for (state, ..) in STATES {
+        for name in EVENTS {
+            if let Some((next, actions)) = rows().get(&(state.to_owned(), name.to_owned())) {
+                println!("| {state} | {name} | {next} | {actions} |");
+            }
+        }
+    }
+}
