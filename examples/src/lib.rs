@@ -1,1 +1,4 @@
-//! x
+//! What the example and benchmark programs share.
+
+pub mod sys;
+pub mod words;

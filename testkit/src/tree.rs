@@ -48,6 +48,8 @@ pub enum Word {
         end: End,
         /// Nanoseconds from just before its start to its end.
         nanos: u64,
+        /// When, by [`now_ns`].
+        at_ns: u64,
         /// Descendants alive at that moment.
         survivors: Vec<Process>,
     },
@@ -77,6 +79,17 @@ pub enum Output {
     Keep,
     /// Counted and summed (CRC-32), not kept.
     Digest,
+}
+
+/// Nanoseconds of the clock that all processes of a machine share (`CLOCK_MONOTONIC`).
+///
+/// # Panics
+/// Never on Linux, where the clock always exists.
+#[must_use]
+pub fn now_ns() -> u64 {
+    let clock = nix::time::ClockId::CLOCK_MONOTONIC;
+    let now = Duration::from(nix::time::clock_gettime(clock).expect("the clock exists"));
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Block number `block` of an endless test datum, 64 KiB each, different from each other.
@@ -403,7 +416,7 @@ impl Running {
     #[must_use]
     pub fn wait(mut self) -> Outcome {
         let word = next_word(&mut self.words);
-        let Some(Word::Ended { end, nanos, survivors }) = word else {
+        let Some(Word::Ended { end, nanos, at_ns, survivors }) = word else {
             panic!("{}: the warden said {word:?} instead of the end", self.name);
         };
         self.stdin = None;
@@ -421,6 +434,7 @@ impl Running {
             deadline: self.deadline,
             end,
             duration: Duration::from_nanos(nanos),
+            ended_ns: at_ns,
             survivors,
             stdout_len: stdout.len,
             stdout_crc: stdout.crc.finalize(),
@@ -439,6 +453,8 @@ pub struct Outcome {
     pub end: End,
     /// From just before its start to its end.
     pub duration: Duration,
+    /// When it ended, by [`now_ns`].
+    pub ended_ns: u64,
     /// Descendants that were alive when it ended (the warden has killed them since).
     pub survivors: Vec<Process>,
     /// Standard output, empty with [`Output::Digest`].

@@ -54,6 +54,7 @@ fn run() -> Result<(), String> {
     say(&mut control, &Word::Started(pid));
 
     let end = wait(pid, begin, limit, &control)?;
+    let at_ns = testkit::tree::now_ns();
     let nanos = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let mut survivors = Process::descendants(own_pid());
     survivors.retain(|process| process.pid != pid && !process.is_zombie());
@@ -61,7 +62,7 @@ fn run() -> Result<(), String> {
         survivors.clear();
     }
     let cleared = clear_up();
-    say(&mut control, &Word::Ended { end, nanos, survivors });
+    say(&mut control, &Word::Ended { end, nanos, at_ns, survivors });
     cleared
 }
 

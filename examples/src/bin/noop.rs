@@ -1,0 +1,3 @@
+//! Does nothing: what starting a process costs.
+
+fn main() {}
