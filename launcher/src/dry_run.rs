@@ -1,0 +1,141 @@
+//! The text of a dry run (`-t`): exactly what would be started, one fact per line.
+
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+
+use spawner_ssh::plan::StdinTo;
+
+use crate::cpus::ranges;
+use crate::job::Job;
+
+/// `word` as a shell would read it back; bytes that are not printable text become `$'\xNN'`.
+#[must_use]
+pub fn quoted(word: &OsStr) -> String {
+    let bytes = word.as_bytes();
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"-_./=:,+@%^".contains(b);
+    if !bytes.is_empty() && bytes.iter().all(plain) {
+        return String::from_utf8_lossy(bytes).into_owned();
+    }
+    match word.to_str() {
+        Some(text) if !text.chars().any(char::is_control) => {
+            format!("'{}'", text.replace('\'', r"'\''"))
+        }
+        _ => format!("$'{}'", bytes.escape_ascii().to_string().replace("\\\"", "\"")),
+    }
+}
+
+fn words<'a>(words: impl IntoIterator<Item = &'a std::ffi::OsString>) -> String {
+    words.into_iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// The text, each line ended.
+#[must_use]
+pub fn text(job: &Job) -> String {
+    let plan = &job.plan;
+    let mut facts: Vec<(&str, String)> = Vec::new();
+    match job.command.program {
+        Some(index) => {
+            facts.push(("program", words([&job.command.argv[index]])));
+            if index > 0 {
+                facts.push(("wrapper", words(&job.command.argv[..index])));
+            }
+            let has: Vec<_> =
+                job.command.marks.spawners.iter().map(|spawner| spawner.name()).collect();
+            facts.push((
+                "kind",
+                format!(
+                    "GASNet program: {} conduit, spawner {}",
+                    job.command.marks.conduits.join(" "),
+                    has.join(" ")
+                ),
+            ));
+        }
+        None => {
+            facts.push(("program", quoted(plan.program.as_os_str())));
+            facts.push(("kind", "plain program".to_owned()));
+        }
+    }
+    facts.push(("execute", quoted(plan.program.as_os_str())));
+    facts.push(("arguments", words(plan.argv.get(1..).unwrap_or_default())));
+    facts.push(("directory", quoted(plan.directory.as_os_str())));
+    facts.push(("spawner", format!("{} (on this host only)", job.spawner.name())));
+    facts.push(("hosts", plan.host.clone()));
+    facts.push(("environment", environment(job)));
+    facts.push(("stdin", stdin(plan.stdin)));
+    facts.push(("output", output(job)));
+    facts.push((
+        "time limit",
+        plan.timeout.map_or("none".to_owned(), |limit| format!("{} s", limit.as_secs_f64())),
+    ));
+    facts.push(("exit bound", format!("{} s", plan.exit_bound.as_secs_f64())));
+    let mut text = String::new();
+    for (name, value) in facts {
+        let _ = writeln!(text, "{}", format!("{name:<12} {value}").trim_end());
+    }
+    for rank in 0..plan.size {
+        let set = plan.cpus.get(rank as usize).map_or("not bound".to_owned(), |cpus| ranges(cpus));
+        let _ = writeln!(text, "{:<12} host {}, cpus {set}", format!("rank {rank}"), plan.host);
+    }
+    text
+}
+
+/// One line on the environment of the ranks.
+#[must_use]
+pub fn environment(job: &Job) -> String {
+    let mut text = format!("the launcher's own, {} variables", job.plan.env.len());
+    if job.env_listed {
+        let _ = write!(
+            text,
+            "; -E names {} that are set: {}",
+            job.forwarded.set.len(),
+            words(&job.forwarded.set)
+        );
+        if !job.forwarded.unset.is_empty() {
+            let _ = write!(text, "; skipped, not set: {}", words(&job.forwarded.unset));
+        }
+    }
+    text
+}
+
+fn stdin(receiver: StdinTo) -> String {
+    match receiver {
+        StdinTo::None => "nobody".to_owned(),
+        StdinTo::All => "every rank".to_owned(),
+        StdinTo::Rank(rank) => format!("rank {rank}"),
+    }
+}
+
+fn output(job: &Job) -> String {
+    let output = &job.plan.output;
+    let mut text = "merged by lines".to_owned();
+    for (on, what) in [(output.tag, "tagged with the rank"), (output.timestamp, "with the time")] {
+        if on {
+            let _ = write!(text, ", {what}");
+        }
+    }
+    if let Some(directory) = &output.directory {
+        let _ = write!(text, ", copied to {}", quoted(directory.as_os_str()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_can_be_read_back() {
+        for (word, text) in [
+            (&b"plain-1.0/x=y"[..], "plain-1.0/x=y"),
+            (b"", "''"),
+            (b"a b", "'a b'"),
+            (b"it's", r"'it'\''s'"),
+            (b"a\nb", r"$'a\nb'"),
+            (b"\xff\"", r#"$'\xff"'"#),
+            ("gr\u{fc}n".as_bytes(), "'gr\u{fc}n'"),
+        ] {
+            assert_eq!(quoted(OsStr::from_bytes(word)), text);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The environment of the ranks, and the check of the `-E` list.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use crate::spawner::{Spawner, VARIABLE};
+
+/// Variables: names with values, of any bytes.
+pub type Variables = Vec<(OsString, OsString)>;
+
+/// What became of an `-E` list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Forwarded {
+    /// Names that are set, sorted, each once.
+    pub set: Vec<OsString>,
+    /// Names that are not set: skipped.
+    pub unset: Vec<OsString>,
+}
+
+/// Checks an `-E` list against the environment: comma-separated names of any other bytes, or `ALL`.
+///
+/// Ranks on this host get every variable anyway. The result is shown, and will be the filter for other hosts.
+#[must_use]
+pub fn forwarded(list: Option<&OsStr>, environment: &Variables) -> Forwarded {
+    let Some(list) = list else { return Forwarded::default() };
+    let known: BTreeSet<&OsStr> = environment.iter().map(|(name, _)| name.as_os_str()).collect();
+    if list == "ALL" {
+        return Forwarded {
+            set: known.into_iter().map(OsStr::to_owned).collect(),
+            unset: Vec::new(),
+        };
+    }
+    let names: BTreeSet<&OsStr> = list
+        .as_bytes()
+        .split(|b| *b == b',')
+        .filter(|n| !n.is_empty())
+        .map(OsStr::from_bytes)
+        .collect();
+    let (set, unset) = names.into_iter().partition::<Vec<_>, _>(|name| known.contains(name));
+    let owned = |names: Vec<&OsStr>| names.into_iter().map(OsStr::to_owned).collect();
+    Forwarded { set: owned(set), unset: owned(unset) }
+}
+
+/// The ranks' environment: the launcher's own, the chosen spawner, and what the verbosity sets. The agent adds the
+/// per-rank variables. The user's locale and everything else stay as they are.
+#[must_use]
+pub fn of_ranks(own: &Variables, spawner: Spawner, level: u8) -> Variables {
+    let mut variables = own.clone();
+    let mut default = |name: &str, value: &str| {
+        if !variables.iter().any(|(n, _)| n == name) {
+            variables.push((name.into(), value.into()));
+        }
+    };
+    if level >= 1 {
+        default("GASNET_VERBOSEENV", "1");
+    }
+    if level >= 2 {
+        default("GASNET_SPAWN_VERBOSE", "1");
+    }
+    // Open MPI would warn about every fork of a rank that also uses MPI.
+    default("OMPI_MCA_mpi_warn_on_fork", "0");
+    variables.retain(|(name, _)| name != VARIABLE);
+    variables.push((VARIABLE.into(), spawner.name().into()));
+    variables
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    fn variables(pairs: &[(&str, &str)]) -> Variables {
+        pairs.iter().map(|(n, v)| (OsString::from(n), OsString::from(v))).collect()
+    }
+
+    #[test]
+    fn lists() {
+        let environment =
+            variables(&[("B", "1"), ("A", "x\ny"), ("BASH_FUNC_module%%", "() {\n}")]);
+        let list = OsString::from_vec(b"BASH_FUNC_module%%,,A,\xff,A,UNSET".to_vec());
+        let seen = forwarded(Some(&list), &environment);
+        assert_eq!(seen.set, ["A", "BASH_FUNC_module%%"]);
+        assert_eq!(seen.unset, [OsString::from("UNSET"), OsString::from_vec(vec![0xff])]);
+        assert_eq!(
+            forwarded(Some(OsStr::new("ALL")), &environment).set,
+            ["A", "B", "BASH_FUNC_module%%"]
+        );
+        assert_eq!(forwarded(None, &environment), Forwarded::default());
+    }
+
+    #[test]
+    fn ranks_get_everything_and_defaults_do_not_override() {
+        let own = variables(&[
+            ("GASNET_IBV_SPAWNER", "SSH"),
+            ("LANG", "de_DE"),
+            ("GASNET_VERBOSEENV", "0"),
+        ]);
+        let ranks = of_ranks(&own, Spawner::Ssh, 2);
+        let get = |name: &str| {
+            let values: Vec<_> =
+                ranks.iter().filter(|(n, _)| n == name).map(|(_, v)| v.clone()).collect();
+            assert!(values.len() <= 1, "{name} twice");
+            values.into_iter().next()
+        };
+        assert_eq!(get("GASNET_IBV_SPAWNER"), Some("ssh".into()));
+        assert_eq!(get("LANG"), Some("de_DE".into()));
+        assert_eq!(get("GASNET_VERBOSEENV"), Some("0".into()));
+        assert_eq!(get("GASNET_SPAWN_VERBOSE"), Some("1".into()));
+        assert_eq!(get("OMPI_MCA_mpi_warn_on_fork"), Some("0".into()));
+        assert_eq!(of_ranks(&own, Spawner::Ssh, 0).len(), 4);
+    }
+}

@@ -1,0 +1,77 @@
+//! What can keep a job from being started, and the exit code of each.
+
+use std::path::PathBuf;
+
+use crate::command_line::CommandLineError;
+use crate::cpus::CpusError;
+use crate::exit_code::ExitClass;
+use crate::hosts::HostsError;
+use crate::program::ProgramError;
+use crate::settings::SettingsError;
+use crate::spawner::SpawnerError;
+
+/// A launch that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The command line.
+    #[error(transparent)]
+    CommandLine(#[from] CommandLineError),
+    /// The spawner.
+    #[error(transparent)]
+    Spawner(#[from] SpawnerError),
+    /// The hosts.
+    #[error(transparent)]
+    Hosts(#[from] HostsError),
+    /// The program.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The binding.
+    #[error(transparent)]
+    Cpus(#[from] CpusError),
+    /// A `GASNET_*` variable.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The launcher's working directory.
+    #[error("cannot read the working directory: {0}; change to an existing directory")]
+    WorkingDirectory(std::io::Error),
+    /// `--wdir`.
+    #[error("--wdir {}: {problem}; name an existing directory", .path.display())]
+    Wdir {
+        /// Value.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// `--report`.
+    #[error("--report {}: cannot write: {source}; name a file in a directory that you may write", .path.display())]
+    Report {
+        /// Value.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Standard output, for what is printed there.
+    #[error("cannot write to standard output: {0}")]
+    Output(std::io::Error),
+    /// The job could not be supervised.
+    #[error("{0}; nothing was started")]
+    Supervise(#[from] spawner_ssh::local::LocalError),
+}
+
+impl Failure {
+    /// The class of the exit code.
+    #[must_use]
+    pub fn class(&self) -> ExitClass {
+        match self {
+            Self::CommandLine(_) => ExitClass::Usage,
+            Self::Spawner(error) if error.is_usage() => ExitClass::Usage,
+            Self::Program(ProgramError::Missing { .. }) => ExitClass::NotFound,
+            Self::Program(
+                ProgramError::Directory { .. }
+                | ProgramError::NotExecutable { .. }
+                | ProgramError::Unreachable { .. },
+            ) => ExitClass::NotExecutable,
+            _ => ExitClass::Launch,
+        }
+    }
+}

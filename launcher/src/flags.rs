@@ -1,0 +1,276 @@
+//! The one option table. Parser, `--help`, man page and completions are all made from [`Flags`].
+//!
+//! These are the words as typed, checked one by one and without a look at the system. GASNet's own spellings (`-np 4`,
+//! `-spawner=ssh`) are turned into the table's by [`crate::normalise`] first.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bootstrap::Rank;
+use clap::{ArgAction, Parser, ValueEnum};
+use spawner_ssh::plan::StdinTo;
+
+/// How the launcher shows that the job starts and ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ProgressMode {
+    /// A bar while ranks start, when standard error is a terminal and it takes noticeable time; else nothing.
+    Auto,
+    /// A bar until the job ends; lines when standard error is not a terminal.
+    Bar,
+    /// One line per milestone.
+    Plain,
+    /// Nothing.
+    None,
+}
+
+/// Starts P ranks of a program on this host and brings them to an end.
+///
+/// Options end at the first word that is no option, or at --. That word is the program, or a command that runs it (env,
+/// numactl, valgrind ...); it and everything after it reach the ranks untouched. Of a repeated option the last value
+/// counts.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "gasnetrun_ibv",
+    version,
+    override_usage = "gasnetrun_ibv -n P [options] [--] [wrapper ...] program [arguments ...]",
+    args_override_self = true,
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
+pub struct Flags {
+    /// Number of ranks (processes) of the job; also written -np P, -nP, -npP
+    #[arg(short = 'n', value_name = "P", value_parser = ranks, help_heading = "Job")]
+    pub ranks: Option<u32>,
+
+    /// Number of hosts; this version starts ranks on this host only, so 1 is the only possible value (also -NH)
+    ///
+    /// A value above P is reduced to P with a warning.
+    #[arg(short = 'N', value_name = "H", value_parser = hosts, help_heading = "Job")]
+    pub hosts: Option<u32>,
+
+    /// Cpus per rank: rank i is bound to its own set of K cpus; 0, the default, leaves binding alone (also -cK)
+    ///
+    /// The sets are disjoint and taken in order from the cpus that the launcher itself may use; -t shows them.
+    #[arg(short = 'c', value_name = "K", value_parser = cpus, help_heading = "Job")]
+    pub cpus: Option<u32>,
+
+    /// Variables to forward to other hosts: comma-separated names, or ALL
+    ///
+    /// On this host every rank gets the launcher's whole environment, whatever the list says; so here the list is
+    /// checked and shown (-v, -t), and it will be the filter for ranks on other hosts. Names that are not set are
+    /// skipped; unusual names and values of any bytes are carried exactly.
+    #[arg(short = 'E', value_name = "LIST", help_heading = "Job")]
+    pub env: Option<OsString>,
+
+    /// How ranks are started: ssh, mpi or pmi; beats GASNET_IBV_SPAWNER (default: ssh); also -spawner=NAME
+    ///
+    /// ssh starts ranks on this host alone without any ssh. mpi and pmi are not there yet.
+    #[arg(long, value_name = "NAME", require_equals = true, help_heading = "Job")]
+    pub spawner: Option<OsString>,
+
+    /// Working directory of the ranks (default: the launcher's own)
+    #[arg(long, value_name = "DIR", help_heading = "Job")]
+    pub wdir: Option<PathBuf>,
+
+    /// End the job with code 124 after this time: seconds, or a number followed by s, m or h
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Job")]
+    pub timeout: Option<Duration>,
+
+    /// Who reads the launcher's standard input: none, all, or one rank
+    #[arg(long, value_name = "none|all|RANK", value_parser = stdin_to, default_value = "0", help_heading = "Input and output")]
+    pub stdin: StdinTo,
+
+    /// Put "[rank] " in front of every line that a rank writes
+    #[arg(long, help_heading = "Input and output")]
+    pub tag_output: bool,
+
+    /// Put the time of day in front of every line that a rank writes
+    #[arg(long, help_heading = "Input and output")]
+    pub timestamp_output: bool,
+
+    /// Also write every rank's output, unchanged, to rank.N.out and rank.N.err in this directory (made if missing)
+    #[arg(long, value_name = "DIR", help_heading = "Input and output")]
+    pub output_dir: Option<PathBuf>,
+
+    /// Write what became of the job to this file, as JSON; also when it could not be started
+    #[arg(long, value_name = "FILE", help_heading = "Input and output")]
+    pub report: Option<PathBuf>,
+
+    /// How to show progress, on standard error
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = ProgressMode::Auto, help_heading = "Input and output")]
+    pub progress: ProgressMode,
+
+    /// Say more, on standard error; twice: every step (sets GASNET_VERBOSEENV, twice also GASNET_SPAWN_VERBOSE)
+    #[arg(short = 'v', action = ArgAction::Count, help_heading = "Information")]
+    pub verbose: u8,
+
+    /// Dry run: print exactly what would be started, start nothing and change nothing; implies -v
+    #[arg(short = 't', help_heading = "Information")]
+    pub dry_run: bool,
+
+    /// Keep temporary files; implies -v. This launcher makes none, and -k says so
+    #[arg(short = 'k', help_heading = "Information")]
+    pub keep: bool,
+
+    /// Print the GASNET_* variables with their values, defaults and meaning, and end
+    #[arg(long, help_heading = "Information")]
+    pub print_settings: bool,
+
+    /// Print a completion script for this shell, and end
+    #[arg(long, value_name = "SHELL", value_enum, help_heading = "Information")]
+    pub completions: Option<clap_complete::Shell>,
+
+    /// Print the manual page in roff, and end
+    #[arg(long, hide = true)]
+    pub man: bool,
+}
+
+impl Flags {
+    /// Verbosity with what -t and -k imply.
+    #[must_use]
+    pub fn level(&self) -> u8 {
+        self.verbose.max(u8::from(self.dry_run || self.keep))
+    }
+}
+
+/// Most ranks one job can name: rank numbers travel as 32 bits, and pids end at 2^22.
+const MAX_RANKS: u32 = 1 << 22;
+
+fn whole(text: &str) -> Option<u64> {
+    (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()))
+        .then(|| text.parse().unwrap_or(u64::MAX))
+}
+
+fn positive(text: &str, what: &str, example: &str) -> Result<u32, String> {
+    match whole(text) {
+        None => Err(format!("not a whole number; write {what} in digits, as in {example}")),
+        Some(0) => Err(format!("{what} must be at least 1, as in {example}")),
+        Some(number) => u32::try_from(number)
+            .ok()
+            .filter(|n| *n <= MAX_RANKS)
+            .ok_or_else(|| format!("{what} can be at most {MAX_RANKS}")),
+    }
+}
+
+fn ranks(text: &str) -> Result<u32, String> {
+    positive(text, "the number of ranks", "-n 4")
+}
+
+fn hosts(text: &str) -> Result<u32, String> {
+    positive(text, "the number of hosts", "-N 1")
+}
+
+fn cpus(text: &str) -> Result<u32, String> {
+    if whole(text) == Some(0) {
+        Ok(0)
+    } else {
+        positive(text, "the number of cpus per rank", "-c 1 (or -c 0: no binding)")
+    }
+}
+
+fn stdin_to(text: &str) -> Result<StdinTo, String> {
+    match text {
+        "none" => Ok(StdinTo::None),
+        "all" => Ok(StdinTo::All),
+        _ => whole(text)
+            .and_then(|rank| u32::try_from(rank).ok())
+            .map(|rank| StdinTo::Rank(Rank(rank)))
+            .ok_or_else(|| "write none, all, or a rank number, as in --stdin 0".to_owned()),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.as_bytes().last() {
+        Some(b's') => (&text[..text.len() - 1], 1.0),
+        Some(b'm') => (&text[..text.len() - 1], 60.0),
+        Some(b'h') => (&text[..text.len() - 1], 3600.0),
+        _ => (text, 1.0),
+    };
+    let plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let seconds: f64 = plain
+        .then(|| number.parse().ok())
+        .flatten()
+        .ok_or("write seconds, or a number with s, m or h, as in --timeout 90 or --timeout 1.5h")?;
+    let limit = Duration::try_from_secs_f64(seconds * unit)
+        .ok()
+        .filter(|limit| *limit <= Duration::from_secs(10 * 365 * 24 * 3600))
+        .ok_or("more than ten years; leave the option out for no limit")?;
+    if limit.is_zero() {
+        return Err(
+            "a limit of 0 would end the job at once; leave the option out for no limit".to_owned()
+        );
+    }
+    Ok(limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_whole_and_positive() {
+        assert_eq!(ranks("4"), Ok(4));
+        assert_eq!(ranks("007"), Ok(7));
+        for bad in
+            ["", "0", "2x", "2.5", "-1", "+3", " 4", "4294967296", "99999999999999999999999", "0x4"]
+        {
+            assert!(ranks(bad).is_err(), "{bad}");
+        }
+        assert_eq!(cpus("0"), Ok(0));
+        assert!(cpus("-1").is_err());
+    }
+
+    #[test]
+    fn durations() {
+        for (text, ms) in [
+            ("90", 90_000),
+            ("1.5", 1500),
+            ("2m", 120_000),
+            ("1h", 3_600_000),
+            ("5s", 5000),
+            (".5s", 500),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for bad in
+            ["", "s", "0", "0.0m", "-1", "1d", "1e9", "inf", "nan", "1.2.3", "99999999999h", "é"]
+        {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn stdin_receivers() {
+        assert_eq!(stdin_to("none"), Ok(StdinTo::None));
+        assert_eq!(stdin_to("all"), Ok(StdinTo::All));
+        assert_eq!(stdin_to("3"), Ok(StdinTo::Rank(Rank(3))));
+        assert!(
+            stdin_to("some").is_err() && stdin_to("-1").is_err() && stdin_to("4294967296").is_err()
+        );
+    }
+
+    #[test]
+    fn table_is_consistent() {
+        use clap::CommandFactory;
+        Flags::command().debug_assert();
+        let mut shorts = std::collections::BTreeSet::new();
+        let mut longs = std::collections::BTreeSet::new();
+        let mut command = Flags::command();
+        command.build();
+        for arg in command.get_arguments() {
+            assert!(arg.get_short().is_some() || arg.get_long().is_some(), "{arg:?} is positional");
+            assert!(arg.get_short().is_none_or(|s| shorts.insert(s)), "{arg:?}");
+            assert!(arg.get_long().is_none_or(|l| longs.insert(l.to_owned())), "{arg:?}");
+            let doc = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            assert!(!doc.is_empty() && !doc.ends_with('.'), "{}: {doc:?}", arg.get_id());
+            if arg.get_action().takes_values() {
+                assert!(
+                    arg.get_value_names().is_some_and(|names| !names.is_empty()),
+                    "{}",
+                    arg.get_id()
+                );
+            }
+        }
+    }
+}

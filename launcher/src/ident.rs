@@ -1,0 +1,233 @@
+//! Reads GASNet's identification strings out of executables.
+//!
+//! Every program that links a GASNet conduit carries `$GASNet` + `ConduitName: IBV $` and, for each spawner it can be
+//! started with, `$GASNet` + `SSHSpawner: 1 $` or the like. (They are written apart here, so that the launcher itself
+//! does not look like such a program.)
+//!
+//! A file is read once, from front to back, in pieces; of an ELF file only what is loaded at run time, which leaves out
+//! debug information. Reading stops as soon as the question is answered.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use memchr::memmem::Finder;
+
+use crate::spawner::Spawner;
+
+const TAG: &[u8] = b"$GASNet";
+const NAME: &[u8] = b"ConduitName: ";
+const SPAWNER: &[u8] = b"Spawner: 1 $";
+/// Longest string looked for, and so the overlap of two pieces.
+const LONGEST: usize = 64;
+const PIECE: usize = 256 * 1024;
+
+/// What an executable says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Names of conduits, in order of appearance, each once.
+    pub conduits: Vec<String>,
+    /// Spawners.
+    pub spawners: Vec<Spawner>,
+}
+
+impl Marks {
+    /// Whether the program was made with this project's conduit, or GASNet's of the same name.
+    #[must_use]
+    pub fn is_ibv(&self) -> bool {
+        self.conduits.iter().any(|name| name == "IBV")
+    }
+
+    fn answers(&self, wanted: Spawner) -> bool {
+        self.is_ibv() && self.spawners.contains(&wanted)
+    }
+
+    fn add(&mut self, after_tag: &[u8]) {
+        if let Some(rest) = after_tag.strip_prefix(NAME) {
+            let name: Vec<u8> = rest
+                .iter()
+                .copied()
+                .take_while(|b| b.is_ascii_alphanumeric() || *b == b'_')
+                .collect();
+            let closed = rest.get(name.len()..).is_some_and(|end| end.starts_with(b" $"));
+            if let (true, false, Ok(name)) = (closed, name.is_empty(), String::from_utf8(name))
+                && !self.conduits.contains(&name)
+            {
+                self.conduits.push(name);
+            }
+        } else if let Some(spawner) =
+            after_tag.get(..3).filter(|_| after_tag[3..].starts_with(SPAWNER)).and_then(|name| {
+                Spawner::ALL.into_iter().find(|s| s.name().as_bytes().eq_ignore_ascii_case(name))
+            })
+            && !self.spawners.contains(&spawner)
+        {
+            self.spawners.push(spawner);
+        }
+    }
+}
+
+/// Reads `path` until the conduit's name and the `wanted` spawner have been seen, or to its end.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn scan(path: &Path, wanted: Spawner) -> io::Result<Marks> {
+    let file = File::open(path)?;
+    let length = file.metadata()?.len();
+    let mut marks = Marks::default();
+    let finder = Finder::new(TAG);
+    let mut buffer = Vec::new();
+    for range in loaded_parts(&file, length)?.unwrap_or_else(|| vec![0..length]) {
+        scan_range(&file, range, &finder, &mut buffer, wanted, &mut marks)?;
+        if marks.answers(wanted) {
+            break;
+        }
+    }
+    Ok(marks)
+}
+
+fn scan_range(
+    file: &File,
+    range: Range<u64>,
+    finder: &Finder<'_>,
+    buffer: &mut Vec<u8>,
+    wanted: Spawner,
+    marks: &mut Marks,
+) -> io::Result<()> {
+    let mut at = range.start;
+    while at < range.end {
+        let want = usize::try_from(range.end - at).unwrap_or(PIECE).min(PIECE);
+        buffer.resize(want, 0);
+        let got = read_at_most(file, buffer, at)?;
+        let piece = &buffer[..got];
+        for start in finder.find_iter(piece) {
+            marks.add(&piece[start + TAG.len()..]);
+        }
+        if got < want || got <= LONGEST || at + got as u64 >= range.end || marks.answers(wanted) {
+            break;
+        }
+        // A string cut by the end of this piece is seen whole in the next one.
+        at += (got - LONGEST) as u64;
+    }
+    Ok(())
+}
+
+fn read_at_most(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    let mut got = 0;
+    while got < buffer.len() {
+        match file.read_at(&mut buffer[got..], at + got as u64) {
+            Ok(0) => break,
+            Ok(n) => got += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}
+
+/// File ranges of the loaded segments of a 64-bit ELF file in this machine's byte order; `None` for anything else.
+fn loaded_parts(file: &File, length: u64) -> io::Result<Option<Vec<Range<u64>>>> {
+    let mut header = [0; 64];
+    if read_at_most(file, &mut header, 0)? < header.len() {
+        return Ok(None);
+    }
+    let native = if cfg!(target_endian = "little") { 1 } else { 2 };
+    if !header.starts_with(&[0x7f, b'E', b'L', b'F', 2, native]) {
+        return Ok(None);
+    }
+    let (table, entry, count) = (word(&header, 32), half(&header, 54), half(&header, 56));
+    if entry < 56 || count == 0 || count > 1024 {
+        return Ok(None);
+    }
+    let mut segments = vec![0; usize::from(entry) * usize::from(count)];
+    if read_at_most(file, &mut segments, table)? < segments.len() {
+        return Ok(None);
+    }
+    let mut parts = Vec::new();
+    for segment in segments.chunks_exact(usize::from(entry)) {
+        const LOAD: [u8; 4] = 1u32.to_ne_bytes();
+        if segment.starts_with(&LOAD) {
+            let start = word(segment, 8).min(length);
+            parts.push(start..start.saturating_add(word(segment, 32)).min(length));
+        }
+    }
+    Ok((!parts.is_empty()).then_some(parts))
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let mut value = [0; 8];
+    value.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_ne_bytes(value)
+}
+
+fn half(bytes: &[u8], at: usize) -> u16 {
+    u16::from_ne_bytes([bytes[at], bytes[at + 1]])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn file(parts: &[&[u8]]) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().expect("temporary file");
+        for part in parts {
+            file.write_all(part).expect("write");
+        }
+        file
+    }
+
+    #[test]
+    fn finds_strings_across_pieces() {
+        for gap in [0, 1, PIECE - 70, PIECE - 20, PIECE - 1, PIECE, 2 * PIECE - 100] {
+            let filler = vec![b'$'; gap];
+            let file =
+                file(&[&filler, b"$GASNetConduitName: IBV $", &filler, b"$GASNetMPISpawner: 1 $"]);
+            let marks = scan(file.path(), Spawner::Ssh).expect("read");
+            assert_eq!(
+                marks,
+                Marks { conduits: vec!["IBV".into()], spawners: vec![Spawner::Mpi] },
+                "{gap}"
+            );
+        }
+    }
+
+    #[test]
+    fn ignores_what_only_looks_alike() {
+        for text in [
+            &b"$GASNet"[..],
+            b"$GASNetConduitName: IBV",
+            b"$GASNetConduitName:  $",
+            b"$GASNetConduitName: I-V $",
+            b"$GASNetSSHSpawner: 0 $",
+            b"$GASNetSS",
+            b"GASNetSSHSpawner: 1 $",
+        ] {
+            assert_eq!(
+                scan(file(&[text]).path(), Spawner::Ssh).expect("read"),
+                Marks::default(),
+                "{text:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn broken_elf_headers_are_read_as_plain_files() {
+        let mut header = [0xffu8; 128];
+        header[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1]);
+        let marks = scan(file(&[&header, b"$GASNetConduitName: UDP $"]).path(), Spawner::Ssh)
+            .expect("read");
+        assert_eq!(marks.conduits, ["UDP"]);
+        header[54..58].copy_from_slice(&[56, 0, 2, 0]);
+        scan(file(&[&header]).path(), Spawner::Ssh).expect("offsets beyond the end do no harm");
+    }
+
+    #[test]
+    fn this_binary_is_an_elf_file_with_strings() {
+        // The test binary holds the strings above, in loaded read-only data.
+        let marks = scan(&std::env::current_exe().expect("own path"), Spawner::Mpi).expect("read");
+        assert!(marks.is_ibv() && marks.spawners.contains(&Spawner::Mpi), "{marks:?}");
+    }
+}

@@ -1,0 +1,112 @@
+//! From checked flags to the plan of a job. Looks at the system, but changes nothing.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use spawner_ssh::plan::{JobPlan, OutputPlan};
+
+use crate::command_line::CommandLine;
+use crate::environment::{self, Forwarded, Variables};
+use crate::failure::Failure;
+use crate::program::{Command, Places};
+use crate::spawner::{self, Spawner};
+use crate::{cpus, hosts, settings};
+
+/// A job that can be started.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// What the agent gets.
+    pub plan: JobPlan,
+    /// How ranks are started.
+    pub spawner: Spawner,
+    /// The program behind `plan.program`.
+    pub command: Command,
+    /// The `-E` list.
+    pub forwarded: Forwarded,
+    /// Whether ranks on other hosts would get `-E` names only.
+    pub env_listed: bool,
+    /// Things to tell the user, in order.
+    pub warnings: Vec<String>,
+}
+
+fn variable<'a>(environment: &'a Variables, name: &str) -> Option<&'a OsStr> {
+    environment.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_os_str())
+}
+
+/// Makes the job of a command line in the launcher's own `environment`.
+///
+/// # Errors
+/// Everything that keeps the job from being started, in the order in which a user would want to hear of it: command
+/// line, spawner, hosts, variables, program, binding, directories.
+pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failure> {
+    let flags = &line.flags;
+    let ranks = line.ranks()?;
+    let spawner =
+        Spawner::choose(flags.spawner.as_deref(), variable(environment, spawner::VARIABLE))?;
+    spawner.check(ranks)?;
+    let host = hosts::own_name()?;
+    let mut warnings = hosts::check(&host, ranks, flags.hosts, |name| {
+        variable(environment, name).map(OsStr::to_owned)
+    })?;
+    let checked = settings::check(environment, ranks)?;
+    warnings.extend(checked.warnings);
+    let here = std::env::current_dir().map_err(Failure::WorkingDirectory)?;
+    let path = variable(environment, "PATH").map(OsStr::to_owned);
+    let command = Places { directory: here.clone(), path }.resolve(&line.command, spawner)?;
+    if command.program.is_none() && !checked.quiet {
+        warnings.push(plain_warning(&line.command, ranks));
+    }
+    let level = flags.level();
+    let plan = JobPlan {
+        job_id: job_id(&host),
+        size: ranks,
+        host,
+        program: command.executable.clone(),
+        argv: command.argv.clone(),
+        env: environment::of_ranks(environment, spawner, level),
+        directory: working_directory(&here, flags.wdir.as_deref())?,
+        cpus: cpus::bind(flags.cpus.unwrap_or(0), ranks)?,
+        stdin: flags.stdin,
+        output: OutputPlan {
+            tag: flags.tag_output,
+            timestamp: flags.timestamp_output,
+            directory: flags.output_dir.as_deref().map(|dir| here.join(dir)),
+        },
+        timeout: flags.timeout,
+        exit_bound: checked.exit_bound,
+        conduit_program: command.program.is_some(),
+        verbose: level.max(if checked.spawn_verbose { 2 } else { 0 }).min(2),
+    };
+    let forwarded = environment::forwarded(flags.env.as_deref(), environment);
+    Ok(Job { plan, spawner, command, forwarded, env_listed: flags.env.is_some(), warnings })
+}
+
+fn plain_warning(words: &[OsString], ranks: u32) -> String {
+    let program = words.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+    format!(
+        "{program} is a plain program (no GASNet program among the first words): starting {ranks} \
+         {}, with GASNETRUN_RANK and GASNETRUN_SIZE in their environment. GASNET_QUIET=1 silences this",
+        if ranks == 1 { "copy" } else { "copies" }
+    )
+}
+
+fn working_directory(here: &Path, wdir: Option<&Path>) -> Result<PathBuf, Failure> {
+    let Some(wdir) = wdir else { return Ok(here.to_owned()) };
+    let path = here.join(wdir);
+    let problem = match std::fs::metadata(&path) {
+        Err(error) => error.to_string(),
+        Ok(found) if !found.is_dir() => "not a directory".to_owned(),
+        Ok(_) => match nix::unistd::eaccess(&path, nix::unistd::AccessFlags::X_OK) {
+            Err(error) => error.desc().to_owned(),
+            Ok(()) => return Ok(path),
+        },
+    };
+    Err(Failure::Wdir { path, problem })
+}
+
+/// Unique on this host while the job lives, and hard to meet again.
+fn job_id(host: &str) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    format!("{host}.{}.{:x}", std::process::id(), now.as_micros())
+}

@@ -1,0 +1,31 @@
+//! The launcher `gasnetrun_ibv`, as a library so that tests and fuzz targets can call its parts.
+//!
+//! ```text
+//! words ─ normalise ─ flags ─> command_line ─ spawner, hosts, settings, program (ident), cpus, environment ─> job
+//!                                                                     job ─> dry_run | spawner_ssh::local::supervise
+//!                                                                                    └─> progress, summary, report_file
+//! ```
+//!
+//! [`run`] ties them together; nothing else writes, except through [`messages`]. The job itself is supervised by
+//! `spawner-ssh`.
+
+pub mod command_line;
+pub mod cpus;
+pub mod documents;
+pub mod dry_run;
+pub mod environment;
+pub mod exit_code;
+pub mod failure;
+pub mod flags;
+pub mod hosts;
+pub mod ident;
+pub mod job;
+pub mod messages;
+pub mod normalise;
+pub mod program;
+pub mod progress;
+pub mod report_file;
+pub mod run;
+pub mod settings;
+pub mod spawner;
+pub mod summary;

@@ -1,0 +1,209 @@
+//! Finds the program among the command's words and checks that it can be started.
+//!
+//! A word is looked up as GASNet does it: an absolute path as it is; then the working directory, if the word contains
+//! `/` or such an executable is there; then `PATH`. Words in front of the GASNet program are a *wrapper* (`env A=b`,
+//! `numactl --membind=0`, `nice -n 5`): the first word that carries the conduit's identification is the program.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use nix::unistd::AccessFlags;
+
+use crate::ident::{self, Marks};
+use crate::spawner::Spawner;
+
+/// Words looked at for the GASNet program. Wrappers are short; a plain program may have thousands of arguments.
+const WRAPPER_WORDS: usize = 64;
+
+/// Why the program cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// Not there.
+    #[error(
+        "program {word:?} not found: looked {looked}; try its full path, or ./NAME for one in this directory"
+    )]
+    Missing {
+        /// Word.
+        word: String,
+        /// Where.
+        looked: String,
+    },
+    /// A directory.
+    #[error("{} is a directory, not a program; name the executable file in it", .path.display())]
+    Directory {
+        /// Path.
+        path: PathBuf,
+    },
+    /// No permission to execute.
+    #[error("{} is not executable; try chmod +x {}", .path.display(), .path.display())]
+    NotExecutable {
+        /// Path.
+        path: PathBuf,
+    },
+    /// It cannot be looked at.
+    #[error("cannot look at program {}: {source}; check the permissions of the directories on the way", .path.display())]
+    Unreachable {
+        /// Path.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A GASNet program of another conduit.
+    #[error(
+        "{} is a program of GASNet's {seen} conduit, this launcher starts ibv programs; use gasnetrun_{}, or build it \
+         for ibv", .path.display(), .seen.to_ascii_lowercase()
+    )]
+    OtherConduit {
+        /// Path.
+        path: PathBuf,
+        /// The conduit's name.
+        seen: String,
+    },
+    /// An ibv program without the chosen spawner.
+    #[error("{} was built without the {wanted} spawner (it has: {has}); choose one it has with -spawner=", .path.display())]
+    NoSpawner {
+        /// Path.
+        path: PathBuf,
+        /// Chosen spawner.
+        wanted: &'static str,
+        /// Spawners it has.
+        has: String,
+    },
+}
+
+/// Where words are looked up.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// Working directory of the launcher.
+    pub directory: PathBuf,
+    /// Value of `PATH`.
+    pub path: Option<OsString>,
+}
+
+/// A command whose program is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Absolute path of the file to execute: the wrapper's, if there is one.
+    pub executable: PathBuf,
+    /// Words, with the executable's and the program's own word made absolute paths.
+    pub argv: Vec<OsString>,
+    /// Index of the GASNet program in `argv`; `None` for a plain program.
+    pub program: Option<usize>,
+    /// What the program says about itself.
+    pub marks: Marks,
+}
+
+impl Places {
+    /// Finds the executable file that `word` means.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be executed.
+    pub fn find(&self, word: &OsStr) -> Result<PathBuf, ProgramError> {
+        let here = self
+            .directory
+            .join(word)
+            .components()
+            .filter(|c| *c != Component::CurDir)
+            .collect::<PathBuf>();
+        if word.as_bytes().contains(&b'/') {
+            return check(&here).and_then(|found| {
+                found.ok_or_else(|| ProgramError::Missing {
+                    word: word.to_string_lossy().into_owned(),
+                    looked: format!("at {}", here.display()),
+                })
+            });
+        }
+        // A hit that cannot be executed does not end the search, but explains its failure.
+        let mut obstacle = None;
+        if !word.is_empty() && word != "." && word != ".." {
+            let on_path = self.path.iter().flat_map(std::env::split_paths);
+            let dirs = on_path.map(|dir| self.directory.join(dir).join(word));
+            for candidate in std::iter::once(here).chain(dirs) {
+                match check(&candidate) {
+                    Ok(Some(path)) => return Ok(path),
+                    Ok(None) => {}
+                    // Directories in PATH that are closed to this user are common and say nothing.
+                    Err(ProgramError::Unreachable { .. }) => {}
+                    Err(error) => obstacle = obstacle.or(Some(error)),
+                }
+            }
+        }
+        Err(obstacle.unwrap_or_else(|| ProgramError::Missing {
+            word: word.to_string_lossy().into_owned(),
+            looked: self.described(),
+        }))
+    }
+
+    fn described(&self) -> String {
+        let here = self.directory.display();
+        match self.path.as_deref().filter(|path| !path.is_empty()) {
+            Some(path) => format!("in {here} and in PATH ({})", path.to_string_lossy()),
+            None => format!("in {here} (PATH is not set)"),
+        }
+    }
+
+    /// Finds the executable and the GASNet program in `words` and checks that the latter can be started by `spawner`.
+    ///
+    /// # Errors
+    /// As [`Places::find`] for the first word; a GASNet program that does not fit.
+    pub fn resolve(&self, words: &[OsString], spawner: Spawner) -> Result<Command, ProgramError> {
+        let executable = self.find(words.first().map_or(OsStr::new(""), OsString::as_os_str))?;
+        let mut command =
+            Command { executable, argv: words.to_vec(), program: None, marks: Marks::default() };
+        for (index, word) in words.iter().enumerate().take(WRAPPER_WORDS) {
+            if word.as_bytes().first() == Some(&b'-') {
+                continue;
+            }
+            let path = if index == 0 { Ok(command.executable.clone()) } else { self.find(word) };
+            let Ok(path) = path else { continue };
+            // Execute permission does not imply read permission: such a file simply says nothing about itself.
+            let marks = ident::scan(&path, spawner).unwrap_or_default();
+            if fits(&path, &marks, spawner)? {
+                command.argv[index] = path.into_os_string();
+                command.program = Some(index);
+                command.marks = marks;
+                break;
+            }
+        }
+        command.argv[0] = command.executable.clone().into_os_string();
+        Ok(command)
+    }
+}
+
+/// Whether the file is the GASNet program; `false` when it says nothing.
+fn fits(path: &Path, marks: &Marks, spawner: Spawner) -> Result<bool, ProgramError> {
+    if marks.is_ibv() {
+        if marks.spawners.contains(&spawner) {
+            return Ok(true);
+        }
+        let has: Vec<_> = marks.spawners.iter().map(|spawner| spawner.name()).collect();
+        let has = if has.is_empty() { "none".to_owned() } else { has.join(", ") };
+        return Err(ProgramError::NoSpawner { path: path.to_owned(), wanted: spawner.name(), has });
+    }
+    match marks.conduits.first() {
+        None => Ok(false),
+        Some(seen) => Err(ProgramError::OtherConduit { path: path.to_owned(), seen: seen.clone() }),
+    }
+}
+
+/// The path if it is an executable file, `None` if nothing is there.
+fn check(path: &Path) -> Result<Option<PathBuf>, ProgramError> {
+    let found = match std::fs::metadata(path) {
+        Ok(found) => found,
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            return Ok(None);
+        }
+        Err(source) => return Err(ProgramError::Unreachable { path: path.to_owned(), source }),
+    };
+    if found.is_dir() {
+        return Err(ProgramError::Directory { path: path.to_owned() });
+    }
+    if !found.is_file() || nix::unistd::eaccess(path, AccessFlags::X_OK).is_err() {
+        return Err(ProgramError::NotExecutable { path: path.to_owned() });
+    }
+    Ok(Some(path.to_owned()))
+}

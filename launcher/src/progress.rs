@@ -1,0 +1,154 @@
+//! Shows how far the job has come. Created and called only while the job runs, on the one thread there is; starts no
+//! thread of its own.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use spawner_ssh::local::{Observer, Progress};
+
+use crate::flags::ProgressMode;
+use crate::messages::say;
+
+/// A start faster than this needs no bar in mode `auto`.
+const NOTICEABLE: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    Nothing,
+    Lines,
+    /// Until every rank is started.
+    StartBar,
+    /// Until the last rank has ended.
+    WholeBar,
+}
+
+/// The observer of a job.
+#[derive(Debug)]
+pub struct Display {
+    style: Style,
+    began: Instant,
+    bar: Option<ProgressBar>,
+    shown: Progress,
+}
+
+impl Display {
+    /// A display that has not shown anything yet.
+    #[must_use]
+    pub fn new(mode: ProgressMode) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let style = match (mode, terminal) {
+            (ProgressMode::Auto, true) => Style::StartBar,
+            (ProgressMode::Auto, false) | (ProgressMode::None, _) => Style::Nothing,
+            (ProgressMode::Bar, true) => Style::WholeBar,
+            (ProgressMode::Bar, false) | (ProgressMode::Plain, _) => Style::Lines,
+        };
+        Self { style, began: Instant::now(), bar: None, shown: Progress::default() }
+    }
+
+    fn bar_event(&mut self, now: &Progress, until_end: bool) {
+        let over = if until_end {
+            now.ended == now.total
+        } else {
+            now.started == now.total || now.ended > 0
+        };
+        if over {
+            self.clear();
+            return;
+        }
+        if !until_end && self.began.elapsed() < NOTICEABLE {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| new_bar(now.total));
+        let (position, what) = phase(now);
+        bar.set_position(u64::from(position));
+        bar.set_message(what);
+    }
+
+    /// Removes the bar, so that what is written next stands alone.
+    pub fn clear(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Observer for Display {
+    fn event(&mut self, now: &Progress) {
+        match self.style {
+            Style::Nothing => {}
+            Style::Lines => milestones(&self.shown, now).iter().for_each(|line| say(line)),
+            Style::StartBar => self.bar_event(now, false),
+            Style::WholeBar => self.bar_event(now, true),
+        }
+        self.shown = *now;
+    }
+}
+
+fn phase(now: &Progress) -> (u32, &'static str) {
+    if now.ended > 0 {
+        (now.ended, "ranks ended")
+    } else if now.hello > 0 {
+        (now.hello, "ranks connected")
+    } else {
+        (now.started, "ranks started")
+    }
+}
+
+/// Lines for what has become complete between two states.
+fn milestones(before: &Progress, now: &Progress) -> Vec<String> {
+    let total = now.total;
+    let steps = [
+        (before.started, now.started, "ranks are started"),
+        (before.hello, now.hello, "ranks have opened the bootstrap"),
+        (before.ended, now.ended, "ranks have ended"),
+    ];
+    let complete =
+        steps.into_iter().filter(|(old, new, _)| total > 0 && *old < total && *new == total);
+    complete.map(|(_, _, what)| format!("{total} of {total} {what}")).collect()
+}
+
+fn new_bar(total: u32) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(
+        Some(u64::from(total)),
+        ProgressDrawTarget::stderr_with_hz(20),
+    );
+    if let Ok(style) =
+        ProgressStyle::with_template("gasnetrun_ibv: [{bar:30}] {pos}/{len} {msg} ({elapsed})")
+    {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_milestone_is_said_once() {
+        let at = |started, hello, ended| Progress { total: 3, started, hello, ended };
+        let mut lines = Vec::new();
+        let path = [
+            at(0, 0, 0),
+            at(2, 0, 0),
+            at(3, 1, 0),
+            at(3, 3, 0),
+            at(3, 3, 2),
+            at(3, 3, 3),
+            at(3, 3, 3),
+        ];
+        for pair in path.windows(2) {
+            lines.extend(milestones(&pair[0], &pair[1]));
+        }
+        assert_eq!(
+            lines,
+            [
+                "3 of 3 ranks are started",
+                "3 of 3 ranks have opened the bootstrap",
+                "3 of 3 ranks have ended"
+            ]
+        );
+        assert!(milestones(&Progress::default(), &Progress::default()).is_empty());
+    }
+}

@@ -1,0 +1,125 @@
+//! The report file (`--report`): one JSON object about the job, or about why there was none.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use spawner_ssh::report::JobReport;
+
+use crate::failure::Failure;
+use crate::job::Job;
+
+/// Number of the format; grows when a field changes its meaning or goes.
+pub const FORMAT: u32 = 1;
+
+/// Contents of the file. Words that are not UTF-8 are shown with replacement characters.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    format: u32,
+    launcher: &'static str,
+    version: &'static str,
+    /// Seconds since the epoch.
+    written: f64,
+    command_line: Vec<String>,
+    exit_code: i32,
+    /// Text of the failure when the job could not be started.
+    failure: Option<String>,
+    plan: Option<Plan>,
+    job: Option<&'a JobReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct Plan {
+    ranks: u32,
+    host: String,
+    spawner: &'static str,
+    program: String,
+    argv: Vec<String>,
+    directory: String,
+    gasnet_program: bool,
+    cpus: Vec<Vec<usize>>,
+    timeout_seconds: Option<f64>,
+}
+
+/// A report file that is open for writing.
+#[derive(Debug)]
+pub struct ReportFile {
+    file: File,
+    path: PathBuf,
+    command_line: Vec<String>,
+}
+
+impl ReportFile {
+    /// Opens (and empties) the file, before anything is started, so that a job is never run for a report that cannot be
+    /// kept. `words` is the whole command line.
+    ///
+    /// # Errors
+    /// [`Failure::Report`].
+    pub fn create(path: &Path, words: &[OsString]) -> Result<Self, Failure> {
+        let file = File::create(path)
+            .map_err(|source| Failure::Report { path: path.to_owned(), source })?;
+        let command_line = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        Ok(Self { file, path: path.to_owned(), command_line })
+    }
+
+    /// Writes the report of a job that ran.
+    ///
+    /// # Errors
+    /// [`Failure::Report`].
+    pub fn finished(self, job: &Job, report: &JobReport, exit_code: u8) -> Result<(), Failure> {
+        self.write(None, Some(job), Some(report), exit_code)
+    }
+
+    /// Writes the report of a launch that failed.
+    ///
+    /// # Errors
+    /// [`Failure::Report`].
+    pub fn failed(self, job: Option<&Job>, failure: &Failure) -> Result<(), Failure> {
+        self.write(Some(failure.to_string()), job, None, failure.class().code())
+    }
+
+    fn write(
+        mut self,
+        failure: Option<String>,
+        job: Option<&Job>,
+        report: Option<&JobReport>,
+        exit_code: u8,
+    ) -> Result<(), Failure> {
+        let document = Document {
+            format: FORMAT,
+            launcher: "gasnetrun_ibv",
+            version: env!("CARGO_PKG_VERSION"),
+            written: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0.0, |now| now.as_secs_f64()),
+            command_line: std::mem::take(&mut self.command_line),
+            exit_code: i32::from(exit_code),
+            failure,
+            plan: job.map(plan),
+            job: report,
+        };
+        let done = serde_json::to_vec_pretty(&document)
+            .map_err(std::io::Error::from)
+            .and_then(|text| self.file.write_all(&text))
+            .and_then(|()| self.file.write_all(b"\n"));
+        done.map_err(|source| Failure::Report { path: self.path, source })
+    }
+}
+
+fn plan(job: &Job) -> Plan {
+    let plan = &job.plan;
+    Plan {
+        ranks: plan.size,
+        host: plan.host.clone(),
+        spawner: job.spawner.name(),
+        program: plan.program.to_string_lossy().into_owned(),
+        argv: plan.argv.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        directory: plan.directory.to_string_lossy().into_owned(),
+        gasnet_program: plan.conduit_program,
+        cpus: plan.cpus.clone(),
+        timeout_seconds: plan.timeout.map(|limit| limit.as_secs_f64()),
+    }
+}

@@ -1,0 +1,135 @@
+//! The launcher from its command line to its exit code.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::time::Instant;
+
+use spawner_ssh::report::JobReport;
+
+use crate::command_line::{self, CommandLine, CommandLineError};
+use crate::environment::Variables;
+use crate::failure::Failure;
+use crate::job::{self, Job};
+use crate::messages::{say, warn};
+use crate::progress::Display;
+use crate::report_file::ReportFile;
+use crate::{documents, dry_run, settings, summary};
+
+/// Does what the command line says and returns the exit code. `words` is the whole command line, `started` the moment
+/// the process began. The process must have one thread.
+#[must_use]
+pub fn main(words: Vec<OsString>, started: Instant) -> u8 {
+    let result = match command_line::parse(words.iter().skip(1).cloned()) {
+        Ok(line) => act(&line, &words, started),
+        Err(CommandLineError::Information(text)) => print(&text).map(|()| 0),
+        Err(error) => Err(error.into()),
+    };
+    result.unwrap_or_else(|failure| {
+        say(&failure.to_string());
+        failure.class().code()
+    })
+}
+
+/// Writes to standard output; a reader that has gone away is satisfied.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),
+        _ => Ok(()),
+    }
+}
+
+fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, Failure> {
+    let flags = &line.flags;
+    let environment: Variables = std::env::vars_os().collect();
+    if flags.man {
+        return print(&documents::man_page()).map(|()| 0);
+    }
+    if let Some(shell) = flags.completions {
+        return print(&documents::completions(shell)).map(|()| 0);
+    }
+    if flags.print_settings {
+        return print(&settings::table(&environment)).map(|()| 0);
+    }
+    // A dry run changes nothing, so it does not touch the report file either.
+    let report = flags.report.as_deref().filter(|_| !flags.dry_run);
+    let report = report.map(|path| ReportFile::create(path, words)).transpose()?;
+    let job = match job::prepare(line, &environment) {
+        Ok(job) => job,
+        Err(failure) => return Err(give_up(report, None, failure)),
+    };
+    job.warnings.iter().for_each(|text| warn(text));
+    if flags.level() >= 1 {
+        explain(line, &job);
+    }
+    if flags.dry_run {
+        return print(&dry_run::text(&job)).map(|()| 0);
+    }
+    let mut display = Display::new(flags.progress);
+    let outcome = spawner_ssh::local::supervise(&job.plan, started, &mut display);
+    display.clear();
+    match outcome {
+        Ok(outcome) => finish(&job, &outcome, report, flags.level()),
+        Err(error) => Err(give_up(report, Some(&job), error.into())),
+    }
+}
+
+/// Puts a failure into the report, if one is wanted; that the report fails too is said, but does not hide the failure.
+fn give_up(report: Option<ReportFile>, job: Option<&Job>, failure: Failure) -> Failure {
+    if let Some(Err(second)) = report.map(|report| report.failed(job, &failure)) {
+        say(&second.to_string());
+    }
+    failure
+}
+
+fn finish(
+    job: &Job,
+    outcome: &JobReport,
+    report: Option<ReportFile>,
+    level: u8,
+) -> Result<u8, Failure> {
+    if let Some(text) = summary::text(outcome, level) {
+        say(&text);
+    }
+    // As exit(3) does it, only the low 8 bits reach the caller.
+    let code = outcome.exit_code.to_ne_bytes()[if cfg!(target_endian = "little") { 0 } else { 3 }];
+    if level >= 1 {
+        let phases = &outcome.phases;
+        say(&format!(
+            "job {} ended with code {code} after {:.3} s (prepared {:.3}, started {:.3})",
+            outcome.job, phases.done, phases.prepare, phases.spawn
+        ));
+    }
+    match report.map(|report| report.finished(job, outcome, code)) {
+        // The job's own failure matters more than that of its report.
+        Some(Err(failure)) if code != 0 => {
+            say(&failure.to_string());
+            Ok(code)
+        }
+        Some(Err(failure)) => Err(failure),
+        _ => Ok(code),
+    }
+}
+
+/// The lines of `-v`.
+fn explain(line: &CommandLine, job: &Job) {
+    let plan = &job.plan;
+    say(&format!(
+        "{} ranks of {} on host {}, spawner {}, job {}",
+        plan.size,
+        dry_run::quoted(plan.program.as_os_str()),
+        plan.host,
+        job.spawner.name(),
+        plan.job_id
+    ));
+    if let Some(index) = job.command.program.filter(|index| *index > 0) {
+        say(&format!(
+            "the program is {}, behind a wrapper",
+            dry_run::quoted(&job.command.argv[index])
+        ));
+    }
+    say(&format!("environment: {}", dry_run::environment(job)));
+    if line.flags.keep {
+        say("-k: there are no temporary files to keep");
+    }
+}

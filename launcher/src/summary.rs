@@ -1,0 +1,174 @@
+//! The last words on a job that did not end well: the first cause, and what to try.
+
+use std::fmt::Write;
+
+use nix::sys::signal::Signal;
+use spawner_ssh::report::{Cause, CauseKind, JobReport};
+
+/// The summary, or nothing when the job ended well. Several lines, the first without prefix, the others indented.
+#[must_use]
+pub fn text(report: &JobReport, level: u8) -> Option<String> {
+    let cause = report.cause.as_ref()?;
+    let mut text = headline(cause, report.ranks.len());
+    let _ = write!(text, "\n  {}", cause.text.trim_end());
+    if !cause.stderr_tail.is_empty() {
+        let _ = write!(text, "\n  last lines of its standard error:");
+        for line in &cause.stderr_tail {
+            let _ = write!(text, "\n    {line}");
+        }
+    }
+    if report.strays_killed > 0 {
+        let _ = write!(
+            text,
+            "\n  {} further processes of the job had to be killed",
+            report.strays_killed
+        );
+    }
+    if let Some(advice) = advice(cause, level) {
+        let _ = write!(text, "\n  try: {advice}");
+    }
+    Some(text)
+}
+
+fn headline(cause: &Cause, size: usize) -> String {
+    let mut who = cause.rank.map_or("the job".to_owned(), |rank| format!("rank {rank} of {size}"));
+    if let Some(host) = &cause.host {
+        let _ = write!(who, " on host {host}");
+    }
+    if let Some(pid) = cause.pid {
+        let _ = write!(who, " (pid {pid})");
+    }
+    let signal = cause.signal.map_or_else(String::new, signal_name);
+    let code = cause.code;
+    match cause.kind {
+        CauseKind::ExitCode => format!("{who} exited with code {code} and so ended the job"),
+        CauseKind::Signal => {
+            format!("{who} was killed by {signal} and so ended the job with code {code}")
+        }
+        CauseKind::LoneExit => {
+            format!("{who} exited alone with code {code} while others went on; the job was ended")
+        }
+        CauseKind::NoFini => format!(
+            "{who} ended without finishing the job's exit; the job was ended with code {code}"
+        ),
+        CauseKind::Abort => format!("{who} aborted the job with code {code}"),
+        CauseKind::CollectiveExit => format!("all ranks exited together, with code {code}"),
+        CauseKind::LauncherSignal => {
+            format!("the launcher got {signal} and ended the job with code {code}")
+        }
+        CauseKind::Timeout => {
+            format!("the job's time limit has passed; it was ended with code {code}")
+        }
+        CauseKind::Start => format!("{who} could not be started; code {code}"),
+        CauseKind::Protocol => {
+            format!("{who} broke the bootstrap protocol; the job was ended with code {code}")
+        }
+        CauseKind::AgentLost => {
+            format!("the node agent has gone; the job was ended with code {code}")
+        }
+    }
+}
+
+/// `SIGSEGV (11)`; real-time signals by number only.
+fn signal_name(number: i32) -> String {
+    Signal::try_from(number)
+        .map_or_else(|_| format!("signal {number}"), |signal| format!("{signal} (signal {number})"))
+}
+
+fn advice(cause: &Cause, level: u8) -> Option<&'static str> {
+    let crashed = [
+        libc_signal(Signal::SIGSEGV),
+        libc_signal(Signal::SIGBUS),
+        libc_signal(Signal::SIGABRT),
+        libc_signal(Signal::SIGILL),
+        libc_signal(Signal::SIGFPE),
+    ];
+    match cause.kind {
+        CauseKind::Signal if cause.signal.is_some_and(|signal| crashed.contains(&signal)) => Some(
+            "GASNET_BACKTRACE=1 shows where it crashed; GASNET_FREEZE_ON_ERROR=1 waits there for a debugger",
+        ),
+        CauseKind::Signal if cause.signal == Some(libc_signal(Signal::SIGKILL)) => {
+            Some("dmesg shows whether the kernel ran out of memory; fewer ranks (-n) need less")
+        }
+        CauseKind::NoFini => {
+            Some("let every rank leave through the conduit's exit, not through _exit or exec")
+        }
+        CauseKind::LoneExit => {
+            Some("a barrier before the end of main, if all ranks should end together")
+        }
+        CauseKind::Timeout => {
+            Some("a longer --timeout, or GASNET_BACKTRACE=1 to see where the ranks were")
+        }
+        CauseKind::Protocol => {
+            Some("rebuild the program with the conduit of this launcher's version")
+        }
+        CauseKind::ExitCode | CauseKind::Start | CauseKind::AgentLost if level == 0 => {
+            Some("-v shows every step; -t shows what is started; --tag-output shows who wrote what")
+        }
+        _ => None,
+    }
+}
+
+const fn libc_signal(signal: Signal) -> i32 {
+    signal as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use spawner_ssh::report::Phases;
+
+    use super::*;
+
+    fn report(kind: CauseKind, signal: Option<i32>, tail: &[&str]) -> JobReport {
+        let cause = Cause {
+            kind,
+            rank: Some(3),
+            host: Some("n1".into()),
+            pid: Some(77),
+            code: signal.map_or(7, |s| 128 + s),
+            signal,
+            text: "it happened".into(),
+            stderr_tail: tail.iter().map(ToString::to_string).collect(),
+        };
+        JobReport {
+            job: "j".into(),
+            exit_code: cause.code,
+            cause: Some(cause),
+            ranks: Vec::new(),
+            phases: Phases::default(),
+            strays_killed: 0,
+        }
+    }
+
+    #[test]
+    fn names_rank_host_pid_signal_and_last_lines() {
+        let text = text(&report(CauseKind::Signal, Some(11), &["one", "two"]), 0).expect("a cause");
+        for part in [
+            "rank 3",
+            "host n1",
+            "pid 77",
+            "SIGSEGV (signal 11)",
+            "code 139",
+            "    two",
+            "GASNET_BACKTRACE",
+        ] {
+            assert!(text.contains(part), "{part} missing in {text}");
+        }
+    }
+
+    #[test]
+    fn real_time_signals_have_numbers() {
+        assert!(
+            text(&report(CauseKind::Signal, Some(40), &[]), 0)
+                .expect("a cause")
+                .contains("killed by signal 40")
+        );
+    }
+
+    #[test]
+    fn nothing_to_say_about_success() {
+        let mut good = report(CauseKind::Abort, None, &[]);
+        good.cause = None;
+        assert_eq!(text(&good, 2), None);
+    }
+}
