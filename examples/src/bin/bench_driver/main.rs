@@ -1,0 +1,3 @@
+//! Runs the benchmarks and judges their figures. (Being written here; `scripts/bench` starts it.)
+
+fn main() {}
