@@ -2,16 +2,19 @@
 //!
 //! * [`tree`]: start a command under a warden process, wait with a named deadline, see who survived it;
 //! * [`process`]: what `/proc` says about processes;
-//! * [`bins`]: where the workspace's binaries are;
+//! * [`bins`]: where the workspace's binaries are; [`jobs`]: commands of the launcher; [`texts`]: real text files;
 //! * [`report`]: skips and tables that reach the terminal although the test harness captures prints.
 //!
 //! Nothing here is part of the product.
 
 pub mod bins;
+pub mod jobs;
 pub mod process;
 pub mod report;
+pub mod texts;
 pub mod tree;
 
 pub use bins::{all_requested, binary};
+pub use jobs::{job, launcher};
 pub use report::{Table, skip};
 pub use tree::{End, Input, Outcome, Output, Running, Tree};

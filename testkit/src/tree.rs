@@ -180,6 +180,7 @@ pub struct Tree {
     input: Input,
     output: Output,
     deadline: (String, Duration),
+    grace: Duration,
 }
 
 impl Tree {
@@ -194,6 +195,7 @@ impl Tree {
             input: Input::Null,
             output: Output::Keep,
             deadline: ("default".to_owned(), Duration::from_secs(60)),
+            grace: Duration::ZERO,
         }
     }
 
@@ -253,6 +255,14 @@ impl Tree {
         self
     }
 
+    /// Counts as survivors only those that are still there this long after the end of the command. For commands that
+    /// are killed and so cannot end their descendants themselves.
+    #[must_use]
+    pub const fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
     /// Starts the command and waits for its end.
     ///
     /// # Panics
@@ -275,6 +285,7 @@ impl Tree {
         let listener = UnixListener::bind_addr(&address).expect("an unused name can be bound");
         let mut command = Command::new(crate::binary("testkit-warden"));
         command.arg(&name).arg(self.deadline.1.as_millis().to_string());
+        command.arg(self.grace.as_millis().to_string());
         command.arg(&self.program).args(&self.args);
         for (name, value) in &self.env {
             match value {

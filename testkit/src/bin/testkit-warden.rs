@@ -1,6 +1,6 @@
 //! The process between a test and the command it runs. See `testkit::tree`.
 //!
-//! Usage: `testkit-warden SOCKET-NAME DEADLINE-MS PROGRAM [ARGUMENT …]`
+//! Usage: `testkit-warden SOCKET-NAME DEADLINE-MS GRACE-MS PROGRAM [ARGUMENT …]`
 
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -32,8 +32,11 @@ fn main() -> ExitCode {
 fn run() -> Result<(), String> {
     let mut args = std::env::args_os().skip(1);
     let name = args.next().ok_or("socket name missing")?;
-    let millis = args.next().and_then(|text| text.to_str()?.parse().ok());
-    let limit = Duration::from_millis(millis.ok_or("deadline missing or not a number")?);
+    let mut millis = |what: &str| {
+        let number = args.next().and_then(|text| text.to_str()?.parse().ok());
+        number.map(Duration::from_millis).ok_or(format!("{what} missing or not a number"))
+    };
+    let (limit, grace) = (millis("deadline")?, millis("grace")?);
     let program = args.next().ok_or("program missing")?;
     let address = SocketAddr::from_abstract_name(name.as_encoded_bytes())
         .map_err(|error| format!("socket name: {error}"))?;
@@ -56,14 +59,25 @@ fn run() -> Result<(), String> {
     let end = wait(pid, begin, limit, &control)?;
     let at_ns = testkit::tree::now_ns();
     let nanos = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    let mut survivors = Process::descendants(own_pid());
-    survivors.retain(|process| process.pid != pid && !process.is_zombie());
+    let limit = Instant::now() + grace;
+    let mut survivors = alive_except(pid);
+    while !survivors.is_empty() && Instant::now() < limit {
+        std::thread::sleep(Duration::from_millis(1));
+        survivors = alive_except(pid);
+    }
     if end == End::Deadline {
         survivors.clear();
     }
     let cleared = clear_up();
     say(&mut control, &Word::Ended { end, nanos, at_ns, survivors });
     cleared
+}
+
+/// Everything below this process that is alive, but for the command.
+fn alive_except(pid: i32) -> Vec<Process> {
+    let mut found = Process::descendants(own_pid());
+    found.retain(|process| process.pid != pid && !process.is_zombie());
+    found
 }
 
 fn own_pid() -> i32 {

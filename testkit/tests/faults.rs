@@ -1,0 +1,196 @@
+//! Signals, and death of any part of a job at any time: the job ends, and nothing survives.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use testkit::process::{Process, send};
+use testkit::{Running, Tree, all_requested, job, launcher};
+
+/// For a front that was killed: its descendants end by themselves within this.
+const GRACE: Duration = Duration::from_secs(10);
+
+fn shell(ranks: u32, script: &str) -> Tree {
+    launcher(["-n", &ranks.to_string(), "/bin/sh", "-c", script])
+        .deadline("fault", Duration::from_secs(30))
+}
+
+/// Waits until `condition` gives something.
+fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let limit = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(found) = condition() {
+            return found;
+        }
+        assert!(Instant::now() < limit, "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The agent: the only child of the front.
+fn agent(running: &Running) -> i32 {
+    eventually("an agent below the front", || {
+        running.descendants().iter().find(|process| process.parent == running.pid()).map(|p| p.pid)
+    })
+}
+
+/// The processes of the ranks: children of the agent, or of whatever starts them, with this program.
+fn ranks(running: &Running, program: &str, count: usize) -> Vec<Process> {
+    eventually("all ranks running", || {
+        let mut found = running.descendants();
+        found.retain(|process| process.command.contains(program));
+        // The front and its forks carry the program's name among their own arguments.
+        found.retain(|process| !process.command.contains("gasnetrun_ibv"));
+        (found.len() == count).then_some(found)
+    })
+}
+
+#[test]
+fn signals_are_forwarded_to_every_rank() {
+    for signal in ["USR1", "USR2", "HUP", "TERM", "INT", "QUIT"] {
+        let script = format!(
+            "trap 'echo got {signal}; exit 0' {signal}; echo ready; while :; do sleep 0.05; done"
+        );
+        let running = shell(3, &script).start();
+        running.wait_stdout("ready", 3);
+        assert!(
+            running.signal(
+                signal
+                    .parse::<Signal>()
+                    .unwrap_or_else(|_| { format!("SIG{signal}").parse().unwrap() })
+            )
+        );
+        running.wait_stdout(&format!("got {signal}"), 3);
+        let outcome = running.wait();
+        assert!(outcome.survivors.is_empty(), "{signal}: {:?}", outcome.survivors);
+        assert_ne!(outcome.code(), -1, "{signal}");
+    }
+}
+
+#[test]
+fn a_second_interrupt_kills_ranks_that_ignore_the_first() {
+    let running = job(2, "stubborn").deadline("interrupts", Duration::from_secs(30)).start();
+    running.wait_stdout("ready", 2);
+    assert!(running.signal(Signal::SIGINT));
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(running.signal(Signal::SIGINT));
+    let outcome = running.wait();
+    outcome.expect(130);
+    assert!(outcome.duration < Duration::from_secs(10), "{:?}", outcome.duration);
+}
+
+#[test]
+fn a_rank_that_ignores_the_end_is_killed_after_the_grace() {
+    let script = format!(
+        "[ $GASNETRUN_RANK = 0 ] && {{ sleep 0.2; exit 5; }}; exec {}",
+        testkit::binary("stubborn").display()
+    );
+    shell(3, &script).run().expect(5);
+}
+
+#[test]
+fn stop_and_continue_reach_the_ranks() {
+    let running = shell(2, "echo ready; exec sleep 600").start();
+    running.wait_stdout("ready", 2);
+    let ranks = ranks(&running, "sleep", 2);
+    let state = |pid: i32| Process::read(pid).map_or('?', |process| process.state);
+    assert!(running.signal(Signal::SIGTSTP));
+    eventually("all ranks stopped", || {
+        ranks.iter().all(|rank| state(rank.pid) == 'T').then_some(())
+    });
+    assert!(running.signal(Signal::SIGCONT));
+    eventually("all ranks running again", || {
+        ranks.iter().all(|rank| state(rank.pid) != 'T').then_some(())
+    });
+    assert!(running.signal(Signal::SIGTERM));
+    let outcome = running.wait();
+    outcome.expect(143);
+}
+
+#[test]
+fn killing_any_rank_ends_the_job_and_is_named() {
+    for victim in 0..3 {
+        // A ring that never ends in the time of this test.
+        let running = job(3, "ring").arg("700000000").start();
+        let mut processes = ranks(&running, "ring", 3);
+        processes.sort_by_key(|process| process.pid);
+        // Some are killed while they start, some in the middle of their messages.
+        std::thread::sleep(Duration::from_millis(20 * victim));
+        let pid = processes[usize::try_from(victim).unwrap()].pid;
+        assert!(send(pid, Signal::SIGKILL));
+        let outcome = running.wait();
+        outcome.expect(137);
+        assert!(outcome.err().contains(&pid.to_string()), "{pid} not in {}", outcome.err());
+        assert!(outcome.duration < Duration::from_secs(20));
+    }
+}
+
+#[test]
+fn killing_the_agent_ends_everything() {
+    for program in ["ring", "stubborn", "grandchild"] {
+        let arg = if program == "ring" { &["700000000"][..] } else { &[] };
+        let running =
+            job(3, program).args(arg).deadline("agent lost", Duration::from_secs(30)).start();
+        let _ = ranks(&running, program, 3);
+        if program != "ring" {
+            running.wait_stdout("ready", 3);
+        }
+        assert!(send(agent(&running), Signal::SIGKILL));
+        let outcome = running.wait();
+        assert!(outcome.survivors.is_empty(), "{program}: {:?}", outcome.survivors);
+        assert!(outcome.code() > 0, "{program}: {:?}", outcome.end);
+        assert!(!outcome.stderr.is_empty(), "{program}: the loss of the agent is not reported");
+    }
+}
+
+#[test]
+fn killing_the_front_ends_everything() {
+    for program in ["ring", "stubborn", "grandchild"] {
+        let arg = if program == "ring" { &["700000000"][..] } else { &[] };
+        let running = job(3, program).args(arg).grace(GRACE).start();
+        let _ = ranks(&running, program, 3);
+        if program != "ring" {
+            running.wait_stdout("ready", 3);
+        }
+        assert!(running.signal(Signal::SIGKILL));
+        let outcome = running.wait();
+        assert_eq!(outcome.code(), 137);
+        assert!(outcome.survivors.is_empty(), "{program}: {:?}", outcome.survivors);
+    }
+}
+
+/// Which part dies.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Front,
+    Agent,
+    Rank,
+}
+
+#[test]
+fn death_of_any_part_at_any_moment_leaves_nothing() {
+    let step = if all_requested() { 1 } else { 4 };
+    for part in [Part::Front, Part::Agent, Part::Rank] {
+        for delay in (0..60).step_by(step) {
+            let running = job(8, "ring").arg("700000000").grace(GRACE).start();
+            std::thread::sleep(Duration::from_millis(delay));
+            let below = running.descendants();
+            let victim = match part {
+                Part::Front => Some(running.pid()),
+                Part::Agent => below.iter().find(|p| p.parent == running.pid()).map(|p| p.pid),
+                Part::Rank => below.iter().rfind(|p| p.parent != running.pid()).map(|p| p.pid),
+            };
+            // Before the part exists, the front takes its place.
+            let victim = victim.unwrap_or(running.pid());
+            let _ = send(victim, Signal::SIGKILL);
+            let outcome = running.wait();
+            let fault = format!("{part:?} killed after {delay} ms: {:?}", outcome.survivors);
+            assert!(outcome.survivors.is_empty(), "{fault}");
+            assert!(
+                outcome.code() > 0,
+                "{part:?} killed after {delay} ms: {:?}\n{}",
+                outcome.end,
+                outcome.err()
+            );
+        }
+    }
+}

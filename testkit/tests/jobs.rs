@@ -1,0 +1,231 @@
+//! Whole jobs of plain programs: codes, streams, reports.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use testkit::{Input, Output, Tree, all_requested, job, launcher};
+
+/// `gasnetrun_ibv OPTIONS -n RANKS sh -c SCRIPT`.
+fn shell(ranks: u32, options: &[&str], script: &str) -> Tree {
+    launcher(options.iter().copied())
+        .args(["-n", &ranks.to_string(), "/bin/sh", "-c", script])
+        .deadline("plain job", Duration::from_secs(30))
+}
+
+fn lines(text: &str) -> BTreeSet<String> {
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_plain_program_runs_as_n_copies_that_know_their_number() {
+    let outcome = shell(4, &[], "echo $GASNETRUN_RANK of $GASNETRUN_SIZE").run();
+    outcome.expect(0);
+    let expected = (0..4).map(|rank| format!("{rank} of 4")).collect();
+    assert_eq!(lines(&outcome.out()), expected);
+    // Ranks may come and go at different times.
+    shell(3, &[], "[ $GASNETRUN_RANK = 1 ] || sleep 0.2").run().expect(0);
+}
+
+#[test]
+fn the_first_failure_decides_the_code_and_is_named() {
+    let outcome = shell(
+        4,
+        &[],
+        "[ $GASNETRUN_RANK = 2 ] && { echo last words >&2; exit 9; }; exec sleep 600",
+    )
+    .run();
+    outcome.expect(9);
+    let err = outcome.err();
+    assert!(err.contains("rank 2") && err.contains("last words"), "{err}");
+    for (signal, code) in [("SEGV", 139), ("KILL", 137), ("TERM", 143)] {
+        let script = format!("[ $GASNETRUN_RANK = 0 ] && kill -{signal} $$; exec sleep 600");
+        let outcome = shell(3, &[], &script).run();
+        outcome.expect(code);
+        assert!(outcome.err().contains("rank 0"), "{}", outcome.err());
+    }
+}
+
+#[test]
+fn a_rank_that_opens_the_bootstrap_and_ends_without_finishing_it_is_a_failure() {
+    let outcome = job(3, "nofini").deadline("no fini", Duration::from_secs(30)).run();
+    outcome.expect(1);
+    assert!(outcome.err().contains("rank"), "{}", outcome.err());
+}
+
+#[test]
+fn what_ranks_started_in_other_sessions_is_ended_too() {
+    job(2, "grandchild").arg("3").deadline("grandchild", Duration::from_secs(30)).run().expect(3);
+    job(2, "grandchild").arg("0").deadline("grandchild", Duration::from_secs(30)).run().expect(0);
+}
+
+#[test]
+fn standard_input_reaches_its_rank_to_the_last_byte() {
+    let len = if all_requested() { 1 << 30 } else { 64 << 20 };
+    let sum = testkit::tree::pattern_crc(len);
+    for options in [&["-n", "3"][..], &["-n", "3", "--stdin", "2"]] {
+        let outcome = launcher(options.iter().copied())
+            .arg("/bin/cat")
+            .stdin(Input::Pattern(len))
+            .stdout(Output::Digest)
+            .deadline("input", Duration::from_secs(120))
+            .run();
+        outcome.expect(0);
+        assert_eq!((outcome.stdout_len, outcome.stdout_crc), (len, sum), "{options:?}");
+    }
+    let outcome = launcher(["-n", "3", "--stdin", "all", "/usr/bin/wc", "-c"])
+        .stdin(Input::Pattern(3_000_000))
+        .run();
+    outcome.expect(0);
+    let counts: Vec<&str> = outcome
+        .stdout
+        .split(|byte| *byte == b'\n')
+        .filter_map(|l| std::str::from_utf8(l).ok().map(str::trim).filter(|l| !l.is_empty()))
+        .collect();
+    assert_eq!(counts, ["3000000"; 3]);
+    let outcome = launcher(["-n", "3", "--stdin", "none", "/bin/cat"])
+        .stdin(Input::Bytes(b"nobody reads this".to_vec()))
+        .run();
+    outcome.expect(0);
+    assert_eq!(outcome.out(), "");
+}
+
+#[test]
+fn an_input_that_is_silent_ignored_or_closed_never_hangs_the_job() {
+    launcher(["-n", "2", "/bin/true"]).stdin(Input::Open).run().expect(0);
+    launcher(["-n", "2", "/bin/true"]).stdin(Input::Pattern(16 << 20)).run().expect(0);
+    let program = testkit::binary("gasnetrun_ibv");
+    let script = format!("exec {} -n 2 /bin/cat <&-", program.display());
+    Tree::new("/bin/sh").args(["-c", &script]).run().expect(0);
+    // A rank that reads a little and goes on without reading more.
+    let outcome = shell(2, &[], "[ $GASNETRUN_RANK = 0 ] && head -c 3; exit 0")
+        .stdin(Input::Pattern(16 << 20))
+        .run();
+    outcome.expect(0);
+    assert_eq!(outcome.stdout.len(), 3);
+}
+
+#[test]
+fn output_is_complete_and_lines_stay_whole() {
+    const LINES: u32 = 20_000;
+    let script = format!(
+        "i=0; while [ $i -lt {LINES} ]; do echo \"rank $GASNETRUN_RANK line $i end\"; i=$((i+1)); done; printf 'tail%s' $GASNETRUN_RANK"
+    );
+    let outcome = shell(4, &[], &script).run();
+    outcome.expect(0);
+    let out = outcome.out();
+    let mut seen = BTreeSet::new();
+    let mut rest = String::new();
+    for line in out.lines() {
+        // The last piece of a rank has no end of line and may have any neighbour behind it.
+        match line.find("tail") {
+            None => assert!(seen.insert(line.to_owned()), "twice: {line:?}"),
+            Some(_) => rest.push_str(line),
+        }
+    }
+    for rank in 0..4 {
+        assert!(out.contains(&format!("tail{rank}")), "the unfinished last line of rank {rank}");
+    }
+    for rank in 0..4 {
+        for line in [0, 1, LINES / 2, LINES - 1] {
+            let text = format!("rank {rank} line {line} end");
+            assert!(seen.contains(&text) || rest.contains(&text), "{text:?} is missing");
+        }
+    }
+    assert_eq!(out.matches(" end").count(), 4 * LINES as usize);
+    let whole = |line: &String| line.starts_with("rank ") && line.ends_with(" end");
+    assert!(seen.iter().all(whole), "a broken line");
+}
+
+#[test]
+fn the_last_output_of_a_rank_that_dies_is_not_lost() {
+    for _ in 0..10 {
+        let outcome = shell(2, &[], "yes 0123456789abcdef | head -n 5000; kill -KILL $$").run();
+        assert_eq!(outcome.code(), 137);
+        // The rank that died first had written all its lines.
+        assert!(outcome.out().lines().count() >= 5000, "{}", outcome.out().lines().count());
+    }
+}
+
+#[test]
+fn output_can_be_tagged_and_kept_in_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let options = ["--tag-output", "--output-dir", out.to_str().unwrap()];
+    let script = "echo o$GASNETRUN_RANK; echo e$GASNETRUN_RANK >&2";
+    let outcome = shell(3, &options, script).run();
+    outcome.expect(0);
+    for rank in 0..3 {
+        assert!(outcome.out().contains(&format!("[{rank}] o{rank}\n")), "{}", outcome.out());
+        assert!(outcome.err().contains(&format!("[{rank}] e{rank}\n")), "{}", outcome.err());
+        let file =
+            |end: &str| std::fs::read_to_string(out.join(format!("rank.{rank}.{end}"))).unwrap();
+        assert_eq!((file("out"), file("err")), (format!("o{rank}\n"), format!("e{rank}\n")));
+    }
+}
+
+#[test]
+fn the_report_says_what_happened() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("report.json");
+    let text = path.to_str().unwrap();
+    let read =
+        || -> serde_json::Value { serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap() };
+    launcher(["--report", text, "-n", "3"]).arg(testkit::binary("hello")).run().expect(0);
+    let report = read();
+    assert_eq!(report["exit_code"], 0);
+    assert!(report["cause"].is_null(), "{report}");
+    let ranks = report["ranks"].as_array().unwrap();
+    assert_eq!(ranks.len(), 3);
+    for (rank, record) in ranks.iter().enumerate() {
+        assert_eq!(record["rank"], rank);
+        assert_eq!(record["hello"], true);
+        assert_eq!(record["end"]["code"], 0, "{record}");
+        assert!(record["pid"].as_i64() > Some(1) && record["host"].is_string(), "{record}");
+        let (start, end) = (record["started"].as_f64().unwrap(), record["ended"].as_f64().unwrap());
+        assert!(start > 1e9 && start <= end, "{record}");
+    }
+    let phases = &report["phases"];
+    assert!(phases["prepare"].as_f64() <= phases["spawn"].as_f64(), "{phases}");
+    assert!(phases["spawn"].as_f64() <= phases["done"].as_f64(), "{phases}");
+
+    let script = "[ $GASNETRUN_RANK = 1 ] && { echo oh >&2; kill -SEGV $$; }; exec sleep 600";
+    shell(3, &["--report", text], script).run().expect(139);
+    let cause = &read()["cause"];
+    assert_eq!(
+        (&cause["rank"], &cause["signal"], &cause["code"]),
+        (&1.into(), &11.into(), &139.into())
+    );
+    assert_eq!(cause["kind"], "signal");
+    assert_eq!(cause["stderr_tail"][0], "oh", "{cause}");
+    assert_eq!(read()["ranks"][0]["killed_by_launcher"], true);
+}
+
+#[test]
+fn a_time_limit_ends_the_job_with_its_own_code() {
+    let outcome = shell(2, &["--timeout", "1"], "exec sleep 600").run();
+    outcome.expect(124);
+    assert!(
+        outcome.err().contains("limit") || outcome.err().contains("timeout"),
+        "{}",
+        outcome.err()
+    );
+}
+
+#[test]
+fn values_of_any_bytes_reach_the_ranks() {
+    let value = "a b\n'\"\\$(x) \t;&|é".repeat(200);
+    let outcome = shell(2, &["-E", "ODD_VALUE,UNSET_NAME"], "printf %s \"$ODD_VALUE\" | cksum")
+        .env("ODD_VALUE", &value)
+        .run();
+    outcome.expect(0);
+    let expected = Tree::new("/usr/bin/cksum").stdin(Input::Bytes(value.into_bytes())).run();
+    assert_eq!(outcome.out(), expected.out().repeat(2));
+}
+
+#[test]
+fn wrappers_in_front_of_the_program_work() {
+    let hello = testkit::binary("hello");
+    let outcome = launcher(["-n", "2", "env", "X=1"]).arg(hello).run();
+    outcome.expect(0);
+    assert_eq!(outcome.out().lines().count(), 2);
+}
