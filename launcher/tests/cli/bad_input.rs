@@ -1,0 +1,185 @@
+//! Every kind of bad input with its exit code and what its message must say. Nothing is ever started.
+
+use crate::room::Room;
+
+type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], i32, &'a [&'a str]);
+
+const USAGE: &[Case<'static>] = &[
+    (&[], &[], 2, &["number of ranks is missing", "try gasnetrun_ibv -n 4"]),
+    (&["prog_real"], &[], 2, &["number of ranks is missing"]),
+    (&["-n", "4"], &[], 2, &["no program is named", "-n 4 ./program"]),
+    (&["-n", "4", "--"], &[], 2, &["no program is named"]),
+    (&["-n"], &[], 2, &["-n needs a value"]),
+    (&["-n", "2x", "prog_real"], &[], 2, &["'2x'", "-n 4"]),
+    (&["-n", "0", "prog_real"], &[], 2, &["'0'", "at least 1"]),
+    (&["-n", "2.5", "prog_real"], &[], 2, &["'2.5'", "whole number"]),
+    (&["-n", "", "prog_real"], &[], 2, &["-n", "whole number"]),
+    (&["-n-1", "prog_real"], &[], 2, &["'-1'", "whole number"]),
+    (&["-n", "99999999999", "prog_real"], &[], 2, &["at most"]),
+    (&["-np", "x", "prog_real"], &[], 2, &["'x'"]),
+    (&["-N", "0", "-n", "1", "prog_real"], &[], 2, &["number of hosts", "-N 1"]),
+    (&["-c", "-1", "-n", "1", "prog_real"], &[], 2, &["-c needs a value", "\"-1\""]),
+    (&["-c", "x", "-n", "1", "prog_real"], &[], 2, &["cpus per rank", "-c 1"]),
+    (&["-n", "2", "-E"], &[], 2, &["-E needs a value"]),
+    (&["-E", "-n", "2", "prog_real"], &[], 2, &["-E needs a value", "\"-n\""]),
+    (&["-x", "-n", "2", "prog_real"], &[], 2, &["unknown option \"-x\"", "--help"]),
+    (&["-encode", "-n", "2", "prog_real"], &[], 2, &["unknown option \"-encode\""]),
+    (&["--tag-outputs", "-n", "2", "prog_real"], &[], 2, &["--tag-outputs", "--tag-output'"]),
+    (
+        &["-timeout", "3", "-n", "2", "prog_real"],
+        &[],
+        2,
+        &["unknown option -timeout", "try --timeout"],
+    ),
+    (&["-spawner", "ssh", "-n", "2", "prog_real"], &[], 2, &["try -spawner=ssh"]),
+    (&["-spawner=", "-n", "2", "prog_real"], &[], 2, &["unknown spawner \"\"", "try ssh"]),
+    (&["-spawner=slurm", "-n", "2", "prog_real"], &[], 2, &["unknown spawner \"slurm\""]),
+    (&["-spawner=FORK", "-n", "2", "prog_real"], &[], 2, &["fork", "smp", "try ssh"]),
+    (&["--timeout", "0", "-n", "2", "prog_real"], &[], 2, &["'0'", "leave the option out"]),
+    (&["--timeout", "3d", "-n", "2", "prog_real"], &[], 2, &["'3d'", "--timeout 90"]),
+    (&["--stdin", "some", "-n", "2", "prog_real"], &[], 2, &["'some'", "none, all, or a rank"]),
+    (&["--stdin", "2", "-n", "2", "prog_real"], &[], 2, &["--stdin 2", "ranks 0 to 1"]),
+    (
+        &["--progress", "much", "-n", "2", "prog_real"],
+        &[],
+        2,
+        &["'much'", "auto, bar, plain, none"],
+    ),
+    (&["--tag-output=1", "-n", "2", "prog_real"], &[], 2, &["--tag-output"]),
+];
+
+const LAUNCH: &[Case<'static>] = &[
+    (
+        &["-spawner=mpi", "-n", "2", "prog_real"],
+        &[],
+        125,
+        &["mpi spawner is not there yet", "-spawner=ssh"],
+    ),
+    (
+        &["-n", "2", "prog_real"],
+        &[("GASNET_IBV_SPAWNER", "PMI")],
+        125,
+        &["pmi spawner is not there yet"],
+    ),
+    (
+        &["-n", "2", "prog_real"],
+        &[("GASNET_IBV_SPAWNER", "fork")],
+        125,
+        &["GASNET_IBV_SPAWNER: ", "fork"],
+    ),
+    (
+        &["-n", "2", "prog_real"],
+        &[("GASNET_IBV_SPAWNER", "sssh")],
+        125,
+        &["GASNET_IBV_SPAWNER: ", "\"sssh\""],
+    ),
+    (
+        &["-n", "4", "-N", "2", "prog_real"],
+        &[],
+        125,
+        &["-N 2", "other hosts are not reachable yet", "Try -N 1"],
+    ),
+    (
+        &["-n", "2", "prog_real"],
+        &[("GASNET_SSH_SERVERS", "localhost other.example")],
+        125,
+        &["GASNET_SSH_SERVERS", "\"other.example\"", "Unset"],
+    ),
+    (
+        &["-n", "2", "prog_real"],
+        &[("GASNET_SSH_NODEFILE", "/nonexistent")],
+        125,
+        &["GASNET_SSH_NODEFILE", "/nonexistent"],
+    ),
+    (&["-n", "2", "udp_prog"], &[], 125, &["$DIR/udp_prog", "UDP conduit", "gasnetrun_udp"]),
+    (&["-n", "2", "bare"], &[], 125, &["$DIR/bare", "without the ssh spawner", "none"]),
+    (
+        &["-n", "2", "env", "mpi_only"],
+        &[],
+        125,
+        &["$DIR/mpi_only", "without the ssh spawner", "mpi"],
+    ),
+    (&["-n", "4000", "-c", "4", "prog_real"], &[], 125, &["-c 4", "need 16000 cpus", "-c 0"]),
+    (
+        &["-n", "2", "--wdir", "nowhere", "prog_real"],
+        &[],
+        125,
+        &["--wdir $DIR/nowhere", "No such file"],
+    ),
+    (
+        &["-n", "2", "--wdir", "data", "prog_real"],
+        &[],
+        125,
+        &["--wdir $DIR/data", "not a directory"],
+    ),
+    (
+        &["-n", "2", "--report", "nowhere/r", "prog_real"],
+        &[],
+        125,
+        &["--report nowhere/r", "cannot write"],
+    ),
+    (&["-n", "2", "./folder"], &[], 126, &["$DIR/folder is a directory"]),
+    (&["-n", "2", "folder"], &[], 126, &["$DIR/folder is a directory"]),
+    (&["-n", "2", "/"], &[], 126, &["/ is a directory"]),
+    (&["-n", "2", "./data"], &[], 126, &["$DIR/data is not executable", "chmod +x"]),
+    (&["-n", "2", "data"], &[], 126, &["$DIR/data is not executable"]),
+    (
+        &["-n", "2", "missing"],
+        &[],
+        127,
+        &["\"missing\" not found", "in $DIR and in PATH (/usr/bin:/bin)"],
+    ),
+    (&["-n", "2", "./missing"], &[], 127, &["\"./missing\" not found", "at $DIR/missing"]),
+    (&["-n", "2", "data/missing"], &[], 127, &["at $DIR/data/missing"]),
+    (&["-n", "2", ""], &[], 127, &["\"\" not found"]),
+];
+
+#[test]
+fn code_and_text() {
+    let room = Room::new();
+    for (words, environment, code, parts) in USAGE.iter().chain(LAUNCH) {
+        let seen = room.run(room.launcher(words).envs(environment.iter().copied()));
+        assert_eq!(seen.code, Some(*code), "{words:?} {}", seen.err);
+        assert!(seen.err.starts_with("gasnetrun_ibv: "), "{words:?} {}", seen.err);
+        assert_eq!(seen.out, "", "{words:?}");
+        for part in *parts {
+            assert!(seen.err.contains(part), "{words:?}: {part:?} is missing in {}", seen.err);
+        }
+    }
+}
+
+#[test]
+fn a_report_is_written_for_launch_failures_too() {
+    let room = Room::new();
+    let seen = room.run(&mut room.launcher(&["-n", "2", "--report", "r.json", "missing"]));
+    assert_eq!(seen.code, Some(127));
+    let text = std::fs::read(room.path().join("r.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    assert_eq!(report["exit_code"], 127);
+    assert_eq!(report["format"], 1);
+    assert_eq!(report["command_line"][2], "2");
+    assert!(report["failure"].as_str().is_some_and(|text| text.contains("not found")), "{report}");
+    assert!(report["job"].is_null());
+}
+
+#[test]
+fn the_launcher_is_no_gasnet_program() {
+    let launcher = std::path::Path::new(env!("CARGO_BIN_EXE_gasnetrun_ibv"));
+    let marks = launcher::ident::scan(launcher, launcher::spawner::Spawner::Ssh).expect("read");
+    assert_eq!(marks, launcher::ident::Marks::default());
+}
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    let room = Room::new();
+    for (words, part) in [
+        (&["-h"][..], "Usage: gasnetrun_ibv -n P"),
+        (&["--help"], "--print-settings"),
+        (&["-n", "2", "--help", "missing"], "--print-settings"),
+        (&["--version"], "gasnetrun_ibv "),
+    ] {
+        let seen = room.run(&mut room.launcher(words));
+        assert_eq!((seen.code, seen.err.as_str()), (Some(0), ""), "{words:?}");
+        assert!(seen.out.contains(part), "{words:?} {}", seen.out);
+    }
+}

@@ -1,0 +1,57 @@
+//! The manual page and the completions in the tree are those that the tables make.
+//!
+//! `GASNETRUN_UPDATE_DOCUMENTS=1 cargo test -p gasnetrun-ibv documents` writes them anew.
+
+use std::path::PathBuf;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+use launcher::{documents, exit_code, flags::Flags};
+
+fn compare(path: &str, made: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
+    if std::env::var_os("GASNETRUN_UPDATE_DOCUMENTS").is_some() {
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("make directory");
+        std::fs::write(&path, made).expect("write document");
+    }
+    let there = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        there == made,
+        "{} is not what the tables make; set GASNETRUN_UPDATE_DOCUMENTS=1 to write it",
+        path.display()
+    );
+}
+
+#[test]
+fn manual_page_is_current() {
+    compare("../man/gasnetrun_ibv.1", &documents::man_page().expect("made in memory"));
+}
+
+#[test]
+fn completions_are_current() {
+    for (shell, name) in [
+        (Shell::Bash, "gasnetrun_ibv.bash"),
+        (Shell::Zsh, "_gasnetrun_ibv"),
+        (Shell::Fish, "gasnetrun_ibv.fish"),
+    ] {
+        compare(&format!("completions/{name}"), &documents::completions(shell));
+    }
+}
+
+#[test]
+fn manual_page_has_every_option_code_and_variable() {
+    let page = documents::man_page().expect("made in memory").replace("\\-", "-");
+    for arg in Flags::command().get_arguments().filter(|arg| !arg.is_hide_set()) {
+        let short = arg.get_short().map(|c| format!("-{c}"));
+        let long = arg.get_long().map(|name| format!("--{name}"));
+        for name in short.into_iter().chain(long) {
+            assert!(page.contains(&format!("\\fB{name}\\fR")), "{name}");
+        }
+    }
+    for row in exit_code::TABLE {
+        assert!(page.contains(&format!("\\fB{}\\fR\n", row.code)), "{row:?}");
+    }
+    for (name, _) in documents::RANK_VARIABLES {
+        assert!(page.contains(&format!("\\fB{name}\\fR")), "{name}");
+    }
+}

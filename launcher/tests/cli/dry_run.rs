@@ -1,0 +1,233 @@
+//! The exact calls that other systems make, as dry runs against golden texts.
+
+use crate::room::{Room, tool};
+
+/// Facts about a job of `ranks` unbound ranks with nothing special.
+fn golden(
+    program: &str,
+    wrapper: &str,
+    execute: &str,
+    arguments: &str,
+    environment: &str,
+    ranks: u32,
+) -> String {
+    let mut text = format!("program      {program}\n");
+    if !wrapper.is_empty() {
+        text += &format!("wrapper      {wrapper}\n");
+    }
+    text += "kind         GASNet program: IBV conduit, spawner ssh pmi\n";
+    text += &format!("execute      {execute}\n");
+    text += format!("arguments    {arguments}").trim_end();
+    text += &format!(
+        "\ndirectory    $DIR\nspawner      ssh (on this host only)\nhosts        $HOST\nenvironment  {environment}\n\
+         stdin        rank 0\noutput       merged by lines\ntime limit   none\nexit bound   {} s\n",
+        2.0 + f64::from(ranks) / 4.0
+    );
+    for rank in 0..ranks {
+        text += &format!("{:<12} host $HOST, cpus not bound\n", format!("rank {rank}"));
+    }
+    text
+}
+
+#[test]
+fn chapel() {
+    let room = Room::new();
+    let many: Vec<String> = (0..900).map(|i| format!("CHAPEL_TEST_VARIABLE_{i:04}")).collect();
+    let list = format!("PATH,BASH_FUNC_module%%,LINES_OF_TEXT,NOT_SET_HERE,{},_", many.join(","));
+    assert!(list.len() > 20_000);
+    let words = [
+        "-t",
+        "-n",
+        "4",
+        "-N",
+        "1",
+        "-c",
+        "0",
+        "-E",
+        &list,
+        "env",
+        "LANG=C",
+        "prog_real",
+        "-nl",
+        "4",
+    ];
+    let mut command = room.launcher(&words);
+    command
+        .env("BASH_FUNC_module%%", "() { eval `modulecmd bash $*`\n}")
+        .env("LINES_OF_TEXT", "a\nb\n\u{fc}");
+    let seen = room.run(&mut command);
+    assert_eq!(seen.code, Some(0), "{}", seen.err);
+    // Three of the launcher's own, and spawner, GASNET_VERBOSEENV (-t implies -v) and Open MPI's switch.
+    let environment = format!(
+        "the launcher's own, 6 variables; -E names 3 that are set: BASH_FUNC_module%% LINES_OF_TEXT PATH; skipped, not \
+         set: {} NOT_SET_HERE _",
+        many.join(" ")
+    );
+    let env = tool("env");
+    let expected = golden(
+        "$DIR/prog_real",
+        &format!("{env} LANG=C"),
+        &env,
+        "LANG=C $DIR/prog_real -nl 4",
+        &environment,
+        4,
+    );
+    assert_eq!(seen.out, expected);
+    assert!(!seen.err.contains("plain program"), "{}", seen.err);
+}
+
+#[test]
+fn upcxx_run() {
+    let room = Room::new();
+    let words = [
+        "-v",
+        "-t",
+        "-E",
+        "UPCXX_INSTALL,PATH",
+        "-N",
+        "1",
+        "-n",
+        "4",
+        "./prog_real",
+        "-x",
+        "a b",
+        "--",
+        "",
+    ];
+    let seen = room.run(&mut room.launcher(&words));
+    assert_eq!(seen.code, Some(0), "{}", seen.err);
+    let environment = "the launcher's own, 4 variables; -E names 1 that are set: PATH; skipped, not set: UPCXX_INSTALL";
+    assert_eq!(
+        seen.out,
+        golden("$DIR/prog_real", "", "$DIR/prog_real", "-x 'a b' -- ''", environment, 4)
+    );
+}
+
+#[test]
+fn legion() {
+    let room = Room::new();
+    // The wrapper need not be installed for this test: any executable in front of the program is one.
+    std::fs::copy(room.path().join("script"), room.path().join("numactl")).expect("copy");
+    let words = [
+        "-t",
+        "-n",
+        "16",
+        "numactl",
+        "--membind=0",
+        "--cpunodebind=0",
+        "./prog_real",
+        "-ll:cpu",
+        "1",
+    ];
+    let seen = room.run(&mut room.launcher(&words));
+    assert_eq!(seen.code, Some(0), "{}", seen.err);
+    assert_eq!(
+        seen.out,
+        golden(
+            "$DIR/prog_real",
+            "$DIR/numactl --membind=0 --cpunodebind=0",
+            "$DIR/numactl",
+            "--membind=0 --cpunodebind=0 $DIR/prog_real -ll:cpu 1",
+            "the launcher's own, 4 variables",
+            16
+        )
+    );
+}
+
+#[test]
+fn glued_spellings_and_last_value_wins() {
+    let room = Room::new();
+    for words in [
+        &["-np2", "-t", "prog_real"][..],
+        &["-t", "-n", "9", "-np", "2", "--", "prog_real"],
+        &[
+            "-n2",
+            "-N5",
+            "-N1",
+            "-c1",
+            "-c0",
+            "-spawner=mpi",
+            "-spawner=SSH",
+            "-t",
+            "-t",
+            "prog_real",
+        ],
+        &["--timeout", "3", "-n", "2", "-t", "--spawner=ssh", "prog_real"],
+    ] {
+        let seen = room.run(&mut room.launcher(words));
+        assert_eq!(seen.code, Some(0), "{words:?} {}", seen.err);
+        let time = if words[0] == "--timeout" { "3 s" } else { "none" };
+        let expected = golden(
+            "$DIR/prog_real",
+            "",
+            "$DIR/prog_real",
+            "",
+            "the launcher's own, 4 variables",
+            2,
+        )
+        .replace("time limit   none", &format!("time limit   {time}"));
+        assert_eq!(seen.out, expected, "{words:?}");
+    }
+}
+
+#[test]
+fn python_client_is_a_plain_program() {
+    let room = Room::new();
+    let words = ["-t", "-n", "4", "script", "-v"];
+    let seen = room.run(&mut room.launcher(&words));
+    assert_eq!(seen.code, Some(0));
+    assert!(seen.out.contains("kind         plain program\n"), "{}", seen.out);
+    assert_eq!(seen.err.matches("plain program").count(), 1, "{}", seen.err);
+    let seen = room.run(room.launcher(&words).env("GASNET_QUIET", "1"));
+    assert!(!seen.err.contains("plain program"), "{}", seen.err);
+}
+
+#[test]
+fn binding_map() {
+    let room = Room::new();
+    let seen = room.run(&mut room.launcher(&["-t", "-n", "1", "-c", "1", "prog_real"]));
+    assert_eq!(seen.code, Some(0), "{}", seen.err);
+    let line = seen.out.lines().last().expect("a map");
+    let cpus = line.strip_prefix("rank 0       host $HOST, cpus ").expect("a bound rank");
+    assert!(cpus.parse::<usize>().is_ok(), "{line}");
+}
+
+#[test]
+fn a_dry_run_changes_nothing() {
+    let room = Room::new();
+    let before = room.entries();
+    let words = [
+        "-t",
+        "-k",
+        "-n",
+        "2",
+        "--report",
+        "r.json",
+        "--output-dir",
+        "out",
+        "--tag-output",
+        "--stdin",
+        "none",
+        "./script",
+    ];
+    let seen = room.run(&mut room.launcher(&words));
+    assert_eq!(seen.code, Some(0), "{}", seen.err);
+    assert_eq!(room.entries(), before);
+    assert!(seen.err.contains("no temporary files"), "{}", seen.err);
+    for part in ["stdin        nobody", "merged by lines, tagged with the rank, copied to $DIR/out"]
+    {
+        assert!(seen.out.contains(part), "{}", seen.out);
+    }
+}
+
+#[test]
+fn hosts_are_reduced_with_a_warning() {
+    let room = Room::new();
+    let seen = room.run(&mut room.launcher(&["-t", "-n", "1", "-N", "3", "prog_real"]));
+    assert_eq!(seen.code, Some(0));
+    assert!(
+        seen.err.contains("warning: -N 3") && seen.err.contains("reduced to -N 1"),
+        "{}",
+        seen.err
+    );
+}
