@@ -51,7 +51,7 @@ fn every_mistake_has_its_code_and_message() {
         mistake(
             "bad variable value",
             job(2, "hello").env("GASNET_EXITTIMEOUT", "soon"),
-            2,
+            125,
             "GASNET_EXITTIMEOUT",
         ),
     ];

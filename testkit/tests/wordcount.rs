@@ -105,5 +105,11 @@ fn hello_and_ring_run() {
             outcome.out()
         );
     }
+    let outcome = job(4, "greet").run();
+    outcome.expect(0);
+    let mut lines: Vec<&str> = std::str::from_utf8(&outcome.stdout).unwrap().lines().collect();
+    lines.sort_unstable();
+    let line = |rank| format!("rank {rank} of 4: {} greets me", (rank + 3) % 4);
+    assert_eq!(lines, [line(0), line(1), line(2), line(3)]);
     launcher(["--version"]).run().expect(0);
 }

@@ -135,3 +135,11 @@ fn scripts_are_executable_and_correct_shell() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 }
+
+#[test]
+fn the_program_in_the_readme_is_the_example_that_is_built_and_run() {
+    let program = fs::read_to_string(root().join("examples/src/bin/greet.rs")).unwrap();
+    let body = program.find("use gasnet_ibv").map(|at| &program[at..]).unwrap();
+    let page = fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(page.contains(&format!("```rust\n{body}```")), "README.md and greet.rs differ");
+}
