@@ -1,0 +1,376 @@
+//! Serves the bootstrap calls of this host's ranks: one packet socket per rank, the matching of collective calls by
+//! [`bootstrap::collective`], the host page.
+//!
+//! Nothing that a rank sends can harm more than its own job: every frame is checked, sends never block (each rank has a
+//! queue), and at most [`BATCH`] frames of one rank are served before the others get their turn.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bootstrap::collective::{Action as Answer, Collective, To};
+use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
+use bootstrap::page::{Ack, HostPage, Notice, PageSpec};
+use bootstrap::{ExitPath, HostId, Rank};
+use nix::sys::socket::{ControlMessage, MsgFlags, recv, sendmsg};
+use nix::unistd::Pid;
+
+use super::machine::Event;
+use super::poller::{Poller, Token};
+
+/// Frames served of one rank in a row.
+const BATCH: usize = 32;
+
+/// Something to be sent.
+enum Item {
+    /// One packet, with a descriptor or without.
+    Packet(Vec<u8>, Option<Rc<OwnedFd>>),
+    /// A datum that several ranks may share, from this piece on.
+    Data { bytes: Arc<Vec<u8>>, seq: u32, piece: usize },
+}
+
+#[derive(Default)]
+struct Peer {
+    socket: Option<OwnedFd>,
+    queue: VecDeque<Item>,
+    watched: bool,
+    hello: bool,
+    /// Broke the protocol: what comes further is read and dropped.
+    refused: bool,
+    pid: i32,
+    /// The process that said `Hello`, when it is not the rank's own (a program behind a shell).
+    speaker: Option<i32>,
+}
+
+/// The bootstrap server of one host.
+pub(super) struct Boot {
+    size: u32,
+    peers: Vec<Peer>,
+    page: Option<HostPage>,
+    page_fd: Option<Rc<OwnedFd>>,
+    calls: Collective,
+    buffer: Vec<u8>,
+    problem: Option<String>,
+}
+
+enum Sent {
+    Done,
+    Later,
+    Lost,
+}
+
+fn send(socket: BorrowedFd<'_>, header: &[u8], payload: &[u8], fd: Option<&OwnedFd>) -> Sent {
+    let raw = fd.map(|fd| [fd.as_raw_fd()]);
+    let rights = raw.as_ref().map(|raw| [ControlMessage::ScmRights(raw)]);
+    let control = rights.as_ref().map(<[_; 1]>::as_slice).unwrap_or_default();
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+    let parts = [IoSlice::new(header), IoSlice::new(payload)];
+    match sendmsg::<()>(socket.as_raw_fd(), &parts, control, flags, None) {
+        Ok(_) => Sent::Done,
+        Err(nix::Error::EAGAIN | nix::Error::EINTR | nix::Error::ENOBUFS) => Sent::Later,
+        Err(_) => Sent::Lost,
+    }
+}
+
+impl Item {
+    /// Sends as much as goes now.
+    fn send(&mut self, socket: BorrowedFd<'_>, rank: u32) -> Sent {
+        match self {
+            Self::Packet(bytes, fd) => send(socket, bytes, &[], fd.as_deref()),
+            Self::Data { bytes, seq, piece } => loop {
+                let start = (*piece * MAX_PAYLOAD).min(bytes.len());
+                let payload = &bytes[start..bytes.len().min(start + MAX_PAYLOAD)];
+                let word = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+                let (total, offset) = (word(bytes.len()), word(start));
+                let frame =
+                    Frame { total, offset, payload, ..Frame::bare(Kind::Data, *seq, rank, 0) };
+                match send(socket, &frame.header(), payload, None) {
+                    Sent::Done if start + payload.len() == bytes.len() => return Sent::Done,
+                    Sent::Done => *piece += 1,
+                    other => return other,
+                }
+            },
+        }
+    }
+}
+
+impl Boot {
+    /// A server for `size` ranks, all on this host.
+    pub(super) fn new(size: u32) -> Self {
+        let buffer = vec![0; HEADER_LEN + MAX_PAYLOAD + 1];
+        Self {
+            size,
+            peers: Vec::with_capacity(size as usize),
+            page: None,
+            page_fd: None,
+            calls: Collective::new(size),
+            buffer,
+            problem: None,
+        }
+    }
+
+    /// Takes over the socket of the next rank (ranks come in order).
+    pub(super) fn adopt(
+        &mut self,
+        poller: &Poller,
+        pid: i32,
+        socket: OwnedFd,
+    ) -> std::io::Result<()> {
+        let rank = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
+        poller.add_read(socket.as_fd(), Token::Socket(rank))?;
+        self.peers.push(Peer { socket: Some(socket), pid, ..Peer::default() });
+        Ok(())
+    }
+
+    /// What the first rank that broke the protocol did.
+    pub(super) fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
+    /// Puts the decision into the host page, when any rank has it.
+    pub(super) fn notice(&self, code: i32, cause: Option<u32>) {
+        if let Some(page) = &self.page {
+            page.decide(Notice { code, cause: cause.map(Rank) });
+        }
+    }
+
+    /// Whom SIGQUIT must reach so that `rank` runs its handler: a process, or a group (negative). `None` when the rank
+    /// has seen the notice itself.
+    pub(super) fn claim_quit(&self, rank: u32) -> Option<i32> {
+        let peer = self.peers.get(rank as usize)?;
+        if let Some(page) = self.page.as_ref().filter(|_| peer.hello)
+            && !page.slot(rank).claim_ack(Ack::Agent)
+        {
+            return None;
+        }
+        let inside = |pid: &i32| {
+            nix::unistd::getpgid(Some(Pid::from_raw(*pid)))
+                .is_ok_and(|group| group.as_raw() == peer.pid)
+        };
+        Some(peer.speaker.filter(inside).unwrap_or(-peer.pid))
+    }
+
+    /// Serves what a rank has sent; `true` when frames may be left.
+    pub(super) fn readable(&mut self, poller: &Poller, rank: u32, events: &mut Vec<Event>) -> bool {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut more = true;
+        for _ in 0..BATCH {
+            let Some(socket) = self.peers.get(rank as usize).and_then(|p| p.socket.as_ref()) else {
+                more = false;
+                break;
+            };
+            match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(0) => self.hang_up(poller, rank),
+                Ok(count) => self.packet(poller, rank, &buffer[..count.min(buffer.len())], events),
+                Err(nix::Error::EINTR) => {}
+                Err(nix::Error::EAGAIN) => {
+                    more = false;
+                    break;
+                }
+                Err(_) => self.hang_up(poller, rank),
+            }
+        }
+        self.buffer = buffer;
+        more
+    }
+
+    /// Serves everything that a rank has sent before it ended.
+    pub(super) fn drain(&mut self, poller: &Poller, rank: u32, events: &mut Vec<Event>) {
+        // A socket holds some hundred frames; the bound is for a surviving child that keeps sending.
+        for _ in 0..64 {
+            if !self.readable(poller, rank, events) {
+                break;
+            }
+        }
+        // A program behind a shell may outlive it, but the rank is over.
+        self.hang_up(poller, rank);
+    }
+
+    fn hang_up(&mut self, poller: &Poller, rank: u32) {
+        if let Some(peer) = self.peers.get_mut(rank as usize)
+            && let Some(socket) = peer.socket.take()
+        {
+            poller.remove(&socket);
+            peer.queue.clear();
+        }
+    }
+
+    fn packet(&mut self, poller: &Poller, rank: u32, packet: &[u8], events: &mut Vec<Event>) {
+        if self.peers[rank as usize].refused {
+            return;
+        }
+        let frame = match Frame::from_packet(packet, self.size) {
+            Ok(frame) => frame,
+            Err(error) => return self.broken(poller, rank, &error.to_string(), events),
+        };
+        let (hello, code) = (self.peers[rank as usize].hello, frame.arg.cast_signed());
+        if frame.rank != rank {
+            let text = format!(
+                "rank {rank} sent a {:?} frame in the name of rank {}",
+                frame.kind, frame.rank
+            );
+            return self.broken(poller, rank, &text, events);
+        }
+        if !hello && frame.kind != Kind::Hello {
+            let text = format!("rank {rank} sent a {:?} frame before Hello", frame.kind);
+            return self.broken(poller, rank, &text, events);
+        }
+        match frame.kind {
+            Kind::Hello if hello => {
+                let text =
+                    "this rank has opened the bootstrap before; only one process of a rank can";
+                self.refuse(poller, rank, 0, text);
+            }
+            Kind::Hello => self.hello(poller, rank, code, events),
+            Kind::Exiting => {
+                let path = ExitPath::from_wire(frame.extra);
+                events.push(Event::Exiting { rank, code, path });
+            }
+            Kind::Fini => {
+                events.push(Event::Fini { rank, code });
+                // The exit path may repeat the farewell of a finished service: once is enough.
+                let answers = self.calls.fini(Rank(rank)).unwrap_or_default();
+                self.answer(poller, answers);
+            }
+            Kind::Abort => events.push(Event::Abort { rank, code }),
+            _ => match self.calls.handle(Rank(rank), &frame) {
+                Ok(answers) => self.answer(poller, answers),
+                Err(error) => self.broken(poller, rank, &error.to_string(), events),
+            },
+        }
+    }
+
+    fn hello(&mut self, poller: &Poller, rank: u32, pid: i32, events: &mut Vec<Event>) {
+        let fd = match self.page() {
+            Ok(fd) => fd,
+            Err(text) => return self.broken(poller, rank, &text, events),
+        };
+        let peer = &mut self.peers[rank as usize];
+        peer.hello = true;
+        peer.speaker = (pid > 1 && pid != peer.pid).then_some(pid);
+        let welcome = Frame::bare(Kind::Welcome, 0, rank, self.size);
+        self.send(poller, rank, Item::Packet(welcome.header().to_vec(), Some(fd)));
+        events.push(Event::Hello(rank));
+    }
+
+    /// The host page, made when the first rank asks for it: plain programs never need it.
+    fn page(&mut self) -> Result<Rc<OwnedFd>, String> {
+        if let Some(fd) = &self.page_fd {
+            return Ok(Rc::clone(fd));
+        }
+        let local_ranks: Vec<Rank> = (0..self.size).map(Rank).collect();
+        let host_of = vec![HostId(0); self.size as usize];
+        let spec =
+            PageSpec { host: HostId(0), hosts: 1, local_ranks: &local_ranks, host_of: &host_of };
+        let page = HostPage::create(&spec).map_err(|error| error.to_string())?;
+        for (local, peer) in (0..).zip(&self.peers) {
+            page.slot(local).set_pid(peer.pid);
+        }
+        let fd = page
+            .fd()
+            .try_clone_to_owned()
+            .map_err(|error| format!("cannot pass on the host page: {error}"))?;
+        self.page = Some(page);
+        Ok(Rc::clone(self.page_fd.insert(Rc::new(fd))))
+    }
+
+    fn broken(&mut self, poller: &Poller, rank: u32, text: &str, events: &mut Vec<Event>) {
+        self.refuse(poller, rank, 0, text);
+        self.peers[rank as usize].refused = true;
+        self.problem.get_or_insert_with(|| text.to_owned());
+        events.push(Event::Protocol(rank));
+    }
+
+    fn refuse(&mut self, poller: &Poller, rank: u32, seq: u32, reason: &str) {
+        let payload = &reason.as_bytes()[..reason.len().min(MAX_PAYLOAD)];
+        let total = u32::try_from(payload.len()).unwrap_or(0);
+        let mut packet = Vec::new();
+        Frame { total, payload, ..Frame::bare(Kind::Refuse, seq, rank, 0) }.encode(&mut packet);
+        self.send(poller, rank, Item::Packet(packet, None));
+    }
+
+    fn answer(&mut self, poller: &Poller, answers: Vec<Answer>) {
+        for answer in answers {
+            match answer {
+                Answer::Release { to: To::Rank(rank), seq } => {
+                    self.bare(poller, rank.0, Frame::bare(Kind::Release, seq, rank.0, 0), None);
+                }
+                Answer::Release { to: To::Host(_), seq } => {
+                    self.everybody(poller, Frame::bare(Kind::Release, seq, 0, 0), None);
+                }
+                Answer::Mapped { seq, bytes, .. } => {
+                    let total = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                    let head = Frame { total, ..Frame::bare(Kind::Mapped, seq, 0, 0) };
+                    self.memory(poller, head, bootstrap::memfd::result(&bytes));
+                }
+                Answer::HostMemory { seq, len, .. } => {
+                    #[expect(
+                        clippy::cast_possible_truncation,
+                        reason = "the two halves of the length"
+                    )]
+                    let (total, extra) = (len as u32, (len >> 32) as u32);
+                    let head = Frame { total, extra, ..Frame::bare(Kind::HostMemory, seq, 0, 0) };
+                    self.memory(poller, head, bootstrap::memfd::zeroed(len));
+                }
+                Answer::Data { to, seq, bytes } => {
+                    self.send(poller, to.0, Item::Data { bytes, seq, piece: 0 });
+                }
+                Answer::Refuse { to, seq, reason } => self.refuse(poller, to.0, seq, &reason),
+            }
+        }
+    }
+
+    fn memory(&mut self, poller: &Poller, head: Frame<'_>, memory: std::io::Result<OwnedFd>) {
+        match memory {
+            Ok(fd) => self.everybody(poller, head, Some(&Rc::new(fd))),
+            Err(error) => {
+                let reason = format!("cannot make shared memory: {error}");
+                let answers = self.calls.refuse_all(&reason);
+                self.answer(poller, answers);
+            }
+        }
+    }
+
+    fn everybody(&mut self, poller: &Poller, head: Frame<'_>, fd: Option<&Rc<OwnedFd>>) {
+        for rank in 0..self.size {
+            self.bare(poller, rank, Frame { rank, ..head }, fd.cloned());
+        }
+    }
+
+    fn bare(&mut self, poller: &Poller, rank: u32, frame: Frame<'_>, fd: Option<Rc<OwnedFd>>) {
+        self.send(poller, rank, Item::Packet(frame.header().to_vec(), fd));
+    }
+
+    fn send(&mut self, poller: &Poller, rank: u32, item: Item) {
+        if let Some(peer) = self.peers.get_mut(rank as usize)
+            && peer.socket.is_some()
+        {
+            peer.queue.push_back(item);
+            if !peer.watched {
+                self.writable(poller, rank);
+            }
+        }
+    }
+
+    /// Sends what waits for a rank.
+    pub(super) fn writable(&mut self, poller: &Poller, rank: u32) {
+        let Some(peer) = self.peers.get_mut(rank as usize) else { return };
+        let Some(socket) = &peer.socket else { return };
+        while let Some(item) = peer.queue.front_mut() {
+            match item.send(socket.as_fd(), rank) {
+                Sent::Done => drop(peer.queue.pop_front()),
+                Sent::Later => break,
+                // Its last frames may still be unread: the reading side notices the end.
+                Sent::Lost => peer.queue.clear(),
+            }
+        }
+        let want = !peer.queue.is_empty();
+        if want != peer.watched
+            && poller.also_write(socket.as_fd(), Token::Socket(rank), want).is_ok()
+        {
+            peer.watched = want;
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Every time limit of the supervisor, with its name.
+//!
+//! Two waits have no limit on purpose: a job without `--timeout` runs as long as it runs, and output of a job that
+//! ended well is written however slowly its reader reads (a signal to the launcher ends that wait).
+
+use std::time::Duration;
+
+/// One named limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadline {
+    /// Name, as messages show it.
+    pub name: &'static str,
+    /// Value.
+    pub limit: Duration,
+    /// What it bounds.
+    pub doc: &'static str,
+}
+
+impl Deadline {
+    const fn new(name: &'static str, milliseconds: u64, doc: &'static str) -> Self {
+        Self { name, limit: Duration::from_millis(milliseconds), doc }
+    }
+
+    /// The limit in whole milliseconds.
+    #[must_use]
+    pub fn ms(self) -> u64 {
+        u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// No further rank has begun to exit for so long: the exit is not collective.
+pub const QUIET_WINDOW: Deadline =
+    Deadline::new("exit.quiet-window", 20, "after the last Exiting, until an exit counts as lone");
+/// A rank that has not seen the notice by then gets SIGQUIT.
+pub const NOTICE_ACK: Deadline = Deadline::new(
+    "exit.notice-ack",
+    20,
+    "after the notice, until ranks that did not look get SIGQUIT",
+);
+/// From TERM to KILL.
+pub const KILL_GRACE: Deadline =
+    Deadline::new("end.kill-grace", 2000, "between TERM and KILL of the ranks");
+/// From KILL until a process counts as unkillable.
+pub const REAP: Deadline = Deadline::new(
+    "end.reap",
+    5000,
+    "after KILL, until the job is given up with its processes named",
+);
+/// Grace of what the ranks left behind when the job ended well.
+pub const STRAY_GRACE: Deadline = Deadline::new(
+    "end.stray-grace",
+    200,
+    "between TERM and KILL of processes left behind by a good job",
+);
+/// The same when it did not.
+pub const STRAY_GRACE_FAILED: Deadline = Deadline::new(
+    "end.stray-grace-failed",
+    40,
+    "between TERM and KILL of processes left behind by a failed job",
+);
+/// How long output pipes are read after every process that we know is gone.
+pub const DRAIN: Deadline =
+    Deadline::new("output.drain", 1000, "until pipes kept open by unknown processes are given up");
+/// How long a forwarded signal explains the ends of ranks.
+pub const SIGNAL_EFFECT: Deadline = Deadline::new(
+    "signal.effect",
+    10_000,
+    "after a signal to the launcher, until a death counts as its own cause",
+);
+/// A repetition within this time is the same signal (shells and `timeout` send twice).
+pub const SIGNAL_REPEAT: Deadline =
+    Deadline::new("signal.repeat", 100, "until a further ending signal means: kill now");
+/// How often a terminal that belongs to another job is looked at again.
+pub const TERMINAL_RETRY: Deadline = Deadline::new(
+    "stdin.terminal-retry",
+    500,
+    "between looks at a terminal that another job is using",
+);
+/// From the agent's report until it must have ended.
+pub const AGENT_EXIT: Deadline =
+    Deadline::new("agent.exit", 2000, "after the report, until the agent is killed");
+/// Bound on ending what a lost agent left.
+pub const AFTER_LOSS: Deadline =
+    Deadline::new("agent.after-loss", 5000, "to kill every descendant of a lost agent");
+
+/// The table.
+pub const ALL: [Deadline; 12] = [
+    QUIET_WINDOW,
+    NOTICE_ACK,
+    KILL_GRACE,
+    REAP,
+    STRAY_GRACE,
+    STRAY_GRACE_FAILED,
+    DRAIN,
+    SIGNAL_EFFECT,
+    SIGNAL_REPEAT,
+    TERMINAL_RETRY,
+    AGENT_EXIT,
+    AFTER_LOSS,
+];

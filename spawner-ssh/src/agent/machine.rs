@@ -1,0 +1,659 @@
+//! Decides how a job ends. Pure: no system call, no clock.
+//!
+//! # Primer
+//!
+//! The driver tells the machine what happened ([`Event`]) and when (milliseconds on any clock that does not go back),
+//! carries out the [`Action`]s in order, and calls with [`Event::Tick`] when [`Machine::deadline`] has come. Rules, in
+//! short (`docs/ARCHITECTURE.md` section 4 has the reasons):
+//!
+//! * The **first cause** is recorded once. What happens after it, our own killing above all, never replaces it.
+//! * A death (signal, non-zero exit without announcement, exit 0 after `Hello` without farewell) ends the job at once:
+//!   notice, TERM, and KILL after the grace.
+//! * A rank that announces its exit opens the quiet window. If it passes while another rank is not exiting, the exit is
+//!   lone: notice with the largest announced code, SIGQUIT to ranks that did not look, TERM when the exit bound is over.
+//! * A signal to the launcher is forwarded. Ranks that leave in good order with code 0 afterwards make a good job; a code
+//!   of their own becomes the job's; ranks that end *by* the signal make it 128 + signal. A second ending signal kills.
+//! * When the last rank is gone, everything that it left behind is ended as well.
+
+use bootstrap::ExitPath;
+
+use super::deadlines::{
+    Deadline, KILL_GRACE, NOTICE_ACK, QUIET_WINDOW, REAP, SIGNAL_EFFECT, SIGNAL_REPEAT,
+    STRAY_GRACE, STRAY_GRACE_FAILED,
+};
+use crate::report::{CauseKind, End};
+
+/// Exit code of a job whose start failed or whose control broke.
+pub const CODE_LAUNCH: i32 = 125;
+/// Exit code of a job that ran into its time limit.
+pub const CODE_TIMEOUT: i32 = 124;
+
+/// What the plan says about time.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Bound on exit coordination, milliseconds.
+    pub exit_bound: u64,
+    /// When the job's time is up, on the driver's clock.
+    pub timeout_at: Option<u64>,
+}
+
+/// Something happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The rank's process runs.
+    Started(u32),
+    /// It could not be started; the code says why (127, 126 or 125).
+    StartFailed {
+        /// Rank.
+        rank: u32,
+        /// Exit code of the job that follows.
+        code: i32,
+    },
+    /// The rank opened the bootstrap.
+    Hello(u32),
+    /// The rank has begun to exit.
+    Exiting {
+        /// Rank.
+        rank: u32,
+        /// Its code.
+        code: i32,
+        /// How it began.
+        path: ExitPath,
+    },
+    /// The rank's farewell.
+    Fini {
+        /// Rank.
+        rank: u32,
+        /// The reduced code.
+        code: i32,
+    },
+    /// The rank wants the job ended.
+    Abort {
+        /// Rank.
+        rank: u32,
+        /// With this code.
+        code: i32,
+    },
+    /// The rank sent what no correct client sends.
+    Protocol(u32),
+    /// The rank's process was reaped.
+    Ended {
+        /// Rank.
+        rank: u32,
+        /// How it ended.
+        end: End,
+    },
+    /// The launcher got a signal.
+    Signal(i32),
+    /// The launcher is gone.
+    FrontLost,
+    /// Answer to [`Action::Sweep`], and again whenever a process left behind was reaped: whether any is left.
+    Strays {
+        /// Whether there are children besides the ranks.
+        left: bool,
+    },
+    /// Time passed.
+    Tick,
+}
+
+/// What the driver must do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Put the decision into the host page.
+    Notice {
+        /// Code to leave with.
+        code: i32,
+        /// Rank that caused it.
+        cause: Option<u32>,
+    },
+    /// SIGQUIT to every running rank whose ack can still be claimed.
+    QuitUnclaimed,
+    /// Pass a signal of the user on to every running rank's group.
+    Forward(i32),
+    /// TERM (with CONT, so that stopped processes see it) or KILL to every running rank's group.
+    End(i32),
+    /// Every rank is gone: say with [`Event::Strays`] whether they left processes behind.
+    Sweep,
+    /// TERM or KILL to the processes left behind.
+    EndStrays(i32),
+    /// All done: drain the output and report. Nothing follows.
+    Finish,
+}
+
+/// The first cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstCause {
+    /// Kind.
+    pub kind: CauseKind,
+    /// Rank behind it.
+    pub rank: Option<u32>,
+    /// Code of the job, 0..=255.
+    pub code: i32,
+    /// Signal: of the death, or the one sent to the launcher.
+    pub signal: Option<i32>,
+    /// How a lone exit began.
+    pub path: Option<ExitPath>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Member {
+    started: bool,
+    hello: bool,
+    exiting: Option<(u32, ExitPath)>,
+    fini: Option<u32>,
+    end: Option<End>,
+    killed: bool,
+}
+
+impl Member {
+    const fn running(&self) -> bool {
+        self.started && self.end.is_none()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// No end in sight.
+    Running,
+    /// Decided; ranks are given time to leave.
+    Leaving {
+        quit_at: Option<u64>,
+        term_at: u64,
+    },
+    /// TERM is out.
+    Terminating {
+        kill_at: u64,
+    },
+    /// KILL is out.
+    Killing {
+        give_up_at: u64,
+    },
+    /// Ranks are gone, TERM is out to what they left; no deadline before the first look.
+    Strays {
+        kill_at: Option<u64>,
+    },
+    /// KILL is out to those too.
+    KillingStrays {
+        give_up_at: u64,
+    },
+    Finished,
+}
+
+/// The machine. See the module's primer.
+#[derive(Debug)]
+pub struct Machine {
+    rules: Rules,
+    members: Vec<Member>,
+    stage: Stage,
+    cause: Option<FirstCause>,
+    /// First ending signal of the user, and when.
+    asked: Option<(i32, u64)>,
+    /// The last rank that announced its exit: when.
+    last_exiting: Option<u64>,
+    first_exiting: Option<u32>,
+    end_begins: Option<u64>,
+    noticed: bool,
+    running: u32,
+    pending: u32,
+    ended: u32,
+    hello: u32,
+    /// A rank that ended well without ever opening the bootstrap.
+    left_plain: Option<u32>,
+}
+
+const fn ending(signal: i32) -> bool {
+    matches!(signal, libc::SIGINT | libc::SIGTERM | libc::SIGQUIT | libc::SIGHUP)
+}
+
+#[expect(clippy::cast_possible_wrap, reason = "masked to a byte")]
+const fn status(code: u32) -> i32 {
+    (code & 0xff) as i32
+}
+
+fn after(now: u64, deadline: Deadline) -> u64 {
+    now.saturating_add(deadline.ms())
+}
+
+impl Machine {
+    /// A machine for `size` ranks, none of them started.
+    #[must_use]
+    pub fn new(size: u32, rules: Rules) -> Self {
+        Self {
+            rules,
+            members: vec![Member::default(); size as usize],
+            stage: Stage::Running,
+            cause: None,
+            asked: None,
+            last_exiting: None,
+            first_exiting: None,
+            end_begins: None,
+            noticed: false,
+            running: 0,
+            pending: size,
+            ended: 0,
+            hello: 0,
+            left_plain: None,
+        }
+    }
+
+    /// Whether the end is decided: no further rank may be started.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.stage != Stage::Running
+    }
+
+    /// Whether [`Action::Finish`] was given.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.stage == Stage::Finished
+    }
+
+    /// Whether every rank is gone and what they left is being looked for.
+    #[must_use]
+    pub const fn is_sweeping(&self) -> bool {
+        matches!(self.stage, Stage::Strays { .. } | Stage::KillingStrays { .. })
+    }
+
+    /// Ranks that opened the bootstrap, and ranks that ended.
+    #[must_use]
+    pub const fn counts(&self) -> (u32, u32) {
+        (self.hello, self.ended)
+    }
+
+    /// When the first sign of the end was seen.
+    #[must_use]
+    pub const fn end_begins(&self) -> Option<u64> {
+        self.end_begins
+    }
+
+    /// Whether the rank said `Hello`, and whether it ended because of us.
+    #[must_use]
+    pub fn fate(&self, rank: u32) -> (bool, bool) {
+        self.members.get(rank as usize).map_or((false, false), |m| (m.hello, m.killed))
+    }
+
+    /// The first cause; a collective exit with a non-zero code is one, too. `None`: the job ended well.
+    #[must_use]
+    pub fn cause(&self) -> Option<FirstCause> {
+        self.cause.or_else(|| self.collective_cause())
+    }
+
+    /// Exit code of the job.
+    #[must_use]
+    pub fn exit_code(&self) -> i32 {
+        self.cause().map_or(0, |cause| cause.code)
+    }
+
+    /// When [`Event::Tick`] is due next.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        match self.stage {
+            Stage::Running => {
+                [self.rules.timeout_at, self.exit_deadline()].into_iter().flatten().min()
+            }
+            Stage::Leaving { quit_at, term_at } => {
+                Some(quit_at.map_or(term_at, |at| at.min(term_at)))
+            }
+            Stage::Terminating { kill_at } => Some(kill_at),
+            Stage::Killing { give_up_at } | Stage::KillingStrays { give_up_at } => Some(give_up_at),
+            Stage::Strays { kill_at } => kill_at,
+            Stage::Finished => None,
+        }
+    }
+
+    /// Takes one event; appends what is to be done to `out`. Events about ranks that do not exist are ignored.
+    pub fn handle(&mut self, now: u64, event: Event, out: &mut Vec<Action>) {
+        if self.stage == Stage::Finished {
+            return;
+        }
+        match event {
+            Event::Started(rank) => self.started(rank),
+            Event::StartFailed { rank, code } => self.start_failed(now, rank, code, out),
+            Event::Hello(rank) => self.on_hello(now, rank, out),
+            Event::Exiting { rank, code, path } => self.exiting(now, rank, code, path),
+            Event::Fini { rank, code } => self.fini(rank, code),
+            Event::Abort { rank, code } => {
+                self.fail(
+                    now,
+                    self.of_rank(CauseKind::Abort, rank, status(code.cast_unsigned())),
+                    out,
+                );
+            }
+            Event::Protocol(rank) => {
+                self.fail(now, self.of_rank(CauseKind::Protocol, rank, CODE_LAUNCH), out);
+            }
+            Event::Ended { rank, end } => self.ended(now, rank, end, out),
+            Event::Signal(signal) => self.signal(now, signal, out),
+            Event::FrontLost => {
+                self.fail(
+                    now,
+                    Self::of_job(
+                        CauseKind::LauncherSignal,
+                        128 + libc::SIGKILL,
+                        Some(libc::SIGKILL),
+                    ),
+                    out,
+                );
+                self.asked.get_or_insert((libc::SIGKILL, now));
+                self.terminate(now, out);
+            }
+            Event::Strays { left } => self.strays(now, left, out),
+            Event::Tick => {}
+        }
+        self.advance(now, out);
+    }
+
+    const fn of_rank(&self, kind: CauseKind, rank: u32, code: i32) -> FirstCause {
+        let _ = self;
+        FirstCause { kind, rank: Some(rank), code, signal: None, path: None }
+    }
+
+    const fn of_job(kind: CauseKind, code: i32, signal: Option<i32>) -> FirstCause {
+        FirstCause { kind, rank: None, code, signal, path: None }
+    }
+
+    fn started(&mut self, rank: u32) {
+        if let Some(member) = self.members.get_mut(rank as usize)
+            && !member.started
+        {
+            member.started = true;
+            self.running += 1;
+            self.pending -= 1;
+        }
+    }
+
+    fn start_failed(&mut self, now: u64, rank: u32, code: i32, out: &mut Vec<Action>) {
+        self.fail(now, self.of_rank(CauseKind::Start, rank, code), out);
+    }
+
+    fn on_hello(&mut self, now: u64, rank: u32, out: &mut Vec<Action>) {
+        let Some(member) = self.members.get_mut(rank as usize) else { return };
+        if !std::mem::replace(&mut member.hello, true) {
+            self.hello += 1;
+        }
+        if let Some(plain) = self.left_plain {
+            self.fail(now, self.of_rank(CauseKind::NoFini, plain, 1), out);
+        }
+    }
+
+    fn exiting(&mut self, now: u64, rank: u32, code: i32, path: ExitPath) {
+        let Some(member) = self.members.get_mut(rank as usize) else { return };
+        if member.exiting.is_some() || member.end.is_some() {
+            return;
+        }
+        member.exiting = Some((code.cast_unsigned(), path));
+        self.last_exiting = Some(now);
+        self.first_exiting.get_or_insert(rank);
+        self.end_begins.get_or_insert(now);
+    }
+
+    fn fini(&mut self, rank: u32, code: i32) {
+        if let Some(member) = self.members.get_mut(rank as usize) {
+            member.fini.get_or_insert(code.cast_unsigned());
+        }
+    }
+
+    /// Largest announced code and who announced first, over `Exiting`.
+    fn announced(&self) -> Option<(u32, u32, ExitPath)> {
+        let first = self.first_exiting?;
+        let path =
+            self.members[first as usize].exiting.map_or(ExitPath::Explicit, |(_, path)| path);
+        let codes = self.members.iter().filter_map(|m| m.exiting.map(|(code, _)| code).max(m.fini));
+        Some((codes.max().unwrap_or(0), first, path))
+    }
+
+    /// When something must be done about an announced exit although nothing further is heard.
+    fn exit_deadline(&self) -> Option<u64> {
+        let last = self.last_exiting?;
+        let lone = self.pending > 0
+            || self.members.iter().any(|m| m.running() && m.exiting.is_none() && m.fini.is_none());
+        if lone {
+            return Some(after(last, QUIET_WINDOW));
+        }
+        let bounded = self.members.iter().all(|m| !m.running() || m.exiting.is_some());
+        bounded.then(|| after(last.saturating_add(self.rules.exit_bound), KILL_GRACE))
+    }
+
+    fn ended(&mut self, now: u64, rank: u32, end: End, out: &mut Vec<Action>) {
+        let Some(member) = self.members.get_mut(rank as usize).filter(|m| m.running()) else {
+            return;
+        };
+        member.end = Some(end);
+        self.running -= 1;
+        self.ended += 1;
+        let member = *member;
+        if self.cause.is_some() {
+            return;
+        }
+        let cause = match end {
+            End::Signal(signal) => FirstCause {
+                signal: Some(signal),
+                ..self.of_rank(CauseKind::Signal, rank, 128 + signal)
+            },
+            End::Code(code) => match (member.fini, member.exiting) {
+                (Some(said), _) if code == 0 || code == status(said) => return self.left_well(),
+                (None, Some((said, _))) if code == 0 || code == status(said) => {
+                    return self.decide_lone(now, out);
+                }
+                _ if code != 0 => self.of_rank(CauseKind::ExitCode, rank, code),
+                _ if member.hello => self.of_rank(CauseKind::NoFini, rank, 1),
+                _ if self.hello > 0 => self.of_rank(CauseKind::NoFini, rank, 1),
+                _ => {
+                    self.left_plain.get_or_insert(rank);
+                    return self.left_well();
+                }
+            },
+        };
+        self.fail(now, cause, out);
+    }
+
+    fn left_well(&mut self) {
+        // The next events decide; nothing to do for one rank that left in good order.
+    }
+
+    /// Ends the job for `cause` unless it is already ending for another.
+    fn fail(&mut self, now: u64, cause: FirstCause, out: &mut Vec<Action>) {
+        if self.cause.is_some() {
+            return;
+        }
+        let cause = self.explained(now, cause);
+        self.cause = Some(cause);
+        self.end_begins.get_or_insert(now);
+        self.notice(cause, out);
+        if cause.kind == CauseKind::LauncherSignal && self.stage == Stage::Running {
+            // The others got the signal too and may be cleaning up.
+            self.stage = Stage::Leaving { quit_at: None, term_at: after(now, KILL_GRACE) };
+        } else {
+            self.terminate(now, out);
+        }
+    }
+
+    /// A rank's end that follows from a signal to the launcher has that signal as its cause.
+    fn explained(&self, now: u64, cause: FirstCause) -> FirstCause {
+        let Some((signal, at)) = self.asked else { return cause };
+        let fresh = now <= after(at, SIGNAL_EFFECT);
+        let by_signal = 128 + signal;
+        let code = match (cause.kind, cause.path) {
+            (CauseKind::Signal, _) if fresh || cause.signal == Some(signal) => by_signal,
+            (CauseKind::LoneExit | CauseKind::CollectiveExit, Some(ExitPath::Signal)) if fresh => {
+                by_signal
+            }
+            (CauseKind::NoFini, _) if fresh => by_signal,
+            (CauseKind::ExitCode | CauseKind::LoneExit | CauseKind::CollectiveExit, _) if fresh => {
+                cause.code
+            }
+            _ => return cause,
+        };
+        if code == 0 {
+            return cause;
+        }
+        FirstCause { kind: CauseKind::LauncherSignal, signal: Some(signal), code, ..cause }
+    }
+
+    fn notice(&mut self, cause: FirstCause, out: &mut Vec<Action>) {
+        if !std::mem::replace(&mut self.noticed, true) {
+            out.push(Action::Notice { code: cause.code, cause: cause.rank });
+        }
+    }
+
+    fn decide_lone(&mut self, now: u64, out: &mut Vec<Action>) {
+        let Some((code, rank, path)) = self.announced() else { return };
+        let lone = FirstCause {
+            path: Some(path),
+            ..self.of_rank(CauseKind::LoneExit, rank, status(code))
+        };
+        let cause = self.explained(now, lone);
+        self.cause = Some(cause);
+        self.notice(cause, out);
+        let term_at = now.saturating_add(self.rules.exit_bound);
+        self.stage = Stage::Leaving { quit_at: Some(after(now, NOTICE_ACK)), term_at };
+    }
+
+    fn mark_killed(&mut self) {
+        for member in self.members.iter_mut().filter(|m| m.running()) {
+            member.killed = true;
+        }
+    }
+
+    fn terminate(&mut self, now: u64, out: &mut Vec<Action>) {
+        if matches!(self.stage, Stage::Running | Stage::Leaving { .. }) {
+            self.stage = Stage::Terminating { kill_at: after(now, KILL_GRACE) };
+            if self.running > 0 {
+                self.mark_killed();
+                out.push(Action::End(libc::SIGTERM));
+            }
+        }
+    }
+
+    fn kill(&mut self, now: u64, out: &mut Vec<Action>) {
+        match self.stage {
+            Stage::Running | Stage::Leaving { .. } | Stage::Terminating { .. } => {
+                self.stage = Stage::Killing { give_up_at: after(now, REAP) };
+                self.mark_killed();
+                out.push(Action::End(libc::SIGKILL));
+            }
+            Stage::Strays { .. } => {
+                self.stage = Stage::KillingStrays { give_up_at: after(now, REAP) };
+                out.push(Action::EndStrays(libc::SIGKILL));
+            }
+            Stage::Killing { .. } | Stage::KillingStrays { .. } | Stage::Finished => {}
+        }
+    }
+
+    fn signal(&mut self, now: u64, signal: i32, out: &mut Vec<Action>) {
+        if !ending(signal) {
+            if self.running > 0 {
+                out.push(Action::Forward(signal));
+            }
+            return;
+        }
+        match self.asked {
+            Some((_, at)) if now < after(at, SIGNAL_REPEAT) => {}
+            Some((first, _)) => {
+                if self.cause.is_none() {
+                    self.cause =
+                        Some(Self::of_job(CauseKind::LauncherSignal, 128 + first, Some(first)));
+                    self.end_begins.get_or_insert(now);
+                }
+                self.kill(now, out);
+            }
+            None => {
+                self.asked = Some((signal, now));
+                if self.cause.is_some() || self.is_sweeping() {
+                    // It is ending already: hurry.
+                    self.terminate(now, out);
+                } else if self.running > 0 {
+                    out.push(Action::Forward(signal));
+                }
+                if self.pending > 0 {
+                    let cause = Self::of_job(CauseKind::LauncherSignal, 128 + signal, Some(signal));
+                    self.fail(now, cause, out);
+                }
+            }
+        }
+    }
+
+    fn strays(&mut self, now: u64, left: bool, out: &mut Vec<Action>) {
+        if !self.is_sweeping() {
+            return;
+        }
+        if !left {
+            self.stage = Stage::Finished;
+            out.push(Action::Finish);
+            return;
+        }
+        match self.stage {
+            Stage::Strays { kill_at } => {
+                let grace = if self.cause.is_some() { STRAY_GRACE_FAILED } else { STRAY_GRACE };
+                self.stage =
+                    Stage::Strays { kill_at: Some(kill_at.unwrap_or_else(|| after(now, grace))) };
+                out.push(Action::EndStrays(libc::SIGTERM));
+            }
+            _ => out.push(Action::EndStrays(libc::SIGKILL)),
+        }
+    }
+
+    /// Moves on when the last rank is gone or a deadline has come.
+    fn advance(&mut self, now: u64, out: &mut Vec<Action>) {
+        let over = self.running == 0 && (self.pending == 0 || self.is_ending());
+        if over && !self.is_sweeping() && self.stage != Stage::Finished {
+            self.end_begins.get_or_insert(now);
+            self.stage = Stage::Strays { kill_at: None };
+            out.push(Action::Sweep);
+            return;
+        }
+        if self.deadline().is_none_or(|at| now < at) {
+            return;
+        }
+        match self.stage {
+            Stage::Running => self.running_deadline(now, out),
+            Stage::Leaving { quit_at: Some(at), term_at } if now >= at => {
+                self.stage = Stage::Leaving { quit_at: None, term_at };
+                out.push(Action::QuitUnclaimed);
+            }
+            Stage::Leaving { .. } => self.terminate(now, out),
+            Stage::Terminating { .. } | Stage::Strays { .. } => self.kill(now, out),
+            Stage::Killing { .. } | Stage::KillingStrays { .. } => {
+                self.stage = Stage::Finished;
+                out.push(Action::Finish);
+            }
+            Stage::Finished => {}
+        }
+    }
+
+    fn running_deadline(&mut self, now: u64, out: &mut Vec<Action>) {
+        if self.rules.timeout_at.is_some_and(|at| now >= at) {
+            self.fail(now, Self::of_job(CauseKind::Timeout, CODE_TIMEOUT, None), out);
+            return;
+        }
+        let stuck = self.members.iter().all(|m| !m.running() || m.exiting.is_some());
+        if stuck && self.pending == 0 {
+            if let Some((code, rank, path)) = self.announced() {
+                let cause = FirstCause {
+                    path: Some(path),
+                    ..self.of_rank(CauseKind::CollectiveExit, rank, status(code))
+                };
+                self.fail(now, cause, out);
+                self.terminate(now, out);
+            }
+        } else {
+            self.decide_lone(now, out);
+        }
+    }
+
+    fn collective_cause(&self) -> Option<FirstCause> {
+        let codes = self.members.iter().filter_map(|m| m.fini.max(m.exiting.map(|(code, _)| code)));
+        let code = codes.max().filter(|code| status(*code) != 0)?;
+        let by = self.members.iter().position(|m| m.exiting.is_some_and(|(said, _)| said == code));
+        let rank = by.and_then(|rank| u32::try_from(rank).ok());
+        let path = by.and_then(|rank| self.members[rank].exiting).map(|(_, path)| path);
+        let cause = FirstCause {
+            kind: CauseKind::CollectiveExit,
+            rank,
+            code: status(code),
+            signal: None,
+            path,
+        };
+        Some(self.explained(self.end_begins.unwrap_or(0), cause))
+    }
+}

@@ -1,0 +1,326 @@
+//! Merges the ranks' output line by line.
+//!
+//! Lines are never torn: what goes to our standard output is appended to one queue in whole lines, and the queue is
+//! written in order. A line longer than [`PIECE`] passes in pieces. Back-pressure: when the queue of a sink is full, the
+//! ranks' pipes behind it are not read until it has drained. When the reader of a sink has gone, the pipes behind it
+//! are closed, so that the ranks get SIGPIPE as they would without a launcher.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::poller::{Poller, Token, Which};
+use super::sink::{HIGH, LOW, Sink, same_target};
+use super::sys;
+use crate::plan::OutputPlan;
+
+/// Longest line that is kept whole, bytes.
+pub(super) const PIECE: usize = 64 * 1024;
+/// What is kept of a rank's standard error for the summary.
+const TAIL_LINES: usize = 20;
+const TAIL_BYTES: usize = 8 * 1024;
+
+/// One pipe of one rank.
+#[derive(Debug)]
+struct Stream {
+    pipe: Option<OwnedFd>,
+    paused: bool,
+    /// Start of a line whose end has not come.
+    partial: Vec<u8>,
+    file: Option<File>,
+}
+
+/// The merger of one host.
+#[derive(Debug)]
+pub(super) struct Output {
+    plan: OutputPlan,
+    /// With one rank nothing can be torn: pass bytes as they come, so that prompts show.
+    alone: bool,
+    sinks: Vec<Sink>,
+    /// Index into `sinks` for standard output and error.
+    sink_of: [usize; 2],
+    /// `[out, err]` of each rank.
+    streams: Vec<[Stream; 2]>,
+    tails: Vec<Vec<u8>>,
+    open: usize,
+    paused: usize,
+    lost: bool,
+    scratch: Vec<u8>,
+    lines: Vec<u8>,
+}
+
+impl Output {
+    /// A merger for `size` ranks. Makes the output directory if one is wanted.
+    pub(super) fn new(plan: &OutputPlan, size: u32) -> io::Result<Self> {
+        if let Some(directory) = &plan.directory {
+            std::fs::create_dir_all(directory)?;
+        }
+        let (sinks, sink_of) = if same_target() {
+            (vec![Sink::new(1)], [0, 0])
+        } else {
+            (vec![Sink::new(1), Sink::new(2)], [0, 1])
+        };
+        let alone = size == 1 && !plan.tag && !plan.timestamp;
+        let (plan, streams) = (plan.clone(), Vec::with_capacity(size as usize));
+        let (scratch, lines) = (vec![0; PIECE], Vec::new());
+        Ok(Self {
+            plan,
+            alone,
+            sinks,
+            sink_of,
+            streams,
+            tails: Vec::new(),
+            open: 0,
+            paused: 0,
+            lost: false,
+            scratch,
+            lines,
+        })
+    }
+
+    /// Makes the files of the next rank, before it is started.
+    fn file(&self, rank: usize, suffix: &str) -> io::Result<Option<File>> {
+        let directory = self.plan.directory.as_ref();
+        directory.map(|d| File::create(d.join(format!("rank.{rank}.{suffix}")))).transpose()
+    }
+
+    /// Takes over the pipes of the next rank (ranks come in order).
+    pub(super) fn adopt(&mut self, poller: &Poller, out: OwnedFd, err: OwnedFd) -> io::Result<()> {
+        let rank = self.streams.len();
+        let stream =
+            |pipe, file| Stream { pipe: Some(pipe), paused: false, partial: Vec::new(), file };
+        let files = [self.file(rank, "out")?, self.file(rank, "err")?];
+        let [out_file, err_file] = files;
+        poller.add_read(out.as_fd(), Token::Stream(rank_number(rank), Which::Out))?;
+        poller.add_read(err.as_fd(), Token::Stream(rank_number(rank), Which::Err))?;
+        self.streams.push([stream(out, out_file), stream(err, err_file)]);
+        self.tails.push(Vec::new());
+        self.open += 2;
+        Ok(())
+    }
+
+    /// A rank's pipe has something, or has ended.
+    pub(super) fn readable(&mut self, poller: &Poller, rank: u32, which: Which) {
+        let sink = self.sink_of[which as usize];
+        let Some(stream) = self.streams.get_mut(rank as usize).map(|s| &mut s[which as usize])
+        else {
+            return;
+        };
+        let Some(pipe) = &stream.pipe else { return };
+        if self.sinks[sink].waiting() > HIGH {
+            poller.remove(pipe.as_fd());
+            stream.paused = true;
+            self.paused += 1;
+            return;
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let count = match nix::unistd::read(pipe, &mut scratch) {
+            Ok(count) => Some(count),
+            Err(nix::Error::EINTR | nix::Error::EAGAIN) => None,
+            Err(_) => Some(0),
+        };
+        match count {
+            Some(0) => self.end(poller, rank, which),
+            Some(count) => self.take(rank, which, &scratch[..count]),
+            None => {}
+        }
+        self.scratch = scratch;
+        self.settle(poller);
+    }
+
+    /// Bytes of a rank.
+    fn take(&mut self, rank: u32, which: Which, data: &[u8]) {
+        let stream = &mut self.streams[rank as usize][which as usize];
+        if let Some(file) = &mut stream.file
+            && let Err(error) = file.write_all(data)
+        {
+            stream.file = None;
+            let text =
+                format!("gasnetrun_ibv: cannot write the output file of rank {rank}: {error}\n");
+            self.sinks[self.sink_of[1]].push(&[text.as_bytes()]);
+        }
+        if which == Which::Err {
+            keep_tail(&mut self.tails[rank as usize], data);
+        }
+        let sink = &mut self.sinks[self.sink_of[which as usize]];
+        let stream = &mut self.streams[rank as usize][which as usize];
+        if self.alone {
+            return sink.push(&[data]);
+        }
+        let cut = data.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let (whole, rest) = data.split_at(cut);
+        if !whole.is_empty() {
+            if self.plan.tag || self.plan.timestamp {
+                stream.partial.extend_from_slice(whole);
+                self.lines.clear();
+                prefixed(&self.plan, rank, &stream.partial, &mut self.lines);
+                sink.push(&[&self.lines]);
+            } else {
+                sink.push(&[&stream.partial, whole]);
+            }
+            stream.partial.clear();
+        }
+        stream.partial.extend_from_slice(rest);
+        if stream.partial.len() >= PIECE {
+            self.flush_partial(rank, which);
+        }
+    }
+
+    /// Sends what there is of an unfinished line.
+    fn flush_partial(&mut self, rank: u32, which: Which) {
+        let sink = &mut self.sinks[self.sink_of[which as usize]];
+        let stream = &mut self.streams[rank as usize][which as usize];
+        if stream.partial.is_empty() {
+            return;
+        }
+        if self.plan.tag || self.plan.timestamp {
+            stream.partial.push(b'\n');
+            self.lines.clear();
+            prefixed(&self.plan, rank, &stream.partial, &mut self.lines);
+            sink.push(&[&self.lines]);
+        } else {
+            sink.push(&[&stream.partial]);
+        }
+        stream.partial.clear();
+    }
+
+    fn end(&mut self, poller: &Poller, rank: u32, which: Which) {
+        self.flush_partial(rank, which);
+        let stream = &mut self.streams[rank as usize][which as usize];
+        if let Some(pipe) = stream.pipe.take() {
+            if stream.paused {
+                self.paused -= 1;
+            } else {
+                poller.remove(pipe.as_fd());
+            }
+            self.open -= 1;
+        }
+        *stream = Stream { pipe: None, paused: false, partial: Vec::new(), file: None };
+    }
+
+    /// One of our own descriptors takes bytes again.
+    pub(super) fn writable(&mut self, poller: &Poller, number: u8) {
+        for sink in self.sinks.iter_mut().filter(|sink| sink.number == number) {
+            sink.flush();
+        }
+        self.settle(poller);
+    }
+
+    /// After anything that changed the queues: watch, resume, or give up.
+    fn settle(&mut self, poller: &Poller) {
+        for at in 0..self.sinks.len() {
+            self.sinks[at].watch(poller);
+            if let Some(error) = self.sinks[at].failure.take() {
+                self.lost = true;
+                let name = if self.sinks[at].number == 1 { "output" } else { "error" };
+                let text = format!("gasnetrun_ibv: cannot write standard {name}: {error}\n");
+                self.sinks[self.sink_of[1]].push(&[text.as_bytes()]);
+            }
+            let (gone, room) = (self.sinks[at].gone, self.sinks[at].waiting() < LOW);
+            if gone && self.plan.directory.is_none() && self.open > 0 {
+                self.close_behind(poller, at);
+            } else if self.paused > 0 && room {
+                self.resume(poller, at);
+            }
+        }
+    }
+
+    /// Closes the pipes whose bytes nobody will read.
+    fn close_behind(&mut self, poller: &Poller, sink: usize) {
+        for rank in 0..rank_number(self.streams.len()) {
+            for which in [Which::Out, Which::Err] {
+                if self.sink_of[which as usize] == sink {
+                    self.end(poller, rank, which);
+                }
+            }
+        }
+    }
+
+    fn resume(&mut self, poller: &Poller, sink: usize) {
+        for (rank, pair) in self.streams.iter_mut().enumerate() {
+            for (stream, which) in pair.iter_mut().zip([Which::Out, Which::Err]) {
+                if let Some(pipe) = stream.pipe.as_ref().filter(|_| stream.paused)
+                    && self.sink_of[which as usize] == sink
+                    && poller
+                        .add_read(pipe.as_fd(), Token::Stream(rank_number(rank), which))
+                        .is_ok()
+                {
+                    stream.paused = false;
+                    self.paused -= 1;
+                }
+            }
+        }
+    }
+
+    /// A line of our own, among those of the ranks.
+    pub(super) fn message(&mut self, poller: &Poller, text: &str) {
+        let line = format!("gasnetrun_ibv: {text}\n");
+        self.sinks[self.sink_of[1]].push(&[line.as_bytes()]);
+        self.settle(poller);
+    }
+
+    /// Whether every pipe has ended and everything is written.
+    pub(super) fn is_drained(&self) -> bool {
+        self.open == 0 && self.is_written()
+    }
+
+    /// Whether everything that was read is written.
+    pub(super) fn is_written(&self) -> bool {
+        self.sinks.iter().all(|sink| sink.waiting() == 0)
+    }
+
+    /// Gives up pipes that somebody outside the job keeps open: what they held so far counts as complete.
+    pub(super) fn close_pipes(&mut self, poller: &Poller) {
+        for sink in 0..self.sinks.len() {
+            self.close_behind(poller, sink);
+        }
+        self.settle(poller);
+    }
+
+    /// Whether output was lost because our own streams could not be written (a reader that left does not count).
+    pub(super) const fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    /// Last lines of a rank's standard error.
+    pub(super) fn tail(&self, rank: u32) -> Vec<String> {
+        let bytes = self.tails.get(rank as usize).map(Vec::as_slice).unwrap_or_default();
+        let text = String::from_utf8_lossy(bytes);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(TAIL_LINES)..]
+            .iter()
+            .map(|line| (*line).to_owned())
+            .collect()
+    }
+}
+
+/// Ranks are counted in 32 bits; there are as many streams as ranks.
+fn rank_number(rank: usize) -> u32 {
+    u32::try_from(rank).unwrap_or(u32::MAX)
+}
+
+fn keep_tail(tail: &mut Vec<u8>, data: &[u8]) {
+    let data = &data[data.len().saturating_sub(TAIL_BYTES)..];
+    tail.extend_from_slice(data);
+    if tail.len() > 2 * TAIL_BYTES {
+        tail.drain(..tail.len() - TAIL_BYTES);
+    }
+}
+
+/// Appends `lines` to `out`, each with the prefixes that the plan wants.
+fn prefixed(plan: &OutputPlan, rank: u32, lines: &[u8], out: &mut Vec<u8>) {
+    let mut prefix = String::new();
+    if plan.timestamp {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (hour, minute, second) = sys::time_of_day(i64::try_from(now.as_secs()).unwrap_or(0));
+        prefix = format!("{hour:02}:{minute:02}:{second:02}.{:03} ", now.subsec_millis());
+    }
+    if plan.tag {
+        prefix.push_str(&format!("[{rank}] "));
+    }
+    for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        out.extend_from_slice(prefix.as_bytes());
+        out.extend_from_slice(line);
+    }
+}

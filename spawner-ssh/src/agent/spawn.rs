@@ -1,0 +1,225 @@
+//! Starts ranks: makes the pipes and the socket of each and launches the program.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+
+use nix::fcntl::OFlag;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::SigSet;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+
+use super::machine::CODE_LAUNCH;
+use super::sys::{self, Child, Failure, Image, Step};
+use crate::plan::JobPlan;
+
+/// Where a rank's standard input comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Input {
+    /// An empty file.
+    Empty,
+    /// The launcher's own, shared.
+    Inherited,
+    /// A pipe that the agent feeds.
+    Pipe,
+}
+
+/// A rank that runs, with the agent's ends of its channels.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) pid: i32,
+    pub(super) stdin: Option<OwnedFd>,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+    pub(super) socket: OwnedFd,
+}
+
+/// Why a rank did not start.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SpawnError {
+    /// Descriptors ran out, or similar.
+    #[error("cannot {operation} for rank {rank}: {source}")]
+    Channel { rank: u32, operation: &'static str, source: io::Error },
+    /// The process could not become the program.
+    #[error("{text}")]
+    Launch { text: String, code: i32 },
+    /// A word or variable cannot be passed to a program.
+    #[error("{what} contains a NUL byte, which no program can receive")]
+    Nul { what: String },
+    /// A CPU number is too large.
+    #[error("cannot bind rank {rank} to CPU {cpu}: the system's CPU sets end before it")]
+    Cpu { rank: u32, cpu: usize },
+}
+
+impl SpawnError {
+    /// Exit code of the job that follows.
+    pub(super) const fn code(&self) -> i32 {
+        match self {
+            Self::Launch { code, .. } => *code,
+            _ => CODE_LAUNCH,
+        }
+    }
+}
+
+/// Everything that is the same for all ranks.
+pub(super) struct Spawner<'a> {
+    plan: &'a JobPlan,
+    image: Image,
+    /// An empty file; its number is also the number of the agent's socket in every rank.
+    empty: File,
+    rank_at: usize,
+    local_at: usize,
+    mask: SigSet,
+    limit: Option<libc::rlimit>,
+}
+
+fn text(what: impl FnOnce() -> String, bytes: Vec<u8>) -> Result<CString, SpawnError> {
+    CString::new(bytes).map_err(|_| SpawnError::Nul { what: what() })
+}
+
+fn assignment(name: &OsStr, value: &OsStr) -> Result<CString, SpawnError> {
+    let bytes = [name.as_bytes(), b"=", value.as_bytes()].concat();
+    text(|| format!("environment variable {}", name.to_string_lossy()), bytes)
+}
+
+const PER_RANK: [&str; 2] = ["GASNETRUN_RANK", "GASNETRUN_LOCAL_RANK"];
+
+/// The environment of the ranks; where the two variables that differ between them stand.
+fn environment(plan: &JobPlan, socket: RawFd) -> Result<(Vec<CString>, [usize; 2]), SpawnError> {
+    let size = plan.size.to_string();
+    let socket = socket.to_string();
+    let own: [(&str, &str); 7] = [
+        ("GASNETRUN_SIZE", &size),
+        ("GASNETRUN_LOCAL_SIZE", &size),
+        ("GASNETRUN_HOST", "0"),
+        ("GASNETRUN_JOB", &plan.job_id),
+        ("GASNETRUN_AGENT_FD", &socket),
+        (PER_RANK[0], "0"),
+        (PER_RANK[1], "0"),
+    ];
+    let is_own = |name: &OsString| own.iter().any(|(ours, _)| name == ours);
+    let mut env = Vec::with_capacity(plan.env.len() + own.len());
+    for (name, value) in plan.env.iter().filter(|(name, _)| !is_own(name)) {
+        env.push(assignment(name, value)?);
+    }
+    for (name, value) in own {
+        env.push(assignment(OsStr::new(name), OsStr::new(value))?);
+    }
+    let at = [env.len() - 2, env.len() - 1];
+    Ok((env, at))
+}
+
+/// Makes room for the agent's descriptors; returns the limit that ranks must see, when it changed.
+fn raise_limit(size: u32) -> Option<libc::rlimit> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    let needed = u64::from(size) * 6 + 64;
+    if soft >= needed || hard <= soft {
+        return None;
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, hard.min(needed.max(soft)), hard).ok()?;
+    Some(libc::rlimit { rlim_cur: soft, rlim_max: hard })
+}
+
+impl<'a> Spawner<'a> {
+    /// Prepares the start of `plan`'s ranks, which will have `mask` as their signal mask.
+    pub(super) fn new(plan: &'a JobPlan, mask: SigSet) -> Result<Self, SpawnError> {
+        let channel = |operation| move |source| SpawnError::Channel { rank: 0, operation, source };
+        let empty = File::open("/dev/null").map_err(channel("open /dev/null"))?;
+        sys::close_on_exec_from(3).map_err(channel("mark descriptors close-on-exec"))?;
+        let program =
+            text(|| "the program's path".into(), plan.program.as_os_str().as_bytes().to_vec())?;
+        let words = plan.argv.iter().enumerate();
+        let words =
+            words.map(|(i, word)| text(|| format!("argument {i}"), word.as_bytes().to_vec()));
+        let words = words.collect::<Result<Vec<_>, _>>()?;
+        let (env, [rank_at, local_at]) = environment(plan, empty.as_raw_fd())?;
+        let image = Image::new(program, words, env);
+        Ok(Self { plan, image, empty, rank_at, local_at, mask, limit: raise_limit(plan.size) })
+    }
+
+    /// Starts one rank.
+    pub(super) fn start(&mut self, rank: u32, input: Input) -> Result<Started, SpawnError> {
+        let channel = |operation| {
+            move |errno: nix::Error| SpawnError::Channel { rank, operation, source: errno.into() }
+        };
+        let pipe = || nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(channel("make a pipe"));
+        let (stdout, out) = pipe()?;
+        let (stderr, err) = pipe()?;
+        let (socket, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+                .map_err(channel("make a socket"))?;
+        let (source, stdin) = match input {
+            Input::Pipe => pipe().map(|(read, write)| (Some(read), Some(write)))?,
+            Input::Empty | Input::Inherited => (None, None),
+        };
+        if let Some(stdin) = &stdin {
+            let flags = nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK);
+            nix::fcntl::fcntl(stdin, flags).map_err(channel("prepare a pipe"))?;
+        }
+        for (at, name) in [(self.rank_at, PER_RANK[0]), (self.local_at, PER_RANK[1])] {
+            let value = rank.to_string();
+            self.image.set_env(at, assignment(OsStr::new(name), OsStr::new(&value))?);
+        }
+        let cpus = self.plan.cpus.get(rank as usize).filter(|cpus| !cpus.is_empty());
+        let cpus = cpus.map(|cpus| sys::cpu_set(cpus)).transpose();
+        let cpus = cpus.map_err(|cpu| SpawnError::Cpu { rank, cpu })?;
+        let input = match (&source, input) {
+            (Some(source), _) => source.as_raw_fd(),
+            (None, Input::Inherited) => 0,
+            (None, _) => self.empty.as_raw_fd(),
+        };
+        let child = Child {
+            streams: [input, out.as_raw_fd(), err.as_raw_fd()],
+            socket: theirs.as_raw_fd(),
+            socket_target: self.empty.as_fd().as_raw_fd(),
+            cpus: cpus.as_ref(),
+            limit: self.limit,
+            mask: self.mask.as_ref(),
+        };
+        let pid = self.image.launch(&child).map_err(|failure| self.explain(rank, failure))?;
+        Ok(Started { pid, stdin, stdout, stderr, socket })
+    }
+
+    /// The failure in words: what failed, what was seen, what to try.
+    fn explain(&self, rank: u32, failure: Failure) -> SpawnError {
+        let program = self.plan.program.display();
+        let what = match failure.step {
+            Step::Clone => "make a process".to_owned(),
+            Step::Group => "make a process group".to_owned(),
+            Step::ParentDeath => "arm the parent-death signal".to_owned(),
+            Step::Affinity => {
+                let cpus = self.plan.cpus.get(rank as usize).map(Vec::as_slice).unwrap_or_default();
+                format!("bind to CPUs {cpus:?}")
+            }
+            Step::Limit => "restore the descriptor limit".to_owned(),
+            Step::Streams => "connect the standard streams".to_owned(),
+            Step::Socket => "connect the agent's socket".to_owned(),
+            Step::Signals => "restore the signal mask".to_owned(),
+            Step::Exec => format!("execute {program}"),
+        };
+        let (code, hint) = match (failure.step, failure.errno) {
+            (Step::Exec, libc::ENOENT) if self.plan.program.exists() => {
+                (126, ": the file is there, its interpreter (#! line or dynamic loader) is not")
+            }
+            (Step::Exec, libc::ENOENT | libc::ENOTDIR) => (127, ""),
+            (Step::Exec, libc::ENOEXEC) => {
+                (126, ": built for another machine, or a script without a #! line")
+            }
+            (Step::Exec, libc::E2BIG) => {
+                (CODE_LAUNCH, ": arguments and environment together are too long")
+            }
+            (Step::Exec, libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN) => {
+                (CODE_LAUNCH, "")
+            }
+            (Step::Exec, _) => (126, ""),
+            (Step::Clone, libc::EAGAIN) => {
+                (CODE_LAUNCH, ": the limit of processes is reached (ulimit -u)")
+            }
+            _ => (CODE_LAUNCH, ""),
+        };
+        let seen = sys::error_text(failure.errno);
+        SpawnError::Launch { text: format!("rank {rank}: cannot {what}: {seen}{hint}"), code }
+    }
+}

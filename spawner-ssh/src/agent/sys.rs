@@ -1,0 +1,314 @@
+//! The crate's only unsafe code: fork of the agent, vfork-style start of ranks, and a few calls that nix lacks or
+//! cannot express without losing information.
+#![allow(unsafe_code, reason = "the module that owns this crate's system calls")]
+
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::io;
+use std::os::fd::RawFd;
+
+use crate::report::End;
+
+/// Result of [`fork`].
+pub(crate) enum Forked {
+    /// In the new process.
+    Child,
+    /// In the caller: the child's process id.
+    Parent(i32),
+}
+
+/// Forks. The caller has made sure that the process has one thread, so the child may do anything.
+pub(crate) fn fork() -> io::Result<Forked> {
+    // SAFETY: with one thread (the caller's promise, checked in `local`) no lock can be held across the fork.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Forked::Child),
+        pid => Ok(Forked::Parent(pid)),
+    }
+}
+
+/// Ends the process without running exit handlers: they belong to the process that was forked.
+pub(crate) fn exit_now(code: i32) -> ! {
+    // SAFETY: `_exit` has no precondition.
+    unsafe { libc::_exit(code) }
+}
+
+/// Marks every descriptor from `first` on close-on-exec, whoever opened it.
+pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
+    // SAFETY: only changes descriptor flags.
+    let done =
+        unsafe { libc::close_range(first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC.cast_signed()) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whether the disposition of `signal` is "ignore".
+pub(crate) fn is_ignored(signal: c_int) -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: asks only; `action` is large enough and zero is a valid value of the struct.
+    if unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } != 0 {
+        return false;
+    }
+    // SAFETY: initialised by zeroing and by the call.
+    unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
+}
+
+/// One look for an ended child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reaped {
+    /// This child was collected.
+    Child(i32, End),
+    /// There are children, none has ended.
+    Running,
+    /// There are no children.
+    NoChildren,
+}
+
+/// Collects one ended child without waiting. (nix loses the status of a death by a real-time signal.)
+pub(crate) fn reap() -> Reaped {
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is a live int.
+        let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+        match pid {
+            0 => return Reaped::Running,
+            -1 if io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
+            -1 => return Reaped::NoChildren,
+            _ if libc::WIFSIGNALED(status) => {
+                return Reaped::Child(pid, End::Signal(libc::WTERMSIG(status)));
+            }
+            _ if libc::WIFEXITED(status) => {
+                return Reaped::Child(pid, End::Code(libc::WEXITSTATUS(status)));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Sends a signal to a process, or to a group when `to` is negative. Real-time numbers are allowed.
+pub(crate) fn kill(to: i32, signal: c_int) -> io::Result<()> {
+    debug_assert!(to != 0 && to != -1, "would signal our own group or everything");
+    // SAFETY: no memory is involved.
+    if unsafe { libc::kill(to, signal) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Hours, minutes and seconds of local time.
+pub(crate) fn time_of_day(epoch_seconds: i64) -> (i32, i32, i32) {
+    let mut parts = std::mem::MaybeUninit::<libc::tm>::zeroed();
+    // SAFETY: both pointers are live for the call; zero is a valid `tm` should the call fail.
+    unsafe { libc::localtime_r(&raw const epoch_seconds, parts.as_mut_ptr()) };
+    // SAFETY: initialised by zeroing and by the call.
+    let parts = unsafe { parts.assume_init() };
+    (parts.tm_hour, parts.tm_min, parts.tm_sec)
+}
+
+/// A program with its words and environment, in the form that `execve` takes. Made once, used for every rank.
+pub(crate) struct Image {
+    program: CString,
+    words: Vec<CString>,
+    env: Vec<CString>,
+    word_pointers: Vec<*const libc::c_char>,
+    env_pointers: Vec<*const libc::c_char>,
+    stack: Vec<u128>,
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
+}
+
+/// Where a start can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(crate) enum Step {
+    /// Making the process.
+    Clone,
+    /// A process group of its own.
+    Group,
+    /// The parent-death signal.
+    ParentDeath,
+    /// CPU binding.
+    Affinity,
+    /// Restoring the descriptor limit.
+    Limit,
+    /// Standard input, output, error.
+    Streams,
+    /// The agent's socket.
+    Socket,
+    /// Signal mask and dispositions.
+    Signals,
+    /// The program itself.
+    Exec,
+}
+
+/// A start that failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failure {
+    pub(crate) step: Step,
+    pub(crate) errno: i32,
+}
+
+/// What differs from rank to rank. Descriptors are borrowed for the call and must not be 0, 1 or 2.
+pub(crate) struct Child<'a> {
+    pub(crate) streams: [RawFd; 3],
+    pub(crate) socket: RawFd,
+    /// Number under which the rank sees its socket.
+    pub(crate) socket_target: RawFd,
+    pub(crate) cpus: Option<&'a libc::cpu_set_t>,
+    /// Descriptor limit to restore.
+    pub(crate) limit: Option<libc::rlimit>,
+    /// Signal mask to restore.
+    pub(crate) mask: &'a libc::sigset_t,
+}
+
+/// CPU set with the given logical numbers; those that do not fit the kernel's type are named.
+pub(crate) fn cpu_set(cpus: &[usize]) -> Result<libc::cpu_set_t, usize> {
+    // SAFETY: zero is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for &cpu in cpus {
+        if cpu >= size_of::<libc::cpu_set_t>() * 8 {
+            return Err(cpu);
+        }
+        // SAFETY: `cpu` is inside the set, checked above.
+        unsafe { libc::CPU_SET(cpu, &mut set) };
+    }
+    Ok(set)
+}
+
+struct Shared<'a> {
+    program: *const libc::c_char,
+    words: *const *const libc::c_char,
+    env: *const *const libc::c_char,
+    child: &'a Child<'a>,
+    parent: libc::pid_t,
+    failure: Failure,
+}
+
+impl Image {
+    pub(crate) fn new(program: CString, words: Vec<CString>, env: Vec<CString>) -> Self {
+        let (word_pointers, env_pointers) = (pointers(&words), pointers(&env));
+        Self { program, words, env, word_pointers, env_pointers, stack: vec![0; 4096] }
+    }
+
+    /// Replaces one environment string.
+    pub(crate) fn set_env(&mut self, at: usize, value: CString) {
+        self.env_pointers[at] = value.as_ptr();
+        self.env[at] = value;
+    }
+
+    /// Starts a process. The calling thread is suspended until the program runs or has failed to, so nothing is copied
+    /// and the failure comes back directly.
+    pub(crate) fn launch(&mut self, child: &Child<'_>) -> Result<i32, Failure> {
+        debug_assert_eq!(self.word_pointers.len(), self.words.len() + 1);
+        let mut shared = Shared {
+            program: self.program.as_ptr(),
+            words: self.word_pointers.as_ptr(),
+            env: self.env_pointers.as_ptr(),
+            child,
+            parent: nix::unistd::getpid().as_raw(),
+            failure: Failure { step: Step::Clone, errno: 0 },
+        };
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        // SAFETY: one past the end of the stack's own allocation, 16-byte aligned because its elements are.
+        let top = unsafe { self.stack.as_mut_ptr().add(self.stack.len()) };
+        // SAFETY: the child shares our memory while we are suspended (CLONE_VFORK), runs on its own stack, touches only
+        // `shared` and makes only async-signal-safe calls; all it points to outlives the call.
+        let pid = unsafe { libc::clone(start, top.cast(), flags, (&raw mut shared).cast()) };
+        // SAFETY: ours again; volatile because the other process wrote it behind the compiler's back.
+        let mut failure = unsafe { (&raw const shared.failure).read_volatile() };
+        if pid < 0 {
+            failure.errno = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN);
+            return Err(failure);
+        }
+        if failure.errno != 0 {
+            // SAFETY: collects exactly the child that has failed and exited.
+            unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+            return Err(failure);
+        }
+        Ok(pid)
+    }
+}
+
+/// First and only function of a new process: prepares it and becomes the program.
+extern "C" fn start(argument: *mut c_void) -> c_int {
+    let shared: *mut Shared<'_> = argument.cast();
+    // SAFETY: `launch` passes a live `Shared`, and its thread is suspended until we are done.
+    let view = unsafe { &*shared };
+    let step = match prepare(view) {
+        Err(step) => step,
+        Ok(()) => {
+            // SAFETY: NUL-terminated strings and null-terminated arrays, kept in step by `Image`.
+            unsafe { libc::execve(view.program, view.words, view.env) };
+            Step::Exec
+        }
+    };
+    // SAFETY: plain read of this thread's errno.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: as for `view`, which is not used any more; volatile so that the store happens before `_exit`.
+    unsafe { (&raw mut (*shared).failure).write_volatile(Failure { step, errno: errno.max(1) }) };
+    exit_now(127)
+}
+
+fn check(result: c_int, step: Step) -> Result<(), Step> {
+    if result < 0 { Err(step) } else { Ok(()) }
+}
+
+/// Everything between clone and exec. Async-signal-safe; `errno` is left by the call that failed.
+fn prepare(shared: &Shared<'_>) -> Result<(), Step> {
+    let child = shared.child;
+    // SAFETY: no memory is involved.
+    check(unsafe { libc::setpgid(0, 0) }, Step::Group)?;
+    // SAFETY: no memory is involved.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }, Step::ParentDeath)?;
+    // The parent may have died before the signal was armed.
+    // SAFETY: no precondition.
+    if unsafe { libc::getppid() } != shared.parent {
+        exit_now(127);
+    }
+    if let Some(cpus) = child.cpus {
+        // SAFETY: a live set of the size given.
+        let done = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), cpus) };
+        check(done, Step::Affinity)?;
+    }
+    if let Some(limit) = &child.limit {
+        // SAFETY: a live struct.
+        check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, limit) }, Step::Limit)?;
+    }
+    for (from, to) in child.streams.into_iter().zip(0..) {
+        // Equal numbers: inherited as it is (never close-on-exec below 3).
+        if from != to {
+            // SAFETY: descriptors only.
+            check(unsafe { libc::dup2(from, to) }, Step::Streams)?;
+        }
+    }
+    // SAFETY: descriptors only; the numbers differ, so the copy is not close-on-exec.
+    check(unsafe { libc::dup2(child.socket, child.socket_target) }, Step::Socket)?;
+    reset_signals(child.mask)
+}
+
+/// The Rust runtime ignores SIGPIPE, and the agent blocks what it reads from a descriptor: programs expect neither.
+fn reset_signals(mask: &libc::sigset_t) -> Result<(), Step> {
+    // SAFETY: sets the default disposition; this process has its own table (no CLONE_SIGHAND).
+    if unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) } == libc::SIG_ERR {
+        return Err(Step::Signals);
+    }
+    // SAFETY: a live set; nothing is stored.
+    check(
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) },
+        Step::Signals,
+    )
+}
+
+/// Name of a signal (`SIGTERM`), or its number for real-time signals.
+pub(crate) fn signal_name(signal: i32) -> String {
+    nix::sys::signal::Signal::try_from(signal)
+        .map_or_else(|_| format!("signal {signal}"), |s| s.as_str().to_owned())
+}
+
+/// The description of an error number.
+pub(crate) fn error_text(errno: i32) -> String {
+    let mut text = [0 as libc::c_char; 128];
+    // SAFETY: a live buffer of the length given; the XSI form always terminates it.
+    if unsafe { libc::strerror_r(errno, text.as_mut_ptr(), text.len()) } != 0 {
+        return format!("error {errno}");
+    }
+    // SAFETY: terminated by the call above.
+    unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned()
+}
