@@ -9,6 +9,7 @@
 //! * [`collective`]: the pure machine that matches the ranks' calls; every provider is driven by it.
 //! * [`conformance`]: what every provider must do, as a suite to run over it.
 //! * [`memfd`]: memory made by a provider for its ranks.
+//! * [`vars`]: the one table of `GASNET_*` variables, its parsers and what is folded out of it.
 //! * [`connect()`]: chooses the provider. [`agent`], [`solo`], [`memory`]: the providers.
 //! * [`env`]: the environment as a value. [`deadlines`]: the bounds of every wait.
 //!
@@ -28,6 +29,7 @@ pub mod page;
 pub mod service;
 pub mod solo;
 mod sys;
+pub mod vars;
 
 pub use connect::{Choice, Provider, choose, connect, connect_from, names, provider_trace};
 pub use env::Env;

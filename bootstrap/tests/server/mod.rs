@@ -1,5 +1,11 @@
 //! A node agent reduced to the collective services: one thread, blocking sends, no ranks to supervise.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a failure here is one of the test"
+)]
+
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::thread::JoinHandle;

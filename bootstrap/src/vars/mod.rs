@@ -1,0 +1,237 @@
+//! The one table of environment variables: names, forms, defaults, and what each is for. Everything else about
+//! variables is folded out of it: parsing, `--print-settings`, the man page, the README's table, and warnings about
+//! names that mean nothing.
+//!
+//! * [`GROUPS`]: the table. * [`Settings`]: typed values of one environment.
+//! * [`unknown_names`], [`warnings`]: names that are misspelt, old, or without effect in this version.
+//! * [`print_settings`], [`man_section`], [`markdown`]: the table for people.
+//!
+//! Values are never percent-decoded: they travel between launcher and ranks as they are, with any bytes, so nothing
+//! has to be encoded, and a value that happens to contain a percent sign keeps it.
+
+mod names;
+mod parse;
+mod render;
+mod rows;
+mod settings;
+
+pub use names::{unknown_names, warnings};
+pub use parse::{Amount, MemSpec, Nodes, Per, Signals, Value, parse};
+pub use render::{man_section, markdown, print_settings};
+pub use settings::Settings;
+
+/// The form of a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// Whole number, decimal or hexadecimal after `0x`.
+    Int {
+        /// Least value.
+        min: i64,
+        /// Greatest value.
+        max: i64,
+    },
+    /// Number of bytes with an optional letter T, G, M, K or B (and `iB` or `B` after it): `64K`, `1.5 GiB`.
+    Size {
+        /// Bytes that a number without a letter counts in.
+        unit: i64,
+        /// Least number of bytes.
+        min: i64,
+        /// Greatest number of bytes.
+        max: i64,
+    },
+    /// Decimal number or fraction `a/b`.
+    Real {
+        /// Least value.
+        min: f64,
+        /// Greatest value.
+        max: f64,
+    },
+    /// `1 y yes true` or `0 n no false`, any case.
+    Bool,
+    /// As `Bool`, but everything that is no `no` means yes, even the empty text.
+    VerboseBool,
+    /// Amount of memory: a fraction of the physical memory between 0 and 1, or a size; at least `min` bytes.
+    MemSpec {
+        /// Whether `/P` (for each rank) or `/H` (for all ranks of a host together) may follow.
+        per: bool,
+        /// Least number of bytes.
+        min: u64,
+    },
+    /// Ranks: `0,4-7`; `*` or nothing means all.
+    Nodes,
+    /// Signal that can be caught: `SIGUSR1`, `usr1` or `10`.
+    Signal,
+    /// Signals between commas or blanks, or `*` for all.
+    SignalList,
+    /// Path in which every `%` stands for the rank.
+    FilePattern,
+    /// One of these words, any case.
+    Enum(&'static [&'static str]),
+    /// Several of these words in order, any case, between commas, blanks, bars or semicolons.
+    EnumList(&'static [&'static str]),
+    /// Any text.
+    Text,
+    /// Being set is what counts, whatever the value.
+    Presence,
+}
+
+/// What holds when a variable is not set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preset {
+    /// As if this text were set.
+    Value(&'static str),
+    /// Nothing: the feature is off, or the choice is somebody else's.
+    Unset,
+    /// A value that depends on the job; the text says how.
+    Computed(&'static str),
+}
+
+/// Who looks at a variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// The launching command.
+    Launcher,
+    /// The node agent.
+    Agent,
+    /// Every rank.
+    Rank,
+}
+
+/// Whether a variable does something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It does what its text says.
+    Active,
+    /// Known, but what it controls does not exist in this version: setting it gives one warning.
+    Later,
+    /// Its time is over: setting it gives one warning with this advice.
+    Obsolete(&'static str),
+    /// Known and without meaning for this implementation; says nothing, because launch scripts set it unasked.
+    Ignored,
+}
+
+/// One variable.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Row {
+    /// Name.
+    pub name: &'static str,
+    /// Form of its value.
+    pub kind: Kind,
+    /// What holds when it is not set.
+    pub preset: Preset,
+    /// Unit of the value, empty if there is none.
+    pub unit: &'static str,
+    /// Who looks at it.
+    pub reader: Reader,
+    /// Whether it is carried from the launching environment to ranks on other hosts without being named with `-E`.
+    pub propagates: bool,
+    /// Whether it does something.
+    pub status: Status,
+    /// Older names, looked at when the name itself is not set.
+    pub aliases: &'static [&'static str],
+    /// What it is for.
+    pub doc: &'static str,
+}
+
+impl Row {
+    /// An active row that ranks read.
+    const fn new(name: &'static str, kind: Kind, preset: Preset, doc: &'static str) -> Self {
+        let unit = match kind {
+            Kind::Size { .. } | Kind::MemSpec { .. } => "bytes",
+            _ => "",
+        };
+        let (reader, status) = (Reader::Rank, Status::Active);
+        Self { name, kind, preset, unit, reader, propagates: true, status, aliases: &[], doc }
+    }
+
+    const fn later(mut self) -> Self {
+        self.status = Status::Later;
+        self
+    }
+
+    const fn obsolete(mut self, advice: &'static str) -> Self {
+        self.status = Status::Obsolete(advice);
+        self
+    }
+
+    const fn ignored(mut self) -> Self {
+        self.status = Status::Ignored;
+        self.propagates = false;
+        self
+    }
+
+    /// Read by the launcher only, so there is nothing to carry.
+    const fn launcher(mut self) -> Self {
+        self.reader = Reader::Launcher;
+        self.propagates = false;
+        self
+    }
+
+    /// Set anew for each rank, so the launching environment's value is never carried.
+    const fn local(mut self) -> Self {
+        self.propagates = false;
+        self
+    }
+
+    const fn unit(mut self, unit: &'static str) -> Self {
+        self.unit = unit;
+        self
+    }
+
+    const fn aliases(mut self, aliases: &'static [&'static str]) -> Self {
+        self.aliases = aliases;
+        self
+    }
+}
+
+/// Rows under a common title.
+#[derive(Clone, Copy, Debug)]
+pub struct Group {
+    /// Title.
+    pub title: &'static str,
+    /// Rows in the order in which they are shown.
+    pub rows: &'static [Row],
+}
+
+/// The table.
+pub const GROUPS: [Group; 11] = [
+    Group { title: "Launching", rows: rows::launch::LAUNCH },
+    Group { title: "Set by the launcher for each rank", rows: rows::launch::RANK },
+    Group { title: "Messages and debugging", rows: rows::standard::DEBUGGING },
+    Group { title: "Exit", rows: rows::standard::EXIT },
+    Group { title: "Memory, threads and shared memory", rows: rows::standard::MEMORY },
+    Group { title: "Tracing, statistics and heap checks", rows: rows::tools::TOOLS },
+    Group { title: "Collectives, strided transfers and clocks", rows: rows::tools::COLLECTIVES },
+    Group { title: "Adapters, ports and connections", rows: rows::verbs::PORTS },
+    Group { title: "Registration of memory", rows: rows::verbs::PINNING },
+    Group { title: "Protocol limits and resources", rows: rows::limits::LIMITS },
+    Group { title: "Names of other launchers and wrapper scripts", rows: rows::launch::FOREIGN },
+];
+
+/// All rows in the order of [`GROUPS`].
+pub fn rows() -> impl Iterator<Item = &'static Row> {
+    GROUPS.iter().flat_map(|group| group.rows)
+}
+
+/// The row of a name; not of an alias.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Row> {
+    rows().find(|row| row.name == name)
+}
+
+/// A value that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("environment variable {name}={value:?}: {problem}; expected {expected}")]
+pub struct Error {
+    /// Variable, by the name under which it was set.
+    pub name: &'static str,
+    /// Value seen.
+    pub value: String,
+    /// What is wrong with it.
+    pub problem: String,
+    /// Accepted forms with an example.
+    pub expected: String,
+}
+
+#[cfg(test)]
+mod tests;

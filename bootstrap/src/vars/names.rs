@@ -1,0 +1,81 @@
+//! Names in an environment that do not do what their user may think.
+
+use super::{Row, Status, rows, settings};
+use crate::env::Env;
+
+/// Prefixes of names that are ours, so that an unknown one is a mistake.
+const PREFIXES: [&str; 2] = ["GASNET_", "GASNETRUN_"];
+
+/// Variables that select by topology: any digits may follow these names.
+const FAMILIES: [&str; 1] = ["GASNET_IBV_PORTS_"];
+
+/// How alike, from 0 to 1, a known name must be to be offered.
+const ALIKE: f64 = 0.8;
+
+/// Every `GASNET_*` and `GASNETRUN_*` name that the table does not know, with the known name that is most like it, if
+/// any is. In order of the names.
+#[must_use]
+pub fn unknown_names(env: &Env) -> Vec<(String, Option<&'static str>)> {
+    let ours = |name: &String| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    let names = env.iter().map(|(name, _)| name.to_string_lossy().into_owned()).filter(ours);
+    let mut unknown: Vec<_> =
+        names.filter(|name| !is_known(name)).map(|name| (near_match(&name), name)).collect();
+    unknown.sort_by(|a, b| a.1.cmp(&b.1));
+    unknown.dedup();
+    unknown.into_iter().map(|(near, name)| (name, near)).collect()
+}
+
+fn is_known(name: &str) -> bool {
+    let member = |family: &str| {
+        let key = name.strip_prefix(family).unwrap_or_default();
+        !key.is_empty()
+            && key
+                .split('_')
+                .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
+    };
+    rows().any(|row| row.name == name || row.aliases.contains(&name))
+        || FAMILIES.iter().any(|family| member(family))
+}
+
+fn near_match(name: &str) -> Option<&'static str> {
+    // The common prefix would make everything alike.
+    let bare = |name: &str| {
+        PREFIXES.iter().find_map(|p| name.strip_prefix(p).map(str::to_owned)).unwrap_or_default()
+    };
+    let wanted = bare(&name.to_ascii_uppercase());
+    let offered =
+        rows().filter(|row| !matches!(row.status, Status::Ignored) && !bare(row.name).is_empty());
+    let scored = offered
+        .map(|row| (strsim::normalized_damerau_levenshtein(&wanted, &bare(row.name)), row.name));
+    let best = scored.max_by(|a, b| a.0.total_cmp(&b.0));
+    best.filter(|(score, _)| *score >= ALIKE).map(|(_, name)| name)
+}
+
+/// One line for each set variable that has no effect or an old name, and for each unknown name. Values are not looked
+/// at.
+#[must_use]
+pub fn warnings(env: &Env) -> Vec<String> {
+    let mut lines: Vec<String> = rows().flat_map(|row| about(row, env)).collect();
+    for (name, near) in unknown_names(env) {
+        let hint = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+        lines.push(format!("environment variable {name} is unknown and has no effect{hint}"));
+    }
+    lines
+}
+
+fn about(row: &Row, env: &Env) -> Vec<String> {
+    let Some((name, _)) = settings::seen(row, env) else { return Vec::new() };
+    let mut lines = Vec::new();
+    if name != row.name {
+        lines.push(format!("environment variable {name} is an old name, use {}", row.name));
+    }
+    match row.status {
+        Status::Active | Status::Ignored => {}
+        Status::Later => lines.push(format!(
+            "environment variable {name} is known, but has no effect in this version"
+        )),
+        Status::Obsolete(advice) => lines
+            .push(format!("environment variable {name} is obsolete and has no effect: {advice}")),
+    }
+    lines
+}

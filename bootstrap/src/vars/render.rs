@@ -1,0 +1,193 @@
+//! The table for people.
+
+use std::fmt::Write;
+
+use super::parse::{Amount, Nodes, Per, Signals, Value, parse};
+use super::{GROUPS, Kind, Preset, Reader, Row, Status, settings};
+use crate::env::Env;
+
+/// What the settings are in this environment, one line for each active variable and for each other one that is set:
+/// name, value, `*` when it is the default, unit, where the value comes from. A bad value is shown as such.
+#[must_use]
+pub fn print_settings(env: &Env) -> String {
+    let mut out = String::new();
+    for group in &GROUPS {
+        let lines: Vec<String> = group.rows.iter().filter_map(|row| line(row, env)).collect();
+        if !lines.is_empty() {
+            let _ = writeln!(out, "# {}", group.title);
+            lines.iter().for_each(|line| out.push_str(line));
+        }
+    }
+    out
+}
+
+fn line(row: &Row, env: &Env) -> Option<String> {
+    let seen = settings::seen(row, env);
+    if seen.is_none() && row.status != Status::Active {
+        return None;
+    }
+    let (value, marker, origin) = match &seen {
+        None => (preset_text(row), "*", "default".to_owned()),
+        Some((name, raw)) => {
+            let origin = if *name == row.name {
+                "environment".to_owned()
+            } else {
+                format!("environment, as {name}")
+            };
+            (used_text(row, &raw.to_string_lossy()), " ", origin)
+        }
+    };
+    let note = match row.status {
+        Status::Active => "",
+        Status::Later => ", no effect in this version",
+        Status::Obsolete(_) => ", obsolete, no effect",
+        Status::Ignored => ", not used",
+    };
+    Some(format!("{:<34} {value:<24} {marker} {:<6} {origin}{note}\n", row.name, row.unit))
+}
+
+fn preset_text(row: &Row) -> String {
+    match row.preset {
+        Preset::Value(text) => text.to_owned(),
+        Preset::Unset => "(unset)".to_owned(),
+        Preset::Computed(how) => format!("({how})"),
+    }
+}
+
+/// The raw text and, where that differs, what it was understood as.
+fn used_text(row: &Row, raw: &str) -> String {
+    match parse(row.kind, raw) {
+        Err(problem) => format!("ERROR {raw:?}: {problem}; expected {}", row.kind.expected()),
+        Ok(value) => match value_text(&value) {
+            Some(text) if text != raw => format!("{} = {text}", one_line(raw)),
+            _ => one_line(raw),
+        },
+    }
+}
+
+fn one_line(raw: &str) -> String {
+    if raw.is_empty() || raw.contains(char::is_control) {
+        format!("{raw:?}")
+    } else {
+        raw.to_owned()
+    }
+}
+
+fn value_text(value: &Value) -> Option<String> {
+    Some(match value {
+        Value::Int(number) | Value::Size(number) => number.to_string(),
+        Value::Real(number) => number.to_string(),
+        Value::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
+        Value::MemSpec(spec) => {
+            let per = if spec.per == Per::Host { "/H" } else { "/P" };
+            match spec.amount {
+                Amount::Bytes(bytes) => format!("{bytes}{per}"),
+                Amount::Fraction(part) => format!("{part}{per}"),
+            }
+        }
+        Value::Nodes(Nodes::All) | Value::Signals(Signals::All) => "all".to_owned(),
+        Value::Signal(number) => number.to_string(),
+        Value::Words(words) => words.join(","),
+        Value::Nodes(Nodes::Ranges(_)) | Value::Signals(Signals::Some(_)) | Value::Text(_) => {
+            return None;
+        }
+    })
+}
+
+impl Kind {
+    /// Name of the form in one or two words, as in the tables.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self {
+            Self::Int { .. } => "number".to_owned(),
+            Self::Size { .. } => "size".to_owned(),
+            Self::Real { .. } => "real or a/b".to_owned(),
+            Self::Bool | Self::VerboseBool => "yes/no".to_owned(),
+            Self::MemSpec { per: true, .. } => "size or part, /P or /H".to_owned(),
+            Self::MemSpec { per: false, .. } => "size or part".to_owned(),
+            Self::Nodes => "ranks".to_owned(),
+            Self::Signal => "signal".to_owned(),
+            Self::SignalList => "signals".to_owned(),
+            Self::FilePattern => "file".to_owned(),
+            Self::Enum(words) | Self::EnumList(words) => words.join(" "),
+            Self::Text => "text".to_owned(),
+            Self::Presence => "set or not".to_owned(),
+        }
+    }
+}
+
+fn status_note(row: &Row) -> &'static str {
+    match row.status {
+        Status::Active => "",
+        Status::Later => " No effect in this version.",
+        Status::Obsolete(_) => " Obsolete.",
+        Status::Ignored => " Not used.",
+    }
+}
+
+fn full_doc(row: &Row) -> String {
+    let advice = if let Status::Obsolete(advice) = row.status {
+        format!(" {advice}.")
+    } else {
+        String::new()
+    };
+    let old = if row.aliases.is_empty() {
+        String::new()
+    } else {
+        format!(" Old names: {}.", row.aliases.join(", "))
+    };
+    format!("{}{old}{}{advice}", row.doc, status_note(row))
+}
+
+/// Text that roff takes literally.
+fn roff(text: &str) -> String {
+    let escaped = text.replace('\\', "\\e").replace('-', "\\-");
+    if escaped.starts_with(['.', '\'']) { format!("\\&{escaped}") } else { escaped }
+}
+
+/// The table as the `ENVIRONMENT` section of a manual page, in roff with the `man` macros.
+#[must_use]
+pub fn man_section() -> String {
+    let mut out = String::from(".SH ENVIRONMENT\n");
+    for group in &GROUPS {
+        let _ = writeln!(out, ".SS {}", roff(group.title));
+        for row in group.rows {
+            let unit = if row.unit.is_empty() { String::new() } else { format!(", {}", row.unit) };
+            let default = format!("{}{unit}; default: {}", row.kind.label(), preset_text(row));
+            let _ = writeln!(
+                out,
+                ".TP\n.B {}\n({})\n.br\n{}",
+                roff(row.name),
+                roff(&default),
+                roff(&full_doc(row))
+            );
+        }
+    }
+    out
+}
+
+/// The table in Markdown, one section for each group.
+#[must_use]
+pub fn markdown() -> String {
+    let mut out = String::new();
+    let cell = |text: &str| text.replace('|', "\\|");
+    for group in &GROUPS {
+        let _ = writeln!(
+            out,
+            "### {}\n\n| name | form | default | read by | meaning |\n|---|---|---|---|---|",
+            group.title
+        );
+        for row in group.rows {
+            let reader = match row.reader {
+                Reader::Launcher => "launcher",
+                Reader::Agent => "agent",
+                Reader::Rank => "rank",
+            };
+            let (form, default, doc) = (row.kind.label(), preset_text(row), full_doc(row));
+            let cells = [&format!("`{}`", row.name), &form, &default, reader, &doc].map(cell);
+            let _ = writeln!(out, "| {} |", cells.join(" | "));
+        }
+        out.push('\n');
+    }
+    out
+}

@@ -1,0 +1,111 @@
+//! Starting ranks: what the launcher reads, what it sets, and what other launchers and scripts set.
+
+use super::super::{Kind, Row};
+use super::{COUNT, NO, YES, fixed, flag, open};
+
+const THREAD_LEVELS: Kind = Kind::Enum(&["SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE"]);
+
+pub(crate) const LAUNCH: &[Row] = &[
+    fixed(
+        "GASNET_IBV_SPAWNER",
+        Kind::Enum(&["ssh", "mpi", "pmi"]),
+        "ssh",
+        "How ranks are started; the option -spawner= beats it. Ranks see the spawner that was chosen.",
+    )
+    .launcher(),
+    open(
+        "GASNET_SSH_NODEFILE",
+        Kind::Text,
+        "File with one host per line; blank lines and lines that start with # do not count. Beats GASNET_SSH_SERVERS.",
+    )
+    .launcher(),
+    open("GASNET_SSH_SERVERS", Kind::Text, "Hosts to start ranks on, between commas or blanks.").launcher(),
+    open(
+        "GASNET_NODEFILE",
+        Kind::Text,
+        "File with hosts, as GASNET_SSH_NODEFILE; looked at when neither that nor GASNET_SSH_SERVERS is set.",
+    )
+    .launcher(),
+    flag("GASNET_SSH_KEEPDUP", NO, "Keep host names that occur several times, to control how ranks are placed.")
+        .launcher()
+        .later(),
+    fixed("GASNET_SSH_CMD", Kind::Text, "ssh", "Program that runs a command on another host.").launcher().later(),
+    open("GASNET_SSH_OPTIONS", Kind::Text, "Words put before the host name; quotes as in a shell.").launcher().later(),
+    fixed("GASNET_SSH_OUT_DEGREE", COUNT, "32", "Most hosts that one host starts agents on; 0 means no limit.")
+        .launcher()
+        .later(),
+    open("GASNET_SSH_REMOTE_PATH", Kind::Text, "Working directory on other hosts, instead of the current one.")
+        .launcher()
+        .later(),
+    open("GASNET_MASTERIP", Kind::Text, "Name or address at which other hosts reach the launching host.")
+        .launcher()
+        .later(),
+    fixed("GASNET_ENVCMD", Kind::Text, "env", "Program that sets variables in front of a remote command.")
+        .launcher()
+        .obsolete("the agents carry the environment themselves"),
+    open(
+        "MPIRUN_CMD",
+        Kind::Text,
+        "How the mpi spawner calls its launcher: %N ranks, %M hosts, %P program, %A arguments, %C both.",
+    )
+    .launcher()
+    .later(),
+    open("PMIRUN_CMD", Kind::Text, "As MPIRUN_CMD for the pmi spawner, which falls back to MPIRUN_CMD.")
+        .launcher()
+        .later(),
+    fixed("GASNET_MPI_THREAD", THREAD_LEVELS, "SINGLE", "Thread level that the mpi spawner asks MPI for.").later(),
+    flag("GASNET_MPI_FINALIZE", YES, "Whether the mpi spawner finalises MPI at a clean end.").later(),
+    open("GASNET_DISABLE_ENVDECODE", Kind::Presence, "Asks for values as they are. That is always so here."),
+    open("GASNET_DISABLE_ARGDECODE", Kind::Presence, "Asks for arguments as they are. That is always so here."),
+];
+
+pub(crate) const RANK: &[Row] = &[
+    open(
+        "GASNETRUN_RANK",
+        COUNT,
+        "Number of this rank in the job, from 0. Programs without the library may use it.",
+    )
+    .local(),
+    open("GASNETRUN_SIZE", COUNT, "Ranks in the job.").local(),
+    open("GASNETRUN_LOCAL_RANK", COUNT, "Number of this rank among those on its host, from 0.")
+        .local(),
+    open("GASNETRUN_LOCAL_SIZE", COUNT, "Ranks on this rank's host.").local(),
+    open("GASNETRUN_HOST", COUNT, "Number of this rank's host in the job, from 0.").local(),
+    open("GASNETRUN_JOB", Kind::Text, "Text that no other job has.").local(),
+    open(
+        "GASNETRUN_AGENT_FD",
+        COUNT,
+        "Descriptor of the socket to the host's agent. Not for programs.",
+    )
+    .local(),
+];
+
+const WRAPPER: &str = "Set by the wrapper scripts of other installations.";
+
+const fn foreign(name: &'static str, doc: &'static str) -> Row {
+    open(name, Kind::Text, doc).ignored()
+}
+
+pub(crate) const FOREIGN: &[Row] = &[
+    foreign(
+        "GASNET_SPAWN_CONTROL",
+        "Name of the spawner in other installations; here GASNET_IBV_SPAWNER says it.",
+    ),
+    foreign("GASNET_SPAWN_ARGS", "Private arguments of another installation's ssh spawner."),
+    foreign("GASNET_SPAWN_CONDUIT", WRAPPER),
+    foreign("GASNET_SPAWN_HAVE_MPI", WRAPPER),
+    foreign("GASNET_SPAWN_HAVE_SSH", WRAPPER),
+    foreign("GASNET_SPAWN_HAVE_PMI", WRAPPER),
+    foreign("GASNET_SPAWN_HAVE_FORK", WRAPPER),
+    foreign("GASNET_PSHM_ENABLED", WRAPPER),
+    foreign("GASNET_PLATFORM", WRAPPER),
+    foreign("GASNET_RM_NODEFILE", WRAPPER),
+    foreign("GASNET_PREFIX", WRAPPER),
+    foreign("GASNET_BINDIR", WRAPPER),
+    open(
+        "GASNET_PSHM_NODES",
+        COUNT,
+        "Number of ranks in the shared-memory conduit of other installations.",
+    )
+    .obsolete("say gasnetrun_ibv -n RANKS"),
+];

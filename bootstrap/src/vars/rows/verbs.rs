@@ -1,0 +1,171 @@
+//! The verbs network: ports, connections, progress threads, registration. They come with the network layer.
+
+use super::super::{Kind, Row};
+use super::{COUNT, MEGABYTES, NO, POSITIVE, REAL, YES, computed, fixed, flag, open};
+
+const ADAPTER: &str = "name adapters in GASNET_IBV_PORTS";
+const POLL_MODES: Kind = Kind::Enum(&["serialized", "unserialized", "exclusive"]);
+
+pub(crate) const PORTS: &[Row] = &[
+    open("GASNET_IBV_PORTS", Kind::Text, "Adapters and ports to use: HCA or HCA:PORT,PORT, joined with +.").later(),
+    fixed(
+        "GASNET_IBV_PORTS_TYPE",
+        Kind::Text,
+        "Socket",
+        "Kind of object whose number chooses between GASNET_IBV_PORTS_0, _1 and so on; None or Auto.",
+    )
+    .later(),
+    fixed("GASNET_IBV_PORTS_VERBOSE", COUNT, "1", "How much is said about the choice of ports.").later(),
+    flag("GASNET_IBV_LIST_PORTS", NO, "Print all adapters and the states of their ports.").later(),
+    fixed("GASNET_IBV_LIST_PORTS_NODES", Kind::Nodes, "*", "Ranks that may print the adapters.").later(),
+    open("GASNET_IBV_PKEY", Kind::Int { min: 2, max: 0xffff }, "Partition key to use on every port.").later(),
+    flag("GASNET_IBV_MODEL_WARN", YES, "Warn about models of adapters that another network serves better.").later(),
+    open("GASNET_HCA_ID", Kind::Text, "Old way to choose an adapter.").obsolete(ADAPTER),
+    fixed("GASNET_PORT_NUM", COUNT, "0", "Old way to choose a port.").obsolete(ADAPTER),
+    fixed("GASNET_NUM_QPS", COUNT, "0", "Queue pairs for each peer; 0 means one on each port.").later(),
+    fixed("GASNET_QP_TIMEOUT", Kind::Int { min: 0, max: 31 }, "18", "Time until a packet is sent again: 4.096 µs * 2^n.")
+        .later(),
+    fixed("GASNET_QP_RETRY_COUNT", Kind::Int { min: 1, max: 7 }, "7", "How often a packet is sent again before an error.")
+        .later(),
+    fixed("GASNET_QP_RD_ATOM", COUNT, "0", "Reads and atomics in flight on a queue pair; 0 means what the adapter can do.")
+        .later(),
+    fixed(
+        "GASNET_MAX_MTU",
+        Kind::Size { unit: 1, min: -1, max: 4096 },
+        "0",
+        "Greatest packet: 256, 512, 1024, 2048 or 4096; 0 or -1 takes what the port has.",
+    )
+    .later(),
+    flag("GASNET_CONNECT_DYNAMIC", YES, "Connect to a peer when it is needed first.").later(),
+    flag("GASNET_CONNECT_STATIC", YES, "Connect to peers at the start.").later(),
+    open("GASNET_CONNECTFILE_IN", Kind::FilePattern, "List of the peers to connect to at the start.").later(),
+    open("GASNET_CONNECTFILE_OUT", Kind::FilePattern, "Where to write at the end which peers were used.").later(),
+    fixed("GASNET_CONNECTFILE_BASE", Kind::Int { min: 2, max: 36 }, "36", "Base of the numbers in the written list.")
+        .later(),
+    fixed("GASNET_CONNECT_SNDS", POSITIVE, "4", "Send buffers for connecting.").later(),
+    computed("GASNET_CONNECT_RCVS", POSITIVE, "4 + 2 * log2 of the ranks", "Receive buffers for connecting.").later(),
+    fixed("GASNET_CONNECT_RETRANS_MIN", POSITIVE, "1000", "First wait before a connection request is sent again.")
+        .unit("µs")
+        .later(),
+    fixed("GASNET_CONNECT_RETRANS_MAX", POSITIVE, "67108864", "Longest wait before a connection request is sent again.")
+        .unit("µs")
+        .later(),
+    fixed("GASNET_CONNECT_DROP_DENOM", COUNT, "0", "For tests: lose about one connection packet in so many; 0 loses none.")
+        .later(),
+    flag("GASNET_RCV_THREAD", NO, "A thread for each adapter that waits for messages.").later(),
+    fixed("GASNET_RCV_THREAD_RATE", COUNT, "0", "Most wake-ups of the receiving thread per second; 0 means any number.")
+        .later(),
+    fixed("GASNET_RCV_THREAD_IDLE", COUNT, "0", "How long the receiving thread polls before it sleeps.").unit("ns").later(),
+    fixed("GASNET_RCV_THREAD_POLL_MODE", POLL_MODES, "serialized", "How the receiving thread shares the queue with others.")
+        .later(),
+    open("GASNET_RCV_THREAD_LOAD", Kind::Text, "Was announced and never existed.")
+        .obsolete("GASNET_RCV_THREAD_RATE bounds the receiving thread"),
+    flag("GASNET_SND_THREAD", NO, "A thread for each adapter that waits for the ends of sends.").later(),
+    fixed("GASNET_SND_THREAD_RATE", COUNT, "0", "As GASNET_RCV_THREAD_RATE, for sends.").later(),
+    fixed("GASNET_SND_THREAD_IDLE", COUNT, "0", "As GASNET_RCV_THREAD_IDLE, for sends.").unit("ns").later(),
+    fixed("GASNET_SND_THREAD_POLL_MODE", POLL_MODES, "serialized", "As GASNET_RCV_THREAD_POLL_MODE, for sends.").later(),
+    computed("MLX4_SINGLE_THREADED", Kind::Text, "1 where it is safe", "Tells the mlx4 driver that it needs no locks.").later(),
+    computed("MLX5_SINGLE_THREADED", Kind::Text, "1 where it is safe", "Tells the mlx5 driver that it needs no locks.").later(),
+];
+
+/// Least pinnable memory that makes sense.
+const LEAST_PINNED: u64 = 128 << 20;
+
+pub(crate) const PINNING: &[Row] = &[
+    fixed(
+        "GASNET_PHYSMEM_MAX",
+        Kind::MemSpec { per: false, min: LEAST_PINNED },
+        "2/3",
+        "Most memory that may be pinned on a host.",
+    )
+    .later(),
+    computed(
+        "GASNET_PHYSMEM_PROBE",
+        Kind::Bool,
+        "yes without GASNET_PHYSMEM_MAX",
+        "Find the limit by pinning.",
+    )
+    .later(),
+    flag("GASNET_PHYSMEM_WARN", YES, "Say when memory is probed.").later(),
+    flag("GASNET_PHYSMEM_NOPROBE", NO, "Old way to switch the probe off.")
+        .obsolete("set GASNET_PHYSMEM_PROBE=0"),
+    fixed(
+        "GASNET_PHYSMEM_PINNABLE_RATIO",
+        Kind::Real { min: 0.0, max: 1.0 },
+        "0.75",
+        "Part of the memory that another network takes to be pinnable.",
+    )
+    .obsolete("set GASNET_PHYSMEM_MAX"),
+    computed(
+        "GASNET_PINNED_REGIONS_MAX",
+        REAL,
+        "as the pinned part of the memory",
+        "Most registered regions on a host.",
+    )
+    .later(),
+    flag("GASNET_USE_ODP", YES, "Use paging on demand where the adapter has it.").later(),
+    fixed(
+        "GASNET_ODP_VERBOSE",
+        Kind::Int { min: 0, max: 3 },
+        "1",
+        "How much is said about paging on demand.",
+    )
+    .later(),
+    flag("GASNET_USE_FIREHOSE", YES, "Register memory on demand instead of copying.").later(),
+    computed(
+        "GASNET_FIREHOSE_M",
+        MEGABYTES,
+        "75 % of what may be pinned",
+        "Memory pinned on behalf of other ranks.",
+    )
+    .later(),
+    computed(
+        "GASNET_FIREHOSE_MAXVICTIM_M",
+        MEGABYTES,
+        "25 % of what may be pinned",
+        "Memory kept pinned for own use.",
+    )
+    .later(),
+    computed(
+        "GASNET_FIREHOSE_R",
+        COUNT,
+        "in proportion to GASNET_FIREHOSE_M",
+        "Regions pinned on behalf of other ranks.",
+    )
+    .later(),
+    computed(
+        "GASNET_FIREHOSE_MAXVICTIM_R",
+        COUNT,
+        "in proportion to GASNET_FIREHOSE_MAXVICTIM_M",
+        "Regions kept pinned for own use.",
+    )
+    .later(),
+    fixed(
+        "GASNET_FIREHOSE_MAXREGION_SIZE",
+        MEGABYTES,
+        "128K",
+        "Greatest region registered on demand; 0 scales it.",
+    )
+    .later(),
+    fixed("GASNET_FIREHOSE_TABLE_SCALE", REAL, "1", "Size of the table of regions, as a factor.")
+        .later(),
+    flag("GASNET_FIREHOSE_VERBOSE", NO, "Print what is registered on demand.").later(),
+    open(
+        "GASNET_FIREHOSE_REUSE_PREPINNED",
+        Kind::Presence,
+        "Serve demand from memory that is pinned anyway.",
+    )
+    .later(),
+    open(
+        "MALLOC_MMAP_THRESHOLD_",
+        Kind::Text,
+        "Of the C library; a value other than -1 defeats GASNET_DISABLE_MUNMAP.",
+    )
+    .ignored(),
+    open(
+        "MALLOC_MMAP_MAX_",
+        Kind::Text,
+        "Of the C library; a value other than 0 defeats GASNET_DISABLE_MUNMAP.",
+    )
+    .ignored(),
+];

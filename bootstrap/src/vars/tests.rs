@@ -1,0 +1,352 @@
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::env::Env;
+
+fn env(pairs: &[(&str, &str)]) -> Env {
+    pairs.iter().copied().collect()
+}
+
+#[test]
+fn names_are_unique_and_belong_to_one_row() {
+    let mut seen = BTreeSet::new();
+    for row in rows() {
+        for name in std::iter::once(row.name).chain(row.aliases.iter().copied()) {
+            assert!(seen.insert(name), "{name} occurs twice");
+            assert!(
+                !name.is_empty()
+                    && name
+                        .bytes()
+                        .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+            );
+        }
+        assert_eq!(find(row.name), Some(row));
+    }
+    assert!(seen.len() > 150, "{} names", seen.len());
+}
+
+#[test]
+fn every_default_is_of_its_own_form() {
+    for row in rows() {
+        if let Preset::Value(text) = row.preset {
+            assert!(
+                parse(row.kind, text).is_ok(),
+                "{}: {text:?}: {:?}",
+                row.name,
+                parse(row.kind, text)
+            );
+        }
+    }
+}
+
+#[test]
+fn every_row_says_what_it_is_for() {
+    for row in rows() {
+        assert!(row.doc.ends_with('.') && row.doc.len() > 10, "{}: {:?}", row.name, row.doc);
+        assert!(!row.doc.contains('\n') && !row.doc.contains("  "), "{}: {:?}", row.name, row.doc);
+        assert!(!row.kind.expected().is_empty() && !row.kind.label().is_empty());
+    }
+}
+
+#[test]
+fn aliases_give_the_value_of_their_row() {
+    for row in rows() {
+        for alias in row.aliases {
+            assert!(find(alias).is_none(), "{alias} is a row too");
+            let value = if let Preset::Value(text) = row.preset { text } else { "7" };
+            let lines = warnings(&env(&[(alias, value)]));
+            assert!(
+                lines.iter().any(|line| line.contains(alias) && line.contains(row.name)),
+                "{lines:?}"
+            );
+            assert!(print_settings(&env(&[(alias, value)])).contains(&format!("as {alias}")));
+        }
+    }
+}
+
+#[test]
+fn active_sizes_are_not_negative() {
+    for row in rows().filter(|row| row.status == Status::Active) {
+        assert!(!matches!(row.kind, Kind::Size { min: ..0, .. }), "{}", row.name);
+    }
+}
+
+#[test]
+fn an_empty_environment_gives_the_defaults() {
+    let settings = Settings::from_env(&Env::default()).unwrap();
+    assert!(!settings.bool("GASNET_BACKTRACE") && settings.bool("GASNET_CATCH_EXIT"));
+    assert_eq!(settings.int("GASNET_PSHM_NETWORK_DEPTH"), 32);
+    assert_eq!(settings.word("GASNET_BARRIER"), "DISSEM");
+    assert_eq!(settings.word("GASNET_IBV_SPAWNER"), "ssh");
+    assert_eq!(settings.signal("GASNET_FREEZE_SIGNAL"), None);
+    assert_eq!(settings.signals("GASNET_NO_CATCH_SIGNAL"), Signals::Some(vec![]));
+    assert_eq!(settings.bool_opt("GASNET_BACKTRACE_MT"), None);
+    assert_eq!(settings.nodes("GASNET_BACKTRACE_NODES"), Nodes::All);
+    assert_eq!(settings.text("GASNET_TMPDIR"), None);
+    assert_eq!(settings.path("TMPDIR"), Some("/tmp".into()));
+    let segment = MemSpec { amount: Amount::Fraction(0.85), per: Per::Host };
+    assert_eq!(settings.memory("GASNET_MAX_SEGSIZE"), Some(segment));
+    assert!(!settings.is_set("GASNET_BACKTRACE"));
+    assert!(warnings(&Env::default()).is_empty());
+}
+
+#[test]
+fn set_values_count() {
+    let pairs = [
+        ("GASNET_BACKTRACE", "Yes"),
+        ("GASNET_BACKTRACE_NODES", "0, 2-3"),
+        ("GASNET_FREEZE_SIGNAL", "usr1"),
+        ("GASNET_NO_CATCH_SIGNAL", "SIGINT,TERM 3"),
+        ("GASNET_BACKTRACE_TYPE", "gdb|execinfo"),
+        ("GASNET_MAX_SEGSIZE", "128.0MB/P"),
+        ("GASNET_VERBOSEENV", ""),
+        ("GASNET_EXITTIMEOUT", "5/2"),
+    ];
+    let settings = Settings::from_env(&env(&pairs)).unwrap();
+    assert!(settings.bool("GASNET_BACKTRACE") && settings.is_set("GASNET_BACKTRACE"));
+    assert!(settings.bool("GASNET_VERBOSEENV"));
+    let nodes = settings.nodes("GASNET_BACKTRACE_NODES");
+    assert_eq!([0, 1, 2, 3, 4].map(|rank| nodes.contains(rank)), [true, false, true, true, false]);
+    assert_eq!(settings.signal("GASNET_FREEZE_SIGNAL"), Some(libc::SIGUSR1));
+    assert_eq!(settings.signals("GASNET_NO_CATCH_SIGNAL"), Signals::Some(vec![2, 15, 3]));
+    assert_eq!(settings.words("GASNET_BACKTRACE_TYPE"), ["GDB", "EXECINFO"]);
+    let segment = MemSpec { amount: Amount::Bytes(128 << 20), per: Per::Process };
+    assert_eq!(settings.memory("GASNET_MAX_SEGSIZE"), Some(segment));
+    assert_eq!(settings.exit_timeout(1000), Ok(Duration::from_millis(2500)));
+}
+
+#[test]
+fn paths_keep_their_bytes() {
+    use std::os::unix::ffi::OsStrExt;
+    let odd = std::ffi::OsStr::from_bytes(b"/tmp/\xff%0x41");
+    let env: Env = [("GASNET_TMPDIR", odd)].into_iter().collect();
+    assert_eq!(Settings::from_env(&env).unwrap().path("GASNET_TMPDIR"), Some(odd.into()));
+}
+
+#[test]
+fn the_exit_time_out_follows_the_formula() {
+    let timeout = |pairs: &[(&str, &str)], ranks| {
+        Settings::from_env(&env(pairs)).unwrap().exit_timeout(ranks)
+    };
+    assert_eq!(timeout(&[], 1), Ok(Duration::from_millis(2250)));
+    assert_eq!(timeout(&[], 64), Ok(Duration::from_secs(18)));
+    assert_eq!(timeout(&[], 1_000_000), Ok(Duration::from_secs(480)));
+    assert_eq!(timeout(&[("GASNET_EXITTIMEOUT_MAX", "3")], 64), Ok(Duration::from_secs(3)));
+    let short = [("GASNET_EXITTIMEOUT_MIN", "0"), ("GASNET_EXITTIMEOUT_FACTOR", "0.5")];
+    assert_eq!(timeout(&short, 4), Ok(Duration::from_secs(2)));
+    let error = timeout(&short, 3).unwrap_err().to_string();
+    for part in ["_MAX", "_MIN", "_FACTOR", "1.5 s", "at least 2 s"] {
+        assert!(error.contains(part), "{error}");
+    }
+    let below = Settings::from_env(&env(&[("GASNET_EXITTIMEOUT", "1.9")])).unwrap_err().to_string();
+    assert!(below.contains("below the least value 2"), "{below}");
+}
+
+#[test]
+fn bad_values_are_named_with_what_is_expected() {
+    for (name, value, problem) in [
+        ("GASNET_BACKTRACE", "", "empty"),
+        ("GASNET_BACKTRACE", "on", "neither yes nor no"),
+        ("GASNET_PSHM_NETWORK_DEPTH", "32x", "\"x\" follows the number"),
+        ("GASNET_PSHM_NETWORK_DEPTH", "", "empty"),
+        ("GASNET_PSHM_NETWORK_DEPTH", "3", "below the least value 4"),
+        ("GASNET_PSHM_NETWORK_DEPTH", "1.0", "not whole"),
+        ("GASNET_PSHM_NETWORK_DEPTH", "0xfffffffffffffffff", "too large"),
+        ("GASNET_MAX_SEGSIZE", "1.0", "neither a part of the memory"),
+        ("GASNET_MAX_SEGSIZE", "3/2/H", "neither a part of the memory"),
+        ("GASNET_MAX_SEGSIZE", "0", "not enough"),
+        ("GASNET_MAX_SEGSIZE", "1", "below the least value of 4096"),
+        ("GASNET_MAX_SEGSIZE", "-5M", "not enough"),
+        ("GASNET_MAX_SEGSIZE", "0.0/H", "above 0"),
+        ("GASNET_MAX_SEGSIZE", "128MBs/P", "follows the number"),
+        ("GASNET_MAX_SEGSIZE", "1/0", "denominator"),
+        ("GASNET_FREEZE_SIGNAL", "SIGKILL", "cannot be caught"),
+        ("GASNET_FREEZE_SIGNAL", "65", "no signal"),
+        ("GASNET_NO_CATCH_SIGNAL", "INT,FOO", "\"FOO\" is no signal"),
+        ("GASNET_BACKTRACE_NODES", "1,,3", "no rank"),
+        ("GASNET_BACKTRACE_NODES", "5-3", "is empty"),
+        ("GASNET_BARRIER", "TREE", "\"TREE\" is unknown"),
+        ("GASNET_EXITTIMEOUT", "inf", "not a number"),
+        ("GASNET_EXITTIMEOUT", "nan", "not a number"),
+        ("GASNET_EXITTIMEOUT", "30s", "not a number"),
+        ("GASNET_EXITTIMEOUT", "1e999", "not a number"),
+    ] {
+        let settings = Settings::from_env(&env(&[(name, value)]));
+        let error = settings.expect_err(&format!("{name}={value}"));
+        let text = error.to_string();
+        assert!(
+            text.contains(problem) && text.contains(name) && text.contains("expected"),
+            "{text}"
+        );
+        let printed = print_settings(&env(&[(name, value)]));
+        assert!(printed.contains("ERROR"), "{printed}");
+        assert_eq!(Settings::errors(&env(&[(name, value)])), [error]);
+    }
+}
+
+#[test]
+fn sizes_take_letters() {
+    let bytes = Kind::Size { unit: 1 << 10, min: -1, max: i64::MAX };
+    for (text, value) in [
+        ("64", 65_536),
+        ("64b", 64),
+        ("64B", 64),
+        ("1k", 1024),
+        ("1 KB", 1024),
+        ("1.5G", 3 << 29),
+        ("2MiB", 2 << 20),
+        ("1T", 1 << 40),
+        ("0x10k", 16_384),
+        ("+7M", 7 << 20),
+        (".5K", 512),
+        ("-1", -1),
+        ("0", 0),
+        ("9223372036854775807b", i64::MAX),
+    ] {
+        assert_eq!(parse(bytes, text), Ok(Value::Size(value)), "{text}");
+    }
+    for text in [
+        "", "K", "1KX", "1 K B", "1Bi", "1ib", "1bb", "--1", "1..2", "0x", "0x1.8", "8388608T",
+        "0.5b", "1e3", "-2",
+    ] {
+        assert!(parse(bytes, text).is_err(), "{text}: {:?}", parse(bytes, text));
+    }
+}
+
+#[test]
+fn unknown_names_come_with_a_near_match() {
+    let set = env(&[
+        ("GASNET_BACKTRCE", "1"),
+        ("GASNET_SEGMENT_COLOUR", "1"),
+        ("gasnet_quiet", "1"),
+        ("GASNET_IBV_PORTS_0_1", "mlx5_0"),
+        ("GASNET_IBV_PORTS_X", "mlx5_0"),
+        ("GASNETRUN_RNK", "1"),
+        ("HOME", "/"),
+    ]);
+    let unknown = unknown_names(&set);
+    let names: Vec<&str> = unknown.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["GASNETRUN_RNK", "GASNET_BACKTRCE", "GASNET_IBV_PORTS_X", "GASNET_SEGMENT_COLOUR"]
+    );
+    assert_eq!(unknown[0].1, None, "too short to be sure");
+    assert_eq!(unknown[1].1, Some("GASNET_BACKTRACE"));
+    assert_eq!(unknown[3].1, None);
+    assert!(warnings(&set).iter().any(|line| line.contains("did you mean GASNET_BACKTRACE?")));
+}
+
+#[test]
+fn variables_without_effect_give_one_warning() {
+    let lines = warnings(&env(&[
+        ("GASNET_QP_TIMEOUT", "18"),
+        ("GASNET_HCA_ID", "mlx5_0"),
+        ("GASNET_PLATFORM", "x"),
+    ]));
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(
+        lines[0].contains("GASNET_HCA_ID") && lines[0].contains("GASNET_IBV_PORTS"),
+        "{lines:?}"
+    );
+    assert!(lines[1].contains("no effect in this version"), "{lines:?}");
+    // A bad value of a variable without effect ends nothing.
+    assert!(Settings::from_env(&env(&[("GASNET_QP_TIMEOUT", "x")])).is_ok());
+}
+
+#[test]
+fn settings_are_printed_with_origin_and_marker() {
+    let text = print_settings(&env(&[("GASNET_MAX_SEGSIZE", "64M"), ("GASNET_QP_TIMEOUT", "20")]));
+    let line = |name: &str| {
+        text.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned()
+    };
+    assert!(line("GASNET_MAX_SEGSIZE ").contains("64M = 67108864/P"), "{text}");
+    assert!(line("GASNET_MAX_SEGSIZE ").ends_with("bytes  environment"), "{text}");
+    assert!(
+        line("GASNET_BACKTRACE ").contains("* ") && line("GASNET_BACKTRACE ").ends_with("default"),
+        "{text}"
+    );
+    assert!(line("GASNET_QP_TIMEOUT ").ends_with("no effect in this version"), "{text}");
+    assert!(line("GASNET_RCV_THREAD ").is_empty(), "{text}");
+}
+
+#[test]
+fn man_page_and_markdown_have_every_row() {
+    let (man, markdown) = (man_section(), markdown());
+    for row in rows() {
+        assert!(man.contains(&format!(".B {}\n", row.name)), "{}", row.name);
+        assert!(markdown.contains(&format!("| `{}` |", row.name)), "{}", row.name);
+    }
+    assert!(man.lines().all(|line| !line.starts_with('.')
+        || [".SH", ".SS", ".TP", ".B ", ".br"].iter().any(|m| line.starts_with(m))));
+    let columns = |line: &str| line.replace("\\|", "").matches('|').count();
+    assert!(markdown.lines().filter(|line| line.starts_with('|')).all(|line| columns(line) == 6));
+}
+
+fn any_kind() -> impl Strategy<Value = Kind> {
+    let kinds: Vec<Kind> = rows().map(|row| row.kind).collect();
+    proptest::sample::select(kinds)
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(kind in any_kind(), text in "\\PC*") {
+        let _ = parse(kind, &text);
+    }
+
+    #[test]
+    fn no_number_like_text_panics(kind in any_kind(), text in "[-+ ]{0,2}(0[xX])?[0-9a-f.]{0,40}[TGMKBtgmkbi/PH ]{0,4}[0-9.]{0,4}") {
+        let _ = parse(kind, &text);
+    }
+
+    #[test]
+    fn whole_numbers_come_back(number: i64) {
+        let kind = Kind::Int { min: i64::MIN + 1, max: i64::MAX };
+        if number > i64::MIN {
+            prop_assert_eq!(parse(kind, &number.to_string()), Ok(Value::Int(number)));
+        }
+    }
+
+    #[test]
+    fn sizes_come_back(number in 0..1i64 << 20, power in 0usize..5, tail in 0usize..3) {
+        let kind = Kind::Size { unit: 1, min: 0, max: i64::MAX };
+        let (letter, tail) = (["B", "K", "M", "G", "T"][power], ["", "B", "iB"][tail]);
+        let tail = if power == 0 { "" } else { tail };
+        let value = number << (10 * power);
+        prop_assert_eq!(parse(kind, &format!("{number}{letter}{tail}")), Ok(Value::Size(value)));
+    }
+
+    #[test]
+    fn reals_come_back(number in 0.0..1e12f64) {
+        prop_assert_eq!(parse(Kind::Real { min: 0.0, max: f64::INFINITY }, &number.to_string()), Ok(Value::Real(number)));
+    }
+
+    #[test]
+    fn rank_lists_come_back(ranges in proptest::collection::vec((0u32..1000, 0u32..1000), 1..8)) {
+        let ranges: Vec<_> = ranges.into_iter().map(|(a, b)| (a.min(b), a.max(b))).collect();
+        let text: Vec<String> = ranges.iter().map(|(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") }).collect();
+        prop_assert_eq!(parse(Kind::Nodes, &text.join(",")), Ok(Value::Nodes(Nodes::Ranges(ranges))));
+    }
+
+    #[test]
+    fn accepted_values_are_within_limits(kind in any_kind(), text in "[-0-9.xKMG/H]{0,12}") {
+        match (kind, parse(kind, &text)) {
+            (Kind::Int { min, max }, Ok(Value::Int(value))) | (Kind::Size { min, max, .. }, Ok(Value::Size(value))) => {
+                prop_assert!((min..=max).contains(&value));
+            }
+            (Kind::Real { min, max }, Ok(Value::Real(value))) => prop_assert!(value >= min && value <= max),
+            (_, Ok(Value::MemSpec(MemSpec { amount: Amount::Fraction(part), .. }))) => {
+                prop_assert!(part > 0.0 && part < 1.0);
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn no_environment_panics(pairs in proptest::collection::vec(("GASNET_[A-Z_]{0,12}", "\\PC{0,12}"), 0..6)) {
+        let env: Env = pairs.into_iter().collect();
+        let _ = (Settings::from_env(&env), warnings(&env), print_settings(&env), Settings::errors(&env));
+    }
+}
