@@ -1,8 +1,15 @@
-//! The split-phase barrier over all ranks of the job.
+//! The split-phase barrier over all ranks of the job, with names.
 
-use crate::client::Client;
+use std::sync::atomic::Ordering;
+
+use crate::client::{Client, WaitMode};
+use crate::consumer;
+use crate::core::Core;
 use crate::error::Error;
+use crate::gate::{Name, Which};
 use crate::mode::Mode;
+use crate::sys;
+use crate::wait::Waiter;
 
 /// What a rank says about the id of a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,16 +24,83 @@ impl BarrierFlags {
     pub const MISMATCH: Self = Self(2);
     /// A promise that every rank passes this: ids are not looked at.
     pub const UNNAMED: Self = Self(9);
+
+    const fn name(self, id: i32) -> Name {
+        if self.0 & Self::MISMATCH.0 != 0 {
+            Name::Mismatch
+        } else if self.0 & Self::ANONYMOUS.0 != 0 {
+            Name::Anonymous
+        } else {
+            Name::Named(id)
+        }
+    }
+}
+
+/// What wait says on a rank that waits with `mine`, when the ranks agreed on `agreed`.
+fn verdict(agreed: Name, mine: Name) -> Result<(), Error> {
+    match (agreed, mine) {
+        (Name::Mismatch, _) => Err(Error::BarrierMismatch),
+        (Name::Named(agreed), Name::Named(mine)) if agreed != mine => Err(Error::BarrierMismatch),
+        _ => Ok(()),
+    }
+}
+
+impl Core {
+    /// Polls until the barrier under way is complete.
+    pub(crate) fn pass<M: Mode>(&self, which: Which, call: &'static str) -> Result<Name, Error> {
+        if let Some(name) = self.try_pass(which) {
+            return Ok(name);
+        }
+        if self.crowded() && self.wait_mode() != WaitMode::Spin {
+            // Others need this processor to arrive, and have usually done so when it comes back.
+            sys::give_way();
+        }
+        let mut waiter = Waiter::new();
+        loop {
+            if let Some(name) = self.try_pass(which) {
+                return Ok(name);
+            }
+            if self.poll::<M>(call)? > 0 {
+                waiter.progressed();
+            } else {
+                waiter.idle(self, || self.has_work());
+            }
+        }
+    }
+
+    /// The library's own barrier (init, attach).
+    pub(crate) fn meet<M: Mode>(&self, call: &'static str) -> Result<(), Error> {
+        self.arrive(Which::Inner, Name::Anonymous);
+        self.pass::<M>(Which::Inner, call).map(|_| ())
+    }
 }
 
 impl<M: Mode> Client<M> {
     /// First half of a barrier: this rank has arrived. One barrier may be under way at a time. Does not wait.
     ///
     /// # Errors
-    /// A second notify without wait; the end of the job.
+    /// A second notify without wait; a call inside a handler; the end of the job.
     pub fn barrier_notify(&self, id: i32, flags: BarrierFlags) -> Result<(), Error> {
-        let _ = (id, flags);
-        todo!()
+        let call = "barrier_notify";
+        self.core.check_open(call)?;
+        if consumer::in_handler() {
+            return Err(Error::InHandler { call });
+        }
+        if self.core.barrier.under_way() {
+            let problem = "the barrier before it was notified and not waited for";
+            return Err(Error::BarrierOrder { call, problem });
+        }
+        // What this rank's threads wrote comes before the barrier for every rank that passes it.
+        std::sync::atomic::fence(Ordering::Release);
+        self.core.arrive(Which::Client, flags.name(id));
+        Ok(())
+    }
+
+    fn barrier_under_way(&self, call: &'static str) -> Result<(), Error> {
+        if self.core.barrier.under_way() {
+            return Ok(());
+        }
+        Err(Error::BarrierOrder { call, problem: "there was no notify before it" })
     }
 
     /// Second half: waits (and polls) until every rank has arrived.
@@ -35,8 +109,10 @@ impl<M: Mode> Client<M> {
     /// [`Error::BarrierMismatch`] when names differ, or a rank asked for it, or the id here is not the agreed one (then on
     /// this rank only); wait without notify; the end of the job.
     pub fn barrier_wait(&self, id: i32, flags: BarrierFlags) -> Result<(), Error> {
-        let _ = (id, flags);
-        todo!()
+        let call = "barrier_wait";
+        self.barrier_under_way(call)?;
+        let agreed = self.core.pass::<M>(Which::Client, call)?;
+        verdict(agreed, flags.name(id))
     }
 
     /// As [`Client::barrier_wait`] without waiting: `false` when not every rank has arrived. Polls.
@@ -44,8 +120,13 @@ impl<M: Mode> Client<M> {
     /// # Errors
     /// As [`Client::barrier_wait`].
     pub fn barrier_try(&self, id: i32, flags: BarrierFlags) -> Result<bool, Error> {
-        let _ = (id, flags);
-        todo!()
+        let call = "barrier_try";
+        self.barrier_under_way(call)?;
+        self.core.poll::<M>(call)?;
+        match self.core.try_pass(Which::Client) {
+            None => Ok(false),
+            Some(agreed) => verdict(agreed, flags.name(id)).map(|()| true),
+        }
     }
 
     /// Notify and wait.
@@ -57,12 +138,46 @@ impl<M: Mode> Client<M> {
         self.barrier_wait(id, flags)
     }
 
-    /// The agreed id of the last barrier, `None` when it was anonymous. Legal between a completed barrier and the next
-    /// notify.
+    /// The agreed id of the last barrier, `None` when it was anonymous (or failed). Legal between a completed barrier and
+    /// the next notify.
     ///
     /// # Errors
     /// No completed barrier, or one under way.
     pub fn barrier_result(&self) -> Result<Option<i32>, Error> {
-        todo!()
+        let call = "barrier_result";
+        let wrong = |problem| Err(Error::BarrierOrder { call, problem });
+        if self.core.barrier.under_way() {
+            return wrong("a barrier is under way");
+        }
+        if self.core.barrier.generation() == 0 {
+            return wrong("there was no barrier before it");
+        }
+        Ok(match self.core.barrier.result() {
+            Name::Named(id) => Some(id),
+            Name::Anonymous | Name::Mismatch => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_say_what_the_name_is() {
+        assert_eq!(BarrierFlags::NAMED.name(-7), Name::Named(-7));
+        assert_eq!(BarrierFlags::ANONYMOUS.name(-7), Name::Anonymous);
+        assert_eq!(BarrierFlags::UNNAMED.name(-7), Name::Anonymous);
+        assert_eq!(BarrierFlags::MISMATCH.name(-7), Name::Mismatch);
+    }
+
+    #[test]
+    fn a_wait_fails_on_mismatch_or_on_another_name() {
+        let id = 0xcafe_f00d_u32.cast_signed();
+        assert!(verdict(Name::Named(id), Name::Named(id)).is_ok());
+        assert!(verdict(Name::Named(id), Name::Anonymous).is_ok());
+        assert!(verdict(Name::Anonymous, Name::Named(id)).is_ok());
+        assert!(verdict(Name::Named(id), Name::Named(id ^ 0x10_0000)).is_err());
+        assert!(verdict(Name::Mismatch, Name::Anonymous).is_err());
     }
 }

@@ -7,10 +7,11 @@ use bootstrap::{Bootstrap, Rank};
 use crate::core::Core;
 use crate::endpoint::{Endpoint, Team};
 use crate::error::Error;
-use crate::event::Scope;
 use crate::mode::{Mode, Seq};
 use crate::segment::Segment;
 use crate::settings::Settings;
+use crate::wait::Waiter;
+use crate::{consumer, core_link, identity};
 
 /// How a blocking call waits when there is nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,16 @@ pub enum WaitMode {
     Block,
     /// Poll for a while, then yield, then sleep. The default.
     SpinBlock,
+}
+
+impl WaitMode {
+    pub(crate) const fn from_word(word: u8) -> Self {
+        match word {
+            0 => Self::Spin,
+            1 => Self::Block,
+            _ => Self::SpinBlock,
+        }
+    }
 }
 
 /// Position of this rank among the sets of its job.
@@ -42,6 +53,12 @@ pub struct Client<M: Mode = Seq> {
     marker: M::Marker,
 }
 
+impl<M: Mode> std::fmt::Debug for Client<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Client({:?}, {}, rank {} of {})", self.name(), M::NAME, self.rank(), self.size())
+    }
+}
+
 impl<M: Mode> Client<M> {
     /// Joins the job that this process was started in (a job of one rank when no launcher started it). Collective over the job,
     /// once per process; contains a barrier. Reads the `GASNET_*` settings, installs the exit machinery.
@@ -51,8 +68,11 @@ impl<M: Mode> Client<M> {
     /// # Errors
     /// No job, bad settings, no memory, a placement that needs a network.
     pub fn init(name: &str) -> Result<Self, Error> {
-        let _ = name;
-        todo!()
+        identity::keep();
+        let settings = Settings::from_process()?;
+        let core = Core::join(name, bootstrap::connect()?, settings)?;
+        core_link::install(&core)?;
+        Self::meet_first(core)
     }
 
     /// As [`Client::init`] over given bootstrap services and settings, without anything process-wide: no exit hook, no
@@ -65,15 +85,20 @@ impl<M: Mode> Client<M> {
         bootstrap: Box<dyn Bootstrap>,
         settings: Settings,
     ) -> Result<Self, Error> {
-        let _ = (name, bootstrap, settings);
-        todo!()
+        identity::keep();
+        Self::meet_first(Core::join(name, bootstrap, settings)?)
+    }
+
+    fn meet_first(core: Arc<Core>) -> Result<Self, Error> {
+        core.meet::<M>("init")?;
+        core.learn_cpus();
+        Ok(Self { core, marker: M::Marker::default() })
     }
 
     /// Name given at init.
     #[must_use]
     pub fn name(&self) -> &str {
-        let _ = &self.marker;
-        todo!()
+        self.core.name()
     }
 
     /// This rank.
@@ -90,131 +115,102 @@ impl<M: Mode> Client<M> {
 
     /// The primordial endpoint.
     #[must_use]
-    pub fn endpoint(&self) -> Endpoint<'_, M> {
+    pub const fn endpoint(&self) -> Endpoint<'_, M> {
         Endpoint { client: self }
     }
 
     /// The team of all ranks.
     #[must_use]
-    pub fn team(&self) -> Team<'_, M> {
+    pub const fn team(&self) -> Team<'_, M> {
         Team { client: self }
     }
 
     /// Job ranks on this host, ascending, this one included.
     #[must_use]
     pub fn host_ranks(&self) -> Vec<Rank> {
-        todo!()
+        let page = self.core.page();
+        (0..page.locals()).map(|local| page.local_rank(local)).collect()
     }
 
-    /// Job ranks that share memory with this one, ascending, this one included.
+    /// Job ranks that share memory with this one, ascending, this one included. So far all ranks of the host.
     #[must_use]
     pub fn neighbours(&self) -> Vec<Rank> {
-        todo!()
+        self.host_ranks()
     }
 
     /// Where this rank stands among hosts and neighbourhoods.
     #[must_use]
     pub fn position(&self) -> Position {
-        todo!()
+        let place = self.core.place();
+        let (hosts, host) = (place.hosts, place.host.0);
+        Position { neighbourhoods: hosts, neighbourhood: host, hosts, host }
     }
 
     /// Runs handlers of messages that have arrived; a bounded number per call.
     ///
     /// # Errors
     /// Inside a handler; the end of the job.
+    #[inline]
     pub fn poll(&self) -> Result<(), Error> {
-        todo!()
+        self.core.poll::<M>("poll").map(|_| ())
     }
 
-    /// Polls until `condition` holds; it is asked before the first poll and after each. Waits by the wait mode.
+    /// Polls until `condition` holds; it is asked before the first poll and after each. Waits by the wait mode. What handlers
+    /// wrote before they made it hold (through atomics or locks) is visible on return.
     ///
     /// # Errors
     /// As [`Client::poll`].
-    pub fn block_until(&self, condition: impl FnMut() -> bool) -> Result<(), Error> {
-        let _ = condition;
-        todo!()
+    #[inline]
+    pub fn block_until(&self, mut condition: impl FnMut() -> bool) -> Result<(), Error> {
+        let core = &self.core;
+        let mut waiter = Waiter::new();
+        while !condition() {
+            if core.poll::<M>("block_until")? > 0 {
+                waiter.progressed();
+            } else {
+                let condition = &mut condition;
+                waiter.idle(core, || core.has_work() || condition());
+            }
+        }
+        Ok(())
     }
 
     /// Says how blocking calls of this process wait from now on.
     pub fn set_wait_mode(&self, mode: WaitMode) {
-        let _ = mode;
-        todo!()
+        self.core.set_wait_mode(mode);
     }
 
     /// Largest segment of this rank, a multiple of the page size.
     #[must_use]
     pub fn max_local_segment(&self) -> u64 {
-        todo!()
+        self.core.max_segment()
     }
 
-    /// Smallest of the [`Client::max_local_segment`] of all ranks.
+    /// Smallest of the [`Client::max_local_segment`] of all ranks. The limit is a setting of the job and the ranks of a host
+    /// share its memory equally, so on one host it is the same.
     #[must_use]
     pub fn max_global_segment(&self) -> u64 {
-        todo!()
+        self.core.max_segment()
     }
 
     /// Attaches a segment of `len` bytes (a multiple of the page size; may differ between ranks). Collective over the
     /// job, once; contains a barrier.
     ///
     /// # Errors
-    /// A second attach, an impossible size, no memory.
+    /// A second attach, an impossible size, a call inside a handler, no memory, the end of the job.
     pub fn attach_segment(&self, len: u64) -> Result<Segment, Error> {
-        let _ = len;
-        todo!()
-    }
-
-    /// Copies `source` to `offset` in `rank`'s segment; complete on return.
-    ///
-    /// # Errors
-    /// A rank outside the team, a range outside its segment, the end of the job.
-    pub fn put(&self, rank: Rank, offset: u64, source: &[u8]) -> Result<(), Error> {
-        let _ = (rank, offset, source);
-        todo!()
-    }
-
-    /// Copies from `offset` in `rank`'s segment; complete on return.
-    ///
-    /// # Errors
-    /// As [`Client::put`].
-    pub fn get(&self, rank: Rank, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        let _ = (rank, offset, into);
-        todo!()
-    }
-
-    /// Writes the low `len` (1 to 8) bytes of `value`, native order.
-    ///
-    /// # Errors
-    /// As [`Client::put`]; also a bad `len`.
-    pub fn put_value(&self, rank: Rank, offset: u64, value: u64, len: usize) -> Result<(), Error> {
-        let _ = (rank, offset, value, len);
-        todo!()
-    }
-
-    /// Reads `len` (1 to 8) bytes, native order, zero extended.
-    ///
-    /// # Errors
-    /// As [`Client::put_value`].
-    pub fn get_value(&self, rank: Rank, offset: u64, len: usize) -> Result<u64, Error> {
-        let _ = (rank, offset, len);
-        todo!()
-    }
-
-    /// Runs `body` with a scope for non-blocking operations ([`Scope::put_nb`], …) and waits for all of them.
-    ///
-    /// # Errors
-    /// The end of the job while waiting.
-    pub fn scope<'env, T>(
-        &'env self,
-        body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env, M>) -> T,
-    ) -> Result<T, Error> {
-        let _ = body;
-        todo!()
+        let call = "attach_segment";
+        self.core.check_open(call)?;
+        if consumer::in_handler() {
+            return Err(Error::InHandler { call });
+        }
+        self.core.attach(len, || self.core.meet::<M>(call))?;
+        Ok(Segment::new(Arc::clone(&self.core)))
     }
 
     /// Ends the job with `code`. Collective by intent: the codes of the ranks are reduced by maximum; a rank that does not
     /// follow in time is ended. Never returns.
     pub fn exit(&self, code: i32) -> ! {
-        let _ = code;
-        todo!()
+        core_link::exit(&self.core, code)
     }
 }

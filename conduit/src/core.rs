@@ -1,19 +1,306 @@
 //! The state of one rank. Holds no process-wide state: several ranks may live in one process.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use bootstrap::page::{HostPage, Slot};
+use bootstrap::page::{HostPage, Notice, Slot};
 use bootstrap::{Announcer, Bootstrap, Place, Rank};
+
+use crate::client::WaitMode;
+use crate::consumer::Consumer;
+use crate::error::Error;
+use crate::gate::Progress;
+use crate::handler::Table;
+use crate::mode::Mode;
+use crate::settings::Settings;
+use crate::shm::{
+    Arena, Control, Layout, Member, Ring, RingHead, SegmentRow, Segments, SharedMemory,
+};
+use crate::sys;
+
+/// The two queues of the client's messages. They never wait for each other, which is what makes storms of requests and
+/// replies free of deadlock: replies always drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Net {
+    Request = 0,
+    Reply = 1,
+}
+
+/// A payload arena of this rank and the lock that threaded modes take.
+pub(crate) struct Payloads {
+    pub(crate) arena: Arena,
+    lock: Mutex<()>,
+}
+
+impl Payloads {
+    fn new(bytes: usize) -> Self {
+        Self { arena: Arena::new(bytes), lock: Mutex::new(()) }
+    }
+
+    /// Runs `call` with the arena, alone in it.
+    #[inline]
+    pub(crate) fn with<M: Mode, T>(&self, call: impl FnOnce(&Arena) -> T) -> T {
+        let _alone = M::THREADED.then(|| self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+        call(&self.arena)
+    }
+}
 
 /// One rank: its place, its queues, its segment, its handlers.
 pub(crate) struct Core {
+    name: String,
     place: Place,
     page: Arc<HostPage>,
     announcer: Announcer,
+    services: Mutex<Box<dyn Bootstrap>>,
+    settings: Settings,
+    memory: SharedMemory,
+    layout: Layout,
+    pub(crate) handlers: Table,
+    segments: OnceLock<Segments>,
+    payloads: [Payloads; 2],
+    /// Consumer side of the request, reply and internal queue.
+    pub(crate) consumers: [Consumer; 3],
+    /// Barrier of the client, and of the library.
+    pub(crate) barrier: Progress,
+    pub(crate) inner_barrier: Progress,
+    /// The client's handlers are off: this process is exiting.
+    closed: AtomicBool,
+    /// Exit machinery is installed in this process for this rank.
+    hooked: AtomicBool,
+    wait_mode: AtomicU8,
+    /// More ranks than processors on this host.
+    crowded: AtomicBool,
+    /// Sequence of attach calls.
+    pub(crate) attaches: AtomicU32,
 }
 
-/// What `exit` may use of the core. Everything here is async-signal-safe unless it says otherwise.
 impl Core {
+    /// Collective: builds the rank over its bootstrap services and meets the others. Nothing process-wide.
+    pub(crate) fn join(
+        name: &str,
+        mut services: Box<dyn Bootstrap>,
+        settings: Settings,
+    ) -> Result<Arc<Self>, Error> {
+        let place = services.place();
+        settings.check(place)?;
+        let page = Arc::clone(services.page());
+        let announcer = services.announcer();
+        let layout = Layout::new(place.locals, settings.depth);
+        let fd = services.host_memory(layout.len)?;
+        let os = |source| Error::Os { operation: "map the queues of the host's ranks", source };
+        let memory = SharedMemory::map(&fd, layout.len).map_err(os)?;
+        let core = Arc::new(Self {
+            name: name.to_owned(),
+            place,
+            page,
+            announcer,
+            services: Mutex::new(services),
+            settings,
+            memory,
+            layout,
+            handlers: Table::new(),
+            segments: OnceLock::new(),
+            payloads: [Payloads::new(layout.arena), Payloads::new(layout.arena)],
+            consumers: [const { Consumer::new() }; 3],
+            barrier: Progress::new(),
+            inner_barrier: Progress::new(),
+            closed: AtomicBool::new(false),
+            hooked: AtomicBool::new(false),
+            wait_mode: AtomicU8::new(WaitMode::SpinBlock as u8),
+            crowded: AtomicBool::new(true),
+            attaches: AtomicU32::new(0),
+        });
+        core.agree_on_layout()?;
+        core.announce_cpus();
+        Ok(core)
+    }
+
+    fn agree_on_layout(&self) -> Result<(), Error> {
+        let mine = self.layout.fingerprint();
+        let word = &self.control().fingerprint;
+        match word.compare_exchange(0, mine, Ordering::SeqCst, Ordering::SeqCst) {
+            Err(seen) if seen != mine => {
+                Err(Error::LayoutMismatch { rank: self.place.rank, seen, mine })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn announce_cpus(&self) {
+        for (word, bits) in self.control().cpus.iter().zip(sys::allowed_cpus()) {
+            if bits != 0 {
+                word.fetch_or(bits, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Decides whether ranks may spin; once every rank has announced its processors.
+    pub(crate) fn learn_cpus(&self) {
+        let seen =
+            self.control().cpus.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum();
+        let cpus = self.settings.cpus.unwrap_or(seen).max(1);
+        self.crowded.store(self.place.locals > cpus, Ordering::Relaxed);
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    #[inline]
+    pub(crate) fn crowded(&self) -> bool {
+        self.crowded.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn wait_mode(&self) -> WaitMode {
+        WaitMode::from_word(self.wait_mode.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_wait_mode(&self, mode: WaitMode) {
+        self.wait_mode.store(mode as u8, Ordering::Relaxed);
+    }
+
+    /// From now on a decided end of the job goes to the exit machinery instead of being an error.
+    pub(crate) fn set_hooked(&self) {
+        self.hooked.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_hooked(&self) -> bool {
+        self.hooked.load(Ordering::Relaxed)
+    }
+
+    /// Index of a job rank among the ranks of this host. One host is the whole job so far.
+    #[inline]
+    pub(crate) const fn local_of(&self, rank: Rank) -> Option<usize> {
+        if rank.0 < self.place.locals { Some(rank.0 as usize) } else { None }
+    }
+
+    /// As [`Core::local_of`], with the error of a call.
+    #[inline]
+    pub(crate) fn target(&self, call: &'static str, rank: Rank) -> Result<usize, Error> {
+        let outside = Error::RankOutOfRange { call, rank, size: self.place.size };
+        self.local_of(rank).ok_or(outside)
+    }
+
+    /// Job rank of a local index.
+    #[inline]
+    pub(crate) fn rank_of(&self, local: usize) -> Rank {
+        Rank(u32::try_from(local).unwrap_or(u32::MAX))
+    }
+
+    pub(crate) fn slot_of(&self, local: usize) -> &Slot {
+        self.page.slot(u32::try_from(local).unwrap_or(u32::MAX))
+    }
+
+    /// This rank's index among the ranks of its host.
+    #[inline]
+    pub(crate) const fn local(&self) -> usize {
+        self.place.local as usize
+    }
+
+    #[inline]
+    pub(crate) fn control(&self) -> &Control {
+        self.memory.at(Layout::CONTROL)
+    }
+
+    #[inline]
+    pub(crate) fn row(&self, local: usize) -> &SegmentRow {
+        self.memory.at(self.layout.row(local))
+    }
+
+    #[inline]
+    pub(crate) fn member(&self, local: usize) -> &Member {
+        self.memory.at(self.layout.member(local))
+    }
+
+    fn ring<'a>(&'a self, ends: &'a RingHead, slots: usize, count: usize) -> Ring<'a> {
+        Ring::new(ends, self.memory.array(slots, count))
+    }
+
+    #[inline]
+    pub(crate) fn ring_of(&self, local: usize, net: Net) -> Ring<'_> {
+        let member = self.member(local);
+        match net {
+            Net::Request => {
+                self.ring(&member.requests, self.layout.request_slots(local), self.layout.slots)
+            }
+            Net::Reply => {
+                self.ring(&member.replies, self.layout.reply_slots(local), self.layout.slots)
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn internal_of(&self, local: usize) -> Ring<'_> {
+        let slots = self.layout.internal_slots(local);
+        self.ring(&self.member(local).internal, slots, Layout::INTERNAL_SLOTS)
+    }
+
+    pub(crate) const fn memory(&self) -> &SharedMemory {
+        &self.memory
+    }
+
+    pub(crate) const fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(crate) const fn payloads(&self, net: Net) -> &Payloads {
+        &self.payloads[net as usize]
+    }
+
+    /// Release table of `owner`'s arena.
+    #[inline]
+    pub(crate) fn freed(&self, owner: usize, net: Net) -> &[AtomicU32] {
+        self.memory.array(self.layout.freed(owner, net as usize), self.layout.blocks)
+    }
+
+    #[inline]
+    pub(crate) fn segments(&self) -> Option<&Segments> {
+        self.segments.get()
+    }
+
+    pub(crate) fn set_segments(&self, segments: Segments) {
+        // A second attach was refused before.
+        let _ = self.segments.set(segments);
+    }
+
+    /// Runs `call` with the bootstrap services, waiting for other threads that are in them.
+    pub(crate) fn services<T>(&self, call: impl FnOnce(&mut dyn Bootstrap) -> T) -> T {
+        let mut services = self.services.lock().unwrap_or_else(PoisonError::into_inner);
+        call(services.as_mut())
+    }
+
+    /// Fails when communication is over: this process is exiting, or the end of the job is decided.
+    #[inline]
+    pub(crate) fn check_open(&self, call: &'static str) -> Result<(), Error> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Error::AfterExit { call });
+        }
+        match self.page.notice() {
+            None => Ok(()),
+            Some(notice) => Err(self.ending(notice)),
+        }
+    }
+
+    #[cold]
+    fn ending(&self, notice: Notice) -> Error {
+        if self.is_hooked() {
+            crate::core_link::on_notice(self, notice);
+        }
+        Error::JobEnding { code: notice.code }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
     /// Rank, size, host.
     pub(crate) const fn place(&self) -> Place {
         self.place
@@ -25,6 +312,7 @@ impl Core {
     }
 
     /// This rank's doorbell.
+    #[inline]
     pub(crate) fn slot(&self) -> &Slot {
         self.page.slot(self.place.local)
     }
@@ -34,37 +322,8 @@ impl Core {
         self.announcer
     }
 
-    /// Sends an internal message (`id` 1..=7, at most 8 arguments) to any rank of the host, this one included. Travels in a queue
-    /// of its own, never behind messages of the client. Does not wait: `false` when the queue is full (try again) or the
-    /// rank cannot be reached.
-    pub(crate) fn send_internal(&self, rank: Rank, id: u8, args: &[i32]) -> bool {
-        let _ = (rank, id, args);
-        todo!()
-    }
-
-    /// Delivers waiting internal messages to `crate::exit::message(core, source, id, args)`; returns how many. Once
-    /// client handlers are disabled it also throws the client's messages away, so that nobody waits for room here.
-    /// May be called in a signal handler that interrupted any function of this crate, provided the interrupted code never
-    /// resumes or is not a poll itself.
-    pub(crate) fn poll_internal(&self) -> usize {
-        todo!()
-    }
-
-    /// From now on no handler of the client runs on this rank, and every call of the client fails with
-    /// [`crate::Error::AfterExit`].
-    pub(crate) fn disable_client_handlers(&self) {
-        todo!()
-    }
-
-    /// Sleeps on the doorbell until an internal message or the exit notice is there, a signal comes or `timeout` passes.
-    pub(crate) fn sleep_internal(&self, timeout: std::time::Duration) {
-        let _ = timeout;
-        todo!()
-    }
-
     /// Runs `call` with the bootstrap services. Not async-signal-safe. `None` when another thread is inside them.
-    pub(crate) fn try_bootstrap<T>(&self, call: impl FnOnce(&mut dyn Bootstrap) -> T) -> Option<T> {
-        let _ = call;
-        todo!()
+    pub(crate) fn try_services<T>(&self, call: impl FnOnce(&mut dyn Bootstrap) -> T) -> Option<T> {
+        self.services.try_lock().ok().map(|mut services| call(services.as_mut()))
     }
 }

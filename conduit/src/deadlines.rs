@@ -7,3 +7,9 @@ pub(crate) const SLEEP_FIRST: Duration = Duration::from_millis(1);
 
 /// Longest time slice of a sleep on the doorbell: every wait looks around at least this often.
 pub(crate) const SLEEP_MOST: Duration = Duration::from_millis(200);
+
+/// First time slice of a sleep while waiting for room at a peer, which rings nothing when it has made room.
+pub(crate) const ROOM_FIRST: Duration = Duration::from_micros(100);
+
+/// Longest time slice of such a sleep.
+pub(crate) const ROOM_MOST: Duration = Duration::from_millis(10);

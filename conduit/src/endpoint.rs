@@ -3,14 +3,65 @@
 use bootstrap::Rank;
 
 use crate::client::Client;
+use crate::consumer;
+use crate::core::{Core, Net};
 use crate::error::Error;
 use crate::handler::{Entry, HandlerIndex};
-use crate::message::{Flags, Outcome};
+use crate::message::{self, Flags, Outcome};
 use crate::mode::Mode;
-use crate::negotiate::{PreparedRequestLong, PreparedRequestMedium};
+use crate::negotiate::{self, PreparedRequestLong, PreparedRequestMedium, Terms};
+use crate::post::{Load, Message};
 use crate::segment::SegmentOffset;
+use crate::wait::Waiter;
+
+impl Core {
+    /// Sends a checked request whose Long payload is in place; waits for room and polls unless told not to.
+    #[inline]
+    pub(crate) fn request<M: Mode>(
+        &self,
+        call: &'static str,
+        message: &Message<'_>,
+        flags: Flags,
+    ) -> Result<Outcome, Error> {
+        if flags.contains(Flags::IMMEDIATE) {
+            self.check_open(call)?;
+            if consumer::in_handler() {
+                return Err(Error::InHandler { call });
+            }
+            let sent = self.try_post::<M>(message);
+            return Ok(if sent { Outcome::Sent } else { Outcome::NotSent });
+        }
+        self.poll::<M>(call)?;
+        if !self.try_post::<M>(message) {
+            let mut waiter = Waiter::for_room();
+            loop {
+                self.wait_for_room::<M>(call, &mut waiter)?;
+                if self.try_post::<M>(message) {
+                    break;
+                }
+            }
+        }
+        Ok(Outcome::Sent)
+    }
+
+    /// Polls both queues once; spends a while when there was nothing.
+    #[cold]
+    pub(crate) fn wait_for_room<M: Mode>(
+        &self,
+        call: &'static str,
+        waiter: &mut Waiter,
+    ) -> Result<(), Error> {
+        if self.poll::<M>(call)? > 0 {
+            waiter.progressed();
+        } else {
+            waiter.idle(self, || self.has_work());
+        }
+        Ok(())
+    }
+}
 
 /// Where messages arrive. There is one per process so far.
+#[derive(Debug)]
 pub struct Endpoint<'c, M: Mode> {
     pub(crate) client: &'c Client<M>,
 }
@@ -22,17 +73,21 @@ impl<M: Mode> Endpoint<'_, M> {
     /// # Errors
     /// Index out of range or taken, no index free, a table over 128 entries, more than 16 arguments.
     pub fn register(&self, entries: &mut [Entry<M>]) -> Result<(), Error> {
-        let _ = (self.client, entries);
-        todo!()
+        self.client.core.handlers.register(entries)
     }
 }
 
 /// A set of ranks to talk to; so far the team of all ranks.
+#[derive(Debug)]
 pub struct Team<'c, M: Mode> {
     pub(crate) client: &'c Client<M>,
 }
 
 impl<M: Mode> Team<'_, M> {
+    fn core(&self) -> &Core {
+        &self.client.core
+    }
+
     /// This process's rank in the team.
     #[must_use]
     pub fn rank(&self) -> Rank {
@@ -45,10 +100,26 @@ impl<M: Mode> Team<'_, M> {
         self.client.size()
     }
 
-    /// Sends a request without payload. May run handlers of other messages while it waits for room.
+    #[inline]
+    fn message<'m>(
+        &self,
+        call: &'static str,
+        rank: Rank,
+        handler: HandlerIndex,
+        args: &'m [i32],
+        load: Load<'m>,
+    ) -> Result<Message<'m>, Error> {
+        let target = self.core().target(call, rank)?;
+        let message = Message { net: Net::Request, target, handler: handler.0, args, load };
+        message.check(call)?;
+        Ok(message)
+    }
+
+    /// Sends a request without payload. May run handlers of messages that have arrived; waits (and polls) for room.
     ///
     /// # Errors
     /// A rank outside the team, too many arguments, a call inside a handler, the end of the job.
+    #[inline]
     pub fn request_short(
         &self,
         rank: Rank,
@@ -56,14 +127,16 @@ impl<M: Mode> Team<'_, M> {
         args: &[i32],
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        let _ = (rank, handler, args, flags);
-        todo!()
+        let call = "request_short";
+        let message = self.message(call, rank, handler, args, Load::None)?;
+        self.core().request::<M>(call, &message, flags)
     }
 
     /// Sends a request with a payload that is delivered into a buffer of the library. `payload` may be used again on return.
     ///
     /// # Errors
     /// As [`Team::request_short`]; also a payload over [`Team::max_request_medium`].
+    #[inline]
     pub fn request_medium(
         &self,
         rank: Rank,
@@ -72,11 +145,14 @@ impl<M: Mode> Team<'_, M> {
         args: &[i32],
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        let _ = (rank, handler, payload, args, flags);
-        todo!()
+        let call = "request_medium";
+        let message = self.message(call, rank, handler, args, Load::Medium(payload))?;
+        self.core().request::<M>(call, &message, flags)
     }
 
-    /// Sends a request whose payload is written to `dest` in the target's segment before the handler runs.
+    /// Sends a request whose payload is written to `dest` in the target's segment before the handler runs. Without payload
+    /// any `dest` will do, and no segment is needed. With [`Flags::IMMEDIATE`] and [`Outcome::NotSent`] the contents of the
+    /// destination are undefined.
     ///
     /// # Errors
     /// As [`Team::request_medium`]; also a destination outside the target's segment.
@@ -89,13 +165,24 @@ impl<M: Mode> Team<'_, M> {
         args: &[i32],
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        let _ = (rank, handler, payload, dest, args, flags);
-        todo!()
+        let call = "request_long";
+        let core = self.core();
+        let message =
+            self.message(call, rank, handler, args, Load::Long { payload, dest: dest.0 })?;
+        if consumer::in_handler() {
+            return Err(Error::InHandler { call });
+        }
+        let full = !core.ring_of(message.target, Net::Request).has_room();
+        if flags.contains(Flags::IMMEDIATE) && full {
+            return Ok(Outcome::NotSent);
+        }
+        core.check_open(call)?;
+        core.land(call, message.target, payload, dest.0)?;
+        core.request::<M>(call, &message.landed(), flags)
     }
 
     /// Prepares a Medium request of `least` to `most` bytes with `nargs` arguments, with the client's buffer or one of the
-    /// library. Until commit or cancel only local questions and exit are legal on this thread. `None` only with
-    /// [`Flags::IMMEDIATE`].
+    /// library. `None` only with [`Flags::IMMEDIATE`].
     ///
     /// # Errors
     /// As [`Team::request_medium`]; also `least` above `most`.
@@ -108,15 +195,17 @@ impl<M: Mode> Team<'_, M> {
         nargs: usize,
         flags: Flags,
     ) -> Result<Option<PreparedRequestMedium<'t, M>>, Error> {
-        let _ = (rank, client_buf, least, most, nargs, flags);
-        todo!()
+        let call = "prepare_request_medium";
+        let target = self.prepare_target(call, rank)?;
+        let terms = Terms { call, client_buf, least, most, nargs };
+        negotiate::request_medium(self.core(), target, terms, flags)
     }
 
     /// Prepares a Long request. `dest` may be given now (and must then be repeated at commit) or only at commit.
+    /// Never waits.
     ///
     /// # Errors
     /// As [`Team::prepare_request_medium`].
-    #[expect(clippy::too_many_arguments, reason = "the negotiation has this many terms")]
     pub fn prepare_request_long<'t>(
         &'t self,
         rank: Rank,
@@ -125,16 +214,54 @@ impl<M: Mode> Team<'_, M> {
         most: usize,
         dest: Option<SegmentOffset>,
         nargs: usize,
-        flags: Flags,
-    ) -> Result<Option<PreparedRequestLong<'t, M>>, Error> {
-        let _ = (rank, client_buf, least, most, dest, nargs, flags);
-        todo!()
+    ) -> Result<PreparedRequestLong<'t, M>, Error> {
+        let call = "prepare_request_long";
+        let target = self.prepare_target(call, rank)?;
+        let terms = Terms { call, client_buf, least, most, nargs };
+        negotiate::request_long(self.core(), target, terms, dest)
     }
 
-    /// Most payload bytes of a Medium request to `rank` (`None`: to any rank) with `nargs` arguments.
+    fn prepare_target(&self, call: &'static str, rank: Rank) -> Result<usize, Error> {
+        self.core().check_open(call)?;
+        if consumer::in_handler() {
+            return Err(Error::InHandler { call });
+        }
+        self.core().target(call, rank)
+    }
+
+    /// Most payload bytes of a Medium request to `rank` (`None`: to any rank of the team) with `nargs` arguments; with the
+    /// `LEAST` flags the largest legal `least` of a prepare. 0 for more than [`MAX_ARGS`](crate::MAX_ARGS) arguments.
     #[must_use]
-    pub fn max_request_medium(&self, rank: Option<Rank>, nargs: usize) -> usize {
-        let _ = (rank, nargs);
-        todo!()
+    pub const fn max_request_medium(
+        &self,
+        rank: Option<Rank>,
+        nargs: usize,
+        flags: Flags,
+    ) -> usize {
+        let _ = (rank, flags);
+        message::medium_limit(nargs)
+    }
+
+    /// As [`Team::max_request_medium`] for Medium replies.
+    #[must_use]
+    pub const fn max_reply_medium(&self, rank: Option<Rank>, nargs: usize, flags: Flags) -> usize {
+        self.max_request_medium(rank, nargs, flags)
+    }
+
+    /// As [`Team::max_request_medium`] for Long requests.
+    #[must_use]
+    pub const fn max_request_long(&self, rank: Option<Rank>, nargs: usize, flags: Flags) -> usize {
+        let _ = rank;
+        if flags.contains(Flags::LEAST_ALLOC) {
+            message::long_alloc_limit(nargs)
+        } else {
+            message::MAX_LONG
+        }
+    }
+
+    /// As [`Team::max_request_long`] for Long replies.
+    #[must_use]
+    pub const fn max_reply_long(&self, rank: Option<Rank>, nargs: usize, flags: Flags) -> usize {
+        self.max_request_long(rank, nargs, flags)
     }
 }

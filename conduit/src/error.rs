@@ -10,6 +10,9 @@ pub enum Error {
     /// The bootstrap layer failed; the job cannot go on.
     #[error(transparent)]
     Bootstrap(#[from] bootstrap::Error),
+    /// An environment variable has a value that cannot be used.
+    #[error(transparent)]
+    Variable(#[from] bootstrap::vars::Error),
     /// A setting has a value that cannot be used.
     #[error("setting {name}: {problem}")]
     Setting {
@@ -74,7 +77,9 @@ pub enum Error {
         size: u32,
     },
     /// A remote range outside the peer's segment.
-    #[error("{call}: bytes {offset}..{end} are outside the segment of rank {rank} ({segment} bytes)")]
+    #[error(
+        "{call}: bytes {offset}..{end} are outside the segment of rank {rank} ({segment} bytes)"
+    )]
     OutsideSegment {
         /// Call.
         call: &'static str,
@@ -86,6 +91,16 @@ pub enum Error {
         end: u64,
         /// Bytes of the segment; 0 before it is attached.
         segment: u64,
+    },
+    /// A word of the segment at an odd place.
+    #[error("{call}: offset {offset} is not a multiple of {align}")]
+    Misaligned {
+        /// Call.
+        call: &'static str,
+        /// Offset given.
+        offset: u64,
+        /// Alignment needed.
+        align: u64,
     },
     /// A value of more than 8 bytes, or of none.
     #[error("{call}: a value has 1 to 8 bytes, {len} were asked for")]
@@ -110,7 +125,9 @@ pub enum Error {
         name: String,
     },
     /// No free handler index.
-    #[error("no handler index is free: an endpoint has 128, {left} entries of the table are without one")]
+    #[error(
+        "no handler index is free: an endpoint has 128, {left} entries of the table are without one"
+    )]
     HandlerTableFull {
         /// Entries without index.
         left: usize,
@@ -136,7 +153,9 @@ pub enum Error {
         count: usize,
     },
     /// Commit with another number of arguments than Prepare.
-    #[error("{call}: {given} arguments given, {promised} were announced when the message was prepared")]
+    #[error(
+        "{call}: {given} arguments given, {promised} were announced when the message was prepared"
+    )]
     ArgCount {
         /// Call.
         call: &'static str,
@@ -180,7 +199,9 @@ pub enum Error {
         problem: &'static str,
     },
     /// A call that is not legal inside a handler.
-    #[error("{call} inside an active-message handler: handlers may only reply and ask local questions")]
+    #[error(
+        "{call} inside an active-message handler: handlers may only reply and ask local questions"
+    )]
     InHandler {
         /// Call.
         call: &'static str,

@@ -207,7 +207,11 @@ pub struct Registered {
 
 impl fmt::Debug for Registered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?} {:?} {:?} nargs {}", self.index, self.name, self.category, self.role, self.nargs)
+        write!(
+            f,
+            "{} {:?} {:?} {:?} nargs {}",
+            self.index, self.name, self.category, self.role, self.nargs
+        )
     }
 }
 

@@ -21,18 +21,28 @@
 
 mod barrier;
 mod client;
+mod consumer;
 mod core;
+mod core_link;
 mod deadlines;
 mod endpoint;
 mod error;
 mod event;
+mod gate;
 mod handler;
+mod identity;
 mod message;
 mod mode;
 mod negotiate;
+mod post;
+mod progress;
+mod rma;
 mod segment;
 mod settings;
+mod shm;
+mod sys;
 mod token;
+mod wait;
 
 pub use bootstrap::Rank;
 
@@ -40,9 +50,9 @@ pub use crate::barrier::BarrierFlags;
 pub use crate::client::{Client, Position, WaitMode};
 pub use crate::endpoint::{Endpoint, Team};
 pub use crate::error::Error;
-pub use crate::event::{Event, LocalCompletion, Operations, Scope};
+pub use crate::event::{AccessRegion, Event, LocalCompletion, Operations, Scope, wait_all};
 pub use crate::handler::{Category, Entry, HandlerIndex, Payload, Registered, Role};
-pub use crate::message::{Flags, MAX_ARGS, Outcome};
+pub use crate::message::{Flags, LUB_LONG, LUB_MEDIUM, MAX_ARGS, Outcome};
 pub use crate::mode::{Mode, Par, ParSync, Seq};
 pub use crate::negotiate::{
     PreparedReplyLong, PreparedReplyMedium, PreparedRequestLong, PreparedRequestMedium,

@@ -1,5 +1,10 @@
 //! Settings that the core reads, folded out of the table of variables.
 
+use bootstrap::Place;
+use bootstrap::vars::{self, Amount, Per};
+
+use crate::error::Error;
+
 /// How large segments may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SegmentLimit {
@@ -30,8 +35,56 @@ pub struct Settings {
 impl Settings {
     /// Least queue depth.
     pub const LEAST_DEPTH: u32 = 4;
-    /// Greatest queue depth.
+    /// Greatest queue depth; larger settings are cut to it.
     pub const MOST_DEPTH: u32 = 4096;
+
+    /// The settings that this process's environment gives.
+    pub(crate) fn from_process() -> Result<Self, Error> {
+        Ok(Self::of(&vars::Settings::from_env(&bootstrap::Env::from_process())?))
+    }
+
+    /// Folds the table's values.
+    #[must_use]
+    pub fn of(table: &vars::Settings) -> Self {
+        let number = |name| u32::try_from(table.int(name)).unwrap_or(0);
+        let max_segment =
+            table.memory("GASNET_MAX_SEGSIZE").map(|spec| match (spec.amount, spec.per) {
+                (Amount::Bytes(bytes), Per::Process) => SegmentLimit::PerRank(bytes),
+                (Amount::Bytes(bytes), Per::Host) => SegmentLimit::PerHost(bytes),
+                (Amount::Fraction(share), Per::Process) => SegmentLimit::FractionPerRank(share),
+                (Amount::Fraction(share), Per::Host) => SegmentLimit::FractionPerHost(share),
+            });
+        let depth = number("GASNET_PSHM_NETWORK_DEPTH");
+        let preset = Self::default();
+        Self {
+            depth: depth.clamp(Self::LEAST_DEPTH, Self::MOST_DEPTH),
+            max_segment: max_segment.unwrap_or(preset.max_segment),
+            neighbourhood_max: number("GASNET_SUPERNODE_MAXSIZE"),
+            cpus: None,
+        }
+    }
+
+    /// Refuses what this build cannot do for a rank at `place`.
+    pub(crate) fn check(&self, place: Place) -> Result<(), Error> {
+        if !(Self::LEAST_DEPTH..=Self::MOST_DEPTH).contains(&self.depth) {
+            let (least, most) = (Self::LEAST_DEPTH, Self::MOST_DEPTH);
+            let problem = format!("depth {} is outside {least}..={most}", self.depth);
+            return Err(Error::Setting { name: "GASNET_PSHM_NETWORK_DEPTH", problem });
+        }
+        if place.hosts > 1 {
+            let reason = format!("the job has {} hosts", place.hosts);
+            return Err(Error::NeedsNetwork { reason, remedy: "start all ranks on one host" });
+        }
+        if self.neighbourhood_max != 0 && self.neighbourhood_max < place.locals {
+            let reason = format!(
+                "GASNET_SUPERNODE_MAXSIZE={} cuts the {} ranks of this host into several neighbourhoods",
+                self.neighbourhood_max, place.locals
+            );
+            let remedy = "unset GASNET_SUPERNODE_MAXSIZE, or set it to 0";
+            return Err(Error::NeedsNetwork { reason, remedy });
+        }
+        Ok(())
+    }
 }
 
 impl Default for Settings {

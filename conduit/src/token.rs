@@ -1,19 +1,115 @@
 //! The token: a handler's link to the message that it serves, and the way to reply.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 
 use bootstrap::Rank;
 
+use crate::core::{Core, Net};
 use crate::error::Error;
 use crate::handler::{HandlerIndex, Registered};
-use crate::message::{Flags, Outcome};
+use crate::message::{self, Flags, Outcome};
 use crate::mode::Mode;
-use crate::negotiate::{PreparedReplyLong, PreparedReplyMedium};
+use crate::negotiate::{self, PreparedReplyLong, PreparedReplyMedium, Terms};
+use crate::post::{Load, Message};
+use crate::progress::{Deferred, DeferredSlot};
 use crate::segment::SegmentOffset;
 
 /// Token without the thread mode; what dispatch makes.
 pub(crate) struct RawToken<'a> {
-    life: PhantomData<&'a ()>,
+    core: &'a Core,
+    source: usize,
+    net: Net,
+    is_long: bool,
+    entry: &'a Registered,
+    replied: Cell<bool>,
+    deferred: DeferredSlot,
+}
+
+impl<'a> RawToken<'a> {
+    #[inline]
+    pub(crate) fn new(
+        core: &'a Core,
+        source: usize,
+        net: Net,
+        is_long: bool,
+        entry: &'a Registered,
+    ) -> Self {
+        let (replied, deferred) = (Cell::new(false), Cell::new(None));
+        Self { core, source, net, is_long, entry, replied, deferred }
+    }
+
+    pub(crate) const fn core(&self) -> &'a Core {
+        self.core
+    }
+
+    pub(crate) fn source(&self) -> Rank {
+        self.core.rank_of(self.source)
+    }
+
+    #[inline]
+    pub(crate) const fn entry(&self) -> &'a Registered {
+        self.entry
+    }
+
+    #[inline]
+    pub(crate) fn take_deferred(&self) -> Option<Box<Deferred>> {
+        self.deferred.take()
+    }
+
+    /// Takes the right to reply.
+    pub(crate) fn claim(&self, call: &'static str) -> Result<(), Error> {
+        if self.net == Net::Reply {
+            let problem = "a reply handler cannot reply; only requests are answered";
+            return Err(Error::Reply { call, problem });
+        }
+        if self.replied.replace(true) {
+            let problem = "this request was answered already; a request gets at most one reply";
+            return Err(Error::Reply { call, problem });
+        }
+        Ok(())
+    }
+
+    /// Gives the right back.
+    pub(crate) fn unclaim(&self) {
+        self.replied.set(false);
+    }
+
+    /// Sends a checked reply whose Long payload is in place; what finds no room waits for the end of the handler.
+    pub(crate) fn send<M: Mode>(&self, message: &Message<'_>, flags: Flags) -> Outcome {
+        if self.core.try_post::<M>(message) {
+            return Outcome::Sent;
+        }
+        if flags.contains(Flags::IMMEDIATE) {
+            self.unclaim();
+            return Outcome::NotSent;
+        }
+        self.defer(message);
+        Outcome::Sent
+    }
+
+    /// Keeps a reply until the handler has returned.
+    pub(crate) fn defer(&self, message: &Message<'_>) {
+        self.deferred.set(Some(Deferred::of(message)));
+    }
+
+    const fn reply<'m>(
+        &self,
+        handler: HandlerIndex,
+        args: &'m [i32],
+        load: Load<'m>,
+    ) -> Message<'m> {
+        Message { net: Net::Reply, target: self.source, handler: handler.0, args, load }
+    }
+
+    pub(crate) const fn source_local(&self) -> usize {
+        self.source
+    }
+
+    /// Whether the reply queue of the requester has room now.
+    fn has_room(&self) -> bool {
+        self.core.ring_of(self.source, Net::Reply).has_room()
+    }
 }
 
 /// A handler's view of the message it serves. Valid inside the handler only.
@@ -22,55 +118,79 @@ pub struct Token<'a, M: Mode> {
     mode: PhantomData<M>,
 }
 
+impl<M: Mode> std::fmt::Debug for Token<'_, M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Token(from {} for {:?})", self.source(), self.entry())
+    }
+}
+
 impl<'a, M: Mode> Token<'a, M> {
+    #[inline]
     pub(crate) const fn new(raw: &'a RawToken<'a>) -> Self {
         Self { raw, mode: PhantomData }
     }
 
     /// Job rank of the sender.
     #[must_use]
+    #[inline]
     pub fn source(&self) -> Rank {
-        let _ = self.raw.life;
-        todo!()
+        self.raw.source()
     }
 
     /// Whether the message is a request.
     #[must_use]
     pub fn is_request(&self) -> bool {
-        todo!()
+        self.raw.net == Net::Request
     }
 
     /// Whether the message is a Long.
     #[must_use]
-    pub fn is_long(&self) -> bool {
-        todo!()
+    pub const fn is_long(&self) -> bool {
+        self.raw.is_long
     }
 
     /// The running handler as it was registered.
     #[must_use]
-    pub fn entry(&self) -> &Registered {
-        todo!()
+    pub const fn entry(&self) -> &Registered {
+        self.raw.entry
+    }
+
+    /// Most payload bytes of [`Token::reply_medium`] with `nargs` arguments.
+    #[must_use]
+    pub const fn max_reply_medium(&self, nargs: usize) -> usize {
+        message::medium_limit(nargs)
+    }
+
+    /// Most payload bytes of [`Token::reply_long`].
+    #[must_use]
+    pub const fn max_reply_long(&self) -> usize {
+        message::MAX_LONG
     }
 
     /// Replies with a Short. At most one reply is allowed, from a request handler. Never waits: what cannot be sent at once
-    /// goes out after the handler has returned, before anything else is delivered to this rank.
+    /// goes out after the handler has returned, before the next request is delivered to this rank.
     ///
     /// # Errors
     /// Reply to a reply, second reply, too many arguments.
+    #[inline]
     pub fn reply_short(
         &self,
         handler: HandlerIndex,
         args: &[i32],
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        let _ = (handler, args, flags);
-        todo!()
+        let call = "reply_short";
+        let message = self.raw.reply(handler, args, Load::None);
+        message.check(call)?;
+        self.raw.claim(call)?;
+        Ok(self.raw.send::<M>(&message, flags))
     }
 
     /// Replies with a Medium; `payload` may be used again on return, also when it is the payload of the request.
     ///
     /// # Errors
     /// As [`Token::reply_short`]; also a payload over the limit.
+    #[inline]
     pub fn reply_medium(
         &self,
         handler: HandlerIndex,
@@ -78,11 +198,15 @@ impl<'a, M: Mode> Token<'a, M> {
         args: &[i32],
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        let _ = (handler, payload, args, flags);
-        todo!()
+        let call = "reply_medium";
+        let message = self.raw.reply(handler, args, Load::Medium(payload));
+        message.check(call)?;
+        self.raw.claim(call)?;
+        Ok(self.raw.send::<M>(&message, flags))
     }
 
-    /// Replies with a Long into the requester's segment.
+    /// Replies with a Long into the requester's segment. With [`Flags::IMMEDIATE`] and [`Outcome::NotSent`] the contents of
+    /// the destination are undefined.
     ///
     /// # Errors
     /// As [`Token::reply_medium`]; also a destination outside the requester's segment.
@@ -94,8 +218,17 @@ impl<'a, M: Mode> Token<'a, M> {
         args: &[i32],
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        let _ = (handler, payload, dest, args, flags);
-        todo!()
+        let call = "reply_long";
+        let message = self.raw.reply(handler, args, Load::Long { payload, dest: dest.0 });
+        message.check(call)?;
+        self.raw.claim(call)?;
+        if flags.contains(Flags::IMMEDIATE) && !self.raw.has_room() {
+            self.raw.unclaim();
+            return Ok(Outcome::NotSent);
+        }
+        let landed = self.raw.core.land(call, self.raw.source, payload, dest.0);
+        landed.inspect_err(|_| self.raw.unclaim())?;
+        Ok(self.raw.send::<M>(&message.landed(), flags))
     }
 
     /// Prepares a Medium reply of `least` to `most` bytes with a buffer of the library, or with the client's.
@@ -111,8 +244,8 @@ impl<'a, M: Mode> Token<'a, M> {
         nargs: usize,
         flags: Flags,
     ) -> Result<Option<PreparedReplyMedium<'t, M>>, Error> {
-        let _ = (client_buf, least, most, nargs, flags);
-        todo!()
+        let terms = Terms { call: "prepare_reply_medium", client_buf, least, most, nargs };
+        negotiate::reply_medium(self.raw, terms, flags)
     }
 
     /// Prepares a Long reply. `dest` may be given now (and must then be repeated at commit) or only at commit.
@@ -126,9 +259,8 @@ impl<'a, M: Mode> Token<'a, M> {
         most: usize,
         dest: Option<SegmentOffset>,
         nargs: usize,
-        flags: Flags,
-    ) -> Result<Option<PreparedReplyLong<'t, M>>, Error> {
-        let _ = (client_buf, least, most, dest, nargs, flags);
-        todo!()
+    ) -> Result<PreparedReplyLong<'t, M>, Error> {
+        let terms = Terms { call: "prepare_reply_long", client_buf, least, most, nargs };
+        negotiate::reply_long(self.raw, terms, dest)
     }
 }

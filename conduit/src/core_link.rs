@@ -1,0 +1,139 @@
+//! The seam between the core and `exit`: internal messages, and what each side calls in the other.
+//!
+//! `exit` uses of [`Core`]: `place`, `page`, `slot`, `announcer`, `try_services`, and the functions of this module. The core calls
+//! in `exit`: `install` at the end of init, `message` for every internal message, `on_notice` when a call of the client finds
+//! that the end of the job is decided, `exit` for the client's exit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bootstrap::Rank;
+use bootstrap::page::Notice;
+
+use crate::core::{Core, Net};
+use crate::error::Error;
+use crate::shm::{Block, Kind, Packet, Post};
+use crate::wait::Waiter;
+
+/// Position of the internal queue among the consumers.
+const INTERNAL: usize = 2;
+/// Most arguments of an internal message.
+pub(crate) const INTERNAL_ARGS: usize = 8;
+
+impl Core {
+    /// Sends an internal message (`id` 1..=7, at most [`INTERNAL_ARGS`] arguments) to any rank of the host, this one
+    /// included. It travels in a queue of its own, never behind messages of the client. Does not wait: `false` when the queue is
+    /// full (try again later) or the rank cannot be reached. Async-signal-safe.
+    pub(crate) fn send_internal(&self, rank: Rank, id: u8, args: &[i32]) -> bool {
+        let Some(target) = self.local_of(rank) else { return false };
+        if args.len() > INTERNAL_ARGS {
+            return false;
+        }
+        let (source, kind) = (self.place().local, Kind::Internal);
+        let post = Post { kind, handler: id, source, len: 0, place: 0, args, inline: &[] };
+        let sent = self.internal_of(target).send(&post);
+        if sent {
+            self.slot_of(target).ring_if_sleeping();
+        }
+        sent
+    }
+
+    /// Delivers waiting internal messages to `exit`; returns how many. Once client handlers are disabled it also throws the client's
+    /// messages away, so that no peer waits for room here. Async-signal-safe, also in a handler that interrupted any function of
+    /// this crate, provided that the interrupted code never resumes.
+    pub(crate) fn poll_internal(&self) -> usize {
+        let mut count = 0;
+        let ring = self.internal_of(self.local());
+        while ring.ready() {
+            let Some(turn) = self.consumers[INTERNAL].take_over() else { break };
+            let Some(mut packet) = ring.receive() else { break };
+            drop(turn);
+            count += 1;
+            let (source, id) = (packet.source(), packet.handler());
+            if packet.kind() != Some(Kind::Internal) || source >= self.place().locals {
+                continue;
+            }
+            if let Some((args, _)) = packet.parts() {
+                message(self, self.rank_of(source as usize), id, args);
+            }
+        }
+        if self.is_closed() {
+            self.discard(Net::Reply);
+            self.discard(Net::Request);
+        }
+        count
+    }
+
+    /// Takes the client's messages out of a queue without running handlers.
+    fn discard(&self, net: Net) {
+        let ring = self.ring_of(self.local(), net);
+        while ring.ready() {
+            let Some(turn) = self.consumers[net as usize].take_over() else { return };
+            let Some(packet) = ring.receive() else { return };
+            drop(turn);
+            self.release_block(net, &packet);
+        }
+    }
+
+    fn release_block(&self, net: Net, packet: &Packet) {
+        let source = packet.source() as usize;
+        if packet.kind() == Some(Kind::MediumBlock) && source < self.layout().locals {
+            let block = Block::from_wire(packet.place());
+            if let Some(word) = self.freed(source, net).get(block.index as usize) {
+                word.store(block.generation, std::sync::atomic::Ordering::Release);
+            }
+        }
+    }
+
+    /// From now on no handler of the client runs on this rank and every call of the client fails with
+    /// [`Error::AfterExit`](crate::Error::AfterExit). Async-signal-safe.
+    pub(crate) fn disable_client_handlers(&self) {
+        self.close();
+    }
+
+    /// Sleeps on the doorbell until an internal message or the exit notice is there, a signal comes or `timeout` passes.
+    /// Async-signal-safe.
+    pub(crate) fn sleep_internal(&self, timeout: Duration) {
+        self.slot().sleep(timeout, || {
+            self.internal_of(self.local()).ready() || self.page().notice().is_some()
+        });
+    }
+
+    /// Waits a little for the next internal message: yields first, then sleeps. For loops of exit's driver.
+    pub(crate) fn idle_internal(&self, waiter: &mut Waiter) {
+        waiter.idle(self, || self.internal_of(self.local()).ready());
+    }
+
+    /// Ends the process after a broken promise of the program that cannot be an error of a call: says what, then aborts, so that
+    /// handlers for SIGABRT (freeze, backtrace) run. Without exit machinery (tests) it panics.
+    #[cold]
+    pub(crate) fn fatal(&self, text: &str) -> ! {
+        assert!(self.is_hooked(), "{text}");
+        crate::sys::say(text);
+        std::process::abort()
+    }
+}
+
+/// Installs the exit machinery of the process for this rank.
+pub(crate) fn install(core: &Arc<Core>) -> Result<(), Error> {
+    core.set_hooked();
+    Ok(())
+}
+
+fn message(core: &Core, source: Rank, id: u8, args: &[i32]) {
+    let _ = (core, source, id, args);
+}
+
+/// The end of the job is decided and a call of the client found out.
+pub(crate) fn on_notice(core: &Core, notice: Notice) {
+    let _ = (core, notice);
+}
+
+/// The client's exit.
+#[expect(clippy::exit, reason = "the end of the process is what was asked for")]
+pub(crate) fn exit(core: &Core, code: i32) -> ! {
+    if let Some(Err(error)) = core.try_services(|services| services.fini(code)) {
+        crate::sys::say(&error.to_string());
+    }
+    std::process::exit(code)
+}

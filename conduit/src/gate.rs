@@ -1,0 +1,246 @@
+//! Barriers in shared memory, without names and rules of the client: arrive, and see whether all have.
+//!
+//! A word speaks of one generation: generation (30 bits), state of the merged name (2 bits), name (32 bits).
+//!
+//! * Up to [`FEW`] ranks: everybody writes a word of his own and looks at all. One transfer of a cache line each way.
+//! * More: arrivals are merged into one word with a compare-exchange; the last one opens the gate. A rank needs no help of
+//!   others after it has arrived, so one that computes between notify and wait holds up nobody.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use crate::core::Core;
+use crate::shm::Gate;
+
+/// Most ranks that look at each other's words.
+const FEW: u32 = 8;
+const GENERATIONS: u32 = (1 << 30) - 1;
+
+/// What a set of ranks says about the name of a barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Name {
+    /// Nobody gave one.
+    Anonymous,
+    /// All who gave one gave this.
+    Named(i32),
+    /// They differ, or somebody asked for failure.
+    Mismatch,
+}
+
+impl Name {
+    /// What two sets say together.
+    pub(crate) const fn merge(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Mismatch, _) | (_, Self::Mismatch) => Self::Mismatch,
+            (Self::Anonymous, name) | (name, Self::Anonymous) => name,
+            (Self::Named(a), Self::Named(b)) if a == b => self,
+            (Self::Named(_), Self::Named(_)) => Self::Mismatch,
+        }
+    }
+
+    const fn encode(self) -> u64 {
+        match self {
+            Self::Anonymous => 0,
+            Self::Named(id) => 1 << 32 | id.cast_unsigned() as u64,
+            Self::Mismatch => 2 << 32,
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the low half of the word")]
+    const fn decode(word: u64) -> Self {
+        match word >> 32 & 3 {
+            0 => Self::Anonymous,
+            1 => Self::Named((word as u32).cast_signed()),
+            _ => Self::Mismatch,
+        }
+    }
+}
+
+const fn word(count: u32, name: Name) -> u64 {
+    (count as u64) << 34 | name.encode()
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the upper 30 bits")]
+const fn count(word: u64) -> u32 {
+    (word >> 34) as u32
+}
+
+/// This rank's part in one of the host's barriers.
+pub(crate) struct Progress {
+    generation: AtomicU32,
+    under_way: AtomicBool,
+    result: AtomicU64,
+}
+
+/// Which barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// The client's.
+    Client,
+    /// The library's: init and attach.
+    Inner,
+}
+
+impl Progress {
+    pub(crate) const fn new() -> Self {
+        Self {
+            generation: AtomicU32::new(0),
+            under_way: AtomicBool::new(false),
+            result: AtomicU64::new(0),
+        }
+    }
+
+    /// Arrived, and not yet seen complete.
+    #[inline]
+    pub(crate) fn under_way(&self) -> bool {
+        self.under_way.load(Ordering::Relaxed)
+    }
+
+    /// Barriers that this rank has arrived at.
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// Name of the last complete barrier.
+    pub(crate) fn result(&self) -> Name {
+        Name::decode(self.result.load(Ordering::Relaxed))
+    }
+
+    fn finish(&self, name: Name) -> Name {
+        self.result.store(name.encode(), Ordering::Relaxed);
+        self.under_way.store(false, Ordering::Relaxed);
+        name
+    }
+}
+
+impl Core {
+    #[inline]
+    pub(crate) fn progress_of(&self, which: Which) -> &Progress {
+        match which {
+            Which::Client => &self.barrier,
+            Which::Inner => &self.inner_barrier,
+        }
+    }
+
+    pub(crate) fn gate_of(&self, which: Which) -> &Gate {
+        match which {
+            Which::Client => &self.control().client,
+            Which::Inner => &self.control().inner,
+        }
+    }
+
+    const fn few(&self, which: Which) -> bool {
+        matches!(which, Which::Client) && self.place().locals <= FEW
+    }
+
+    /// This rank arrives with `name`. It must not have a barrier under way.
+    pub(crate) fn arrive(&self, which: Which, name: Name) {
+        let progress = self.progress_of(which);
+        let generation = progress.generation.load(Ordering::Relaxed).wrapping_add(1) & GENERATIONS;
+        progress.generation.store(generation, Ordering::Relaxed);
+        progress.under_way.store(true, Ordering::Relaxed);
+        if self.few(which) {
+            let mine = &self.member(self.local()).arrived[generation as usize & 1];
+            mine.0.swap(word(generation, name), Ordering::SeqCst);
+            for other in (0..self.layout().locals).filter(|other| *other != self.local()) {
+                self.slot_of(other).ring_if_sleeping();
+            }
+        } else {
+            self.arrive_central(self.gate_of(which), generation, name);
+        }
+    }
+
+    fn arrive_central(&self, gate: &Gate, generation: u32, name: Name) {
+        let locals = self.place().locals;
+        let mut filling = gate.filling.load(Ordering::Acquire);
+        loop {
+            let arrived = count(filling) + 1;
+            let merged = Name::decode(filling).merge(name);
+            if arrived == locals {
+                // Everybody else has arrived and nobody can arrive again before the gate opens.
+                gate.filling.store(0, Ordering::Relaxed);
+                gate.open.swap(word(generation, merged), Ordering::SeqCst);
+                return self.wake_sleepers(gate);
+            }
+            let next = word(arrived, merged);
+            match gate.filling.compare_exchange_weak(
+                filling,
+                next,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return,
+                Err(now) => filling = now,
+            }
+        }
+    }
+
+    fn wake_sleepers(&self, gate: &Gate) {
+        if gate.sleepers.load(Ordering::Relaxed) != 0 {
+            for other in 0..self.layout().locals {
+                self.slot_of(other).ring_if_sleeping();
+            }
+        }
+    }
+
+    /// Whether all ranks have arrived at the barrier under way; changes nothing.
+    #[inline]
+    pub(crate) fn is_open(&self, which: Which) -> bool {
+        self.opened(which).is_some()
+    }
+
+    #[inline]
+    fn opened(&self, which: Which) -> Option<Name> {
+        let generation = self.progress_of(which).generation.load(Ordering::Relaxed);
+        if !self.few(which) {
+            let open = self.gate_of(which).open.load(Ordering::Acquire);
+            return (count(open) == generation).then(|| Name::decode(open));
+        }
+        let mut merged = Name::Anonymous;
+        for local in 0..self.layout().locals {
+            let word =
+                self.member(local).arrived[generation as usize & 1].0.load(Ordering::Acquire);
+            if count(word) != generation {
+                return None;
+            }
+            merged = merged.merge(Name::decode(word));
+        }
+        Some(merged)
+    }
+
+    /// Completes the barrier under way when all ranks have arrived.
+    #[inline]
+    pub(crate) fn try_pass(&self, which: Which) -> Option<Name> {
+        self.opened(which).map(|name| self.progress_of(which).finish(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn names() -> impl Strategy<Value = Name> {
+        prop_oneof![
+            Just(Name::Anonymous),
+            any::<i32>().prop_map(Name::Named),
+            (0..3).prop_map(Name::Named),
+            Just(Name::Mismatch)
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn names_survive_the_word(name in names(), counted in 0..GENERATIONS) {
+            let word = word(counted, name);
+            prop_assert_eq!(Name::decode(word), name);
+            prop_assert_eq!(count(word), counted);
+        }
+
+        #[test]
+        fn merging_has_no_order(a in names(), b in names(), c in names()) {
+            prop_assert_eq!(a.merge(b), b.merge(a));
+            prop_assert_eq!(a.merge(b).merge(c), a.merge(b.merge(c)));
+            prop_assert_eq!(a.merge(Name::Anonymous), a);
+        }
+    }
+}

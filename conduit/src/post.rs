@@ -1,0 +1,171 @@
+//! Sending: from a checked message to a slot in the receiver's queue.
+
+use crate::core::{Core, Net};
+use crate::error::Error;
+use crate::message::{MAX_ARGS, MAX_LONG, max_medium};
+use crate::mode::Mode;
+use crate::shm::{Block, Kind, Packet, Post};
+
+/// What a message carries besides its arguments.
+#[derive(Clone, Copy)]
+pub(crate) enum Load<'a> {
+    /// Nothing: a Short.
+    None,
+    /// Bytes of a Medium, wherever they are now.
+    Medium(&'a [u8]),
+    /// A block of the arena that holds the first bytes of a Medium already.
+    Block { block: Block, len: u32 },
+    /// Bytes and destination of a Long.
+    Long { payload: &'a [u8], dest: u64 },
+    /// A Long whose bytes are at the destination already.
+    Landed { len: u32, dest: u64 },
+}
+
+/// A message to a rank of this host.
+#[derive(Clone, Copy)]
+pub(crate) struct Message<'a> {
+    pub(crate) net: Net,
+    pub(crate) target: usize,
+    pub(crate) handler: u8,
+    pub(crate) args: &'a [i32],
+    pub(crate) load: Load<'a>,
+}
+
+impl Message<'_> {
+    /// Checks counts and sizes against the limits.
+    #[inline]
+    pub(crate) fn check(&self, call: &'static str) -> Result<(), Error> {
+        let count = self.args.len();
+        if count > MAX_ARGS {
+            return Err(Error::TooManyArgs { call, count });
+        }
+        let (len, max) = match self.load {
+            Load::Medium(payload) => (payload.len(), max_medium(count)),
+            Load::Long { payload, .. } => (payload.len(), MAX_LONG),
+            Load::None | Load::Block { .. } | Load::Landed { .. } => return Ok(()),
+        };
+        if len > max {
+            return Err(Error::PayloadSize { call, len, max });
+        }
+        Ok(())
+    }
+
+    /// The header of a message whose payload is in place, for a later attempt.
+    pub(crate) fn landed(self) -> Self {
+        match self.load {
+            Load::Long { payload, dest } => {
+                Self { load: Load::Landed { len: word(payload.len()), dest }, ..self }
+            }
+            _ => self,
+        }
+    }
+}
+
+/// Lengths are below 2^31 by `check`.
+fn word(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+impl Core {
+    /// Writes the payload of a Long to its destination.
+    pub(crate) fn land(
+        &self,
+        call: &'static str,
+        target: usize,
+        payload: &[u8],
+        dest: u64,
+    ) -> Result<(), Error> {
+        if payload.is_empty() {
+            return Ok(());
+        }
+        let row = self.row(target);
+        let inside = self.segments().is_some_and(|segments| segments.write(row, dest, payload));
+        if inside { Ok(()) } else { Err(self.outside(call, target, dest, payload.len())) }
+    }
+
+    /// One attempt to send; `false` when the receiver's queue or this rank's arena is full. The message was checked; a
+    /// Long's payload is in place already ([`Load::Landed`]).
+    #[inline]
+    pub(crate) fn try_post<M: Mode>(&self, message: &Message<'_>) -> bool {
+        let post = Post {
+            kind: Kind::Short,
+            handler: message.handler,
+            source: self.place().local,
+            len: 0,
+            place: 0,
+            args: message.args,
+            inline: &[],
+        };
+        let ring = self.ring_of(message.target, message.net);
+        let sent = match message.load {
+            Load::None => ring.send(&post),
+            Load::Medium(payload) if payload.len() <= Packet::inline_room(message.args.len()) => {
+                ring.send(&Post {
+                    kind: Kind::MediumInline,
+                    len: word(payload.len()),
+                    inline: payload,
+                    ..post
+                })
+            }
+            Load::Medium(payload) => {
+                return ring.has_room() && self.post_copy::<M>(message, post, payload);
+            }
+            Load::Block { block, len } => {
+                ring.send(&Post { kind: Kind::MediumBlock, len, place: block.to_wire(), ..post })
+            }
+            Load::Landed { len, dest } => {
+                ring.send(&Post { kind: Kind::Long, len, place: dest, ..post })
+            }
+            Load::Long { payload, dest } => {
+                ring.send(&Post { kind: Kind::Long, len: word(payload.len()), place: dest, ..post })
+            }
+        };
+        if sent {
+            self.slot_of(message.target).ring_if_sleeping();
+        }
+        sent
+    }
+
+    fn post_copy<M: Mode>(&self, message: &Message<'_>, post: Post<'_>, payload: &[u8]) -> bool {
+        let net = message.net;
+        let Some(block) = self.allocate::<M>(net, payload.len()) else { return false };
+        let (owner, len) = (self.local(), payload.len());
+        let copy = self.memory().block_payload(self.layout(), owner, net as usize, block, len);
+        let written = copy.map(|copy| copy.copy_from_slice(payload)).is_some();
+        let place = block.to_wire();
+        let post = Post { kind: Kind::MediumBlock, len: word(payload.len()), place, ..post };
+        if !written || !self.ring_of(message.target, net).send(&post) {
+            self.forget::<M>(net, block);
+            return false;
+        }
+        self.slot_of(message.target).ring_if_sleeping();
+        true
+    }
+
+    /// Takes a block of this rank's arena.
+    #[inline]
+    pub(crate) fn allocate<M: Mode>(&self, net: Net, len: usize) -> Option<Block> {
+        let freed = self.freed(self.local(), net);
+        self.payloads(net).with::<M, _>(|arena| arena.allocate(freed, len))
+    }
+
+    /// Gives a block back that was not sent.
+    pub(crate) fn forget<M: Mode>(&self, net: Net, block: Block) {
+        let freed = self.freed(self.local(), net);
+        self.payloads(net).with::<M, _>(|arena| arena.forget(freed, block));
+    }
+
+    /// The error for a range outside `target`'s segment.
+    #[cold]
+    pub(crate) fn outside(
+        &self,
+        call: &'static str,
+        target: usize,
+        offset: u64,
+        len: usize,
+    ) -> Error {
+        let segment = self.row(target).len.load(std::sync::atomic::Ordering::Relaxed);
+        let end = offset.saturating_add(len as u64);
+        Error::OutsideSegment { call, rank: self.rank_of(target), offset, end, segment }
+    }
+}

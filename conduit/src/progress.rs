@@ -1,0 +1,253 @@
+//! Progress: taking messages out of the queues and running their handlers.
+
+use std::cell::Cell;
+use std::sync::atomic::{Ordering, fence};
+
+use crate::consumer::HandlerScope;
+use crate::core::{Core, Net};
+use crate::error::Error;
+use crate::handler::{Function, Payload, Registered, Role};
+use crate::mode::Mode;
+use crate::post::{Load, Message};
+use crate::segment::Landing;
+use crate::shm::{Block, Kind, Packet};
+use crate::token::RawToken;
+use crate::wait::Waiter;
+
+/// Most messages of each kind that one poll delivers.
+const BATCH: usize = 16;
+
+/// A reply that found no room while its handler ran; it goes out when the handler has returned.
+pub(crate) struct Deferred {
+    pub(crate) target: usize,
+    pub(crate) handler: u8,
+    pub(crate) args: Vec<i32>,
+    pub(crate) load: DeferredLoad,
+}
+
+/// What a deferred reply carries.
+pub(crate) enum DeferredLoad {
+    None,
+    Medium(Vec<u8>),
+    Block { block: Block, len: u32 },
+    Landed { len: u32, dest: u64 },
+}
+
+impl Deferred {
+    /// An owned copy of a reply.
+    pub(crate) fn of(message: &Message<'_>) -> Box<Self> {
+        let load = match message.load {
+            Load::Medium(payload) => DeferredLoad::Medium(payload.to_vec()),
+            Load::Landed { len, dest } => DeferredLoad::Landed { len, dest },
+            Load::Block { block, len } => DeferredLoad::Block { block, len },
+            Load::None | Load::Long { .. } => DeferredLoad::None,
+        };
+        let (target, handler) = (message.target, message.handler);
+        Box::new(Self { target, handler, args: message.args.to_vec(), load })
+    }
+
+    fn message(&self) -> Message<'_> {
+        let load = match &self.load {
+            DeferredLoad::None => Load::None,
+            DeferredLoad::Medium(payload) => Load::Medium(payload),
+            DeferredLoad::Block { block, len } => Load::Block { block: *block, len: *len },
+            DeferredLoad::Landed { len, dest } => Load::Landed { len: *len, dest: *dest },
+        };
+        Message {
+            net: Net::Reply,
+            target: self.target,
+            handler: self.handler,
+            args: &self.args,
+            load,
+        }
+    }
+}
+
+impl Core {
+    /// Whether a poll would find something. Loads only.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        let me = self.local();
+        self.ring_of(me, Net::Reply).ready()
+            || self.ring_of(me, Net::Request).ready()
+            || self.internal_of(me).ready()
+            || self.page().notice().is_some()
+    }
+
+    /// Delivers some messages; returns how many.
+    #[inline]
+    pub(crate) fn poll<M: Mode>(&self, call: &'static str) -> Result<usize, Error> {
+        self.check_open(call)?;
+        if crate::consumer::in_handler() {
+            return Err(Error::InHandler { call });
+        }
+        let me = self.local();
+        let mut count = 0;
+        if self.internal_of(me).ready() {
+            count += self.poll_internal();
+        }
+        if self.ring_of(me, Net::Reply).ready() {
+            count += self.drain::<M>(Net::Reply);
+        }
+        if self.ring_of(me, Net::Request).ready() {
+            count += self.drain::<M>(Net::Request);
+        }
+        if M::THREADED && count > 0 {
+            // What the handlers did may be what another thread of this rank sleeps for.
+            fence(Ordering::SeqCst);
+            self.slot().ring_if_sleeping();
+        }
+        Ok(count)
+    }
+
+    #[inline(never)]
+    fn drain<M: Mode>(&self, net: Net) -> usize {
+        let mut count = 0;
+        while count < BATCH && !self.is_closed() {
+            let Some(packet) = self.take::<M>(net) else { break };
+            self.deliver::<M>(net, packet);
+            count += 1;
+        }
+        count
+    }
+
+    /// Takes a message out of a queue; in threaded modes under the consumer's try-lock, which ends before the handler runs.
+    #[inline]
+    fn take<M: Mode>(&self, net: Net) -> Option<Packet> {
+        let ring = self.ring_of(self.local(), net);
+        if M::THREADED {
+            let _turn = ring.ready().then(|| self.consumers[net as usize].try_take())??;
+            return ring.receive();
+        }
+        ring.receive()
+    }
+
+    #[inline]
+    fn deliver<M: Mode>(&self, net: Net, mut packet: Packet) {
+        let (source, index, len, place) =
+            (packet.source() as usize, packet.handler(), packet.len(), packet.place());
+        let Some(entry) = self.handlers.get(index) else { self.no_handler(source, index) };
+        let kind = packet.kind();
+        let Some((args, inline)) = packet.parts() else { self.malformed(source, "counts") };
+        if source >= self.layout().locals {
+            self.malformed(source, "source");
+        }
+        self.check_promise(entry, net, source, args.len());
+        let token = RawToken::new(self, source, net, kind == Some(Kind::Long), entry);
+        match kind {
+            Some(Kind::Short) => run(&token, args, Arrived::None),
+            Some(Kind::MediumInline) => run(&token, args, Arrived::Medium(inline)),
+            Some(Kind::MediumBlock) => {
+                let block = Block::from_wire(place);
+                let memory = self.memory();
+                let payload =
+                    memory.block_payload(self.layout(), source, net as usize, block, len as usize);
+                let Some(payload) = payload else { self.malformed(source, "payload block") };
+                run(&token, args, Arrived::Medium(payload));
+                self.freed(source, net)[block.index as usize]
+                    .store(block.generation, Ordering::Release);
+            }
+            Some(Kind::Long) => {
+                let landing = Landing::new(self, place, len as usize);
+                let Some(landing) = landing else { self.malformed(source, "destination") };
+                run(&token, args, Arrived::Long(landing));
+            }
+            Some(Kind::Internal) | None => self.malformed(source, "kind"),
+        }
+        if let Some(deferred) = token.take_deferred() {
+            self.flush::<M>(&deferred);
+        }
+    }
+
+    /// Sends a reply that found no room in its handler. Meanwhile only replies are delivered: they need no room.
+    #[cold]
+    fn flush<M: Mode>(&self, deferred: &Deferred) {
+        let message = deferred.message();
+        let mut waiter = Waiter::for_room();
+        while !self.try_post::<M>(&message) {
+            if self.is_closed() || self.page().notice().is_some() {
+                return;
+            }
+            if self.drain::<M>(Net::Reply) > 0 {
+                waiter.progressed();
+            } else {
+                let me = self.local();
+                waiter.idle(self, || self.ring_of(me, Net::Reply).ready());
+            }
+        }
+    }
+
+    /// A message must be what the handler was registered for.
+    #[inline]
+    fn check_promise(&self, entry: &Registered, net: Net, source: usize, nargs: usize) {
+        let role = match net {
+            Net::Request => Role::Request,
+            Net::Reply => Role::Reply,
+        };
+        if nargs != entry.nargs || (entry.role != Role::ReqRep && entry.role != role) {
+            self.fatal(&format!(
+                "rank {} received a {role:?} with {nargs} arguments from rank {source} for handler {entry:?}",
+                self.place().rank,
+            ));
+        }
+    }
+
+    #[cold]
+    fn no_handler(&self, source: usize, index: u8) -> ! {
+        self.fatal(&format!(
+            "rank {} received a message from rank {source} for handler {index}, which is not registered here: \
+             register handlers on every rank, then meet in a barrier before the first message",
+            self.place().rank,
+        ))
+    }
+
+    #[cold]
+    fn malformed(&self, source: usize, part: &str) -> ! {
+        self.fatal(&format!(
+            "rank {} found a malformed message in its queue (source {source}, bad {part}): shared memory was overwritten",
+            self.place().rank,
+        ))
+    }
+}
+
+/// The payload of a message, where it is.
+enum Arrived<'a> {
+    None,
+    Medium(&'a mut [u8]),
+    Long(Landing<'a>),
+}
+
+#[inline]
+fn run(token: &RawToken<'_>, args: &[i32], arrived: Arrived<'_>) {
+    let _scope = HandlerScope::enter();
+    match (&token.entry().function, arrived) {
+        (Function::Short(function), Arrived::None) => function(token, args),
+        (Function::Medium(function), Arrived::Medium(payload)) => function(token, payload, args),
+        (Function::Long(function), Arrived::Long(landing)) => function(token, landing, args),
+        (Function::MedLong(function), Arrived::Medium(payload)) => {
+            function(token, Payload::Medium(payload), args);
+        }
+        (Function::MedLong(function), Arrived::Long(landing)) => {
+            function(token, Payload::Long(landing), args);
+        }
+        (_, arrived) => wrong_category(token, &arrived),
+    }
+}
+
+#[cold]
+fn wrong_category(token: &RawToken<'_>, arrived: &Arrived<'_>) -> ! {
+    let category = match arrived {
+        Arrived::None => "Short",
+        Arrived::Medium(_) => "Medium",
+        Arrived::Long(_) => "Long",
+    };
+    token.core().fatal(&format!(
+        "rank {} received a {category} from rank {} for handler {:?}",
+        token.core().place().rank,
+        token.source(),
+        token.entry(),
+    ))
+}
+
+/// The slot for a deferred reply, one per handler run.
+pub(crate) type DeferredSlot = Cell<Option<Box<Deferred>>>;

@@ -1,0 +1,224 @@
+//! Where everything is in the memory that the ranks of a host share.
+//!
+//! ```text
+//! Control          fingerprint, processors, barriers                     one per host
+//! SegmentRow[n]    offset and length of each rank's segment
+//! Member[n]        barrier words and queue heads of each rank
+//! queues[n]        internal slots, reply slots, request slots            pages are touched as the queues advance
+//! freed[n][2]      release table of each rank's payload arenas
+//! arenas[n][2]     payload blocks of each rank, for requests and for replies
+//! ```
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use super::map::SharedLayout;
+use super::ring::{RingHead, Slot};
+
+/// Version of the layout, part of the fingerprint.
+const VERSION: u64 = 1;
+/// Processors that the union of affinity masks can speak of.
+pub(crate) const CPU_WORDS: usize = 16;
+/// Slots of the internal queue.
+const INTERNAL_SLOTS: usize = 32;
+/// Queue slots for each unit of depth.
+const SLOTS_PER_DEPTH: usize = 8;
+/// Bytes of payload arena for each unit of depth.
+pub(crate) const ARENA_PER_DEPTH: usize = 65_536;
+
+/// Words of a central barrier, on lines of their own.
+#[repr(C, align(128))]
+pub(crate) struct Gate {
+    /// Arrivals and merged name of the barrier that is filling.
+    pub(crate) filling: AtomicU64,
+    _pad: [u64; 15],
+    /// Generation and result of the last complete barrier.
+    pub(crate) open: AtomicU64,
+    /// Ranks that sleep while a barrier is under way.
+    pub(crate) sleepers: AtomicU32,
+}
+
+/// What the host's ranks have in common.
+#[repr(C, align(128))]
+pub(crate) struct Control {
+    /// 0, or the fingerprint of the layout as the first rank computed it.
+    pub(crate) fingerprint: AtomicU64,
+    /// Union of the ranks' affinity masks.
+    pub(crate) cpus: [AtomicU64; CPU_WORDS],
+    /// Barrier of the library itself (init, attach).
+    pub(crate) inner: Gate,
+    /// Barrier of the client.
+    pub(crate) client: Gate,
+}
+
+/// One rank's segment in the mapping of segments.
+#[repr(C)]
+pub(crate) struct SegmentRow {
+    /// First byte.
+    pub(crate) offset: AtomicU64,
+    /// Bytes; 0 before attach.
+    pub(crate) len: AtomicU64,
+}
+
+/// Barrier word of one rank, for one parity of generations.
+#[repr(C, align(128))]
+pub(crate) struct BarrierWord(pub(crate) AtomicU64);
+
+/// One rank's words.
+#[repr(C, align(128))]
+pub(crate) struct Member {
+    /// Arrival in even and odd barriers.
+    pub(crate) arrived: [BarrierWord; 2],
+    /// Ends of its queues.
+    pub(crate) internal: RingHead,
+    /// As above.
+    pub(crate) replies: RingHead,
+    /// As above.
+    pub(crate) requests: RingHead,
+}
+
+// SAFETY: atomics and padding.
+unsafe impl SharedLayout for Gate {}
+// SAFETY: atomics and padding.
+unsafe impl SharedLayout for Control {}
+// SAFETY: atomics.
+unsafe impl SharedLayout for SegmentRow {}
+// SAFETY: atomics and padding.
+unsafe impl SharedLayout for Member {}
+// SAFETY: an atomic.
+unsafe impl SharedLayout for AtomicU32 {}
+
+/// Offsets and sizes, a function of the number of ranks on the host and the queue depth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Ranks of the host.
+    pub(crate) locals: usize,
+    /// Slots of a request or reply queue; a power of two.
+    pub(crate) slots: usize,
+    /// Bytes of one arena.
+    pub(crate) arena: usize,
+    /// Blocks of one arena.
+    pub(crate) blocks: usize,
+    rows: usize,
+    members: usize,
+    queues: usize,
+    freed: usize,
+    arenas: usize,
+    /// Bytes in all.
+    pub(crate) len: usize,
+}
+
+const PAGE: usize = 4096;
+
+impl Layout {
+    pub(crate) const INTERNAL_SLOTS: usize = INTERNAL_SLOTS;
+    pub(crate) const CONTROL: usize = 0;
+
+    /// The layout for `locals` ranks with queues of `depth` payload buffers.
+    pub(crate) fn new(locals: u32, depth: u32) -> Self {
+        let (locals, depth) = (locals as usize, depth as usize);
+        let slots = (depth * SLOTS_PER_DEPTH).next_power_of_two();
+        let arena = depth * ARENA_PER_DEPTH;
+        let blocks = super::arena::blocks_in(arena);
+        let rows = size_of::<Control>();
+        let members = (rows + locals * size_of::<SegmentRow>()).next_multiple_of(128);
+        let queues = (members + locals * size_of::<Member>()).next_multiple_of(PAGE);
+        let queue = (INTERNAL_SLOTS + 2 * slots) * size_of::<Slot>();
+        let freed = queues + locals * queue.next_multiple_of(PAGE);
+        let arenas = (freed + locals * 2 * Self::freed_bytes(blocks)).next_multiple_of(PAGE);
+        let len = arenas + locals * 2 * arena;
+        Self { locals, slots, arena, blocks, rows, members, queues, freed, arenas, len }
+    }
+
+    /// A word that differs between layouts which do not fit together. Never 0.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let parts = [
+            VERSION,
+            size_of::<Slot>() as u64,
+            self.locals as u64,
+            self.slots as u64,
+            self.len as u64,
+        ];
+        parts.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, part| {
+            (hash ^ part).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
+        }) | 1
+    }
+
+    const fn freed_bytes(blocks: usize) -> usize {
+        (blocks * size_of::<AtomicU32>()).next_multiple_of(128)
+    }
+
+    pub(crate) fn row(&self, local: usize) -> usize {
+        self.rows + local * size_of::<SegmentRow>()
+    }
+
+    pub(crate) fn member(&self, local: usize) -> usize {
+        self.members + local * size_of::<Member>()
+    }
+
+    fn queue(&self, local: usize) -> usize {
+        let bytes = (INTERNAL_SLOTS + 2 * self.slots) * size_of::<Slot>();
+        self.queues + local * bytes.next_multiple_of(PAGE)
+    }
+
+    pub(crate) fn internal_slots(&self, local: usize) -> usize {
+        self.queue(local)
+    }
+
+    pub(crate) fn reply_slots(&self, local: usize) -> usize {
+        self.queue(local) + INTERNAL_SLOTS * size_of::<Slot>()
+    }
+
+    pub(crate) fn request_slots(&self, local: usize) -> usize {
+        self.reply_slots(local) + self.slots * size_of::<Slot>()
+    }
+
+    /// Release table of a rank's arena; `net` is 0 for requests, 1 for replies.
+    pub(crate) fn freed(&self, local: usize, net: usize) -> usize {
+        self.freed + (local * 2 + net) * Self::freed_bytes(self.blocks)
+    }
+
+    /// Payload blocks of a rank's arena.
+    pub(crate) fn arena(&self, local: usize, net: usize) -> usize {
+        self.arenas + (local * 2 + net) * self.arena
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_do_not_overlap_and_fit() {
+        for (locals, depth) in [(1, 4), (2, 32), (3, 5), (64, 32), (257, 7)] {
+            let layout = Layout::new(locals, depth);
+            let last = layout.locals - 1;
+            assert!(layout.row(last) + size_of::<SegmentRow>() <= layout.member(0));
+            assert!(layout.member(last) + size_of::<Member>() <= layout.internal_slots(0));
+            let queue_end = layout.request_slots(last) + layout.slots * size_of::<Slot>();
+            assert!(queue_end <= layout.freed(0, 0));
+            assert!(layout.freed(last, 1) + layout.blocks * 4 <= layout.arena(0, 0));
+            assert_eq!(layout.arena(last, 1) + layout.arena, layout.len);
+            for local in 0..layout.locals {
+                assert!(layout.member(local).is_multiple_of(align_of::<Member>()));
+                assert!(layout.reply_slots(local).is_multiple_of(align_of::<Slot>()));
+                assert!(layout.request_slots(local).is_multiple_of(align_of::<Slot>()));
+            }
+        }
+    }
+
+    #[test]
+    fn layouts_that_differ_have_other_fingerprints() {
+        let mut seen = std::collections::HashSet::new();
+        for locals in 1..40 {
+            for depth in 4..40 {
+                // Depths that give the same layout may share one.
+                seen.insert((
+                    Layout::new(locals, depth).fingerprint(),
+                    Layout::new(locals, depth).len,
+                ));
+            }
+        }
+        let prints: std::collections::HashSet<u64> = seen.iter().map(|(print, _)| *print).collect();
+        assert_eq!(prints.len(), seen.len());
+    }
+}

@@ -1,0 +1,99 @@
+//! One mapping of host memory.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+/// Types that live in shared memory.
+///
+/// # Safety
+/// All-zero bytes are a value, and every part that is reachable through a shared reference is an atomic or an
+/// `UnsafeCell` whose users say why access is exclusive.
+pub(crate) unsafe trait SharedLayout {}
+
+/// A shared read-write mapping, unmapped on drop.
+pub(crate) struct SharedMemory {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping lives as long as the value; what is in it is accessed through `SharedLayout` types and through
+// raw pointers whose users say why that is sound.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// Maps the first `len` bytes of `memory`, checking that they are there.
+    pub(crate) fn map(memory: &OwnedFd, len: usize) -> io::Result<Self> {
+        let there =
+            usize::try_from(nix::sys::stat::fstat(memory)?.st_size).map_err(io::Error::other)?;
+        if there < len {
+            return Err(io::Error::other(format!(
+                "host memory has {there} bytes, {len} are needed"
+            )));
+        }
+        if len == 0 {
+            return Ok(Self { base: NonNull::<u128>::dangling().cast(), len });
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh shared mapping at an address of the kernel's choice affects no existing memory.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                protection,
+                libc::MAP_SHARED,
+                memory.as_raw_fd(),
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base =
+            NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
+        Ok(Self { base, len })
+    }
+
+    /// Bytes mapped.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The object at an offset of the layout.
+    #[inline]
+    pub(crate) fn at<T: SharedLayout>(&self, offset: usize) -> &T {
+        &self.array::<T>(offset, 1)[0]
+    }
+
+    /// An array of objects at an offset of the layout.
+    #[inline]
+    pub(crate) fn array<T: SharedLayout>(&self, offset: usize, count: usize) -> &[T] {
+        let end = size_of::<T>().checked_mul(count).and_then(|bytes| offset.checked_add(bytes));
+        let fits = end.is_some_and(|end| end <= self.len);
+        assert!(fits && offset.is_multiple_of(align_of::<T>()), "object outside the mapping");
+        // SAFETY: in bounds and aligned (asserted; the base is page aligned), so the result points into the mapping.
+        let first = unsafe { self.base.add(offset) };
+        // SAFETY: `count` objects lie inside the mapping, zero bytes are values, and changes by others go through
+        // atomics or cells (`SharedLayout`).
+        unsafe { std::slice::from_raw_parts(first.cast::<T>().as_ptr(), count) }
+    }
+
+    /// Address of `len` bytes at `offset`, `None` when they are not all inside.
+    #[inline]
+    pub(crate) fn range(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        let end = offset.checked_add(len)?;
+        // SAFETY: the result is inside the mapping or one past its end.
+        (end <= self.len).then(|| unsafe { self.base.add(offset) })
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        if self.len != 0 {
+            // SAFETY: exactly the mapping made by `map`; references into it cannot outlive the value.
+            unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Memory shared by the ranks of a host: layout, queues, payload arenas, segments. All unsafe code of the data path is
+//! in here.
+#![allow(unsafe_code, reason = "the module that owns shared memory")]
+
+mod arena;
+mod layout;
+mod map;
+mod ring;
+mod segments;
+
+pub(crate) use arena::{Arena, Block};
+pub(crate) use layout::{CPU_WORDS, Control, Gate, Layout, Member, SegmentRow};
+pub(crate) use map::SharedMemory;
+pub(crate) use ring::{Kind, Packet, Post, Ring, RingHead};
+pub(crate) use segments::{Landed, Segments};

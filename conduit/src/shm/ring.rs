@@ -1,0 +1,302 @@
+//! Bounded multi-producer single-consumer queue in shared memory.
+//!
+//! # Primer
+//!
+//! Positions count up for ever; position `p` lives in slot `p mod slots`. A producer claims a position by advancing
+//! `tail`, writes the slot and publishes it by storing `p + 1` into the slot's state (an exchange, hence a full barrier, so that
+//! the load of the doorbell that follows cannot pass it). The consumer knows the state that it waits for, copies the slot
+//! out and advances `head`. It never writes a slot: between two ranks a message costs one transfer of the slot's line.
+//! Producers look at `head` only when the queue seems full by the copy of it (`seen`) that they share.
+//!
+//! The one store that consumes a message is the advance of `head`. A consumer that is interrupted by a signal handler that
+//! never returns can therefore be taken over there at any instruction.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::map::SharedLayout;
+
+/// Bytes of a slot after its fixed part: arguments, then payload at the next multiple of 8.
+pub(crate) const BODY: usize = 104;
+const LINE: usize = 64;
+/// Fixed part, with the state word.
+const FIXED: usize = 128 - BODY;
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Short = 0,
+    /// Payload in the slot.
+    MediumInline = 1,
+    /// Payload in a block of the sender's arena.
+    MediumBlock = 2,
+    Long = 3,
+    /// Of the library itself.
+    Internal = 4,
+}
+
+impl Kind {
+    const fn from_wire(byte: u8) -> Option<Self> {
+        Some(match byte {
+            0 => Self::Short,
+            1 => Self::MediumInline,
+            2 => Self::MediumBlock,
+            3 => Self::Long,
+            4 => Self::Internal,
+            _ => return None,
+        })
+    }
+}
+
+/// A message as it lies in a slot.
+#[repr(C, align(128))]
+#[derive(Clone, Copy)]
+struct Raw {
+    /// State of the slot; not part of the message.
+    _state: u32,
+    kind: u8,
+    handler: u8,
+    nargs: u8,
+    _pad: u8,
+    source: u32,
+    len: u32,
+    place: u64,
+    body: [u8; BODY],
+}
+
+/// A slot: a state word and the message in the rest of the same 128 bytes.
+#[repr(C, align(128))]
+pub(crate) struct Slot(UnsafeCell<Raw>);
+
+// SAFETY: `state` is an atomic view of the first word; the rest is written by the one producer that claimed the
+// position and read by the consumer after the state was published.
+unsafe impl SharedLayout for Slot {}
+// SAFETY: as above.
+unsafe impl Sync for Slot {}
+
+impl Slot {
+    #[inline]
+    fn state(&self) -> &AtomicU32 {
+        // SAFETY: the first word of the slot is only ever accessed as this atomic.
+        unsafe { AtomicU32::from_ptr(self.0.get().cast()) }
+    }
+}
+
+/// The ends of a queue, each on a pair of lines of its own.
+#[repr(C, align(128))]
+pub(crate) struct RingHead {
+    tail: AtomicU64,
+    /// Producers' copy of `head`; never ahead of it.
+    seen: AtomicU64,
+    _pad: [u64; 14],
+    head: AtomicU64,
+}
+
+/// What a producer puts into a slot.
+#[derive(Clone, Copy)]
+pub(crate) struct Post<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) handler: u8,
+    /// Sender, as index among the ranks of the host.
+    pub(crate) source: u32,
+    /// Bytes of payload, wherever they are.
+    pub(crate) len: u32,
+    /// Block or destination.
+    pub(crate) place: u64,
+    pub(crate) args: &'a [i32],
+    /// Payload that travels in the slot.
+    pub(crate) inline: &'a [u8],
+}
+
+/// A message copied out of its slot, checked against the limits of a slot.
+#[repr(transparent)]
+pub(crate) struct Packet(Raw);
+
+const fn inline_at(nargs: usize) -> usize {
+    (nargs * 4).next_multiple_of(8)
+}
+
+impl Packet {
+    /// Most payload bytes that travel in a slot with `nargs` arguments.
+    pub(crate) const fn inline_room(nargs: usize) -> usize {
+        BODY - inline_at(nargs)
+    }
+
+    pub(crate) const fn kind(&self) -> Option<Kind> {
+        Kind::from_wire(self.0.kind)
+    }
+
+    pub(crate) const fn handler(&self) -> u8 {
+        self.0.handler
+    }
+
+    pub(crate) const fn source(&self) -> u32 {
+        self.0.source
+    }
+
+    pub(crate) const fn len(&self) -> u32 {
+        self.0.len
+    }
+
+    pub(crate) const fn place(&self) -> u64 {
+        self.0.place
+    }
+
+    /// Arguments and payload in the slot; `None` when the counts exceed the slot.
+    #[inline]
+    pub(crate) fn parts(&mut self) -> Option<(&[i32], &mut [u8])> {
+        let nargs = usize::from(self.0.nargs);
+        let inline = if self.0.kind == Kind::MediumInline as u8 { self.0.len as usize } else { 0 };
+        if nargs > crate::message::MAX_ARGS || inline > Self::inline_room(nargs) {
+            return None;
+        }
+        let (args, rest) = self.0.body.split_at_mut(inline_at(nargs));
+        // SAFETY: `args` starts at an offset that is a multiple of 8 in an aligned struct and holds at least `nargs`
+        // words; any bits are an i32.
+        let args = unsafe { std::slice::from_raw_parts(args.as_ptr().cast::<i32>(), nargs) };
+        Some((args, &mut rest[..inline]))
+    }
+
+    /// Bytes of a slot that `nargs` arguments and `inline` payload bytes take.
+    const fn extent(nargs: usize, inline: usize) -> usize {
+        FIXED + inline_at(nargs) + inline
+    }
+}
+
+/// A queue: its ends and its slots.
+#[derive(Clone, Copy)]
+pub(crate) struct Ring<'a> {
+    ends: &'a RingHead,
+    slots: &'a [Slot],
+}
+
+impl<'a> Ring<'a> {
+    /// `slots.len()` is a power of two.
+    #[inline]
+    pub(crate) const fn new(ends: &'a RingHead, slots: &'a [Slot]) -> Self {
+        Self { ends, slots }
+    }
+
+    #[inline]
+    fn slot(&self, position: u64) -> &'a Slot {
+        #[expect(clippy::cast_possible_truncation, reason = "masked to the number of slots")]
+        let index = position as usize & (self.slots.len() - 1);
+        &self.slots[index]
+    }
+
+    /// Whether a message would find room now. A hint: other producers may take it.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        let used = self
+            .ends
+            .tail
+            .load(Ordering::Relaxed)
+            .wrapping_sub(self.ends.head.load(Ordering::Relaxed));
+        used.cast_signed() < self.slots.len() as i64
+    }
+
+    /// Claims the next position, `None` when the queue is full.
+    #[inline]
+    fn claim(&self) -> Option<u64> {
+        let mut tail = self.ends.tail.load(Ordering::Relaxed);
+        loop {
+            // Acquire on `seen` and `head`: the slot may be written once its consumer has copied it.
+            let free = |head: u64| tail.wrapping_sub(head).cast_signed() < self.slots.len() as i64;
+            if !free(self.ends.seen.load(Ordering::Acquire)) {
+                let head = self.ends.head.load(Ordering::Acquire);
+                if !free(head) {
+                    return None;
+                }
+                self.ends.seen.store(head, Ordering::Release);
+            }
+            match self.ends.tail.compare_exchange_weak(
+                tail,
+                tail.wrapping_add(1),
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(tail),
+                Err(now) => tail = now,
+            }
+        }
+    }
+
+    /// Sends a message; `false` when the queue is full. The caller rings the receiver's doorbell.
+    ///
+    /// `post.args` has at most 16 words and `post.inline` fits beside them ([`Packet::inline_room`]).
+    #[inline]
+    pub(crate) fn send(&self, post: &Post<'_>) -> bool {
+        let nargs = post.args.len();
+        debug_assert!(post.inline.len() <= Packet::inline_room(nargs));
+        if nargs > crate::message::MAX_ARGS || post.inline.len() > Packet::inline_room(nargs) {
+            return false;
+        }
+        let Some(position) = self.claim() else { return false };
+        let slot = self.slot(position);
+        let raw = slot.0.get();
+        // SAFETY: the position was claimed, so this producer alone writes the slot until it is published, and the
+        // consumer has finished with the previous lap (`claim`). Arguments and payload fit (checked above).
+        #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one message, one reason")]
+        #[expect(clippy::cast_possible_truncation, reason = "at most 16")]
+        unsafe {
+            (&raw mut (*raw).kind).write(post.kind as u8);
+            (&raw mut (*raw).handler).write(post.handler);
+            (&raw mut (*raw).nargs).write(nargs as u8);
+            (&raw mut (*raw).source).write(post.source);
+            (&raw mut (*raw).len).write(post.len);
+            (&raw mut (*raw).place).write(post.place);
+            let body = (&raw mut (*raw).body).cast::<u8>();
+            body.copy_from_nonoverlapping(post.args.as_ptr().cast(), nargs * 4);
+            if !post.inline.is_empty() {
+                let at = body.add(inline_at(nargs));
+                at.copy_from_nonoverlapping(post.inline.as_ptr(), post.inline.len());
+            }
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the state is the low word of the position"
+        )]
+        slot.state().swap((position as u32).wrapping_add(1), Ordering::SeqCst);
+        true
+    }
+
+    /// Whether a message is waiting. One load of a line that only changes when something arrives. Consumer only.
+    #[inline]
+    pub(crate) fn ready(&self) -> bool {
+        let head = self.ends.head.load(Ordering::Relaxed);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the state is the low word of the position"
+        )]
+        let expected = (head as u32).wrapping_add(1);
+        self.slot(head).state().load(Ordering::Acquire) == expected
+    }
+
+    /// Takes the next message. Only one consumer at a time.
+    #[inline]
+    pub(crate) fn receive(&self) -> Option<Packet> {
+        if !self.ready() {
+            return None;
+        }
+        let head = self.ends.head.load(Ordering::Relaxed);
+        let raw = self.slot(head).0.get();
+        let mut packet = std::mem::MaybeUninit::<Raw>::zeroed();
+        // SAFETY: the slot is published and stays unchanged until `head` advances; the first line holds the counts.
+        // Only whole lines that carry the message are copied.
+        #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one message, one reason")]
+        let packet = unsafe {
+            let (from, to) = (raw.cast::<u8>(), packet.as_mut_ptr().cast::<u8>());
+            to.copy_from_nonoverlapping(from, LINE);
+            let nargs = usize::from((*packet.as_ptr()).nargs);
+            let medium = (*packet.as_ptr()).kind == Kind::MediumInline as u8;
+            let inline = if medium { (*packet.as_ptr()).len as usize } else { 0 };
+            if Packet::extent(nargs, inline) > LINE {
+                to.add(LINE).copy_from_nonoverlapping(from.add(LINE), LINE);
+            }
+            Packet(packet.assume_init())
+        };
+        self.ends.head.store(head.wrapping_add(1), Ordering::Release);
+        Some(packet)
+    }
+}
