@@ -2,27 +2,14 @@
 
 use std::io;
 
+use bootstrap::vars;
 use clap::CommandFactory;
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
+use crate::exit_code;
 use crate::flags::Flags;
-use crate::{exit_code, settings};
-
-/// Variables that the agent sets for every rank, with their meaning.
-pub const RANK_VARIABLES: [(&str, &str); 7] = [
-    ("GASNETRUN_RANK", "Number of this rank, from 0."),
-    ("GASNETRUN_SIZE", "Number of ranks of the job."),
-    ("GASNETRUN_LOCAL_RANK", "Number of this rank among those of its host."),
-    ("GASNETRUN_LOCAL_SIZE", "Number of ranks on its host."),
-    ("GASNETRUN_HOST", "Number of its host in the job, from 0."),
-    ("GASNETRUN_JOB", "Text that identifies the job."),
-    (
-        "GASNETRUN_AGENT_FD",
-        "Descriptor of the connection to the launcher, for the conduit only. Plain programs leave it alone.",
-    ),
-];
 
 const EXAMPLES: [(&str, &str); 7] = [
     ("gasnetrun_ibv -n 4 ./hello", "Four ranks on this host."),
@@ -72,7 +59,7 @@ pub fn man_page() -> io::Result<String> {
     program().to_writer(&mut page)?;
     end_of_job().to_writer(&mut page)?;
     environment().to_writer(&mut page)?;
-    settings::man_section(&mut page)?;
+    page.extend_from_slice(vars::man_section().as_bytes());
     exit_status().to_writer(&mut page)?;
     examples().to_writer(&mut page)?;
     limits().to_writer(&mut page)?;
@@ -159,12 +146,11 @@ fn environment() -> Roff {
     paragraphs(
         &mut roff,
         &[
-            "Ranks on this host get the whole environment of the launcher. In addition, for every program, plain ones too:",
+            "Ranks on this host get the whole environment of the launcher. Every rank, also that of a plain program, \
+             finds its number in GASNETRUN_RANK, the number of ranks in GASNETRUN_SIZE, and more about its place \
+             in the other GASNETRUN variables listed below. In addition:",
         ],
     );
-    for (name, text) in RANK_VARIABLES {
-        entry(&mut roff, [bold(name)], text);
-    }
     entry(&mut roff, [bold("GASNET_IBV_SPAWNER")], "The chosen spawner.");
     entry(
         &mut roff,

@@ -42,11 +42,19 @@ pub fn forwarded(list: Option<&OsStr>, environment: &Variables) -> Forwarded {
     Forwarded { set: owned(set), unset: owned(unset) }
 }
 
+/// Whether the launcher or its agent sets this variable for the ranks, whatever it was before: what an outer job says
+/// about its own rank must not reach the ranks of this one.
+#[must_use]
+pub fn set_by_launcher(name: &OsStr) -> bool {
+    name == VARIABLE || name.as_bytes().starts_with(b"GASNETRUN_")
+}
+
 /// The ranks' environment: the launcher's own, the chosen spawner, and what the verbosity sets. The agent adds the
 /// per-rank variables. The user's locale and everything else stay as they are.
 #[must_use]
 pub fn of_ranks(own: &Variables, spawner: Spawner, level: u8) -> Variables {
-    let mut variables = own.clone();
+    let mut variables: Variables =
+        own.iter().filter(|(name, _)| !set_by_launcher(name)).cloned().collect();
     let mut default = |name: &str, value: &str| {
         if !variables.iter().any(|(n, _)| n == name) {
             variables.push((name.into(), value.into()));
@@ -60,7 +68,6 @@ pub fn of_ranks(own: &Variables, spawner: Spawner, level: u8) -> Variables {
     }
     // Open MPI would warn about every fork of a rank that also uses MPI.
     default("OMPI_MCA_mpi_warn_on_fork", "0");
-    variables.retain(|(name, _)| name != VARIABLE);
     variables.push((VARIABLE.into(), spawner.name().into()));
     variables
 }
@@ -109,6 +116,7 @@ mod tests {
         assert_eq!(get("GASNET_VERBOSEENV"), Some("0".into()));
         assert_eq!(get("GASNET_SPAWN_VERBOSE"), Some("1".into()));
         assert_eq!(get("OMPI_MCA_mpi_warn_on_fork"), Some("0".into()));
+        assert_eq!(get("GASNETRUN_RANK"), None);
         assert_eq!(of_ranks(&own, Spawner::Ssh, 0).len(), 4);
     }
 }

@@ -88,7 +88,7 @@ fn finish(
     report: Option<ReportFile>,
     level: u8,
 ) -> Result<u8, Failure> {
-    if let Some(text) = summary::text(outcome, level) {
+    if let Some(text) = summary::text(outcome, level, job.plan.conduit_program) {
         say(&text);
     }
     // As exit(3) does it, only the low 8 bits reach the caller.

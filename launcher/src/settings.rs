@@ -1,25 +1,22 @@
-//! What the launcher takes from `GASNET_*` variables.
+//! What the launcher takes from `GASNET_*` variables. The table itself, its parsers and its texts are
+//! [`bootstrap::vars`]; this module decides what the launcher does with them.
 
 use std::time::Duration;
 
-use crate::environment::Variables;
+use bootstrap::Env;
+use bootstrap::vars::{self, Settings};
 
-/// A variable with a value that cannot be meant.
+use crate::environment::{Variables, set_by_launcher};
+
+/// Values that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name}={value:?}: {problem}")]
-pub struct SettingsError {
-    /// Variable.
-    pub name: String,
-    /// Value seen.
-    pub value: String,
-    /// What is wrong, and what is expected.
-    pub problem: String,
-}
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  "))]
+pub struct SettingsError(pub Vec<vars::Error>);
 
 /// Variables that passed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
-    /// Warnings: unknown names.
+    /// Warnings: names that are unknown, old or without effect. None with `GASNET_QUIET`.
     pub warnings: Vec<String>,
     /// `GASNET_QUIET`.
     pub quiet: bool,
@@ -29,38 +26,76 @@ pub struct Checked {
     pub exit_bound: Duration,
 }
 
-/// Checks every `GASNET_*` variable.
+/// Checks every variable of the table, before anything is started: a bad value would otherwise end every rank, each
+/// with its own message. Variables that the launcher sets anew for the ranks are left out.
 ///
 /// # Errors
-/// The first bad value.
+/// All values that cannot be used.
 pub fn check(environment: &Variables, ranks: u32) -> Result<Checked, SettingsError> {
-    let yes = |name: &str| {
-        environment.iter().any(|(n, v)| n == name && (v == "1" || v == "Y" || v == "y"))
+    let inherited = environment.iter().filter(|(name, _)| !set_by_launcher(name)).cloned();
+    let env: Env = inherited.collect();
+    let settings = match Settings::from_env(&env) {
+        Ok(settings) => settings,
+        Err(first) => {
+            let all = Settings::errors(&env);
+            return Err(SettingsError(if all.is_empty() { vec![first] } else { all }));
+        }
     };
+    let quiet = settings.bool("GASNET_QUIET");
     Ok(Checked {
-        warnings: Vec::new(),
-        quiet: yes("GASNET_QUIET"),
-        spawn_verbose: yes("GASNET_SPAWN_VERBOSE"),
-        exit_bound: Duration::from_secs_f64((2.0 + 0.25 * f64::from(ranks)).min(480.0)),
+        warnings: if quiet { Vec::new() } else { vars::warnings(&env) },
+        quiet,
+        spawn_verbose: settings.bool("GASNET_SPAWN_VERBOSE"),
+        exit_bound: settings.exit_timeout(ranks).map_err(|error| SettingsError(vec![error]))?,
     })
 }
 
 /// The text of `--print-settings`.
 #[must_use]
 pub fn table(environment: &Variables) -> String {
-    let mut text = String::new();
-    for (name, value) in environment {
-        if name.to_string_lossy().starts_with("GASNET_") {
-            text.push_str(&format!("{}={}\n", name.to_string_lossy(), value.to_string_lossy()));
-        }
-    }
-    text
+    vars::print_settings(&environment.iter().cloned().collect())
 }
 
-/// Writes the manual page's section on variables, in roff.
-///
-/// # Errors
-/// Those of `page`.
-pub fn man_section(page: &mut impl std::io::Write) -> std::io::Result<()> {
-    page.write_all(b"")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(pairs: &[(&str, &str)], ranks: u32) -> Result<Checked, SettingsError> {
+        check(&pairs.iter().map(|(name, value)| (name.into(), value.into())).collect(), ranks)
+    }
+
+    #[test]
+    fn defaults() {
+        let checked = with(&[("PATH", "/bin")], 4).expect("nothing set");
+        assert!(!checked.quiet && !checked.spawn_verbose && checked.warnings.is_empty());
+        assert_eq!(checked.exit_bound, Duration::from_secs(3));
+    }
+
+    #[test]
+    fn bad_values_are_named_together() {
+        let text = with(&[("GASNET_QUIET", "perhaps"), ("GASNET_EXITTIMEOUT", "soon")], 2)
+            .expect_err("bad")
+            .to_string();
+        for part in ["GASNET_QUIET", "perhaps", "GASNET_EXITTIMEOUT", "soon", "expected"] {
+            assert!(text.contains(part), "{part} is missing in {text}");
+        }
+    }
+
+    #[test]
+    fn unknown_names_are_warned_about_unless_quiet() {
+        let checked = with(&[("GASNET_EXITTIMEOUTS", "3")], 2).expect("no value is bad");
+        assert_eq!(checked.warnings.len(), 1);
+        assert!(checked.warnings[0].contains("GASNET_EXITTIMEOUT?"), "{:?}", checked.warnings);
+        let checked = with(&[("GASNET_EXITTIMEOUTS", "3"), ("GASNET_QUIET", "Y")], 2)
+            .expect("no value is bad");
+        assert!(checked.quiet && checked.warnings.is_empty());
+    }
+
+    #[test]
+    fn what_is_set_anew_is_not_checked() {
+        assert!(
+            with(&[("GASNETRUN_RANK", "x"), ("GASNET_IBV_SPAWNER", "beaten by the option")], 1)
+                .is_ok()
+        );
+    }
 }

@@ -2,15 +2,18 @@
 
 use std::fmt::Write;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::Signal::{self, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV};
 use spawner_ssh::report::{Cause, CauseKind, JobReport};
 
 /// The summary, or nothing when the job ended well. Several lines, the first without prefix, the others indented.
 #[must_use]
-pub fn text(report: &JobReport, level: u8) -> Option<String> {
+pub fn text(report: &JobReport, level: u8, conduit_program: bool) -> Option<String> {
     let cause = report.cause.as_ref()?;
     let mut text = headline(cause, report.ranks.len());
-    let _ = write!(text, "\n  {}", cause.text.trim_end());
+    // These say nothing that the first line does not.
+    if !matches!(cause.kind, CauseKind::ExitCode | CauseKind::Signal | CauseKind::CollectiveExit) {
+        let _ = write!(text, "\n  {}", cause.text.trim_end());
+    }
     if !cause.stderr_tail.is_empty() {
         let _ = write!(text, "\n  last lines of its standard error:");
         for line in &cause.stderr_tail {
@@ -24,7 +27,7 @@ pub fn text(report: &JobReport, level: u8) -> Option<String> {
             report.strays_killed
         );
     }
-    if let Some(advice) = advice(cause, level) {
+    if let Some(advice) = advice(cause, level, conduit_program) {
         let _ = write!(text, "\n  try: {advice}");
     }
     Some(text)
@@ -75,19 +78,17 @@ fn signal_name(number: i32) -> String {
         .map_or_else(|_| format!("signal {number}"), |signal| format!("{signal} (signal {number})"))
 }
 
-fn advice(cause: &Cause, level: u8) -> Option<&'static str> {
-    let crashed = [
-        libc_signal(Signal::SIGSEGV),
-        libc_signal(Signal::SIGBUS),
-        libc_signal(Signal::SIGABRT),
-        libc_signal(Signal::SIGILL),
-        libc_signal(Signal::SIGFPE),
-    ];
+fn advice(cause: &Cause, level: u8, conduit_program: bool) -> Option<&'static str> {
+    let crashed = [SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE].map(|signal| signal as i32);
     match cause.kind {
-        CauseKind::Signal if cause.signal.is_some_and(|signal| crashed.contains(&signal)) => Some(
-            "GASNET_BACKTRACE=1 shows where it crashed; GASNET_FREEZE_ON_ERROR=1 waits there for a debugger",
-        ),
-        CauseKind::Signal if cause.signal == Some(libc_signal(Signal::SIGKILL)) => {
+        CauseKind::Signal
+            if conduit_program && cause.signal.is_some_and(|s| crashed.contains(&s)) =>
+        {
+            Some(
+                "GASNET_BACKTRACE=1 shows where it crashed; GASNET_FREEZE_ON_ERROR=1 waits there for a debugger",
+            )
+        }
+        CauseKind::Signal if cause.signal == Some(SIGKILL as i32) => {
             Some("dmesg shows whether the kernel ran out of memory; fewer ranks (-n) need less")
         }
         CauseKind::NoFini => {
@@ -96,9 +97,10 @@ fn advice(cause: &Cause, level: u8) -> Option<&'static str> {
         CauseKind::LoneExit => {
             Some("a barrier before the end of main, if all ranks should end together")
         }
-        CauseKind::Timeout => {
+        CauseKind::Timeout if conduit_program => {
             Some("a longer --timeout, or GASNET_BACKTRACE=1 to see where the ranks were")
         }
+        CauseKind::Timeout => Some("a longer --timeout"),
         CauseKind::Protocol => {
             Some("rebuild the program with the conduit of this launcher's version")
         }
@@ -107,10 +109,6 @@ fn advice(cause: &Cause, level: u8) -> Option<&'static str> {
         }
         _ => None,
     }
-}
-
-const fn libc_signal(signal: Signal) -> i32 {
-    signal as i32
 }
 
 #[cfg(test)]
@@ -142,7 +140,8 @@ mod tests {
 
     #[test]
     fn names_rank_host_pid_signal_and_last_lines() {
-        let text = text(&report(CauseKind::Signal, Some(11), &["one", "two"]), 0).expect("a cause");
+        let text =
+            text(&report(CauseKind::Signal, Some(11), &["one", "two"]), 0, true).expect("a cause");
         for part in [
             "rank 3",
             "host n1",
@@ -159,7 +158,7 @@ mod tests {
     #[test]
     fn real_time_signals_have_numbers() {
         assert!(
-            text(&report(CauseKind::Signal, Some(40), &[]), 0)
+            text(&report(CauseKind::Signal, Some(40), &[]), 0, false)
                 .expect("a cause")
                 .contains("killed by signal 40")
         );
@@ -169,6 +168,6 @@ mod tests {
     fn nothing_to_say_about_success() {
         let mut good = report(CauseKind::Abort, None, &[]);
         good.cause = None;
-        assert_eq!(text(&good, 2), None);
+        assert_eq!(text(&good, 2, true), None);
     }
 }
