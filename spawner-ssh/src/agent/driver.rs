@@ -477,7 +477,7 @@ impl<'a> Driver<'a> {
             let timeout = (now < give_up).then(|| give_up - now);
             self.turn(timeout, &mut ready)?;
         }
-        self.phases.end_begins = self.machine.end_begins().map(|ms| seconds(ms));
+        self.phases.end_begins = self.machine.end_begins().map(seconds);
         self.phases.done = self.origin.started.elapsed().as_secs_f64();
         self.tell_front(true);
         let report = self.report();

@@ -11,6 +11,8 @@ pub mod deadlines;
 mod driver;
 mod input;
 pub mod machine;
+#[cfg(test)]
+mod machine_sim;
 mod output;
 mod poller;
 mod record;

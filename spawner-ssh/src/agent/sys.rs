@@ -239,10 +239,11 @@ extern "C" fn start(argument: *mut c_void) -> c_int {
             Step::Exec
         }
     };
-    // SAFETY: plain read of this thread's errno.
-    let errno = unsafe { *libc::__errno_location() };
-    // SAFETY: as for `view`, which is not used any more; volatile so that the store happens before `_exit`.
-    unsafe { (&raw mut (*shared).failure).write_volatile(Failure { step, errno: errno.max(1) }) };
+    let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+    // SAFETY: the field of a live struct; `view` is not used any more.
+    let failure = unsafe { &raw mut (*shared).failure };
+    // SAFETY: as above; volatile so that the store happens before `_exit`.
+    unsafe { failure.write_volatile(Failure { step, errno: errno.max(1) }) };
     exit_now(127)
 }
 

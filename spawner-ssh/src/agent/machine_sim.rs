@@ -1,0 +1,439 @@
+//! The machine in a virtual world: ranks with random behaviour, a virtual clock, and an oracle that knows the first
+//! cause from the history alone.
+
+use std::collections::BTreeMap;
+
+use bootstrap::ExitPath;
+use proptest::prelude::*;
+
+use super::deadlines::{KILL_GRACE, NOTICE_ACK, QUIET_WINDOW, REAP, STRAY_GRACE};
+use super::machine::{Action, Event, FirstCause, Machine, Rules};
+use crate::report::{CauseKind, End};
+
+const EXIT_BOUND: u64 = 3000;
+
+/// What a rank does on its own.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    /// Plain program: exits with this code.
+    Plain(i32),
+    /// Dies of a signal, after `Hello` or not.
+    Die { hello: bool, signal: i32 },
+    /// Opens the bootstrap and ends with 0.
+    NoFini,
+    /// Opens it and exits through the library.
+    Exit(i32),
+    /// Opens it and calls abort.
+    Abort(i32),
+    /// Sends garbage.
+    Garbage,
+    /// Opens it and computes for ever.
+    Spin,
+}
+
+/// How it reacts: delays in milliseconds, `None` = not at all.
+#[derive(Clone, Copy, Debug)]
+struct Temper {
+    deed: Deed,
+    at: u64,
+    on_notice: Option<u64>,
+    on_quit: Option<u64>,
+    on_term: Option<u64>,
+    /// Processes it leaves behind, and whether they heed TERM.
+    strays: u32,
+    stray_term: bool,
+}
+
+struct World {
+    tempers: Vec<Temper>,
+    machine: Machine,
+    now: u64,
+    queue: BTreeMap<(u64, u64), Event>,
+    number: u64,
+    gone: Vec<bool>,
+    exiting: Vec<Option<i32>>,
+    strays: Vec<bool>,
+    log: Vec<(u64, Event)>,
+    actions: Vec<(u64, Action)>,
+    causes: Vec<FirstCause>,
+    noticed: bool,
+}
+
+impl World {
+    fn new(tempers: Vec<Temper>) -> Self {
+        let size = tempers.len();
+        let count = u32::try_from(size).unwrap();
+        let machine = Machine::new(count, Rules { exit_bound: EXIT_BOUND, timeout_at: None });
+        let mut world = Self {
+            tempers,
+            machine,
+            now: 0,
+            queue: BTreeMap::new(),
+            number: 0,
+            gone: vec![false; size],
+            exiting: vec![None; size],
+            strays: Vec::new(),
+            log: Vec::new(),
+            actions: Vec::new(),
+            causes: Vec::new(),
+            noticed: false,
+        };
+        for rank in 0..count {
+            world.at(0, Event::Started(rank));
+        }
+        for rank in 0..count {
+            world.plan(rank);
+        }
+        world
+    }
+
+    fn at(&mut self, delay: u64, event: Event) {
+        self.number += 1;
+        self.queue.insert((self.now + delay, self.number), event);
+    }
+
+    fn plan(&mut self, rank: u32) {
+        let Temper { deed, at, .. } = self.tempers[rank as usize];
+        let opens = !matches!(deed, Deed::Plain(_) | Deed::Die { hello: false, .. });
+        if opens {
+            self.at(0, Event::Hello(rank));
+        }
+        match deed {
+            Deed::Plain(code) => self.at(at, Event::Ended { rank, end: End::Code(code) }),
+            Deed::Die { signal, .. } => {
+                self.at(at, Event::Ended { rank, end: End::Signal(signal) })
+            }
+            Deed::NoFini => self.at(at, Event::Ended { rank, end: End::Code(0) }),
+            Deed::Exit(code) => {
+                self.at(at, Event::Exiting { rank, code, path: ExitPath::Explicit })
+            }
+            Deed::Abort(code) => {
+                self.at(at, Event::Abort { rank, code });
+                self.at(at + 1, Event::Ended { rank, end: End::Code(code) });
+            }
+            Deed::Garbage => self.at(at, Event::Protocol(rank)),
+            Deed::Spin => {}
+        }
+    }
+
+    /// A rank leaves: an exiting one with the code that it knows.
+    fn leave(&mut self, rank: u32, delay: u64, end: End) {
+        self.at(delay, Event::Ended { rank, end });
+    }
+
+    fn deliver(&mut self, event: Event) {
+        match event {
+            Event::Ended { rank, .. } if std::mem::replace(&mut self.gone[rank as usize], true) => {
+                return;
+            }
+            Event::Exiting { rank, .. } | Event::Fini { rank, .. } | Event::Abort { rank, .. }
+                if self.gone[rank as usize] =>
+            {
+                return;
+            }
+            Event::Exiting { rank, code, .. } => self.exiting[rank as usize] = Some(code),
+            _ => {}
+        }
+        if let Event::Ended { rank, .. } = event {
+            let Temper { strays, stray_term, .. } = self.tempers[rank as usize];
+            self.strays.extend((0..strays).map(|_| stray_term));
+        }
+        self.log.push((self.now, event));
+        let mut out = Vec::new();
+        let finished = self.machine.is_finished();
+        self.machine.handle(self.now, event, &mut out);
+        assert!(!finished || out.is_empty(), "actions after the finish: {out:?}");
+        if let Some(cause) =
+            self.machine.cause().filter(|_| self.machine.is_ending() || self.noticed)
+        {
+            self.causes.push(cause);
+        }
+        for action in out {
+            self.actions.push((self.now, action));
+            self.act(action);
+        }
+        self.reduce();
+    }
+
+    /// The library's reduction: complete when every rank is exiting.
+    fn reduce(&mut self) {
+        if !self.noticed && self.exiting.iter().all(Option::is_some) {
+            let code =
+                self.exiting.iter().flatten().map(|code| code.cast_unsigned()).max().unwrap();
+            for rank in 0..u32::try_from(self.gone.len()).unwrap() {
+                self.at(1, Event::Fini { rank, code: code.cast_signed() });
+                self.leave(rank, 2, End::Code(code.cast_signed()));
+            }
+            self.noticed = true;
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        let ranks = 0..u32::try_from(self.gone.len()).unwrap();
+        let present: Vec<u32> = ranks.filter(|rank| !self.gone[*rank as usize]).collect();
+        for rank in present {
+            let temper = self.tempers[rank as usize];
+            match action {
+                Action::Notice { code, .. } => {
+                    self.noticed = true;
+                    if let Some(delay) = temper.on_notice.or(self.exiting[rank as usize].map(|_| 1))
+                    {
+                        self.leave(rank, delay, End::Code(code & 0xff));
+                    }
+                }
+                Action::QuitUnclaimed => {
+                    if let Some(delay) = temper.on_quit {
+                        self.leave(rank, delay, End::Signal(libc::SIGQUIT));
+                    }
+                }
+                Action::Forward(signal) | Action::End(signal) if signal == libc::SIGKILL => {
+                    self.leave(rank, 1, End::Signal(signal));
+                }
+                Action::Forward(signal) | Action::End(signal) => {
+                    if let Some(delay) = temper.on_term {
+                        self.leave(rank, delay, End::Signal(signal));
+                    }
+                }
+                Action::Sweep | Action::EndStrays(_) | Action::Finish => {}
+            }
+        }
+        match action {
+            Action::Sweep => self.at(0, Event::Strays { left: !self.strays.is_empty() }),
+            Action::EndStrays(signal) => {
+                let before = self.strays.len();
+                self.strays.retain(|heeds| signal != libc::SIGKILL && !heeds);
+                if self.strays.len() < before {
+                    self.at(1, Event::Strays { left: !self.strays.is_empty() });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Runs until the machine is finished; the virtual time that took.
+    fn run(&mut self) -> u64 {
+        for _ in 0..100_000 {
+            if self.machine.is_finished() {
+                return self.now;
+            }
+            let event = self.queue.first_key_value().map(|((at, _), _)| *at);
+            let deadline = self.machine.deadline();
+            match (event, deadline) {
+                (Some(at), due) if due.is_none_or(|due| at <= due) => {
+                    self.now = self.now.max(at);
+                    let (_, event) = self.queue.pop_first().unwrap();
+                    self.deliver(event);
+                }
+                (_, Some(due)) => {
+                    self.now = self.now.max(due);
+                    self.deliver(Event::Tick);
+                }
+                (None, None) => {
+                    panic!("the machine waits for nothing: {:?}\n{:?}", self.machine, self.log)
+                }
+                (Some(_), None) => unreachable!("no deadline means the event comes first"),
+            }
+        }
+        panic!("no end: {:?}", self.log)
+    }
+
+    /// The first cause, from the history alone: the first death, abort or protocol error, or a lone exit decided before.
+    fn oracle(&self) -> Option<(CauseKind, u32)> {
+        let decided = self
+            .actions
+            .iter()
+            .find(|(_, a)| matches!(a, Action::Notice { .. }))
+            .map(|(at, _)| *at);
+        let mut hello = false;
+        let mut plain = None;
+        let mut announced: Vec<Option<i32>> = vec![None; self.gone.len()];
+        let mut finished = vec![false; self.gone.len()];
+        let first_exit = self.log.iter().find_map(|(_, e)| match e {
+            Event::Exiting { rank, .. } => Some(*rank),
+            _ => None,
+        });
+        for (at, event) in &self.log {
+            if let (Some(decided), Event::Tick) = (decided, event)
+                && *at == decided
+            {
+                return first_exit.map(|rank| (CauseKind::LoneExit, rank));
+            }
+            match *event {
+                Event::Hello(_) => {
+                    hello = true;
+                    if let Some(rank) = plain {
+                        return Some((CauseKind::NoFini, rank));
+                    }
+                }
+                Event::Exiting { rank, code, .. } => announced[rank as usize] = Some(code),
+                Event::Fini { rank, .. } => finished[rank as usize] = true,
+                Event::Abort { rank, .. } => return Some((CauseKind::Abort, rank)),
+                Event::Protocol(rank) => return Some((CauseKind::Protocol, rank)),
+                Event::Ended { rank, end } => match end {
+                    End::Signal(_) => return Some((CauseKind::Signal, rank)),
+                    End::Code(_) if finished[rank as usize] => {}
+                    End::Code(code)
+                        if announced[rank as usize].is_some_and(|said| said == code) =>
+                    {
+                        return first_exit.map(|rank| (CauseKind::LoneExit, rank));
+                    }
+                    End::Code(0) if hello => return Some((CauseKind::NoFini, rank)),
+                    End::Code(0) => plain = plain.or(Some(rank)),
+                    End::Code(_) => return Some((CauseKind::ExitCode, rank)),
+                },
+                _ => {}
+            }
+        }
+        None
+    }
+
+    fn check(&mut self) {
+        let took = self.run();
+        let planned = self.tempers.iter().map(|t| t.at).max().unwrap_or(0);
+        let reactions = 3 * 500;
+        let bound = planned
+            + QUIET_WINDOW.ms()
+            + NOTICE_ACK.ms()
+            + EXIT_BOUND
+            + 2 * KILL_GRACE.ms()
+            + STRAY_GRACE.ms()
+            + REAP.ms()
+            + reactions;
+        assert!(took <= bound, "{took} ms, bound {bound}: {:?}", self.log);
+        assert!(self.gone.iter().all(|gone| *gone), "a rank is still there: {:?}", self.log);
+        assert!(self.strays.is_empty(), "something was left behind");
+        assert_eq!(self.actions.iter().filter(|(_, a)| *a == Action::Finish).count(), 1);
+        assert!(
+            self.actions.iter().filter(|(_, a)| matches!(a, Action::Notice { .. })).count() <= 1
+        );
+        assert!(
+            self.causes.windows(2).all(|pair| pair[0] == pair[1]),
+            "the cause changed: {:?}",
+            self.causes
+        );
+        let seen = self.machine.cause().filter(|c| c.kind != CauseKind::CollectiveExit);
+        assert_eq!(
+            seen.map(|c| (c.kind, c.rank.unwrap())),
+            self.oracle(),
+            "{:?}\n{:?}",
+            self.log,
+            self.actions
+        );
+        let code = self.machine.cause().map_or(0, |cause| cause.code);
+        assert_eq!(self.machine.exit_code(), code);
+        assert!((0..=255).contains(&code));
+    }
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    prop_oneof![
+        3 => prop_oneof![2 => Just(0), 1 => 1i32..256].prop_map(Deed::Plain),
+        2 => (any::<bool>(), 1i32..32).prop_map(|(hello, signal)| Deed::Die { hello, signal }),
+        1 => Just(Deed::NoFini),
+        6 => (0i32..256).prop_map(Deed::Exit),
+        1 => (0i32..256).prop_map(Deed::Abort),
+        1 => Just(Deed::Garbage),
+        2 => Just(Deed::Spin),
+    ]
+}
+
+fn temper(deed: impl Strategy<Value = Deed>) -> impl Strategy<Value = Temper> {
+    let delay = || proptest::option::weighted(0.7, 1u64..500);
+    (deed, 0u64..200, delay(), delay(), delay(), 0u32..3, any::<bool>()).prop_map(
+        |(deed, at, on_notice, on_quit, on_term, strays, stray_term)| Temper {
+            deed,
+            at,
+            on_notice,
+            on_quit,
+            on_term,
+            strays,
+            stray_term,
+        },
+    )
+}
+
+/// A job in which nobody ever does anything runs for ever: somebody must act.
+fn acts(tempers: &[Temper]) -> bool {
+    tempers.iter().any(|t| !matches!(t.deed, Deed::Spin | Deed::Plain(0)))
+        || tempers.iter().all(|t| !matches!(t.deed, Deed::Spin))
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let rank = || 0u32..4;
+    prop_oneof![
+        rank().prop_map(Event::Started),
+        (rank(), 125i32..128).prop_map(|(rank, code)| Event::StartFailed { rank, code }),
+        rank().prop_map(Event::Hello),
+        (rank(), any::<i32>()).prop_map(|(rank, code)| Event::Exiting {
+            rank,
+            code,
+            path: ExitPath::Hook
+        }),
+        (rank(), any::<i32>()).prop_map(|(rank, code)| Event::Fini { rank, code }),
+        (rank(), any::<i32>()).prop_map(|(rank, code)| Event::Abort { rank, code }),
+        rank().prop_map(Event::Protocol),
+        (rank(), 0i32..256).prop_map(|(rank, code)| Event::Ended { rank, end: End::Code(code) }),
+        (rank(), 1i32..65)
+            .prop_map(|(rank, signal)| Event::Ended { rank, end: End::Signal(signal) }),
+        prop_oneof![Just(2), Just(15), Just(1), Just(10), Just(18), Just(20)]
+            .prop_map(Event::Signal),
+        Just(Event::FrontLost),
+        any::<bool>().prop_map(|left| Event::Strays { left }),
+        Just(Event::Tick),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    #[test]
+    fn every_world_ends_in_bounded_time_with_the_first_cause(
+        tempers in proptest::collection::vec(temper(deed()), 1..18)
+            .prop_filter("somebody acts", |tempers| acts(tempers)),
+    ) {
+        World::new(tempers).check();
+    }
+
+    #[test]
+    fn worlds_of_exits_alone(
+        tempers in proptest::collection::vec(
+            temper(prop_oneof![8 => (0i32..256).prop_map(Deed::Exit), 1 => Just(Deed::Spin)]), 1..18)
+            .prop_filter("somebody acts", |tempers| acts(tempers)),
+    ) {
+        World::new(tempers).check();
+    }
+
+    /// Any history, also impossible ones: nothing panics, nothing follows the finish, the cause stays.
+    #[test]
+    fn nonsense_is_survived(history in proptest::collection::vec((event(), 0u64..3000), 0..60)) {
+        let mut machine = Machine::new(3, Rules { exit_bound: EXIT_BOUND, timeout_at: Some(20_000) });
+        let (mut now, mut out, mut first) = (0, Vec::new(), None);
+        for (event, delay) in history {
+            now += delay;
+            let finished = machine.is_finished();
+            machine.handle(now, event, &mut out);
+            prop_assert!(!finished || out.is_empty());
+            prop_assert!(out.iter().position(|a| *a == Action::Finish).is_none_or(|at| at + 1 == out.len()));
+            out.clear();
+            let ended = machine.cause().filter(|_| machine.is_ending());
+            if let Some(first) = first && let Some(cause) = ended {
+                let kept: FirstCause = first;
+                prop_assert!(kept == cause || kept.kind == CauseKind::CollectiveExit);
+            }
+            first = first.or(ended);
+        }
+        // From any state, time alone ends a job that has begun to end.
+        if machine.is_ending() {
+            for _ in 0..20 {
+                if let Some(at) = machine.deadline() {
+                    now = now.max(at);
+                    machine.handle(now, Event::Tick, &mut out);
+                }
+                if machine.is_sweeping() {
+                    machine.handle(now, Event::Strays { left: false }, &mut out);
+                }
+            }
+            prop_assert!(machine.is_finished(), "{machine:?}");
+        }
+    }
+}
