@@ -1,3 +1,116 @@
-//! Runs the benchmarks and judges their figures. (Being written here; `scripts/bench` starts it.)
+//! Measures the figures of speed and memory, each beside its reference in the same run, and judges them.
+//!
+//! `scripts/bench` builds everything and starts this. Times are never asserted: the exit code is 0 unless something could
+//! not be measured at all.
 
-fn main() {}
+mod document;
+mod exits;
+mod launch;
+mod ranks;
+mod row;
+mod run;
+
+use std::process::ExitCode;
+
+use testkit::report::{Table, show};
+
+use crate::row::{Findings, Row, Verdict};
+use crate::run::Failure;
+
+/// How often things are measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Repetitions {
+    /// Launches of many processes.
+    launches: usize,
+    /// Pairs inside rank programs.
+    pairs: usize,
+    /// Ends of jobs.
+    exits: usize,
+}
+
+type Measure = fn(Repetitions) -> run::Result<Findings>;
+
+const FIGURES: [(&str, Measure); 10] = [
+    ("launch", launch::launch),
+    ("one", launch::one),
+    ("hello", launch::hello),
+    ("exchange", ranks::exchange),
+    ("am", ranks::short),
+    ("medium", ranks::medium),
+    ("putget", ranks::put_get),
+    ("barrier", ranks::barrier),
+    ("idle", ranks::idle),
+    ("exit", exits::exits),
+];
+
+const FULL: Repetitions = Repetitions { launches: 15, pairs: 15, exits: 7 };
+const QUICK: Repetitions = Repetitions { launches: 3, pairs: 3, exits: 1 };
+
+fn main() -> ExitCode {
+    let (mut repetitions, mut write, mut wanted) = (FULL, false, Vec::new());
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            "--quick" => repetitions = QUICK,
+            "--write" => write = true,
+            name if FIGURES.iter().any(|(figure, _)| *figure == name) => wanted.push(argument),
+            other => {
+                let names: Vec<&str> = FIGURES.iter().map(|(figure, _)| *figure).collect();
+                complain(&format!("unknown argument {other:?}; figures: {}", names.join(" ")));
+                return ExitCode::from(2);
+            }
+        }
+    }
+    let machine = document::machine();
+    let mut found = Vec::new();
+    for (name, measure) in FIGURES {
+        if wanted.is_empty() || wanted.iter().any(|figure| figure == name) {
+            show(&format!("measuring {name} …\n"));
+            found.push((name, attempt(name, measure, repetitions)));
+        }
+    }
+    report(&machine, &found);
+    if write {
+        match document::write(&machine, &found) {
+            Ok(path) => show(&format!("written to {}\n", path.display())),
+            Err(Failure(text)) => {
+                complain(&text);
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    let failed = |row: &Row| matches!(row.verdict, Verdict::Failed(_));
+    if found.iter().any(|(_, findings)| findings.rows.iter().any(failed)) {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+fn complain(text: &str) {
+    use std::io::Write;
+    let _ = std::io::stderr().write_all(format!("bench_driver: {text}\n").as_bytes());
+}
+
+fn attempt(name: &str, measure: Measure, repetitions: Repetitions) -> Findings {
+    measure(repetitions).unwrap_or_else(|Failure(text)| Findings {
+        rows: vec![Row::without(name, Verdict::Failed(text))],
+        ..Findings::default()
+    })
+}
+
+fn report(machine: &[(&str, String)], found: &[(&str, Findings)]) {
+    let machine: Vec<String> =
+        machine.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    let columns = ["figure, reference", "ours", "reference", "ratio", "target", "verdict"];
+    let mut table = Table::new(&machine.join(", "), &columns);
+    for row in found.iter().flat_map(|(_, findings)| &findings.rows) {
+        let mut cells = row.cells.to_vec();
+        cells.push(row.verdict.to_string());
+        table.row(cells);
+    }
+    show(&format!("load after {}\n", document::load()));
+    table.show();
+    for note in found.iter().flat_map(|(_, findings)| &findings.notes) {
+        show(&format!("{note}\n"));
+    }
+}

@@ -1,0 +1,137 @@
+//! One line of the table: a figure, what it is compared with, and the verdict.
+
+use crate::run::{Failure, Result, Samples, median};
+
+/// What a figure has to reach.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    /// Ours over reference, for times.
+    AtMost(f64),
+    /// Ours over reference, for bandwidths.
+    AtLeast(f64),
+    /// Ours minus reference.
+    MoreByAtMost(f64),
+    /// Ours alone.
+    Bound(f64),
+    /// Nothing: printed for information.
+    None,
+}
+
+/// What came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Met,
+    Missed,
+    Information,
+    Skipped(String),
+    /// Could not be measured although it should.
+    Failed(String),
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Met => f.write_str("met"),
+            Self::Missed => f.write_str("missed"),
+            Self::Information => f.write_str("-"),
+            Self::Skipped(reason) => write!(f, "skipped: {reason}"),
+            Self::Failed(reason) => write!(f, "FAILED: {reason}"),
+        }
+    }
+}
+
+/// A line of the table.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) cells: [String; 5],
+    pub(crate) verdict: Verdict,
+}
+
+fn verdict(met: bool) -> Verdict {
+    if met { Verdict::Met } else { Verdict::Missed }
+}
+
+/// Three significant digits and the unit.
+pub(crate) fn quantity(value: f64, unit: &str) -> String {
+    let digits = match value.abs() {
+        large if large >= 100.0 => 0,
+        middle if middle >= 10.0 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+impl Row {
+    /// Compares the samples `ours` with `reference`, pair by pair.
+    pub(crate) fn paired(
+        figure: &str,
+        samples: &Samples,
+        [ours, reference]: [&str; 2],
+        unit: &str,
+        target: Target,
+    ) -> Result<Self> {
+        let (a, b) = (samples.of(ours)?, samples.of(reference)?);
+        if a.len() != b.len() {
+            return Err(Failure(format!("{ours}: {} samples, {reference}: {}", a.len(), b.len())));
+        }
+        let over = |combine: fn(f64, f64) -> f64| {
+            let each: Vec<f64> = a.iter().zip(b).map(|(a, b)| combine(*a, *b)).collect();
+            median(&each)
+        };
+        let (ratio, more) = (over(|a, b| a / b), over(|a, b| a - b));
+        let (target, verdict) = match target {
+            Target::AtMost(most) => (format!("at most {most:.2}x"), verdict(ratio <= most)),
+            Target::AtLeast(least) => (format!("at least {least:.2}x"), verdict(ratio >= least)),
+            Target::MoreByAtMost(most) => {
+                (format!("at most +{most} {unit}"), verdict(more <= most))
+            }
+            Target::Bound(_) | Target::None => (String::new(), Verdict::Information),
+        };
+        let ratio = match verdict {
+            _ if target.contains('+') => format!("+{}", quantity(more, unit)),
+            _ => format!("{ratio:.2}x"),
+        };
+        let cells = [
+            figure.to_owned(),
+            quantity(median(a), unit),
+            quantity(median(b), unit),
+            ratio,
+            target,
+        ];
+        Ok(Self { cells, verdict })
+    }
+
+    /// Compares the median of `ours` with a fixed bound.
+    pub(crate) fn alone(
+        figure: &str,
+        samples: &Samples,
+        ours: &str,
+        unit: &str,
+        target: Target,
+    ) -> Result<Self> {
+        let value = samples.median(ours)?;
+        let (target, verdict) = match target {
+            Target::Bound(most) => (format!("at most {most} {unit}"), verdict(value <= most)),
+            _ => (String::new(), Verdict::Information),
+        };
+        let cells =
+            [figure.to_owned(), quantity(value, unit), String::new(), String::new(), target];
+        Ok(Self { cells, verdict })
+    }
+
+    /// A line without numbers.
+    pub(crate) fn without(figure: &str, verdict: Verdict) -> Self {
+        let mut cells: [String; 5] = Default::default();
+        figure.clone_into(&mut cells[0]);
+        Self { cells, verdict }
+    }
+}
+
+/// What one figure produced.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) samples: Samples,
+    /// Sentences that say what exactly was compared.
+    pub(crate) notes: Vec<String>,
+}
