@@ -77,8 +77,9 @@ fn main() -> Result<(), Error> {
 
 fn run(client: &Client<Seq>, args: &Args) -> Result<(), Failure> {
     let region = region_len(args.most);
-    let most = if client.rank() == Rank(0) { region * u64::from(client.size()) } else { 0 };
-    let segment = client.attach_segment(most)?;
+    // Only rank 0's segment is used, but every rank has to attach one.
+    let len = if client.rank() == Rank(0) { region * u64::from(client.size()) } else { region };
+    let segment = client.attach_segment(len)?;
     let owned = Owned::register(client)?;
     client.barrier(0, BarrierFlags::ANONYMOUS)?;
 
@@ -160,7 +161,7 @@ impl Owned {
     /// Sends every count to the word's owner and waits until all batches are confirmed. Other ranks' batches may still
     /// come after that, until the next barrier.
     fn distribute(&self, client: &Client<Seq>, counts: Counts) -> Result<(), Failure> {
-        let (size, most) = (client.size(), client.team().max_request_medium(None, 0));
+        let (size, most) = (client.size(), client.team().max_request_medium(None, 0, Flags::NONE));
         let mut batches = vec![Vec::new(); size as usize];
         let mut sent = 0;
         let mut send = |rank: u32, batch: &mut Vec<u8>| -> Result<(), Error> {
