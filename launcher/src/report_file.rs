@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use spawner_ssh::report::JobReport;
+use spawner_ssh::report::{Cause, JobReport, Phases, RankRecord};
 
 use crate::failure::Failure;
 use crate::job::Job;
@@ -23,12 +23,18 @@ struct Document<'a> {
     version: &'static str,
     /// Seconds since the epoch.
     written: f64,
-    command_line: Vec<String>,
-    exit_code: i32,
+    command_line: &'a [String],
+    /// Job id; absent when no job was made.
+    job: Option<&'a str>,
+    /// Exit code of the launcher.
+    exit_code: u8,
     /// Text of the failure when the job could not be started.
     failure: Option<String>,
+    cause: Option<&'a Cause>,
     plan: Option<Plan>,
-    job: Option<&'a JobReport>,
+    ranks: &'a [RankRecord],
+    phases: Option<&'a Phases>,
+    strays_killed: u32,
 }
 
 #[derive(Debug, Serialize)]
@@ -95,11 +101,15 @@ impl ReportFile {
             written: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0.0, |now| now.as_secs_f64()),
-            command_line: std::mem::take(&mut self.command_line),
-            exit_code: i32::from(exit_code),
+            command_line: &self.command_line,
+            job: job.map(|job| job.plan.job_id.as_str()),
+            exit_code,
             failure,
+            cause: report.and_then(|report| report.cause.as_ref()),
             plan: job.map(plan),
-            job: report,
+            ranks: report.map_or(&[], |report| &report.ranks),
+            phases: report.map(|report| &report.phases),
+            strays_killed: report.map_or(0, |report| report.strays_killed),
         };
         let done = serde_json::to_vec_pretty(&document)
             .map_err(std::io::Error::from)

@@ -159,7 +159,8 @@ fn a_report_is_written_for_launch_failures_too() {
     assert_eq!(report["format"], 1);
     assert_eq!(report["command_line"][2], "2");
     assert!(report["failure"].as_str().is_some_and(|text| text.contains("not found")), "{report}");
-    assert!(report["job"].is_null());
+    assert!(report["job"].is_null() && report["phases"].is_null());
+    assert_eq!(report["ranks"].as_array().map(Vec::len), Some(0));
 }
 
 #[test]

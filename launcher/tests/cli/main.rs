@@ -1,7 +1,8 @@
-//! Calls of the launcher that start nothing: dry runs, bad input, documents, settings.
+//! Calls of the launcher: dry runs, bad input, documents, settings, and small jobs of plain programs.
 
 mod bad_input;
 mod documents;
 mod dry_run;
 mod room;
+mod runs;
 mod settings;
