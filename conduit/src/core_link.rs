@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bootstrap::Rank;
-use bootstrap::page::Notice;
+use bootstrap::page::{HostPage, Notice};
+use bootstrap::{Announcer, Place, Rank, vars};
 
 use crate::core::{Core, Net};
 use crate::error::Error;
+use crate::exit::{self, Link};
 use crate::shm::{Block, Kind, Packet, Post};
-use crate::wait::Waiter;
 
 /// Position of the internal queue among the consumers.
 const INTERNAL: usize = 2;
@@ -99,11 +99,6 @@ impl Core {
         });
     }
 
-    /// Waits a little for the next internal message: yields first, then sleeps. For loops of exit's driver.
-    pub(crate) fn idle_internal(&self, waiter: &mut Waiter) {
-        waiter.idle(self, || self.internal_of(self.local()).ready());
-    }
-
     /// Ends the process after a broken promise of the program that cannot be an error of a call: says what, then aborts, so that
     /// handlers for SIGABRT (freeze, backtrace) run. Without exit machinery (tests) it panics.
     #[cold]
@@ -114,24 +109,65 @@ impl Core {
     }
 }
 
-/// Installs the exit machinery of the process for this rank.
+impl Link for Core {
+    fn place(&self) -> Place {
+        self.place()
+    }
+
+    fn page(&self) -> &HostPage {
+        self.page()
+    }
+
+    fn announcer(&self) -> Announcer {
+        self.announcer()
+    }
+
+    fn send(&self, to: Rank, id: u8, args: &[i32]) -> bool {
+        self.send_internal(to, id, args)
+    }
+
+    fn poll(&self) -> usize {
+        self.poll_internal()
+    }
+
+    fn sleep(&self, timeout: Duration) {
+        self.sleep_internal(timeout);
+    }
+
+    fn disable_client_handlers(&self) {
+        self.disable_client_handlers();
+    }
+}
+
+/// Installs the exit machinery of the process for this rank. Before the first barrier of init, so that no peer's message
+/// comes earlier.
 pub(crate) fn install(core: &Arc<Core>) -> Result<(), Error> {
+    let table = vars::Settings::from_env(&bootstrap::Env::from_process())?;
+    let link: Arc<dyn Link> = Arc::<Core>::clone(core);
+    exit::install(link, &table)?;
     core.set_hooked();
     Ok(())
 }
 
 fn message(core: &Core, source: Rank, id: u8, args: &[i32]) {
-    let _ = (core, source, id, args);
+    if core.is_hooked() {
+        exit::message(core.place().rank, source, id, args);
+    }
 }
 
 /// The end of the job is decided and a call of the client found out.
 pub(crate) fn on_notice(core: &Core, notice: Notice) {
-    let _ = (core, notice);
+    if core.is_hooked() {
+        exit::on_notice(core.place().rank, notice);
+    }
 }
 
 /// The client's exit.
 #[expect(clippy::exit, reason = "the end of the process is what was asked for")]
 pub(crate) fn exit(core: &Core, code: i32) -> ! {
+    if core.is_hooked() {
+        exit::exit(code);
+    }
     if let Some(Err(error)) = core.try_services(|services| services.fini(code)) {
         crate::sys::say(&error.to_string());
     }

@@ -17,7 +17,7 @@
 //!
 //! * [`Client`]: init, segment attach, put and get, barrier, waiting, exit.
 //! * [`Endpoint`]: registration of handlers. [`Team`]: requests. [`Token`]: replies.
-//! * [`Scope`]: non-blocking operations.
+//! * [`Scope`]: non-blocking operations. [`mod@exit`]: how a job ends.
 
 mod barrier;
 mod client;
@@ -28,6 +28,7 @@ mod deadlines;
 mod endpoint;
 mod error;
 mod event;
+pub mod exit;
 mod gate;
 mod handler;
 mod identity;
@@ -51,6 +52,7 @@ pub use crate::client::{Client, Position, WaitMode};
 pub use crate::endpoint::{Endpoint, Team};
 pub use crate::error::Error;
 pub use crate::event::{AccessRegion, Event, LocalCompletion, Operations, Scope, wait_all};
+pub use crate::exit::{exit, fatal_error, print_backtrace};
 pub use crate::handler::{Category, Entry, HandlerIndex, Payload, Registered, Role};
 pub use crate::message::{Flags, LUB_LONG, LUB_MEDIUM, MAX_ARGS, Outcome};
 pub use crate::mode::{Mode, Par, ParSync, Seq};

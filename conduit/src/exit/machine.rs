@@ -100,7 +100,7 @@ pub enum Event {
         code: Code,
         /// How it began.
         origin: Origin,
-        /// Sending is forbidden: the call came in a signal handler.
+        /// Sending is forbidden: the call came in a signal handler that interrupted a send.
         in_signal: bool,
     },
     /// A peer's message. Contents are checked; what cannot be is ignored.
@@ -241,6 +241,35 @@ pub enum Phase {
     Aborting,
 }
 
+impl Phase {
+    /// All phases, in the order of their numbers.
+    pub const ALL: [Self; 8] = [
+        Self::Running,
+        Self::Reducing,
+        Self::Electing,
+        Self::Leading,
+        Self::Following,
+        Self::Draining,
+        Self::Finishing,
+        Self::Aborting,
+    ];
+
+    /// What a rank in this phase is doing, in at most 48 bytes.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Reducing => "exit code reduction",
+            Self::Electing => "exit leader election",
+            Self::Leading => "coordinating shutdown as leader",
+            Self::Following => "waiting for the leader's exit request",
+            Self::Draining => "flushing output",
+            Self::Finishing => "bootstrap fini",
+            Self::Aborting => "bootstrap abort",
+        }
+    }
+}
+
 /// What a machine is told about its rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
@@ -338,17 +367,10 @@ impl Machine {
     /// What the rank is doing, in at most 48 bytes; the watchdog prints it from a signal handler.
     #[must_use]
     pub const fn phase(&self) -> &'static str {
-        match self.phase {
-            Phase::Running => "running",
-            Phase::Reducing if self.mute => "waiting for the control tree",
-            Phase::Reducing => "exit code reduction",
-            Phase::Electing => "exit leader election",
-            Phase::Leading => "coordinating shutdown as leader",
-            Phase::Following => "waiting for the leader's exit request",
-            Phase::Draining => "flushing output",
-            Phase::Finishing => "bootstrap fini",
-            Phase::Aborting => "bootstrap abort",
+        if self.mute && matches!(self.phase, Phase::Reducing) {
+            return "waiting for the control tree";
         }
+        self.phase.text()
     }
 
     /// When [`Event::Timer`] is due, if ever.
@@ -370,6 +392,12 @@ impl Machine {
     #[must_use]
     pub const fn contributed(&self) -> Option<Code> {
         self.first
+    }
+
+    /// Code of the job as far as it is known: the largest that was heard, or the one that was decided.
+    #[must_use]
+    pub const fn code(&self) -> Option<Code> {
+        self.code
     }
 
     /// Whether a control tree is still believed in.
@@ -536,7 +564,9 @@ impl Machine {
                 self.requested(now, from, code, out)
             }
             Message::ExitReply if self.phase == Phase::Leading => {
-                self.missing.as_mut().map(|missing| missing.answered(from));
+                if let Some(missing) = &mut self.missing {
+                    missing.answered(from);
+                }
                 self.lead_complete(now, out);
             }
             _ => {}

@@ -83,6 +83,22 @@ pub struct Alarms {
     pub last: u32,
 }
 
+/// `exit.flush`: the streams; after that they are left as they are. (Another thread may hold a stream's lock for ever.)
+pub const FLUSH: Millis = Millis(5_000);
+
+/// `exit.flush_others`: C streams other than stdout and stderr, once those are flushed. (A thread that reads from the
+/// terminal holds the lock of stdin.)
+pub const FLUSH_OTHERS: Millis = Millis(200);
+
+/// `exit.agent_quit`: the agent took on the SIGQUIT for this rank; its signal has this long to arrive.
+pub const AGENT_QUIT: Millis = Millis(20);
+
+/// `exit.slice`: longest single sleep of the body.
+pub const SLICE: Millis = Millis(20);
+
+/// `exit.backtrace`: one mechanism of printing a backtrace.
+pub const BACKTRACE: Millis = Millis(30_000);
+
 /// `exit.crash_flush`, seconds: flushing the streams after a fatal signal.
 pub const CRASH_FLUSH_SECONDS: u32 = 5;
 

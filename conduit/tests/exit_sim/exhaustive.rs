@@ -287,6 +287,7 @@ fn hash(job: &Job) -> u64 {
     hasher.finish()
 }
 
+#[expect(clippy::print_stdout, reason = "how much was explored belongs to the test's result")]
 /// Explores to `depth` steps; returns the number of states.
 fn explore(size: u32, tree: bool, faults: u8, signals: bool, depth: u32) -> usize {
     let start = Job::new(size, tree, faults);

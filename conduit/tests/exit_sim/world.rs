@@ -10,10 +10,10 @@ use crate::exit::machine::{
 
 /// SplitMix64: small, seeded, good enough to choose faults.
 #[derive(Clone, Debug)]
-pub struct Rng(pub u64);
+pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,28 +22,28 @@ impl Rng {
     }
 
     /// Uniform in `0..bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound.max(1)
     }
 
-    pub fn chance(&mut self, permille: u64) -> bool {
+    pub(crate) fn chance(&mut self, permille: u64) -> bool {
         self.below(1000) < permille
     }
 }
 
 /// What may go wrong in a history.
 #[derive(Clone, Debug, Default)]
-pub struct Faults {
-    pub loss_permille: u64,
-    pub duplicate_permille: u64,
+pub(crate) struct Faults {
+    pub(crate) loss_permille: u64,
+    pub(crate) duplicate_permille: u64,
     /// A flush that never ends.
-    pub stuck_flush_permille: u64,
-    pub deaths: Vec<(Millis, u32)>,
-    pub agent_death: Option<Millis>,
+    pub(crate) stuck_flush_permille: u64,
+    pub(crate) deaths: Vec<(Millis, u32)>,
+    pub(crate) agent_death: Option<Millis>,
 }
 
 impl Faults {
-    pub fn none(&self) -> bool {
+    pub(crate) fn none(&self) -> bool {
         self.loss_permille == 0
             && self.stuck_flush_permille == 0
             && self.deaths.is_empty()
@@ -53,30 +53,30 @@ impl Faults {
 
 /// One rank's exit call.
 #[derive(Clone, Copy, Debug)]
-pub struct Call {
-    pub at: Millis,
-    pub rank: u32,
-    pub code: Code,
-    pub in_signal: bool,
+pub(crate) struct Call {
+    pub(crate) at: Millis,
+    pub(crate) rank: u32,
+    pub(crate) code: Code,
+    pub(crate) in_signal: bool,
 }
 
 #[derive(Clone, Debug)]
-pub struct Plan {
-    pub seed: u64,
-    pub size: u32,
-    pub control: bool,
-    pub timeouts: Timeouts,
-    pub calls: Vec<Call>,
-    pub faults: Faults,
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) size: u32,
+    pub(crate) control: bool,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) faults: Faults,
     /// Messages take 1 to this long, each on its own: they overtake each other.
-    pub delay_max: u64,
+    pub(crate) delay_max: u64,
     /// No message of the reduction arrives.
-    pub drop_reduction: bool,
+    pub(crate) drop_reduction: bool,
 }
 
 /// How a rank ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     /// By its own last action.
     Own {
         code: Code,
@@ -87,15 +87,15 @@ pub enum End {
 }
 
 #[derive(Debug)]
-pub struct Node {
-    pub machine: Machine,
-    pub end: Option<End>,
-    pub quits: u32,
+pub(crate) struct Node {
+    pub(crate) machine: Machine,
+    pub(crate) end: Option<End>,
+    pub(crate) quits: u32,
     began: Option<Millis>,
     ended: Option<Millis>,
     /// The first call, if it came before anything else made the rank exit.
-    pub local: Option<Code>,
-    pub announced: Option<Code>,
+    pub(crate) local: Option<Code>,
+    pub(crate) announced: Option<Code>,
     fini: Option<Code>,
     deaf: bool,
 }
@@ -123,29 +123,29 @@ const LOOK_MAX: u64 = 40;
 const KILL_GRACE: Millis = Millis(2_000);
 
 #[derive(Debug)]
-pub struct World {
+pub(crate) struct World {
     plan: Plan,
     rng: Rng,
     queue: BinaryHeap<Reverse<(Millis, u64, Step)>>,
     sequence: u64,
-    pub now: Millis,
-    pub nodes: Vec<Node>,
+    pub(crate) now: Millis,
+    pub(crate) nodes: Vec<Node>,
     heard: Vec<bool>,
     heard_count: u32,
     heard_max: Option<Code>,
     agent_alive: bool,
-    pub notice: Option<Code>,
+    pub(crate) notice: Option<Code>,
     killing: bool,
     /// Messages of election and requests sent; the reduction is not counted.
-    pub coordination: u64,
-    pub reductions: u64,
+    pub(crate) coordination: u64,
+    pub(crate) reductions: u64,
     /// Hash of everything that happened.
-    pub trace: u64,
+    pub(crate) trace: u64,
     out: Actions,
 }
 
 impl World {
-    pub fn new(plan: Plan) -> Self {
+    pub(crate) fn new(plan: Plan) -> Self {
         let node = |rank| Node {
             machine: Machine::new(Config {
                 rank,
@@ -209,7 +209,7 @@ impl World {
     }
 
     /// Runs to the end and checks what must hold in every history.
-    pub fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         while let Some(Reverse((at, _, step))) = self.queue.pop() {
             assert!(at >= self.now);
             self.now = at;

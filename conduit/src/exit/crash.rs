@@ -1,0 +1,358 @@
+//! What a process does about signals while it runs: messages, freezing, backtraces, the way to exit or to death.
+
+use std::ffi::{CString, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+
+use bootstrap::vars::Signals;
+
+use super::line::Line;
+use super::machine::{Millis, Origin};
+use super::signals::{self, Command, Disposition, Stack, Streams};
+use super::timeouts::{BACKTRACE, CRASH_FLUSH_SECONDS};
+
+/// Signals that end a process by their nature.
+const FATAL: [i32; 5] = [libc::SIGABRT, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGBUS];
+/// Signals that ask it to end.
+const ASKING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE];
+
+/// One way to print a backtrace.
+#[derive(Debug)]
+pub(super) enum Mechanism {
+    /// A debugger in a process of its own; its name and how to start it.
+    Debugger(&'static str, Command),
+    /// The library's own unwinder.
+    Inside,
+}
+
+/// What the settings say about diagnostics.
+#[derive(Debug)]
+pub(super) struct Diagnostics {
+    pub(super) rank: u32,
+    pub(super) freeze_on_error: bool,
+    pub(super) freeze_signal: Option<i32>,
+    /// Backtraces of errors, on this rank.
+    pub(super) backtrace: bool,
+    pub(super) backtrace_signal: Option<i32>,
+    pub(super) mechanisms: Vec<Mechanism>,
+    pub(super) uncaught: Signals,
+}
+
+static DIAGNOSTICS: OnceLock<Diagnostics> = OnceLock::new();
+/// Thread that is dying of a fatal signal.
+static DYING: AtomicI32 = AtomicI32::new(0);
+/// Signals seen that ask the process to end.
+static ASKED: AtomicU32 = AtomicU32::new(0);
+/// Inside a handler for one of them.
+static ASKING_NOW: AtomicBool = AtomicBool::new(false);
+
+/// Installs the handlers. Once per process.
+pub(super) fn install(diagnostics: Diagnostics) {
+    let Ok(()) = DIAGNOSTICS.set(diagnostics) else { return };
+    let Some(diagnostics) = DIAGNOSTICS.get() else { return };
+    signals::prepare_frames();
+    signals::give_stack();
+    let caught = |signal: &i32| !diagnostics.uncaught.contains(*signal);
+    for signal in FATAL.into_iter().filter(caught) {
+        // Only these two can come of a stack that is full.
+        let full = matches!(signal, libc::SIGSEGV | libc::SIGBUS);
+        signals::install(signal, on_fatal, if full { Stack::Alternate } else { Stack::Own });
+    }
+    for signal in ASKING.into_iter().filter(caught) {
+        signals::install(signal, on_asking, Stack::Own);
+    }
+    if caught(&libc::SIGQUIT) {
+        signals::install(libc::SIGQUIT, on_quit, Stack::Own);
+    }
+    if let Some(signal) = diagnostics.freeze_signal {
+        signals::install(signal, on_freeze, Stack::Own);
+    }
+    if let Some(signal) = diagnostics.backtrace_signal {
+        signals::install(signal, on_backtrace, Stack::Own);
+    }
+}
+
+/// Whether SIGQUIT goes to a handler of the program: not ours, not the default, not ignored.
+pub(super) fn user_handles_quit() -> bool {
+    let ours = signals::address(on_quit);
+    matches!(signals::disposition(libc::SIGQUIT), Disposition::Handler(handler) if handler != ours)
+}
+
+/// Keeps this thread until the process ends.
+pub(super) fn park() -> ! {
+    loop {
+        signals::nap(60_000);
+    }
+}
+
+/// Sleeps, or until a signal.
+pub(super) fn nap(time: Millis) {
+    signals::nap(u32::try_from(time.0).unwrap_or(u32::MAX));
+}
+
+fn name(signal: i32) -> &'static str {
+    match signal {
+        libc::SIGABRT => "SIGABRT",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGILL => "SIGILL",
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGINT => "SIGINT",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGPIPE => "SIGPIPE",
+        libc::SIGQUIT => "SIGQUIT",
+        _ => "signal ",
+    }
+}
+
+fn rank() -> u32 {
+    DIAGNOSTICS.get().map_or(0, |diagnostics| diagnostics.rank)
+}
+
+fn caught(what: &str, signal: i32) {
+    let line =
+        Line::new().text("*** Caught a ").text(what).text(" (proc ").number(rank()).text("): ");
+    line.text(name(signal)).text("(").number(signal).text(")").print();
+}
+
+extern "C" fn on_fatal(signal: i32, info: *mut libc::siginfo_t, _: *mut c_void) {
+    let me = signals::thread();
+    let first = DYING.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst);
+    match first {
+        Ok(_) => caught("fatal signal", signal),
+        Err(other) if other != me => park(),
+        // Again on this thread: a fault of our own, or the second time round (below).
+        Err(_) if MOVED.swap(false, Ordering::SeqCst) => {}
+        Err(_) => die(signal),
+    }
+    if first.is_ok() && signals::is_fault(info) && signals::on_small_stack() {
+        // Too small for a backtrace. The instruction is run again and faults again, this time on the thread's own stack;
+        // if it is the stack that is full, the kernel ends the process.
+        MOVED.store(true, Ordering::SeqCst);
+        return signals::install(signal, on_fatal, Stack::Own);
+    }
+    explain();
+    flush_bounded(signal);
+    die(signal);
+}
+
+static MOVED: AtomicBool = AtomicBool::new(false);
+
+fn die(signal: i32) {
+    signals::set_default(signal);
+    signals::unblock(signal);
+    signals::raise(signal);
+    signals::end(128 + signal)
+}
+
+/// Freezes and prints a backtrace, as the settings say.
+fn explain() {
+    let Some(diagnostics) = DIAGNOSTICS.get() else { return };
+    if diagnostics.freeze_on_error {
+        freeze();
+    }
+    if diagnostics.backtrace {
+        backtrace();
+    }
+}
+
+static FLUSHING_FOR: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn on_flush_alarm(_: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
+    signals::end(128 + FLUSHING_FOR.load(Ordering::SeqCst))
+}
+
+fn flush_bounded(signal: i32) {
+    FLUSHING_FOR.store(signal, Ordering::SeqCst);
+    signals::install(libc::SIGALRM, on_flush_alarm, Stack::Own);
+    signals::unblock(libc::SIGALRM);
+    signals::alarm(CRASH_FLUSH_SECONDS);
+    signals::flush(Streams::Standard);
+    signals::alarm(0);
+}
+
+/// Says what is wrong, then ends the process by SIGABRT, after freeze and backtrace as the settings say.
+pub(super) fn fatal_error(message: &str) -> ! {
+    let line = format!("*** FATAL ERROR (proc {}): {message}\n", rank());
+    signals::write_stderr(line.as_bytes());
+    explain();
+    flush_bounded(libc::SIGABRT);
+    die(libc::SIGABRT);
+    signals::end(128 + libc::SIGABRT)
+}
+
+extern "C" fn on_asking(signal: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
+    signals::keeping_errno(|| {
+        if super::driver().is_some_and(|driver| driver.is_ours() && driver.has_begun()) {
+            return;
+        }
+        if ASKED.fetch_add(1, Ordering::SeqCst) > 0 {
+            signals::end(1);
+        }
+        caught("signal", signal);
+        ASKING_NOW.store(true, Ordering::SeqCst);
+        signals::raise(libc::SIGQUIT);
+        // The program's own handler let it go on.
+        ASKING_NOW.store(false, Ordering::SeqCst);
+    });
+}
+
+extern "C" fn on_quit(_: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
+    signals::keeping_errno(|| match super::driver() {
+        Some(driver) if !driver.is_ours() => signals::end(1),
+        Some(driver) if driver.has_begun() => {}
+        Some(driver) => driver.local(1, Origin::Signal),
+        None => signals::end(1),
+    });
+}
+
+/// Where an exit call of the program comes from: inside a signal that asks the process to end, or not.
+pub(super) fn origin() -> Origin {
+    if ASKING_NOW.load(Ordering::SeqCst) { Origin::Signal } else { Origin::Explicit }
+}
+
+// ---- freezing ----
+
+extern "C" fn on_continue(_: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
+    signals::frozen().store(0, Ordering::SeqCst);
+}
+
+extern "C" fn on_freeze(_: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
+    signals::keeping_errno(freeze);
+}
+
+/// Waits for a debugger to clear `gasnet_frozen`, or for SIGCONT.
+pub(super) fn freeze() {
+    signals::frozen().store(1, Ordering::SeqCst);
+    signals::install(libc::SIGCONT, on_continue, Stack::Own);
+    signals::unblock(libc::SIGCONT);
+    let mut host = [0; 256];
+    let process = Line::new().number(std::process::id());
+    Line::new()
+        .text("gasnet_ibv: rank ")
+        .number(rank())
+        .text(" is frozen: host ")
+        .raw(signals::host_name(&mut host))
+        .text(", process ")
+        .raw(process.bytes())
+        .text(". To go on: kill -CONT ")
+        .raw(process.bytes())
+        .text(", or set gasnet_frozen = 0 in a debugger")
+        .print();
+    while signals::frozen().load(Ordering::SeqCst) != 0 {
+        signals::nap(1_000);
+    }
+    signals::set_default(libc::SIGCONT);
+}
+
+// ---- backtraces ----
+
+extern "C" fn on_backtrace(_: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
+    signals::keeping_errno(backtrace);
+}
+
+/// Prints a backtrace by the first mechanism that works.
+pub(super) fn backtrace() {
+    const INSIDE: [Mechanism; 1] = [Mechanism::Inside];
+    let given = DIAGNOSTICS.get().map_or(&[] as &[_], |diagnostics| &diagnostics.mechanisms);
+    let inside = INSIDE;
+    for mechanism in if given.is_empty() { &inside } else { given } {
+        let (name, printed) = match mechanism {
+            Mechanism::Debugger(name, command) => (*name, command),
+            Mechanism::Inside => {
+                header("EXECINFO");
+                if print_inside() {
+                    return;
+                }
+                continue;
+            }
+        };
+        header(name);
+        if in_child(|| printed.execute()) {
+            return;
+        }
+    }
+}
+
+fn header(mechanism: &str) {
+    Line::new()
+        .text("gasnet_ibv: rank ")
+        .number(rank())
+        .text(": backtrace of process ")
+        .number(std::process::id())
+        .text(" by ")
+        .text(mechanism)
+        .print();
+}
+
+/// With names when a copy of this process can find them out; it may hang in a lock that was held when the signal came,
+/// then it is ended. Without names otherwise.
+fn print_inside() -> bool {
+    in_child(|| {
+        let text = std::backtrace::Backtrace::force_capture().to_string();
+        signals::write_stderr(text.as_bytes());
+        signals::end(0);
+    }) || signals::print_frames()
+}
+
+/// Runs `body` in a copy of this process; whether it ended with 0 in time.
+fn in_child(body: impl FnOnce()) -> bool {
+    match signals::fork() {
+        None => false,
+        Some(0) => {
+            body();
+            signals::end(127)
+        }
+        Some(child) => {
+            signals::allow_debugger(child);
+            for _ in 0..BACKTRACE.0 / 10 {
+                if let Some(status) = signals::try_wait(child) {
+                    return status == 0;
+                }
+                signals::nap(10);
+            }
+            signals::kill_child(child);
+            false
+        }
+    }
+}
+
+/// The mechanisms for the words of GASNET_BACKTRACE_TYPE that exist here, in that order.
+pub(super) fn mechanisms(words: &[&str], threads: bool) -> Vec<Mechanism> {
+    let all = if threads { ["GDB", "GSTACK", "EXECINFO"] } else { ["EXECINFO", "GDB", "GSTACK"] };
+    let words = if words.is_empty() { &all[..] } else { words };
+    words.iter().filter_map(|word| mechanism(word, threads)).collect()
+}
+
+fn mechanism(word: &str, threads: bool) -> Option<Mechanism> {
+    let process = CString::new(std::process::id().to_string()).ok()?;
+    let arguments = |words: &[&str]| {
+        let words = words.iter().map(|word| CString::new(*word).ok());
+        words.chain([Some(process.clone())]).collect::<Option<Vec<_>>>()
+    };
+    let debugger = |name, program, words: &[&str]| {
+        Some(Mechanism::Debugger(name, Command::new(find(program)?, arguments(words)?)))
+    };
+    match word {
+        "EXECINFO" => Some(Mechanism::Inside),
+        "GDB" => {
+            let print = if threads { "thread apply all backtrace" } else { "backtrace" };
+            debugger("GDB", "gdb", &["gdb", "-nx", "-q", "-batch", "-ex", print, "-p"])
+        }
+        "GSTACK" => debugger("GSTACK", "gstack", &["gstack"]),
+        "PSTACK" => debugger("PSTACK", "pstack", &["pstack"]),
+        _ => None,
+    }
+}
+
+/// An executable file on PATH.
+fn find(program: &str) -> Option<CString> {
+    let path = bootstrap::Env::from_process().get("PATH")?.to_owned();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| {
+        file.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+    })?;
+    CString::new(found.as_os_str().as_bytes()).ok()
+}

@@ -1,0 +1,30 @@
+//! What the driver needs of the rank around it.
+
+use std::time::Duration;
+
+use bootstrap::page::HostPage;
+use bootstrap::{Announcer, Place, Rank};
+
+/// One rank, as the exit sees it. Everything here is async-signal-safe.
+pub(crate) trait Link: Send + Sync {
+    /// Rank, size, host.
+    fn place(&self) -> Place;
+
+    /// The host page.
+    fn page(&self) -> &HostPage;
+
+    /// The handle to the control tree.
+    fn announcer(&self) -> Announcer;
+
+    /// Sends an internal message; does not wait. False when it cannot be sent now.
+    fn send(&self, to: Rank, id: u8, args: &[i32]) -> bool;
+
+    /// Delivers internal messages to [`super::message`]; returns how many.
+    fn poll(&self) -> usize;
+
+    /// Sleeps until an internal message or the exit notice is there, the doorbell rings, or `timeout` passes.
+    fn sleep(&self, timeout: Duration);
+
+    /// From now on the client's message handlers do nothing.
+    fn disable_client_handlers(&self);
+}
