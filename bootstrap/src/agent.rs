@@ -127,7 +127,9 @@ impl Socket {
         page: Option<&HostPage>,
     ) -> Result<(Frame<'_>, Option<OwnedFd>), Error> {
         // One byte more than any frame: a longer packet is seen as such.
-        self.buffer.resize(HEADER_LEN + MAX_PAYLOAD + 1, 0);
+        if self.buffer.is_empty() {
+            self.buffer = vec![0; HEADER_LEN + MAX_PAYLOAD + 1];
+        }
         let (len, fd) = loop {
             match sys::receive_packet(self.socket.as_fd(), &mut self.buffer) {
                 Ok((0, _)) => return Err(wait.lost(page)),

@@ -376,6 +376,26 @@ impl Collective {
         Ok(hosts.map(|(id, _)| Action::Release { to: To::Host(HostId(id)), seq: 0 }).collect())
     }
 
+    /// Why the calls in progress can never complete, if that is so: a rank that they need has said its farewell. The
+    /// driver decides what follows (an agent ends such a job by its exit rules; without one, refuse).
+    #[must_use]
+    pub fn stuck(&self) -> Option<String> {
+        if self.refused || self.finished == 0 {
+            return None;
+        }
+        let left = |on: Option<u32>| {
+            let members = (0u32..).zip(&self.members).zip(&self.host_of);
+            let mut gone = members
+                .filter(|((_, m), h)| m.phase == Phase::Left && on.is_none_or(|id| h.0 == id));
+            gone.next().map(|((rank, _), _)| rank)
+        };
+        let hosts = (0u32..).zip(&self.hosts).map(|(id, host)| (host.call, Some(id)));
+        std::iter::once((self.job, None)).chain(hosts).find_map(|(call, on)| {
+            let (Call { shape, first, .. }, gone) = (call?, left(on)?);
+            Some(format!("rank {first} calls {shape}, rank {gone} has said its farewell"))
+        })
+    }
+
     /// Refuses the current and all later calls of every rank, once: a rank in a call fails now, another at its next
     /// call. Later frames are swallowed.
     pub fn refuse_all(&mut self, reason: &str) -> Vec<Action> {
@@ -621,3 +641,6 @@ fn check_alone(shape: Shape, from: Rank, size: u32, host_of: &[HostId]) -> Resul
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

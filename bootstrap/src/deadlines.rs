@@ -48,8 +48,16 @@ pub const SLICE: Deadline = Deadline {
           cost nothing measurable and bound how late a rank in a collective call sees a decided exit.",
 };
 
+/// See [`Deadline::doc`].
+pub const ANNOUNCE: Deadline = Deadline {
+    name: "bootstrap.announce",
+    bound: Some(Duration::from_secs(2)),
+    doc: "Room in the socket for a one-packet message of an exit path. The agent reads all the time; when it is stopped, \
+          the exit goes on without it.",
+};
+
 /// All deadlines of this crate.
-pub const TABLE: [&Deadline; 4] = [&HELLO, &CALL, &FINI, &SLICE];
+pub const TABLE: [&Deadline; 5] = [&HELLO, &CALL, &FINI, &SLICE, &ANNOUNCE];
 
 /// The bounds of one provider; tests shorten them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -291,7 +291,12 @@ impl<'a> Frame<'a> {
     pub fn from_packet(packet: &'a [u8], job_size: u32) -> Result<Self, FrameError> {
         let seen = packet.len();
         match Self::decode(packet)? {
-            None => Err(FrameError::Truncated { seen, need: seen.max(HEADER_LEN) + 1 }),
+            None => {
+                let header = packet.first_chunk::<HEADER_LEN>();
+                let need =
+                    header.map_or(HEADER_LEN, |header| HEADER_LEN + word(header, 24) as usize);
+                Err(FrameError::Truncated { seen, need })
+            }
             Some((_, used)) if used != seen => Err(FrameError::Truncated { seen, need: used }),
             Some((frame, _)) if frame.rank >= job_size => {
                 Err(FrameError::Rank { kind: frame.kind, seen: frame.rank, size: job_size })
@@ -300,3 +305,6 @@ impl<'a> Frame<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -132,6 +132,14 @@ impl Hub {
         }
     }
 
+    /// Nobody else ends a job in which ranks wait for one that is gone.
+    fn refuse_if_stuck(&self, state: &mut State) {
+        if let Some(reason) = state.collective.stuck() {
+            let refusals = state.collective.refuse_all(&reason);
+            self.carry_out(state, refusals);
+        }
+    }
+
     fn carry_out_one(&self, state: &mut State, action: Action) -> std::io::Result<()> {
         match action {
             Action::Release { to: To::Rank(to), seq } => {
@@ -200,6 +208,7 @@ impl Channel for Peer {
             let mut state = self.hub.lock();
             let actions = state.collective.handle(self.rank, &frame).map_err(protocol(during))?;
             self.hub.carry_out(&mut state, actions);
+            self.hub.refuse_if_stuck(&mut state);
         }
         match self.next(&Wait::new(during, self.bounds.call), page)? {
             Item::Refuse(reason) => Err(Error::Refused { during, reason: reason.to_string() }),
@@ -217,6 +226,7 @@ impl Channel for Peer {
             let actions = state.collective.fini(self.rank).map_err(protocol(during))?;
             self.finished = true;
             self.hub.carry_out(&mut state, actions);
+            self.hub.refuse_if_stuck(&mut state);
         }
         let wait = Wait::new(during, self.bounds.fini);
         loop {

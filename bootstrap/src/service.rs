@@ -280,7 +280,10 @@ pub trait Bootstrap: Send {
 }
 
 /// What an exit path may tell the provider at any time, from any thread and from signal handlers, also while another
-/// thread is inside a collective call. All methods are async-signal-safe: at most one `send`, no allocation, no lock.
+/// thread is inside a collective call. All methods are async-signal-safe: one packet, no allocation, no lock; they wait
+/// only when the socket is full, and then no longer than the deadline `bootstrap.announce`.
+///
+/// It is a name for the provider's connection, not an owner: keep the provider as long as it may be used.
 #[derive(Clone, Copy, Debug)]
 pub struct Announcer {
     /// Descriptor of the agent's packet socket; -1 where there is no agent (then all methods do nothing).
@@ -320,6 +323,7 @@ impl Announcer {
         }
         let mut frame = Frame::bare(kind, 0, self.rank, code.cast_unsigned());
         frame.extra = extra;
-        crate::sys::send_best_effort(self.socket, &frame.header());
+        let bound = crate::deadlines::ANNOUNCE.bound.unwrap_or_default();
+        crate::sys::send_best_effort(self.socket, &frame.header(), bound);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 /// Types that may be read from or written to shared memory as plain bytes.
@@ -48,14 +48,16 @@ impl std::fmt::Debug for SharedMap {
 
 impl SharedMap {
     pub(crate) fn create(name: &std::ffi::CStr, len: usize) -> io::Result<Self> {
-        let fd = memfd_create(name, MFdFlags::MFD_CLOEXEC)?;
+        let fd = memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
         nix::unistd::ftruncate(&fd, i64::try_from(len).map_err(io::Error::other)?)?;
+        // A page that cannot shrink cannot take a process down that reads it.
+        fcntl(&fd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW))?;
         Self::open(fd)
     }
 
     pub(crate) fn open(fd: OwnedFd) -> io::Result<Self> {
         let len = usize::try_from(nix::sys::stat::fstat(&fd)?.st_size).map_err(io::Error::other)?;
-        let base = map(fd.as_fd(), len, libc::PROT_READ | libc::PROT_WRITE)?;
+        let base = map(fd.as_fd(), len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)?;
         Ok(Self { base, len, fd })
     }
 
@@ -134,7 +136,9 @@ impl Mapping {
         if there < len {
             return Err(io::Error::other(format!("memory of {there} bytes, {len} announced")));
         }
-        Ok(Self { base: map(fd.as_fd(), len, libc::PROT_READ)?, len })
+        // Private: older kernels refuse a shared mapping of memory that is sealed against writing, even a read-only one.
+        // Pages that are never written are the same physical pages either way.
+        Ok(Self { base: map(fd.as_fd(), len, libc::PROT_READ, libc::MAP_PRIVATE)?, len })
     }
 
     /// The bytes.
@@ -151,14 +155,12 @@ impl Drop for Mapping {
     }
 }
 
-fn map(fd: BorrowedFd<'_>, len: usize, protection: i32) -> io::Result<NonNull<u8>> {
+fn map(fd: BorrowedFd<'_>, len: usize, protection: i32, flags: i32) -> io::Result<NonNull<u8>> {
     if len == 0 {
         return Ok(NonNull::dangling());
     }
-    // SAFETY: a fresh shared mapping at an address of the kernel's choice affects no existing memory.
-    let at = unsafe {
-        libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
-    };
+    // SAFETY: a fresh mapping at an address of the kernel's choice affects no existing memory.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, fd.as_raw_fd(), 0) };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
@@ -190,17 +192,30 @@ pub(crate) fn futex_wake(word: &AtomicU32, count: i32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
 }
 
-/// Sends one packet, waiting for room; errors are dropped because the caller is on its way out. Async-signal-safe.
-pub(crate) fn send_best_effort(socket: i32, bytes: &[u8]) {
-    loop {
+/// Sends one packet; when there is no room, waits for it for at most `bound`. Errors are dropped because the caller is on
+/// its way out. Async-signal-safe.
+pub(crate) fn send_best_effort(socket: i32, bytes: &[u8], bound: Duration) {
+    const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    let tries = bound.as_millis() / ANNOUNCE_SLICE_MS as u128 + 1;
+    for _ in 0..tries {
         // SAFETY: `bytes` is a live slice; a bad descriptor yields an error, nothing else.
-        let sent =
-            unsafe { libc::send(socket, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
-        if sent >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
-            return;
+        let sent = unsafe { libc::send(socket, bytes.as_ptr().cast(), bytes.len(), FLAGS) };
+        let error = io::Error::last_os_error().raw_os_error();
+        match error {
+            _ if sent >= 0 => return,
+            Some(libc::EINTR) => {}
+            Some(libc::EAGAIN) => {
+                let mut entry = libc::pollfd { fd: socket, events: libc::POLLOUT, revents: 0 };
+                // SAFETY: `entry` is one live entry.
+                unsafe { libc::poll(&raw mut entry, 1, ANNOUNCE_SLICE_MS) };
+            }
+            _ => return,
         }
     }
 }
+
+/// Longest single wait for room, so that a wait cut short by signals is not prolonged without end.
+const ANNOUNCE_SLICE_MS: i32 = 50;
 
 /// Ends this process at once with `code`: no exit handlers, no flushing.
 pub(crate) fn end_process(code: i32) -> ! {
@@ -211,10 +226,35 @@ pub(crate) fn end_process(code: i32) -> ! {
 /// Inherited descriptor numbers that have an owner in this process.
 static ADOPTED: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
+/// An entry of [`ADOPTED`].
+#[derive(Debug)]
+struct Adopted(RawFd);
+
+impl Adopted {
+    fn enter(number: RawFd) -> io::Result<Self> {
+        let mut adopted = ADOPTED.lock().unwrap_or_else(PoisonError::into_inner);
+        if adopted.contains(&number) {
+            return Err(io::Error::other(format!(
+                "descriptor {number} is already in use by this process"
+            )));
+        }
+        adopted.push(number);
+        Ok(Self(number))
+    }
+}
+
+impl Drop for Adopted {
+    fn drop(&mut self) {
+        ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).retain(|known| *known != self.0);
+    }
+}
+
 /// The rank's end of its socket pair with the agent.
 #[derive(Debug)]
 pub(crate) struct AgentSocket {
+    // Dropped in this order: the number is free again only after it is closed.
     fd: OwnedFd,
+    _adopted: Adopted,
 }
 
 impl AgentSocket {
@@ -226,6 +266,7 @@ impl AgentSocket {
         if number <= libc::STDERR_FILENO {
             return Err(io::Error::other(format!("descriptor {number} is a standard stream")));
         }
+        let adopted = Adopted::enter(number)?;
         // SAFETY: the look below fails on a closed descriptor, and this borrow ends before the ownership begins.
         let fd = unsafe { BorrowedFd::borrow_raw(number) };
         let kind = nix::sys::socket::getsockopt(&fd, nix::sys::socket::sockopt::SockType);
@@ -235,29 +276,16 @@ impl AgentSocket {
             return Err(io::Error::other(format!("descriptor {number} {text}")));
         }
         fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
-        let mut adopted = ADOPTED.lock().unwrap_or_else(PoisonError::into_inner);
-        if adopted.contains(&number) {
-            return Err(io::Error::other(format!(
-                "descriptor {number} is already in use by this process"
-            )));
-        }
-        adopted.push(number);
-        // SAFETY: the launcher made this descriptor for this process and named it to nobody else; the list above keeps a
-        // second owner out until this one is dropped.
-        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(number) } })
+        // SAFETY: the launcher made this descriptor for this process and named it to nobody else; the entry in the list
+        // keeps a second owner out until this one has closed it.
+        let fd = unsafe { OwnedFd::from_raw_fd(number) };
+        Ok(Self { fd, _adopted: adopted })
     }
 }
 
 impl AsFd for AgentSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-impl Drop for AgentSocket {
-    fn drop(&mut self) {
-        let number = self.fd.as_raw_fd();
-        ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).retain(|known| *known != number);
     }
 }
 
