@@ -108,8 +108,7 @@ impl<'a> Driver<'a> {
         let poller = Poller::new().map_err(io("make an epoll set"))?;
         poller.add_read(signals.as_fd(), Token::Signals).map_err(io("watch signals"))?;
         poller.add_read(origin.socket.as_fd(), Token::Front).map_err(io("watch the front"))?;
-        let output =
-            Output::new(&plan.output, plan.size).map_err(io("make the output directory"))?;
+        let output = Output::new(&plan.output, plan.size);
         let ms = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         let timeout_at =
             plan.timeout.map(|limit| ms(origin.started.elapsed()).saturating_add(ms(limit)));
@@ -173,26 +172,27 @@ impl<'a> Driver<'a> {
 
     fn prepare(&mut self) {
         self.phases.prepare = self.origin.started.elapsed().as_secs_f64();
-        let moved = std::env::set_current_dir(&self.plan.directory);
-        let spawner = match moved {
-            Ok(()) => {
-                Spawner::new(self.plan, self.origin.mask).map_err(|e| (e.to_string(), e.code()))
-            }
-            Err(error) => {
-                let text = format!(
-                    "cannot change to the directory {}: {error}",
-                    self.plan.directory.display()
-                );
-                Err((text, super::machine::CODE_LAUNCH))
-            }
-        };
-        match spawner {
+        match self.make_spawner() {
             Ok(spawner) => self.spawner = Some(spawner),
             Err((text, code)) => {
                 self.start_error = Some(text);
-                self.event(Event::StartFailed { rank: 0, code });
+                self.event(Event::StartFailed { rank: None, code });
             }
         }
+    }
+
+    /// What can fail before the first rank; the error with the exit code that follows.
+    fn make_spawner(&mut self) -> Result<Spawner<'a>, (String, i32)> {
+        let plain = |text| (text, super::machine::CODE_LAUNCH);
+        let made = self.output.make_directory();
+        made.map_err(|(path, error)| {
+            plain(format!("cannot make the output directory {}: {error}", path.display()))
+        })?;
+        let directory = &self.plan.directory;
+        std::env::set_current_dir(directory).map_err(|error| {
+            plain(format!("cannot change to the directory {}: {error}", directory.display()))
+        })?;
+        Spawner::new(self.plan, self.origin.mask).map_err(|error| (error.to_string(), error.code()))
     }
 
     /// How long nothing needs to be done.
@@ -346,7 +346,7 @@ impl<'a> Driver<'a> {
             .and_then(|()| self.output.adopt(&self.poller, started.stdout, started.stderr));
         if let Err(error) = adopted {
             self.start_error = Some(format!("cannot connect rank {rank}: {error}"));
-            self.event(Event::StartFailed { rank, code: super::machine::CODE_LAUNCH });
+            self.event(Event::StartFailed { rank: Some(rank), code: super::machine::CODE_LAUNCH });
         }
         if let Some(pipe) = started.stdin {
             self.feed.get_or_insert_with(Feed::new).add(rank, pipe);
@@ -359,7 +359,7 @@ impl<'a> Driver<'a> {
 
     fn not_started(&mut self, rank: u32, error: &SpawnError) {
         self.start_error = Some(error.to_string());
-        self.event(Event::StartFailed { rank, code: error.code() });
+        self.event(Event::StartFailed { rank: Some(rank), code: error.code() });
     }
 
     fn step_input(&mut self) -> bool {

@@ -44,8 +44,8 @@ pub enum Event {
     Started(u32),
     /// It could not be started; the code says why (127, 126 or 125).
     StartFailed {
-        /// Rank.
-        rank: u32,
+        /// Rank, unless it concerns them all.
+        rank: Option<u32>,
         /// Exit code of the job that follows.
         code: i32,
     },
@@ -308,19 +308,23 @@ impl Machine {
         }
         match event {
             Event::Started(rank) => self.started(rank),
-            Event::StartFailed { rank, code } => self.start_failed(now, rank, code, out),
+            Event::StartFailed { rank, code } => self.fail(
+                now,
+                FirstCause { rank, ..Self::of_job(CauseKind::Start, code, None) },
+                out,
+            ),
             Event::Hello(rank) => self.on_hello(now, rank, out),
             Event::Exiting { rank, code, path } => self.exiting(now, rank, code, path),
             Event::Fini { rank, code } => self.fini(rank, code),
             Event::Abort { rank, code } => {
                 self.fail(
                     now,
-                    self.of_rank(CauseKind::Abort, rank, status(code.cast_unsigned())),
+                    Self::of_rank(CauseKind::Abort, rank, status(code.cast_unsigned())),
                     out,
                 );
             }
             Event::Protocol(rank) => {
-                self.fail(now, self.of_rank(CauseKind::Protocol, rank, CODE_LAUNCH), out);
+                self.fail(now, Self::of_rank(CauseKind::Protocol, rank, CODE_LAUNCH), out);
             }
             Event::Ended { rank, end } => self.ended(now, rank, end, out),
             Event::Signal(signal) => self.signal(now, signal, out),
@@ -343,8 +347,7 @@ impl Machine {
         self.advance(now, out);
     }
 
-    const fn of_rank(&self, kind: CauseKind, rank: u32, code: i32) -> FirstCause {
-        let _ = self;
+    const fn of_rank(kind: CauseKind, rank: u32, code: i32) -> FirstCause {
         FirstCause { kind, rank: Some(rank), code, signal: None, path: None }
     }
 
@@ -362,17 +365,13 @@ impl Machine {
         }
     }
 
-    fn start_failed(&mut self, now: u64, rank: u32, code: i32, out: &mut Vec<Action>) {
-        self.fail(now, self.of_rank(CauseKind::Start, rank, code), out);
-    }
-
     fn on_hello(&mut self, now: u64, rank: u32, out: &mut Vec<Action>) {
         let Some(member) = self.members.get_mut(rank as usize) else { return };
         if !std::mem::replace(&mut member.hello, true) {
             self.hello += 1;
         }
         if let Some(plain) = self.left_plain {
-            self.fail(now, self.of_rank(CauseKind::NoFini, plain, 1), out);
+            self.fail(now, Self::of_rank(CauseKind::NoFini, plain, 1), out);
         }
     }
 
@@ -428,27 +427,23 @@ impl Machine {
         let cause = match end {
             End::Signal(signal) => FirstCause {
                 signal: Some(signal),
-                ..self.of_rank(CauseKind::Signal, rank, 128 + signal)
+                ..Self::of_rank(CauseKind::Signal, rank, 128 + signal)
             },
             End::Code(code) => match (member.fini, member.exiting) {
-                (Some(said), _) if code == 0 || code == status(said) => return self.left_well(),
+                (Some(said), _) if code == 0 || code == status(said) => return,
                 (None, Some((said, _))) if code == 0 || code == status(said) => {
                     return self.decide_lone(now, out);
                 }
-                _ if code != 0 => self.of_rank(CauseKind::ExitCode, rank, code),
-                _ if member.hello => self.of_rank(CauseKind::NoFini, rank, 1),
-                _ if self.hello > 0 => self.of_rank(CauseKind::NoFini, rank, 1),
+                _ if code != 0 => Self::of_rank(CauseKind::ExitCode, rank, code),
+                _ if member.hello => Self::of_rank(CauseKind::NoFini, rank, 1),
+                _ if self.hello > 0 => Self::of_rank(CauseKind::NoFini, rank, 1),
                 _ => {
                     self.left_plain.get_or_insert(rank);
-                    return self.left_well();
+                    return;
                 }
             },
         };
         self.fail(now, cause, out);
-    }
-
-    fn left_well(&mut self) {
-        // The next events decide; nothing to do for one rank that left in good order.
     }
 
     /// Ends the job for `cause` unless it is already ending for another.
@@ -500,7 +495,7 @@ impl Machine {
         let Some((code, rank, path)) = self.announced() else { return };
         let lone = FirstCause {
             path: Some(path),
-            ..self.of_rank(CauseKind::LoneExit, rank, status(code))
+            ..Self::of_rank(CauseKind::LoneExit, rank, status(code))
         };
         let cause = self.explained(now, lone);
         self.cause = Some(cause);
@@ -631,7 +626,7 @@ impl Machine {
             if let Some((code, rank, path)) = self.announced() {
                 let cause = FirstCause {
                     path: Some(path),
-                    ..self.of_rank(CauseKind::CollectiveExit, rank, status(code))
+                    ..Self::of_rank(CauseKind::CollectiveExit, rank, status(code))
                 };
                 self.fail(now, cause, out);
                 self.terminate(now, out);

@@ -362,7 +362,8 @@ fn event() -> impl Strategy<Value = Event> {
     let rank = || 0u32..4;
     prop_oneof![
         rank().prop_map(Event::Started),
-        (rank(), 125i32..128).prop_map(|(rank, code)| Event::StartFailed { rank, code }),
+        (rank(), 125i32..128)
+            .prop_map(|(rank, code)| Event::StartFailed { rank: Some(rank), code }),
         rank().prop_map(Event::Hello),
         (rank(), any::<i32>()).prop_map(|(rank, code)| Event::Exiting {
             rank,

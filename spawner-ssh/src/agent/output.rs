@@ -8,6 +8,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::poller::{Poller, Token, Which};
@@ -51,11 +52,8 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// A merger for `size` ranks. Makes the output directory if one is wanted.
-    pub(super) fn new(plan: &OutputPlan, size: u32) -> io::Result<Self> {
-        if let Some(directory) = &plan.directory {
-            std::fs::create_dir_all(directory)?;
-        }
+    /// A merger for `size` ranks.
+    pub(super) fn new(plan: &OutputPlan, size: u32) -> Self {
         let (sinks, sink_of) = if same_target() {
             (vec![Sink::new(1)], [0, 0])
         } else {
@@ -63,8 +61,8 @@ impl Output {
         };
         let alone = size == 1 && !plan.tag && !plan.timestamp;
         let (plan, streams) = (plan.clone(), Vec::with_capacity(size as usize));
-        let (scratch, lines) = (vec![0; PIECE], Vec::new());
-        Ok(Self {
+        let scratch = vec![0; PIECE];
+        Self {
             plan,
             alone,
             sinks,
@@ -75,8 +73,18 @@ impl Output {
             paused: 0,
             lost: false,
             scratch,
-            lines,
-        })
+            lines: Vec::new(),
+        }
+    }
+
+    /// Makes the output directory if one is wanted, relative to the launcher's own directory.
+    pub(super) fn make_directory(&mut self) -> Result<(), (PathBuf, io::Error)> {
+        if let Some(directory) = &mut self.plan.directory {
+            let made = std::path::absolute(&*directory)
+                .and_then(|path| std::fs::create_dir_all(&path).map(|()| path));
+            *directory = made.map_err(|error| (directory.clone(), error))?;
+        }
+        Ok(())
     }
 
     /// Makes the files of the next rank, before it is started.

@@ -1,0 +1,153 @@
+//! Programs that the tests run as ranks: `jobs rank NAME [words]`.
+
+use std::io::Write;
+use std::time::Duration;
+
+use bootstrap::frame::{Frame, Kind};
+use bootstrap::{Bootstrap, ExitPath, conformance};
+
+type Outcome = Result<i32, Box<dyn std::error::Error>>;
+
+fn say(text: &str) {
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "{text}");
+    let _ = out.flush();
+}
+
+fn first(b: &dyn Bootstrap) -> bool {
+    b.place().rank.0 == 0
+}
+
+/// Waits for the exit notice as the conduit's waits do, then leaves with its code.
+fn until_notice(b: &mut dyn Bootstrap) -> Outcome {
+    let place = b.place();
+    loop {
+        if let Some(notice) = b.page().notice() {
+            b.page().slot(place.local).claim_ack(bootstrap::page::Ack::Rank);
+            b.announcer().fini(notice.code);
+            return Ok(notice.code);
+        }
+        b.page().slot(place.local).sleep(Duration::from_secs(60), || b.page().notice().is_some());
+    }
+}
+
+fn spin() -> ! {
+    loop {
+        std::thread::sleep(Duration::from_secs(60));
+    }
+}
+
+fn garbage(bytes: &[u8]) -> Outcome {
+    let b = bootstrap::connect()?;
+    if !first(&*b) {
+        spin();
+    }
+    let fd: i32 = std::env::var("GASNETRUN_AGENT_FD")?.parse()?;
+    nix::sys::socket::send(fd, bytes, nix::sys::socket::MsgFlags::empty())?;
+    spin()
+}
+
+fn act(name: &str, words: &[String]) -> Outcome {
+    let number = |at: usize| -> Result<i32, Box<dyn std::error::Error>> {
+        Ok(words.get(at).ok_or("a number is missing")?.parse()?)
+    };
+    match name {
+        "services" => {
+            let mut b = bootstrap::connect()?;
+            conformance::services(&mut *b)?;
+            say("conforms");
+            Ok(0)
+        }
+        "mismatch" => {
+            let mut b = bootstrap::connect()?;
+            b.barrier()?;
+            let refused = if first(&*b) { b.barrier().err() } else { b.exchange(b"x").err() };
+            say(&format!("refused: {}", refused.ok_or("the call went through")?));
+            Ok(0)
+        }
+        // Every rank exits with the first word plus its rank, as the conduit's collective exit does.
+        "collective" => {
+            let mut b = bootstrap::connect()?;
+            let code = number(0)? + i32::try_from(b.place().rank.0)?;
+            b.barrier()?;
+            b.announcer().exiting(code, ExitPath::Explicit);
+            let most = number(0)? + i32::try_from(b.place().size)? - 1;
+            b.fini(most)?;
+            Ok(most)
+        }
+        "lone" => {
+            let mut b = bootstrap::connect()?;
+            b.barrier()?;
+            if first(&*b) {
+                b.announcer().exiting(number(0)?, ExitPath::Explicit);
+            }
+            until_notice(&mut *b)
+        }
+        // Rank 0 leaves without a word to the others, who never look.
+        "lone-spin" => {
+            let mut b = bootstrap::connect()?;
+            b.barrier()?;
+            if !first(&*b) {
+                spin();
+            }
+            b.announcer().exiting(number(0)?, ExitPath::Hook);
+            until_notice(&mut *b)
+        }
+        "no-fini" => {
+            let mut b = bootstrap::connect()?;
+            b.barrier()?;
+            if first(&*b) { Ok(0) } else { spin() }
+        }
+        "before-hello" => {
+            if std::env::var("GASNETRUN_RANK")? == "0" {
+                return Ok(0);
+            }
+            let mut b = bootstrap::connect()?;
+            b.barrier()?;
+            Err("the barrier completed".into())
+        }
+        "abort" => {
+            let mut b = bootstrap::connect()?;
+            b.barrier()?;
+            if first(&*b) { b.abort(number(0)?) } else { spin() }
+        }
+        "crash" => {
+            let mut b = bootstrap::connect()?;
+            b.barrier()?;
+            if first(&*b) {
+                nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL)?;
+            }
+            spin()
+        }
+        "garbage" => garbage(b"this is not a frame, and long enough to have a header of one"),
+        "version" => {
+            let mut header = Frame::bare(Kind::Barrier, 1, 0, 0).header();
+            header[2] = 77;
+            garbage(&header)
+        }
+        "foreign-rank" => garbage(&Frame::bare(Kind::Barrier, 1, 99, 0).header()),
+        "other-name" => garbage(&Frame::bare(Kind::Exiting, 0, 1, 5).header()),
+        "hello-twice" => {
+            let mut b = bootstrap::connect()?;
+            let again = bootstrap::connect().err().ok_or("a second Hello was accepted")?;
+            say(&format!("again: {again}"));
+            b.fini(0)?;
+            Ok(0)
+        }
+        other => Err(format!("no rank program {other}").into()),
+    }
+}
+
+/// Runs a rank program and ends the process with its code.
+pub(crate) fn main(words: &[String]) -> ! {
+    let outcome = words
+        .split_first()
+        .ok_or_else(|| "no rank program".into())
+        .and_then(|(name, rest)| act(name, rest));
+    let code = outcome.unwrap_or_else(|error| {
+        eprintln!("rank program failed: {error}");
+        99
+    });
+    #[expect(clippy::exit, reason = "this is the rank's main function")]
+    std::process::exit(code)
+}
