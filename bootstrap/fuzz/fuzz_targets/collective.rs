@@ -1,0 +1,31 @@
+//! A stream of frames from any senders into the machine that matches collective calls.
+#![no_main]
+
+use bootstrap::collective::{Action, Collective};
+use bootstrap::frame::{Frame, Kind};
+use bootstrap::{HostId, Rank};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let hosts = [0, 0, 1, 0].map(HostId);
+    let mut machine = Collective::on_hosts(&hosts);
+    let mut rest = bytes;
+    while let Some((from, tail)) = rest.split_first() {
+        let Ok(Some((frame, used))) = Frame::decode(tail) else { return };
+        rest = &tail[used..];
+        let from = Rank(u32::from(*from % 5));
+        // A frame in the sender's own name goes deeper.
+        let own = Frame { rank: from.0, ..frame };
+        let actions = match frame.kind {
+            Kind::Fini => machine.fini(from),
+            _ => machine.handle(from, &own),
+        };
+        let size = |action: &Action| match action {
+            Action::Mapped { bytes, .. } | Action::Data { bytes, .. } => bytes.len(),
+            _ => 0,
+        };
+        let given: usize = actions.iter().flatten().map(size).sum();
+        assert!(given <= 4 * bytes.len());
+        let _ = machine.stuck();
+    }
+});
