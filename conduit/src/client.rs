@@ -50,7 +50,8 @@ pub struct Position {
 /// The library as one program sees it. `M` says how the program's threads use it.
 pub struct Client<M: Mode = Seq> {
     pub(crate) core: Arc<Core>,
-    marker: M::Marker,
+    /// Gives the client the auto traits of its mode.
+    _marker: M::Marker,
 }
 
 impl<M: Mode> std::fmt::Debug for Client<M> {
@@ -92,7 +93,7 @@ impl<M: Mode> Client<M> {
     fn meet_first(core: Arc<Core>) -> Result<Self, Error> {
         core.meet::<M>("init")?;
         core.learn_cpus();
-        Ok(Self { core, marker: M::Marker::default() })
+        Ok(Self { core, _marker: M::Marker::default() })
     }
 
     /// Name given at init.

@@ -99,13 +99,12 @@ impl Core {
         });
     }
 
-    /// Ends the process after a broken promise of the program that cannot be an error of a call: says what, then aborts, so that
-    /// handlers for SIGABRT (freeze, backtrace) run. Without exit machinery (tests) it panics.
+    /// Ends the process after a broken promise of the program that cannot be an error of a call. Without exit machinery
+    /// (ranks that are threads) it panics.
     #[cold]
     pub(crate) fn fatal(&self, text: &str) -> ! {
         assert!(self.is_hooked(), "{text}");
-        crate::sys::say(text);
-        std::process::abort()
+        exit::fatal_error(text)
     }
 }
 

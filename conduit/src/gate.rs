@@ -59,7 +59,6 @@ const fn word(count: u32, name: Name) -> u64 {
     (count as u64) << 34 | name.encode()
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the upper 30 bits")]
 const fn count(word: u64) -> u32 {
     (word >> 34) as u32
 }

@@ -1,5 +1,7 @@
 //! Sending: from a checked message to a slot in the receiver's queue.
 
+use std::sync::atomic::Ordering;
+
 use crate::core::{Core, Net};
 use crate::error::Error;
 use crate::message::{MAX_ARGS, MAX_LONG, max_medium};
@@ -164,7 +166,8 @@ impl Core {
         offset: u64,
         len: usize,
     ) -> Error {
-        let segment = self.row(target).len.load(std::sync::atomic::Ordering::Relaxed);
+        let attached = self.segments().is_some();
+        let segment = if attached { self.row(target).len.load(Ordering::Relaxed) } else { 0 };
         let end = offset.saturating_add(len as u64);
         Error::OutsideSegment { call, rank: self.rank_of(target), offset, end, segment }
     }

@@ -56,11 +56,6 @@ impl SharedMemory {
         Ok(Self { base, len })
     }
 
-    /// Bytes mapped.
-    pub(crate) const fn len(&self) -> usize {
-        self.len
-    }
-
     /// The object at an offset of the layout.
     #[inline]
     pub(crate) fn at<T: SharedLayout>(&self, offset: usize) -> &T {

@@ -1,0 +1,190 @@
+//! Segments, put and get, events.
+#![expect(clippy::cast_possible_truncation, reason = "small numbers made by the test")]
+
+#[path = "shared/harness.rs"]
+mod harness;
+
+use std::sync::atomic::Ordering;
+
+use bootstrap::memory;
+use gasnet_ibv::{
+    BarrierFlags, Client, Error, Flags, LocalCompletion, Operations, Rank, SegmentLimit, Seq,
+    Settings,
+};
+use harness::job;
+
+const PAGE: u64 = 4096;
+
+fn meet(client: &Client<Seq>) {
+    client.barrier(0, BarrierFlags::ANONYMOUS).expect("barrier");
+}
+
+#[test]
+fn segments_of_different_sizes() {
+    job::<Seq>(5, &Settings::default(), |client| {
+        let me = client.rank().0;
+        let len = |rank: u32| PAGE * (u64::from(rank) * 3 + 1);
+        let segment = client.attach_segment(len(me)).expect("attach");
+        assert_eq!(segment.len(), len(me));
+        assert!(segment.base().addr().is_multiple_of(4096));
+        let mut first = [1; 16];
+        segment.read(len(me) - 16, &mut first).expect("read");
+        assert_eq!(first, [0; 16], "zero filled");
+        meet(client);
+        for rank in 0..client.size() {
+            let (_, bytes) = segment.of(Rank(rank)).expect("neighbour");
+            assert_eq!(bytes, len(rank));
+            let mine = [me as u8 + 1; 3];
+            client.put(Rank(rank), len(rank) - 3 * u64::from(me + 1), &mine).expect("put");
+        }
+        meet(client);
+        for from in 0..client.size() {
+            let mut got = [0; 3];
+            segment.read(len(me) - 3 * u64::from(from + 1), &mut got).expect("read");
+            assert_eq!(got, [from as u8 + 1; 3]);
+            let to = (me + 1) % client.size();
+            client.get(Rank(to), len(to) - 3 * u64::from(from + 1), &mut got).expect("get");
+            assert_eq!(got, [from as u8 + 1; 3]);
+        }
+        assert!(segment.of(Rank(5)).is_none());
+        meet(client);
+    });
+}
+
+#[test]
+fn every_alignment_and_size() {
+    job::<Seq>(2, &Settings::default(), |client| {
+        let segment = client.attach_segment(PAGE).expect("attach");
+        let peer = Rank(1 - client.rank().0);
+        if client.rank() == Rank(0) {
+            let source: Vec<u8> = (0..=255).collect();
+            for offset in 0..17 {
+                for len in 0..67 {
+                    client.put(peer, 100, &[0xaa; 128]).expect("put");
+                    client.put(peer, 110 + offset, &source[3..3 + len]).expect("put");
+                    let mut back = [0; 128];
+                    client.get(peer, 100, &mut back).expect("get");
+                    let at = 10 + offset as usize;
+                    assert!(back[..at].iter().chain(&back[at + len..]).all(|b| *b == 0xaa));
+                    assert_eq!(&back[at..at + len], &source[3..3 + len]);
+                }
+            }
+            for len in 1..=8 {
+                let value = 0x0123_4567_89ab_cdef;
+                client.put_value(peer, 501, value, len).expect("put");
+                let low = value & (u64::MAX >> (64 - 8 * len));
+                assert_eq!(client.get_value(peer, 501, len).expect("get"), low);
+            }
+            assert!(matches!(
+                client.put_value(peer, 0, 0, 9),
+                Err(Error::ValueSize { len: 9, .. })
+            ));
+            assert!(matches!(client.get_value(peer, 0, 0), Err(Error::ValueSize { len: 0, .. })));
+        }
+        assert!(matches!(
+            segment.atomic_u64(4),
+            Err(Error::Misaligned { offset: 4, align: 8, .. })
+        ));
+        assert!(matches!(segment.atomic_u32(4096), Err(Error::OutsideSegment { .. })));
+        segment.atomic_u32(4092).expect("last word").store(7, Ordering::Relaxed);
+        meet(client);
+    });
+}
+
+#[test]
+fn ranges_outside_have_names() {
+    job::<Seq>(2, &Settings::default(), |client| {
+        assert!(matches!(
+            client.put(Rank(0), 0, &[1]),
+            Err(Error::OutsideSegment { segment: 0, .. })
+        ));
+        let max = client.max_local_segment();
+        for bad in [0, 1, PAGE + 1, max + PAGE] {
+            assert!(matches!(client.attach_segment(bad), Err(Error::SegmentSize { .. })), "{bad}");
+        }
+        client.attach_segment(PAGE).expect("attach");
+        assert!(matches!(client.attach_segment(PAGE), Err(Error::SegmentAttached)));
+        for (offset, len) in [(PAGE, 1), (PAGE - 1, 2), (u64::MAX, 1), (u64::MAX - 1, 8), (0, 4097)]
+        {
+            let mut buffer = vec![0; len];
+            for rank in [Rank(0), Rank(1)] {
+                assert!(matches!(
+                    client.put(rank, offset, &buffer),
+                    Err(Error::OutsideSegment { segment: PAGE, .. })
+                ));
+                assert!(matches!(
+                    client.get(rank, offset, &mut buffer),
+                    Err(Error::OutsideSegment { .. })
+                ));
+            }
+        }
+        assert!(matches!(client.get(Rank(9), 0, &mut [0]), Err(Error::RankOutOfRange { .. })));
+        client.put(Rank(1), u64::MAX, &[]).expect("nothing fits anywhere");
+        meet(client);
+    });
+}
+
+#[test]
+fn non_blocking_operations() {
+    job::<Seq>(3, &Settings::default(), |client| {
+        client.attach_segment(PAGE).expect("attach");
+        meet(client);
+        let right = Rank((client.rank().0 + 1) % 3);
+        let source = [client.rank().0 as u8 + 10; 100];
+        let (mut one, mut two) = ([0; 100], [0; 50]);
+        let done = client.scope(|scope| -> Result<(), Error> {
+            let put = scope.put_nb(right, 0, &source, LocalCompletion::Separate, Flags::NONE)?;
+            let put = put.expect("not immediate");
+            put.leaf(Operations::LOCAL).wait()?;
+            put.wait()?;
+            let value = scope.put_value_nb(right, 200, 0x1234, 2, Flags::NONE)?.expect("some");
+            assert!(value.test().is_ok());
+            let get = scope.get_nb(right, 0, &mut one, Flags::NONE)?.expect("some");
+            let got: &mut [u8] = get.wait()?;
+            assert_eq!(got, source);
+            let region = scope.access_region();
+            assert_eq!(region.put(right, 100, &source, Flags::NONE)?, gasnet_ibv::Outcome::Sent);
+            region.end().wait()?;
+            assert_eq!(
+                scope.get_nbi(right, 100, &mut two, Flags::NONE)?,
+                gasnet_ibv::Outcome::Sent
+            );
+            scope.nbi_wait(Operations::ALL)?;
+            assert!(scope.nbi_test(Operations::PUT | Operations::GET));
+            Ok(())
+        });
+        done.expect("scope").expect("operations");
+        assert_eq!(two, source[..50]);
+        assert_eq!(client.get_value(right, 200, 2).expect("get"), 0x1234);
+        meet(client);
+    });
+}
+
+#[test]
+fn placements_that_need_a_network_are_refused() {
+    let hosts = [bootstrap::HostId(0), bootstrap::HostId(1)];
+    let refused = |services, settings| {
+        let error = Client::<Seq>::with_bootstrap("TEST", services, settings).expect_err("refused");
+        assert!(matches!(error, Error::NeedsNetwork { .. }), "{error}");
+        assert!(error.to_string().contains("no network layer"));
+    };
+    for services in memory::job_on_hosts(&hosts).expect("job") {
+        refused(services, Settings::default());
+    }
+    for services in memory::job(3).expect("job") {
+        refused(services, Settings { neighbourhood_max: 2, ..Settings::default() });
+    }
+}
+
+#[test]
+fn limits_of_the_segment() {
+    let limit = SegmentLimit::PerHost(PAGE * 10 + 5);
+    job::<Seq>(3, &Settings { max_segment: limit, ..Settings::default() }, |client| {
+        assert_eq!(client.max_local_segment(), PAGE * 3);
+        assert_eq!(client.max_global_segment(), PAGE * 3);
+        client.attach_segment(PAGE * 3).expect("attach");
+        assert_eq!(client.neighbours(), [Rank(0), Rank(1), Rank(2)]);
+        let position = client.position();
+        assert_eq!((position.hosts, position.host, position.neighbourhoods), (1, 0, 1));
+    });
+}
