@@ -6,9 +6,9 @@ use nix::sys::signal::Signal;
 use spawner_ssh::report::{CauseKind, End};
 use testkit::process;
 
-use super::kit::{Checked, Job, ensure, rank, sh};
+use super::kit::{Checked, Job, Test, ensure, rank, sh};
 
-pub(crate) const TESTS: &[(&str, fn() -> Checked)] = &[
+pub(crate) const TESTS: &[Test] = &[
     ("code_zero", code_zero),
     ("first_code_wins", first_code_wins),
     ("death_by_signal", death_by_signal),

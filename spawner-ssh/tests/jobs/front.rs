@@ -67,6 +67,5 @@ pub(crate) fn main(words: Vec<OsString>) -> ! {
             125
         }
     };
-    #[expect(clippy::exit, reason = "this is the launcher's main function")]
     std::process::exit(code)
 }

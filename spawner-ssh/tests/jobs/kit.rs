@@ -9,6 +9,9 @@ use testkit::{Outcome, Running, Tree};
 /// What a test function returns.
 pub(crate) type Checked = Result<(), libtest_mimic::Failed>;
 
+/// Name and function of a test.
+pub(crate) type Test = (&'static str, fn() -> Checked);
+
 /// Longest that any job here may take on a busy machine.
 const JOB: Duration = Duration::from_secs(120);
 

@@ -28,9 +28,8 @@ fn main() {
         _ => {}
     }
     let tests = [("ends", ends::TESTS), ("streams", streams::TESTS), ("signals", signals::TESTS)];
-    let trial = |(group, (name, test)): (&str, &(&str, fn() -> kit::Checked))| {
-        Trial::test(format!("{group}::{name}"), *test)
-    };
+    let trial =
+        |(group, (name, test)): (&str, &kit::Test)| Trial::test(format!("{group}::{name}"), *test);
     let trials =
         tests.into_iter().flat_map(|(group, tests)| tests.iter().map(move |test| (group, test)));
     libtest_mimic::run(&Arguments::from_args(), trials.map(trial).collect()).exit();

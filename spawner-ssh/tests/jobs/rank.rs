@@ -148,6 +148,5 @@ pub(crate) fn main(words: &[String]) -> ! {
         eprintln!("rank program failed: {error}");
         99
     });
-    #[expect(clippy::exit, reason = "this is the rank's main function")]
     std::process::exit(code)
 }

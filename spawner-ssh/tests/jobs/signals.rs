@@ -6,9 +6,9 @@ use nix::sys::signal::Signal;
 use spawner_ssh::report::CauseKind;
 use testkit::process::Process;
 
-use super::kit::{Checked, Job, Live, ensure, sh};
+use super::kit::{Checked, Job, Live, Test, ensure, sh};
 
-pub(crate) const TESTS: &[(&str, fn() -> Checked)] = &[
+pub(crate) const TESTS: &[Test] = &[
     ("interrupt_ends_default_ranks", default_ranks),
     ("interrupt_that_ranks_handle_well", handled),
     ("interrupt_that_ranks_answer_with_a_code", own_code),

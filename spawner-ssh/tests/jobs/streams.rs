@@ -8,9 +8,9 @@ use std::process::Stdio;
 use spawner_ssh::report::CauseKind;
 use testkit::{Input, Output, tree};
 
-use super::kit::{Checked, Job, ensure, sh};
+use super::kit::{Checked, Job, Test, ensure, sh};
 
-pub(crate) const TESTS: &[(&str, fn() -> Checked)] = &[
+pub(crate) const TESTS: &[Test] = &[
     ("no_line_is_lost_or_torn", complete),
     ("unfinished_last_lines", unfinished),
     ("long_lines_keep_every_byte", long_lines),
