@@ -1,9 +1,5 @@
 //! The agent client against agents that lie, stall or vanish: every case is a clear error, none hangs.
-#![expect(
-    clippy::unwrap_used,
-    clippy::cast_possible_truncation,
-    reason = "a failure here is one of the test"
-)]
+#![expect(clippy::unwrap_used, reason = "a failure here is a failure of the test")]
 
 #[expect(dead_code, reason = "these tests script their agent by hand")]
 mod server;
@@ -19,6 +15,9 @@ use bootstrap::{BUILD_ID, Bootstrap, Env, Error, ExitPath, HostId, Rank, agent, 
 use server::{pair, receive, send};
 
 const SIZE: u32 = 2;
+
+/// What an agent does after the rank's first packet.
+type Script = fn(BorrowedFd<'_>);
 
 fn page() -> HostPage {
     let (ranks, hosts) = ([Rank(0), Rank(1)], [HostId(0); 2]);
@@ -107,7 +106,7 @@ fn hello_ends_with_the_deadline_when_nobody_answers() {
 
 #[test]
 fn hello_is_checked() {
-    let answers: [(fn(BorrowedFd<'_>), &str); 5] = [
+    let answers: [(Script, &str); 5] = [
         (
             |socket| send(socket, &Frame::bare(Kind::Welcome, 0, 1, SIZE), None),
             "without descriptor",
@@ -342,7 +341,7 @@ fn a_refusal_of_an_earlier_call_is_heard_in_the_next() {
 
 #[test]
 fn fini_is_answered_hung_up_on_or_bounded() {
-    let answers: [fn(BorrowedFd<'_>); 2] =
+    let answers: [Script; 2] =
         [|socket| send(socket, &Frame::bare(Kind::Release, 0, 1, 0), None), |_hang_up| ()];
     for answer in answers {
         let (rank, thread) = connect(Bounds::default(), move |socket| {
