@@ -277,12 +277,20 @@ impl Core {
     #[inline]
     pub(crate) fn check_open(&self, call: &'static str) -> Result<(), Error> {
         if self.closed.load(Ordering::Relaxed) {
-            return Err(Error::AfterExit { call });
+            return Err(self.closed_to(call));
         }
         match self.page.notice() {
             None => Ok(()),
             Some(notice) => Err(self.ending(notice)),
         }
+    }
+
+    #[cold]
+    fn closed_to(&self, call: &'static str) -> Error {
+        if self.is_hooked() {
+            crate::core_link::after_exit(self);
+        }
+        Error::AfterExit { call }
     }
 
     #[cold]

@@ -161,6 +161,11 @@ pub(crate) fn on_notice(core: &Core, notice: Notice) {
     }
 }
 
+/// A call of the client came after this process had begun to exit: only the thread that exits gets the error.
+pub(crate) fn after_exit(core: &Core) {
+    exit::after_exit(core.place().rank);
+}
+
 /// The client's exit.
 #[expect(clippy::exit, reason = "the end of the process is what was asked for")]
 pub(crate) fn exit(core: &Core, code: i32) -> ! {

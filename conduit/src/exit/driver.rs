@@ -234,7 +234,7 @@ impl Driver {
     }
 
     /// A thread that finds the exit under way: the owner returns, others stay here to the end of the process.
-    fn meet(&self) {
+    pub(super) fn meet(&self) {
         if self.owner.load(Ordering::SeqCst) != signals::thread() {
             crash::park();
         }

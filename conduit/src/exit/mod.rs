@@ -120,6 +120,14 @@ pub(crate) fn on_notice(rank: Rank, notice: Notice) {
     }
 }
 
+/// A call of the client on this rank came after the exit had begun. Returns only on the thread that exits: what other
+/// threads would do about an error is of no use any more.
+pub(crate) fn after_exit(rank: Rank) {
+    if let Some(driver) = driver().filter(|driver| driver.rank() == rank && driver.is_ours()) {
+        driver.meet();
+    }
+}
+
 /// An internal message for this rank. Does not return when it begins the exit.
 pub(crate) fn message(rank: Rank, from: Rank, id: u8, args: &[i32]) {
     if let Some(driver) = driver().filter(|driver| driver.rank() == rank && driver.is_ours()) {
