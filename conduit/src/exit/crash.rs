@@ -113,8 +113,8 @@ fn rank() -> u32 {
 }
 
 fn caught(what: &str, signal: i32) {
-    let line =
-        Line::new().text("*** Caught a ").text(what).text(" (proc ").number(rank()).text("): ");
+    let mut line = Line::new();
+    line.text("*** Caught a ").text(what).text(" (proc ").number(rank()).text("): ");
     line.text(name(signal)).text("(").number(signal).text(")").print();
 }
 
@@ -230,7 +230,8 @@ pub(super) fn freeze() {
     signals::install(libc::SIGCONT, on_continue, Stack::Own);
     signals::unblock(libc::SIGCONT);
     let mut host = [0; 256];
-    let process = Line::new().number(std::process::id());
+    let mut process = Line::new();
+    process.number(std::process::id());
     Line::new()
         .text("gasnet_ibv: rank ")
         .number(rank())

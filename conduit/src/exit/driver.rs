@@ -433,11 +433,12 @@ impl Driver {
     /// A fault inside the exit, or the watchdog.
     fn abort_signal(&self, signal: i32) -> ! {
         signals::alarm(self.alarms.last);
-        let why = if signal == libc::SIGALRM { "timeout" } else { "signal " };
-        let mut line =
-            Line::new().text("gasnet_ibv: rank ").number(self.rank().0).text(": ").text(why);
-        if signal != libc::SIGALRM {
-            line = line.number(signal);
+        let mut line = Line::new();
+        line.text("gasnet_ibv: rank ").number(self.rank().0).text(": ");
+        if signal == libc::SIGALRM {
+            line.text("timeout");
+        } else {
+            line.text("signal ").number(signal);
         }
         line.text(" during exit [").text(self.phase().text()).text("]").print();
         self.end_now()

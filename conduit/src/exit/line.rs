@@ -1,32 +1,32 @@
 //! Lines of text made without allocation, for handlers.
 
-/// A line in place; what does not fit is cut off.
+/// A line in place; what does not fit is cut off. Small, and never copied: signal stacks are.
 pub(super) struct Line {
-    bytes: [u8; 512],
+    bytes: [u8; 400],
     len: usize,
 }
 
 impl Line {
     pub(super) const fn new() -> Self {
-        Self { bytes: [0; 512], len: 0 }
+        Self { bytes: [0; 400], len: 0 }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
-    pub(super) fn raw(mut self, bytes: &[u8]) -> Self {
+    pub(super) fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         let count = bytes.len().min(self.bytes.len() - self.len);
         self.bytes[self.len..self.len + count].copy_from_slice(&bytes[..count]);
         self.len += count;
         self
     }
 
-    pub(super) fn text(self, text: &str) -> Self {
+    pub(super) fn text(&mut self, text: &str) -> &mut Self {
         self.raw(text.as_bytes())
     }
 
-    pub(super) fn number(self, number: impl Into<i64>) -> Self {
+    pub(super) fn number(&mut self, number: impl Into<i64>) -> &mut Self {
         let number = number.into();
         let mut digits = [0; 20];
         let mut at = digits.len();
@@ -39,12 +39,15 @@ impl Line {
                 break;
             }
         }
-        let line = if number < 0 { self.text("-") } else { self };
-        line.raw(&digits[at..])
+        if number < 0 {
+            self.text("-");
+        }
+        self.raw(&digits[at..])
     }
 
     /// Writes it to standard error with a newline, in one call.
-    pub(super) fn print(self) {
+    pub(super) fn print(&mut self) {
+        self.len = self.len.min(self.bytes.len() - 1);
         super::signals::write_stderr(self.text("\n").bytes());
     }
 }
@@ -62,7 +65,8 @@ mod tests {
 
     #[test]
     fn too_much_is_cut_off() {
-        let line = Line::new().raw(&[b'x'; 600]).number(1);
-        assert_eq!(line.bytes(), [b'x'; 512]);
+        let mut line = Line::new();
+        line.raw(&[b'x'; 600]).number(1);
+        assert_eq!(line.bytes(), [b'x'; 400]);
     }
 }
