@@ -61,7 +61,7 @@ pub enum Kind {
     Fini = 11,
     /// Rank to agent: end the whole job with code `arg`.
     Abort = 12,
-    /// Agent to rank: barrier `seq` is complete (also the answer to `Fini`: seq 0).
+    /// Agent to rank: barrier `seq` is complete. Also the answer to the root of a broadcast, and, with seq 0, to `Fini`.
     Release = 13,
     /// Agent to rank: result of exchange `seq` (`total` bytes) is in the memory whose descriptor comes along.
     Mapped = 14,

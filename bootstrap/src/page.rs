@@ -155,6 +155,17 @@ impl HostPage {
             u32::try_from(n).map_err(|_| PageError::Layout { seen: format!("{n} ranks") })
         };
         let (locals, size) = (count(spec.local_ranks.len())?, count(spec.host_of.len())?);
+        if size == 0
+            || locals == 0
+            || locals > size
+            || spec.hosts > size
+            || spec.host.0 >= spec.hosts
+        {
+            let (host, hosts) = (spec.host.0, spec.hosts);
+            return Err(PageError::Layout {
+                seen: format!("{locals} of {size} ranks on host {host} of {hosts}"),
+            });
+        }
         let os = |source| PageError::Os { operation: "create", source };
         let map = SharedMap::create(c"gasnet-host-page", page_len(locals, size)).map_err(os)?;
         let page = Self { map, size, hosts: spec.hosts, host: spec.host, locals };
@@ -162,6 +173,7 @@ impl HostPage {
         page.map.put(8, &[PAGE_VERSION, size, spec.hosts, spec.host.0, locals]);
         let tables = spec.local_ranks.iter().map(|r| r.0).chain(spec.host_of.iter().map(|h| h.0));
         page.map.put(locals_at(locals), &tables.collect::<Vec<u32>>());
+        page.check_locals().map_err(|seen| PageError::Layout { seen })?;
         Ok(page)
     }
 
@@ -190,7 +202,25 @@ impl HostPage {
         if map.len() < page_len(locals, size) {
             return Err(bad(format!("{} bytes for {locals} of {size} ranks", map.len())));
         }
-        Ok(Self { map, size, hosts, host: HostId(host), locals })
+        let page = Self { map, size, hosts, host: HostId(host), locals };
+        page.check_locals().map_err(bad)?;
+        Ok(page)
+    }
+
+    /// The searches in the table of local ranks rely on its order. (The hosts of all ranks are not looked at here: they
+    /// may be many, and nothing relies on them.)
+    fn check_locals(&self) -> Result<(), String> {
+        let mut last = None;
+        for rank in (0..self.locals).map(|local| self.local_rank(local)) {
+            if last >= Some(rank) || self.host_of(rank) != Some(self.host) {
+                return Err(format!(
+                    "local rank {rank} out of order or not on host {}",
+                    self.host.0
+                ));
+            }
+            last = Some(rank);
+        }
+        Ok(())
     }
 
     /// Descriptor of the memory, to be passed to a rank.
@@ -359,3 +389,6 @@ mod layout {
     // SAFETY: all fields are atomics.
     unsafe impl crate::sys::SharedLayout for super::Slot {}
 }
+
+#[cfg(test)]
+mod tests;
