@@ -11,7 +11,7 @@
 //! * [`memfd`]: memory made by a provider for its ranks.
 //! * [`vars`]: the one table of `GASNET_*` variables, its parsers and what is folded out of it.
 //! * [`connect()`]: chooses the provider. [`agent`], [`solo`], [`memory`]: the providers.
-//! * [`env`]: the environment as a value. [`deadlines`]: the bounds of every wait.
+//! * [`mod@env`]: the environment as a value. [`deadlines`]: the bounds of every wait.
 //!
 //! This crate does *not* start processes and does not know the fabric.
 

@@ -10,7 +10,7 @@
 //!   acknowledgement that makes sure that the user's SIGQUIT handler runs exactly once;
 //! * the host map: the local ranks in order, and the host of every rank of the job. Once per host, not per rank.
 //!
-//! Layout: [`Header`] (one cache line pair), `locals` [`Slot`]s, `u32` local ranks, `u32` host of each job rank.
+//! Layout: a header (one cache line pair), `locals` [`Slot`]s, `u32` local ranks, `u32` host of each job rank.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};

@@ -1,5 +1,4 @@
 //! Ends of in-memory jobs: nobody waits for a rank that is gone.
-#![expect(clippy::unwrap_used, reason = "a failure here is a failure of the test")]
 
 use std::time::Duration;
 
