@@ -136,6 +136,11 @@ impl Boot {
         }
     }
 
+    /// The process that acts for `rank`: the one that said `Hello`, else the one that was started.
+    pub(super) fn speaker(&self, rank: u32) -> Option<i32> {
+        self.peers.get(rank as usize).map(|peer| peer.speaker.unwrap_or(peer.pid))
+    }
+
     /// Whom SIGQUIT must reach so that `rank` runs its handler: a process, or a group (negative). `None` when the rank
     /// has seen the notice itself.
     pub(super) fn claim_quit(&self, rank: u32) -> Option<i32> {

@@ -31,6 +31,15 @@ impl Deadline {
 /// No further rank has begun to exit for so long: the exit is not collective.
 pub const QUIET_WINDOW: Deadline =
     Deadline::new("exit.quiet-window", 20, "after the last Exiting, until an exit counts as lone");
+/// How often a rank that had no CPU since is given another moment before the exit counts as lone.
+pub const QUIET_RETRY: Deadline = Deadline::new(
+    "exit.quiet-retry",
+    5,
+    "between looks at ranks that are ready to run but were not given a CPU",
+);
+/// Starved or not, then the exit counts as lone.
+pub const QUIET_LIMIT: Deadline =
+    Deadline::new("exit.quiet-limit", 1000, "after the last Exiting, for starved ranks");
 /// A rank that has not seen the notice by then gets SIGQUIT.
 pub const NOTICE_ACK: Deadline = Deadline::new(
     "exit.notice-ack",
@@ -69,7 +78,7 @@ pub const SIGNAL_EFFECT: Deadline = Deadline::new(
 );
 /// A repetition within this time is the same signal (shells and `timeout` send twice).
 pub const SIGNAL_REPEAT: Deadline =
-    Deadline::new("signal.repeat", 100, "until a further ending signal means: kill now");
+    Deadline::new("signal.repeat", 50, "until a further ending signal means: kill now");
 /// How often a terminal that belongs to another job is looked at again.
 pub const TERMINAL_RETRY: Deadline = Deadline::new(
     "stdin.terminal-retry",
@@ -84,8 +93,10 @@ pub const AFTER_LOSS: Deadline =
     Deadline::new("agent.after-loss", 5000, "to kill every descendant of a lost agent");
 
 /// The table.
-pub const ALL: [Deadline; 12] = [
+pub const ALL: [Deadline; 14] = [
     QUIET_WINDOW,
+    QUIET_RETRY,
+    QUIET_LIMIT,
     NOTICE_ACK,
     KILL_GRACE,
     REAP,

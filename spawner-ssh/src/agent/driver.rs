@@ -31,6 +31,9 @@ const TICK_PATIENCE: u32 = 64;
 /// Milliseconds between two progress messages.
 const PROGRESS_EVERY: u64 = 50;
 
+/// CPU time in which a rank that is about to exit with the others gets to say so.
+const FAIR_SHARE_NS: u64 = 1_000_000;
+
 /// What the agent takes over from the front.
 pub(crate) struct Origin {
     /// Process id of the front.
@@ -88,6 +91,10 @@ struct Driver<'a> {
     actions: Vec<Action>,
     told: [u32; 3],
     told_at: u64,
+    /// `Exiting` messages so far, and how many there were at the last look at CPU times.
+    exits_heard: u32,
+    looked_after: u32,
+    cpu_times: HashMap<u32, u64>,
     /// The user does not want to wait for the rest of the output.
     impatient: bool,
     front_gone: bool,
@@ -134,6 +141,9 @@ impl<'a> Driver<'a> {
             actions: Vec::new(),
             told: [0; 3],
             told_at: 0,
+            exits_heard: 0,
+            looked_after: 0,
+            cpu_times: HashMap::new(),
             impatient: false,
             front_gone: false,
         })
@@ -255,6 +265,7 @@ impl<'a> Driver<'a> {
         if self.plan.verbose >= 2 && event != Event::Tick {
             self.say(2, || format!("event {event:?}"));
         }
+        self.exits_heard += u32::from(matches!(event, Event::Exiting { .. }));
         if let Event::Hello(rank) = event {
             self.ranks[rank as usize].hello = true;
             if self.machine.counts().0 + 1 == self.plan.size {
@@ -270,6 +281,7 @@ impl<'a> Driver<'a> {
                 self.feed = None;
                 self.boot.notice(code, cause);
             }
+            Action::Look => self.look(),
             Action::QuitUnclaimed => {
                 let running: Vec<u32> = self.by_pid.values().copied().collect();
                 for to in running.into_iter().filter_map(|rank| self.boot.claim_quit(rank)) {
@@ -296,6 +308,25 @@ impl<'a> Driver<'a> {
             Action::EndStrays(signal) => self.end_strays(signal),
             Action::Finish => {}
         }
+    }
+
+    /// Whether ranks that are not exiting are only waiting for a CPU. The first look after an `Exiting` notes what each
+    /// ready rank has used; a later one sees whether it got anything since.
+    fn look(&mut self) {
+        let exits = self.exits_heard;
+        if std::mem::replace(&mut self.looked_after, exits) != exits {
+            self.cpu_times.clear();
+        }
+        let staying: Vec<u32> = self.machine.staying().collect();
+        let mut starved = false;
+        for rank in staying {
+            let Some((ready, time)) = self.boot.speaker(rank).and_then(tree::activity) else {
+                continue;
+            };
+            let before = *self.cpu_times.entry(rank).or_insert(time);
+            starved |= ready && time.saturating_sub(before) < FAIR_SHARE_NS;
+        }
+        self.event(Event::Looked { starved });
     }
 
     fn to_groups(&self, signal: i32) {

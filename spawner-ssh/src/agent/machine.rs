@@ -9,8 +9,9 @@
 //! * The **first cause** is recorded once. What happens after it, our own killing above all, never replaces it.
 //! * A death (signal, non-zero exit without announcement, exit 0 after `Hello` without farewell) ends the job at once:
 //!   notice, TERM, and KILL after the grace.
-//! * A rank that announces its exit opens the quiet window. If it passes while another rank is not exiting, the exit is
-//!   lone: notice with the largest announced code, SIGQUIT to ranks that did not look, TERM when the exit bound is over.
+//! * A rank that announces its exit opens the quiet window. If it passes while another rank is not exiting, and that is
+//!   not for want of a CPU ([`Action::Look`]: with many ranks per core an exit that all ranks make together is spread
+//!   over many milliseconds), the exit is lone: notice with the largest announced code, SIGQUIT to ranks that did not look, TERM when the exit bound is over.
 //! * A signal to the launcher is forwarded. Ranks that leave in good order with code 0 afterwards make a good job; a code
 //!   of their own becomes the job's; ranks that end *by* the signal make it 128 + signal. A second ending signal kills.
 //! * When the last rank is gone, everything that it left behind is ended as well.
@@ -18,8 +19,8 @@
 use bootstrap::ExitPath;
 
 use super::deadlines::{
-    Deadline, KILL_GRACE, NOTICE_ACK, QUIET_WINDOW, REAP, SIGNAL_EFFECT, SIGNAL_REPEAT,
-    STRAY_GRACE, STRAY_GRACE_FAILED,
+    Deadline, KILL_GRACE, NOTICE_ACK, QUIET_LIMIT, QUIET_RETRY, QUIET_WINDOW, REAP, SIGNAL_EFFECT,
+    SIGNAL_REPEAT, STRAY_GRACE, STRAY_GRACE_FAILED,
 };
 use crate::report::{CauseKind, End};
 
@@ -87,6 +88,12 @@ pub enum Event {
     Signal(i32),
     /// The launcher is gone.
     FrontLost,
+    /// Answer to [`Action::Look`]: whether a rank that is not exiting is ready to run and has had next to no CPU time
+    /// since the last look that followed an `Exiting`.
+    Looked {
+        /// Whether there is such a rank.
+        starved: bool,
+    },
     /// Answer to [`Action::Sweep`], and again whenever a process left behind was reaped: whether any is left.
     Strays {
         /// Whether there are children besides the ranks.
@@ -106,6 +113,8 @@ pub enum Action {
         /// Rank that caused it.
         cause: Option<u32>,
     },
+    /// An exit is about to count as lone: say with [`Event::Looked`] whether the other ranks had a chance to join it.
+    Look,
     /// SIGQUIT to every running rank whose ack can still be claimed.
     QuitUnclaimed,
     /// Pass a signal of the user on to every running rank's group.
@@ -191,6 +200,8 @@ pub struct Machine {
     /// The last rank that announced its exit: when.
     last_exiting: Option<u64>,
     first_exiting: Option<u32>,
+    /// When to look again at starved ranks.
+    look_at: Option<u64>,
     end_begins: Option<u64>,
     noticed: bool,
     running: u32,
@@ -226,6 +237,7 @@ impl Machine {
             asked: None,
             last_exiting: None,
             first_exiting: None,
+            look_at: None,
             end_begins: None,
             noticed: false,
             running: 0,
@@ -264,6 +276,12 @@ impl Machine {
     #[must_use]
     pub const fn end_begins(&self) -> Option<u64> {
         self.end_begins
+    }
+
+    /// Ranks that run and have neither begun to exit nor said farewell.
+    pub fn staying(&self) -> impl Iterator<Item = u32> {
+        let staying = |m: &&Member| m.running() && m.exiting.is_none() && m.fini.is_none();
+        (0..).zip(&self.members).filter(move |(_, m)| staying(m)).map(|(rank, _)| rank)
     }
 
     /// Whether the rank said `Hello`, and whether it ended because of us.
@@ -341,6 +359,7 @@ impl Machine {
                 self.asked.get_or_insert((libc::SIGKILL, now));
                 self.terminate(now, out);
             }
+            Event::Looked { starved } => self.looked(now, starved, out),
             Event::Strays { left } => self.strays(now, left, out),
             Event::Tick => {}
         }
@@ -382,6 +401,7 @@ impl Machine {
         }
         member.exiting = Some((code.cast_unsigned(), path));
         self.last_exiting = Some(now);
+        self.look_at = None;
         self.first_exiting.get_or_insert(rank);
         self.end_begins.get_or_insert(now);
     }
@@ -407,7 +427,7 @@ impl Machine {
         let lone = self.pending > 0
             || self.members.iter().any(|m| m.running() && m.exiting.is_none() && m.fini.is_none());
         if lone {
-            return Some(after(last, QUIET_WINDOW));
+            return Some(self.look_at.unwrap_or_else(|| after(last, QUIET_WINDOW)));
         }
         let bounded = self.members.iter().all(|m| !m.running() || m.exiting.is_some());
         bounded.then(|| after(last.saturating_add(self.rules.exit_bound), KILL_GRACE))
@@ -632,6 +652,15 @@ impl Machine {
                 self.terminate(now, out);
             }
         } else {
+            self.look_at = Some(after(now, QUIET_RETRY));
+            out.push(Action::Look);
+        }
+    }
+
+    fn looked(&mut self, now: u64, starved: bool, out: &mut Vec<Action>) {
+        let asked = self.stage == Stage::Running && self.look_at.is_some();
+        let Some(last) = self.last_exiting.filter(|_| asked) else { return };
+        if !starved || now >= after(last, QUIET_LIMIT) {
             self.decide_lone(now, out);
         }
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bootstrap::ExitPath;
 use proptest::prelude::*;
 
-use super::deadlines::{KILL_GRACE, NOTICE_ACK, QUIET_WINDOW, REAP, STRAY_GRACE};
+use super::deadlines::{KILL_GRACE, NOTICE_ACK, QUIET_LIMIT, REAP, STRAY_GRACE};
 use super::machine::{Action, Event, FirstCause, Machine, Rules};
 use crate::report::{CauseKind, End};
 
@@ -57,6 +57,7 @@ struct World {
     actions: Vec<(u64, Action)>,
     causes: Vec<FirstCause>,
     noticed: bool,
+    looks: u32,
 }
 
 impl World {
@@ -77,6 +78,7 @@ impl World {
             actions: Vec::new(),
             causes: Vec::new(),
             noticed: false,
+            looks: 0,
         };
         for rank in 0..count {
             world.at(0, Event::Started(rank));
@@ -194,10 +196,15 @@ impl World {
                         self.leave(rank, delay, End::Signal(signal));
                     }
                 }
-                Action::Sweep | Action::EndStrays(_) | Action::Finish => {}
+                Action::Look | Action::Sweep | Action::EndStrays(_) | Action::Finish => {}
             }
         }
         match action {
+            Action::Look => {
+                self.looks += 1;
+                let starved = self.looks % 4 < self.tempers[0].strays;
+                self.at(0, Event::Looked { starved });
+            }
             Action::Sweep => self.at(0, Event::Strays { left: !self.strays.is_empty() }),
             Action::EndStrays(signal) => {
                 let before = self.strays.len();
@@ -253,7 +260,7 @@ impl World {
             _ => None,
         });
         for (at, event) in &self.log {
-            if let (Some(decided), Event::Tick) = (decided, event)
+            if let (Some(decided), Event::Looked { .. }) = (decided, event)
                 && *at == decided
             {
                 return first_exit.map(|rank| (CauseKind::LoneExit, rank));
@@ -292,7 +299,7 @@ impl World {
         let planned = self.tempers.iter().map(|t| t.at).max().unwrap_or(0);
         let reactions = 3 * 500;
         let bound = planned
-            + QUIET_WINDOW.ms()
+            + QUIET_LIMIT.ms()
             + NOTICE_ACK.ms()
             + EXIT_BOUND
             + 2 * KILL_GRACE.ms()
@@ -379,6 +386,7 @@ fn event() -> impl Strategy<Value = Event> {
         prop_oneof![Just(2), Just(15), Just(1), Just(10), Just(18), Just(20)]
             .prop_map(Event::Signal),
         Just(Event::FrontLost),
+        any::<bool>().prop_map(|starved| Event::Looked { starved }),
         any::<bool>().prop_map(|left| Event::Strays { left }),
         Just(Event::Tick),
     ]

@@ -26,6 +26,20 @@ fn parent(pid: i32) -> Option<i32> {
     rest.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
+/// What a process is doing: whether any of its threads is ready to run, and the CPU time that they have had together,
+/// nanoseconds. `None` when it is gone or this kernel does not tell.
+pub(crate) fn activity(pid: i32) -> Option<(bool, u64)> {
+    let (mut ready, mut time) = (false, 0);
+    for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
+        let stat = fs::read_to_string(task.path().join("stat")).ok()?;
+        let (_, rest) = stat.rsplit_once(')')?;
+        ready |= rest.trim_start().starts_with('R');
+        let times = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        time += times.split_ascii_whitespace().next()?.parse::<u64>().ok()?;
+    }
+    Some((ready, time))
+}
+
 /// Children of every process, by a walk over all of them: for kernels that do not list children.
 fn scan() -> HashMap<i32, Vec<i32>> {
     let mut by_parent: HashMap<i32, Vec<i32>> = HashMap::new();
