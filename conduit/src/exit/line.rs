@@ -58,8 +58,8 @@ mod tests {
 
     #[test]
     fn numbers_and_text() {
-        let line =
-            Line::new().text("a ").number(0).text(" ").number(-17).text(" ").number(i64::MIN);
+        let mut line = Line::new();
+        line.text("a ").number(0).text(" ").number(-17).text(" ").number(i64::MIN);
         assert_eq!(line.bytes(), b"a 0 -17 -9223372036854775808");
     }
 

@@ -146,10 +146,16 @@ pub(super) fn alarm(seconds: u32) {
     unsafe { libc::alarm(seconds) };
 }
 
-/// Writes to standard error in one call; what does not fit is lost.
-pub(super) fn write_stderr(bytes: &[u8]) {
-    // SAFETY: `bytes` is a live slice.
-    unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
+/// Writes to standard error, in one call where the system lets it. Gives up on an error.
+pub(super) fn write_stderr(mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        // SAFETY: `bytes` is a live slice.
+        let count = unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
+        match usize::try_from(count) {
+            Ok(count) => bytes = &bytes[count.min(bytes.len())..],
+            Err(_) => return,
+        }
+    }
 }
 
 /// Ends the process; nothing of libc's or the program's clean-up runs.

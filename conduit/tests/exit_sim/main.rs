@@ -1,16 +1,7 @@
 //! The exit machine without anything around it: its state table, random histories under a virtual clock, every
 //! interleaving of small jobs, and one job of a million ranks.
 
-#[expect(
-    dead_code,
-    unreachable_pub,
-    reason = "the library's own files, of which this test uses a part"
-)]
-#[path = "../../src/exit"]
-mod exit {
-    pub mod machine;
-    pub mod timeouts;
-}
+use gasnet_ibv::exit;
 
 mod counts;
 mod exhaustive;
