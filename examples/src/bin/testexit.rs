@@ -228,13 +228,6 @@ fn spin() -> ! {
     }
 }
 
-/// Waits for the end without a call of the library.
-fn rest() -> ! {
-    loop {
-        std::thread::park();
-    }
-}
-
 impl<M: Mode> Test<'_, M> {
     fn is_last(&self) -> bool {
         self.me == self.client.size() - 1
@@ -347,11 +340,8 @@ fn threads(test: &Test<'_, Par>) -> Result<ExitCode, Error> {
         let worker = |number: u32| {
             let (never, stop) = (&never, &stop);
             move || {
-                match thread(test, number, never, stop) {
-                    // The exit is under way in another thread; this one has nothing more to do, and is not waited for.
-                    Err(Error::AfterExit { .. } | Error::JobEnding { .. }) => rest(),
-                    outcome => test.failed(&format!("thread {number} returned {outcome:?}")),
-                }
+                let outcome = thread(test, number, never, stop);
+                test.failed(&format!("thread {number} returned {outcome:?}"))
             }
         };
         for number in 1..count {
