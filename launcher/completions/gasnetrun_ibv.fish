@@ -3,10 +3,10 @@ complete -c gasnetrun_ibv -s N -d 'Number of hosts; this version starts ranks on
 complete -c gasnetrun_ibv -s c -d 'Cpus per rank: rank i is bound to its own set of K cpus; 0, the default, leaves binding alone (also -cK)' -r
 complete -c gasnetrun_ibv -s E -d 'Variables to forward to other hosts: comma-separated names, or ALL' -r
 complete -c gasnetrun_ibv -l spawner -d 'How ranks are started: ssh, mpi or pmi; beats GASNET_IBV_SPAWNER (default: ssh); also -spawner=NAME' -r
-complete -c gasnetrun_ibv -l wdir -d 'Working directory of the ranks (default: the launcher\'s own)' -r -F
+complete -c gasnetrun_ibv -l wdir -d 'Working directory of the ranks (default: the launcher\'s own)' -r -f -a "(__fish_complete_directories)"
 complete -c gasnetrun_ibv -l timeout -d 'End the job with code 124 after this time: seconds, or a number followed by s, m or h' -r
 complete -c gasnetrun_ibv -l stdin -d 'Who reads the launcher\'s standard input: none, all, or one rank' -r
-complete -c gasnetrun_ibv -l output-dir -d 'Also write every rank\'s output, unchanged, to rank.N.out and rank.N.err in this directory (made if missing)' -r -F
+complete -c gasnetrun_ibv -l output-dir -d 'Also write every rank\'s output, unchanged, to rank.N.out and rank.N.err in this directory (made if missing)' -r -f -a "(__fish_complete_directories)"
 complete -c gasnetrun_ibv -l report -d 'Write what became of the job to this file, as JSON; also when it could not be started' -r -F
 complete -c gasnetrun_ibv -l progress -d 'How to show progress, on standard error' -r -f -a "auto\t'A bar while ranks start, when standard error is a terminal and it takes noticeable time; else nothing'
 bar\t'A bar until the job ends; lines when standard error is not a terminal'

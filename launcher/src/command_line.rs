@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 
-use clap::{CommandFactory, Parser};
+use clap::FromArgMatches;
 
-use crate::flags::Flags;
+use crate::flags::{Flags, command};
 use crate::normalise::{LineError, Spellings};
 
 /// A checked command line.
@@ -53,7 +53,8 @@ pub enum CommandLineError {
 /// As [`parse`], without the checks that need the whole line.
 pub fn parse_options(options: &[OsString]) -> Result<Flags, CommandLineError> {
     let words = std::iter::once(OsString::from("gasnetrun_ibv")).chain(options.iter().cloned());
-    Flags::try_parse_from(words).map_err(|error| {
+    let matches = command().try_get_matches_from(words);
+    matches.and_then(|matches| Flags::from_arg_matches(&matches)).map_err(|error| {
         let text = error.to_string();
         if error.use_stderr() {
             let text = text.strip_prefix("error: ").unwrap_or(&text);
@@ -70,7 +71,7 @@ pub fn parse_options(options: &[OsString]) -> Result<Flags, CommandLineError> {
 /// Every mistake that can be seen without a look at the system; all of them are usage errors (exit code 2), except
 /// [`CommandLineError::Information`].
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<CommandLine, CommandLineError> {
-    let line = Spellings::of(Flags::command()).cut(words)?;
+    let line = Spellings::of(command()).cut(words)?;
     Ok(CommandLine { flags: parse_options(&line.options)?, command: line.command })
 }
 

@@ -3,13 +3,12 @@
 use std::io;
 
 use bootstrap::vars;
-use clap::CommandFactory;
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
 use crate::exit_code;
-use crate::flags::Flags;
+use crate::flags::command;
 
 const EXAMPLES: [(&str, &str); 7] = [
     ("gasnetrun_ibv -n 4 ./hello", "Four ranks on this host."),
@@ -40,7 +39,7 @@ const EXAMPLES: [(&str, &str); 7] = [
 #[must_use]
 pub fn completions(shell: Shell) -> String {
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Flags::command(), "gasnetrun_ibv", &mut text);
+    clap_complete::generate(shell, &mut command(), "gasnetrun_ibv", &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
 
@@ -49,7 +48,7 @@ pub fn completions(shell: Shell) -> String {
 /// # Errors
 /// The text cannot be made; writing to memory does not fail in practice.
 pub fn man_page() -> io::Result<String> {
-    let man = Man::new(Flags::command());
+    let man = Man::new(command());
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;

@@ -60,6 +60,16 @@ pub const TABLE: [Row; 5] = [
     },
 ];
 
+/// The table as the end of `--help`.
+#[must_use]
+pub fn help() -> String {
+    let rows = TABLE.map(|row| format!("  {:<4} {}\n", row.code, row.meaning));
+    format!(
+        "Exit codes:\n  the job's own when it ran (128 + signal number for a rank that a signal killed), else\n{}",
+        rows.concat()
+    )
+}
+
 impl ExitClass {
     /// The code.
     #[must_use]

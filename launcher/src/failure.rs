@@ -42,6 +42,14 @@ pub enum Failure {
         /// What is wrong with it.
         problem: String,
     },
+    /// `--output-dir`.
+    #[error("--output-dir {}: {source}; name a directory that you may write, or one that can be made", .path.display())]
+    OutputDirectory {
+        /// Value.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: std::io::Error,
+    },
     /// `--report`.
     #[error("--report {}: cannot write: {source}; name a file in a directory that you may write", .path.display())]
     Report {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bootstrap::Rank;
-use clap::{ArgAction, Parser, ValueEnum};
+use clap::{ArgAction, CommandFactory, Parser, ValueEnum, ValueHint};
 use spawner_ssh::plan::StdinTo;
 
 /// How the launcher shows that the job starts and ends.
@@ -70,7 +70,7 @@ pub struct Flags {
     pub spawner: Option<OsString>,
 
     /// Working directory of the ranks (default: the launcher's own)
-    #[arg(long, value_name = "DIR", help_heading = "Job options")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Job options")]
     pub wdir: Option<PathBuf>,
 
     /// End the job with code 124 after this time: seconds, or a number followed by s, m or h
@@ -90,11 +90,11 @@ pub struct Flags {
     pub timestamp_output: bool,
 
     /// Also write every rank's output, unchanged, to rank.N.out and rank.N.err in this directory (made if missing)
-    #[arg(long, value_name = "DIR", help_heading = "Input and output options")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Input and output options")]
     pub output_dir: Option<PathBuf>,
 
     /// Write what became of the job to this file, as JSON; also when it could not be started
-    #[arg(long, value_name = "FILE", help_heading = "Input and output options")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Input and output options")]
     pub report: Option<PathBuf>,
 
     /// How to show progress, on standard error
@@ -124,6 +124,12 @@ pub struct Flags {
     /// Print the manual page in roff, and end
     #[arg(long, hide = true)]
     pub man: bool,
+}
+
+/// The option table as a parser.
+#[must_use]
+pub fn command() -> clap::Command {
+    Flags::command().after_long_help(crate::exit_code::help())
 }
 
 impl Flags {
@@ -252,13 +258,12 @@ mod tests {
 
     #[test]
     fn table_is_consistent() {
-        use clap::CommandFactory;
-        Flags::command().debug_assert();
+        command().debug_assert();
         let mut shorts = std::collections::BTreeSet::new();
         let mut longs = std::collections::BTreeSet::new();
-        let mut command = Flags::command();
-        command.build();
-        for arg in command.get_arguments() {
+        let mut table = command();
+        table.build();
+        for arg in table.get_arguments() {
             assert!(arg.get_short().is_some() || arg.get_long().is_some(), "{arg:?} is positional");
             assert!(arg.get_short().is_none_or(|s| shorts.insert(s)), "{arg:?}");
             assert!(arg.get_long().is_none_or(|l| longs.insert(l.to_owned())), "{arg:?}");

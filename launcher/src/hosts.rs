@@ -4,7 +4,7 @@
 //! as the job would use: `-N`, else the number of ranks.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 /// Why the hosts asked for cannot be used.
@@ -65,6 +65,7 @@ const SOURCES: [(&str, Form); 3] = [
 enum Form {
     File,
     Text,
+    Count,
 }
 
 /// This host's name.
@@ -84,7 +85,7 @@ pub fn check(
     here: &str,
     ranks: u32,
     hosts: Option<u32>,
-    variable: impl Fn(&str) -> Option<std::ffi::OsString>,
+    variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Vec<String>, HostsError> {
     let mut warnings = Vec::new();
     let wanted = hosts.unwrap_or(ranks);
@@ -100,9 +101,9 @@ pub fn check(
     let set = SOURCES
         .iter()
         .find_map(|(name, form)| Some((*name, *form, variable(name).filter(|v| !v.is_empty())?)));
-    if let Some((variable, form, value)) = set {
+    if let Some((variable, form, value)) = &set {
         let names = match form {
-            Form::Text => split_servers(&value),
+            Form::Text | Form::Count => split_servers(value),
             Form::File => read_host_file(variable, PathBuf::from(&value))?,
         };
         let mut seen = BTreeSet::new();
@@ -120,7 +121,48 @@ pub fn check(
                 .push(format!("{variable} is set but names no host; this host ({here}) is used"));
         }
     }
+    if set.is_none() && hosts.is_none() {
+        warnings.extend(batch_hosts(here, ranks, variable));
+    }
     Ok(warnings)
+}
+
+/// What batch systems say about the hosts of their job. Their lists are not asked for by the user, so other hosts in them
+/// are a warning only.
+const BATCH: [(&str, Form); 6] = [
+    ("PBS_NODEFILE", Form::File),
+    ("PE_HOSTFILE", Form::File),
+    ("LSB_HOSTS", Form::Text),
+    ("OAR_NODEFILE", Form::File),
+    ("SLURM_JOB_NUM_NODES", Form::Count),
+    ("SLURM_NNODES", Form::Count),
+];
+
+fn batch_hosts(
+    here: &str,
+    ranks: u32,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Option<String> {
+    let (source, form, value) = BATCH
+        .iter()
+        .find_map(|(name, form)| Some((*name, *form, variable(name).filter(|v| !v.is_empty())?)))?;
+    let others = match form {
+        Form::Count => value.to_str()?.trim().parse::<u32>().ok()?.saturating_sub(1) as usize,
+        Form::Text => count_others(&split_servers(&value), here),
+        // A file that cannot be read says nothing; the user did not name it.
+        Form::File => count_others(&read_host_file(source, PathBuf::from(&value)).ok()?, here),
+    };
+    (others > 0 && ranks > 1).then(|| {
+        format!(
+            "the batch job has {others} other {} ({source}), but other hosts are not reachable yet: all {ranks} ranks \
+             start on this host ({here}). -N 1 says that this is meant",
+            if others == 1 { "host" } else { "hosts" }
+        )
+    })
+}
+
+fn count_others(names: &[String], here: &str) -> usize {
+    names.iter().filter(|name| !is_here(name, here)).collect::<BTreeSet<_>>().len()
 }
 
 /// Splits at blanks and commas only: `host:port` and IPv6 addresses stay whole.
@@ -163,8 +205,6 @@ fn is_here(name: &str, here: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
-
     use super::*;
 
     fn with(
@@ -207,6 +247,20 @@ mod tests {
             with(&both, 4, None),
             Err(HostsError::File { variable: "GASNET_SSH_NODEFILE", .. })
         ));
+    }
+
+    #[test]
+    fn batch_systems_that_offer_more_hosts_are_a_warning() {
+        let slurm = [("SLURM_JOB_NUM_NODES", "3")];
+        let warnings = with(&slurm, 4, None).expect("no error");
+        assert!(
+            warnings[0].contains("2 other hosts") && warnings[0].contains("-N 1"),
+            "{warnings:?}"
+        );
+        assert!(with(&slurm, 4, Some(1)).expect("meant").is_empty());
+        assert!(with(&[("SLURM_JOB_NUM_NODES", "1")], 4, None).expect("one host").is_empty());
+        assert_eq!(with(&[("LSB_HOSTS", "n1 n1 n2 n2")], 4, None).expect("no error").len(), 1);
+        assert!(with(&[("PBS_NODEFILE", "/nonexistent")], 4, None).expect("no error").is_empty());
     }
 
     #[test]

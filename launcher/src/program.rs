@@ -153,7 +153,7 @@ impl Places {
         let mut command =
             Command { executable, argv: words.to_vec(), program: None, marks: Marks::default() };
         for (index, word) in words.iter().enumerate().take(WRAPPER_WORDS) {
-            if word.as_bytes().first() == Some(&b'-') {
+            if index > 0 && word.as_bytes().first() == Some(&b'-') {
                 continue;
             }
             let path = if index == 0 { Ok(command.executable.clone()) } else { self.find(word) };

@@ -61,8 +61,8 @@ impl Display {
         }
         let bar = self.bar.get_or_insert_with(|| new_bar(now.total));
         let (position, what) = phase(now);
-        bar.set_position(u64::from(position));
         bar.set_message(what);
+        bar.set_position(u64::from(position));
     }
 
     /// Removes the bar, so that what is written next stands alone.

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::time::Instant;
 
+use nix::unistd::AccessFlags;
 use spawner_ssh::report::JobReport;
 
 use crate::command_line::{self, CommandLine, CommandLineError};
@@ -65,6 +66,9 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
     if flags.dry_run {
         return print(&dry_run::text(&job)).map(|()| 0);
     }
+    if let Err(failure) = make_output_directory(&job) {
+        return Err(give_up(report, Some(&job), failure));
+    }
     let mut display = Display::new(flags.progress);
     let outcome = spawner_ssh::local::supervise(&job.plan, started, &mut display);
     display.clear();
@@ -72,6 +76,15 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
         Ok(outcome) => finish(&job, &outcome, report, flags.level()),
         Err(error) => Err(give_up(report, Some(&job), error.into())),
     }
+}
+
+/// Makes the directory of `--output-dir`, so that a job is never run for output that cannot be kept.
+fn make_output_directory(job: &Job) -> Result<(), Failure> {
+    let Some(path) = &job.plan.output.directory else { return Ok(()) };
+    let writable = AccessFlags::W_OK | AccessFlags::X_OK;
+    std::fs::create_dir_all(path)
+        .and_then(|()| nix::unistd::eaccess(path, writable).map_err(Into::into))
+        .map_err(|source| Failure::OutputDirectory { path: path.clone(), source })
 }
 
 /// Puts a failure into the report, if one is wanted; that the report fails too is said, but does not hide the failure.

@@ -149,6 +149,14 @@ fn code_and_text() {
 }
 
 #[test]
+fn an_output_directory_that_cannot_be_made_stops_the_launch() {
+    let room = Room::new();
+    let seen = room.run(&mut room.launcher(&["-n", "2", "--output-dir", "data/x", "./script"]));
+    assert_eq!(seen.code, Some(125), "{}", seen.err);
+    assert!(seen.err.contains("--output-dir $DIR/data/x: Not a directory"), "{}", seen.err);
+}
+
+#[test]
 fn a_report_is_written_for_launch_failures_too() {
     let room = Room::new();
     let seen = room.run(&mut room.launcher(&["-n", "2", "--report", "r.json", "missing"]));
@@ -176,6 +184,7 @@ fn help_and_version_go_to_standard_output() {
     for (words, part) in [
         (&["-h"][..], "Usage: gasnetrun_ibv -n P"),
         (&["--help"], "--print-settings"),
+        (&["--help"], "  127  The program was not found"),
         (&["-n", "2", "--help", "missing"], "--print-settings"),
         (&["--version"], "gasnetrun_ibv "),
     ] {

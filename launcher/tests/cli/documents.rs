@@ -4,9 +4,8 @@
 
 use std::path::PathBuf;
 
-use clap::CommandFactory;
 use clap_complete::Shell;
-use launcher::{documents, exit_code, flags::Flags};
+use launcher::{documents, exit_code, flags::command};
 
 fn compare(path: &str, made: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -41,7 +40,7 @@ fn completions_are_current() {
 #[test]
 fn manual_page_has_every_option_code_and_variable() {
     let page = documents::man_page().expect("made in memory").replace("\\-", "-");
-    for arg in Flags::command().get_arguments().filter(|arg| !arg.is_hide_set()) {
+    for arg in command().get_arguments().filter(|arg| !arg.is_hide_set()) {
         let short = arg.get_short().map(|c| format!("-{c}"));
         let long = arg.get_long().map(|name| format!("--{name}"));
         for name in short.into_iter().chain(long) {

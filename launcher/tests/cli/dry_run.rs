@@ -183,6 +183,18 @@ fn python_client_is_a_plain_program() {
 }
 
 #[test]
+fn a_program_whose_name_begins_with_a_dash() {
+    let room = Room::new();
+    std::fs::rename(room.path().join("prog_real"), room.path().join("-prog")).expect("rename");
+    let seen = room.run(&mut room.launcher(&["-t", "-n", "1", "--", "-prog", "-n", "2"]));
+    assert_eq!(seen.code, Some(0), "{}", seen.err);
+    assert_eq!(
+        seen.out,
+        golden("$DIR/-prog", "", "$DIR/-prog", "-n 2", "the launcher's own, 4 variables", 1)
+    );
+}
+
+#[test]
 fn binding_map() {
     let room = Room::new();
     let seen = room.run(&mut room.launcher(&["-t", "-n", "1", "-c", "1", "prog_real"]));
