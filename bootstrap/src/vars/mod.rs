@@ -137,7 +137,7 @@ impl Row {
     /// An active row that ranks read.
     const fn new(name: &'static str, kind: Kind, preset: Preset, doc: &'static str) -> Self {
         let unit = match kind {
-            Kind::Size { .. } | Kind::MemSpec { .. } => "bytes",
+            Kind::Size { .. } => "bytes",
             _ => "",
         };
         let (reader, status) = (Reader::Rank, Status::Active);

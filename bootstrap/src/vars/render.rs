@@ -7,7 +7,8 @@ use super::{GROUPS, Kind, Preset, Reader, Row, Status, settings};
 use crate::env::Env;
 
 /// What the settings are in this environment, one line for each active variable and for each other one that is set:
-/// name, value, `*` when it is the default, unit, where the value comes from. A bad value is shown as such.
+/// name, `*` when the default holds, value, unit, where the value comes from. A bad value is shown as such. What the
+/// launcher sets for each rank is shown only where it is set.
 #[must_use]
 pub fn print_settings(env: &Env) -> String {
     let mut out = String::new();
@@ -23,18 +24,15 @@ pub fn print_settings(env: &Env) -> String {
 
 fn line(row: &Row, env: &Env) -> Option<String> {
     let seen = settings::seen(row, env);
-    if seen.is_none() && row.status != Status::Active {
+    let always = row.status == Status::Active && (row.propagates || row.reader == Reader::Launcher);
+    if seen.is_none() && !always {
         return None;
     }
     let (value, marker, origin) = match &seen {
-        None => (preset_text(row), "*", "default".to_owned()),
+        None => (preset_text(row).to_owned(), "*", "default".to_owned()),
         Some((name, raw)) => {
-            let origin = if *name == row.name {
-                "environment".to_owned()
-            } else {
-                format!("environment, as {name}")
-            };
-            (used_text(row, &raw.to_string_lossy()), " ", origin)
+            let old = if *name == row.name { String::new() } else { format!(", as {name}") };
+            (used_text(row, &raw.to_string_lossy()), " ", format!("environment{old}"))
         }
     };
     let note = match row.status {
@@ -43,14 +41,15 @@ fn line(row: &Row, env: &Env) -> Option<String> {
         Status::Obsolete(_) => ", obsolete, no effect",
         Status::Ignored => ", not used",
     };
-    Some(format!("{:<34} {value:<24} {marker} {:<6} {origin}{note}\n", row.name, row.unit))
+    let number = seen.is_some() || matches!(row.preset, Preset::Value(_));
+    let value = format!("{value} {}", if number { row.unit } else { "" });
+    Some(format!("{:<32} {marker} {:<24} ({origin}{note})\n", row.name, value.trim_end()))
 }
 
-fn preset_text(row: &Row) -> String {
+fn preset_text(row: &Row) -> &'static str {
     match row.preset {
-        Preset::Value(text) => text.to_owned(),
-        Preset::Unset => "(unset)".to_owned(),
-        Preset::Computed(how) => format!("({how})"),
+        Preset::Value(text) | Preset::Computed(text) => text,
+        Preset::Unset => "unset",
     }
 }
 
@@ -184,7 +183,7 @@ pub fn markdown() -> String {
                 Reader::Rank => "rank",
             };
             let (form, default, doc) = (row.kind.label(), preset_text(row), full_doc(row));
-            let cells = [&format!("`{}`", row.name), &form, &default, reader, &doc].map(cell);
+            let cells = [&format!("`{}`", row.name), &form, default, reader, &doc].map(cell);
             let _ = writeln!(out, "| {} |", cells.join(" | "));
         }
         out.push('\n');
