@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::Repetitions;
 use crate::row::{Findings, Row};
 use crate::run::{Failure, Result};
 
@@ -24,8 +25,16 @@ pub(crate) fn load() -> String {
     file("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
+/// This process's niceness, which everything measured inherits.
+fn niceness() -> String {
+    let stat = file("/proc/self/stat");
+    // Field 19; the name before may hold spaces and ends with the last parenthesis.
+    let fields = stat.rsplit_once(") ").and_then(|(_, fields)| fields.split(' ').nth(16));
+    fields.unwrap_or("unknown").to_owned()
+}
+
 /// What was measured on.
-pub(crate) fn machine() -> Vec<(&'static str, String)> {
+pub(crate) fn machine(repetitions: Repetitions) -> Vec<(&'static str, String)> {
     let cpus = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     let governor = file("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
     let hypervisor =
@@ -37,6 +46,11 @@ pub(crate) fn machine() -> Vec<(&'static str, String)> {
         ("frequency governor", governor),
         ("kernel", file("/proc/sys/kernel/osrelease")),
         ("memory", field("/proc/meminfo", "MemTotal")),
+        ("niceness", niceness()),
+        (
+            "ranks with a processor each",
+            if repetitions.realtime { "SCHED_FIFO" } else { "normal" }.into(),
+        ),
         ("load before", load()),
     ]
 }
@@ -70,8 +84,8 @@ pub(crate) fn write(machine: &[(&str, String)], found: &[(&str, Findings)]) -> R
     }
     let _ = writeln!(out, "* load after: {}", load());
     out.push_str("\n## What was compared\n\n");
-    for note in found.iter().flat_map(|(_, findings)| &findings.notes) {
-        let _ = writeln!(out, "* {note}");
+    for text in found.iter().flat_map(|(_, findings)| findings.explanations()) {
+        let _ = writeln!(out, "* {text}");
     }
     out.push_str("\n## Samples\n\nIn order of measurement.\n\n```text\n");
     for (figure, findings) in found {

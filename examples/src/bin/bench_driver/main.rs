@@ -26,6 +26,8 @@ pub(crate) struct Repetitions {
     pairs: usize,
     /// Ends of jobs.
     exits: usize,
+    /// Ranks that have a processor each run with real-time priority, so that other load of the machine does not take it.
+    realtime: bool,
 }
 
 type Measure = fn(Repetitions) -> run::Result<Findings>;
@@ -43,14 +45,15 @@ const FIGURES: [(&str, Measure); 10] = [
     ("exit", exits::exits),
 ];
 
-const FULL: Repetitions = Repetitions { launches: 15, pairs: 15, exits: 7 };
-const QUICK: Repetitions = Repetitions { launches: 3, pairs: 3, exits: 1 };
+const FULL: Repetitions = Repetitions { launches: 15, pairs: 15, exits: 7, realtime: false };
+const QUICK: Repetitions = Repetitions { launches: 3, pairs: 3, exits: 1, realtime: false };
 
 fn main() -> ExitCode {
     let (mut repetitions, mut write, mut wanted) = (FULL, false, Vec::new());
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
-            "--quick" => repetitions = QUICK,
+            "--quick" => repetitions = Repetitions { realtime: repetitions.realtime, ..QUICK },
+            "--realtime" => repetitions.realtime = true,
             "--write" => write = true,
             name if FIGURES.iter().any(|(figure, _)| *figure == name) => wanted.push(argument),
             other => {
@@ -60,7 +63,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    let machine = document::machine();
+    let machine = document::machine(repetitions);
     let mut found = Vec::new();
     for (name, measure) in FIGURES {
         if wanted.is_empty() || wanted.iter().any(|figure| figure == name) {
@@ -110,7 +113,9 @@ fn report(machine: &[(&str, String)], found: &[(&str, Findings)]) {
     }
     show(&format!("load after {}\n", document::load()));
     table.show();
-    for note in found.iter().flat_map(|(_, findings)| &findings.notes) {
-        show(&format!("{note}\n"));
+    for (_, findings) in found {
+        for text in findings.explanations() {
+            show(&format!("{text}\n"));
+        }
     }
 }

@@ -34,8 +34,8 @@ impl std::fmt::Display for Verdict {
             Self::Met => f.write_str("met"),
             Self::Missed => f.write_str("missed"),
             Self::Information => f.write_str("-"),
-            Self::Skipped(reason) => write!(f, "skipped: {reason}"),
-            Self::Failed(reason) => write!(f, "FAILED: {reason}"),
+            Self::Skipped(_) => f.write_str("skipped"),
+            Self::Failed(_) => f.write_str("FAILED"),
         }
     }
 }
@@ -49,6 +49,16 @@ pub(crate) struct Row {
 
 fn verdict(met: bool) -> Verdict {
     if met { Verdict::Met } else { Verdict::Missed }
+}
+
+impl Verdict {
+    /// Why there is no number.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Skipped(reason) | Self::Failed(reason) => Some(reason),
+            Self::Met | Self::Missed | Self::Information => None,
+        }
+    }
 }
 
 /// Three significant digits and the unit.
@@ -119,6 +129,12 @@ impl Row {
         Ok(Self { cells, verdict })
     }
 
+    /// The reason behind a verdict without number, as a sentence.
+    pub(crate) fn explanation(&self) -> Option<String> {
+        let reason = self.verdict.reason()?;
+        Some(format!("{}: {}: {reason}", self.cells[0], self.verdict))
+    }
+
     /// A line without numbers.
     pub(crate) fn without(figure: &str, verdict: Verdict) -> Self {
         let mut cells: [String; 5] = Default::default();
@@ -134,4 +150,11 @@ pub(crate) struct Findings {
     pub(crate) samples: Samples,
     /// Sentences that say what exactly was compared.
     pub(crate) notes: Vec<String>,
+}
+
+impl Findings {
+    /// What a reader has to know beside the numbers.
+    pub(crate) fn explanations(&self) -> impl Iterator<Item = String> {
+        self.rows.iter().filter_map(Row::explanation).chain(self.notes.iter().cloned())
+    }
 }

@@ -171,7 +171,7 @@ impl Ended {
         if self.status.code() == Some(code) {
             return Ok(self);
         }
-        let last: Vec<&str> = self.err.trim_end().lines().rev().take(3).collect();
+        let last: Vec<&str> = self.err.trim_end().lines().rev().take(2).collect();
         let last: Vec<&str> = last.into_iter().rev().collect();
         let (name, status) = (&self.name, self.status);
         Err(Failure(format!("{name}: {status} instead of {code}: {}", last.join(" | "))))
