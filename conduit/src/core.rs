@@ -14,7 +14,7 @@ use crate::handler::Table;
 use crate::mode::Mode;
 use crate::settings::Settings;
 use crate::shm::{
-    Arena, Control, Layout, Member, Ring, RingHead, SegmentRow, Segments, SharedMemory,
+    Arena, Control, HostMemory, Layout, Member, Queue, Ring, SegmentRow, Segments, SharedMemory,
 };
 use crate::sys;
 
@@ -24,6 +24,16 @@ use crate::sys;
 pub(crate) enum Net {
     Request = 0,
     Reply = 1,
+}
+
+impl Net {
+    #[inline]
+    const fn queue(self) -> Queue {
+        match self {
+            Self::Request => Queue::Requests,
+            Self::Reply => Queue::Replies,
+        }
+    }
 }
 
 /// A payload arena of this rank and the lock that threaded modes take.
@@ -53,8 +63,7 @@ pub(crate) struct Core {
     announcer: Announcer,
     services: Mutex<Box<dyn Bootstrap>>,
     settings: Settings,
-    memory: SharedMemory,
-    layout: Layout,
+    memory: HostMemory,
     pub(crate) handlers: Table,
     segments: OnceLock<Segments>,
     payloads: [Payloads; 2],
@@ -89,6 +98,8 @@ impl Core {
         let fd = services.host_memory(layout.len)?;
         let os = |source| Error::Os { operation: "map the queues of the host's ranks", source };
         let memory = SharedMemory::map(&fd, layout.len).map_err(os)?;
+        let short = || os(std::io::Error::other("the mapping is too short"));
+        let memory = HostMemory::new(memory, layout).ok_or_else(short)?;
         let core = Arc::new(Self {
             name: name.to_owned(),
             place,
@@ -97,7 +108,6 @@ impl Core {
             services: Mutex::new(services),
             settings,
             memory,
-            layout,
             handlers: Table::new(),
             segments: OnceLock::new(),
             payloads: [Payloads::new(layout.arena), Payloads::new(layout.arena)],
@@ -116,7 +126,7 @@ impl Core {
     }
 
     fn agree_on_layout(&self) -> Result<(), Error> {
-        let mine = self.layout.fingerprint();
+        let mine = self.layout().fingerprint();
         let word = &self.control().fingerprint;
         match word.compare_exchange(0, mine, Ordering::SeqCst, Ordering::SeqCst) {
             Err(seen) if seen != mine => {
@@ -201,50 +211,40 @@ impl Core {
         self.place.local as usize
     }
 
+    /// The memory shared with the ranks of the host.
+    #[inline]
+    pub(crate) const fn memory(&self) -> &HostMemory {
+        &self.memory
+    }
+
+    #[inline]
+    pub(crate) const fn layout(&self) -> &Layout {
+        self.memory.layout()
+    }
+
     #[inline]
     pub(crate) fn control(&self) -> &Control {
-        self.memory.at(Layout::CONTROL)
+        self.memory.control()
     }
 
     #[inline]
     pub(crate) fn row(&self, local: usize) -> &SegmentRow {
-        self.memory.at(self.layout.row(local))
+        self.memory.row(local)
     }
 
     #[inline]
     pub(crate) fn member(&self, local: usize) -> &Member {
-        self.memory.at(self.layout.member(local))
-    }
-
-    fn ring<'a>(&'a self, ends: &'a RingHead, slots: usize, count: usize) -> Ring<'a> {
-        Ring::new(ends, self.memory.array(slots, count))
+        self.memory.member(local)
     }
 
     #[inline]
     pub(crate) fn ring_of(&self, local: usize, net: Net) -> Ring<'_> {
-        let member = self.member(local);
-        match net {
-            Net::Request => {
-                self.ring(&member.requests, self.layout.request_slots(local), self.layout.slots)
-            }
-            Net::Reply => {
-                self.ring(&member.replies, self.layout.reply_slots(local), self.layout.slots)
-            }
-        }
+        self.memory.ring(local, net.queue())
     }
 
     #[inline]
     pub(crate) fn internal_of(&self, local: usize) -> Ring<'_> {
-        let slots = self.layout.internal_slots(local);
-        self.ring(&self.member(local).internal, slots, Layout::INTERNAL_SLOTS)
-    }
-
-    pub(crate) const fn memory(&self) -> &SharedMemory {
-        &self.memory
-    }
-
-    pub(crate) const fn layout(&self) -> &Layout {
-        &self.layout
+        self.memory.ring(local, Queue::Internal)
     }
 
     pub(crate) const fn payloads(&self, net: Net) -> &Payloads {
@@ -254,7 +254,7 @@ impl Core {
     /// Release table of `owner`'s arena.
     #[inline]
     pub(crate) fn freed(&self, owner: usize, net: Net) -> &[AtomicU32] {
-        self.memory.array(self.layout.freed(owner, net as usize), self.layout.blocks)
+        self.memory.freed(owner, net as usize)
     }
 
     #[inline]

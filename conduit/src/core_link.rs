@@ -44,9 +44,12 @@ impl Core {
     pub(crate) fn poll_internal(&self) -> usize {
         let mut count = 0;
         let ring = self.internal_of(self.local());
+        let mut packet = Packet::empty();
         while ring.ready() {
             let Some(turn) = self.consumers[INTERNAL].take_over() else { break };
-            let Some(mut packet) = ring.receive() else { break };
+            if !ring.receive(&mut packet) {
+                break;
+            }
             drop(turn);
             count += 1;
             let (source, id) = (packet.source(), packet.handler());
@@ -67,9 +70,12 @@ impl Core {
     /// Takes the client's messages out of a queue without running handlers.
     fn discard(&self, net: Net) {
         let ring = self.ring_of(self.local(), net);
+        let mut packet = Packet::empty();
         while ring.ready() {
             let Some(turn) = self.consumers[net as usize].take_over() else { return };
-            let Some(packet) = ring.receive() else { return };
+            if !ring.receive(&mut packet) {
+                return;
+            }
             drop(turn);
             self.release_block(net, &packet);
         }

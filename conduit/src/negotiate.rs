@@ -172,7 +172,7 @@ struct SendParts<'m> {
 /// A block for `size` bytes of `net`, with its memory.
 fn block<M: Mode>(core: &Core, net: Net, size: usize) -> Option<Buffer<'_>> {
     let block = core.allocate::<M>(net, size)?;
-    let bytes = core.memory().block_payload(core.layout(), core.local(), net as usize, block, size);
+    let bytes = core.memory().block_payload(core.local(), net as usize, block, size);
     if bytes.is_none() {
         core.forget::<M>(net, block);
     }

@@ -132,7 +132,7 @@ impl Core {
         let net = message.net;
         let Some(block) = self.allocate::<M>(net, payload.len()) else { return false };
         let (owner, len) = (self.local(), payload.len());
-        let copy = self.memory().block_payload(self.layout(), owner, net as usize, block, len);
+        let copy = self.memory().block_payload(owner, net as usize, block, len);
         let written = copy.map(|copy| copy.copy_from_slice(payload)).is_some();
         let place = block.to_wire();
         let post = Post { kind: Kind::MediumBlock, len: word(payload.len()), place, ..post };

@@ -102,10 +102,10 @@ impl Core {
 
     #[inline(never)]
     fn drain<M: Mode>(&self, net: Net) -> usize {
+        let mut packet = Packet::empty();
         let mut count = 0;
-        while count < BATCH && !self.is_closed() {
-            let Some(packet) = self.take::<M>(net) else { break };
-            self.deliver::<M>(net, packet);
+        while count < BATCH && !self.is_closed() && self.take::<M>(net, &mut packet) {
+            self.deliver::<M>(net, &mut packet);
             count += 1;
         }
         count
@@ -113,17 +113,22 @@ impl Core {
 
     /// Takes a message out of a queue; in threaded modes under the consumer's try-lock, which ends before the handler runs.
     #[inline]
-    fn take<M: Mode>(&self, net: Net) -> Option<Packet> {
+    fn take<M: Mode>(&self, net: Net, packet: &mut Packet) -> bool {
         let ring = self.ring_of(self.local(), net);
-        if M::THREADED {
-            let _turn = ring.ready().then(|| self.consumers[net as usize].try_take())??;
-            return ring.receive();
+        if !M::THREADED {
+            return ring.receive(packet);
         }
-        ring.receive()
+        if !ring.ready() {
+            return false;
+        }
+        match self.consumers[net as usize].try_take() {
+            Some(_turn) => ring.receive(packet),
+            None => false,
+        }
     }
 
     #[inline]
-    fn deliver<M: Mode>(&self, net: Net, mut packet: Packet) {
+    fn deliver<M: Mode>(&self, net: Net, packet: &mut Packet) {
         let (source, index, len, place) =
             (packet.source() as usize, packet.handler(), packet.len(), packet.place());
         let Some(entry) = self.handlers.get(index) else { self.no_handler(source, index) };
@@ -140,8 +145,7 @@ impl Core {
             Some(Kind::MediumBlock) => {
                 let block = Block::from_wire(place);
                 let memory = self.memory();
-                let payload =
-                    memory.block_payload(self.layout(), source, net as usize, block, len as usize);
+                let payload = memory.block_payload(source, net as usize, block, len as usize);
                 let Some(payload) = payload else { self.malformed(source, "payload block") };
                 run(&token, args, Arrived::Medium(payload));
                 self.freed(source, net)[block.index as usize]

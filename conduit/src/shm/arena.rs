@@ -7,9 +7,6 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::layout::Layout;
-use super::map::SharedMemory;
-
 /// One size of blocks and its share of the arena.
 struct Class {
     size: usize,
@@ -54,7 +51,7 @@ impl Block {
 }
 
 /// Where a block is and how much it holds: `(offset in the arena, bytes)`. `None` for a number that is no block.
-fn place(index: usize, arena: usize) -> Option<(usize, usize)> {
+pub(super) fn place(index: usize, arena: usize) -> Option<(usize, usize)> {
     let (mut first, mut offset) = (0, 0);
     for (class, Class { size, quarters }) in CLASSES.iter().enumerate() {
         let blocks = count(class, arena);
@@ -122,35 +119,6 @@ impl Arena {
     /// Gives back a block that was never sent.
     pub(crate) fn forget(&self, freed: &[AtomicU32], block: Block) {
         freed[block.index as usize].store(block.generation, Ordering::Release);
-    }
-}
-
-impl SharedMemory {
-    /// The first `len` bytes of a block of rank `owner`'s arena for `net`. `None` for what is no block or too small: numbers
-    /// from other ranks are not trusted.
-    ///
-    /// The caller holds the block: it allocated it and has not sent it, or it received it and has not released it.
-    #[expect(
-        clippy::mut_from_ref,
-        reason = "the memory is not owned by `self` but lent by the holder's block"
-    )]
-    #[inline]
-    pub(crate) fn block_payload(
-        &self,
-        layout: &Layout,
-        owner: usize,
-        net: usize,
-        block: Block,
-        len: usize,
-    ) -> Option<&mut [u8]> {
-        let (offset, size) = place(block.index as usize, layout.arena)?;
-        if len > size || owner >= layout.locals {
-            return None;
-        }
-        let at = self.range(layout.arena(owner, net) + offset, len)?;
-        // SAFETY: in bounds (`range`), any bytes are a value, and a block has one holder at a time: the generation in the release
-        // table passes it from the receiver to the owner, the queue slot from the owner to the receiver.
-        Some(unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len) })
     }
 }
 

@@ -101,7 +101,11 @@ pub(crate) struct Layout {
     rows: usize,
     members: usize,
     queues: usize,
+    /// Bytes of one rank's queues.
+    queue: usize,
     freed: usize,
+    /// Bytes of one release table.
+    table: usize,
     arenas: usize,
     /// Bytes in all.
     pub(crate) len: usize,
@@ -122,11 +126,25 @@ impl Layout {
         let rows = size_of::<Control>();
         let members = (rows + locals * size_of::<SegmentRow>()).next_multiple_of(128);
         let queues = (members + locals * size_of::<Member>()).next_multiple_of(PAGE);
-        let queue = (INTERNAL_SLOTS + 2 * slots) * size_of::<Slot>();
-        let freed = queues + locals * queue.next_multiple_of(PAGE);
-        let arenas = (freed + locals * 2 * Self::freed_bytes(blocks)).next_multiple_of(PAGE);
+        let queue = ((INTERNAL_SLOTS + 2 * slots) * size_of::<Slot>()).next_multiple_of(PAGE);
+        let freed = queues + locals * queue;
+        let table = (blocks * size_of::<AtomicU32>()).next_multiple_of(128);
+        let arenas = (freed + locals * 2 * table).next_multiple_of(PAGE);
         let len = arenas + locals * 2 * arena;
-        Self { locals, slots, arena, blocks, rows, members, queues, freed, arenas, len }
+        Self {
+            locals,
+            slots,
+            arena,
+            blocks,
+            rows,
+            members,
+            queues,
+            queue,
+            freed,
+            table,
+            arenas,
+            len,
+        }
     }
 
     /// A word that differs between layouts which do not fit together. Never 0.
@@ -143,42 +161,40 @@ impl Layout {
         }) | 1
     }
 
-    const fn freed_bytes(blocks: usize) -> usize {
-        (blocks * size_of::<AtomicU32>()).next_multiple_of(128)
-    }
-
-    pub(crate) fn row(&self, local: usize) -> usize {
+    #[inline]
+    pub(crate) const fn row(&self, local: usize) -> usize {
         self.rows + local * size_of::<SegmentRow>()
     }
 
-    pub(crate) fn member(&self, local: usize) -> usize {
+    #[inline]
+    pub(crate) const fn member(&self, local: usize) -> usize {
         self.members + local * size_of::<Member>()
     }
 
-    fn queue(&self, local: usize) -> usize {
-        let bytes = (INTERNAL_SLOTS + 2 * self.slots) * size_of::<Slot>();
-        self.queues + local * bytes.next_multiple_of(PAGE)
+    #[inline]
+    pub(crate) const fn internal_slots(&self, local: usize) -> usize {
+        self.queues + local * self.queue
     }
 
-    pub(crate) fn internal_slots(&self, local: usize) -> usize {
-        self.queue(local)
+    #[inline]
+    pub(crate) const fn reply_slots(&self, local: usize) -> usize {
+        self.internal_slots(local) + INTERNAL_SLOTS * size_of::<Slot>()
     }
 
-    pub(crate) fn reply_slots(&self, local: usize) -> usize {
-        self.queue(local) + INTERNAL_SLOTS * size_of::<Slot>()
-    }
-
-    pub(crate) fn request_slots(&self, local: usize) -> usize {
+    #[inline]
+    pub(crate) const fn request_slots(&self, local: usize) -> usize {
         self.reply_slots(local) + self.slots * size_of::<Slot>()
     }
 
     /// Release table of a rank's arena; `net` is 0 for requests, 1 for replies.
-    pub(crate) fn freed(&self, local: usize, net: usize) -> usize {
-        self.freed + (local * 2 + net) * Self::freed_bytes(self.blocks)
+    #[inline]
+    pub(crate) const fn freed(&self, local: usize, net: usize) -> usize {
+        self.freed + (local * 2 + net) * self.table
     }
 
     /// Payload blocks of a rank's arena.
-    pub(crate) fn arena(&self, local: usize, net: usize) -> usize {
+    #[inline]
+    pub(crate) const fn arena(&self, local: usize, net: usize) -> usize {
         self.arenas + (local * 2 + net) * self.arena
     }
 }

@@ -56,23 +56,10 @@ impl SharedMemory {
         Ok(Self { base, len })
     }
 
-    /// The object at an offset of the layout.
+    /// Address of the first byte.
     #[inline]
-    pub(crate) fn at<T: SharedLayout>(&self, offset: usize) -> &T {
-        &self.array::<T>(offset, 1)[0]
-    }
-
-    /// An array of objects at an offset of the layout.
-    #[inline]
-    pub(crate) fn array<T: SharedLayout>(&self, offset: usize, count: usize) -> &[T] {
-        let end = size_of::<T>().checked_mul(count).and_then(|bytes| offset.checked_add(bytes));
-        let fits = end.is_some_and(|end| end <= self.len);
-        assert!(fits && offset.is_multiple_of(align_of::<T>()), "object outside the mapping");
-        // SAFETY: in bounds and aligned (asserted; the base is page aligned), so the result points into the mapping.
-        let first = unsafe { self.base.add(offset) };
-        // SAFETY: `count` objects lie inside the mapping, zero bytes are values, and changes by others go through
-        // atomics or cells (`SharedLayout`).
-        unsafe { std::slice::from_raw_parts(first.cast::<T>().as_ptr(), count) }
+    pub(super) const fn base(&self) -> NonNull<u8> {
+        self.base
     }
 
     /// Address of `len` bytes at `offset`, `None` when they are not all inside.

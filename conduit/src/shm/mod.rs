@@ -3,13 +3,15 @@
 #![allow(unsafe_code, reason = "the module that owns shared memory")]
 
 mod arena;
+mod host;
 mod layout;
 mod map;
 mod ring;
 mod segments;
 
 pub(crate) use arena::{Arena, Block};
+pub(crate) use host::{HostMemory, Queue};
 pub(crate) use layout::{CPU_WORDS, Control, Gate, Layout, Member, SegmentRow};
 pub(crate) use map::SharedMemory;
-pub(crate) use ring::{Kind, Packet, Post, Ring, RingHead};
+pub(crate) use ring::{Kind, Packet, Post, Ring};
 pub(crate) use segments::{Landed, Segments};

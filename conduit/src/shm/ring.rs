@@ -118,6 +118,21 @@ const fn inline_at(nargs: usize) -> usize {
 }
 
 impl Packet {
+    /// Room to receive into.
+    pub(crate) const fn empty() -> Self {
+        Self(Raw {
+            _state: 0,
+            kind: 0,
+            handler: 0,
+            nargs: 0,
+            _pad: 0,
+            source: 0,
+            len: 0,
+            place: 0,
+            body: [0; BODY],
+        })
+    }
+
     /// Most payload bytes that travel in a slot with `nargs` arguments.
     pub(crate) const fn inline_room(nargs: usize) -> usize {
         BODY - inline_at(nargs)
@@ -158,9 +173,11 @@ impl Packet {
         Some((args, &mut rest[..inline]))
     }
 
-    /// Bytes of a slot that `nargs` arguments and `inline` payload bytes take.
-    const fn extent(nargs: usize, inline: usize) -> usize {
-        FIXED + inline_at(nargs) + inline
+    /// Bytes of the slot that the message takes, by its own counts; more than a slot when they are wrong.
+    #[inline]
+    const fn extent(&self) -> usize {
+        let inline = if self.0.kind == Kind::MediumInline as u8 { self.0.len as usize } else { 0 };
+        FIXED + inline_at(self.0.nargs as usize) + inline
     }
 }
 
@@ -273,30 +290,31 @@ impl<'a> Ring<'a> {
         self.slot(head).state().load(Ordering::Acquire) == expected
     }
 
-    /// Takes the next message. Only one consumer at a time.
+    /// Takes the next message into `packet`; false when there is none. Only one consumer at a time.
     #[inline]
-    pub(crate) fn receive(&self) -> Option<Packet> {
-        if !self.ready() {
-            return None;
-        }
+    pub(crate) fn receive(&self, packet: &mut Packet) -> bool {
         let head = self.ends.head.load(Ordering::Relaxed);
-        let raw = self.slot(head).0.get();
-        let mut packet = std::mem::MaybeUninit::<Raw>::zeroed();
-        // SAFETY: the slot is published and stays unchanged until `head` advances; the first line holds the counts.
-        // Only whole lines that carry the message are copied.
-        #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one message, one reason")]
-        let packet = unsafe {
-            let (from, to) = (raw.cast::<u8>(), packet.as_mut_ptr().cast::<u8>());
-            to.copy_from_nonoverlapping(from, LINE);
-            let nargs = usize::from((*packet.as_ptr()).nargs);
-            let medium = (*packet.as_ptr()).kind == Kind::MediumInline as u8;
-            let inline = if medium { (*packet.as_ptr()).len as usize } else { 0 };
-            if Packet::extent(nargs, inline) > LINE {
+        let slot = self.slot(head);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the state is the low word of the position"
+        )]
+        let expected = (head as u32).wrapping_add(1);
+        if slot.state().load(Ordering::Acquire) != expected {
+            return false;
+        }
+        let (from, to) = (slot.0.get().cast::<u8>(), (&raw mut packet.0).cast::<u8>());
+        // SAFETY: the slot is published and stays unchanged until `head` advances; a slot and a packet have the same size
+        // and are different memory. Any bytes are a packet.
+        unsafe { to.copy_from_nonoverlapping(from, LINE) };
+        if packet.extent() > LINE {
+            // SAFETY: as above, the second line.
+            #[expect(clippy::multiple_unsafe_ops_per_block, reason = "two addresses, one copy")]
+            unsafe {
                 to.add(LINE).copy_from_nonoverlapping(from.add(LINE), LINE);
             }
-            Packet(packet.assume_init())
-        };
+        }
         self.ends.head.store(head.wrapping_add(1), Ordering::Release);
-        Some(packet)
+        true
     }
 }
