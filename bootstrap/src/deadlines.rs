@@ -126,3 +126,32 @@ impl Wait {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_deadline_has_a_name_of_its_own_and_a_reason() {
+        for (at, deadline) in TABLE.iter().enumerate() {
+            assert!(
+                deadline.name.starts_with("bootstrap.") && deadline.doc.ends_with('.'),
+                "{deadline:?}"
+            );
+            assert!(!deadline.doc.contains("  "), "{deadline:?}");
+            assert!(TABLE[..at].iter().all(|other| other.name != deadline.name), "{deadline:?}");
+        }
+    }
+
+    #[test]
+    fn a_wait_ends_with_its_bound_or_with_the_job() {
+        let over = Deadline { bound: Some(Duration::ZERO), ..CALL };
+        let error = Wait::new("barrier", over).slice(None).unwrap_err();
+        assert!(matches!(
+            error,
+            Error::Deadline { during: "barrier", deadline: "bootstrap.call", .. }
+        ));
+        assert_eq!(Wait::new("barrier", CALL).slice(None).ok(), SLICE.bound);
+        assert!(Wait::new("fini", FINI).slice(None).is_ok_and(|slice| Some(slice) == SLICE.bound));
+    }
+}

@@ -457,3 +457,44 @@ fn inherited_descriptors_are_looked_at() {
     drop(rank);
     thread.join().unwrap();
 }
+
+#[test]
+fn announcements_to_a_stopped_agent_are_bounded() {
+    let (tell, done) = std::sync::mpsc::channel::<()>();
+    let (rank, thread) = connect(Bounds::default(), move |socket| {
+        welcome(socket, &page());
+        // Reads nothing more until the other side has given up on it.
+        done.recv().unwrap();
+    });
+    let rank = rank.unwrap();
+    let bound = bootstrap::deadlines::ANNOUNCE.bound.unwrap();
+    let waited = |_| {
+        let start = Instant::now();
+        rank.announcer().exiting(1, ExitPath::Explicit);
+        start.elapsed()
+    };
+    // Until the socket is full; the first announcement that finds it so waits for the bound and comes back.
+    let longest = (0..100_000).map(waited).find(|waited| *waited >= bound / 2).unwrap();
+    assert!(longest >= bound / 2, "{longest:?}");
+    tell.send(()).unwrap();
+    thread.join().unwrap();
+}
+
+#[test]
+fn the_environment_leads_to_the_agent() {
+    let (theirs, ours) = pair();
+    let thread = std::thread::spawn(move || {
+        welcome(ours.as_fd(), &page());
+        receive(ours.as_fd());
+        send(ours.as_fd(), &Frame::bare(Kind::Release, 1, 1, 0), None);
+    });
+    let fd = theirs.into_raw_fd().to_string();
+    let pairs =
+        [("GASNETRUN_AGENT_FD", fd.as_str()), ("GASNETRUN_RANK", "1"), ("GASNETRUN_SIZE", "2")];
+    let mut rank = bootstrap::connect_from(&pairs.into_iter().collect()).unwrap();
+    assert_eq!((rank.place().rank, rank.place().size, rank.place().local), (Rank(1), SIZE, 1));
+    assert_eq!(rank.page().slot(1).pid(), std::process::id().cast_signed());
+    rank.barrier().unwrap();
+    drop(rank);
+    thread.join().unwrap();
+}

@@ -10,14 +10,21 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     let pair = |line: &[u8]| {
         let at = line.iter().position(|b| *b == b'=')?;
-        Some((OsStr::from_bytes(&line[..at]).to_owned(), OsStr::from_bytes(&line[at + 1..]).to_owned()))
+        Some((
+            OsStr::from_bytes(&line[..at]).to_owned(),
+            OsStr::from_bytes(&line[at + 1..]).to_owned(),
+        ))
     };
     let env: Env = bytes.split(|b| *b == b'\n').filter_map(pair).collect();
     let _ = (vars::warnings(&env), choose(&env).trace);
     let printed = vars::print_settings(&env);
     match vars::Settings::from_env(&env) {
         Ok(settings) => {
-            let _ = (settings.exit_timeout(4), settings.memory("GASNET_MAX_SEGSIZE"), settings.path("GASNET_TMPDIR"));
+            let _ = (
+                settings.exit_timeout(4),
+                settings.memory("GASNET_MAX_SEGSIZE"),
+                settings.path("GASNET_TMPDIR"),
+            );
         }
         Err(error) => assert!(printed.contains("ERROR"), "{error}"),
     }
