@@ -40,16 +40,9 @@ pub fn text(job: &Job) -> String {
             if index > 0 {
                 facts.push(("wrapper", words(&job.command.argv[..index])));
             }
-            let has: Vec<_> =
-                job.command.marks.spawners.iter().map(|spawner| spawner.name()).collect();
-            facts.push((
-                "kind",
-                format!(
-                    "GASNet program: {} conduit, spawner {}",
-                    job.command.marks.conduits.join(" "),
-                    has.join(" ")
-                ),
-            ));
+            // The file was read only as far as needed, so other spawners that it may have are not known.
+            let kind = format!("GASNet program: ibv conduit, {} spawner", job.spawner.name());
+            facts.push(("kind", kind));
         }
         None => {
             facts.push(("program", quoted(plan.program.as_os_str())));

@@ -11,10 +11,14 @@ pub fn text(report: &JobReport, level: u8, conduit_program: bool) -> Option<Stri
     let cause = report.cause.as_ref()?;
     let mut text = headline(cause, report.ranks.len());
     // These say nothing that the first line does not.
-    if !matches!(cause.kind, CauseKind::ExitCode | CauseKind::Signal | CauseKind::CollectiveExit) {
+    if !matches!(
+        cause.kind,
+        CauseKind::ExitCode | CauseKind::Signal | CauseKind::CollectiveExit | CauseKind::Timeout
+    ) {
         let _ = write!(text, "\n  {}", cause.text.trim_end());
     }
-    if !cause.stderr_tail.is_empty() {
+    // Exiting together is a result, not an accident that the last lines would explain.
+    if !cause.stderr_tail.is_empty() && cause.kind != CauseKind::CollectiveExit {
         let _ = write!(text, "\n  last lines of its standard error:");
         for line in &cause.stderr_tail {
             let _ = write!(text, "\n    {line}");
@@ -23,7 +27,7 @@ pub fn text(report: &JobReport, level: u8, conduit_program: bool) -> Option<Stri
     if report.strays_killed > 0 {
         let _ = write!(
             text,
-            "\n  {} further processes of the job had to be killed",
+            "\n  further processes of the job that had to be killed: {}",
             report.strays_killed
         );
     }
@@ -60,7 +64,7 @@ fn headline(cause: &Cause, size: usize) -> String {
             format!("the launcher got {signal} and ended the job with code {code}")
         }
         CauseKind::Timeout => {
-            format!("the job's time limit has passed; it was ended with code {code}")
+            format!("{}; the job was ended with code {code}", cause.text.trim_end())
         }
         CauseKind::Start => format!("{who} could not be started; code {code}"),
         CauseKind::Protocol => {
@@ -161,6 +165,20 @@ mod tests {
             text(&report(CauseKind::Signal, Some(40), &[]), 0, false)
                 .expect("a cause")
                 .contains("killed by signal 40")
+        );
+    }
+
+    #[test]
+    fn exiting_together_and_a_time_limit_are_one_line_each() {
+        let together =
+            text(&report(CauseKind::CollectiveExit, None, &["one"]), 0, true).expect("a cause");
+        assert_eq!(together, "all ranks exited together, with code 7");
+        let limit = text(&report(CauseKind::Timeout, None, &[]), 0, false).expect("a cause");
+        assert!(
+            limit.starts_with(
+                "it happened; the job was ended with code 7\n  try: a longer --timeout"
+            ),
+            "{limit}"
         );
     }
 

@@ -15,7 +15,7 @@ fn golden(
     if !wrapper.is_empty() {
         text += &format!("wrapper      {wrapper}\n");
     }
-    text += "kind         GASNet program: IBV conduit, spawner ssh pmi\n";
+    text += "kind         GASNet program: ibv conduit, ssh spawner\n";
     text += &format!("execute      {execute}\n");
     text += format!("arguments    {arguments}").trim_end();
     text += &format!(
