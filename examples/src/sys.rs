@@ -1,15 +1,11 @@
 //! System calls of the examples and of the hand-written references that the benchmarks compare with.
 
-#![expect(
-    unsafe_code,
-    reason = "signal handlers, crashes on purpose, fork and shared memory for the references"
-)]
+#![expect(unsafe_code, reason = "signal handlers, crashes on purpose, fork for the references")]
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
+use nix::sys::mman::{MapFlags, ProtFlags};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction};
 use nix::unistd::{ForkResult, Pid, fork};
 
@@ -63,16 +59,6 @@ pub fn crash_division() {
     let _ = raise(Signal::SIGFPE);
 }
 
-/// Restricts this thread to one processor.
-///
-/// # Errors
-/// The processor does not exist or is not allowed.
-pub fn pin(cpu: usize) -> nix::Result<()> {
-    let mut set = CpuSet::new();
-    set.set(cpu)?;
-    sched_setaffinity(Pid::from_raw(0), &set)
-}
-
 /// Runs `child` in a forked process, which ends with status 0 when it returns. Only for programs with one thread.
 ///
 /// # Errors
@@ -92,67 +78,6 @@ pub fn fork_child(child: impl FnOnce()) -> nix::Result<Pid> {
 pub fn leave(code: i32) -> ! {
     // SAFETY: _exit has no preconditions.
     unsafe { nix::libc::_exit(code) }
-}
-
-/// Zeroed memory shared with the processes that are forked later. Never unmapped.
-#[derive(Clone, Copy, Debug)]
-pub struct SharedMemory {
-    base: *mut u8,
-    len: usize,
-}
-
-impl SharedMemory {
-    /// Maps `len` bytes, at least 1.
-    ///
-    /// # Errors
-    /// No memory.
-    pub fn new(len: usize) -> nix::Result<Self> {
-        let (prot, flags) = (ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED);
-        let size = NonZeroUsize::new(len).ok_or(nix::errno::Errno::EINVAL)?;
-        // SAFETY: a fresh mapping at an address that the kernel chooses.
-        let base = unsafe { mmap_anonymous(None, size, prot, flags) }?;
-        Ok(Self { base: base.cast().as_ptr(), len })
-    }
-
-    /// Address of the byte at `offset`, which has `len` bytes behind it.
-    fn place(&self, offset: usize, len: usize) -> *mut u8 {
-        assert!(offset + len <= self.len, "{offset} + {len} of {} bytes", self.len);
-        // SAFETY: inside the mapping by the assertion; it is never unmapped.
-        unsafe { self.base.add(offset) }
-    }
-
-    /// The word at the start of 128-byte line `line`.
-    ///
-    /// # Panics
-    /// When the line is outside the memory.
-    #[must_use]
-    pub fn word(&self, line: usize) -> &'static AtomicU64 {
-        let place = self.place(line * 128, 128);
-        // SAFETY: `place` is inside a mapping that is never unmapped, aligned because a mapping starts on a page, and
-        // used as an atomic everywhere, because `copy_in` and `copy_out` are given other lines.
-        unsafe { AtomicU64::from_ptr(place.cast()) }
-    }
-
-    /// Copies `from` into the memory at `offset`.
-    ///
-    /// # Panics
-    /// When it does not fit.
-    pub fn copy_in(&self, offset: usize, from: &[u8]) {
-        let place = self.place(offset, from.len());
-        // SAFETY: `place` has room by `place()`; the other process does not touch these bytes until a word told it to
-        // (release and acquire), and no reference to them exists.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), place, from.len()) };
-    }
-
-    /// Copies bytes at `offset` out of the memory.
-    ///
-    /// # Panics
-    /// When they are not inside.
-    pub fn copy_out(&self, offset: usize, to: &mut [u8]) {
-        let place = self.place(offset, to.len());
-        // SAFETY: as in `copy_in`.
-        unsafe { std::ptr::copy_nonoverlapping(place, to.as_mut_ptr(), to.len()) };
-    }
 }
 
 /// Waits on `word` until it is at least `least`, spinning.

@@ -81,6 +81,7 @@ pub struct Flags {
     #[arg(long, value_name = "none|all|RANK", value_parser = stdin_to, default_value = "0", help_heading = "Input and output options")]
     pub stdin: StdinTo,
 
+    #[allow(rustdoc::broken_intra_doc_links, reason = "the help text, not a link")]
     /// Put "[rank] " in front of every line that a rank writes
     #[arg(long, help_heading = "Input and output options")]
     pub tag_output: bool,
