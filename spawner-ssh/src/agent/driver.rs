@@ -31,8 +31,11 @@ const TICK_PATIENCE: u32 = 64;
 /// Milliseconds between two progress messages.
 const PROGRESS_EVERY: u64 = 50;
 
-/// CPU time in which a rank that is about to exit with the others gets to say so.
-const FAIR_SHARE_NS: u64 = 1_000_000;
+/// CPU time in which ranks that are about to exit with the others get to say so.
+const FAIR_SHARE_NS: u64 = 2_000_000;
+
+/// Ranks that are looked at for it.
+const LOOK_SAMPLE: usize = 8;
 
 /// What the agent takes over from the front.
 pub(crate) struct Origin {
@@ -108,6 +111,7 @@ impl<'a> Driver<'a> {
         let blocked = [Signal::SIGTTIN, Signal::SIGTTOU, Signal::SIGCHLD, Signal::SIGTERM];
         let blocked: SigSet = blocked.into_iter().collect();
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&blocked), None).map_err(os("block signals"))?;
+        sys::ask_for_short_slices();
         let watched: SigSet = [Signal::SIGCHLD, Signal::SIGTERM].into_iter().collect();
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         let signals = SignalFd::with_flags(&watched, flags).map_err(os("watch signals"))?;
@@ -155,7 +159,8 @@ impl<'a> Driver<'a> {
 
     fn say(&mut self, level: u8, text: impl FnOnce() -> String) {
         if self.plan.verbose >= level {
-            self.output.message(&self.poller, &text());
+            let at = self.origin.started.elapsed().as_secs_f64() * 1000.0;
+            self.output.message(&self.poller, &format!("{at:.1} ms: {}", text()));
         }
     }
 
@@ -310,23 +315,27 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Whether ranks that are not exiting are only waiting for a CPU. The first look after an `Exiting` notes what each
-    /// ready rank has used; a later one sees whether it got anything since.
+    /// Whether ranks that are not exiting are only waiting for a CPU. The first look after an `Exiting` notes what they
+    /// have used; a later one sees whether they got anything since. Together: while any of them is given CPUs and none
+    /// joins the exit, the others wait for each other, not for the machine.
     fn look(&mut self) {
         let exits = self.exits_heard;
         if std::mem::replace(&mut self.looked_after, exits) != exits {
             self.cpu_times.clear();
         }
+        // A sample: an agent that reads much is itself put behind computing ranks by a fair scheduler.
         let staying: Vec<u32> = self.machine.staying().collect();
-        let mut starved = false;
-        for rank in staying {
+        let step = staying.len().div_ceil(LOOK_SAMPLE).max(1);
+        let (mut waiting, mut given) = (false, 0);
+        for &rank in staying.iter().step_by(step) {
             let Some((ready, time)) = self.boot.speaker(rank).and_then(tree::activity) else {
                 continue;
             };
             let before = *self.cpu_times.entry(rank).or_insert(time);
-            starved |= ready && time.saturating_sub(before) < FAIR_SHARE_NS;
+            waiting |= ready;
+            given += time.saturating_sub(before);
         }
-        self.event(Event::Looked { starved });
+        self.event(Event::Looked { starved: waiting && given * (step as u64) < FAIR_SHARE_NS });
     }
 
     fn to_groups(&self, signal: i32) {

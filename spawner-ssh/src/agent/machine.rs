@@ -88,10 +88,10 @@ pub enum Event {
     Signal(i32),
     /// The launcher is gone.
     FrontLost,
-    /// Answer to [`Action::Look`]: whether a rank that is not exiting is ready to run and has had next to no CPU time
-    /// since the last look that followed an `Exiting`.
+    /// Answer to [`Action::Look`]: whether ranks that are not exiting are ready to run, and together have had next to
+    /// no CPU time since the first look after the last `Exiting`.
     Looked {
-        /// Whether there is such a rank.
+        /// Whether it is so.
         starved: bool,
     },
     /// Answer to [`Action::Sweep`], and again whenever a process left behind was reaped: whether any is left.

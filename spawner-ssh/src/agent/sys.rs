@@ -40,6 +40,46 @@ pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// The fields of `struct sched_attr` in its first published size.
+#[repr(C)]
+struct SchedAttr {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// Asks the scheduler to run this process soon and briefly when it wakes (from Linux 6.12 on, without privilege), so that
+/// many computing ranks do not delay their agent. Children start as usual. A wish: errors do not matter.
+pub(crate) fn ask_for_short_slices() {
+    const SIZE: u32 = 48;
+    const RESET_ON_FORK: u64 = 1;
+    const SHORTEST_NS: u64 = 100_000;
+    let mut attr = SchedAttr {
+        size: SIZE,
+        policy: 0,
+        flags: 0,
+        nice: 0,
+        priority: 0,
+        runtime: 0,
+        deadline: 0,
+        period: 0,
+    };
+    // SAFETY: a live struct of the size given; only filled in.
+    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, SIZE, 0) };
+    // With a raised priority the reset on fork would take it from the ranks.
+    if got == 0 && attr.policy == libc::SCHED_OTHER.cast_unsigned() && attr.nice >= 0 {
+        attr.runtime = SHORTEST_NS;
+        attr.flags |= RESET_ON_FORK;
+        // SAFETY: as above; only read.
+        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
+    }
+}
+
 /// Whether the disposition of `signal` is "ignore".
 pub(crate) fn is_ignored(signal: c_int) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();

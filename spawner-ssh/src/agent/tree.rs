@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 /// Direct children of a process, of all its threads. `None` when this kernel does not list them.
 fn listed_children(pid: i32) -> Option<Vec<i32>> {
@@ -29,15 +30,24 @@ fn parent(pid: i32) -> Option<i32> {
 /// What a process is doing: whether any of its threads is ready to run, and the CPU time that they have had together,
 /// nanoseconds. `None` when it is gone or this kernel does not tell.
 pub(crate) fn activity(pid: i32) -> Option<(bool, u64)> {
-    let (mut ready, mut time) = (false, 0);
-    for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
-        let stat = fs::read_to_string(task.path().join("stat")).ok()?;
-        let (_, rest) = stat.rsplit_once(')')?;
-        ready |= rest.trim_start().starts_with('R');
-        let times = fs::read_to_string(task.path().join("schedstat")).ok()?;
-        time += times.split_ascii_whitespace().next()?.parse::<u64>().ok()?;
+    const THREADS: usize = 17;
+    let one = |path: &Path| {
+        let stat = fs::read_to_string(path.join("stat")).ok()?;
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let ready = fields.next()? == "R";
+        let threads: u32 = fields.nth(THREADS - 1)?.parse().ok()?;
+        let times = fs::read_to_string(path.join("schedstat")).ok()?;
+        let time: u64 = times.split_ascii_whitespace().next()?.parse().ok()?;
+        Some((ready, time, threads))
+    };
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let (ready, time, threads) = one(&process)?;
+    if threads == 1 {
+        return Some((ready, time));
     }
-    Some((ready, time))
+    let tasks = fs::read_dir(process.join("task")).ok()?.flatten();
+    let all = tasks.filter_map(|task| one(&task.path()));
+    Some(all.fold((false, 0), |(ready, sum), (now, time, _)| (ready | now, sum + time)))
 }
 
 /// Children of every process, by a walk over all of them: for kernels that do not list children.
@@ -85,6 +95,34 @@ pub(crate) fn descendants(root: i32, skip: impl Fn(i32) -> bool) -> Vec<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_busy_process_is_ready_and_a_sleeping_one_is_not() {
+        let start = |program: &str, word: &str| {
+            let mut command = std::process::Command::new(program);
+            command.arg(word).stdout(std::process::Stdio::null()).spawn().unwrap()
+        };
+        let (mut busy, mut idle) = (start("yes", "x"), start("sleep", "60"));
+        let pid = |child: &std::process::Child| i32::try_from(child.id()).unwrap();
+        let limit = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let holds = |what: &str, condition: &dyn Fn() -> bool| {
+            while !condition() {
+                assert!(std::time::Instant::now() < limit, "not within 30 s: {what}");
+                std::thread::yield_now();
+            }
+        };
+        holds("the idle one sleeps", &|| activity(pid(&idle)).is_some_and(|(ready, _)| !ready));
+        holds("the busy one is ready", &|| activity(pid(&busy)).is_some_and(|(ready, _)| ready));
+        let (_, before) = activity(pid(&busy)).unwrap();
+        holds("it uses CPU", &|| activity(pid(&busy)).is_some_and(|(_, time)| time > before));
+        // This process has several threads and is at work.
+        assert!(activity(nix::unistd::getpid().as_raw()).is_some_and(|(_, time)| time > 0));
+        for child in [&mut busy, &mut idle] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert_eq!(activity(pid(&idle)), None);
+    }
 
     #[test]
     fn a_child_and_its_child_are_found() {
