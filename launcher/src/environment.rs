@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use bootstrap::vars;
+
 use crate::spawner::{Spawner, VARIABLE};
 
 /// Variables: names with values, of any bytes.
@@ -46,7 +48,8 @@ pub fn forwarded(list: Option<&OsStr>, environment: &Variables) -> Forwarded {
 /// about its own rank must not reach the ranks of this one.
 #[must_use]
 pub fn set_by_launcher(name: &OsStr) -> bool {
-    name == VARIABLE || name.as_bytes().starts_with(b"GASNETRUN_")
+    let known = |name: &str| name.starts_with("GASNETRUN_") && vars::find(name).is_some();
+    name == VARIABLE || name.to_str().is_some_and(known)
 }
 
 /// The ranks' environment: the launcher's own, the chosen spawner, and what the verbosity sets. The agent adds the
@@ -100,6 +103,8 @@ mod tests {
     #[test]
     fn ranks_get_everything_and_defaults_do_not_override() {
         let own = variables(&[
+            ("GASNETRUN_RANK", "7"),
+            ("GASNETRUN_OF_THE_USER", "1"),
             ("GASNET_IBV_SPAWNER", "SSH"),
             ("LANG", "de_DE"),
             ("GASNET_VERBOSEENV", "0"),
@@ -116,7 +121,7 @@ mod tests {
         assert_eq!(get("GASNET_VERBOSEENV"), Some("0".into()));
         assert_eq!(get("GASNET_SPAWN_VERBOSE"), Some("1".into()));
         assert_eq!(get("OMPI_MCA_mpi_warn_on_fork"), Some("0".into()));
-        assert_eq!(get("GASNETRUN_RANK"), None);
-        assert_eq!(of_ranks(&own, Spawner::Ssh, 0).len(), 4);
+        assert_eq!((get("GASNETRUN_RANK"), get("GASNETRUN_OF_THE_USER")), (None, Some("1".into())));
+        assert_eq!(of_ranks(&own, Spawner::Ssh, 0).len(), 5);
     }
 }

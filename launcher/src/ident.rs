@@ -146,13 +146,20 @@ fn loaded_parts(file: &File, length: u64) -> io::Result<Option<Vec<Range<u64>>>>
     if read_at_most(file, &mut segments, table)? < segments.len() {
         return Ok(None);
     }
-    let mut parts = Vec::new();
+    let mut parts: Vec<Range<u64>> = Vec::new();
     for segment in segments.chunks_exact(usize::from(entry)) {
         const LOAD: [u8; 4] = 1u32.to_ne_bytes();
         if segment.starts_with(&LOAD) {
             let start = word(segment, 8).min(length);
             parts.push(start..start.saturating_add(word(segment, 32)).min(length));
         }
+    }
+    // Overlapping segments must not make a file be read more than once.
+    parts.sort_by_key(|part| part.start);
+    let mut seen = 0;
+    for part in &mut parts {
+        part.start = part.start.max(seen);
+        seen = seen.max(part.end);
     }
     Ok((!parts.is_empty()).then_some(parts))
 }
@@ -224,6 +231,34 @@ mod tests {
         assert_eq!(marks.conduits, ["UDP"]);
         header[54..58].copy_from_slice(&[56, 0, 2, 0]);
         scan(file(&[&header]).path(), Spawner::Ssh).expect("offsets beyond the end do no harm");
+    }
+
+    #[test]
+    fn overlapping_segments_are_read_once() {
+        let mut bytes = vec![0; 64 + 3 * 56];
+        bytes[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1]);
+        bytes[32..40].copy_from_slice(&64u64.to_ne_bytes());
+        bytes[54..58].copy_from_slice(&[56, 0, 3, 0]);
+        for (index, (start, size)) in
+            [(100u64, 1000u64), (0, 150), (120, u64::MAX)].into_iter().enumerate()
+        {
+            let at = 64 + index * 56;
+            bytes[at..at + 4].copy_from_slice(&1u32.to_ne_bytes());
+            bytes[at + 8..at + 16].copy_from_slice(&start.to_ne_bytes());
+            bytes[at + 32..at + 40].copy_from_slice(&size.to_ne_bytes());
+        }
+        let file = file(&[&bytes]);
+        let parts = loaded_parts(file.as_file(), 200).expect("read").expect("an ELF file");
+        assert_eq!(parts, [0..150, 150..200, 200..200]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_header_is_survived(header in proptest::collection::vec(proptest::num::u8::ANY, 0..300)) {
+            let mut bytes = vec![0x7f, b'E', b'L', b'F', 2, 1];
+            bytes.extend(header);
+            let _ = scan(file(&[&bytes]).path(), Spawner::Ssh);
+        }
     }
 
     #[test]

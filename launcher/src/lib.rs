@@ -9,6 +9,8 @@
 //! [`run`] ties them together; nothing else writes, except through [`messages`]. The job itself is supervised by
 //! `spawner-ssh`.
 
+#![forbid(unsafe_code)]
+
 pub mod command_line;
 pub mod cpus;
 pub mod documents;

@@ -1,5 +1,7 @@
 //! `gasnetrun_ibv`: starts the ranks of a job and brings them to an end.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 use std::time::Instant;
 

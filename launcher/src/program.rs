@@ -207,3 +207,100 @@ fn check(path: &Path) -> Result<Option<PathBuf>, ProgramError> {
     }
     Ok(Some(path.to_owned()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const IBV: &str = "$GASNetConduitName: IBV $ $GASNetSSHSpawner: 1 $";
+
+    fn put(dir: &Path, name: &str, text: &str, mode: u32) {
+        std::fs::write(dir.join(name), text).expect("write");
+        std::fs::set_permissions(dir.join(name), std::fs::Permissions::from_mode(mode))
+            .expect("mode");
+    }
+
+    /// A directory with `here/` and `bin/`; PATH is `missing:here/data:bin`.
+    fn places() -> (tempfile::TempDir, Places) {
+        let dir = tempfile::tempdir().expect("scratch");
+        let root = dir.path();
+        for name in ["here", "bin"] {
+            std::fs::create_dir(root.join(name)).expect("directory");
+        }
+        put(&root.join("bin"), "env", "", 0o755);
+        put(&root.join("bin"), "data", "", 0o755);
+        put(&root.join("here"), "data", "", 0o644);
+        put(&root.join("bin"), "prog", "plain", 0o755);
+        put(&root.join("here"), "prog", IBV, 0o755);
+        let path = ["missing", "here/data", "bin"].map(|name| root.join(name));
+        let path = std::env::join_paths(path).expect("no colon");
+        let places = Places { directory: root.join("here"), path: Some(path) };
+        (dir, places)
+    }
+
+    fn words(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_working_directory_beats_the_path() {
+        let (dir, places) = places();
+        let find = |word: &str| places.find(OsStr::new(word)).expect(word);
+        assert_eq!(find("prog"), dir.path().join("here/prog"));
+        assert_eq!(find("env"), dir.path().join("bin/env"));
+        assert_eq!(find("./prog"), dir.path().join("here/prog"));
+        assert_eq!(find("../bin/prog"), dir.path().join("here/../bin/prog"));
+        assert_eq!(find("/bin/sh"), Path::new("/bin/sh"));
+    }
+
+    #[test]
+    fn what_cannot_be_executed_does_not_hide_what_can() {
+        let (dir, places) = places();
+        assert_eq!(places.find(OsStr::new("data")).expect("in bin"), dir.path().join("bin/data"));
+        let nowhere = Places { path: None, ..places.clone() };
+        assert!(matches!(
+            nowhere.find(OsStr::new("data")),
+            Err(ProgramError::NotExecutable { .. })
+        ));
+        let error = nowhere.find(OsStr::new("env")).expect_err("no path");
+        assert!(error.to_string().contains("PATH is not set"), "{error}");
+        for word in [".", "..", "", "x\u{0}y"] {
+            assert!(places.find(OsStr::new(word)).is_err(), "{word:?}");
+        }
+    }
+
+    #[test]
+    fn the_program_is_found_behind_wrappers() {
+        let (dir, places) = places();
+        let odd = OsString::from_vec(b"\xff-x".to_vec());
+        let line = [words(&["env", "-u", "X", "A=b", "prog", "prog", "--flag"]), vec![odd.clone()]]
+            .concat();
+        let command = places.resolve(&line, Spawner::Ssh).expect("an ibv program");
+        assert_eq!(command.program, Some(4));
+        assert_eq!(command.executable, dir.path().join("bin/env"));
+        assert_eq!(command.argv[0], dir.path().join("bin/env"));
+        assert_eq!(command.argv[4], dir.path().join("here/prog"));
+        assert_eq!(command.argv[5..], [words(&["prog", "--flag"]), vec![odd]].concat());
+        assert_eq!(command.argv[1..4], line[1..4]);
+    }
+
+    #[test]
+    fn plain_programs_and_far_words_are_left_alone() {
+        let (_dir, places) = places();
+        let mut line = words(&["env"]);
+        line.extend((1..WRAPPER_WORDS).map(|i| OsString::from(format!("A{i}=b"))));
+        line.push("prog".into());
+        let command = places.resolve(&line, Spawner::Ssh).expect("a plain program");
+        assert_eq!((command.program, &command.argv[1..]), (None, &line[1..]));
+    }
+
+    #[test]
+    fn an_ibv_program_without_the_spawner_is_refused() {
+        let (_dir, places) = places();
+        let error = places.resolve(&words(&["env", "prog"]), Spawner::Pmi).expect_err("ssh only");
+        assert!(matches!(error, ProgramError::NoSpawner { wanted: "pmi", .. }), "{error}");
+    }
+}

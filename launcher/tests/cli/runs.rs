@@ -25,6 +25,20 @@ fn plain_copies_know_their_number_and_the_environment_is_whole() {
 }
 
 #[test]
+fn arguments_of_any_bytes_reach_the_program() {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+    let room = Room::new();
+    let mut words = ["-n1", "sh", "-c", "for w; do printf '%s' \"$w\" | od -An -tx1; done", "--"]
+        .map(OsString::from)
+        .to_vec();
+    words.extend([b"\xff\n%041".to_vec(), Vec::new(), b"-n".to_vec()].map(OsString::from_vec));
+    let seen = room.run(room.launcher(&words).envs([QUIET]));
+    assert_eq!((seen.code, seen.err.as_str()), (Some(0), ""));
+    assert_eq!(seen.out, " ff 0a 25 30 34 31\n 2d 6e\n");
+}
+
+#[test]
 fn the_first_cause_is_summed_up_and_reported() {
     let room = Room::new();
     let script = "echo last words >&2; exit 7";
