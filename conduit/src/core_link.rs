@@ -92,7 +92,7 @@ impl Core {
     }
 
     /// From now on no handler of the client runs on this rank and every call of the client fails with
-    /// [`Error::AfterExit`](crate::Error::AfterExit). Async-signal-safe.
+    /// [`Error::AfterExit`]. Async-signal-safe.
     pub(crate) fn disable_client_handlers(&self) {
         self.close();
     }

@@ -1,6 +1,6 @@
 //! Jobs whose ranks are started by a PMI launcher (`srun`, `aprun`, hydra).
 //!
-//! Only [`plan`] exists: it says what is missing, so that a user who asks for this spawner learns what to do instead.
+//! Only [`mod@plan`] exists: it says what is missing, so that a user who asks for this spawner learns what to do instead.
 
 pub mod plan;
 

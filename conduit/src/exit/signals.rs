@@ -292,7 +292,7 @@ pub(super) fn print_frames() -> bool {
 }
 
 /// Makes a copy of this process without telling libc, so that it works inside handlers. `Some(0)` in the copy, which
-/// must end with [`end`] or [`execute`].
+/// must end with [`end`] or [`Command::execute`].
 pub(super) fn fork() -> Option<i32> {
     // SAFETY: without a stack and without sharing memory `clone` is `fork`.
     let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
