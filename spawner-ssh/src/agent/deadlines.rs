@@ -31,6 +31,9 @@ impl Deadline {
 /// No further rank has begun to exit for so long: the exit is not collective.
 pub const QUIET_WINDOW: Deadline =
     Deadline::new("exit.quiet-window", 20, "after the last Exiting, until an exit counts as lone");
+/// When the CPU times of the ranks that are not exiting are noted, for the look at the end of the window.
+pub const QUIET_BASE: Deadline =
+    Deadline::new("exit.quiet-base", 10, "after the last Exiting, until CPU times are noted");
 /// How often a rank that had no CPU since is given another moment before the exit counts as lone.
 pub const QUIET_RETRY: Deadline = Deadline::new(
     "exit.quiet-retry",
@@ -93,8 +96,9 @@ pub const AFTER_LOSS: Deadline =
     Deadline::new("agent.after-loss", 5000, "to kill every descendant of a lost agent");
 
 /// The table.
-pub const ALL: [Deadline; 14] = [
+pub const ALL: [Deadline; 15] = [
     QUIET_WINDOW,
+    QUIET_BASE,
     QUIET_RETRY,
     QUIET_LIMIT,
     NOTICE_ACK,

@@ -19,8 +19,8 @@
 use bootstrap::ExitPath;
 
 use super::deadlines::{
-    Deadline, KILL_GRACE, NOTICE_ACK, QUIET_LIMIT, QUIET_RETRY, QUIET_WINDOW, REAP, SIGNAL_EFFECT,
-    SIGNAL_REPEAT, STRAY_GRACE, STRAY_GRACE_FAILED,
+    Deadline, KILL_GRACE, NOTICE_ACK, QUIET_BASE, QUIET_LIMIT, QUIET_RETRY, QUIET_WINDOW, REAP,
+    SIGNAL_EFFECT, SIGNAL_REPEAT, STRAY_GRACE, STRAY_GRACE_FAILED,
 };
 use crate::report::{CauseKind, End};
 
@@ -427,7 +427,7 @@ impl Machine {
         let lone = self.pending > 0
             || self.members.iter().any(|m| m.running() && m.exiting.is_none() && m.fini.is_none());
         if lone {
-            return Some(self.look_at.unwrap_or_else(|| after(last, QUIET_WINDOW)));
+            return Some(self.look_at.unwrap_or_else(|| after(last, QUIET_BASE)));
         }
         let bounded = self.members.iter().all(|m| !m.running() || m.exiting.is_some());
         bounded.then(|| after(last.saturating_add(self.rules.exit_bound), KILL_GRACE))
@@ -652,7 +652,8 @@ impl Machine {
                 self.terminate(now, out);
             }
         } else {
-            self.look_at = Some(after(now, QUIET_RETRY));
+            let window = self.last_exiting.map_or(now, |last| after(last, QUIET_WINDOW));
+            self.look_at = Some(after(now, QUIET_RETRY).max(window));
             out.push(Action::Look);
         }
     }
@@ -660,7 +661,8 @@ impl Machine {
     fn looked(&mut self, now: u64, starved: bool, out: &mut Vec<Action>) {
         let asked = self.stage == Stage::Running && self.look_at.is_some();
         let Some(last) = self.last_exiting.filter(|_| asked) else { return };
-        if !starved || now >= after(last, QUIET_LIMIT) {
+        let over = now >= after(last, QUIET_WINDOW);
+        if over && (!starved || now >= after(last, QUIET_LIMIT)) {
             self.decide_lone(now, out);
         }
     }
