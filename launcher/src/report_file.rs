@@ -21,6 +21,8 @@ struct Document<'a> {
     format: u32,
     launcher: &'static str,
     version: &'static str,
+    /// Version of the frames between ranks and agent.
+    protocol: u8,
     /// Seconds since the epoch.
     written: f64,
     command_line: &'a [String],
@@ -98,6 +100,7 @@ impl ReportFile {
             format: FORMAT,
             launcher: "gasnetrun_ibv",
             version: env!("CARGO_PKG_VERSION"),
+            protocol: bootstrap::frame::VERSION,
             written: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0.0, |now| now.as_secs_f64()),

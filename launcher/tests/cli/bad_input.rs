@@ -164,7 +164,10 @@ fn a_report_is_written_for_launch_failures_too() {
     let text = std::fs::read(room.path().join("r.json")).expect("a report");
     let report: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
     assert_eq!(report["exit_code"], 127);
-    assert_eq!(report["format"], 1);
+    assert_eq!(
+        (&report["format"], &report["protocol"]),
+        (&1.into(), &bootstrap::frame::VERSION.into())
+    );
     assert_eq!(report["command_line"][2], "2");
     assert!(report["failure"].as_str().is_some_and(|text| text.contains("not found")), "{report}");
     assert!(report["job"].is_null() && report["phases"].is_null());
