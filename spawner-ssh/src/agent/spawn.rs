@@ -40,7 +40,7 @@ pub(super) struct Started {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpawnError {
     /// Descriptors ran out, or similar.
-    #[error("cannot {operation} for rank {rank}: {source}")]
+    #[error("cannot {operation} for rank {rank}: {source}{}", hint(.source))]
     Channel { rank: u32, operation: &'static str, source: io::Error },
     /// The process could not become the program.
     #[error("{text}")]
@@ -51,6 +51,17 @@ pub(super) enum SpawnError {
     /// A CPU number is too large.
     #[error("cannot bind rank {rank} to CPU {cpu}: the system's CPU sets end before it")]
     Cpu { rank: u32, cpu: usize },
+}
+
+/// What to try.
+fn hint(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::EMFILE) => {
+            "; every rank needs 3 descriptors here, and 5 with an output directory: raise `ulimit -n`"
+        }
+        Some(libc::ENFILE) => "; the whole system is out of descriptors (fs.file-max)",
+        _ => "",
+    }
 }
 
 impl SpawnError {

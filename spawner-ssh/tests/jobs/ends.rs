@@ -33,6 +33,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("protocol_errors", protocol),
     ("second_hello", hello_twice),
     ("plan_errors", plan_errors),
+    ("descriptors_run_out", descriptors),
+    ("descriptor_limit_is_raised_and_restored", limit_restored),
+    ("many_ranks", many),
 ];
 
 fn code_zero() -> Checked {
@@ -250,4 +253,35 @@ fn hello_twice() -> Checked {
 fn plan_errors() -> Checked {
     let done = Job::new(2, &["--stdin", "5"], &sh("true")).run();
     ensure(done.outcome.code() == 125 && done.outcome.err().contains("rank 5"), done.outcome.err())
+}
+
+/// A job of `size` ranks under a descriptor limit: (soft, hard).
+fn limited(
+    limits: (u32, u32),
+    size: u32,
+    program: &[&str],
+) -> Result<testkit::Outcome, libtest_mimic::Failed> {
+    let exe = std::env::current_exe()?;
+    let text = format!("ulimit -Sn {}; ulimit -Hn {}; exec \"$@\"", limits.0, limits.1);
+    let size = size.to_string();
+    let words = ["-c", &text, "sh", exe.to_str().ok_or("odd path")?, "front", "-n", &size, "--"];
+    Ok(testkit::Tree::new("/bin/sh").args(words).args(program).run())
+}
+
+fn descriptors() -> Checked {
+    let outcome = limited((60, 60), 64, &["/bin/sleep", "1000"])?;
+    outcome.fault(125).map_or(Ok(()), |fault| Err(fault.into()))
+}
+
+fn limit_restored() -> Checked {
+    let outcome = limited((60, 4000), 40, &["/bin/sh", "-c", "ulimit -Sn"])?;
+    if let Some(fault) = outcome.fault(0) {
+        return Err(fault.into());
+    }
+    ensure(outcome.out().lines().filter(|line| *line == "60").count() == 40, outcome.out())
+}
+
+fn many() -> Checked {
+    let done = Job::new(300, &["--tag"], &sh("echo up")).run().expect(0)?.no_cause()?;
+    ensure(done.outcome.out().lines().count() == 300, done.outcome.out())
 }

@@ -1,5 +1,8 @@
 //! Signals sent to the launcher.
 
+use std::fs::File;
+use std::io::Write;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -16,6 +19,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("user_signals_arrive", user_signals),
     ("stop_and_continue", stop),
     ("hangup_ignored_at_the_start", nohup),
+    ("keys_of_a_terminal", terminal_keys),
 ];
 
 fn up(size: u32, text: &str) -> Live {
@@ -120,4 +124,23 @@ fn nohup() -> Checked {
     live.signal(Signal::SIGHUP);
     std::fs::write(directory.path().join("stop"), "")?;
     live.wait().fault(0).map_or(Ok(()), |fault| Err(fault.into()))
+}
+
+/// The job in the foreground of a terminal of its own: typed text arrives, Ctrl-C interrupts.
+fn terminal_keys() -> Checked {
+    let pty = nix::pty::openpty(None, None)?;
+    let exe = std::env::current_exe()?;
+    let words = ["--ctty", "--wait", exe.to_str().ok_or("odd path")?, "front", "-n", "2", "--"];
+    let text = "echo up; [ $GASNETRUN_RANK = 0 ] && exec cat; exec sleep 1000";
+    let live = testkit::Tree::new("/usr/bin/setsid")
+        .args(words)
+        .args(sh(text))
+        .stdin(testkit::Input::Stream(Stdio::from(pty.slave)))
+        .start();
+    live.wait_stdout("up", 2);
+    let mut master = File::from(pty.master);
+    master.write_all(b"typed\n")?;
+    live.wait_stdout("typed", 1);
+    master.write_all(b"\x03")?;
+    live.wait().fault(130).map_or(Ok(()), |fault| Err(fault.into()))
 }

@@ -18,6 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("output_directory", directory),
     ("slow_reader", slow_reader),
     ("reader_that_leaves", reader_leaves),
+    ("full_device", full_device),
     ("stdin_to_rank_zero", stdin_one),
     ("stdin_to_all", stdin_all),
     ("stdin_none_and_other_rank", stdin_none),
@@ -121,6 +122,16 @@ fn reader_leaves() -> Checked {
         return Err(fault.into());
     }
     ensure(outcome.out() == "y\ny\ny\n" && outcome.err().contains("code 141"), outcome.err())
+}
+
+fn full_device() -> Checked {
+    let exe = std::env::current_exe()?;
+    let command = format!("exec {} front -n 1 -- /bin/echo text > /dev/full", exe.display());
+    let outcome = testkit::Tree::new("/bin/sh").args(["-c", &command]).run();
+    if let Some(fault) = outcome.fault(1) {
+        return Err(fault.into());
+    }
+    ensure(outcome.err().contains("cannot write standard output: No space left"), outcome.err())
 }
 
 fn stdin_one() -> Checked {
