@@ -120,6 +120,9 @@ impl Boot {
     ) -> std::io::Result<()> {
         let rank = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
         poller.add_read(socket.as_fd(), Token::Socket(rank))?;
+        if let Some(page) = &self.page {
+            page.slot(rank).set_pid(pid);
+        }
         self.peers.push(Peer { socket: Some(socket), pid, ..Peer::default() });
         Ok(())
     }

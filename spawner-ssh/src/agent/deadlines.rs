@@ -73,6 +73,12 @@ pub const STRAY_GRACE_FAILED: Deadline = Deadline::new(
 /// How long output pipes are read after every process that we know is gone.
 pub const DRAIN: Deadline =
     Deadline::new("output.drain", 1000, "until pipes kept open by unknown processes are given up");
+/// A prompt without newline of the rank that reads a terminal appears after this.
+pub const PROMPT: Deadline = Deadline::new(
+    "output.prompt",
+    100,
+    "until an unfinished line of the reading rank is shown on a terminal",
+);
 /// How long a forwarded signal explains the ends of ranks.
 pub const SIGNAL_EFFECT: Deadline = Deadline::new(
     "signal.effect",
@@ -96,7 +102,7 @@ pub const AFTER_LOSS: Deadline =
     Deadline::new("agent.after-loss", 5000, "to kill every descendant of a lost agent");
 
 /// The table.
-pub const ALL: [Deadline; 15] = [
+pub const ALL: [Deadline; 16] = [
     QUIET_WINDOW,
     QUIET_BASE,
     QUIET_RETRY,
@@ -107,9 +113,22 @@ pub const ALL: [Deadline; 15] = [
     STRAY_GRACE,
     STRAY_GRACE_FAILED,
     DRAIN,
+    PROMPT,
     SIGNAL_EFFECT,
     SIGNAL_REPEAT,
     TERMINAL_RETRY,
     AGENT_EXIT,
     AFTER_LOSS,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::ALL;
+
+    #[test]
+    fn every_limit_has_a_name_of_its_own_a_value_and_a_text() {
+        let names: std::collections::HashSet<_> = ALL.iter().map(|d| d.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        assert!(ALL.iter().all(|d| d.ms() > 0 && !d.doc.is_empty()));
+    }
+}

@@ -119,7 +119,7 @@ impl<'a> Driver<'a> {
         let poller = Poller::new().map_err(io("make an epoll set"))?;
         poller.add_read(signals.as_fd(), Token::Signals).map_err(io("watch signals"))?;
         poller.add_read(origin.socket.as_fd(), Token::Front).map_err(io("watch the front"))?;
-        let output = Output::new(&plan.output, plan.size);
+        let output = Output::new(&plan.output, plan.size, plan.stdin);
         let ms = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         let timeout_at =
             plan.timeout.map(|limit| ms(origin.started.elapsed()).saturating_add(ms(limit)));
@@ -214,8 +214,9 @@ impl<'a> Driver<'a> {
     fn timeout(&self) -> Option<u64> {
         let feed = self.feed.as_ref().and_then(Feed::deadline);
         let told = (self.told != self.counts()).then(|| self.told_at + PROGRESS_EVERY);
-        let at = [self.machine.deadline(), feed, told].into_iter().flatten().min()?;
-        Some(at.saturating_sub(self.now()))
+        let at = [self.machine.deadline(), feed, told].into_iter().flatten().min();
+        let left = at.map(|at| at.saturating_sub(self.now()));
+        [left, self.output.prompt_in()].into_iter().flatten().min()
     }
 
     /// Waits once and serves what is ready.
@@ -225,6 +226,7 @@ impl<'a> Driver<'a> {
         for event in ready.iter() {
             self.serve(*event);
         }
+        self.output.show_prompt(&self.poller);
         Ok(())
     }
 
@@ -504,6 +506,11 @@ impl<'a> Driver<'a> {
 
     /// Drains the output, reports.
     fn finish(mut self, mut ready: Vec<Ready>) -> Result<(), AgentError> {
+        if !self.by_pid.is_empty() {
+            let pids: Vec<String> = self.by_pid.keys().map(i32::to_string).collect();
+            let text = format!("gave up on processes that SIGKILL did not end: {}", pids.join(" "));
+            self.output.message(&self.poller, &text);
+        }
         let give_up = self.now() + DRAIN.ms();
         while !self.output.is_drained() {
             let now = self.now();

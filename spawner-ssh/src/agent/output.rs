@@ -3,18 +3,20 @@
 //! Lines are never torn: what goes to our standard output is appended to one queue in whole lines, and the queue is
 //! written in order. A line longer than [`PIECE`] passes in pieces. Back-pressure: when the queue of a sink is full, the
 //! ranks' pipes behind it are not read until it has drained. When the reader of a sink has gone, the pipes behind it
-//! are closed, so that the ranks get SIGPIPE as they would without a launcher.
+//! are closed, so that the ranks get SIGPIPE as they would without a launcher. On a terminal, an unfinished line of the
+//! rank that reads our standard input is shown after a moment: it may be a prompt.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use super::deadlines::PROMPT;
 use super::poller::{Poller, Token, Which};
 use super::sink::{HIGH, LOW, Sink, same_target};
 use super::sys;
-use crate::plan::OutputPlan;
+use crate::plan::{OutputPlan, StdinTo};
 
 /// Longest line that is kept whole, bytes.
 pub(super) const PIECE: usize = 64 * 1024;
@@ -46,6 +48,9 @@ pub(super) struct Output {
     tails: Vec<Vec<u8>>,
     open: usize,
     paused: usize,
+    /// The rank whose prompts are shown, and when.
+    prompter: Option<u32>,
+    prompt_at: Option<Instant>,
     lost: bool,
     scratch: Vec<u8>,
     lines: Vec<u8>,
@@ -53,7 +58,11 @@ pub(super) struct Output {
 
 impl Output {
     /// A merger for `size` ranks.
-    pub(super) fn new(plan: &OutputPlan, size: u32) -> Self {
+    pub(super) fn new(plan: &OutputPlan, size: u32, stdin: StdinTo) -> Self {
+        let prompter = match stdin {
+            StdinTo::Rank(rank) => Some(rank.0),
+            StdinTo::None | StdinTo::All => None,
+        };
         let (sinks, sink_of) = if same_target() {
             (vec![Sink::new(1)], [0, 0])
         } else {
@@ -71,6 +80,8 @@ impl Output {
             tails: Vec::new(),
             open: 0,
             paused: 0,
+            prompter,
+            prompt_at: None,
             lost: false,
             scratch,
             lines: Vec::new(),
@@ -172,7 +183,33 @@ impl Output {
         stream.partial.extend_from_slice(rest);
         if stream.partial.len() >= PIECE {
             self.flush_partial(rank, which);
+        } else if sink.terminal && self.prompter == Some(rank) && !stream.partial.is_empty() {
+            self.prompt_at = Some(Instant::now() + PROMPT.limit);
         }
+    }
+
+    /// Milliseconds until [`Output::show_prompt`] is due.
+    pub(super) fn prompt_in(&self) -> Option<u64> {
+        let left = self.prompt_at?.saturating_duration_since(Instant::now());
+        // Rounded up: not to come just too early, again and again.
+        Some(u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX))
+    }
+
+    /// Shows the reading rank's unfinished lines on terminals when it is time.
+    pub(super) fn show_prompt(&mut self, poller: &Poller) {
+        if self.prompt_at.is_none_or(|at| Instant::now() < at) {
+            return;
+        }
+        self.prompt_at = None;
+        let Some(rank) = self.prompter.filter(|_| !self.plan.tag && !self.plan.timestamp) else {
+            return;
+        };
+        for which in [Which::Out, Which::Err] {
+            if self.sinks[self.sink_of[which as usize]].terminal {
+                self.flush_partial(rank, which);
+            }
+        }
+        self.settle(poller);
     }
 
     /// Sends what there is of an unfinished line.
@@ -330,5 +367,29 @@ fn prefixed(plan: &OutputPlan, rank: u32, lines: &[u8], out: &mut Vec<u8>) {
     for line in lines.split_inclusive(|byte| *byte == b'\n') {
         out.extend_from_slice(prefix.as_bytes());
         out.extend_from_slice(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_gets_its_prefix() {
+        let plan = OutputPlan { tag: true, ..OutputPlan::default() };
+        let mut out = Vec::new();
+        prefixed(&plan, 7, b"one\n\nthree\n", &mut out);
+        assert_eq!(out, b"[7] one\n[7] \n[7] three\n");
+    }
+
+    #[test]
+    fn the_tail_is_bounded_and_ends_with_the_last_byte() {
+        let mut tail = Vec::new();
+        for round in 0..100u8 {
+            keep_tail(&mut tail, &vec![round; 3000]);
+            assert!(tail.len() <= 2 * TAIL_BYTES && tail.last() == Some(&round));
+        }
+        keep_tail(&mut tail, &vec![b'x'; 10 * TAIL_BYTES]);
+        assert!(tail.len() <= 2 * TAIL_BYTES && tail.ends_with(&[b'x'; TAIL_BYTES]));
     }
 }

@@ -36,6 +36,7 @@ pub(super) struct Sink {
     queue: Vec<u8>,
     written: usize,
     watched: bool,
+    pub(super) terminal: bool,
     /// Its reader has gone, or it cannot be written for another reason.
     pub(super) gone: bool,
     pub(super) failure: Option<io::Error>,
@@ -74,6 +75,7 @@ impl Sink {
             queue: Vec::new(),
             written: 0,
             watched: false,
+            terminal: nix::unistd::isatty(standard(number)).unwrap_or(false),
             gone: false,
             failure: None,
         }

@@ -25,6 +25,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("stdin_ignored", stdin_ignored),
     ("stdin_closed", stdin_closed),
     ("stdin_terminal", stdin_terminal),
+    ("prompt_on_a_terminal", prompt),
     ("stdin_file_to_all", stdin_file),
     ("stdin_one_reader_of_many_leaves", stdin_leaver),
 ];
@@ -200,6 +201,32 @@ fn stdin_terminal() -> Checked {
     let mut echo = [0; 64];
     let _ = master.read(&mut echo)?;
     Ok(())
+}
+
+/// A question without newline must appear before the answer is typed.
+fn prompt() -> Checked {
+    let pty = nix::pty::openpty(None, None)?;
+    let exe = std::env::current_exe()?;
+    let text = "[ $GASNETRUN_RANK = 0 ] || exec sleep 1000; printf 'name? '; read name; echo \"<$name>\"; exit 4";
+    let mut front = std::process::Command::new(exe);
+    front.args(["front", "-n", "2", "--"]).args(sh(text));
+    front.stdin(pty.slave.try_clone()?).stdout(pty.slave.try_clone()?).stderr(Stdio::null());
+    let mut front = front.spawn()?;
+    drop(pty.slave);
+    let mut master = File::from(pty.master);
+    let mut seen = Vec::new();
+    let mut until = |master: &mut File, text: &str| -> Checked {
+        let mut bytes = [0; 1024];
+        while !String::from_utf8_lossy(&seen).contains(text) {
+            let count = master.read(&mut bytes)?;
+            seen.extend_from_slice(&bytes[..count]);
+        }
+        Ok(())
+    };
+    until(&mut master, "name? ")?;
+    master.write_all(b"me\n")?;
+    until(&mut master, "<me>")?;
+    ensure(front.wait()?.code() == Some(4), "the job did not end with rank 0's code")
 }
 
 fn stdin_file() -> Checked {
