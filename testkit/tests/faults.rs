@@ -94,8 +94,9 @@ fn stop_and_continue_reach_the_ranks() {
     let ranks = ranks(&running, "sleep", 2);
     let state = |pid: i32| Process::read(pid).map_or('?', |process| process.state);
     assert!(running.signal(Signal::SIGTSTP));
-    eventually("all ranks stopped", || {
-        ranks.iter().all(|rank| state(rank.pid) == 'T').then_some(())
+    eventually("all ranks and the front stopped", || {
+        let ranks_stopped = ranks.iter().all(|rank| state(rank.pid) == 'T');
+        (ranks_stopped && state(running.pid()) == 'T').then_some(())
     });
     assert!(running.signal(Signal::SIGCONT));
     eventually("all ranks running again", || {

@@ -229,3 +229,34 @@ fn wrappers_in_front_of_the_program_work() {
     outcome.expect(0);
     assert_eq!(outcome.out().lines().count(), 2);
 }
+
+#[test]
+fn an_output_that_goes_away_or_fails_ends_the_job() {
+    let launcher = testkit::binary("gasnetrun_ibv");
+    let shell = |script: &str| {
+        let script = script.replace("LAUNCHER", launcher.to_str().unwrap());
+        Tree::new("/bin/bash")
+            .args(["-c", &script])
+            .deadline("output", Duration::from_secs(30))
+            .run()
+    };
+    let outcome = shell("LAUNCHER -n 2 yes | head -n 1; exit ${PIPESTATUS[0]}");
+    assert_ne!(outcome.expect(141).out().as_str(), "");
+    let outcome = shell("LAUNCHER -n 2 yes >/dev/full");
+    assert!(outcome.code() > 0 && outcome.survivors.is_empty(), "{outcome:?}");
+    assert!(outcome.err().contains("standard output"), "{}", outcome.err());
+    shell("LAUNCHER -n 2 true <&- >&- 2>&-").expect(0);
+}
+
+#[test]
+fn a_job_may_start_jobs() {
+    let program = testkit::binary("gasnetrun_ibv");
+    let outcome = launcher(["-n", "2"])
+        .arg(&program)
+        .args(["-n", "2", "/bin/sh", "-c", "echo $GASNETRUN_RANK of $GASNETRUN_SIZE"])
+        .run();
+    outcome.expect(0);
+    let mut lines: Vec<&str> = std::str::from_utf8(&outcome.stdout).unwrap().lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0 of 2", "0 of 2", "1 of 2", "1 of 2"]);
+}
