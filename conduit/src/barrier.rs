@@ -1,9 +1,6 @@
 //! The split-phase barrier over all ranks of the job, with names.
 
-use std::sync::atomic::Ordering;
-
 use crate::client::{Client, WaitMode};
-use crate::consumer;
 use crate::core::Core;
 use crate::error::Error;
 use crate::gate::{Name, Which};
@@ -25,6 +22,7 @@ impl BarrierFlags {
     /// A promise that every rank passes this: ids are not looked at.
     pub const UNNAMED: Self = Self(9);
 
+    #[inline]
     const fn name(self, id: i32) -> Name {
         if self.0 & Self::MISMATCH.0 != 0 {
             Name::Mismatch
@@ -37,6 +35,7 @@ impl BarrierFlags {
 }
 
 /// What wait says on a rank that waits with `mine`, when the ranks agreed on `agreed`.
+#[inline]
 fn verdict(agreed: Name, mine: Name) -> Result<(), Error> {
     match (agreed, mine) {
         (Name::Mismatch, _) => Err(Error::BarrierMismatch),
@@ -45,16 +44,31 @@ fn verdict(agreed: Name, mine: Name) -> Result<(), Error> {
     }
 }
 
+/// Times that a rank gives its processor away before it polls, where ranks share processors.
+const YIELDS_BEFORE_POLL: u32 = 4;
+
 impl Core {
     /// Polls until the barrier under way is complete.
+    #[inline]
     pub(crate) fn pass<M: Mode>(&self, which: Which, call: &'static str) -> Result<Name, Error> {
         if let Some(name) = self.try_pass(which) {
             return Ok(name);
         }
         if self.crowded() && self.wait_mode() != WaitMode::Spin {
-            // Others need this processor to arrive, and have usually done so when it comes back.
-            sys::give_way();
+            // Others need this processor to arrive, and have usually done so when it comes back: a poll in between
+            // would only fetch lines that they have pushed out.
+            for _ in 0..YIELDS_BEFORE_POLL {
+                sys::give_way();
+                if let Some(name) = self.try_pass(which) {
+                    return Ok(name);
+                }
+            }
         }
+        self.pass_slowly::<M>(which, call)
+    }
+
+    #[inline(never)]
+    fn pass_slowly<M: Mode>(&self, which: Which, call: &'static str) -> Result<Name, Error> {
         let mut waiter = Waiter::new();
         loop {
             if let Some(name) = self.try_pass(which) {
@@ -80,24 +94,25 @@ impl<M: Mode> Client<M> {
     ///
     /// # Errors
     /// A second notify without wait; a call inside a handler; the end of the job.
+    #[inline]
     pub fn barrier_notify(&self, id: i32, flags: BarrierFlags) -> Result<(), Error> {
         let call = "barrier_notify";
-        self.core.check_open(call)?;
-        if consumer::in_handler() {
-            return Err(Error::InHandler { call });
+        // That the job ends is found out by the wait.
+        if self.core.is_closed() {
+            return Err(Error::AfterExit { call });
         }
-        if self.core.barrier.under_way() {
+        self.core.check_outside::<M>(call)?;
+        if self.core.progress_of(Which::Client).under_way() {
             let problem = "the barrier before it was notified and not waited for";
             return Err(Error::BarrierOrder { call, problem });
         }
-        // What this rank's threads wrote comes before the barrier for every rank that passes it.
-        std::sync::atomic::fence(Ordering::Release);
         self.core.arrive(Which::Client, flags.name(id));
         Ok(())
     }
 
+    #[inline]
     fn barrier_under_way(&self, call: &'static str) -> Result<(), Error> {
-        if self.core.barrier.under_way() {
+        if self.core.progress_of(Which::Client).under_way() {
             return Ok(());
         }
         Err(Error::BarrierOrder { call, problem: "there was no notify before it" })
@@ -108,6 +123,7 @@ impl<M: Mode> Client<M> {
     /// # Errors
     /// [`Error::BarrierMismatch`] when names differ, or a rank asked for it, or the id here is not the agreed one (then on
     /// this rank only); wait without notify; the end of the job.
+    #[inline]
     pub fn barrier_wait(&self, id: i32, flags: BarrierFlags) -> Result<(), Error> {
         let call = "barrier_wait";
         self.barrier_under_way(call)?;
@@ -133,6 +149,7 @@ impl<M: Mode> Client<M> {
     ///
     /// # Errors
     /// As [`Client::barrier_wait`].
+    #[inline]
     pub fn barrier(&self, id: i32, flags: BarrierFlags) -> Result<(), Error> {
         self.barrier_notify(id, flags)?;
         self.barrier_wait(id, flags)
@@ -146,13 +163,13 @@ impl<M: Mode> Client<M> {
     pub fn barrier_result(&self) -> Result<Option<i32>, Error> {
         let call = "barrier_result";
         let wrong = |problem| Err(Error::BarrierOrder { call, problem });
-        if self.core.barrier.under_way() {
+        if self.core.progress_of(Which::Client).under_way() {
             return wrong("a barrier is under way");
         }
-        if self.core.barrier.generation() == 0 {
+        if self.core.progress_of(Which::Client).generation() == 0 {
             return wrong("there was no barrier before it");
         }
-        Ok(match self.core.barrier.result() {
+        Ok(match self.core.progress_of(Which::Client).result() {
             Name::Named(id) => Some(id),
             Name::Anonymous | Name::Mismatch => None,
         })

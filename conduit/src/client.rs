@@ -11,7 +11,7 @@ use crate::mode::{Mode, Seq};
 use crate::segment::Segment;
 use crate::settings::Settings;
 use crate::wait::Waiter;
-use crate::{consumer, core_link, identity};
+use crate::{core_link, identity};
 
 /// How a blocking call waits when there is nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,9 +202,7 @@ impl<M: Mode> Client<M> {
     pub fn attach_segment(&self, len: u64) -> Result<Segment, Error> {
         let call = "attach_segment";
         self.core.check_open(call)?;
-        if consumer::in_handler() {
-            return Err(Error::InHandler { call });
-        }
+        self.core.check_outside::<M>(call)?;
         self.core.attach(len, || self.core.meet::<M>(call))?;
         Ok(Segment::new(Arc::clone(&self.core)))
     }

@@ -13,28 +13,27 @@ fn me() -> usize {
     ME.with(|me| std::ptr::from_ref(me).addr())
 }
 
-/// Whether this thread is inside a handler of the client.
+/// Whether this thread is inside a handler of the client, in modes with several threads.
 #[inline]
 pub(crate) fn in_handler() -> bool {
     IN_HANDLER.get()
 }
 
 /// Marks this thread as inside a handler while it lives.
-pub(crate) struct HandlerScope(());
-
-impl HandlerScope {
-    #[inline]
-    pub(crate) fn enter() -> Self {
-        IN_HANDLER.set(true);
-        Self(())
-    }
-}
+struct HandlerScope(());
 
 impl Drop for HandlerScope {
-    #[inline]
     fn drop(&mut self) {
         IN_HANDLER.set(false);
     }
+}
+
+/// Runs a handler and remembers so for this thread.
+#[inline]
+pub(crate) fn run_handler(handler: impl FnOnce()) {
+    IN_HANDLER.set(true);
+    let _scope = HandlerScope(());
+    handler();
 }
 
 /// A try-lock that knows its owner, so that a signal handler which interrupted the owner for good can go on in its place.

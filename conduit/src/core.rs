@@ -7,9 +7,9 @@ use bootstrap::page::{HostPage, Notice, Slot};
 use bootstrap::{Announcer, Bootstrap, Place, Rank};
 
 use crate::client::WaitMode;
-use crate::consumer::Consumer;
+use crate::consumer::{self, Consumer};
 use crate::error::Error;
-use crate::gate::Progress;
+use crate::gate::{Progress, Which};
 use crate::handler::Table;
 use crate::mode::Mode;
 use crate::settings::Settings;
@@ -55,31 +55,58 @@ impl Payloads {
     }
 }
 
+/// What every call looks at, side by side: where ranks share a processor, each line and page that a call touches was
+/// pushed out by the others.
+#[repr(align(128))]
+struct Hot {
+    /// The client's handlers are off: this process is exiting.
+    closed: AtomicBool,
+    /// A handler is running; for modes with one thread at a time.
+    in_handler: AtomicBool,
+    /// More ranks than processors on this host.
+    crowded: AtomicBool,
+    wait_mode: AtomicU8,
+    /// Barrier of the client, and of the library.
+    barrier: Progress,
+    inner_barrier: Progress,
+    place: Place,
+    memory: HostMemory,
+    page: Arc<HostPage>,
+}
+
+/// Marks that a handler runs, also when it panics.
+struct Inside<'a>(&'a AtomicBool);
+
+impl<'a> Inside<'a> {
+    #[inline]
+    fn enter(word: &'a AtomicBool) -> Self {
+        word.store(true, Ordering::Relaxed);
+        Self(word)
+    }
+}
+
+impl Drop for Inside<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 /// One rank: its place, its queues, its segment, its handlers.
 pub(crate) struct Core {
+    hot: Hot,
     name: String,
-    place: Place,
-    page: Arc<HostPage>,
     announcer: Announcer,
     services: Mutex<Box<dyn Bootstrap>>,
     settings: Settings,
-    memory: HostMemory,
     pub(crate) handlers: Table,
     segments: OnceLock<Segments>,
     payloads: [Payloads; 2],
     /// Consumer side of the request, reply and internal queue.
     pub(crate) consumers: [Consumer; 3],
-    /// Barrier of the client, and of the library.
-    pub(crate) barrier: Progress,
-    pub(crate) inner_barrier: Progress,
-    /// The client's handlers are off: this process is exiting.
-    closed: AtomicBool,
     /// Exit machinery is installed in this process for this rank.
     hooked: AtomicBool,
-    wait_mode: AtomicU8,
-    /// More ranks than processors on this host.
-    crowded: AtomicBool,
-    /// Sequence of attach calls.
+    /// Attach was called.
     pub(crate) attaches: AtomicU32,
 }
 
@@ -100,24 +127,28 @@ impl Core {
         let memory = SharedMemory::map(&fd, layout.len).map_err(os)?;
         let short = || os(std::io::Error::other("the mapping is too short"));
         let memory = HostMemory::new(memory, layout).ok_or_else(short)?;
-        let core = Arc::new(Self {
-            name: name.to_owned(),
+        let hot = Hot {
+            closed: AtomicBool::new(false),
+            in_handler: AtomicBool::new(false),
+            crowded: AtomicBool::new(true),
+            wait_mode: AtomicU8::new(WaitMode::SpinBlock as u8),
+            barrier: Progress::new(),
+            inner_barrier: Progress::new(),
             place,
+            memory,
             page,
+        };
+        let core = Arc::new(Self {
+            hot,
+            name: name.to_owned(),
             announcer,
             services: Mutex::new(services),
             settings,
-            memory,
             handlers: Table::new(),
             segments: OnceLock::new(),
             payloads: [Payloads::new(layout.arena), Payloads::new(layout.arena)],
             consumers: [const { Consumer::new() }; 3],
-            barrier: Progress::new(),
-            inner_barrier: Progress::new(),
-            closed: AtomicBool::new(false),
             hooked: AtomicBool::new(false),
-            wait_mode: AtomicU8::new(WaitMode::SpinBlock as u8),
-            crowded: AtomicBool::new(true),
             attaches: AtomicU32::new(0),
         });
         core.agree_on_layout()?;
@@ -130,7 +161,7 @@ impl Core {
         let word = &self.control().fingerprint;
         match word.compare_exchange(0, mine, Ordering::SeqCst, Ordering::SeqCst) {
             Err(seen) if seen != mine => {
-                Err(Error::LayoutMismatch { rank: self.place.rank, seen, mine })
+                Err(Error::LayoutMismatch { rank: self.hot.place.rank, seen, mine })
             }
             _ => Ok(()),
         }
@@ -149,7 +180,7 @@ impl Core {
         let seen =
             self.control().cpus.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum();
         let cpus = self.settings.cpus.unwrap_or(seen).max(1);
-        self.crowded.store(self.place.locals > cpus, Ordering::Relaxed);
+        self.hot.crowded.store(self.hot.place.locals > cpus, Ordering::Relaxed);
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -162,15 +193,15 @@ impl Core {
 
     #[inline]
     pub(crate) fn crowded(&self) -> bool {
-        self.crowded.load(Ordering::Relaxed)
+        self.hot.crowded.load(Ordering::Relaxed)
     }
 
     pub(crate) fn wait_mode(&self) -> WaitMode {
-        WaitMode::from_word(self.wait_mode.load(Ordering::Relaxed))
+        WaitMode::from_word(self.hot.wait_mode.load(Ordering::Relaxed))
     }
 
     pub(crate) fn set_wait_mode(&self, mode: WaitMode) {
-        self.wait_mode.store(mode as u8, Ordering::Relaxed);
+        self.hot.wait_mode.store(mode as u8, Ordering::Relaxed);
     }
 
     /// From now on a decided end of the job goes to the exit machinery instead of being an error.
@@ -185,13 +216,13 @@ impl Core {
     /// Index of a job rank among the ranks of this host. One host is the whole job so far.
     #[inline]
     pub(crate) const fn local_of(&self, rank: Rank) -> Option<usize> {
-        if rank.0 < self.place.locals { Some(rank.0 as usize) } else { None }
+        if rank.0 < self.hot.place.locals { Some(rank.0 as usize) } else { None }
     }
 
     /// As [`Core::local_of`], with the error of a call.
     #[inline]
     pub(crate) fn target(&self, call: &'static str, rank: Rank) -> Result<usize, Error> {
-        let outside = Error::RankOutOfRange { call, rank, size: self.place.size };
+        let outside = Error::RankOutOfRange { call, rank, size: self.hot.place.size };
         self.local_of(rank).ok_or(outside)
     }
 
@@ -202,49 +233,49 @@ impl Core {
     }
 
     pub(crate) fn slot_of(&self, local: usize) -> &Slot {
-        self.page.slot(u32::try_from(local).unwrap_or(u32::MAX))
+        self.hot.page.slot(u32::try_from(local).unwrap_or(u32::MAX))
     }
 
     /// This rank's index among the ranks of its host.
     #[inline]
     pub(crate) const fn local(&self) -> usize {
-        self.place.local as usize
+        self.hot.place.local as usize
     }
 
     /// The memory shared with the ranks of the host.
     #[inline]
     pub(crate) const fn memory(&self) -> &HostMemory {
-        &self.memory
+        &self.hot.memory
     }
 
     #[inline]
     pub(crate) const fn layout(&self) -> &Layout {
-        self.memory.layout()
+        self.hot.memory.layout()
     }
 
     #[inline]
     pub(crate) fn control(&self) -> &Control {
-        self.memory.control()
+        self.hot.memory.control()
     }
 
     #[inline]
     pub(crate) fn row(&self, local: usize) -> &SegmentRow {
-        self.memory.row(local)
+        self.hot.memory.row(local)
     }
 
     #[inline]
     pub(crate) fn member(&self, local: usize) -> &Member {
-        self.memory.member(local)
+        self.hot.memory.member(local)
     }
 
     #[inline]
     pub(crate) fn ring_of(&self, local: usize, net: Net) -> Ring<'_> {
-        self.memory.ring(local, net.queue())
+        self.hot.memory.ring(local, net.queue())
     }
 
     #[inline]
     pub(crate) fn internal_of(&self, local: usize) -> Ring<'_> {
-        self.memory.ring(local, Queue::Internal)
+        self.hot.memory.ring(local, Queue::Internal)
     }
 
     pub(crate) const fn payloads(&self, net: Net) -> &Payloads {
@@ -254,7 +285,7 @@ impl Core {
     /// Release table of `owner`'s arena.
     #[inline]
     pub(crate) fn freed(&self, owner: usize, net: Net) -> &[AtomicU32] {
-        self.memory.freed(owner, net as usize)
+        self.hot.memory.freed(owner, net as usize)
     }
 
     #[inline]
@@ -276,10 +307,10 @@ impl Core {
     /// Fails when communication is over: this process is exiting, or the end of the job is decided.
     #[inline]
     pub(crate) fn check_open(&self, call: &'static str) -> Result<(), Error> {
-        if self.closed.load(Ordering::Relaxed) {
+        if self.hot.closed.load(Ordering::Relaxed) {
             return Err(self.closed_to(call));
         }
-        match self.page.notice() {
+        match self.hot.page.notice() {
             None => Ok(()),
             Some(notice) => Err(self.ending(notice)),
         }
@@ -301,28 +332,63 @@ impl Core {
         Error::JobEnding { code: notice.code }
     }
 
+    /// The progress of a barrier.
+    #[inline]
+    pub(crate) const fn progress_of(&self, which: Which) -> &Progress {
+        match which {
+            Which::Client => &self.hot.barrier,
+            Which::Inner => &self.hot.inner_barrier,
+        }
+    }
+
+    /// Whether this thread is inside a handler of the client.
+    #[inline]
+    pub(crate) fn in_handler<M: Mode>(&self) -> bool {
+        if M::THREADED {
+            consumer::in_handler()
+        } else {
+            self.hot.in_handler.load(Ordering::Relaxed)
+        }
+    }
+
+    /// Fails inside a handler.
+    #[inline]
+    pub(crate) fn check_outside<M: Mode>(&self, call: &'static str) -> Result<(), Error> {
+        if self.in_handler::<M>() { Err(Error::InHandler { call }) } else { Ok(()) }
+    }
+
+    /// Runs a handler of the client.
+    #[inline]
+    pub(crate) fn run_handler<M: Mode>(&self, handler: impl FnOnce()) {
+        if M::THREADED {
+            return consumer::run_handler(handler);
+        }
+        let _inside = Inside::enter(&self.hot.in_handler);
+        handler();
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed)
+        self.hot.closed.load(Ordering::Relaxed)
     }
 
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
+        self.hot.closed.store(true, Ordering::SeqCst);
     }
 
     /// Rank, size, host.
     pub(crate) const fn place(&self) -> Place {
-        self.place
+        self.hot.place
     }
 
     /// The host page.
     pub(crate) const fn page(&self) -> &Arc<HostPage> {
-        &self.page
+        &self.hot.page
     }
 
     /// This rank's doorbell.
     #[inline]
     pub(crate) fn slot(&self) -> &Slot {
-        self.page.slot(self.place.local)
+        self.hot.page.slot(self.hot.place.local)
     }
 
     /// The handle to the control tree.

@@ -3,7 +3,6 @@
 use bootstrap::Rank;
 
 use crate::client::Client;
-use crate::consumer;
 use crate::core::{Core, Net};
 use crate::error::Error;
 use crate::handler::{Entry, HandlerIndex};
@@ -25,9 +24,7 @@ impl Core {
     ) -> Result<Outcome, Error> {
         if flags.contains(Flags::IMMEDIATE) {
             self.check_open(call)?;
-            if consumer::in_handler() {
-                return Err(Error::InHandler { call });
-            }
+            self.check_outside::<M>(call)?;
             let sent = self.try_post::<M>(message);
             return Ok(if sent { Outcome::Sent } else { Outcome::NotSent });
         }
@@ -169,9 +166,7 @@ impl<M: Mode> Team<'_, M> {
         let core = self.core();
         let message =
             self.message(call, rank, handler, args, Load::Long { payload, dest: dest.0 })?;
-        if consumer::in_handler() {
-            return Err(Error::InHandler { call });
-        }
+        core.check_outside::<M>(call)?;
         let full = !core.ring_of(message.target, Net::Request).has_room();
         if flags.contains(Flags::IMMEDIATE) && full {
             return Ok(Outcome::NotSent);
@@ -223,9 +218,7 @@ impl<M: Mode> Team<'_, M> {
 
     fn prepare_target(&self, call: &'static str, rank: Rank) -> Result<usize, Error> {
         self.core().check_open(call)?;
-        if consumer::in_handler() {
-            return Err(Error::InHandler { call });
-        }
+        self.core().check_outside::<M>(call)?;
         self.core().target(call, rank)
     }
 

@@ -104,6 +104,7 @@ impl Progress {
         Name::decode(self.result.load(Ordering::Relaxed))
     }
 
+    #[inline]
     fn finish(&self, name: Name) -> Name {
         self.result.store(name.encode(), Ordering::Relaxed);
         self.under_way.store(false, Ordering::Relaxed);
@@ -113,13 +114,6 @@ impl Progress {
 
 impl Core {
     #[inline]
-    pub(crate) fn progress_of(&self, which: Which) -> &Progress {
-        match which {
-            Which::Client => &self.barrier,
-            Which::Inner => &self.inner_barrier,
-        }
-    }
-
     pub(crate) fn gate_of(&self, which: Which) -> &Gate {
         match which {
             Which::Client => &self.control().client,
@@ -127,11 +121,13 @@ impl Core {
         }
     }
 
+    #[inline]
     const fn few(&self, which: Which) -> bool {
         matches!(which, Which::Client) && self.place().locals <= FEW
     }
 
     /// This rank arrives with `name`. It must not have a barrier under way.
+    #[inline]
     pub(crate) fn arrive(&self, which: Which, name: Name) {
         let progress = self.progress_of(which);
         let generation = progress.generation.load(Ordering::Relaxed).wrapping_add(1) & GENERATIONS;
@@ -148,36 +144,31 @@ impl Core {
         }
     }
 
+    #[inline]
     fn arrive_central(&self, gate: &Gate, generation: u32, name: Name) {
-        let locals = self.place().locals;
-        let mut filling = gate.filling.load(Ordering::Acquire);
-        loop {
-            let arrived = count(filling) + 1;
-            let merged = Name::decode(filling).merge(name);
-            if arrived == locals {
-                // Everybody else has arrived and nobody can arrive again before the gate opens.
-                gate.filling.store(0, Ordering::Relaxed);
-                gate.open.swap(word(generation, merged), Ordering::SeqCst);
-                return self.wake_sleepers(gate);
-            }
-            let next = word(arrived, merged);
-            match gate.filling.compare_exchange_weak(
-                filling,
-                next,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
-                Ok(_) => return,
-                Err(now) => filling = now,
+        let before = if name == Name::Anonymous {
+            // No name to merge: one instruction, which fetches the line once.
+            gate.filling.fetch_add(word(1, Name::Anonymous), Ordering::AcqRel)
+        } else {
+            let arrive = |before| Some(word(count(before) + 1, Name::decode(before).merge(name)));
+            let (set, fetch) = (Ordering::AcqRel, Ordering::Relaxed);
+            gate.filling.fetch_update(set, fetch, arrive).unwrap_or_else(|before| before)
+        };
+        if count(before) + 1 == self.place().locals {
+            // Everybody has arrived, and nobody can arrive again before the gate opens.
+            let merged = Name::decode(before).merge(name);
+            gate.filling.store(0, Ordering::Relaxed);
+            gate.open.swap(word(generation, merged), Ordering::SeqCst);
+            if gate.sleepers.load(Ordering::Relaxed) != 0 {
+                self.wake_sleepers();
             }
         }
     }
 
-    fn wake_sleepers(&self, gate: &Gate) {
-        if gate.sleepers.load(Ordering::Relaxed) != 0 {
-            for other in 0..self.layout().locals {
-                self.slot_of(other).ring_if_sleeping();
-            }
+    #[cold]
+    fn wake_sleepers(&self) {
+        for other in 0..self.layout().locals {
+            self.slot_of(other).ring_if_sleeping();
         }
     }
 

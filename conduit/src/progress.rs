@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::sync::atomic::{Ordering, fence};
 
-use crate::consumer::HandlerScope;
 use crate::core::{Core, Net};
 use crate::error::Error;
 use crate::handler::{Function, Payload, Registered, Role};
@@ -78,9 +77,7 @@ impl Core {
     #[inline]
     pub(crate) fn poll<M: Mode>(&self, call: &'static str) -> Result<usize, Error> {
         self.check_open(call)?;
-        if crate::consumer::in_handler() {
-            return Err(Error::InHandler { call });
-        }
+        self.check_outside::<M>(call)?;
         let me = self.local();
         let mut count = 0;
         if self.internal_of(me).ready() {
@@ -140,21 +137,21 @@ impl Core {
         self.check_promise(entry, net, source, args.len());
         let token = RawToken::new(self, source, net, kind == Some(Kind::Long), entry);
         match kind {
-            Some(Kind::Short) => run(&token, args, Arrived::None),
-            Some(Kind::MediumInline) => run(&token, args, Arrived::Medium(inline)),
+            Some(Kind::Short) => run::<M>(&token, args, Arrived::None),
+            Some(Kind::MediumInline) => run::<M>(&token, args, Arrived::Medium(inline)),
             Some(Kind::MediumBlock) => {
                 let block = Block::from_wire(place);
                 let memory = self.memory();
                 let payload = memory.block_payload(source, net as usize, block, len as usize);
                 let Some(payload) = payload else { self.malformed(source, "payload block") };
-                run(&token, args, Arrived::Medium(payload));
+                run::<M>(&token, args, Arrived::Medium(payload));
                 self.freed(source, net)[block.index as usize]
                     .store(block.generation, Ordering::Release);
             }
             Some(Kind::Long) => {
                 let landing = Landing::new(self, place, len as usize);
                 let Some(landing) = landing else { self.malformed(source, "destination") };
-                run(&token, args, Arrived::Long(landing));
+                run::<M>(&token, args, Arrived::Long(landing));
             }
             Some(Kind::Internal) | None => self.malformed(source, "kind"),
         }
@@ -222,9 +219,8 @@ enum Arrived<'a> {
 }
 
 #[inline]
-fn run(token: &RawToken<'_>, args: &[i32], arrived: Arrived<'_>) {
-    let _scope = HandlerScope::enter();
-    match (&token.entry().function, arrived) {
+fn run<M: Mode>(token: &RawToken<'_>, args: &[i32], arrived: Arrived<'_>) {
+    token.core().run_handler::<M>(|| match (&token.entry().function, arrived) {
         (Function::Short(function), Arrived::None) => function(token, args),
         (Function::Medium(function), Arrived::Medium(payload)) => function(token, payload, args),
         (Function::Long(function), Arrived::Long(landing)) => function(token, landing, args),
@@ -235,7 +231,7 @@ fn run(token: &RawToken<'_>, args: &[i32], arrived: Arrived<'_>) {
             function(token, Payload::Long(landing), args);
         }
         (_, arrived) => wrong_category(token, &arrived),
-    }
+    });
 }
 
 #[cold]

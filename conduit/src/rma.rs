@@ -3,7 +3,6 @@
 use bootstrap::Rank;
 
 use crate::client::Client;
-use crate::consumer;
 use crate::core::Core;
 use crate::error::Error;
 use crate::mode::Mode;
@@ -49,11 +48,13 @@ impl Core {
 
     /// What every one-sided call checks first.
     #[inline]
-    pub(crate) fn rma_target(&self, call: &'static str, rank: Rank) -> Result<usize, Error> {
+    pub(crate) fn rma_target<M: Mode>(
+        &self,
+        call: &'static str,
+        rank: Rank,
+    ) -> Result<usize, Error> {
         self.check_open(call)?;
-        if consumer::in_handler() {
-            return Err(Error::InHandler { call });
-        }
+        self.check_outside::<M>(call)?;
         self.target(call, rank)
     }
 }
@@ -74,7 +75,7 @@ impl<M: Mode> Client<M> {
     #[inline]
     pub fn put(&self, rank: Rank, offset: u64, source: &[u8]) -> Result<(), Error> {
         let call = "put";
-        let target = self.core.rma_target(call, rank)?;
+        let target = self.core.rma_target::<M>(call, rank)?;
         self.core.put(call, target, offset, source)
     }
 
@@ -85,7 +86,7 @@ impl<M: Mode> Client<M> {
     #[inline]
     pub fn get(&self, rank: Rank, offset: u64, into: &mut [u8]) -> Result<(), Error> {
         let call = "get";
-        let target = self.core.rma_target(call, rank)?;
+        let target = self.core.rma_target::<M>(call, rank)?;
         self.core.get(call, target, offset, into)
     }
 
@@ -96,7 +97,7 @@ impl<M: Mode> Client<M> {
     pub fn put_value(&self, rank: Rank, offset: u64, value: u64, len: usize) -> Result<(), Error> {
         let call = "put_value";
         let bytes = value_bytes(call, value, len)?;
-        let target = self.core.rma_target(call, rank)?;
+        let target = self.core.rma_target::<M>(call, rank)?;
         self.core.put(call, target, offset, &bytes[..len])
     }
 
@@ -107,7 +108,7 @@ impl<M: Mode> Client<M> {
     pub fn get_value(&self, rank: Rank, offset: u64, len: usize) -> Result<u64, Error> {
         let call = "get_value";
         let mut bytes = value_bytes(call, 0, len)?;
-        let target = self.core.rma_target(call, rank)?;
+        let target = self.core.rma_target::<M>(call, rank)?;
         self.core.get(call, target, offset, &mut bytes[..len])?;
         Ok(u64::from_le_bytes(bytes))
     }

@@ -1,4 +1,4 @@
-//! System calls of the core that need no unsafe code of their own.
+//! System calls of the core.
 
 use nix::sched::CpuSet;
 
@@ -32,6 +32,28 @@ fn sysconf(name: nix::unistd::SysconfVar) -> Option<u64> {
 }
 
 /// Lets other processes run.
+///
+/// Where ranks share a processor this is most of the cost of a barrier, and the address translations that the process has
+/// to fetch again afterwards are the part of it that can be saved. So the system call is made here instead of in the C
+/// library, whose code and jump table are two more pages (with a third in the standard library).
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn give_way() {
+    // SAFETY: `sched_yield` has no arguments and touches no memory; the kernel changes rax, rcx and r11 only.
+    #[allow(unsafe_code, reason = "one system call without the C library")]
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") libc::SYS_sched_yield => _,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+}
+
+/// Lets other processes run.
+#[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn give_way() {
     std::thread::yield_now();
 }
