@@ -170,14 +170,14 @@ impl Boot {
                 break;
             };
             match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(0) => self.hang_up(poller, rank),
+                Ok(0) => self.hang_up(rank),
                 Ok(count) => self.packet(poller, rank, &buffer[..count.min(buffer.len())], events),
                 Err(nix::Error::EINTR) => {}
                 Err(nix::Error::EAGAIN) => {
                     more = false;
                     break;
                 }
-                Err(_) => self.hang_up(poller, rank),
+                Err(_) => self.hang_up(rank),
             }
         }
         self.buffer = buffer;
@@ -193,14 +193,13 @@ impl Boot {
             }
         }
         // A program behind a shell may outlive it, but the rank is over.
-        self.hang_up(poller, rank);
+        self.hang_up(rank);
     }
 
-    fn hang_up(&mut self, poller: &Poller, rank: u32) {
-        if let Some(peer) = self.peers.get_mut(rank as usize)
-            && let Some(socket) = peer.socket.take()
-        {
-            poller.remove(&socket);
+    /// Closes a rank's socket, which takes it out of the epoll set, too: nobody else has this end.
+    fn hang_up(&mut self, rank: u32) {
+        if let Some(peer) = self.peers.get_mut(rank as usize) {
+            peer.socket = None;
             peer.queue.clear();
         }
     }

@@ -140,7 +140,7 @@ impl Output {
             Err(_) => Some(0),
         };
         match count {
-            Some(0) => self.end(poller, rank, which),
+            Some(0) => self.end(rank, which),
             Some(count) => self.take(rank, which, &scratch[..count]),
             None => {}
         }
@@ -230,15 +230,12 @@ impl Output {
         stream.partial.clear();
     }
 
-    fn end(&mut self, poller: &Poller, rank: u32, which: Which) {
+    fn end(&mut self, rank: u32, which: Which) {
         self.flush_partial(rank, which);
         let stream = &mut self.streams[rank as usize][which as usize];
-        if let Some(pipe) = stream.pipe.take() {
-            if stream.paused {
-                self.paused -= 1;
-            } else {
-                poller.remove(pipe.as_fd());
-            }
+        // Closing takes it out of the epoll set, too: nobody else has this end.
+        if stream.pipe.take().is_some() {
+            self.paused -= usize::from(stream.paused);
             self.open -= 1;
         }
         *stream = Stream { pipe: None, paused: false, partial: Vec::new(), file: None };
@@ -264,7 +261,7 @@ impl Output {
             }
             let (gone, room) = (self.sinks[at].gone, self.sinks[at].waiting() < LOW);
             if gone && self.plan.directory.is_none() && self.open > 0 {
-                self.close_behind(poller, at);
+                self.close_behind(at);
             } else if self.paused > 0 && room {
                 self.resume(poller, at);
             }
@@ -272,11 +269,11 @@ impl Output {
     }
 
     /// Closes the pipes whose bytes nobody will read.
-    fn close_behind(&mut self, poller: &Poller, sink: usize) {
+    fn close_behind(&mut self, sink: usize) {
         for rank in 0..rank_number(self.streams.len()) {
             for which in [Which::Out, Which::Err] {
                 if self.sink_of[which as usize] == sink {
-                    self.end(poller, rank, which);
+                    self.end(rank, which);
                 }
             }
         }
@@ -318,7 +315,7 @@ impl Output {
     /// Gives up pipes that somebody outside the job keeps open: what they held so far counts as complete.
     pub(super) fn close_pipes(&mut self, poller: &Poller) {
         for sink in 0..self.sinks.len() {
-            self.close_behind(poller, sink);
+            self.close_behind(sink);
         }
         self.settle(poller);
     }
