@@ -89,3 +89,80 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::gate::Name;
+    use crate::{Client, Entry, Flags, HandlerIndex, Rank, Seq, Settings};
+
+    /// So long that a lost wake-up cannot be mistaken for a slow machine.
+    const FOREVER: Duration = Duration::from_secs(600);
+    const ROUNDS: u32 = 2000;
+
+    fn ranks(size: u32, rank: impl Fn(&Client<Seq>) + Sync) {
+        let services = bootstrap::memory::job(size).expect("job");
+        let begin = Instant::now();
+        std::thread::scope(|scope| {
+            for services in services {
+                let rank = &rank;
+                scope.spawn(move || {
+                    let client = Client::with_bootstrap("TEST", services, Settings::default());
+                    rank(&client.expect("init"));
+                });
+            }
+        });
+        assert!(begin.elapsed() < FOREVER, "a wake-up was lost");
+    }
+
+    #[test]
+    fn a_message_always_wakes() {
+        ranks(2, |client| {
+            let got = Arc::new(AtomicU32::new(0));
+            let counter = Arc::clone(&got);
+            let count = move |_: &crate::Token<'_, Seq>, _: &[i32]| {
+                counter.fetch_add(1, Ordering::Relaxed);
+            };
+            let handler = HandlerIndex(200);
+            client
+                .endpoint()
+                .register(&mut [Entry::short("count", 0, count).at(200)])
+                .expect("table");
+            client.core.meet::<Seq>("test").expect("meet");
+            let peer = Rank(1 - client.rank().0);
+            for round in 1..=ROUNDS {
+                let send = || client.team().request_short(peer, handler, &[], Flags::NONE);
+                if client.rank() == Rank(0) {
+                    let _ = send().expect("request");
+                }
+                while got.load(Ordering::Relaxed) < round {
+                    client.core.sleep(FOREVER, || client.core.has_work());
+                    client.poll().expect("poll");
+                }
+                if client.rank() == Rank(1) {
+                    let _ = send().expect("request");
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn a_barrier_always_wakes() {
+        for size in [2, 3, 10] {
+            ranks(size, |client| {
+                for round in 0..ROUNDS / size {
+                    let core = &client.core;
+                    core.arrive(Which::Client, Name::Anonymous);
+                    while core.try_pass(Which::Client).is_none() {
+                        core.sleep(FOREVER, || false);
+                    }
+                    assert_eq!(core.progress_of(Which::Client).generation(), round + 1);
+                }
+            });
+        }
+    }
+}

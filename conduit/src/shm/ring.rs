@@ -318,3 +318,138 @@ impl<'a> Ring<'a> {
         true
     }
 }
+
+#[cfg(test)]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "small numbers of tests"
+)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    struct Owned {
+        ends: Box<RingHead>,
+        slots: Vec<Slot>,
+    }
+
+    impl Owned {
+        fn new(slots: usize, start: u64) -> Self {
+            // Each slot is as the lap before `start` left it.
+            let raw = |position: u64| {
+                let mut raw = Packet::empty().0;
+                if start != 0 {
+                    raw._state = (position as u32).wrapping_add(1).wrapping_sub(slots as u32);
+                }
+                Slot(UnsafeCell::new(raw))
+            };
+            let mut all: Vec<Slot> = Vec::new();
+            for index in 0..slots as u64 {
+                let behind = index.wrapping_sub(start) & (slots as u64 - 1);
+                all.push(raw(start.wrapping_add(behind)));
+            }
+            let count = || AtomicU64::new(start);
+            let ends = RingHead { tail: count(), seen: count(), _pad: [0; 14], head: count() };
+            Self { ends: Box::new(ends), slots: all }
+        }
+
+        fn ring(&self) -> Ring<'_> {
+            Ring::new(&self.ends, &self.slots)
+        }
+    }
+
+    fn post<'a>(source: u32, args: &'a [i32], inline: &'a [u8]) -> Post<'a> {
+        let len = u32::try_from(inline.len()).expect("small");
+        let kind = if inline.is_empty() { Kind::Short } else { Kind::MediumInline };
+        Post { kind, handler: 7, source, len, place: u64::from(source) << 40, args, inline }
+    }
+
+    proptest! {
+        #[test]
+        fn is_a_bounded_fifo(
+            slots in 0_u32..5,
+            start in prop_oneof![Just(0), Just(u64::from(u32::MAX) - 3), Just(u64::MAX - 3)],
+            steps in proptest::collection::vec(
+                (any::<bool>(), proptest::collection::vec(any::<i32>(), 0..=16), 0usize..=104), 1..200)
+        ) {
+            let owned = Owned::new(1 << slots, start);
+            let ring = owned.ring();
+            let mut model: VecDeque<(u32, Vec<i32>, Vec<u8>)> = VecDeque::new();
+            let mut packet = Packet::empty();
+            for (number, (send, args, bytes)) in (0_u32..).zip(steps) {
+                prop_assert_eq!(ring.ready(), !model.is_empty());
+                prop_assert_eq!(ring.has_room(), model.len() < 1 << slots);
+                if send {
+                    let inline = vec![number as u8; bytes.min(Packet::inline_room(args.len()))];
+                    let sent = ring.send(&post(number, &args, &inline));
+                    prop_assert_eq!(sent, model.len() < 1 << slots);
+                    if sent {
+                        model.push_back((number, args, inline));
+                    }
+                } else if let Some((number, args, inline)) = model.pop_front() {
+                    prop_assert!(ring.receive(&mut packet));
+                    prop_assert_eq!(packet.source(), number);
+                    prop_assert_eq!(packet.place(), u64::from(number) << 40);
+                    let (got, bytes) = packet.parts().expect("counts");
+                    prop_assert_eq!(got, &args[..]);
+                    prop_assert_eq!(&*bytes, &inline[..]);
+                } else {
+                    prop_assert!(!ring.receive(&mut packet));
+                }
+            }
+        }
+
+        #[test]
+        fn counts_from_elsewhere_are_not_trusted(kind: u8, nargs: u8, len: u32) {
+            let mut packet = Packet::empty();
+            (packet.0.kind, packet.0.nargs, packet.0.len) = (kind, nargs, len);
+            let _ = packet.extent();
+            if let Some((args, inline)) = packet.parts() {
+                prop_assert!(args.len() <= 16 && 8 * args.len().div_ceil(2) + inline.len() <= BODY);
+            }
+        }
+    }
+
+    #[test]
+    fn producers_do_not_disturb_each_other() {
+        const EACH: i32 = 20_000;
+        for slots in [1, 4, 64] {
+            let owned = Owned::new(slots, 0);
+            let ring = owned.ring();
+            std::thread::scope(|scope| {
+                for source in 0..3 {
+                    scope.spawn(move || {
+                        for n in 0..EACH {
+                            let args = [n, n ^ 0x5555, source];
+                            let source = source.cast_unsigned();
+                            // Long enough for the second line of the slot.
+                            let inline = [n as u8; 60];
+                            while !ring.send(&post(source, &args, &inline)) {
+                                std::thread::yield_now();
+                            }
+                        }
+                    });
+                }
+                let mut next = [0; 3];
+                let mut packet = Packet::empty();
+                while next.iter().any(|n| *n < EACH) {
+                    if !ring.receive(&mut packet) {
+                        std::thread::yield_now();
+                        continue;
+                    }
+                    let source = packet.source() as usize;
+                    let (args, inline) = packet.parts().expect("counts");
+                    let n = next[source];
+                    assert_eq!(args[..2], [n, n ^ 0x5555], "order of one producer");
+                    assert!(inline.len() == 60 && inline.iter().all(|b| *b == n as u8));
+                    next[source] += 1;
+                }
+                assert!(!ring.receive(&mut packet));
+            });
+        }
+    }
+}
