@@ -77,7 +77,7 @@ impl Core {
             if self.poll::<M>(call)? > 0 {
                 waiter.progressed();
             } else {
-                waiter.idle(self, || self.has_work());
+                waiter.idle(self, || self.has_work() || self.is_open(which));
             }
         }
     }
@@ -98,9 +98,7 @@ impl<M: Mode> Client<M> {
     pub fn barrier_notify(&self, id: i32, flags: BarrierFlags) -> Result<(), Error> {
         let call = "barrier_notify";
         // That the job ends is found out by the wait.
-        if self.core.is_closed() {
-            return Err(Error::AfterExit { call });
-        }
+        self.core.check_running(call)?;
         self.core.check_outside::<M>(call)?;
         if self.core.progress_of(Which::Client).under_way() {
             let problem = "the barrier before it was notified and not waited for";

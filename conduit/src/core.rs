@@ -307,13 +307,17 @@ impl Core {
     /// Fails when communication is over: this process is exiting, or the end of the job is decided.
     #[inline]
     pub(crate) fn check_open(&self, call: &'static str) -> Result<(), Error> {
-        if self.hot.closed.load(Ordering::Relaxed) {
-            return Err(self.closed_to(call));
-        }
+        self.check_running(call)?;
         match self.hot.page.notice() {
             None => Ok(()),
             Some(notice) => Err(self.ending(notice)),
         }
+    }
+
+    /// Fails when this process is exiting.
+    #[inline]
+    pub(crate) fn check_running(&self, call: &'static str) -> Result<(), Error> {
+        if self.is_closed() { Err(self.closed_to(call)) } else { Ok(()) }
     }
 
     #[cold]
@@ -367,6 +371,7 @@ impl Core {
         handler();
     }
 
+    #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.hot.closed.load(Ordering::Relaxed)
     }

@@ -10,6 +10,9 @@ pub enum Error {
     /// The bootstrap layer failed; the job cannot go on.
     #[error(transparent)]
     Bootstrap(#[from] bootstrap::Error),
+    /// A second init.
+    #[error("init was called before: a process joins its job once")]
+    InitTwice,
     /// An environment variable has a value that cannot be used.
     #[error(transparent)]
     Variable(#[from] bootstrap::vars::Error),

@@ -169,11 +169,13 @@ impl Core {
             if self.is_closed() || self.page().notice().is_some() {
                 return;
             }
-            if self.drain::<M>(Net::Reply) > 0 {
+            let me = self.local();
+            if self.poll_internal() + self.drain::<M>(Net::Reply) > 0 {
                 waiter.progressed();
             } else {
-                let me = self.local();
-                waiter.idle(self, || self.ring_of(me, Net::Reply).ready());
+                waiter.idle(self, || {
+                    self.ring_of(me, Net::Reply).ready() || self.internal_of(me).ready()
+                });
             }
         }
     }

@@ -72,18 +72,18 @@ impl Waiter {
 }
 
 impl Core {
-    /// Sleeps until the doorbell rings or `slice` passes; not at all when a barrier under way is complete, the end of the
-    /// job is decided, or `ready` says so.
+    /// Sleeps until the doorbell rings or `slice` passes; not at all when the end of the job is decided or `ready` says so.
+    /// A barrier under way that completes rings; one that was complete before is the caller's affair.
     pub(crate) fn sleep(&self, slice: Duration, ready: impl FnOnce() -> bool) {
         let gates = [Which::Client, Which::Inner].map(|which| {
-            let waiting = self.progress_of(which).under_way();
+            let waiting = self.progress_of(which).under_way() && !self.is_open(which);
             waiting.then(|| (which, &self.gate_of(which).sleepers))
         });
         for (_, sleepers) in gates.iter().flatten() {
             sleepers.fetch_add(1, Ordering::SeqCst);
         }
-        let open = || gates.iter().flatten().any(|(which, _)| self.is_open(*which));
-        self.slot().sleep(slice, || self.page().notice().is_some() || open() || ready());
+        let opened = || gates.iter().flatten().any(|(which, _)| self.is_open(*which));
+        self.slot().sleep(slice, || self.page().notice().is_some() || opened() || ready());
         for (_, sleepers) in gates.iter().flatten() {
             sleepers.fetch_sub(1, Ordering::SeqCst);
         }
@@ -158,7 +158,7 @@ mod tests {
                     let core = &client.core;
                     core.arrive(Which::Client, Name::Anonymous);
                     while core.try_pass(Which::Client).is_none() {
-                        core.sleep(FOREVER, || false);
+                        core.sleep(FOREVER, || core.is_open(Which::Client));
                     }
                     assert_eq!(core.progress_of(Which::Client).generation(), round + 1);
                 }
