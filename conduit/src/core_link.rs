@@ -5,6 +5,7 @@
 //! that the end of the job is decided, `exit` for the client's exit.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bootstrap::page::{HostPage, Notice};
@@ -42,6 +43,17 @@ impl Core {
     /// messages away, so that no peer waits for room here. Async-signal-safe, also in a handler that interrupted any function of
     /// this crate, provided that the interrupted code never resumes.
     pub(crate) fn poll_internal(&self) -> usize {
+        // A message is out of the queue before `exit` knows it; a handler in between that never returns would lose it.
+        let ready = self.internal_of(self.local()).ready();
+        let count = if ready { exit::undisturbed(|| self.deliver_internal()) } else { 0 };
+        if self.is_closed() {
+            self.discard(Net::Reply);
+            self.discard(Net::Request);
+        }
+        count
+    }
+
+    fn deliver_internal(&self) -> usize {
         let mut count = 0;
         let ring = self.internal_of(self.local());
         let mut packet = Packet::empty();
@@ -59,10 +71,6 @@ impl Core {
             if let Some((args, _)) = packet.parts() {
                 message(self, self.rank_of(source as usize), id, args);
             }
-        }
-        if self.is_closed() {
-            self.discard(Net::Reply);
-            self.discard(Net::Request);
         }
         count
     }
@@ -86,7 +94,7 @@ impl Core {
         if packet.kind() == Some(Kind::MediumBlock) && source < self.layout().locals {
             let block = Block::from_wire(packet.place());
             if let Some(word) = self.freed(source, net).get(block.index as usize) {
-                word.store(block.generation, std::sync::atomic::Ordering::Release);
+                word.store(block.generation, Ordering::Release);
             }
         }
     }
@@ -144,12 +152,17 @@ impl Link for Core {
     }
 }
 
+/// Refuses a second `init` of this process: it has one connection to its job.
+pub(crate) fn first_init() -> Result<(), Error> {
+    static BEGUN: AtomicBool = AtomicBool::new(false);
+    if BEGUN.swap(true, Ordering::SeqCst) { Err(Error::InitTwice) } else { Ok(()) }
+}
+
 /// Installs the exit machinery of the process for this rank. Before the first barrier of init, so that no peer's message
 /// comes earlier.
-pub(crate) fn install(core: &Arc<Core>) -> Result<(), Error> {
-    let table = vars::Settings::from_env(&bootstrap::Env::from_process())?;
+pub(crate) fn install(core: &Arc<Core>, table: &vars::Settings) -> Result<(), Error> {
     let link: Arc<dyn Link> = Arc::<Core>::clone(core);
-    exit::install(link, &table)?;
+    exit::install(link, table)?;
     core.set_hooked();
     Ok(())
 }

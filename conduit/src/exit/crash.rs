@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use bootstrap::vars::Signals;
 
+use super::driver::Driver;
 use super::line::Line;
 use super::machine::{Millis, Origin};
 use super::signals::{self, Command, Disposition, Stack, Streams};
@@ -192,7 +193,10 @@ extern "C" fn on_asking(signal: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
         if ASKED.fetch_add(1, Ordering::SeqCst) > 0 {
             signals::end(1);
         }
-        caught("signal", signal);
+        // After a decided end the signal is part of the clean-up, not news.
+        if !super::driver().is_some_and(Driver::is_decided) {
+            caught("signal", signal);
+        }
         ASKING_NOW.store(true, Ordering::SeqCst);
         signals::raise(libc::SIGQUIT);
         // The program's own handler let it go on.

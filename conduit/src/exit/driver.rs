@@ -115,6 +115,11 @@ impl Driver {
         self.owner.load(Ordering::SeqCst) != 0
     }
 
+    /// Whether the end of the job is decided already.
+    pub(super) fn is_decided(&self) -> bool {
+        self.link.page().notice().is_some()
+    }
+
     fn now(&self) -> Millis {
         Millis(u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
@@ -125,10 +130,7 @@ impl Driver {
 
     /// Runs `call` with the protocol, signals blocked.
     fn with<T>(&self, call: impl FnOnce(&mut Protocol) -> T) -> T {
-        let mask = signals::block();
-        let result = call(&mut self.lock());
-        signals::restore(mask);
-        result
+        super::undisturbed(|| call(&mut self.lock()))
     }
 
     /// Gives an event to the machine and sends what can be sent.

@@ -128,6 +128,14 @@ pub(crate) fn after_exit(rank: Rank) {
     }
 }
 
+/// Runs `call` with signals blocked on this thread, but for those of its own faults.
+pub(crate) fn undisturbed<T>(call: impl FnOnce() -> T) -> T {
+    let mask = signals::block();
+    let result = call();
+    signals::restore(mask);
+    result
+}
+
 /// An internal message for this rank. Does not return when it begins the exit.
 pub(crate) fn message(rank: Rank, from: Rank, id: u8, args: &[i32]) {
     if let Some(driver) = driver().filter(|driver| driver.rank() == rank && driver.is_ours()) {
