@@ -17,7 +17,7 @@ use super::machine::{Action, Event, Machine, Rules};
 use super::output::Output;
 use super::poller::{Poller, Ready, Token};
 use super::record::{self, Details, epoch_now};
-use super::spawn::{SpawnError, Spawner};
+use super::spawn::{SpawnError, Spawner, Started};
 use super::sys::{self, Reaped};
 use super::tree;
 use crate::plan::JobPlan;
@@ -358,25 +358,33 @@ impl<'a> Driver<'a> {
 
     /// Starts a few ranks; whether there are more.
     fn start_some(&mut self) -> bool {
-        for _ in 0..SPAWN_BATCH {
-            if self.next >= self.plan.size || self.machine.is_ending() {
-                self.spawner = None;
-                return false;
-            }
-            self.start_one();
+        let until = self.next.saturating_add(SPAWN_BATCH).min(self.plan.size);
+        while self.next < until && !self.machine.is_ending() {
+            self.start_group(until);
         }
-        true
+        self.next < self.plan.size && !self.machine.is_ending()
     }
 
-    fn start_one(&mut self) {
+    /// Starts as many ranks as are made at the same time, at most up to `until`.
+    fn start_group(&mut self, until: u32) {
+        let first = self.next;
         let Some(spawner) = &mut self.spawner else { return };
-        let rank = self.next;
-        let input = input::for_rank(self.plan, rank, self.terminal);
-        let started = match spawner.start(rank, input) {
-            Ok(started) => started,
-            Err(error) => return self.not_started(rank, &error),
-        };
-        self.next += 1;
+        let until = until.min(first.saturating_add(spawner.width()));
+        let inputs = (first..until).map(|rank| input::for_rank(self.plan, rank, self.terminal));
+        let inputs: Vec<_> = inputs.collect();
+        for (rank, started) in (first..).zip(spawner.start(first, &inputs)) {
+            match started {
+                Ok(started) if self.start_error.is_none() => self.adopt(rank, started),
+                // Made at the same time as one that failed: it does not belong to the job any more.
+                Ok(started) => drop(sys::kill(-started.pid, libc::SIGKILL)),
+                Err(error) => self.not_started(rank, &error),
+            }
+        }
+    }
+
+    /// Takes a new rank in.
+    fn adopt(&mut self, rank: u32, started: Started) {
+        self.next = rank + 1;
         let record = &mut self.ranks[rank as usize];
         record.pid = Some(started.pid);
         record.started = Some(epoch_now());
@@ -400,8 +408,10 @@ impl<'a> Driver<'a> {
     }
 
     fn not_started(&mut self, rank: u32, error: &SpawnError) {
-        self.start_error = Some(error.to_string());
-        self.event(Event::StartFailed { rank: Some(rank), code: error.code() });
+        if self.start_error.is_none() {
+            self.start_error = Some(error.to_string());
+            self.event(Event::StartFailed { rank: Some(rank), code: error.code() });
+        }
     }
 
     fn step_input(&mut self) -> bool {

@@ -150,6 +150,9 @@ pub(crate) struct Image {
     stack: Vec<u128>,
 }
 
+// SAFETY: the pointers point into strings that the value itself owns and changes only through `&mut self`.
+unsafe impl Send for Image {}
+
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
 }
