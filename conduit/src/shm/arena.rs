@@ -1,10 +1,11 @@
 //! Payload arenas: each rank owns one for its requests and one for its replies; receivers only give blocks back.
 //!
 //! A block is busy while the owner's private *generation* of it differs from the word in the shared *release table*. The
-//! receiver writes the generation that the message carried into the table when its handler is done. So the sender
-//! touches a line that receivers write only when its ring scan comes back to it, and one slow receiver holds up nobody:
-//! the scan walks past its blocks.
+//! receiver writes the generation that the message carried into the table when its handler is done. The sender reads
+//! the words of a whole group of blocks at once, so a line that receivers write travels once for many messages, and one slow
+//! receiver holds up nobody: the scan walks past its blocks.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// One size of blocks and its share of the arena.
@@ -64,56 +65,93 @@ pub(super) fn place(index: usize, arena: usize) -> Option<(usize, usize)> {
     None
 }
 
+/// Blocks whose release words the owner reads at once: two cache lines of the release table.
+const GROUP: usize = 32;
+/// Groups after which the scan goes back to the first one if it is all free again. Keeps the blocks in use few, and so in
+/// the caches, as long as receivers keep up.
+const WARM: usize = 2;
+
+/// The owner's view of one class of blocks.
+#[derive(Default)]
+struct Cursor {
+    /// Group that blocks are taken from.
+    group: AtomicU32,
+    /// Its blocks that were free when it was read and have not been taken since.
+    free: AtomicU32,
+}
+
 /// The owner's view of an arena. In threaded modes `allocate` and `forget` are called under a lock.
 pub(crate) struct Arena {
     bytes: usize,
     generations: Box<[AtomicU32]>,
-    cursors: [AtomicU32; CLASSES.len()],
+    cursors: [Cursor; CLASSES.len()],
 }
 
 impl Arena {
     pub(crate) fn new(bytes: usize) -> Self {
         let generations = (0..blocks_in(bytes)).map(|_| AtomicU32::new(0)).collect();
-        Self { bytes, generations, cursors: [const { AtomicU32::new(0) }; CLASSES.len()] }
+        Self { bytes, generations, cursors: Default::default() }
     }
 
     /// Takes a free block of at least `len` bytes; a larger one when those of the right size are all busy.
     pub(crate) fn allocate(&self, freed: &[AtomicU32], len: usize) -> Option<Block> {
         let mut first = 0;
         for (class, Class { size, .. }) in CLASSES.iter().enumerate() {
-            let blocks = count(class, self.bytes);
+            let blocks = first..first + count(class, self.bytes);
+            first = blocks.end;
             if len <= *size
-                && let Some(block) = self.scan(freed, class, first, blocks)
+                && let Some(block) = self.take(freed, &self.cursors[class], blocks)
             {
                 return Some(block);
             }
-            first += blocks;
         }
         None
     }
 
-    fn scan(
+    fn take(&self, freed: &[AtomicU32], cursor: &Cursor, blocks: Range<usize>) -> Option<Block> {
+        let mut free = cursor.free.load(Ordering::Relaxed);
+        if free == 0 {
+            free = self.next_group(freed, cursor, blocks.clone())?;
+        }
+        let group = cursor.group.load(Ordering::Relaxed) as usize;
+        cursor.free.store(free & (free - 1), Ordering::Relaxed);
+        let index = blocks.start + group * GROUP + free.trailing_zeros() as usize;
+        let generation = self.generations[index].load(Ordering::Relaxed).wrapping_add(1);
+        self.generations[index].store(generation, Ordering::Relaxed);
+        Some(Block { index: u32::try_from(index).ok()?, generation })
+    }
+
+    /// Goes to the next group with a free block; `None` when all blocks of the class are busy.
+    fn next_group(
         &self,
         freed: &[AtomicU32],
-        class: usize,
-        first: usize,
-        blocks: usize,
-    ) -> Option<Block> {
-        let start = self.cursors[class].load(Ordering::Relaxed) as usize;
-        let mut at = start;
-        for _ in 0..blocks {
-            let index = first + at;
-            at = if at + 1 == blocks { 0 } else { at + 1 };
-            let generation = self.generations[index].load(Ordering::Relaxed);
-            if freed[index].load(Ordering::Acquire) == generation {
-                let generation = generation.wrapping_add(1);
-                self.generations[index].store(generation, Ordering::Relaxed);
-                let (cursor, index) = (u32::try_from(at).ok()?, u32::try_from(index).ok()?);
-                self.cursors[class].store(cursor, Ordering::Relaxed);
-                return Some(Block { index, generation });
-            }
+        cursor: &Cursor,
+        blocks: Range<usize>,
+    ) -> Option<u32> {
+        let groups = blocks.len().div_ceil(GROUP);
+        let now = cursor.group.load(Ordering::Relaxed) as usize;
+        let enter = |group: usize, free: u32| {
+            cursor.group.store(u32::try_from(group).unwrap_or(0), Ordering::Relaxed);
+            free
+        };
+        if now + 1 >= WARM && self.free_in(freed, &blocks, 0) == u32::MAX {
+            return Some(enter(0, u32::MAX));
         }
-        None
+        (1..=groups).map(|step| (now + step) % groups).find_map(|group| {
+            let free = self.free_in(freed, &blocks, group);
+            (free != 0).then(|| enter(group, free))
+        })
+    }
+
+    /// The free blocks of a group as bits.
+    fn free_in(&self, freed: &[AtomicU32], blocks: &Range<usize>, group: usize) -> u32 {
+        let start = blocks.start + group * GROUP;
+        let end = (start + GROUP).min(blocks.end);
+        let pairs = freed[start..end].iter().zip(&self.generations[start..end]);
+        pairs.enumerate().fold(0, |bits, (at, (freed, generation))| {
+            let free = freed.load(Ordering::Acquire) == generation.load(Ordering::Relaxed);
+            bits | u32::from(free) << at
+        })
     }
 
     /// Gives back a block that was never sent.
