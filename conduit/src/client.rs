@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bootstrap::{Bootstrap, Rank};
+use bootstrap::{Bootstrap, Rank, vars};
 
 use crate::core::Core;
 use crate::endpoint::{Endpoint, Team};
@@ -67,12 +67,13 @@ impl<M: Mode> Client<M> {
     /// `name` is for diagnostics and the same on all ranks.
     ///
     /// # Errors
-    /// No job, bad settings, no memory, a placement that needs a network.
+    /// No job, bad settings, no memory, a placement that needs a network, a second call.
     pub fn init(name: &str) -> Result<Self, Error> {
         identity::keep();
-        let settings = Settings::from_process()?;
-        let core = Core::join(name, bootstrap::connect()?, settings)?;
-        core_link::install(&core)?;
+        core_link::first_init()?;
+        let table = vars::Settings::from_env(&bootstrap::Env::from_process())?;
+        let core = Core::join(name, bootstrap::connect()?, Settings::of(&table))?;
+        core_link::install(&core, &table)?;
         Self::meet_first(core)
     }
 

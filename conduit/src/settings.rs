@@ -38,11 +38,6 @@ impl Settings {
     /// Greatest queue depth; larger settings are cut to it.
     pub const MOST_DEPTH: u32 = 4096;
 
-    /// The settings that this process's environment gives.
-    pub(crate) fn from_process() -> Result<Self, Error> {
-        Ok(Self::of(&vars::Settings::from_env(&bootstrap::Env::from_process())?))
-    }
-
     /// Folds the table's values.
     #[must_use]
     pub fn of(table: &vars::Settings) -> Self {
