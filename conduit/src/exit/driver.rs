@@ -5,7 +5,7 @@
 //! the machine out of Running. Other threads may deliver messages meanwhile; what follows from them is the owner's.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bootstrap::page::{Ack, Notice};
@@ -62,6 +62,8 @@ pub(super) struct Driver {
     code: AtomicI32,
     phase: AtomicU8,
     alarmed: AtomicBool,
+    /// On the hook's path: the code that libc ends the process with, whatever the job's is.
+    natural: OnceLock<i32>,
     flush: Flush,
 }
 
@@ -96,6 +98,7 @@ impl Driver {
             code: AtomicI32::new(0),
             phase: AtomicU8::new(0),
             alarmed: AtomicBool::new(false),
+            natural: OnceLock::new(),
             flush: Flush::new(),
         }
     }
@@ -180,6 +183,7 @@ impl Driver {
     pub(super) fn local(&self, code: i32, origin: Origin) {
         let in_signal = origin == Origin::Signal || signals::is_quit_blocked();
         let mask = signals::block();
+        let natural = code;
         // A decided end wins over whatever the user's SIGQUIT handler, which it may have started, exits with.
         let notice = self.link.page().notice();
         let code = notice.map_or(code, |notice| notice.code);
@@ -187,6 +191,9 @@ impl Driver {
         let event = Event::LocalExit { code: Code::new(code), origin, in_signal: false };
         if self.take(event).first {
             self.in_signal.store(in_signal, Ordering::SeqCst);
+            if origin == Origin::Hook {
+                let _ = self.natural.set(natural);
+            }
             self.link.page().slot(self.link.place().local).claim_ack(Ack::Rank);
             if let Some(notice) = notice {
                 self.take(Event::Notice { code: Code::new(notice.code) });
@@ -356,7 +363,8 @@ impl Driver {
             }
             Action::Fini { code } => {
                 self.bound(self.alarms.fini);
-                self.link.announcer().fini(code.get());
+                // The provider compares the farewell with how the process ends; it knows the codes of all from before.
+                self.link.announcer().fini(self.natural.get().copied().unwrap_or(code.get()));
             }
             Action::Abort { code } => {
                 self.bound(self.alarms.fini);
