@@ -55,9 +55,9 @@ impl Payloads {
     }
 }
 
-/// What every call looks at, side by side: where ranks share a processor, each line and page that a call touches was
-/// pushed out by the others.
-#[repr(align(128))]
+/// What every call looks at, in this order: where ranks share a processor, each line and page that a call touches was
+/// pushed out by the others, and a barrier needs the first line only.
+#[repr(C, align(128))]
 struct Hot {
     /// The client's handlers are off: this process is exiting.
     closed: AtomicBool,
@@ -66,12 +66,13 @@ struct Hot {
     /// More ranks than processors on this host.
     crowded: AtomicBool,
     wait_mode: AtomicU8,
-    /// Barrier of the client, and of the library.
-    barrier: Progress,
-    inner_barrier: Progress,
     place: Place,
+    /// Barrier of the client.
+    barrier: Progress,
     memory: HostMemory,
     page: Arc<HostPage>,
+    /// Barrier of the library.
+    inner_barrier: Progress,
 }
 
 /// Marks that a handler runs, also when it panics.

@@ -64,6 +64,7 @@ const fn count(word: u64) -> u32 {
 }
 
 /// This rank's part in one of the host's barriers.
+#[repr(C)]
 pub(crate) struct Progress {
     generation: AtomicU32,
     under_way: AtomicBool,

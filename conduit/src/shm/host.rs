@@ -10,6 +10,7 @@ use super::ring::{Ring, Slot};
 
 /// A mapping and the layout that it was made for. Offsets of the layout lie inside the mapping for every local index
 /// below [`Layout::locals`], which every access checks; nothing else is checked again.
+#[repr(C)]
 pub(crate) struct HostMemory {
     memory: SharedMemory,
     layout: Layout,

@@ -12,6 +12,7 @@ use std::ptr::NonNull;
 pub(crate) unsafe trait SharedLayout {}
 
 /// A shared read-write mapping, unmapped on drop.
+#[repr(C)]
 pub(crate) struct SharedMemory {
     base: NonNull<u8>,
     len: usize,
