@@ -54,7 +54,7 @@ impl Core {
         if let Some(name) = self.try_pass(which) {
             return Ok(name);
         }
-        if self.crowded() && self.wait_mode() != WaitMode::Spin {
+        if !self.may_spin() && self.wait_mode() != WaitMode::Spin {
             // Others need this processor to arrive, and have usually done so when it comes back: a poll in between
             // would only fetch lines that they have pushed out.
             for _ in 0..YIELDS_BEFORE_POLL {

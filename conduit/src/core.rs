@@ -197,8 +197,15 @@ impl Core {
         self.hot.crowded.load(Ordering::Relaxed)
     }
 
+    #[inline]
     pub(crate) fn wait_mode(&self) -> WaitMode {
         WaitMode::from_word(self.hot.wait_mode.load(Ordering::Relaxed))
+    }
+
+    /// Whether a wait may keep the processor for a while.
+    #[inline]
+    pub(crate) fn may_spin(&self) -> bool {
+        !self.crowded() && self.wait_mode() != WaitMode::Block
     }
 
     pub(crate) fn set_wait_mode(&self, mode: WaitMode) {

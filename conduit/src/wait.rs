@@ -47,23 +47,23 @@ impl Waiter {
     #[inline]
     pub(crate) fn idle(&mut self, core: &Core, ready: impl FnOnce() -> bool) {
         self.idle = self.idle.saturating_add(1);
-        if self.idle < SPINS && !core.crowded() {
+        let spins = if core.may_spin() { SPINS } else { 0 };
+        if self.idle < spins {
             std::hint::spin_loop();
-            return;
+        } else {
+            self.give_way(core, self.idle - spins, ready);
         }
-        self.give_way(core, ready);
     }
 
     #[cold]
-    fn give_way(&mut self, core: &Core, ready: impl FnOnce() -> bool) {
-        let spins = if core.crowded() { 0 } else { SPINS };
+    fn give_way(&mut self, core: &Core, yielded: u32, ready: impl FnOnce() -> bool) {
         let yields = match core.wait_mode() {
             WaitMode::Spin if core.crowded() => u32::MAX,
             WaitMode::Spin => return std::hint::spin_loop(),
             WaitMode::Block => YIELDS_BLOCK,
             WaitMode::SpinBlock => YIELDS,
         };
-        if self.idle - spins < yields {
+        if yielded < yields {
             return sys::give_way();
         }
         core.sleep(self.slice, ready);
