@@ -9,8 +9,11 @@ use testkit::{Outcome, Table, all_requested, job};
 
 /// What the acting rank waits for the others, milliseconds.
 const DELAY: u64 = 150;
-/// Far above what any case takes, far below the protocol's own last resort at 64 ranks.
+/// Far above what any case takes, below the protocol's own last resort at 64 ranks.
 const BOUND: Duration = Duration::from_secs(15);
+/// Every rank reads the debug information of the program for its backtrace: that takes a processor seconds, and 64
+/// ranks share a few.
+const BACKTRACE_BOUND: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Case {
@@ -40,7 +43,8 @@ impl Case {
     fn run(self, ranks: u32) -> Outcome {
         let delay = DELAY.to_string();
         let mut tree = job(ranks, "testexit").arg(self.number.to_string());
-        tree = tree.args(["--delay", &delay]).deadline("exit case", BOUND);
+        let bound = if self.code() == 0 { BACKTRACE_BOUND } else { BOUND };
+        tree = tree.args(["--delay", &delay]).deadline("exit case", bound);
         // The same on all machines, and without a debugger's start-up time.
         tree = tree.env("GASNET_BACKTRACE_TYPE", "EXECINFO");
         if self.reversed { tree.arg("--reversed").run() } else { tree.run() }
@@ -157,7 +161,8 @@ fn a_crash_prints_a_backtrace_when_asked_to() {
                 .run();
             outcome.expect(Case { number, reversed: false }.code());
             let err = outcome.err();
-            let frame = "testexit::";
+            // Names depend on what was inlined, the place does not.
+            let frame = "src/bin/testexit.rs:";
             assert!(err.contains(frame), "case {number} by {mechanism}: no {frame:?} in\n{err}");
         }
     }
