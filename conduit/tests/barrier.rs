@@ -145,3 +145,20 @@ fn a_late_rank_finds_the_others_asleep() {
         });
     }
 }
+
+#[test]
+fn every_way_to_wait() {
+    use gasnet_ibv::WaitMode::{Block, Spin, SpinBlock};
+    for cpus in [1, 64] {
+        for size in [2, 9] {
+            job::<Seq>(size, &Settings { cpus: Some(cpus), ..Settings::default() }, |client| {
+                for mode in [Spin, Block, SpinBlock] {
+                    client.set_wait_mode(mode);
+                    for _ in 0..5 {
+                        client.barrier(0, ANON).expect("barrier");
+                    }
+                }
+            });
+        }
+    }
+}
