@@ -204,6 +204,8 @@ pub struct Machine {
     look_at: Option<u64>,
     end_begins: Option<u64>,
     noticed: bool,
+    /// A lone exit with code 0 was decided: the cause unless a failure follows before the others' time is up.
+    patient: Option<FirstCause>,
     running: u32,
     pending: u32,
     ended: u32,
@@ -240,6 +242,7 @@ impl Machine {
             look_at: None,
             end_begins: None,
             noticed: false,
+            patient: None,
             running: 0,
             pending: size,
             ended: 0,
@@ -404,6 +407,14 @@ impl Machine {
         self.look_at = None;
         self.first_exiting.get_or_insert(rank);
         self.end_begins.get_or_insert(now);
+        let failed = status(code.cast_unsigned()) != 0 && path != ExitPath::Remote;
+        if self.patient.is_some() && self.cause.is_none() && failed {
+            let lone = FirstCause {
+                path: Some(path),
+                ..Self::of_rank(CauseKind::LoneExit, rank, status(code.cast_unsigned()))
+            };
+            self.hurry(now, self.explained(now, lone));
+        }
     }
 
     fn fini(&mut self, rank: u32, code: i32) {
@@ -449,6 +460,7 @@ impl Machine {
                 signal: Some(signal),
                 ..Self::of_rank(CauseKind::Signal, rank, 128 + signal)
             },
+            End::Code(0) if self.patient.is_some() => return,
             End::Code(code) => match (member.fini, member.exiting) {
                 (Some(said), _) if code == 0 || code == status(said) => return,
                 (None, Some((said, _))) if code == 0 || code == status(said) => {
@@ -512,14 +524,27 @@ impl Machine {
     }
 
     fn decide_lone(&mut self, now: u64, out: &mut Vec<Action>) {
-        let Some((code, rank, path)) = self.announced() else { return };
+        let undecided = self.stage == Stage::Running;
+        let Some((code, rank, path)) = self.announced().filter(|_| undecided) else { return };
         let lone = FirstCause {
             path: Some(path),
             ..Self::of_rank(CauseKind::LoneExit, rank, status(code))
         };
         let cause = self.explained(now, lone);
-        self.cause = Some(cause);
         self.notice(cause, out);
+        let bound = now.saturating_add(self.rules.exit_bound);
+        if cause.code == 0 {
+            // The others may be at work on the last result, outside the library: nobody failed, so they get their time.
+            self.patient = Some(cause);
+            self.stage = Stage::Leaving { quit_at: Some(bound), term_at: after(bound, KILL_GRACE) };
+        } else {
+            self.hurry(now, cause);
+        }
+    }
+
+    /// A lone exit that is a failure: the others leave now.
+    fn hurry(&mut self, now: u64, cause: FirstCause) {
+        self.cause = Some(cause);
         let term_at = now.saturating_add(self.rules.exit_bound);
         self.stage = Stage::Leaving { quit_at: Some(after(now, NOTICE_ACK)), term_at };
     }
@@ -624,6 +649,8 @@ impl Machine {
             Stage::Running => self.running_deadline(now, out),
             Stage::Leaving { quit_at: Some(at), term_at } if now >= at => {
                 self.stage = Stage::Leaving { quit_at: None, term_at };
+                // What follows is of our making.
+                self.cause = self.cause.or(self.patient);
                 out.push(Action::QuitUnclaimed);
             }
             Stage::Leaving { .. } => self.terminate(now, out),

@@ -259,13 +259,29 @@ impl World {
             Event::Exiting { rank, .. } => Some(*rank),
             _ => None,
         });
+        let quit = self
+            .actions
+            .iter()
+            .find(|(_, a)| matches!(a, Action::QuitUnclaimed))
+            .map(|(at, _)| *at);
+        let mut patient = false;
         for (at, event) in &self.log {
             if let (Some(decided), Event::Looked { .. }) = (decided, event)
                 && *at == decided
             {
-                return first_exit.map(|rank| (CauseKind::LoneExit, rank));
+                patient = announced.iter().flatten().all(|code| *code == 0);
+                if !patient {
+                    return first_exit.map(|rank| (CauseKind::LoneExit, rank));
+                }
             }
             match *event {
+                Event::Tick if patient && quit == Some(*at) => {
+                    return first_exit.map(|rank| (CauseKind::LoneExit, rank));
+                }
+                Event::Exiting { rank, code, .. } if patient && code != 0 => {
+                    return Some((CauseKind::LoneExit, rank));
+                }
+                Event::Ended { end: End::Code(0), .. } if patient => {}
                 Event::Hello(_) => {
                     hello = true;
                     if let Some(rank) = plain {
@@ -282,7 +298,10 @@ impl World {
                     End::Code(code)
                         if announced[rank as usize].is_some_and(|said| said == code) =>
                     {
-                        return first_exit.map(|rank| (CauseKind::LoneExit, rank));
+                        patient = announced.iter().flatten().all(|code| *code == 0);
+                        if !patient {
+                            return first_exit.map(|rank| (CauseKind::LoneExit, rank));
+                        }
                     }
                     End::Code(0) if hello => return Some((CauseKind::NoFini, rank)),
                     End::Code(0) => plain = plain.or(Some(rank)),
