@@ -1,0 +1,102 @@
+/* Thread mode, identification and limits; all usable in #if unless they are strings or names. */
+#ifndef GASNET_IBV_CONFIG_H
+#define GASNET_IBV_CONFIG_H 1
+
+#include "../gasnet_fwd.h"
+#include "base.h"
+
+/* Exactly one of the three is chosen by the client before it includes the first header. */
+#if defined(GASNET_SEQ) + defined(GASNET_PARSYNC) + defined(GASNET_PAR) == 0
+#error "gasnet_ibv: no thread mode: define one of GASNET_SEQ, GASNET_PARSYNC, GASNET_PAR before including gasnetex.h"
+#elif defined(GASNET_SEQ) + defined(GASNET_PARSYNC) + defined(GASNET_PAR) > 1
+#error "gasnet_ibv: several thread modes: define only one of GASNET_SEQ, GASNET_PARSYNC, GASNET_PAR"
+#endif
+
+#if defined(GASNET_SEQ)
+#undef GASNET_SEQ
+#define GASNET_SEQ 1
+#define GEXI_ABI_NAME(prefix) prefix##_ibv_seq_abi1
+#define GEXI_MODE_NAME "SEQ"
+#define GEXI_MODE_NUMBER 1
+#elif defined(GASNET_PARSYNC)
+#undef GASNET_PARSYNC
+#define GASNET_PARSYNC 1
+#define GEXI_ABI_NAME(prefix) prefix##_ibv_parsync_abi1
+#define GEXI_MODE_NAME "PARSYNC"
+#define GEXI_MODE_NUMBER 2
+#else
+#undef GASNET_PAR
+#define GASNET_PAR 1
+#define GEXI_ABI_NAME(prefix) prefix##_ibv_par_abi1
+#define GEXI_MODE_NAME "PAR"
+#define GEXI_MODE_NUMBER 3
+#endif
+
+/* Grows when the header and the library stop fitting together, and with it the number in GEXI_ABI_NAME. */
+#define GEXI_ABI 1
+
+#define GASNET_CONDUIT_IBV 1
+#define GASNET_IBV_CONDUIT 1
+#define GASNET_CONDUIT_NAME IBV
+#define GASNET_CONDUIT_NAME_STR "IBV"
+#define GASNET_CORE_NAME IBV
+#define GASNET_CORE_NAME_STR "IBV"
+#define GASNET_CORE_VERSION 2.17
+#define GASNET_CORE_VERSION_STR "2.17"
+#define GASNET_EXTENDED_NAME IBV
+#define GASNET_EXTENDED_NAME_STR "IBV"
+#define GASNET_EXTENDED_VERSION 2.17
+#define GASNET_EXTENDED_VERSION_STR "2.17"
+
+#define GASNET_SEGMENT_FAST 1
+/* Guarded: a client's build system, or the original's own configuration, may say the same on the command line. */
+#ifndef GASNET_NDEBUG
+#define GASNET_NDEBUG 1
+#endif
+#define GASNET_PSHM 1
+#define GASNET_ALIGNED_SEGMENTS 0
+#define GASNET_NULL_ARGV_OK 1
+#define GASNET_MAXNODES 65535
+#define GASNET_MAXEPS 33
+#define GASNET_PAGESIZE 4096
+#define GASNET_HIDDEN_AM_CONCURRENCY_LEVEL 0
+#define GASNET_IBV_MAX_HCAS 1
+#define GEX_AM_INDEX_BASE 128
+#define SIZEOF_GEX_RMA_VALUE_T 8
+
+#define GASNET_SUPPORTS_TI_SRCRANK 1
+#define GASNET_SUPPORTS_TI_EP 1
+#define GASNET_SUPPORTS_TI_ENTRY 1
+#define GASNET_SUPPORTS_TI_IS_REQ 1
+#define GASNET_SUPPORTS_TI_IS_LONG 1
+#define GASNET_SUPPORTS_AM_CANCEL 20240418L
+#define GASNET_SUPPORTS_AM_COMMIT_V2 20240906L
+#define GASNET_NATIVE_NP_ALLOC_REQ_MEDIUM 1
+#define GASNET_NATIVE_NP_ALLOC_REP_MEDIUM 1
+#define GASNET_NATIVE_NP_ALLOC_REQ_LONG 1
+#define GASNET_NATIVE_NP_ALLOC_REP_LONG 1
+#define GASNET_HAVE_MK_CLASS_HOST 1
+
+/* Limit of client threads; the original's tools headers ask for this name when they stand behind gasnetex.h. */
+#ifndef GASNETI_MAX_THREADS
+#define GASNETI_MAX_THREADS 256
+#endif
+
+/* Two builds with equal strings fit together. */
+#define GASNET_CONFIG_STRING                                                                                         \
+    "RELEASE=" GEXI_TEXT(GASNET_RELEASE_VERSION_MAJOR) "." GEXI_TEXT(GASNET_RELEASE_VERSION_MINOR) "." GEXI_TEXT(    \
+        GASNET_RELEASE_VERSION_PATCH) ",SPEC=" GEXI_TEXT(GEX_SPEC_VERSION_MAJOR) "." GEXI_TEXT(                      \
+        GEX_SPEC_VERSION_MINOR) ",CONDUIT=IBV(IBV-" GASNET_CORE_VERSION_STR "/IBV-" GASNET_EXTENDED_VERSION_STR      \
+                                "),THREADMODEL=" GEXI_MODE_NAME                                                      \
+                                ",SEGMENT=FAST,PTR=64bit,CACHE_LINE_BYTES=64,noalign,pshm,nodebug,notrace,nostats,"   \
+                                "nodebugmalloc,nosrclines,timers_native,membars_native,atomics_native,"              \
+                                "atomic32_native,atomic64_native,notiopt"
+
+/* A missing symbol of this name at link time means: the library is for another thread mode or another version of
+ * these headers. Every object file refers to it, so a mixture is found whichever file it is in. */
+GEXI_BEGIN_C
+GEXI_API const int GEXI_ABI_NAME(gexi_requires);
+GEXI_END_C
+static const int *const gexi_requires_here __attribute__((__used__)) = &GEXI_ABI_NAME(gexi_requires);
+
+#endif
