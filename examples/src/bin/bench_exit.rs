@@ -1,4 +1,5 @@
-//! Ranks that end in one way, for the figure of exits. Usage: `bench_exit collective|lone|lone-compute|hold|compute`
+//! Ranks that end in one way, for the figure of exits. Usage:
+//! `bench_exit collective|lone|lone-compute|hold|hold-compute|compute`
 //!
 //! Prints `ready RANK PID` after a barrier, and `call NANOSECONDS` right before a call of exit.
 
@@ -23,11 +24,11 @@ fn main() -> Result<(), Error> {
             end(&client, 3)
         }
         // The rank that is killed does not enter the barrier either, so that nobody leaves it.
-        "hold" if last => loop {
+        "hold" | "hold-compute" if last => loop {
             std::thread::sleep(Duration::from_secs(1));
         },
         "lone" | "hold" => client.barrier(0, BarrierFlags::ANONYMOUS)?,
-        "lone-compute" | "compute" => compute(),
+        "lone-compute" | "hold-compute" | "compute" => compute(),
         _ => {}
     }
     client.exit(2)
