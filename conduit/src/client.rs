@@ -11,7 +11,7 @@ use crate::mode::{Mode, Seq};
 use crate::segment::Segment;
 use crate::settings::Settings;
 use crate::wait::Waiter;
-use crate::{core_link, identity};
+use crate::{core_link, identity, notes};
 
 /// How a blocking call waits when there is nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,10 +69,22 @@ impl<M: Mode> Client<M> {
     /// # Errors
     /// No job, bad settings, no memory, a placement that needs a network, a second call.
     pub fn init(name: &str) -> Result<Self, Error> {
+        Self::init_with(name, |_, settings| Ok(settings))
+    }
+
+    /// As [`Client::init`]; `adjust` may change the settings that the table of variables gave.
+    pub(crate) fn init_with(
+        name: &str,
+        adjust: impl FnOnce(&vars::Settings, Settings) -> Result<Settings, Error>,
+    ) -> Result<Self, Error> {
         identity::keep();
         core_link::first_init()?;
-        let table = vars::Settings::from_env(&bootstrap::Env::from_process())?;
-        let core = Core::join(name, bootstrap::connect()?, Settings::of(&table))?;
+        let env = bootstrap::Env::from_process();
+        let table = vars::Settings::from_env(&env)?;
+        notes::provider(&env, &table);
+        let settings = adjust(&table, Settings::of(&table))?;
+        let core = Core::join(name, bootstrap::connect_from(&env)?, settings)?;
+        notes::settings(&core, &env, &table);
         core_link::install(&core, &table)?;
         Self::meet_first(core)
     }

@@ -158,7 +158,8 @@ impl Core {
     }
 
     fn agree_on_layout(&self) -> Result<(), Error> {
-        let mine = self.layout().fingerprint();
+        // Algorithms that differ between ranks would wait for each other for ever.
+        let mine = self.layout().fingerprint() ^ u64::from(self.settings.central_barrier) << 1;
         let word = &self.control().fingerprint;
         match word.compare_exchange(0, mine, Ordering::SeqCst, Ordering::SeqCst) {
             Err(seen) if seen != mine => {

@@ -35,6 +35,7 @@ mod identity;
 mod message;
 mod mode;
 mod negotiate;
+mod notes;
 mod post;
 mod progress;
 mod rma;

@@ -18,6 +18,18 @@ pub enum SegmentLimit {
     FractionPerHost(f64),
 }
 
+impl SegmentLimit {
+    /// The limit that a value of GASNET_MAX_SEGSIZE says.
+    pub(crate) fn of(spec: vars::MemSpec) -> Self {
+        match (spec.amount, spec.per) {
+            (Amount::Bytes(bytes), Per::Process) => Self::PerRank(bytes),
+            (Amount::Bytes(bytes), Per::Host) => Self::PerHost(bytes),
+            (Amount::Fraction(share), Per::Process) => Self::FractionPerRank(share),
+            (Amount::Fraction(share), Per::Host) => Self::FractionPerHost(share),
+        }
+    }
+}
+
 /// What of the environment the core looks at. [`Settings::default`] is what an empty environment gives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -28,6 +40,10 @@ pub struct Settings {
     pub max_segment: SegmentLimit,
     /// `GASNET_SUPERNODE_MAXSIZE`: most ranks in a neighbourhood, 0 for no limit.
     pub neighbourhood_max: u32,
+    /// `GASNET_BARRIER=AMCENTRAL`: barriers always count in one place. Otherwise few ranks look at each other's flags.
+    pub central_barrier: bool,
+    /// `GASNET_AMPSHM_MEMORY_REPORT`: rank 0 says how much memory the queues take.
+    pub memory_report: bool,
     /// Processors that this rank may run on; `None` asks the system.
     pub cpus: Option<u32>,
 }
@@ -42,19 +58,15 @@ impl Settings {
     #[must_use]
     pub fn of(table: &vars::Settings) -> Self {
         let number = |name| u32::try_from(table.int(name)).unwrap_or(0);
-        let max_segment =
-            table.memory("GASNET_MAX_SEGSIZE").map(|spec| match (spec.amount, spec.per) {
-                (Amount::Bytes(bytes), Per::Process) => SegmentLimit::PerRank(bytes),
-                (Amount::Bytes(bytes), Per::Host) => SegmentLimit::PerHost(bytes),
-                (Amount::Fraction(share), Per::Process) => SegmentLimit::FractionPerRank(share),
-                (Amount::Fraction(share), Per::Host) => SegmentLimit::FractionPerHost(share),
-            });
+        let max_segment = table.memory("GASNET_MAX_SEGSIZE").map(SegmentLimit::of);
         let depth = number("GASNET_PSHM_NETWORK_DEPTH");
         let preset = Self::default();
         Self {
             depth: depth.clamp(Self::LEAST_DEPTH, Self::MOST_DEPTH),
             max_segment: max_segment.unwrap_or(preset.max_segment),
             neighbourhood_max: number("GASNET_SUPERNODE_MAXSIZE"),
+            central_barrier: table.word("GASNET_BARRIER") == "AMCENTRAL",
+            memory_report: table.bool("GASNET_AMPSHM_MEMORY_REPORT"),
             cpus: None,
         }
     }
@@ -88,6 +100,8 @@ impl Default for Settings {
             depth: 32,
             max_segment: SegmentLimit::FractionPerHost(0.85),
             neighbourhood_max: 0,
+            central_barrier: false,
+            memory_report: false,
             cpus: None,
         }
     }

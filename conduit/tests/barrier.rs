@@ -162,3 +162,19 @@ fn every_way_to_wait() {
         }
     }
 }
+
+#[test]
+fn the_central_algorithm_keeps_the_rules() {
+    let central = Settings { central_barrier: true, ..Settings::default() };
+    for size in SIZES {
+        job::<Seq>(size, &central, |client| {
+            for round in 0..50 {
+                assert_ok(client, (round, NAMED), (round, NAMED), Some(round));
+                if size > 1 {
+                    let mine = if client.rank().0 == 0 { 1 } else { 2 };
+                    assert_fails(client, (mine, NAMED), (mine, NAMED));
+                }
+            }
+        });
+    }
+}

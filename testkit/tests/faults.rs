@@ -78,6 +78,29 @@ fn a_second_interrupt_kills_ranks_that_ignore_the_first() {
     assert!(outcome.duration < Duration::from_secs(10), "{:?}", outcome.duration);
 }
 
+/// The reduction of the exit codes must not lose a message to a handler that interrupts the poll that took it out.
+#[test]
+fn interrupts_at_any_moment_end_a_job_without_a_stall() {
+    for round in 0..if all_requested() { 200 } else { 15 } {
+        let program = job(8, "testexit").args(["3"]).deadline("interrupt", Duration::from_secs(30));
+        let running = program.start();
+        running.wait_stderr("case 3", 1);
+        std::thread::sleep(Duration::from_millis(round % 15 * 3));
+        assert!(running.signal(Signal::SIGINT));
+        let outcome = running.wait();
+        // The program's SIGQUIT handler exits with 4; a rank that exits by itself gives 3.
+        assert!(
+            [3, 4, 130].contains(&outcome.code()),
+            "round {round}: code {}\n{}",
+            outcome.code(),
+            outcome.err()
+        );
+        assert!(outcome.survivors.is_empty(), "round {round}: {:?}", outcome.survivors);
+        // A lost message costs the two seconds of the reduction's time-out.
+        assert!(outcome.duration < Duration::from_secs(8), "round {round}: {:?}", outcome.duration);
+    }
+}
+
 #[test]
 fn a_rank_that_ignores_the_end_is_killed_after_the_grace() {
     let script = format!(

@@ -260,3 +260,44 @@ fn a_job_may_start_jobs() {
     lines.sort_unstable();
     assert_eq!(lines, ["0 of 2", "0 of 2", "1 of 2", "1 of 2"]);
 }
+
+#[test]
+fn a_rank_that_works_after_the_others_left_with_0_is_not_cut_off() {
+    for code in [0, 7] {
+        let bound = Duration::from_secs(30);
+        let outcome =
+            job(4, "latecomer").args(["600", &code.to_string()]).deadline("latecomer", bound).run();
+        outcome.expect(code);
+        assert!(outcome.out().contains("result"), "{}", outcome.out());
+    }
+    // Its time is the exit bound, not for ever: the others' code stands.
+    let outcome = job(3, "latecomer")
+        .args(["600000", "7"])
+        .env("GASNET_EXITTIMEOUT", "2")
+        .deadline("bounded latecomer", Duration::from_secs(30))
+        .run();
+    outcome.expect(0);
+    assert!(!outcome.out().contains("result"), "{}", outcome.out());
+}
+
+#[test]
+fn ranks_tell_about_themselves_when_asked() {
+    let run = |name: &str, value: &str| {
+        let outcome =
+            job(2, "hello").env(name, value).deadline("notes", Duration::from_secs(30)).run();
+        outcome.expect(0);
+        outcome.err()
+    };
+    let settings = run("GASNET_VERBOSEENV", "1");
+    assert_eq!(settings.matches("GASNET_EXITTIMEOUT_MIN").count(), 1, "{settings}");
+    assert!(settings.contains("gasnet_ibv: env: GASNET_BARRIER"), "{settings}");
+    let trace = run("GASNET_SPAWN_VERBOSE", "1");
+    for rank in ["rank 0 of 2", "rank 1 of 2"] {
+        assert!(trace.contains(rank), "{trace}");
+    }
+    let memory = run("GASNET_AMPSHM_MEMORY_REPORT", "1");
+    assert!(memory.contains("message queues of 2 ranks"), "{memory}");
+    assert!(!run("GASNET_QUIET", "1").contains("gasnet_ibv:"));
+    // The algorithm is a matter of speed only.
+    run("GASNET_BARRIER", "AMCENTRAL");
+}

@@ -85,8 +85,7 @@ fn an_empty_environment_gives_the_defaults() {
     assert_eq!(settings.signals("GASNET_NO_CATCH_SIGNAL"), Signals::Some(vec![]));
     assert_eq!(settings.bool_opt("GASNET_BACKTRACE_MT"), None);
     assert_eq!(settings.nodes("GASNET_BACKTRACE_NODES"), Nodes::All);
-    assert_eq!(settings.text("GASNET_TMPDIR"), None);
-    assert_eq!(settings.path("TMPDIR"), Some("/tmp".into()));
+    assert_eq!(settings.path("GASNET_SSH_NODEFILE"), None);
     let segment = MemSpec { amount: Amount::Fraction(0.85), per: Per::Host };
     assert_eq!(settings.memory("GASNET_MAX_SEGSIZE"), Some(segment));
     assert!(!settings.is_set("GASNET_BACKTRACE"));
@@ -122,8 +121,8 @@ fn set_values_count() {
 fn paths_keep_their_bytes() {
     use std::os::unix::ffi::OsStrExt;
     let odd = std::ffi::OsStr::from_bytes(b"/tmp/\xff%0x41");
-    let env: Env = [("GASNET_TMPDIR", odd)].into_iter().collect();
-    assert_eq!(Settings::from_env(&env).unwrap().path("GASNET_TMPDIR"), Some(odd.into()));
+    let env: Env = [("GASNET_SSH_NODEFILE", odd)].into_iter().collect();
+    assert_eq!(Settings::from_env(&env).unwrap().path("GASNET_SSH_NODEFILE"), Some(odd.into()));
 }
 
 #[test]

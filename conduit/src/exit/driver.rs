@@ -184,9 +184,12 @@ impl Driver {
         let in_signal = origin == Origin::Signal || signals::is_quit_blocked();
         let mask = signals::block();
         let natural = code;
-        // A decided end wins over whatever the user's SIGQUIT handler, which it may have started, exits with.
+        let slot = self.link.page().slot(self.link.place().local);
+        // A decided end wins over whatever the user's SIGQUIT handler, which it may have started, exits with. But where
+        // the others left with 0 and this rank worked on, its own code says how the job ended.
         let notice = self.link.page().notice();
-        let code = notice.map_or(code, |notice| notice.code);
+        let worked_on = slot.ack() == Ack::None;
+        let code = notice.filter(|notice| notice.code != 0 || !worked_on).map_or(code, |notice| notice.code);
         // Sends run with signals blocked, so no handler ever interrupts one and sending is always allowed.
         let event = Event::LocalExit { code: Code::new(code), origin, in_signal: false };
         if self.take(event).first {
@@ -194,9 +197,9 @@ impl Driver {
             if origin == Origin::Hook {
                 let _ = self.natural.set(natural);
             }
-            self.link.page().slot(self.link.place().local).claim_ack(Ack::Rank);
-            if let Some(notice) = notice {
-                self.take(Event::Notice { code: Code::new(notice.code) });
+            slot.claim_ack(Ack::Rank);
+            if notice.is_some() {
+                self.take(Event::Notice { code: Code::new(code) });
             }
             self.body();
         } else {

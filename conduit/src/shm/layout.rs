@@ -147,6 +147,11 @@ impl Layout {
         }
     }
 
+    /// Bytes of the host's queues and of its payload arenas, all ranks together.
+    pub(crate) const fn parts(&self) -> [usize; 2] {
+        [self.locals * self.queue, self.locals * 2 * self.arena]
+    }
+
     /// A word that differs between layouts which do not fit together. Never 0.
     pub(crate) fn fingerprint(&self) -> u64 {
         let parts = [

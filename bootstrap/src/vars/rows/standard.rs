@@ -75,13 +75,15 @@ pub(crate) const DEBUGGING: &[Row] = &[
         Kind::Text,
         "TMPDIR, then /tmp",
         "Directory for temporary files: absolute, there, and writable, else the next candidate is taken.",
-    ),
+    )
+    .later(),
     fixed(
         "TMPDIR",
         Kind::Text,
         "/tmp",
         "Directory for temporary files when GASNET_TMPDIR cannot be used.",
-    ),
+    )
+    .ignored(),
     flag("GASNET_TEST_POLITE_SYNC", NO, "Tests only: yield the processor while waiting.").later(),
     open("GASNET_TEST_THREAD_LIMIT", POSITIVE, "Tests only: most threads.").later(),
     flag("GASNET_TEST_SET_AFFINITY", YES, "Tests only: try the binding of threads.").later(),
@@ -143,7 +145,8 @@ pub(crate) const MEMORY: &[Row] = &[
         Kind::Int { min: 1, max: 65_535 },
         "1024",
         "Most threads of a rank that use the library at the same time.",
-    ),
+    )
+    .later(),
     fixed(
         "GASNET_SUPERNODE_MAXSIZE",
         Kind::Int { min: 0, max: i32::MAX as i64 },
@@ -161,7 +164,8 @@ pub(crate) const MEMORY: &[Row] = &[
         "GASNET_BARRIER",
         BARRIERS,
         "DISSEM",
-        "Algorithm of the barrier of all ranks. The RDMA flavours are the same as DISSEM inside one host.",
+        "Algorithm of the barrier of all ranks. Inside one host AMCENTRAL counts in one place; all others are the same: \
+         few ranks look at each other's flags, many count in one place.",
     ),
     flag("GASNET_PSHM_BARRIER_HIER", YES, "Barriers in two levels: inside the hosts, then between them.").later(),
     fixed(
