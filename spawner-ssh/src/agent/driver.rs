@@ -24,8 +24,8 @@ use crate::plan::JobPlan;
 use crate::report::{JobReport, Phases, RankRecord};
 use crate::wire::{Inbox, Message};
 
-/// Ranks started between two looks at everything else.
-const SPAWN_BATCH: u32 = 8;
+/// Ranks started at the same time, between two looks at everything else.
+const SPAWN_BATCH: u32 = 16;
 /// Rounds with events that may pass before a deadline that has come is acted on: what has been sent is heard first.
 const TICK_PATIENCE: u32 = 64;
 /// Milliseconds between two progress messages.
@@ -358,21 +358,15 @@ impl<'a> Driver<'a> {
 
     /// Starts a few ranks; whether there are more.
     fn start_some(&mut self) -> bool {
-        let until = self.next.saturating_add(SPAWN_BATCH).min(self.plan.size);
-        while self.next < until && !self.machine.is_ending() {
-            self.start_group(until);
+        if self.machine.is_ending() {
+            return false;
         }
-        self.next < self.plan.size && !self.machine.is_ending()
-    }
-
-    /// Starts as many ranks as are made at the same time, at most up to `until`.
-    fn start_group(&mut self, until: u32) {
         let first = self.next;
-        let Some(spawner) = &mut self.spawner else { return };
-        let until = until.min(first.saturating_add(spawner.width()));
-        let inputs = (first..until).map(|rank| input::for_rank(self.plan, rank, self.terminal));
-        let inputs: Vec<_> = inputs.collect();
-        for (rank, started) in (first..).zip(spawner.start(first, &inputs)) {
+        let until = first.saturating_add(SPAWN_BATCH).min(self.plan.size);
+        let Some(spawner) = &mut self.spawner else { return false };
+        let (plan, terminal) = (self.plan, self.terminal);
+        let inputs = (first..until).map(|rank| input::for_rank(plan, rank, terminal));
+        for (rank, started) in (first..).zip(spawner.start(first, inputs)) {
             match started {
                 Ok(started) if self.start_error.is_none() => self.adopt(rank, started),
                 // Made at the same time as one that failed: it does not belong to the job any more.
@@ -380,6 +374,11 @@ impl<'a> Driver<'a> {
                 Err(error) => self.not_started(rank, &error),
             }
         }
+        let more = self.next < self.plan.size && !self.machine.is_ending();
+        if !more {
+            self.spawner = None;
+        }
+        more
     }
 
     /// Takes a new rank in.

@@ -1,5 +1,4 @@
-//! The node agent: supervises the ranks of one host. One process; one thread does everything, except that in larger jobs
-//! a few more make processes for it and sleep otherwise until the agent ends.
+//! The node agent: supervises the ranks of one host. One process, one thread.
 //!
 //! * `machine`: decides how the job ends (pure).
 //! * `driver`: the loop around it; `poller` its epoll set.

@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::mpsc::{Receiver, Sender, channel};
 
 use nix::fcntl::OFlag;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -75,97 +74,31 @@ impl SpawnError {
     }
 }
 
-/// Most processes that are being made at the same moment.
-const MOST_LAUNCHERS: usize = 4;
-/// Jobs below this size are started by the agent's own thread alone.
-const FEW: u32 = 8;
-
 /// Everything that is the same for all ranks.
 pub(super) struct Spawner<'a> {
     plan: &'a JobPlan,
-    launcher: Launcher,
-    helpers: Vec<Helper>,
+    image: Image,
     /// An empty file; its number is also the number of the agent's socket in every rank.
     empty: File,
-}
-
-/// Makes processes. Each thread that does has one of its own.
-struct Launcher {
-    image: Image,
     rank_at: usize,
     local_at: usize,
-    socket_target: RawFd,
     mask: SigSet,
     limit: Option<libc::rlimit>,
 }
 
-/// What a launcher needs to know of one rank. The descriptors stay open until it has answered.
-struct Order {
+/// A rank that is about to be made: its environment, its CPUs, and its channels.
+struct Prepared {
     rank: u32,
-    streams: [RawFd; 3],
-    socket: RawFd,
+    env: [(usize, CString); 2],
     cpus: Option<libc::cpu_set_t>,
-}
-
-/// A thread that makes processes while ours does, too: making one waits for the new program to be loaded.
-///
-/// It lives as long as the agent (the thread that made a process is the one whose end sends the parent-death signal) and
-/// does nothing else.
-struct Helper {
-    orders: Sender<Order>,
-    answers: Receiver<Result<i32, Failure>>,
-}
-
-/// The channels of a rank that is about to be made.
-struct Channels {
     stdin: Option<OwnedFd>,
     stdout: OwnedFd,
     stderr: OwnedFd,
     socket: OwnedFd,
+    streams: [RawFd; 3],
+    socket_end: RawFd,
     /// The rank's ends, held until it has them.
     theirs: Vec<OwnedFd>,
-}
-
-impl Launcher {
-    fn launch(&mut self, order: &Order) -> Result<i32, Failure> {
-        for (at, name) in [(self.rank_at, PER_RANK[0]), (self.local_at, PER_RANK[1])] {
-            let value = CString::new(format!("{name}={}", order.rank)).unwrap_or_default();
-            self.image.set_env(at, value);
-        }
-        self.image.launch(&Child {
-            streams: order.streams,
-            socket: order.socket,
-            socket_target: self.socket_target,
-            cpus: order.cpus.as_ref(),
-            limit: self.limit,
-            mask: self.mask.as_ref(),
-        })
-    }
-}
-
-impl Helper {
-    /// `None` when the system gives no thread: then there are fewer helpers.
-    fn start(mut launcher: Launcher) -> Option<Self> {
-        let (orders, inbox) = channel::<Order>();
-        let (outbox, answers) = channel();
-        let work = move || {
-            for order in inbox {
-                if outbox.send(launcher.launch(&order)).is_err() {
-                    break;
-                }
-            }
-            // The ranks made here live on: the thread must not end before the agent.
-            loop {
-                std::thread::park();
-            }
-        };
-        std::thread::Builder::new()
-            .name("launcher".into())
-            .stack_size(64 << 10)
-            .spawn(work)
-            .ok()?;
-        Some(Self { orders, answers })
-    }
 }
 
 fn text(what: impl FnOnce() -> String, bytes: Vec<u8>) -> Result<CString, SpawnError> {
@@ -228,34 +161,20 @@ impl<'a> Spawner<'a> {
             words.map(|(i, word)| text(|| format!("argument {i}"), word.as_bytes().to_vec()));
         let words = words.collect::<Result<Vec<_>, _>>()?;
         let (env, [rank_at, local_at]) = environment(plan, empty.as_raw_fd())?;
-        let limit = raise_limit(plan.size);
-        let socket_target = empty.as_raw_fd();
-        let make = || {
-            let image = Image::new(program.clone(), words.clone(), env.clone());
-            Launcher { image, rank_at, local_at, socket_target, mask, limit }
-        };
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let more = if plan.size < FEW { 0 } else { cpus.min(MOST_LAUNCHERS) - 1 };
-        let helpers = (0..more).map_while(|_| Helper::start(make())).collect();
-        Ok(Self { plan, launcher: make(), helpers, empty })
+        let image = Image::new(program, words, env);
+        Ok(Self { plan, image, empty, rank_at, local_at, mask, limit: raise_limit(plan.size) })
     }
 
-    /// How many ranks [`Spawner::start`] makes at the same time.
-    pub(super) fn width(&self) -> u32 {
-        u32::try_from(self.helpers.len() + 1).unwrap_or(1)
-    }
-
-    /// Starts the ranks from `first` on, one per input, at most [`Spawner::width`]. One result each, up to and including
-    /// the first whose channels could not be made.
+    /// Starts the ranks from `first` on at the same time, one per input. One result each, up to and including the first
+    /// whose channels could not be made.
     pub(super) fn start(
         &mut self,
         first: u32,
-        inputs: &[Input],
+        inputs: impl Iterator<Item = Input>,
     ) -> Vec<Result<Started, SpawnError>> {
-        let mut made = Vec::with_capacity(inputs.len());
-        let mut failed = None;
+        let (mut made, mut failed) = (Vec::new(), None);
         for (rank, input) in (first..).zip(inputs) {
-            match self.channels(rank, *input) {
+            match self.prepare(rank, input) {
                 Ok(prepared) => made.push(prepared),
                 Err(error) => {
                     failed = Some(error);
@@ -263,44 +182,35 @@ impl<'a> Spawner<'a> {
                 }
             }
         }
-        let mut made = made.into_iter();
-        let own = made.next();
-        let mut others = Vec::new();
-        for ((channels, order), (at, helper)) in made.zip(self.helpers.iter().enumerate()) {
-            let rank = order.rank;
-            if helper.orders.send(order).is_ok() {
-                others.push((rank, channels, at));
-            }
-        }
-        let mut results = Vec::with_capacity(inputs.len());
-        if let Some((channels, order)) = own {
-            let pid = self.launcher.launch(&order);
-            results.push(self.outcome(order.rank, channels, pid));
-        }
-        for (rank, channels, at) in others {
-            // Helpers end with the agent only, so there is an answer, and each launch is bounded by that of its program.
-            let gone = Err(Failure { step: Step::Clone, errno: libc::ESRCH });
-            let pid = self.helpers[at].answers.recv().unwrap_or(gone);
-            results.push(self.outcome(rank, channels, pid));
-        }
-        results.extend(failed.map(Err));
-        results
+        let children = made.iter().map(|prepared| Child {
+            env: &prepared.env,
+            streams: prepared.streams,
+            socket: prepared.socket_end,
+            socket_target: self.empty.as_raw_fd(),
+            cpus: prepared.cpus.as_ref(),
+            limit: self.limit,
+            mask: self.mask.as_ref(),
+        });
+        let children: Vec<Child<'_>> = children.collect();
+        let pids = self.image.launch(&children);
+        let ranks = made.into_iter().zip(pids);
+        let results = ranks.map(|(prepared, pid)| self.outcome(prepared, pid));
+        results.chain(failed.map(Err)).collect()
     }
 
     fn outcome(
         &self,
-        rank: u32,
-        channels: Channels,
+        prepared: Prepared,
         pid: Result<i32, Failure>,
     ) -> Result<Started, SpawnError> {
-        drop(channels.theirs);
+        let Prepared { rank, stdin, stdout, stderr, socket, theirs, .. } = prepared;
+        drop(theirs);
         let pid = pid.map_err(|failure| self.explain(rank, failure))?;
-        let Channels { stdin, stdout, stderr, socket, .. } = channels;
         Ok(Started { pid, stdin, stdout, stderr, socket })
     }
 
     /// Makes the channels of one rank.
-    fn channels(&self, rank: u32, input: Input) -> Result<(Channels, Order), SpawnError> {
+    fn prepare(&self, rank: u32, input: Input) -> Result<Prepared, SpawnError> {
         let refused = |operation| {
             move |errno: nix::Error| SpawnError::Channel { rank, operation, source: errno.into() }
         };
@@ -327,10 +237,13 @@ impl<'a> Spawner<'a> {
             (None, _) => self.empty.as_raw_fd(),
         };
         let streams = [input, out.as_raw_fd(), err.as_raw_fd()];
-        let order = Order { rank, streams, socket: rank_socket.as_raw_fd(), cpus };
+        let value = rank.to_string();
+        let own = |at, name| Ok((at, assignment(OsStr::new(name), OsStr::new(&value))?));
+        let env = [own(self.rank_at, PER_RANK[0])?, own(self.local_at, PER_RANK[1])?];
+        let socket_end = rank_socket.as_raw_fd();
         let theirs =
             [Some(out), Some(err), Some(rank_socket), source].into_iter().flatten().collect();
-        Ok((Channels { stdin, stdout, stderr, socket, theirs }, order))
+        Ok(Prepared { rank, env, cpus, stdin, stdout, stderr, socket, streams, socket_end, theirs })
     }
 
     /// The failure in words: what failed, what was seen, what to try.

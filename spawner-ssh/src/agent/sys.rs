@@ -1,10 +1,11 @@
-//! The crate's only unsafe code: fork of the agent, vfork-style start of ranks, and a few calls that nix lacks or
-//! cannot express without losing information.
+//! The crate's only unsafe code: fork of the agent, start of ranks without a copy of memory, and a few calls that nix
+//! lacks or cannot express without losing information.
 #![allow(unsafe_code, reason = "the module that owns this crate's system calls")]
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::report::End;
 
@@ -146,12 +147,14 @@ pub(crate) struct Image {
     words: Vec<CString>,
     env: Vec<CString>,
     word_pointers: Vec<*const libc::c_char>,
-    env_pointers: Vec<*const libc::c_char>,
-    stack: Vec<u128>,
+    places: Vec<Place>,
 }
 
-// SAFETY: the pointers point into strings that the value itself owns and changes only through `&mut self`.
-unsafe impl Send for Image {}
+/// What a process that is being started needs of its own.
+struct Place {
+    env: Vec<*const libc::c_char>,
+    stack: Vec<u128>,
+}
 
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
@@ -181,6 +184,14 @@ pub(crate) enum Step {
     Exec,
 }
 
+impl Step {
+    fn from_number(number: i32) -> Self {
+        use Step::{Affinity, Clone, Exec, Group, Limit, ParentDeath, Signals, Socket, Streams};
+        let all = [Clone, Group, ParentDeath, Affinity, Limit, Streams, Socket, Signals];
+        all.into_iter().find(|step| *step as i32 == number).unwrap_or(Exec)
+    }
+}
+
 /// A start that failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failure {
@@ -190,6 +201,8 @@ pub(crate) struct Failure {
 
 /// What differs from rank to rank. Descriptors are borrowed for the call and must not be 0, 1 or 2.
 pub(crate) struct Child<'a> {
+    /// Strings in place of those of the image, with their positions.
+    pub(crate) env: &'a [(usize, CString)],
     pub(crate) streams: [RawFd; 3],
     pub(crate) socket: RawFd,
     /// Number under which the rank sees its socket.
@@ -215,65 +228,107 @@ pub(crate) fn cpu_set(cpus: &[usize]) -> Result<libc::cpu_set_t, usize> {
     Ok(set)
 }
 
+/// What a new process sees of us, and we of it, until it has become the program.
 struct Shared<'a> {
     program: *const libc::c_char,
     words: *const *const libc::c_char,
     env: *const *const libc::c_char,
     child: &'a Child<'a>,
     parent: libc::pid_t,
-    failure: Failure,
+    /// Number of the step that failed, and why; 0 when none has.
+    step: AtomicI32,
+    errno: AtomicI32,
+    /// Not 0 while the process uses our memory; the kernel clears it.
+    here: AtomicI32,
 }
 
 impl Image {
     pub(crate) fn new(program: CString, words: Vec<CString>, env: Vec<CString>) -> Self {
-        let (word_pointers, env_pointers) = (pointers(&words), pointers(&env));
-        Self { program, words, env, word_pointers, env_pointers, stack: vec![0; 4096] }
+        let word_pointers = pointers(&words);
+        Self { program, words, env, word_pointers, places: Vec::new() }
     }
 
-    /// Replaces one environment string.
-    pub(crate) fn set_env(&mut self, at: usize, value: CString) {
-        self.env_pointers[at] = value.as_ptr();
-        self.env[at] = value;
-    }
-
-    /// Starts a process. The calling thread is suspended until the program runs or has failed to, so nothing is copied
-    /// and the failure comes back directly.
-    pub(crate) fn launch(&mut self, child: &Child<'_>) -> Result<i32, Failure> {
+    /// Starts processes at the same time and returns when each of them runs its program or has failed to. They use our
+    /// memory until then, so nothing is copied and failures come back directly. (As with `CLONE_VFORK`, but that would
+    /// put us to sleep and wake us once per process, which takes longer than all the rest when the processors are busy.)
+    pub(crate) fn launch(&mut self, children: &[Child<'_>]) -> Vec<Result<i32, Failure>> {
         debug_assert_eq!(self.word_pointers.len(), self.words.len() + 1);
-        let mut shared = Shared {
-            program: self.program.as_ptr(),
-            words: self.word_pointers.as_ptr(),
-            env: self.env_pointers.as_ptr(),
-            child,
-            parent: nix::unistd::getpid().as_raw(),
-            failure: Failure { step: Step::Clone, errno: 0 },
-        };
-        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-        // SAFETY: one past the end of the stack's own allocation, 16-byte aligned because its elements are.
-        let top = unsafe { self.stack.as_mut_ptr().add(self.stack.len()) };
-        // SAFETY: the child shares our memory while we are suspended (CLONE_VFORK), runs on its own stack, touches only
-        // `shared` and makes only async-signal-safe calls; all it points to outlives the call.
-        let pid = unsafe { libc::clone(start, top.cast(), flags, (&raw mut shared).cast()) };
-        // SAFETY: ours again; volatile because the other process wrote it behind the compiler's back.
-        let mut failure = unsafe { (&raw const shared.failure).read_volatile() };
-        if pid < 0 {
-            failure.errno = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN);
-            return Err(failure);
+        let place = || Place { env: pointers(&self.env), stack: vec![0; STACK] };
+        self.places.resize_with(self.places.len().max(children.len()), place);
+        let parent = nix::unistd::getpid().as_raw();
+        let mut views = Vec::with_capacity(children.len());
+        for (child, place) in children.iter().zip(&mut self.places) {
+            for (at, value) in child.env {
+                place.env[*at] = value.as_ptr();
+            }
+            views.push(Shared {
+                program: self.program.as_ptr(),
+                words: self.word_pointers.as_ptr(),
+                env: place.env.as_ptr(),
+                child,
+                parent,
+                step: AtomicI32::new(0),
+                errno: AtomicI32::new(0),
+                here: AtomicI32::new(1),
+            });
         }
-        if failure.errno != 0 {
-            // SAFETY: collects exactly the child that has failed and exited.
-            unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
-            return Err(failure);
-        }
-        Ok(pid)
+        let started = views.iter().zip(&mut self.places);
+        let started: Vec<_> = started.map(|(view, place)| clone_into(view, place)).collect();
+        // Only after the last process has left our memory may `views` and the stacks go.
+        views.iter().zip(started).map(|(view, pid)| outcome(view, pid?)).collect()
     }
+}
+
+/// Words of a new process's stack, 64 KiB.
+const STACK: usize = 4096;
+
+fn clone_into(view: &Shared<'_>, place: &mut Place) -> Result<i32, Failure> {
+    let flags = libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
+    let none = std::ptr::null_mut::<c_void>();
+    // SAFETY: one past the end of the stack's own allocation, 16-byte aligned because its elements are.
+    let top = unsafe { place.stack.as_mut_ptr().add(place.stack.len()) };
+    let argument = (&raw const *view).cast_mut().cast();
+    // SAFETY: the child shares our memory until exec or exit, which `outcome` waits for before anything it uses goes; it
+    // runs on its own stack, changes only atomics of `view` (and, when it fails, `errno`, which this module does not read
+    // while children run, except for a clone that failed: then the job fails either way) and makes only
+    // async-signal-safe calls.
+    let pid =
+        unsafe { libc::clone(start, top.cast(), flags, argument, none, none, view.here.as_ptr()) };
+    if pid < 0 {
+        let errno = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN);
+        view.here.store(0, Ordering::Relaxed);
+        return Err(Failure { step: Step::Clone, errno });
+    }
+    Ok(pid)
+}
+
+/// Waits until the process has left our memory.
+fn outcome(view: &Shared<'_>, pid: i32) -> Result<i32, Failure> {
+    loop {
+        let here = view.here.load(Ordering::Acquire);
+        if here == 0 {
+            break;
+        }
+        let no_limit = std::ptr::null::<libc::timespec>();
+        // Its result does not matter: the word is looked at again.
+        // SAFETY: `here` is a live word. Not a private futex, because the kernel wakes a shared one.
+        unsafe {
+            libc::syscall(libc::SYS_futex, view.here.as_ptr(), libc::FUTEX_WAIT, here, no_limit)
+        };
+    }
+    let errno = view.errno.load(Ordering::Relaxed);
+    if errno == 0 {
+        return Ok(pid);
+    }
+    // SAFETY: collects exactly the child that has failed and exited.
+    unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+    Err(Failure { step: Step::from_number(view.step.load(Ordering::Relaxed)), errno })
 }
 
 /// First and only function of a new process: prepares it and becomes the program.
 extern "C" fn start(argument: *mut c_void) -> c_int {
-    let shared: *mut Shared<'_> = argument.cast();
-    // SAFETY: `launch` passes a live `Shared`, and its thread is suspended until we are done.
-    let view = unsafe { &*shared };
+    // SAFETY: `launch` passes a `Shared` that lives until we have left its memory; all that changes in it is atomic.
+    let view = unsafe { &*argument.cast::<Shared<'_>>() };
     let step = match prepare(view) {
         Err(step) => step,
         Ok(()) => {
@@ -283,10 +338,8 @@ extern "C" fn start(argument: *mut c_void) -> c_int {
         }
     };
     let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
-    // SAFETY: the field of a live struct; `view` is not used any more.
-    let failure = unsafe { &raw mut (*shared).failure };
-    // SAFETY: as above; volatile so that the store happens before `_exit`.
-    unsafe { failure.write_volatile(Failure { step, errno: errno.max(1) }) };
+    view.step.store(step as i32, Ordering::Relaxed);
+    view.errno.store(errno.max(1), Ordering::Relaxed);
     exit_now(127)
 }
 
