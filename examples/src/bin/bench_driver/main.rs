@@ -5,6 +5,7 @@
 
 mod document;
 mod exits;
+mod idle;
 mod launch;
 mod ranks;
 mod row;
@@ -49,12 +50,14 @@ const FULL: Repetitions = Repetitions { launches: 15, pairs: 15, exits: 7, realt
 const QUICK: Repetitions = Repetitions { launches: 3, pairs: 3, exits: 1, realtime: false };
 
 fn main() -> ExitCode {
-    let (mut repetitions, mut write, mut wanted) = (FULL, false, Vec::new());
+    let (mut repetitions, mut write, mut when_idle) = (FULL, false, false);
+    let mut wanted = Vec::new();
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
             "--quick" => repetitions = Repetitions { realtime: repetitions.realtime, ..QUICK },
             "--realtime" => repetitions.realtime = true,
             "--write" => write = true,
+            "--when-idle" => when_idle = true,
             name if FIGURES.iter().any(|(figure, _)| *figure == name) => wanted.push(argument),
             other => {
                 let names: Vec<&str> = FIGURES.iter().map(|(figure, _)| *figure).collect();
@@ -67,8 +70,13 @@ fn main() -> ExitCode {
     let mut found = Vec::new();
     for (name, measure) in FIGURES {
         if wanted.is_empty() || wanted.iter().any(|figure| figure == name) {
+            let in_use = if when_idle { idle::wait(name) } else { None };
             show(&format!("measuring {name} …\n"));
-            found.push((name, attempt(name, measure, repetitions)));
+            let mut findings = attempt(name, measure, repetitions);
+            if let Some(percent) = in_use {
+                findings.samples.add("percent of the processors in use before", percent);
+            }
+            found.push((name, findings));
         }
     }
     report(&machine, &found);
