@@ -124,7 +124,9 @@ impl Core {
 
     #[inline]
     const fn few(&self, which: Which) -> bool {
-        matches!(which, Which::Client) && self.place().locals <= FEW && !self.settings().central_barrier
+        matches!(which, Which::Client)
+            && self.place().locals <= FEW
+            && !self.settings().central_barrier
     }
 
     /// This rank arrives with `name`. It must not have a barrier under way.

@@ -189,7 +189,9 @@ impl Driver {
         // the others left with 0 and this rank worked on, its own code says how the job ended.
         let notice = self.link.page().notice();
         let worked_on = slot.ack() == Ack::None;
-        let code = notice.filter(|notice| notice.code != 0 || !worked_on).map_or(code, |notice| notice.code);
+        let code = notice
+            .filter(|notice| notice.code != 0 || !worked_on)
+            .map_or(code, |notice| notice.code);
         // Sends run with signals blocked, so no handler ever interrupts one and sending is always allowed.
         let event = Event::LocalExit { code: Code::new(code), origin, in_signal: false };
         if self.take(event).first {
