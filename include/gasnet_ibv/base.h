@@ -2,7 +2,7 @@
 #ifndef GASNET_IBV_BASE_H
 #define GASNET_IBV_BASE_H 1
 
-#if !defined(__GNUC__) || !defined(__x86_64__) && !defined(__aarch64__)
+#if !defined(__GNUC__) || !defined(__LP64__) || (!defined(__x86_64__) && !defined(__aarch64__))
 #error "gasnet_ibv: these headers are for gcc, clang and compatible compilers on 64-bit x86 or ARM Linux"
 #endif
 

@@ -180,12 +180,12 @@ GEXI_API void gexi_RMA_Memset(gex_TM_t tm, gex_Rank_t rank, void *dest, int valu
 
 GEXI_INLINE void gasnet_memset(gasnet_node_t node, void *dest, int value, size_t nbytes)
 {
-    void *here = gexi_reach(gexi_world.tm0, node, dest, nbytes);
-    if (GEXI_UNLIKELY(!here)) {
+    uintptr_t shift;
+    if (!gexi_reach(gexi_world.tm0, node, dest, nbytes, &shift)) {
         gexi_RMA_Memset(gexi_world.tm0, node, dest, value, nbytes);
         return;
     }
-    memset(here, value, nbytes);
+    memset(GEXI_HERE(dest, shift), value, nbytes);
     GEXI_COMPILER_FENCE();
 }
 

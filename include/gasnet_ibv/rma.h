@@ -69,10 +69,10 @@ GEXI_INLINE gex_RMA_Value_t gexi_load(const void *from, size_t nbytes)
 GEXI_INLINE int gex_RMA_PutBlocking(gex_TM_t tm, gex_Rank_t rank, void *dest, const void *src, size_t nbytes,
                                     gex_Flags_t flags)
 {
-    void *here = gexi_reach(tm, rank, dest, nbytes);
-    if (GEXI_UNLIKELY(!here) || GEXI_UNLIKELY(!src) || GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
+    uintptr_t shift;
+    if (!gexi_reach(tm, rank, dest, nbytes, &shift) || GEXI_UNLIKELY(!src) || GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
         return gexi_RMA_PutBlocking(tm, rank, dest, src, nbytes, flags);
-    memcpy(here, src, nbytes);
+    memcpy(GEXI_HERE(dest, shift), src, nbytes);
     GEXI_COMPILER_FENCE();
     return 0;
 }
@@ -80,22 +80,22 @@ GEXI_INLINE int gex_RMA_PutBlocking(gex_TM_t tm, gex_Rank_t rank, void *dest, co
 GEXI_INLINE int gex_RMA_PutNBI(gex_TM_t tm, gex_Rank_t rank, void *dest, const void *src, size_t nbytes,
                                gex_Event_t *lc_opt, gex_Flags_t flags)
 {
-    void *here = gexi_reach(tm, rank, dest, nbytes);
-    if (GEXI_UNLIKELY(!here) || GEXI_UNLIKELY(!src) || GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)) ||
+    uintptr_t shift;
+    if (!gexi_reach(tm, rank, dest, nbytes, &shift) || GEXI_UNLIKELY(!src) || GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)) ||
         GEXI_UNLIKELY((uintptr_t)lc_opt - 1 > 2)) /* neither NOW, DEFER nor GROUP */
         return gexi_RMA_PutNBI(tm, rank, dest, src, nbytes, lc_opt, flags);
-    memcpy(here, src, nbytes);
+    memcpy(GEXI_HERE(dest, shift), src, nbytes);
     return 0;
 }
 
 GEXI_INLINE gex_Event_t gex_RMA_PutNB(gex_TM_t tm, gex_Rank_t rank, void *dest, const void *src, size_t nbytes,
                                       gex_Event_t *lc_opt, gex_Flags_t flags)
 {
-    void *here = gexi_reach(tm, rank, dest, nbytes);
-    if (GEXI_UNLIKELY(!here) || GEXI_UNLIKELY(!src) || GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)) ||
+    uintptr_t shift;
+    if (!gexi_reach(tm, rank, dest, nbytes, &shift) || GEXI_UNLIKELY(!src) || GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)) ||
         GEXI_UNLIKELY(lc_opt == NULL) || GEXI_UNLIKELY(lc_opt == GEX_EVENT_GROUP))
         return gexi_RMA_PutNB(tm, rank, dest, src, nbytes, lc_opt, flags);
-    memcpy(here, src, nbytes);
+    memcpy(GEXI_HERE(dest, shift), src, nbytes);
     if (lc_opt != GEX_EVENT_NOW && lc_opt != GEX_EVENT_DEFER) *lc_opt = GEX_EVENT_INVALID;
     return GEX_EVENT_INVALID;
 }
@@ -103,10 +103,10 @@ GEXI_INLINE gex_Event_t gex_RMA_PutNB(gex_TM_t tm, gex_Rank_t rank, void *dest, 
 GEXI_INLINE int gex_RMA_GetBlocking(gex_TM_t tm, void *dest, gex_Rank_t rank, const void *src, size_t nbytes,
                                     gex_Flags_t flags)
 {
-    const void *here = gexi_reach(tm, rank, src, nbytes);
-    if (GEXI_UNLIKELY(!here) || GEXI_UNLIKELY(!dest) || GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
+    uintptr_t shift;
+    if (!gexi_reach(tm, rank, src, nbytes, &shift) || GEXI_UNLIKELY(!dest) || GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
         return gexi_RMA_GetBlocking(tm, dest, rank, src, nbytes, flags);
-    memcpy(dest, here, nbytes);
+    memcpy(dest, GEXI_HERE(src, shift), nbytes);
     GEXI_ACQUIRE();
     return 0;
 }
@@ -114,32 +114,32 @@ GEXI_INLINE int gex_RMA_GetBlocking(gex_TM_t tm, void *dest, gex_Rank_t rank, co
 GEXI_INLINE int gex_RMA_GetNBI(gex_TM_t tm, void *dest, gex_Rank_t rank, const void *src, size_t nbytes,
                                gex_Flags_t flags)
 {
-    const void *here = gexi_reach(tm, rank, src, nbytes);
-    if (GEXI_UNLIKELY(!here) || GEXI_UNLIKELY(!dest) || GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
+    uintptr_t shift;
+    if (!gexi_reach(tm, rank, src, nbytes, &shift) || GEXI_UNLIKELY(!dest) || GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
         return gexi_RMA_GetNBI(tm, dest, rank, src, nbytes, flags);
-    memcpy(dest, here, nbytes);
+    memcpy(dest, GEXI_HERE(src, shift), nbytes);
     return 0;
 }
 
 GEXI_INLINE gex_Event_t gex_RMA_GetNB(gex_TM_t tm, void *dest, gex_Rank_t rank, const void *src, size_t nbytes,
                                       gex_Flags_t flags)
 {
-    const void *here = gexi_reach(tm, rank, src, nbytes);
-    if (GEXI_UNLIKELY(!here) || GEXI_UNLIKELY(!dest) || GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
+    uintptr_t shift;
+    if (!gexi_reach(tm, rank, src, nbytes, &shift) || GEXI_UNLIKELY(!dest) || GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
         return gexi_RMA_GetNB(tm, dest, rank, src, nbytes, flags);
-    memcpy(dest, here, nbytes);
+    memcpy(dest, GEXI_HERE(src, shift), nbytes);
     return GEX_EVENT_INVALID;
 }
 
 GEXI_INLINE gex_RMA_Value_t gex_RMA_GetBlockingVal(gex_TM_t tm, gex_Rank_t rank, const void *src, size_t nbytes,
                                                    gex_Flags_t flags)
 {
-    const void *here = gexi_reach(tm, rank, src, nbytes);
+    uintptr_t shift;
     gex_RMA_Value_t value;
-    if (GEXI_UNLIKELY(!here) || GEXI_UNLIKELY(nbytes > SIZEOF_GEX_RMA_VALUE_T) ||
+    if (!gexi_reach(tm, rank, src, nbytes, &shift) || GEXI_UNLIKELY(nbytes > SIZEOF_GEX_RMA_VALUE_T) ||
         GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
         return gexi_RMA_GetBlockingVal(tm, rank, src, nbytes, flags);
-    value = gexi_load(here, nbytes);
+    value = gexi_load(GEXI_HERE(src, shift), nbytes);
     GEXI_ACQUIRE();
     return value;
 }
@@ -147,11 +147,11 @@ GEXI_INLINE gex_RMA_Value_t gex_RMA_GetBlockingVal(gex_TM_t tm, gex_Rank_t rank,
 GEXI_INLINE int gex_RMA_PutBlockingVal(gex_TM_t tm, gex_Rank_t rank, void *dest, gex_RMA_Value_t value, size_t nbytes,
                                        gex_Flags_t flags)
 {
-    void *here = gexi_reach(tm, rank, dest, nbytes);
-    if (GEXI_UNLIKELY(!here) || GEXI_UNLIKELY(nbytes > SIZEOF_GEX_RMA_VALUE_T) ||
+    uintptr_t shift;
+    if (!gexi_reach(tm, rank, dest, nbytes, &shift) || GEXI_UNLIKELY(nbytes > SIZEOF_GEX_RMA_VALUE_T) ||
         GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
         return gexi_RMA_PutBlockingVal(tm, rank, dest, value, nbytes, flags);
-    gexi_store(here, value, nbytes);
+    gexi_store(GEXI_HERE(dest, shift), value, nbytes);
     GEXI_COMPILER_FENCE();
     return 0;
 }
@@ -159,22 +159,22 @@ GEXI_INLINE int gex_RMA_PutBlockingVal(gex_TM_t tm, gex_Rank_t rank, void *dest,
 GEXI_INLINE int gex_RMA_PutNBIVal(gex_TM_t tm, gex_Rank_t rank, void *dest, gex_RMA_Value_t value, size_t nbytes,
                                   gex_Flags_t flags)
 {
-    void *here = gexi_reach(tm, rank, dest, nbytes);
-    if (GEXI_UNLIKELY(!here) || GEXI_UNLIKELY(nbytes > SIZEOF_GEX_RMA_VALUE_T) ||
+    uintptr_t shift;
+    if (!gexi_reach(tm, rank, dest, nbytes, &shift) || GEXI_UNLIKELY(nbytes > SIZEOF_GEX_RMA_VALUE_T) ||
         GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
         return gexi_RMA_PutNBIVal(tm, rank, dest, value, nbytes, flags);
-    gexi_store(here, value, nbytes);
+    gexi_store(GEXI_HERE(dest, shift), value, nbytes);
     return 0;
 }
 
 GEXI_INLINE gex_Event_t gex_RMA_PutNBVal(gex_TM_t tm, gex_Rank_t rank, void *dest, gex_RMA_Value_t value, size_t nbytes,
                                          gex_Flags_t flags)
 {
-    void *here = gexi_reach(tm, rank, dest, nbytes);
-    if (GEXI_UNLIKELY(!here) || GEXI_UNLIKELY(nbytes > SIZEOF_GEX_RMA_VALUE_T) ||
+    uintptr_t shift;
+    if (!gexi_reach(tm, rank, dest, nbytes, &shift) || GEXI_UNLIKELY(nbytes > SIZEOF_GEX_RMA_VALUE_T) ||
         GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
         return gexi_RMA_PutNBVal(tm, rank, dest, value, nbytes, flags);
-    gexi_store(here, value, nbytes);
+    gexi_store(GEXI_HERE(dest, shift), value, nbytes);
     return GEX_EVENT_INVALID;
 }
 

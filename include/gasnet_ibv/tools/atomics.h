@@ -67,14 +67,27 @@ GEXI_INLINE int gexi_fence_after_test(int result, int flags)
 /* The basic steps: processor atomics, and the same on plain memory. */
 #define GEXI_HARD_LOAD(p) __atomic_load_n(p, __ATOMIC_RELAXED)
 #define GEXI_HARD_STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELAXED)
-#define GEXI_HARD_ADD(p, v) __atomic_add_fetch(p, v, __ATOMIC_RELAXED)
-#define GEXI_HARD_CAS(p, old, v) __atomic_compare_exchange_n(p, &(old), v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
+#define GEXI_HARD_ADD(result, p, v) ((result) = __atomic_add_fetch(p, v, __ATOMIC_RELAXED))
+#define GEXI_HARD_CAS(done, p, old, v)                                                                               \
+    ((done) = __atomic_compare_exchange_n(p, &(old), v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 #define GEXI_HARD_EXCHANGE(old, p, v) ((old) = __atomic_exchange_n(p, v, __ATOMIC_RELAXED))
 #define GEXI_SOFT_LOAD(p) (*(p))
-#define GEXI_SOFT_STORE(p, v) ((void)(*(p) = (v)))
-#define GEXI_SOFT_ADD(p, v) (*(p) = *(p) + (v))
-#define GEXI_SOFT_EXCHANGE(old, p, v) ((old) = *(p), *(p) = (v))
-#define GEXI_SOFT_CAS(p, old, v) (*(p) == (old) ? (*(p) = (v), 1) : 0)
+#define GEXI_SOFT_STORE(p, v) (*(p) = (v))
+#define GEXI_SOFT_ADD(result, p, v)                                                                                  \
+    do {                                                                                                             \
+        (result) = *(p) + (v);                                                                                       \
+        *(p) = (result);                                                                                             \
+    } while (0)
+#define GEXI_SOFT_EXCHANGE(old, p, v)                                                                                \
+    do {                                                                                                             \
+        (old) = *(p);                                                                                                \
+        *(p) = (v);                                                                                                  \
+    } while (0)
+#define GEXI_SOFT_CAS(done, p, old, v)                                                                               \
+    do {                                                                                                             \
+        (done) = *(p) == (old);                                                                                      \
+        if (done) *(p) = (v);                                                                                        \
+    } while (0)
 
 #define GEXI_ATOMIC(name, value, signed_value, kind)                                                                 \
     typedef value gasnett_##name##_val_t;                                                                            \
@@ -100,7 +113,7 @@ GEXI_INLINE int gexi_fence_after_test(int result, int flags)
     {                                                                                                                \
         value result;                                                                                                \
         gexi_fence_before(flags);                                                                                    \
-        result = GEXI_##kind##_ADD(&p->gexi_value, v);                                                               \
+        GEXI_##kind##_ADD(result, &p->gexi_value, v);                                                                \
         gexi_fence_after(flags);                                                                                     \
         return result;                                                                                               \
     }                                                                                                                \
@@ -119,10 +132,10 @@ GEXI_INLINE int gexi_fence_after_test(int result, int flags)
     /* Non-zero when the variable has become zero. */                                                                \
     GEXI_INLINE int gasnett_##name##_decrement_and_test(gasnett_##name##_t *p, int flags)                            \
     {                                                                                                                \
-        int zero;                                                                                                    \
+        value left;                                                                                                  \
         gexi_fence_before(flags);                                                                                    \
-        zero = GEXI_##kind##_ADD(&p->gexi_value, (value)(0 - (value)1)) == 0;                                        \
-        return gexi_fence_after_test(zero, flags);                                                                   \
+        GEXI_##kind##_ADD(left, &p->gexi_value, (value)(0 - (value)1));                                              \
+        return gexi_fence_after_test(left == 0, flags);                                                              \
     }                                                                                                                \
     GEXI_INLINE value gasnett_##name##_swap(gasnett_##name##_t *p, value v, int flags)                               \
     {                                                                                                                \
@@ -137,7 +150,7 @@ GEXI_INLINE int gexi_fence_after_test(int result, int flags)
     {                                                                                                                \
         int done;                                                                                                    \
         gexi_fence_before(flags);                                                                                    \
-        done = GEXI_##kind##_CAS(&p->gexi_value, expected, v);                                                       \
+        GEXI_##kind##_CAS(done, &p->gexi_value, expected, v);                                                        \
         return gexi_fence_after_test(done, flags);                                                                   \
     }                                                                                                                \
     struct gexi_semicolon
