@@ -41,8 +41,9 @@ GEXI_API struct gexi_world gexi_world;
  * On x86 each step is an assembler statement of which the compiler is not told that it reads memory. So it keeps the
  * results over the stores of a loop, which it would have to assume to change the table. That is sound: the table changes
  * once, from nothing to its final content, each step takes the result of the one before, and a result from before the
- * change is "nothing", which is the slow path. No step touches memory that may not exist, so it may also run in vain. */
-#if defined(__x86_64__)
+ * change is "nothing", which is the slow path. No step touches memory that may not exist, so it may also run in vain.
+ * GEXI_PLAIN asks for the C statements on x86 too. */
+#if defined(__x86_64__) && !defined(GEXI_PLAIN)
 
 GEXI_INLINE uintptr_t gexi_entry(gex_TM_t tm, gex_Rank_t rank)
 {

@@ -248,15 +248,18 @@ fn too_many_arguments_are_refused_by_name() {
     }
 }
 
-/// Builds `tests/c/<name>.c` in every way and mode, with and without optimization, and runs it.
-fn run(name: &str, modes: &[&str]) {
+/// Without and with optimization.
+const LEVELS: [&[&str]; 2] = [&["-O0"], &["-O2"]];
+
+/// Builds `tests/c/<name>.c` in every way, in these modes, with these options, and runs it.
+fn run(name: &str, modes: &[&str], levels: &[&[&str]]) {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join(name);
     for &way in ways() {
         for &mode in modes {
-            for level in ["-O0", "-O2"] {
+            for &level in levels {
                 let built = compiler(way, &[mode])
-                    .arg(level)
+                    .args(level)
                     .arg(root().join(format!("testkit/tests/c/{name}.c")))
                     .arg("-o")
                     .arg(&program)
@@ -264,12 +267,12 @@ fn run(name: &str, modes: &[&str]) {
                     .output()
                     .unwrap();
                 let said = String::from_utf8_lossy(&built.stderr).into_owned();
-                assert!(built.status.success(), "{name} {} {mode} {level}: {said}", way.program);
+                assert!(built.status.success(), "{name} {} {mode} {level:?}: {said}", way.program);
                 let ran = Command::new(&program).output().unwrap();
                 let out = String::from_utf8_lossy(&ran.stdout).into_owned();
                 assert!(
                     ran.status.success() && out.contains("all hold"),
-                    "{name} {} {mode} {level}: {}\n{out}{}",
+                    "{name} {} {mode} {level:?}: {}\n{out}{}",
                     way.program,
                     ran.status,
                     String::from_utf8_lossy(&ran.stderr)
@@ -281,22 +284,23 @@ fn run(name: &str, modes: &[&str]) {
 
 #[test]
 fn each_macro_evaluates_each_argument_once() {
-    run("once", &["SEQ", "PAR"]);
+    run("once", &["SEQ", "PAR"], &LEVELS);
 }
 
 #[test]
 fn inline_access_serves_its_ranges_and_hands_on_the_rest() {
-    run("reach", &["SEQ", "PAR"]);
+    run("reach", &["SEQ", "PAR"], &LEVELS);
+    run("reach", &["PAR"], &[&["-O2", "-DGEXI_PLAIN"], &["-O3"], &["-O2", "-fPIC"]]);
 }
 
 #[test]
 fn handler_safe_locks_exclude() {
-    run("locks", &MODES);
+    run("locks", &MODES, &LEVELS);
 }
 
 #[test]
 fn tools_work_without_a_library() {
-    run("tools", &["SEQ", "PAR"]);
+    run("tools", &["SEQ", "PAR"], &LEVELS);
 }
 
 /// Names of the public macros that take arguments.

@@ -4,6 +4,8 @@
 #define GASNET_IBV_TOOLS_TIME_H 1
 
 #include <sched.h>
+#include <sys/time.h>
+#include <time.h>
 
 #include "libc.h"
 

@@ -27,16 +27,22 @@ GEXI_END_C
 
 static gex_HSL_t all_zero, initialized = GEX_HSL_INITIALIZER;
 #if !defined(GASNET_SEQ)
-static long total;
+static volatile long total;
+static int waiting;
 
 static void *count(void *unused)
 {
     int i;
+    (void)__atomic_add_fetch(&waiting, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&waiting, __ATOMIC_SEQ_CST) < THREADS) (void)sched_yield(); /* all start at once */
     for (i = 0; i < ROUNDS; i++) {
+        long seen;
         if (i % 8 == 0) {
             while (gex_HSL_Trylock(&initialized) != GASNET_OK) (void)sched_yield();
         } else gex_HSL_Lock(&initialized);
-        total++; /* a plain variable: lost without exclusion */
+        seen = total; /* lost without exclusion */
+        if (i % 64 == 1) (void)sched_yield(); /* others run while this one holds the lock */
+        total = seen + 1;
         gex_HSL_Unlock(&initialized);
     }
     return unused;
