@@ -22,8 +22,14 @@ impl BarrierFlags {
     /// A promise that every rank passes this: ids are not looked at.
     pub const UNNAMED: Self = Self(9);
 
+    /// What a C program passes.
+    #[cfg(feature = "capi")]
+    pub(crate) const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
     #[inline]
-    const fn name(self, id: i32) -> Name {
+    pub(crate) const fn name(self, id: i32) -> Name {
         if self.0 & Self::MISMATCH.0 != 0 {
             Name::Mismatch
         } else if self.0 & Self::ANONYMOUS.0 != 0 {
@@ -36,7 +42,7 @@ impl BarrierFlags {
 
 /// What wait says on a rank that waits with `mine`, when the ranks agreed on `agreed`.
 #[inline]
-fn verdict(agreed: Name, mine: Name) -> Result<(), Error> {
+pub(crate) fn verdict(agreed: Name, mine: Name) -> Result<(), Error> {
     match (agreed, mine) {
         (Name::Mismatch, _) => Err(Error::BarrierMismatch),
         (Name::Named(agreed), Name::Named(mine)) if agreed != mine => Err(Error::BarrierMismatch),

@@ -63,8 +63,11 @@ type MediumFn = dyn Fn(&RawToken<'_>, &mut [u8], &[i32]) + Send + Sync;
 type LongFn = dyn Fn(&RawToken<'_>, Landing<'_>, &[i32]) + Send + Sync;
 type MedLongFn = dyn Fn(&RawToken<'_>, Payload<'_>, &[i32]) + Send + Sync;
 
-/// What runs. One variant per calling convention; functions of the C interface become one more.
+/// What runs. One variant per calling convention.
 pub(crate) enum Function {
+    /// A function of a C program, with what it was registered with.
+    #[cfg(feature = "capi")]
+    C(crate::capi::CHandler),
     Short(Box<ShortFn>),
     Medium(Box<MediumFn>),
     Long(Box<LongFn>),
@@ -74,6 +77,8 @@ pub(crate) enum Function {
 impl Function {
     const fn category(&self) -> Category {
         match self {
+            #[cfg(feature = "capi")]
+            Self::C(handler) => handler.category(),
             Self::Short(_) => Category::Short,
             Self::Medium(_) => Category::Medium,
             Self::Long(_) => Category::Long,
@@ -205,6 +210,22 @@ pub struct Registered {
     pub(crate) function: Function,
 }
 
+#[cfg(feature = "capi")]
+impl Registered {
+    /// A row for [`Table::register_rows`], index 0 for any.
+    pub(crate) fn new(
+        index: u8,
+        name: String,
+        nargs: usize,
+        role: Role,
+        c: crate::capi::CHandler,
+    ) -> Self {
+        let function = Function::C(c);
+        let category = function.category();
+        Self { index: HandlerIndex(index), name, nargs, category, role, function }
+    }
+}
+
 impl fmt::Debug for Registered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -236,56 +257,78 @@ impl Table {
     /// Registers all of `entries` or none of them.
     pub(crate) fn register<M: Mode>(&self, entries: &mut [Entry<M>]) -> Result<(), Error> {
         let _one_at_a_time = self.registering.lock();
-        let chosen = self.choose(entries)?;
-        for (entry, index) in entries.iter_mut().zip(chosen) {
-            let Some(function) = entry.function.take() else { continue };
-            entry.index = index;
-            let row = usize::from(index - HandlerIndex::FIRST_CLIENT);
-            let registered = Registered {
-                index: HandlerIndex(index),
-                name: entry.name.clone(),
-                nargs: entry.nargs,
-                category: entry.category,
-                role: entry.role,
-                function,
-            };
-            // `choose` saw the row empty and the lock is held.
-            let _ = self.rows[row].set(Box::new(registered));
-        }
-        Ok(())
-    }
-
-    /// Checks a table and gives every entry its index: fixed ones first, then the highest free one in table order.
-    fn choose<M: Mode>(&self, entries: &[Entry<M>]) -> Result<Vec<u8>, Error> {
-        if entries.len() > self.rows.len() {
-            return Err(Error::HandlerTableSize { count: entries.len() });
-        }
-        let mut names: [Option<&str>; 128] =
-            std::array::from_fn(|row| self.rows[row].get().map(|r| r.name.as_str()));
-        for entry in entries {
+        for entry in &*entries {
             if entry.function.is_none() {
                 return Err(Error::HandlerSpent { name: entry.name.clone() });
             }
             if entry.nargs > MAX_ARGS {
                 return Err(Error::TooManyArgs { call: "register", count: entry.nargs });
             }
-            if entry.index == 0 {
-                continue;
-            }
-            let Some(row) = entry.index.checked_sub(HandlerIndex::FIRST_CLIENT) else {
-                return Err(Error::HandlerIndexRange { index: entry.index });
+        }
+        let wanted: Vec<_> = entries.iter().map(|e| (e.index, e.name.as_str())).collect();
+        let chosen = self.choose(&wanted)?;
+        for (entry, index) in entries.iter_mut().zip(chosen) {
+            let Some(function) = entry.function.take() else { continue };
+            entry.index = index;
+            self.set(Registered {
+                index: HandlerIndex(index),
+                name: entry.name.clone(),
+                nargs: entry.nargs,
+                category: entry.category,
+                role: entry.role,
+                function,
+            });
+        }
+        Ok(())
+    }
+
+    /// Registers all of `rows` or none of them; the indices, in the same order. `settle` is told the index of each row
+    /// before the row can be looked up.
+    #[cfg(feature = "capi")]
+    pub(crate) fn register_rows(
+        &self,
+        rows: Vec<Registered>,
+        settle: impl Fn(&mut Registered),
+    ) -> Result<Vec<u8>, Error> {
+        let _one_at_a_time = self.registering.lock();
+        let wanted: Vec<_> = rows.iter().map(|row| (row.index.0, row.name.as_str())).collect();
+        let chosen = self.choose(&wanted)?;
+        for (mut row, index) in rows.into_iter().zip(&chosen) {
+            row.index = HandlerIndex(*index);
+            settle(&mut row);
+            self.set(row);
+        }
+        Ok(chosen)
+    }
+
+    /// Fills a row that [`Table::choose`] saw empty; the lock is held since.
+    fn set(&self, row: Registered) {
+        let place = usize::from(row.index.0 - HandlerIndex::FIRST_CLIENT);
+        let _ = self.rows[place].set(Box::new(row));
+    }
+
+    /// Checks a table and gives every entry its index: fixed ones first, then the highest free one in table order.
+    fn choose(&self, wanted: &[(u8, &str)]) -> Result<Vec<u8>, Error> {
+        if wanted.len() > self.rows.len() {
+            return Err(Error::HandlerTableSize { count: wanted.len() });
+        }
+        let mut names: [Option<&str>; 128] =
+            std::array::from_fn(|row| self.rows[row].get().map(|r| r.name.as_str()));
+        for (index, name) in wanted.iter().filter(|(index, _)| *index != 0) {
+            let Some(row) = index.checked_sub(HandlerIndex::FIRST_CLIENT) else {
+                return Err(Error::HandlerIndexRange { index: *index });
             };
-            if let Some(name) = names[usize::from(row)].replace(&entry.name) {
-                return Err(Error::HandlerIndexTaken { index: entry.index, name: name.to_owned() });
+            if let Some(taken) = names[usize::from(row)].replace(name) {
+                return Err(Error::HandlerIndexTaken { index: *index, name: taken.to_owned() });
             }
         }
         let mut free = (HandlerIndex::FIRST_CLIENT..=u8::MAX)
             .rev()
             .filter(|index| names[usize::from(index - HandlerIndex::FIRST_CLIENT)].is_none());
-        let mut chosen = Vec::with_capacity(entries.len());
-        for (at, entry) in entries.iter().enumerate() {
-            let index = if entry.index == 0 { free.next() } else { Some(entry.index) };
-            let left = entries[at..].iter().filter(|e| e.index == 0).count();
+        let mut chosen = Vec::with_capacity(wanted.len());
+        for (at, (index, _)) in wanted.iter().enumerate() {
+            let index = if *index == 0 { free.next() } else { Some(*index) };
+            let left = wanted[at..].iter().filter(|(index, _)| *index == 0).count();
             chosen.push(index.ok_or(Error::HandlerTableFull { left })?);
         }
         Ok(chosen)

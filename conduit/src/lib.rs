@@ -20,6 +20,8 @@
 //! * [`Scope`]: non-blocking operations. [`mod@exit`]: how a job ends.
 
 mod barrier;
+#[cfg(feature = "capi")]
+mod capi;
 mod client;
 mod consumer;
 mod core;

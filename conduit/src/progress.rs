@@ -128,12 +128,30 @@ impl Core {
     fn deliver<M: Mode>(&self, net: Net, packet: &mut Packet) {
         let (source, index, len, place) =
             (packet.source() as usize, packet.handler(), packet.len(), packet.place());
-        let Some(entry) = self.handlers.get(index) else { self.no_handler(source, index) };
         let kind = packet.kind();
+        let entry = self.handlers.get(index);
         let Some((args, inline)) = packet.parts() else { self.malformed(source, "counts") };
         if source >= self.layout().locals {
             self.malformed(source, "source");
         }
+        let Some(entry) = entry else {
+            #[cfg(feature = "capi")]
+            if crate::capi::is_collective(index) {
+                match kind {
+                    Some(Kind::MediumInline) => return crate::capi::arrived(source, args, inline),
+                    Some(Kind::MediumBlock) => {
+                        let (len, block) = (len as usize, Block::from_wire(place));
+                        let payload = self.memory().block_payload(source, net as usize, block, len);
+                        let Some(payload) = payload else { self.malformed(source, "block") };
+                        crate::capi::arrived(source, args, payload);
+                        let freed = &self.freed(source, net)[block.index as usize];
+                        return freed.store(block.generation, Ordering::Release);
+                    }
+                    _ => self.malformed(source, "kind"),
+                }
+            }
+            self.no_handler(source, index)
+        };
         self.check_promise(entry, net, source, args.len());
         let token = RawToken::new(self, source, net, kind == Some(Kind::Long), entry);
         match kind {
@@ -147,6 +165,10 @@ impl Core {
                 run::<M>(&token, args, Arrived::Medium(payload));
                 self.freed(source, net)[block.index as usize]
                     .store(block.generation, Ordering::Release);
+            }
+            #[cfg(feature = "capi")]
+            Some(Kind::Long) if matches!(entry.function, Function::C(_)) => {
+                run::<M>(&token, args, Arrived::Address(place, len as usize));
             }
             Some(Kind::Long) => {
                 let landing = Landing::new(self, place, len as usize);
@@ -187,6 +209,10 @@ impl Core {
             Net::Request => Role::Request,
             Net::Reply => Role::Reply,
         };
+        #[cfg(feature = "capi")]
+        if entry.nargs == crate::capi::ANY_ARGS {
+            return;
+        }
         if nargs != entry.nargs || (entry.role != Role::ReqRep && entry.role != role) {
             self.fatal(&format!(
                 "rank {} received a {role:?} with {nargs} arguments from rank {source} for handler {entry:?}",
@@ -218,11 +244,27 @@ enum Arrived<'a> {
     None,
     Medium(&'a mut [u8]),
     Long(Landing<'a>),
+    /// A Long for a C function: its destination as an address of this process.
+    #[cfg(feature = "capi")]
+    Address(u64, usize),
 }
 
 #[inline]
 fn run<M: Mode>(token: &RawToken<'_>, args: &[i32], arrived: Arrived<'_>) {
     token.core().run_handler::<M>(|| match (&token.entry().function, arrived) {
+        #[cfg(feature = "capi")]
+        (Function::C(function), mut arrived) => {
+            use crate::capi::Arrival;
+            let arrival = match &mut arrived {
+                Arrived::None => Arrival::Short,
+                Arrived::Medium(payload) => Arrival::Medium(payload.as_mut_ptr(), payload.len()),
+                Arrived::Address(at, len) => Arrival::Long(*at, *len),
+                Arrived::Long(_) => wrong_category(token, &arrived),
+            };
+            if !function.run(token, arrival, args) {
+                wrong_category(token, &arrived);
+            }
+        }
         (Function::Short(function), Arrived::None) => function(token, args),
         (Function::Medium(function), Arrived::Medium(payload)) => function(token, payload, args),
         (Function::Long(function), Arrived::Long(landing)) => function(token, landing, args),
@@ -242,6 +284,8 @@ fn wrong_category(token: &RawToken<'_>, arrived: &Arrived<'_>) -> ! {
         Arrived::None => "Short",
         Arrived::Medium(_) => "Medium",
         Arrived::Long(_) => "Long",
+        #[cfg(feature = "capi")]
+        Arrived::Address(..) => "Long",
     };
     token.core().fatal(&format!(
         "rank {} received a {category} from rank {} for handler {:?}",

@@ -173,7 +173,8 @@ impl<'a> Landing<'a> {
 }
 
 impl Core {
-    fn segment_base(&self, local: usize) -> Option<*mut u8> {
+    /// Address in this process of a rank's segment; `None` before attach.
+    pub(crate) fn segment_base(&self, local: usize) -> Option<*mut u8> {
         Some(self.segments()?.range(self.row(local), 0, 0)?.as_ptr())
     }
 
@@ -221,6 +222,8 @@ impl Core {
         let memory = self.services(|services| services.host_memory(total))?;
         let os = |source| Error::Os { operation: "map the segments of the host's ranks", source };
         self.set_segments(Segments::new(SharedMemory::map(&memory, total).map_err(os)?));
+        let base = self.segment_base(me).map_or(0, |base| base.addr() as u64);
+        self.row(me).base.store(base, Ordering::Release);
         barrier()
     }
 }

@@ -40,6 +40,13 @@ impl Waiter {
         Self { idle: 0, slice: deadlines::ROOM_FIRST, most: deadlines::ROOM_MOST }
     }
 
+    /// One turn of a wait that is driven from outside, after `idle` fruitless turns. It may be for something that rings no
+    /// doorbell, so it rests for a short while only.
+    #[cfg(feature = "capi")]
+    pub(crate) const fn turn(idle: u32) -> Self {
+        Self { idle, slice: deadlines::SLEEP_FIRST, most: deadlines::SLEEP_FIRST }
+    }
+
     /// Something was done: start over.
     #[inline]
     pub(crate) const fn progressed(&mut self) {

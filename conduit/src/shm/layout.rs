@@ -15,7 +15,7 @@ use super::map::SharedLayout;
 use super::ring::{RingHead, Slot};
 
 /// Version of the layout, part of the fingerprint.
-const VERSION: u64 = 1;
+const VERSION: u64 = if cfg!(feature = "capi") { 0x102 } else { 2 };
 /// Processors that the union of affinity masks can speak of.
 pub(crate) const CPU_WORDS: usize = 16;
 /// Slots of the internal queue.
@@ -57,6 +57,8 @@ pub(crate) struct SegmentRow {
     pub(crate) offset: AtomicU64,
     /// Bytes; 0 before attach.
     pub(crate) len: AtomicU64,
+    /// Address of the first byte in the owner's process.
+    pub(crate) base: AtomicU64,
 }
 
 /// Barrier word of one rank, for one parity of generations.

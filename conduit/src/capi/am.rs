@@ -1,0 +1,367 @@
+//! Requests, replies, limits, poll.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use super::fail::{self, BAD_ARG, Fail, code, value};
+use super::types::{EVENT_DEFER, EVENT_GROUP, EventValue, Flags, IMMEDIATE, RANK_INVALID};
+use super::{M, coll, rma, state, token};
+use crate::core::Net;
+use crate::error::Error;
+use crate::message::{self, MAX_ARGS, MAX_LONG, Outcome};
+use crate::post::{Load, Message};
+
+/// Returned by a message that was not sent because it was not to wait.
+const NOT_SENT: c_int = 1;
+
+/// Largest payloads.
+pub mod limits {
+    use super::super::types::{LEAST_ALLOC, LEAST_CLIENT};
+    use super::{Fail, Flags, MAX_ARGS, MAX_LONG, c_uint, message};
+
+    fn count(flags: Flags, nargs: c_uint) -> Result<usize, Fail> {
+        let both = LEAST_CLIENT | LEAST_ALLOC;
+        if flags & both == both {
+            return Err(Fail::bad("the two AM_PREPARE_LEAST flags exclude each other"));
+        }
+        match nargs as usize {
+            count if count > MAX_ARGS => {
+                Err(Fail::bad(format!("{count} arguments, a message carries at most {MAX_ARGS}")))
+            }
+            count => Ok(count),
+        }
+    }
+
+    pub fn medium(flags: Flags, nargs: c_uint) -> Result<usize, Fail> {
+        count(flags, nargs).map(message::max_medium)
+    }
+
+    pub fn long(flags: Flags, nargs: c_uint) -> Result<usize, Fail> {
+        let count = count(flags, nargs)?;
+        Ok(if flags & LEAST_ALLOC != 0 { message::max_long_alloc(count) } else { MAX_LONG })
+    }
+}
+
+/// The core's options for the flags of a call.
+#[inline]
+pub const fn options(flags: Flags) -> message::Flags {
+    if flags & IMMEDIATE != 0 { message::Flags::IMMEDIATE } else { message::Flags::NONE }
+}
+
+/// Arguments of a message.
+#[inline]
+pub fn args<'a>(nargs: c_uint, args: *const i32) -> Result<&'a [i32], Fail> {
+    let count = nargs as usize;
+    if count > MAX_ARGS {
+        return Err(Error::TooManyArgs { call: "message", count }.into());
+    }
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if args.is_null() {
+        return Err(Fail::bad("the array of arguments is null"));
+    }
+    // SAFETY: `nargs` arguments, alive during the call.
+    Ok(unsafe { std::slice::from_raw_parts(args, count) })
+}
+
+/// Payload of a message.
+#[inline]
+pub fn payload<'a>(source: *const c_void, len: usize, max: usize) -> Result<&'a [u8], Fail> {
+    if len == 0 {
+        return Ok(&[]);
+    }
+    if len > max {
+        return Err(Error::PayloadSize { call: "message", len, max }.into());
+    }
+    if source.is_null() {
+        return Err(Fail::bad("the payload is null"));
+    }
+    // SAFETY: `len` readable bytes that nobody changes until local completion, which is at the end of the call.
+    Ok(unsafe { std::slice::from_raw_parts(source.cast(), len) })
+}
+
+/// Checks how local completion is asked for.
+#[inline]
+pub fn completion(lc_opt: *mut EventValue, group: bool) -> Result<(), Fail> {
+    match lc_opt.addr() {
+        0 => Err(Fail::bad("lc_opt is null")),
+        EVENT_DEFER => Err(Fail::bad("lc_opt is GEX_EVENT_DEFER, which messages do not have")),
+        EVENT_GROUP if !group => Err(Fail::bad("lc_opt is GEX_EVENT_GROUP, not for replies")),
+        _ => Ok(()),
+    }
+}
+
+/// Local completion has happened.
+#[inline]
+pub fn complete(lc_opt: *mut EventValue) {
+    if lc_opt.addr() > EVENT_GROUP {
+        // SAFETY: room for an event, checked not to be null or a special value.
+        unsafe { lc_opt.write(0) };
+    }
+}
+
+#[inline]
+const fn said(outcome: Outcome) -> c_int {
+    match outcome {
+        Outcome::Sent => fail::OK,
+        Outcome::NotSent => NOT_SENT,
+    }
+}
+
+#[inline]
+fn result(call: &str, outcome: Result<c_int, Fail>) -> c_int {
+    outcome.unwrap_or_else(|fail| fail.report(call))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gexi_AM_RequestShort(
+    tm: *const c_void,
+    rank: u32,
+    handler: u8,
+    flags: Flags,
+    nargs: c_uint,
+    argv: *const i32,
+) -> c_int {
+    let call = "gex_AM_RequestShort";
+    let send = || {
+        let state = state::open()?;
+        let (target, args) = (state.message_target(tm, rank)?, args(nargs, argv)?);
+        let message = Message { net: Net::Request, target, handler, args, load: Load::None };
+        Ok(said(state.core.request::<M>(call, &message, options(flags))?))
+    };
+    result(call, send())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gexi_AM_RequestMedium(
+    tm: *const c_void,
+    rank: u32,
+    handler: u8,
+    source: *const c_void,
+    nbytes: usize,
+    lc_opt: *mut EventValue,
+    flags: Flags,
+    nargs: c_uint,
+    argv: *const i32,
+) -> c_int {
+    let call = "gex_AM_RequestMedium";
+    let send = || {
+        let state = state::open()?;
+        let (target, args) = (state.message_target(tm, rank)?, args(nargs, argv)?);
+        let bytes = payload(source, nbytes, message::max_medium(args.len()))?;
+        completion(lc_opt, true)?;
+        let load = Load::Medium(bytes);
+        let message = Message { net: Net::Request, target, handler, args, load };
+        let outcome = state.core.request::<M>(call, &message, options(flags))?;
+        if outcome == Outcome::Sent {
+            complete(lc_opt);
+        }
+        Ok(said(outcome))
+    };
+    result(call, send())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gexi_AM_RequestLong(
+    tm: *const c_void,
+    rank: u32,
+    handler: u8,
+    source: *const c_void,
+    nbytes: usize,
+    dest: *mut c_void,
+    lc_opt: *mut EventValue,
+    flags: Flags,
+    nargs: c_uint,
+    argv: *const i32,
+) -> c_int {
+    let call = "gex_AM_RequestLong";
+    let send = || {
+        let state = state::open()?;
+        let (target, args) = (state.message_target(tm, rank)?, args(nargs, argv)?);
+        payload(source, nbytes, MAX_LONG)?;
+        completion(lc_opt, true)?;
+        let core = state.core;
+        core.check_outside::<M>(call)?;
+        core.check_open(call)?;
+        if flags & IMMEDIATE != 0 && !core.ring_of(target, Net::Request).has_room() {
+            return Ok(NOT_SENT);
+        }
+        let load = landed(state, rank, source, nbytes, dest)?;
+        let message = Message { net: Net::Request, target, handler, args, load };
+        let outcome = core.request::<M>(call, &message, options(flags))?;
+        if outcome == Outcome::Sent {
+            complete(lc_opt);
+        }
+        Ok(said(outcome))
+    };
+    result(call, send())
+}
+
+/// Copies the payload of a Long to its destination.
+#[inline]
+pub fn landed(
+    state: &state::State,
+    rank: u32,
+    source: *const c_void,
+    nbytes: usize,
+    dest: *const c_void,
+) -> Result<Load<'static>, Fail> {
+    if nbytes > 0 {
+        rma::place(state, rank, 0, dest.addr(), nbytes)?.write(source.cast(), nbytes)?;
+    }
+    let len = u32::try_from(nbytes).unwrap_or(u32::MAX);
+    Ok(Load::Landed { len, dest: dest.addr() as u64 })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gexi_AM_ReplyShort(
+    token: *mut c_void,
+    handler: u8,
+    flags: Flags,
+    nargs: c_uint,
+    argv: *const i32,
+) -> c_int {
+    let call = "gex_AM_ReplyShort";
+    let send = || {
+        let (token, args) = (token::get(token)?, args(nargs, argv)?);
+        token.claim(call)?;
+        let target = token.source_local();
+        let message = Message { net: Net::Reply, target, handler, args, load: Load::None };
+        Ok(said(token.send::<M>(&message, options(flags))))
+    };
+    result(call, send())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gexi_AM_ReplyMedium(
+    token: *mut c_void,
+    handler: u8,
+    source: *const c_void,
+    nbytes: usize,
+    lc_opt: *mut EventValue,
+    flags: Flags,
+    nargs: c_uint,
+    argv: *const i32,
+) -> c_int {
+    let call = "gex_AM_ReplyMedium";
+    let send = || {
+        let (token, args) = (token::get(token)?, args(nargs, argv)?);
+        let bytes = payload(source, nbytes, message::max_medium(args.len()))?;
+        completion(lc_opt, false)?;
+        token.claim(call)?;
+        let (target, load) = (token.source_local(), Load::Medium(bytes));
+        let message = Message { net: Net::Reply, target, handler, args, load };
+        let outcome = token.send::<M>(&message, options(flags));
+        if outcome == Outcome::Sent {
+            complete(lc_opt);
+        }
+        Ok(said(outcome))
+    };
+    result(call, send())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gexi_AM_ReplyLong(
+    token: *mut c_void,
+    handler: u8,
+    source: *const c_void,
+    nbytes: usize,
+    dest: *mut c_void,
+    lc_opt: *mut EventValue,
+    flags: Flags,
+    nargs: c_uint,
+    argv: *const i32,
+) -> c_int {
+    let call = "gex_AM_ReplyLong";
+    let send = || {
+        let state = state::open()?;
+        let (token, args) = (token::get(token)?, args(nargs, argv)?);
+        payload(source, nbytes, MAX_LONG)?;
+        completion(lc_opt, false)?;
+        token.claim(call)?;
+        let target = token.source_local();
+        if flags & IMMEDIATE != 0 && !state.core.ring_of(target, Net::Reply).has_room() {
+            token.unclaim();
+            return Ok(NOT_SENT);
+        }
+        let load = landed(state, token.source().0, source, nbytes, dest)
+            .inspect_err(|_| token.unclaim())?;
+        let message = Message { net: Net::Reply, target, handler, args, load };
+        let outcome = token.send::<M>(&message, options(flags));
+        if outcome == Outcome::Sent {
+            complete(lc_opt);
+        }
+        Ok(said(outcome))
+    };
+    result(call, send())
+}
+
+macro_rules! max {
+    ($($name:ident, $limit:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(
+            tm: *const c_void,
+            rank: u32,
+            _lc_opt: *const EventValue,
+            flags: Flags,
+            nargs: c_uint,
+        ) -> usize {
+            let limit = || {
+                let state = state::open()?;
+                let rank = if rank == RANK_INVALID { 0 } else { rank };
+                state.message_target(tm, rank)?;
+                limits::$limit(flags, nargs)
+            };
+            value(stringify!($name), 0, limit())
+        }
+    )*};
+}
+
+max! {
+    gex_AM_MaxRequestMedium, medium;
+    gex_AM_MaxReplyMedium, medium;
+    gex_AM_MaxRequestLong, long;
+    gex_AM_MaxReplyLong, long;
+}
+
+macro_rules! least_upper_bound {
+    ($($name:ident = $value:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> usize {
+            $value
+        }
+    )*};
+}
+
+least_upper_bound! {
+    gex_AM_LUBRequestMedium = message::LUB_MEDIUM;
+    gex_AM_LUBReplyMedium = message::LUB_MEDIUM;
+    gex_AM_LUBRequestLong = message::LUB_LONG;
+    gex_AM_LUBReplyLong = message::LUB_LONG;
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gasnet_AMPoll() -> c_int {
+    let call = "gasnet_AMPoll";
+    let poll = || {
+        let state = state::open()?;
+        state.core.poll::<M>(call)?;
+        coll::advance(state);
+        Ok(())
+    };
+    code(call, poll())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gexi1_wrong_count(
+    call: *const c_char,
+    stated: c_int,
+    given: c_int,
+) -> c_int {
+    if call.is_null() {
+        return BAD_ARG;
+    }
+    // SAFETY: a string constant of the header.
+    let call = unsafe { std::ffi::CStr::from_ptr(call) }.to_string_lossy();
+    Fail::bad(format!("{stated} arguments stated, {given} given")).report(&call)
+}

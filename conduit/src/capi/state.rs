@@ -1,0 +1,267 @@
+//! What the process has joined: one client, its objects, and the structure that inline functions of the headers read.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+
+use super::coll::Coll;
+use super::fail::Fail;
+use super::segment::{Published, Segment};
+use super::types::Flags;
+use crate::core::Core;
+
+/// `struct gexi_peer`.
+#[repr(C)]
+pub struct Peer {
+    pub owner_base: AtomicUsize,
+    pub size: AtomicUsize,
+    pub local_base: AtomicUsize,
+    reserved: AtomicUsize,
+}
+
+impl Peer {
+    pub const fn new() -> Self {
+        Self {
+            owner_base: AtomicUsize::new(0),
+            size: AtomicUsize::new(0),
+            local_base: AtomicUsize::new(0),
+            reserved: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// `struct gexi_world`.
+#[repr(C, align(64))]
+pub struct World {
+    abi: AtomicU32,
+    mode: AtomicU32,
+    pub tm0: AtomicPtr<c_void>,
+    pub rank: AtomicU32,
+    pub size: AtomicU32,
+    pub peers: AtomicPtr<Peer>,
+    pub peer_first: AtomicU32,
+    pub peer_count: AtomicU32,
+    pub ep0: AtomicPtr<c_void>,
+    pub client: AtomicPtr<c_void>,
+    reserved: AtomicU64,
+}
+
+const MODE: u32 = if cfg!(feature = "capi-seq") {
+    1
+} else if cfg!(feature = "capi-parsync") {
+    2
+} else {
+    3
+};
+
+/// No peer: what `peers` shows until init.
+static NOBODY: Peer = Peer::new();
+
+#[unsafe(no_mangle)]
+pub static gexi_world: World = World {
+    abi: AtomicU32::new(1),
+    mode: AtomicU32::new(MODE),
+    tm0: AtomicPtr::new(std::ptr::without_provenance_mut(2)),
+    rank: AtomicU32::new(0),
+    size: AtomicU32::new(0),
+    peers: AtomicPtr::new((&raw const NOBODY).cast_mut()),
+    peer_first: AtomicU32::new(0),
+    peer_count: AtomicU32::new(0),
+    ep0: AtomicPtr::new(std::ptr::null_mut()),
+    client: AtomicPtr::new(std::ptr::null_mut()),
+    reserved: AtomicU64::new(0),
+};
+
+/// An object without contents of its own: handle and client data.
+#[repr(C, align(16))]
+pub struct Object {
+    pub cdata: AtomicPtr<c_void>,
+}
+
+impl Object {
+    pub const fn new() -> Self {
+        Self { cdata: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    pub const fn handle(&self) -> *mut c_void {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+}
+
+pub static CLIENT: Object = Object::new();
+pub static TM0: Object = Object::new();
+
+/// An endpoint.
+pub struct Endpoint {
+    pub object: Object,
+    pub index: u16,
+    pub segment: AtomicPtr<Segment>,
+}
+
+/// Objects that the program made.
+pub struct Objects {
+    /// At the place of their index; the first is there from init on.
+    pub endpoints: Vec<&'static Endpoint>,
+    pub segments: Vec<&'static Segment>,
+}
+
+/// The process as a rank.
+pub struct State {
+    pub core: &'static Core,
+    pub name: CString,
+    pub flags: Flags,
+    pub rank: u32,
+    pub size: u32,
+    pub peers: &'static [Peer],
+    /// Job ranks of the host, for the arrays of queries.
+    pub ranks: Box<[u32]>,
+    pub ep0: &'static Endpoint,
+    pub objects: Mutex<Objects>,
+    /// Segments that were published, and are not in `peers`, by rank and endpoint.
+    pub published: RwLock<HashMap<(u32, u16), Published>>,
+    pub coll: Coll,
+    /// `gex_System_QueryProgressThreads` was answered.
+    pub threads_asked: AtomicBool,
+}
+
+static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The state, `None` before init.
+#[inline]
+pub fn get() -> Option<&'static State> {
+    // SAFETY: null, or leaked by `set` and never changed again.
+    unsafe { STATE.load(Ordering::Acquire).as_ref() }
+}
+
+/// The state, or the error of a call before init.
+#[inline]
+pub fn open() -> Result<&'static State, Fail> {
+    get().ok_or_else(Fail::not_init)
+}
+
+pub fn set(state: State) -> &'static State {
+    let state = Box::leak(Box::new(state));
+    STATE.store(state, Ordering::Release);
+    state
+}
+
+/// Where a point-to-point call goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub rank: u32,
+    /// Index of the remote endpoint.
+    pub endpoint: u16,
+    /// Index of the local endpoint.
+    pub from: u16,
+}
+
+impl State {
+    pub fn objects(&self) -> MutexGuard<'_, Objects> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves the `tm` and rank of a point-to-point call.
+    #[inline]
+    pub fn target(&self, tm: *const c_void, rank: u32) -> Result<Target, Fail> {
+        if rank >= self.size {
+            return Err(self.no_rank(rank));
+        }
+        if std::ptr::eq(tm, TM0.handle()) {
+            return Ok(Target { rank, endpoint: 0, from: 0 });
+        }
+        let (endpoint, from) = self.pair(tm)?;
+        Ok(Target { rank, endpoint, from })
+    }
+
+    /// As [`State::target`] for messages, which only first endpoints can send and receive.
+    #[inline]
+    pub fn message_target(&self, tm: *const c_void, rank: u32) -> Result<usize, Fail> {
+        let target = self.target(tm, rank)?;
+        if target.endpoint != 0 || target.from != 0 {
+            return Err(Fail::bad("only endpoints of index 0 send and receive messages"));
+        }
+        // One host is the whole job so far.
+        Ok(target.rank as usize)
+    }
+
+    #[cold]
+    fn no_rank(&self, rank: u32) -> Fail {
+        Fail::bad(format!("rank {rank} is not in the team of {} ranks", self.size))
+    }
+
+    /// Remote and local index of a pair.
+    fn pair(&self, tm: *const c_void) -> Result<(u16, u16), Fail> {
+        let bits = tm.addr();
+        if bits & 0xff != 1 || bits >> 32 != 0 {
+            return Err(not_a_team(tm));
+        }
+        let index = |shift: u32| u16::try_from(bits >> shift & 0xfff).unwrap_or(u16::MAX);
+        let (remote, local) = (index(20), index(8));
+        if self.objects().endpoints.get(usize::from(local)).is_none() {
+            return Err(Fail::bad(format!(
+                "pair with local endpoint {local}, which does not exist"
+            )));
+        }
+        Ok((remote, local))
+    }
+
+    /// Checks that a collective call names the team of all ranks.
+    pub fn team(&self, tm: *const c_void) -> Result<(), Fail> {
+        if std::ptr::eq(tm, TM0.handle()) {
+            return Ok(());
+        }
+        if tm.addr() & 1 == 1 {
+            return Err(Fail::bad("a pair names point-to-point traffic only, not a team"));
+        }
+        Err(not_a_team(tm))
+    }
+
+    /// The endpoint of a handle.
+    pub fn endpoint(&self, handle: *const c_void) -> Result<&'static Endpoint, Fail> {
+        if std::ptr::eq(handle, self.ep0.object.handle()) {
+            return Ok(self.ep0);
+        }
+        let same = |ep: &&&'static Endpoint| std::ptr::eq(handle, ep.object.handle());
+        let found = self.objects().endpoints.iter().find(same).copied();
+        found.ok_or_else(|| wrong("endpoint", handle))
+    }
+
+    /// The segment of a handle.
+    pub fn segment(&self, handle: *const c_void) -> Result<&'static Segment, Fail> {
+        let same = |segment: &&&'static Segment| std::ptr::eq(handle, segment.object.handle());
+        let found = self.objects().segments.iter().find(same).copied();
+        found.ok_or_else(|| wrong("segment", handle))
+    }
+
+    /// Checks the handle of the client.
+    pub fn client(&self, handle: *const c_void) -> Result<(), Fail> {
+        if std::ptr::eq(handle, CLIENT.handle()) { Ok(()) } else { Err(wrong("client", handle)) }
+    }
+
+    /// Local address of a range in the attached segment of a rank, `None` when it is not all in it.
+    #[inline]
+    pub fn reach(&self, rank: u32, address: usize, len: usize) -> Option<*mut u8> {
+        let peer = self.peers.get(rank as usize)?;
+        let size = peer.size.load(Ordering::Acquire);
+        let offset = address.wrapping_sub(peer.owner_base.load(Ordering::Relaxed));
+        if len == 0 || offset >= size || len > size - offset {
+            return None;
+        }
+        let base = peer.local_base.load(Ordering::Relaxed);
+        Some(std::ptr::with_exposed_provenance_mut(base + offset))
+    }
+}
+
+#[cold]
+fn not_a_team(tm: *const c_void) -> Fail {
+    if tm.is_null() { Fail::bad("team GEX_TM_INVALID") } else { wrong("team", tm) }
+}
+
+#[cold]
+fn wrong(kind: &str, handle: *const c_void) -> Fail {
+    if handle.is_null() {
+        return Fail::bad(format!("{kind} is null"));
+    }
+    Fail::bad(format!("{handle:p} is not a {kind} of this process"))
+}
