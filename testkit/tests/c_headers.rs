@@ -238,6 +238,26 @@ fn clients_get_the_headers_they_rely_on() {
 }
 
 #[test]
+fn the_originals_tools_may_stand_behind() {
+    // What its tools headers ask of the header before them, and define again in the same words.
+    let text = "#include <gasnetex.h>\n\
+        #if !defined(_INCLUDED_GASNETEX_H) || defined(GASNET_DEBUG) || defined(GASNET_TRACE) || \\\n\
+            defined(GASNET_STATS) || defined(GASNET_SRCLINES) || defined(GASNET_DEBUGMALLOC)\n\
+        #error \"not fit for the tools\"\n#endif\n\
+        #define GASNET_RELEASE_VERSION_MAJOR 2025\n#define GASNET_RELEASE_VERSION_MINOR 8\n\
+        #define GASNET_RELEASE_VERSION_PATCH 0\n#define GASNET_SEGMENT_FAST 1\n#define GASNET_NDEBUG 1\n\
+        static char each[GASNETI_MAX_THREADS];\n\
+        size_t use(void);\nsize_t use(void) { return sizeof(each) + gasneti_format_op(each, GEX_OP_ADD) + \
+        gasneti_format_dt(each, GEX_DT_I32) + gasneti_format_ti(each, GEX_TI_EP) + (gasneti_mmap(1) != 0); }\n";
+    for &way in ways() {
+        for mode in MODES {
+            assert_compiles(way, mode, text);
+            assert_compiles(way, mode, &format!("#define GASNET_NDEBUG 1\n{text}"));
+        }
+    }
+}
+
+#[test]
 fn too_many_arguments_are_refused_by_name() {
     let text = "#include <gasnetex.h>\nint f(gex_Token_t t); int f(gex_Token_t t) { return gex_AM_ReplyShort(t, 200, 0, \
                 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17); }\n";
