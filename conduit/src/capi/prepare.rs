@@ -64,6 +64,10 @@ fn take(descriptor: *const c_void, kind: Option<Kind>) -> Result<Box<Draft>, Fai
                 "not the descriptor that this thread prepared for this kind of message",
             ));
         }
+        if named.is_some_and(Draft::is_stale) {
+            *slot = None;
+            return Err(Fail::bad("the handler that prepared this reply has returned"));
+        }
         slot.take().ok_or_else(|| Fail::bad("no message is prepared"))
     })
 }
@@ -107,6 +111,11 @@ impl Terms {
         if !own {
             completion(self.lc_opt, self.kind.net == Net::Request)?;
         }
+        DRAFT.with_borrow_mut(|slot| {
+            if slot.as_deref().is_some_and(Draft::is_stale) {
+                *slot = None;
+            }
+        });
         if DRAFT.with_borrow(Option::is_some) {
             return Err(Fail::bad("this thread has a prepared message already"));
         }
@@ -257,6 +266,12 @@ pub extern "C" fn gex_AM_PrepareReplyLong(
 }
 
 impl Draft {
+    /// Whether this is a reply that a handler prepared and neither sent nor cancelled before it returned.
+    fn is_stale(&self) -> bool {
+        self.token
+            .is_some_and(|token| token::get(std::ptr::from_ref(token).cast_mut().cast()).is_err())
+    }
+
     fn address(&mut self) -> *mut u8 {
         match &mut self.buffer {
             Buffer::Client(at) => at.cast_mut(),
@@ -315,7 +330,7 @@ impl Draft {
         Ok(Outcome::Sent)
     }
 
-    fn cancel(self: Box<Self>) -> Result<(), Fail> {
+    fn cancel(self) -> Result<(), Fail> {
         if let Buffer::Block(block, _) = self.buffer {
             state::open()?.core.forget::<M>(self.kind.net, block);
         }
@@ -401,7 +416,7 @@ macro_rules! cancel {
                 if flags != 0 {
                     return Err(Fail::bad("flags must be 0"));
                 }
-                take(descriptor, Some($kind))?.cancel()
+                (*take(descriptor, Some($kind))?).cancel()
             };
             code(stringify!($name), cancel())
         }

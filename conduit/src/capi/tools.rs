@@ -139,8 +139,9 @@ fn write(buffer: *mut c_char, text: &str) -> usize {
         let to = buffer.cast::<u8>();
         // SAFETY: the program has asked for the size before, or has room for every text.
         unsafe { to.copy_from_nonoverlapping(text.as_ptr(), text.len()) };
+        let end = to.wrapping_add(text.len());
         // SAFETY: as above.
-        unsafe { to.add(text.len()).write(0) };
+        unsafe { end.write(0) };
     }
     text.len() + 1
 }
