@@ -1,0 +1,229 @@
+/* Every category with every number of arguments, as request and as reply: handlers that check what arrives and answer,
+ * and functions that send. The handler of number M of a category has the index FIRST(M) + category. */
+#ifndef TESTS_C_AMS_H
+#define TESTS_C_AMS_H 1
+
+#include "t.h"
+
+enum { SHORT, MEDIUM, LONG, CATEGORIES };
+/* Room of one Long in a segment; each pair of ranks has one for requests and one for replies. */
+#define ROOM ((size_t)1 << 18)
+#define FIRST(M) ((gex_AM_Index_t)(GEX_AM_INDEX_BASE + 6 * (M)))
+
+static int replies[CATEGORIES], requests;
+static unsigned char answer[ROOM];
+static char **bases;
+static int32_t seed;
+
+#define P0
+#define P1 P0, gex_AM_Arg_t a0
+#define P2 P1, gex_AM_Arg_t a1
+#define P3 P2, gex_AM_Arg_t a2
+#define P4 P3, gex_AM_Arg_t a3
+#define P5 P4, gex_AM_Arg_t a4
+#define P6 P5, gex_AM_Arg_t a5
+#define P7 P6, gex_AM_Arg_t a6
+#define P8 P7, gex_AM_Arg_t a7
+#define P9 P8, gex_AM_Arg_t a8
+#define P10 P9, gex_AM_Arg_t a9
+#define P11 P10, gex_AM_Arg_t a10
+#define P12 P11, gex_AM_Arg_t a11
+#define P13 P12, gex_AM_Arg_t a12
+#define P14 P13, gex_AM_Arg_t a13
+#define P15 P14, gex_AM_Arg_t a14
+#define P16 P15, gex_AM_Arg_t a15
+#define V0
+#define V1 V0, value(0)
+#define V2 V1, value(1)
+#define V3 V2, value(2)
+#define V4 V3, value(3)
+#define V5 V4, value(4)
+#define V6 V5, value(5)
+#define V7 V6, value(6)
+#define V8 V7, value(7)
+#define V9 V8, value(8)
+#define V10 V9, value(9)
+#define V11 V10, value(10)
+#define V12 V11, value(11)
+#define V13 V12, value(12)
+#define V14 V13, value(13)
+#define V15 V14, value(14)
+#define V16 V15, value(15)
+#define U0
+#define U1 U0, a0
+#define U2 U1, a1
+#define U3 U2, a2
+#define U4 U3, a3
+#define U5 U4, a4
+#define U6 U5, a5
+#define U7 U6, a6
+#define U8 U7, a7
+#define U9 U8, a8
+#define U10 U9, a9
+#define U11 U10, a10
+#define U12 U11, a11
+#define U13 U12, a12
+#define U14 U13, a13
+#define U15 U14, a14
+#define U16 U15, a15
+#define EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) \
+    X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16)
+
+/* Argument number `at` of a message. Uses the whole word. */
+static int32_t value(int at)
+{
+    return (int32_t)((uint32_t)seed * 2654435761U + (uint32_t)at * 0x9e3779b9U);
+}
+
+static uint32_t key_of(gex_Rank_t from, int category, size_t bytes, int reply)
+{
+    return (uint32_t)(from * 64 + (unsigned)category * 2 + (unsigned)reply) * 7919U + (uint32_t)bytes;
+}
+
+static char *landing(gex_Rank_t at, gex_Rank_t from, int reply)
+{
+    return bases[at] + (2 * from + (unsigned)reply) * ROOM;
+}
+
+/* Checks a message; returns who sent it. */
+static gex_Rank_t arrived(gex_Token_t token, void *data, size_t bytes, int category, int reply, int count,
+                          const gex_AM_Arg_t *args)
+{
+    gex_Token_Info_t info;
+    gex_TI_t got = gex_Token_Info(token, &info, GEX_TI_ALL);
+    int at;
+    CHECK((got & GEX_TI_ALL) == GEX_TI_ALL);
+    CHECK(info.gex_srcrank < t_size && info.gex_ep == t_ep);
+    CHECK_EQ(info.gex_is_req, !reply);
+    CHECK_EQ(info.gex_is_long, category == LONG);
+    CHECK_EQ(info.gex_entry->gex_index, FIRST(count) + category + 3 * reply);
+    CHECK_EQ(info.gex_entry->gex_nargs, count);
+    /* The first argument names the rest. */
+    for (at = 1; at < count; at++)
+        CHECK_EQ((uint32_t)args[at] - (uint32_t)args[0], (uint32_t)at * 0x9e3779b9U);
+    if (category == SHORT) return info.gex_srcrank;
+    CHECK(t_same(data, key_of(info.gex_srcrank, category, bytes, reply), bytes));
+    if (category == LONG) {
+        CHECK((char *)data == landing(t_rank, info.gex_srcrank, reply));
+    } else {
+        CHECK((uintptr_t)data % 8 == 0);
+        memset(data, 0x3c, bytes); /* ours until we return */
+    }
+    return info.gex_srcrank;
+}
+
+static const void *answer_for(gex_Rank_t to, int category, size_t bytes)
+{
+    (void)to;
+    t_fill(answer, key_of(t_rank, category, bytes, 1), bytes);
+    return answer;
+}
+
+#define HANDLERS(M)                                                                                                   \
+    static void short_request##M(gex_Token_t token P##M)                                                             \
+    {                                                                                                                \
+        const gex_AM_Arg_t args[] = {0 U##M};                                                                        \
+        (void)arrived(token, NULL, 0, SHORT, 0, M, args + 1);                                                        \
+        if (requests++ % 2) OK(gex_AM_ReplyShort##M(token, FIRST(M) + 3, 0 U##M));                                   \
+        else OK(gex_AM_ReplyShort(token, FIRST(M) + 3, 0 U##M));                                                     \
+    }                                                                                                                \
+    static void short_reply##M(gex_Token_t token P##M)                                                               \
+    {                                                                                                                \
+        const gex_AM_Arg_t args[] = {0 U##M};                                                                        \
+        (void)arrived(token, NULL, 0, SHORT, 1, M, args + 1);                                                        \
+        if (M > 0) CHECK_EQ(args[1], value(0));                                                                      \
+        replies[SHORT]++;                                                                                            \
+    }                                                                                                                \
+    static void medium_request##M(gex_Token_t token, void *data, size_t bytes P##M)                                  \
+    {                                                                                                                \
+        const gex_AM_Arg_t args[] = {0 U##M};                                                                        \
+        gex_Rank_t from = arrived(token, data, bytes, MEDIUM, 0, M, args + 1);                                       \
+        const void *source = answer_for(from, MEDIUM, bytes);                                                        \
+        if (requests++ % 2) {                                                                                        \
+            memcpy(data, source, bytes); /* a reply may be sent from the handler's own buffer */                     \
+            OK(gex_AM_ReplyMedium##M(token, FIRST(M) + 4, data, bytes, GEX_EVENT_NOW, 0 U##M));                      \
+        } else OK(gex_AM_ReplyMedium(token, FIRST(M) + 4, source, bytes, GEX_EVENT_NOW, 0 U##M));                    \
+    }                                                                                                                \
+    static void medium_reply##M(gex_Token_t token, void *data, size_t bytes P##M)                                    \
+    {                                                                                                                \
+        const gex_AM_Arg_t args[] = {0 U##M};                                                                        \
+        (void)arrived(token, data, bytes, MEDIUM, 1, M, args + 1);                                                   \
+        if (M > 0) CHECK_EQ(args[1], value(0));                                                                      \
+        replies[MEDIUM]++;                                                                                           \
+    }                                                                                                                \
+    static void long_request##M(gex_Token_t token, void *data, size_t bytes P##M)                                    \
+    {                                                                                                                \
+        const gex_AM_Arg_t args[] = {0 U##M};                                                                        \
+        gex_Rank_t from = arrived(token, data, bytes, LONG, 0, M, args + 1);                                         \
+        const void *source = answer_for(from, LONG, bytes);                                                          \
+        char *to = landing(from, t_rank, 1);                                                                         \
+        if (requests++ % 2)                                                                                          \
+            OK(gex_AM_ReplyLong##M(token, FIRST(M) + 5, source, bytes, to, GEX_EVENT_NOW, 0 U##M));                  \
+        else OK(gex_AM_ReplyLong(token, FIRST(M) + 5, source, bytes, to, GEX_EVENT_NOW, 0 U##M));                    \
+    }                                                                                                                \
+    static void long_reply##M(gex_Token_t token, void *data, size_t bytes P##M)                                      \
+    {                                                                                                                \
+        const gex_AM_Arg_t args[] = {0 U##M};                                                                        \
+        (void)arrived(token, data, bytes, LONG, 1, M, args + 1);                                                     \
+        if (M > 0) CHECK_EQ(args[1], value(0));                                                                      \
+        replies[LONG]++;                                                                                             \
+    }
+EACH(HANDLERS)
+
+#define REGISTER(M)                                                                                                   \
+    {                                                                                                                \
+        gex_AM_Entry_t table[6];                                                                                     \
+        gex_Flags_t request = GEX_FLAG_AM_REQUEST, reply = GEX_FLAG_AM_REPLY;                                        \
+        table[0] = t_entry(FIRST(M), (gex_AM_Fn_t)short_request##M, GEX_FLAG_AM_SHORT | request, M);                 \
+        table[1] = t_entry(FIRST(M) + 1, (gex_AM_Fn_t)medium_request##M, GEX_FLAG_AM_MEDIUM | request, M);           \
+        table[2] = t_entry(FIRST(M) + 2, (gex_AM_Fn_t)long_request##M, GEX_FLAG_AM_LONG | request, M);               \
+        table[3] = t_entry(FIRST(M) + 3, (gex_AM_Fn_t)short_reply##M, GEX_FLAG_AM_SHORT | reply, M);                 \
+        table[4] = t_entry(FIRST(M) + 4, (gex_AM_Fn_t)medium_reply##M, GEX_FLAG_AM_MEDIUM | reply, M);               \
+        table[5] = t_entry(FIRST(M) + 5, (gex_AM_Fn_t)long_reply##M, GEX_FLAG_AM_LONG | reply, M);                   \
+        OK(gex_EP_RegisterHandlers(t_ep, table, 6));                                                                 \
+    }
+
+/* Joins with segments and handlers in place on all ranks. */
+static void ams_start(const char *name, int *argc, char ***argv)
+{
+    gex_Rank_t at;
+    t_join(name, argc, argv);
+    EACH(REGISTER)
+    t_attach(2 * ROOM * t_size);
+    bases = (char **)malloc(t_size * sizeof *bases);
+    for (at = 0; at < t_size; at++) bases[at] = t_base(at, NULL);
+    t_barrier();
+}
+
+/* Sends one request; `bare` chooses the name without a number. `data` is not used again after the call. */
+#define SEND(M)                                                                                                       \
+    case M:                                                                                                          \
+        if (category == SHORT) {                                                                                     \
+            if (bare) OK(gex_AM_RequestShort(t_tm, to, FIRST(M), 0 V##M));                                           \
+            else OK(gex_AM_RequestShort##M(t_tm, to, FIRST(M), 0 V##M));                                             \
+        } else if (category == MEDIUM) {                                                                             \
+            if (bare) OK(gex_AM_RequestMedium(t_tm, to, FIRST(M) + 1, data, bytes, GEX_EVENT_NOW, 0 V##M));          \
+            else OK(gex_AM_RequestMedium##M(t_tm, to, FIRST(M) + 1, data, bytes, GEX_EVENT_NOW, 0 V##M));            \
+        } else {                                                                                                     \
+            if (bare) OK(gex_AM_RequestLong(t_tm, to, FIRST(M) + 2, data, bytes, place, GEX_EVENT_NOW, 0 V##M));     \
+            else OK(gex_AM_RequestLong##M(t_tm, to, FIRST(M) + 2, data, bytes, place, GEX_EVENT_NOW, 0 V##M));       \
+        }                                                                                                            \
+        break;
+
+static void ams_send(gex_Rank_t to, int category, int count, size_t bytes, int bare)
+{
+    static unsigned char data[ROOM];
+    char *place = landing(to, t_rank, 0);
+    if (category != SHORT) t_fill(data, key_of(t_rank, category, bytes, 0), bytes);
+    switch (count) {
+        EACH(SEND)
+    }
+    memset(data, 0x11, bytes < 64 ? bytes : 64);
+}
+
+static void ams_await(int category, int count)
+{
+    GASNET_BLOCKUNTIL(replies[category] == count);
+}
+
+#endif
