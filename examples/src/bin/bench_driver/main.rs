@@ -3,6 +3,7 @@
 //! `scripts/bench` builds everything and starts this. Times are never asserted: the exit code is 0 unless something could
 //! not be measured at all.
 
+mod c_face;
 mod document;
 mod exits;
 mod idle;
@@ -46,21 +47,33 @@ const FIGURES: [(&str, Measure); 10] = [
     ("exit", exits::exits),
 ];
 
+/// Figures of the C face, by `--c` instead of the others.
+const C_FIGURES: [(&str, Measure); 6] = [
+    ("c-am", c_face::short),
+    ("c-flood", c_face::flood),
+    ("c-medium", c_face::medium),
+    ("c-putget", c_face::put_get),
+    ("c-put8", c_face::put_word),
+    ("c-barrier", c_face::barrier),
+];
+
 const FULL: Repetitions = Repetitions { launches: 15, pairs: 15, exits: 7, realtime: false };
 const QUICK: Repetitions = Repetitions { launches: 3, pairs: 3, exits: 1, realtime: false };
 
 fn main() -> ExitCode {
     let (mut repetitions, mut write, mut when_idle) = (FULL, false, false);
     let mut wanted = Vec::new();
-    for argument in std::env::args().skip(1) {
+    let c_face = std::env::args().any(|argument| argument == "--c");
+    let figures: &[(&str, Measure)] = if c_face { &C_FIGURES } else { &FIGURES };
+    for argument in std::env::args().skip(1).filter(|argument| argument != "--c") {
         match argument.as_str() {
             "--quick" => repetitions = Repetitions { realtime: repetitions.realtime, ..QUICK },
             "--realtime" => repetitions.realtime = true,
             "--write" => write = true,
             "--when-idle" => when_idle = true,
-            name if FIGURES.iter().any(|(figure, _)| *figure == name) => wanted.push(argument),
+            name if figures.iter().any(|(figure, _)| *figure == name) => wanted.push(argument),
             other => {
-                let names: Vec<&str> = FIGURES.iter().map(|(figure, _)| *figure).collect();
+                let names: Vec<&str> = figures.iter().map(|(figure, _)| *figure).collect();
                 complain(&format!("unknown argument {other:?}; figures: {}", names.join(" ")));
                 return ExitCode::from(2);
             }
@@ -68,7 +81,7 @@ fn main() -> ExitCode {
     }
     let machine = document::machine(repetitions);
     let mut found = Vec::new();
-    for (name, measure) in FIGURES {
+    for &(name, measure) in figures {
         if wanted.is_empty() || wanted.iter().any(|figure| figure == name) {
             let in_use = if when_idle { idle::wait(name) } else { None };
             show(&format!("measuring {name} …\n"));

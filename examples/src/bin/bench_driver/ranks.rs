@@ -13,7 +13,11 @@ fn measure(ranks: u32, options: &[&str], program: &str, args: &[&str]) -> Result
 }
 
 /// As [`measure`], two ranks with a processor each.
-fn measure_bound(repetitions: Repetitions, program: &str, args: &[&str]) -> Result<Samples> {
+pub(crate) fn measure_bound(
+    repetitions: Repetitions,
+    program: &str,
+    args: &[&str],
+) -> Result<Samples> {
     let command = job(2, &["-c", "1"], &sibling(program)?, args)?;
     if !repetitions.realtime {
         return Ok(run(command, true)?.samples());
