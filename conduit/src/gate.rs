@@ -37,7 +37,7 @@ impl Name {
         }
     }
 
-    const fn encode(self) -> u64 {
+    pub(crate) const fn encode(self) -> u64 {
         match self {
             Self::Anonymous => 0,
             Self::Named(id) => 1 << 32 | id.cast_unsigned() as u64,
@@ -46,7 +46,7 @@ impl Name {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "the low half of the word")]
-    const fn decode(word: u64) -> Self {
+    pub(crate) const fn decode(word: u64) -> Self {
         match word >> 32 & 3 {
             0 => Self::Anonymous,
             1 => Self::Named((word as u32).cast_signed()),

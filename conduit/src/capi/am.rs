@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use super::fail::{self, BAD_ARG, Fail, code, value};
 use super::types::{EVENT_DEFER, EVENT_GROUP, EventValue, Flags, IMMEDIATE, RANK_INVALID};
-use super::{M, coll, rma, state, token};
+use super::{M, coll, rma, state, token, tools};
 use crate::core::Net;
 use crate::error::Error;
 use crate::message::{self, MAX_ARGS, MAX_LONG, Outcome};
@@ -345,7 +345,9 @@ pub extern "C" fn gasnet_AMPoll() -> c_int {
     let call = "gasnet_AMPoll";
     let poll = || {
         let state = state::open()?;
-        state.core.poll::<M>(call)?;
+        if state.core.poll::<M>(call)? > 0 {
+            tools::progressed();
+        }
         coll::advance(state);
         Ok(())
     };

@@ -31,6 +31,9 @@ const PART: u8 = 64;
 /// Times that a rank gives its processor away before it polls, where ranks share processors.
 const YIELDS_BEFORE_POLL: u32 = 4;
 
+/// Says that no barrier has been; no name is encoded so.
+const NO_BARRIER: u64 = u64::MAX;
+
 /// A broadcast between the first word of it here and its completion.
 enum Broadcast {
     /// Parts that came before the call: place and bytes.
@@ -45,7 +48,7 @@ pub struct Coll {
     arrived: AtomicU64,
     done: AtomicU64,
     /// Name of the last barrier of the GASNet-1 kind; `None` before the first.
-    last: Mutex<Option<Name>>,
+    last: AtomicU64,
     broadcasts: Mutex<HashMap<u64, Broadcast>>,
     broadcasts_begun: AtomicU64,
 }
@@ -57,7 +60,7 @@ impl Coll {
             begun: AtomicU64::new(0),
             arrived: AtomicU64::new(0),
             done: AtomicU64::new(0),
-            last: Mutex::new(None),
+            last: AtomicU64::new(NO_BARRIER),
             broadcasts: Mutex::new(HashMap::new()),
             broadcasts_begun: AtomicU64::new(0),
         }
@@ -354,7 +357,7 @@ fn under_way(state: &State) -> Result<(), Fail> {
 }
 
 fn passed(state: &State, agreed: Name, id: c_int, flags: c_int) -> c_int {
-    *state.coll.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(agreed);
+    state.coll.last.store(agreed.encode(), Ordering::Relaxed);
     match verdict(agreed, bits(flags).name(id)) {
         Ok(()) => OK,
         // An outcome that programs ask for: no warning.
@@ -404,19 +407,21 @@ pub unsafe extern "C" fn gasnet_barrier_result(id: *mut c_int) -> c_int {
     let call = "gasnet_barrier_result";
     let answer = || {
         let state = state::open()?;
-        let last = *state.coll.last.lock().unwrap_or_else(PoisonError::into_inner);
-        match last {
-            None => Err(Fail::bad("there was no barrier before it")),
-            Some(Name::Named(name)) => {
-                if !id.is_null() {
-                    // SAFETY: room for an answer, by the program's promise.
-                    unsafe { id.write(name) };
-                }
-                Ok(OK)
-            }
-            Some(Name::Anonymous) => Ok(1),
-            Some(Name::Mismatch) => Ok(OK),
+        let word = state.coll.last.load(Ordering::Relaxed);
+        if word == NO_BARRIER {
+            return Err(Fail::bad("there was no barrier before it"));
         }
+        if state.core.progress_of(Which::Client).under_way() && !state.coll.barriers_under_way() {
+            return Err(Fail::bad("a barrier is under way"));
+        }
+        let Name::Named(name) = Name::decode(word) else {
+            return Ok(c_int::from(Name::decode(word) == Name::Anonymous));
+        };
+        if !id.is_null() {
+            // SAFETY: room for an answer, by the program's promise.
+            unsafe { id.write(name) };
+        }
+        Ok(OK)
     };
     answer().unwrap_or_else(|fail: Fail| fail.report(call))
 }

@@ -1,5 +1,6 @@
 //! Locks, waiting, and the helpers that tools headers take from the library.
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -50,7 +51,21 @@ pub unsafe extern "C" fn gexi_HSL_Wake(state: *mut u32) {
 #[unsafe(no_mangle)]
 pub extern "C" fn gexi_wait_hook(turn: c_uint) {
     let Some(state) = state::get() else { return };
-    Waiter::turn(turn).idle(state.core, || state.core.has_work());
+    let idle = if turn == 0 { 0 } else { FRUITLESS.get().saturating_add(1) };
+    FRUITLESS.set(idle);
+    Waiter::turn(idle).idle(state.core, || state.core.has_work());
+}
+
+thread_local! {
+    /// Turns of this thread's wait since a poll found something.
+    static FRUITLESS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A poll of this thread found something: a wait around it spins again before it rests. One that serves a stream of
+/// messages would otherwise rest after each of them once it has lasted for a while.
+#[inline]
+pub fn progressed() {
+    FRUITLESS.set(0);
 }
 
 #[unsafe(no_mangle)]
