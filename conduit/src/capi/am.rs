@@ -7,6 +7,7 @@ use super::types::{EVENT_DEFER, EVENT_GROUP, EventValue, Flags, IMMEDIATE, RANK_
 use super::{M, coll, rma, state, token, tools};
 use crate::core::Net;
 use crate::error::Error;
+use crate::handler::HandlerIndex;
 use crate::message::{self, MAX_ARGS, MAX_LONG, Outcome};
 use crate::post::{Load, Message};
 
@@ -45,6 +46,15 @@ pub mod limits {
 #[inline]
 pub const fn options(flags: Flags) -> message::Flags {
     if flags & IMMEDIATE != 0 { message::Flags::IMMEDIATE } else { message::Flags::NONE }
+}
+
+/// Checks that an index is one that programs may use: lower ones are the library's own.
+#[inline]
+pub fn check_index(handler: u8) -> Result<(), Fail> {
+    if handler >= HandlerIndex::FIRST_CLIENT {
+        return Ok(());
+    }
+    Err(Fail::bad(format!("handler index {handler} is outside 128..=255")))
 }
 
 /// Arguments of a message.
@@ -124,6 +134,7 @@ pub unsafe extern "C" fn gexi_AM_RequestShort(
 ) -> c_int {
     let call = "gex_AM_RequestShort";
     let send = || {
+        check_index(handler)?;
         let state = state::open()?;
         let (target, args) = (state.message_target(tm, rank)?, args(nargs, argv)?);
         let message = Message { net: Net::Request, target, handler, args, load: Load::None };
@@ -146,6 +157,7 @@ pub unsafe extern "C" fn gexi_AM_RequestMedium(
 ) -> c_int {
     let call = "gex_AM_RequestMedium";
     let send = || {
+        check_index(handler)?;
         let state = state::open()?;
         let (target, args) = (state.message_target(tm, rank)?, args(nargs, argv)?);
         let bytes = payload(source, nbytes, message::max_medium(args.len()))?;
@@ -176,6 +188,7 @@ pub unsafe extern "C" fn gexi_AM_RequestLong(
 ) -> c_int {
     let call = "gex_AM_RequestLong";
     let send = || {
+        check_index(handler)?;
         let state = state::open()?;
         let (target, args) = (state.message_target(tm, rank)?, args(nargs, argv)?);
         payload(source, nbytes, MAX_LONG)?;
@@ -223,6 +236,7 @@ pub unsafe extern "C" fn gexi_AM_ReplyShort(
 ) -> c_int {
     let call = "gex_AM_ReplyShort";
     let send = || {
+        check_index(handler)?;
         let (token, args) = (token::get(token)?, args(nargs, argv)?);
         token.claim(call)?;
         let target = token.source_local();
@@ -245,6 +259,7 @@ pub unsafe extern "C" fn gexi_AM_ReplyMedium(
 ) -> c_int {
     let call = "gex_AM_ReplyMedium";
     let send = || {
+        check_index(handler)?;
         let (token, args) = (token::get(token)?, args(nargs, argv)?);
         let bytes = payload(source, nbytes, message::max_medium(args.len()))?;
         completion(lc_opt, false)?;
@@ -274,6 +289,7 @@ pub unsafe extern "C" fn gexi_AM_ReplyLong(
 ) -> c_int {
     let call = "gex_AM_ReplyLong";
     let send = || {
+        check_index(handler)?;
         let state = state::open()?;
         let (token, args) = (token::get(token)?, args(nargs, argv)?);
         payload(source, nbytes, MAX_LONG)?;

@@ -297,6 +297,7 @@ impl Draft {
         flags: Flags,
     ) -> Result<Outcome, Fail> {
         let Commit { handler, nbytes, dest, args } = *message;
+        am::check_index(handler)?;
         self.check(call, nbytes, args.len())?;
         if self.dest != 0 && self.dest != dest.addr() {
             return Err(Error::DestinationChanged { call }.into());
