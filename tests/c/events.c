@@ -44,6 +44,7 @@ static void pending(void)
     char *here;
     (void)t_base(t_rank, &here);
     gate = (volatile uint64_t *)here;
+    t_barrier();
     *gate = 0;
     t_barrier();
     if (t_rank == 0 && t_size > 1) {

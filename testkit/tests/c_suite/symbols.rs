@@ -1,0 +1,89 @@
+//! Prototypes of the headers against the names that the libraries export, in both directions.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use crate::build::{must, root};
+
+const HEADERS: [&str; 7] = [
+    "gasnetex.h",
+    "gasnet.h",
+    "gasnet_coll.h",
+    "gasnet_vis.h",
+    "gasnet_ratomic.h",
+    "gasnet_mk.h",
+    "gasnet_tools.h",
+];
+
+/// A frozen process waits until a debugger changes this variable; programs have no business with it.
+const FOR_DEBUGGERS: &str = "gasnet_frozen";
+
+/// The declared name: what stands before the first parenthesis, or in it after a star, or last.
+fn declared(text: &str) -> String {
+    let text = text.split("__attribute__").next().unwrap();
+    let before = match text.split_once("(*") {
+        Some((_, pointer)) => pointer.split(')').next().unwrap(),
+        None => text.split('(').next().unwrap(),
+    };
+    before
+        .split(|letter: char| !(letter.is_alphanumeric() || letter == '_'))
+        .rfind(|word| !word.is_empty())
+        .unwrap()
+        .to_owned()
+}
+
+fn marked(text: &str, mark: &str) -> BTreeSet<String> {
+    text.split(mark).skip(1).map(|rest| declared(rest.split(';').next().unwrap())).collect()
+}
+
+fn exported(file: &Path, options: &[&str]) -> BTreeSet<String> {
+    let text = must(Command::new("nm").args(options).arg(file));
+    text.lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace().rev();
+            let (name, _, address) = (words.next()?, words.next()?, words.next()?);
+            (address.len() == 16).then(|| name.split('@').next().unwrap().to_owned())
+        })
+        .collect()
+}
+
+/// Fails unless both libraries of `mode` below `folder` export exactly what the headers promise.
+pub fn compare(mode: &str, folder: &Path) {
+    // A copy of the headers in which the marks survive the preprocessor.
+    let copy = tempfile::tempdir().unwrap();
+    must(Command::new("cp").arg("-R").arg(root().join("include/.")).arg(copy.path()));
+    let base = copy.path().join("gasnet_ibv/base.h");
+    let text = std::fs::read_to_string(&base).unwrap();
+    let text = text
+        .replace("#define GEXI_API extern", "#define GEXI_API gexi_mark_api extern")
+        .replace("#define GEXI_LATER extern", "#define GEXI_LATER gexi_mark_later extern");
+    assert_eq!(text.matches("gexi_mark_").count(), 2, "marks of base.h");
+    std::fs::write(&base, text).unwrap();
+    let program: String = HEADERS.iter().map(|name| format!("#include <{name}>\n")).collect();
+    let source = copy.path().join("all.c");
+    std::fs::write(&source, program).unwrap();
+    let text = must(
+        Command::new("gcc")
+            .args(["-std=c11", "-E", "-P", &format!("-DGASNET_{}", mode.to_uppercase()), "-I"])
+            .arg(copy.path())
+            .arg(&source),
+    );
+    let (promised, later) = (marked(&text, "gexi_mark_api"), marked(&text, "gexi_mark_later"));
+    assert!(promised.len() > 100 && later.len() > 20, "{promised:?}\n{later:?}");
+    for (file, options) in [
+        (format!("libgasnet-ibv-{mode}.so"), &["-D", "--defined-only"][..]),
+        (format!("libgasnet-ibv-{mode}.a"), &["-g", "--defined-only"][..]),
+    ] {
+        let mut there = exported(&folder.join(&file), options);
+        there.remove(FOR_DEBUGGERS);
+        let missing: Vec<_> = promised.difference(&there).collect();
+        let extra: Vec<_> = there.difference(&promised).collect();
+        let early: Vec<_> = there.intersection(&later).collect();
+        assert!(
+            missing.is_empty() && extra.is_empty() && early.is_empty(),
+            "{file}: declared and not exported {missing:?}; exported and not declared {extra:?}; exported though marked \
+             as later {early:?}"
+        );
+    }
+}

@@ -1,0 +1,41 @@
+/* A segment of client memory bound to the first endpoint instead of an attached one: puts, gets, values, Longs. */
+#include "t.h"
+
+static unsigned char memory[200000];
+static int arrivals;
+
+static void landed(gex_Token_t token, void *data, size_t bytes, gex_AM_Arg_t key)
+{
+    (void)token;
+    CHECK((unsigned char *)data == memory + 16 + 150000 && t_same(data, (uint32_t)key, bytes));
+    arrivals++;
+}
+
+int main(int argc, char **argv)
+{
+    gex_AM_Entry_t table[1];
+    gex_Rank_t to;
+    static unsigned char back[5000];
+    t_join("created_segment", &argc, &argv);
+    to = (t_rank + 1) % t_size;
+    table[0] = t_entry(0, (gex_AM_Fn_t)landed, GEX_FLAG_AM_LONG | GEX_FLAG_AM_REQUEST, 1);
+    OK(gex_EP_RegisterHandlers(t_ep, table, 1));
+    CHECK_EQ(table[0].gex_index, 255);
+    OK(gex_Segment_Create(&t_segment, t_client, memory + 16, sizeof memory - 33, GEX_MK_HOST, 0));
+    OK(gex_EP_BindSegment(t_ep, t_segment, 0));
+    CHECK(gex_EP_QuerySegment(t_ep) == t_segment);
+    OK(gex_EP_PublishBoundSegment(t_tm, &t_ep, 1, 0));
+    t_barrier();
+    t_fill(back, t_rank, sizeof back);
+    OK(gex_RMA_PutBlocking(t_tm, to, t_base(to, NULL) + 1, back, sizeof back, 0));
+    gex_Event_Wait(gex_RMA_GetNB(t_tm, back, to, t_base(to, NULL) + 1, sizeof back, 0));
+    CHECK(t_same(back, t_rank, sizeof back));
+    OK(gex_RMA_PutBlockingVal(t_tm, to, t_base(to, NULL) + 120001, 99, 4, 0));
+    OK(gex_AM_RequestLong(t_tm, to, 255, back, sizeof back, t_base(to, NULL) + 150000, GEX_EVENT_NOW, 0, t_rank));
+    GASNET_BLOCKUNTIL(arrivals == 1);
+    t_barrier();
+    CHECK(memory[16 + 120001] == 99);
+    CHECK(t_same(memory + 17, (t_rank + t_size - 1) % t_size, sizeof back));
+    t_pass();
+    return 1;
+}
