@@ -94,10 +94,12 @@ fn every_program_passes_with_every_number_of_ranks() {
                 // Five columns walk through six ways, each program beginning elsewhere.
                 ways = vec![ways[(line + column * 5) % ways.len()]];
             }
+            let programs: Vec<_> =
+                ways.iter().map(|&(mode, kind)| (built(name, mode, kind), mode, kind)).collect();
             let begin = Instant::now();
             let mut label = String::new();
-            for (mode, kind) in ways {
-                let outcome = run(&built(name, mode, kind), ranks, arguments(name));
+            for (program, mode, kind) in programs {
+                let outcome = run(&program, ranks, arguments(name));
                 let text = format!("PASS {name}\n");
                 let said = outcome.out().matches(&text).count();
                 label = format!("{mode} {}", kind.ending());
@@ -150,6 +152,81 @@ fn static_destructors_run_at_the_end_of_main_and_not_in_gasnet_exit() {
         outcome.expect(0);
         assert!(!outcome.out().contains("DESTROYED"), "{}", outcome.out());
     }
+}
+
+/// Exit code that the launcher reports for a case of `tests/c/exits.c`.
+fn exit_code(case: u32) -> i32 {
+    match case {
+        1..=55 => case.cast_signed(),
+        _ => 128 + [6, 11, 7, 8][usize::try_from(case % 100 - 3).unwrap()],
+    }
+}
+
+#[test]
+fn every_way_to_end_a_job_has_its_code_and_leaves_nobody() {
+    let all = all_requested();
+    let ranks: &[u32] = if all { &RANKS } else { &[1, 2, 4] };
+    let crashes = [103, 104, 105, 106, 203, 204, 303, 304, 305, 306, 404];
+    let mut header = vec!["case".to_owned()];
+    header.extend(ranks.iter().map(|count| format!("{count} ranks")));
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let mut table = Table::new("ends of C programs: code and milliseconds", &header);
+    let mut faults = Vec::new();
+    for case in (1..=15).chain(51..=55).chain(crashes) {
+        let mut cells = vec![case.to_string()];
+        for (column, &count) in ranks.iter().enumerate() {
+            let turn = usize::try_from(case).unwrap() + column;
+            // Threads are cases from 51 on.
+            let mode = if case > 50 && case != 103 { "par" } else { MODES[turn % 3] };
+            let program = built("exits", mode, KINDS[turn % 2]);
+            let outcome = run(&program, count, &[&case.to_string(), "80"]);
+            let failed = outcome.err().contains("TEST FAILED");
+            if let Some(fault) =
+                outcome.fault(exit_code(case)).or(failed.then(|| "a call returned".into()))
+            {
+                faults.push(format!(
+                    "case {case} {mode} on {count} ranks: {fault}\n{}",
+                    outcome.err()
+                ));
+            }
+            cells.push(format!("{} {}", outcome.code(), outcome.ms()));
+        }
+        table.row(cells);
+    }
+    table.show();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn wrong_uses_return_their_code_or_end_with_a_name() {
+    for (turn, ranks) in [1, 2, 4].into_iter().enumerate() {
+        let outcome = run(&built("wrong", MODES[turn], KINDS[turn % 2]), ranks, &["codes"]);
+        outcome.expect(0);
+        assert!(outcome.out().contains("PASS wrong"), "{}", outcome.err());
+        // Each is said by name.
+        let said = outcome.err().matches("returning an error code: GASNET_ERR_").count();
+        assert!(said >= 50 * ranks as usize, "{said} on {ranks} ranks: {}", outcome.err());
+    }
+    for (turn, (name, words)) in [
+        ("put nb outside", "gex_RMA_PutNB: GASNET_ERR_BAD_ARG"),
+        ("get nb outside", "gex_RMA_GetNB: GASNET_ERR_BAD_ARG"),
+        ("no handler", "handler 222, which is not registered"),
+        ("other count", "Request with 2 arguments"),
+        ("other category", "received a Medium"),
+        ("prepare twice", "gex_AM_PrepareRequestMedium: GASNET_ERR_BAD_ARG"),
+        ("end without region", "gex_NBI_EndAccessRegion: GASNET_ERR_BAD_ARG"),
+        ("wait for no event", "gex_Event_Wait: GASNET_ERR_BAD_ARG"),
+        ("barrier of no team", "gex_Coll_BarrierNB: GASNET_ERR_BAD_ARG"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let outcome = run(&built("wrong", MODES[turn % 3], KINDS[turn % 2]), 2, &[name]);
+        outcome.expect(128 + 6);
+        let err = outcome.err();
+        assert!(err.contains(words) && !err.contains("TEST FAILED"), "{name}: {err}");
+    }
+    run(&built("wrong", "seq", Kind::Static), 2, &["exit before init"]).expect(11);
 }
 
 #[test]

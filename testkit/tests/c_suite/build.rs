@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Thread modes, as in the names of the libraries.
-pub const MODES: [&str; 3] = ["seq", "parsync", "par"];
+pub(crate) const MODES: [&str; 3] = ["seq", "parsync", "par"];
 /// Kinds of library.
-pub const KINDS: [Kind; 2] = [Kind::Static, Kind::Shared];
+pub(crate) const KINDS: [Kind; 2] = [Kind::Static, Kind::Shared];
 
 /// How a program gets the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// From the archive.
     Static,
     /// From the shared object.
@@ -21,7 +21,7 @@ pub enum Kind {
 
 impl Kind {
     /// What the file's name ends with.
-    pub const fn ending(self) -> &'static str {
+    pub(crate) const fn ending(self) -> &'static str {
         match self {
             Self::Static => "a",
             Self::Shared => "so",
@@ -43,25 +43,25 @@ impl Kind {
 }
 
 /// Top of the checkout.
-pub fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
 /// Cargo's target directory, from the place of the running test: `<target>/<profile>/deps/name`.
-pub fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     exe.ancestors().nth(3).unwrap().to_owned()
 }
 
 /// Whether a program of this name answers to `--version`.
-pub fn installed(program: &str) -> bool {
+pub(crate) fn installed(program: &str) -> bool {
     let probe =
         Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     probe.is_ok_and(|status| status.success())
 }
 
 /// Runs a command to its end and panics with what it said when it failed.
-pub fn must(command: &mut Command) -> String {
+pub(crate) fn must(command: &mut Command) -> String {
     let output = command.env("LC_ALL", "C").stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
@@ -69,7 +69,7 @@ pub fn must(command: &mut Command) -> String {
 }
 
 /// Directory with `lib` and `include`, made by `scripts/build-libs`.
-pub fn library() -> &'static Path {
+pub(crate) fn library() -> &'static Path {
     static PLACE: OnceLock<PathBuf> = OnceLock::new();
     PLACE.get_or_init(|| {
         let out = target().join("c-suite");
@@ -84,7 +84,7 @@ pub fn library() -> &'static Path {
 }
 
 /// All programs, sorted.
-pub fn sources() -> Vec<PathBuf> {
+pub(crate) fn sources() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir(root().join("tests/c"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -111,7 +111,7 @@ fn compiler(program: &str, cxx: bool, mode: &str) -> Command {
 }
 
 /// Makes nothing; fails when the compiler refuses.
-pub fn compiles(program: &str, source: &Path, mode: &str) {
+pub(crate) fn compiles(program: &str, source: &Path, mode: &str) {
     let cxx = program.ends_with("++");
     if is_cxx(source) && !cxx {
         return;
@@ -169,12 +169,12 @@ fn linker(name: &str) -> Command {
 const SYSTEM: [&str; 4] = ["-lpthread", "-lm", "-ldl", "-lgcc_s"];
 
 /// Path of the program, which is made by the first caller.
-pub fn built(name: &str, mode: &'static str, kind: Kind) -> PathBuf {
+pub(crate) fn built(name: &str, mode: &'static str, kind: Kind) -> PathBuf {
     built_with(name, mode, kind, &[])
 }
 
 /// As [`built`], with more options for compiler and linker.
-pub fn built_with(
+pub(crate) fn built_with(
     name: &str,
     mode: &'static str,
     kind: Kind,
@@ -200,7 +200,12 @@ pub fn built_with(
 }
 
 /// Links the object of one mode with the library of another; what the linker said when it refused.
-pub fn link_across(name: &str, header: &'static str, mode: &str, kind: Kind) -> Option<String> {
+pub(crate) fn link_across(
+    name: &str,
+    header: &'static str,
+    mode: &str,
+    kind: Kind,
+) -> Option<String> {
     let object = object(name, header, &[]);
     let path = folder().join(format!("{name}-{header}-on-{mode}-{}", kind.ending()));
     let output = linker(name)

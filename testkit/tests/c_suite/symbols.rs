@@ -49,7 +49,7 @@ fn exported(file: &Path, options: &[&str]) -> BTreeSet<String> {
 }
 
 /// Fails unless both libraries of `mode` below `folder` export exactly what the headers promise.
-pub fn compare(mode: &str, folder: &Path) {
+pub(crate) fn compare(mode: &str, folder: &Path) {
     // A copy of the headers in which the marks survive the preprocessor.
     let copy = tempfile::tempdir().unwrap();
     must(Command::new("cp").arg("-R").arg(root().join("include/.")).arg(copy.path()));
