@@ -338,6 +338,7 @@ impl Core {
     }
 
     #[cold]
+    #[inline(never)]
     fn ending(&self, notice: Notice) -> Error {
         if self.is_hooked() {
             crate::core_link::on_notice(self, notice);

@@ -15,7 +15,7 @@ use crate::wait::Waiter;
 
 impl Core {
     /// Sends a checked request whose Long payload is in place; waits for room and polls unless told not to.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn request<M: Mode>(
         &self,
         call: &'static str,

@@ -74,7 +74,7 @@ impl Core {
     }
 
     /// Delivers some messages; returns how many.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll<M: Mode>(&self, call: &'static str) -> Result<usize, Error> {
         self.check_open(call)?;
         self.check_outside::<M>(call)?;

@@ -214,7 +214,7 @@ impl<'a> Ring<'a> {
     }
 
     /// Claims the next position, `None` when the queue is full.
-    #[inline]
+    #[inline(always)]
     fn claim(&self) -> Option<u64> {
         let mut tail = self.ends.tail.load(Ordering::Relaxed);
         loop {
@@ -242,7 +242,7 @@ impl<'a> Ring<'a> {
     /// Sends a message; `false` when the queue is full. The caller rings the receiver's doorbell.
     ///
     /// `post.args` has at most 16 words and `post.inline` fits beside them ([`Packet::inline_room`]).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send(&self, post: &Post<'_>) -> bool {
         let nargs = post.args.len();
         debug_assert!(post.inline.len() <= Packet::inline_room(nargs));
@@ -264,7 +264,12 @@ impl<'a> Ring<'a> {
             (&raw mut (*raw).len).write(post.len);
             (&raw mut (*raw).place).write(post.place);
             let body = (&raw mut (*raw).body).cast::<u8>();
-            body.copy_from_nonoverlapping(post.args.as_ptr().cast(), nargs * 4);
+            match nargs {
+                0 => {}
+                // A call of memcpy would cost more than a word.
+                1 => body.cast::<i32>().write(post.args[0]),
+                _ => body.copy_from_nonoverlapping(post.args.as_ptr().cast(), nargs * 4),
+            }
             if !post.inline.is_empty() {
                 let at = body.add(inline_at(nargs));
                 at.copy_from_nonoverlapping(post.inline.as_ptr(), post.inline.len());
