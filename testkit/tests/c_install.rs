@@ -334,6 +334,7 @@ fn make_fragments_serve_makefiles_of_clients() {
     for mode in MODES {
         let makefile = format!(
             "include $(prefix)/include/ibv-conduit/ibv-{mode}.mak\n\
+             include after.mk\n\
              all: c cxx\n\
              c: client.c\n\
              \t$(GASNET_CC) $(GASNET_CPPFLAGS) $(GASNET_CFLAGS) -Wall -Wextra -Werror -c client.c\n\
@@ -342,7 +343,10 @@ fn make_fragments_serve_makefiles_of_clients() {
              \t$(GASNET_CXX) $(GASNET_CXXCPPFLAGS) $(GASNET_CXXFLAGS) -Wall -Wextra -Werror -c client.cc -o cxx.o\n\
              \t$(GASNET_CXX) $(GASNET_LDFLAGS) -o $@ cxx.o $(GASNET_LIBS)\n"
         );
-        let build = client(&format!("fragment-{mode}"), &[("Makefile", makefile.as_str())]);
+        let build = client(
+            &format!("fragment-{mode}"),
+            &[("Makefile", makefile.as_str()), ("after.mk", "")],
+        );
         let prefix = format!("prefix={}", moved().display());
         let outcome = command("make").arg(prefix).dir(&build).run();
         outcome.expect(0);
