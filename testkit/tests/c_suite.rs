@@ -229,6 +229,64 @@ fn wrong_uses_return_their_code_or_end_with_a_name() {
     run(&built("wrong", "seq", Kind::Static), 2, &["exit before init"]).expect(11);
 }
 
+/// Programs of the short versions of the tests under checkers.
+const CHECKED: [&str; 7] =
+    ["am_arguments", "am_negotiated", "events", "handlers", "objects", "rma", "threads"];
+
+/// Everything in every mode when asked to, else some programs in modes that take turns.
+fn checked() -> Vec<(String, &'static str, u32)> {
+    if all_requested() {
+        let mut found = Vec::new();
+        for name in programs() {
+            for mode in MODES {
+                found.extend(RANKS.into_iter().map(|ranks| (name.clone(), mode, ranks)));
+            }
+        }
+        return found;
+    }
+    let turns = CHECKED.iter().enumerate();
+    turns.map(|(turn, name)| ((*name).to_owned(), MODES[(turn + 1) % 3], 3)).collect()
+}
+
+#[test]
+fn programs_are_clean_under_address_and_undefined_behaviour_sanitizers() {
+    const OPTIONS: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"];
+    if !build::links_with(OPTIONS) {
+        testkit::skip("C programs under sanitizers", "gcc has no address and undefined sanitizers");
+        return;
+    }
+    for (name, mode, ranks) in checked() {
+        let program = build::built_with(&name, mode, Kind::Shared, OPTIONS);
+        let outcome = run(&program, ranks, arguments(&name));
+        let err = outcome.err();
+        assert!(
+            !err.contains("Sanitizer") && !err.contains("runtime error"),
+            "{name} {mode}: {err}"
+        );
+        outcome.expect(0);
+    }
+}
+
+#[test]
+fn programs_are_clean_under_valgrind() {
+    if !installed("valgrind") {
+        testkit::skip("C programs under valgrind", "valgrind is not installed");
+        return;
+    }
+    for (name, mode, ranks) in checked() {
+        let outcome = launcher(["-n", &ranks.to_string(), "valgrind", "--error-exitcode=9"])
+            .arg(built(&name, mode, Kind::Static))
+            .args(arguments(&name))
+            .env("GASNET_DUMMY", "GASNet dummy value")
+            .env("T_EMPTY", "")
+            .deadline("C program under valgrind", BOUND)
+            .run();
+        let clean = outcome.err().matches("ERROR SUMMARY: 0 errors").count();
+        assert_eq!(clean, ranks as usize, "{name} {mode}: {}", outcome.err());
+        outcome.expect(0);
+    }
+}
+
 #[test]
 fn header_and_exported_symbols_agree() {
     for mode in MODES {

@@ -219,3 +219,16 @@ pub(crate) fn link_across(
         .unwrap();
     (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
 }
+
+/// Whether gcc makes a program with these options.
+pub(crate) fn links_with(options: &[&str]) -> bool {
+    let source = folder().join("empty.c");
+    std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    let output = Command::new("gcc")
+        .args(options)
+        .arg(source)
+        .arg("-o")
+        .arg(folder().join("empty"))
+        .output();
+    output.is_ok_and(|output| output.status.success())
+}
