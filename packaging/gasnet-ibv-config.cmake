@@ -1,6 +1,8 @@
 # find_package(gasnet-ibv) gives gasnet-ibv::seq, gasnet-ibv::parsync and gasnet-ibv::par (shared libraries), and the same
 # with -static behind. Each carries its thread mode, so targets need nothing but target_link_libraries.
-get_filename_component(_gasnet_ibv_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
+# Links are followed first: where /lib is a link to /usr/lib, the prefix is /usr however this file was reached.
+get_filename_component(_gasnet_ibv_here "${CMAKE_CURRENT_LIST_DIR}" REALPATH)
+get_filename_component(_gasnet_ibv_prefix "${_gasnet_ibv_here}/../../.." ABSOLUTE)
 set(gasnet-ibv_LAUNCHER "${_gasnet_ibv_prefix}/bin/gasnetrun_ibv")
 
 foreach(_gasnet_ibv_mode IN ITEMS seq parsync par)
@@ -29,6 +31,6 @@ foreach(_gasnet_ibv_mode IN ITEMS seq parsync par)
     endif()
   endforeach()
 endforeach()
-foreach(_gasnet_ibv_variable IN ITEMS prefix mode upper kind target file libraries type)
+foreach(_gasnet_ibv_variable IN ITEMS here prefix mode upper kind target file libraries type)
   unset("_gasnet_ibv_${_gasnet_ibv_variable}")
 endforeach()

@@ -383,6 +383,14 @@ fn cmake_finds_the_package() {
     for kind in ["seq", "parsync", "par", "seq-static", "par-static"] {
         expect_two(&job(2, &build.join("build").join(format!("client-{kind}"))).arg("x").run());
     }
+    // Reached through a link, as below /lib where that is a link to /usr/lib.
+    std::os::unix::fs::symlink(moved().join("lib"), build.join("lib")).unwrap();
+    let linked = command("cmake")
+        .args(["-S", ".", "-B", "linked"])
+        .arg(format!("-Dgasnet-ibv_DIR={}", build.join("lib/cmake/gasnet-ibv").display()))
+        .dir(&build)
+        .run();
+    assert!(linked.expect(0).out().contains(&launcher), "{}", linked.out());
     // A version that is not there is refused instead of taken.
     std::fs::write(build.join("CMakeLists.txt"), lists.replace("2025.8", "2031.1")).unwrap();
     let refused = command("cmake")
