@@ -428,61 +428,59 @@ static void large_puts(int pair, int print)
 
 /* --- puts of 8 bytes --- */
 
-/* Words of the peer's segment in turn, each loop with the team and the rank in locals. */
-__attribute__((__noinline__)) static double store_loop(void)
-{
-    volatile uint64_t *const to = (volatile uint64_t *)(void *)theirs_here;
-    const double begin = now();
-    uint64_t number;
-    for (number = 0; number < PUTS; number++) to[number % PUT_WORDS] = number;
-    return (now() - begin) / PUTS;
-}
+/* Words of the peer's segment in turn, team and rank in locals. Each put is to reach memory, as each store of a reference
+ * does, so nothing may be merged. */
+static uint64_t words[PUT_WORDS];
 
-__attribute__((__noinline__)) static double put_blocking_loop(void)
-{
-    const gex_TM_t tm = team;
-    const gex_Rank_t to_rank = peer;
-    uint64_t *const to = (uint64_t *)(void *)theirs;
-    const double begin = now();
-    uint64_t number;
-    for (number = 0; number < PUTS; number++)
-        (void)gex_RMA_PutBlocking(tm, to_rank, &to[number % PUT_WORDS], &number, sizeof number, 0);
-    return (now() - begin) / PUTS;
-}
-
-__attribute__((__noinline__)) static double put_nbi_loop(void)
-{
-    const gex_TM_t tm = team;
-    const gex_Rank_t to_rank = peer;
-    uint64_t *const to = (uint64_t *)(void *)theirs;
-    const double begin = now();
-    uint64_t number;
-    double end;
-    for (number = 0; number < PUTS; number++) {
-        (void)gex_RMA_PutNBI(tm, to_rank, &to[number % PUT_WORDS], &number, sizeof number, GEX_EVENT_NOW, 0);
-        /* Each put is to reach the memory, as each store of the reference does. */
-        __asm__ volatile("" ::: "memory");
+#define LOOP(name, statement)                                                                                        \
+    __attribute__((__noinline__)) static double name(void)                                                           \
+    {                                                                                                                \
+        const gex_TM_t tm = team;                                                                                    \
+        const gex_Rank_t to_rank = peer;                                                                             \
+        uint64_t *const to = (uint64_t *)(void *)theirs;                                                             \
+        volatile uint64_t *const here = (volatile uint64_t *)(void *)theirs_here;                                    \
+        const uint64_t *const from = words;                                                                          \
+        const double begin = now();                                                                                  \
+        size_t turn, at;                                                                                             \
+        for (turn = 0; turn < PUTS / PUT_WORDS; turn++)                                                              \
+            for (at = 0; at < PUT_WORDS; at++) {                                                                     \
+                statement;                                                                                           \
+                __asm__ volatile("" ::: "memory");                                                                   \
+            }                                                                                                        \
+        (void)tm, (void)to_rank, (void)to, (void)here, (void)from;                                                   \
+        return (now() - begin) / (double)(PUTS / PUT_WORDS * PUT_WORDS);                                             \
     }
-    gex_NBI_Wait(GEX_EC_PUT, 0);
-    end = now();
-    return (end - begin) / PUTS;
-}
+
+LOOP(store_word, here[at] = from[at])
+LOOP(put_blocking, (void)gex_RMA_PutBlocking(tm, to_rank, &to[at], &from[at], 8, 0))
+LOOP(put_nbi, (void)gex_RMA_PutNBI(tm, to_rank, &to[at], &from[at], 8, GEX_EVENT_NOW, 0))
+LOOP(store_value, here[at] = at)
+LOOP(put_value, (void)gex_RMA_PutBlockingVal(tm, to_rank, &to[at], at, 8, 0))
 
 static void small_puts(int pair, int print)
 {
-    /* One set is over in a millisecond: the fastest of some is the one that was not interrupted. */
-    double found[3] = {1e9, 1e9, 1e9};
-    int turn;
+    static const struct {
+        const char *key;
+        double (*run)(void);
+    } loops[] = {{"c_store_ns", store_word},
+                 {"c_put8_blocking_ns", put_blocking},
+                 {"c_put8_nbi_ns", put_nbi},
+                 {"c_store_value_ns", store_value},
+                 {"c_put8_value_ns", put_value}};
+    enum { COUNT_OF_LOOPS = sizeof loops / sizeof *loops };
+    /* A loop is over in a tenth of a millisecond: the fastest of some is one that was not interrupted. */
+    double found[COUNT_OF_LOOPS];
+    int turn, which;
     if (rank != 0) return;
-    for (turn = 0; turn < 10; turn++) {
-        const double each[3] = {store_loop(), put_blocking_loop(), put_nbi_loop()};
-        int which;
-        for (which = 0; which < 3; which++)
-            if (each[which] < found[which]) found[which] = each[which];
-    }
+    for (which = 0; which < COUNT_OF_LOOPS; which++) found[which] = 1e9;
+    for (turn = 0; turn < 10; turn++)
+        for (which = 0; which < COUNT_OF_LOOPS; which++) {
+            const double each = loops[which].run();
+            if (each < found[which]) found[which] = each;
+        }
+    gex_NBI_Wait(GEX_EC_PUT, 0);
     (void)pair;
-    if (print)
-        printf("c_store_ns %.4f\nc_put8_blocking_ns %.4f\nc_put8_nbi_ns %.4f\n", found[0], found[1], found[2]);
+    for (which = 0; print && which < COUNT_OF_LOOPS; which++) printf("%s %.4f\n", loops[which].key, found[which]);
 }
 
 /* --- barriers --- */
