@@ -23,6 +23,17 @@ static void on_quit(int signal)
     gasnet_exit(4);
 }
 
+static void on_user(int signal)
+{
+    (void)signal;
+    gasnet_exit(number);
+}
+
+static void at_end(void)
+{
+    gasnet_exit(number);
+}
+
 static void rest(void)
 {
     struct timespec time;
@@ -206,6 +217,30 @@ static int act(void)
         OK(gex_AM_RequestShort0(t_tm, (gex_Rank_t)peer, PREPARE, 0));
         poll_for_ever();
         break;
+    case 16: /* every rank has another code: the largest counts */
+        gasnet_exit(number - (int)(t_size - 1 - t_rank));
+    case 17: /* asked by an exit handler of the program */
+        atexit(at_end);
+        return 0;
+    case 18: {
+        static gex_HSL_t lock = GEX_HSL_INITIALIZER;
+        gex_HSL_Lock(&lock);
+        if (last) {
+            rest();
+            gasnet_exit(number);
+        }
+        gex_HSL_Unlock(&lock);
+        break;
+    }
+    case 19: /* in a signal handler */
+        signal(SIGUSR1, on_user);
+        if (last) {
+            rest();
+            raise(SIGUSR1);
+            spin();
+        }
+        break;
+    case 20: exit(number);
 #if GASNET_PAR
     case 51:
     case 52:
