@@ -60,6 +60,19 @@ pub(crate) fn installed(program: &str) -> bool {
     probe.is_ok_and(|status| status.success())
 }
 
+/// Whether the tools that make programs are there; says once what is missing.
+pub(crate) fn ready() -> bool {
+    static READY: OnceLock<bool> = OnceLock::new();
+    *READY.get_or_init(|| {
+        let needed = ["gcc", "g++", "nm", "ar", "objcopy"];
+        let missing: Vec<&str> = needed.into_iter().filter(|tool| !installed(tool)).collect();
+        if !missing.is_empty() {
+            testkit::skip("C programs", &format!("not installed: {}", missing.join(" ")));
+        }
+        missing.is_empty()
+    })
+}
+
 /// Runs a command to its end and panics with what it said when it failed.
 pub(crate) fn must(command: &mut Command) -> String {
     let output = command.env("LC_ALL", "C").stdin(Stdio::null()).output().unwrap();
@@ -160,6 +173,15 @@ fn object(name: &str, mode: &'static str, extra: &'static [&'static str]) -> Pat
         );
         path
     })
+}
+
+/// Makes a program of `tests/c/smoke`.
+pub(crate) fn smoke(name: &str, mode: &'static str, kind: Kind) -> PathBuf {
+    let path = folder().join(format!("smoke-{name}-{mode}-{}", kind.ending()));
+    let source = root().join(format!("tests/c/smoke/{name}.c"));
+    let mut command = compiler("gcc", false, mode);
+    must(command.arg(source).args(kind.linked(mode)).args(SYSTEM).arg("-o").arg(&path));
+    path
 }
 
 fn linker(name: &str) -> Command {
