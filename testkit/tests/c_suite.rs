@@ -265,6 +265,10 @@ fn wrong_uses_return_their_code_or_end_with_a_name() {
         assert!(err.contains(words) && !err.contains("TEST FAILED"), "{name}: {err}");
     }
     run(&built("wrong", "seq", Kind::Static), 2, &["exit before init"]).expect(11);
+    let outcome = run(&built("wrong", "par", Kind::Shared), 3, &["after exit"]);
+    outcome.expect(0);
+    let named = outcome.err().matches("GASNET_ERR_NOT_INIT").count();
+    assert!(named == 9 && !outcome.err().contains("TEST FAILED"), "{}", outcome.err());
 }
 
 /// Programs of the short versions of the tests under checkers.

@@ -160,12 +160,21 @@ static void fatal(const char *name)
     gasnet_exit(0);
 }
 
+/* Registered before init, so it runs after the library has left the job. */
+static void after(void)
+{
+    if (gasnet_AMPoll() != GASNET_ERR_NOT_INIT || gasnet_barrier(0, 0) != GASNET_ERR_NOT_INIT ||
+        gex_AM_RequestShort0(t_tm, 0, 200, 0) != GASNET_ERR_NOT_INIT || gex_System_QueryJobRank() != t_rank)
+        t_say("TEST FAILED: another answer after the end");
+}
+
 int main(int argc, char **argv)
 {
     gex_AM_Entry_t table[4];
     if (argc < 2) return 98;
     if (strcmp(argv[1], "exit before init") == 0) gasnet_exit(11);
     if (strcmp(argv[1], "codes") == 0) before();
+    if (strcmp(argv[1], "after exit") == 0) atexit(after);
     t_join("wrong", &argc, &argv);
     table[0] = t_entry(200, (gex_AM_Fn_t)keep, GEX_FLAG_AM_SHORT | GEX_FLAG_AM_REQUEST, 0);
     table[1] = t_entry(201, (gex_AM_Fn_t)replies_twice, GEX_FLAG_AM_SHORT | GEX_FLAG_AM_REQUEST, 0);
@@ -177,6 +186,7 @@ int main(int argc, char **argv)
     }
     t_attach(8192);
     t_barrier();
+    if (strcmp(argv[1], "after exit") == 0) return 0;
     if (strcmp(argv[1], "codes") != 0) fatal(argv[1]);
     tables();
     segments_and_endpoints();
