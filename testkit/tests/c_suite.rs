@@ -151,6 +151,20 @@ fn c_programs_are_valid_cxx_too_and_clang_takes_them() {
 }
 
 #[test]
+fn c_programs_run_the_same_when_compiled_as_cxx() {
+    if !build::ready() {
+        return;
+    }
+    let names = ["am_arguments", "am_negotiated", "legacy", "rma"];
+    for (turn, name) in names.into_iter().enumerate() {
+        let program = build::built_as_cxx(name, MODES[turn % 3], KINDS[turn % 2]);
+        let outcome = run(&program, 3, &[]);
+        outcome.expect(0);
+        assert!(outcome.out().contains(&format!("PASS {name}\n")), "{}", outcome.err());
+    }
+}
+
+#[test]
 fn static_destructors_run_at_the_end_of_main_and_not_in_gasnet_exit() {
     if !build::ready() {
         return;

@@ -184,6 +184,15 @@ pub(crate) fn smoke(name: &str, mode: &'static str, kind: Kind) -> PathBuf {
     path
 }
 
+/// Makes a C program with the C++ compiler.
+pub(crate) fn built_as_cxx(name: &str, mode: &'static str, kind: Kind) -> PathBuf {
+    let path = folder().join(format!("{name}-{mode}-cxx-{}", kind.ending()));
+    let mut command = compiler("g++", true, mode);
+    command.args(["-x", "c++"]).arg(source_of(name)).args(["-x", "none"]);
+    must(command.args(kind.linked(mode)).args(SYSTEM).arg("-o").arg(&path));
+    path
+}
+
 fn linker(name: &str) -> Command {
     Command::new(if is_cxx(&source_of(name)) { "g++" } else { "gcc" })
 }
