@@ -110,9 +110,10 @@ pub(crate) fn short(repetitions: Repetitions) -> Result<Findings> {
     rows.push(locked_instructions()?);
     let notes = vec![
         "c-am: launches of the C programs and of the Rust program alternate; a sample is the median of 3 pairs of one \
-         launch. The locked instructions are those of the machine code of gexi_AM_RequestShort in SEQ (objdump): \
-         with more than two ranks on a host the queue has several senders, who claim their places with one, and one orders the \
-         message before the look at the doorbell of a receiver that may sleep."
+         launch. The locked instructions are all in the machine code of gexi_AM_RequestShort in SEQ (objdump). A message \
+         that is sent executes 2: one claims its place among several senders, one publishes it before the look at \
+         the doorbell of a receiver that may sleep. The code holds them three times (not to wait, first try, later tries); \
+         the others ring the doorbell."
             .to_owned(),
     ];
     Ok(Findings { rows, samples, notes })
