@@ -87,8 +87,8 @@ impl Core {
 
     /// One attempt to send; `false` when the receiver's queue or this rank's arena is full. The message was checked; a
     /// Long's payload is in place already ([`Load::Landed`]).
-    // Inlined into every kind of send: what a kind does not use of a message then costs nothing. With the same in `request`,
-    // `poll` and the queue, a flood of Shorts went from 43 to 54 messages per microsecond.
+    // Inlined into every kind of send: what a kind does not use of a message then costs nothing. With the same in `request`
+    // and the queue, a flood of Shorts went from 43 to 53 messages per microsecond.
     #[inline(always)]
     pub(crate) fn try_post<M: Mode>(&self, message: &Message<'_>) -> bool {
         let post = Post {
