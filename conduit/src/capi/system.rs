@@ -148,7 +148,8 @@ fn join(name: &CStr, flags: Flags) -> Result<&'static State, Fail> {
     }
     keep_strings();
     let client = Client::<M>::init_with(&name.to_string_lossy(), limits)?;
-    let core: &'static Core = Box::leak(Box::new(Arc::clone(&client.core)));
+    // SAFETY: nobody takes back the count that `into_raw` gives away, so the core stays until the process ends.
+    let core: &'static Core = unsafe { &*Arc::into_raw(Arc::clone(&client.core)) };
     let ranks: Box<[u32]> = client.host_ranks().iter().map(|rank| rank.0).collect();
     let peers: &'static [Peer] = Box::leak(ranks.iter().map(|_| Peer::new()).collect());
     let ep0 = endpoint::new(0);
