@@ -24,7 +24,8 @@ GEXI_API int gexi_AM_ReplyLong(gex_Token_t token, gex_AM_Index_t handler, const 
                                void *dest_addr, gex_Event_t *lc_opt, gex_Flags_t flags, unsigned int nargs,
                                const gex_AM_Arg_t *args);
 
-/* Commit: `flags` is 0 for the form without _v2, which cannot fail. */
+/* Commit: the form without _v2 cannot fail and has no result, so a wrong one ends the process. */
+#define GEXI_COMMIT_MUST 0x80000000U
 GEXI_API int gexi_AM_CommitRequestMedium(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t flags,
                                          unsigned int nargs, const gex_AM_Arg_t *args);
 GEXI_API int gexi_AM_CommitReplyMedium(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t flags,

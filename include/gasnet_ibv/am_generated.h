@@ -633,7 +633,7 @@ GEXI_INLINE int gex_AM_ReplyLong16(gex_Token_t token, gex_AM_Index_t handler, co
 
 GEXI_INLINE void gex_AM_CommitRequestMedium0(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes)
 {
-    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, 0, 0U, NULL);
+    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 0U, NULL);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestMedium0_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags)
@@ -644,7 +644,7 @@ GEXI_INLINE int gex_AM_CommitRequestMedium0_v2(gex_AM_SrcDesc_t sd, gex_AM_Index
 GEXI_INLINE void gex_AM_CommitRequestMedium1(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0)
 {
     const gex_AM_Arg_t args[1] = {a0};
-    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, 0, 1U, args);
+    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 1U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestMedium1_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0)
@@ -656,7 +656,7 @@ GEXI_INLINE int gex_AM_CommitRequestMedium1_v2(gex_AM_SrcDesc_t sd, gex_AM_Index
 GEXI_INLINE void gex_AM_CommitRequestMedium2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1)
 {
     const gex_AM_Arg_t args[2] = {a0, a1};
-    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, 0, 2U, args);
+    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 2U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestMedium2_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1)
@@ -668,7 +668,7 @@ GEXI_INLINE int gex_AM_CommitRequestMedium2_v2(gex_AM_SrcDesc_t sd, gex_AM_Index
 GEXI_INLINE void gex_AM_CommitRequestMedium3(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2)
 {
     const gex_AM_Arg_t args[3] = {a0, a1, a2};
-    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, 0, 3U, args);
+    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 3U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestMedium3_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2)
@@ -680,7 +680,7 @@ GEXI_INLINE int gex_AM_CommitRequestMedium3_v2(gex_AM_SrcDesc_t sd, gex_AM_Index
 GEXI_INLINE void gex_AM_CommitRequestMedium4(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3)
 {
     const gex_AM_Arg_t args[4] = {a0, a1, a2, a3};
-    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, 0, 4U, args);
+    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 4U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestMedium4_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3)
@@ -692,7 +692,7 @@ GEXI_INLINE int gex_AM_CommitRequestMedium4_v2(gex_AM_SrcDesc_t sd, gex_AM_Index
 GEXI_INLINE void gex_AM_CommitRequestMedium5(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4)
 {
     const gex_AM_Arg_t args[5] = {a0, a1, a2, a3, a4};
-    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, 0, 5U, args);
+    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 5U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestMedium5_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4)
@@ -704,7 +704,7 @@ GEXI_INLINE int gex_AM_CommitRequestMedium5_v2(gex_AM_SrcDesc_t sd, gex_AM_Index
 GEXI_INLINE void gex_AM_CommitRequestMedium6(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5)
 {
     const gex_AM_Arg_t args[6] = {a0, a1, a2, a3, a4, a5};
-    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, 0, 6U, args);
+    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 6U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestMedium6_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5)
@@ -716,7 +716,7 @@ GEXI_INLINE int gex_AM_CommitRequestMedium6_v2(gex_AM_SrcDesc_t sd, gex_AM_Index
 GEXI_INLINE void gex_AM_CommitRequestMedium7(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6)
 {
     const gex_AM_Arg_t args[7] = {a0, a1, a2, a3, a4, a5, a6};
-    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, 0, 7U, args);
+    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 7U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestMedium7_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6)
@@ -728,7 +728,7 @@ GEXI_INLINE int gex_AM_CommitRequestMedium7_v2(gex_AM_SrcDesc_t sd, gex_AM_Index
 GEXI_INLINE void gex_AM_CommitRequestMedium8(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7)
 {
     const gex_AM_Arg_t args[8] = {a0, a1, a2, a3, a4, a5, a6, a7};
-    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, 0, 8U, args);
+    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 8U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestMedium8_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7)
@@ -740,7 +740,7 @@ GEXI_INLINE int gex_AM_CommitRequestMedium8_v2(gex_AM_SrcDesc_t sd, gex_AM_Index
 GEXI_INLINE void gex_AM_CommitRequestMedium9(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8)
 {
     const gex_AM_Arg_t args[9] = {a0, a1, a2, a3, a4, a5, a6, a7, a8};
-    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, 0, 9U, args);
+    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 9U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestMedium9_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8)
@@ -752,7 +752,7 @@ GEXI_INLINE int gex_AM_CommitRequestMedium9_v2(gex_AM_SrcDesc_t sd, gex_AM_Index
 GEXI_INLINE void gex_AM_CommitRequestMedium10(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9)
 {
     const gex_AM_Arg_t args[10] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9};
-    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, 0, 10U, args);
+    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 10U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestMedium10_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9)
@@ -764,7 +764,7 @@ GEXI_INLINE int gex_AM_CommitRequestMedium10_v2(gex_AM_SrcDesc_t sd, gex_AM_Inde
 GEXI_INLINE void gex_AM_CommitRequestMedium11(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10)
 {
     const gex_AM_Arg_t args[11] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10};
-    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, 0, 11U, args);
+    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 11U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestMedium11_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10)
@@ -776,7 +776,7 @@ GEXI_INLINE int gex_AM_CommitRequestMedium11_v2(gex_AM_SrcDesc_t sd, gex_AM_Inde
 GEXI_INLINE void gex_AM_CommitRequestMedium12(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11)
 {
     const gex_AM_Arg_t args[12] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11};
-    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, 0, 12U, args);
+    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 12U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestMedium12_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11)
@@ -788,7 +788,7 @@ GEXI_INLINE int gex_AM_CommitRequestMedium12_v2(gex_AM_SrcDesc_t sd, gex_AM_Inde
 GEXI_INLINE void gex_AM_CommitRequestMedium13(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12)
 {
     const gex_AM_Arg_t args[13] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12};
-    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, 0, 13U, args);
+    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 13U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestMedium13_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12)
@@ -800,7 +800,7 @@ GEXI_INLINE int gex_AM_CommitRequestMedium13_v2(gex_AM_SrcDesc_t sd, gex_AM_Inde
 GEXI_INLINE void gex_AM_CommitRequestMedium14(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13)
 {
     const gex_AM_Arg_t args[14] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13};
-    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, 0, 14U, args);
+    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 14U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestMedium14_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13)
@@ -812,7 +812,7 @@ GEXI_INLINE int gex_AM_CommitRequestMedium14_v2(gex_AM_SrcDesc_t sd, gex_AM_Inde
 GEXI_INLINE void gex_AM_CommitRequestMedium15(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13, gex_AM_Arg_t a14)
 {
     const gex_AM_Arg_t args[15] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14};
-    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, 0, 15U, args);
+    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 15U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestMedium15_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13, gex_AM_Arg_t a14)
@@ -824,7 +824,7 @@ GEXI_INLINE int gex_AM_CommitRequestMedium15_v2(gex_AM_SrcDesc_t sd, gex_AM_Inde
 GEXI_INLINE void gex_AM_CommitRequestMedium16(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13, gex_AM_Arg_t a14, gex_AM_Arg_t a15)
 {
     const gex_AM_Arg_t args[16] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15};
-    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, 0, 16U, args);
+    (void)gexi_AM_CommitRequestMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 16U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestMedium16_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13, gex_AM_Arg_t a14, gex_AM_Arg_t a15)
@@ -835,7 +835,7 @@ GEXI_INLINE int gex_AM_CommitRequestMedium16_v2(gex_AM_SrcDesc_t sd, gex_AM_Inde
 
 GEXI_INLINE void gex_AM_CommitReplyMedium0(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes)
 {
-    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, 0, 0U, NULL);
+    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 0U, NULL);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyMedium0_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags)
@@ -846,7 +846,7 @@ GEXI_INLINE int gex_AM_CommitReplyMedium0_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitReplyMedium1(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0)
 {
     const gex_AM_Arg_t args[1] = {a0};
-    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, 0, 1U, args);
+    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 1U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyMedium1_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0)
@@ -858,7 +858,7 @@ GEXI_INLINE int gex_AM_CommitReplyMedium1_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitReplyMedium2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1)
 {
     const gex_AM_Arg_t args[2] = {a0, a1};
-    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, 0, 2U, args);
+    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 2U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyMedium2_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1)
@@ -870,7 +870,7 @@ GEXI_INLINE int gex_AM_CommitReplyMedium2_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitReplyMedium3(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2)
 {
     const gex_AM_Arg_t args[3] = {a0, a1, a2};
-    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, 0, 3U, args);
+    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 3U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyMedium3_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2)
@@ -882,7 +882,7 @@ GEXI_INLINE int gex_AM_CommitReplyMedium3_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitReplyMedium4(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3)
 {
     const gex_AM_Arg_t args[4] = {a0, a1, a2, a3};
-    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, 0, 4U, args);
+    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 4U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyMedium4_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3)
@@ -894,7 +894,7 @@ GEXI_INLINE int gex_AM_CommitReplyMedium4_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitReplyMedium5(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4)
 {
     const gex_AM_Arg_t args[5] = {a0, a1, a2, a3, a4};
-    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, 0, 5U, args);
+    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 5U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyMedium5_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4)
@@ -906,7 +906,7 @@ GEXI_INLINE int gex_AM_CommitReplyMedium5_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitReplyMedium6(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5)
 {
     const gex_AM_Arg_t args[6] = {a0, a1, a2, a3, a4, a5};
-    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, 0, 6U, args);
+    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 6U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyMedium6_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5)
@@ -918,7 +918,7 @@ GEXI_INLINE int gex_AM_CommitReplyMedium6_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitReplyMedium7(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6)
 {
     const gex_AM_Arg_t args[7] = {a0, a1, a2, a3, a4, a5, a6};
-    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, 0, 7U, args);
+    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 7U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyMedium7_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6)
@@ -930,7 +930,7 @@ GEXI_INLINE int gex_AM_CommitReplyMedium7_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitReplyMedium8(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7)
 {
     const gex_AM_Arg_t args[8] = {a0, a1, a2, a3, a4, a5, a6, a7};
-    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, 0, 8U, args);
+    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 8U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyMedium8_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7)
@@ -942,7 +942,7 @@ GEXI_INLINE int gex_AM_CommitReplyMedium8_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitReplyMedium9(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8)
 {
     const gex_AM_Arg_t args[9] = {a0, a1, a2, a3, a4, a5, a6, a7, a8};
-    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, 0, 9U, args);
+    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 9U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyMedium9_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8)
@@ -954,7 +954,7 @@ GEXI_INLINE int gex_AM_CommitReplyMedium9_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitReplyMedium10(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9)
 {
     const gex_AM_Arg_t args[10] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9};
-    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, 0, 10U, args);
+    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 10U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyMedium10_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9)
@@ -966,7 +966,7 @@ GEXI_INLINE int gex_AM_CommitReplyMedium10_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_
 GEXI_INLINE void gex_AM_CommitReplyMedium11(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10)
 {
     const gex_AM_Arg_t args[11] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10};
-    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, 0, 11U, args);
+    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 11U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyMedium11_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10)
@@ -978,7 +978,7 @@ GEXI_INLINE int gex_AM_CommitReplyMedium11_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_
 GEXI_INLINE void gex_AM_CommitReplyMedium12(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11)
 {
     const gex_AM_Arg_t args[12] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11};
-    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, 0, 12U, args);
+    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 12U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyMedium12_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11)
@@ -990,7 +990,7 @@ GEXI_INLINE int gex_AM_CommitReplyMedium12_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_
 GEXI_INLINE void gex_AM_CommitReplyMedium13(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12)
 {
     const gex_AM_Arg_t args[13] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12};
-    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, 0, 13U, args);
+    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 13U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyMedium13_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12)
@@ -1002,7 +1002,7 @@ GEXI_INLINE int gex_AM_CommitReplyMedium13_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_
 GEXI_INLINE void gex_AM_CommitReplyMedium14(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13)
 {
     const gex_AM_Arg_t args[14] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13};
-    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, 0, 14U, args);
+    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 14U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyMedium14_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13)
@@ -1014,7 +1014,7 @@ GEXI_INLINE int gex_AM_CommitReplyMedium14_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_
 GEXI_INLINE void gex_AM_CommitReplyMedium15(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13, gex_AM_Arg_t a14)
 {
     const gex_AM_Arg_t args[15] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14};
-    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, 0, 15U, args);
+    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 15U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyMedium15_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13, gex_AM_Arg_t a14)
@@ -1026,7 +1026,7 @@ GEXI_INLINE int gex_AM_CommitReplyMedium15_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_
 GEXI_INLINE void gex_AM_CommitReplyMedium16(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13, gex_AM_Arg_t a14, gex_AM_Arg_t a15)
 {
     const gex_AM_Arg_t args[16] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15};
-    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, 0, 16U, args);
+    (void)gexi_AM_CommitReplyMedium(sd, handler, nbytes, GEXI_COMMIT_MUST, 16U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyMedium16_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13, gex_AM_Arg_t a14, gex_AM_Arg_t a15)
@@ -1037,7 +1037,7 @@ GEXI_INLINE int gex_AM_CommitReplyMedium16_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_
 
 GEXI_INLINE void gex_AM_CommitRequestLong0(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr)
 {
-    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, 0, 0U, NULL);
+    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 0U, NULL);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestLong0_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags)
@@ -1048,7 +1048,7 @@ GEXI_INLINE int gex_AM_CommitRequestLong0_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitRequestLong1(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0)
 {
     const gex_AM_Arg_t args[1] = {a0};
-    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, 0, 1U, args);
+    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 1U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestLong1_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0)
@@ -1060,7 +1060,7 @@ GEXI_INLINE int gex_AM_CommitRequestLong1_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitRequestLong2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1)
 {
     const gex_AM_Arg_t args[2] = {a0, a1};
-    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, 0, 2U, args);
+    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 2U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestLong2_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1)
@@ -1072,7 +1072,7 @@ GEXI_INLINE int gex_AM_CommitRequestLong2_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitRequestLong3(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2)
 {
     const gex_AM_Arg_t args[3] = {a0, a1, a2};
-    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, 0, 3U, args);
+    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 3U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestLong3_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2)
@@ -1084,7 +1084,7 @@ GEXI_INLINE int gex_AM_CommitRequestLong3_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitRequestLong4(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3)
 {
     const gex_AM_Arg_t args[4] = {a0, a1, a2, a3};
-    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, 0, 4U, args);
+    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 4U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestLong4_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3)
@@ -1096,7 +1096,7 @@ GEXI_INLINE int gex_AM_CommitRequestLong4_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitRequestLong5(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4)
 {
     const gex_AM_Arg_t args[5] = {a0, a1, a2, a3, a4};
-    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, 0, 5U, args);
+    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 5U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestLong5_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4)
@@ -1108,7 +1108,7 @@ GEXI_INLINE int gex_AM_CommitRequestLong5_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitRequestLong6(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5)
 {
     const gex_AM_Arg_t args[6] = {a0, a1, a2, a3, a4, a5};
-    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, 0, 6U, args);
+    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 6U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestLong6_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5)
@@ -1120,7 +1120,7 @@ GEXI_INLINE int gex_AM_CommitRequestLong6_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitRequestLong7(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6)
 {
     const gex_AM_Arg_t args[7] = {a0, a1, a2, a3, a4, a5, a6};
-    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, 0, 7U, args);
+    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 7U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestLong7_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6)
@@ -1132,7 +1132,7 @@ GEXI_INLINE int gex_AM_CommitRequestLong7_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitRequestLong8(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7)
 {
     const gex_AM_Arg_t args[8] = {a0, a1, a2, a3, a4, a5, a6, a7};
-    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, 0, 8U, args);
+    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 8U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestLong8_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7)
@@ -1144,7 +1144,7 @@ GEXI_INLINE int gex_AM_CommitRequestLong8_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitRequestLong9(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8)
 {
     const gex_AM_Arg_t args[9] = {a0, a1, a2, a3, a4, a5, a6, a7, a8};
-    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, 0, 9U, args);
+    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 9U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestLong9_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8)
@@ -1156,7 +1156,7 @@ GEXI_INLINE int gex_AM_CommitRequestLong9_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t
 GEXI_INLINE void gex_AM_CommitRequestLong10(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9)
 {
     const gex_AM_Arg_t args[10] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9};
-    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, 0, 10U, args);
+    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 10U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestLong10_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9)
@@ -1168,7 +1168,7 @@ GEXI_INLINE int gex_AM_CommitRequestLong10_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_
 GEXI_INLINE void gex_AM_CommitRequestLong11(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10)
 {
     const gex_AM_Arg_t args[11] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10};
-    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, 0, 11U, args);
+    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 11U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestLong11_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10)
@@ -1180,7 +1180,7 @@ GEXI_INLINE int gex_AM_CommitRequestLong11_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_
 GEXI_INLINE void gex_AM_CommitRequestLong12(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11)
 {
     const gex_AM_Arg_t args[12] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11};
-    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, 0, 12U, args);
+    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 12U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestLong12_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11)
@@ -1192,7 +1192,7 @@ GEXI_INLINE int gex_AM_CommitRequestLong12_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_
 GEXI_INLINE void gex_AM_CommitRequestLong13(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12)
 {
     const gex_AM_Arg_t args[13] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12};
-    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, 0, 13U, args);
+    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 13U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestLong13_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12)
@@ -1204,7 +1204,7 @@ GEXI_INLINE int gex_AM_CommitRequestLong13_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_
 GEXI_INLINE void gex_AM_CommitRequestLong14(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13)
 {
     const gex_AM_Arg_t args[14] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13};
-    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, 0, 14U, args);
+    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 14U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestLong14_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13)
@@ -1216,7 +1216,7 @@ GEXI_INLINE int gex_AM_CommitRequestLong14_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_
 GEXI_INLINE void gex_AM_CommitRequestLong15(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13, gex_AM_Arg_t a14)
 {
     const gex_AM_Arg_t args[15] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14};
-    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, 0, 15U, args);
+    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 15U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestLong15_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13, gex_AM_Arg_t a14)
@@ -1228,7 +1228,7 @@ GEXI_INLINE int gex_AM_CommitRequestLong15_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_
 GEXI_INLINE void gex_AM_CommitRequestLong16(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13, gex_AM_Arg_t a14, gex_AM_Arg_t a15)
 {
     const gex_AM_Arg_t args[16] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15};
-    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, 0, 16U, args);
+    (void)gexi_AM_CommitRequestLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 16U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitRequestLong16_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13, gex_AM_Arg_t a14, gex_AM_Arg_t a15)
@@ -1239,7 +1239,7 @@ GEXI_INLINE int gex_AM_CommitRequestLong16_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_
 
 GEXI_INLINE void gex_AM_CommitReplyLong0(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr)
 {
-    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, 0, 0U, NULL);
+    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 0U, NULL);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyLong0_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags)
@@ -1250,7 +1250,7 @@ GEXI_INLINE int gex_AM_CommitReplyLong0_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t h
 GEXI_INLINE void gex_AM_CommitReplyLong1(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0)
 {
     const gex_AM_Arg_t args[1] = {a0};
-    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, 0, 1U, args);
+    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 1U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyLong1_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0)
@@ -1262,7 +1262,7 @@ GEXI_INLINE int gex_AM_CommitReplyLong1_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t h
 GEXI_INLINE void gex_AM_CommitReplyLong2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1)
 {
     const gex_AM_Arg_t args[2] = {a0, a1};
-    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, 0, 2U, args);
+    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 2U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyLong2_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1)
@@ -1274,7 +1274,7 @@ GEXI_INLINE int gex_AM_CommitReplyLong2_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t h
 GEXI_INLINE void gex_AM_CommitReplyLong3(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2)
 {
     const gex_AM_Arg_t args[3] = {a0, a1, a2};
-    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, 0, 3U, args);
+    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 3U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyLong3_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2)
@@ -1286,7 +1286,7 @@ GEXI_INLINE int gex_AM_CommitReplyLong3_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t h
 GEXI_INLINE void gex_AM_CommitReplyLong4(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3)
 {
     const gex_AM_Arg_t args[4] = {a0, a1, a2, a3};
-    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, 0, 4U, args);
+    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 4U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyLong4_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3)
@@ -1298,7 +1298,7 @@ GEXI_INLINE int gex_AM_CommitReplyLong4_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t h
 GEXI_INLINE void gex_AM_CommitReplyLong5(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4)
 {
     const gex_AM_Arg_t args[5] = {a0, a1, a2, a3, a4};
-    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, 0, 5U, args);
+    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 5U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyLong5_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4)
@@ -1310,7 +1310,7 @@ GEXI_INLINE int gex_AM_CommitReplyLong5_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t h
 GEXI_INLINE void gex_AM_CommitReplyLong6(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5)
 {
     const gex_AM_Arg_t args[6] = {a0, a1, a2, a3, a4, a5};
-    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, 0, 6U, args);
+    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 6U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyLong6_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5)
@@ -1322,7 +1322,7 @@ GEXI_INLINE int gex_AM_CommitReplyLong6_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t h
 GEXI_INLINE void gex_AM_CommitReplyLong7(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6)
 {
     const gex_AM_Arg_t args[7] = {a0, a1, a2, a3, a4, a5, a6};
-    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, 0, 7U, args);
+    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 7U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyLong7_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6)
@@ -1334,7 +1334,7 @@ GEXI_INLINE int gex_AM_CommitReplyLong7_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t h
 GEXI_INLINE void gex_AM_CommitReplyLong8(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7)
 {
     const gex_AM_Arg_t args[8] = {a0, a1, a2, a3, a4, a5, a6, a7};
-    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, 0, 8U, args);
+    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 8U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyLong8_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7)
@@ -1346,7 +1346,7 @@ GEXI_INLINE int gex_AM_CommitReplyLong8_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t h
 GEXI_INLINE void gex_AM_CommitReplyLong9(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8)
 {
     const gex_AM_Arg_t args[9] = {a0, a1, a2, a3, a4, a5, a6, a7, a8};
-    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, 0, 9U, args);
+    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 9U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyLong9_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8)
@@ -1358,7 +1358,7 @@ GEXI_INLINE int gex_AM_CommitReplyLong9_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t h
 GEXI_INLINE void gex_AM_CommitReplyLong10(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9)
 {
     const gex_AM_Arg_t args[10] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9};
-    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, 0, 10U, args);
+    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 10U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyLong10_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9)
@@ -1370,7 +1370,7 @@ GEXI_INLINE int gex_AM_CommitReplyLong10_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t 
 GEXI_INLINE void gex_AM_CommitReplyLong11(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10)
 {
     const gex_AM_Arg_t args[11] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10};
-    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, 0, 11U, args);
+    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 11U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyLong11_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10)
@@ -1382,7 +1382,7 @@ GEXI_INLINE int gex_AM_CommitReplyLong11_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t 
 GEXI_INLINE void gex_AM_CommitReplyLong12(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11)
 {
     const gex_AM_Arg_t args[12] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11};
-    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, 0, 12U, args);
+    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 12U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyLong12_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11)
@@ -1394,7 +1394,7 @@ GEXI_INLINE int gex_AM_CommitReplyLong12_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t 
 GEXI_INLINE void gex_AM_CommitReplyLong13(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12)
 {
     const gex_AM_Arg_t args[13] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12};
-    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, 0, 13U, args);
+    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 13U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyLong13_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12)
@@ -1406,7 +1406,7 @@ GEXI_INLINE int gex_AM_CommitReplyLong13_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t 
 GEXI_INLINE void gex_AM_CommitReplyLong14(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13)
 {
     const gex_AM_Arg_t args[14] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13};
-    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, 0, 14U, args);
+    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 14U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyLong14_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13)
@@ -1418,7 +1418,7 @@ GEXI_INLINE int gex_AM_CommitReplyLong14_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t 
 GEXI_INLINE void gex_AM_CommitReplyLong15(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13, gex_AM_Arg_t a14)
 {
     const gex_AM_Arg_t args[15] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14};
-    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, 0, 15U, args);
+    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 15U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyLong15_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13, gex_AM_Arg_t a14)
@@ -1430,7 +1430,7 @@ GEXI_INLINE int gex_AM_CommitReplyLong15_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t 
 GEXI_INLINE void gex_AM_CommitReplyLong16(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13, gex_AM_Arg_t a14, gex_AM_Arg_t a15)
 {
     const gex_AM_Arg_t args[16] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15};
-    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, 0, 16U, args);
+    (void)gexi_AM_CommitReplyLong(sd, handler, nbytes, dest_addr, GEXI_COMMIT_MUST, 16U, args);
 }
 
 GEXI_INLINE int gex_AM_CommitReplyLong16_v2(gex_AM_SrcDesc_t sd, gex_AM_Index_t handler, size_t nbytes, void *dest_addr, gex_Flags_t commit_flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3, gex_AM_Arg_t a4, gex_AM_Arg_t a5, gex_AM_Arg_t a6, gex_AM_Arg_t a7, gex_AM_Arg_t a8, gex_AM_Arg_t a9, gex_AM_Arg_t a10, gex_AM_Arg_t a11, gex_AM_Arg_t a12, gex_AM_Arg_t a13, gex_AM_Arg_t a14, gex_AM_Arg_t a15)

@@ -9,6 +9,13 @@ static void handler(gex_Token_t token)
     (void)token;
 }
 
+static void takes(gex_Token_t token, void *data, size_t bytes)
+{
+    (void)token;
+    (void)data;
+    (void)bytes;
+}
+
 static gex_Token_t kept;
 static volatile int kept_one;
 static void keep(gex_Token_t token)
@@ -94,20 +101,6 @@ static void messages(void)
     CHECK_EQ(gex_AM_CancelRequestLong(GEX_AM_SRCDESC_NO_OP, 0), GASNET_ERR_BAD_ARG);
 }
 
-static void one_sided(void)
-{
-    char *mine = t_base(t_rank, NULL);
-    CHECK_EQ(gex_RMA_PutBlocking(t_tm, t_rank, mine + 8190, area, 8, 0), GASNET_ERR_BAD_ARG);
-    CHECK_EQ(gex_RMA_PutBlocking(t_tm, t_rank, mine, area, ~(size_t)0, 0), GASNET_ERR_BAD_ARG);
-    CHECK_EQ(gex_RMA_GetBlocking(t_tm, area, t_rank, mine - 8, 8, 0), GASNET_ERR_BAD_ARG);
-    CHECK_EQ(gex_RMA_PutBlocking(t_tm, t_size, mine, area, 8, 0), GASNET_ERR_BAD_ARG);
-    CHECK_EQ(gex_RMA_PutBlocking(GEX_TM_INVALID, 0, mine, area, 8, 0), GASNET_ERR_BAD_ARG);
-    CHECK_EQ(gex_RMA_PutBlocking(t_tm, t_rank, mine, NULL, 8, 0), GASNET_ERR_BAD_ARG);
-    CHECK_EQ(gex_RMA_GetBlocking(t_tm, NULL, t_rank, mine, 8, 0), GASNET_ERR_BAD_ARG);
-    CHECK_EQ(gex_RMA_PutBlockingVal(t_tm, t_rank, mine, 1, 9, 0), GASNET_ERR_BAD_ARG);
-    CHECK_EQ(gex_RMA_PutNBI(t_tm, t_rank, mine, area, 8, NULL, 0), GASNET_ERR_BAD_ARG);
-}
-
 static void rest(void)
 {
     gasnet_seginfo_t info[1];
@@ -133,20 +126,74 @@ static void before(void)
     CHECK_EQ(gex_AM_RequestShort0((gex_TM_t)(void *)area, 0, 200, 0), GASNET_ERR_NOT_INIT);
     CHECK_EQ(gex_Segment_Attach(&t_segment, GEX_TM_INVALID, 4096), GASNET_ERR_NOT_INIT);
     CHECK_EQ(gex_EP_RegisterHandlers(GEX_EP_INVALID, NULL, 0), GASNET_ERR_NOT_INIT);
+    CHECK_EQ(gex_RMA_PutBlocking((gex_TM_t)(void *)area, 0, area, area, 8, 0), GASNET_ERR_NOT_INIT);
+    CHECK_EQ(gex_RMA_GetNBI((gex_TM_t)(void *)area, area, 0, area, 8, 0), GASNET_ERR_NOT_INIT);
 }
 
+static int in_handler;
+static void transfers(gex_Token_t token)
+{
+    (void)token;
+    gex_RMA_PutBlocking(t_tm, t_rank, area, area, 8, 0);
+    in_handler = 1;
+}
+
+/* Ends by the transfer or message of this name. What is returned is not looked at, as programs do. */
 static void fatal(const char *name)
 {
+    static char data[64];
     char *mine = t_base(t_rank, NULL);
+    gex_AM_SrcDesc_t sd;
+    gex_Rank_t none = t_size;
     int at;
 #define CASE(text) else if (strcmp(name, text) == 0)
-    if (strcmp(name, "put nb outside") == 0) gex_Event_Wait(gex_RMA_PutNB(t_tm, t_rank, area, area, 8, GEX_EVENT_NOW, 0));
-    CASE("get nb outside") gex_Event_Wait(gex_RMA_GetNB(t_tm, area, t_rank, mine - 8, 8, 0));
+    if (strcmp(name, "put outside") == 0) gex_RMA_PutBlocking(t_tm, t_rank, mine + 8190, data, 8, 0);
+    CASE("put of all") gex_RMA_PutBlocking(t_tm, t_rank, mine, data, ~(size_t)0, 0);
+    CASE("put to nobody") gex_RMA_PutBlocking(t_tm, none, mine, data, 8, 0);
+    CASE("put without team") gex_RMA_PutBlocking(GEX_TM_INVALID, 0, mine, data, 8, 0);
+    CASE("put from null") gex_RMA_PutBlocking(t_tm, t_rank, mine, NULL, 8, 0);
+    CASE("put to null") gex_RMA_PutBlocking(t_tm, t_rank, NULL, data, 8, 0);
+    CASE("put by offset") gex_RMA_PutBlocking(t_tm, t_rank, NULL, data, 8, GEX_FLAG_PEER_SEG_OFFSET);
+    CASE("put in a handler")
+    {
+        gex_AM_RequestShort0(t_tm, t_rank, 205, 0);
+        GASNET_BLOCKUNTIL(in_handler);
+    }
+    CASE("get outside") gex_RMA_GetBlocking(t_tm, data, t_rank, mine - 8, 8, 0);
+    CASE("get to null") gex_RMA_GetBlocking(t_tm, NULL, t_rank, mine, 8, 0);
+    CASE("get from nobody") gex_RMA_GetBlocking(t_tm, data, none, mine, 8, 0);
+    CASE("put nbi outside") gex_RMA_PutNBI(t_tm, t_rank, mine + 8192, data, 1, GEX_EVENT_NOW, 0);
+    CASE("put nbi without completion") gex_RMA_PutNBI(t_tm, t_rank, mine, data, 8, NULL, 0);
+    CASE("get nbi outside") gex_RMA_GetNBI(t_tm, data, t_rank, mine - 1, 8, 0);
+    CASE("put nb outside") gex_Event_Wait(gex_RMA_PutNB(t_tm, t_rank, data, data, 8, GEX_EVENT_NOW, 0));
+    CASE("put nb grouped") gex_Event_Wait(gex_RMA_PutNB(t_tm, t_rank, mine, data, 8, GEX_EVENT_GROUP, 0));
+    CASE("get nb outside") gex_Event_Wait(gex_RMA_GetNB(t_tm, data, t_rank, mine - 8, 8, 0));
+    CASE("value of 9 bytes") gex_RMA_PutBlockingVal(t_tm, t_rank, mine, 1, 9, 0);
+    CASE("value nbi outside") gex_RMA_PutNBIVal(t_tm, t_rank, mine + 8185, 1, 8, 0);
+    CASE("value nb to nobody") gex_Event_Wait(gex_RMA_PutNBVal(t_tm, none, mine, 1, 8, 0));
+    CASE("get value outside") (void)gex_RMA_GetBlockingVal(t_tm, t_rank, data, 8, 0);
+    CASE("commit of nothing") gex_AM_CommitRequestMedium0((gex_AM_SrcDesc_t)(void *)data, 203, 0);
+    CASE("commit of too much")
+    {
+        sd = gex_AM_PrepareRequestMedium(t_tm, t_rank, NULL, 8, 8, NULL, 0, 0);
+        gex_AM_CommitRequestMedium0(sd, 203, 9);
+    }
+    CASE("commit of another kind")
+    {
+        sd = gex_AM_PrepareRequestMedium(t_tm, t_rank, NULL, 8, 8, NULL, 0, 0);
+        gex_AM_CommitRequestLong0(sd, 203, 8, mine);
+    }
+    CASE("commit with other count")
+    {
+        sd = gex_AM_PrepareRequestMedium(t_tm, t_rank, NULL, 8, 8, NULL, 0, 1);
+        gex_AM_CommitRequestMedium0(sd, 203, 8);
+    }
+    CASE("commit of a reply twice") gex_AM_CommitReplyLong0(GEX_AM_SRCDESC_NO_OP, 203, 0, NULL);
     CASE("no handler") for (at = 0; at < 1000; at++) gex_AM_RequestShort0(t_tm, t_rank, 222, 0), gasnet_AMPoll();
     CASE("other count") for (at = 0; at < 1000; at++) gex_AM_RequestShort2(t_tm, t_rank, 200, 0, 1, 2), gasnet_AMPoll();
     CASE("other category")
     for (at = 0; at < 1000; at++)
-        gex_AM_RequestMedium0(t_tm, t_rank, 200, area, 4, GEX_EVENT_NOW, 0), gasnet_AMPoll();
+        gex_AM_RequestMedium0(t_tm, t_rank, 200, data, 4, GEX_EVENT_NOW, 0), gasnet_AMPoll();
     CASE("prepare twice")
     {
         (void)gex_AM_PrepareRequestMedium(t_tm, t_rank, NULL, 1, 1, NULL, 0, 0);
@@ -164,13 +211,14 @@ static void fatal(const char *name)
 static void after(void)
 {
     if (gasnet_AMPoll() != GASNET_ERR_NOT_INIT || gasnet_barrier(0, 0) != GASNET_ERR_NOT_INIT ||
-        gex_AM_RequestShort0(t_tm, 0, 200, 0) != GASNET_ERR_NOT_INIT || gex_System_QueryJobRank() != t_rank)
+        gex_AM_RequestShort0(t_tm, 0, 200, 0) != GASNET_ERR_NOT_INIT ||
+        gex_RMA_PutBlocking(t_tm, t_rank, area, area, 8, 0) != GASNET_ERR_NOT_INIT || gex_System_QueryJobRank() != t_rank)
         t_say("TEST FAILED: another answer after the end");
 }
 
 int main(int argc, char **argv)
 {
-    gex_AM_Entry_t table[4];
+    gex_AM_Entry_t table[5];
     if (argc < 2) return 98;
     if (strcmp(argv[1], "exit before init") == 0) gasnet_exit(11);
     if (strcmp(argv[1], "codes") == 0) before();
@@ -179,7 +227,9 @@ int main(int argc, char **argv)
     table[0] = t_entry(200, (gex_AM_Fn_t)keep, GEX_FLAG_AM_SHORT | GEX_FLAG_AM_REQUEST, 0);
     table[1] = t_entry(201, (gex_AM_Fn_t)replies_twice, GEX_FLAG_AM_SHORT | GEX_FLAG_AM_REQUEST, 0);
     table[2] = t_entry(202, (gex_AM_Fn_t)handler, GEX_FLAG_AM_SHORT | GEX_FLAG_AM_REPLY, 0);
-    OK(gex_EP_RegisterHandlers(t_ep, table, 3));
+    table[3] = t_entry(203, (gex_AM_Fn_t)takes, GEX_FLAG_AM_MEDLONG | GEX_FLAG_AM_REQREP, 0);
+    table[4] = t_entry(205, (gex_AM_Fn_t)transfers, GEX_FLAG_AM_SHORT | GEX_FLAG_AM_REQUEST, 0);
+    OK(gex_EP_RegisterHandlers(t_ep, table, 5));
     if (strcmp(argv[1], "codes") == 0) {
         CHECK(gex_Segment_Attach(&t_segment, t_tm, 100) == GASNET_ERR_BAD_ARG);
         CHECK(gex_Segment_Attach(NULL, t_tm, 4096) == GASNET_ERR_BAD_ARG);
@@ -191,7 +241,6 @@ int main(int argc, char **argv)
     tables();
     segments_and_endpoints();
     messages();
-    one_sided();
     rest();
     t_pass();
     return 1;

@@ -69,7 +69,8 @@ impl From<Error> for Fail {
             Error::Bootstrap(_)
             | Error::InitTwice
             | Error::SegmentAttached
-            | Error::AfterExit { .. } => NOT_INIT,
+            | Error::AfterExit { .. }
+            | Error::JobEnding { .. } => NOT_INIT,
             Error::Variable(_)
             | Error::Setting { .. }
             | Error::NeedsNetwork { .. }
@@ -77,8 +78,7 @@ impl From<Error> for Fail {
             | Error::LayoutMismatch { .. }
             | Error::HandlerIndexRange { .. }
             | Error::HandlerIndexTaken { .. }
-            | Error::HandlerTableFull { .. }
-            | Error::JobEnding { .. } => RESOURCE,
+            | Error::HandlerTableFull { .. } => RESOURCE,
             Error::BarrierMismatch => BARRIER_MISMATCH,
             _ => BAD_ARG,
         };
@@ -108,6 +108,18 @@ pub fn value<T>(call: &str, other: T, result: Result<T, Fail>) -> T {
 #[inline]
 pub fn must<T>(call: &str, result: Result<T, Fail>) -> T {
     result.unwrap_or_else(|fail| fail.fatal(call))
+}
+
+/// The result of a transfer whose only other answer is "not injected", so that programs do not look at it: an error ends
+/// the process before the program goes on with data that never moved. Outside the life of the job nothing can be wrong
+/// with data any more, so a call before init or after the end is said and returns its code.
+#[inline]
+pub fn injected(call: &str, result: Result<(), Fail>) -> c_int {
+    match result {
+        Ok(()) => OK,
+        Err(fail) if fail.code == NOT_INIT => fail.report(call),
+        Err(fail) => fail.fatal(call),
+    }
 }
 
 pub const fn spelling(code: c_int) -> &'static CStr {

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use super::am::{args, completion, limits, options};
 use super::fail::{self, Fail, code, must, value};
-use super::types::{EVENT_GROUP, EventValue, Flags, IMMEDIATE};
+use super::types::{COMMIT_MUST, EVENT_GROUP, EventValue, Flags, IMMEDIATE};
 use super::{M, am, state, token};
 use crate::core::Net;
 use crate::error::Error;
@@ -377,6 +377,9 @@ fn commit(
             }
         }
     };
+    if flags & COMMIT_MUST != 0 {
+        return must(call, commit());
+    }
     commit().unwrap_or_else(|fail: Fail| fail.report(call))
 }
 

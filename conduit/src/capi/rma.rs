@@ -5,7 +5,7 @@ use std::io;
 
 use super::M;
 use super::am::complete;
-use super::fail::{Fail, RESOURCE, code, must};
+use super::fail::{Fail, RESOURCE, injected, must};
 use super::state::{self, State, Target};
 use super::types::{EVENT_DEFER, EVENT_GROUP, EVENT_NOW, EventValue, Flags, SEG_OFFSET};
 
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn gexi_RMA_PutBlocking(
     flags: Flags,
 ) -> c_int {
     let call = "gex_RMA_PutBlocking";
-    code(call, put(call, tm, rank, dest, src, nbytes, flags))
+    injected(call, put(call, tm, rank, dest, src, nbytes, flags))
 }
 
 #[unsafe(no_mangle)]
@@ -230,7 +230,7 @@ pub unsafe extern "C" fn gexi_RMA_PutNBI(
 ) -> c_int {
     let call = "gex_RMA_PutNBI";
     let checked = put_completion(lc_opt, true);
-    code(call, checked.and_then(|()| put(call, tm, rank, dest, src, nbytes, flags)))
+    injected(call, checked.and_then(|()| put(call, tm, rank, dest, src, nbytes, flags)))
 }
 
 #[unsafe(no_mangle)]
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn gexi_RMA_GetBlocking(
     flags: Flags,
 ) -> c_int {
     let call = "gex_RMA_GetBlocking";
-    code(call, get(call, tm, dest, rank, src, nbytes, flags))
+    injected(call, get(call, tm, dest, rank, src, nbytes, flags))
 }
 
 #[unsafe(no_mangle)]
@@ -273,7 +273,7 @@ pub unsafe extern "C" fn gexi_RMA_GetNBI(
     flags: Flags,
 ) -> c_int {
     let call = "gex_RMA_GetNBI";
-    code(call, get(call, tm, dest, rank, src, nbytes, flags))
+    injected(call, get(call, tm, dest, rank, src, nbytes, flags))
 }
 
 #[unsafe(no_mangle)]
@@ -336,7 +336,7 @@ pub extern "C" fn gexi_RMA_PutBlockingVal(
     flags: Flags,
 ) -> c_int {
     let call = "gex_RMA_PutBlockingVal";
-    code(call, put_value(call, tm, rank, dest, value, nbytes, flags))
+    injected(call, put_value(call, tm, rank, dest, value, nbytes, flags))
 }
 
 #[unsafe(no_mangle)]
@@ -349,7 +349,7 @@ pub extern "C" fn gexi_RMA_PutNBIVal(
     flags: Flags,
 ) -> c_int {
     let call = "gex_RMA_PutNBIVal";
-    code(call, put_value(call, tm, rank, dest, value, nbytes, flags))
+    injected(call, put_value(call, tm, rank, dest, value, nbytes, flags))
 }
 
 #[unsafe(no_mangle)]

@@ -8,6 +8,8 @@ pub type EventValue = usize;
 pub const IMMEDIATE: Flags = 1;
 pub const LEAST_CLIENT: Flags = 1 << 11;
 pub const LEAST_ALLOC: Flags = 1 << 12;
+/// `GEXI_COMMIT_MUST`: a commit without `_v2`, which has no result.
+pub const COMMIT_MUST: Flags = 1 << 31;
 /// Flags that would make an address an offset.
 pub const SEG_OFFSET: Flags = 1 << 6 | 1 << 10;
 
