@@ -1,5 +1,38 @@
 /* A segment of client memory bound to the first endpoint instead of an attached one: puts, gets, values, Longs. */
+#include <sys/syscall.h>
+
 #include "t.h"
+
+/* Leave that this process gave to others to reach its memory: the library's call comes here. */
+static int leaves;
+static unsigned long leave_for;
+#ifdef __cplusplus
+extern "C"
+#endif
+int prctl(int option, ...)
+{
+    unsigned long args[4];
+    va_list list;
+    int at;
+    va_start(list, option);
+    for (at = 0; at < 4; at++) args[at] = va_arg(list, unsigned long);
+    va_end(list);
+    if (option == 0x59616d61) { /* PR_SET_PTRACER */
+        leaves++;
+        leave_for = args[0];
+    }
+    return (int)syscall(SYS_prctl, option, args[0], args[1], args[2], args[3]);
+}
+
+/* Only where the system asks for it, only when there is somebody to reach what was published, and not for everybody. */
+static void check_leave(int published)
+{
+    FILE *file = fopen("/proc/sys/kernel/yama/ptrace_scope", "r");
+    int restricted = file && getc(file) == '1';
+    if (file) fclose(file);
+    CHECK_EQ(leaves, published && restricted && t_size > 1);
+    if (leaves) CHECK(leave_for > 1 && leave_for != ~0UL && leave_for != (unsigned long)getpid());
+}
 
 static unsigned char memory[200000];
 static int arrivals;
@@ -24,7 +57,10 @@ int main(int argc, char **argv)
     OK(gex_Segment_Create(&t_segment, t_client, memory + 16, sizeof memory - 33, GEX_MK_HOST, 0));
     OK(gex_EP_BindSegment(t_ep, t_segment, 0));
     CHECK(gex_EP_QuerySegment(t_ep) == t_segment);
+    OK(gex_EP_PublishBoundSegment(t_tm, NULL, 0, 0));
+    check_leave(0);
     OK(gex_EP_PublishBoundSegment(t_tm, &t_ep, 1, 0));
+    check_leave(1);
     t_barrier();
     t_fill(back, t_rank, sizeof back);
     OK(gex_RMA_PutBlocking(t_tm, to, t_base(to, NULL) + 1, back, sizeof back, 0));

@@ -5,7 +5,6 @@ use std::ptr::null_mut;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::M;
 use super::call::{ANY_ARGS, CHandler};
 use super::fail::{Fail, RESOURCE, code, must, value};
 use super::segment::{self, Answers, Published};
@@ -14,6 +13,7 @@ use super::types::{
     AM_LONG, AM_MEDIUM, AM_REPLY, AM_REQUEST, AM_SHORT, CAPABILITY_ALL, CAPABILITY_RMA, Entry,
     EventValue, Flags, MAX_EPS,
 };
+use super::{M, ancestor};
 use crate::handler::{Function, Registered, Role};
 use crate::message::MAX_ARGS;
 
@@ -136,7 +136,6 @@ pub unsafe extern "C" fn gex_EP_PublishBoundSegment(
             unsafe { std::slice::from_raw_parts(eps, num_eps) }
         };
         let row = row_of(list, state)?;
-        allow_access();
         let core = state.core;
         core.check_outside::<M>(call)?;
         // The exchange does not poll: first all ranks arrive.
@@ -145,15 +144,25 @@ pub unsafe extern "C" fn gex_EP_PublishBoundSegment(
         for (rank, row) in (0..state.size).zip(rows.chunks_exact(ROW)) {
             learn(state, rank, row);
         }
+        // The others know only after the meeting below, and attached segments are reached by a mapping.
+        if list.iter().any(|ep| is_own_memory(state, *ep)) {
+            ancestor::allow(&rows.chunks_exact(ROW).filter_map(process_in).collect::<Vec<_>>());
+        }
         Ok(core.meet::<M>(call)?)
     };
     code(call, publish())
 }
 
-/// Lets the other ranks copy to and from the segments of this process where the system restricts that to parents.
-fn allow_access() {
-    // SAFETY: no memory is involved. Systems without that restriction refuse the call, which changes nothing.
-    unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
+/// Whether an endpoint has a segment that others reach through the system.
+fn is_own_memory(state: &State, ep: *const c_void) -> bool {
+    let endpoint = state.endpoint(ep).ok();
+    endpoint.and_then(segment::of).is_some_and(|segment| !segment.attached)
+}
+
+/// Process of the rank that sent a row.
+fn process_in(row: &[u8]) -> Option<u32> {
+    let word = row.first_chunk().map(|word| u64::from_le_bytes(*word))?;
+    u32::try_from(word).ok()
 }
 
 #[unsafe(no_mangle)]

@@ -3,6 +3,7 @@
 //! * `state`: what the process has joined, its objects, and the structure published to the headers. `fail`: errors.
 //! * `call`: running handlers of C programs. `am`, `prepare`: sending. `token`: what a handler asks.
 //! * `rma`, `event`, `coll`, `endpoint`, `segment`, `system`, `tools`: the functions by the header that declares them.
+//! * `ancestor`: leave for other ranks to reach memory of this one.
 //!
 //! Every exported function is `extern "C"`: a panic does not unwind into the program, it ends the process with a message.
 //! Pointers come from the program; what its documentation promises about them (readable for so many bytes, alive until an
@@ -24,6 +25,7 @@
 compile_error!("the C interface is built for one thread mode at a time: choose one capi- feature");
 
 mod am;
+mod ancestor;
 mod call;
 mod coll;
 mod endpoint;

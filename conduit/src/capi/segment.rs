@@ -18,7 +18,8 @@ pub struct Segment {
     pub size: usize,
     /// Memory that the library made and frees.
     owned: bool,
-    attached: bool,
+    /// Made by attach, so that all ranks of the host map it.
+    pub attached: bool,
     bound: AtomicBool,
 }
 
