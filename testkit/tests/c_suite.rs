@@ -246,6 +246,32 @@ fn every_way_to_end_a_job_has_its_code_and_leaves_nobody() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+#[test]
+fn the_limit_of_threads_is_what_the_environment_says_and_test_variables_are_known() {
+    if !build::ready() {
+        return;
+    }
+    for (turn, most) in ["1", "37", "256", "1024"].into_iter().enumerate() {
+        for mode in MODES {
+            let outcome = launcher(["-n", "2"])
+                .arg(built("environment", mode, KINDS[turn % 2]))
+                .env("GASNET_MAX_THREADS", most)
+                .env("GASNET_DUMMY", "GASNet dummy value")
+                .deadline("C program", BOUND)
+                .run();
+            outcome.expect(0);
+            assert!(!outcome.err().contains("environment variable"), "{}", outcome.err());
+        }
+    }
+    let outcome = launcher(["-n", "2"])
+        .arg(built("environment", "par", Kind::Static))
+        .env("GASNET_MAX_THREADS", "0")
+        .deadline("C program", BOUND)
+        .run();
+    outcome.expect(125);
+    assert!(outcome.err().contains("GASNET_MAX_THREADS"), "{}", outcome.err());
+}
+
 /// Cases of `tests/c/wrong.c` that end the process, and what is said then.
 const WRONG: [(&str, &str); 33] = [
     ("put outside", "gex_RMA_PutBlocking: GASNET_ERR_BAD_ARG: bytes"),

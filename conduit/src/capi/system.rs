@@ -22,9 +22,11 @@ use crate::exit;
 use crate::mode::Mode;
 use crate::settings::{SegmentLimit, Settings};
 
-/// Most client threads.
-const MAX_THREADS: u64 =
+/// Most client threads: `GASNETI_MAX_THREADS` of the headers, by which programs make arrays.
+const MOST_THREADS: u64 =
     if <M as Mode>::THREADED || cfg!(feature = "capi-parsync") { 256 } else { 1 };
+/// What `GASNET_MAX_THREADS` makes of it.
+static MAX_THREADS: AtomicU64 = AtomicU64::new(MOST_THREADS);
 
 // Weak: a program may define them itself.
 std::arch::global_asm!(
@@ -112,8 +114,10 @@ abi!(
     gexi_requires_ibv_par_abi1
 );
 
-/// The program's own default for the size of segments, where the environment says nothing.
+/// Keeps the limit of threads. The program's own default for the size of segments, where the environment says nothing.
 fn limits(table: &vars::Settings, settings: Settings) -> Result<Settings, Error> {
+    let threads = u64::try_from(table.int("GASNET_MAX_THREADS")).unwrap_or(MOST_THREADS);
+    MAX_THREADS.store(threads.clamp(1, MOST_THREADS), Ordering::Relaxed);
     let variable = "GASNET_MAX_SEGSIZE";
     if table.is_set(variable) {
         return Ok(settings);
@@ -399,7 +403,7 @@ pub unsafe extern "C" fn gex_System_QueryMyPosition(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gex_System_QueryMaxThreads() -> u64 {
-    MAX_THREADS
+    MAX_THREADS.load(Ordering::Relaxed)
 }
 
 /// Handlers run on threads of the program only.

@@ -102,6 +102,7 @@ pub(crate) const FOREIGN: &[Row] = &[
     foreign("GASNET_RM_NODEFILE", WRAPPER),
     foreign("GASNET_PREFIX", WRAPPER),
     foreign("GASNET_BINDIR", WRAPPER),
+    foreign("GASNET_DUMMY", "Set for test programs that check how an environment arrives."),
     open(
         "GASNET_PSHM_NODES",
         COUNT,

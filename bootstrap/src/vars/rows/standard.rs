@@ -143,10 +143,10 @@ pub(crate) const MEMORY: &[Row] = &[
     fixed(
         "GASNET_MAX_THREADS",
         Kind::Int { min: 1, max: 65_535 },
-        "1024",
-        "Most threads of a rank that use the library at the same time.",
-    )
-    .later(),
+        "256",
+        "What gex_System_QueryMaxThreads answers in programs with threads, at most 256: how many threads of a rank a \
+         program may let use the library at the same time. The library itself has no table of threads and refuses none.",
+    ),
     fixed(
         "GASNET_SUPERNODE_MAXSIZE",
         Kind::Int { min: 0, max: i32::MAX as i64 },
