@@ -11,7 +11,7 @@ int main(int argc, char **argv)
             for (to = 0; to < t_size; to++) {
                 seed = sent++ * 77 - 5;
                 for (category = SHORT; category < CATEGORIES; category++) {
-                    ams_send(to, category, count, (size_t)count * 3, bare);
+                    ams_send(to, 0, category, count, (size_t)count * 3, bare);
                     ams_await(category, sent);
                 }
             }

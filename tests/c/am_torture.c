@@ -13,7 +13,7 @@ static void wave(int count, size_t bytes, size_t long_bytes, int number)
     expected += (int)t_size;
     for (category = SHORT; category < CATEGORIES; category++)
         for (step = 0; step < t_size; step++)
-            ams_send((t_rank + step) % t_size, category, count, category == LONG ? long_bytes : bytes, number % 2);
+            ams_send((t_rank + step) % t_size, 0, category, count, category == LONG ? long_bytes : bytes, number % 2);
     for (category = SHORT; category < CATEGORIES; category++) ams_await(category, expected);
 }
 

@@ -7,12 +7,18 @@
 #include "t.h"
 
 enum { SHORT, MEDIUM, LONG, CATEGORIES };
-/* Room of one Long in a segment; each pair of ranks has one for requests and one for replies. */
+/* Threads of a rank that send, each to a room of its own; a program may say more. */
+#ifndef AMS_THREADS
+#define AMS_THREADS 1
+#endif
+/* Room of one Long in a segment; each pair of ranks has one for requests and one for replies, for each thread. */
+#ifndef ROOM
 #define ROOM ((size_t)1 << 18)
+#endif
 #define FIRST(M) ((gex_AM_Index_t)(GEX_AM_INDEX_BASE + 6 * (M)))
 
 static int replies[CATEGORIES], requests;
-static unsigned char answer[ROOM];
+static __thread unsigned char answer[ROOM];
 static char **bases;
 static int32_t seed;
 
@@ -27,9 +33,23 @@ static uint32_t key_of(gex_Rank_t from, int category, size_t bytes, int reply)
     return (uint32_t)(from * 64 + (unsigned)category * 2 + (unsigned)reply) * 7919U + (uint32_t)bytes;
 }
 
-static char *landing(gex_Rank_t at, gex_Rank_t from, int reply)
+static char *landing(gex_Rank_t at, gex_Rank_t from, int thread, int reply)
 {
-    return bases[at] + (2 * from + (unsigned)reply) * ROOM;
+    return bases[at] + (2 * (from * AMS_THREADS + (unsigned)thread) + (unsigned)reply) * ROOM;
+}
+
+/* Thread whose room a Long of that rank came to. */
+static int thread_of(gex_Rank_t from, int reply, const void *data)
+{
+    size_t at = (size_t)((const char *)data - landing(t_rank, from, 0, reply));
+    CHECK(at % (2 * ROOM) == 0 && at / (2 * ROOM) < AMS_THREADS);
+    return (int)(at / (2 * ROOM));
+}
+
+/* Handlers run on several threads at once. */
+static int add_one(int *to)
+{
+    return __atomic_fetch_add(to, 1, __ATOMIC_ACQ_REL);
 }
 
 /* Checks a message; returns who sent it. */
@@ -51,7 +71,7 @@ static gex_Rank_t arrived(gex_Token_t token, void *data, size_t bytes, int categ
     if (category == SHORT) return info.gex_srcrank;
     CHECK(t_same(data, key_of(info.gex_srcrank, category, bytes, reply), bytes));
     if (category == LONG) {
-        CHECK((char *)data == landing(t_rank, info.gex_srcrank, reply));
+        (void)thread_of(info.gex_srcrank, reply, data);
     } else {
         CHECK((uintptr_t)data % 8 == 0);
         memset(data, 0x3c, bytes); /* ours until we return */
@@ -66,12 +86,12 @@ static const void *answer_for(gex_Rank_t to, int category, size_t bytes)
     return answer;
 }
 
-#define HANDLERS(M)                                                                                                   \
+#define HANDLERS(M)                                                                                                  \
     static void short_request##M(gex_Token_t token P##M)                                                             \
     {                                                                                                                \
         const gex_AM_Arg_t args[] = {0 U##M};                                                                        \
         (void)arrived(token, NULL, 0, SHORT, 0, M, args + 1);                                                        \
-        if (requests++ % 2) OK(gex_AM_ReplyShort##M(token, FIRST(M) + 3, 0 U##M));                                   \
+        if (add_one(&requests) % 2) OK(gex_AM_ReplyShort##M(token, FIRST(M) + 3, 0 U##M));                           \
         else OK(gex_AM_ReplyShort(token, FIRST(M) + 3, 0 U##M));                                                     \
     }                                                                                                                \
     static void short_reply##M(gex_Token_t token P##M)                                                               \
@@ -79,14 +99,14 @@ static const void *answer_for(gex_Rank_t to, int category, size_t bytes)
         const gex_AM_Arg_t args[] = {0 U##M};                                                                        \
         (void)arrived(token, NULL, 0, SHORT, 1, M, args + 1);                                                        \
         if (M > 0) CHECK_EQ(args[1], value(0));                                                                      \
-        replies[SHORT]++;                                                                                            \
+        (void)add_one(&replies[SHORT]);                                                                              \
     }                                                                                                                \
     static void medium_request##M(gex_Token_t token, void *data, size_t bytes P##M)                                  \
     {                                                                                                                \
         const gex_AM_Arg_t args[] = {0 U##M};                                                                        \
         gex_Rank_t from = arrived(token, data, bytes, MEDIUM, 0, M, args + 1);                                       \
         const void *source = answer_for(from, MEDIUM, bytes);                                                        \
-        if (requests++ % 2) {                                                                                        \
+        if (add_one(&requests) % 2) {                                                                                \
             memcpy(data, source, bytes); /* a reply may be sent from the handler's own buffer */                     \
             OK(gex_AM_ReplyMedium##M(token, FIRST(M) + 4, data, bytes, GEX_EVENT_NOW, 0 U##M));                      \
         } else OK(gex_AM_ReplyMedium(token, FIRST(M) + 4, source, bytes, GEX_EVENT_NOW, 0 U##M));                    \
@@ -96,15 +116,15 @@ static const void *answer_for(gex_Rank_t to, int category, size_t bytes)
         const gex_AM_Arg_t args[] = {0 U##M};                                                                        \
         (void)arrived(token, data, bytes, MEDIUM, 1, M, args + 1);                                                   \
         if (M > 0) CHECK_EQ(args[1], value(0));                                                                      \
-        replies[MEDIUM]++;                                                                                           \
+        (void)add_one(&replies[MEDIUM]);                                                                             \
     }                                                                                                                \
     static void long_request##M(gex_Token_t token, void *data, size_t bytes P##M)                                    \
     {                                                                                                                \
         const gex_AM_Arg_t args[] = {0 U##M};                                                                        \
         gex_Rank_t from = arrived(token, data, bytes, LONG, 0, M, args + 1);                                         \
         const void *source = answer_for(from, LONG, bytes);                                                          \
-        char *to = landing(from, t_rank, 1);                                                                         \
-        if (requests++ % 2)                                                                                          \
+        char *to = landing(from, t_rank, thread_of(from, 0, data), 1);                                               \
+        if (add_one(&requests) % 2)                                                                                  \
             OK(gex_AM_ReplyLong##M(token, FIRST(M) + 5, source, bytes, to, GEX_EVENT_NOW, 0 U##M));                  \
         else OK(gex_AM_ReplyLong(token, FIRST(M) + 5, source, bytes, to, GEX_EVENT_NOW, 0 U##M));                    \
     }                                                                                                                \
@@ -113,11 +133,11 @@ static const void *answer_for(gex_Rank_t to, int category, size_t bytes)
         const gex_AM_Arg_t args[] = {0 U##M};                                                                        \
         (void)arrived(token, data, bytes, LONG, 1, M, args + 1);                                                     \
         if (M > 0) CHECK_EQ(args[1], value(0));                                                                      \
-        replies[LONG]++;                                                                                             \
+        (void)add_one(&replies[LONG]);                                                                               \
     }
 EACH(HANDLERS)
 
-#define REGISTER(M)                                                                                                   \
+#define REGISTER(M)                                                                                                  \
     {                                                                                                                \
         gex_AM_Entry_t table[6];                                                                                     \
         gex_Flags_t request = GEX_FLAG_AM_REQUEST, reply = GEX_FLAG_AM_REPLY;                                        \
@@ -136,14 +156,14 @@ static void ams_start(const char *name, int *argc, char ***argv)
     gex_Rank_t at;
     t_join(name, argc, argv);
     EACH(REGISTER)
-    t_attach(2 * ROOM * t_size);
+    t_attach(2 * ROOM * AMS_THREADS * t_size);
     bases = (char **)malloc(t_size * sizeof *bases);
     for (at = 0; at < t_size; at++) bases[at] = t_base(at, NULL);
     t_barrier();
 }
 
 /* Sends one request; `bare` chooses the name without a number. `data` is not used again after the call. */
-#define SEND(M)                                                                                                       \
+#define SEND(M)                                                                                                      \
     case M:                                                                                                          \
         if (category == SHORT) {                                                                                     \
             if (bare) OK(gex_AM_RequestShort(t_tm, to, FIRST(M), 0 V##M));                                           \
@@ -157,10 +177,10 @@ static void ams_start(const char *name, int *argc, char ***argv)
         }                                                                                                            \
         break;
 
-static void ams_send(gex_Rank_t to, int category, int count, size_t bytes, int bare)
+static void ams_send(gex_Rank_t to, int thread, int category, int count, size_t bytes, int bare)
 {
-    static unsigned char data[ROOM];
-    char *place = landing(to, t_rank, 0);
+    static __thread unsigned char data[ROOM];
+    char *place = landing(to, t_rank, thread, 0);
     if (category != SHORT) t_fill(data, key_of(t_rank, category, bytes, 0), bytes);
     switch (count) {
         EACH(SEND)
@@ -170,7 +190,7 @@ static void ams_send(gex_Rank_t to, int category, int count, size_t bytes, int b
 
 static void ams_await(int category, int count)
 {
-    GASNET_BLOCKUNTIL(replies[category] == count);
+    GASNET_BLOCKUNTIL(__atomic_load_n(&replies[category], __ATOMIC_ACQUIRE) == count);
 }
 
 #endif
