@@ -19,6 +19,8 @@
 #define GEXI_API extern
 #define GEXI_LATER extern
 #define GEXI_INLINE static __inline__ __attribute__((__unused__))
+/* Not called on the way that is to be fast: compilers keep such calls out of loops. */
+#define GEXI_COLD __attribute__((__cold__))
 #define GEXI_NORETURN __attribute__((__noreturn__))
 #define GEXI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define GEXI_UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -30,11 +32,14 @@
 
 /* Keeps the compiler from moving memory accesses; no instruction. */
 #define GEXI_COMPILER_FENCE() __asm__ __volatile__("" ::: "memory")
-/* Orders earlier loads before later accesses. x86 does so by itself. */
+/* GEXI_ACQUIRE orders earlier loads before later accesses. GEXI_ORDER also orders earlier stores before later stores: what
+ * a put wrote is seen before whatever tells of it. x86 does both by itself. */
 #if defined(__x86_64__)
 #define GEXI_ACQUIRE() GEXI_COMPILER_FENCE()
+#define GEXI_ORDER() GEXI_COMPILER_FENCE()
 #else
 #define GEXI_ACQUIRE() __atomic_thread_fence(__ATOMIC_ACQUIRE)
+#define GEXI_ORDER() __atomic_thread_fence(__ATOMIC_ACQ_REL)
 #endif
 
 #endif

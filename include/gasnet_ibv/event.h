@@ -13,14 +13,14 @@ GEXI_API void gexi_Event_Wait(gex_Event_t event);
 GEXI_INLINE int gex_Event_Test(gex_Event_t event)
 {
     if (event != GEX_EVENT_INVALID) return gexi_Event_Test(event);
-    GEXI_ACQUIRE();
+    GEXI_ORDER();
     return GASNET_OK;
 }
 
 GEXI_INLINE void gex_Event_Wait(gex_Event_t event)
 {
     if (event != GEX_EVENT_INVALID) gexi_Event_Wait(event);
-    GEXI_ACQUIRE();
+    GEXI_ORDER();
 }
 
 /* Arrays: entries that complete are overwritten with GEX_EVENT_INVALID. */

@@ -180,13 +180,13 @@ GEXI_API void gexi_RMA_Memset(gex_TM_t tm, gex_Rank_t rank, void *dest, int valu
 
 GEXI_INLINE void gasnet_memset(gasnet_node_t node, void *dest, int value, size_t nbytes)
 {
-    uintptr_t shift;
-    if (!gexi_reach(gexi_world.tm0, node, dest, nbytes, &shift)) {
+    struct gexi_place at;
+    if (GEXI_UNLIKELY(!gexi_reach(gexi_world.tm0, node, dest, nbytes, &at))) {
         gexi_RMA_Memset(gexi_world.tm0, node, dest, value, nbytes);
         return;
     }
-    memset(GEXI_HERE(dest, shift), value, nbytes);
-    GEXI_COMPILER_FENCE();
+    memset(GEXI_HERE(at), value, nbytes);
+    GEXI_ORDER();
 }
 
 GEXI_INLINE gasnet_handle_t gasnet_memset_nb(gasnet_node_t node, void *dest, int value, size_t nbytes)

@@ -11,26 +11,27 @@
 
 GEXI_BEGIN_C
 
+/* What the inline functions below do not serve, so none of these is on the fast path. */
 GEXI_API int gexi_RMA_PutBlocking(gex_TM_t tm, gex_Rank_t rank, void *dest, const void *src, size_t nbytes,
-                                  gex_Flags_t flags);
+                                  gex_Flags_t flags) GEXI_COLD;
 GEXI_API int gexi_RMA_PutNBI(gex_TM_t tm, gex_Rank_t rank, void *dest, const void *src, size_t nbytes,
-                             gex_Event_t *lc_opt, gex_Flags_t flags);
+                             gex_Event_t *lc_opt, gex_Flags_t flags) GEXI_COLD;
 GEXI_API gex_Event_t gexi_RMA_PutNB(gex_TM_t tm, gex_Rank_t rank, void *dest, const void *src, size_t nbytes,
-                                    gex_Event_t *lc_opt, gex_Flags_t flags);
+                                    gex_Event_t *lc_opt, gex_Flags_t flags) GEXI_COLD;
 GEXI_API int gexi_RMA_GetBlocking(gex_TM_t tm, void *dest, gex_Rank_t rank, const void *src, size_t nbytes,
-                                  gex_Flags_t flags);
+                                  gex_Flags_t flags) GEXI_COLD;
 GEXI_API int gexi_RMA_GetNBI(gex_TM_t tm, void *dest, gex_Rank_t rank, const void *src, size_t nbytes,
-                             gex_Flags_t flags);
+                             gex_Flags_t flags) GEXI_COLD;
 GEXI_API gex_Event_t gexi_RMA_GetNB(gex_TM_t tm, void *dest, gex_Rank_t rank, const void *src, size_t nbytes,
-                                    gex_Flags_t flags);
+                                    gex_Flags_t flags) GEXI_COLD;
 GEXI_API gex_RMA_Value_t gexi_RMA_GetBlockingVal(gex_TM_t tm, gex_Rank_t rank, const void *src, size_t nbytes,
-                                                 gex_Flags_t flags);
+                                                 gex_Flags_t flags) GEXI_COLD;
 GEXI_API int gexi_RMA_PutBlockingVal(gex_TM_t tm, gex_Rank_t rank, void *dest, gex_RMA_Value_t value, size_t nbytes,
-                                     gex_Flags_t flags);
+                                     gex_Flags_t flags) GEXI_COLD;
 GEXI_API int gexi_RMA_PutNBIVal(gex_TM_t tm, gex_Rank_t rank, void *dest, gex_RMA_Value_t value, size_t nbytes,
-                                gex_Flags_t flags);
+                                gex_Flags_t flags) GEXI_COLD;
 GEXI_API gex_Event_t gexi_RMA_PutNBVal(gex_TM_t tm, gex_Rank_t rank, void *dest, gex_RMA_Value_t value, size_t nbytes,
-                                       gex_Flags_t flags);
+                                       gex_Flags_t flags) GEXI_COLD;
 
 /* The flags that change nothing for a neighbour. */
 #define GEXI_RMA_PLAIN(flags) (((flags) & ~(GEX_FLAG_IMMEDIATE | GEX_FLAG_PEER_NEVER_SELF)) == 0)
@@ -69,33 +70,36 @@ GEXI_INLINE gex_RMA_Value_t gexi_load(const void *from, size_t nbytes)
 GEXI_INLINE int gex_RMA_PutBlocking(gex_TM_t tm, gex_Rank_t rank, void *dest, const void *src, size_t nbytes,
                                     gex_Flags_t flags)
 {
-    uintptr_t shift;
-    if (!gexi_reach(tm, rank, dest, nbytes, &shift) || GEXI_UNLIKELY(!src) || GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
-        return gexi_RMA_PutBlocking(tm, rank, dest, src, nbytes, flags);
-    memcpy(GEXI_HERE(dest, shift), src, nbytes);
-    GEXI_COMPILER_FENCE();
+    struct gexi_place at;
+    if (GEXI_UNLIKELY(!gexi_reach(tm, rank, dest, nbytes, &at)) || GEXI_UNLIKELY(!src) ||
+        GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
+        return gexi_RMA_PutBlocking(tm, rank, gexi_again(at), src, nbytes, flags);
+    memcpy(GEXI_HERE(at), src, nbytes);
+    GEXI_ORDER();
     return 0;
 }
 
 GEXI_INLINE int gex_RMA_PutNBI(gex_TM_t tm, gex_Rank_t rank, void *dest, const void *src, size_t nbytes,
                                gex_Event_t *lc_opt, gex_Flags_t flags)
 {
-    uintptr_t shift;
-    if (!gexi_reach(tm, rank, dest, nbytes, &shift) || GEXI_UNLIKELY(!src) || GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)) ||
+    struct gexi_place at;
+    if (GEXI_UNLIKELY(!gexi_reach(tm, rank, dest, nbytes, &at)) || GEXI_UNLIKELY(!src) ||
+        GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)) ||
         GEXI_UNLIKELY((uintptr_t)lc_opt - 1 > 2)) /* neither NOW, DEFER nor GROUP */
-        return gexi_RMA_PutNBI(tm, rank, dest, src, nbytes, lc_opt, flags);
-    memcpy(GEXI_HERE(dest, shift), src, nbytes);
+        return gexi_RMA_PutNBI(tm, rank, gexi_again(at), src, nbytes, lc_opt, flags);
+    memcpy(GEXI_HERE(at), src, nbytes);
     return 0;
 }
 
 GEXI_INLINE gex_Event_t gex_RMA_PutNB(gex_TM_t tm, gex_Rank_t rank, void *dest, const void *src, size_t nbytes,
                                       gex_Event_t *lc_opt, gex_Flags_t flags)
 {
-    uintptr_t shift;
-    if (!gexi_reach(tm, rank, dest, nbytes, &shift) || GEXI_UNLIKELY(!src) || GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)) ||
+    struct gexi_place at;
+    if (GEXI_UNLIKELY(!gexi_reach(tm, rank, dest, nbytes, &at)) || GEXI_UNLIKELY(!src) ||
+        GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)) ||
         GEXI_UNLIKELY(lc_opt == NULL) || GEXI_UNLIKELY(lc_opt == GEX_EVENT_GROUP))
-        return gexi_RMA_PutNB(tm, rank, dest, src, nbytes, lc_opt, flags);
-    memcpy(GEXI_HERE(dest, shift), src, nbytes);
+        return gexi_RMA_PutNB(tm, rank, gexi_again(at), src, nbytes, lc_opt, flags);
+    memcpy(GEXI_HERE(at), src, nbytes);
     if (lc_opt != GEX_EVENT_NOW && lc_opt != GEX_EVENT_DEFER) *lc_opt = GEX_EVENT_INVALID;
     return GEX_EVENT_INVALID;
 }
@@ -103,10 +107,11 @@ GEXI_INLINE gex_Event_t gex_RMA_PutNB(gex_TM_t tm, gex_Rank_t rank, void *dest, 
 GEXI_INLINE int gex_RMA_GetBlocking(gex_TM_t tm, void *dest, gex_Rank_t rank, const void *src, size_t nbytes,
                                     gex_Flags_t flags)
 {
-    uintptr_t shift;
-    if (!gexi_reach(tm, rank, src, nbytes, &shift) || GEXI_UNLIKELY(!dest) || GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
-        return gexi_RMA_GetBlocking(tm, dest, rank, src, nbytes, flags);
-    memcpy(dest, GEXI_HERE(src, shift), nbytes);
+    struct gexi_place at;
+    if (GEXI_UNLIKELY(!gexi_reach(tm, rank, src, nbytes, &at)) || GEXI_UNLIKELY(!dest) ||
+        GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
+        return gexi_RMA_GetBlocking(tm, dest, rank, gexi_again(at), nbytes, flags);
+    memcpy(dest, GEXI_HERE(at), nbytes);
     GEXI_ACQUIRE();
     return 0;
 }
@@ -114,32 +119,34 @@ GEXI_INLINE int gex_RMA_GetBlocking(gex_TM_t tm, void *dest, gex_Rank_t rank, co
 GEXI_INLINE int gex_RMA_GetNBI(gex_TM_t tm, void *dest, gex_Rank_t rank, const void *src, size_t nbytes,
                                gex_Flags_t flags)
 {
-    uintptr_t shift;
-    if (!gexi_reach(tm, rank, src, nbytes, &shift) || GEXI_UNLIKELY(!dest) || GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
-        return gexi_RMA_GetNBI(tm, dest, rank, src, nbytes, flags);
-    memcpy(dest, GEXI_HERE(src, shift), nbytes);
+    struct gexi_place at;
+    if (GEXI_UNLIKELY(!gexi_reach(tm, rank, src, nbytes, &at)) || GEXI_UNLIKELY(!dest) ||
+        GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
+        return gexi_RMA_GetNBI(tm, dest, rank, gexi_again(at), nbytes, flags);
+    memcpy(dest, GEXI_HERE(at), nbytes);
     return 0;
 }
 
 GEXI_INLINE gex_Event_t gex_RMA_GetNB(gex_TM_t tm, void *dest, gex_Rank_t rank, const void *src, size_t nbytes,
                                       gex_Flags_t flags)
 {
-    uintptr_t shift;
-    if (!gexi_reach(tm, rank, src, nbytes, &shift) || GEXI_UNLIKELY(!dest) || GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
-        return gexi_RMA_GetNB(tm, dest, rank, src, nbytes, flags);
-    memcpy(dest, GEXI_HERE(src, shift), nbytes);
+    struct gexi_place at;
+    if (GEXI_UNLIKELY(!gexi_reach(tm, rank, src, nbytes, &at)) || GEXI_UNLIKELY(!dest) ||
+        GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
+        return gexi_RMA_GetNB(tm, dest, rank, gexi_again(at), nbytes, flags);
+    memcpy(dest, GEXI_HERE(at), nbytes);
     return GEX_EVENT_INVALID;
 }
 
 GEXI_INLINE gex_RMA_Value_t gex_RMA_GetBlockingVal(gex_TM_t tm, gex_Rank_t rank, const void *src, size_t nbytes,
                                                    gex_Flags_t flags)
 {
-    uintptr_t shift;
+    struct gexi_place at;
     gex_RMA_Value_t value;
-    if (!gexi_reach(tm, rank, src, nbytes, &shift) || GEXI_UNLIKELY(nbytes > SIZEOF_GEX_RMA_VALUE_T) ||
+    if (GEXI_UNLIKELY(!gexi_reach(tm, rank, src, nbytes, &at)) || GEXI_UNLIKELY(nbytes > SIZEOF_GEX_RMA_VALUE_T) ||
         GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
-        return gexi_RMA_GetBlockingVal(tm, rank, src, nbytes, flags);
-    value = gexi_load(GEXI_HERE(src, shift), nbytes);
+        return gexi_RMA_GetBlockingVal(tm, rank, gexi_again(at), nbytes, flags);
+    value = gexi_load(GEXI_HERE(at), nbytes);
     GEXI_ACQUIRE();
     return value;
 }
@@ -147,34 +154,34 @@ GEXI_INLINE gex_RMA_Value_t gex_RMA_GetBlockingVal(gex_TM_t tm, gex_Rank_t rank,
 GEXI_INLINE int gex_RMA_PutBlockingVal(gex_TM_t tm, gex_Rank_t rank, void *dest, gex_RMA_Value_t value, size_t nbytes,
                                        gex_Flags_t flags)
 {
-    uintptr_t shift;
-    if (!gexi_reach(tm, rank, dest, nbytes, &shift) || GEXI_UNLIKELY(nbytes > SIZEOF_GEX_RMA_VALUE_T) ||
+    struct gexi_place at;
+    if (GEXI_UNLIKELY(!gexi_reach(tm, rank, dest, nbytes, &at)) || GEXI_UNLIKELY(nbytes > SIZEOF_GEX_RMA_VALUE_T) ||
         GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
-        return gexi_RMA_PutBlockingVal(tm, rank, dest, value, nbytes, flags);
-    gexi_store(GEXI_HERE(dest, shift), value, nbytes);
-    GEXI_COMPILER_FENCE();
+        return gexi_RMA_PutBlockingVal(tm, rank, gexi_again(at), value, nbytes, flags);
+    gexi_store(GEXI_HERE(at), value, nbytes);
+    GEXI_ORDER();
     return 0;
 }
 
 GEXI_INLINE int gex_RMA_PutNBIVal(gex_TM_t tm, gex_Rank_t rank, void *dest, gex_RMA_Value_t value, size_t nbytes,
                                   gex_Flags_t flags)
 {
-    uintptr_t shift;
-    if (!gexi_reach(tm, rank, dest, nbytes, &shift) || GEXI_UNLIKELY(nbytes > SIZEOF_GEX_RMA_VALUE_T) ||
+    struct gexi_place at;
+    if (GEXI_UNLIKELY(!gexi_reach(tm, rank, dest, nbytes, &at)) || GEXI_UNLIKELY(nbytes > SIZEOF_GEX_RMA_VALUE_T) ||
         GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
-        return gexi_RMA_PutNBIVal(tm, rank, dest, value, nbytes, flags);
-    gexi_store(GEXI_HERE(dest, shift), value, nbytes);
+        return gexi_RMA_PutNBIVal(tm, rank, gexi_again(at), value, nbytes, flags);
+    gexi_store(GEXI_HERE(at), value, nbytes);
     return 0;
 }
 
 GEXI_INLINE gex_Event_t gex_RMA_PutNBVal(gex_TM_t tm, gex_Rank_t rank, void *dest, gex_RMA_Value_t value, size_t nbytes,
                                          gex_Flags_t flags)
 {
-    uintptr_t shift;
-    if (!gexi_reach(tm, rank, dest, nbytes, &shift) || GEXI_UNLIKELY(nbytes > SIZEOF_GEX_RMA_VALUE_T) ||
+    struct gexi_place at;
+    if (GEXI_UNLIKELY(!gexi_reach(tm, rank, dest, nbytes, &at)) || GEXI_UNLIKELY(nbytes > SIZEOF_GEX_RMA_VALUE_T) ||
         GEXI_UNLIKELY(!GEXI_RMA_PLAIN(flags)))
-        return gexi_RMA_PutNBVal(tm, rank, dest, value, nbytes, flags);
-    gexi_store(GEXI_HERE(dest, shift), value, nbytes);
+        return gexi_RMA_PutNBVal(tm, rank, gexi_again(at), value, nbytes, flags);
+    gexi_store(GEXI_HERE(at), value, nbytes);
     return GEX_EVENT_INVALID;
 }
 

@@ -34,15 +34,16 @@ struct gexi_world {
 
 GEXI_API struct gexi_world gexi_world;
 
-/* The steps from (team, rank) to an address: entry of the table, or null where the inline path ends; where a range of
- * `length` bytes may begin at the owner, from gexi_low to before gexi_high, nowhere for no bytes and for too many; what
- * added to an address of the owner gives the address here.
+/* The steps from (team, rank) to an address: entry of the table, or null where the inline path ends; what added to
+ * an address of the owner gives the offset in the segment, or 0; at how many offsets a range of `length` bytes may
+ * begin, none for no bytes and for too many; where the segment is here. One comparison of offset and span finds
+ * whether a range is inside, and a loop needs the offset alone.
  *
  * On x86 each step is an assembler statement of which the compiler is not told that it reads memory. So it keeps the
- * results over the stores of a loop, which it would have to assume to change the table. That is sound: the table changes
- * once, from nothing to its final content, each step takes the result of the one before, and a result from before the
- * change is "nothing", which is the slow path. No step touches memory that may not exist, so it may also run in vain.
- * GEXI_PLAIN asks for the C statements on x86 too. */
+ * results over the stores of a loop, which it would have to assume to change the table. That is sound: the table
+ * changes once, from nothing to its final content, the span takes the results of the steps before it, and a result
+ * from before the change is "nothing", which makes the span 0: the slow path. No step touches memory that may not
+ * exist, so it may also run in vain. GEXI_PLAIN asks for the C statements on x86 too. */
 #if defined(__x86_64__) && !defined(GEXI_PLAIN)
 
 GEXI_INLINE uintptr_t gexi_entry(gex_TM_t tm, gex_Rank_t rank)
@@ -67,53 +68,51 @@ GEXI_INLINE uintptr_t gexi_entry(gex_TM_t tm, gex_Rank_t rank)
     return entry;
 }
 
-GEXI_INLINE uintptr_t gexi_high(uintptr_t entry, size_t length)
+GEXI_INLINE uintptr_t gexi_bias(uintptr_t entry)
 {
-    uintptr_t high;
-    __asm__("xorl %k[high], %k[high]\n\t"
+    uintptr_t bias;
+    __asm__("xorl %k[bias], %k[bias]\n\t"
             "testq %[entry], %[entry]\n\t"
             "je 1f\n\t"
-            "movq 8(%[entry]), %[high]\n\t"
-            "subq %[most], %[high]\n\t"
-            "ja 2f\n\t"
-            "xorl %k[high], %k[high]\n\t"
-            "jmp 1f\n"
-            "2:\n\t"
-            "addq (%[entry]), %[high]\n"
+            "subq (%[entry]), %[bias]\n"
             "1:"
-            : [high] "=&r"(high)
-            : [entry] "r"(entry), [most] "r"(length - 1)
+            : [bias] "=&r"(bias)
+            : [entry] "r"(entry)
             : "cc");
-    return high;
+    return bias;
 }
 
-GEXI_INLINE uintptr_t gexi_low(uintptr_t entry, uintptr_t high)
+GEXI_INLINE uintptr_t gexi_span(uintptr_t entry, uintptr_t bias, size_t length)
 {
-    uintptr_t low;
-    __asm__("xorl %k[low], %k[low]\n\t"
-            "testq %[high], %[high]\n\t"
+    uintptr_t span;
+    __asm__("xorl %k[span], %k[span]\n\t"
+            "testq %[entry], %[entry]\n\t"
             "je 1f\n\t"
-            "movq (%[entry]), %[low]\n"
+            "testq %[bias], %[bias]\n\t"
+            "je 1f\n\t"
+            "movq 8(%[entry]), %[span]\n\t"
+            "subq %[most], %[span]\n\t"
+            "ja 1f\n\t"
+            "xorl %k[span], %k[span]\n"
             "1:"
-            : [low] "=&r"(low)
-            : [entry] "r"(entry), [high] "r"(high)
+            : [span] "=&r"(span)
+            : [entry] "r"(entry), [bias] "r"(bias), [most] "r"(length - 1)
             : "cc");
-    return low;
+    return span;
 }
 
-GEXI_INLINE uintptr_t gexi_shift(uintptr_t entry, uintptr_t high)
+GEXI_INLINE uintptr_t gexi_first(uintptr_t entry, uintptr_t span)
 {
-    uintptr_t shift;
-    __asm__("xorl %k[shift], %k[shift]\n\t"
-            "testq %[high], %[high]\n\t"
+    uintptr_t first;
+    __asm__("xorl %k[first], %k[first]\n\t"
+            "testq %[span], %[span]\n\t"
             "je 1f\n\t"
-            "movq 16(%[entry]), %[shift]\n\t"
-            "subq (%[entry]), %[shift]\n"
+            "movq 16(%[entry]), %[first]\n"
             "1:"
-            : [shift] "=&r"(shift)
-            : [entry] "r"(entry), [high] "r"(high)
+            : [first] "=&r"(first)
+            : [entry] "r"(entry), [span] "r"(span)
             : "cc");
-    return shift;
+    return first;
 }
 
 #else
@@ -124,37 +123,65 @@ GEXI_INLINE uintptr_t gexi_entry(gex_TM_t tm, gex_Rank_t rank)
     return tm == gexi_world.tm0 && place < gexi_world.peer_count ? (uintptr_t)&gexi_world.peers[place] : 0;
 }
 
-GEXI_INLINE uintptr_t gexi_high(uintptr_t entry, size_t length)
+GEXI_INLINE uintptr_t gexi_bias(uintptr_t entry)
 {
-    const struct gexi_peer *peer = (const struct gexi_peer *)entry;
-    return peer && length - 1 < peer->size ? peer->owner_base + peer->size - (length - 1) : 0;
+    return entry ? 0 - ((const struct gexi_peer *)entry)->owner_base : 0;
 }
 
-GEXI_INLINE uintptr_t gexi_low(uintptr_t entry, uintptr_t high)
-{
-    return high ? ((const struct gexi_peer *)entry)->owner_base : 0;
-}
-
-GEXI_INLINE uintptr_t gexi_shift(uintptr_t entry, uintptr_t high)
+GEXI_INLINE uintptr_t gexi_span(uintptr_t entry, uintptr_t bias, size_t length)
 {
     const struct gexi_peer *peer = (const struct gexi_peer *)entry;
-    return high ? peer->local_base - peer->owner_base : 0;
+    return bias && length - 1 < peer->size ? peer->size - (length - 1) : 0;
+}
+
+GEXI_INLINE uintptr_t gexi_first(uintptr_t entry, uintptr_t span)
+{
+    return span ? ((const struct gexi_peer *)entry)->local_base : 0;
 }
 
 #endif
 
-/* Whether [address, address + length) of `rank` can be reached here, and then address + *shift is where. Not so for
+/* gcc moves assembler statements out of a loop only after it has chosen what the loop counts, and then adds the bias
+ * again in each turn; a call of a constant function it moves before. So there the bias comes from a call, once for a
+ * loop. Where the rank changes from access to access that call is made each time and costs about a nanosecond. */
+#if defined(__x86_64__) && defined(__OPTIMIZE__) && !defined(__clang__) && !defined(GEXI_PLAIN)
+__attribute__((__unused__, __const__, __noinline__)) static uintptr_t gexi_bias_of(gex_TM_t tm, gex_Rank_t rank)
+{
+    return gexi_bias(gexi_entry(tm, rank));
+}
+#define GEXI_BIAS(tm, rank, entry) gexi_bias_of(tm, rank)
+#else
+#define GEXI_BIAS(tm, rank, entry) gexi_bias(entry)
+#endif
+
+/* Where an access goes: byte `offset` of what begins here at `first`. */
+struct gexi_place {
+    uintptr_t offset, first, bias;
+};
+
+/* Whether [address, address + length) of `rank` can be reached here, and then GEXI_HERE(place) is where. Not so for
  * another team than tm0, a rank of another host, a range that is not wholly in the segment, no bytes. */
-GEXI_INLINE int gexi_reach(gex_TM_t tm, gex_Rank_t rank, const void *address, size_t length, uintptr_t *shift)
+GEXI_INLINE int gexi_reach(gex_TM_t tm, gex_Rank_t rank, const void *address, size_t length, struct gexi_place *place)
 {
     uintptr_t entry = gexi_entry(tm, rank);
-    uintptr_t high = gexi_high(entry, length);
-    uintptr_t low = gexi_low(entry, high);
-    *shift = gexi_shift(entry, high);
-    return GEXI_LIKELY((uintptr_t)address < high) && GEXI_LIKELY((uintptr_t)address >= low);
+    uintptr_t bias = GEXI_BIAS(tm, rank, entry);
+    uintptr_t span = gexi_span(entry, bias, length);
+    place->bias = bias;
+    place->first = gexi_first(entry, span);
+    place->offset = (uintptr_t)address + bias;
+    return place->offset < span;
 }
 
-#define GEXI_HERE(address, shift) ((void *)((uintptr_t)(address) + (shift)))
+#define GEXI_HERE(place) ((void *)((place).first + (place).offset))
+
+/* The address that `place` was made of, for the call that the inline path ends in. A compiler does not see that it
+ * is the same: so a loop keeps the offset alone, and not the address beside it for a call that is never made. */
+GEXI_INLINE void *gexi_again(struct gexi_place place)
+{
+    uintptr_t offset = place.offset;
+    __asm__("" : "+r"(offset));
+    return (void *)(offset - place.bias);
+}
 
 GEXI_END_C
 #endif

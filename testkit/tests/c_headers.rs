@@ -88,7 +88,12 @@ fn compiler(way: Way, modes: &[&str]) -> Command {
 
 /// Compiles `text` without making anything.
 fn check(way: Way, modes: &[&str], text: &str) -> Output {
+    check_with(way, modes, &[], text)
+}
+
+fn check_with(way: Way, modes: &[&str], options: &[&str], text: &str) -> Output {
     let mut child = compiler(way, modes)
+        .args(options)
         .args(["-fsyntax-only", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -265,6 +270,44 @@ fn too_many_arguments_are_refused_by_name() {
         let output = check(way, &["PAR"], text);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && said.contains("with_more_than_16_arguments"), "{said}");
+    }
+}
+
+/// Compilers for 64-bit ARM; each finds the headers of its C library itself.
+const ARM: [(Way, &[&str]); 3] = [
+    (Way { program: "aarch64-linux-gnu-gcc", language: "c", standard: "c11" }, &[]),
+    (Way { program: "aarch64-linux-gnu-g++", language: "c++", standard: "c++17" }, &[]),
+    (CLANG[0], &["--target=aarch64-linux-gnu"]),
+];
+
+/// Whether this compiler is there, and a C library for it.
+fn compiles_for_arm(way: Way, options: &[&str]) -> bool {
+    installed(way.program) && check_with(way, &[], options, "#include <stdio.h>\n").status.success()
+}
+
+#[test]
+fn headers_compile_for_64_bit_arm() {
+    let sources = ["layout", "reach", "once"].map(|name| {
+        std::fs::read_to_string(root().join(format!("testkit/tests/c/{name}.c"))).unwrap()
+    });
+    for (way, options) in ARM {
+        if !compiles_for_arm(way, options) {
+            let reason = format!(
+                "{} cannot compile for it (Debian: gcc-aarch64-linux-gnu g++-aarch64-linux-gnu \
+                 libc6-dev-arm64-cross, 56 MB)",
+                way.program
+            );
+            testkit::skip("C headers for 64-bit ARM", &reason);
+            continue;
+        }
+        let alone = headers().into_iter().map(|header| including(&[&header]));
+        for text in alone.chain(sources.clone()) {
+            for mode in ["SEQ", "PAR"] {
+                let output = check_with(way, &[mode], options, &text);
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(output.status.success(), "{} -DGASNET_{mode} refuses\n{said}", way.program);
+            }
+        }
     }
 }
 
