@@ -281,6 +281,7 @@ impl HostPage {
         Some(Place { rank, size, host: self.host, hosts, local, locals })
     }
 
+    #[inline(always)]
     fn header(&self) -> &Header {
         self.map.at(0)
     }
@@ -290,6 +291,7 @@ impl HostPage {
     /// # Panics
     /// When `local` is not below [`HostPage::locals`].
     #[must_use]
+    #[inline(always)]
     pub fn slot(&self, local: u32) -> &Slot {
         assert!(local < self.locals, "local index {local} of {}", self.locals);
         self.map.at(slots_at() + local as usize * size_of::<Slot>())
@@ -297,7 +299,7 @@ impl HostPage {
 
     /// The exit notice, if the end of the job is decided. One load; made for polling loops.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn notice(&self) -> Option<Notice> {
         Notice::decode(self.header().notice.load(Ordering::Acquire))
     }
@@ -323,7 +325,7 @@ impl Slot {
     ///
     /// The caller has published its work before, with an instruction that is a full barrier (on x86-64 any locked one),
     /// or calls [`Slot::ring`], which contains one.
-    #[inline]
+    #[inline(always)]
     pub fn ring_if_sleeping(&self) {
         if self.sleeping.load(Ordering::Relaxed) != 0 {
             self.ring();

@@ -94,6 +94,7 @@ impl SharedMap {
         unsafe { source.cast::<T>().read_unaligned() }
     }
 
+    #[inline(always)]
     pub(crate) fn at<T: SharedLayout>(&self, at: usize) -> &T {
         let fits = at.checked_add(size_of::<T>()).is_some_and(|end| end <= self.len);
         assert!(

@@ -9,7 +9,8 @@ thread_local! {
 }
 
 /// A number that no other live thread has; never 0.
-fn me() -> usize {
+#[inline(always)]
+pub(crate) fn me() -> usize {
     ME.with(|me| std::ptr::from_ref(me).addr())
 }
 

@@ -14,7 +14,8 @@ use crate::handler::Table;
 use crate::mode::Mode;
 use crate::settings::Settings;
 use crate::shm::{
-    Arena, Control, HostMemory, Layout, Member, Queue, Ring, SegmentRow, Segments, SharedMemory,
+    Arena, Control, HostMemory, LANES, Layout, Member, Queue, Ring, SegmentRow, Segments,
+    SharedMemory, Tail,
 };
 use crate::sys;
 
@@ -65,7 +66,17 @@ struct Hot {
     in_handler: AtomicBool,
     /// More ranks than processors on this host.
     crowded: AtomicBool,
+    /// Senders need no barrier: who sleeps makes one for all (`wait.rs`).
+    light: AtomicBool,
+    /// This rank takes part in the barriers of sleepers.
+    registered: AtomicBool,
     wait_mode: AtomicU8,
+    /// Requests since the last poll that was asked for, not counting those that were let pass.
+    row: AtomicU32,
+    /// Requests that may pass before the next look.
+    passes: AtomicU32,
+    /// Messages taken since the last one sent.
+    taken: AtomicU32,
     place: Place,
     /// Barrier of the client.
     barrier: Progress,
@@ -105,6 +116,8 @@ pub(crate) struct Core {
     payloads: [Payloads; 2],
     /// Consumer side of the request, reply and internal queue.
     pub(crate) consumers: [Consumer; 3],
+    /// Consumer side of the lanes to this rank.
+    pub(crate) lane_consumers: [Consumer; 2 * LANES],
     /// Exit machinery is installed in this process for this rank.
     hooked: AtomicBool,
     /// Attach was called.
@@ -127,14 +140,19 @@ impl Core {
         let os = |source| Error::Os { operation: "map the queues of the host's ranks", source };
         let memory = SharedMemory::map(&fd, layout.len).map_err(os)?;
         let short = || os(std::io::Error::other("the mapping is too short"));
-        let memory = HostMemory::new(memory, layout).ok_or_else(short)?;
+        let memory = HostMemory::new(memory, layout, Arc::clone(&page)).ok_or_else(short)?;
         let hot = Hot {
             closed: AtomicBool::new(false),
             in_handler: AtomicBool::new(false),
             crowded: AtomicBool::new(true),
+            light: AtomicBool::new(false),
+            registered: AtomicBool::new(false),
             wait_mode: AtomicU8::new(WaitMode::SpinBlock as u8),
             barrier: Progress::new(),
             inner_barrier: Progress::new(),
+            row: AtomicU32::new(0),
+            passes: AtomicU32::new(0),
+            taken: AtomicU32::new(0),
             place,
             memory,
             page,
@@ -149,11 +167,13 @@ impl Core {
             segments: OnceLock::new(),
             payloads: [Payloads::new(layout.arena), Payloads::new(layout.arena)],
             consumers: [const { Consumer::new() }; 3],
+            lane_consumers: [const { Consumer::new() }; 2 * LANES],
             hooked: AtomicBool::new(false),
             attaches: AtomicU32::new(0),
         });
         core.agree_on_layout()?;
         core.announce_cpus();
+        core.join_barriers();
         Ok(core)
     }
 
@@ -177,12 +197,40 @@ impl Core {
         }
     }
 
-    /// Decides whether ranks may spin; once every rank has announced its processors.
+    /// Takes part in the barriers that sleeping ranks make, if the system has them.
+    fn join_barriers(&self) {
+        if sys::join_barriers() {
+            self.hot.registered.store(true, Ordering::Relaxed);
+            self.control().registered.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether senders can leave the barrier between a message and the look at the doorbell to who sleeps.
+    #[inline(always)]
+    pub(crate) fn light(&self) -> bool {
+        self.hot.light.load(Ordering::Relaxed)
+    }
+
+    /// Whether this rank makes a barrier for its senders before it sleeps.
+    pub(crate) fn registered(&self) -> bool {
+        self.hot.registered.load(Ordering::Relaxed)
+    }
+
+    /// As on a system without such barriers. All ranks, then a barrier.
+    #[cfg(test)]
+    pub(crate) fn leave_barriers(&self) {
+        self.hot.light.store(false, Ordering::SeqCst);
+        self.hot.registered.store(false, Ordering::SeqCst);
+    }
+
+    /// Decides whether ranks may spin, and whether senders need barriers; once every rank has announced itself.
     pub(crate) fn learn_cpus(&self) {
         let seen =
             self.control().cpus.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum();
         let cpus = self.settings.cpus.unwrap_or(seen).max(1);
         self.hot.crowded.store(self.hot.place.locals > cpus, Ordering::Relaxed);
+        let registered = self.control().registered.load(Ordering::SeqCst);
+        self.hot.light.store(registered == self.hot.place.locals, Ordering::Relaxed);
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -241,6 +289,7 @@ impl Core {
         Rank(u32::try_from(local).unwrap_or(u32::MAX))
     }
 
+    #[inline(always)]
     pub(crate) fn slot_of(&self, local: usize) -> &Slot {
         self.hot.page.slot(u32::try_from(local).unwrap_or(u32::MAX))
     }
@@ -277,14 +326,45 @@ impl Core {
         self.hot.memory.member(local)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ring_of(&self, local: usize, net: Net) -> Ring<'_> {
         self.hot.memory.ring(local, net.queue())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn internal_of(&self, local: usize) -> Ring<'_> {
         self.hot.memory.ring(local, Queue::Internal)
+    }
+
+    /// Messages taken since the last one sent.
+    #[inline(always)]
+    pub(crate) const fn taken(&self) -> &AtomicU32 {
+        &self.hot.taken
+    }
+
+    /// Requests that may pass without a look for messages and for the end of communication.
+    #[inline(always)]
+    pub(crate) const fn passes(&self) -> &AtomicU32 {
+        &self.hot.passes
+    }
+
+    /// Ends the row of requests.
+    #[inline(always)]
+    pub(crate) fn end_row(&self) {
+        self.hot.row.store(0, Ordering::Relaxed);
+        self.hot.passes.store(0, Ordering::Relaxed);
+    }
+
+    /// Requests since the last poll that were looked at.
+    #[inline(always)]
+    pub(crate) const fn row_of_requests(&self) -> &AtomicU32 {
+        &self.hot.row
+    }
+
+    /// Producer side of the lane to a rank.
+    #[inline(always)]
+    pub(crate) fn tail(&self, target: usize, net: Net) -> Option<&Tail> {
+        self.hot.memory.tail(target, net as usize)
     }
 
     pub(crate) const fn payloads(&self, net: Net) -> &Payloads {
@@ -388,6 +468,7 @@ impl Core {
 
     pub(crate) fn close(&self) {
         self.hot.closed.store(true, Ordering::SeqCst);
+        self.end_row();
     }
 
     /// Rank, size, host.

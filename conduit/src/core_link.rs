@@ -34,7 +34,7 @@ impl Core {
         let post = Post { kind, handler: id, source, len: 0, place: 0, args, inline: &[] };
         let sent = self.internal_of(target).send(&post);
         if sent {
-            self.slot_of(target).ring_if_sleeping();
+            self.wake(target);
         }
         sent
     }
@@ -80,16 +80,17 @@ impl Core {
         let ring = self.ring_of(self.local(), net);
         let mut packet = Packet::empty();
         while ring.ready() {
-            let Some(turn) = self.consumers[net as usize].take_over() else { return };
+            let Some(turn) = self.consumers[net as usize].take_over() else { break };
             if !ring.receive(&mut packet) {
-                return;
+                break;
             }
             drop(turn);
             self.release_block(net, &packet);
         }
+        self.discard_lanes(net);
     }
 
-    fn release_block(&self, net: Net, packet: &Packet) {
+    pub(crate) fn release_block(&self, net: Net, packet: &Packet) {
         let source = packet.source() as usize;
         if packet.kind() == Some(Kind::MediumBlock) && source < self.layout().locals {
             let block = Block::from_wire(packet.place());
@@ -109,7 +110,9 @@ impl Core {
     /// Async-signal-safe.
     pub(crate) fn sleep_internal(&self, timeout: Duration) {
         self.slot().sleep(timeout, || {
-            self.internal_of(self.local()).ready() || self.page().notice().is_some()
+            !self.barrier_for_senders()
+                || self.internal_of(self.local()).ready()
+                || self.page().notice().is_some()
         });
     }
 

@@ -13,10 +13,28 @@ use crate::post::{Load, Message};
 use crate::segment::SegmentOffset;
 use crate::wait::Waiter;
 
+/// Pauses of the processor between two looks for room. About 100 ns.
+const PAUSES: u32 = 4;
+
 impl Core {
     /// Sends a checked request whose Long payload is in place; waits for room and polls unless told not to.
     #[inline(always)]
     pub(crate) fn request<M: Mode>(
+        &self,
+        call: &'static str,
+        message: &Message<'_>,
+        flags: Flags,
+    ) -> Result<Outcome, Error> {
+        let waits = !flags.contains(Flags::IMMEDIATE);
+        if waits && self.may_send::<M>() && self.try_post::<M>(message) {
+            return Ok(Outcome::Sent);
+        }
+        self.request_slowly::<M>(call, message, flags)
+    }
+
+    /// [`Core::request`] when something has arrived, is to be refused, or has to wait.
+    #[inline(never)]
+    fn request_slowly<M: Mode>(
         &self,
         call: &'static str,
         message: &Message<'_>,
@@ -32,6 +50,10 @@ impl Core {
         if !self.try_post::<M>(message) {
             let mut waiter = Waiter::for_room();
             loop {
+                // Looking for room all the time would keep the receiver from making it.
+                for _ in 0..PAUSES {
+                    std::hint::spin_loop();
+                }
                 self.wait_for_room::<M>(call, &mut waiter)?;
                 if self.try_post::<M>(message) {
                     break;
@@ -167,7 +189,7 @@ impl<M: Mode> Team<'_, M> {
         let message =
             self.message(call, rank, handler, args, Load::Long { payload, dest: dest.0 })?;
         core.check_outside::<M>(call)?;
-        let full = !core.ring_of(message.target, Net::Request).has_room();
+        let full = !core.has_room::<M>(message.target, Net::Request, args.len());
         if flags.contains(Flags::IMMEDIATE) && full {
             return Ok(Outcome::NotSent);
         }

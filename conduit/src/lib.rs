@@ -34,6 +34,7 @@ pub mod exit;
 mod gate;
 mod handler;
 mod identity;
+mod lanes;
 mod message;
 mod mode;
 mod negotiate;

@@ -113,7 +113,9 @@ impl<'a, M: Mode> Draft<'a, M> {
             return Err(Error::DestinationChanged { call });
         }
         let net = self.net();
-        if flags.contains(Flags::IMMEDIATE) && !self.core.ring_of(self.target, net).has_room() {
+        if flags.contains(Flags::IMMEDIATE)
+            && !self.core.has_room::<M>(self.target, net, args.len())
+        {
             return Ok(Outcome::NotSent);
         }
         let len = u32::try_from(nbytes).unwrap_or(u32::MAX);

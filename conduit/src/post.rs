@@ -100,34 +100,25 @@ impl Core {
             args: message.args,
             inline: &[],
         };
-        let ring = self.ring_of(message.target, message.net);
-        let sent = match message.load {
-            Load::None => ring.send(&post),
+        let send = |post: Post<'_>| self.send::<M>(message.target, message.net, &post);
+        match message.load {
+            Load::None => send(post),
             Load::Medium(payload) if payload.len() <= Packet::inline_room(message.args.len()) => {
-                ring.send(&Post {
-                    kind: Kind::MediumInline,
-                    len: word(payload.len()),
-                    inline: payload,
-                    ..post
-                })
+                let len = word(payload.len());
+                send(Post { kind: Kind::MediumInline, len, inline: payload, ..post })
             }
             Load::Medium(payload) => {
-                return ring.has_room() && self.post_copy::<M>(message, post, payload);
+                self.has_room::<M>(message.target, message.net, message.args.len())
+                    && self.post_copy::<M>(message, post, payload)
             }
             Load::Block { block, len } => {
-                ring.send(&Post { kind: Kind::MediumBlock, len, place: block.to_wire(), ..post })
+                send(Post { kind: Kind::MediumBlock, len, place: block.to_wire(), ..post })
             }
-            Load::Landed { len, dest } => {
-                ring.send(&Post { kind: Kind::Long, len, place: dest, ..post })
-            }
+            Load::Landed { len, dest } => send(Post { kind: Kind::Long, len, place: dest, ..post }),
             Load::Long { payload, dest } => {
-                ring.send(&Post { kind: Kind::Long, len: word(payload.len()), place: dest, ..post })
+                send(Post { kind: Kind::Long, len: word(payload.len()), place: dest, ..post })
             }
-        };
-        if sent {
-            self.slot_of(message.target).ring_if_sleeping();
         }
-        sent
     }
 
     #[inline(never)]
@@ -139,11 +130,10 @@ impl Core {
         let written = copy.map(|copy| copy.copy_from_slice(payload)).is_some();
         let place = block.to_wire();
         let post = Post { kind: Kind::MediumBlock, len: word(payload.len()), place, ..post };
-        if !written || !self.ring_of(message.target, net).send(&post) {
+        if !written || !self.send::<M>(message.target, net, &post) {
             self.forget::<M>(net, block);
             return false;
         }
-        self.slot_of(message.target).ring_if_sleeping();
         true
     }
 

@@ -1,7 +1,7 @@
 //! Progress: taking messages out of the queues and running their handlers.
 
 use std::cell::Cell;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use crate::core::{Core, Net};
 use crate::error::Error;
@@ -67,7 +67,8 @@ impl Core {
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
         let me = self.local();
-        self.ring_of(me, Net::Reply).ready()
+        self.any_lane_ready()
+            || self.ring_of(me, Net::Reply).ready()
             || self.ring_of(me, Net::Request).ready()
             || self.internal_of(me).ready()
             || self.page().notice().is_some()
@@ -80,6 +81,7 @@ impl Core {
         self.check_open(call)?;
         self.check_outside::<M>(call)?;
         let me = self.local();
+        self.end_row();
         let mut count = 0;
         if self.internal_of(me).ready() {
             count += self.poll_internal();
@@ -87,13 +89,15 @@ impl Core {
         if self.ring_of(me, Net::Reply).ready() {
             count += self.drain::<M>(Net::Reply);
         }
+        if self.any_lane_ready() {
+            count += self.drain_lanes::<M>(Net::Reply) + self.drain_lanes::<M>(Net::Request);
+        }
         if self.ring_of(me, Net::Request).ready() {
             count += self.drain::<M>(Net::Request);
         }
         if M::THREADED && count > 0 {
             // What the handlers did may be what another thread of this rank sleeps for.
-            fence(Ordering::SeqCst);
-            self.slot().ring_if_sleeping();
+            self.wake_own();
         }
         Ok(count)
     }
@@ -126,7 +130,7 @@ impl Core {
     }
 
     #[inline]
-    fn deliver<M: Mode>(&self, net: Net, packet: &mut Packet) {
+    pub(crate) fn deliver<M: Mode>(&self, net: Net, packet: &mut Packet) {
         let (source, index, len, place) =
             (packet.source() as usize, packet.handler(), packet.len(), packet.place());
         let kind = packet.kind();
@@ -185,7 +189,7 @@ impl Core {
 
     /// Sends a reply that found no room in its handler. Meanwhile only replies are delivered: they need no room.
     #[cold]
-    fn flush<M: Mode>(&self, deferred: &Deferred) {
+    pub(crate) fn flush<M: Mode>(&self, deferred: &Deferred) {
         let message = deferred.message();
         let mut waiter = Waiter::for_room();
         while !self.try_post::<M>(&message) {
@@ -193,11 +197,14 @@ impl Core {
                 return;
             }
             let me = self.local();
-            if self.poll_internal() + self.drain::<M>(Net::Reply) > 0 {
+            let count = self.poll_internal() + self.drain::<M>(Net::Reply);
+            if count + self.drain_lanes::<M>(Net::Reply) > 0 {
                 waiter.progressed();
             } else {
                 waiter.idle(self, || {
-                    self.ring_of(me, Net::Reply).ready() || self.internal_of(me).ready()
+                    self.ring_of(me, Net::Reply).ready()
+                        || self.lane_ready(Net::Reply)
+                        || self.internal_of(me).ready()
                 });
             }
         }
@@ -205,7 +212,7 @@ impl Core {
 
     /// A message must be what the handler was registered for.
     #[inline]
-    fn check_promise(&self, entry: &Registered, net: Net, source: usize, nargs: usize) {
+    pub(crate) fn check_promise(&self, entry: &Registered, net: Net, source: usize, nargs: usize) {
         let role = match net {
             Net::Request => Role::Request,
             Net::Reply => Role::Reply,

@@ -57,6 +57,15 @@ impl<'a> RawToken<'a> {
         self.deferred.take()
     }
 
+    /// Whether a reply waits for the end of the handler.
+    #[cfg(feature = "capi")]
+    pub(crate) fn has_deferred(&self) -> bool {
+        let deferred = self.deferred.take();
+        let has = deferred.is_some();
+        self.deferred.set(deferred);
+        has
+    }
+
     /// Takes the right to reply.
     pub(crate) fn claim(&self, call: &'static str) -> Result<(), Error> {
         if self.net == Net::Reply {
@@ -107,8 +116,8 @@ impl<'a> RawToken<'a> {
     }
 
     /// Whether the reply queue of the requester has room now.
-    fn has_room(&self) -> bool {
-        self.core.ring_of(self.source, Net::Reply).has_room()
+    fn has_room<M: Mode>(&self, nargs: usize) -> bool {
+        self.core.has_room::<M>(self.source, Net::Reply, nargs)
     }
 }
 
@@ -222,7 +231,7 @@ impl<'a, M: Mode> Token<'a, M> {
         let message = self.raw.reply(handler, args, Load::Long { payload, dest: dest.0 });
         message.check(call)?;
         self.raw.claim(call)?;
-        if flags.contains(Flags::IMMEDIATE) && !self.raw.has_room() {
+        if flags.contains(Flags::IMMEDIATE) && !self.raw.has_room::<M>(args.len()) {
             self.raw.unclaim();
             return Ok(Outcome::NotSent);
         }

@@ -2,8 +2,17 @@
 //!
 //! Spinning helps only where every rank of the host has a processor. Yielding lets the ranks that share one take turns
 //! quickly. After that a rank sleeps on its doorbell, which messages, barriers and the exit notice ring.
+//!
+//! # No barrier on the sender
+//!
+//! A sender publishes a message, then looks whether the receiver sleeps. A receiver says that it sleeps, then looks for messages.
+//! One of the two must see the other's store, so there must be a full barrier between store and look on both sides. The sender's
+//! would cost more than the rest of a message. So the receiver, which is about to lose much more time, makes both: membarrier(2)
+//! runs one on every processor that runs a registered process. A sender's look came before that barrier, and so did its message,
+//! which the receiver then sees; or it comes after, and sees that the receiver sleeps. Every rank registers at init; unless all
+//! could, every sender makes its own barrier.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, compiler_fence, fence};
 use std::time::Duration;
 
 use crate::client::WaitMode;
@@ -84,6 +93,36 @@ impl Waiter {
 }
 
 impl Core {
+    /// Wakes a rank that sleeps, after a message was put where it looks.
+    #[inline(always)]
+    pub(crate) fn wake(&self, local: usize) {
+        self.order();
+        self.slot_of(local).ring_if_sleeping();
+    }
+
+    /// As [`Core::wake`] for threads of this rank.
+    #[inline]
+    pub(crate) fn wake_own(&self) {
+        self.order();
+        self.slot().ring_if_sleeping();
+    }
+
+    /// What was stored before is seen by a rank whose doorbell seems unneeded afterwards.
+    #[inline(always)]
+    fn order(&self) {
+        if self.light() {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// The sleeper's part, between saying that it sleeps and its last look: a barrier on every processor that runs a rank. `false`
+    /// when it could not be made.
+    pub(crate) fn barrier_for_senders(&self) -> bool {
+        !self.registered() || sys::barrier_everywhere()
+    }
+
     /// Sleeps until the doorbell rings or `slice` passes; not at all when the end of the job is decided or `ready` says so.
     /// A barrier under way that completes rings; one that was complete before is the caller's affair.
     pub(crate) fn sleep(&self, slice: Duration, ready: impl FnOnce() -> bool) {
@@ -95,7 +134,10 @@ impl Core {
             sleepers.fetch_add(1, Ordering::SeqCst);
         }
         let opened = || gates.iter().flatten().any(|(which, _)| self.is_open(*which));
-        self.slot().sleep(slice, || self.page().notice().is_some() || opened() || ready());
+        self.slot().sleep(slice, || {
+            // Without the barrier there is no sleep.
+            !self.barrier_for_senders() || self.page().notice().is_some() || opened() || ready()
+        });
         for (_, sleepers) in gates.iter().flatten() {
             sleepers.fetch_sub(1, Ordering::SeqCst);
         }
@@ -133,7 +175,19 @@ mod tests {
 
     #[test]
     fn a_message_always_wakes() {
+        messages_wake(|client| {
+            assert_eq!(client.core.light(), sys::barrier_everywhere());
+        });
+    }
+
+    #[test]
+    fn a_message_wakes_where_senders_make_the_barrier() {
+        messages_wake(|client| client.core.leave_barriers());
+    }
+
+    fn messages_wake(prepare: impl Fn(&Client<Seq>) + Sync) {
         ranks(2, |client| {
+            prepare(client);
             let got = Arc::new(AtomicU32::new(0));
             let counter = Arc::clone(&got);
             let count = move |_: &crate::Token<'_, Seq>, _: &[i32]| {

@@ -123,8 +123,57 @@ fn result(call: &str, outcome: Result<c_int, Fail>) -> c_int {
     outcome.unwrap_or_else(|fail| fail.report(call))
 }
 
+/// Sends a Short of a row when there is nothing to refuse and nothing to wait for; `false` when it has to be looked at closely.
+/// Nothing in it calls a function, so that it saves no registers.
+#[inline(always)]
+fn send_plainly(
+    tm: *const c_void,
+    rank: u32,
+    handler: u8,
+    flags: Flags,
+    nargs: c_uint,
+    argv: *const i32,
+) -> bool {
+    let Some(state) = state::get() else { return false };
+    let plain = handler >= HandlerIndex::FIRST_CLIENT
+        && flags & IMMEDIATE == 0
+        && std::ptr::eq(tm, state::TM0.handle())
+        && nargs <= FEW_ARGS
+        && (nargs == 0 || !argv.is_null());
+    if !plain {
+        return false;
+    }
+    let args = if nargs == 0 {
+        &[]
+    } else {
+        // SAFETY: `nargs` arguments, alive during the call.
+        unsafe { std::slice::from_raw_parts(argv, nargs as usize) }
+    };
+    // One host is the whole job so far.
+    state.core.pass_short::<M>(rank as usize, handler, args)
+}
+
+/// Most arguments that are stored one by one.
+const FEW_ARGS: c_uint = 4;
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gexi_AM_RequestShort(
+    tm: *const c_void,
+    rank: u32,
+    handler: u8,
+    flags: Flags,
+    nargs: c_uint,
+    argv: *const i32,
+) -> c_int {
+    if send_plainly(tm, rank, handler, flags, nargs, argv) {
+        return fail::OK;
+    }
+    send_closely(tm, rank, handler, flags, nargs, argv)
+}
+
+/// As [`send_plainly`] with everything that may be in the way.
+#[inline(never)]
+fn send_closely(
     tm: *const c_void,
     rank: u32,
     handler: u8,
@@ -196,7 +245,7 @@ pub unsafe extern "C" fn gexi_AM_RequestLong(
         let core = state.core;
         core.check_outside::<M>(call)?;
         core.check_open(call)?;
-        if flags & IMMEDIATE != 0 && !core.ring_of(target, Net::Request).has_room() {
+        if flags & IMMEDIATE != 0 && !core.has_room::<M>(target, Net::Request, args.len()) {
             return Ok(NOT_SENT);
         }
         let load = landed(state, rank, source, nbytes, dest)?;
@@ -296,7 +345,7 @@ pub unsafe extern "C" fn gexi_AM_ReplyLong(
         completion(lc_opt, false)?;
         token.claim(call)?;
         let target = token.source_local();
-        if flags & IMMEDIATE != 0 && !state.core.ring_of(target, Net::Reply).has_room() {
+        if flags & IMMEDIATE != 0 && !state.core.has_room::<M>(target, Net::Reply, args.len()) {
             token.unclaim();
             return Ok(NOT_SENT);
         }

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use super::token;
 use super::types::{AM_LONG, AM_MEDIUM, AM_SHORT, Entry};
 use crate::handler::Category;
+use crate::shm::LANE_ARGS;
 use crate::token::RawToken;
 
 /// Number of arguments of a handler that takes what comes (GASNet-1 tables name none).
@@ -79,6 +80,32 @@ impl CHandler {
     }
 }
 
+impl CHandler {
+    /// Whether the handler takes Shorts.
+    pub const fn takes_shorts(&self) -> bool {
+        self.entry.flags & AM_SHORT != 0
+    }
+
+    /// Runs the handler for a row of Shorts with `nargs` arguments, until `next` has no more of them.
+    #[inline]
+    pub fn run_row(
+        &self,
+        token: &RawToken<'_>,
+        nargs: usize,
+        args: &mut [i32; LANE_ARGS],
+        mut next: impl FnMut(&mut [i32; LANE_ARGS]) -> bool,
+    ) {
+        let handle = std::ptr::from_ref(token).cast_mut().cast();
+        let _current = token::Current::enter(handle);
+        loop {
+            short(self.function, handle, args.get(..nargs).unwrap_or_default());
+            if !next(args) {
+                return;
+            }
+        }
+    }
+}
+
 macro_rules! word {
     ($arg:ident) => {
         i32
@@ -116,6 +143,7 @@ macro_rules! by_count {
     }};
 }
 
+#[inline(always)]
 fn short(function: unsafe extern "C" fn(), token: *mut c_void, args: &[i32]) -> bool {
     by_count!(function, (token: *mut c_void), args, a b c d e f g h i j k l m n o p);
     true

@@ -304,7 +304,7 @@ impl Draft {
         }
         let state = state::open()?;
         let (core, target, net) = (state.core, self.rank as usize, self.kind.net);
-        if flags & IMMEDIATE != 0 && !core.ring_of(target, net).has_room() {
+        if flags & IMMEDIATE != 0 && !core.has_room::<M>(target, net, args.len()) {
             return Ok(Outcome::NotSent);
         }
         let at = self.address();

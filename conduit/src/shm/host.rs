@@ -1,9 +1,13 @@
 //! The memory that the ranks of a host share, by its parts.
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
+use bootstrap::page::HostPage;
+
 use super::arena::{Block, place};
+use super::lane::{LANES, LINES, Lane, Line, Tail};
 use super::layout::{Control, Layout, Member, SegmentRow};
 use super::map::{SharedLayout, SharedMemory};
 use super::ring::{Ring, Slot};
@@ -14,6 +18,10 @@ use super::ring::{Ring, Slot};
 pub(crate) struct HostMemory {
     memory: SharedMemory,
     layout: Layout,
+    /// This rank's ways to the others, for requests and for replies.
+    tails: [Box<[Tail]>; 2],
+    /// Holds the doorbells that the tails point at.
+    page: Arc<HostPage>,
 }
 
 /// The queues of a rank.
@@ -26,9 +34,30 @@ pub(crate) enum Queue {
 
 impl HostMemory {
     /// `None` when the mapping is too short.
-    pub(crate) fn new(memory: SharedMemory, layout: Layout) -> Option<Self> {
+    pub(crate) fn new(memory: SharedMemory, layout: Layout, page: Arc<HostPage>) -> Option<Self> {
         memory.range(0, layout.len)?;
-        Some(Self { memory, layout })
+        let tails = std::array::from_fn(|_| (0..layout.locals).map(|_| Tail::new()).collect());
+        Some(Self { memory, layout, tails, page })
+    }
+
+    /// Producer side of this rank's lane to another; `net` is 0 for requests, 1 for replies.
+    #[inline(always)]
+    pub(crate) fn tail(&self, target: usize, net: usize) -> Option<&Tail> {
+        self.tails[net].get(target)
+    }
+
+    /// Counts a message of thread `me` that did not go through a lane, and claims one when it is time.
+    pub(crate) fn approach(&self, target: usize, net: usize, me: usize, source: u32) {
+        let Some(tail) = self.tail(target, net) else { return };
+        let claimed = tail.approach(me, || self.member(target).lanes.claim(net, source));
+        #[cfg(feature = "capi")]
+        if let Some(lane) = claimed {
+            let bell = self.page.slot(u32::try_from(target).unwrap_or(u32::MAX));
+            // SAFETY: the mapping and the page live as long as `self`, which owns the tail.
+            unsafe { tail.point_at(self.lane(target, lane), bell) };
+        }
+        #[cfg(not(feature = "capi"))]
+        let _ = (claimed, &self.page);
     }
 
     #[inline]
@@ -79,7 +108,7 @@ impl HostMemory {
     }
 
     /// A rank's queue.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ring(&self, local: usize, queue: Queue) -> Ring<'_> {
         let member = self.member(local);
         let (layout, slots) = (&self.layout, self.layout.slots);
@@ -93,6 +122,16 @@ impl HostMemory {
         let first = self.address(offset).cast::<Slot>();
         // SAFETY: `count` slots from `offset` lie inside the mapping, as in `at`.
         Ring::new(ends, unsafe { std::slice::from_raw_parts(first.as_ptr(), count) })
+    }
+
+    /// A rank's lane, by its number among all of them.
+    #[inline(always)]
+    pub(crate) fn lane(&self, local: usize, lane: usize) -> Lane<'_> {
+        self.check(local);
+        assert!(lane < 2 * LANES, "no such lane");
+        let lines = self.address(self.layout.lane_lines(local, lane)).cast::<[Line; LINES]>();
+        // SAFETY: the layout has the lines of every lane inside the mapping, as in `at`.
+        Lane::new(self.at(self.layout.lane_head(local, lane)), unsafe { lines.as_ref() })
     }
 
     /// Release table of a rank's arena; `net` is 0 for requests, 1 for replies.

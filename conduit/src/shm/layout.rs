@@ -5,17 +5,19 @@
 //! SegmentRow[n]    offset and length of each rank's segment
 //! Member[n]        barrier words and queue heads of each rank
 //! queues[n]        internal slots, reply slots, request slots            pages are touched as the queues advance
+//! lanes[n]         heads and lines of the lanes of each rank             as above
 //! freed[n][2]      release table of each rank's payload arenas
 //! arenas[n][2]     payload blocks of each rank, for requests and for replies
 //! ```
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use super::lane::{LANES, LINES, LaneHead, LaneOwners, Line};
 use super::map::SharedLayout;
 use super::ring::{RingHead, Slot};
 
 /// Version of the layout, part of the fingerprint.
-const VERSION: u64 = if cfg!(feature = "capi") { 0x102 } else { 2 };
+const VERSION: u64 = if cfg!(feature = "capi") { 0x103 } else { 3 };
 /// Processors that the union of affinity masks can speak of.
 pub(crate) const CPU_WORDS: usize = 16;
 /// Slots of the internal queue.
@@ -42,6 +44,8 @@ pub(crate) struct Gate {
 pub(crate) struct Control {
     /// 0, or the fingerprint of the layout as the first rank computed it.
     pub(crate) fingerprint: AtomicU64,
+    /// Ranks that take part in the barriers of sleepers (see `wait.rs`).
+    pub(crate) registered: AtomicU32,
     /// Union of the ranks' affinity masks.
     pub(crate) cpus: [AtomicU64; CPU_WORDS],
     /// Barrier of the library itself (init, attach).
@@ -76,6 +80,8 @@ pub(crate) struct Member {
     pub(crate) replies: RingHead,
     /// As above.
     pub(crate) requests: RingHead,
+    /// Its lanes.
+    pub(crate) lanes: LaneOwners,
 }
 
 // SAFETY: atomics and padding.
@@ -105,6 +111,7 @@ pub(crate) struct Layout {
     queues: usize,
     /// Bytes of one rank's queues.
     queue: usize,
+    lanes: usize,
     freed: usize,
     /// Bytes of one release table.
     table: usize,
@@ -114,6 +121,9 @@ pub(crate) struct Layout {
 }
 
 const PAGE: usize = 4096;
+/// Bytes of one rank's lanes: their heads, then their lines.
+const LANES_LEN: usize = LANES_AT + 2 * LANES * LINES * size_of::<Line>();
+const LANES_AT: usize = (2 * LANES * size_of::<LaneHead>()).next_multiple_of(PAGE);
 
 impl Layout {
     pub(crate) const INTERNAL_SLOTS: usize = INTERNAL_SLOTS;
@@ -129,7 +139,8 @@ impl Layout {
         let members = (rows + locals * size_of::<SegmentRow>()).next_multiple_of(128);
         let queues = (members + locals * size_of::<Member>()).next_multiple_of(PAGE);
         let queue = ((INTERNAL_SLOTS + 2 * slots) * size_of::<Slot>()).next_multiple_of(PAGE);
-        let freed = queues + locals * queue;
+        let lanes = queues + locals * queue;
+        let freed = lanes + locals * LANES_LEN;
         let table = (blocks * size_of::<AtomicU32>()).next_multiple_of(128);
         let arenas = (freed + locals * 2 * table).next_multiple_of(PAGE);
         let len = arenas + locals * 2 * arena;
@@ -142,6 +153,7 @@ impl Layout {
             members,
             queues,
             queue,
+            lanes,
             freed,
             table,
             arenas,
@@ -151,7 +163,7 @@ impl Layout {
 
     /// Bytes of the host's queues and of its payload arenas, all ranks together.
     pub(crate) const fn parts(&self) -> [usize; 2] {
-        [self.locals * self.queue, self.locals * 2 * self.arena]
+        [self.locals * (self.queue + LANES_LEN), self.locals * 2 * self.arena]
     }
 
     /// A word that differs between layouts which do not fit together. Never 0.
@@ -193,6 +205,18 @@ impl Layout {
         self.reply_slots(local) + self.slots * size_of::<Slot>()
     }
 
+    /// Position word of a lane.
+    #[inline]
+    pub(crate) const fn lane_head(&self, local: usize, lane: usize) -> usize {
+        self.lanes + local * LANES_LEN + lane * size_of::<LaneHead>()
+    }
+
+    /// First line of a lane.
+    #[inline]
+    pub(crate) const fn lane_lines(&self, local: usize, lane: usize) -> usize {
+        self.lanes + local * LANES_LEN + LANES_AT + lane * LINES * size_of::<Line>()
+    }
+
     /// Release table of a rank's arena; `net` is 0 for requests, 1 for replies.
     #[inline]
     pub(crate) const fn freed(&self, local: usize, net: usize) -> usize {
@@ -218,16 +242,36 @@ mod tests {
             assert!(layout.row(last) + size_of::<SegmentRow>() <= layout.member(0));
             assert!(layout.member(last) + size_of::<Member>() <= layout.internal_slots(0));
             let queue_end = layout.request_slots(last) + layout.slots * size_of::<Slot>();
-            assert!(queue_end <= layout.freed(0, 0));
+            assert!(queue_end <= layout.lane_head(0, 0));
+            let lane_end = layout.lane_lines(last, 2 * LANES - 1) + LINES * size_of::<Line>();
+            assert!(lane_end <= layout.freed(0, 0));
+            let heads_end = layout.lane_head(last, 2 * LANES - 1) + size_of::<LaneHead>();
+            assert!(heads_end <= layout.lane_lines(last, 0));
             assert!(layout.freed(last, 1) + layout.blocks * 4 <= layout.arena(0, 0));
             assert_eq!(layout.arena(last, 1) + layout.arena, layout.len);
             for local in 0..layout.locals {
                 assert!(layout.member(local).is_multiple_of(align_of::<Member>()));
                 assert!(layout.reply_slots(local).is_multiple_of(align_of::<Slot>()));
                 assert!(layout.request_slots(local).is_multiple_of(align_of::<Slot>()));
+                assert!(layout.lane_lines(local, 1).is_multiple_of(align_of::<Line>()));
+                assert!(layout.lane_head(local, 1).is_multiple_of(align_of::<LaneHead>()));
             }
         }
     }
+
+    #[test]
+    fn memory_for_a_rank_does_not_depend_on_their_number() {
+        for depth in [4, 32] {
+            let each = |locals: u32| Layout::new(locals, depth).len / locals as usize;
+            let many = each(4096);
+            assert!((2..4096).step_by(61).all(|locals| each(locals) <= many + 16 * PAGE));
+            let lanes = |locals| Layout::new(locals, depth).parts()[0] / locals as usize;
+            assert!((1..4096).step_by(61).all(|locals| lanes(locals) == lanes(1)));
+        }
+    }
+
+    // Lanes are a small part of what a rank has.
+    const _: () = assert!(LANES_LEN <= 160 * 1024);
 
     #[test]
     fn layouts_that_differ_have_other_fingerprints() {

@@ -4,6 +4,7 @@
 
 mod arena;
 mod host;
+mod lane;
 mod layout;
 mod map;
 mod ring;
@@ -11,6 +12,9 @@ mod segments;
 
 pub(crate) use arena::{Arena, Block};
 pub(crate) use host::{HostMemory, Queue};
+#[cfg(feature = "capi")]
+pub(crate) use lane::LANE_ARGS;
+pub(crate) use lane::{LANES, Lane, Tail, lanes_of};
 pub(crate) use layout::{CPU_WORDS, Control, Gate, Layout, Member, SegmentRow};
 pub(crate) use map::SharedMemory;
 pub(crate) use ring::{Kind, Packet, Post, Ring};

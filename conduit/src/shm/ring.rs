@@ -3,8 +3,8 @@
 //! # Primer
 //!
 //! Positions count up for ever; position `p` lives in slot `p mod slots`. A producer claims a position by advancing
-//! `tail`, writes the slot and publishes it by storing `p + 1` into the slot's state (an exchange, hence a full barrier, so that
-//! the load of the doorbell that follows cannot pass it). The consumer knows the state that it waits for, copies the slot
+//! `tail`, writes the slot and publishes it by storing `p + 1` into the slot's state (`wait.rs` says how a sleeping receiver
+//! learns of it). The consumer knows the state that it waits for, copies the slot
 //! out and advances `head`. It never writes a slot: between two ranks a message costs one transfer of the slot's line.
 //! Producers look at `head` only when the queue seems full by the copy of it (`seen`) that they share.
 //!
@@ -20,7 +20,7 @@ use super::map::SharedLayout;
 pub(crate) const BODY: usize = 104;
 const LINE: usize = 64;
 /// Fixed part, with the state word.
-const FIXED: usize = 128 - BODY;
+pub(super) const FIXED: usize = 128 - BODY;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Kind {
 /// A message as it lies in a slot.
 #[repr(C, align(128))]
 #[derive(Clone, Copy)]
-struct Raw {
+pub(super) struct Raw {
     /// State of the slot; not part of the message.
     _state: u32,
     kind: u8,
@@ -109,11 +109,49 @@ pub(crate) struct Post<'a> {
     pub(crate) inline: &'a [u8],
 }
 
+impl Post<'_> {
+    /// Writes the message, without its state word, to a slot or the beginning of one.
+    ///
+    /// # Safety
+    /// `to` is aligned as a slot, nobody else accesses what follows its first word, and [`FIXED`] bytes, the arguments and the
+    /// payload after them are inside. At most 16 arguments.
+    #[inline(always)]
+    #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one message, one reason")]
+    #[expect(clippy::cast_possible_truncation, reason = "at most 16")]
+    pub(super) unsafe fn write(&self, to: *mut Raw) {
+        let nargs = self.args.len();
+        // SAFETY: as the caller promises.
+        unsafe {
+            let word = u32::from_le_bytes([self.kind as u8, self.handler, nargs as u8, 0]);
+            to.cast::<u32>().add(1).write(word.to_le());
+            (&raw mut (*to).source).write(self.source);
+            if self.kind as u8 != Kind::Short as u8 {
+                (&raw mut (*to).len).write(self.len);
+                (&raw mut (*to).place).write(self.place);
+            }
+            let body = (&raw mut (*to).body).cast::<u8>();
+            match self.args {
+                // A call of memcpy would cost more than a few words.
+                [] => {}
+                [a] => body.cast::<i32>().write(*a),
+                [a, b] => body.cast::<[i32; 2]>().write([*a, *b]),
+                [a, b, c] => body.cast::<[i32; 3]>().write([*a, *b, *c]),
+                [a, b, c, d] => body.cast::<[i32; 4]>().write([*a, *b, *c, *d]),
+                args => body.copy_from_nonoverlapping(args.as_ptr().cast(), nargs * 4),
+            }
+            if !self.inline.is_empty() {
+                let at = body.add(inline_at(nargs));
+                at.copy_from_nonoverlapping(self.inline.as_ptr(), self.inline.len());
+            }
+        }
+    }
+}
+
 /// A message copied out of its slot, checked against the limits of a slot.
 #[repr(transparent)]
 pub(crate) struct Packet(Raw);
 
-const fn inline_at(nargs: usize) -> usize {
+pub(super) const fn inline_at(nargs: usize) -> usize {
     (nargs * 4).next_multiple_of(8)
 }
 
@@ -173,11 +211,77 @@ impl Packet {
         Some((args, &mut rest[..inline]))
     }
 
+    /// Copies a line of a lane. Counts that are more than a line holds become counts that are refused.
+    ///
+    /// # Safety
+    /// `from` is a line of 64 bytes that nobody changes meanwhile.
+    #[inline(always)]
+    pub(super) unsafe fn fill_line(&mut self, from: *const u8) {
+        let to = (&raw mut self.0).cast::<u8>();
+        // SAFETY: a packet has two lines; the caller promises the other one. Any bytes are a packet.
+        unsafe { to.copy_from_nonoverlapping(from, LINE) };
+        if self.extent() > LINE {
+            self.0.nargs = u8::MAX;
+        }
+    }
+
     /// Bytes of the slot that the message takes, by its own counts; more than a slot when they are wrong.
     #[inline]
     const fn extent(&self) -> usize {
         let inline = if self.0.kind == Kind::MediumInline as u8 { self.0.len as usize } else { 0 };
         FIXED + inline_at(self.0.nargs as usize) + inline
+    }
+}
+
+/// Kind, handler, number of arguments and sender of a message, as one word.
+#[cfg(feature = "capi")]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header(u64);
+
+/// The header of a message in a slot or line.
+///
+/// # Safety
+/// `from` is a published message that nobody changes.
+#[cfg(feature = "capi")]
+#[inline(always)]
+pub(super) unsafe fn header(from: *const Raw) -> Header {
+    // SAFETY: as the caller promises: the 8 bytes after the state word.
+    let at = unsafe { from.cast::<u8>().add(size_of::<u32>()) };
+    // SAFETY: as above.
+    Header(unsafe { at.cast::<u64>().read_unaligned() })
+}
+
+/// The arguments of a message in a line, and whatever is after them.
+///
+/// # Safety
+/// As [`header`].
+#[cfg(feature = "capi")]
+#[inline(always)]
+pub(super) unsafe fn line_args(from: *const Raw) -> [i32; super::lane::LANE_ARGS] {
+    // SAFETY: as the caller promises: the line ends with this array.
+    let at = unsafe { from.cast::<u8>().add(FIXED) };
+    // SAFETY: as above; aligned as the message is.
+    unsafe { at.cast::<[i32; super::lane::LANE_ARGS]>().read() }
+}
+
+#[cfg(feature = "capi")]
+impl Packet {
+    /// Header and arguments of a Short that fits a line.
+    #[inline]
+    pub(crate) fn line_parts(&self) -> Option<(Header, [i32; super::lane::LANE_ARGS])> {
+        let short = self.0.kind == Kind::Short as u8;
+        if !short || usize::from(self.0.nargs) > super::lane::LANE_ARGS {
+            return None;
+        }
+        // SAFETY: a packet is a message of its own.
+        let header = unsafe { header(&raw const self.0) };
+        // SAFETY: as above.
+        Some((header, unsafe { line_args(&raw const self.0) }))
+    }
+
+    /// Number of arguments, as the sender says.
+    pub(crate) const fn nargs(&self) -> usize {
+        self.0.nargs as usize
     }
 }
 
@@ -195,7 +299,7 @@ impl<'a> Ring<'a> {
         Self { ends, slots }
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(&self, position: u64) -> &'a Slot {
         #[expect(clippy::cast_possible_truncation, reason = "masked to the number of slots")]
         let index = position as usize & (self.slots.len() - 1);
@@ -251,40 +355,19 @@ impl<'a> Ring<'a> {
         }
         let Some(position) = self.claim() else { return false };
         let slot = self.slot(position);
-        let raw = slot.0.get();
         // SAFETY: the position was claimed, so this producer alone writes the slot until it is published, and the
         // consumer has finished with the previous lap (`claim`). Arguments and payload fit (checked above).
-        #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one message, one reason")]
-        #[expect(clippy::cast_possible_truncation, reason = "at most 16")]
-        unsafe {
-            (&raw mut (*raw).kind).write(post.kind as u8);
-            (&raw mut (*raw).handler).write(post.handler);
-            (&raw mut (*raw).nargs).write(nargs as u8);
-            (&raw mut (*raw).source).write(post.source);
-            (&raw mut (*raw).len).write(post.len);
-            (&raw mut (*raw).place).write(post.place);
-            let body = (&raw mut (*raw).body).cast::<u8>();
-            match nargs {
-                0 => {}
-                // A call of memcpy would cost more than a word.
-                1 => body.cast::<i32>().write(post.args[0]),
-                _ => body.copy_from_nonoverlapping(post.args.as_ptr().cast(), nargs * 4),
-            }
-            if !post.inline.is_empty() {
-                let at = body.add(inline_at(nargs));
-                at.copy_from_nonoverlapping(post.inline.as_ptr(), post.inline.len());
-            }
-        }
+        unsafe { post.write(slot.0.get().cast()) };
         #[expect(
             clippy::cast_possible_truncation,
             reason = "the state is the low word of the position"
         )]
-        slot.state().swap((position as u32).wrapping_add(1), Ordering::SeqCst);
+        slot.state().store((position as u32).wrapping_add(1), Ordering::Release);
         true
     }
 
     /// Whether a message is waiting. One load of a line that only changes when something arrives. Consumer only.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ready(&self) -> bool {
         let head = self.ends.head.load(Ordering::Relaxed);
         #[expect(
@@ -398,7 +481,9 @@ mod tests {
                 } else if let Some((number, args, inline)) = model.pop_front() {
                     prop_assert!(ring.receive(&mut packet));
                     prop_assert_eq!(packet.source(), number);
-                    prop_assert_eq!(packet.place(), u64::from(number) << 40);
+                    if !inline.is_empty() {
+                        prop_assert_eq!(packet.place(), u64::from(number) << 40);
+                    }
                     let (got, bytes) = packet.parts().expect("counts");
                     prop_assert_eq!(got, &args[..]);
                     prop_assert_eq!(&*bytes, &inline[..]);

@@ -65,3 +65,21 @@ pub(crate) fn say(text: &str) {
     // Nothing can be done about a closed error stream.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
+
+/// Lets this process take part in [`barrier_everywhere`] of others. `false` when the system has no such barriers.
+pub(crate) fn join_barriers() -> bool {
+    membarrier(libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) && barrier_everywhere()
+}
+
+/// A full memory barrier on every processor that runs a process which has joined. Async-signal-safe. `false` when it failed.
+pub(crate) fn barrier_everywhere() -> bool {
+    membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED)
+}
+
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: three numbers; the call touches no memory of the process.
+    #[allow(unsafe_code, reason = "a system call without a wrapper")]
+    unsafe {
+        libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0
+    }
+}

@@ -1,0 +1,241 @@
+//! Lanes from the core's side: when a message takes one, and looking at those of this rank.
+
+use std::sync::atomic::Ordering;
+
+use crate::consumer;
+use crate::core::{Core, Net};
+use crate::mode::Mode;
+use crate::shm::{Lane, Packet, Post, Tail, lanes_of};
+#[cfg(feature = "capi")]
+use crate::token::RawToken;
+
+/// Most messages of one lane that one poll delivers.
+const BATCH: usize = 64;
+
+/// Messages without an answer that make a flood.
+#[cfg(feature = "capi")]
+const FLOOD: u32 = 16;
+
+/// Requests without a poll between them that make a row.
+const ROW: u32 = 4;
+/// In a row, a rank looks for messages to itself before each of so many requests.
+const LOOK_EVERY: u32 = 8;
+
+/// The thread that a [`Tail`] belongs to, where only one at a time is in the library.
+const ANY_THREAD: usize = 1;
+
+#[inline(always)]
+fn me<M: Mode>() -> usize {
+    if M::THREADED { consumer::me() } else { ANY_THREAD }
+}
+
+impl Core {
+    /// This thread's lane to a rank.
+    #[inline(always)]
+    fn lane_to<M: Mode>(&self, target: usize, net: Net) -> Option<(&Tail, Lane<'_>)> {
+        let tail = self.tail(target, net)?;
+        let lane = tail.lane()?;
+        if M::THREADED && !tail.is_of(me::<M>()) {
+            return None;
+        }
+        Some((tail, self.memory().lane(target, lane)))
+    }
+
+    /// Puts a message into this thread's lane to the target, or into the queue that all senders share, and rings; `false` when
+    /// it is full. The ways may be mixed: nothing promises an order of messages.
+    #[inline(always)]
+    pub(crate) fn send<M: Mode>(&self, target: usize, net: Net, post: &Post<'_>) -> bool {
+        let fits = Lane::fits(post.args.len(), post.inline.len());
+        let lane = if fits { self.lane_to::<M>(target, net) } else { None };
+        self.taken().store(0, Ordering::Relaxed);
+        let sent = match lane {
+            Some((tail, lane)) => lane.send(tail, post),
+            None => self.send_shared::<M>(target, net, post, fits),
+        };
+        if sent {
+            self.wake(target);
+        }
+        sent
+    }
+
+    #[inline(never)]
+    fn send_shared<M: Mode>(&self, target: usize, net: Net, post: &Post<'_>, fits: bool) -> bool {
+        if fits {
+            self.memory().approach(target, net as usize, me::<M>(), self.place().local);
+        }
+        self.ring_of(target, net).send(post)
+    }
+
+    /// Whether a message with `nargs` arguments, its payload elsewhere, would find room now. A hint.
+    #[inline]
+    pub(crate) fn has_room<M: Mode>(&self, target: usize, net: Net, nargs: usize) -> bool {
+        let lane = if Lane::fits(nargs, 0) { self.lane_to::<M>(target, net) } else { None };
+        match lane {
+            Some((tail, lane)) => lane.has_room(tail),
+            None => self.ring_of(target, net).has_room(),
+        }
+    }
+
+    /// Numbers of the lanes to this rank that are in use.
+    #[inline(always)]
+    fn lanes_in_use(&self, mask: u32) -> impl Iterator<Item = usize> {
+        let mut left = self.member(self.local()).lanes.used() & mask;
+        std::iter::from_fn(move || {
+            let lane = (left != 0).then(|| left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            Some(lane)
+        })
+    }
+
+    /// Whether a message waits in a lane of one kind.
+    #[inline(always)]
+    pub(crate) fn lane_ready(&self, net: Net) -> bool {
+        self.any_ready(lanes_of(net as usize))
+    }
+
+    /// Whether a message waits in any lane.
+    #[inline(always)]
+    pub(crate) fn any_lane_ready(&self) -> bool {
+        self.any_ready(u32::MAX)
+    }
+
+    #[inline(always)]
+    fn any_ready(&self, mask: u32) -> bool {
+        self.lanes_in_use(mask).any(|lane| self.memory().lane(self.local(), lane).ready())
+    }
+
+    /// Delivers messages of the lanes of one kind; returns how many.
+    #[inline(never)]
+    pub(crate) fn drain_lanes<M: Mode>(&self, net: Net) -> usize {
+        let lanes = self.lanes_in_use(lanes_of(net as usize));
+        lanes.map(|lane| self.drain_lane::<M>(net, lane)).sum()
+    }
+
+    /// In threaded modes this thread keeps the lane while it runs the handlers of a batch: other threads serve other lanes.
+    #[inline(always)]
+    fn drain_lane<M: Mode>(&self, net: Net, number: usize) -> usize {
+        let lane = self.memory().lane(self.local(), number);
+        if !lane.ready() {
+            return 0;
+        }
+        let turn = if M::THREADED { self.lane_consumers[number].try_take() } else { None };
+        if M::THREADED && turn.is_none() {
+            return 0;
+        }
+        let mut packet = Packet::empty();
+        let mut count = 0;
+        while count < BATCH && !self.is_closed() && lane.receive(&mut packet) {
+            #[cfg(feature = "capi")]
+            {
+                let served = self.serve_row::<M>(net, lane, &packet, BATCH - count);
+                if served > 0 {
+                    count += served;
+                    continue;
+                }
+            }
+            self.deliver::<M>(net, &mut packet);
+            count += 1;
+        }
+        count
+    }
+
+    /// Runs a C function for the Short in `packet` and for those after it that are alike, at most `most`. What was checked for
+    /// the first holds for all. Returns how many; 0 when the message needs the way that all others go.
+    #[cfg(feature = "capi")]
+    #[inline]
+    fn serve_row<M: Mode>(&self, net: Net, lane: Lane<'_>, first: &Packet, most: usize) -> usize {
+        use crate::handler::Function;
+        let source = first.source() as usize;
+        let Some(entry) = self.handlers.get(first.handler()) else { return 0 };
+        let Function::C(function) = &entry.function else { return 0 };
+        let Some((header, mut args)) = first.line_parts() else { return 0 };
+        if source >= self.layout().locals || !function.takes_shorts() {
+            return 0;
+        }
+        self.check_promise(entry, net, source, first.nargs());
+        let token = RawToken::new(self, source, net, false, entry);
+        let (mut count, mut backlog) = (1, false);
+        self.count_taken(1);
+        self.run_handler::<M>(|| {
+            function.run_row(&token, first.nargs(), &mut args, |args| {
+                token.unclaim();
+                let more = count < most && !self.is_closed() && !token.has_deferred();
+                let more = more && lane.receive_like(header, args, self.is_flooded(), &mut backlog);
+                count += usize::from(more);
+                self.count_taken(usize::from(more));
+                more
+            });
+        });
+        if let Some(deferred) = token.take_deferred() {
+            self.flush::<M>(&deferred);
+        }
+        count
+    }
+
+    /// Whether communication is open and this thread outside handlers.
+    #[inline(always)]
+    fn is_running<M: Mode>(&self) -> bool {
+        !self.is_closed() && !self.in_handler::<M>() && self.page().notice().is_none()
+    }
+
+    /// Sends a Short request of a row whose last look was not long ago, through this thread's lane; `false` when that is not so.
+    #[cfg(feature = "capi")]
+    #[inline(always)]
+    pub(crate) fn pass_short<M: Mode>(&self, target: usize, handler: u8, args: &[i32]) -> bool {
+        let passes = self.passes().load(Ordering::Relaxed);
+        let Some(tail) = self.tail(target, Net::Request) else { return false };
+        if passes == 0 || M::THREADED && (!tail.is_of(me::<M>()) || self.in_handler::<M>()) {
+            return false;
+        }
+        self.passes().store(passes - 1, Ordering::Relaxed);
+        self.taken().store(0, Ordering::Relaxed);
+        tail.send_short(self.place().local, handler, args)
+    }
+
+    /// Messages that this rank took since it last sent one.
+    #[cfg(feature = "capi")]
+    #[inline(always)]
+    fn count_taken(&self, more: usize) {
+        let taken = self.taken();
+        let sum = taken.load(Ordering::Relaxed).saturating_add(u32::from(more != 0));
+        taken.store(sum, Ordering::Relaxed);
+    }
+
+    /// Whether messages arrive that this rank does not answer: who sends them goes on meanwhile.
+    #[cfg(feature = "capi")]
+    #[inline(always)]
+    fn is_flooded(&self) -> bool {
+        self.taken().load(Ordering::Relaxed) >= FLOOD
+    }
+
+    /// Whether a request may go out at once: nothing forbids it and nothing has arrived. In a row of requests without a poll
+    /// between them, a few more may then pass without a look. (A handler is never inside a row: polls end it.)
+    #[inline(always)]
+    pub(crate) fn may_send<M: Mode>(&self) -> bool {
+        if !self.is_running::<M>() || self.has_work() {
+            return false;
+        }
+        let row = self.row_of_requests().load(Ordering::Relaxed);
+        self.row_of_requests().store(row.saturating_add(1), Ordering::Relaxed);
+        if row >= ROW && self.light() {
+            self.passes().store(LOOK_EVERY - 1, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Takes messages out of the lanes of one kind without running handlers.
+    pub(crate) fn discard_lanes(&self, net: Net) {
+        let mut packet = Packet::empty();
+        for number in self.lanes_in_use(lanes_of(net as usize)) {
+            let lane = self.memory().lane(self.local(), number);
+            while lane.ready() {
+                let Some(turn) = self.lane_consumers[number].take_over() else { break };
+                if !lane.receive(&mut packet) {
+                    break;
+                }
+                drop(turn);
+                self.release_block(net, &packet);
+            }
+        }
+    }
+}
