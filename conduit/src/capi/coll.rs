@@ -90,15 +90,33 @@ fn count(word: &AtomicU64) -> u64 {
 /// Moves the barriers on as far as the other ranks let it.
 #[inline]
 pub fn advance(state: &State) {
-    if state.coll.barriers_under_way() {
+    if state.coll.barriers_under_way() && (!<M as Mode>::THREADED || may_move(state)) {
+        let _alone = alone(&state.coll);
         advance_barriers(state);
     }
 }
 
+/// Only one thread moves barriers on.
+#[inline]
+fn alone(coll: &Coll) -> Option<MutexGuard<'_, ()>> {
+    <M as Mode>::THREADED.then(|| coll.advancing.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Whether there may be something to do for who takes the lock: threads that wait look without it. Only a hint, as
+/// another thread may be about to do it.
+#[inline]
+fn may_move(state: &State) -> bool {
+    let (coll, arrived) = (&state.coll, state.coll.arrived.load(Ordering::Relaxed));
+    if arrived > coll.done.load(Ordering::Relaxed) {
+        return state.core.is_open(Which::Client);
+    }
+    coll.begun.load(Ordering::Relaxed) > arrived
+}
+
+/// The caller is `alone`.
+#[inline]
 fn advance_barriers(state: &State) {
     let (coll, core) = (&state.coll, state.core);
-    let _alone = <M as Mode>::THREADED
-        .then(|| coll.advancing.lock().unwrap_or_else(PoisonError::into_inner));
     let mut passed = false;
     loop {
         let (arrived, done) =
@@ -126,19 +144,30 @@ fn advance_barriers(state: &State) {
 }
 
 /// Whether an event, not 0, is complete.
+#[inline]
 pub fn is_complete(state: &State, event: EventValue) -> Result<bool, Fail> {
+    advance(state);
+    seen_complete(state, event)
+}
+
+/// The same without looking whether the other ranks have arrived.
+#[inline]
+fn seen_complete(state: &State, event: EventValue) -> Result<bool, Fail> {
     let (number, kind) = (event as u64 >> 8, event & 0xff);
     let coll = &state.coll;
-    match kind {
-        BARRIER if number >= 1 && number <= coll.begun.load(Ordering::Relaxed) => {
-            advance(state);
-            Ok(coll.done.load(Ordering::Acquire) >= number)
-        }
-        BROADCAST if number >= 1 && number <= coll.broadcasts_begun.load(Ordering::Relaxed) => {
-            Ok(!coll.open().contains_key(&number))
-        }
-        _ => Err(Fail::bad(format!("{event:#x} is not an event"))),
+    if kind == BARRIER && number >= 1 && number <= coll.begun.load(Ordering::Relaxed) {
+        return Ok(coll.done.load(Ordering::Acquire) >= number);
     }
+    broadcast_complete(coll, event)
+}
+
+#[inline(never)]
+fn broadcast_complete(coll: &Coll, event: EventValue) -> Result<bool, Fail> {
+    let (number, kind) = (event as u64 >> 8, event & 0xff);
+    if kind == BROADCAST && number >= 1 && number <= coll.broadcasts_begun.load(Ordering::Relaxed) {
+        return Ok(!coll.open().contains_key(&number));
+    }
+    Err(Fail::bad(format!("{event:#x} is not an event")))
 }
 
 /// Waits (and polls) for an event.
@@ -157,10 +186,10 @@ pub fn wait_for(state: &State, call: &'static str, event: EventValue) -> Result<
             }
         }
     }
-    wait_until(state, call, || is_complete(state, event))
+    wait_until(state, call, || seen_complete(state, event))
 }
 
-/// Waits (and polls) until `done` says so.
+/// Waits (and polls) until `done` says so, which is asked after the barriers were moved on.
 pub fn wait_until(
     state: &State,
     call: &'static str,
@@ -169,12 +198,12 @@ pub fn wait_until(
     let core = state.core;
     let mut waiter = Waiter::new();
     loop {
+        let before = state.coll.done.load(Ordering::Relaxed);
+        advance(state);
         if done()? {
             return Ok(());
         }
         let delivered = core.poll::<M>(call)?;
-        let before = state.coll.done.load(Ordering::Relaxed);
-        advance(state);
         if delivered > 0 || before != state.coll.done.load(Ordering::Relaxed) {
             waiter.progressed();
         } else {
@@ -205,10 +234,13 @@ pub extern "C" fn gex_Coll_BarrierNB(tm: *const c_void, flags: Flags) -> EventVa
     let call = "gex_Coll_BarrierNB";
     let barrier = || {
         let state = begin(call, tm, flags)?;
-        if !state.coll.barriers_under_way() && state.core.progress_of(Which::Client).under_way() {
+        let coll = &state.coll;
+        let _alone = alone(coll);
+        if !coll.barriers_under_way() && state.core.progress_of(Which::Client).under_way() {
             return Err(Fail::bad("gasnet_barrier_notify was called and not waited for"));
         }
-        let number = count(&state.coll.begun);
+        let number = coll.begun.load(Ordering::Relaxed) + 1;
+        coll.begun.store(number, Ordering::Relaxed);
         advance_barriers(state);
         Ok(event(number, BARRIER))
     };

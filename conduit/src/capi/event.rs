@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint};
+use std::sync::atomic::{Ordering, fence};
 
 use super::fail::{Fail, NOT_READY, OK, code, must, value};
 use super::types::{EventValue, Flags};
@@ -15,9 +16,19 @@ fn no_flags(flags: Flags) -> Result<(), Fail> {
     if flags == 0 { Ok(()) } else { Err(Fail::bad(format!("flags {flags:#x} must be 0"))) }
 }
 
+/// Puts and gets are copies that were made when they were called. What they wrote is to be seen before whatever the
+/// program tells of them; no instruction on x86.
+#[inline]
+fn order() {
+    fence(Ordering::AcqRel);
+}
+
 fn tested(call: &str, complete: Result<bool, Fail>) -> c_int {
     match complete {
-        Ok(true) => OK,
+        Ok(true) => {
+            order();
+            OK
+        }
         Ok(false) => NOT_READY,
         Err(fail) => fail.report(call),
     }
@@ -91,6 +102,7 @@ fn wait_array(call: &'static str, at: *mut EventValue, count: usize, flags: Flag
         coll::wait_until(state, call, || rule(events))
     };
     must(call, wait());
+    order();
 }
 
 #[unsafe(no_mangle)]
@@ -147,7 +159,9 @@ pub extern "C" fn gex_NBI_Test(_mask: c_uint, flags: Flags) -> c_int {
     let test = || {
         state::open()?;
         no_flags(flags)?;
-        outside_region()
+        outside_region()?;
+        order();
+        Ok(())
     };
     code("gex_NBI_Test", test())
 }
@@ -161,6 +175,7 @@ pub extern "C" fn gex_NBI_Wait(_mask: c_uint, flags: Flags) {
         outside_region()?;
         state.core.poll::<M>(call)?;
         coll::advance(state);
+        order();
         Ok(())
     };
     must(call, wait());
