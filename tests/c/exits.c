@@ -1,9 +1,15 @@
-/* Ends a job in every way: exits CASE [milliseconds]. The job's exit code is the number of the case for 1 to 55.
+/* Ends a job in every way: exits CASE [milliseconds]. The job's exit code is the number of the case for 1 to 58.
  * last: highest rank; peer: the next one. The program's own SIGQUIT handler exits with 4, which must never win over a
  * code that was there before. A line with TEST FAILED means that a call returned which must not. */
+#undef NDEBUG
+#include <assert.h>
+#include <sys/time.h>
+
 #include "t.h"
 
-enum { THREADS = 4, EXIT = 200, NOTHING, SINK, LANDING, PREPARE };
+#include <gasnet_tools.h>
+
+enum { THREADS = 4, EXIT = 200, NOTHING, SINK, LANDING, PREPARE, RAISE };
 static int number;
 static long rest_ms = 100;
 static char *bases[64];
@@ -73,6 +79,21 @@ static void prepare_handler(gex_Token_t token)
     gex_AM_CommitReplyMedium0(sd, SINK, 0);
 }
 
+static void raise_handler(gex_Token_t token)
+{
+    (void)token;
+    raise(SIGUSR1);
+    returned("the signal");
+}
+
+/* Runs after the library has left the job with the code of main: the first code counts, and the process ends here. */
+static __attribute__((__destructor__)) void at_unload(void)
+{
+    if (number != 21) return;
+    if (write(1, "UNLOADED\n", 9) < 0) _exit(98);
+    gasnet_exit(number);
+}
+
 static void poll_for_ever(void)
 {
     for (;;) {
@@ -110,12 +131,17 @@ static void *thread(void *which)
     if (number == 51) gasnet_exit(number);
     if (first) {
         rest();
+        if (number == 57) exit(number);
+        if (number == 58) pthread_kill(pthread_self(), SIGUSR1);
         gasnet_exit(number);
     }
     switch (number) {
     case 52: pthread_barrier_wait(&never); break;
     case 53: spin(); break;
     case 54: poll_for_ever(); break;
+    case 56: GASNET_BLOCKUNTIL(last > 1); break; /* never */
+    case 57: /* exit() of a thread, whose exit handlers run there */
+    case 58: poll_for_ever(); break;
     default:
         for (;;) every_kind((t_rank + 1) % t_size);
     }
@@ -134,15 +160,41 @@ static void threads(void)
 }
 #endif
 
-static void crash(void)
+/* Not inlined, so that backtraces have a name to show. */
+static __attribute__((__noinline__)) void crash_here(void)
 {
     volatile int zero = 0;
+    volatile int *volatile nowhere = NULL;
     switch (number % 100) {
+    case 2: gasnett_fatalerror("case %d", number);
+    case 7: assert(zero); break;
+    case 8: *nowhere = 1; break;
     case 3: abort();
     case 4: raise(SIGSEGV); break;
     case 5: raise(SIGBUS); break;
     default: zero = 1 / zero; raise(SIGFPE);
     }
+}
+
+static void crash(void)
+{
+    crash_here();
+    returned("a crash");
+}
+
+/* A backtrace of a program that goes on. */
+static void on_quit_trace(int signal)
+{
+    (void)signal;
+    if (gasnett_print_backtrace_ifenabled(2) != 0) returned("a backtrace that was asked for");
+}
+
+static __attribute__((__noinline__)) int trace_here(void)
+{
+    if (number == 101) raise(SIGQUIT);
+    else if (gasnett_print_backtrace(2) != 0) returned("a backtrace that was asked for");
+    t_barrier();
+    return 0;
 }
 
 #if !GASNET_SEQ
@@ -157,6 +209,7 @@ static void *crash_thread(void *unused)
 static int act(void)
 {
     gex_AM_SrcDesc_t sd;
+    if (number == 100 || number == 101) return trace_here();
     if (number >= 100) {
         int all = number / 100 % 2 == 0;
         if (last || all) {
@@ -241,12 +294,40 @@ static int act(void)
         }
         break;
     case 20: exit(number);
+    case 21: return 0; /* asked by a destructor, see at_unload */
+    case 22: { /* in a timer's signal handler, in the middle of anything */
+        struct itimerval soon;
+        memset(&soon, 0, sizeof soon);
+        soon.it_value.tv_usec = rest_ms * 1000 % 1000000 + 1;
+        signal(SIGALRM, on_user);
+        if (last) setitimer(ITIMER_REAL, &soon, NULL);
+        for (;;) {
+            OK(gex_AM_RequestShort0(t_tm, (gex_Rank_t)peer, NOTHING, 0));
+            OK(gex_AM_RequestMedium0(t_tm, (gex_Rank_t)peer, SINK, bases, sizeof bases, GEX_EVENT_NOW, 0));
+        }
+    }
+    case 23: /* while a handler runs on this thread, from a signal */
+        signal(SIGUSR1, on_user);
+        if (last) OK(gex_AM_RequestShort0(t_tm, t_rank, RAISE, 0));
+        poll_for_ever();
+        break;
+    case 24: /* in a region, with transfers under way and a lock held */
+        gex_NBI_BeginAccessRegion(0);
+        if (last) {
+            OK(gex_RMA_PutNBI(t_tm, (gex_Rank_t)peer, bases[peer], bases, sizeof bases, GEX_EVENT_DEFER, 0));
+            gasnet_exit(number);
+        }
+        gex_Event_Wait(gex_NBI_EndAccessRegion(0));
+        break;
 #if GASNET_PAR
     case 51:
     case 52:
     case 53:
     case 54:
-    case 55: threads(); break;
+    case 55:
+    case 56:
+    case 57:
+    case 58: threads(); break;
 #endif
     default: returned("nothing: no such case"); break;
     }
@@ -258,7 +339,7 @@ static int act(void)
 
 int main(int argc, char **argv)
 {
-    gex_AM_Entry_t table[5];
+    gex_AM_Entry_t table[6];
     gex_Rank_t at;
     if (argc < 2) return 98;
     number = atoi(argv[1]);
@@ -266,13 +347,15 @@ int main(int argc, char **argv)
     t_join("exits", &argc, &argv);
     last = t_rank == t_size - 1;
     peer = (int)((t_rank + 1) % t_size);
-    signal(SIGQUIT, on_quit);
+    if (number == 57 || number == 58) signal(SIGUSR1, on_user);
+    signal(SIGQUIT, number == 101 ? on_quit_trace : on_quit);
     table[0] = t_entry(EXIT, (gex_AM_Fn_t)exit_handler, GEX_FLAG_AM_SHORT | GEX_FLAG_AM_REQUEST, 0);
     table[1] = t_entry(NOTHING, (gex_AM_Fn_t)nothing, GEX_FLAG_AM_SHORT | GEX_FLAG_AM_REQUEST, 0);
     table[2] = t_entry(SINK, (gex_AM_Fn_t)sink, GEX_FLAG_AM_MEDIUM | GEX_FLAG_AM_REQREP, 0);
     table[3] = t_entry(LANDING, (gex_AM_Fn_t)sink, GEX_FLAG_AM_LONG | GEX_FLAG_AM_REQUEST, 0);
     table[4] = t_entry(PREPARE, (gex_AM_Fn_t)prepare_handler, GEX_FLAG_AM_SHORT | GEX_FLAG_AM_REQUEST, 0);
-    OK(gex_EP_RegisterHandlers(t_ep, table, 5));
+    table[5] = t_entry(RAISE, (gex_AM_Fn_t)raise_handler, GEX_FLAG_AM_SHORT | GEX_FLAG_AM_REQUEST, 0);
+    OK(gex_EP_RegisterHandlers(t_ep, table, 6));
     t_barrier();
     if (number == 6) gasnet_exit(number);
     if (number == 7 && last) {

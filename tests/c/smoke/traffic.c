@@ -216,8 +216,6 @@ static void mistakes(void)
     CHECK(gex_AM_RequestShort0(NULL, 0, 201, 0) == GASNET_ERR_BAD_ARG);
     CHECK(gex_AM_RequestShort0(tm, ranks, 201, 0) == GASNET_ERR_BAD_ARG);
     CHECK(gex_AM_ReplyShort0((gex_Token_t)tm, 201, 0) == GASNET_ERR_BAD_ARG);
-    CHECK(gex_RMA_PutBlocking(tm, 0, NULL, &other, 8, 0) == GASNET_ERR_BAD_ARG);
-    CHECK(gex_RMA_PutBlocking((gex_TM_t)client, 0, base, &other, 8, 0) == GASNET_ERR_BAD_ARG);
     CHECK(gasnet_set_waitmode(7) == GASNET_ERR_BAD_ARG);
     gex_System_SetVerboseErrors(1);
 }
