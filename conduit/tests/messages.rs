@@ -328,6 +328,53 @@ fn storm_of_ranks_with_several_threads() {
     });
 }
 
+/// More senders than a receiver has lanes, each often enough to ask for one.
+#[test]
+fn storm_of_more_ranks_than_lanes() {
+    storm::<Seq>(12, &tiny(), 40);
+}
+
+/// Shorts of threads that come and go: a lane of one that has ended loses and repeats nothing.
+#[test]
+fn threads_that_come_and_go() {
+    const GENERATIONS: u32 = 12;
+    const THREADS: u32 = 2;
+    const EACH: u32 = 300;
+    job::<Par>(2, &tiny(), |client| {
+        let seen: Arc<Vec<AtomicU32>> =
+            Arc::new((0..GENERATIONS * THREADS * EACH).map(|_| AtomicU32::new(0)).collect());
+        let got = Arc::new(AtomicU32::new(0));
+        let (marks, count) = (Arc::clone(&seen), Arc::clone(&got));
+        let mark = move |_: &gasnet_ibv::Token<'_, Par>, a: &[i32]| {
+            marks[a[0] as usize].fetch_add(1, Ordering::SeqCst);
+            count.fetch_add(1, Ordering::SeqCst);
+        };
+        let mut table = [Entry::short("mark", 1, mark).at(REQ.0)];
+        client.endpoint().register(&mut table).expect("table");
+        meet(client);
+        let peer = Rank(1 - client.rank().0);
+        for generation in 0..GENERATIONS {
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    scope.spawn(move || {
+                        let first = (generation * THREADS + thread) * EACH;
+                        for n in first..first + EACH {
+                            let args = [n.cast_signed()];
+                            let sent = client.team().request_short(peer, REQ, &args, Flags::NONE);
+                            let _ = sent.expect("request");
+                        }
+                    });
+                }
+            });
+        }
+        let all = GENERATIONS * THREADS * EACH;
+        client.block_until(|| got.load(Ordering::SeqCst) >= all).expect("messages");
+        meet(client);
+        client.poll().expect("poll");
+        assert!(seen.iter().all(|times| times.load(Ordering::SeqCst) == 1));
+    });
+}
+
 #[test]
 fn immediate_requests_decline_when_the_queue_is_full() {
     job::<Seq>(2, &tiny(), |client| {
