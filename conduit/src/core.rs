@@ -71,17 +71,17 @@ struct Hot {
     /// This rank takes part in the barriers of sleepers.
     registered: AtomicBool,
     wait_mode: AtomicU8,
+    place: Place,
+    /// Barrier of the client.
+    barrier: Progress,
+    memory: HostMemory,
+    page: Arc<HostPage>,
     /// Requests since the last poll that was asked for, not counting those that were let pass.
     row: AtomicU32,
     /// Requests that may pass before the next look.
     passes: AtomicU32,
     /// Messages taken since the last one sent.
     taken: AtomicU32,
-    place: Place,
-    /// Barrier of the client.
-    barrier: Progress,
-    memory: HostMemory,
-    page: Arc<HostPage>,
     /// Barrier of the library.
     inner_barrier: Progress,
 }
