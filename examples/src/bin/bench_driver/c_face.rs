@@ -111,9 +111,8 @@ pub(crate) fn short(repetitions: Repetitions) -> Result<Findings> {
     let notes = vec![
         "c-am: launches of the C programs and of the Rust program alternate; a sample is the median of 3 pairs of one \
          launch. The locked instructions are all in the machine code of gexi_AM_RequestShort in SEQ (objdump). A message \
-         that is sent executes 2: one claims its place among several senders, one publishes it before the look at \
-         the doorbell of a receiver that may sleep. The code holds them three times (not to wait, first try, later tries); \
-         the others ring the doorbell."
+         of a row executes none of them: they ring the doorbell of a receiver that sleeps. The first messages to a rank go \
+         through the queue that all senders share and claim a place in it, which is code of another function."
             .to_owned(),
     ];
     Ok(Findings { rows, samples, notes })
