@@ -445,7 +445,7 @@ fn programs_are_clean_under_valgrind() {
         testkit::skip("C programs under valgrind", "valgrind is not installed");
         return;
     }
-    for (name, mode, ranks) in checked(&[1, 3, 4]) {
+    for (name, mode, ranks) in checked(&[3]) {
         let outcome = launcher(["-n", &ranks.to_string(), "valgrind", "--error-exitcode=9"])
             .arg(built(&name, mode, Kind::Static))
             .args(arguments(&name))
