@@ -250,10 +250,10 @@ static void messages(void)
 
 static void commits(void)
 {
-    EACH(CommitRequestMedium, , 3, 0);
-    EACH(CommitReplyMedium, , 3, 0);
-    EACH(CommitRequestLong, , 4, 0);
-    EACH(CommitReplyLong, , 4, 0);
+    EACH(CommitRequestMedium, , 3, GEXI_COMMIT_MUST);
+    EACH(CommitReplyMedium, , 3, GEXI_COMMIT_MUST);
+    EACH(CommitRequestLong, , 4, GEXI_COMMIT_MUST);
+    EACH(CommitReplyLong, , 4, GEXI_COMMIT_MUST);
     EACH(CommitRequestMedium, _v2, 4, 1);
     EACH(CommitReplyMedium, _v2, 4, 1);
     EACH(CommitRequestLong, _v2, 5, 1);
