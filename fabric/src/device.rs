@@ -1,0 +1,225 @@
+//! What a fabric offers. Objects are shared and thread safe; each lives as long as somebody holds it, and a holder keeps
+//! alive what it was made from.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::{
+    Access, Address, AsyncEvent, Caps, Completion, DeviceInfo, Error, PortInfo, PostError, QpSpec,
+    QpState, RcPeer, Receive, Retry, Send,
+};
+
+/// A way to reach other hosts.
+pub trait Fabric: std::marker::Send + Sync + Debug {
+    /// `verbs` or `soft`.
+    fn name(&self) -> &'static str;
+
+    /// Devices, in the order of the driver.
+    fn devices(&self) -> &[DeviceInfo];
+
+    /// Opens a device by its position in [`Fabric::devices`].
+    ///
+    /// # Errors
+    /// The driver refuses.
+    fn open(&self, index: usize) -> Result<Arc<dyn Device>, Error>;
+}
+
+/// An open device with one protection domain.
+pub trait Device: std::marker::Send + Sync + Debug {
+    /// As in [`Fabric::devices`].
+    fn info(&self) -> &DeviceInfo;
+
+    /// What it can do.
+    fn caps(&self) -> &Caps;
+
+    /// A port as it is now; numbers start at 1.
+    ///
+    /// # Errors
+    /// No such port, or the driver refuses.
+    fn port(&self, number: u8) -> Result<PortInfo, Error>;
+
+    /// Makes `len` bytes from `base` known to the device.
+    ///
+    /// # Safety
+    /// The memory stays mapped (and writable, when `access` has any write) until the region is dropped, and the program
+    /// expects that peers and the device read and change it at any time within `access`.
+    ///
+    /// # Errors
+    /// Too many or too large regions, a limit on locked memory (the text says which), memory that cannot be pinned.
+    #[expect(unsafe_code, reason = "a promise about memory that only the caller can keep")]
+    unsafe fn register(
+        &self,
+        base: NonNull<u8>,
+        len: usize,
+        access: Access,
+    ) -> Result<Arc<dyn Region>, Error>;
+
+    /// A channel for events of completion queues.
+    ///
+    /// # Errors
+    /// No descriptors.
+    fn channel(&self) -> Result<Arc<dyn Channel>, Error>;
+
+    /// A completion queue of at least `depth` entries. With a channel it can be armed.
+    ///
+    /// # Errors
+    /// Too deep, or the driver refuses.
+    fn completion_queue(
+        &self,
+        depth: u32,
+        channel: Option<&Arc<dyn Channel>>,
+    ) -> Result<Arc<dyn CompletionQueue>, Error>;
+
+    /// A receive queue that several queue pairs share.
+    ///
+    /// # Errors
+    /// None on this device, too deep, or the driver refuses.
+    fn shared_receive_queue(&self, depth: u32) -> Result<Arc<dyn SharedReceiveQueue>, Error>;
+
+    /// A queue pair in state [`QpState::Reset`].
+    ///
+    /// # Errors
+    /// More than the device has, or the driver refuses.
+    fn queue_pair(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error>;
+
+    /// How to reach a port with datagrams from port `port` of this device.
+    ///
+    /// # Errors
+    /// The driver refuses.
+    fn address_handle(&self, port: u8, to: &Address) -> Result<Arc<dyn AddressHandle>, Error>;
+
+    /// The next event that happened to the device, if any. Does not wait.
+    ///
+    /// # Errors
+    /// The driver refuses.
+    fn next_event(&self) -> Result<Option<AsyncEvent>, Error>;
+
+    /// Readable when an event waits.
+    fn event_fd(&self) -> BorrowedFd<'_>;
+}
+
+/// Memory known to a device; dropping it ends that.
+pub trait Region: std::marker::Send + Sync + Debug {
+    /// Key for local work requests.
+    fn lkey(&self) -> u32;
+
+    /// Key that peers need.
+    fn rkey(&self) -> u32;
+}
+
+/// Where armed completion queues report.
+pub trait Channel: std::marker::Send + Sync + Debug {
+    /// Readable when an armed completion queue of this channel got a completion.
+    fn fd(&self) -> BorrowedFd<'_>;
+
+    /// Takes all events that wait, so that the descriptor is no longer readable. Does not wait. Returns how many.
+    ///
+    /// # Errors
+    /// The driver refuses.
+    fn consume(&self) -> Result<u32, Error>;
+
+    /// For the fabric's own use.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// Ends of work requests.
+pub trait CompletionQueue: std::marker::Send + Sync + Debug {
+    /// Entries that it really has.
+    fn depth(&self) -> u32;
+
+    /// Takes up to `into.len()` completions; returns how many. Any thread may poll; each completion is seen once. On the
+    /// software adapter this also moves data.
+    ///
+    /// # Errors
+    /// The queue overflowed or the device is gone; nothing more will come.
+    fn poll(&self, into: &mut [Completion]) -> Result<usize, Error>;
+
+    /// The next completion makes an event on the channel, once. Poll after arming: what came before makes none.
+    ///
+    /// # Errors
+    /// No channel, or the driver refuses.
+    fn arm(&self) -> Result<(), Error>;
+
+    /// For the fabric's own use.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// Receive buffers that several queue pairs share.
+pub trait SharedReceiveQueue: std::marker::Send + Sync + Debug {
+    /// Adds a buffer.
+    ///
+    /// # Errors
+    /// No room.
+    fn post(&self, receive: &Receive) -> Result<(), PostError>;
+
+    /// Entries that it really has.
+    fn depth(&self) -> u32;
+
+    /// For the fabric's own use.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// A queue pair. Dropping it destroys it; work that is not complete is lost without completions.
+pub trait QueuePair: std::marker::Send + Sync + Debug {
+    /// Number; peers need it.
+    fn number(&self) -> u32;
+
+    /// Most bytes of [`crate::Data::Inline`].
+    fn max_inline(&self) -> u32;
+
+    /// Last known state. (An error in flight may not be known yet.)
+    fn state(&self) -> QpState;
+
+    /// RESET to INIT on a port, with an index into its partition key table; a datagram queue pair gets its key.
+    /// `access` is what peers may do through a reliable one.
+    ///
+    /// # Errors
+    /// [`Error::Transition`] that names the attribute.
+    fn to_init(&self, port: u8, pkey_index: u16, qkey: u32, access: Access) -> Result<(), Error>;
+
+    /// INIT to RTR. `peer` for a reliable connection, `None` for datagrams.
+    ///
+    /// # Errors
+    /// As [`QueuePair::to_init`].
+    fn to_rtr(&self, peer: Option<&RcPeer>, retry: &Retry) -> Result<(), Error>;
+
+    /// RTR to RTS. `psn` is the first packet sequence number sent (24 bits), `rd_atom` the reads and atomics in flight from
+    /// here.
+    ///
+    /// # Errors
+    /// As [`QueuePair::to_init`].
+    fn to_rts(&self, psn: u32, rd_atom: u8, retry: &Retry) -> Result<(), Error>;
+
+    /// Any state to ERROR: everything posted completes as [`crate::Status::Flushed`].
+    ///
+    /// # Errors
+    /// The driver refuses.
+    fn to_error(&self) -> Result<(), Error>;
+
+    /// Any state to RESET: everything posted is forgotten.
+    ///
+    /// # Errors
+    /// The driver refuses.
+    fn to_reset(&self) -> Result<(), Error>;
+
+    /// Posts a send request. Legal in RTS (in ERROR it completes as flushed).
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was done then.
+    fn post_send(&self, send: &Send<'_>) -> Result<(), PostError>;
+
+    /// Posts a receive request. Legal from INIT on; not with a shared receive queue.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send`].
+    fn post_receive(&self, receive: &Receive) -> Result<(), PostError>;
+}
+
+/// A port to send datagrams to.
+pub trait AddressHandle: std::marker::Send + Sync + Debug {
+    /// For the fabric's own use.
+    fn as_any(&self) -> &dyn Any;
+}

@@ -1,0 +1,19 @@
+//! The network below the conduit: devices with queue pairs, completion queues, shared receive queues and registered
+//! memory, in the terms of InfiniBand verbs.
+//!
+//! The traits of [`device`] are all that the conduit sees. What a device lacks it says in its [`Caps`]; nobody assumes.
+//! This crate knows no ranks and no jobs.
+
+pub mod device;
+mod error;
+mod types;
+
+pub use device::{
+    AddressHandle, Channel, CompletionQueue, Device, Fabric, QueuePair, Region, SharedReceiveQueue,
+};
+pub use error::{Error, PostError};
+pub use types::{
+    Access, Address, AsyncEvent, Caps, Completion, Data, DeviceInfo, Gid, GidEntry, GidKind,
+    LinkLayer, Mtu, Opcode, Operation, PortInfo, PortState, QpKind, QpSpec, QpState, RcPeer,
+    Receive, Retry, Send, Sge, Status, UdTarget,
+};
