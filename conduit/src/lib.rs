@@ -38,6 +38,8 @@ mod lanes;
 mod message;
 mod mode;
 mod negotiate;
+#[allow(dead_code, reason = "the core is being put over it")]
+mod net;
 mod notes;
 mod post;
 mod progress;

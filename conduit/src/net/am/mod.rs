@@ -1,0 +1,3 @@
+//! Active messages over reliable connections.
+
+pub(super) mod pool;

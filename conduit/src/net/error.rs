@@ -1,0 +1,130 @@
+//! Why the network could not be set up, or why it ends the job.
+
+use bootstrap::Rank;
+
+/// What went wrong below the conduit.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The fabric refused something.
+    #[error(transparent)]
+    Fabric(#[from] fabric::Error),
+    /// The bootstrap layer failed.
+    #[error(transparent)]
+    Bootstrap(#[from] bootstrap::Error),
+    /// A request could not be posted although the queue pair should take it.
+    #[error("network: cannot post {operation} to rank {peer} on {device}: {source}")]
+    Post {
+        /// What was posted.
+        operation: &'static str,
+        /// Target.
+        peer: Rank,
+        /// Device.
+        device: String,
+        /// Why not.
+        source: fabric::PostError,
+    },
+    /// A work request failed; the connection is lost.
+    #[error(
+        "network: {operation} between rank {rank} and rank {peer} failed: {status} (queue pair {qpn:#x} of {device}, vendor detail {vendor:#x}); {advice}"
+    )]
+    Failed {
+        /// What it was.
+        operation: &'static str,
+        /// This rank.
+        rank: Rank,
+        /// The other end.
+        peer: Rank,
+        /// How it ended, in words.
+        status: &'static str,
+        /// Own queue pair.
+        qpn: u32,
+        /// Device.
+        device: String,
+        /// Vendor detail.
+        vendor: u32,
+        /// What to look at.
+        advice: &'static str,
+    },
+    /// A receive failed.
+    #[error(
+        "network: receive on queue pair {qpn:#x} of {device} failed on rank {rank}: {status} (vendor detail {vendor:#x})"
+    )]
+    FailedReceive {
+        /// This rank.
+        rank: Rank,
+        /// How it ended, in words.
+        status: &'static str,
+        /// Own queue pair.
+        qpn: u32,
+        /// Device.
+        device: String,
+        /// Vendor detail.
+        vendor: u32,
+    },
+    /// A message that no correct peer sends.
+    #[error("network: rank {rank} received a malformed message from rank {peer}: {problem}")]
+    Malformed {
+        /// This rank.
+        rank: Rank,
+        /// Sender, as far as known.
+        peer: Rank,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A range outside a segment.
+    #[error(
+        "network: bytes {offset}..{end} are outside the segment of rank {rank} ({segment} bytes)"
+    )]
+    OutsideSegment {
+        /// Owner of the segment.
+        rank: Rank,
+        /// First byte.
+        offset: u64,
+        /// One past the last byte, saturated.
+        end: u64,
+        /// Bytes of the segment; 0 before it is attached.
+        segment: u64,
+    },
+    /// Ranks that cannot work together.
+    #[error("network: rank {rank} {problem}")]
+    Mismatch {
+        /// Who differs.
+        rank: Rank,
+        /// In what, and what to set.
+        problem: String,
+    },
+    /// A setting that cannot be met.
+    #[error("setting {name}: {problem}")]
+    Setting {
+        /// Variable.
+        name: &'static str,
+        /// What is wrong and what is legal.
+        problem: String,
+    },
+    /// The system refused something.
+    #[error("network: cannot {operation}: {source}")]
+    Os {
+        /// What was tried.
+        operation: &'static str,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A connection was never made or is gone.
+    #[error("network: rank {rank} has no connection to rank {peer}: {problem}")]
+    NoConnection {
+        /// This rank.
+        rank: Rank,
+        /// The other end.
+        peer: Rank,
+        /// Why.
+        problem: String,
+    },
+    /// A message that the layer above must not build.
+    #[error("network: message for rank {peer}: {problem}")]
+    Message {
+        /// Target.
+        peer: Rank,
+        /// What is wrong.
+        problem: &'static str,
+    },
+}

@@ -1,0 +1,45 @@
+//! Counting the parts of one-sided operations that are in flight.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// How much of an operation, or of a group of operations, is still to come. It may be used again when it is complete.
+#[derive(Debug, Default)]
+pub(crate) struct OpCounter {
+    /// Parts whose local memory is still in use.
+    local: AtomicU32,
+    /// Parts that have not taken effect.
+    remote: AtomicU32,
+}
+
+impl OpCounter {
+    /// Nothing in flight.
+    pub(crate) const fn new() -> Self {
+        Self { local: AtomicU32::new(0), remote: AtomicU32::new(0) }
+    }
+
+    /// A part is about to be posted; `local` when its local memory stays in use.
+    pub(crate) fn begin(&self, local: bool) {
+        if local {
+            self.local.fetch_add(1, Ordering::Relaxed);
+        }
+        self.remote.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A part that was begun with the same `local` is complete, or was not posted after all.
+    pub(crate) fn end(&self, local: bool) {
+        if local {
+            self.local.fetch_sub(1, Ordering::Release);
+        }
+        self.remote.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether the source may be changed (of a get: whether the data is there).
+    pub(crate) fn is_local_complete(&self) -> bool {
+        self.local.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether everything has taken effect.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.remote.load(Ordering::Acquire) == 0 && self.is_local_complete()
+    }
+}
