@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::parse::{MemSpec, Nodes, Signals, Value, parse};
-use super::{Error, Preset, Row, Status, find, rows};
+use super::{Error, Kind, Preset, Row, Status, find, rows};
 use crate::env::Env;
 
 /// The values that an environment gives to the active variables of the table.
@@ -31,8 +31,24 @@ pub(super) fn read(row: &Row, env: &Env) -> Result<Option<(Value, OsString)>, Er
     match parse(row.kind, &text) {
         Ok(value) => Ok(Some((value, raw))),
         Err(problem) => {
+            let problem = problem + &floor(row.kind, name, &text);
             Err(Error { name, value: text.into_owned(), problem, expected: row.kind.expected() })
         }
+    }
+}
+
+/// For a number that is too small: the rule that it breaks, in the form in which documents of the network name it.
+fn floor(kind: Kind, name: &str, text: &str) -> String {
+    let (least, all) = match kind {
+        Kind::Int { min, .. } => (min, Kind::Int { min: i64::MIN, max: i64::MAX }),
+        Kind::Size { unit, min, .. } => (min, Kind::Size { unit, min: i64::MIN, max: i64::MAX }),
+        _ => return String::new(),
+    };
+    match parse(all, text) {
+        Ok(Value::Int(number) | Value::Size(number)) if number < least => {
+            format!(" ({name} < {least})")
+        }
+        _ => String::new(),
     }
 }
 
@@ -131,6 +147,18 @@ impl Settings {
     pub fn size(&self, name: &str) -> u64 {
         self.value(name).map_or(0, |value| match value {
             Value::Size(bytes) => u64::try_from(bytes).unwrap_or(0),
+            other => wrong(name, &other),
+        })
+    }
+
+    /// As [`Settings::size`] for a size whose negative values are codes, such as -1 for "never".
+    ///
+    /// # Panics
+    /// When the variable is of another form.
+    #[must_use]
+    pub fn size_or_code(&self, name: &str) -> i64 {
+        self.value(name).map_or(0, |value| match value {
+            Value::Size(bytes) => bytes,
             other => wrong(name, &other),
         })
     }

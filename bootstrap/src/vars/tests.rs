@@ -68,9 +68,27 @@ fn aliases_give_the_value_of_their_row() {
 }
 
 #[test]
-fn active_sizes_are_not_negative() {
+fn active_sizes_that_may_be_negative_are_known_to_their_readers() {
+    const CODES: [&str; 2] = ["GASNET_MAX_MTU", "GASNET_AM_GATHER_MIN"];
     for row in rows().filter(|row| row.status == Status::Active) {
-        assert!(!matches!(row.kind, Kind::Size { min: ..0, .. }), "{}", row.name);
+        let negative = matches!(row.kind, Kind::Size { min: ..0, .. });
+        assert_eq!(negative, CODES.contains(&row.name), "{}", row.name);
+    }
+    let settings = Settings::from_env(&env(&[("GASNET_AM_GATHER_MIN", "-1")])).unwrap();
+    assert_eq!(settings.size_or_code("GASNET_AM_GATHER_MIN"), -1);
+}
+
+#[test]
+fn a_number_below_its_floor_is_refused_by_the_rule() {
+    for (name, value, rule) in [
+        ("GASNET_NETWORKDEPTH_PP", "0", "(GASNET_NETWORKDEPTH_PP < 1)"),
+        ("GASNET_AM_OUST_PP", "-3", "(GASNET_AM_OUST_PP < 1)"),
+        ("GASNET_MAX_MTU", "-2", "(GASNET_MAX_MTU < -1)"),
+        ("GASNET_QP_RETRY_COUNT", "0", "(GASNET_QP_RETRY_COUNT < 1)"),
+        ("GASNET_PACKEDLONG_LIMIT", "-1", "(GASNET_PACKEDLONG_LIMIT < 0)"),
+    ] {
+        let error = Settings::from_env(&env(&[(name, value)])).unwrap_err().to_string();
+        assert!(error.contains(rule), "{error}");
     }
 }
 
@@ -241,7 +259,7 @@ fn unknown_names_come_with_a_near_match() {
 #[test]
 fn variables_without_effect_give_one_warning() {
     let lines = warnings(&env(&[
-        ("GASNET_QP_TIMEOUT", "18"),
+        ("GASNET_PHYSMEM_WARN", "18"),
         ("GASNET_HCA_ID", "mlx5_0"),
         ("GASNET_PLATFORM", "x"),
     ]));
@@ -252,12 +270,13 @@ fn variables_without_effect_give_one_warning() {
     );
     assert!(lines[1].contains("no effect in this version"), "{lines:?}");
     // A bad value of a variable without effect ends nothing.
-    assert!(Settings::from_env(&env(&[("GASNET_QP_TIMEOUT", "x")])).is_ok());
+    assert!(Settings::from_env(&env(&[("GASNET_PHYSMEM_WARN", "x")])).is_ok());
 }
 
 #[test]
 fn settings_are_printed_with_origin_and_marker() {
-    let text = print_settings(&env(&[("GASNET_MAX_SEGSIZE", "64M"), ("GASNET_QP_TIMEOUT", "20")]));
+    let text =
+        print_settings(&env(&[("GASNET_MAX_SEGSIZE", "64M"), ("GASNET_PHYSMEM_WARN", "20")]));
     let line = |name: &str| {
         text.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned()
     };
@@ -268,9 +287,9 @@ fn settings_are_printed_with_origin_and_marker() {
             && line("GASNET_BACKTRACE ").ends_with("(default)"),
         "{text}"
     );
-    assert!(line("GASNET_QP_TIMEOUT ").ends_with("no effect in this version)"), "{text}");
+    assert!(line("GASNET_PHYSMEM_WARN ").ends_with("no effect in this version)"), "{text}");
     assert!(line("GASNETRUN_RANK ").is_empty(), "{text}");
-    assert!(line("GASNET_RCV_THREAD ").is_empty(), "{text}");
+    assert!(line("GASNET_USE_FIREHOSE ").is_empty(), "{text}");
 }
 
 #[test]

@@ -13,22 +13,19 @@ pub(crate) const LIMITS: &[Row] = &[
         "72",
         "Greatest inline send; -1 takes what the adapter can do.",
     )
-    .unit("bytes")
-    .later(),
+    .unit("bytes"),
     fixed(
         "GASNET_PACKEDLONG_LIMIT",
         BYTES,
         "4012",
         "Greatest payload of a Long that travels inside the message.",
-    )
-    .later(),
+    ),
     fixed(
         "GASNET_NONBULKPUT_BOUNCE_LIMIT",
         BYTES,
         "64K",
         "Greatest put that is copied so that it need not wait.",
-    )
-    .later(),
+    ),
     fixed(
         "GASNET_PUTINMOVE_LIMIT",
         Kind::Size { unit: 1, min: 0, max: 3072 },
@@ -55,21 +52,18 @@ pub(crate) const LIMITS: &[Row] = &[
         Kind::Size { unit: 1, min: -1, max: i64::MAX },
         "1500",
         "Payload from which on header and payload are sent from two places; -1 means never.",
-    )
-    .later(),
+    ),
     fixed(
         "GASNET_USE_SRQ",
         OR_AUTOMATIC,
         "-1",
         "Ranks from which on receive queues are shared; 0 never, -1 if it saves memory.",
-    )
-    .later(),
+    ),
     flag(
         "GASNET_USE_XRC",
-        super::YES,
-        "Share connections between the ranks of a host where receive queues are shared.",
-    )
-    .later(),
+        NO,
+        "Share connections between the ranks of a host where receive queues are shared; this version does not and says so when asked.",
+    ),
     flag("GASNET_USE_FENCED_PUTS", NO, "Make atomics wait for puts on other adapters.").later(),
     computed(
         "GASNET_RBUF_SPARES",
@@ -77,52 +71,44 @@ pub(crate) const LIMITS: &[Row] = &[
         "threads of the rank",
         "Receive buffers that handlers may hold.",
     )
-    .aliases(&["GASNET_AM_SPARES"])
-    .later(),
+    .aliases(&["GASNET_AM_SPARES"]),
     fixed("GASNET_NETWORKDEPTH_PP", POSITIVE, "24", "Operations in flight to each peer.")
-        .aliases(&["GASNET_OP_OUST_PP"])
-        .later(),
+        .aliases(&["GASNET_OP_OUST_PP"]),
     fixed(
         "GASNET_NETWORKDEPTH_TOTAL",
         COUNT,
         "255",
         "Operations in flight in all; 0 means as many as are possible.",
     )
-    .aliases(&["GASNET_OP_OUST_LIMIT"])
-    .later(),
+    .aliases(&["GASNET_OP_OUST_LIMIT"]),
     fixed("GASNET_AM_CREDITS_PP", POSITIVE, "12", "Requests without a reply to each peer.")
-        .aliases(&["GASNET_AM_OUST_PP"])
-        .later(),
+        .aliases(&["GASNET_AM_OUST_PP"]),
     computed(
         "GASNET_AM_CREDITS_TOTAL",
         COUNT,
         "the least of 256 and (ranks - 1) * GASNET_AM_CREDITS_PP",
         "Requests without a reply in all; 0 means as many as are possible.",
     )
-    .aliases(&["GASNET_AM_OUST_LIMIT"])
-    .later(),
+    .aliases(&["GASNET_AM_OUST_LIMIT"]),
     fixed(
         "GASNET_AM_CREDITS_SLACK",
-        Kind::Int { min: 0, max: 256 },
+        COUNT,
         "1",
-        "Credits that a receiver may hold back.",
-    )
-    .later(),
+        "Credits that a receiver may hold back; less than GASNET_AM_CREDITS_PP, at most 255.",
+    ),
     fixed(
         "GASNET_RBUF_COUNT",
         COUNT,
         "1024",
         "Shared receive buffers; 0 means as many as the adapter allows.",
-    )
-    .later(),
+    ),
     fixed(
         "GASNET_BBUF_COUNT",
         COUNT,
         "1024",
         "Bounce buffers for sends; 0 means GASNET_NETWORKDEPTH_TOTAL.",
     )
-    .aliases(&["GASNET_BBUF_LIMIT"])
-    .later(),
+    .aliases(&["GASNET_BBUF_LIMIT"]),
     fixed(
         "GASNET_RATOMICBUF_COUNT",
         COUNT,

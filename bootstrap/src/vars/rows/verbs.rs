@@ -1,4 +1,4 @@
-//! The verbs network: ports, connections, progress threads, registration. They come with the network layer.
+//! The network between ranks that share no memory: fabric, ports, connections, progress threads, registration.
 
 use super::super::{Kind, Row};
 use super::{COUNT, MEGABYTES, NO, POSITIVE, REAL, YES, computed, fixed, flag, open};
@@ -7,65 +7,166 @@ const ADAPTER: &str = "name adapters in GASNET_IBV_PORTS";
 const POLL_MODES: Kind = Kind::Enum(&["serialized", "unserialized", "exclusive"]);
 
 pub(crate) const PORTS: &[Row] = &[
-    open("GASNET_IBV_PORTS", Kind::Text, "Adapters and ports to use: HCA or HCA:PORT,PORT, joined with +.").later(),
+    fixed(
+        "GASNET_IBV_FABRIC",
+        Kind::Enum(&["auto", "verbs", "soft"]),
+        "auto",
+        "Network between ranks that share no memory: adapters through libibverbs, or the software adapter over TCP and UDP; auto takes adapters if every rank has a usable port.",
+    ),
+    fixed(
+        "GASNET_IBV_SOFT_DEVICES",
+        Kind::Int { min: 1, max: 8 },
+        "1",
+        "Software adapters of each rank; each is a rail of its own.",
+    ),
+    open(
+        "GASNET_IBV_SOFT_ADDRESS",
+        Kind::Text,
+        "Where the software adapter listens: an address of this host, or a network such as 10.1.2.0/24 of which the host has one.",
+    ),
+    open(
+        "GASNET_IBV_SOFT_FAULTS",
+        Kind::Text,
+        "For tests: script of the faults that the software adapter has.",
+    ),
+    open(
+        "GASNET_IBV_GID_INDEX",
+        Kind::Int { min: 0, max: 255 },
+        "Entry of the port's table of GIDs that peers are told; without it the best RoCE v2 entry on Ethernet, and 0 on InfiniBand.",
+    ),
+    open(
+        "GASNET_IBV_PORTS",
+        Kind::Text,
+        "Adapters and ports to use: HCA or HCA:PORT,PORT, joined with +.",
+    ),
     fixed(
         "GASNET_IBV_PORTS_TYPE",
         Kind::Text,
         "Socket",
         "Kind of object whose number chooses between GASNET_IBV_PORTS_0, _1 and so on; None or Auto.",
-    )
-    .later(),
-    fixed("GASNET_IBV_PORTS_VERBOSE", COUNT, "1", "How much is said about the choice of ports.").later(),
-    flag("GASNET_IBV_LIST_PORTS", NO, "Print all adapters and the states of their ports.").later(),
-    fixed("GASNET_IBV_LIST_PORTS_NODES", Kind::Nodes, "*", "Ranks that may print the adapters.").later(),
-    open("GASNET_IBV_PKEY", Kind::Int { min: 2, max: 0xffff }, "Partition key to use on every port.").later(),
-    flag("GASNET_IBV_MODEL_WARN", YES, "Warn about models of adapters that another network serves better.").later(),
+    ),
+    fixed("GASNET_IBV_PORTS_VERBOSE", COUNT, "1", "How much is said about the choice of ports."),
+    flag("GASNET_IBV_LIST_PORTS", NO, "Print all adapters and the states of their ports."),
+    fixed("GASNET_IBV_LIST_PORTS_NODES", Kind::Nodes, "*", "Ranks that may print the adapters."),
+    open(
+        "GASNET_IBV_PKEY",
+        Kind::Int { min: 2, max: 0xffff },
+        "Partition key to use on every port.",
+    ),
+    flag(
+        "GASNET_IBV_MODEL_WARN",
+        YES,
+        "Warn about models of adapters that another network serves better.",
+    ),
     open("GASNET_HCA_ID", Kind::Text, "Old way to choose an adapter.").obsolete(ADAPTER),
     fixed("GASNET_PORT_NUM", COUNT, "0", "Old way to choose a port.").obsolete(ADAPTER),
-    fixed("GASNET_NUM_QPS", COUNT, "0", "Queue pairs for each peer; 0 means one on each port.").later(),
-    fixed("GASNET_QP_TIMEOUT", Kind::Int { min: 0, max: 31 }, "18", "Time until a packet is sent again: 4.096 µs * 2^n.")
-        .later(),
-    fixed("GASNET_QP_RETRY_COUNT", Kind::Int { min: 1, max: 7 }, "7", "How often a packet is sent again before an error.")
-        .later(),
-    fixed("GASNET_QP_RD_ATOM", COUNT, "0", "Reads and atomics in flight on a queue pair; 0 means what the adapter can do.")
-        .later(),
+    fixed("GASNET_NUM_QPS", COUNT, "0", "Queue pairs for each peer; 0 means one on each port."),
+    fixed(
+        "GASNET_QP_TIMEOUT",
+        COUNT,
+        "18",
+        "Time until a packet is sent again: 4.096 µs * 2^n, n at most 31; 0 waits for ever.",
+    ),
+    fixed(
+        "GASNET_QP_RETRY_COUNT",
+        POSITIVE,
+        "7",
+        "How often a packet is sent again before an error, at most 7.",
+    ),
+    fixed(
+        "GASNET_QP_RD_ATOM",
+        COUNT,
+        "0",
+        "Reads and atomics in flight on a queue pair; 0 means what the adapter can do.",
+    ),
     fixed(
         "GASNET_MAX_MTU",
-        Kind::Size { unit: 1, min: -1, max: 4096 },
+        Kind::Size { unit: 1, min: -1, max: i64::MAX },
         "0",
         "Greatest packet: 256, 512, 1024, 2048 or 4096; 0 or -1 takes what the port has.",
+    ),
+    flag("GASNET_CONNECT_DYNAMIC", YES, "Connect to a peer when it is needed first."),
+    flag("GASNET_CONNECT_STATIC", YES, "Connect to peers at the start."),
+    open(
+        "GASNET_CONNECTFILE_IN",
+        Kind::FilePattern,
+        "List of the peers to connect to at the start.",
+    ),
+    open(
+        "GASNET_CONNECTFILE_OUT",
+        Kind::FilePattern,
+        "Where to write at the end which peers were used.",
+    ),
+    fixed(
+        "GASNET_CONNECTFILE_BASE",
+        Kind::Int { min: 2, max: 36 },
+        "36",
+        "Base of the numbers in the written list.",
+    ),
+    fixed("GASNET_CONNECT_SNDS", POSITIVE, "4", "Send buffers for connecting."),
+    computed(
+        "GASNET_CONNECT_RCVS",
+        POSITIVE,
+        "4 + 2 * log2 of the ranks",
+        "Receive buffers for connecting.",
+    ),
+    fixed(
+        "GASNET_CONNECT_RETRANS_MIN",
+        POSITIVE,
+        "1000",
+        "First wait before a connection request is sent again.",
     )
-    .later(),
-    flag("GASNET_CONNECT_DYNAMIC", YES, "Connect to a peer when it is needed first.").later(),
-    flag("GASNET_CONNECT_STATIC", YES, "Connect to peers at the start.").later(),
-    open("GASNET_CONNECTFILE_IN", Kind::FilePattern, "List of the peers to connect to at the start.").later(),
-    open("GASNET_CONNECTFILE_OUT", Kind::FilePattern, "Where to write at the end which peers were used.").later(),
-    fixed("GASNET_CONNECTFILE_BASE", Kind::Int { min: 2, max: 36 }, "36", "Base of the numbers in the written list.")
-        .later(),
-    fixed("GASNET_CONNECT_SNDS", POSITIVE, "4", "Send buffers for connecting.").later(),
-    computed("GASNET_CONNECT_RCVS", POSITIVE, "4 + 2 * log2 of the ranks", "Receive buffers for connecting.").later(),
-    fixed("GASNET_CONNECT_RETRANS_MIN", POSITIVE, "1000", "First wait before a connection request is sent again.")
-        .unit("µs")
-        .later(),
-    fixed("GASNET_CONNECT_RETRANS_MAX", POSITIVE, "67108864", "Longest wait before a connection request is sent again.")
-        .unit("µs")
-        .later(),
-    fixed("GASNET_CONNECT_DROP_DENOM", COUNT, "0", "For tests: lose about one connection packet in so many; 0 loses none.")
-        .later(),
-    flag("GASNET_RCV_THREAD", NO, "A thread for each adapter that waits for messages.").later(),
-    fixed("GASNET_RCV_THREAD_RATE", COUNT, "0", "Most wake-ups of the receiving thread per second; 0 means any number.")
-        .later(),
-    fixed("GASNET_RCV_THREAD_IDLE", COUNT, "0", "How long the receiving thread polls before it sleeps.").unit("ns").later(),
-    fixed("GASNET_RCV_THREAD_POLL_MODE", POLL_MODES, "serialized", "How the receiving thread shares the queue with others.")
-        .later(),
+    .unit("µs"),
+    fixed(
+        "GASNET_CONNECT_RETRANS_MAX",
+        POSITIVE,
+        "67108864",
+        "Longest wait before a connection request is sent again.",
+    )
+    .unit("µs"),
+    fixed(
+        "GASNET_CONNECT_DROP_DENOM",
+        COUNT,
+        "0",
+        "For tests: lose about one connection packet in so many; 0 loses none.",
+    ),
+    flag("GASNET_RCV_THREAD", NO, "A thread for each adapter that waits for messages."),
+    fixed(
+        "GASNET_RCV_THREAD_RATE",
+        COUNT,
+        "0",
+        "Most wake-ups of the receiving thread per second; 0 means any number.",
+    ),
+    fixed(
+        "GASNET_RCV_THREAD_IDLE",
+        COUNT,
+        "0",
+        "How long the receiving thread polls before it sleeps.",
+    )
+    .unit("ns"),
+    fixed(
+        "GASNET_RCV_THREAD_POLL_MODE",
+        POLL_MODES,
+        "serialized",
+        "How the receiving thread shares the queue with others.",
+    ),
     open("GASNET_RCV_THREAD_LOAD", Kind::Text, "Was announced and never existed.")
         .obsolete("GASNET_RCV_THREAD_RATE bounds the receiving thread"),
-    flag("GASNET_SND_THREAD", NO, "A thread for each adapter that waits for the ends of sends.").later(),
-    fixed("GASNET_SND_THREAD_RATE", COUNT, "0", "As GASNET_RCV_THREAD_RATE, for sends.").later(),
-    fixed("GASNET_SND_THREAD_IDLE", COUNT, "0", "As GASNET_RCV_THREAD_IDLE, for sends.").unit("ns").later(),
-    fixed("GASNET_SND_THREAD_POLL_MODE", POLL_MODES, "serialized", "As GASNET_RCV_THREAD_POLL_MODE, for sends.").later(),
-    computed("MLX4_SINGLE_THREADED", Kind::Text, "1 where it is safe", "Tells the mlx4 driver that it needs no locks.").later(),
-    computed("MLX5_SINGLE_THREADED", Kind::Text, "1 where it is safe", "Tells the mlx5 driver that it needs no locks.").later(),
+    flag("GASNET_SND_THREAD", NO, "A thread for each adapter that waits for the ends of sends."),
+    fixed("GASNET_SND_THREAD_RATE", COUNT, "0", "As GASNET_RCV_THREAD_RATE, for sends."),
+    fixed("GASNET_SND_THREAD_IDLE", COUNT, "0", "As GASNET_RCV_THREAD_IDLE, for sends.").unit("ns"),
+    fixed(
+        "GASNET_SND_THREAD_POLL_MODE",
+        POLL_MODES,
+        "serialized",
+        "As GASNET_RCV_THREAD_POLL_MODE, for sends.",
+    ),
+    open(
+        "MLX4_SINGLE_THREADED",
+        Kind::Text,
+        "Read by the mlx4 driver: 1 tells it that it needs no locks; only for programs with one thread and without progress threads.",
+    ),
+    open("MLX5_SINGLE_THREADED", Kind::Text, "Read by the mlx5 driver, as MLX4_SINGLE_THREADED."),
 ];
 
 /// Least pinnable memory that makes sense.
@@ -103,7 +204,11 @@ pub(crate) const PINNING: &[Row] = &[
         "Most registered regions on a host.",
     )
     .later(),
-    flag("GASNET_USE_ODP", YES, "Use paging on demand where the adapter has it.").later(),
+    flag(
+        "GASNET_USE_ODP",
+        NO,
+        "Use paging on demand where the adapter has it; this version has none and refuses 1.",
+    ),
     fixed(
         "GASNET_ODP_VERBOSE",
         Kind::Int { min: 0, max: 3 },
