@@ -1,3 +1,5 @@
 //! Active messages over reliable connections.
 
+pub(super) mod credits;
+pub(super) mod header;
 pub(super) mod pool;

@@ -1,0 +1,178 @@
+//! Invariants of flow control, and a small simulation of whole jobs.
+
+use std::collections::VecDeque;
+
+use super::*;
+use proptest::prelude::*;
+
+#[test]
+fn permits_keep_their_reserve() {
+    let permits = Permits::new(3);
+    assert!(permits.take(1) && permits.take(1));
+    assert!(!permits.take(1));
+    assert!(permits.take(0) && !permits.take(0));
+    permits.give(2);
+    assert_eq!(permits.left(), 2);
+}
+
+#[test]
+fn too_many_credits_are_not_believed() {
+    let account = Account::new(4, 1);
+    assert_eq!(account.returned(1), Err(TooMany { returned: 1, possible: 0 }));
+    assert!(account.take() && account.take());
+    assert_eq!(account.returned(3), Err(TooMany { returned: 3, possible: 2 }));
+    account.returned(2).unwrap();
+    assert_eq!(account.available(), 4);
+}
+
+#[test]
+fn slack_is_below_the_credits() {
+    let account = Account::new(1, 200);
+    assert!(account.bank(), "the only credit must not stay");
+    let account = Account::new(1000, 500);
+    assert!((0..255).all(|_| !account.bank()));
+    assert!(account.bank());
+    assert_eq!(account.carry(), 255);
+    assert_eq!(account.carry(), 1);
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Request { answer: bool },
+    Reply,
+    Ack,
+}
+
+struct Packet {
+    kind: Kind,
+    credits: u8,
+}
+
+/// Ranks that all talk to each other; `links[a][b]` is what is under way from a to b.
+struct Job {
+    size: usize,
+    credits: u32,
+    accounts: Vec<Vec<Account>>,
+    links: Vec<Vec<VecDeque<Packet>>>,
+    /// Requests still to be sent, per pair.
+    wanted: Vec<Vec<u32>>,
+    total: Vec<Permits>,
+    handled: u32,
+}
+
+impl Job {
+    fn new(size: usize, credits: u32, slack: u32, total: u32, each: u32) -> Self {
+        let square = |make: &dyn Fn() -> Account| {
+            (0..size).map(|_| (0..size).map(|_| make()).collect()).collect()
+        };
+        Self {
+            size,
+            credits,
+            accounts: square(&|| Account::new(credits, slack)),
+            links: (0..size).map(|_| (0..size).map(|_| VecDeque::new()).collect()).collect(),
+            wanted: (0..size)
+                .map(|a| (0..size).map(|b| if a == b { 0 } else { each }).collect())
+                .collect(),
+            total: (0..size).map(|_| Permits::new(total)).collect(),
+            handled: 0,
+        }
+    }
+
+    fn send(&mut self, from: usize, to: usize, kind: Kind) {
+        let credits = self.accounts[from][to].carry();
+        self.links[from][to].push_back(Packet { kind, credits });
+    }
+
+    fn try_request(&mut self, from: usize, to: usize, answer: bool) -> bool {
+        if self.wanted[from][to] == 0 || !self.total[from].take(0) {
+            return false;
+        }
+        if !self.accounts[from][to].take() {
+            self.total[from].give(1);
+            return false;
+        }
+        self.wanted[from][to] -= 1;
+        self.send(from, to, Kind::Request { answer });
+        true
+    }
+
+    /// A message arrives. Handlers answer with one reply at most, which needs no credit.
+    fn deliver(&mut self, from: usize, to: usize) -> bool {
+        let Some(packet) = self.links[from][to].pop_front() else { return false };
+        let own = match packet.kind {
+            Kind::Reply => 1,
+            Kind::Request { .. } | Kind::Ack => 0,
+        };
+        let back = own + u32::from(packet.credits);
+        self.accounts[to][from].returned(back).expect("a correct peer");
+        self.total[to].give(back);
+        if let Kind::Request { answer } = packet.kind {
+            self.handled += 1;
+            if answer {
+                self.send(to, from, Kind::Reply);
+            } else if self.accounts[to][from].bank() {
+                self.send(to, from, Kind::Ack);
+            }
+        }
+        true
+    }
+
+    /// Credits neither appear nor vanish, and the receive queues hold what is under way.
+    fn check(&self) {
+        for a in 0..self.size {
+            for b in (0..self.size).filter(|b| *b != a) {
+                let link = |x: usize, y: usize| self.links[x][y].iter();
+                let requests =
+                    link(a, b).filter(|p| matches!(p.kind, Kind::Request { .. })).count();
+                let answers = link(b, a).filter(|p| matches!(p.kind, Kind::Reply)).count();
+                let carried: u32 = link(b, a).map(|p| u32::from(p.credits)).sum();
+                let banked = self.accounts[b][a].banked.load(Ordering::Relaxed);
+                let under_way = u32::try_from(requests + answers).unwrap();
+                let sum = self.accounts[a][b].available() + under_way + carried + banked;
+                assert_eq!(sum, self.credits, "credits of {a} towards {b}");
+                assert!(self.links[a][b].len() <= 2 * self.credits as usize, "receive queue");
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.wanted.iter().flatten().all(|n| *n == 0)
+            && self.links.iter().flatten().all(VecDeque::is_empty)
+    }
+}
+
+proptest! {
+    #[test]
+    fn floods_end_and_lose_no_credit(
+        size in 2usize..5, credits in 1u32..6, slack in 0u32..8, total in 1u32..12, each in 1u32..30,
+        answers in 0u32..=4, choices in proptest::collection::vec(any::<u32>(), 50..400),
+    ) {
+        // A total below what can lie banked at the peers would never come back.
+        let slack = slack.min(credits - 1);
+        let total = total.max((u32::try_from(size).unwrap() - 1) * slack + 1);
+        let mut job = Job::new(size, credits, slack, total, each);
+        let mut choice = choices.iter().copied().cycle();
+        let mut idle = 0;
+        while !job.is_done() {
+            let word = choice.next().unwrap() as usize;
+            let (a, b) = (word % size, word / 8 % size);
+            let moved = if word / 64 % 2 == 0 {
+                job.try_request(a, b, word as u32 / 128 % 4 < answers)
+            } else {
+                job.deliver(a, b)
+            };
+            idle = if moved { 0 } else { idle + 1 };
+            if idle > 50 {
+                // The dice may be unlucky: every possible step is tried before the job counts as stuck.
+                let pairs: Vec<_> =
+                    (0..size).flat_map(|a| (0..size).map(move |b| (a, b))).collect();
+                let any = pairs.iter().any(|(a, b)| job.deliver(*a, *b))
+                    || pairs.iter().any(|(a, b)| job.try_request(*a, *b, false));
+                prop_assert!(any, "deadlock");
+                idle = 0;
+            }
+            job.check();
+        }
+        prop_assert_eq!(job.handled, u32::try_from(size * (size - 1)).unwrap() * each);
+    }
+}

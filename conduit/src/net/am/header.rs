@@ -1,0 +1,327 @@
+//! What a message looks like on the wire.
+//!
+//! 32 bits travel beside each message as immediate data: handler (bits 0-7), category (8-9), number of arguments (10-14), reply
+//! flag (15), source rank (16-31). The number 17 of arguments announces a hidden word before the arguments: credits that
+//! the sender returns (bits 0-7) and the true number of arguments plus one (from bit 16). Before the payload stand
+//!
+//! | category | words | padded to |
+//! |---|---|---|
+//! | Short | \[hidden] arguments, or one word of 0 | - |
+//! | Medium | length, \[hidden] arguments | 8 bytes |
+//! | Long | offset in the target's segment (two words), length, \[hidden] arguments | 8 bytes |
+//!
+//! Bit 31 of a Long's length says that the payload follows. All words are in the byte order of the machine: the ranks of a job
+//! run the same build. Nothing that is read here is trusted: lengths must match to the byte.
+
+use crate::message::MAX_ARGS;
+
+/// Bytes of a receive buffer: the largest message.
+pub(in crate::net) const BUFFER: usize = 65_536;
+/// Bytes of the longest header: a Long with the hidden word and all arguments.
+pub(in crate::net) const MAX_HEADER: usize = round_up_8(12 + 4 * (1 + MAX_ARGS));
+/// Ranks that fit into the immediate data.
+pub(in crate::net) const MAX_RANKS: u32 = 0xffff;
+/// Handler of the message that only returns credits.
+pub(in crate::net) const ACK: u8 = 0;
+
+const HIDDEN: u32 = 17;
+const PACKED: u32 = 1 << 31;
+const _: () = assert!(MAX_ARGS < HIDDEN as usize);
+
+const fn round_up_8(n: usize) -> usize {
+    n.next_multiple_of(8)
+}
+
+/// The category of a message with what its header says about the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::net) enum Shape {
+    Short,
+    Medium {
+        len: u32,
+    },
+    Long {
+        dest: u64,
+        len: u32,
+        /// The payload follows the header; otherwise it was written before.
+        packed: bool,
+    },
+}
+
+impl Shape {
+    const fn category(self) -> u32 {
+        match self {
+            Self::Short => 0,
+            Self::Medium { .. } => 1,
+            Self::Long { .. } => 2,
+        }
+    }
+
+    /// Bytes before the (hidden word and the) arguments.
+    const fn fixed(self) -> usize {
+        match self {
+            Self::Short => 0,
+            Self::Medium { .. } => 4,
+            Self::Long { .. } => 12,
+        }
+    }
+
+    /// Payload bytes in the message itself.
+    pub(in crate::net) const fn carried(self) -> usize {
+        match self {
+            Self::Medium { len } | Self::Long { len, packed: true, .. } => len as usize,
+            Self::Short | Self::Long { .. } => 0,
+        }
+    }
+}
+
+/// All of a message but its arguments and payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::net) struct Head {
+    pub(in crate::net) source: u16,
+    pub(in crate::net) handler: u8,
+    pub(in crate::net) reply: bool,
+    /// Returned credits beyond the one of a reply.
+    pub(in crate::net) credits: u8,
+    pub(in crate::net) shape: Shape,
+}
+
+/// A header as bytes, with the immediate data.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::net) struct Encoded {
+    bytes: [u8; MAX_HEADER],
+    len: usize,
+    pub(in crate::net) imm: u32,
+}
+
+impl Encoded {
+    pub(in crate::net) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Bytes of the header of a message.
+pub(in crate::net) const fn header_len(shape: Shape, nargs: usize, hidden: bool) -> usize {
+    let words = shape.fixed() + 4 * (nargs + hidden as usize);
+    match shape {
+        Shape::Short if words == 0 => 4,
+        Shape::Short => words,
+        _ => round_up_8(words),
+    }
+}
+
+/// Writes a header. `args` beyond the sixteenth are not sent.
+#[expect(clippy::cast_possible_truncation, reason = "at most 16 arguments")]
+pub(in crate::net) fn encode(head: &Head, args: &[i32]) -> Encoded {
+    let args = &args[..args.len().min(MAX_ARGS)];
+    let mut bytes = [0; MAX_HEADER];
+    match head.shape {
+        Shape::Short => {}
+        Shape::Medium { len } => bytes[..4].copy_from_slice(&len.to_ne_bytes()),
+        Shape::Long { dest, len, packed } => {
+            let len = len | if packed { PACKED } else { 0 };
+            bytes[..8].copy_from_slice(&dest.to_ne_bytes());
+            bytes[8..12].copy_from_slice(&len.to_ne_bytes());
+        }
+    }
+    let mut at = head.shape.fixed();
+    let count = args.len() as u32;
+    let hidden = head.credits != 0;
+    if hidden {
+        let word = u32::from(head.credits) | (count + 1) << 16;
+        bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+        at += 4;
+    }
+    for arg in args {
+        bytes[at..at + 4].copy_from_slice(&arg.to_ne_bytes());
+        at += 4;
+    }
+    let imm = u32::from(head.handler)
+        | head.shape.category() << 8
+        | (if hidden { HIDDEN } else { count }) << 10
+        | u32::from(head.reply) << 15
+        | u32::from(head.source) << 16;
+    Encoded { bytes, len: header_len(head.shape, args.len(), hidden), imm }
+}
+
+/// A decoded message.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::net) struct Decoded {
+    pub(in crate::net) head: Head,
+    args: [i32; MAX_ARGS],
+    nargs: usize,
+    /// Where the payload begins in the message; it is `head.shape.carried()` bytes and ends the message.
+    pub(in crate::net) payload: usize,
+}
+
+impl Decoded {
+    pub(in crate::net) fn args(&self) -> &[i32] {
+        &self.args[..self.nargs]
+    }
+}
+
+/// What a peer may do wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in crate::net) enum Wrong {
+    #[error("category 3 does not exist")]
+    Category,
+    #[error("{count} arguments, at most {MAX_ARGS} are possible")]
+    Arguments { count: u32 },
+    #[error("{seen} bytes, the header says {expected}")]
+    Length { seen: usize, expected: u64 },
+}
+
+/// The rank that a message says it is from. Known before anything else of it is looked at.
+#[expect(clippy::cast_possible_truncation, reason = "the upper half")]
+pub(in crate::net) const fn source_of(imm: u32) -> u16 {
+    (imm >> 16) as u16
+}
+
+/// The handler that a message is for.
+#[expect(clippy::cast_possible_truncation, reason = "the lowest byte")]
+pub(in crate::net) const fn handler_of(imm: u32) -> u8 {
+    imm as u8
+}
+
+/// Whether it is a reply.
+pub(in crate::net) const fn is_reply(imm: u32) -> bool {
+    imm >> 15 & 1 == 1
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<[u8; 4]> {
+    bytes.get(at..at + 4)?.try_into().ok()
+}
+
+/// Reads a message of exactly `bytes`.
+pub(in crate::net) fn decode(imm: u32, bytes: &[u8]) -> Result<Decoded, Wrong> {
+    let short = |expected: usize| Wrong::Length { seen: bytes.len(), expected: expected as u64 };
+    let number = |at: usize| word(bytes, at).map(u32::from_ne_bytes).ok_or(short(at + 4));
+    let shape = match imm >> 8 & 3 {
+        0 => Shape::Short,
+        1 => Shape::Medium { len: number(0)? },
+        2 => {
+            let dest = bytes.first_chunk::<8>().map(|bytes| u64::from_ne_bytes(*bytes));
+            let (dest, len) = (dest.ok_or(short(12))?, number(8)?);
+            Shape::Long { dest, len: len & !PACKED, packed: len & PACKED != 0 }
+        }
+        _ => return Err(Wrong::Category),
+    };
+    let mut at = shape.fixed();
+    let mut count = imm >> 10 & 31;
+    let mut credits = 0;
+    let hidden = count == HIDDEN;
+    if hidden {
+        let word = number(at)?;
+        credits = (word & 0xff) as u8;
+        count = (word >> 16).wrapping_sub(1);
+        at += 4;
+    }
+    let nargs = count as usize;
+    if nargs > MAX_ARGS {
+        return Err(Wrong::Arguments { count });
+    }
+    let payload = header_len(shape, nargs, hidden);
+    let expected = payload as u64 + shape.carried() as u64;
+    if expected != bytes.len() as u64 {
+        return Err(Wrong::Length { seen: bytes.len(), expected });
+    }
+    let mut args = [0; MAX_ARGS];
+    for arg in &mut args[..nargs] {
+        *arg = i32::from_ne_bytes(word(bytes, at).unwrap_or_default());
+        at += 4;
+    }
+    let head = Head {
+        source: source_of(imm),
+        handler: handler_of(imm),
+        reply: is_reply(imm),
+        credits,
+        shape,
+    };
+    Ok(Decoded { head, args, nargs, payload })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{max_long_alloc, max_medium};
+    use proptest::prelude::*;
+
+    fn shapes() -> impl Strategy<Value = Shape> {
+        prop_oneof![
+            Just(Shape::Short),
+            (0u32..2000).prop_map(|len| Shape::Medium { len }),
+            (any::<u64>(), 0u32..2000, any::<bool>()).prop_map(|(dest, len, packed)| Shape::Long {
+                dest,
+                len,
+                packed
+            }),
+        ]
+    }
+
+    fn message(head: &Head, args: &[i32]) -> (u32, Vec<u8>) {
+        let encoded = encode(head, args);
+        let mut bytes = encoded.bytes().to_vec();
+        bytes.extend((0..head.shape.carried()).map(|at| at.to_le_bytes()[0]));
+        (encoded.imm, bytes)
+    }
+
+    #[test]
+    fn the_largest_messages_fill_a_buffer() {
+        for nargs in 0..=MAX_ARGS {
+            let medium = Shape::Medium { len: 0 };
+            assert_eq!(header_len(medium, nargs, true) + max_medium(nargs), BUFFER);
+            let long = Shape::Long { dest: 0, len: 0, packed: true };
+            assert_eq!(header_len(long, nargs, true) + max_long_alloc(nargs), BUFFER);
+        }
+        assert_eq!(header_len(Shape::Short, 0, false), 4);
+        assert_eq!(MAX_HEADER, 80);
+    }
+
+    #[test]
+    fn an_ack_is_one_word() {
+        let head = Head { source: 7, handler: ACK, reply: true, credits: 3, shape: Shape::Short };
+        let encoded = encode(&head, &[]);
+        assert_eq!(encoded.bytes().len(), 4);
+        let decoded = decode(encoded.imm, encoded.bytes()).unwrap();
+        assert_eq!((decoded.head, decoded.args()), (head, &[][..]));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            source: u16, handler: u8, reply: bool, credits: u8, shape in shapes(),
+            args in proptest::collection::vec(any::<i32>(), 0..=MAX_ARGS),
+        ) {
+            let head = Head { source, handler, reply, credits, shape };
+            let (imm, bytes) = message(&head, &args);
+            let decoded = decode(imm, &bytes).unwrap();
+            prop_assert_eq!(decoded.head, head);
+            prop_assert_eq!(decoded.args(), &args[..]);
+            prop_assert_eq!(bytes.len() - decoded.payload, shape.carried());
+            if shape != Shape::Short {
+                prop_assert!(decoded.payload.is_multiple_of(8));
+            }
+        }
+
+        #[test]
+        fn a_wrong_length_is_seen(
+            handler: u8, credits: u8, shape in shapes(), cut in 1usize..100, longer: bool,
+            args in proptest::collection::vec(any::<i32>(), 0..=MAX_ARGS),
+        ) {
+            let head = Head { source: 1, handler, reply: false, credits, shape };
+            let (imm, mut bytes) = message(&head, &args);
+            let len = if longer { bytes.len() + cut } else { bytes.len().saturating_sub(cut) };
+            bytes.resize(len, 0);
+            prop_assert!(decode(imm, &bytes).is_err());
+        }
+
+        #[test]
+        fn garbage_is_refused_or_stays_inside(
+            imm: u32, bytes in proptest::collection::vec(any::<u8>(), 0..200)
+        ) {
+            if let Ok(decoded) = decode(imm, &bytes) {
+                prop_assert_eq!(decoded.payload + decoded.head.shape.carried(), bytes.len());
+                prop_assert!(decoded.args().len() <= MAX_ARGS);
+            }
+        }
+    }
+}
