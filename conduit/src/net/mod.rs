@@ -6,7 +6,10 @@
 
 mod am;
 mod error;
+mod family;
 mod ops;
+mod settings;
+mod topology;
 
 use std::cell::Cell;
 use std::sync::Arc;
