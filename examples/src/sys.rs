@@ -1,7 +1,11 @@
 //! System calls of the examples and of the hand-written references that the benchmarks compare with.
 
-#![expect(unsafe_code, reason = "signal handlers, crashes on purpose, fork for the references")]
+#![expect(
+    unsafe_code,
+    reason = "signal handlers, crashes on purpose, fork for the references, an allocator that counts"
+)]
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -94,4 +98,65 @@ pub fn spin_until(word: &AtomicU64, least: u64) {
 #[must_use]
 pub fn now_ns() -> u64 {
     testkit::tree::now_ns()
+}
+
+/// The system's allocator, with counts: what a program does without allocating, and what it holds, can be told exactly.
+#[derive(Debug, Default)]
+pub struct CountingAllocator {
+    calls: AtomicU64,
+    live: AtomicU64,
+}
+
+impl CountingAllocator {
+    /// Nothing counted yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { calls: AtomicU64::new(0), live: AtomicU64::new(0) }
+    }
+
+    /// Allocations and reallocations so far, of all threads.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are allocated now.
+    pub fn live(&self) -> u64 {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, block: *mut u8, size: usize) -> *mut u8 {
+        if !block.is_null() {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            self.live.fetch_add(size as u64, Ordering::Relaxed);
+        }
+        block
+    }
+}
+
+// SAFETY: every call goes to the system's allocator as it came; the counters change nothing.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller promised.
+        self.count(unsafe { System.alloc(layout) }, layout.size())
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller promised.
+        self.count(unsafe { System.alloc_zeroed(layout) }, layout.size())
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as the caller promised.
+        let moved = self.count(unsafe { System.realloc(block, layout, size) }, size);
+        if !moved.is_null() {
+            self.live.fetch_sub(layout.size() as u64, Ordering::Relaxed);
+        }
+        moved
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        self.live.fetch_sub(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: as the caller promised.
+        unsafe { System.dealloc(block, layout) }
+    }
 }
