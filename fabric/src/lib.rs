@@ -4,9 +4,11 @@
 //! The traits of [`device`] are all that the conduit sees. What a device lacks it says in its [`Caps`]; nobody assumes.
 //! This crate knows no ranks and no jobs.
 
+pub mod conformance;
 pub mod device;
 mod error;
 mod types;
+pub mod verbs;
 
 pub use device::{
     AddressHandle, Channel, CompletionQueue, Device, Fabric, QueuePair, Region, SharedReceiveQueue,

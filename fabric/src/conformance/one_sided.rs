@@ -1,0 +1,228 @@
+//! RDMA writes, reads and atomics that are allowed.
+
+use super::Side;
+use super::rig::{Done, Plan, Rig, ensure, fail, good, one, pattern, skip};
+use crate::{Data, Operation, PostError, Status};
+
+/// Tells the other side where `buffer` is; its buffer's address and key.
+fn target(side: &mut Side<'_>, buffer: &super::memory::Buffer) -> Done<(u64, u32)> {
+    let told = side.swap(&[buffer.addr(0), buffer.rkey().into()])?;
+    match told.as_slice() {
+        &[remote, rkey] => Ok((remote, u32::try_from(rkey)?)),
+        _ => Err(fail("no address came")),
+    }
+}
+
+pub(super) fn write(side: &mut Side<'_>) -> Done {
+    let rig = Rig::open(side)?;
+    let end = rig.connected(side, &Plan { inline: 64, gather: 2, ..Plan::default() })?;
+    let mtu = rig.port.active_mtu.bytes() as usize;
+    let (source, own) = (rig.buffer(1 << 20)?, rig.buffer((1 << 20) + 64)?);
+    let (remote, rkey) = target(side, &own)?;
+    for size in [0, 1, 8, mtu - 1, mtu, mtu + 1, 64 << 10, 1 << 20] {
+        own.fill(0x55);
+        let role = u64::from(side.role);
+        source.put(0, &pattern(size as u64 + role, size));
+        side.sync()?;
+        let operation = Operation::Write { remote: remote + 13, rkey };
+        let half = size / 2;
+        let pieces = [source.sge(0, half), source.sge(half, size - half)];
+        end.succeeds(operation, Data::Gather(if size == 0 { &[] } else { &pieces }))?;
+        side.sync()?;
+        ensure!(own.get(13, size) == pattern(size as u64 + 1 - role, size), "{size}: other bytes");
+        let around = [own.get(0, 13), own.get(13 + size, 16)].concat();
+        ensure!(around == [0x55; 29], "{size} bytes: more was written");
+        side.sync()?;
+    }
+    let most = end.qp.max_inline() as usize;
+    if most > 0 {
+        own.fill(0);
+        side.sync()?;
+        let bytes = pattern(6, most);
+        end.succeeds(Operation::Write { remote, rkey }, Data::Inline(&[&bytes]))?;
+        let theirs = usize::try_from(side.swap(&[most as u64])?.first().copied().unwrap_or(0))?;
+        ensure!(own.get(0, theirs) == pattern(6, theirs), "inline: other bytes");
+    }
+    side.sync()?;
+    // No write uses up a receive.
+    super::rig::silent(&end.got)
+}
+
+pub(super) fn read(side: &mut Side<'_>) -> Done {
+    let rig = Rig::open(side)?;
+    let end = rig.connected(side, &Plan { gather: 2, ..Plan::default() })?;
+    let mtu = rig.port.active_mtu.bytes() as usize;
+    let (into, own) = (rig.buffer((1 << 20) + 64)?, rig.buffer(1 << 20)?);
+    own.put(0, &pattern(3 + u64::from(side.role), 1 << 20));
+    let expected = pattern(4 - u64::from(side.role), 1 << 20);
+    let (remote, rkey) = target(side, &own)?;
+    for size in [1, 8, mtu - 1, mtu, mtu + 1, 64 << 10, (1 << 20) - 5] {
+        into.fill(0x66);
+        let operation = Operation::Read { remote: remote + 5, rkey };
+        let half = size / 2;
+        let pieces = [into.sge(0, half), into.sge(half + 32, size - half)];
+        let pieces = if half == 0 { &pieces[1..] } else { &pieces[..] };
+        end.succeeds(operation, Data::Gather(pieces))?;
+        let got = [into.get(0, half), into.get(half + 32, size - half)].concat();
+        ensure!(expected.get(5..5 + size) == Some(&got[..]), "{size} bytes: others came");
+        ensure!(into.get(half, 32) == [0x66; 32], "{size} bytes: more was written");
+    }
+    // Several at once, answered in order.
+    for n in 0..12_usize {
+        let operation = Operation::Read { remote: remote + 999 * n as u64, rkey };
+        end.post(n as u64, operation, Data::Gather(&[into.sge(n * 4096, 4000)]))?;
+    }
+    for (n, ended) in good(&end.sent, 12)?.iter().enumerate() {
+        ensure!(ended.id == n as u64, "read {n} ended as {ended:?}");
+        let expected = expected.get(999 * n..999 * n + 4000);
+        ensure!(expected == Some(&into.get(n * 4096, 4000)[..]), "read {n}: other bytes");
+    }
+    side.sync()
+}
+
+pub(super) fn fetch_add(side: &mut Side<'_>) -> Done {
+    let rig = Rig::open(side)?;
+    if !rig.device.caps().atomics {
+        return Err(skip("no atomics"));
+    }
+    let end = rig.connected(side, &Plan::default())?;
+    let own = rig.buffer(64)?;
+    let into = rig.buffer(64)?;
+    let start = 5_u64;
+    own.put(8, &start.to_ne_bytes());
+    let (remote, rkey) = target(side, &own)?;
+    let mut expected = start;
+    for add in [1, 0, u64::MAX, 1 << 40, 7] {
+        let operation = Operation::FetchAdd { remote: remote + 8, rkey, add };
+        end.succeeds(operation, Data::Gather(&[into.sge(16, 8)]))?;
+        let old = into.word(16);
+        ensure!(old == expected, "adding {add}: old value {old}, not {expected}");
+        expected = expected.wrapping_add(add);
+    }
+    side.sync()?;
+    ensure!(own.word(8) == expected, "{} instead of {expected}", own.word(8));
+    ensure!(own.word(0) == 0 && own.word(16) == 0, "neighbours changed");
+    side.sync()
+}
+
+pub(super) fn concurrent_adds(side: &mut Side<'_>) -> Done {
+    let rig = Rig::open(side)?;
+    if !rig.device.caps().atomics {
+        return Err(skip("no atomics"));
+    }
+    let plan = Plan { sends: 4, ..Plan::default() };
+    let far = rig.connected(side, &plan)?;
+    // Side 0 adds to its own word through its own device, side 1 over the connection.
+    let (near, other) = (rig.end(&plan)?, rig.end(&plan)?);
+    rig.join(&near, &rig.peer(&rig.words(&other))?)?;
+    rig.join(&other, &rig.peer(&rig.words(&near))?)?;
+    let (own, into) = (rig.buffer(64)?, rig.buffer(64)?);
+    let (remote, rkey) = target(side, &own)?;
+    let (end, remote, rkey) =
+        if side.role == 0 { (&near, own.addr(0), own.rkey()) } else { (&far, remote, rkey) };
+    let each = 200;
+    let mut old = Vec::new();
+    side.sync()?;
+    for _ in 0..each {
+        let operation = Operation::FetchAdd { remote, rkey, add: 1 };
+        end.succeeds(operation, Data::Gather(&[into.sge(0, 8)]))?;
+        old.push(into.word(0));
+    }
+    let mut all = side.swap(&old)?;
+    all.append(&mut old);
+    all.sort_unstable();
+    let expected: Vec<u64> = (0..2 * each).collect();
+    ensure!(all == expected, "old values are not 0 to {}, each once", 2 * each - 1);
+    let sum = own.word(0);
+    ensure!(side.role == 1 || sum == 2 * each, "{sum} after {} adds", 2 * each);
+    side.sync()
+}
+
+pub(super) fn write_then_send(side: &mut Side<'_>) -> Done {
+    let rig = Rig::open(side)?;
+    let end = rig.connected(side, &Plan::default())?;
+    let size = 10_000;
+    let (source, own) = (rig.buffer(size)?, rig.buffer(size)?);
+    let (remote, rkey) = target(side, &own)?;
+    for round in 0..60 {
+        if side.role == round % 2 {
+            source.put(0, &pattern(round.into(), size));
+            side.sync()?;
+            end.post(1, Operation::Write { remote, rkey }, Data::Gather(&[source.sge(0, size)]))?;
+            end.send(2, &source, 0, 4)?;
+            let ids: Vec<u64> = good(&end.sent, 2)?.iter().map(|one| one.id).collect();
+            ensure!(ids == [1, 2], "ends of {ids:?}");
+        } else {
+            end.receive(3, &source, 0, 4)?;
+            side.sync()?;
+            good(&end.got, 1)?;
+            let seen = own.get(0, size);
+            ensure!(seen == pattern(round.into(), size), "round {round}: message before the write");
+        }
+        side.sync()?;
+    }
+    Ok(())
+}
+
+pub(super) fn idle_target(side: &mut Side<'_>) -> Done {
+    let rig = Rig::open(side)?;
+    let end = rig.connected(side, &Plan::default())?;
+    let buffer = rig.buffer(64 << 10)?;
+    let (remote, rkey) = target(side, &buffer)?;
+    for n in 0..8 {
+        end.receive(n, &buffer, 0, 4096)?;
+    }
+    side.sync()?;
+    if side.role == 0 {
+        for n in 0..8 {
+            end.send(n, &buffer, 8192, 4096)?;
+        }
+        good(&end.sent, 8)?;
+        let write = Operation::Write { remote: remote + 4096, rkey };
+        end.succeeds(write, Data::Gather(&[buffer.sge(8192, 4096)]))?;
+        let read = Operation::Read { remote: remote + 4096, rkey };
+        end.succeeds(read, Data::Gather(&[buffer.sge(16384, 4096)]))?;
+        if rig.device.caps().atomics {
+            let add = Operation::FetchAdd { remote, rkey, add: 1 };
+            end.succeeds(add, Data::Gather(&[buffer.sge(0, 8)]))?;
+        }
+    }
+    // Role 1 waits here and polls nothing until role 0 is done.
+    side.sync()?;
+    if side.role == 1 {
+        let got = good(&end.got, 8)?;
+        ensure!(got.iter().all(|one| one.len == 4096), "{got:?}");
+    }
+    side.sync()
+}
+
+pub(super) fn loop_back(side: &mut Side<'_>) -> Done {
+    let rig = Rig::open(side)?;
+    let plan = Plan::default();
+    let (left, right) = (rig.end(&plan)?, rig.end(&plan)?);
+    rig.join(&left, &rig.peer(&rig.words(&right))?)?;
+    rig.join(&right, &rig.peer(&rig.words(&left))?)?;
+    let buffer = rig.buffer(64 << 10)?;
+    buffer.put(0, &pattern(2, 20_000));
+    for (from, to) in [(&left, &right), (&right, &left)] {
+        to.receive(1, &buffer, 30_000, 20_000)?;
+        from.send(2, &buffer, 0, 20_000)?;
+        good(&from.sent, 1)?;
+        good(&to.got, 1)?;
+        ensure!(buffer.get(30_000, 20_000) == pattern(2, 20_000), "other bytes came");
+    }
+    let refused = right.try_post(1, Operation::Send { imm: None }, Data::Gather(&[]));
+    ensure!(matches!(refused, Ok(()) | Err(PostError::Full)), "empty message: {refused:?}");
+    left.receive(4, &buffer, 0, 1)?;
+    let got = one(&left.got)?;
+    ensure!(got.status == Status::Success && got.len == 0, "{got:?}");
+    // A queue pair may be connected to itself.
+    let own = rig.end(&plan)?;
+    rig.join(&own, &rig.peer(&rig.words(&own))?)?;
+    own.receive(5, &buffer, 50_000, 100)?;
+    own.send(6, &buffer, 0, 100)?;
+    good(&own.sent, 1)?;
+    good(&own.got, 1)?;
+    ensure!(buffer.get(50_000, 100) == buffer.get(0, 100), "other bytes came");
+    side.sync()
+}
