@@ -4,12 +4,13 @@
 //! messages go to a [`Sink`]. It never waits for a peer's program, only (where a method says so) for the device to finish
 //! what was posted. `docs/design/am.md` has the protocol.
 
-mod am;
-mod error;
 mod family;
-mod ops;
 mod settings;
 mod topology;
+mod am;
+mod connect;
+mod error;
+mod ops;
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,0 +1,14 @@
+//! Connections between ranks: all at the start, those of a list at the start, or each when it is needed first.
+//!
+//! * `machine`, `table`: the handshake of dynamic connections, pure. `wire`: its packets.
+//!
+//! `docs/design/connect.md` has the protocol. Nothing here knows what a queue pair is used for.
+
+pub(crate) mod machine;
+pub(crate) mod table;
+pub(crate) mod wire;
+
+#[cfg(test)]
+mod sim;
+#[cfg(test)]
+mod table_document;
