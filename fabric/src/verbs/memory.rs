@@ -1,0 +1,174 @@
+//! Registered memory, and a useful text when the system refuses it.
+
+use std::ffi::c_int;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{Access, Error, Region};
+
+use super::device::{Domain, explained};
+use super::ffi;
+
+/// A driver that is short of resources for a moment says EAGAIN: so often it is asked.
+const TRIES: u32 = 8;
+
+/// Wait before the second try; it doubles each time, which makes 127 ms in all.
+const FIRST_WAIT: Duration = Duration::from_millis(1);
+
+/// Memory known to the device.
+#[derive(Debug)]
+pub(super) struct VerbsRegion {
+    domain: Arc<Domain>,
+    mr: NonNull<ffi::Mr>,
+    lkey: u32,
+    rkey: u32,
+}
+
+// SAFETY: the library's calls may come from any thread; the keys are copies.
+unsafe impl Send for VerbsRegion {}
+// SAFETY: as above.
+unsafe impl Sync for VerbsRegion {}
+
+/// Registers memory. Where the device has no atomics the right to them is left out: nobody can use it.
+///
+/// # Safety
+/// As [`crate::Device::register`].
+pub(super) unsafe fn register(
+    domain: &Arc<Domain>,
+    base: NonNull<u8>,
+    len: usize,
+    access: Access,
+) -> Result<VerbsRegion, Error> {
+    let opened = &domain.opened;
+    if len == 0 {
+        return Err(opened.argument("register memory", "it has no bytes".to_owned()));
+    }
+    if u64::try_from(len).is_ok_and(|len| len > domain.caps.max_mr_size) {
+        let limit = domain.caps.max_mr_size;
+        let problem = format!("{len} bytes, and one region of the device has at most {limit}");
+        return Err(opened.argument("register memory", problem));
+    }
+    let rights = rights(access, domain.caps.atomics);
+    let mut wait = FIRST_WAIT;
+    let mut tries = 1;
+    loop {
+        // SAFETY: a living domain; the caller promises that the memory stays and may be changed.
+        let made = unsafe {
+            (opened.library.reg_mr)(domain.pd.as_ptr(), base.as_ptr().cast(), len, rights)
+        };
+        if let Some(mr) = NonNull::new(made) {
+            // SAFETY: the library made it and does not change its keys.
+            let lkey = unsafe { (*mr.as_ptr()).lkey };
+            // SAFETY: as above.
+            let rkey = unsafe { (*mr.as_ptr()).rkey };
+            return Ok(VerbsRegion { domain: Arc::clone(domain), mr, lkey, rkey });
+        }
+        let said = io::Error::last_os_error();
+        if said.raw_os_error() == Some(libc::EAGAIN) && tries < TRIES {
+            std::thread::sleep(wait);
+            wait *= 2;
+            tries += 1;
+            continue;
+        }
+        let operation = format!("register {len} bytes at {base:p} with {}", named(access));
+        return Err(opened.os(operation, explained(&said, &advice(&said, tries, len))));
+    }
+}
+
+/// The bits of verbs.
+pub(super) fn rights(access: Access, atomics: bool) -> c_int {
+    // The four bits have the same values there.
+    let atomics = if atomics { 8 } else { 0 };
+    c_int::try_from(access.0 & (7 | atomics)).unwrap_or(0)
+}
+
+fn named(access: Access) -> String {
+    let all = [
+        (Access::LOCAL_WRITE, "local write"),
+        (Access::REMOTE_WRITE, "remote write"),
+        (Access::REMOTE_READ, "remote read"),
+        (Access::REMOTE_ATOMIC, "remote atomics"),
+    ];
+    let names: Vec<&str> =
+        all.iter().filter(|(bit, _)| access.has(*bit)).map(|(_, name)| *name).collect();
+    if names.is_empty() { "local read".to_owned() } else { names.join(", ") }
+}
+
+/// What to try after a refusal.
+fn advice(said: &io::Error, tries: u32, len: usize) -> String {
+    match said.raw_os_error() {
+        Some(libc::ENOMEM | libc::EPERM) => {
+            let limit = locked_memory();
+            format!(
+                "the limit on locked memory is {limit} and {len} bytes were wanted; raise it (ulimit -l, memlock in \
+                 limits.conf, LimitMEMLOCK of the batch daemon) or use a smaller segment"
+            )
+        }
+        Some(libc::EAGAIN) => format!(
+            "the driver still said so after {tries} tries; the limit on locked memory is {}, and the adapter may be \
+             out of translation entries",
+            locked_memory()
+        ),
+        Some(libc::EFAULT) => "the memory is not mapped, or not writable".to_owned(),
+        Some(libc::EACCES) => "the mapping does not allow that access".to_owned(),
+        _ => "the memory cannot be pinned".to_owned(),
+    }
+}
+
+/// Soft and hard limit as text.
+fn locked_memory() -> String {
+    use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+    let text = |bytes: u64| {
+        if bytes == RLIM_INFINITY {
+            "unlimited".to_owned()
+        } else {
+            format!("{} KiB", bytes / 1024)
+        }
+    };
+    match getrlimit(Resource::RLIMIT_MEMLOCK) {
+        Ok((soft, hard)) if soft == hard => text(soft),
+        Ok((soft, hard)) => format!("{} (at most {})", text(soft), text(hard)),
+        Err(_) => "unknown".to_owned(),
+    }
+}
+
+impl Region for VerbsRegion {
+    fn lkey(&self) -> u32 {
+        self.lkey
+    }
+
+    fn rkey(&self) -> u32 {
+        self.rkey
+    }
+}
+
+impl Drop for VerbsRegion {
+    fn drop(&mut self) {
+        // A refusal (the device is gone) leaves nothing to do: the kernel unpins when the process ends.
+        // SAFETY: made by the library, ended once.
+        unsafe { (self.domain.opened.library.dereg_mr)(self.mr.as_ptr()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_keep_their_bits_and_lose_atomics_where_there_are_none() {
+        assert_eq!(rights(Access::ALL, true), 15);
+        assert_eq!(rights(Access::ALL, false), 7);
+        assert_eq!(rights(Access::REMOTE_READ, true), 4);
+        assert_eq!(rights(Access(!0), true), 15);
+    }
+
+    #[test]
+    fn advice_names_the_limit_of_locked_memory() {
+        let said = io::Error::from_raw_os_error(libc::ENOMEM);
+        assert!(advice(&said, 1, 4096).contains("locked memory"));
+        let said = io::Error::from_raw_os_error(libc::EAGAIN);
+        assert!(advice(&said, 8, 4096).contains("after 8 tries"));
+    }
+}

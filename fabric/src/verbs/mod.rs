@@ -1,0 +1,151 @@
+//! Real adapters, through libibverbs: InfiniBand by LID, `RoCE` by GID.
+//!
+//! The library is opened at run time ([`open`]). Objects keep alive what they were made from, so that everything goes in
+//! the order that verbs asks for, whatever a caller drops first. Posting and polling go straight to the provider: nothing of
+//! ours allocates, locks or enters the kernel there. `docs/design/fabric.md` says more.
+#![allow(unsafe_code, reason = "the module that calls a C library")]
+
+mod convert;
+mod device;
+mod diagnose;
+mod ffi;
+mod library;
+mod memory;
+mod pair;
+mod port;
+mod post;
+mod queues;
+mod sysfs;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::{Device, DeviceInfo, Error, Fabric};
+
+use device::{Opened, VerbsDevice};
+use library::Library;
+
+/// Opens libibverbs, or the library at `library`, and lists its devices (possibly none).
+///
+/// # Errors
+/// [`Error::Library`] with the missing file or function and what to install; [`Error::Os`] when the devices cannot be listed.
+pub fn open(library: Option<&Path>) -> Result<Arc<dyn Fabric>, Error> {
+    let library = Arc::new(Library::open(library)?);
+    // Before any other call. From Linux 5.12 on the library finds that children get copies of pinned pages and does nothing
+    // more; on older kernels it keeps registered pages out of children. A refusal leaves things as they were: a fork then
+    // still works for a child that only executes a program, which is all that the project does.
+    // SAFETY: no arguments.
+    let _refused = unsafe { (library.fork_init)() };
+    let list = List::read(library)?;
+    let mut devices = Vec::new();
+    for index in 0..list.count {
+        devices.push(list.describe(index)?);
+    }
+    Ok(Arc::new(Verbs { list, devices }))
+}
+
+/// The fabric of one library.
+#[derive(Debug)]
+struct Verbs {
+    list: List,
+    devices: Vec<DeviceInfo>,
+}
+
+impl Fabric for Verbs {
+    fn name(&self) -> &'static str {
+        "verbs"
+    }
+
+    fn devices(&self) -> &[DeviceInfo] {
+        &self.devices
+    }
+
+    fn open(&self, index: usize) -> Result<Arc<dyn Device>, Error> {
+        let info = self.devices.get(index).ok_or_else(|| Error::Argument {
+            device: "verbs".to_owned(),
+            operation: "open a device",
+            problem: format!("there is no device {index}, only {}", self.devices.len()),
+        })?;
+        let opened = Opened::open(&self.list.library, self.list.device(index), info.clone())?;
+        Ok(Arc::new(VerbsDevice::new(Arc::new(opened))?))
+    }
+}
+
+/// What `ibv_get_device_list` gave.
+struct List {
+    library: Arc<Library>,
+    base: NonNull<*mut ffi::Device>,
+    count: usize,
+}
+
+// SAFETY: the array and the devices in it do not change until they are freed in `drop`; the library locks inside.
+unsafe impl Send for List {}
+// SAFETY: as above.
+unsafe impl Sync for List {}
+
+impl std::fmt::Debug for List {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "List({} devices of {})", self.count, self.library.name)
+    }
+}
+
+impl List {
+    fn read(library: Arc<Library>) -> Result<Self, Error> {
+        let mut count = 0;
+        // SAFETY: `count` takes the number.
+        let base = unsafe { (library.get_device_list)(&raw mut count) };
+        let Some(base) = NonNull::new(base) else {
+            let said = std::io::Error::last_os_error();
+            let source = if said.raw_os_error() == Some(libc::ENOSYS) {
+                device::explained(&said, "the kernel has no RDMA: load the module ib_uverbs")
+            } else {
+                said
+            };
+            return Err(Error::Os {
+                device: library.name.clone(),
+                operation: "list the devices".to_owned(),
+                source,
+            });
+        };
+        Ok(Self { library, base, count: usize::try_from(count).unwrap_or(0) })
+    }
+
+    /// A device of the list; `index` is below `count`.
+    fn device(&self, index: usize) -> NonNull<ffi::Device> {
+        assert!(index < self.count, "device {index} of {}", self.count);
+        // SAFETY: the array has `count` entries before its null.
+        let entry = unsafe { self.base.add(index) };
+        // SAFETY: as above; entries are pointers.
+        let device = unsafe { entry.read() };
+        // SAFETY: no entry before the end is null.
+        unsafe { NonNull::new_unchecked(device) }
+    }
+
+    fn describe(&self, index: usize) -> Result<DeviceInfo, Error> {
+        let device = self.device(index);
+        // SAFETY: devices of the list live as long as it does, and nobody changes them.
+        let seen = unsafe { device.as_ref() };
+        let directory = sysfs::directory(&seen.ibdev_path);
+        let mut info = DeviceInfo {
+            name: sysfs::text(&seen.name),
+            ports: 0,
+            ib_transport: seen.transport_type == ffi::TRANSPORT_IB,
+            numa: sysfs::numa(&directory),
+        };
+        info.ports = match sysfs::ports(&directory) {
+            Some(ports) => ports,
+            None => Opened::open(&self.library, device, info.clone())?.attributes()?.phys_port_cnt,
+        };
+        Ok(info)
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        // SAFETY: the list came from the library and is freed once; open devices hold their own reference.
+        unsafe { (self.library.free_device_list)(self.base.as_ptr()) };
+    }
+}
