@@ -4,13 +4,14 @@
 //! messages go to a [`Sink`]. It never waits for a peer's program, only (where a method says so) for the device to finish
 //! what was posted. `docs/design/am.md` has the protocol.
 
-mod family;
-mod settings;
-mod topology;
 mod am;
 mod connect;
 mod error;
+mod family;
 mod ops;
+mod settings;
+mod sizes;
+mod topology;
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,0 +1,270 @@
+//! Queue sizing: examples by hand, and what must hold for any settings.
+
+use proptest::prelude::*;
+
+use super::super::settings::NetSettings;
+use super::*;
+
+/// What rdma_rxe says of itself.
+const RXE: Limits = Limits { max_cqe: 32_767, max_qp_wr: 1 << 20, max_srq_wr: 1 << 20 };
+const BUFFER: u32 = 1 << 16;
+
+fn job(ranks: u32) -> Job {
+    Job { ranks, rails: 1, queue_pairs: 1, reserve: 0, spares: 1, connect_receives: 6 }
+}
+
+fn depths() -> DepthSettings {
+    NetSettings::default().depths
+}
+
+fn sizes(ranks: u32) -> Sizes {
+    Sizes::of(&depths(), &job(ranks), RXE).unwrap()
+}
+
+#[test]
+fn a_small_job_has_the_documented_sizes() {
+    let sizes = sizes(4);
+    assert_eq!((sizes.ops_per_pair, sizes.ops_per_column, sizes.ops), (24, 96, 96));
+    assert_eq!((sizes.credits_per_pair, sizes.credits, sizes.slack), (12, 36, 1));
+    assert_eq!((sizes.send_depth, sizes.receive_depth, sizes.srq), (24, 24, None));
+    assert_eq!((sizes.bounce, sizes.spares), (96, 1));
+    assert_eq!((sizes.send_cq, sizes.receive_cq), (96, 72 + 1 + 6));
+    assert!(sizes.warnings.is_empty());
+}
+
+#[test]
+fn queues_are_shared_from_where_it_saves_memory() {
+    // 1023 buffers for requests and replies: 511 requests in flight, 12 for each peer.
+    let first = (2..200).find(|ranks| sizes(*ranks).srq.is_some()).unwrap();
+    assert_eq!(first, 44);
+    let large = sizes(1000);
+    assert_eq!(large.srq, Some(SharedQueues { requests: 511, replies: 511 }));
+    assert_eq!((large.queue_pairs, large.receive_depth, large.slack), (2, 0, 0));
+    assert_eq!((large.credits, large.bounce), (255, 64 + 255 + 1));
+    assert!(first <= 44 && sizes(43).srq.is_none() && sizes(44).queue_pairs == 2);
+}
+
+#[test]
+fn memory_stops_growing_with_shared_queues() {
+    let bytes = |ranks: u32| sizes(ranks).memory(&job(ranks), 0, BUFFER);
+    let (small, large) = (bytes(1000), bytes(2000));
+    assert!(large - small <= 16 * 1000, "{small} {large}");
+    let connected = |peers| sizes(40).buffer_bytes(&job(40), peers, BUFFER);
+    assert_eq!(connected(3) - connected(2), 24 * u64::from(BUFFER));
+}
+
+#[test]
+fn the_setting_of_shared_queues_is_honoured() {
+    let shared = |srq, ranks, limits| {
+        Sizes::of(&DepthSettings { srq, ..depths() }, &job(ranks), limits)
+            .map(|sizes| sizes.srq.is_some())
+    };
+    assert!(shared(SharedReceive::From(4), 4, RXE).unwrap());
+    assert!(!shared(SharedReceive::From(5), 4, RXE).unwrap());
+    assert!(!shared(SharedReceive::Never, 1000, RXE).unwrap());
+    let none = Limits { max_srq_wr: 0, ..RXE };
+    assert!(!shared(SharedReceive::Automatic, 1000, none).unwrap());
+    let asked = DepthSettings { srq: SharedReceive::From(2), ..depths() };
+    let sizes = Sizes::of(&asked, &job(4), none).unwrap();
+    assert!(sizes.srq.is_none() && sizes.warnings[0].contains("GASNET_USE_SRQ=2"));
+    // More peers than the completion queue holds: shared even where it was not decided by memory, refused where it may not.
+    assert!(shared(SharedReceive::Automatic, 5000, RXE).unwrap());
+    let error = shared(SharedReceive::Never, 5000, RXE).unwrap_err().to_string();
+    assert!(
+        error.contains("GASNET_AM_CREDITS_PP") && error.contains("GASNET_USE_SRQ=-1"),
+        "{error}"
+    );
+    let error = shared(SharedReceive::Automatic, 5000, none).unwrap_err().to_string();
+    assert!(error.contains("at most 3"), "{error}");
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_the_variable() {
+    let refused = |depths: DepthSettings, limits| {
+        Sizes::of(&depths, &job(4), limits).unwrap_err().to_string()
+    };
+    let few = Limits { max_qp_wr: 16, max_srq_wr: 0, ..RXE };
+    let text = refused(DepthSettings { credits_per_peer: 8, ..depths() }, few);
+    assert!(text.contains("GASNET_NETWORKDEPTH_PP") && text.contains("at most 16"), "{text}");
+    let text = refused(depths(), few);
+    assert!(text.contains("GASNET_AM_CREDITS_PP") && text.contains("at most 8"), "{text}");
+    let small = Limits { max_cqe: 90, ..RXE };
+    let text = refused(DepthSettings { ops: Total::Is(1000), ..depths() }, small);
+    assert!(text.contains("GASNET_NETWORKDEPTH_TOTAL") && text.contains("at most 90"), "{text}");
+    let starved = DepthSettings {
+        srq: SharedReceive::From(2),
+        receive_buffers: 9,
+        credits: Total::Is(30),
+        ..depths()
+    };
+    let text = refused(starved, RXE);
+    assert!(text.contains("GASNET_AM_CREDITS_TOTAL") && text.contains("leaves 4"), "{text}");
+}
+
+#[test]
+fn the_least_of_everything_still_moves() {
+    let least = DepthSettings {
+        ops_per_peer: 1,
+        ops: Total::Is(1),
+        credits_per_peer: 1,
+        credits: Total::Is(1),
+        slack: 1,
+        receive_buffers: 1,
+        bounce_buffers: 1,
+        spares: Some(0),
+        srq: SharedReceive::Never,
+    };
+    let sizes = Sizes::of(&least, &job(3), RXE).unwrap();
+    assert_eq!((sizes.ops, sizes.credits, sizes.slack, sizes.receive_depth), (1, 1, 0, 2));
+    assert_eq!((sizes.bounce, sizes.spares), (1, 1));
+    let sizes =
+        Sizes::of(&DepthSettings { srq: SharedReceive::From(2), ..least }, &job(3), RXE).unwrap();
+    assert_eq!(sizes.srq, Some(SharedQueues { requests: 1, replies: 1 }));
+    assert!(sizes.warnings[0].contains("GASNET_RBUF_COUNT=1"), "{:?}", sizes.warnings);
+}
+
+#[test]
+fn ranks_that_differ_are_told_what_to_set() {
+    let mine = Agreement { rails: 2, queue_pairs: 2, credits: 6, srq: false };
+    assert_eq!(mine.differs(mine), None);
+    for (other, name) in [
+        (Agreement { rails: 1, queue_pairs: 1, ..mine }, "GASNET_IBV_PORTS"),
+        (Agreement { queue_pairs: 4, ..mine }, "GASNET_NUM_QPS"),
+        (Agreement { credits: 7, ..mine }, "GASNET_AM_CREDITS_PP"),
+        (Agreement { srq: true, queue_pairs: 4, ..mine }, "GASNET_USE_SRQ"),
+    ] {
+        assert!(mine.differs(other).unwrap().contains(name));
+    }
+}
+
+fn any_depths() -> impl Strategy<Value = DepthSettings> {
+    let total = prop_oneof![
+        Just(Total::Default),
+        Just(Total::Most),
+        (1u32..2000).prop_map(Total::Is),
+        any::<u32>().prop_map(|n| Total::Is(n.max(1)))
+    ];
+    let srq = prop_oneof![
+        Just(SharedReceive::Automatic),
+        Just(SharedReceive::Never),
+        (1u32..500).prop_map(SharedReceive::From)
+    ];
+    let per_peer = || prop_oneof![1u32..100, any::<u32>().prop_map(|n| n.max(1))];
+    let count = || prop_oneof![0u32..3000, any::<u32>()];
+    (
+        per_peer(),
+        total.clone(),
+        per_peer(),
+        total,
+        0u32..300,
+        (count(), count()),
+        proptest::option::of(0u32..100),
+        srq,
+    )
+        .prop_map(
+            |(ops_per_peer, ops, credits_per_peer, credits, slack, (rbuf, bbuf), spares, srq)| {
+                DepthSettings {
+                    ops_per_peer,
+                    ops,
+                    credits_per_peer,
+                    credits,
+                    slack: slack.min(credits_per_peer - 1),
+                    receive_buffers: rbuf,
+                    bounce_buffers: bbuf,
+                    spares,
+                    srq,
+                }
+            },
+        )
+}
+
+fn any_job() -> impl Strategy<Value = Job> {
+    (2u32..20_000, 1u32..9, 0u32..17, 0u32..5, 1u32..65, 0u32..40).prop_map(
+        |(ranks, rails, extra, reserve, spares, connect_receives)| Job {
+            ranks,
+            rails,
+            queue_pairs: rails + extra,
+            reserve,
+            spares,
+            connect_receives,
+        },
+    )
+}
+
+fn any_limits() -> impl Strategy<Value = Limits> {
+    (
+        prop_oneof![8u32..500, 8u32..1 << 22],
+        prop_oneof![4u32..64, 4u32..1 << 16],
+        prop_oneof![Just(0u32), 4u32..64, 4u32..1 << 16],
+    )
+        .prop_map(|(max_cqe, max_qp_wr, max_srq_wr)| Limits { max_cqe, max_qp_wr, max_srq_wr })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_granted_holds(depths in any_depths(), job in any_job(), limits in any_limits()) {
+        let Ok(sizes) = Sizes::of(&depths, &job, limits) else { return Ok(()) };
+        let wide = u64::from;
+        let per_rail = wide(job.queue_pairs.div_ceil(job.rails));
+        let peers = wide(job.ranks - 1);
+        // No queue is deeper than the devices allow.
+        prop_assert!(sizes.send_cq <= limits.max_cqe && sizes.receive_cq <= limits.max_cqe);
+        prop_assert!(sizes.send_depth <= limits.max_qp_wr && sizes.receive_depth <= limits.max_qp_wr);
+        // Completions of sends never overflow: each operation in flight on a rail has an entry.
+        let requests = sizes.srq.map_or(0, |queues| wide(queues.replies));
+        prop_assert!(per_rail * wide(sizes.ops_per_column + job.reserve) + requests <= wide(sizes.send_cq));
+        // Receives: each posted buffer of a rail has an entry, and credits never outrun posted buffers.
+        match sizes.srq {
+            None => {
+                prop_assert!(per_rail * wide(sizes.receive_depth) * peers + wide(job.connect_receives) <= wide(sizes.receive_cq));
+                prop_assert!(wide(sizes.receive_depth) >= 2 * wide(sizes.credits_per_pair) + wide(job.reserve));
+                prop_assert!(wide(sizes.credits_per_pair) * wide(job.queue_pairs) >= wide(depths.credits_per_peer));
+            }
+            Some(queues) => {
+                prop_assert!(queues.requests <= limits.max_srq_wr && queues.requests >= 1 && queues.replies >= 1);
+                prop_assert!(wide(queues.requests) + wide(queues.replies) + wide(job.connect_receives) <= wide(sizes.receive_cq));
+                // Every request in flight has a buffer for its reply.
+                prop_assert!(wide(sizes.credits) <= wide(queues.replies) * wide(job.rails));
+                prop_assert_eq!(sizes.slack, 0);
+                prop_assert!(wide(sizes.bounce) > wide(sizes.credits));
+            }
+        }
+        prop_assert!(sizes.slack < sizes.credits_per_pair && sizes.slack <= depths.slack);
+        prop_assert!(sizes.credits >= 1 && sizes.credits <= sizes.ops && sizes.bounce >= 1 && sizes.spares >= 1);
+        prop_assert!(sizes.ops_per_pair >= 1 && sizes.ops_per_column >= 1);
+        if let Total::Is(total) = depths.credits {
+            prop_assert!(sizes.credits <= total);
+        }
+        let record = sizes.agreement(&job);
+        prop_assert_eq!(Agreement::from_bytes(record.to_bytes()), record);
+        prop_assert_eq!(Limits::from_bytes(limits.to_bytes()), limits);
+        prop_assert_eq!(limits.least(Limits::NONE), limits);
+    }
+
+    #[test]
+    fn sharing_is_chosen_only_where_it_saves(depths in any_depths(), job in any_job()) {
+        let depths = DepthSettings { srq: SharedReceive::Automatic, ..depths };
+        let limits = Limits { max_cqe: u32::MAX, max_qp_wr: u32::MAX, max_srq_wr: u32::MAX };
+        let (Ok(auto), Ok(never)) = (
+            Sizes::of(&depths, &job, limits),
+            Sizes::of(&DepthSettings { srq: SharedReceive::Never, ..depths }, &job, limits),
+        ) else { return Ok(()) };
+        let buffers = |sizes: &Sizes| match sizes.srq {
+            Some(queues) => u64::from(job.rails) * (u64::from(queues.requests) + u64::from(queues.replies)),
+            None => u64::from(job.ranks - 1) * u64::from(sizes.queue_pairs) * u64::from(sizes.receive_depth),
+        };
+        // Rails with one queue pair fewer than the fullest are given as much as it.
+        let rounding = u64::from(job.queue_pairs.div_ceil(job.rails) * job.rails);
+        prop_assert!(buffers(&auto) <= buffers(&never) * rounding.div_ceil(job.queue_pairs.into()) + u64::from(job.rails * job.reserve));
+    }
+
+    #[test]
+    fn an_error_names_a_variable_that_helps(depths in any_depths(), job in any_job(), limits in any_limits()) {
+        if let Err(error) = Sizes::of(&depths, &job, limits) {
+            let text = error.to_string();
+            prop_assert!(text.contains("environment variable GASNET_") && text.contains("; "), "{}", text);
+        }
+    }
+}
