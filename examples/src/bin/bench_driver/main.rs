@@ -8,6 +8,7 @@ mod document;
 mod exits;
 mod idle;
 mod launch;
+mod network;
 mod ranks;
 mod row;
 mod run;
@@ -57,16 +58,27 @@ const C_FIGURES: [(&str, Measure); 6] = [
     ("c-barrier", c_face::barrier),
 ];
 
+/// Figures of the network over the software adapter, by `--net`.
+const NET_FIGURES: [(&str, Measure); 4] = [
+    ("net-short", network::short),
+    ("net-flood", network::flood),
+    ("net-put", network::put_and_quiet),
+    ("net-memory", network::memory),
+];
+
+/// Figures of the network on Soft-RoCE, by `--softroce`.
+const SOFTROCE_FIGURES: [(&str, Measure); 1] = [("softroce", network::soft_roce)];
+
 const FULL: Repetitions = Repetitions { launches: 15, pairs: 15, exits: 7, realtime: false };
 const QUICK: Repetitions = Repetitions { launches: 3, pairs: 3, exits: 1, realtime: false };
 
 fn main() -> ExitCode {
     let (mut repetitions, mut write, mut when_idle) = (FULL, false, false);
     let mut wanted = Vec::new();
-    let c_face = std::env::args().any(|argument| argument == "--c");
-    let figures: &[(&str, Measure)] = if c_face { &C_FIGURES } else { &FIGURES };
-    for argument in std::env::args().skip(1).filter(|argument| argument != "--c") {
+    let figures = figures();
+    for argument in std::env::args().skip(1) {
         match argument.as_str() {
+            "--c" | "--net" | "--softroce" => {}
             "--quick" => repetitions = Repetitions { realtime: repetitions.realtime, ..QUICK },
             "--realtime" => repetitions.realtime = true,
             "--write" => write = true,
@@ -81,7 +93,7 @@ fn main() -> ExitCode {
     }
     let machine = document::machine(repetitions);
     let mut found = Vec::new();
-    for &(name, measure) in figures {
+    for &(name, measure) in &figures {
         if wanted.is_empty() || wanted.iter().any(|figure| figure == name) {
             let in_use = if when_idle { idle::wait(name) } else { None };
             show(&format!("measuring {name} …\n"));
@@ -108,6 +120,20 @@ fn main() -> ExitCode {
     } else {
         ExitCode::SUCCESS
     }
+}
+
+/// What there is to measure, by the arguments.
+fn figures() -> Vec<(&'static str, Measure)> {
+    let mut figures = Vec::new();
+    for argument in std::env::args().skip(1) {
+        figures.extend_from_slice(match argument.as_str() {
+            "--c" => &C_FIGURES[..],
+            "--net" => &NET_FIGURES[..],
+            "--softroce" => &SOFTROCE_FIGURES[..],
+            _ => &[],
+        });
+    }
+    if figures.is_empty() { FIGURES.to_vec() } else { figures }
 }
 
 fn complain(text: &str) {

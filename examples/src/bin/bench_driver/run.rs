@@ -87,7 +87,11 @@ fn text(file: &mut File) -> Result<String> {
 }
 
 /// Starts `command`. Its output goes to memory when `keep`, else nowhere.
-pub(crate) fn start(mut command: Command, keep: bool) -> Result<Running> {
+pub(crate) fn start(command: Command, keep: bool) -> Result<Running> {
+    start_within(RUN, command, keep)
+}
+
+fn start_within(limit: Duration, mut command: Command, keep: bool) -> Result<Running> {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let token = format!("{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
     let name = format!("{command:?}");
@@ -106,7 +110,7 @@ pub(crate) fn start(mut command: Command, keep: bool) -> Result<Running> {
     let (ended, watch) = channel();
     std::thread::spawn(move || {
         if watch
-            .recv_timeout(RUN)
+            .recv_timeout(limit)
             .is_err_and(|why| why == std::sync::mpsc::RecvTimeoutError::Timeout)
         {
             // Not collected yet, so the number still is its.
@@ -194,6 +198,11 @@ impl Ended {
 /// Starts `command`, waits for its end, expects status 0.
 pub(crate) fn run(command: Command, keep: bool) -> Result<Ended> {
     start(command, keep)?.wait()?.expect(0)
+}
+
+/// As [`run`], for what may take `limit`.
+pub(crate) fn run_within(limit: Duration, command: Command) -> Result<Ended> {
+    start_within(limit, command, true)?.wait()?.expect(0)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a time for people")]

@@ -1,0 +1,195 @@
+//! Figures of the network: the software adapter beside raw TCP, a real device (Soft-RoCE in a virtual machine) beside
+//! perftest, memory of peers that nobody talks to.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::Repetitions;
+use crate::row::{Findings, Row, Target, Verdict, quantity};
+use crate::run::{Failure, Result, Samples, job, median, run, run_within, sibling};
+
+/// Each rank on a host of its own, over the software adapter.
+const SOFT: [(&str, &str); 2] = [("GASNET_SUPERNODE_MAXSIZE", "1"), ("GASNET_IBV_FABRIC", "soft")];
+
+/// Runs `bench_net` on two ranks.
+fn measure(args: &[&str]) -> Result<Samples> {
+    let mut command = job(2, &["-c", "1"], &sibling("bench_net")?, args)?;
+    command.envs(SOFT);
+    Ok(run(command, true)?.samples())
+}
+
+/// Round trip of a Short over the software adapter.
+pub(crate) fn short(repetitions: Repetitions) -> Result<Findings> {
+    let samples = measure(&["short", &repetitions.pairs.to_string(), "5000", "tcp"])?;
+    let row = |figure, reference, target| {
+        Row::paired(figure, &samples, ["am_short_us", reference], "µs", target)
+    };
+    let rows = vec![
+        row(
+            "AM Short round trip over soft, TCP ping-pong that sleeps",
+            "tcp_us",
+            Target::AtMost(1.3),
+        )?,
+        row(
+            "AM Short round trip over soft, TCP ping-pong that spins",
+            "tcp_spin_us",
+            Target::AtMost(1.3),
+        )?,
+    ];
+    let notes = vec![
+        "net-short: two ranks with a processor each, medians of the trips; the ping-pong of 32 bytes runs in the same two \
+         processes over loopback with TCP_NODELAY, once with reads that sleep in the system and once with reads that ask \
+         again and again."
+            .to_owned(),
+    ];
+    Ok(Findings { rows, samples, notes })
+}
+
+/// Flood of Mediums over the software adapter.
+pub(crate) fn flood(repetitions: Repetitions) -> Result<Findings> {
+    let samples = measure(&["medium", &repetitions.pairs.to_string(), "4000", "tcp"])?;
+    let rows = vec![Row::paired(
+        "Medium 64 KB flood over soft, write and read of 64 KB over TCP",
+        &samples,
+        ["medium_mbps", "tcp_mbps"],
+        "MB/s",
+        Target::AtLeast(0.8),
+    )?];
+    let notes = vec![
+        "net-flood: 4000 Mediums of 64 KB (or of the greatest size, if that is less) and one acknowledgement; both \
+         receivers read a byte of each cache line."
+            .to_owned(),
+    ];
+    Ok(Findings { rows, samples, notes })
+}
+
+/// Puts over the software adapter, and what a round trip allocates.
+pub(crate) fn put_and_quiet(repetitions: Repetitions) -> Result<Findings> {
+    let pairs = repetitions.pairs.to_string();
+    let mut samples = measure(&["put", &pairs, "200"])?;
+    samples.extend(measure(&["quiet", "3"])?);
+    let rows = vec![
+        Row::alone("put of 1 MB flood over soft", &samples, "put_mbps", "MB/s", Target::None)?,
+        Row::alone(
+            "allocations of both ranks in a round trip of a Short over soft",
+            &samples,
+            "allocations_per_trip",
+            "",
+            Target::Bound(0.0),
+        )?,
+    ];
+    Ok(Findings { rows, samples, notes: Vec::new() })
+}
+
+/// Bytes per unconnected peer: what ranks of jobs of different sizes hold before their first message.
+pub(crate) fn memory(_: Repetitions) -> Result<Findings> {
+    const PEERS: [u32; 3] = [8, 64, 256];
+    /// What one more unconnected peer may cost.
+    const BOUND: f64 = 16.0;
+    let program = sibling("bench_net_memory")?;
+    let mut samples = Samples::default();
+    let mut medians = Vec::new();
+    for peers in PEERS {
+        let mut command = job(peers + 1, &[], &program, &[])?;
+        command.envs(SOFT).env("GASNET_CONNECT_STATIC", "0").env("GASNET_USE_SRQ", "1");
+        let found = run(command, true)?.samples();
+        medians.push([median(found.of("heap_bytes")?), median(found.of("private_bytes")?)]);
+        for (key, values) in found.0 {
+            values.iter().for_each(|value| samples.add(&format!("{key} {peers} peers"), *value));
+        }
+    }
+    let mut rows = Vec::new();
+    for (index, what) in ["allocated", "private"].into_iter().enumerate() {
+        let [few, middle, many] = [0, 1, 2].map(|size: usize| medians[size][index]);
+        rows.push(Row {
+            cells: [
+                format!("{what} bytes of a rank with 8, 64 and 256 unconnected peers"),
+                format!("{few:.0} {middle:.0} {many:.0}"),
+                String::new(),
+                String::new(),
+                String::new(),
+            ],
+            verdict: Verdict::Information,
+        });
+        let each = (many - few) / f64::from(PEERS[2] - PEERS[0]);
+        // Pages are 16 bytes per peer here: only allocations are exact enough to be judged.
+        let judged = index == 0;
+        let met = if each <= BOUND { Verdict::Met } else { Verdict::Missed };
+        rows.push(Row {
+            cells: [
+                format!("{what} bytes of a rank per unconnected peer, 8 to 256 peers"),
+                quantity(each, "B"),
+                String::new(),
+                String::new(),
+                if judged { format!("at most {BOUND} B") } else { String::new() },
+            ],
+            verdict: if judged { met } else { Verdict::Information },
+        });
+    }
+    let notes = vec![
+        "net-memory: dynamic connections, SRQ, after init and attach. Allocated bytes by a counting allocator; private \
+         bytes by smaps_rollup, in pages, so 248 peers less one page are 16 bytes per peer. Medians of all ranks."
+            .to_owned(),
+    ];
+    Ok(Findings { rows, samples, notes })
+}
+
+/// Longest that the virtual machine may take.
+const MACHINE: Duration = Duration::from_secs(900);
+
+/// What runs inside the machine: it prints `KEY VALUE` lines.
+const INSIDE: &str = include_str!("softroce.sh");
+
+/// A real device beside perftest, all in one boot.
+pub(crate) fn soft_roce(repetitions: Repetitions) -> Result<Findings> {
+    let launcher = sibling("gasnetrun_ibv")?;
+    let programs = launcher.parent().ok_or_else(|| Failure("no build directory".into()))?;
+    let script = Path::new("scripts/softroce");
+    let ready = Command::new(script).arg("--prepare").output()?;
+    if !ready.status.success() {
+        let reason = String::from_utf8_lossy(&ready.stderr).trim().to_owned();
+        let name = "Soft-RoCE beside perftest";
+        let rows = vec![Row::without(name, Verdict::Skipped(reason))];
+        return Ok(Findings { rows, ..Findings::default() });
+    }
+    let mut command = Command::new(script);
+    command.args(["--limit", &MACHINE.as_secs().to_string(), "--see"]).arg(programs);
+    command.args(["--", "bash", "-c", INSIDE, "softroce"]).arg(programs);
+    command.arg(repetitions.exits.clamp(3, 7).to_string());
+    let samples = run_within(MACHINE + Duration::from_secs(30), command)?.samples();
+    let row = |figure, keys, unit, target| Row::paired(figure, &samples, keys, unit, target);
+    let rows = vec![
+        row(
+            "AM Short round trip on Soft-RoCE, twice ib_send_lat of 8 bytes",
+            ["am_short_us", "send_lat_twice_us"],
+            "µs",
+            Target::AtMost(1.25),
+        )?,
+        row(
+            "Medium 64 KB flood on Soft-RoCE, ib_send_bw of 64 KB",
+            ["medium_mbps", "send_bw_mbps"],
+            "MB/s",
+            Target::AtLeast(0.9),
+        )?,
+        row(
+            "put of 1 MB flood on Soft-RoCE, ib_write_bw of 1 MB",
+            ["put_mbps", "write_bw_mbps"],
+            "MB/s",
+            Target::AtLeast(0.9),
+        )?,
+        Row::alone(
+            "allocations of both ranks in a round trip of a Short on Soft-RoCE",
+            &samples,
+            "allocations_per_trip",
+            "",
+            Target::Bound(0.0),
+        )?,
+    ];
+    let notes = vec![
+        "softroce: one boot of scripts/softroce, two processors by emulation; figure and reference alternate. Latencies are \
+         medians of a series (`typical` of perftest), bandwidths averages of one."
+            .to_owned(),
+    ];
+    Ok(Findings { rows, samples, notes })
+}

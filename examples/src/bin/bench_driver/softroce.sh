@@ -1,0 +1,37 @@
+# Runs inside the virtual machine: DIRECTORY (of the programs) PAIRS. Prints `KEY VALUE` lines.
+set -u -o pipefail
+programs=$1 pairs=$2
+export GASNET_SUPERNODE_MAXSIZE=1 GASNET_IBV_FABRIC=verbs
+
+ours() { # ours KIND COUNT: the first pair of a job warms up
+    "$programs/gasnetrun_ibv" -n 2 "$programs/bench_net" "$1" 1 "$2" || exit 1
+}
+
+# perftest KEY FIELD FACTOR COMMAND …: server and client of one device; the field is of the line that begins with the size
+perftest() {
+    local key=$1 field=$2 factor=$3 size server
+    shift 3
+    size=$(sed -n 's/.* -s \([0-9]*\).*/\1/p' <<<"$*")
+    "$@" -d rxe0 -x 1 -F >/dev/null 2>&1 &
+    server=$!
+    sleep 1.5
+    "$@" -d rxe0 -x 1 -F 10.77.0.1 2>/tmp/perftest.err |
+        awk -v key="$key" -v field="$field" -v factor="$factor" -v size="$size" \
+            '$1 == size { print key, $field * factor; found = 1 } END { exit !found }' || {
+        echo "$* failed: $(tail -2 /tmp/perftest.err)" >&2
+        kill "$server" 2>/dev/null
+        exit 1
+    }
+    wait "$server"
+}
+
+ours quiet 500
+for ((pair = 0; pair < pairs; pair++)); do
+    perftest send_lat_twice_us 5 2 ib_send_lat -s 8 -n 2000
+    ours short 2000
+    # -b of perftest's bandwidth: MB/s with 2^20 bytes by default, so as decimal ones by and 125.
+    perftest send_bw_mbps 4 1.048576 ib_send_bw -s 65536 -n 1000
+    ours medium 1000
+    perftest write_bw_mbps 4 1.048576 ib_write_bw -s 1048576 -n 100
+    ours put 100
+done
