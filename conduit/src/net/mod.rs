@@ -9,6 +9,7 @@ mod connect;
 mod error;
 mod family;
 mod ops;
+mod ports;
 mod settings;
 mod sizes;
 mod topology;

@@ -1,0 +1,495 @@
+//! Which ports a rank uses, as rails of its network: the filter `HCA[:port[,port…]]` joined with `+`, what of the host's
+//! devices it leaves, and for each port how it is addressed. Pure over what devices say; `docs/design/ports.md` has the
+//! rules.
+
+use std::fmt::Write as _;
+
+use fabric::{Caps, DeviceInfo, GidEntry, GidKind, LinkLayer, Mtu, PortInfo, PortState};
+
+use super::settings::PortSettings;
+
+/// Partition keys are told apart without the membership bit.
+const PKEY_MASK: u16 = 0x7fff;
+/// Reads and atomics in flight that a queue pair may be told.
+const MOST_RD_ATOM: u32 = 255;
+/// Names of adapters that libibverbs serves poorly, and the network that serves them better.
+const MODELS: [(&str, &str); 3] =
+    [("hfi1", "Omni-Path"), ("qib", "InfiniPath"), ("ipath", "InfiniPath")];
+
+/// Why there is no port to use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Error {
+    /// A filter that cannot be understood.
+    #[error(
+        "environment variable {name}={text:?}: character {position}: {problem}; expected HCA or HCA:PORT,PORT joined with +, for example mlx5_0+mlx5_1:2"
+    )]
+    Filter {
+        /// Variable.
+        name: String,
+        /// Its value.
+        text: String,
+        /// Where, counted from 1.
+        position: usize,
+        /// What is wrong there.
+        problem: String,
+    },
+    /// A port has no such partition.
+    #[error(
+        "port {port}: partition key {key:#06x} (GASNET_IBV_PKEY) is not in its table, which has {seen}"
+    )]
+    Pkey {
+        /// `HCA:port`.
+        port: String,
+        /// Key wanted.
+        key: u16,
+        /// Keys that there are.
+        seen: String,
+    },
+    /// Nothing can be used.
+    #[error("no usable port{filter}; on this host: {seen}")]
+    Nothing {
+        /// The filter, with its variable.
+        filter: String,
+        /// Every device and port, and why it is not used.
+        seen: String,
+    },
+}
+
+/// One entry of a filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    hca: String,
+    /// Empty: the first active port.
+    ports: Vec<u8>,
+}
+
+/// A filter and the variable that it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Filter {
+    name: String,
+    text: String,
+    entries: Vec<Entry>,
+}
+
+impl Filter {
+    /// Understands the value of the variable `name`.
+    ///
+    /// # Errors
+    /// [`Error::Filter`] with the place of what is wrong.
+    pub(crate) fn parse(name: &str, text: &str) -> Result<Self, Error> {
+        let wrong = |at: usize, problem: String| Error::Filter {
+            name: name.to_owned(),
+            text: text.to_owned(),
+            position: text.get(..at).map_or(at, |head| head.chars().count()) + 1,
+            problem,
+        };
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut at = 0;
+        for item in text.split('+') {
+            let (hca, ports) = item.split_once(':').map_or((item, None), |(a, b)| (a, Some(b)));
+            if hca.trim().is_empty() {
+                return Err(wrong(at, "the name of an adapter is missing".to_owned()));
+            }
+            if let Some(odd) = hca.trim().find(|c: char| c.is_whitespace() || c == ',') {
+                let lead = hca.len() - hca.trim_start().len();
+                return Err(wrong(at + lead + odd, "this cannot be part of a name".to_owned()));
+            }
+            let mut numbers = Vec::new();
+            let mut place = at + hca.len() + 1;
+            for number in ports.into_iter().flat_map(|ports| ports.split(',')) {
+                let digits = number.trim();
+                let plain = digits.bytes().all(|b| b.is_ascii_digit());
+                match digits.parse::<u8>() {
+                    Ok(port) if plain && port > 0 => numbers.push(port),
+                    _ => {
+                        let problem = format!("{digits:?} is no port number (1 to 255)");
+                        return Err(wrong(place, problem));
+                    }
+                }
+                place += number.len() + 1;
+            }
+            entries.push(Entry { hca: hca.trim().to_owned(), ports: numbers });
+            at += item.len() + 1;
+        }
+        Ok(Self { name: name.to_owned(), text: text.to_owned(), entries })
+    }
+}
+
+/// A device as it was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// Name and such.
+    pub info: DeviceInfo,
+    /// What it can do, or why it cannot be opened.
+    pub caps: Result<Caps, String>,
+    /// Its ports, or why one cannot be read.
+    pub ports: Vec<Result<PortInfo, String>>,
+}
+
+/// How peers address a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Addressing {
+    /// Local identifier; 0 on Ethernet.
+    pub lid: u16,
+    /// Entry of the GID table.
+    pub gid: Option<GidEntry>,
+    /// By GID with a GRH, not by LID.
+    pub global: bool,
+}
+
+/// A port that is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rail {
+    /// Device, by its place in what was found.
+    pub device: usize,
+    /// Name of the device.
+    pub hca: String,
+    /// The port.
+    pub port: PortInfo,
+    /// How peers address it.
+    pub address: Addressing,
+    /// Place of the partition key in the port's table.
+    pub pkey_index: u16,
+    /// Path MTU; the connection takes the lesser of both ends'.
+    pub mtu: Mtu,
+    /// Reads and atomics in flight.
+    pub rd_atom: u8,
+}
+
+/// What was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Selection {
+    /// Ports, in the order of the devices.
+    pub rails: Vec<Rail>,
+    /// Rail of each queue pair of a peer: at least one for each rail.
+    pub queue_pairs: Vec<usize>,
+    /// What the user should know, for standard error; `GASNET_IBV_PORTS_VERBOSE` is applied.
+    pub notes: Vec<String>,
+}
+
+/// How good a GID is for peers: the least counts. Only RoCE v2 can be routed by what a connection is told.
+fn worth(entry: &GidEntry) -> u8 {
+    let std::net::IpAddr::V6(ip) = entry.gid.ip() else { return 0 };
+    let link_local = ip.segments()[0] & 0xffc0 == 0xfe80;
+    1 + u8::from(link_local)
+}
+
+/// The best of the entries of a kind; the first of equals.
+fn best(port: &PortInfo, kind: GidKind) -> Option<GidEntry> {
+    let fit = port.gids.iter().filter(|entry| entry.kind == kind && !entry.gid.is_empty());
+    fit.min_by_key(|entry| worth(entry)).copied()
+}
+
+/// How a port is addressed, or why it cannot be.
+fn addressing(port: &PortInfo, wanted: Option<u8>) -> Result<Addressing, String> {
+    let soft = best(port, GidKind::Soft);
+    if let Some(index) = wanted {
+        let entry = port.gids.iter().find(|entry| entry.index == index && !entry.gid.is_empty());
+        let gid = entry.ok_or_else(|| {
+            let used: Vec<_> = port.gids.iter().map(|entry| entry.index.to_string()).collect();
+            let used = if used.is_empty() { "none".to_owned() } else { used.join(", ") };
+            format!("GID entry {index} (GASNET_IBV_GID_INDEX) is not in use; in use: {used}")
+        })?;
+        return Ok(Addressing { lid: port.lid, gid: Some(*gid), global: true });
+    }
+    if soft.is_some() {
+        return Ok(Addressing { lid: port.lid, gid: soft, global: true });
+    }
+    match port.link {
+        LinkLayer::InfiniBand if port.lid == 0 => {
+            Err("LID 0: the subnet manager has not configured it".to_owned())
+        }
+        LinkLayer::InfiniBand => {
+            let gid = best(port, GidKind::IbOrRoceV1);
+            Ok(Addressing { lid: port.lid, gid, global: false })
+        }
+        LinkLayer::Ethernet => match best(port, GidKind::RoceV2) {
+            Some(gid) => Ok(Addressing { lid: port.lid, gid: Some(gid), global: true }),
+            None => Err("no RoCE v2 entry in its GID table: give its interface an address, or choose an entry with GASNET_IBV_GID_INDEX".to_owned()),
+        },
+    }
+}
+
+fn pkey_index(port: &PortInfo, hca: &str, key: Option<u16>) -> Result<u16, Error> {
+    let Some(key) = key else { return Ok(0) };
+    let found = port.pkeys.iter().position(|one| one & PKEY_MASK == key & PKEY_MASK);
+    found.and_then(|index| u16::try_from(index).ok()).ok_or_else(|| {
+        let keys = port.pkeys.iter().filter(|key| **key != 0).map(|key| format!("{key:#06x}"));
+        let keys = keys.collect::<Vec<_>>().join(", ");
+        let seen = if keys.is_empty() { "none".to_owned() } else { keys };
+        Error::Pkey { port: format!("{hca}:{}", port.number), key, seen }
+    })
+}
+
+/// Reads and atomics in flight: the lesser of both directions, at most as many as are wanted (0: no wish).
+fn rd_atom(caps: &Caps, hca: &str, wanted: u32, notes: &mut Vec<String>) -> u8 {
+    let most = u32::from(caps.max_rd_atom.min(caps.max_init_rd_atom)).min(MOST_RD_ATOM);
+    if wanted > most {
+        notes
+            .push(format!("GASNET_QP_RD_ATOM={wanted} is above what {hca} can do: {most} is used"));
+    }
+    let used = if wanted == 0 { most } else { wanted.min(most) };
+    u8::try_from(used).unwrap_or(u8::MAX)
+}
+
+/// Why an active port of a usable device is not used, or how it is addressed.
+fn usable(found: &Found, port: &PortInfo, settings: &PortSettings) -> Result<Addressing, String> {
+    if !found.info.ib_transport {
+        return Err(
+            "the device does not speak the InfiniBand transport (iWARP or another)".to_owned()
+        );
+    }
+    if let Err(problem) = &found.caps {
+        return Err(format!("the device cannot be opened: {problem}"));
+    }
+    match port.state {
+        PortState::Down => Err("down".to_owned()),
+        PortState::Init => Err("not active yet".to_owned()),
+        PortState::Active => addressing(port, settings.gid_index),
+    }
+}
+
+/// Makes the choice; see [`select`].
+struct Chooser<'a> {
+    found: &'a [Found],
+    filter: Option<&'a Filter>,
+    settings: &'a PortSettings,
+    rails: Vec<Rail>,
+    /// For `GASNET_IBV_PORTS_VERBOSE` 1 and up.
+    warnings: Vec<String>,
+    /// For 3 and up.
+    details: Vec<String>,
+    /// Devices that have a usable port and are dropped for `GASNET_NUM_QPS`.
+    dropped: Vec<String>,
+}
+
+impl Chooser<'_> {
+    /// Ports of a device that the filter names: `None`, the device is not named; empty, any one port.
+    fn named(&self, hca: &str) -> Option<Vec<u8>> {
+        let Some(filter) = self.filter else { return Some(Vec::new()) };
+        let entries: Vec<_> = filter.entries.iter().filter(|entry| entry.hca == hca).collect();
+        if entries.is_empty() {
+            return None;
+        }
+        // A name alone and a list of ports of the same device: the list says more.
+        Some(entries.iter().flat_map(|entry| entry.ports.iter().copied()).collect())
+    }
+
+    fn device(&mut self, index: usize) -> Result<(), Error> {
+        let found = &self.found[index];
+        let hca = &found.info.name;
+        let Some(ports) = self.named(hca) else {
+            self.details.push(format!("{hca}: not named by the filter"));
+            return Ok(());
+        };
+        for port in found.ports.iter().filter_map(|port| port.as_ref().ok()) {
+            if !ports.is_empty() && !ports.contains(&port.number) {
+                continue;
+            }
+            let address = match usable(found, port, self.settings) {
+                Ok(address) => address,
+                Err(reason) => {
+                    self.details.push(format!("{hca}:{}: {reason}", port.number));
+                    continue;
+                }
+            };
+            let most = usize::try_from(self.settings.num_qps).unwrap_or(usize::MAX);
+            if most != 0 && self.rails.len() >= most {
+                self.dropped.push(format!("{hca}:{}", port.number));
+            } else {
+                self.take(index, port, address)?;
+            }
+            if ports.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, index: usize, port: &PortInfo, address: Addressing) -> Result<(), Error> {
+        let found = &self.found[index];
+        let Ok(caps) = &found.caps else { return Ok(()) };
+        let hca = found.info.name.clone();
+        let pkey_index = pkey_index(port, &hca, self.settings.pkey)?;
+        let mtu = self.settings.max_mtu.map_or(port.active_mtu, |most| most.min(port.active_mtu));
+        let rd_atom = rd_atom(caps, &hca, self.settings.rd_atom, &mut self.warnings);
+        self.rails.push(Rail {
+            device: index,
+            hca,
+            port: port.clone(),
+            address,
+            pkey_index,
+            mtu,
+            rd_atom,
+        });
+        Ok(())
+    }
+
+    /// What the filter names and the host has not, or cannot use.
+    fn check_filter(&mut self) {
+        let Some(filter) = self.filter else { return };
+        let mut lines = Vec::new();
+        for entry in &filter.entries {
+            let Some(found) = self.found.iter().find(|one| one.info.name == entry.hca) else {
+                let names = self.found.iter().map(|one| one.info.name.as_str());
+                let names = names.collect::<Vec<_>>().join(", ");
+                let there = if names.is_empty() { "none".to_owned() } else { names };
+                lines.push(format!("there is no adapter {} (there: {there})", entry.hca));
+                continue;
+            };
+            let any = entry.ports.is_empty();
+            if any
+                && !self.found.iter().zip(0..).any(|(one, index)| {
+                    one.info.name == entry.hca && self.rails.iter().any(|rail| rail.device == index)
+                        || self
+                            .dropped
+                            .iter()
+                            .any(|name| name.starts_with(&format!("{}:", entry.hca)))
+                })
+            {
+                lines.push(format!(
+                    "{} has no usable port: {}",
+                    entry.hca,
+                    describe(found, self.settings)
+                ));
+            }
+            for number in &entry.ports {
+                let port = found
+                    .ports
+                    .iter()
+                    .find(|port| port.as_ref().is_ok_and(|port| port.number == *number));
+                match port {
+                    Some(Ok(port)) => {
+                        if let Err(reason) = usable(found, port, self.settings) {
+                            lines.push(format!("{}:{number} cannot be used: {reason}", entry.hca));
+                        }
+                    }
+                    _ => lines.push(format!(
+                        "{} has no port {number} (it has {})",
+                        entry.hca, found.info.ports
+                    )),
+                }
+            }
+        }
+        lines.dedup();
+        let (name, text) = (&filter.name, &filter.text);
+        self.warnings.extend(lines.into_iter().map(|line| format!("{name}={text}: {line}")));
+    }
+
+    fn check_models(&mut self) {
+        if !self.settings.model_warn {
+            return;
+        }
+        for rail in &self.rails {
+            let model = MODELS.iter().find(|(model, _)| rail.hca.starts_with(model));
+            if let Some((_, network)) = model {
+                self.warnings.push(format!(
+                    "{}: verbs is not the native interface of {network} adapters; expect less speed, and if sends fail set GASNET_NETWORKDEPTH_PP=8 and GASNET_QP_RD_ATOM=1 (GASNET_IBV_MODEL_WARN=0 hides this line)",
+                    rail.hca
+                ));
+            }
+        }
+    }
+
+    fn nothing(&self) -> Error {
+        let filter = self.filter.map_or_else(String::new, |filter| {
+            format!(" that {}={} names", filter.name, filter.text)
+        });
+        Error::Nothing { filter, seen: seen(self.found, self.settings) }
+    }
+}
+
+/// A device's ports in words, with the reason why each is not usable.
+fn describe(found: &Found, settings: &PortSettings) -> String {
+    let ports = found.ports.iter().zip(1..).map(|(port, number)| match port {
+        Ok(port) => {
+            let state = usable(found, port, settings).err().unwrap_or_else(|| "usable".to_owned());
+            format!("port {}: {state}", port.number)
+        }
+        Err(problem) => format!("port {number}: {problem}"),
+    });
+    let ports: Vec<_> = ports.collect();
+    if ports.is_empty() { "no ports".to_owned() } else { ports.join("; ") }
+}
+
+/// Every device in words.
+pub(crate) fn seen(found: &[Found], settings: &PortSettings) -> String {
+    if found.is_empty() {
+        return "no adapter at all".to_owned();
+    }
+    let devices =
+        found.iter().map(|one| format!("{} ({})", one.info.name, describe(one, settings)));
+    devices.collect::<Vec<_>>().join(", ")
+}
+
+/// Rail of each of `pairs` queue pairs, in turn; one for each rail at the least.
+fn deal(rails: usize, pairs: u32) -> Vec<usize> {
+    let pairs = usize::try_from(pairs).unwrap_or(usize::MAX).max(rails);
+    (0..rails).cycle().take(if rails == 0 { 0 } else { pairs }).collect()
+}
+
+/// Chooses ports: without a filter the first usable port of each device, with one the ports that it names, in the order of
+/// the devices, at most `GASNET_NUM_QPS`.
+///
+/// # Errors
+/// Nothing is left, or a port lacks the partition.
+pub(crate) fn select(
+    found: &[Found],
+    filter: Option<&Filter>,
+    settings: &PortSettings,
+) -> Result<Selection, Error> {
+    let mut chooser = Chooser {
+        found,
+        filter,
+        settings,
+        rails: Vec::new(),
+        warnings: Vec::new(),
+        details: Vec::new(),
+        dropped: Vec::new(),
+    };
+    for index in 0..found.len() {
+        chooser.device(index)?;
+    }
+    if chooser.rails.is_empty() {
+        return Err(chooser.nothing());
+    }
+    chooser.check_filter();
+    chooser.check_models();
+    if !chooser.dropped.is_empty() {
+        chooser.warnings.push(format!(
+            "GASNET_NUM_QPS={} leaves out {}: name ports in GASNET_IBV_PORTS to choose, or raise it",
+            settings.num_qps,
+            chooser.dropped.join(", ")
+        ));
+    }
+    let queue_pairs = deal(chooser.rails.len(), settings.num_qps);
+    let mut notes = Vec::new();
+    if settings.verbose >= 1 {
+        notes.append(&mut chooser.warnings);
+    }
+    if settings.verbose >= 2 {
+        notes.extend(chooser.rails.iter().map(used));
+    }
+    if settings.verbose >= 3 {
+        notes.append(&mut chooser.details);
+    }
+    Ok(Selection { rails: chooser.rails, queue_pairs, notes })
+}
+
+/// A rail in words.
+fn used(rail: &Rail) -> String {
+    let mut line = format!("uses {}:{}, MTU {}", rail.hca, rail.port.number, rail.mtu.bytes());
+    if rail.address.global {
+        if let Some(entry) = rail.address.gid {
+            let _ = write!(line, ", GID {} ({})", entry.gid.ip(), entry.index);
+        }
+    } else {
+        let _ = write!(line, ", LID {}", rail.address.lid);
+    }
+    let _ = write!(line, ", partition entry {}, {} reads in flight", rail.pkey_index, rail.rd_atom);
+    line
+}
+
+#[cfg(test)]
+#[path = "ports_tests.rs"]
+pub(crate) mod tests;
