@@ -159,7 +159,7 @@ pub(crate) fn soft_roce(repetitions: Repetitions) -> Result<Findings> {
     command.arg(repetitions.exits.clamp(3, 7).to_string());
     let samples = run_within(MACHINE + Duration::from_secs(30), command)?.samples();
     let row = |figure, keys, unit, target| Row::paired(figure, &samples, keys, unit, target);
-    let rows = vec![
+    let mut rows = vec![
         row(
             "AM Short round trip on Soft-RoCE, twice ib_send_lat of 8 bytes",
             ["am_short_us", "send_lat_twice_us"],
@@ -186,6 +186,18 @@ pub(crate) fn soft_roce(repetitions: Repetitions) -> Result<Findings> {
             Target::Bound(0.0),
         )?,
     ];
+    for (what, key, target) in [
+        ("posting (write, ioctl)", "post_calls_per_trip", Target::None),
+        ("others but waiting", "other_calls_per_trip", Target::Bound(0.05)),
+    ] {
+        let name =
+            format!("system calls of a rank in a round trip of a Short on Soft-RoCE: {what}");
+        rows.push(if samples.0.contains_key(key) {
+            Row::alone(&name, &samples, key, "", target)?
+        } else {
+            Row::without(&name, Verdict::Skipped("strace is not installed".to_owned()))
+        });
+    }
     let notes = vec![
         "softroce: one boot of scripts/softroce, two processors by emulation; figure and reference alternate. Latencies are \
          medians of a series (`typical` of perftest), bandwidths averages of one."

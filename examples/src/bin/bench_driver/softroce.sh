@@ -25,7 +25,24 @@ perftest() {
     wait "$server"
 }
 
+# System calls of rank 0 for each of COUNT round trips: those of jobs with 2 x COUNT less those of jobs with COUNT.
+system_calls() { # system_calls COUNT
+    local trips counted=()
+    for trips in "$1" $((2 * $1)); do
+        # shellcheck disable=SC2016
+        "$programs/gasnetrun_ibv" -n 2 sh -c '[ "$GASNETRUN_RANK" = 1 ] && exec "$0" "$@"; exec strace -f -qq -o /tmp/trace "$0" "$@"' \
+            "$programs/bench_net" short 1 "$trips" >/dev/null || exit 1
+        # Waiting is no part of a message, and a busy machine waits more.
+        counted+=("$(awk '{ sub(/\(.*/, "", $2); if ($2 !~ /^(sched_yield|futex|e?poll.*|ppoll|clock_nanosleep|<\.\.\.)$/) count[$2 ~ /^(write|ioctl)$/]++ }
+            END { print count[1] + 0, count[0] + 0 }' /tmp/trace)")
+    done
+    # Two series, because the first of each job warms up.
+    awk -v count=$((2 * $1)) '{ split($0, n, " "); print "post_calls_per_trip", (n[3] - n[1]) / count; print "other_calls_per_trip", (n[4] - n[2]) / count }' \
+        <<<"${counted[*]}"
+}
+
 ours quiet 500
+command -v strace >/dev/null && system_calls 300
 for ((pair = 0; pair < pairs; pair++)); do
     perftest send_lat_twice_us 5 2 ib_send_lat -s 8 -n 2000
     ours short 2000
