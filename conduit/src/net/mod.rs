@@ -5,9 +5,11 @@
 //! what was posted. `docs/design/am.md` has the protocol.
 
 mod am;
+mod choice;
 mod connect;
 mod error;
 mod family;
+mod list;
 mod ops;
 mod ports;
 mod settings;

@@ -167,6 +167,14 @@ pub(crate) struct Selection {
     pub notes: Vec<String>,
 }
 
+impl Selection {
+    /// Leaves only the ports of one device; `pairs` queue pairs are dealt anew.
+    pub(crate) fn keep(&mut self, device: usize, pairs: u32) {
+        self.rails.retain(|rail| rail.device == device);
+        self.queue_pairs = deal(self.rails.len(), pairs);
+    }
+}
+
 /// How good a GID is for peers: the least counts. Only RoCE v2 can be routed by what a connection is told.
 fn worth(entry: &GidEntry) -> u8 {
     let std::net::IpAddr::V6(ip) = entry.gid.ip() else { return 0 };

@@ -107,6 +107,8 @@ impl SoftAddress {
 pub(crate) struct PortSettings {
     /// `GASNET_IBV_PORTS` and its family.
     pub family: Family,
+    /// `GASNET_HWLOC_QUERY=process`: the binding of all threads counts, not that of the one that starts the network.
+    pub whole_process: bool,
     /// `GASNET_IBV_PORTS_VERBOSE`: 0 is silent, 1 warns, 2 says what is used, 3 says why.
     pub verbose: u32,
     /// `GASNET_IBV_LIST_PORTS`.
@@ -376,6 +378,7 @@ impl Fold<'_> {
         let table = self.table;
         Ok(PortSettings {
             family: Family::from_env(env)?,
+            whole_process: table.word("GASNET_HWLOC_QUERY") == "process",
             verbose: self.count("GASNET_IBV_PORTS_VERBOSE"),
             list: table.bool("GASNET_IBV_LIST_PORTS"),
             list_ranks: table.nodes("GASNET_IBV_LIST_PORTS_NODES"),

@@ -197,8 +197,7 @@ pub(crate) const MEMORY: &[Row] = &[
         Kind::Enum(&["thread", "process"]),
         "thread",
         "Whose binding chooses between variables that depend on the topology.",
-    )
-    .later(),
+    ),
     fixed("GASNET_ATOMIC_TABLESZ", POSITIVE, "256", "Locks for atomic operations that are emulated.").later(),
     flag("GASNET_MAXIMIZE_MEMLOCK", YES, "Raise the soft limit of locked memory to the hard limit.")
         .aliases(&["GASNET_MAXIMIZE_RLIMIT_MEMLOCK"])

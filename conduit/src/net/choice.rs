@@ -1,0 +1,202 @@
+//! From an opened fabric to the ports of this rank: looks at every device, decides which variable counts, and for
+//! `GASNET_IBV_PORTS_TYPE=Auto` deals the devices over the ranks of the host.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bootstrap::Bootstrap;
+use fabric::{Device, Fabric};
+
+use super::family::{Choice, MOST_DEVICES, Spot, deal};
+use super::list::listing;
+use super::ports::{self, Filter, Found, Selection, select};
+use super::settings::PortSettings;
+use super::topology::{self, Cpus, SYSTEM, Topology};
+
+/// Why there are no ports.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// A filter, or what it leaves.
+    #[error(transparent)]
+    Ports(#[from] ports::Error),
+    /// The exchange with the other ranks failed.
+    #[error(transparent)]
+    Bootstrap(#[from] bootstrap::Error),
+}
+
+/// Devices as they were found, open where they could be opened.
+#[derive(Debug)]
+pub(crate) struct Devices {
+    /// What they say of themselves.
+    pub found: Vec<Found>,
+    /// The devices, same order.
+    pub open: Vec<Option<Arc<dyn Device>>>,
+}
+
+/// What was chosen.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    /// Rails; their `device` is a position in `devices.open`, where it is open.
+    pub selection: Selection,
+    /// Text that `GASNET_IBV_LIST_PORTS` asks this rank to print.
+    pub listing: Option<String>,
+}
+
+impl Devices {
+    /// Opens every device of a fabric and reads its ports. What fails is kept as text.
+    pub(crate) fn of(fabric: &dyn Fabric) -> Self {
+        let (mut found, mut open) = (Vec::new(), Vec::new());
+        for (index, info) in fabric.devices().iter().enumerate() {
+            let device = fabric.open(index);
+            let port = |number| match &device {
+                Ok(device) => device.port(number).map_err(|error| error.to_string()),
+                Err(_) => Err("not known".to_owned()),
+            };
+            found.push(Found {
+                info: info.clone(),
+                ports: (1..=info.ports).map(port).collect(),
+                caps: device.as_ref().map(|one| one.caps().clone()).map_err(ToString::to_string),
+            });
+            open.push(device.ok());
+        }
+        Self { found, open }
+    }
+
+    /// Distance of each device from this rank's processors.
+    fn distances(&self, host: &io::Result<(Topology, Cpus)>) -> Vec<Option<u32>> {
+        let far = |found: &Found| {
+            let (topology, binding) = host.as_ref().ok()?;
+            topology.distance(binding, found.info.numa)
+        };
+        self.found.iter().map(far).collect()
+    }
+}
+
+/// This host and this rank's processors.
+fn look(whole_process: bool) -> io::Result<(Topology, Cpus)> {
+    Ok((Topology::read(Path::new(SYSTEM))?, topology::binding(whole_process)?))
+}
+
+fn filter_of(choice: &Choice) -> Result<Option<Filter>, ports::Error> {
+    match choice {
+        Choice::All => Ok(None),
+        Choice::Filter { name, text } => Filter::parse(name, text).map(Some),
+        Choice::Auto(base) => filter_of(base),
+    }
+}
+
+/// Mask of the nearest devices among `usable`; a device at an unknown distance is near everybody.
+fn near(usable: &[usize], distances: &[Option<u32>]) -> u64 {
+    let distance = |index: &usize| distances.get(*index).copied().flatten();
+    let least = usable.iter().filter_map(distance).min();
+    let near = usable.iter().filter(|index| distance(index).is_none() || distance(index) == least);
+    let small = near.filter_map(|index| u32::try_from(*index).ok().filter(|i| *i < MOST_DEVICES));
+    small.fold(0, |mask, index| mask | 1 << index)
+}
+
+/// Chooses this rank's ports. Collective when the type is `Auto` (which then all ranks have), without any service call
+/// otherwise. `nbrhd` is the index in the neighbourhood.
+///
+/// # Errors
+/// A malformed filter, nothing usable, a failed exchange. Without a usable port the rank still takes part in the exchange.
+pub(crate) fn choose(
+    devices: &Devices,
+    settings: &PortSettings,
+    nbrhd: u32,
+    services: &mut dyn Bootstrap,
+) -> Result<Chosen, Error> {
+    let place = services.place();
+    let host = look(settings.whole_process);
+    let spot = Spot { job: place.rank.0, host: place.local, nbrhd };
+    let (choice, warning) = settings.family.choose(spot, || match &host {
+        Ok(host) => Ok(host.clone()),
+        Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+    });
+    let distances = devices.distances(&host);
+    let chosen =
+        filter_of(&choice).and_then(|filter| select(&devices.found, filter.as_ref(), settings));
+    let chosen = match choice {
+        Choice::Auto(_) => automatic(devices, settings, &distances, chosen, services)?,
+        _ => chosen,
+    };
+    let listing = (settings.list && settings.list_ranks.contains(place.rank.0)).then(|| {
+        let rails = chosen.as_ref().map_or(&[][..], |selection| &selection.rails);
+        let title = format!("adapters seen by rank {} on host {}", place.rank.0, place.host.0);
+        listing(&title, &devices.found, &distances, rails)
+    });
+    if let (Some(text), Err(_)) = (&listing, &chosen) {
+        // The table is what explains the error, and nobody gets it from an error.
+        eprint!("{text}");
+    }
+    let mut selection = chosen?;
+    if settings.verbose >= 1 {
+        selection.notes.extend(warning);
+    }
+    Ok(Chosen { selection, listing })
+}
+
+/// The dealt device in place of the `chosen` ones. Without one the filter's choice stays, with a warning.
+fn automatic(
+    devices: &Devices,
+    settings: &PortSettings,
+    distances: &[Option<u32>],
+    chosen: Result<Selection, ports::Error>,
+    services: &mut dyn Bootstrap,
+) -> Result<Result<Selection, ports::Error>, Error> {
+    let mut usable: Vec<usize> =
+        chosen.iter().flat_map(|one| &one.rails).map(|rail| rail.device).collect();
+    usable.dedup();
+    let mine = near(&usable, distances);
+    let place = services.place();
+    let mut record = [0; 12];
+    record[..4].copy_from_slice(&place.host.0.to_le_bytes());
+    record[4..].copy_from_slice(&mine.to_le_bytes());
+    let all = services.exchange(&record)?;
+    let of_host = all.chunks_exact(record.len()).filter(|one| one[..4] == record[..4]);
+    let masks =
+        of_host.map(|one| one[4..].iter().rev().fold(0, |mask, byte| mask << 8 | u64::from(*byte)));
+    let masks: Vec<u64> = masks.collect();
+    let local = usize::try_from(place.local).unwrap_or(usize::MAX);
+    let device = deal(&masks).get(local).copied().flatten();
+    let Ok(mut selection) = chosen else { return Ok(chosen) };
+    let Some(device) = device.and_then(|device| usize::try_from(device).ok()) else {
+        if settings.verbose >= 1 {
+            let line = "GASNET_IBV_PORTS_TYPE=Auto: no adapter is near this rank, all are used";
+            selection.notes.push(line.to_owned());
+        }
+        return Ok(Ok(selection));
+    };
+    if settings.verbose >= 3 {
+        let name = &devices.found[device].info.name;
+        selection.notes.push(format!(
+            "GASNET_IBV_PORTS_TYPE=Auto: {name} of near adapters {mine:#b}, {} ranks on this host",
+            masks.len()
+        ));
+    }
+    selection.keep(device, settings.num_qps);
+    Ok(Ok(selection))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn unknown_distances_are_near() {
+        assert_eq!(near(&[0, 1, 2], &[Some(21), Some(10), None]), 0b110);
+        assert_eq!(near(&[0, 2], &[Some(21), Some(10), Some(21)]), 0b101);
+        assert_eq!(near(&[], &[Some(21)]), 0);
+        assert_eq!(near(&[99], &[]), 0, "above the mask");
+    }
+
+    proptest! {
+        #[test]
+        fn somebody_is_near_where_anybody_is_usable(distances in proptest::collection::vec(proptest::option::of(0u32..4), 1..20)) {
+            let usable: Vec<usize> = (0..distances.len()).collect();
+            prop_assert!(near(&usable, &distances) != 0);
+        }
+    }
+}
