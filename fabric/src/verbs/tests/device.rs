@@ -4,14 +4,14 @@ use super::*;
 use crate::verbs::open;
 use crate::{Data, Opcode, Operation, Receive, Send, Status};
 
-/// The device, or the reason why there is none. `FABRIC_VERBS_REQUIRED` makes that a failure.
-fn device() -> Option<(Arc<dyn Device>, PortInfo)> {
+/// Where a usable port is: device and port. `FABRIC_VERBS_REQUIRED` makes it a failure that there is none.
+pub(super) fn place() -> Option<(usize, u8)> {
     let found = open(None).map_err(|error| error.to_string()).and_then(|fabric| {
         let count = fabric.devices().len();
         for index in 0..count {
             let device = fabric.open(index).map_err(|error| error.to_string())?;
             if let Some(port) = active_port(&*device) {
-                return Ok((device, port));
+                return Ok((index, port.number));
             }
         }
         Err(format!("{count} devices, none with an active port"))
@@ -25,6 +25,14 @@ fn device() -> Option<(Arc<dyn Device>, PortInfo)> {
             None
         }
     }
+}
+
+/// The device there.
+pub(super) fn device() -> Option<(Arc<dyn Device>, PortInfo)> {
+    let (index, port) = place()?;
+    let device = open(None).expect("library").open(index).expect("device");
+    let port = device.port(port).expect("port");
+    Some((device, port))
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Tests against a library: the fake one, and the real one where a device is.
 
 mod device;
+mod layout;
+mod suite;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -9,6 +11,24 @@ use crate::{
     Access, Address, Completion, CompletionQueue, Device, GidKind, LinkLayer, PortInfo, PortState,
     QpKind, QpSpec, QueuePair, RcPeer, Region, Retry, Sge,
 };
+
+/// A directory of a test, removed with what is in it.
+pub(super) struct Room(pub(super) std::path::PathBuf);
+
+impl Room {
+    pub(super) fn new(name: &str) -> Self {
+        let name = format!("fabric-verbs-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a directory");
+        Self(path)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
 
 /// Memory with its registration, in the order in which they must go.
 pub(super) struct Memory {
