@@ -7,6 +7,7 @@
 mod am;
 mod choice;
 mod connect;
+mod equip;
 mod error;
 mod family;
 mod list;

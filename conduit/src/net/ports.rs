@@ -409,6 +409,9 @@ impl Chooser<'_> {
 
 /// A device's ports in words, with the reason why each is not usable.
 fn describe(found: &Found, settings: &PortSettings) -> String {
+    if let Err(problem) = &found.caps {
+        return format!("cannot be opened: {problem}");
+    }
     let ports = found.ports.iter().zip(1..).map(|(port, number)| match port {
         Ok(port) => {
             let state = usable(found, port, settings).err().unwrap_or_else(|| "usable".to_owned());
