@@ -11,7 +11,10 @@
 //! A line says nothing about the other direction: whoever reads the file connects a pair that either side names.
 //! `docs/design/connect.md` says where this reader differs from the original's, and why.
 
+use std::ffi::OsString;
 use std::ops::RangeInclusive;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 /// Why a connect file could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -57,8 +60,14 @@ pub(crate) const BASES: RangeInclusive<u32> = 2..=36;
 const WIDTH: usize = 79;
 
 /// The name of this rank's file: every `%` stands for the rank.
-pub(crate) fn expand(pattern: &str, rank: u32) -> String {
-    pattern.replace('%', &rank.to_string())
+pub(crate) fn expand(pattern: &Path, rank: u32) -> PathBuf {
+    let parts: Vec<&[u8]> = pattern.as_os_str().as_bytes().split(|byte| *byte == b'%').collect();
+    OsString::from_vec(parts.join(rank.to_string().as_bytes())).into()
+}
+
+/// Whether every rank has a file of its own.
+pub(crate) fn is_per_rank(pattern: &Path) -> bool {
+    pattern.as_os_str().as_bytes().contains(&b'%')
 }
 
 /// Reads the file of rank `me` in a job of `size` ranks. The result has an entry for each rank: whether to connect with it
@@ -66,11 +75,11 @@ pub(crate) fn expand(pattern: &str, rank: u32) -> String {
 ///
 /// # Errors
 /// No such file, or contents that are wrong anywhere in it, also on lines of other ranks.
-pub(crate) fn read(pattern: &str, me: u32, size: u32) -> Result<Vec<bool>, Error> {
+pub(crate) fn read(pattern: &Path, me: u32, size: u32) -> Result<Vec<bool>, Error> {
     let path = expand(pattern, me);
     match std::fs::read(&path) {
-        Ok(text) => parse(&path, &text, me, size),
-        Err(source) => Err(Error::Read { path, source }),
+        Ok(text) => parse(&path.display().to_string(), &text, me, size),
+        Err(source) => Err(Error::Read { path: path.display().to_string(), source }),
     }
 }
 
@@ -346,8 +355,9 @@ pub(crate) fn lines(me: u32, peers: impl IntoIterator<Item = u32>, base: u32) ->
 ///
 /// # Errors
 /// [`Error::Write`].
-pub(crate) fn write(path: &str, text: &str) -> Result<(), Error> {
-    std::fs::write(path, text).map_err(|source| Error::Write { path: path.to_owned(), source })
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), Error> {
+    std::fs::write(path, text)
+        .map_err(|source| Error::Write { path: path.display().to_string(), source })
 }
 
 #[cfg(test)]

@@ -102,7 +102,7 @@ fn ranks_that_read_like_words_of_the_file_are_told_from_them() {
 fn files_have_names_and_errors_say_them() {
     let directory = std::env::temp_dir().join(format!("connect-file-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
-    let pattern = format!("{}/%-of-%", directory.display());
+    let pattern = directory.join("%-of-%");
     let missing = read(&pattern, 3, 8).unwrap_err().to_string();
     assert!(
         missing.contains("/3-of-3: cannot read it") && missing.contains("GASNET_CONNECTFILE_IN")
@@ -116,7 +116,7 @@ fn files_have_names_and_errors_say_them() {
         Some("\"3\" seen, a rank of this job, 0 to 2 in base 10, expected")
     );
     assert_eq!(read(&pattern, 3, 4).unwrap(), [false, true, false, false]);
-    let nowhere = write(&format!("{}/no/where", directory.display()), "").unwrap_err();
+    let nowhere = write(&directory.join("no/where"), "").unwrap_err();
     assert!(nowhere.to_string().contains("cannot write it"), "{nowhere}");
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -1,0 +1,123 @@
+//! Why ranks could not be connected.
+
+use bootstrap::Rank;
+
+/// Why a call of [`super::Peers`] failed.
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// What went wrong while connecting.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// A peer does not answer.
+    #[error(
+        "network: rank {rank} cannot connect to rank {peer}: {state} after {seconds:.1} s and {resends} repetitions; look whether rank {peer} still runs and its host can be reached, and for packet loss (GASNET_CONNECT_RETRANS_MAX bounds the patience)"
+    )]
+    GaveUp {
+        /// This rank.
+        rank: Rank,
+        /// The other end.
+        peer: Rank,
+        /// How far it was, in words.
+        state: &'static str,
+        /// How often the last packet was sent again.
+        resends: u32,
+        /// Since the set-up began.
+        seconds: f64,
+    },
+    /// Queue pairs towards a peer cannot be made or used.
+    #[error("network: rank {rank} cannot connect to rank {peer}: cannot {what}: {problem}")]
+    Peer {
+        /// This rank.
+        rank: Rank,
+        /// The other end.
+        peer: Rank,
+        /// What was tried.
+        what: &'static str,
+        /// Why not.
+        problem: Failure,
+    },
+    /// A peer without a datagram queue pair.
+    #[error(
+        "network: rank {rank} cannot connect to rank {peer}: it takes no connections after the start (is GASNET_CONNECT_DYNAMIC the same on all ranks?)"
+    )]
+    NoDatagrams {
+        /// This rank.
+        rank: Rank,
+        /// The other end.
+        peer: Rank,
+    },
+    /// Queue pair numbers of a peer that cannot be.
+    #[error(
+        "network: rank {peer} sent rank {rank} queue pair numbers {numbers:?}, {count} of 24 bits expected"
+    )]
+    Numbers {
+        /// This rank.
+        rank: Rank,
+        /// The other end.
+        peer: Rank,
+        /// What it sent.
+        numbers: Vec<u32>,
+        /// How many there should be.
+        count: usize,
+    },
+    /// More queue pairs per peer than a packet can name.
+    #[error("network: {count} queue pairs per peer, at most {most} can be connected")]
+    Count {
+        /// Wanted.
+        count: usize,
+        /// Possible.
+        most: usize,
+    },
+    /// The device refused something for the datagrams.
+    #[error("network: cannot {what} for connection requests: {source}")]
+    Fabric {
+        /// What was tried.
+        what: &'static str,
+        /// Why not.
+        source: fabric::Error,
+    },
+    /// A datagram could not be posted.
+    #[error("network: cannot post a {what} for connection requests: {source}")]
+    Post {
+        /// Send or receive.
+        what: &'static str,
+        /// Why not.
+        source: fabric::PostError,
+    },
+    /// The datagram queue pair fails again and again.
+    #[error(
+        "network: the queue pair for connection requests failed {times} times, last with {status:?} (vendor detail {vendor:#x})"
+    )]
+    Broken {
+        /// Failures.
+        times: u64,
+        /// How the last request ended.
+        status: fabric::Status,
+        /// Vendor's detail.
+        vendor: u32,
+    },
+    /// No memory for buffers.
+    #[error(
+        "network: no memory for {count} buffers of {size} bytes; lower GASNET_CONNECT_SNDS and GASNET_CONNECT_RCVS"
+    )]
+    Memory {
+        /// How many.
+        count: usize,
+        /// Bytes of each.
+        size: usize,
+    },
+    /// The system refused something.
+    #[error("network: cannot {what} for connection requests: {source}")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The bootstrap layer failed.
+    #[error(transparent)]
+    Bootstrap(#[from] bootstrap::Error),
+    /// A connect file.
+    #[error(transparent)]
+    File(#[from] super::file::Error),
+}
