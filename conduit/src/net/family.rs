@@ -149,6 +149,13 @@ impl Operator {
     }
 }
 
+impl Default for Family {
+    /// Every port of every device.
+    fn default() -> Self {
+        Self { selector: Selector::None, base: None, members: BTreeMap::new() }
+    }
+}
+
 /// Digits with underscores between them.
 fn is_key(text: &str) -> bool {
     text.split('_').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))

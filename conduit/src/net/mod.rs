@@ -7,7 +7,6 @@
 mod am;
 mod choice;
 mod connect;
-mod equip;
 mod error;
 mod family;
 mod list;

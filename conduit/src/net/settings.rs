@@ -91,11 +91,6 @@ impl SoftAddress {
         Ok(Self { ip, bits })
     }
 
-    /// Whether it is one address, not a network.
-    pub(crate) const fn is_single(self) -> bool {
-        self.bits == if self.ip.is_ipv4() { 32 } else { 128 }
-    }
-
     /// Whether an address of this host is meant.
     pub(crate) fn covers(self, other: std::net::IpAddr) -> bool {
         let number = |ip| match ip {
