@@ -140,7 +140,8 @@ impl Core {
         let os = |source| Error::Os { operation: "map the queues of the host's ranks", source };
         let memory = SharedMemory::map(&fd, layout.len).map_err(os)?;
         let short = || os(std::io::Error::other("the mapping is too short"));
-        let memory = HostMemory::new(memory, layout, Arc::clone(&page)).ok_or_else(short)?;
+        let memory = HostMemory::new(memory, layout, Arc::clone(&page), place.local as usize)
+            .ok_or_else(short)?;
         let hot = Hot {
             closed: AtomicBool::new(false),
             in_handler: AtomicBool::new(false),

@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering;
 use crate::consumer;
 use crate::core::{Core, Net};
 use crate::mode::Mode;
+#[cfg(feature = "capi")]
+use crate::shm::Row;
 use crate::shm::{Lane, Packet, Post, Tail, lanes_of};
 #[cfg(feature = "capi")]
 use crate::token::RawToken;
@@ -47,7 +49,7 @@ impl Core {
     pub(crate) fn send<M: Mode>(&self, target: usize, net: Net, post: &Post<'_>) -> bool {
         let fits = Lane::fits(post.args.len(), post.inline.len());
         let lane = if fits { self.lane_to::<M>(target, net) } else { None };
-        self.taken().store(0, Ordering::Relaxed);
+        self.answered();
         let sent = match lane {
             Some((tail, lane)) => lane.send(tail, post),
             None => self.send_shared::<M>(target, net, post, fits),
@@ -93,26 +95,41 @@ impl Core {
         self.any_ready(lanes_of(net as usize))
     }
 
-    /// Whether a message waits in any lane.
-    #[inline(always)]
-    pub(crate) fn any_lane_ready(&self) -> bool {
-        self.any_ready(u32::MAX)
-    }
-
     #[inline(always)]
     fn any_ready(&self, mask: u32) -> bool {
         self.lanes_in_use(mask).any(|lane| self.memory().lane(self.local(), lane).ready())
     }
 
+    /// Delivers messages of all lanes; returns how many. Replies first.
+    #[inline(always)]
+    pub(crate) fn drain_all_lanes<M: Mode>(&self) -> usize {
+        let used = self.member(self.local()).lanes.used();
+        self.drain_some::<M>(Net::Reply, used & lanes_of(Net::Reply as usize))
+            + self.drain_some::<M>(Net::Request, used & lanes_of(Net::Request as usize))
+    }
+
+    #[inline(always)]
+    fn drain_some<M: Mode>(&self, net: Net, mut left: u32) -> usize {
+        let mut count = 0;
+        while left != 0 {
+            let lane = left.trailing_zeros() as usize;
+            left &= left - 1;
+            if self.memory().own_lane_ready(lane) {
+                count += self.drain_lane::<M>(net, lane);
+            }
+        }
+        count
+    }
+
     /// Delivers messages of the lanes of one kind; returns how many.
     #[inline(never)]
     pub(crate) fn drain_lanes<M: Mode>(&self, net: Net) -> usize {
-        let lanes = self.lanes_in_use(lanes_of(net as usize));
-        lanes.map(|lane| self.drain_lane::<M>(net, lane)).sum()
+        let used = self.member(self.local()).lanes.used();
+        self.drain_some::<M>(net, used & lanes_of(net as usize))
     }
 
     /// In threaded modes this thread keeps the lane while it runs the handlers of a batch: other threads serve other lanes.
-    #[inline(always)]
+    #[inline(never)]
     fn drain_lane<M: Mode>(&self, net: Net, number: usize) -> usize {
         let lane = self.memory().lane(self.local(), number);
         if !lane.ready() {
@@ -122,50 +139,63 @@ impl Core {
         if M::THREADED && turn.is_none() {
             return 0;
         }
-        let mut packet = Packet::empty();
         let mut count = 0;
-        while count < BATCH && !self.is_closed() && lane.receive(&mut packet) {
+        while count < BATCH && !self.is_closed() {
             #[cfg(feature = "capi")]
             {
-                let served = self.serve_row::<M>(net, lane, &packet, BATCH - count);
+                let served = self.serve_row::<M>(net, lane, BATCH - count);
                 if served > 0 {
                     count += served;
                     continue;
                 }
             }
-            self.deliver::<M>(net, &mut packet);
+            if !self.deliver_next::<M>(net, lane) {
+                break;
+            }
             count += 1;
         }
         count
     }
 
-    /// Runs a C function for the Short in `packet` and for those after it that are alike, at most `most`. What was checked for
-    /// the first holds for all. Returns how many; 0 when the message needs the way that all others go.
+    /// Takes the next message out of a lane and delivers it, whatever it is.
+    #[inline(never)]
+    fn deliver_next<M: Mode>(&self, net: Net, lane: Lane<'_>) -> bool {
+        let mut packet = Packet::empty();
+        let received = lane.receive(&mut packet);
+        if received {
+            self.deliver::<M>(net, &mut packet);
+        }
+        received
+    }
+
+    /// Runs a C function for the Short that is next in a lane and for those after it that are alike, at most `most`. What was checked
+    /// for the first holds for all. Returns how many; 0 when there is none or it needs the way that all others go.
     #[cfg(feature = "capi")]
     #[inline]
-    fn serve_row<M: Mode>(&self, net: Net, lane: Lane<'_>, first: &Packet, most: usize) -> usize {
+    fn serve_row<M: Mode>(&self, net: Net, lane: Lane<'_>, most: usize) -> usize {
         use crate::handler::Function;
-        let source = first.source() as usize;
-        let Some(entry) = self.handlers.get(first.handler()) else { return 0 };
-        let Function::C(function) = &entry.function else { return 0 };
-        let Some((header, mut args)) = first.line_parts() else { return 0 };
+        let Some((mut row, header, mut args)) = Row::begin(lane) else { return 0 };
+        let (source, nargs) = (header.source() as usize, header.nargs());
+        let Some(entry) = self.handlers.get(header.handler()) else { return row.leave() };
+        let Function::C(function) = &entry.function else { return row.leave() };
         if source >= self.layout().locals || !function.takes_shorts() {
-            return 0;
+            return row.leave();
         }
-        self.check_promise(entry, net, source, first.nargs());
+        self.check_promise(entry, net, source, nargs);
         let token = RawToken::new(self, source, net, false, entry);
-        let (mut count, mut backlog) = (1, false);
+        let mut count = 1;
         self.count_taken(1);
         self.run_handler::<M>(|| {
-            function.run_row(&token, first.nargs(), &mut args, |args| {
+            function.run_row(&token, nargs, &mut args, |args| {
                 token.unclaim();
                 let more = count < most && !self.is_closed() && !token.has_deferred();
-                let more = more && lane.receive_like(header, args, self.is_flooded(), &mut backlog);
+                let more = more && row.take(header, args, self.is_flooded());
                 count += usize::from(more);
                 self.count_taken(usize::from(more));
                 more
             });
         });
+        drop(row);
         if let Some(deferred) = token.take_deferred() {
             self.flush::<M>(&deferred);
         }
@@ -174,7 +204,7 @@ impl Core {
 
     /// Whether communication is open and this thread outside handlers.
     #[inline(always)]
-    fn is_running<M: Mode>(&self) -> bool {
+    pub(crate) fn is_running<M: Mode>(&self) -> bool {
         !self.is_closed() && !self.in_handler::<M>() && self.page().notice().is_none()
     }
 
@@ -188,7 +218,40 @@ impl Core {
             return false;
         }
         self.passes().store(passes - 1, Ordering::Relaxed);
-        self.taken().store(0, Ordering::Relaxed);
+        self.answered();
+        tail.send_short(self.place().local, handler, args)
+    }
+
+    /// As [`Core::pass_short`] after a look: nothing forbids the request and nothing has arrived.
+    #[cfg(feature = "capi")]
+    #[inline(always)]
+    pub(crate) fn look_and_pass<M: Mode>(&self, target: usize, handler: u8, args: &[i32]) -> bool {
+        let Some(tail) = self.tail(target, Net::Request) else { return false };
+        if !self.light() || M::THREADED && !tail.is_of(me::<M>()) || !self.may_send::<M>() {
+            return false;
+        }
+        self.answered();
+        tail.send_short(self.place().local, handler, args)
+    }
+
+    /// This rank sends: it is not one that only takes.
+    #[inline(always)]
+    fn answered(&self) {
+        // A load is cheaper than a store that waits in line behind those to other ranks.
+        if self.taken().load(Ordering::Relaxed) != 0 {
+            self.taken().store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Sends a Short reply through this thread's lane; `false` when it has to go another way.
+    #[cfg(feature = "capi")]
+    #[inline(always)]
+    pub(crate) fn pass_reply<M: Mode>(&self, target: usize, handler: u8, args: &[i32]) -> bool {
+        let Some(tail) = self.tail(target, Net::Reply) else { return false };
+        if !self.light() || M::THREADED && !tail.is_of(me::<M>()) {
+            return false;
+        }
+        self.answered();
         tail.send_short(self.place().local, handler, args)
     }
 

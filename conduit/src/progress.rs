@@ -66,12 +66,7 @@ impl Core {
     /// Whether a poll would find something. Loads only.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        let me = self.local();
-        self.any_lane_ready()
-            || self.ring_of(me, Net::Reply).ready()
-            || self.ring_of(me, Net::Request).ready()
-            || self.internal_of(me).ready()
-            || self.page().notice().is_some()
+        self.memory().arrived() || self.page().notice().is_some()
     }
 
     /// Delivers some messages; returns how many.
@@ -80,8 +75,36 @@ impl Core {
     pub(crate) fn poll<M: Mode>(&self, call: &'static str) -> Result<usize, Error> {
         self.check_open(call)?;
         self.check_outside::<M>(call)?;
-        let me = self.local();
         self.end_row();
+        Ok(self.poll_memory::<M>())
+    }
+
+    /// Delivers what is in the queues and lanes of this rank; returns how many.
+    #[inline(always)]
+    fn poll_memory<M: Mode>(&self) -> usize {
+        let queued = if self.memory().queued() { self.poll_queues::<M>() } else { 0 };
+        let count = queued + self.drain_all_lanes::<M>();
+        if M::THREADED && count > 0 {
+            // What the handlers did may be what another thread of this rank sleeps for.
+            self.wake_own();
+        }
+        count
+    }
+
+    /// As [`Core::poll`]; `None` where it would fail.
+    #[cfg(feature = "capi")]
+    #[inline(always)]
+    pub(crate) fn poll_plainly<M: Mode>(&self) -> Option<usize> {
+        if !self.is_running::<M>() {
+            return None;
+        }
+        self.end_row();
+        Some(self.poll_memory::<M>())
+    }
+
+    #[inline(never)]
+    fn poll_queues<M: Mode>(&self) -> usize {
+        let me = self.local();
         let mut count = 0;
         if self.internal_of(me).ready() {
             count += self.poll_internal();
@@ -89,17 +112,10 @@ impl Core {
         if self.ring_of(me, Net::Reply).ready() {
             count += self.drain::<M>(Net::Reply);
         }
-        if self.any_lane_ready() {
-            count += self.drain_lanes::<M>(Net::Reply) + self.drain_lanes::<M>(Net::Request);
-        }
         if self.ring_of(me, Net::Request).ready() {
             count += self.drain::<M>(Net::Request);
         }
-        if M::THREADED && count > 0 {
-            // What the handlers did may be what another thread of this rank sleeps for.
-            self.wake_own();
-        }
-        Ok(count)
+        count
     }
 
     #[inline(never)]

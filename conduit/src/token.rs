@@ -66,6 +66,20 @@ impl<'a> RawToken<'a> {
         has
     }
 
+    /// Whether [`RawToken::claim`] would succeed.
+    #[cfg(feature = "capi")]
+    #[inline(always)]
+    pub(crate) fn may_reply(&self) -> bool {
+        self.net == Net::Request && !self.replied.get()
+    }
+
+    /// As [`RawToken::claim`] when it would succeed.
+    #[cfg(feature = "capi")]
+    #[inline(always)]
+    pub(crate) fn count_reply(&self) {
+        self.replied.set(true);
+    }
+
     /// Takes the right to reply.
     pub(crate) fn claim(&self, call: &'static str) -> Result<(), Error> {
         if self.net == Net::Reply {

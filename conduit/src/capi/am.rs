@@ -123,8 +123,8 @@ fn result(call: &str, outcome: Result<c_int, Fail>) -> c_int {
     outcome.unwrap_or_else(|fail| fail.report(call))
 }
 
-/// Sends a Short of a row when there is nothing to refuse and nothing to wait for; `false` when it has to be looked at closely.
-/// Nothing in it calls a function, so that it saves no registers.
+/// Sends a Short when there is nothing to refuse and nothing to wait for: one of a row, or after a `look` for messages. `false` when it
+/// has to be looked at closely. Nothing in it calls a function, so that a row saves no registers.
 #[inline(always)]
 fn send_plainly(
     tm: *const c_void,
@@ -133,6 +133,7 @@ fn send_plainly(
     flags: Flags,
     nargs: c_uint,
     argv: *const i32,
+    look: bool,
 ) -> bool {
     let Some(state) = state::get() else { return false };
     let plain = handler >= HandlerIndex::FIRST_CLIENT
@@ -150,7 +151,44 @@ fn send_plainly(
         unsafe { std::slice::from_raw_parts(argv, nargs as usize) }
     };
     // One host is the whole job so far.
-    state.core.pass_short::<M>(rank as usize, handler, args)
+    let (core, target) = (&state.core, rank as usize);
+    if look {
+        core.look_and_pass::<M>(target, handler, args)
+    } else {
+        core.pass_short::<M>(target, handler, args)
+    }
+}
+
+/// As [`send_plainly`] for the reply of a handler; `None` when it has to be looked at closely.
+#[inline(always)]
+fn reply_plainly(
+    token: *mut c_void,
+    handler: u8,
+    flags: Flags,
+    nargs: c_uint,
+    argv: *const i32,
+) -> Option<c_int> {
+    let state = state::get()?;
+    let token = token::current(token)?;
+    if handler < HandlerIndex::FIRST_CLIENT
+        || flags & IMMEDIATE != 0
+        || nargs > FEW_ARGS
+        || nargs > 0 && argv.is_null()
+        || !token.may_reply()
+    {
+        return None;
+    }
+    let args = if nargs == 0 {
+        &[]
+    } else {
+        // SAFETY: `nargs` arguments, alive during the call.
+        unsafe { std::slice::from_raw_parts(argv, nargs as usize) }
+    };
+    if !state.core.pass_reply::<M>(token.source_local(), handler, args) {
+        return None;
+    }
+    token.count_reply();
+    Some(fail::OK)
 }
 
 /// Most arguments that are stored one by one.
@@ -165,7 +203,22 @@ pub unsafe extern "C" fn gexi_AM_RequestShort(
     nargs: c_uint,
     argv: *const i32,
 ) -> c_int {
-    if send_plainly(tm, rank, handler, flags, nargs, argv) {
+    if send_plainly(tm, rank, handler, flags, nargs, argv, false) {
+        return fail::OK;
+    }
+    send_after_look(tm, rank, handler, flags, nargs, argv)
+}
+
+#[inline(never)]
+fn send_after_look(
+    tm: *const c_void,
+    rank: u32,
+    handler: u8,
+    flags: Flags,
+    nargs: c_uint,
+    argv: *const i32,
+) -> c_int {
+    if send_plainly(tm, rank, handler, flags, nargs, argv, true) {
         return fail::OK;
     }
     send_closely(tm, rank, handler, flags, nargs, argv)
@@ -284,6 +337,9 @@ pub unsafe extern "C" fn gexi_AM_ReplyShort(
     argv: *const i32,
 ) -> c_int {
     let call = "gex_AM_ReplyShort";
+    if let Some(sent) = reply_plainly(token, handler, flags, nargs, argv) {
+        return sent;
+    }
     let send = || {
         check_index(handler)?;
         let (token, args) = (token::get(token)?, args(nargs, argv)?);
@@ -407,6 +463,17 @@ least_upper_bound! {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gasnet_AMPoll() -> c_int {
+    let Some(state) = state::get() else { return poll_closely() };
+    let Some(count) = state.core.poll_plainly::<M>() else { return poll_closely() };
+    if count > 0 {
+        tools::progressed();
+    }
+    coll::advance(state);
+    fail::OK
+}
+
+#[inline(never)]
+fn poll_closely() -> c_int {
     let call = "gasnet_AMPoll";
     let poll = || {
         let state = state::open()?;

@@ -47,16 +47,20 @@ fn set(token: *mut c_void) {
     }
 }
 
-/// The token that a call names.
+/// The token that a call names, if it is that of the handler which runs on this thread.
 #[inline]
-pub fn get(token: *mut c_void) -> Result<&'static RawToken<'static>, Fail> {
+pub fn current(token: *mut c_void) -> Option<&'static RawToken<'static>> {
     let current = if <M as Mode>::THREADED { HERE.get() } else { ANYWHERE.load(Ordering::Relaxed) };
-    if token.is_null() || token != current {
-        return Err(Fail::bad("this token is not that of the handler which runs on this thread"));
-    }
     // SAFETY: the token of the running handler, which this call comes from: it lives until the handler returns, and calls
     // use it only while they run.
-    Ok(unsafe { &*token.cast::<RawToken<'static>>() })
+    (!token.is_null() && token == current).then(|| unsafe { &*token.cast::<RawToken<'static>>() })
+}
+
+/// As [`current`], with the error of a call.
+#[inline]
+pub fn get(token: *mut c_void) -> Result<&'static RawToken<'static>, Fail> {
+    let other = || Fail::bad("this token is not that of the handler which runs on this thread");
+    current(token).ok_or_else(other)
 }
 
 #[unsafe(no_mangle)]

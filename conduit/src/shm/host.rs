@@ -1,16 +1,17 @@
 //! The memory that the ranks of a host share, by its parts.
 
+use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bootstrap::page::HostPage;
 
 use super::arena::{Block, place};
-use super::lane::{LANES, LINES, Lane, Line, Tail};
+use super::lane::{LANES, LINES, Lane, LaneHead, LaneOwners, Line, Tail};
 use super::layout::{Control, Layout, Member, SegmentRow};
 use super::map::{SharedLayout, SharedMemory};
-use super::ring::{Ring, Slot};
+use super::ring::{Ring, RingHead, Slot};
 
 /// A mapping and the layout that it was made for. Offsets of the layout lie inside the mapping for every local index
 /// below [`Layout::locals`], which every access checks; nothing else is checked again.
@@ -22,6 +23,47 @@ pub(crate) struct HostMemory {
     tails: [Box<[Tail]>; 2],
     /// Holds the doorbells that the tails point at.
     page: Arc<HostPage>,
+    own: Own,
+}
+
+/// Offsets of what this rank looks at in every poll, worked out once.
+struct Own {
+    queues: [OwnQueue; 3],
+    owners: usize,
+    lane_heads: usize,
+    lines: usize,
+}
+
+struct OwnQueue {
+    head: usize,
+    slots: usize,
+    /// Slots less 1.
+    mask: u64,
+}
+
+impl Own {
+    fn new(layout: &Layout, local: usize) -> Self {
+        let member = layout.member(local);
+        let queue = |ends: usize, slots: usize, count: usize| OwnQueue {
+            head: member + ends + RingHead::HEAD,
+            slots,
+            mask: count as u64 - 1,
+        };
+        Self {
+            queues: [
+                queue(offset_of!(Member, replies), layout.reply_slots(local), layout.slots),
+                queue(offset_of!(Member, requests), layout.request_slots(local), layout.slots),
+                queue(
+                    offset_of!(Member, internal),
+                    layout.internal_slots(local),
+                    Layout::INTERNAL_SLOTS,
+                ),
+            ],
+            owners: member + offset_of!(Member, lanes),
+            lane_heads: layout.lane_head(local, 0),
+            lines: layout.lane_lines(local, 0),
+        }
+    }
 }
 
 /// The queues of a rank.
@@ -34,10 +76,16 @@ pub(crate) enum Queue {
 
 impl HostMemory {
     /// `None` when the mapping is too short.
-    pub(crate) fn new(memory: SharedMemory, layout: Layout, page: Arc<HostPage>) -> Option<Self> {
-        memory.range(0, layout.len)?;
+    pub(crate) fn new(
+        memory: SharedMemory,
+        layout: Layout,
+        page: Arc<HostPage>,
+        local: usize,
+    ) -> Option<Self> {
+        memory.range(0, layout.len).filter(|_| local < layout.locals)?;
+        let own = Own::new(&layout, local);
         let tails = std::array::from_fn(|_| (0..layout.locals).map(|_| Tail::new()).collect());
-        Some(Self { memory, layout, tails, page })
+        Some(Self { memory, layout, tails, page, own })
     }
 
     /// Producer side of this rank's lane to another; `net` is 0 for requests, 1 for replies.
@@ -122,6 +170,41 @@ impl HostMemory {
         let first = self.address(offset).cast::<Slot>();
         // SAFETY: `count` slots from `offset` lie inside the mapping, as in `at`.
         Ring::new(ends, unsafe { std::slice::from_raw_parts(first.as_ptr(), count) })
+    }
+
+    /// Whether a message waits in any queue or lane of this rank. Made for polls that find nothing.
+    #[inline(always)]
+    pub(crate) fn arrived(&self) -> bool {
+        let mut left = self.at::<LaneOwners>(self.own.owners).used();
+        while left != 0 {
+            let lane = left.trailing_zeros() as usize;
+            left &= left - 1;
+            if self.own_lane_ready(lane) {
+                return true;
+            }
+        }
+        self.queued()
+    }
+
+    /// Whether a message waits in a queue of this rank that all senders share.
+    #[inline(always)]
+    pub(crate) fn queued(&self) -> bool {
+        self.own.queues.iter().any(|queue| {
+            let head = self.at::<AtomicU64>(queue.head).load(Ordering::Relaxed);
+            #[expect(clippy::cast_possible_truncation, reason = "masked to the number of slots")]
+            let index = (head & queue.mask) as usize;
+            self.at::<Slot>(queue.slots + index * size_of::<Slot>()).holds(head)
+        })
+    }
+
+    /// Whether a message waits in a lane of this rank, which is one of those in use.
+    #[inline(always)]
+    pub(crate) fn own_lane_ready(&self, lane: usize) -> bool {
+        debug_assert!(lane < 2 * LANES);
+        let head: &LaneHead = self.at(self.own.lane_heads + lane * size_of::<LaneHead>());
+        let lines = self.address(self.own.lines + lane * size_of::<[Line; LINES]>());
+        // SAFETY: as in `lane`; the caller has the number from [`LaneOwners::used`], which gives no others.
+        Lane::new(head, unsafe { lines.cast::<[Line; LINES]>().as_ref() }).ready()
     }
 
     /// A rank's lane, by its number among all of them.

@@ -14,17 +14,17 @@
 use std::cell::UnsafeCell;
 #[cfg(feature = "capi")]
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 #[cfg(feature = "capi")]
 use std::sync::atomic::{AtomicPtr, compiler_fence};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 #[cfg(feature = "capi")]
 use bootstrap::page::Slot;
 
 use super::map::SharedLayout;
 #[cfg(feature = "capi")]
-use super::ring::{Header, Kind};
-use super::ring::{Packet, Post};
+use super::ring::Header;
+use super::ring::{Kind, Packet, Post};
 
 /// Lanes of a receiver, for each kind of traffic.
 pub(crate) const LANES: usize = 8;
@@ -33,7 +33,7 @@ pub(crate) const LINES: usize = 128;
 const LINE: usize = 64;
 /// How far ahead, in a row of messages, a producer asks for lines.
 #[cfg(feature = "capi")]
-const AHEAD: u32 = 16;
+const AHEAD: u32 = 32;
 /// Pauses of the processor that a consumer makes when it was faster than a flood.
 #[cfg(feature = "capi")]
 const REST: u32 = 8;
@@ -43,7 +43,6 @@ const BURST: u32 = 8;
 /// Room for arguments, then payload at the next multiple of 8.
 const BODY: usize = LINE - super::ring::FIXED;
 /// Most arguments of a message in a lane.
-#[cfg(any(feature = "capi", test))]
 pub(crate) const LANE_ARGS: usize = BODY / 4;
 /// Messages that a sender sends through the shared queue before it claims a lane. A lane is memory and the receiver looks at it
 /// from then on, so a greeting is not worth one.
@@ -67,6 +66,73 @@ impl Line {
         // SAFETY: the first word of the line is only ever accessed as this atomic.
         unsafe { AtomicU32::from_ptr(self.0.get().cast()) }
     }
+
+    /// Writes a Short and publishes it. The receiver looks at the line all the time: were it written word by word, the receiver
+    /// would often take it away in between, and a round trip be half as long again. So the first 16 bytes, with the state and the
+    /// first argument, go in one store where the processor makes such a store at once (`whole`).
+    ///
+    /// # Safety
+    /// The line is the caller's until then; at most [`LANE_ARGS`] arguments.
+    #[inline(always)]
+    #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one message, one reason")]
+    #[expect(clippy::cast_possible_truncation, reason = "at most 10")]
+    unsafe fn publish_short(
+        &self,
+        whole: bool,
+        state: u32,
+        source: u32,
+        handler: u8,
+        args: &[i32],
+    ) {
+        let word = u32::from_le_bytes([Kind::Short as u8, handler, args.len() as u8, 0]).to_le();
+        let words = self.0.get().cast::<u32>();
+        let first = args.first().map_or(0, |arg| arg.cast_unsigned());
+        // SAFETY: words of the line, which is the caller's.
+        unsafe {
+            let more = words.add(4).cast::<i32>();
+            match args {
+                // A call of memcpy would cost more than a few words.
+                [] | [_] => {}
+                [_, b] => more.write(*b),
+                [_, b, c] => more.cast::<[i32; 2]>().write([*b, *c]),
+                [_, b, c, d] => more.cast::<[i32; 3]>().write([*b, *c, *d]),
+                [_, rest @ ..] => more.copy_from_nonoverlapping(rest.as_ptr(), rest.len()),
+            }
+            if whole {
+                return store_whole(words, [state, word, source, first]);
+            }
+            words.add(1).write(word);
+            words.add(2).write(source);
+            words.add(3).write(first);
+        }
+        self.state().store(state, Ordering::Release);
+    }
+}
+
+/// Whether [`store_whole`] may be used: processors with AVX make aligned stores of 16 bytes at once (the manuals of both makers).
+fn stores_whole() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let whole = std::arch::is_x86_feature_detected!("avx");
+    #[cfg(not(target_arch = "x86_64"))]
+    let whole = false;
+    whole
+}
+
+/// One store of 16 bytes, after all stores before it.
+///
+/// # Safety
+/// `to` is a multiple of 16 and the 16 bytes are the caller's; [`stores_whole`].
+#[inline(always)]
+unsafe fn store_whole(to: *mut u32, words: [u32; 4]) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: any bits are a vector; the store is what the caller promises.
+    #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one store")]
+    unsafe {
+        let value: std::arch::x86_64::__m128i = std::mem::transmute(words);
+        std::arch::asm!("movaps [{}], {}", in(reg) to, in(xmm_reg) value, options(nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (to, words);
 }
 
 /// The consumer's position, on a pair of lines of its own.
@@ -124,6 +190,8 @@ pub(crate) struct Tail {
     tail: AtomicU32,
     /// Last seen `head`.
     seen: AtomicU32,
+    /// As [`stores_whole`] says.
+    whole: AtomicBool,
     /// Lines of the lane and doorbell of the receiver, for [`Tail::send_short`]; null when there is no lane.
     #[cfg(feature = "capi")]
     lines: AtomicPtr<Line>,
@@ -141,6 +209,7 @@ impl Tail {
             lane: AtomicU32::new(WARM_UP),
             tail: AtomicU32::new(0),
             seen: AtomicU32::new(0),
+            whole: AtomicBool::new(false),
             #[cfg(feature = "capi")]
             lines: AtomicPtr::new(null_mut()),
             #[cfg(feature = "capi")]
@@ -181,15 +250,21 @@ impl Tail {
         // SAFETY: as above.
         let bell = unsafe { &*self.bell.load(Ordering::Relaxed) };
         let line = &lines[next as usize % LINES];
-        ask_for(&lines[next.wrapping_add(AHEAD) as usize % LINES]);
-        let post = Post { kind: Kind::Short, handler, source, len: 0, place: 0, args, inline: &[] };
-        // SAFETY: as in `Lane::send`; the arguments fit (checked above).
-        unsafe { post.write(line.0.get().cast()) };
+        if used + (AHEAD as usize) < LINES {
+            // Not a line whose message the consumer has yet to read: it would have to fetch it back.
+            ask_for(&lines[next.wrapping_add(AHEAD) as usize % LINES]);
+        }
         self.tail.store(next.wrapping_add(1), Ordering::Relaxed);
-        line.state().store(next.wrapping_add(1), Ordering::Release);
+        // SAFETY: as in `Lane::send`; the arguments fit (checked above).
+        unsafe { line.publish_short(self.whole(), next.wrapping_add(1), source, handler, args) };
         compiler_fence(Ordering::SeqCst);
         bell.ring_if_sleeping();
         true
+    }
+
+    #[inline(always)]
+    fn whole(&self) -> bool {
+        self.whole.load(Ordering::Relaxed)
     }
 
     /// Whether thread `me` is the one that uses this.
@@ -224,6 +299,7 @@ impl Tail {
         match lane {
             Some(lane) => {
                 let word = u32::try_from(lane).unwrap_or(u32::MAX);
+                self.whole.store(stores_whole(), Ordering::Relaxed);
                 self.lane.store(CLAIMED | word, Ordering::Relaxed);
             }
             None => {
@@ -282,11 +358,19 @@ impl<'a> Lane<'a> {
         }
         let next = tail.tail.load(Ordering::Relaxed);
         let line = self.line(next);
-        // SAFETY: the line is the producer's until it is published: its last message was copied (`has_room`). The message
-        // fits (checked above).
+        let state = next.wrapping_add(1);
+        tail.tail.store(state, Ordering::Relaxed);
+        if post.kind as u8 == Kind::Short as u8 {
+            // SAFETY: the line is the producer's until it is published: its last message was copied (`has_room`). The message
+            // fits (checked above).
+            unsafe {
+                line.publish_short(tail.whole(), state, post.source, post.handler, post.args);
+            }
+            return true;
+        }
+        // SAFETY: as above.
         unsafe { post.write(line.0.get().cast()) };
-        tail.tail.store(next.wrapping_add(1), Ordering::Relaxed);
-        line.state().store(next.wrapping_add(1), Ordering::Release);
+        line.state().store(state, Ordering::Release);
         true
     }
 
@@ -343,25 +427,63 @@ impl<'a> Lane<'a> {
     }
 }
 
-impl Lane<'_> {
+/// A row of like messages that a consumer takes out of a lane. It says how far it is only now and then, because the producer may
+/// be looking: the line would go to and fro for every message. A row that a signal handler cuts off for good leaves `head` behind, so
+/// that who takes over sees some messages again; it only throws them away.
+#[cfg(feature = "capi")]
+pub(crate) struct Row<'a> {
+    lane: Lane<'a>,
+    next: u32,
+    backlog: bool,
+}
+
+#[cfg(feature = "capi")]
+impl<'a> Row<'a> {
+    /// The row that begins with the next message, if that is a Short with no more arguments than fit; that one is taken.
+    #[inline(always)]
+    pub(crate) fn begin(lane: Lane<'a>) -> Option<(Self, Header, [i32; LANE_ARGS])> {
+        let head = lane.head.0.load(Ordering::Relaxed);
+        let line = lane.line(head);
+        if line.state().load(Ordering::Acquire) != head.wrapping_add(1) {
+            return None;
+        }
+        // SAFETY: the line is published and stays unchanged until `head` advances.
+        let header = unsafe { super::ring::header(line.0.get().cast()) };
+        if !header.is_short() || header.nargs() > LANE_ARGS {
+            return None;
+        }
+        // SAFETY: as above.
+        let args = unsafe { super::ring::line_args(line.0.get().cast()) };
+        let next = head.wrapping_add(1);
+        Some((Self { lane, next, backlog: false }, header, args))
+    }
+
+    /// Puts the first message back: it goes another way. Returns 0, the messages taken.
+    #[inline(always)]
+    pub(crate) fn leave(mut self) -> usize {
+        self.next = self.next.wrapping_sub(1);
+        0
+    }
+
     /// Takes the arguments of the next message if it is like one taken before: a Short for the same handler, from the same
     /// sender, with as many arguments. Only one consumer at a time. In a `flood` the consumer lets some messages come together when
     /// it was faster: to look at one line again and again would take it away from the producer, once for every message.
-    #[cfg(feature = "capi")]
     #[inline(always)]
-    pub(crate) fn receive_like(
-        &self,
+    pub(crate) fn take(
+        &mut self,
         header: Header,
         args: &mut [i32; LANE_ARGS],
         flood: bool,
-        backlog: &mut bool,
     ) -> bool {
-        let head = self.head.0.load(Ordering::Relaxed);
-        if flood && head.is_multiple_of(BURST) {
-            self.expect(head, backlog);
+        let (lane, next) = (self.lane, self.next);
+        if next.is_multiple_of(BURST) {
+            lane.head.0.store(next, Ordering::Release);
+            if flood {
+                lane.expect(next, &mut self.backlog);
+            }
         }
-        let line = self.line(head);
-        let there = || line.state().load(Ordering::Acquire) == head.wrapping_add(1);
+        let line = lane.line(next);
+        let there = || line.state().load(Ordering::Acquire) == next.wrapping_add(1);
         if !there() {
             if !flood {
                 return false;
@@ -377,8 +499,16 @@ impl Lane<'_> {
         }
         // SAFETY: as above.
         *args = unsafe { super::ring::line_args(line.0.get().cast()) };
-        self.head.0.store(head.wrapping_add(1), Ordering::Release);
+        self.next = next.wrapping_add(1);
         true
+    }
+}
+
+#[cfg(feature = "capi")]
+impl Drop for Row<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.lane.head.0.store(self.next, Ordering::Release);
     }
 }
 

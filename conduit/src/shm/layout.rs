@@ -94,6 +94,8 @@ unsafe impl SharedLayout for SegmentRow {}
 unsafe impl SharedLayout for Member {}
 // SAFETY: an atomic.
 unsafe impl SharedLayout for AtomicU32 {}
+// SAFETY: an atomic.
+unsafe impl SharedLayout for AtomicU64 {}
 
 /// Offsets and sizes, a function of the number of ranks on the host and the queue depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

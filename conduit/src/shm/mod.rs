@@ -13,7 +13,7 @@ mod segments;
 pub(crate) use arena::{Arena, Block};
 pub(crate) use host::{HostMemory, Queue};
 #[cfg(feature = "capi")]
-pub(crate) use lane::LANE_ARGS;
+pub(crate) use lane::{LANE_ARGS, Row};
 pub(crate) use lane::{LANES, Lane, Tail, lanes_of};
 pub(crate) use layout::{CPU_WORDS, Control, Gate, Layout, Member, SegmentRow};
 pub(crate) use map::SharedMemory;

@@ -76,6 +76,17 @@ unsafe impl SharedLayout for Slot {}
 unsafe impl Sync for Slot {}
 
 impl Slot {
+    /// Whether the message of a position is complete.
+    #[inline(always)]
+    pub(super) fn holds(&self, position: u64) -> bool {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the state is the low word of the position"
+        )]
+        let expected = (position as u32).wrapping_add(1);
+        self.state().load(Ordering::Acquire) == expected
+    }
+
     #[inline]
     fn state(&self) -> &AtomicU32 {
         // SAFETY: the first word of the slot is only ever accessed as this atomic.
@@ -91,6 +102,11 @@ pub(crate) struct RingHead {
     seen: AtomicU64,
     _pad: [u64; 14],
     head: AtomicU64,
+}
+
+impl RingHead {
+    /// Offset of the consumer's position.
+    pub(super) const HEAD: usize = std::mem::offset_of!(Self, head);
 }
 
 /// What a producer puts into a slot.
@@ -222,6 +238,12 @@ impl Packet {
         unsafe { to.copy_from_nonoverlapping(from, LINE) };
         if self.extent() > LINE {
             self.0.nargs = u8::MAX;
+        } else if self.0.kind == Kind::Short as u8 {
+            // SAFETY: the arguments lie further ahead in a line, and all places of both are inside.
+            let args = unsafe { line_args(from) };
+            let body = (&raw mut self.0.body).cast::<[i32; super::lane::LANE_ARGS]>();
+            // SAFETY: as above; aligned, as a multiple of 8 in an aligned struct.
+            unsafe { body.write(args) };
         }
     }
 
@@ -238,6 +260,35 @@ impl Packet {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header(u64);
 
+#[cfg(feature = "capi")]
+impl Header {
+    const fn byte(self, at: usize) -> u8 {
+        self.0.to_ne_bytes()[at]
+    }
+
+    #[inline(always)]
+    pub(crate) const fn is_short(self) -> bool {
+        self.byte(0) == Kind::Short as u8
+    }
+
+    #[inline(always)]
+    pub(crate) const fn handler(self) -> u8 {
+        self.byte(1)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn nargs(self) -> usize {
+        self.byte(2) as usize
+    }
+
+    /// Sender, as index among the ranks of the host; not checked.
+    #[inline(always)]
+    pub(crate) const fn source(self) -> u32 {
+        let bytes = self.0.to_ne_bytes();
+        u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]])
+    }
+}
+
 /// The header of a message in a slot or line.
 ///
 /// # Safety
@@ -251,38 +302,19 @@ pub(super) unsafe fn header(from: *const Raw) -> Header {
     Header(unsafe { at.cast::<u64>().read_unaligned() })
 }
 
-/// The arguments of a message in a line, and whatever is after them.
+/// Where the arguments of a Short begin in a line of a lane.
+pub(super) const LINE_ARGS_AT: usize = 12;
+
+/// The arguments of a Short in a line, and whatever is after them.
 ///
 /// # Safety
-/// As [`header`].
-#[cfg(feature = "capi")]
+/// `from` is a line of 64 bytes with a published message that nobody changes.
 #[inline(always)]
-pub(super) unsafe fn line_args(from: *const Raw) -> [i32; super::lane::LANE_ARGS] {
-    // SAFETY: as the caller promises: the line ends with this array.
-    let at = unsafe { from.cast::<u8>().add(FIXED) };
-    // SAFETY: as above; aligned as the message is.
+pub(super) unsafe fn line_args(from: *const u8) -> [i32; super::lane::LANE_ARGS] {
+    // SAFETY: as the caller promises: the line is longer.
+    let at = unsafe { from.add(LINE_ARGS_AT) };
+    // SAFETY: as above; a line is aligned, so that its words are.
     unsafe { at.cast::<[i32; super::lane::LANE_ARGS]>().read() }
-}
-
-#[cfg(feature = "capi")]
-impl Packet {
-    /// Header and arguments of a Short that fits a line.
-    #[inline]
-    pub(crate) fn line_parts(&self) -> Option<(Header, [i32; super::lane::LANE_ARGS])> {
-        let short = self.0.kind == Kind::Short as u8;
-        if !short || usize::from(self.0.nargs) > super::lane::LANE_ARGS {
-            return None;
-        }
-        // SAFETY: a packet is a message of its own.
-        let header = unsafe { header(&raw const self.0) };
-        // SAFETY: as above.
-        Some((header, unsafe { line_args(&raw const self.0) }))
-    }
-
-    /// Number of arguments, as the sender says.
-    pub(crate) const fn nargs(&self) -> usize {
-        self.0.nargs as usize
-    }
 }
 
 /// A queue: its ends and its slots.
@@ -370,12 +402,7 @@ impl<'a> Ring<'a> {
     #[inline(always)]
     pub(crate) fn ready(&self) -> bool {
         let head = self.ends.head.load(Ordering::Relaxed);
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "the state is the low word of the position"
-        )]
-        let expected = (head as u32).wrapping_add(1);
-        self.slot(head).state().load(Ordering::Acquire) == expected
+        self.slot(head).holds(head)
     }
 
     /// Takes the next message into `packet`; false when there is none. Only one consumer at a time.
