@@ -1,11 +1,12 @@
 //! An open device: its context and protection domain, capabilities, and what happens to it by itself.
 
+use std::collections::HashMap;
 use std::ffi::c_int;
 use std::io;
 use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::{
     Access, Address, AddressHandle, AsyncEvent, Caps, Channel, CompletionQueue, Device, DeviceInfo,
@@ -198,6 +199,8 @@ pub(super) struct Domain {
     pub(super) post_send: ffi::PostSend,
     pub(super) post_recv: ffi::PostRecv,
     pub(super) post_srq_recv: Option<ffi::PostSrqRecv>,
+    /// Queue pairs by number, for what completions and events tell about them.
+    pairs: Mutex<HashMap<u32, Weak<pair::VerbsQp>>>,
 }
 
 // SAFETY: as for `Opened`.
@@ -230,7 +233,41 @@ impl Domain {
         let pd = unsafe { (opened.library.alloc_pd)(opened.context.as_ptr()) };
         let pd = opened.made(pd, "make a protection domain")?;
         let post_srq_recv = ops.post_srq_recv;
-        Ok(Self { opened, pd, caps, poll_cq, req_notify_cq, post_send, post_recv, post_srq_recv })
+        let pairs = Mutex::default();
+        Ok(Self {
+            opened,
+            pd,
+            caps,
+            poll_cq,
+            req_notify_cq,
+            post_send,
+            post_recv,
+            post_srq_recv,
+            pairs,
+        })
+    }
+
+    fn pairs(&self) -> MutexGuard<'_, HashMap<u32, Weak<pair::VerbsQp>>> {
+        self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn remember(&self, qp: &Arc<pair::VerbsQp>) {
+        self.pairs().insert(qp.number(), Arc::downgrade(qp));
+    }
+
+    /// Before the queue pair is destroyed: its number may be given again at once.
+    pub(super) fn forget(&self, number: u32) {
+        self.pairs().remove(&number);
+    }
+
+    /// A completion of `cq`, or an event of the device, said that a queue pair failed.
+    #[cold]
+    pub(super) fn failed(&self, number: u32, cq: Option<NonNull<ffi::Cq>>) {
+        // Not under the lock: this may become the last holder.
+        let found = self.pairs().get(&number).and_then(Weak::upgrade);
+        if let Some(pair) = found {
+            pair.has_failed(cq);
+        }
     }
 }
 
@@ -300,7 +337,9 @@ impl Device for VerbsDevice {
     }
 
     fn queue_pair(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error> {
-        Ok(Arc::new(pair::VerbsQp::new(&self.domain, spec, &self.inline)?))
+        let pair = Arc::new(pair::VerbsQp::new(&self.domain, spec, &self.inline)?);
+        self.domain.remember(&pair);
+        Ok(pair)
     }
 
     fn address_handle(&self, port: u8, to: &Address) -> Result<Arc<dyn AddressHandle>, Error> {
@@ -327,6 +366,9 @@ impl Device for VerbsDevice {
         let seen = unsafe { convert::event(&event) };
         // SAFETY: each event is acknowledged once.
         unsafe { (opened.library.ack_async_event)(&raw mut event) };
+        if let AsyncEvent::QpFatal { qpn } = seen {
+            self.domain.failed(qpn, None);
+        }
         Ok(Some(seen))
     }
 

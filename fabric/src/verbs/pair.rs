@@ -7,6 +7,7 @@ use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::{
     Access, Address, AddressHandle, CompletionQueue, Error, PostError, QpKind, QpSpec, QpState,
@@ -20,6 +21,10 @@ use super::{convert, ffi, memory, port, post};
 
 /// Hops that a routed packet may make.
 const HOP_LIMIT: u8 = 64;
+
+/// How often a device is asked whether a queue pair failed whose request did, and the time between.
+const LOOKS: u32 = 4;
+const BETWEEN_LOOKS: Duration = Duration::from_micros(200);
 
 /// Sequence numbers and queue pair numbers have 24 bits.
 const BITS_24: u32 = 0xff_ffff;
@@ -49,6 +54,7 @@ pub(super) struct VerbsQp {
     port: Mutex<u8>,
     /// What the queue pair reports to and receives from lives as long as it.
     _queues: [Arc<dyn CompletionQueue>; 2],
+    cqs: [NonNull<ffi::Cq>; 2],
     srq: Option<Arc<dyn SharedReceiveQueue>>,
 }
 
@@ -65,7 +71,7 @@ impl VerbsQp {
         spec: &QpSpec<'_>,
         inline: &InlineMemory,
     ) -> Result<Self, Error> {
-        let mut wanted = wanted(domain, spec)?;
+        let (mut wanted, cqs) = wanted(domain, spec)?;
         let qp = make(domain, &mut wanted, spec.inline.min(post::MAX_INLINE), inline)?;
         // SAFETY: the library made it; its number does not change.
         let number = unsafe { (*qp.as_ptr()).qp_num };
@@ -79,6 +85,7 @@ impl VerbsQp {
             state: AtomicU8::new(0),
             port: Mutex::new(0),
             _queues: [Arc::clone(spec.send_cq), Arc::clone(spec.recv_cq)],
+            cqs,
             srq: spec.srq.cloned(),
         })
     }
@@ -112,6 +119,62 @@ impl VerbsQp {
     fn remember(&self, state: QpState) {
         let index = STATES.iter().position(|each| *each == state).unwrap_or(0);
         self.state.store(u8::try_from(index).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// A failed completion, or an event, names this queue pair. The device is asked: the completion may be one from before
+    /// a reset, and a failed datagram does not end its queue pair everywhere. It may show before the device has changed the
+    /// state, hence the second look.
+    pub(super) fn has_failed(&self, cq: Option<NonNull<ffi::Cq>>) {
+        if cq.is_some_and(|cq| !self.cqs.contains(&cq)) {
+            return;
+        }
+        for look in 0..LOOKS {
+            if self.known_state() == QpState::Error {
+                return;
+            }
+            if look > 0 {
+                std::thread::sleep(BETWEEN_LOOKS);
+            }
+            if self.asked_state() == Some(QpState::Error) {
+                self.flush();
+                return;
+            }
+        }
+    }
+
+    /// What the device says.
+    fn asked_state(&self) -> Option<QpState> {
+        let mut attr = ffi::QpAttr::NONE;
+        let mut init = std::mem::MaybeUninit::<ffi::QpInitAttr>::zeroed();
+        // SAFETY: a living queue pair and room for the answers.
+        let result = unsafe {
+            (self.domain.opened.library.query_qp)(
+                self.qp.as_ptr(),
+                &raw mut attr,
+                ffi::mask::STATE,
+                init.as_mut_ptr(),
+            )
+        };
+        (result == 0).then(|| convert::qp_state(attr.qp_state))
+    }
+
+    /// Tells the device again that the queue pair is in ERROR. Soft-RoCE flushes only what was posted before that.
+    #[cold]
+    pub(super) fn flush(&self) {
+        let mut attr = ffi::QpAttr::NONE;
+        attr.qp_state = ffi::QPS_ERR;
+        // SAFETY: a living queue pair, and the state is filled.
+        let result = unsafe {
+            (self.domain.opened.library.modify_qp)(
+                self.qp.as_ptr(),
+                &raw mut attr,
+                ffi::mask::STATE,
+            )
+        };
+        // A refusal means that it is in no state to fail, or that the device is gone: nothing more to flush.
+        if result == 0 {
+            self.remember(QpState::Error);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, u8> {
@@ -175,13 +238,16 @@ fn number_of(state: QpState) -> c_int {
 }
 
 /// What verbs is asked for, checked against the device.
-fn wanted(domain: &Arc<Domain>, spec: &QpSpec<'_>) -> Result<ffi::QpInitAttr, Error> {
+fn wanted(
+    domain: &Arc<Domain>,
+    spec: &QpSpec<'_>,
+) -> Result<(ffi::QpInitAttr, [NonNull<ffi::Cq>; 2]), Error> {
     let opened = &domain.opened;
     let own_cq = |any: &Arc<dyn CompletionQueue>| {
         let own = any.as_any().downcast_ref::<VerbsCq>();
-        own.filter(|own| Arc::ptr_eq(&own.domain, domain)).map(|own| own.cq.as_ptr()).ok_or_else(
-            || opened.argument(MAKE, "a completion queue is of another device".to_owned()),
-        )
+        own.filter(|own| Arc::ptr_eq(&own.domain, domain)).map(|own| own.cq).ok_or_else(|| {
+            opened.argument(MAKE, "a completion queue is of another device".to_owned())
+        })
     };
     let srq = match spec.srq {
         None => ptr::null_mut(),
@@ -207,10 +273,11 @@ fn wanted(domain: &Arc<Domain>, spec: &QpSpec<'_>) -> Result<ffi::QpInitAttr, Er
         let problem = format!("{} receive requests beside a shared receive queue", spec.max_recv);
         return Err(opened.argument(MAKE, problem));
     }
-    Ok(ffi::QpInitAttr {
+    let cqs = [own_cq(spec.send_cq)?, own_cq(spec.recv_cq)?];
+    let wanted = ffi::QpInitAttr {
         qp_context: ptr::null_mut(),
-        send_cq: own_cq(spec.send_cq)?,
-        recv_cq: own_cq(spec.recv_cq)?,
+        send_cq: cqs[0].as_ptr(),
+        recv_cq: cqs[1].as_ptr(),
         srq,
         cap: ffi::QpCap {
             max_send_wr: spec.max_send,
@@ -224,7 +291,8 @@ fn wanted(domain: &Arc<Domain>, spec: &QpSpec<'_>) -> Result<ffi::QpInitAttr, Er
             QpKind::Ud => ffi::QPT_UD,
         },
         sq_sig_all: 0,
-    })
+    };
+    Ok((wanted, cqs))
 }
 
 /// Makes a queue pair with as many inline bytes as the device takes, at most `inline`. `wanted.cap` then says what it got.
@@ -306,18 +374,7 @@ impl QueuePair for VerbsQp {
             return known;
         }
         // Only a connected pair changes by itself.
-        let mut attr = ffi::QpAttr::NONE;
-        let mut init = std::mem::MaybeUninit::<ffi::QpInitAttr>::zeroed();
-        // SAFETY: a living queue pair and room for the answers.
-        let result = unsafe {
-            (self.domain.opened.library.query_qp)(
-                self.qp.as_ptr(),
-                &raw mut attr,
-                ffi::mask::STATE,
-                init.as_mut_ptr(),
-            )
-        };
-        if result == 0 && convert::qp_state(attr.qp_state) == QpState::Error {
+        if self.asked_state() == Some(QpState::Error) {
             self.remember(QpState::Error);
         }
         self.known_state()
@@ -326,6 +383,11 @@ impl QueuePair for VerbsQp {
     fn to_init(&self, port: u8, pkey_index: u16, qkey: u32, access: Access) -> Result<(), Error> {
         let mut current = self.lock();
         self.must_be(QpState::Reset, QpState::Init)?;
+        // Not every driver looks; the first key is always there.
+        if pkey_index != 0 && !port::has_pkey(&self.domain.opened, port, pkey_index) {
+            let problem = format!("pkey_index {pkey_index} is unused on port {port}");
+            return Err(self.refused(QpState::Init, problem));
+        }
         let mut attr = ffi::QpAttr::NONE;
         attr.port_num = port;
         attr.pkey_index = pkey_index;
@@ -398,6 +460,16 @@ impl QueuePair for VerbsQp {
 
     fn to_error(&self) -> Result<(), Error> {
         let port = self.lock();
+        if self.known_state() == QpState::Reset {
+            // Linux does not allow it from RESET, the specification does: by way of INIT on any port.
+            let mut attr = ffi::QpAttr::NONE;
+            attr.port_num = 1;
+            let own = match self.kind {
+                QpKind::Rc => ffi::mask::ACCESS_FLAGS,
+                QpKind::Ud => ffi::mask::QKEY,
+            };
+            self.modify(QpState::Init, attr, ffi::mask::PKEY_INDEX | ffi::mask::PORT | own, 1)?;
+        }
         self.modify(QpState::Error, ffi::QpAttr::NONE, 0, *port)
     }
 
@@ -417,6 +489,7 @@ impl QueuePair for VerbsQp {
 
 impl Drop for VerbsQp {
     fn drop(&mut self) {
+        self.domain.forget(self.number);
         destroy(&self.domain, self.qp);
     }
 }

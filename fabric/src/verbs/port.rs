@@ -131,22 +131,24 @@ fn single_entries(opened: &Opened, port: u8, length: usize) -> Result<Vec<GidEnt
 
 /// The table up to the last used entry. Keys that cannot be read count as unused (0).
 fn pkeys(opened: &Opened, port: u8, length: u16) -> Vec<u16> {
-    let mut table = Vec::new();
-    for index in 0..length {
-        let mut key = 0;
-        // SAFETY: an open context and room for the answer.
-        let result = unsafe {
-            (opened.library.query_pkey)(
-                opened.context.as_ptr(),
-                port,
-                c_int::from(index),
-                &raw mut key,
-            )
-        };
-        table.push(if result == 0 { u16::from_be(key) } else { 0 });
-    }
+    let mut table: Vec<u16> =
+        (0..length).map(|index| pkey(opened, port, index).unwrap_or(0)).collect();
     while table.last() == Some(&0) {
         table.pop();
     }
     table
+}
+
+/// Whether an entry of the table is used.
+pub(super) fn has_pkey(opened: &Opened, port: u8, index: u16) -> bool {
+    pkey(opened, port, index).is_some_and(|key| key & 0x7fff != 0)
+}
+
+fn pkey(opened: &Opened, port: u8, index: u16) -> Option<u16> {
+    let mut key = 0;
+    // SAFETY: an open context and room for the answer.
+    let result = unsafe {
+        (opened.library.query_pkey)(opened.context.as_ptr(), port, c_int::from(index), &raw mut key)
+    };
+    (result == 0).then_some(u16::from_be(key))
 }

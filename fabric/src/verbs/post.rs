@@ -32,6 +32,15 @@ pub(super) fn outcome(result: c_int) -> Result<(), PostError> {
     if result == 0 { Ok(()) } else { Err(refused(result)) }
 }
 
+/// What became of a request of a queue pair.
+#[inline]
+fn taken(qp: &VerbsQp, result: c_int) -> Result<(), PostError> {
+    if result == 0 && qp.known_state() == QpState::Error {
+        qp.flush();
+    }
+    outcome(result)
+}
+
 #[cold]
 fn refused(result: c_int) -> PostError {
     match failure(result).raw_os_error() {
@@ -54,7 +63,7 @@ pub(super) fn post_receive(qp: &VerbsQp, request: &Receive) -> Result<(), PostEr
     let mut bad = ptr::null_mut();
     // SAFETY: a living queue pair, one request of one piece; the caller holds the region of its key.
     let result = unsafe { (qp.domain.post_recv)(qp.qp.as_ptr(), &raw mut wr, &raw mut bad) };
-    outcome(result)
+    taken(qp, result)
 }
 
 /// Posts a send request.
@@ -172,6 +181,7 @@ fn submit(
             if !qp.domain.caps.atomics {
                 return Err(PostError::Invalid("the device has no atomics"));
             }
+            // Providers differ in who refuses this.
             if !remote.is_multiple_of(8) {
                 return Err(PostError::Invalid(
                     "an atomic needs an address that is a multiple of 8",
@@ -185,7 +195,7 @@ fn submit(
     // SAFETY: a living queue pair and one request with `count` written pieces; inline ones are copied during the call, and
     // the caller holds the regions of the other keys.
     let result = unsafe { (qp.domain.post_send)(qp.qp.as_ptr(), &raw mut wr, &raw mut bad) };
-    outcome(result)
+    taken(qp, result)
 }
 
 #[cfg(test)]

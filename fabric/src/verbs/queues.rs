@@ -7,7 +7,9 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use crate::{Channel, Completion, CompletionQueue, Error, PostError, Receive, SharedReceiveQueue};
+use crate::{
+    Channel, Completion, CompletionQueue, Error, PostError, Receive, SharedReceiveQueue, Status,
+};
 
 use super::device::{Domain, failure, make_nonblocking};
 use super::{convert, ffi, post};
@@ -175,6 +177,9 @@ impl CompletionQueue for VerbsCq {
             };
             for (to, from) in room.iter_mut().zip(&seen).take(count) {
                 *to = convert::completion(from);
+                if to.status != Status::Success {
+                    self.domain.failed(to.qpn, Some(self.cq));
+                }
             }
             taken += count;
             if count < room.len() {
