@@ -5,6 +5,11 @@
 #[path = "soft_roce/machine.rs"]
 mod machine;
 
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use testkit::{Tree, all_requested};
+
 use machine::step;
 
 #[test]
@@ -27,4 +32,60 @@ fn one_machine() {
         .code(3),
     ];
     machine::run("Soft-RoCE, one machine", &[], &steps);
+}
+
+#[test]
+fn two_machines_with_two_rails() {
+    let test = "Soft-RoCE, two machines with two rails";
+    if !all_requested() {
+        // The long run has it.
+        return;
+    }
+    if !machine::ready(test) {
+        return;
+    }
+    let ping_pong = "ssh node2 ibv_rc_pingpong -g 1 -n 100 -d rxe1 & sleep 3; \
+                     ibv_rc_pingpong -g 1 -n 100 -d rxe1 node2-1 && wait $!";
+    let steps = vec![
+        step(
+            "both machines have both devices",
+            60,
+            "for node in node1 node2; do ssh $node ibv_devices; done | grep -c rxe",
+        )
+        .shows("4"),
+        step("ibv_rc_pingpong over the second rail", 60, ping_pong).shows("::ffff:10.77.1.2"),
+    ];
+    machine::run(test, &["--guests", "2", "--rails", "2"], &steps);
+}
+
+/// The script, with survivors counted.
+fn script(args: &[&str]) -> Tree {
+    Tree::new(machine::script()).args(args).deadline("scripts/softroce", Duration::from_secs(120))
+}
+
+#[test]
+fn the_script_says_what_is_wrong_and_leaves_nothing() {
+    for (args, words) in [
+        (&[][..], "no command"),
+        (&["--rails", "9", "true"][..], "--rails takes a number from 1 to 4"),
+        (&["--guests=3", "true"][..], "--guests takes a number from 1 to 2"),
+        (&["--see", "/no/such", "true"][..], "'/no/such' is not a directory"),
+        (&["--env", "1=2", "true"][..], "'1=2' is not NAME"),
+        (&["--colour", "red", "true"][..], "unknown option '--colour'"),
+        (&["--limit"][..], "--limit needs a value"),
+    ] {
+        let outcome = script(args).run();
+        outcome.expect(2);
+        assert!(outcome.err().contains(words), "{args:?}: {}", outcome.err());
+    }
+    if !machine::ready("ends of scripts/softroce") {
+        return;
+    }
+    let outcome = script(&["--limit", "1", "--", "sleep", "60"]).run();
+    outcome.expect(124);
+    assert!(outcome.err().contains("out of time after 1 s"), "{}", outcome.err());
+    let running = script(&["--", "sleep", "60"]).start();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(running.signal(Signal::SIGTERM));
+    running.wait().expect(143);
 }

@@ -80,7 +80,7 @@ step() { # step NUMBER LIMIT COMMAND
 }
 "##;
 
-fn script() -> PathBuf {
+pub(crate) fn script() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.parent().expect("the package is inside the workspace").join("scripts/softroce")
 }
