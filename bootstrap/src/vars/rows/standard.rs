@@ -200,8 +200,7 @@ pub(crate) const MEMORY: &[Row] = &[
     ),
     fixed("GASNET_ATOMIC_TABLESZ", POSITIVE, "256", "Locks for atomic operations that are emulated.").later(),
     flag("GASNET_MAXIMIZE_MEMLOCK", YES, "Raise the soft limit of locked memory to the hard limit.")
-        .aliases(&["GASNET_MAXIMIZE_RLIMIT_MEMLOCK"])
-        .later(),
+        .aliases(&["GASNET_MAXIMIZE_RLIMIT_MEMLOCK"]),
     flag("GASNET_MAXIMIZE_RLIMIT_STACK", YES, "Raise the soft limit of the stack to the hard limit.").later(),
     open("GASNET_NO_SCRATCH_WARN_THRESHOLD", COUNT, "Teams without scratch space before a warning is given.").later(),
 ];
