@@ -1,0 +1,480 @@
+//! Faults on order: what a script says happens to one opened fabric, so that tests see what a network does on bad days.
+//!
+//! A script is a list of words, and sections for some members of a job:
+//!
+//! ```text
+//! seed=7 drop-ud=10% dup-ud=5% delay-ud=2ms; 1,3: port-down=soft0:1@100ms+50ms register-fail=3rd
+//! ```
+//!
+//! | word | what happens |
+//! |---|---|
+//! | `seed=N` | start of the random numbers; the same seed, the same faults |
+//! | `drop-ud=P%` | of the datagrams that are sent, so many are lost |
+//! | `dup-ud=P%` | so many arrive twice |
+//! | `delay-ud=T` or `T@P%` | all, or so many, arrive later by T, so that others overtake them |
+//! | `port-down=DEVICE:PORT@T+D` | the port is down from T after opening, for D (without `+D` for ever) |
+//! | `kill-qp=Nth@T` | the Nth reliable queue pair that becomes ready to send fails T after that |
+//! | `register-fail=Nth` or `Nth+` | the Nth registration is refused, or all from it on |
+//! | `partition=WHOM@T+D` | from T, for D, nothing goes to or comes from `all`, an address, or a prefix `a.b.c.d/n` |
+//! | `death=T` | at T everything is closed as if the process had died; the device reports that it is gone |
+//!
+//! T and D are a number with `us`, `ms` or `s`. A section that begins with names and a colon counts only for a fabric of one
+//! of these names (the conduit gives its rank); a section without counts for all.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What is wrong with a script.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("fault script, column {column}: {problem}")]
+pub struct Problem {
+    /// Where the word or value begins, from 1.
+    pub column: usize,
+    /// What is wrong, with the text seen.
+    pub problem: String,
+}
+
+/// From when and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Window {
+    from: Duration,
+    length: Option<Duration>,
+}
+
+impl Window {
+    fn has(self, age: Duration) -> bool {
+        age >= self.from && self.length.is_none_or(|length| age - self.from < length)
+    }
+}
+
+/// Whom a partition cuts off: an address and how many of its bits count. `None`: everybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Whom(Option<(IpAddr, u8)>);
+
+impl Whom {
+    fn has(self, address: IpAddr) -> bool {
+        let Some((network, bits)) = self.0 else { return true };
+        let (network, address) = match (network, address) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => {
+                (u128::from(a.to_bits()) << 96, u128::from(b.to_bits()) << 96)
+            }
+            (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits(), b.to_bits()),
+            _ => return false,
+        };
+        let mask = u128::MAX.checked_shl(128 - u32::from(bits.min(128))).unwrap_or(0);
+        network & mask == address & mask
+    }
+}
+
+/// Some of the datagrams: this many of a million.
+type Share = u32;
+const ALL: Share = 1_000_000;
+
+/// A parsed script.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Script {
+    seed: u64,
+    drop_ud: Share,
+    dup_ud: Share,
+    delay_ud: Option<(Duration, Share)>,
+    port_down: Vec<(String, u8, Window)>,
+    kill_qp: Vec<(u32, Duration)>,
+    register_fail: Vec<(u32, bool)>,
+    partition: Vec<(Whom, Window)>,
+    death: Option<Duration>,
+}
+
+impl Script {
+    /// Reads a script for a fabric without a name.
+    ///
+    /// # Errors
+    /// The first thing that is not understood, anywhere in the text.
+    pub fn parse(text: &str) -> Result<Self, Problem> {
+        Self::parse_for(text, "")
+    }
+
+    /// Reads a script for the fabric called `name`. Sections of others are checked and left out.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn parse_for(text: &str, name: &str) -> Result<Self, Problem> {
+        let mut script = Self::default();
+        let mut start = 0;
+        for section in text.split(';') {
+            let (mine, words, at) = select(section, name, start)?;
+            let mut others = Self::default();
+            let into = if mine { &mut script } else { &mut others };
+            let mut rest = words;
+            while let Some(begin) = rest.find(|c: char| !c.is_whitespace()) {
+                let tail = rest.get(begin..).unwrap_or_default();
+                let end = tail.find(char::is_whitespace).unwrap_or(tail.len());
+                let (word, after) = tail.split_at(end);
+                into.word(word, at + (words.len() - tail.len()))?;
+                rest = after;
+            }
+            start += section.len() + 1;
+        }
+        Ok(script)
+    }
+
+    fn word(&mut self, word: &str, at: usize) -> Result<(), Problem> {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        let value = Text { text: value, at: at + key.len() + 1 };
+        match key {
+            "seed" => self.seed = value.number("a number")?,
+            "drop-ud" => self.drop_ud = value.share()?,
+            "dup-ud" => self.dup_ud = value.share()?,
+            "delay-ud" => {
+                let (time, share) = value.split('@');
+                let share = share.map_or(Ok(ALL), Text::share)?;
+                self.delay_ud = Some((time.duration()?, share));
+            }
+            "port-down" => {
+                let (place, when) = value.split('@');
+                let (device, port) = place.split(':');
+                let needs = "DEVICE:PORT@TIME, as soft0:1@100ms+50ms";
+                let port = port.ok_or_else(|| place.problem(needs))?.number("a port")?;
+                let when = when.ok_or_else(|| value.problem(needs))?.window()?;
+                if device.text.is_empty() {
+                    return Err(value.problem(needs));
+                }
+                self.port_down.push((device.text.to_owned(), port, when));
+            }
+            "kill-qp" => {
+                let (which, when) = value.split('@');
+                let when = when.map_or(Ok(Duration::ZERO), Text::duration)?;
+                self.kill_qp.push((which.ordinal()?, when));
+            }
+            "register-fail" => {
+                let onward = value.text.ends_with('+');
+                let text = value.text.trim_end_matches('+');
+                self.register_fail.push((Text { text, ..value }.ordinal()?, onward));
+            }
+            "partition" => {
+                let (whom, when) = value.split('@');
+                let needs = "WHOM@TIME, as all@1s or 10.0.0.0/8@1s+200ms";
+                let when = when.ok_or_else(|| value.problem(needs))?.window()?;
+                self.partition.push((whom.whom()?, when));
+            }
+            "death" => self.death = Some(value.duration()?),
+            _ => {
+                let known = "seed, drop-ud, dup-ud, delay-ud, port-down, kill-qp, register-fail, \
+                             partition, death";
+                return Err(Text { text: key, at }.problem(&format!("one of {known}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a section is for `name`, its words, and where they begin.
+fn select<'a>(section: &'a str, name: &str, at: usize) -> Result<(bool, &'a str, usize), Problem> {
+    // A colon inside a word (`soft0:1`) stands behind an equals sign.
+    let first = section.char_indices().find(|(_, c)| matches!(c, ':' | '='));
+    let Some((end, ':')) = first else { return Ok((true, section, at)) };
+    let (names, words) = section.split_at(end);
+    let mut mine = false;
+    for one in names.split(',') {
+        let trimmed = one.trim();
+        if trimmed.is_empty() || trimmed.contains(char::is_whitespace) {
+            return Err(Text { text: names, at }.problem("names separated by commas, then a colon"));
+        }
+        mine |= trimmed == name;
+    }
+    Ok((mine, words.get(1..).unwrap_or_default(), at + end + 1))
+}
+
+/// A piece of the script and where it stands.
+#[derive(Clone, Copy)]
+struct Text<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Text<'a> {
+    fn problem(self, needs: &str) -> Problem {
+        Problem { column: self.at + 1, problem: format!("{:?} is not {needs}", self.text) }
+    }
+
+    fn split(self, mark: char) -> (Text<'a>, Option<Text<'a>>) {
+        match self.text.split_once(mark) {
+            Some((text, rest)) => {
+                let at = self.at + text.len() + mark.len_utf8();
+                (Text { text, at: self.at }, Some(Text { text: rest, at }))
+            }
+            None => (self, None),
+        }
+    }
+
+    fn number<T: std::str::FromStr>(self, what: &str) -> Result<T, Problem> {
+        let digits = !self.text.is_empty() && self.text.bytes().all(|byte| byte.is_ascii_digit());
+        self.text.parse().ok().filter(|_| digits).ok_or_else(|| self.problem(what))
+    }
+
+    /// At most four digits after the point, so that nothing is lost.
+    fn share(self) -> Result<Share, Problem> {
+        let needs = "a share from 0% to 100%, as 2.5%";
+        let percent = self.text.strip_suffix('%').ok_or_else(|| self.problem(needs))?;
+        let (whole, part) = percent.split_once('.').unwrap_or((percent, "0"));
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        if !digits(whole) || !digits(part) || part.len() > 4 {
+            return Err(self.problem(needs));
+        }
+        let scaled: Option<u32> = format!("{whole}{part:0<4}").parse().ok();
+        scaled.filter(|&share| share <= ALL).ok_or_else(|| self.problem(needs))
+    }
+
+    fn duration(self) -> Result<Duration, Problem> {
+        let needs = "a time with its unit, as 250us, 10ms or 2s";
+        let end = self.text.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.text.len());
+        let (number, unit) = self.text.split_at(end);
+        let number: u32 = number.parse().map_err(|_| self.problem(needs))?;
+        match unit {
+            "us" => Ok(Duration::from_micros(number.into())),
+            "ms" => Ok(Duration::from_millis(number.into())),
+            "s" => Ok(Duration::from_secs(number.into())),
+            _ => Err(self.problem(needs)),
+        }
+    }
+
+    fn window(self) -> Result<Window, Problem> {
+        let (from, length) = self.split('+');
+        Ok(Window { from: from.duration()?, length: length.map(Text::duration).transpose()? })
+    }
+
+    fn ordinal(self) -> Result<u32, Problem> {
+        let digits = self.text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let suffix = self.text.get(digits.len()..).unwrap_or_default();
+        let known = matches!(suffix, "" | "st" | "nd" | "rd" | "th");
+        let number = Text { text: digits, ..self }.number("").ok();
+        let right = number.filter(|&number: &u32| known && number > 0);
+        right.ok_or_else(|| self.problem("a position, as 1st or 3rd"))
+    }
+
+    fn whom(self) -> Result<Whom, Problem> {
+        let needs = "all, an address, or a prefix as 10.0.0.0/8";
+        if self.text == "all" {
+            return Ok(Whom(None));
+        }
+        let (address, bits) = self.split('/');
+        let address: IpAddr = address.text.parse().map_err(|_| self.problem(needs))?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(most), |bits| bits.number("a number of bits"))?;
+        if bits > most {
+            return Err(self.problem(needs));
+        }
+        Ok(Whom(Some((address, bits))))
+    }
+}
+
+/// What becomes of a datagram that is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fate {
+    /// How often it is sent: 0, 1 or 2.
+    pub copies: u8,
+    /// How much later.
+    pub delay: Duration,
+}
+
+impl Fate {
+    /// As without a script.
+    pub const PLAIN: Self = Self { copies: 1, delay: Duration::ZERO };
+}
+
+/// A script at work on one fabric. Ages are counted from its opening.
+#[derive(Debug, Default)]
+pub struct Faults {
+    script: Script,
+    random: AtomicU64,
+    registrations: AtomicU32,
+    ready: AtomicU32,
+}
+
+impl Faults {
+    /// Begins.
+    #[must_use]
+    pub fn new(script: Script) -> Self {
+        Self { random: AtomicU64::new(script.seed), script, ..Self::default() }
+    }
+
+    /// Less than a million, the next of the sequence (splitmix64).
+    fn roll(&self) -> Share {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let state = self.random.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        u32::try_from((mixed ^ mixed >> 31) % u64::from(ALL)).unwrap_or(0)
+    }
+
+    /// The fate of the next datagram that is sent.
+    #[must_use]
+    pub fn datagram(&self) -> Fate {
+        let script = &self.script;
+        if script.drop_ud == 0 && script.dup_ud == 0 && script.delay_ud.is_none() {
+            return Fate::PLAIN;
+        }
+        // Always three numbers, so that one share does not change what another one hits.
+        let (lost, twice, late) = (self.roll(), self.roll(), self.roll());
+        let copies = match () {
+            () if lost < script.drop_ud => 0,
+            () if twice < script.dup_ud => 2,
+            () => 1,
+        };
+        let delay = script.delay_ud.filter(|&(_, share)| late < share);
+        Fate { copies, delay: delay.map_or(Duration::ZERO, |(delay, _)| delay) }
+    }
+
+    /// Whether the next registration is refused.
+    #[must_use]
+    pub fn refuse_registration(&self) -> bool {
+        if self.script.register_fail.is_empty() {
+            return false;
+        }
+        let number = self.registrations.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let hit = |&(which, onward): &(u32, bool)| number == which || onward && number > which;
+        self.script.register_fail.iter().any(hit)
+    }
+
+    /// How long after now the reliable queue pair that just became ready to send fails, if it does.
+    #[must_use]
+    pub fn queue_pair_ready(&self) -> Option<Duration> {
+        if self.script.kill_qp.is_empty() {
+            return None;
+        }
+        let number = self.ready.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        self.script.kill_qp.iter().find(|(which, _)| *which == number).map(|&(_, after)| after)
+    }
+
+    /// Whether a port is down at `age`.
+    #[must_use]
+    pub fn port_is_down(&self, device: &str, port: u8, age: Duration) -> bool {
+        let hit = |(name, number, window): &(String, u8, Window)| {
+            name == device && *number == port && window.has(age)
+        };
+        self.script.port_down.iter().any(hit)
+    }
+
+    /// Whether nothing goes to or comes from `address` at `age`.
+    #[must_use]
+    pub fn is_cut(&self, address: IpAddr, age: Duration) -> bool {
+        self.script.partition.iter().any(|(whom, window)| window.has(age) && whom.has(address))
+    }
+
+    /// Whether the fabric is dead at `age`.
+    #[must_use]
+    pub fn is_dead(&self, age: Duration) -> bool {
+        self.script.death.is_some_and(|death| age >= death)
+    }
+
+    /// Whether anybody must look at the clock for [`Self::port_is_down`], [`Self::is_cut`] and [`Self::is_dead`].
+    #[must_use]
+    pub fn need_clock(&self) -> bool {
+        let script = &self.script;
+        !script.port_down.is_empty() || !script.partition.is_empty() || script.death.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn every_word_is_understood() {
+        let text = "seed=7 drop-ud=10% dup-ud=2.5% delay-ud=2ms@50% port-down=soft0:1@100ms+50ms \
+            kill-qp=2nd@10ms register-fail=3rd partition=10.0.0.0/8@1s+1s death=9s";
+        let script = Script::parse(text).unwrap();
+        assert_eq!((script.seed, script.drop_ud, script.dup_ud), (7, 100_000, 25_000));
+        let faults = Faults::new(script);
+        let down = |age| faults.port_is_down("soft0", 1, age * MS);
+        assert_eq!([99, 100, 149, 150].map(down), [false, true, true, false]);
+        assert!(!faults.port_is_down("soft1", 1, 120 * MS));
+        assert!(!faults.port_is_down("soft0", 2, 120 * MS));
+        assert_eq!([(); 4].map(|()| faults.refuse_registration()), [false, false, true, false]);
+        assert_eq!([(); 3].map(|()| faults.queue_pair_ready()), [None, Some(10 * MS), None]);
+        let cut = |ip: &str, age| faults.is_cut(ip.parse().unwrap(), age * MS);
+        assert!(cut("10.9.9.9", 1000) && !cut("11.0.0.1", 1000) && !cut("10.9.9.9", 2000));
+        assert!(!cut("::1", 1500));
+        assert!(faults.is_dead(9000 * MS) && !faults.is_dead(8999 * MS));
+        assert!(faults.need_clock() && !Faults::default().need_clock());
+    }
+
+    #[test]
+    fn the_column_of_what_is_wrong_is_named() {
+        for (text, column, part) in [
+            ("drop-ud=10", 9, "\"10\""),
+            ("seed=1 dup-ud=101%", 15, "101%"),
+            ("seed=1  frob=2", 9, "\"frob\""),
+            ("seed=x", 6, "\"x\""),
+            ("seed=", 6, "\"\""),
+            ("delay-ud=2", 10, "unit"),
+            ("delay-ud=2ms@5", 14, "\"5\""),
+            ("port-down=soft0@1ms", 11, "DEVICE:PORT"),
+            ("port-down=soft0:x@1ms", 17, "\"x\""),
+            ("port-down=soft0:1", 11, "DEVICE:PORT"),
+            ("kill-qp=0th", 9, "position"),
+            ("register-fail=3zz", 15, "3zz"),
+            ("partition=me@1s", 11, "\"me\""),
+            ("partition=1.2.3.4/33@1s", 11, "1.2.3.4/33"),
+            ("partition=all@1s+x", 18, "\"x\""),
+            ("death", 7, "unit"),
+            ("1,: seed=2", 1, "names"),
+            ("1: seed=2; 2: seed=q", 20, "\"q\""),
+        ] {
+            let problem = Script::parse(text).unwrap_err();
+            assert_eq!(problem.column, column, "{text}: {problem}");
+            assert!(problem.to_string().contains(part), "{text}: {problem}");
+        }
+    }
+
+    #[test]
+    fn sections_are_for_their_names() {
+        let text = "seed=1 drop-ud=1%; 1,3: death=1s ; 2: seed=9 port-down=soft0:1@1s";
+        let [none, one, two, three] =
+            ["", "1", "2", "3"].map(|name| Script::parse_for(text, name).unwrap());
+        assert_eq!((none.seed, none.death, none.drop_ud), (1, None, 10_000));
+        assert_eq!(one.death, Some(1000 * MS));
+        assert_eq!(three, one);
+        assert_eq!((two.seed, two.death, two.port_down.len()), (9, None, 1));
+    }
+
+    #[test]
+    fn shares_are_met() {
+        let script = Script::parse("seed=3 drop-ud=20% dup-ud=10% delay-ud=1ms@30%").unwrap();
+        let faults = Faults::new(script.clone());
+        let fates: Vec<Fate> = (0..100_000).map(|_| faults.datagram()).collect();
+        let share = |want: fn(&Fate) -> bool| fates.iter().filter(|fate| want(fate)).count();
+        assert!((19_000..21_000).contains(&share(|fate| fate.copies == 0)));
+        assert!((7_000..9_000).contains(&share(|fate| fate.copies == 2)));
+        assert!((29_000..31_000).contains(&share(|fate| fate.delay == MS)));
+        let again = Faults::new(script);
+        assert!(fates.iter().all(|fate| *fate == again.datagram()), "the same seed");
+        assert_eq!(Faults::default().datagram(), Fate::PLAIN);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_judged(text in "[a-z0-9=@%+:;,./ -]{0,60}|\\PC{0,30}") {
+            if let Err(problem) = Script::parse(&text) {
+                prop_assert!(problem.column <= text.len() + 1, "{}", problem);
+            }
+        }
+
+        #[test]
+        fn any_words_are_judged(words in prop::collection::vec(
+            ("seed|drop-ud|dup-ud|delay-ud|port-down|kill-qp|register-fail|partition|death",
+             "[0-9]{1,10}(ms|s|%|th|\\.[0-9]%)?([@+:/][0-9a-z.]{1,6}){0,3}"), 0..6))
+        {
+            let text: Vec<String> = words.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            if let Ok(script) = Script::parse(&text.join(" ")) {
+                let faults = Faults::new(script);
+                let age = Duration::from_secs(5);
+                let _ = (faults.datagram(), faults.refuse_registration(), faults.is_dead(age));
+                let _ = faults.is_cut("10.0.0.1".parse().unwrap(), age);
+            }
+        }
+    }
+}
