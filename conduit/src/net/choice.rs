@@ -1,12 +1,14 @@
 //! From an opened fabric to the ports of this rank: looks at every device, decides which variable counts, and for
 //! `GASNET_IBV_PORTS_TYPE=Auto` deals the devices over the ranks of the host.
 
+use std::cell::OnceCell;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use bootstrap::Bootstrap;
 use fabric::{Device, Fabric};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::family::{Choice, MOST_DEVICES, Spot, deal};
 use super::list::listing;
@@ -73,6 +75,15 @@ impl Devices {
     }
 }
 
+/// Raises the limit on locked memory as far as this process may. Where that is too little, registration says so.
+fn raise_locked_memory() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_MEMLOCK)
+        && soft < hard
+    {
+        let _too_little_is_seen_at_registration = setrlimit(Resource::RLIMIT_MEMLOCK, hard, hard);
+    }
+}
+
 /// This host and this rank's processors.
 fn look(whole_process: bool) -> io::Result<(Topology, Cpus)> {
     Ok((Topology::read(Path::new(SYSTEM))?, topology::binding(whole_process)?))
@@ -107,23 +118,29 @@ pub(crate) fn choose(
     services: &mut dyn Bootstrap,
 ) -> Result<Chosen, Error> {
     let place = services.place();
-    let host = look(settings.whole_process);
+    // Reading the topology takes a file or more for each processor: only where something depends on it.
+    let host = OnceCell::new();
+    let host = || host.get_or_init(|| look(settings.whole_process));
     let spot = Spot { job: place.rank.0, host: place.local, nbrhd };
-    let (choice, warning) = settings.family.choose(spot, || match &host {
+    let (choice, warning) = settings.family.choose(spot, || match host() {
         Ok(host) => Ok(host.clone()),
         Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
     });
-    let distances = devices.distances(&host);
+    if settings.raise_locked_memory && !devices.found.is_empty() {
+        raise_locked_memory();
+    }
     let chosen =
         filter_of(&choice).and_then(|filter| select(&devices.found, filter.as_ref(), settings));
     let chosen = match choice {
-        Choice::Auto(_) => automatic(devices, settings, &distances, chosen, services)?,
+        Choice::Auto(_) => {
+            automatic(devices, settings, &devices.distances(host()), chosen, services)?
+        }
         _ => chosen,
     };
     let listing = (settings.list && settings.list_ranks.contains(place.rank.0)).then(|| {
         let rails = chosen.as_ref().map_or(&[][..], |selection| &selection.rails);
         let title = format!("adapters seen by rank {} on host {}", place.rank.0, place.host.0);
-        listing(&title, &devices.found, &distances, rails)
+        listing(&title, &devices.found, &devices.distances(host()), rails)
     });
     if let (Some(text), Err(_)) = (&listing, &chosen) {
         // The table is what explains the error, and nobody gets it from an error.
@@ -183,6 +200,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn the_limit_on_locked_memory_is_raised_to_what_is_allowed() {
+        let (_, hard) = getrlimit(Resource::RLIMIT_MEMLOCK).unwrap();
+        setrlimit(Resource::RLIMIT_MEMLOCK, hard.min(4096), hard).unwrap();
+        raise_locked_memory();
+        assert_eq!(getrlimit(Resource::RLIMIT_MEMLOCK).unwrap(), (hard, hard));
+    }
 
     #[test]
     fn unknown_distances_are_near() {

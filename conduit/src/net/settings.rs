@@ -109,6 +109,8 @@ pub(crate) struct PortSettings {
     pub family: Family,
     /// `GASNET_HWLOC_QUERY=process`: the binding of all threads counts, not that of the one that starts the network.
     pub whole_process: bool,
+    /// `GASNET_MAXIMIZE_MEMLOCK`: the limit on locked memory is raised before devices are used.
+    pub raise_locked_memory: bool,
     /// `GASNET_IBV_PORTS_VERBOSE`: 0 is silent, 1 warns, 2 says what is used, 3 says why.
     pub verbose: u32,
     /// `GASNET_IBV_LIST_PORTS`.
@@ -379,6 +381,7 @@ impl Fold<'_> {
         Ok(PortSettings {
             family: Family::from_env(env)?,
             whole_process: table.word("GASNET_HWLOC_QUERY") == "process",
+            raise_locked_memory: table.bool("GASNET_MAXIMIZE_MEMLOCK"),
             verbose: self.count("GASNET_IBV_PORTS_VERBOSE"),
             list: table.bool("GASNET_IBV_LIST_PORTS"),
             list_ranks: table.nodes("GASNET_IBV_LIST_PORTS_NODES"),
