@@ -7,6 +7,7 @@
 pub mod conformance;
 pub mod device;
 mod error;
+pub mod soft;
 mod types;
 pub mod verbs;
 

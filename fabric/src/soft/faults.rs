@@ -197,7 +197,7 @@ impl<'a> Text<'a> {
         Problem { column: self.at + 1, problem: format!("{:?} is not {needs}", self.text) }
     }
 
-    fn split(self, mark: char) -> (Text<'a>, Option<Text<'a>>) {
+    fn split(self, mark: char) -> (Self, Option<Self>) {
         match self.text.split_once(mark) {
             Some((text, rest)) => {
                 let at = self.at + text.len() + mark.len_utf8();

@@ -1,0 +1,251 @@
+//! How two adapters of a job get to know each other on a new stream. Both prove that they know the job key; only then is
+//! a queue pair named. Pure: bytes and values, no sockets.
+//!
+//! ```text
+//! requester                                       responder
+//!   Hello      magic, version, nonce a      ─────►
+//!              ◄─────  Challenge  nonce b, HMAC(key, "responder" a b)
+//!   Proof      target, HMAC(key, "requester" a b target)  ─────►
+//!              ◄─────  Verdict    go on | no such connection
+//!   requests …                              ─────►
+//! ```
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+
+/// Bytes of the first packet.
+pub const HELLO: usize = 28;
+/// Bytes of the answer.
+pub const CHALLENGE: usize = 48;
+/// Bytes of the proof.
+pub const PROOF: usize = 48;
+/// Bytes of the verdict.
+pub const VERDICT: usize = 4;
+
+const MAGIC: [u8; 8] = *b"softhca\x01";
+const VERSION: u16 = 1;
+const GO: [u8; VERDICT] = *b"go\r\n";
+const NO: [u8; VERDICT] = *b"no\r\n";
+
+/// The key of a job.
+pub type Key = [u8; 16];
+/// A number that is used once.
+pub type Nonce = [u8; 16];
+
+/// Why a stranger is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Refused {
+    /// Not this protocol.
+    #[error("it does not speak the protocol of the software adapter")]
+    Magic,
+    /// Another version.
+    #[error("it speaks another version of the protocol ({0}, here {VERSION})")]
+    Version(u16),
+    /// Wrong proof.
+    #[error("it does not have the job key")]
+    Key,
+    /// Neither yes nor no.
+    #[error("its verdict is garbage")]
+    Verdict,
+    /// Took too long.
+    #[error("it did not prove the job key in time")]
+    Late,
+    /// Went away before its proof.
+    #[error("it closed the connection before it proved the job key")]
+    Closed,
+    /// Too many others wait.
+    #[error("too many strangers at once")]
+    Crowd,
+}
+
+/// What a requester wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Queue pair at the responder.
+    pub to: u32,
+    /// Queue pair of the requester.
+    pub from: u32,
+    /// Its first packet sequence number.
+    pub psn: u32,
+    /// Its count of tries while the receiver has no buffer; 7: for ever.
+    pub rnr: u8,
+}
+
+impl Target {
+    fn encode(self) -> [u8; 16] {
+        let mut out = [0; 16];
+        out[0..4].copy_from_slice(&self.to.to_le_bytes());
+        out[4..8].copy_from_slice(&self.from.to_le_bytes());
+        out[8..12].copy_from_slice(&self.psn.to_le_bytes());
+        out[12] = self.rnr;
+        out
+    }
+
+    fn decode(bytes: [u8; 16]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, rnr, ..] = bytes;
+        Self {
+            to: u32::from_le_bytes([a, b, c, d]),
+            from: u32::from_le_bytes([e, f, g, h]),
+            psn: u32::from_le_bytes([i, j, k, l]),
+            rnr: rnr & 7,
+        }
+    }
+}
+
+fn mac(key: &Key, parts: [&[u8]; 4]) -> Hmac<Sha256> {
+    // The block of SHA-256 is longer than the key, so the padded key is the same key.
+    let mut block = [0_u8; 64];
+    block[..key.len()].copy_from_slice(key);
+    let mut mac = Hmac::<Sha256>::new(&block.into());
+    for part in parts {
+        mac.update(part);
+    }
+    mac
+}
+
+/// The first packet.
+#[must_use]
+pub fn hello(nonce: &Nonce) -> [u8; HELLO] {
+    let mut out = [0; HELLO];
+    out[0..8].copy_from_slice(&MAGIC);
+    out[8..10].copy_from_slice(&VERSION.to_le_bytes());
+    out[12..28].copy_from_slice(nonce);
+    out
+}
+
+/// Reads the first packet.
+///
+/// # Errors
+/// Not ours.
+pub fn read_hello(bytes: &[u8; HELLO]) -> Result<Nonce, Refused> {
+    let [magic @ .., _, _, _, _] = bytes;
+    if magic[0..8] != MAGIC {
+        return Err(Refused::Magic);
+    }
+    let version = u16::from_le_bytes([bytes[8], bytes[9]]);
+    if version != VERSION {
+        return Err(Refused::Version(version));
+    }
+    let mut nonce = [0; 16];
+    nonce.copy_from_slice(&bytes[12..28]);
+    Ok(nonce)
+}
+
+/// The answer to `theirs`.
+#[must_use]
+pub fn challenge(key: &Key, theirs: &Nonce, own: &Nonce) -> [u8; CHALLENGE] {
+    let mut out = [0; CHALLENGE];
+    out[0..16].copy_from_slice(own);
+    let tag = mac(key, [b"responder", theirs, own, b""]).finalize().into_bytes();
+    out[16..48].copy_from_slice(&tag);
+    out
+}
+
+/// Checks the answer to `own` and makes the proof.
+///
+/// # Errors
+/// The other side does not have the key.
+pub fn prove(
+    key: &Key,
+    own: &Nonce,
+    answer: &[u8; CHALLENGE],
+    target: Target,
+) -> Result<[u8; PROOF], Refused> {
+    let (theirs, tag) = answer.split_at(16);
+    mac(key, [b"responder", own, theirs, b""]).verify_slice(tag).map_err(|_| Refused::Key)?;
+    let mut out = [0; PROOF];
+    let target = target.encode();
+    out[0..16].copy_from_slice(&target);
+    let tag = mac(key, [b"requester", own, theirs, &target]).finalize().into_bytes();
+    out[16..48].copy_from_slice(&tag);
+    Ok(out)
+}
+
+/// Checks a proof. `theirs` is the requester's nonce, `own` the responder's.
+///
+/// # Errors
+/// The requester does not have the key.
+pub fn check(
+    key: &Key,
+    theirs: &Nonce,
+    own: &Nonce,
+    proof: &[u8; PROOF],
+) -> Result<Target, Refused> {
+    let (body, tag) = proof.split_at(16);
+    mac(key, [b"requester", theirs, own, body]).verify_slice(tag).map_err(|_| Refused::Key)?;
+    let mut target = [0; 16];
+    target.copy_from_slice(body);
+    Ok(Target::decode(target))
+}
+
+/// The verdict.
+#[must_use]
+pub const fn verdict(go: bool) -> [u8; VERDICT] {
+    if go { GO } else { NO }
+}
+
+/// Reads the verdict: whether to go on.
+///
+/// # Errors
+/// Neither yes nor no.
+pub fn read_verdict(bytes: [u8; VERDICT]) -> Result<bool, Refused> {
+    match bytes {
+        GO => Ok(true),
+        NO => Ok(false),
+        _ => Err(Refused::Verdict),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TARGET: Target = Target { to: 7, from: 9, psn: 0xabcdef, rnr: 7 };
+
+    #[test]
+    fn two_with_the_key_agree() {
+        let (key, a, b) = ([3; 16], [1; 16], [2; 16]);
+        assert_eq!(read_hello(&hello(&a)), Ok(a));
+        let answer = challenge(&key, &a, &b);
+        let proof = prove(&key, &a, &answer, TARGET).unwrap();
+        assert_eq!(check(&key, &a, &b, &proof), Ok(TARGET));
+        assert_eq!(read_verdict(verdict(true)), Ok(true));
+        assert_eq!(read_verdict(verdict(false)), Ok(false));
+        assert_eq!(read_verdict(*b"what"), Err(Refused::Verdict));
+    }
+
+    #[test]
+    fn another_version_is_named() {
+        let mut bytes = hello(&[0; 16]);
+        bytes[8] = 9;
+        assert_eq!(read_hello(&bytes), Err(Refused::Version(9)));
+    }
+
+    proptest! {
+        #[test]
+        fn one_wrong_bit_anywhere_is_refused(bit in 0_usize..48 * 8) {
+            let (key, a, b) = ([3; 16], [1; 16], [2; 16]);
+            let flip = |mut bytes: [u8; 48]| { bytes[bit / 8] ^= 1 << (bit % 8); bytes };
+            let answer = challenge(&key, &a, &b);
+            prop_assert_eq!(prove(&key, &a, &flip(answer), TARGET), Err(Refused::Key));
+            let proof = prove(&key, &a, &answer, TARGET).unwrap();
+            prop_assert_eq!(check(&key, &a, &b, &flip(proof)), Err(Refused::Key));
+        }
+
+        #[test]
+        fn another_key_is_refused(key in any::<Key>(), other in any::<Key>()) {
+            prop_assume!(key != other);
+            let (a, b) = ([1; 16], [2; 16]);
+            let answer = challenge(&key, &a, &b);
+            prop_assert_eq!(prove(&other, &a, &answer, TARGET), Err(Refused::Key));
+            let proof = prove(&key, &a, &answer, TARGET).unwrap();
+            prop_assert_eq!(check(&other, &a, &b, &proof), Err(Refused::Key));
+        }
+
+        #[test]
+        fn any_bytes_are_judged(bytes in any::<[u8; HELLO]>()) {
+            prop_assert!(read_hello(&bytes).is_err() || bytes[0..8] == MAGIC);
+        }
+    }
+}

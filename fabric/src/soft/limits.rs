@@ -1,0 +1,93 @@
+//! Sizes, counts and deadlines of the software adapter. No number of this kind stands anywhere else.
+
+use std::time::Duration;
+
+/// Devices of one fabric.
+pub(super) const MAX_DEVICES: u8 = 8;
+/// Ports of one device.
+pub(super) const MAX_PORTS: u8 = 8;
+/// Largest message, bytes (as InfiniBand: 2^31 would not fit every length field).
+pub(super) const MAX_MESSAGE: u32 = 1 << 30;
+/// Queue pairs of one device; a power of two, the low bits of a queue pair number.
+pub(super) const MAX_QP: u32 = 1 << 14;
+/// Work requests in one direction of a queue pair, and receives of a shared receive queue.
+pub(super) const MAX_WR: u32 = 1 << 15;
+/// Gather entries of a request.
+pub(super) const MAX_SGE: u32 = 16;
+/// Entries of a completion queue.
+pub(super) const MAX_CQE: u32 = 1 << 20;
+/// Reads and atomics in flight in one direction of a queue pair.
+pub(super) const MAX_RD_ATOM: u8 = 16;
+/// Inline bytes of a request: the largest Medium with its header.
+pub(super) const MAX_INLINE: u32 = 68 << 10;
+/// Bytes that inline requests may wait in, per queue pair, when the socket takes no more.
+pub(super) const MAX_SPILL: usize = 16 << 20;
+
+/// Requests in flight from which small ones are gathered into one system call.
+pub(super) const DEFER_FROM: u64 = 8;
+/// So many gathered requests are sent at once.
+pub(super) const DEFER_COUNT: u32 = 8;
+/// So many gathered bytes are sent at once.
+pub(super) const DEFER_BYTES: usize = 8 << 10;
+/// Messages that may be done without an acknowledgement on its way.
+pub(super) const ACK_COUNT: u64 = 16;
+/// Bytes that may have arrived without an acknowledgement on its way.
+pub(super) const ACK_BYTES: u64 = 128 << 10;
+/// Looks without data after which a debt of acknowledgements is paid.
+pub(super) const ACK_IDLE: u32 = 12;
+/// Bytes of one read from a socket into the shared buffer.
+pub(super) const SCRATCH: usize = 64 << 10;
+/// A message body of at least so many missing bytes is read straight into its place.
+pub(super) const DIRECT: usize = 2 << 10;
+/// Reads from one stream before others get their turn.
+pub(super) const READS_PER_TURN: u32 = 16;
+/// Streams that every poll looks at without asking the system which are ready.
+pub(super) const HOT: usize = 4;
+/// Looks without data after which a stream is no longer hot.
+pub(super) const HOT_MISSES: u32 = 200;
+/// One poll in so many asks the system which other streams are ready.
+pub(super) const ASK_EVERY: u32 = 16;
+/// Connections that have not proved the job key; the oldest goes when there are more.
+pub(super) const MAX_STRANGERS: usize = 512;
+
+/// A stranger must prove the job key in this time.
+pub(super) const HELLO: Duration = Duration::from_secs(5);
+/// A known peer's stream waits so long for its queue pair to be ready to receive.
+pub(super) const PARKED: Duration = Duration::from_secs(120);
+/// A failed stream stays so long, so that the peer can read why.
+pub(super) const LINGER: Duration = Duration::from_secs(2);
+/// First pause before a refused connection is tried again; it doubles.
+pub(super) const REDIAL_FIRST: Duration = Duration::from_millis(5);
+/// Greatest such pause.
+pub(super) const REDIAL_MOST: Duration = Duration::from_millis(500);
+/// The engine looks so often while somebody polls.
+pub(super) const NAP: Duration = Duration::from_millis(1);
+/// Timers are looked at so often.
+pub(super) const TICK: Duration = Duration::from_millis(5);
+/// Longest sleep of the engine while a request or a timer is out.
+pub(super) const WATCH_BUSY: Duration = Duration::from_millis(10);
+/// Longest sleep of the engine.
+pub(super) const WATCH_IDLE: Duration = Duration::from_millis(250);
+/// A control call (never a post or a poll) waits so long for another thread of this process.
+pub(super) const CONTROL: Duration = Duration::from_secs(5);
+/// Tries for a lock in a post or a poll.
+pub(super) const TRIES: u32 = 200;
+
+/// Wait before a send to a receiver without a buffer is tried again, by index (InfiniBand specification, table of the RNR
+/// NAK timer), in hundredths of a millisecond.
+const RNR_TIMERS: [u32; 32] = [
+    65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
+    2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+];
+
+/// The wait of an index of that table.
+pub(super) fn rnr_timer(index: u8) -> Duration {
+    let hundredths = RNR_TIMERS.get(usize::from(index & 31)).copied().unwrap_or(65536);
+    Duration::from_micros(u64::from(hundredths) * 10)
+}
+
+/// How long a request may stay unanswered: 4.096 µs × 2^timeout for the first try and each retry. `None`: for ever.
+pub(super) fn patience(timeout: u8, count: u8) -> Option<Duration> {
+    let timeout = u32::from(timeout.min(31));
+    (timeout != 0).then(|| Duration::from_nanos(4096 << timeout) * (u32::from(count.min(7)) + 1))
+}

@@ -1,0 +1,458 @@
+//! Registered memory: the table of regions, and everything that touches their bytes.
+//!
+//! Looking a key up takes no lock: a slot of the table is a handful of atomics. Whoever touches a region's bytes holds a
+//! [`Span`] (or a vector of pieces) that counts as a user of the slot; the end of a registration waits for the users.
+#![expect(
+    unsafe_code,
+    reason = "the bytes of a region are reached by address; its owner promised that they stay mapped"
+)]
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use crate::{Access, Sge};
+
+const CHUNK: usize = 256;
+const CHUNKS: usize = 256;
+/// Regions of one device.
+pub(super) const MAX_REGIONS: u32 = 1 << 16;
+
+#[derive(Debug, Default)]
+struct Slot {
+    lkey: AtomicU32,
+    rkey: AtomicU32,
+    base: AtomicU64,
+    len: AtomicU64,
+    access: AtomicU32,
+    users: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    used: u32,
+    free: Vec<u32>,
+}
+
+/// The regions of a device.
+#[derive(Debug)]
+pub(super) struct Table {
+    chunks: Vec<OnceLock<Box<[Slot]>>>,
+    book: Mutex<Book>,
+}
+
+/// Keys of a new region.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Keys {
+    pub(super) lkey: u32,
+    pub(super) rkey: u32,
+}
+
+/// Bytes of a region that may be touched as long as this lives.
+#[derive(Debug)]
+pub(super) struct Span<'a> {
+    slot: Option<&'a Slot>,
+    addr: u64,
+    len: usize,
+}
+
+impl Drop for Span<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            slot.users.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
+impl Table {
+    pub(super) fn new() -> Self {
+        Self { chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect(), book: Mutex::default() }
+    }
+
+    /// Enters a region. `random` gives the high halves of its keys. `None`: the table is full.
+    pub(super) fn enter(
+        &self,
+        base: u64,
+        len: u64,
+        access: Access,
+        mut random: impl FnMut() -> u32,
+    ) -> Option<Keys> {
+        let index = {
+            let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+            match book.free.pop() {
+                Some(index) => index,
+                None if book.used < MAX_REGIONS => {
+                    book.used += 1;
+                    book.used - 1
+                }
+                None => return None,
+            }
+        };
+        let at = index as usize;
+        let chunk = self.chunks.get(at / CHUNK)?;
+        let slots = chunk.get_or_init(|| (0..CHUNK).map(|_| Slot::default()).collect());
+        let slot = slots.get(at % CHUNK)?;
+        // High halves are never 0 and never those of the slot's region before, so that an old key is always a wrong one.
+        let mut key = |old: u32| loop {
+            let high = random() & 0xffff_0000;
+            if high != 0 && high != old & 0xffff_0000 {
+                return high | index;
+            }
+        };
+        let keys = Keys {
+            lkey: key(slot.lkey.load(Ordering::Relaxed)),
+            rkey: key(slot.rkey.load(Ordering::Relaxed)),
+        };
+        slot.base.store(base, Ordering::Relaxed);
+        slot.len.store(len, Ordering::Relaxed);
+        slot.rkey.store(keys.rkey, Ordering::Relaxed);
+        slot.lkey.store(keys.lkey, Ordering::Relaxed);
+        slot.access.store(access.0 | LIVE, Ordering::SeqCst);
+        Some(keys)
+    }
+
+    /// Ends a registration: no new user finds the region, and those that are in it have left when this returns. They stay
+    /// for one copy or one system call that does not block.
+    pub(super) fn leave(&self, keys: Keys) {
+        let index = keys.lkey & 0xffff;
+        let Some(slot) = self.slot(index) else { return };
+        slot.access.store(0, Ordering::SeqCst);
+        while slot.users.load(Ordering::SeqCst) != 0 {
+            std::thread::yield_now();
+        }
+        self.book.lock().unwrap_or_else(PoisonError::into_inner).free.push(index);
+    }
+
+    fn slot(&self, index: u32) -> Option<&Slot> {
+        let at = index as usize;
+        self.chunks.get(at / CHUNK)?.get()?.get(at % CHUNK)
+    }
+
+    fn span(
+        &self,
+        key: u32,
+        remote: bool,
+        addr: u64,
+        len: usize,
+        need: Access,
+    ) -> Option<Span<'_>> {
+        if len == 0 {
+            return Some(Span { slot: None, addr: 0, len: 0 });
+        }
+        let slot = self.slot(key & 0xffff)?;
+        slot.users.fetch_add(1, Ordering::SeqCst);
+        let span = Span { slot: Some(slot), addr, len };
+        let access = slot.access.load(Ordering::SeqCst);
+        let own = if remote { &slot.rkey } else { &slot.lkey }.load(Ordering::Relaxed);
+        let base = slot.base.load(Ordering::Relaxed);
+        let size = slot.len.load(Ordering::Relaxed);
+        // No sum here: addresses come from peers, and a sum could wrap.
+        let inside = addr >= base && addr - base <= size && len as u64 <= size - (addr - base);
+        (access & LIVE != 0 && own == key && inside && Access(access).has(need)).then_some(span)
+    }
+
+    /// Local memory of a request. `write`: data goes into it.
+    pub(super) fn local(&self, sge: &Sge, write: bool) -> Option<Span<'_>> {
+        let need = if write { Access::LOCAL_WRITE } else { Access::NONE };
+        self.span(sge.lkey, false, sge.addr, sge.len as usize, need)
+    }
+
+    /// Part of local memory, from `from` bytes on.
+    pub(super) fn local_from(&self, sge: &Sge, from: usize, write: bool) -> Option<Span<'_>> {
+        let rest = (sge.len as usize).checked_sub(from)?;
+        let need = if write { Access::LOCAL_WRITE } else { Access::NONE };
+        self.span(sge.lkey, false, sge.addr.checked_add(from as u64)?, rest, need)
+    }
+
+    /// Memory that a peer names.
+    pub(super) fn remote(
+        &self,
+        rkey: u32,
+        addr: u64,
+        len: usize,
+        need: Access,
+    ) -> Option<Span<'_>> {
+        self.span(rkey, true, addr, len, need)
+    }
+}
+
+/// Bit beside the access rights: the slot holds a region.
+const LIVE: u32 = 1 << 31;
+
+impl Span<'_> {
+    /// Writes at most as many bytes as fit from the start; returns how many.
+    pub(super) fn fill(&self, bytes: &[u8]) -> usize {
+        let len = bytes.len().min(self.len);
+        if len != 0 {
+            // SAFETY: addr..addr+len lies inside a live region that may be written (checked when the span was made, kept
+            // by its use count), and the owner of the region promised that it is mapped. Others may change the bytes at
+            // the same time; that is what registered memory is for, and no reference to them exists here.
+            unsafe { std::ptr::copy(bytes.as_ptr(), self.addr as *mut u8, len) };
+        }
+        len
+    }
+
+    /// Reads bytes from the start; returns how many.
+    #[allow(dead_code, reason = "for datagram queue pairs")]
+    pub(super) fn read(&self, into: &mut [u8]) -> usize {
+        let len = into.len().min(self.len);
+        if len != 0 {
+            // SAFETY: as in `fill`, for reading.
+            unsafe { std::ptr::copy(self.addr as *const u8, into.as_mut_ptr(), len) };
+        }
+        len
+    }
+
+    /// Adds to the word here and returns what was there. `None`: not 8 aligned bytes.
+    pub(super) fn fetch_add(&self, add: u64) -> Option<u64> {
+        if self.len != 8 || !self.addr.is_multiple_of(8) {
+            return None;
+        }
+        // SAFETY: eight aligned bytes of a live region as in `fill`; all that add to them here do so atomically.
+        let word = unsafe { AtomicU64::from_ptr(self.addr as *mut u64) };
+        Some(word.fetch_add(add, Ordering::SeqCst))
+    }
+}
+
+/// Pieces in one system call.
+pub(super) const PIECES: usize = 32;
+
+/// A list of pieces of memory for one system call: bytes of this program and spans of regions.
+#[derive(Debug)]
+struct Pieces<'a> {
+    list: [libc::iovec; PIECES],
+    pins: [Option<&'a Slot>; PIECES],
+    count: usize,
+    total: usize,
+}
+
+impl<'a> Pieces<'a> {
+    const fn new() -> Self {
+        let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        Self { list: [none; PIECES], pins: [None; PIECES], count: 0, total: 0 }
+    }
+
+    fn push(&mut self, base: u64, len: usize, pin: Option<&'a Slot>) -> bool {
+        let (Some(piece), Some(held)) =
+            (self.list.get_mut(self.count), self.pins.get_mut(self.count))
+        else {
+            return false;
+        };
+        *piece = libc::iovec { iov_base: base as *mut libc::c_void, iov_len: len };
+        *held = pin;
+        self.count += 1;
+        self.total += len;
+        true
+    }
+
+    fn span(&mut self, span: Span<'a>) -> bool {
+        if span.len == 0 {
+            return true;
+        }
+        let taken = self.push(span.addr, span.len, span.slot);
+        if taken {
+            // The use count moves into the list.
+            std::mem::forget(span);
+        }
+        taken
+    }
+
+    fn header(&mut self) -> libc::msghdr {
+        // SAFETY: a msghdr of zeros is valid: no name, no control data.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = self.list.as_mut_ptr();
+        message.msg_iovlen = self.count as _;
+        message
+    }
+}
+
+impl Drop for Pieces<'_> {
+    fn drop(&mut self) {
+        for slot in self.pins.iter().take(self.count).flatten() {
+            slot.users.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
+fn count(result: isize) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// Pieces to send in one call.
+#[derive(Debug)]
+pub(super) struct Gather<'a>(Pieces<'a>);
+
+impl<'a> Gather<'a> {
+    pub(super) const fn new() -> Self {
+        Self(Pieces::new())
+    }
+
+    /// Bytes of all pieces.
+    pub(super) const fn total(&self) -> usize {
+        self.0.total
+    }
+
+    /// Room for more pieces.
+    pub(super) const fn room(&self) -> usize {
+        PIECES - self.0.count
+    }
+
+    /// Adds bytes; false: no room.
+    pub(super) fn bytes(&mut self, bytes: &'a [u8]) -> bool {
+        bytes.is_empty() || self.0.push(bytes.as_ptr() as u64, bytes.len(), None)
+    }
+
+    /// Adds memory of a region; false: no room.
+    pub(super) fn span(&mut self, span: Span<'a>) -> bool {
+        self.0.span(span)
+    }
+
+    /// Sends what the socket takes.
+    pub(super) fn send(mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        let message = self.0.header();
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        // SAFETY: the pieces are live (borrowed bytes and counted spans) and are only read by the call.
+        count(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) })
+    }
+}
+
+/// Pieces to receive into in one call.
+#[derive(Debug)]
+pub(super) struct Scatter<'a>(Pieces<'a>, PhantomData<&'a mut [u8]>);
+
+impl<'a> Scatter<'a> {
+    pub(super) const fn new() -> Self {
+        Self(Pieces::new(), PhantomData)
+    }
+
+    /// Bytes of all pieces.
+    pub(super) const fn total(&self) -> usize {
+        self.0.total
+    }
+
+    /// Adds a buffer; false: no room.
+    pub(super) fn buffer(&mut self, buffer: &'a mut [u8]) -> bool {
+        buffer.is_empty() || self.0.push(buffer.as_mut_ptr() as u64, buffer.len(), None)
+    }
+
+    /// Adds memory of a region (it must have been made for writing); false: no room.
+    pub(super) fn span(&mut self, span: Span<'a>) -> bool {
+        self.0.span(span)
+    }
+
+    /// Receives what is there.
+    pub(super) fn receive(mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        let mut message = self.0.header();
+        // SAFETY: the pieces are live (buffers borrowed mutably and counted spans of writable regions).
+        count(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) })
+    }
+}
+
+/// How long the peer's host has not acknowledged what was sent to it; `None` when nothing is unacknowledged. (A peer that is
+/// stopped or busy still acknowledges: its system does.)
+pub(super) fn silence(socket: BorrowedFd<'_>) -> Option<Duration> {
+    // SAFETY: a tcp_info of zeros is valid: it has numbers only.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).unwrap_or(0);
+    // SAFETY: the buffer is live, and its length is given.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut len,
+        )
+    };
+    (result == 0 && info.tcpi_unacked != 0)
+        .then(|| Duration::from_millis(u64::from(info.tcpi_last_ack_recv)))
+}
+
+/// Registers memory of a test, which keeps it as long as the region.
+#[cfg(test)]
+pub(super) fn tests_register(
+    device: &dyn crate::Device,
+    base: std::ptr::NonNull<u8>,
+    len: usize,
+    access: Access,
+) -> std::sync::Arc<dyn crate::Region> {
+    // SAFETY: the test drops the region before the memory.
+    unsafe { device.register(base, len, access) }.unwrap()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn random() -> impl FnMut() -> u32 {
+        let mut state = 1_u32;
+        move || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state
+        }
+    }
+
+    #[test]
+    fn keys_of_an_ended_region_are_wrong_and_its_slot_is_used_again() {
+        let table = Table::new();
+        let mut bytes = [0_u8; 16];
+        let base = bytes.as_mut_ptr() as u64;
+        let mut random = random();
+        let first = table.enter(base, 16, Access::ALL, &mut random).unwrap();
+        assert!(table.local(&Sge { addr: base, len: 16, lkey: first.lkey }, true).is_some());
+        table.leave(first);
+        assert!(table.local(&Sge { addr: base, len: 16, lkey: first.lkey }, true).is_none());
+        let second = table.enter(base, 16, Access::NONE, &mut random).unwrap();
+        assert_eq!(first.lkey & 0xffff, second.lkey & 0xffff);
+        assert!(table.local(&Sge { addr: base, len: 16, lkey: first.lkey }, false).is_none());
+        assert!(table.local(&Sge { addr: base, len: 16, lkey: second.lkey }, true).is_none());
+        assert!(table.local(&Sge { addr: base, len: 16, lkey: second.lkey }, false).is_some());
+        assert!(table.remote(second.rkey, base, 1, Access::REMOTE_READ).is_none());
+    }
+
+    #[test]
+    fn a_copy_and_an_addition_reach_the_bytes() {
+        let table = Table::new();
+        let mut words = [7_u64; 4];
+        let base = words.as_mut_ptr() as u64;
+        let keys = table.enter(base, 32, Access::ALL, random()).unwrap();
+        let at = |offset, len| table.remote(keys.rkey, base + offset, len, Access::ALL).unwrap();
+        assert_eq!(at(8, 8).fetch_add(5), Some(7));
+        assert_eq!(at(4, 8).fetch_add(5), None);
+        assert_eq!(at(0, 3).fill(&[1, 2, 3, 4]), 3);
+        let mut back = [0; 4];
+        assert_eq!(at(0, 4).read(&mut back), 4);
+        assert_eq!(back, [1, 2, 3, 0]);
+        assert_eq!(words[1], 12);
+    }
+
+    proptest! {
+        /// Whatever a peer names, a span is given exactly for ranges inside.
+        #[test]
+        fn bounds_hold_for_every_range(
+            base in 4096_u64..1 << 47,
+            size in 1_u64..1 << 40,
+            near in -3_i64..3,
+            end in any::<bool>(),
+            addr in any::<u64>(),
+            len in 1_usize..1 << 41,
+            pick in any::<bool>(),
+        ) {
+            let table = Table::new();
+            let keys = table.enter(base, size, Access::ALL, random()).unwrap();
+            let edge = if end { base + size } else { base };
+            let addr = if pick { addr } else { edge.wrapping_add_signed(near) };
+            let inside = u128::from(addr) >= u128::from(base)
+                && u128::from(addr) + len as u128 <= u128::from(base) + u128::from(size);
+            prop_assert_eq!(
+                table.remote(keys.rkey, addr, len, Access::REMOTE_WRITE).is_some(),
+                inside
+            );
+            prop_assert!(table.remote(keys.rkey ^ 0x1_0000, base, 1, Access::NONE).is_none());
+        }
+    }
+}

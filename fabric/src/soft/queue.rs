@@ -1,0 +1,164 @@
+//! Receive queues, own and shared.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex};
+
+use super::device::Dev;
+use super::hold;
+use crate::{PostError, Receive, Sge, SharedReceiveQueue};
+
+#[derive(Debug)]
+struct Ring {
+    items: Box<[Receive]>,
+    head: u64,
+    tail: u64,
+}
+
+/// What a take found.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Taken {
+    /// A receive, with its number.
+    One(Receive, u64),
+    /// None is posted.
+    None,
+    /// Another thread is in the queue; try again soon.
+    Busy,
+}
+
+/// A ring of posted receives.
+#[derive(Debug)]
+pub(super) struct Rq {
+    ring: Mutex<Ring>,
+    depth: u32,
+    /// Receives posted so far, for a look without the lock.
+    posted: AtomicU64,
+    taken: AtomicU64,
+    /// A sender waits for a receive.
+    wanted: AtomicBool,
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the mask is below the ring's size")]
+const fn index(number: u64, size: usize) -> usize {
+    (number & (size as u64 - 1)) as usize
+}
+
+impl Rq {
+    pub(super) fn new(depth: u32) -> Self {
+        let none = Receive { id: 0, buffer: Sge::default() };
+        let items = vec![none; depth.max(1).next_power_of_two() as usize].into_boxed_slice();
+        Self {
+            ring: Mutex::new(Ring { items, head: 0, tail: 0 }),
+            depth,
+            posted: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            wanted: AtomicBool::new(false),
+        }
+    }
+
+    /// Adds a receive. `freed`: receives before this number have been polled (for a shared queue: taken).
+    pub(super) fn post(&self, receive: &Receive, freed: Option<u64>) -> Result<(), PostError> {
+        let mut ring = hold(&self.ring).ok_or(PostError::Full)?;
+        let freed = freed.unwrap_or(ring.head);
+        if ring.tail.saturating_sub(freed) >= u64::from(self.depth) {
+            return Err(PostError::Full);
+        }
+        let at = index(ring.tail, ring.items.len());
+        if let Some(place) = ring.items.get_mut(at) {
+            *place = *receive;
+        }
+        ring.tail += 1;
+        self.posted.store(ring.tail, Ordering::SeqCst);
+        Ok(())
+    }
+
+    pub(super) fn take(&self) -> Taken {
+        if self.is_empty() {
+            return Taken::None;
+        }
+        let Some(mut ring) = hold(&self.ring) else { return Taken::Busy };
+        if ring.head == ring.tail {
+            return Taken::None;
+        }
+        let at = index(ring.head, ring.items.len());
+        let Some(receive) = ring.items.get(at).copied() else { return Taken::None };
+        let number = ring.head;
+        ring.head += 1;
+        self.taken.store(ring.head, Ordering::SeqCst);
+        Taken::One(receive, number)
+    }
+
+    /// Gives back the receive that was taken last, as the next one. False: there is no room for it.
+    pub(super) fn put_back(&self, receive: Receive) -> bool {
+        let Some(mut ring) = hold(&self.ring) else { return false };
+        if ring.head == 0 || ring.tail - ring.head >= ring.items.len() as u64 {
+            return false;
+        }
+        ring.head -= 1;
+        let at = index(ring.head, ring.items.len());
+        if let Some(place) = ring.items.get_mut(at) {
+            *place = receive;
+        }
+        self.taken.store(ring.head, Ordering::SeqCst);
+        true
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.posted.load(Ordering::SeqCst) == self.taken.load(Ordering::SeqCst)
+    }
+
+    /// Says that a sender waits; false when a receive came at the same time.
+    pub(super) fn want(&self) -> bool {
+        self.wanted.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.is_empty()
+    }
+
+    /// After a post: whether a sender waits.
+    pub(super) fn take_wanted(&self) -> bool {
+        self.wanted.load(Ordering::SeqCst) && self.wanted.swap(false, Ordering::SeqCst)
+    }
+
+    /// Forgets everything posted; returns the number of the next receive.
+    pub(super) fn clear(&self) -> Option<u64> {
+        let mut ring = hold(&self.ring)?;
+        ring.head = ring.tail;
+        self.taken.store(ring.head, Ordering::SeqCst);
+        Some(ring.tail)
+    }
+}
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub(super) struct Srq {
+    pub(super) rq: Rq,
+    dev: Arc<Dev>,
+}
+
+impl Srq {
+    pub(super) fn new(dev: &Arc<Dev>, depth: u32) -> Self {
+        Self { rq: Rq::new(depth), dev: Arc::clone(dev) }
+    }
+
+    pub(super) const fn dev(&self) -> &Arc<Dev> {
+        &self.dev
+    }
+}
+
+impl SharedReceiveQueue for Srq {
+    fn post(&self, receive: &Receive) -> Result<(), PostError> {
+        self.rq.post(receive, None)?;
+        if self.rq.take_wanted() {
+            self.dev.wake();
+        }
+        Ok(())
+    }
+
+    fn depth(&self) -> u32 {
+        self.rq.depth
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,229 @@
+//! Streams before requests flow: the handshake of both sides over sockets that do not block.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrIn6, connect, socket,
+};
+
+use super::device::Dev;
+use super::hello::{
+    CHALLENGE, HELLO, Nonce, PROOF, Refused, Target, VERDICT, challenge, check, hello, prove,
+    read_hello, read_verdict,
+};
+use super::limits::{HELLO as PATIENCE, PARKED};
+use super::qp::Qp;
+use super::random;
+
+/// What became of a handshake in one turn.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// It waits for the other side.
+    Wait,
+    /// A requester proved the key and named its queue pairs.
+    Known(Target),
+    /// The responder takes requests.
+    Go,
+    /// The responder has no such connection (yet), or cannot be reached.
+    No,
+    /// The other side is none of ours.
+    Refused(Refused),
+}
+
+/// A packet of fixed length that arrives in pieces.
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    bytes: [u8; PROOF],
+    have: usize,
+}
+
+impl Packet {
+    const EMPTY: Self = Self { bytes: [0; PROOF], have: 0 };
+
+    /// Reads up to `N` bytes; the packet when it is whole.
+    fn read<const N: usize>(&mut self, mut stream: &TcpStream) -> io::Result<Option<[u8; N]>> {
+        while self.have < N {
+            let Some(room) = self.bytes.get_mut(self.have..N) else { break };
+            match stream.read(room) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.have += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let mut out = [0; N];
+        out.copy_from_slice(self.bytes.get(..N).unwrap_or(&[0; N]));
+        *self = Self::EMPTY;
+        Ok(Some(out))
+    }
+}
+
+/// Writes a packet of the handshake. It fits any fresh socket; when it does not, the stream is given up.
+fn write(mut stream: &TcpStream, bytes: &[u8]) -> bool {
+    matches!(stream.write(bytes), Ok(count) if count == bytes.len())
+}
+
+/// A stream that somebody opened to us.
+#[derive(Debug)]
+pub(super) struct Stranger {
+    pub(super) stream: Arc<TcpStream>,
+    pub(super) peer: SocketAddr,
+    pub(super) until: Instant,
+    packet: Packet,
+    nonces: Option<(Nonce, Nonce)>,
+}
+
+impl Stranger {
+    pub(super) fn new(stream: TcpStream, peer: SocketAddr) -> Self {
+        let until = Instant::now() + PATIENCE;
+        Self { stream: Arc::new(stream), peer, until, packet: Packet::EMPTY, nonces: None }
+    }
+
+    pub(super) fn turn(&mut self, dev: &Dev) -> Step {
+        if self.nonces.is_none() {
+            let bytes = match self.packet.read::<HELLO>(&self.stream) {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => return Step::Wait,
+                Err(_) => return Step::Refused(Refused::Closed),
+            };
+            let theirs = match read_hello(&bytes) {
+                Ok(nonce) => nonce,
+                Err(why) => return Step::Refused(why),
+            };
+            let own = random();
+            if !write(&self.stream, &challenge(dev.key(), &theirs, &own)) {
+                return Step::Refused(Refused::Closed);
+            }
+            self.nonces = Some((theirs, own));
+        }
+        let Some((theirs, own)) = self.nonces else { return Step::Wait };
+        match self.packet.read::<PROOF>(&self.stream) {
+            Ok(Some(proof)) => match check(dev.key(), &theirs, &own, &proof) {
+                Ok(target) => Step::Known(target),
+                Err(why) => Step::Refused(why),
+            },
+            Ok(None) => Step::Wait,
+            Err(_) => Step::Refused(Refused::Closed),
+        }
+    }
+}
+
+/// A known requester whose queue pair is not ready.
+#[derive(Debug)]
+pub(super) struct Parked {
+    pub(super) stream: Arc<TcpStream>,
+    pub(super) target: Target,
+    pub(super) until: Instant,
+}
+
+impl Parked {
+    pub(super) fn new(stream: Arc<TcpStream>, target: Target) -> Self {
+        Self { stream, target, until: Instant::now() + PARKED }
+    }
+
+    /// Whether the requester went away.
+    pub(super) fn is_closed(&self) -> bool {
+        let mut byte = [0];
+        match self.stream.peek(&mut byte) {
+            Ok(0) => true,
+            Ok(_) => false,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Connecting,
+    Challenged(Nonce),
+    Proved,
+}
+
+/// A stream that we open.
+#[derive(Debug)]
+pub(super) struct Dial {
+    pub(super) qp: Arc<Qp>,
+    pub(super) stream: Arc<TcpStream>,
+    pub(super) until: Instant,
+    target: Target,
+    packet: Packet,
+    stage: Stage,
+}
+
+impl Dial {
+    /// Starts to connect.
+    pub(super) fn start(qp: &Arc<Qp>, to: SocketAddr, target: Target) -> io::Result<Self> {
+        let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let fd: OwnedFd = socket(family, SockType::Stream, flags, None)?;
+        let connected = match to {
+            SocketAddr::V4(to) => connect(fd.as_raw_fd(), &SockaddrIn::from(to)),
+            SocketAddr::V6(to) => connect(fd.as_raw_fd(), &SockaddrIn6::from(to)),
+        };
+        match connected {
+            Ok(()) | Err(Errno::EINPROGRESS | Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let stream = TcpStream::from(fd);
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            qp: Arc::clone(qp),
+            stream: Arc::new(stream),
+            // The peer may let us wait until its queue pair is ready.
+            until: Instant::now() + PARKED,
+            target,
+            packet: Packet::EMPTY,
+            stage: Stage::Connecting,
+        })
+    }
+
+    pub(super) fn turn(&mut self, dev: &Dev) -> Step {
+        loop {
+            match self.stage {
+                Stage::Connecting => {
+                    if self.stream.take_error().is_ok_and(|error| error.is_some()) {
+                        return Step::No;
+                    }
+                    if self.stream.peer_addr().is_err() {
+                        return Step::Wait;
+                    }
+                    let nonce = random();
+                    if !write(&self.stream, &hello(&nonce)) {
+                        return Step::No;
+                    }
+                    self.stage = Stage::Challenged(nonce);
+                }
+                Stage::Challenged(nonce) => {
+                    let answer = match self.packet.read::<CHALLENGE>(&self.stream) {
+                        Ok(Some(answer)) => answer,
+                        Ok(None) => return Step::Wait,
+                        Err(_) => return Step::No,
+                    };
+                    match prove(dev.key(), &nonce, &answer, self.target) {
+                        Ok(proof) if write(&self.stream, &proof) => self.stage = Stage::Proved,
+                        Ok(_) => return Step::No,
+                        Err(why) => return Step::Refused(why),
+                    }
+                }
+                Stage::Proved => {
+                    return match self
+                        .packet
+                        .read::<VERDICT>(&self.stream)
+                        .map(|it| it.map(read_verdict))
+                    {
+                        Ok(None) => Step::Wait,
+                        Ok(Some(Ok(true))) => Step::Go,
+                        Ok(Some(Ok(false))) | Err(_) => Step::No,
+                        Ok(Some(Err(why))) => Step::Refused(why),
+                    };
+                }
+            }
+        }
+    }
+}
