@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use std::io;
 use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -14,7 +15,7 @@ use crate::{
 };
 
 use super::library::Library;
-use super::{convert, ffi, memory, pair, port, queues};
+use super::{convert, ffi, memory, pair, port, queues, sysfs};
 
 /// Gather entries of a request that this module passes on: they are converted on the stack.
 pub(super) const MAX_SGE: u32 = 32;
@@ -24,6 +25,8 @@ pub(super) struct Opened {
     pub(super) library: Arc<Library>,
     pub(super) context: NonNull<ffi::Context>,
     pub(super) info: DeviceInfo,
+    /// Its place in sysfs.
+    pub(super) directory: PathBuf,
 }
 
 // SAFETY: libibverbs promises that its calls may come from any thread on any object; the context itself is only read here.
@@ -41,6 +44,7 @@ impl Opened {
     pub(super) fn open(
         library: &Arc<Library>,
         device: NonNull<ffi::Device>,
+        directory: PathBuf,
         info: DeviceInfo,
     ) -> Result<Self, Error> {
         // SAFETY: a device of the library's list, which the caller holds.
@@ -59,7 +63,7 @@ impl Opened {
                 source,
             });
         };
-        Ok(Self { library: Arc::clone(library), context, info })
+        Ok(Self { library: Arc::clone(library), context, info, directory })
     }
 
     /// An error of the system with its subject.
@@ -201,6 +205,8 @@ pub(super) struct Domain {
     pub(super) post_srq_recv: Option<ffi::PostSrqRecv>,
     /// Queue pairs by number, for what completions and events tell about them.
     pairs: Mutex<HashMap<u32, Weak<pair::VerbsQp>>>,
+    /// Greatest number of retries that ends.
+    pub(super) max_retries: u8,
 }
 
 // SAFETY: as for `Opened`.
@@ -234,6 +240,7 @@ impl Domain {
         let pd = opened.made(pd, "make a protection domain")?;
         let post_srq_recv = ops.post_srq_recv;
         let pairs = Mutex::default();
+        let max_retries = if sysfs::is_soft(&opened.directory) { 6 } else { 7 };
         Ok(Self {
             opened,
             pd,
@@ -244,6 +251,7 @@ impl Domain {
             post_recv,
             post_srq_recv,
             pairs,
+            max_retries,
         })
     }
 

@@ -69,7 +69,7 @@ impl Fabric for Verbs {
             operation: "open a device",
             problem: format!("there is no device {index}, only {}", self.devices.len()),
         })?;
-        let opened = Opened::open(&self.list.library, self.list.device(index), info.clone())?;
+        let opened = self.list.open(index, info.clone())?;
         Ok(Arc::new(VerbsDevice::new(Arc::new(opened))?))
     }
 }
@@ -124,6 +124,13 @@ impl List {
         unsafe { NonNull::new_unchecked(device) }
     }
 
+    fn open(&self, index: usize, info: DeviceInfo) -> Result<Opened, Error> {
+        let device = self.device(index);
+        // SAFETY: devices of the list live as long as it does, and nobody changes them.
+        let directory = sysfs::directory(unsafe { &device.as_ref().ibdev_path });
+        Opened::open(&self.library, device, directory, info)
+    }
+
     fn describe(&self, index: usize) -> Result<DeviceInfo, Error> {
         let device = self.device(index);
         // SAFETY: devices of the list live as long as it does, and nobody changes them.
@@ -137,7 +144,7 @@ impl List {
         };
         info.ports = match sysfs::ports(&directory) {
             Some(ports) => ports,
-            None => Opened::open(&self.library, device, info.clone())?.attributes()?.phys_port_cnt,
+            None => self.open(index, info.clone())?.attributes()?.phys_port_cnt,
         };
         Ok(info)
     }

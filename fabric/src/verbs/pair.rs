@@ -447,7 +447,8 @@ impl QueuePair for VerbsQp {
         let mut mask = ffi::mask::SQ_PSN;
         if self.kind == QpKind::Rc {
             attr.timeout = retry.timeout;
-            attr.retry_cnt = retry.count;
+            // Soft-RoCE takes 7 for "for ever", and a dead peer would never be noticed.
+            attr.retry_cnt = if retry.count == 7 { self.domain.max_retries } else { retry.count };
             attr.rnr_retry = retry.rnr;
             attr.max_rd_atomic = rd_atom;
             mask |= ffi::mask::TIMEOUT

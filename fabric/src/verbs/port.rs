@@ -94,12 +94,6 @@ fn whole_table(opened: &Opened, port: u8) -> Option<Vec<GidEntry>> {
 
 /// Entry by entry, with the kinds from sysfs.
 fn single_entries(opened: &Opened, port: u8, length: usize) -> Result<Vec<GidEntry>, Error> {
-    // SAFETY: an open context; its device lives as long.
-    let device = unsafe { (*opened.context.as_ptr()).device };
-    // SAFETY: as above; nobody changes it.
-    let path = unsafe { &raw const (*device).ibdev_path };
-    // SAFETY: as above.
-    let directory = sysfs::directory(&unsafe { path.read() });
     let mut table = Vec::new();
     for index in 0..=u8::MAX {
         if usize::from(index) >= length {
@@ -124,7 +118,7 @@ fn single_entries(opened: &Opened, port: u8, length: usize) -> Result<Vec<GidEnt
             }
             continue;
         }
-        table.push(GidEntry { index, gid, kind: sysfs::gid_kind(&directory, port, index) });
+        table.push(GidEntry { index, gid, kind: sysfs::gid_kind(&opened.directory, port, index) });
     }
     Ok(table)
 }

@@ -23,6 +23,11 @@ pub(super) fn numa(directory: &Path) -> Option<u32> {
     fs::read_to_string(directory.join("device/numa_node")).ok()?.trim().parse().ok()
 }
 
+/// Whether it is made of software above a network device (Soft-RoCE), which its `parent` names.
+pub(super) fn is_soft(directory: &Path) -> bool {
+    directory.join("parent").is_file()
+}
+
 /// Number of ports.
 pub(super) fn ports(directory: &Path) -> Option<u8> {
     let count = fs::read_dir(directory.join("ports")).ok()?.filter_map(Result::ok).count();
