@@ -115,10 +115,7 @@ fn numbers_that_cannot_be_are_named() {
             fixed::connect(Rank(me), &[me == 1, me == 0], &|_| true, 2, &peers, services)
         });
         // Before anybody else hears of it.
-        assert!(
-            matches!(&results[1], Err(Error::Numbers { peer: Rank(1), .. })),
-            "{results:?}"
-        );
+        assert!(matches!(&results[1], Err(Error::Numbers { peer: Rank(1), .. })), "{results:?}");
     }
     let results = job(1, |me, services| {
         let peers = Fake { me, steps: Steps::default(), count: 1, wrong: None };

@@ -65,6 +65,8 @@ pub(crate) trait Peers {
 }
 
 #[cfg(test)]
+mod driver_tests;
+#[cfg(test)]
 mod fixed_tests;
 #[cfg(test)]
 mod sim;
