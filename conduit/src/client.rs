@@ -83,7 +83,7 @@ impl<M: Mode> Client<M> {
         let table = vars::Settings::from_env(&env)?;
         notes::provider(&env, &table);
         let settings = adjust(&table, Settings::of(&table))?;
-        let core = Core::join(name, bootstrap::connect_from(&env)?, settings)?;
+        let core = Core::join(name, bootstrap::connect_from(&env)?, settings, &table)?;
         notes::settings(&core, &env, &table);
         core_link::install(&core, &table)?;
         Self::meet_first(core)
@@ -100,7 +100,8 @@ impl<M: Mode> Client<M> {
         settings: Settings,
     ) -> Result<Self, Error> {
         identity::keep();
-        Self::meet_first(Core::join(name, bootstrap, settings)?)
+        let table = vars::Settings::from_env(&settings.network.iter().cloned().collect())?;
+        Self::meet_first(Core::join(name, bootstrap, settings, &table)?)
     }
 
     fn meet_first(core: Arc<Core>) -> Result<Self, Error> {
@@ -146,10 +147,11 @@ impl<M: Mode> Client<M> {
         (0..page.locals()).map(|local| page.local_rank(local)).collect()
     }
 
-    /// Job ranks that share memory with this one, ascending, this one included. So far all ranks of the host.
+    /// Job ranks that share memory with this one, ascending, this one included: those of its host, or the part of them that
+    /// `GASNET_SUPERNODE_MAXSIZE` leaves together.
     #[must_use]
     pub fn neighbours(&self) -> Vec<Rank> {
-        self.host_ranks()
+        self.core.neighbours().ranks().iter().map(|rank| Rank(*rank)).collect()
     }
 
     /// Where this rank stands among hosts and neighbourhoods.
@@ -157,7 +159,8 @@ impl<M: Mode> Client<M> {
     pub fn position(&self) -> Position {
         let place = self.core.place();
         let (hosts, host) = (place.hosts, place.host.0);
-        Position { neighbourhoods: hosts, neighbourhood: host, hosts, host }
+        let of = self.core.neighbours();
+        Position { neighbourhoods: of.count(), neighbourhood: of.number(), hosts, host }
     }
 
     /// Runs handlers of messages that have arrived; a bounded number per call.
@@ -204,7 +207,7 @@ impl<M: Mode> Client<M> {
     /// share its memory equally, so on one host it is the same.
     #[must_use]
     pub fn max_global_segment(&self) -> u64 {
-        self.core.max_segment()
+        self.core.max_segment_of_all()
     }
 
     /// Attaches a segment of `len` bytes (a multiple of the page size; may differ between ranks). Collective over the

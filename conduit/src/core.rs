@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bootstrap::page::{HostPage, Notice, Slot};
-use bootstrap::{Announcer, Bootstrap, Place, Rank};
+use bootstrap::{Announcer, Bootstrap, Place, Rank, vars};
 
 use crate::client::WaitMode;
 use crate::consumer::{self, Consumer};
@@ -12,10 +12,13 @@ use crate::error::Error;
 use crate::gate::{Progress, Which};
 use crate::handler::Table;
 use crate::mode::Mode;
+use crate::neighbours::{self, Neighbours, Span};
+use crate::operations::Operations;
+use crate::remote::Remote;
 use crate::settings::Settings;
 use crate::shm::{
-    Arena, Control, HostMemory, LANES, Layout, Member, Queue, Ring, SegmentRow, Segments,
-    SharedMemory, Tail,
+    Arena, Control, HostMemory, HostWords, LANES, Layout, Member, Queue, Ring, SegmentRow,
+    Segments, SharedMemory, Tail,
 };
 use crate::sys;
 
@@ -71,7 +74,9 @@ struct Hot {
     /// This rank takes part in the barriers of sleepers.
     registered: AtomicBool,
     wait_mode: AtomicU8,
-    place: Place,
+    /// Some rank of the job is outside the neighbourhood.
+    networked: bool,
+    span: Span,
     /// Barrier of the client.
     barrier: Progress,
     memory: HostMemory,
@@ -84,6 +89,7 @@ struct Hot {
     taken: AtomicU32,
     /// Barrier of the library.
     inner_barrier: Progress,
+    place: Place,
 }
 
 /// Marks that a handler runs, also when it panics.
@@ -108,6 +114,13 @@ impl Drop for Inside<'_> {
 pub(crate) struct Core {
     hot: Hot,
     name: String,
+    neighbours: Neighbours,
+    /// The way to ranks outside the neighbourhood.
+    remote: Option<Remote>,
+    /// One-sided operations in flight.
+    pub(crate) operations: Operations,
+    /// Words that the ranks of all neighbourhoods of the host share.
+    host: HostWords,
     announcer: Announcer,
     services: Mutex<Box<dyn Bootstrap>>,
     settings: Settings,
@@ -130,18 +143,16 @@ impl Core {
         name: &str,
         mut services: Box<dyn Bootstrap>,
         settings: Settings,
+        table: &vars::Settings,
     ) -> Result<Arc<Self>, Error> {
         let place = services.place();
-        settings.check(place)?;
+        settings.check()?;
         let page = Arc::clone(services.page());
         let announcer = services.announcer();
-        let layout = Layout::new(place.locals, settings.depth);
-        let fd = services.host_memory(layout.len)?;
-        let os = |source| Error::Os { operation: "map the queues of the host's ranks", source };
-        let memory = SharedMemory::map(&fd, layout.len).map_err(os)?;
-        let short = || os(std::io::Error::other("the mapping is too short"));
-        let memory = HostMemory::new(memory, layout, Arc::clone(&page), place.local as usize)
-            .ok_or_else(short)?;
+        let neighbours = Neighbours::new(place, &page, settings.neighbourhood_max);
+        let (memory, host) = Self::share(&neighbours, &settings, services.as_mut(), &page)?;
+        let (span, layout) = (neighbours.span(), *memory.layout());
+        let remote = Remote::start(&settings, &neighbours, table, services.as_mut())?;
         let hot = Hot {
             closed: AtomicBool::new(false),
             in_handler: AtomicBool::new(false),
@@ -149,6 +160,8 @@ impl Core {
             light: AtomicBool::new(false),
             registered: AtomicBool::new(false),
             wait_mode: AtomicU8::new(WaitMode::SpinBlock as u8),
+            networked: remote.is_some(),
+            span,
             barrier: Progress::new(),
             inner_barrier: Progress::new(),
             row: AtomicU32::new(0),
@@ -161,6 +174,10 @@ impl Core {
         let core = Arc::new(Self {
             hot,
             name: name.to_owned(),
+            neighbours,
+            remote,
+            operations: Operations::new(),
+            host,
             announcer,
             services: Mutex::new(services),
             settings,
@@ -178,6 +195,26 @@ impl Core {
         Ok(core)
     }
 
+    /// Maps this neighbourhood's part of the memory that the host's ranks share.
+    fn share(
+        neighbours: &Neighbours,
+        settings: &Settings,
+        services: &mut dyn Bootstrap,
+        page: &Arc<HostPage>,
+    ) -> Result<(HostMemory, HostWords), Error> {
+        let (parts, part) = neighbours.on_host();
+        let lengths = || parts.iter().map(|locals| Layout::new(*locals, settings.depth).room());
+        let (at, all) = (lengths().take(part).sum::<usize>(), lengths().sum());
+        let layout = Layout::new(neighbours.span().locals, settings.depth);
+        let fd = services.host_memory(all)?;
+        let os = |source| Error::Os { operation: "map the queues of the host's ranks", source };
+        let memory = SharedMemory::map_at(&fd, at, layout.len).map_err(os)?;
+        let short = || os(std::io::Error::other("the mapping is too short"));
+        let host = HostWords::map(&fd).map_err(os)?;
+        let memory = HostMemory::new(memory, layout, Arc::clone(page), neighbours.span());
+        Ok((memory.ok_or_else(short)?, host))
+    }
+
     fn agree_on_layout(&self) -> Result<(), Error> {
         // Algorithms that differ between ranks would wait for each other for ever.
         let mine = self.layout().fingerprint() ^ u64::from(self.settings.central_barrier) << 1;
@@ -191,7 +228,7 @@ impl Core {
     }
 
     fn announce_cpus(&self) {
-        for (word, bits) in self.control().cpus.iter().zip(sys::allowed_cpus()) {
+        for (word, bits) in self.host.cpus().iter().zip(sys::allowed_cpus()) {
             if bits != 0 {
                 word.fetch_or(bits, Ordering::Relaxed);
             }
@@ -227,11 +264,11 @@ impl Core {
     /// Decides whether ranks may spin, and whether senders need barriers; once every rank has announced itself.
     pub(crate) fn learn_cpus(&self) {
         let seen =
-            self.control().cpus.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum();
+            self.host.cpus().iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum();
         let cpus = self.settings.cpus.unwrap_or(seen).max(1);
         self.hot.crowded.store(self.hot.place.locals > cpus, Ordering::Relaxed);
         let registered = self.control().registered.load(Ordering::SeqCst);
-        self.hot.light.store(registered == self.hot.place.locals, Ordering::Relaxed);
+        self.hot.light.store(registered == self.hot.span.locals, Ordering::Relaxed);
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -271,34 +308,79 @@ impl Core {
         self.hooked.load(Ordering::Relaxed)
     }
 
-    /// Index of a job rank among the ranks of this host. One host is the whole job so far.
+    /// Index of a job rank among the ranks of this neighbourhood, `None` for remote ranks.
     #[inline]
-    pub(crate) const fn local_of(&self, rank: Rank) -> Option<usize> {
-        if rank.0 < self.hot.place.locals { Some(rank.0 as usize) } else { None }
+    pub(crate) fn local_of(&self, rank: Rank) -> Option<usize> {
+        let offset = self.hot.span.offset(rank.0);
+        if offset < self.hot.span.locals as usize {
+            return Some(offset);
+        }
+        self.neighbours.local_of(rank)
     }
 
-    /// As [`Core::local_of`], with the error of a call.
+    /// Where messages and one-sided operations for a rank go: its local index, or [`neighbours::remote`].
     #[inline]
     pub(crate) fn target(&self, call: &'static str, rank: Rank) -> Result<usize, Error> {
-        let outside = Error::RankOutOfRange { call, rank, size: self.hot.place.size };
-        self.local_of(rank).ok_or(outside)
+        let offset = self.hot.span.offset(rank.0);
+        if offset < self.hot.span.locals as usize {
+            return Ok(offset);
+        }
+        self.other_target(call, rank)
     }
 
-    /// Job rank of a local index.
+    fn other_target(&self, call: &'static str, rank: Rank) -> Result<usize, Error> {
+        if rank.0 >= self.hot.place.size {
+            return Err(Error::RankOutOfRange { call, rank, size: self.hot.place.size });
+        }
+        Ok(self.local_of(rank).unwrap_or_else(|| neighbours::remote(rank)))
+    }
+
+    /// Job rank of a target.
     #[inline]
-    pub(crate) fn rank_of(&self, local: usize) -> Rank {
-        Rank(u32::try_from(local).unwrap_or(u32::MAX))
+    pub(crate) fn rank_of(&self, target: usize) -> Rank {
+        self.neighbours.rank_of(target)
     }
 
+    /// The neighbourhoods of the job.
+    pub(crate) const fn neighbours(&self) -> &Neighbours {
+        &self.neighbours
+    }
+
+    /// This rank and its neighbourhood, by numbers.
+    #[inline(always)]
+    pub(crate) const fn span(&self) -> Span {
+        self.hot.span
+    }
+
+    /// Whether a target is a neighbour.
+    #[inline(always)]
+    pub(crate) const fn is_near(&self, target: usize) -> bool {
+        target < self.hot.span.locals as usize
+    }
+
+    /// Whether some rank is outside the neighbourhood.
+    #[inline(always)]
+    pub(crate) const fn networked(&self) -> bool {
+        self.hot.networked
+    }
+
+    /// The way to ranks outside the neighbourhood.
+    #[inline]
+    pub(crate) const fn remote(&self) -> Option<&Remote> {
+        self.remote.as_ref()
+    }
+
+    /// Doorbell of a neighbour.
     #[inline(always)]
     pub(crate) fn slot_of(&self, local: usize) -> &Slot {
-        self.hot.page.slot(u32::try_from(local).unwrap_or(u32::MAX))
+        let at = u32::try_from(local).unwrap_or(u32::MAX);
+        self.hot.page.slot(self.hot.span.base.saturating_add(at))
     }
 
-    /// This rank's index among the ranks of its host.
+    /// This rank's index among the ranks of its neighbourhood.
     #[inline]
     pub(crate) const fn local(&self) -> usize {
-        self.hot.place.local as usize
+        self.hot.span.local as usize
     }
 
     /// The memory shared with the ranks of the host.

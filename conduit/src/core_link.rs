@@ -22,15 +22,17 @@ const INTERNAL: usize = 2;
 pub(crate) const INTERNAL_ARGS: usize = 8;
 
 impl Core {
-    /// Sends an internal message (`id` 1..=7, at most [`INTERNAL_ARGS`] arguments) to any rank of the host, this one
+    /// Sends an internal message (`id` 1..=7, at most [`INTERNAL_ARGS`] arguments) to any rank, this one
     /// included. It travels in a queue of its own, never behind messages of the client. Does not wait: `false` when the queue is
     /// full (try again later) or the rank cannot be reached. Async-signal-safe.
     pub(crate) fn send_internal(&self, rank: Rank, id: u8, args: &[i32]) -> bool {
-        let Some(target) = self.local_of(rank) else { return false };
         if args.len() > INTERNAL_ARGS {
             return false;
         }
-        let (source, kind) = (self.place().local, Kind::Internal);
+        let Some(target) = self.local_of(rank) else {
+            return self.send_remote_internal(rank, id, args);
+        };
+        let (source, kind) = (self.span().local, Kind::Internal);
         let post = Post { kind, handler: id, source, len: 0, place: 0, args, inline: &[] };
         let sent = self.internal_of(target).send(&post);
         if sent {
@@ -45,7 +47,10 @@ impl Core {
     pub(crate) fn poll_internal(&self) -> usize {
         // A message is out of the queue before `exit` knows it; a handler in between that never returns would lose it.
         let ready = self.internal_of(self.local()).ready();
-        let count = if ready { exit::undisturbed(|| self.deliver_internal()) } else { 0 };
+        let mut count = if ready { exit::undisturbed(|| self.deliver_internal()) } else { 0 };
+        if self.networked() {
+            count += self.poll_remote_internal();
+        }
         if self.is_closed() {
             self.discard(Net::Reply);
             self.discard(Net::Request);
@@ -65,7 +70,7 @@ impl Core {
             drop(turn);
             count += 1;
             let (source, id) = (packet.source(), packet.handler());
-            if packet.kind() != Some(Kind::Internal) || source >= self.place().locals {
+            if packet.kind() != Some(Kind::Internal) || source >= self.span().locals {
                 continue;
             }
             if let Some((args, _)) = packet.parts() {
@@ -104,11 +109,17 @@ impl Core {
     /// [`Error::AfterExit`]. Async-signal-safe.
     pub(crate) fn disable_client_handlers(&self) {
         self.close();
+        if let Some(remote) = self.remote() {
+            remote.quiet();
+        }
     }
 
     /// Sleeps on the doorbell until an internal message or the exit notice is there, a signal comes or `timeout` passes.
     /// Async-signal-safe.
     pub(crate) fn sleep_internal(&self, timeout: Duration) {
+        if self.networked() && self.arm_remote() && self.poll_remote_internal() > 0 {
+            return;
+        }
         self.slot().sleep(timeout, || {
             !self.barrier_for_senders()
                 || self.internal_of(self.local()).ready()
@@ -170,7 +181,8 @@ pub(crate) fn install(core: &Arc<Core>, table: &vars::Settings) -> Result<(), Er
     Ok(())
 }
 
-fn message(core: &Core, source: Rank, id: u8, args: &[i32]) {
+/// An internal message of the exit.
+pub(crate) fn message(core: &Core, source: Rank, id: u8, args: &[i32]) {
     if core.is_hooked() {
         exit::message(core.place().rank, source, id, args);
     }

@@ -13,3 +13,7 @@ pub(crate) const ROOM_FIRST: Duration = Duration::from_micros(100);
 
 /// Longest time slice of such a sleep.
 pub(crate) const ROOM_MOST: Duration = Duration::from_millis(10);
+
+/// After a connection has failed: how long a rank waits for who knows better why (its peer has died, say) before it names
+/// the connection as what ends the job.
+pub(crate) const LOST_PEER: Duration = Duration::from_secs(2);

@@ -194,8 +194,7 @@ impl<M: Mode> Team<'_, M> {
             return Ok(Outcome::NotSent);
         }
         core.check_open(call)?;
-        core.land(call, message.target, payload, dest.0)?;
-        core.request::<M>(call, &message.landed(), flags)
+        core.request::<M>(call, &core.placed(call, message)?, flags)
     }
 
     /// Prepares a Medium request of `least` to `most` bytes with `nargs` arguments, with the client's buffer or one of the

@@ -24,15 +24,24 @@ pub enum Error {
         /// What is wrong and what is legal.
         problem: String,
     },
-    /// The placement of the job needs a transport that this build does not have.
+    /// The placement of the job needs a network and there is none.
     #[error(
-        "{reason}: ranks outside this rank's neighbourhood can only be reached over a network, and this build has no network layer; {remedy}"
+        "{reason}: ranks outside this rank's neighbourhood can only be reached over a network, and there is no network layer here; {remedy}"
     )]
     NeedsNetwork {
         /// What in the placement asks for it.
         reason: String,
         /// What to change.
         remedy: &'static str,
+    },
+    /// The network could not be set up, or a connection failed.
+    #[error("{0}")]
+    Network(String),
+    /// More one-sided operations in flight than can be counted.
+    #[error("{call}: too many operations are in flight: wait for some of them")]
+    TooManyOperations {
+        /// Call.
+        call: &'static str,
     },
     /// The system refused an operation.
     #[error("cannot {operation}: {source}")]
@@ -232,4 +241,10 @@ pub enum Error {
         /// Call.
         call: &'static str,
     },
+}
+
+impl From<crate::net::Error> for Error {
+    fn from(error: crate::net::Error) -> Self {
+        Self::Network(error.to_string())
+    }
 }

@@ -4,17 +4,25 @@
 //! does: whatever happens to the events, the scope does not end before every operation has. The event of a get gives its
 //! buffer back, so the data can be used inside the scope as soon as it is there, and no sooner.
 //!
-//! Inside a host an operation is complete when it is started, so no event here has anything to wait for.
+//! Inside a neighbourhood an operation is complete when it is started. Those at remote ranks have a row among the core's
+//! [`operations`](crate::operations) until they are.
 
 use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bootstrap::Rank;
 
 use crate::client::Client;
+use crate::consumer;
+use crate::core::Core;
 use crate::error::Error;
 use crate::message::{Flags, Outcome};
 use crate::mode::Mode;
+use crate::net::OpCounter;
+use crate::operations::{Op, Part, Row};
+use crate::remote::Start;
 use crate::rma::value_bytes;
+use crate::wait::Waiter;
 
 /// Sets of operations and of their steps, for NBI synchronisation and leaf events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,18 +64,65 @@ pub enum LocalCompletion {
     Separate,
 }
 
+/// Polls the core of some mode.
+type Poll = fn(&Core, &'static str) -> Result<usize, Error>;
+
+/// An operation that was in flight when its event was made.
+#[derive(Clone, Copy)]
+struct Flight<'scope> {
+    core: &'scope Core,
+    op: Op,
+    part: Part,
+    poll: Poll,
+    /// The one thread that may poll, in modes where only one is in the library.
+    only: Option<usize>,
+}
+
+impl Flight<'_> {
+    fn is_complete(&self) -> bool {
+        // The number is one that the table gave.
+        self.core.operations.is_complete(self.op, self.part).unwrap_or(true)
+    }
+
+    fn wait(&self) -> Result<(), Error> {
+        let may_poll = self.only.is_none_or(|only| only == consumer::me());
+        let mut waiter = Waiter::new();
+        while !self.is_complete() {
+            if !may_poll {
+                // Another thread's client polls for it.
+                std::thread::yield_now();
+                self.core.check_open("Event::wait")?;
+            } else if (self.poll)(self.core, "Event::wait")? > 0 {
+                waiter.progressed();
+            } else {
+                waiter.idle(self.core, || self.core.has_work() || self.is_complete());
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Completion of an operation that was started; holds what the operation borrowed and gives it back. Any thread that may
 /// use the client may synchronise it. Dropping it is legal: the scope waits.
-#[derive(Debug)]
 #[must_use = "an event is synchronised with wait or test"]
 pub struct Event<'scope, B = ()> {
     borrowed: B,
+    flight: Option<Flight<'scope>>,
     scope: PhantomData<&'scope ()>,
+}
+
+impl<B> std::fmt::Debug for Event<'_, B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.flight {
+            Some(flight) => write!(f, "Event({:?} of {:?})", flight.part, flight.op),
+            None => write!(f, "Event(complete)"),
+        }
+    }
 }
 
 impl<'scope, B> Event<'scope, B> {
     const fn complete(borrowed: B) -> Self {
-        Self { borrowed, scope: PhantomData }
+        Self { borrowed, flight: None, scope: PhantomData }
     }
 
     /// Waits (and polls) until the operation is complete; gives back what it borrowed.
@@ -75,6 +130,9 @@ impl<'scope, B> Event<'scope, B> {
     /// # Errors
     /// The end of the job.
     pub fn wait(self) -> Result<B, Error> {
+        if let Some(flight) = &self.flight {
+            flight.wait()?;
+        }
         Ok(self.borrowed)
     }
 
@@ -83,14 +141,30 @@ impl<'scope, B> Event<'scope, B> {
     /// # Errors
     /// The event itself: not complete yet.
     pub fn test(self) -> Result<B, Self> {
-        Ok(self.borrowed)
+        if self.flight.is_none_or(|flight| flight.is_complete()) {
+            Ok(self.borrowed)
+        } else {
+            Err(self)
+        }
     }
 
     /// The leaf event of a step of this operation: [`Operations::LOCAL`] for a put started with
     /// [`LocalCompletion::Separate`], one of the sets for an access region. Waiting for the root covers its leaves.
-    pub const fn leaf(&self, step: Operations) -> Event<'scope> {
-        let _ = step;
-        Event::complete(())
+    pub fn leaf(&self, step: Operations) -> Event<'scope> {
+        let part = part_of(step);
+        let flight = self.flight.map(|flight| Flight { part, ..flight });
+        Event { borrowed: (), flight, scope: PhantomData }
+    }
+}
+
+/// What of a group a set of steps speaks of. (Gets have no steps before their completion.)
+const fn part_of(set: Operations) -> Part {
+    if set.contains(Operations::GET) {
+        if set.contains(Operations::LOCAL) { Part::All } else { Part::Gets }
+    } else if set.contains(Operations::PUT) {
+        Part::Puts
+    } else {
+        Part::Local
     }
 }
 
@@ -104,10 +178,18 @@ pub fn wait_all<'scope, B: 'scope>(
     events.into_iter().map(Event::wait).collect()
 }
 
+/// A group of operations, once there is one at a remote rank.
+type Group = OnceLock<(Op, Arc<Row>)>;
+
 /// Where non-blocking operations live; made by [`Client::scope`].
-#[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope, M: Mode> {
     client: &'env Client<M>,
+    /// Operations in flight, and some that have completed.
+    started: Mutex<Vec<Op>>,
+    /// Groups of them, which may grow and so stay until the end.
+    groups: Mutex<Vec<Op>>,
+    /// The group of those without event.
+    implicit: Group,
     /// Invariant in both lifetimes, as in `std::thread::Scope`.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
@@ -137,12 +219,118 @@ impl<M: Mode> Client<M> {
         &'env self,
         body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env, M>) -> T,
     ) -> Result<T, Error> {
-        let scope = Scope { client: self, scope: PhantomData, env: PhantomData };
-        Ok(body(&scope))
+        let (started, groups) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        let (implicit, scope, env) = (Group::new(), PhantomData, PhantomData);
+        let scope = Scope { client: self, started, groups, implicit, scope, env };
+        // Also when the body panics, nothing that it lent may be in flight afterwards.
+        let end = End(&scope);
+        let result = body(&scope);
+        std::mem::forget(end);
+        scope.finish()?;
+        Ok(result)
+    }
+}
+
+/// Ends the operations of a scope whose body panicked.
+struct End<'a, 'scope, 'env: 'scope, M: Mode>(&'a Scope<'scope, 'env, M>);
+
+impl<M: Mode> Drop for End<'_, '_, '_, M> {
+    fn drop(&mut self) {
+        // What cannot be waited for was cut off.
+        let _ended = self.0.finish();
+    }
+}
+
+impl<M: Mode> std::fmt::Debug for Scope<'_, '_, M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Scope({:?})", self.client)
+    }
+}
+
+/// Where an operation at a remote rank goes, and how its local end is given back.
+#[derive(Clone, Copy)]
+struct Far {
+    call: &'static str,
+    target: usize,
+    offset: u64,
+    immediate: bool,
+}
+
+impl Far {
+    const fn start(self, counter: &Arc<OpCounter>) -> Start<'_> {
+        let Self { call, target, offset, immediate } = self;
+        Start { call, target, offset, counter, immediate }
     }
 }
 
 impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
+    /// A remote rank's operation, checked like all; `None` for what is done at once.
+    fn far(
+        &self,
+        call: &'static str,
+        rank: Rank,
+        offset: u64,
+        len: usize,
+        flags: Flags,
+    ) -> Result<Option<Far>, Error> {
+        let core = &self.client.core;
+        if len == 0 || !core.networked() {
+            return Ok(None);
+        }
+        let target = core.rma_target::<M>(call, rank)?;
+        let immediate = flags.contains(Flags::IMMEDIATE);
+        Ok((!core.is_near(target)).then_some(Far { call, target, offset, immediate }))
+    }
+
+    /// A row for an operation, which the scope waits for.
+    fn row(&self, call: &'static str) -> Result<(Op, Arc<Row>), Error> {
+        let operations = &self.client.core.operations;
+        let (op, row) = operations.begin().ok_or(Error::TooManyOperations { call })?;
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        if started.len() == started.capacity() {
+            // Instead of growing for ever.
+            started.retain(|op| !operations.finish(*op).unwrap_or(true));
+        }
+        started.push(op);
+        Ok((op, row))
+    }
+
+    /// The row of a group.
+    fn group<'g>(&self, call: &'static str, group: &'g Group) -> Result<&'g (Op, Arc<Row>), Error> {
+        if let Some(row) = group.get() {
+            return Ok(row);
+        }
+        let new = self.client.core.operations.begin().ok_or(Error::TooManyOperations { call })?;
+        let op = new.0;
+        // Another thread may be faster; then this row is complete as it is.
+        let row = group.get_or_init(|| new);
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).push(op);
+        Ok(row)
+    }
+
+    /// Waits for everything that was started in the scope.
+    fn finish(&self) -> Result<(), Error> {
+        let core = &self.client.core;
+        let take = |list: &Mutex<Vec<Op>>| {
+            std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner))
+        };
+        for op in take(&self.started).into_iter().chain(take(&self.groups)) {
+            let waited = self.flight(op, Part::All).wait();
+            if let Err(error) = waited {
+                // What is borrowed is the caller's again.
+                core.cut_off();
+                return Err(error);
+            }
+            core.operations.forget(op);
+        }
+        Ok(())
+    }
+
+    fn flight(&self, op: Op, part: Part) -> Flight<'_> {
+        let only = if M::THREADED { None } else { Some(consumer::me()) };
+        Flight { core: &self.client.core, op, part, poll: Core::poll::<M>, only }
+    }
+
     /// Starts a put of `source` to `offset` in `rank`'s segment. `None` only with [`Flags::IMMEDIATE`].
     ///
     /// # Errors
@@ -155,9 +343,32 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         local: LocalCompletion,
         flags: Flags,
     ) -> Result<Option<Event<'scope>>, Error> {
-        let _ = (local, flags);
-        self.client.put(rank, offset, source)?;
-        Ok(Some(Event::complete(())))
+        let Some(far) = self.far("put_nb", rank, offset, source.len(), flags)? else {
+            self.client.put(rank, offset, source)?;
+            return Ok(Some(Event::complete(())));
+        };
+        self.put_far_nb(far, source, local)
+    }
+
+    fn put_far_nb(
+        &'scope self,
+        far: Far,
+        source: &[u8],
+        local: LocalCompletion,
+    ) -> Result<Option<Event<'scope>>, Error> {
+        let core = &self.client.core;
+        let (op, row) = self.row(far.call)?;
+        if core.start_put::<M>(far.start(&row.puts), source)? == Outcome::NotSent {
+            return Ok(None);
+        }
+        if local == LocalCompletion::Now {
+            core.wait_far::<M>(far.call, &row.puts, Part::Local)?;
+        }
+        Ok(Some(self.event((), op)))
+    }
+
+    fn event<B>(&'scope self, borrowed: B, op: Op) -> Event<'scope, B> {
+        Event { borrowed, flight: Some(self.flight(op, Part::All)), scope: PhantomData }
     }
 
     /// Starts a get from `offset` in `rank`'s segment; the event gives the buffer back. `None` only with
@@ -172,9 +383,15 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         into: &'scope mut [u8],
         flags: Flags,
     ) -> Result<Option<Event<'scope, &'scope mut [u8]>>, Error> {
-        let _ = flags;
-        self.client.get(rank, offset, into)?;
-        Ok(Some(Event::complete(into)))
+        let Some(far) = self.far("get_nb", rank, offset, into.len(), flags)? else {
+            self.client.get(rank, offset, into)?;
+            return Ok(Some(Event::complete(into)));
+        };
+        let (op, row) = self.row(far.call)?;
+        if self.client.core.start_get::<M>(far.start(&row.gets), into)? == Outcome::NotSent {
+            return Ok(None);
+        }
+        Ok(Some(self.event(into, op)))
     }
 
     /// Starts a put of the low `len` (1 to 8) bytes of `value`.
@@ -189,10 +406,13 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         len: usize,
         flags: Flags,
     ) -> Result<Option<Event<'scope>>, Error> {
-        let _ = flags;
-        let bytes = value_bytes("put_value_nb", value, len)?;
-        self.client.put(rank, offset, &bytes[..len])?;
-        Ok(Some(Event::complete(())))
+        let call = "put_value_nb";
+        let bytes = value_bytes(call, value, len)?;
+        let Some(far) = self.far(call, rank, offset, len, flags)? else {
+            self.client.put(rank, offset, &bytes[..len])?;
+            return Ok(Some(Event::complete(())));
+        };
+        self.put_far_nb(far, &bytes[..len], LocalCompletion::Now)
     }
 
     /// Starts a put without an event of its own; see [`Scope::nbi_wait`].
@@ -207,9 +427,49 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         local: LocalCompletion,
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        let _ = (local, flags);
-        self.client.put(rank, offset, source)?;
-        Ok(Outcome::Sent)
+        self.put_in(&self.implicit, rank, offset, source, local, flags)
+    }
+
+    /// A put of a group.
+    fn put_in(
+        &self,
+        group: &Group,
+        rank: Rank,
+        offset: u64,
+        source: &[u8],
+        local: LocalCompletion,
+        flags: Flags,
+    ) -> Result<Outcome, Error> {
+        let call = "put_nbi";
+        let Some(far) = self.far(call, rank, offset, source.len(), flags)? else {
+            self.client.put(rank, offset, source)?;
+            return Ok(Outcome::Sent);
+        };
+        let (_, row) = self.group(call, group)?;
+        let core = &self.client.core;
+        let outcome = core.start_put::<M>(far.start(&row.puts), source)?;
+        if outcome == Outcome::Sent && local == LocalCompletion::Now {
+            core.wait_far::<M>(call, &row.puts, Part::Local)?;
+        }
+        Ok(outcome)
+    }
+
+    /// A get of a group.
+    fn get_in(
+        &self,
+        group: &Group,
+        rank: Rank,
+        offset: u64,
+        into: &mut [u8],
+        flags: Flags,
+    ) -> Result<Outcome, Error> {
+        let call = "get_nbi";
+        let Some(far) = self.far(call, rank, offset, into.len(), flags)? else {
+            self.client.get(rank, offset, into)?;
+            return Ok(Outcome::Sent);
+        };
+        let (_, row) = self.group(call, group)?;
+        self.client.core.start_get::<M>(far.start(&row.gets), into)
     }
 
     /// Starts a get without an event of its own. The buffer is the caller's again when the scope ends.
@@ -223,9 +483,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         into: &'scope mut [u8],
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        let _ = flags;
-        self.client.get(rank, offset, into)?;
-        Ok(Outcome::Sent)
+        self.get_in(&self.implicit, rank, offset, into, flags)
     }
 
     /// Waits (and polls) until all operations without event that this thread started in the scope, and that are in `set`, are
@@ -234,20 +492,21 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
     /// # Errors
     /// The end of the job.
     pub fn nbi_wait(&self, set: Operations) -> Result<(), Error> {
-        let _ = set;
-        self.client.poll()
+        match self.implicit.get() {
+            Some((op, _)) => self.flight(*op, part_of(set)).wait(),
+            None => self.client.poll(),
+        }
     }
 
     /// As [`Scope::nbi_wait`] without waiting or polling: whether they are complete.
     #[must_use]
-    pub const fn nbi_test(&self, set: Operations) -> bool {
-        let _ = set;
-        true
+    pub fn nbi_test(&self, set: Operations) -> bool {
+        self.implicit.get().is_none_or(|(_, row)| row.is_complete(part_of(set)))
     }
 
     /// Begins an access region: operations started through it complete together, with one event.
     pub const fn access_region(&'scope self) -> AccessRegion<'scope, 'env, M> {
-        AccessRegion { scope: self }
+        AccessRegion { scope: self, group: Group::new() }
     }
 }
 
@@ -255,6 +514,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
 #[derive(Debug)]
 pub struct AccessRegion<'scope, 'env: 'scope, M: Mode> {
     scope: &'scope Scope<'scope, 'env, M>,
+    group: Group,
 }
 
 impl<'scope, M: Mode> AccessRegion<'scope, '_, M> {
@@ -269,7 +529,7 @@ impl<'scope, M: Mode> AccessRegion<'scope, '_, M> {
         source: &'scope [u8],
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        self.scope.put_nbi(rank, offset, source, LocalCompletion::Defer, flags)
+        self.scope.put_in(&self.group, rank, offset, source, LocalCompletion::Defer, flags)
     }
 
     /// Starts a get in the region.
@@ -283,11 +543,14 @@ impl<'scope, M: Mode> AccessRegion<'scope, '_, M> {
         into: &'scope mut [u8],
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        self.scope.get_nbi(rank, offset, into, flags)
+        self.scope.get_in(&self.group, rank, offset, into, flags)
     }
 
     /// Ends the region: the event of all its operations.
     pub fn end(self) -> Event<'scope> {
-        Event::complete(())
+        match self.group.get() {
+            Some((op, _)) => self.scope.event((), *op),
+            None => Event::complete(()),
+        }
     }
 }

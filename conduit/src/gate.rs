@@ -1,4 +1,5 @@
-//! Barriers in shared memory, without names and rules of the client: arrive, and see whether all have.
+//! Barriers in shared memory, without names and rules of the client: arrive, and see whether all have. Where there are
+//! several neighbourhoods, this gathers one of them, and it may go on when its leader releases it (`remote::barrier`).
 //!
 //! A word speaks of one generation: generation (30 bits), state of the merged name (2 bits), name (32 bits).
 //!
@@ -63,7 +64,7 @@ const fn count(word: u64) -> u32 {
     (word >> 34) as u32
 }
 
-/// This rank's part in one of the host's barriers.
+/// This rank's part in one of its neighbourhood's barriers.
 #[repr(C)]
 pub(crate) struct Progress {
     generation: AtomicU32,
@@ -125,7 +126,7 @@ impl Core {
     #[inline]
     const fn few(&self, which: Which) -> bool {
         matches!(which, Which::Client)
-            && self.place().locals <= FEW
+            && self.span().locals <= FEW
             && !self.settings().central_barrier
     }
 
@@ -157,7 +158,7 @@ impl Core {
             let (set, fetch) = (Ordering::AcqRel, Ordering::Relaxed);
             gate.filling.fetch_update(set, fetch, arrive).unwrap_or_else(|before| before)
         };
-        if count(before) + 1 == self.place().locals {
+        if count(before) + 1 == self.span().locals {
             // Everybody has arrived, and nobody can arrive again before the gate opens.
             let merged = Name::decode(before).merge(name);
             gate.filling.store(0, Ordering::Relaxed);
@@ -183,6 +184,25 @@ impl Core {
 
     #[inline]
     fn opened(&self, which: Which) -> Option<Name> {
+        if self.networked() { self.released(which) } else { self.gathered(which) }
+    }
+
+    /// What the whole job has said, once the leader of this neighbourhood has released it.
+    fn released(&self, which: Which) -> Option<Name> {
+        let generation = self.progress_of(which).generation.load(Ordering::Relaxed);
+        let released = self.gate_of(which).released.load(Ordering::Acquire);
+        (count(released) == generation).then(|| Name::decode(released))
+    }
+
+    /// Lets the neighbourhood go on: the whole job has said `name`.
+    pub(crate) fn release(&self, which: Which, generation: u32, name: Name) {
+        self.gate_of(which).released.swap(word(generation, name), Ordering::SeqCst);
+        self.wake_sleepers();
+    }
+
+    /// What the neighbourhood has said, when all of it has arrived.
+    #[inline]
+    pub(crate) fn gathered(&self, which: Which) -> Option<Name> {
         let generation = self.progress_of(which).generation.load(Ordering::Relaxed);
         if !self.few(which) {
             let open = self.gate_of(which).open.load(Ordering::Acquire);

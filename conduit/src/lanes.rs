@@ -63,7 +63,7 @@ impl Core {
     #[inline(never)]
     fn send_shared<M: Mode>(&self, target: usize, net: Net, post: &Post<'_>, fits: bool) -> bool {
         if fits {
-            self.memory().approach(target, net as usize, me::<M>(), self.place().local);
+            self.memory().approach(target, net as usize, me::<M>(), self.span().local);
         }
         self.ring_of(target, net).send(post)
     }
@@ -71,6 +71,10 @@ impl Core {
     /// Whether a message with `nargs` arguments, its payload elsewhere, would find room now. A hint.
     #[inline]
     pub(crate) fn has_room<M: Mode>(&self, target: usize, net: Net, nargs: usize) -> bool {
+        if !self.is_near(target) {
+            // The network says so when it is tried.
+            return true;
+        }
         let lane = if Lane::fits(nargs, 0) { self.lane_to::<M>(target, net) } else { None };
         match lane {
             Some((tail, lane)) => lane.has_room(tail),
@@ -181,7 +185,7 @@ impl Core {
         if source >= self.layout().locals || !function.takes_shorts() {
             return row.leave();
         }
-        self.check_promise(entry, net, source, nargs);
+        self.check_promise(entry, net, self.rank_of(source), nargs);
         let token = RawToken::new(self, source, net, false, entry);
         let mut count = 1;
         self.count_taken(1);
@@ -219,7 +223,7 @@ impl Core {
         }
         self.passes().store(passes - 1, Ordering::Relaxed);
         self.answered();
-        tail.send_short(self.place().local, handler, args)
+        tail.send_short(self.span().local, handler, args)
     }
 
     /// As [`Core::pass_short`] after a look: nothing forbids the request and nothing has arrived.
@@ -231,7 +235,7 @@ impl Core {
             return false;
         }
         self.answered();
-        tail.send_short(self.place().local, handler, args)
+        tail.send_short(self.span().local, handler, args)
     }
 
     /// This rank sends: it is not one that only takes.
@@ -252,7 +256,7 @@ impl Core {
             return false;
         }
         self.answered();
-        tail.send_short(self.place().local, handler, args)
+        tail.send_short(self.span().local, handler, args)
     }
 
     /// Messages that this rank took since it last sent one.

@@ -3,6 +3,7 @@
 //! A Medium that is prepared without a buffer of the client is filled where the receiver's handler will see it: nothing
 //! is copied. A prepared message holds its block of the arena, not a place in the receiver's queue.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 
 use crate::core::{Core, Net};
@@ -10,6 +11,7 @@ use crate::error::Error;
 use crate::handler::HandlerIndex;
 use crate::message::{self, Flags, MAX_ARGS, MAX_LONG, Outcome};
 use crate::mode::Mode;
+use crate::net::SendBuffer;
 use crate::post::{Load, Message};
 use crate::segment::SegmentOffset;
 use crate::shm::Block;
@@ -46,6 +48,8 @@ impl Terms<'_> {
 
 enum Buffer<'a> {
     Client(&'a [u8]),
+    /// For remote ranks.
+    Far(Cell<Option<SendBuffer>>),
     Block {
         block: Block,
         bytes: &'a mut [u8],
@@ -77,6 +81,11 @@ impl<'a, M: Mode> Draft<'a, M> {
         match &mut self.buffer {
             Buffer::Block { bytes, .. } => &mut bytes[..self.size],
             Buffer::Owned(bytes) => bytes,
+            Buffer::Far(buffer) => buffer
+                .get_mut()
+                .as_mut()
+                .and_then(|buffer| buffer.bytes().get_mut(..self.size))
+                .unwrap_or_default(),
             Buffer::Client(_) | Buffer::Spent => &mut [],
         }
     }
@@ -91,12 +100,12 @@ impl<'a, M: Mode> Draft<'a, M> {
         Ok(())
     }
 
-    /// The first `nbytes`; empty for a block, which is not copied.
+    /// The first `nbytes`; empty for a block or a buffer of the network, which are not copied.
     fn bytes(&self, nbytes: usize) -> &[u8] {
         match &self.buffer {
             Buffer::Client(bytes) => &bytes[..nbytes],
             Buffer::Owned(bytes) => &bytes[..nbytes],
-            Buffer::Block { .. } | Buffer::Spent => &[],
+            Buffer::Block { .. } | Buffer::Far(_) | Buffer::Spent => &[],
         }
     }
 
@@ -120,14 +129,13 @@ impl<'a, M: Mode> Draft<'a, M> {
         }
         let len = u32::try_from(nbytes).unwrap_or(u32::MAX);
         let load = match (dest, &self.buffer) {
-            (Some(dest), _) => {
-                self.core.land(call, self.target, self.bytes(nbytes), dest.0)?;
-                Load::Landed { len, dest: dest.0 }
-            }
+            (Some(dest), _) => Load::Long { payload: self.bytes(nbytes), dest: dest.0 },
+            (None, Buffer::Far(buffer)) => Load::Far { buffer, len },
             (None, Buffer::Block { block, .. }) => Load::Block { block: *block, len },
             (None, _) => Load::Medium(self.bytes(nbytes)),
         };
         let message = Message { net, target: self.target, handler: handler.0, args, load };
+        let message = self.core.placed(call, message)?;
         let outcome = match self.token {
             None => self.core.request::<M>(call, &message, flags)?,
             Some(token) => self.send_reply(token, &message, flags),
@@ -140,7 +148,7 @@ impl<'a, M: Mode> Draft<'a, M> {
 
     /// As [`RawToken::send`], but keeps the right to reply when nothing was sent.
     fn send_reply(&self, token: &RawToken<'_>, message: &Message<'_>, flags: Flags) -> Outcome {
-        if self.core.try_post::<M>(message) {
+        if token.post::<M>(message) {
             return Outcome::Sent;
         }
         if flags.contains(Flags::IMMEDIATE) {
@@ -171,8 +179,12 @@ struct SendParts<'m> {
     args: &'m [i32],
 }
 
-/// A block for `size` bytes of `net`, with its memory.
-fn block<M: Mode>(core: &Core, net: Net, size: usize) -> Option<Buffer<'_>> {
+/// A buffer for `size` bytes of `net`, with its memory, where the receiver or the network takes it from.
+fn block<M: Mode>(core: &Core, target: usize, net: Net, size: usize) -> Option<Buffer<'_>> {
+    if !core.is_near(target) {
+        let buffer = core.remote()?.buffer::<M>(net == Net::Reply)?;
+        return Some(Buffer::Far(Cell::new(Some(buffer))));
+    }
     let block = core.allocate::<M>(net, size)?;
     let bytes = core.memory().block_payload(core.local(), net as usize, block, size);
     if bytes.is_none() {
@@ -192,7 +204,7 @@ pub(crate) fn request_medium<'t, M: Mode>(
     let buffer = loop {
         let found = match terms.client_buf {
             Some(bytes) => Some(Buffer::Client(bytes)),
-            None => block::<M>(core, Net::Request, size),
+            None => block::<M>(core, target, Net::Request, size),
         };
         if found.is_some() || flags.contains(Flags::IMMEDIATE) {
             break found;
@@ -227,7 +239,7 @@ pub(crate) fn reply_medium<'t, M: Mode>(
     token.claim(terms.call)?;
     let buffer = match terms.client_buf {
         Some(bytes) => Buffer::Client(bytes),
-        None => match block::<M>(core, Net::Reply, size) {
+        None => match block::<M>(core, token.source_target(), Net::Reply, size) {
             Some(buffer) => buffer,
             None if flags.contains(Flags::IMMEDIATE) => {
                 token.unclaim();
@@ -237,7 +249,7 @@ pub(crate) fn reply_medium<'t, M: Mode>(
             None => Buffer::Owned(vec![0; size]),
         },
     };
-    let (target, dest, mode) = (token.source_local(), None, PhantomData);
+    let (target, dest, mode) = (token.source_target(), None, PhantomData);
     let token = Some(token);
     let draft = Draft { core, token, target, buffer, size, nargs: terms.nargs, dest, mode };
     Ok(Some(PreparedReplyMedium(draft)))
@@ -251,7 +263,7 @@ pub(crate) fn reply_long<'t, M: Mode>(
     let core = token.core();
     let (buffer, size) = long_buffer(&terms)?;
     token.claim(terms.call)?;
-    let (target, mode) = (token.source_local(), PhantomData);
+    let (target, mode) = (token.source_target(), PhantomData);
     let token = Some(token);
     let draft = Draft { core, token, target, buffer, size, nargs: terms.nargs, dest, mode };
     Ok(PreparedReplyLong(draft))

@@ -1,11 +1,13 @@
 //! Sending: from a checked message to a slot in the receiver's queue.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use crate::core::{Core, Net};
 use crate::error::Error;
 use crate::message::{MAX_ARGS, MAX_LONG, max_medium};
 use crate::mode::Mode;
+use crate::net::SendBuffer;
 use crate::shm::{Block, Kind, Packet, Post};
 
 /// What a message carries besides its arguments.
@@ -21,9 +23,11 @@ pub(crate) enum Load<'a> {
     Long { payload: &'a [u8], dest: u64 },
     /// A Long whose bytes are at the destination already.
     Landed { len: u32, dest: u64 },
+    /// A buffer of the network that holds the first bytes of a Medium already; only for remote ranks.
+    Far { buffer: &'a Cell<Option<SendBuffer>>, len: u32 },
 }
 
-/// A message to a rank of this host.
+/// A message. Payload in shared memory ([`Load::Block`], [`Load::Landed`]) is for neighbours only.
 #[derive(Clone, Copy)]
 pub(crate) struct Message<'a> {
     pub(crate) net: Net,
@@ -44,7 +48,9 @@ impl Message<'_> {
         let (len, max) = match self.load {
             Load::Medium(payload) => (payload.len(), max_medium(count)),
             Load::Long { payload, .. } => (payload.len(), MAX_LONG),
-            Load::None | Load::Block { .. } | Load::Landed { .. } => return Ok(()),
+            Load::None | Load::Block { .. } | Load::Landed { .. } | Load::Far { .. } => {
+                return Ok(());
+            }
         };
         if len > max {
             return Err(Error::PayloadSize { call, len, max });
@@ -52,8 +58,8 @@ impl Message<'_> {
         Ok(())
     }
 
-    /// The header of a message whose payload is in place, for a later attempt.
-    pub(crate) fn landed(self) -> Self {
+    /// The header of a message to a neighbour whose payload is in place, for a later attempt.
+    fn landed(self) -> Self {
         match self.load {
             Load::Long { payload, dest } => {
                 Self { load: Load::Landed { len: word(payload.len()), dest }, ..self }
@@ -69,8 +75,25 @@ fn word(len: usize) -> u32 {
 }
 
 impl Core {
+    /// The message to send when its Long payload was taken care of: written to its destination at a neighbour, only its
+    /// destination checked for remote ranks.
+    #[inline]
+    pub(crate) fn placed<'m>(
+        &self,
+        call: &'static str,
+        message: Message<'m>,
+    ) -> Result<Message<'m>, Error> {
+        let Load::Long { payload, dest } = message.load else { return Ok(message) };
+        if self.is_near(message.target) {
+            self.land(call, message.target, payload, dest)?;
+            return Ok(message.landed());
+        }
+        self.check_far(call, message.target, dest, payload.len())?;
+        Ok(message)
+    }
+
     /// Writes the payload of a Long to its destination.
-    pub(crate) fn land(
+    fn land(
         &self,
         call: &'static str,
         target: usize,
@@ -91,10 +114,13 @@ impl Core {
     // and the queue, a flood of Shorts went from 43 to 53 messages per microsecond.
     #[inline(always)]
     pub(crate) fn try_post<M: Mode>(&self, message: &Message<'_>) -> bool {
+        if !self.is_near(message.target) {
+            return self.post_remote::<M>(message);
+        }
         let post = Post {
             kind: Kind::Short,
             handler: message.handler,
-            source: self.place().local,
+            source: self.span().local,
             len: 0,
             place: 0,
             args: message.args,
@@ -118,6 +144,7 @@ impl Core {
             Load::Long { payload, dest } => {
                 send(Post { kind: Kind::Long, len: word(payload.len()), place: dest, ..post })
             }
+            Load::Far { .. } => false,
         }
     }
 
@@ -160,7 +187,13 @@ impl Core {
         len: usize,
     ) -> Error {
         let attached = self.segments().is_some();
-        let segment = if attached { self.row(target).len.load(Ordering::Relaxed) } else { 0 };
+        let segment = match self.far_segment(target) {
+            Some(far) => far.len,
+            None if attached && self.is_near(target) => {
+                self.row(target).len.load(Ordering::Relaxed)
+            }
+            None => 0,
+        };
         let end = offset.saturating_add(len as u64);
         Error::OutsideSegment { call, rank: self.rank_of(target), offset, end, segment }
     }

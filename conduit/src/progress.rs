@@ -3,10 +3,13 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
+use bootstrap::Rank;
+
 use crate::core::{Core, Net};
 use crate::error::Error;
 use crate::handler::{Function, Payload, Registered, Role};
 use crate::mode::Mode;
+use crate::net::Poll;
 use crate::post::{Load, Message};
 use crate::segment::Landing;
 use crate::shm::{Block, Kind, Packet};
@@ -39,7 +42,8 @@ impl Deferred {
             Load::Medium(payload) => DeferredLoad::Medium(payload.to_vec()),
             Load::Landed { len, dest } => DeferredLoad::Landed { len, dest },
             Load::Block { block, len } => DeferredLoad::Block { block, len },
-            Load::None | Load::Long { .. } => DeferredLoad::None,
+            // Not for neighbours, or without a payload.
+            Load::None | Load::Long { .. } | Load::Far { .. } => DeferredLoad::None,
         };
         let (target, handler) = (message.target, message.handler);
         Box::new(Self { target, handler, args: message.args.to_vec(), load })
@@ -66,7 +70,7 @@ impl Core {
     /// Whether a poll would find something. Loads only.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        self.memory().arrived() || self.page().notice().is_some()
+        self.memory().arrived() || self.page().notice().is_some() || self.remote_has_work()
     }
 
     /// Delivers some messages; returns how many.
@@ -76,7 +80,11 @@ impl Core {
         self.check_open(call)?;
         self.check_outside::<M>(call)?;
         self.end_row();
-        Ok(self.poll_memory::<M>())
+        let count = self.poll_memory::<M>();
+        if self.networked() {
+            return Ok(count + self.poll_remote::<M>(Poll::All)?);
+        }
+        Ok(count)
     }
 
     /// Delivers what is in the queues and lanes of this rank; returns how many.
@@ -91,11 +99,11 @@ impl Core {
         count
     }
 
-    /// As [`Core::poll`]; `None` where it would fail.
+    /// As [`Core::poll`] where nothing but memory is to be looked at; `None` elsewhere, and where it would fail.
     #[cfg(feature = "capi")]
     #[inline(always)]
     pub(crate) fn poll_plainly<M: Mode>(&self) -> Option<usize> {
-        if !self.is_running::<M>() {
+        if self.networked() || !self.is_running::<M>() {
             return None;
         }
         self.end_row();
@@ -159,21 +167,23 @@ impl Core {
             #[cfg(feature = "capi")]
             if crate::capi::is_collective(index) {
                 match kind {
-                    Some(Kind::MediumInline) => return crate::capi::arrived(source, args, inline),
+                    Some(Kind::MediumInline) => {
+                        return crate::capi::arrived(self.rank_of(source), args, inline);
+                    }
                     Some(Kind::MediumBlock) => {
                         let (len, block) = (len as usize, Block::from_wire(place));
                         let payload = self.memory().block_payload(source, net as usize, block, len);
                         let Some(payload) = payload else { self.malformed(source, "block") };
-                        crate::capi::arrived(source, args, payload);
+                        crate::capi::arrived(self.rank_of(source), args, payload);
                         let freed = &self.freed(source, net)[block.index as usize];
                         return freed.store(block.generation, Ordering::Release);
                     }
                     _ => self.malformed(source, "kind"),
                 }
             }
-            self.no_handler(source, index)
+            self.no_handler(self.rank_of(source), index)
         };
-        self.check_promise(entry, net, source, args.len());
+        self.check_promise(entry, net, self.rank_of(source), args.len());
         let token = RawToken::new(self, source, net, kind == Some(Kind::Long), entry);
         match kind {
             Some(Kind::Short) => run::<M>(&token, args, Arrived::None),
@@ -228,7 +238,7 @@ impl Core {
 
     /// A message must be what the handler was registered for.
     #[inline]
-    pub(crate) fn check_promise(&self, entry: &Registered, net: Net, source: usize, nargs: usize) {
+    pub(crate) fn check_promise(&self, entry: &Registered, net: Net, source: Rank, nargs: usize) {
         let role = match net {
             Net::Request => Role::Request,
             Net::Reply => Role::Reply,
@@ -246,7 +256,7 @@ impl Core {
     }
 
     #[cold]
-    fn no_handler(&self, source: usize, index: u8) -> ! {
+    pub(crate) fn no_handler(&self, source: Rank, index: u8) -> ! {
         self.fatal(&format!(
             "rank {} received a message from rank {source} for handler {index}, which is not registered here: \
              register handlers on every rank, then meet in a barrier before the first message",
@@ -264,7 +274,7 @@ impl Core {
 }
 
 /// The payload of a message, where it is.
-enum Arrived<'a> {
+pub(crate) enum Arrived<'a> {
     None,
     Medium(&'a mut [u8]),
     Long(Landing<'a>),
@@ -274,7 +284,7 @@ enum Arrived<'a> {
 }
 
 #[inline]
-fn run<M: Mode>(token: &RawToken<'_>, args: &[i32], arrived: Arrived<'_>) {
+pub(crate) fn run<M: Mode>(token: &RawToken<'_>, args: &[i32], arrived: Arrived<'_>) {
     token.core().run_handler::<M>(|| match (&token.entry().function, arrived) {
         #[cfg(feature = "capi")]
         (Function::C(function), mut arrived) => {

@@ -1,4 +1,4 @@
-//! Blocking put and get. Inside a host they are one copy.
+//! Blocking put and get. Inside a neighbourhood they are one copy.
 
 use bootstrap::Rank;
 
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::mode::Mode;
 
 impl Core {
-    /// Copies into a rank's segment.
+    /// Copies into a neighbour's segment.
     #[inline]
     pub(crate) fn put(
         &self,
@@ -27,7 +27,7 @@ impl Core {
         Err(self.outside(call, target, offset, source.len()))
     }
 
-    /// Copies out of a rank's segment.
+    /// Copies out of a neighbour's segment.
     #[inline]
     pub(crate) fn get(
         &self,
@@ -44,6 +44,36 @@ impl Core {
             return Ok(());
         }
         Err(self.outside(call, target, offset, into.len()))
+    }
+
+    /// Copies into any rank's segment; complete on return.
+    #[inline]
+    pub(crate) fn put_any<M: Mode>(
+        &self,
+        call: &'static str,
+        target: usize,
+        offset: u64,
+        source: &[u8],
+    ) -> Result<(), Error> {
+        if self.is_near(target) || source.is_empty() {
+            return self.put(call, target, offset, source);
+        }
+        self.put_far::<M>(call, target, offset, source)
+    }
+
+    /// Copies out of any rank's segment; complete on return.
+    #[inline]
+    pub(crate) fn get_any<M: Mode>(
+        &self,
+        call: &'static str,
+        target: usize,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), Error> {
+        if self.is_near(target) || into.is_empty() {
+            return self.get(call, target, offset, into);
+        }
+        self.get_far::<M>(call, target, offset, into)
     }
 
     /// What every one-sided call checks first.
@@ -76,7 +106,7 @@ impl<M: Mode> Client<M> {
     pub fn put(&self, rank: Rank, offset: u64, source: &[u8]) -> Result<(), Error> {
         let call = "put";
         let target = self.core.rma_target::<M>(call, rank)?;
-        self.core.put(call, target, offset, source)
+        self.core.put_any::<M>(call, target, offset, source)
     }
 
     /// Copies from `offset` in `rank`'s segment; complete on return.
@@ -87,7 +117,7 @@ impl<M: Mode> Client<M> {
     pub fn get(&self, rank: Rank, offset: u64, into: &mut [u8]) -> Result<(), Error> {
         let call = "get";
         let target = self.core.rma_target::<M>(call, rank)?;
-        self.core.get(call, target, offset, into)
+        self.core.get_any::<M>(call, target, offset, into)
     }
 
     /// Writes the low `len` (1 to 8) bytes of `value`, native (little-endian) order. Not atomic.
@@ -98,7 +128,7 @@ impl<M: Mode> Client<M> {
         let call = "put_value";
         let bytes = value_bytes(call, value, len)?;
         let target = self.core.rma_target::<M>(call, rank)?;
-        self.core.put(call, target, offset, &bytes[..len])
+        self.core.put_any::<M>(call, target, offset, &bytes[..len])
     }
 
     /// Reads `len` (1 to 8) bytes, native (little-endian) order, zero extended. Not atomic.
@@ -109,7 +139,7 @@ impl<M: Mode> Client<M> {
         let call = "get_value";
         let mut bytes = value_bytes(call, 0, len)?;
         let target = self.core.rma_target::<M>(call, rank)?;
-        self.core.get(call, target, offset, &mut bytes[..len])?;
+        self.core.get_any::<M>(call, target, offset, &mut bytes[..len])?;
         Ok(u64::from_le_bytes(bytes))
     }
 }

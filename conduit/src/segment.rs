@@ -180,19 +180,35 @@ impl Core {
 
     /// Largest segment of this rank, a multiple of the page size.
     pub(crate) fn max_segment(&self) -> u64 {
-        let ranks = u64::from(self.place().locals);
-        let memory = sys::physical_memory().unwrap_or(1 << 30);
-        let bytes = match self.settings().max_segment {
-            SegmentLimit::PerRank(bytes) => bytes,
-            SegmentLimit::PerHost(bytes) => bytes / ranks,
-            SegmentLimit::FractionPerRank(share) => fraction(memory, share),
-            SegmentLimit::FractionPerHost(share) => fraction(memory, share) / ranks,
-        };
-        let page = sys::page_size();
-        (bytes / page * page).max(page)
+        limit(self.settings().max_segment, self.place().locals)
     }
 
-    /// Collective: makes one mapping of the segments of all ranks of the host.
+    /// Smallest of the largest segments of all ranks.
+    pub(crate) fn max_segment_of_all(&self) -> u64 {
+        self.remote().map_or_else(|| self.max_segment(), crate::remote::Remote::max_segment)
+    }
+
+    /// Where this neighbourhood's segments begin in the memory of the host, and what all segments of the host take.
+    fn segments_on_host(&self, len: u64, near: u64) -> Result<Option<(u64, u64)>, Error> {
+        if self.neighbours().on_host().0.len() == 1 {
+            return Ok(Some((0, near)));
+        }
+        let all = self.services(|services| services.exchange(&len.to_le_bytes()))?;
+        let len_of = |rank: Rank| {
+            let at = rank.0 as usize * 8;
+            let word = all.get(at..at + 8).and_then(|word| word.try_into().ok());
+            word.map_or(0, u64::from_le_bytes)
+        };
+        let (page, base) = (self.page(), self.span().base);
+        let sum = |locals: std::ops::Range<u32>| {
+            let mut lens = locals.map(|local| len_of(page.local_rank(local)));
+            lens.try_fold(0_u64, u64::checked_add)
+        };
+        Ok(sum(0..base).zip(sum(0..page.locals())))
+    }
+
+    /// Collective: makes one mapping of the segments of the neighbourhood, which is a part of that of the host, and tells all
+    /// others where this rank's is.
     pub(crate) fn attach(
         &self,
         len: u64,
@@ -218,14 +234,31 @@ impl Core {
             let theirs = self.row(local).len.load(Ordering::Acquire);
             total = total.checked_add(theirs).ok_or_else(too_much)?;
         }
-        let total = usize::try_from(total).map_err(|_| too_much())?;
-        let memory = self.services(|services| services.host_memory(total))?;
+        let (first, all) = self.segments_on_host(len, total)?.ok_or_else(too_much)?;
+        let bytes = |count: u64| usize::try_from(count).map_err(|_| too_much());
+        let (first, total, all) = (bytes(first)?, bytes(total)?, bytes(all)?);
+        let memory = self.services(|services| services.host_memory(all))?;
         let os = |source| Error::Os { operation: "map the segments of the host's ranks", source };
-        self.set_segments(Segments::new(SharedMemory::map(&memory, total).map_err(os)?));
+        self.set_segments(Segments::new(SharedMemory::map_at(&memory, first, total).map_err(os)?));
         let base = self.segment_base(me).map_or(0, |base| base.addr() as u64);
         self.row(me).base.store(base, Ordering::Release);
+        self.attach_remote()?;
         barrier()
     }
+}
+
+/// Largest segment that a setting leaves to each of `locals` ranks of a host.
+pub(crate) fn limit(limit: SegmentLimit, locals: u32) -> u64 {
+    let ranks = u64::from(locals);
+    let memory = sys::physical_memory().unwrap_or(1 << 30);
+    let bytes = match limit {
+        SegmentLimit::PerRank(bytes) => bytes,
+        SegmentLimit::PerHost(bytes) => bytes / ranks,
+        SegmentLimit::FractionPerRank(share) => fraction(memory, share),
+        SegmentLimit::FractionPerHost(share) => fraction(memory, share) / ranks,
+    };
+    let page = sys::page_size();
+    (bytes / page * page).max(page)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "saturates")]

@@ -1,6 +1,5 @@
 //! Settings that the core reads, folded out of the table of variables.
 
-use bootstrap::Place;
 use bootstrap::vars::{self, Amount, Per};
 
 use crate::error::Error;
@@ -46,6 +45,9 @@ pub struct Settings {
     pub memory_report: bool,
     /// Processors that this rank may run on; `None` asks the system.
     pub cpus: Option<u32>,
+    /// Variables of the network, for [`Client::with_bootstrap`](crate::Client::with_bootstrap) alone: it looks at no
+    /// environment.
+    pub network: Vec<(String, String)>,
 }
 
 impl Settings {
@@ -68,27 +70,16 @@ impl Settings {
             central_barrier: table.word("GASNET_BARRIER") == "AMCENTRAL",
             memory_report: table.bool("GASNET_AMPSHM_MEMORY_REPORT"),
             cpus: None,
+            network: Vec::new(),
         }
     }
 
-    /// Refuses what this build cannot do for a rank at `place`.
-    pub(crate) fn check(&self, place: Place) -> Result<(), Error> {
+    /// Refuses what cannot be.
+    pub(crate) fn check(&self) -> Result<(), Error> {
         if !(Self::LEAST_DEPTH..=Self::MOST_DEPTH).contains(&self.depth) {
             let (least, most) = (Self::LEAST_DEPTH, Self::MOST_DEPTH);
             let problem = format!("depth {} is outside {least}..={most}", self.depth);
             return Err(Error::Setting { name: "GASNET_PSHM_NETWORK_DEPTH", problem });
-        }
-        if place.hosts > 1 {
-            let reason = format!("the job has {} hosts", place.hosts);
-            return Err(Error::NeedsNetwork { reason, remedy: "start all ranks on one host" });
-        }
-        if self.neighbourhood_max != 0 && self.neighbourhood_max < place.locals {
-            let reason = format!(
-                "GASNET_SUPERNODE_MAXSIZE={} cuts the {} ranks of this host into several neighbourhoods",
-                self.neighbourhood_max, place.locals
-            );
-            let remedy = "unset GASNET_SUPERNODE_MAXSIZE, or set it to 0";
-            return Err(Error::NeedsNetwork { reason, remedy });
         }
         Ok(())
     }
@@ -103,6 +94,7 @@ impl Default for Settings {
             central_barrier: false,
             memory_report: false,
             cpus: None,
+            network: Vec::new(),
         }
     }
 }

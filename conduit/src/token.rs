@@ -11,6 +11,7 @@ use crate::handler::{HandlerIndex, Registered};
 use crate::message::{self, Flags, Outcome};
 use crate::mode::Mode;
 use crate::negotiate::{self, PreparedReplyLong, PreparedReplyMedium, Terms};
+use crate::net::Ticket;
 use crate::post::{Load, Message};
 use crate::progress::{Deferred, DeferredSlot};
 use crate::segment::SegmentOffset;
@@ -24,6 +25,8 @@ pub(crate) struct RawToken<'a> {
     entry: &'a Registered,
     replied: Cell<bool>,
     deferred: DeferredSlot,
+    /// For a message of a remote rank: how to reply.
+    ticket: Option<&'a Ticket>,
 }
 
 impl<'a> RawToken<'a> {
@@ -36,7 +39,24 @@ impl<'a> RawToken<'a> {
         entry: &'a Registered,
     ) -> Self {
         let (replied, deferred) = (Cell::new(false), Cell::new(None));
-        Self { core, source, net, is_long, entry, replied, deferred }
+        Self { core, source, net, is_long, entry, replied, deferred, ticket: None }
+    }
+
+    /// The token of a message that came over the network.
+    pub(crate) fn with_ticket(self, ticket: &'a Ticket) -> Self {
+        Self { ticket: Some(ticket), ..self }
+    }
+
+    /// One attempt to send a reply. Replies over the network wait inside it, and are lost where the network is closing.
+    #[inline]
+    pub(crate) fn post<M: Mode>(&self, message: &Message<'_>) -> bool {
+        match self.ticket {
+            None => self.core.try_post::<M>(message),
+            Some(ticket) => {
+                self.core.reply_remote::<M>(ticket, message);
+                true
+            }
+        }
     }
 
     pub(crate) const fn core(&self) -> &'a Core {
@@ -100,7 +120,7 @@ impl<'a> RawToken<'a> {
 
     /// Sends a checked reply whose Long payload is in place; what finds no room waits for the end of the handler.
     pub(crate) fn send<M: Mode>(&self, message: &Message<'_>, flags: Flags) -> Outcome {
-        if self.core.try_post::<M>(message) {
+        if self.post::<M>(message) {
             return Outcome::Sent;
         }
         if flags.contains(Flags::IMMEDIATE) {
@@ -125,7 +145,8 @@ impl<'a> RawToken<'a> {
         Message { net: Net::Reply, target: self.source, handler: handler.0, args, load }
     }
 
-    pub(crate) const fn source_local(&self) -> usize {
+    /// Where a reply goes.
+    pub(crate) const fn source_target(&self) -> usize {
         self.source
     }
 
@@ -249,9 +270,9 @@ impl<'a, M: Mode> Token<'a, M> {
             self.raw.unclaim();
             return Ok(Outcome::NotSent);
         }
-        let landed = self.raw.core.land(call, self.raw.source, payload, dest.0);
-        landed.inspect_err(|_| self.raw.unclaim())?;
-        Ok(self.raw.send::<M>(&message.landed(), flags))
+        let placed = self.raw.core.placed(call, message);
+        let message = placed.inspect_err(|_| self.raw.unclaim())?;
+        Ok(self.raw.send::<M>(&message, flags))
     }
 
     /// Prepares a Medium reply of `least` to `most` bytes with a buffer of the library, or with the client's.

@@ -34,6 +34,8 @@ const YIELDS_BLOCK: u32 = 10;
 /// One wait; counts its fruitless polls.
 pub(crate) struct Waiter {
     idle: u32,
+    /// Arrivals from the network ring the doorbell, and a poll has found nothing since.
+    armed: bool,
     slice: Duration,
     most: Duration,
 }
@@ -41,25 +43,26 @@ pub(crate) struct Waiter {
 impl Waiter {
     /// A wait that is ended by the doorbell.
     pub(crate) const fn new() -> Self {
-        Self { idle: 0, slice: deadlines::SLEEP_FIRST, most: deadlines::SLEEP_MOST }
+        Self { idle: 0, armed: false, slice: deadlines::SLEEP_FIRST, most: deadlines::SLEEP_MOST }
     }
 
     /// A wait for room at a peer, which rings nothing.
     pub(crate) const fn for_room() -> Self {
-        Self { idle: 0, slice: deadlines::ROOM_FIRST, most: deadlines::ROOM_MOST }
+        Self { idle: 0, armed: false, slice: deadlines::ROOM_FIRST, most: deadlines::ROOM_MOST }
     }
 
     /// One turn of a wait that is driven from outside, after `idle` fruitless turns. It may be for something that rings no
     /// doorbell, so it rests for a short while only.
     #[cfg(feature = "capi")]
     pub(crate) const fn turn(idle: u32) -> Self {
-        Self { idle, slice: deadlines::SLEEP_FIRST, most: deadlines::SLEEP_FIRST }
+        Self { idle, armed: false, slice: deadlines::SLEEP_FIRST, most: deadlines::SLEEP_FIRST }
     }
 
     /// Something was done: start over.
     #[inline]
     pub(crate) const fn progressed(&mut self) {
         self.idle = 0;
+        self.armed = false;
     }
 
     /// Spends a while after a poll that found nothing. `ready` is asked just before a sleep.
@@ -87,7 +90,13 @@ impl Waiter {
         if yielded < yields {
             return sys::give_way();
         }
+        if core.networked() && !self.armed && core.arm_remote() {
+            // The caller polls once more.
+            self.armed = true;
+            return;
+        }
         core.sleep(self.slice, ready);
+        self.armed = false;
         self.slice = (self.slice * 2).min(self.most);
     }
 }
@@ -133,7 +142,10 @@ impl Core {
         for (_, sleepers) in gates.iter().flatten() {
             sleepers.fetch_add(1, Ordering::SeqCst);
         }
-        let opened = || gates.iter().flatten().any(|(which, _)| self.is_open(*which));
+        let opened = || {
+            let mut waited = gates.iter().flatten();
+            waited.any(|(which, _)| self.is_open(*which) || self.may_disseminate(*which))
+        };
         self.slot().sleep(slice, || {
             // Without the barrier there is no sleep.
             !self.barrier_for_senders() || self.page().notice().is_some() || opened() || ready()

@@ -2,6 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
+use bootstrap::Rank;
+
 use super::fail::{self, BAD_ARG, Fail, code, value};
 use super::types::{EVENT_DEFER, EVENT_GROUP, EventValue, Flags, IMMEDIATE, RANK_INVALID};
 use super::{M, coll, rma, state, token, tools};
@@ -150,8 +152,8 @@ fn send_plainly(
         // SAFETY: `nargs` arguments, alive during the call.
         unsafe { std::slice::from_raw_parts(argv, nargs as usize) }
     };
-    // One host is the whole job so far.
-    let (core, target) = (&state.core, rank as usize);
+    // For a remote rank this is no neighbour's index, and is found out.
+    let (core, target) = (&state.core, state.core.span().offset(rank));
     if look {
         core.look_and_pass::<M>(target, handler, args)
     } else {
@@ -184,7 +186,7 @@ fn reply_plainly(
         // SAFETY: `nargs` arguments, alive during the call.
         unsafe { std::slice::from_raw_parts(argv, nargs as usize) }
     };
-    if !state.core.pass_reply::<M>(token.source_local(), handler, args) {
+    if !state.core.pass_reply::<M>(token.source_target(), handler, args) {
         return None;
     }
     token.count_reply();
@@ -312,7 +314,7 @@ pub unsafe extern "C" fn gexi_AM_RequestLong(
     result(call, send())
 }
 
-/// Copies the payload of a Long to its destination.
+/// Copies the payload of a Long to its destination; for a remote rank it stays for the network to take.
 #[inline]
 pub fn landed(
     state: &state::State,
@@ -321,6 +323,15 @@ pub fn landed(
     nbytes: usize,
     dest: *const c_void,
 ) -> Result<Load<'static>, Fail> {
+    let target = state.core.target("message", Rank(rank))?;
+    if !state.core.is_near(target) {
+        let base = state.core.far_segment(target).map_or(0, |segment| segment.base);
+        if nbytes > 0 {
+            rma::place(state, rank, 0, dest.addr(), nbytes)?.far()?;
+        }
+        let payload = payload(source, nbytes, MAX_LONG)?;
+        return Ok(Load::Long { payload, dest: (dest.addr() as u64).wrapping_sub(base) });
+    }
     if nbytes > 0 {
         rma::place(state, rank, 0, dest.addr(), nbytes)?.write(source.cast(), nbytes)?;
     }
@@ -344,7 +355,7 @@ pub unsafe extern "C" fn gexi_AM_ReplyShort(
         check_index(handler)?;
         let (token, args) = (token::get(token)?, args(nargs, argv)?);
         token.claim(call)?;
-        let target = token.source_local();
+        let target = token.source_target();
         let message = Message { net: Net::Reply, target, handler, args, load: Load::None };
         Ok(said(token.send::<M>(&message, options(flags))))
     };
@@ -369,7 +380,7 @@ pub unsafe extern "C" fn gexi_AM_ReplyMedium(
         let bytes = payload(source, nbytes, message::max_medium(args.len()))?;
         completion(lc_opt, false)?;
         token.claim(call)?;
-        let (target, load) = (token.source_local(), Load::Medium(bytes));
+        let (target, load) = (token.source_target(), Load::Medium(bytes));
         let message = Message { net: Net::Reply, target, handler, args, load };
         let outcome = token.send::<M>(&message, options(flags));
         if outcome == Outcome::Sent {
@@ -400,7 +411,7 @@ pub unsafe extern "C" fn gexi_AM_ReplyLong(
         payload(source, nbytes, MAX_LONG)?;
         completion(lc_opt, false)?;
         token.claim(call)?;
-        let target = token.source_local();
+        let target = token.source_target();
         if flags & IMMEDIATE != 0 && !state.core.has_room::<M>(target, Net::Reply, args.len()) {
             token.unclaim();
             return Ok(NOT_SENT);

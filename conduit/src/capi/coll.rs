@@ -8,9 +8,12 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bootstrap::Rank;
+
 use super::M;
 use super::am::payload;
 use super::fail::{BARRIER_MISMATCH, Fail, NOT_READY, OK, must};
+use super::far;
 use super::state::{self, State};
 use super::types::{EventValue, Flags};
 use crate::barrier::{BarrierFlags, verdict};
@@ -146,6 +149,9 @@ fn advance_barriers(state: &State) {
 /// Whether an event, not 0, is complete.
 #[inline]
 pub fn is_complete(state: &State, event: EventValue) -> Result<bool, Fail> {
+    if far::is_operation(event) {
+        return far::finish(state, event);
+    }
     advance(state);
     seen_complete(state, event)
 }
@@ -153,6 +159,9 @@ pub fn is_complete(state: &State, event: EventValue) -> Result<bool, Fail> {
 /// The same without looking whether the other ranks have arrived.
 #[inline]
 fn seen_complete(state: &State, event: EventValue) -> Result<bool, Fail> {
+    if far::is_operation(event) {
+        return far::finish(state, event);
+    }
     let (number, kind) = (event as u64 >> 8, event & 0xff);
     let coll = &state.coll;
     if kind == BARRIER && number >= 1 && number <= coll.begun.load(Ordering::Relaxed) {
@@ -304,7 +313,7 @@ fn send_parts(state: &State, call: &'static str, number: u64, bytes: &[u8]) -> R
         for (turn, part) in bytes.chunks(LUB_MEDIUM).enumerate() {
             let at = (turn * LUB_MEDIUM) as u64;
             let args = [low(number), high(number), low(at), high(at)];
-            let (target, load) = (rank as usize, Load::Medium(part));
+            let (target, load) = (state.core.target(call, Rank(rank))?, Load::Medium(part));
             let message = Message { net: Net::Request, target, handler: PART, args: &args, load };
             let _sent = state.core.request::<M>(call, &message, Options::NONE)?;
         }
@@ -337,7 +346,7 @@ fn store(dst: usize, len: usize, at: usize, bytes: &[u8]) -> Option<usize> {
 }
 
 /// A part of a broadcast has arrived.
-pub fn arrived(source: usize, args: &[i32], bytes: &[u8]) {
+pub fn arrived(source: Rank, args: &[i32], bytes: &[u8]) {
     let (Some(state), &[low, high, at_low, at_high]) = (state::get(), args) else { return };
     let (number, at) = (joined(low, high), joined(at_low, at_high));
     let at = usize::try_from(at).unwrap_or(usize::MAX);

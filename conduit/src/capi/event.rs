@@ -1,16 +1,11 @@
-//! Events, and operations without event. Inside a host only barriers and broadcasts have something to wait for.
+//! Events, and operations without event. Inside a neighbourhood only barriers and broadcasts have something to wait for.
 
-use std::cell::Cell;
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{Ordering, fence};
 
-use super::fail::{Fail, NOT_READY, OK, code, must, value};
+use super::fail::{Fail, NOT_READY, OK, must, value};
 use super::types::{EventValue, Flags};
-use super::{M, coll, state};
-
-thread_local! {
-    static REGION: Cell<bool> = const { Cell::new(false) };
-}
+use super::{M, coll, far, state};
 
 fn no_flags(flags: Flags) -> Result<(), Fail> {
     if flags == 0 { Ok(()) } else { Err(Fail::bad(format!("flags {flags:#x} must be 0"))) }
@@ -39,7 +34,15 @@ fn is_complete(event: EventValue) -> Result<bool, Fail> {
     if event == 0 {
         return Ok(true);
     }
-    coll::is_complete(state::open()?, event)
+    let state = state::open()?;
+    if coll::is_complete(state, event)? {
+        return Ok(true);
+    }
+    if far::is_operation(event) {
+        far::look(state, "gex_Event_Test")?;
+        return coll::is_complete(state, event);
+    }
+    Ok(false)
 }
 
 #[unsafe(no_mangle)]
@@ -133,7 +136,7 @@ pub unsafe extern "C" fn gex_Event_WaitAll(events: *mut EventValue, count: usize
     wait_array("gex_Event_WaitAll", events, count, flags, all);
 }
 
-/// Operations that have leaves are complete when they return: their roots and leaves are 0.
+/// Inside a neighbourhood operations are complete when they return: their roots and leaves are 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn gex_Event_QueryLeaf(root: EventValue, category: c_uint) -> EventValue {
     let leaf = || {
@@ -144,30 +147,36 @@ pub extern "C" fn gex_Event_QueryLeaf(root: EventValue, category: c_uint) -> Eve
             return Ok(0);
         }
         state::open()?;
+        if far::is_operation(root) {
+            return far::leaf(root, category);
+        }
         Err(Fail::bad("this event has no leaf of that category"))
     };
     value("gex_Event_QueryLeaf", 0, leaf())
 }
 
 fn outside_region() -> Result<(), Fail> {
-    if REGION.get() { Err(Fail::bad("inside an access region")) } else { Ok(()) }
+    if far::in_region() { Err(Fail::bad("inside an access region")) } else { Ok(()) }
 }
 
-/// Everything without event is complete when it has been started.
 #[unsafe(no_mangle)]
-pub extern "C" fn gex_NBI_Test(_mask: c_uint, flags: Flags) -> c_int {
+pub extern "C" fn gex_NBI_Test(mask: c_uint, flags: Flags) -> c_int {
+    let call = "gex_NBI_Test";
     let test = || {
-        state::open()?;
+        let state = state::open()?;
         no_flags(flags)?;
         outside_region()?;
-        order();
-        Ok(())
+        if far::implicit_complete(mask) {
+            return Ok(true);
+        }
+        far::look(state, call)?;
+        Ok(far::implicit_complete(mask))
     };
-    code("gex_NBI_Test", test())
+    tested(call, test())
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gex_NBI_Wait(_mask: c_uint, flags: Flags) {
+pub extern "C" fn gex_NBI_Wait(mask: c_uint, flags: Flags) {
     let call = "gex_NBI_Wait";
     let wait = || {
         let state = state::open()?;
@@ -175,6 +184,9 @@ pub extern "C" fn gex_NBI_Wait(_mask: c_uint, flags: Flags) {
         outside_region()?;
         state.core.poll::<M>(call)?;
         coll::advance(state);
+        if !far::implicit_complete(mask) {
+            coll::wait_until(state, call, || Ok(far::implicit_complete(mask)))?;
+        }
         order();
         Ok(())
     };
@@ -187,7 +199,7 @@ pub extern "C" fn gex_NBI_BeginAccessRegion(flags: Flags) {
         state::open()?;
         no_flags(flags)?;
         outside_region()?;
-        REGION.set(true);
+        far::begin_region();
         Ok(())
     };
     must("gex_NBI_BeginAccessRegion", begin());
@@ -198,10 +210,7 @@ pub extern "C" fn gex_NBI_EndAccessRegion(flags: Flags) -> EventValue {
     let end = || {
         state::open()?;
         no_flags(flags)?;
-        if REGION.replace(false) {
-            return Ok(0);
-        }
-        Err(Fail::bad("no access region was begun"))
+        far::end_region().ok_or_else(|| Fail::bad("no access region was begun"))
     };
     must("gex_NBI_EndAccessRegion", end())
 }

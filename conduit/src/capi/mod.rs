@@ -2,6 +2,7 @@
 //!
 //! * `state`: what the process has joined, its objects, and the structure published to the headers. `fail`: errors.
 //! * `call`: running handlers of C programs. `am`, `prepare`: sending. `token`: what a handler asks.
+//! * `far`: one-sided operations at ranks that share no memory with this one, and their events.
 //! * `rma`, `event`, `coll`, `endpoint`, `segment`, `system`, `tools`: the functions by the header that declares them.
 //! * `ancestor`: leave for other ranks to reach memory of this one.
 //!
@@ -31,6 +32,7 @@ mod coll;
 mod endpoint;
 mod event;
 mod fail;
+mod far;
 mod prepare;
 mod rma;
 mod segment;

@@ -1,7 +1,7 @@
 //! Messages with a negotiated payload. A thread has at most one prepared message; its descriptor is the address of the
 //! draft. The core's own drafts borrow the program's buffer, which a C program may still write to: so these are ours.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_uint, c_void};
 
 use super::am::{args, completion, limits, options};
@@ -11,6 +11,7 @@ use super::{M, am, state, token};
 use crate::core::Net;
 use crate::error::Error;
 use crate::message::{self, Outcome};
+use crate::net::SendBuffer;
 use crate::post::{Load, Message};
 use crate::shm::Block;
 use crate::token::RawToken;
@@ -22,6 +23,8 @@ enum Buffer {
     /// Where the receiver's handler will see it.
     Block(Block, *mut u8),
     Owned(Box<[u8]>),
+    /// The network's, for a remote rank.
+    Far(Cell<Option<SendBuffer>>),
 }
 
 struct Draft {
@@ -29,6 +32,7 @@ struct Draft {
     /// For a reply: the request's token.
     token: Option<&'static RawToken<'static>>,
     rank: u32,
+    target: usize,
     buffer: Buffer,
     size: usize,
     nargs: usize,
@@ -123,7 +127,12 @@ impl Terms {
     }
 
     /// `None`: not without waiting.
-    fn buffer(&self, call: &'static str, size: usize) -> Result<Option<Buffer>, Fail> {
+    fn buffer(
+        &self,
+        call: &'static str,
+        target: usize,
+        size: usize,
+    ) -> Result<Option<Buffer>, Fail> {
         if !self.client_buf.is_null() {
             return Ok(Some(Buffer::Client(self.client_buf.cast())));
         }
@@ -132,8 +141,14 @@ impl Terms {
         }
         let (core, net) = (state::open()?.core, self.kind.net);
         let mut waiter = Waiter::for_room();
+        let near = core.is_near(target);
         loop {
-            if let Some(block) = core.allocate::<M>(net, size) {
+            let far = || core.remote()?.buffer::<M>(net == Net::Reply);
+            if !near {
+                if let Some(buffer) = far() {
+                    return Ok(Some(Buffer::Far(Cell::new(Some(buffer)))));
+                }
+            } else if let Some(block) = core.allocate::<M>(net, size) {
                 let memory = core.memory().block_payload(core.local(), net as usize, block, size);
                 if let Some(memory) = memory {
                     return Ok(Some(Buffer::Block(block, memory.as_mut_ptr())));
@@ -155,14 +170,14 @@ impl Terms {
     fn draft(
         self,
         call: &'static str,
-        rank: u32,
+        target: usize,
         token: Option<&'static RawToken<'static>>,
     ) -> Result<*const c_void, Fail> {
         let size = self.settle(call)?;
         if let Some(token) = token {
             token.claim(call)?;
         }
-        let Some(buffer) = self.buffer(call, size)? else {
+        let Some(buffer) = self.buffer(call, target, size)? else {
             if let Some(token) = token {
                 token.unclaim();
             }
@@ -170,7 +185,9 @@ impl Terms {
         };
         let Self { kind, dest, lc_opt, .. } = self;
         let nargs = self.nargs as usize;
-        let draft = Box::new(Draft { kind, token, rank, buffer, size, nargs, dest, lc_opt });
+        let rank = state::open()?.core.rank_of(target).0;
+        let draft =
+            Box::new(Draft { kind, token, rank, target, buffer, size, nargs, dest, lc_opt });
         let descriptor = std::ptr::from_ref(&*draft).cast();
         put_back(draft);
         Ok(descriptor)
@@ -185,10 +202,10 @@ fn prepare_request(
 ) -> *const c_void {
     let prepare = || {
         let state = state::open()?;
-        state.message_target(tm, rank)?;
+        let target = state.message_target(tm, rank)?;
         state.core.check_open(call)?;
         state.core.check_outside::<M>(call)?;
-        terms.draft(call, rank, None)
+        terms.draft(call, target, None)
     };
     must(call, prepare())
 }
@@ -196,7 +213,7 @@ fn prepare_request(
 fn prepare_reply(call: &'static str, token: *mut c_void, terms: Terms) -> *const c_void {
     let prepare = || {
         let token = token::get(token)?;
-        terms.draft(call, token.source().0, Some(token))
+        terms.draft(call, token.source_target(), Some(token))
     };
     must(call, prepare())
 }
@@ -277,6 +294,10 @@ impl Draft {
             Buffer::Client(at) => at.cast_mut(),
             Buffer::Block(_, at) => *at,
             Buffer::Owned(bytes) => bytes.as_mut_ptr(),
+            Buffer::Far(buffer) => {
+                let buffer = buffer.get_mut().as_mut();
+                buffer.map_or(std::ptr::null_mut(), |buffer| buffer.bytes().as_mut_ptr())
+            }
         }
     }
 
@@ -303,7 +324,7 @@ impl Draft {
             return Err(Error::DestinationChanged { call }.into());
         }
         let state = state::open()?;
-        let (core, target, net) = (state.core, self.rank as usize, self.kind.net);
+        let (core, target, net) = (state.core, self.target, self.kind.net);
         if flags & IMMEDIATE != 0 && !core.has_room::<M>(target, net, args.len()) {
             return Ok(Outcome::NotSent);
         }
@@ -313,6 +334,9 @@ impl Draft {
             Buffer::Block(block, _) => {
                 Load::Block { block: *block, len: u32::try_from(nbytes).unwrap_or(u32::MAX) }
             }
+            Buffer::Far(buffer) => {
+                Load::Far { buffer, len: u32::try_from(nbytes).unwrap_or(u32::MAX) }
+            }
             Buffer::Client(_) | Buffer::Owned(_) => {
                 Load::Medium(am::payload(at.cast(), nbytes, message::max_medium(self.nargs))?)
             }
@@ -321,7 +345,7 @@ impl Draft {
         let Some(token) = self.token else {
             return Ok(core.request::<M>(call, &message, options(flags))?);
         };
-        if core.try_post::<M>(&message) {
+        if token.post::<M>(&message) {
             return Ok(Outcome::Sent);
         }
         if flags & IMMEDIATE != 0 {

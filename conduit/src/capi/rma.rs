@@ -3,11 +3,14 @@
 use std::ffi::{c_int, c_void};
 use std::io;
 
+use bootstrap::Rank;
+
 use super::M;
 use super::am::complete;
 use super::fail::{Fail, RESOURCE, injected, must};
+use super::far::{Begun, Far, Way, way_of_put};
 use super::state::{self, State, Target};
-use super::types::{EVENT_DEFER, EVENT_GROUP, EVENT_NOW, EventValue, Flags, SEG_OFFSET};
+use super::types::{EVENT_DEFER, EVENT_GROUP, EVENT_NOW, EventValue, Flags, IMMEDIATE, SEG_OFFSET};
 
 /// Where a checked remote range is.
 #[derive(Clone, Copy)]
@@ -16,6 +19,8 @@ pub enum Place {
     Here(*mut u8),
     /// In the private memory of another rank: its process and the address there.
     There(i32, usize),
+    /// In the segment of a rank that is reached over the network: offset.
+    Far(u64),
 }
 
 /// Checks a range of at least one byte against the segments of an endpoint.
@@ -60,6 +65,16 @@ fn elsewhere(
     if rank == state.rank {
         return Ok(here());
     }
+    let target = state.core.target("one-sided call", Rank(rank))?;
+    if !state.core.is_near(target) {
+        let attached = endpoint == 0 && state.core.far_segment(target).is_some();
+        if !attached {
+            return outside(
+                "over the network only segments of gex_Segment_Attach are reached, and this one was made by gex_Segment_Create",
+            );
+        }
+        return Ok(Place::Far(offset as u64));
+    }
     if let Some(mapped) = state.reach(rank, address, len) {
         return Ok(Place::Here(mapped));
     }
@@ -67,6 +82,16 @@ fn elsewhere(
 }
 
 impl Place {
+    /// Offset in a segment that is reached over the network.
+    pub fn far(self) -> Result<u64, Fail> {
+        match self {
+            Self::Far(offset) => Ok(offset),
+            Self::Here(_) | Self::There(..) => {
+                Err(Fail::bad("the rank shares memory with this one"))
+            }
+        }
+    }
+
     /// Copies `len` bytes to the range.
     #[inline]
     pub fn write(self, from: *const u8, len: usize) -> Result<(), Fail> {
@@ -77,6 +102,7 @@ impl Place {
                 Ok(())
             }
             Self::There(process, to) => move_bytes(process, from.cast_mut(), to, len, true),
+            Self::Far(_) => Err(not_here()),
         }
     }
 
@@ -90,8 +116,14 @@ impl Place {
                 Ok(())
             }
             Self::There(process, from) => move_bytes(process, to, from, len, false),
+            Self::Far(_) => Err(not_here()),
         }
     }
+}
+
+#[cold]
+fn not_here() -> Fail {
+    Fail::bad("the rank shares no memory with this one")
 }
 
 /// Copies between this process and the private memory of a rank. The system checks both ranges.
@@ -165,6 +197,10 @@ impl Range {
     fn place(&self) -> Result<Place, Fail> {
         place(self.state, self.target.rank, self.target.endpoint, self.remote, self.len)
     }
+
+    const fn far(&self, call: &'static str, offset: u64, flags: Flags) -> Far {
+        Far { call, rank: self.target.rank, offset, immediate: flags & IMMEDIATE != 0 }
+    }
 }
 
 fn put(
@@ -172,25 +208,66 @@ fn put(
     tm: *const c_void,
     rank: u32,
     dest: *mut c_void,
-    src: *const c_void,
-    len: usize,
+    (src, len): (*const c_void, usize),
     flags: Flags,
-) -> Result<(), Fail> {
-    let Some(range) = begin(call, tm, rank, dest, src, len, flags)? else { return Ok(()) };
-    range.place()?.write(src.cast(), len)
+    way: Way,
+) -> Result<Begun, Fail> {
+    let Some(range) = begin(call, tm, rank, dest, src, len, flags)? else {
+        return Ok(Begun::Complete);
+    };
+    match range.place()? {
+        Place::Far(at) => range.far(call, at, flags).put(range.state, src.cast(), len, way),
+        place => place.write(src.cast(), len).map(|()| Begun::Complete),
+    }
 }
 
 fn get(
     call: &'static str,
     tm: *const c_void,
-    dest: *mut c_void,
+    (dest, len): (*mut c_void, usize),
     rank: u32,
     src: *const c_void,
-    len: usize,
     flags: Flags,
-) -> Result<(), Fail> {
-    let Some(range) = begin(call, tm, rank, src, dest, len, flags)? else { return Ok(()) };
-    range.place()?.read(dest.cast(), len)
+    way: Way,
+) -> Result<Begun, Fail> {
+    let Some(range) = begin(call, tm, rank, src, dest, len, flags)? else {
+        return Ok(Begun::Complete);
+    };
+    match range.place()? {
+        Place::Far(at) => range.far(call, at, flags).get(range.state, dest.cast(), len, way),
+        place => place.read(dest.cast(), len).map(|()| Begun::Complete),
+    }
+}
+
+/// Result of a call without event.
+fn began(call: &'static str, begun: Result<Begun, Fail>) -> c_int {
+    if begun.as_ref().is_ok_and(|begun| *begun == Begun::Declined) {
+        return NOT_BEGUN;
+    }
+    injected(call, begun.map(|_| ()))
+}
+
+/// `GEX_EVENT_NO_OP`.
+const EVENT_NO_OP: EventValue = 1;
+
+/// Returned by an operation that was not to wait.
+const NOT_BEGUN: c_int = 1;
+
+/// Result of a call with an event; `lc_opt` is complete with an operation that is.
+fn event_of(call: &'static str, begun: Result<Begun, Fail>, lc_opt: *mut EventValue) -> EventValue {
+    match must(call, begun) {
+        Begun::Event(event) => event,
+        Begun::Declined => EVENT_NO_OP,
+        Begun::Complete => {
+            complete(lc_opt);
+            0
+        }
+    }
+}
+
+/// For operations that have no local completion of their own.
+const fn no_leaf() -> *mut EventValue {
+    std::ptr::without_provenance_mut(EVENT_NOW)
 }
 
 /// Checks how local completion of a put is asked for.
@@ -215,7 +292,7 @@ pub unsafe extern "C" fn gexi_RMA_PutBlocking(
     flags: Flags,
 ) -> c_int {
     let call = "gex_RMA_PutBlocking";
-    injected(call, put(call, tm, rank, dest, src, nbytes, flags))
+    began(call, put(call, tm, rank, dest, (src, nbytes), flags, Way::Blocking))
 }
 
 #[unsafe(no_mangle)]
@@ -230,7 +307,9 @@ pub unsafe extern "C" fn gexi_RMA_PutNBI(
 ) -> c_int {
     let call = "gex_RMA_PutNBI";
     let checked = put_completion(lc_opt, true);
-    injected(call, checked.and_then(|()| put(call, tm, rank, dest, src, nbytes, flags)))
+    let way = way_of_put(lc_opt, true);
+    let put = || put(call, tm, rank, dest, (src, nbytes), flags, way);
+    began(call, checked.and_then(|()| put()))
 }
 
 #[unsafe(no_mangle)]
@@ -245,9 +324,9 @@ pub unsafe extern "C" fn gexi_RMA_PutNB(
 ) -> EventValue {
     let call = "gex_RMA_PutNB";
     let checked = put_completion(lc_opt, false);
-    must(call, checked.and_then(|()| put(call, tm, rank, dest, src, nbytes, flags)));
-    complete(lc_opt);
-    0
+    let way = way_of_put(lc_opt, false);
+    let put = || put(call, tm, rank, dest, (src, nbytes), flags, way);
+    event_of(call, checked.and_then(|()| put()), lc_opt)
 }
 
 #[unsafe(no_mangle)]
@@ -260,7 +339,7 @@ pub unsafe extern "C" fn gexi_RMA_GetBlocking(
     flags: Flags,
 ) -> c_int {
     let call = "gex_RMA_GetBlocking";
-    injected(call, get(call, tm, dest, rank, src, nbytes, flags))
+    began(call, get(call, tm, (dest, nbytes), rank, src, flags, Way::Blocking))
 }
 
 #[unsafe(no_mangle)]
@@ -273,7 +352,8 @@ pub unsafe extern "C" fn gexi_RMA_GetNBI(
     flags: Flags,
 ) -> c_int {
     let call = "gex_RMA_GetNBI";
-    injected(call, get(call, tm, dest, rank, src, nbytes, flags))
+    let way = Way::Implicit { now: false };
+    began(call, get(call, tm, (dest, nbytes), rank, src, flags, way))
 }
 
 #[unsafe(no_mangle)]
@@ -286,8 +366,8 @@ pub unsafe extern "C" fn gexi_RMA_GetNB(
     flags: Flags,
 ) -> EventValue {
     let call = "gex_RMA_GetNB";
-    must(call, get(call, tm, dest, rank, src, nbytes, flags));
-    0
+    let way = Way::Event(no_leaf());
+    event_of(call, get(call, tm, (dest, nbytes), rank, src, flags, way), no_leaf())
 }
 
 fn check_value(len: usize) -> Result<(), Fail> {
@@ -302,13 +382,13 @@ fn put_value(
     tm: *const c_void,
     rank: u32,
     dest: *mut c_void,
-    value: u64,
-    len: usize,
+    (value, len): (u64, usize),
     flags: Flags,
-) -> Result<(), Fail> {
+    way: Way,
+) -> Result<Begun, Fail> {
     check_value(len)?;
     let bytes = value.to_le_bytes();
-    put(call, tm, rank, dest, bytes.as_ptr().cast(), len, flags)
+    put(call, tm, rank, dest, (bytes.as_ptr().cast(), len), flags, way)
 }
 
 #[unsafe(no_mangle)]
@@ -322,7 +402,8 @@ pub unsafe extern "C" fn gexi_RMA_GetBlockingVal(
     let call = "gex_RMA_GetBlockingVal";
     let mut bytes = [0_u8; 8];
     let dest = bytes.as_mut_ptr().cast();
-    must(call, check_value(nbytes).and_then(|()| get(call, tm, dest, rank, src, nbytes, flags)));
+    let get = || get(call, tm, (dest, nbytes), rank, src, flags, Way::Blocking);
+    must(call, check_value(nbytes).and_then(|()| get()));
     u64::from_le_bytes(bytes)
 }
 
@@ -336,7 +417,7 @@ pub extern "C" fn gexi_RMA_PutBlockingVal(
     flags: Flags,
 ) -> c_int {
     let call = "gex_RMA_PutBlockingVal";
-    injected(call, put_value(call, tm, rank, dest, value, nbytes, flags))
+    began(call, put_value(call, tm, rank, dest, (value, nbytes), flags, Way::Blocking))
 }
 
 #[unsafe(no_mangle)]
@@ -349,7 +430,8 @@ pub extern "C" fn gexi_RMA_PutNBIVal(
     flags: Flags,
 ) -> c_int {
     let call = "gex_RMA_PutNBIVal";
-    injected(call, put_value(call, tm, rank, dest, value, nbytes, flags))
+    let way = Way::Implicit { now: true };
+    began(call, put_value(call, tm, rank, dest, (value, nbytes), flags, way))
 }
 
 #[unsafe(no_mangle)]
@@ -362,8 +444,8 @@ pub extern "C" fn gexi_RMA_PutNBVal(
     flags: Flags,
 ) -> EventValue {
     let call = "gex_RMA_PutNBVal";
-    must(call, put_value(call, tm, rank, dest, value, nbytes, flags));
-    0
+    let way = Way::Event(no_leaf());
+    event_of(call, put_value(call, tm, rank, dest, (value, nbytes), flags, way), no_leaf())
 }
 
 /// Bytes of a memset that go out at a time where there is no mapping.
@@ -389,7 +471,12 @@ pub extern "C" fn gexi_RMA_Memset(
         for done in (0..nbytes).step_by(PATTERN) {
             let len = PATTERN.min(nbytes - done);
             let part = Range { remote: range.remote + done, len, ..range };
-            part.place()?.write(from, len)?;
+            match part.place()? {
+                Place::Far(at) => {
+                    part.far(call, at, 0).put(part.state, from, len, Way::Blocking)?;
+                }
+                place => place.write(from, len)?,
+            }
         }
         Ok(())
     };

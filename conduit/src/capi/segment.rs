@@ -5,6 +5,8 @@ use std::ptr::null_mut;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bootstrap::Rank;
+
 use super::fail::{Fail, RESOURCE, code, value};
 use super::state::{self, Endpoint, Object, State};
 use super::system::gasnet_client_attach_hook;
@@ -40,7 +42,16 @@ pub fn bound(state: &State, rank: u32, endpoint: u16) -> Option<Published> {
         return Some(Published { address: segment.address, size: segment.size, process });
     }
     if endpoint == 0
-        && let Some(peer) = state.peers.get(rank as usize)
+        && let Some(far) =
+            state.core.target("segment", Rank(rank)).ok().and_then(|target| {
+                state.core.far_segment(target).filter(|segment| segment.len != 0)
+            })
+    {
+        let word = |word: u64| usize::try_from(word).unwrap_or(0);
+        return Some(Published { address: word(far.base), size: word(far.len), process: 0 });
+    }
+    if endpoint == 0
+        && let Some(peer) = state.core.local_of(Rank(rank)).and_then(|at| state.peers.get(at))
         && peer.size.load(Ordering::Acquire) != 0
     {
         let (address, size) =
@@ -93,7 +104,7 @@ pub fn attach(call: &'static str, size: usize) -> Result<&'static Segment, Fail>
         peer.local_base.store(here, Ordering::Relaxed);
         peer.size.store(word(row.len.load(Ordering::Acquire)), Ordering::Release);
     }
-    let count = u32::try_from(state.peers.len()).unwrap_or(0);
+    let (_, count) = core.span().contiguous();
     state::gexi_world.peer_count.store(count, Ordering::Release);
     let segment = add(
         state,

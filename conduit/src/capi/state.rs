@@ -5,6 +5,8 @@ use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
+use bootstrap::Rank;
+
 use super::coll::Coll;
 use super::fail::Fail;
 use super::segment::{Published, Segment};
@@ -113,9 +115,11 @@ pub struct State {
     pub flags: Flags,
     pub rank: u32,
     pub size: u32,
+    /// What is mapped here, by index among the neighbours.
     pub peers: &'static [Peer],
-    /// Job ranks of the host, for the arrays of queries.
-    pub ranks: Box<[u32]>,
+    /// Job ranks of the neighbourhood, and of the host, for the arrays of queries.
+    pub neighbours: Box<[u32]>,
+    pub host_ranks: Box<[u32]>,
     pub ep0: &'static Endpoint,
     pub objects: Mutex<Objects>,
     /// Segments that were published, and are not in `peers`, by rank and endpoint.
@@ -181,8 +185,7 @@ impl State {
         if target.endpoint != 0 || target.from != 0 {
             return Err(Fail::bad("only endpoints of index 0 send and receive messages"));
         }
-        // One host is the whole job so far.
-        Ok(target.rank as usize)
+        Ok(self.core.target("message", Rank(target.rank))?)
     }
 
     #[cold]
@@ -242,7 +245,7 @@ impl State {
     /// Local address of a range in the attached segment of a rank, `None` when it is not all in it.
     #[inline]
     pub fn reach(&self, rank: u32, address: usize, len: usize) -> Option<*mut u8> {
-        let peer = self.peers.get(rank as usize)?;
+        let peer = self.peers.get(self.core.local_of(Rank(rank))?)?;
         let size = peer.size.load(Ordering::Acquire);
         let offset = address.wrapping_sub(peer.owner_base.load(Ordering::Relaxed));
         if len == 0 || offset >= size || len > size - offset {

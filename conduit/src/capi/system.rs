@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-use bootstrap::vars;
+use bootstrap::{Rank, vars};
 
 use super::coll::Coll;
 use super::fail::{Fail, RESOURCE, code, must, value};
@@ -154,8 +154,9 @@ fn join(name: &CStr, flags: Flags) -> Result<&'static State, Fail> {
     let client = Client::<M>::init_with(&name.to_string_lossy(), limits)?;
     // SAFETY: nobody takes back the count that `into_raw` gives away, so the core stays until the process ends.
     let core: &'static Core = unsafe { &*Arc::into_raw(Arc::clone(&client.core)) };
-    let ranks: Box<[u32]> = client.host_ranks().iter().map(|rank| rank.0).collect();
-    let peers: &'static [Peer] = Box::leak(ranks.iter().map(|_| Peer::new()).collect());
+    let numbers = |ranks: Vec<Rank>| ranks.iter().map(|rank| rank.0).collect::<Box<[u32]>>();
+    let (neighbours, host_ranks) = (numbers(client.neighbours()), numbers(client.host_ranks()));
+    let peers: &'static [Peer] = Box::leak(neighbours.iter().map(|_| Peer::new()).collect());
     let ep0 = endpoint::new(0);
     let state = state::set(State {
         core,
@@ -164,7 +165,8 @@ fn join(name: &CStr, flags: Flags) -> Result<&'static State, Fail> {
         rank: client.rank().0,
         size: client.size(),
         peers,
-        ranks,
+        neighbours,
+        host_ranks,
         ep0,
         objects: Mutex::new(Objects { endpoints: vec![ep0], segments: Vec::new() }),
         published: RwLock::new(HashMap::new()),
@@ -176,6 +178,7 @@ fn join(name: &CStr, flags: Flags) -> Result<&'static State, Fail> {
     world.ep0.store(ep0.object.handle(), Ordering::Relaxed);
     world.client.store(CLIENT.handle(), Ordering::Relaxed);
     world.peers.store(peers.as_ptr().cast_mut(), Ordering::Relaxed);
+    world.peer_first.store(core.span().contiguous().0, Ordering::Relaxed);
     world.size.store(state.size, Ordering::Release);
     world.tm0.store(TM0.handle(), Ordering::Release);
     // Before this a message to a rank would not find its state.
@@ -356,11 +359,18 @@ pub extern "C" fn gexi_System_QueryJobSize() -> u32 {
     value("gex_System_QueryJobSize", 0, state::open().map(|state| state.size))
 }
 
-fn info(call: &str, info_p: *mut *const u32, count_p: *mut u32, my_index_p: *mut u32) {
+fn info(
+    call: &str,
+    set: fn(&'static State) -> &'static [u32],
+    info_p: *mut *const u32,
+    count_p: *mut u32,
+    my_index_p: *mut u32,
+) {
     let write = |state: &'static State| {
-        answer(info_p, state.ranks.as_ptr());
-        answer(count_p, u32::try_from(state.ranks.len()).unwrap_or(0));
-        let mine = state.ranks.iter().position(|rank| *rank == state.rank).unwrap_or(0);
+        let ranks = set(state);
+        answer(info_p, ranks.as_ptr());
+        answer(count_p, u32::try_from(ranks.len()).unwrap_or(0));
+        let mine = ranks.iter().position(|rank| *rank == state.rank).unwrap_or(0);
         answer(my_index_p, u32::try_from(mine).unwrap_or(0));
     };
     value(call, (), state::open().map(write));
@@ -372,7 +382,8 @@ pub unsafe extern "C" fn gex_System_QueryNbrhdInfo(
     count_p: *mut u32,
     my_index_p: *mut u32,
 ) {
-    info("gex_System_QueryNbrhdInfo", info_p, count_p, my_index_p);
+    let set = |state: &'static State| &*state.neighbours;
+    info("gex_System_QueryNbrhdInfo", set, info_p, count_p, my_index_p);
 }
 
 #[unsafe(no_mangle)]
@@ -381,7 +392,8 @@ pub unsafe extern "C" fn gex_System_QueryHostInfo(
     count_p: *mut u32,
     my_index_p: *mut u32,
 ) {
-    info("gex_System_QueryHostInfo", info_p, count_p, my_index_p);
+    let set = |state: &'static State| &*state.host_ranks;
+    info("gex_System_QueryHostInfo", set, info_p, count_p, my_index_p);
 }
 
 #[unsafe(no_mangle)]
@@ -393,8 +405,9 @@ pub unsafe extern "C" fn gex_System_QueryMyPosition(
 ) {
     let write = |state: &'static State| {
         let place = state.core.place();
-        answer(nbrhd_set_size, place.hosts);
-        answer(nbrhd_set_rank, place.host.0);
+        let neighbours = state.core.neighbours();
+        answer(nbrhd_set_size, neighbours.count());
+        answer(nbrhd_set_rank, neighbours.number());
         answer(host_set_size, place.hosts);
         answer(host_set_rank, place.host.0);
     };
@@ -488,31 +501,36 @@ pub unsafe extern "C" fn gasnet_getSegmentInfo(rows: *mut SegInfo, count: c_int)
 pub unsafe extern "C" fn gasnet_getNodeInfo(rows: *mut NodeInfo, count: c_int) -> c_int {
     let fill = || {
         let state = state::open()?;
-        let host = state.core.place().host.0;
-        for (rank, row) in table(state, rows, count)?.iter_mut().enumerate() {
-            let peer = &state.peers[rank];
-            let (here, there) = (&peer.local_base, &peer.owner_base);
-            let offset = here.load(Ordering::Relaxed).wrapping_sub(there.load(Ordering::Relaxed));
-            *row = NodeInfo { host, supernode: host, offset, reserved: 0 };
+        let core = state.core;
+        let host_of = |rank| core.page().host_of(Rank(rank)).map_or(0, |host| host.0);
+        let supernodes = core.neighbours().of_all(core.place(), host_of);
+        let rows = (0..).zip(table(state, rows, count)?).zip(supernodes);
+        for ((rank, row), supernode) in rows {
+            let peer = core.local_of(Rank(rank)).and_then(|local| state.peers.get(local));
+            let offset = peer.map_or(0, |peer| {
+                let (here, there) = (&peer.local_base, &peer.owner_base);
+                here.load(Ordering::Relaxed).wrapping_sub(there.load(Ordering::Relaxed))
+            });
+            *row = NodeInfo { host: host_of(rank), supernode, offset, reserved: 0 };
         }
         Ok(())
     };
     code("gasnet_getNodeInfo", fill())
 }
 
-fn max_segment(call: &str) -> usize {
-    let bytes = state::open().map(|state| state.core.max_segment());
+fn max_segment(call: &str, of: fn(&Core) -> u64) -> usize {
+    let bytes = state::open().map(|state| of(state.core));
     usize::try_from(value(call, 0, bytes)).unwrap_or(usize::MAX)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gasnet_getMaxLocalSegmentSize() -> usize {
-    max_segment("gasnet_getMaxLocalSegmentSize")
+    max_segment("gasnet_getMaxLocalSegmentSize", Core::max_segment)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gasnet_getMaxGlobalSegmentSize() -> usize {
-    max_segment("gasnet_getMaxGlobalSegmentSize")
+    max_segment("gasnet_getMaxGlobalSegmentSize", Core::max_segment_of_all)
 }
 
 // What is found by looking at the file of a program.

@@ -1,6 +1,8 @@
 //! The memory that the ranks of a host share, by its parts.
 
+use std::io;
 use std::mem::offset_of;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -9,9 +11,10 @@ use bootstrap::page::HostPage;
 
 use super::arena::{Block, place};
 use super::lane::{LANES, LINES, Lane, LaneHead, LaneOwners, Line, Tail};
-use super::layout::{Control, Layout, Member, SegmentRow};
+use super::layout::{CPU_WORDS, Control, Layout, Member, SegmentRow};
 use super::map::{SharedLayout, SharedMemory};
 use super::ring::{Ring, RingHead, Slot};
+use crate::neighbours::Span;
 
 /// A mapping and the layout that it was made for. Offsets of the layout lie inside the mapping for every local index
 /// below [`Layout::locals`], which every access checks; nothing else is checked again.
@@ -23,6 +26,8 @@ pub(crate) struct HostMemory {
     tails: [Box<[Tail]>; 2],
     /// Holds the doorbells that the tails point at.
     page: Arc<HostPage>,
+    /// Slot of the first rank of the neighbourhood in it.
+    base: u32,
     own: Own,
 }
 
@@ -66,6 +71,25 @@ impl Own {
     }
 }
 
+/// What all ranks of the host share, whatever their neighbourhood: the words at the beginning of the host's memory.
+pub(crate) struct HostWords {
+    memory: SharedMemory,
+}
+
+impl HostWords {
+    /// Maps them.
+    pub(crate) fn map(fd: &OwnedFd) -> io::Result<Self> {
+        Ok(Self { memory: SharedMemory::map(fd, size_of::<Control>())? })
+    }
+
+    /// Union of the affinity masks of the host's ranks.
+    pub(crate) fn cpus(&self) -> &[AtomicU64; CPU_WORDS] {
+        // SAFETY: the mapping has the size of the structure (constructor) and begins on a page; zero bytes are a value and all
+        // changes go through atomics (`SharedLayout`).
+        &unsafe { self.memory.base().cast::<Control>().as_ref() }.cpus
+    }
+}
+
 /// The queues of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
@@ -80,12 +104,13 @@ impl HostMemory {
         memory: SharedMemory,
         layout: Layout,
         page: Arc<HostPage>,
-        local: usize,
+        span: Span,
     ) -> Option<Self> {
+        let (local, base) = (span.local as usize, span.base);
         memory.range(0, layout.len).filter(|_| local < layout.locals)?;
         let own = Own::new(&layout, local);
         let tails = std::array::from_fn(|_| (0..layout.locals).map(|_| Tail::new()).collect());
-        Some(Self { memory, layout, tails, page, own })
+        Some(Self { memory, layout, tails, page, base, own })
     }
 
     /// Producer side of this rank's lane to another; `net` is 0 for requests, 1 for replies.
@@ -100,12 +125,13 @@ impl HostMemory {
         let claimed = tail.approach(me, || self.member(target).lanes.claim(net, source));
         #[cfg(feature = "capi")]
         if let Some(lane) = claimed {
-            let bell = self.page.slot(u32::try_from(target).unwrap_or(u32::MAX));
+            let at = u32::try_from(target).unwrap_or(u32::MAX);
+            let bell = self.page.slot(self.base.saturating_add(at));
             // SAFETY: the mapping and the page live as long as `self`, which owns the tail.
             unsafe { tail.point_at(self.lane(target, lane), bell) };
         }
         #[cfg(not(feature = "capi"))]
-        let _ = (claimed, &self.page);
+        let _ = (claimed, &self.page, self.base);
     }
 
     #[inline]

@@ -1,7 +1,8 @@
-//! Where everything is in the memory that the ranks of a host share.
+//! Where everything is in the memory that the ranks of a neighbourhood share. A host's memory has a part for each of its
+//! neighbourhoods, one after the other; the processors in the first part are those of all ranks of the host.
 //!
 //! ```text
-//! Control          fingerprint, processors, barriers                     one per host
+//! Control          fingerprint, processors, barriers                     one per neighbourhood
 //! SegmentRow[n]    offset and length of each rank's segment
 //! Member[n]        barrier words and queue heads of each rank
 //! queues[n]        internal slots, reply slots, request slots            pages are touched as the queues advance
@@ -17,7 +18,7 @@ use super::map::SharedLayout;
 use super::ring::{RingHead, Slot};
 
 /// Version of the layout, part of the fingerprint.
-const VERSION: u64 = if cfg!(feature = "capi") { 0x103 } else { 3 };
+const VERSION: u64 = if cfg!(feature = "capi") { 0x104 } else { 4 };
 /// Processors that the union of affinity masks can speak of.
 pub(crate) const CPU_WORDS: usize = 16;
 /// Slots of the internal queue.
@@ -37,6 +38,8 @@ pub(crate) struct Gate {
     pub(crate) open: AtomicU64,
     /// Ranks that sleep while a barrier is under way.
     pub(crate) sleepers: AtomicU32,
+    /// Where there are several neighbourhoods: generation and result of the last barrier that all of them have passed.
+    pub(crate) released: AtomicU64,
 }
 
 /// What the host's ranks have in common.
@@ -161,6 +164,12 @@ impl Layout {
             arenas,
             len,
         }
+    }
+
+    /// Bytes that the memory of this neighbourhood takes in that of its host.
+    pub(crate) fn room(&self) -> usize {
+        let page = usize::try_from(crate::sys::page_size()).unwrap_or(PAGE);
+        self.len.next_multiple_of(page)
     }
 
     /// Bytes of the host's queues and of its payload arenas, all ranks together.

@@ -27,13 +27,20 @@ unsafe impl Sync for SharedMemory {}
 impl SharedMemory {
     /// Maps the first `len` bytes of `memory`, checking that they are there.
     pub(crate) fn map(memory: &OwnedFd, len: usize) -> io::Result<Self> {
+        Self::map_at(memory, 0, len)
+    }
+
+    /// Maps `len` bytes of `memory` from `first` on, a multiple of the page size.
+    pub(crate) fn map_at(memory: &OwnedFd, first: usize, len: usize) -> io::Result<Self> {
         let there =
             usize::try_from(nix::sys::stat::fstat(memory)?.st_size).map_err(io::Error::other)?;
-        if there < len {
+        let needed = first.saturating_add(len);
+        if there < needed {
             return Err(io::Error::other(format!(
-                "host memory has {there} bytes, {len} are needed"
+                "host memory has {there} bytes, {needed} are needed"
             )));
         }
+        let offset = libc::off_t::try_from(first).map_err(io::Error::other)?;
         if len == 0 {
             return Ok(Self { base: NonNull::<u128>::dangling().cast(), len });
         }
@@ -46,7 +53,7 @@ impl SharedMemory {
                 protection,
                 libc::MAP_SHARED,
                 memory.as_raw_fd(),
-                0,
+                offset,
             )
         };
         if at == libc::MAP_FAILED {

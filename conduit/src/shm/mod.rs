@@ -11,7 +11,7 @@ mod ring;
 mod segments;
 
 pub(crate) use arena::{Arena, Block};
-pub(crate) use host::{HostMemory, Queue};
+pub(crate) use host::{HostMemory, HostWords, Queue};
 #[cfg(feature = "capi")]
 pub(crate) use lane::{LANE_ARGS, Row};
 pub(crate) use lane::{LANES, Lane, Tail, lanes_of};

@@ -1,0 +1,232 @@
+//! The part of a barrier between neighbourhoods: their leaders disseminate what their ranks said. Pure.
+//!
+//! In round `i` a leader sends what it knows to the leader `2^i` neighbourhoods after it and waits for the one `2^i` before.
+//! After ceil(log2 N) rounds everybody knows what all said: merging names twice does no harm. A leader that has passed may
+//! begin the next barrier while others are still in this one, but cannot pass that without them: so messages belong to this
+//! barrier or to the next, and the parity of its number says which.
+
+use crate::gate::Name;
+use crate::neighbours::rounds;
+
+/// Most rounds: neighbourhoods are counted with 32 bits.
+pub(crate) const MAX_ROUNDS: usize = 32;
+
+/// What one leader tells another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Word {
+    /// Parity of the barrier's number.
+    pub(crate) odd: bool,
+    /// Round, from 0.
+    pub(crate) round: usize,
+    /// What the sender knows of all names.
+    pub(crate) name: Name,
+}
+
+impl Word {
+    /// Two words for the wire.
+    #[expect(clippy::cast_possible_truncation, reason = "few rounds, and halves of a word")]
+    pub(crate) const fn encode(self) -> [i32; 2] {
+        let name = self.name.encode();
+        let head = self.odd as u32 | (self.round as u32) << 8 | ((name >> 32) as u32) << 16;
+        [head.cast_signed(), (name as u32).cast_signed()]
+    }
+
+    /// `None` for what is no word.
+    pub(crate) const fn decode([head, low]: [i32; 2]) -> Option<Self> {
+        let head = head.cast_unsigned();
+        let (state, round) = (head >> 16, (head >> 8 & 0xff) as usize);
+        if state > 2 || round >= MAX_ROUNDS || head & 0xff > 1 {
+            return None;
+        }
+        let name = Name::decode((state as u64) << 32 | low.cast_unsigned() as u64);
+        Some(Self { odd: head & 1 == 1, round, name })
+    }
+}
+
+/// A leader's view of one kind of barrier.
+#[derive(Clone, Debug)]
+pub(crate) struct Dissemination {
+    rounds: usize,
+    odd: bool,
+    under_way: bool,
+    /// Round that is sent and waited for.
+    round: usize,
+    sent: bool,
+    known: Name,
+    /// What has arrived for the even and the odd barrier.
+    inbox: [[Option<Name>; MAX_ROUNDS]; 2],
+}
+
+impl Dissemination {
+    /// Among `count` neighbourhoods.
+    pub(crate) const fn new(count: u32) -> Self {
+        Self {
+            rounds: rounds(count),
+            odd: false,
+            under_way: false,
+            round: 0,
+            sent: false,
+            known: Name::Anonymous,
+            inbox: [[None; MAX_ROUNDS]; 2],
+        }
+    }
+
+    /// All ranks of this neighbourhood have arrived and said `name` together. The barrier before it is complete.
+    pub(crate) const fn begin(&mut self, odd: bool, name: Name) {
+        self.odd = odd;
+        self.under_way = true;
+        self.round = 0;
+        self.sent = false;
+        self.known = name;
+    }
+
+    /// Another leader's word has arrived. `false` for a word that no leader sends: a round that there is not, or one that
+    /// has arrived before.
+    pub(crate) fn receive(&mut self, word: Word) -> bool {
+        if word.round >= self.rounds {
+            return false;
+        }
+        let place = &mut self.inbox[usize::from(word.odd)][word.round];
+        let new = place.is_none();
+        *place = Some(place.map_or(word.name, |before| before.merge(word.name)));
+        new
+    }
+
+    /// Goes on as far as possible; `send` gets what is to be sent in which round and says whether it went out. The merged name
+    /// when the barrier is complete.
+    pub(crate) fn advance(&mut self, mut send: impl FnMut(Word) -> bool) -> Option<Name> {
+        if !self.under_way {
+            return None;
+        }
+        let odd = self.odd;
+        while self.round < self.rounds {
+            let word = Word { odd, round: self.round, name: self.known };
+            if !self.sent && !send(word) {
+                return None;
+            }
+            self.sent = true;
+            let heard = self.inbox[usize::from(odd)][self.round].take()?;
+            self.known = self.known.merge(heard);
+            self.round += 1;
+            self.sent = false;
+        }
+        self.under_way = false;
+        Some(self.known)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn names() -> impl Strategy<Value = Name> {
+        prop_oneof![
+            3 => Just(Name::Anonymous),
+            6 => Just(Name::Named(7)),
+            1 => any::<i32>().prop_map(Name::Named),
+            1 => Just(Name::Mismatch)
+        ]
+    }
+
+    /// Words on their way: receiver and word. Any of them may arrive next.
+    struct World {
+        leaders: Vec<Dissemination>,
+        begun: Vec<usize>,
+        done: Vec<Vec<Name>>,
+        flying: Vec<(usize, Word)>,
+    }
+
+    impl World {
+        fn advance(&mut self, at: usize, refuse: bool) {
+            let count = self.leaders.len();
+            let flying = &mut self.flying;
+            let name = self.leaders[at].advance(|word| {
+                if !refuse {
+                    flying.push(((at + (1 << word.round)) % count, word));
+                }
+                !refuse
+            });
+            self.done[at].extend(name);
+        }
+
+        fn step(&mut self, said: &[Vec<Name>], choice: u32) {
+            let at = choice as usize / 8 % self.leaders.len();
+            match choice % 8 {
+                0 => self.advance(at, true),
+                1 | 2 => self.advance(at, false),
+                3 => {
+                    let next = self.begun[at];
+                    if next == self.done[at].len() && next < said.len() {
+                        self.leaders[at].begin(next % 2 == 1, said[next][at]);
+                        self.begun[at] += 1;
+                    }
+                }
+                _ if self.flying.is_empty() => {}
+                _ => {
+                    let place = choice as usize / 8 % self.flying.len();
+                    let (to, word) = self.flying.swap_remove(place);
+                    assert!(self.leaders[to].receive(word), "a word came twice or early");
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn all_leaders_learn_what_all_said(
+            count in 1_usize..14,
+            seeds in proptest::collection::vec(names(), 14 * 6),
+            choices in proptest::collection::vec(any::<u32>(), 0..600),
+            wanted in 1_usize..6,
+        ) {
+            let said: Vec<Vec<Name>> =
+                seeds.chunks(14).take(wanted).map(|names| names[..count].to_vec()).collect();
+            let leaders = vec![Dissemination::new(u32::try_from(count).expect("few")); count];
+            let (begun, done, flying) = (vec![0; count], vec![Vec::new(); count], Vec::new());
+            let mut world = World { leaders, begun, done, flying };
+            let check = |world: &World| {
+                for (at, done) in world.done.iter().enumerate() {
+                    // Nobody passes before everybody has come.
+                    let least = world.begun.iter().min().copied().unwrap_or(0);
+                    assert!(done.len() <= least, "leader {at} has passed {} of {least}", done.len());
+                    for (number, name) in done.iter().enumerate() {
+                        let all = said[number].iter().fold(Name::Anonymous, |a, b| a.merge(*b));
+                        assert_eq!(*name, all);
+                    }
+                }
+            };
+            for choice in choices {
+                world.step(&said, choice);
+                check(&world);
+            }
+            // However it began, it ends when everybody goes on.
+            for turn in 0..100_000_u32 {
+                if world.done.iter().all(|done| done.len() == wanted) {
+                    break;
+                }
+                world.step(&said, turn / 8 * 8 + [1, 3, 4][turn as usize % 3]);
+                check(&world);
+            }
+            prop_assert!(world.done.iter().all(|done| done.len() == wanted));
+            prop_assert!(world.flying.is_empty());
+        }
+
+        #[test]
+        fn words_survive_the_wire(odd: bool, round in 0..MAX_ROUNDS, name in names()) {
+            let word = Word { odd, round, name };
+            prop_assert_eq!(Word::decode(word.encode()), Some(word));
+        }
+
+        #[test]
+        fn whatever_arrives_is_looked_at(words: [i32; 2], count in 1_u32..100) {
+            if let Some(word) = Word::decode(words) {
+                let mut leader = Dissemination::new(count);
+                let known = word.round < rounds(count);
+                prop_assert_eq!(leader.receive(word), known);
+                prop_assert!(!leader.receive(word));
+            }
+        }
+    }
+}

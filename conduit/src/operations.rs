@@ -1,0 +1,194 @@
+//! One-sided operations in flight, by number.
+//!
+//! An operation has a row with the counters that the network counts down; its number is that of the row and the row's
+//! *generation*, which changes when the operation has been seen complete. So a number is never taken for a later operation's,
+//! and an old one says "complete". Rows are used again: in the steady state nothing is allocated.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::net::OpCounter;
+
+/// Rows that there can be: their numbers have 24 bits.
+const MOST: usize = 1 << 24;
+
+/// Number of an operation, or of a group of operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Op {
+    pub(crate) row: u32,
+    pub(crate) generation: u32,
+}
+
+/// What of an operation is asked about. A group has puts and gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Everything.
+    All,
+    /// Source buffers of the puts.
+    Local,
+    Puts,
+    Gets,
+}
+
+/// Counters of one operation or group.
+#[derive(Debug)]
+pub(crate) struct Row {
+    generation: AtomicU32,
+    pub(crate) puts: Arc<OpCounter>,
+    pub(crate) gets: Arc<OpCounter>,
+}
+
+impl Row {
+    fn new() -> Arc<Self> {
+        let counter = || Arc::new(OpCounter::new());
+        Arc::new(Self { generation: AtomicU32::new(0), puts: counter(), gets: counter() })
+    }
+
+    /// Whether nothing of `part` is in flight.
+    pub(crate) fn is_complete(&self, part: Part) -> bool {
+        match part {
+            Part::All => self.puts.is_complete() && self.gets.is_complete(),
+            Part::Local => self.puts.is_local_complete(),
+            Part::Puts => self.puts.is_complete(),
+            Part::Gets => self.gets.is_complete(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Rows {
+    all: Vec<Arc<Row>>,
+    free: Vec<u32>,
+}
+
+/// All operations of a rank.
+#[derive(Default)]
+pub(crate) struct Operations {
+    rows: Mutex<Rows>,
+}
+
+impl Operations {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    fn open(&self) -> MutexGuard<'_, Rows> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A row for a new operation. `None`: there are too many in flight.
+    pub(crate) fn begin(&self) -> Option<(Op, Arc<Row>)> {
+        let mut rows = self.open();
+        let number = match rows.free.pop() {
+            Some(number) => number,
+            None if rows.all.len() < MOST => {
+                let number = u32::try_from(rows.all.len()).ok()?;
+                rows.all.push(Row::new());
+                number
+            }
+            None => return None,
+        };
+        let row = Arc::clone(rows.all.get(number as usize)?);
+        let generation = row.generation.load(Ordering::Relaxed);
+        Some((Op { row: number, generation }, row))
+    }
+
+    /// The row of an operation that has not been seen complete; an error for a number that was never given.
+    fn row(&self, op: Op) -> Result<Option<Arc<Row>>, ()> {
+        let rows = self.open();
+        let row = rows.all.get(op.row as usize).ok_or(())?;
+        match row.generation.load(Ordering::Relaxed).wrapping_sub(op.generation) {
+            0 => Ok(Some(Arc::clone(row))),
+            // Older by less than half of all numbers.
+            old if old < 1 << 31 => Ok(None),
+            _ => Err(()),
+        }
+    }
+
+    /// Whether `part` of an operation is complete; an error for a number that was never given.
+    pub(crate) fn is_complete(&self, op: Op, part: Part) -> Result<bool, ()> {
+        Ok(self.row(op)?.is_none_or(|row| row.is_complete(part)))
+    }
+
+    /// As [`Operations::is_complete`] of everything; a complete operation gives its row back.
+    pub(crate) fn finish(&self, op: Op) -> Result<bool, ()> {
+        let Some(row) = self.row(op)? else { return Ok(true) };
+        if !row.is_complete(Part::All) {
+            return Ok(false);
+        }
+        let mut rows = self.open();
+        let next = op.generation.wrapping_add(1);
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        if row.generation.compare_exchange(op.generation, next, set, fetch).is_ok() {
+            rows.free.push(op.row);
+        }
+        Ok(true)
+    }
+
+    /// Gives the row of an operation back that nothing was posted for.
+    pub(crate) fn forget(&self, op: Op) {
+        let _complete = self.finish(op);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_number_means_one_operation() {
+        let table = Operations::new();
+        let (first, row) = table.begin().expect("room");
+        row.puts.begin(true);
+        assert_eq!(table.finish(first), Ok(false));
+        assert_eq!(table.is_complete(first, Part::Local), Ok(false));
+        assert_eq!(table.is_complete(first, Part::Gets), Ok(true));
+        row.puts.end(true);
+        assert_eq!(table.finish(first), Ok(true));
+        let (second, row) = table.begin().expect("room");
+        assert_eq!((second.row, second.generation), (first.row, first.generation + 1));
+        row.gets.begin(false);
+        assert_eq!(table.finish(first), Ok(true), "the old number stays complete");
+        assert_eq!(table.finish(second), Ok(false));
+        let later = Op { generation: second.generation + 1, ..second };
+        assert_eq!(table.finish(later), Err(()));
+        assert_eq!(table.finish(Op { row: 7, generation: 0 }), Err(()));
+    }
+
+    proptest! {
+        #[test]
+        fn rows_are_used_again(steps in proptest::collection::vec((0_u8..4, any::<u8>()), 0..300)) {
+            let table = Operations::new();
+            let mut open: Vec<(Op, Arc<Row>, bool)> = Vec::new();
+            let mut most = 0;
+            for (step, choice) in steps {
+                let at = if open.is_empty() { 0 } else { choice as usize % open.len() };
+                match step {
+                    0 | 1 => {
+                        let (op, row) = table.begin().expect("room");
+                        prop_assert!(open.iter().all(|(other, ..)| other.row != op.row));
+                        row.gets.begin(true);
+                        open.push((op, row, true));
+                    }
+                    2 if !open.is_empty() && open[at].2 => {
+                        open[at].1.gets.end(true);
+                        open[at].2 = false;
+                    }
+                    3 if !open.is_empty() => {
+                        let done = table.finish(open[at].0);
+                        prop_assert_eq!(done, Ok(!open[at].2));
+                        if done == Ok(true) {
+                            let (op, ..) = open.swap_remove(at);
+                            prop_assert_eq!(table.finish(op), Ok(true));
+                        }
+                    }
+                    _ => {}
+                }
+                most = most.max(open.len());
+                prop_assert!(table.open().all.len() <= most, "more rows than operations at once");
+            }
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! Ranks outside the neighbourhood: what the core does through the network.
+//!
+//! * here: the way out for messages, and what arrived messages do. `barrier`: between neighbourhoods. `rma`: put and get.
+//! * `exits`: messages of the exit. They are kept until the network's poll has returned, because an exit never returns.
+//!
+//! A signal handler may interrupt the network and never return. Each thread remembers whether it is inside the network; if
+//! it is, the handler finds it shut (sends fail, polls find nothing) and the exit goes on without it.
+
+mod barrier;
+mod exits;
+mod memory;
+mod rma;
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use bootstrap::{Bootstrap, Place, Rank, Shared, vars};
+
+use self::barrier::Barriers;
+use self::exits::Exits;
+pub(crate) use self::rma::Start;
+use crate::core::{Core, Net};
+use crate::deadlines;
+use crate::error::Error;
+use crate::mode::{Mode, Par};
+use crate::neighbours::{Neighbours, remote_rank};
+use crate::net::{
+    Arrived, FIRST_CLIENT_HANDLER, Freight, Incoming, Members, Network, Outgoing, Poll, SendBuffer,
+    Sent, Sink, Ticket,
+};
+use crate::post::{Load, Message};
+use crate::progress::{self, Arrived as Payload};
+use crate::segment::{self, Landing};
+use crate::settings::Settings;
+use crate::token::RawToken;
+
+/// Internal messages below this number belong to the exit.
+const EXITS: u8 = 8;
+/// Internal message: a word of a barrier between neighbourhoods.
+const BARRIER: u8 = 8;
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks that this thread is inside the network, or outside it again for a while.
+struct Mark(bool);
+
+impl Mark {
+    fn set(inside: bool) -> Self {
+        Self(INSIDE.replace(inside))
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        INSIDE.set(self.0);
+    }
+}
+
+/// A segment of any rank, in its owner's addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FarSegment {
+    pub(crate) base: u64,
+    pub(crate) len: u64,
+}
+
+/// Bytes of a segment in the exchange.
+const SEGMENT_ROW: usize = 16;
+
+/// The network and what the core keeps beside it.
+pub(crate) struct Remote {
+    network: Box<Network>,
+    closed: AtomicBool,
+    /// Smallest of the largest segments of all ranks.
+    max_segment: u64,
+    /// Address and length of each rank's segment, in rank order.
+    segments: OnceLock<Shared>,
+    barriers: Barriers,
+    exits: Exits,
+}
+
+impl Remote {
+    /// Collective. `None` when all ranks are neighbours.
+    pub(crate) fn start(
+        settings: &Settings,
+        neighbours: &Neighbours,
+        table: &vars::Settings,
+        services: &mut dyn Bootstrap,
+    ) -> Result<Option<Self>, Error> {
+        let place = services.place();
+        if neighbours.span().locals == place.size {
+            return Ok(None);
+        }
+        let max_segment = agree(settings, place, services)?;
+        let members = Members {
+            rank: place.rank,
+            size: place.size,
+            neighbours: neighbours.ranks().iter().map(|rank| Rank(*rank)).collect(),
+            hosts: place.hosts,
+            page: std::sync::Arc::clone(services.page()),
+            slot: place.local,
+        };
+        let network = Network::start(table, &members, services)?;
+        let reason = || format!("the job has {} neighbourhoods", neighbours.count());
+        let remedy = "start all ranks on one host, without GASNET_SUPERNODE_MAXSIZE";
+        let network = network.ok_or_else(|| Error::NeedsNetwork { reason: reason(), remedy })?;
+        Ok(Some(Self {
+            network: Box::new(network),
+            closed: AtomicBool::new(false),
+            max_segment,
+            segments: OnceLock::new(),
+            barriers: Barriers::new(neighbours),
+            exits: Exits::new(),
+        }))
+    }
+
+    /// Smallest of the largest segments of all ranks.
+    pub(crate) const fn max_segment(&self) -> u64 {
+        self.max_segment
+    }
+
+    /// Calls into the network; `None` when it is closed, or when a signal handler interrupted it.
+    #[inline]
+    fn enter<T>(&self, call: impl FnOnce(&Network) -> T) -> Option<T> {
+        if INSIDE.get() || self.closed.load(Ordering::Relaxed) {
+            return None;
+        }
+        let _inside = Mark::set(true);
+        Some(call(&self.network))
+    }
+
+    /// Whether a poll would find something. A hint.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        self.network.has_work() || self.exits.any()
+    }
+
+    /// Before a sleep: arrivals ring the doorbell from now on. Poll once more after it.
+    pub(crate) fn arm(&self) -> Result<(), Error> {
+        Ok(self.enter(Network::arm).unwrap_or(Ok(()))?)
+    }
+
+    /// The job is ending: what fails from now on is nobody's concern. Async-signal-safe.
+    pub(crate) fn quiet(&self) {
+        self.network.quiet();
+    }
+
+    /// Makes sure that no memory of this process is read or written any more.
+    pub(crate) fn close(&self) {
+        if !self.closed.swap(true, Ordering::SeqCst) {
+            self.network.close();
+        }
+    }
+
+    /// A buffer of the network for a negotiated payload.
+    pub(crate) fn buffer<M: Mode>(&self, reply: bool) -> Option<SendBuffer> {
+        self.enter(|network| network.buffer::<M>(reply)).flatten()
+    }
+
+    /// Segment of a remote rank; `None` before attach.
+    pub(crate) fn segment(&self, rank: Rank) -> Option<FarSegment> {
+        let rows = self.segments.get()?;
+        let row = rows.get(rank.0 as usize * SEGMENT_ROW..)?.get(..SEGMENT_ROW)?;
+        let word = |at: usize| {
+            row.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes)
+        };
+        Some(FarSegment { base: word(0), len: word(8) })
+    }
+}
+
+/// Sees to it that all hosts are cut alike; the smallest of the largest segments.
+fn agree(settings: &Settings, place: Place, services: &mut dyn Bootstrap) -> Result<u64, Error> {
+    let mine =
+        [segment::limit(settings.max_segment, place.locals), u64::from(settings.neighbourhood_max)];
+    let rows = services.exchange(&mine.map(u64::to_le_bytes).concat())?;
+    let word = |row: &[u8], at: usize| {
+        row.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes)
+    };
+    let mut least = mine[0];
+    for (rank, row) in rows.chunks_exact(SEGMENT_ROW).enumerate() {
+        if word(row, 8) != mine[1] {
+            let (theirs, mine) = (word(row, 8), mine[1]);
+            let problem = format!("{theirs} on rank {rank}, {mine} on rank {}", place.rank);
+            return Err(Error::Setting { name: "GASNET_SUPERNODE_MAXSIZE", problem });
+        }
+        least = least.min(word(row, 0));
+    }
+    Ok(least)
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Gives arrived messages to the core.
+struct Receiver<'a, M: Mode> {
+    core: &'a Core,
+    remote: &'a Remote,
+    /// Why a message could not be taken.
+    refused: Cell<Option<String>>,
+    mode: PhantomData<M>,
+}
+
+impl<M: Mode> Sink for Receiver<'_, M> {
+    fn arrived(&self, message: Incoming<'_>) {
+        let _outside = Mark::set(false);
+        if message.internal {
+            if !self.internal(&message) {
+                let Incoming { source, handler, args, .. } = message;
+                let text =
+                    format!("internal message {handler} from rank {source} with words {args:?}");
+                self.refused.set(Some(text));
+            }
+        } else if !self.core.is_closed() {
+            self.core.deliver_remote::<M>(message);
+        }
+    }
+}
+
+impl<M: Mode> Receiver<'_, M> {
+    /// A message of the library; `false` for what is none.
+    fn internal(&self, message: &Incoming<'_>) -> bool {
+        let (core, remote) = (self.core, self.remote);
+        match (message.handler, message.args) {
+            (1..EXITS, args) => remote.exits.keep(message.source, message.handler, args),
+            (BARRIER, &[which, head, low]) => {
+                remote.barriers.receive(core, message.source, which, [head, low])
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Core {
+    /// One attempt to send to a remote rank; `false`: not now.
+    #[inline(never)]
+    pub(crate) fn post_remote<M: Mode>(&self, message: &Message<'_>) -> bool {
+        let (Some(to), Some(remote)) = (remote_rank(message.target), self.remote()) else {
+            return false;
+        };
+        let sent = freight(message, to, |outgoing| {
+            remote.enter(|network| network.try_send::<M>(outgoing)).unwrap_or(Ok(Sent::Full))
+        });
+        self.is_sent(sent)
+    }
+
+    /// Replies to a message of a remote rank. `false`: the network is closing, and nobody waits for the reply.
+    pub(crate) fn reply_remote<M: Mode>(&self, ticket: &Ticket, message: &Message<'_>) -> bool {
+        let (Some(to), Some(remote)) = (remote_rank(message.target), self.remote()) else {
+            return false;
+        };
+        let sent = freight(message, to, |outgoing| {
+            remote.enter(|network| network.reply::<M>(ticket, outgoing)).unwrap_or(Ok(Sent::Full))
+        });
+        self.is_sent(sent)
+    }
+
+    fn is_sent(&self, sent: Result<Sent, crate::net::Error>) -> bool {
+        match sent {
+            Ok(sent) => sent == Sent::Yes,
+            Err(error) => {
+                if !self.is_closed() && !self.ends_soon() {
+                    self.fatal(&error.to_string());
+                }
+                false
+            }
+        }
+    }
+
+    /// A connection has failed: usually its peer has died, and those who know say so in a moment.
+    #[cold]
+    fn ends_soon(&self) -> bool {
+        let begin = Instant::now();
+        while self.page().notice().is_none() {
+            if begin.elapsed() > deadlines::LOST_PEER {
+                return false;
+            }
+            std::thread::sleep(deadlines::SLEEP_FIRST);
+        }
+        true
+    }
+
+    /// Takes what the network has; returns how many things happened.
+    #[inline(never)]
+    pub(crate) fn poll_remote<M: Mode>(&self, what: Poll) -> Result<usize, Error> {
+        let Some(remote) = self.remote() else { return Ok(0) };
+        if barrier::is_driving() {
+            return Ok(0);
+        }
+        let receiver =
+            Receiver::<M> { core: self, remote, refused: Cell::new(None), mode: PhantomData };
+        let polled = remote.enter(|network| network.poll::<M>(&receiver, what));
+        if let Some(text) = receiver.refused.take() {
+            self.fatal(&format!("rank {} received a malformed {text}", self.place().rank));
+        }
+        let count = match polled {
+            None => 0,
+            Some(Ok(count)) => count,
+            Some(Err(_)) if self.is_closed() => 0,
+            Some(Err(error)) => {
+                self.ends_soon();
+                // Where the end of the job is decided, that is what the caller hears.
+                self.check_open("poll")?;
+                return Err(error.into());
+            }
+        };
+        Ok(count + remote.exits.deliver(self) + self.drive_barriers())
+    }
+
+    /// As [`Core::poll_remote`] for the library's own messages alone. Async-signal-safe in the sense of
+    /// [`Core::poll_internal`].
+    pub(crate) fn poll_remote_internal(&self) -> usize {
+        // What fails on this way is found again by the client's own poll, or the job ends anyway.
+        self.poll_remote::<Par>(Poll::Internal).unwrap_or(0)
+    }
+
+    /// Sends an internal message to a remote rank.
+    pub(crate) fn send_remote_internal(&self, to: Rank, handler: u8, args: &[i32]) -> bool {
+        let Some(remote) = self.remote() else { return false };
+        let (reply, internal, load) = (false, true, Freight::None);
+        let mut message = Outgoing { to, reply, internal, handler, args, load };
+        let sent = remote.enter(|network| network.try_send::<Par>(&mut message));
+        matches!(sent, Some(Ok(Sent::Yes)))
+    }
+
+    /// Collective part of attach: tells all ranks where this rank's segment is.
+    pub(crate) fn attach_remote(&self) -> Result<(), Error> {
+        let Some(remote) = self.remote() else { return Ok(()) };
+        let (base, len) = self.segment_base(self.local()).map_or((0, 0), |base| {
+            (base.expose_provenance() as u64, self.row(self.local()).len.load(Ordering::Relaxed))
+        });
+        let row = [base.to_le_bytes(), len.to_le_bytes()].concat();
+        self.services(|services| {
+            let rows = services.exchange(&row)?;
+            // A second attach was refused before.
+            let _ = remote.segments.set(rows);
+            remote.network.attach(memory::segment(base, len), services)?;
+            Ok(())
+        })
+    }
+
+    /// Runs the handler for a message of a remote rank.
+    fn deliver_remote<M: Mode>(&self, message: Incoming<'_>) {
+        let Incoming { source, reply, handler, args, load, ticket, .. } = message;
+        let target = crate::neighbours::remote(source);
+        let Some(entry) = self.handlers.get(handler) else {
+            #[cfg(feature = "capi")]
+            if crate::capi::is_collective(handler)
+                && let Arrived::Medium(payload) = load
+            {
+                return crate::capi::arrived(source, args, payload);
+            }
+            self.no_handler(source, handler)
+        };
+        let net = if reply { Net::Reply } else { Net::Request };
+        self.check_promise(entry, net, source, args.len());
+        let is_long = matches!(load, Arrived::Long { .. });
+        let token = RawToken::new(self, target, net, is_long, entry).with_ticket(ticket);
+        match load {
+            Arrived::None => progress::run::<M>(&token, args, Payload::None),
+            Arrived::Medium(payload) => progress::run::<M>(&token, args, Payload::Medium(payload)),
+            #[cfg(feature = "capi")]
+            Arrived::Long { offset, len }
+                if matches!(entry.function, crate::handler::Function::C(_)) =>
+            {
+                let base = self.segment_base(self.local()).map_or(0, |base| base.addr() as u64);
+                let address = base.wrapping_add(offset);
+                progress::run::<M>(&token, args, Payload::Address(address, len));
+            }
+            Arrived::Long { offset, len } => match Landing::new(self, offset, len) {
+                Some(landing) => progress::run::<M>(&token, args, Payload::Long(landing)),
+                None => self.fatal(&format!(
+                    "rank {} received a Long from rank {source} for bytes that are not in its segment",
+                    self.place().rank,
+                )),
+            },
+        }
+        // A reply to a remote rank goes out at once, or the network is closing.
+        drop(token.take_deferred());
+    }
+}
+
+/// Calls `send` with the message as the network wants it.
+fn freight<T>(message: &Message<'_>, to: Rank, send: impl FnOnce(&mut Outgoing<'_>) -> T) -> T {
+    let Message { net, handler, args, load, .. } = *message;
+    debug_assert!(handler >= FIRST_CLIENT_HANDLER, "internal messages have a way of their own");
+    let outgoing =
+        |load| Outgoing { to, reply: net == Net::Reply, internal: false, handler, args, load };
+    match load {
+        Load::Medium(payload) => send(&mut outgoing(Freight::Medium(payload))),
+        Load::Long { payload, dest } => send(&mut outgoing(Freight::Long { payload, dest })),
+        Load::Far { buffer, len } => {
+            let mut held = buffer.take();
+            let result = send(&mut outgoing(Freight::Buffer { buffer: &mut held, len }));
+            buffer.set(held);
+            result
+        }
+        // Blocks and landed payloads are of shared memory: only neighbours get them.
+        Load::None | Load::Block { .. } | Load::Landed { .. } => send(&mut outgoing(Freight::None)),
+    }
+}
