@@ -248,11 +248,11 @@ impl Access {
 impl End {
     pub(super) fn receive(&self, id: u64, buffer: &Buffer, offset: usize, len: usize) -> Done {
         let buffer = buffer.sge(offset, len);
-        Ok(self.qp.post_receive(&Receive { id, buffer })?)
+        persist(|| self.qp.post_receive(&Receive { id, buffer }))
     }
 
     pub(super) fn post(&self, id: u64, operation: Operation, data: Data<'_>) -> Done {
-        Ok(self.try_post(id, operation, data)?)
+        persist(|| self.try_post(id, operation, data))
     }
 
     pub(super) fn try_post(
@@ -312,6 +312,18 @@ impl End {
                 ensure!(end.status == Status::Flushed, "{:?} instead of a flush", end.status);
                 return Ok(());
             }
+        }
+    }
+}
+
+/// Tries again while the queue is full: it may be so for a moment because another thread is in it.
+#[track_caller]
+pub(super) fn persist(mut post: impl FnMut() -> Result<(), PostError>) -> Done {
+    let until = Instant::now() + SILENCE;
+    loop {
+        match post() {
+            Err(PostError::Full) if Instant::now() < until => std::thread::yield_now(),
+            other => return Ok(other?),
         }
     }
 }

@@ -15,17 +15,19 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::cq::{Cq, Gives, SoftChannel};
 use super::engine::{Engine, wait_for};
+use super::faults::Faults;
 use super::hello::{Key, Refused};
 use super::limits::{MAX_CQE, MAX_INLINE, MAX_MESSAGE, MAX_QP, MAX_RD_ATOM, MAX_SGE, MAX_WR, NAP};
 use super::memory::{Keys, MAX_REGIONS, Table};
+use super::mishaps::Mishaps;
 use super::progress::{DATAGRAMS, LISTENER, Progress};
 use super::qp::{Handle, Qp};
 use super::queue::Srq;
-use super::{SoftConfig, hold, patiently, random, ud};
+use super::{SoftConfig, hold, patiently, random, try_once};
 use crate::{
     Access, Address, AddressHandle, AsyncEvent, Caps, Channel, CompletionQueue, Device, DeviceInfo,
-    Error, Gid, GidEntry, GidKind, LinkLayer, Mtu, PortInfo, PortState, QpKind, QpSpec, QueuePair,
-    Region, SharedReceiveQueue,
+    Error, Gid, GidEntry, GidKind, LinkLayer, Mtu, PortInfo, PortState, QpSpec, QueuePair, Region,
+    SharedReceiveQueue,
 };
 
 /// Tries to find a port number that is free for TCP and for UDP.
@@ -80,6 +82,7 @@ pub(super) struct Dev {
     event: EventFd,
     told: Mutex<HashSet<Refused>>,
     counters: Counters,
+    mishaps: Mishaps,
     engine: Arc<Engine>,
 }
 
@@ -111,6 +114,7 @@ fn sockets(name: &str, ip: IpAddr) -> Result<(TcpListener, UdpSocket, u16), Erro
 pub(super) fn open(
     info: &DeviceInfo,
     config: &SoftConfig,
+    faults: &Arc<Faults>,
     engine: &Arc<Engine>,
 ) -> Result<Arc<Dev>, Error> {
     let name = info.name.as_str();
@@ -150,6 +154,7 @@ pub(super) fn open(
         event,
         told: Mutex::new(HashSet::new()),
         counters: Counters::default(),
+        mishaps: Mishaps::new(faults),
         engine: Arc::clone(engine),
     });
     engine.add(&dev);
@@ -198,9 +203,22 @@ impl Dev {
     }
 
     /// The socket of datagrams, on the listener's port number.
-    #[allow(dead_code, reason = "for datagram queue pairs")]
     pub(super) const fn udp(&self) -> &UdpSocket {
         &self.udp
+    }
+
+    /// What goes wrong here on purpose.
+    pub(super) const fn mishaps(&self) -> &Mishaps {
+        &self.mishaps
+    }
+
+    pub(super) const fn ip(&self) -> IpAddr {
+        self.ip
+    }
+
+    /// A datagram was for nobody.
+    pub(super) fn dropped(&self) {
+        self.counters.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) const fn epoll(&self) -> &Epoll {
@@ -443,19 +461,20 @@ impl Dev {
         }
     }
 
+    /// Takes a port up or down, and tells when that is a change.
+    pub(super) fn set_up(&self, port: u8, up: bool) {
+        let place = self.ports.get(usize::from(port).wrapping_sub(1));
+        if place.is_some_and(|place| place.swap(up, Ordering::Relaxed) != up) {
+            let event =
+                if up { AsyncEvent::PortActive { port } } else { AsyncEvent::PortDown { port } };
+            self.report(event);
+        }
+    }
+
     pub(super) fn is_up(&self, port: u8) -> bool {
         self.ports
             .get(usize::from(port).wrapping_sub(1))
             .is_some_and(|up| up.load(Ordering::Relaxed))
-    }
-}
-
-/// A lock that is worth one try.
-fn try_once<T>(lock: &Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
-    match lock.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(std::sync::TryLockError::WouldBlock) => None,
     }
 }
 
@@ -496,7 +515,6 @@ impl Drop for SoftRegion {
 #[derive(Debug)]
 pub(super) struct SoftAddress {
     /// Where its socket is.
-    #[allow(dead_code, reason = "for datagram queue pairs")]
     pub(super) to: SocketAddr,
 }
 
@@ -600,6 +618,13 @@ impl Device for Opened {
             let problem = format!("{len} bytes, at most {}", self.0.caps.max_mr_size);
             return Err(self.wrong(OPERATION, problem));
         }
+        if self.0.mishaps.faults().refuse_registration() {
+            return Err(Error::Os {
+                device: self.0.name().to_owned(),
+                operation: format!("register {len} bytes"),
+                source: io::Error::from_raw_os_error(libc::ENOMEM),
+            });
+        }
         let base = base.as_ptr() as u64;
         let keys = self.0.table.enter(base, len, access, || u32::from_le_bytes(random()));
         let Some(keys) = keys else {
@@ -643,9 +668,6 @@ impl Device for Opened {
     }
 
     fn queue_pair(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error> {
-        if spec.kind == QpKind::Ud {
-            ud::available(&self.0)?;
-        }
         self.check_spec(spec)?;
         Ok(Arc::new(Handle(self.0.make_qp(spec)?)))
     }

@@ -23,7 +23,7 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What is wrong with a script.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -283,9 +283,10 @@ impl Fate {
 }
 
 /// A script at work on one fabric. Ages are counted from its opening.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Faults {
     script: Script,
+    opened: Instant,
     random: AtomicU64,
     registrations: AtomicU32,
     ready: AtomicU32,
@@ -295,7 +296,19 @@ impl Faults {
     /// Begins.
     #[must_use]
     pub fn new(script: Script) -> Self {
-        Self { random: AtomicU64::new(script.seed), script, ..Self::default() }
+        Self {
+            random: AtomicU64::new(script.seed),
+            script,
+            opened: Instant::now(),
+            registrations: AtomicU32::new(0),
+            ready: AtomicU32::new(0),
+        }
+    }
+
+    /// Since the opening.
+    #[must_use]
+    pub fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.opened)
     }
 
     /// Less than a million, the next of the sequence (splitmix64).
@@ -361,6 +374,12 @@ impl Faults {
         self.script.partition.iter().any(|(whom, window)| window.has(age) && whom.has(address))
     }
 
+    /// Whether anybody is cut off at `age`.
+    #[must_use]
+    pub fn is_any_cut(&self, age: Duration) -> bool {
+        self.script.partition.iter().any(|(_, window)| window.has(age))
+    }
+
     /// Whether the fabric is dead at `age`.
     #[must_use]
     pub fn is_dead(&self, age: Duration) -> bool {
@@ -372,6 +391,12 @@ impl Faults {
     pub fn need_clock(&self) -> bool {
         let script = &self.script;
         !script.port_down.is_empty() || !script.partition.is_empty() || script.death.is_some()
+    }
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self::new(Script::default())
     }
 }
 

@@ -50,6 +50,11 @@ pub(super) const ASK_EVERY: u32 = 16;
 /// Connections that have not proved the job key; the oldest goes when there are more.
 pub(super) const MAX_STRANGERS: usize = 512;
 
+/// Datagrams that are taken before streams get their turn.
+pub(super) const DATAGRAMS_PER_TURN: u32 = 64;
+/// Datagrams that a fault script holds back at once; more are lost.
+pub(super) const MAX_LATE: usize = 4096;
+
 /// A stranger must prove the job key in this time.
 pub(super) const HELLO: Duration = Duration::from_secs(5);
 /// A known peer's stream waits so long for its queue pair to be ready to receive.
@@ -70,7 +75,9 @@ pub(super) const WATCH_BUSY: Duration = Duration::from_millis(10);
 pub(super) const WATCH_IDLE: Duration = Duration::from_millis(250);
 /// A control call (never a post or a poll) waits so long for another thread of this process.
 pub(super) const CONTROL: Duration = Duration::from_secs(5);
-/// Tries for a lock in a post or a poll.
+/// A post waits so long for a lock whose holder lost its processor.
+pub(super) const HOLD: Duration = Duration::from_millis(20);
+/// Tries for a lock before that.
 pub(super) const TRIES: u32 = 200;
 
 /// Wait before a send to a receiver without a buffer is tried again, by index (InfiniBand specification, table of the RNR

@@ -196,7 +196,6 @@ impl Span<'_> {
     }
 
     /// Reads bytes from the start; returns how many.
-    #[allow(dead_code, reason = "for datagram queue pairs")]
     pub(super) fn read(&self, into: &mut [u8]) -> usize {
         let len = into.len().min(self.len);
         if len != 0 {

@@ -10,6 +10,7 @@ pub mod faults;
 pub mod hello;
 mod limits;
 mod memory;
+mod mishaps;
 mod progress;
 mod qp;
 mod queue;
@@ -17,7 +18,7 @@ mod rx;
 mod state;
 mod strangers;
 mod tx;
-mod ud;
+pub mod ud;
 pub mod wire;
 
 #[cfg(test)]
@@ -52,6 +53,7 @@ pub struct SoftConfig {
 struct Soft {
     config: SoftConfig,
     infos: Vec<DeviceInfo>,
+    faults: Arc<faults::Faults>,
     engine: Arc<engine::Engine>,
 }
 
@@ -88,8 +90,9 @@ pub fn open(config: &SoftConfig) -> Result<Arc<dyn Fabric>, Error> {
         })
         .collect();
     raise_descriptors();
+    let faults = Arc::new(faults::Faults::new(config.faults.clone().unwrap_or_default()));
     let engine = engine::Engine::start()?;
-    Ok(Arc::new(Soft { config: config.clone(), infos, engine }))
+    Ok(Arc::new(Soft { config: config.clone(), infos, faults, engine }))
 }
 
 /// Each connection takes two descriptors, and the usual soft limit is for programs that use `select`.
@@ -119,7 +122,7 @@ impl Fabric for Soft {
                 problem: format!("number {index}, there are {}", self.infos.len()),
             });
         };
-        let dev = device::open(info, &self.config, &self.engine)?;
+        let dev = device::open(info, &self.config, &self.faults, &self.engine)?;
         Ok(Arc::new(device::Opened(dev)))
     }
 }
@@ -127,13 +130,29 @@ impl Fabric for Soft {
 /// A lock for posts and polls: they run in signal handlers too, above code that may hold it and never goes on.
 fn hold<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     for _ in 0..limits::TRIES {
-        match lock.try_lock() {
-            Ok(guard) => return Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+        if let Some(guard) = try_once(lock) {
+            return Some(guard);
+        }
+        std::hint::spin_loop();
+    }
+    // Its holder may wait for a processor.
+    let end = Instant::now() + limits::HOLD;
+    while Instant::now() < end {
+        std::thread::yield_now();
+        if let Some(guard) = try_once(lock) {
+            return Some(guard);
         }
     }
     None
+}
+
+/// A lock that is worth one try.
+fn try_once<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match lock.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// A lock for control calls.

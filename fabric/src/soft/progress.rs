@@ -40,6 +40,16 @@ enum Conn {
 }
 
 impl Conn {
+    /// A fault script keeps this stream from going on.
+    fn is_cut(&self, dev: &Dev) -> bool {
+        match self {
+            Self::Stranger(stranger) => dev.is_cut(stranger.peer.ip()),
+            Self::Parked(_) => false,
+            Self::Dial(Dial { qp, .. }) | Self::Answers(qp, _) => qp.is_cut(),
+            Self::Requests(responder) => responder.qp.is_cut(),
+        }
+    }
+
     const fn qp(&self) -> Option<&Arc<Qp>> {
         match self {
             Self::Stranger(_) | Self::Parked(_) => None,
@@ -284,6 +294,10 @@ impl Progress {
         }
         let hot = entry.hot;
         let Some(conn) = entry.conn.take() else { return false };
+        if dev.mishaps().is_active() && conn.is_cut(dev) {
+            entry.conn = Some(conn);
+            return false;
+        }
         let fate = match conn {
             Conn::Stranger(stranger) => self.turn_stranger(dev, stranger),
             Conn::Parked(parked) if parked.is_closed() => Fate::Gone,
@@ -506,6 +520,15 @@ impl Progress {
         true
     }
 
+    /// Looks at every stream as if the system had told of it.
+    pub(super) fn turn_all(&mut self, dev: &Arc<Dev>) {
+        for index in 0..self.entries.len() {
+            let Some(entry) = self.entries.get(index) else { break };
+            let token = index as u64 | u64::from(entry.generation) << 32;
+            self.turn(dev, token, true, true);
+        }
+    }
+
     fn turn_all_of(&mut self, dev: &Arc<Dev>, qp: &Arc<Qp>) {
         for index in 0..self.entries.len() {
             let Some(entry) = self.entries.get(index) else { break };
@@ -546,7 +569,7 @@ impl Progress {
     }
 
     fn dial(&mut self, dev: &Arc<Dev>, qp: &Arc<Qp>) {
-        let setup = qp.setup();
+        let setup = qp.setup().filter(|_| !qp.is_cut());
         let started = setup.and_then(|setup| {
             let peer = setup.peer?;
             let to = SocketAddr::new(peer.address.gid.ip(), peer.address.service);
@@ -571,6 +594,7 @@ impl Progress {
             self.accept(dev);
         }
         let mut busy = self.accept_again;
+        busy |= self.suffer(dev, now);
         for index in 0..self.entries.len() {
             busy |= self.tick_stream(dev, index, now);
         }
@@ -690,6 +714,7 @@ fn tick_qp(qp: &Arc<Qp>, now: Instant) -> bool {
         let patience = tx.patience.unwrap_or_default();
         // The peer's process may be slow; only its host must answer.
         let dead = match &tx.stream {
+            Some(_) if qp.is_cut() => true,
             Some(stream) => silence(stream.as_fd()).is_some_and(|quiet| quiet >= patience),
             None => true,
         };

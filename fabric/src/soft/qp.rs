@@ -18,10 +18,8 @@ use crate::{
 /// What the changes of state have set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
-    #[allow(dead_code, reason = "for datagram queue pairs")]
     pub(super) port: u8,
     pub(super) access: Access,
-    #[allow(dead_code, reason = "for datagram queue pairs")]
     pub(super) qkey: u32,
     pub(super) peer: Option<RcPeer>,
     pub(super) rnr_timer: u8,
@@ -42,6 +40,7 @@ pub(super) struct Qp {
     recv_cq: Arc<dyn CompletionQueue>,
     srq: Option<Arc<dyn SharedReceiveQueue>>,
     own: Rq,
+    datagrams: ud::Sent,
     inline: usize,
     state: AtomicU8,
     setup: Mutex<Setup>,
@@ -68,6 +67,7 @@ impl Qp {
             recv_cq: Arc::clone(spec.recv_cq),
             srq: spec.srq.map(Arc::clone),
             own: Rq::new(spec.max_recv),
+            datagrams: ud::Sent::new(spec.max_send),
             inline,
             state: AtomicU8::new(0),
             setup: Mutex::new(BLANK),
@@ -412,6 +412,9 @@ impl QueuePair for Handle {
             qp.set_state(to);
             Ok(())
         })?;
+        if qp.kind == QpKind::Rc {
+            qp.dev.mishaps().queue_pair_ready(qp.number);
+        }
         qp.want_attention();
         qp.dev.progress_now();
         Ok(())
@@ -450,7 +453,7 @@ impl QueuePair for Handle {
             return Err(PostError::State(state));
         }
         if qp.kind == QpKind::Ud {
-            return ud::post(qp, send);
+            return ud::post(qp, &qp.datagrams, send);
         }
         let mut tx = hold(&qp.tx).ok_or(PostError::Full)?;
         let freed = qp.dev.sends_freed(qp.number);

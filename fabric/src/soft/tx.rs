@@ -376,7 +376,7 @@ impl Tx {
         }
     }
 
-    fn block(&mut self, qp: &Qp) {
+    pub(super) fn block(&mut self, qp: &Qp) {
         if !self.blocked && self.stream.is_some() {
             self.blocked = true;
             qp.dev().blocked(true);

@@ -26,7 +26,7 @@ fn device() -> (Arc<dyn Device>, Arc<Dev>, SocketAddr) {
         mtu: Mtu::B4096,
         faults: None,
     };
-    let dev = open_device(&info, &config, &Engine::start().unwrap()).unwrap();
+    let dev = open_device(&info, &config, &Arc::default(), &Engine::start().unwrap()).unwrap();
     let device = Opened(Arc::clone(&dev));
     let port = device.port(1).unwrap();
     (Arc::new(device), dev, SocketAddr::new(port.gids[0].gid.ip(), port.service))
