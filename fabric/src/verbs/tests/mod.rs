@@ -1,6 +1,7 @@
 //! Tests against a library: the fake one, and the real one where a device is.
 
 mod device;
+mod fake;
 mod layout;
 mod suite;
 
