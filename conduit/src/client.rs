@@ -83,7 +83,7 @@ impl<M: Mode> Client<M> {
         let table = vars::Settings::from_env(&env)?;
         notes::provider(&env, &table);
         let settings = adjust(&table, Settings::of(&table))?;
-        let core = Core::join(name, bootstrap::connect_from(&env)?, settings, &table)?;
+        let core = Core::join(name, bootstrap::connect_from(&env)?, settings, (&table, &env))?;
         notes::settings(&core, &env, &table);
         core_link::install(&core, &table)?;
         Self::meet_first(core)
@@ -100,12 +100,14 @@ impl<M: Mode> Client<M> {
         settings: Settings,
     ) -> Result<Self, Error> {
         identity::keep();
-        let table = vars::Settings::from_env(&settings.network.iter().cloned().collect())?;
-        Self::meet_first(Core::join(name, bootstrap, settings, &table)?)
+        let env = settings.network.iter().cloned().collect();
+        let table = vars::Settings::from_env(&env)?;
+        Self::meet_first(Core::join(name, bootstrap, settings, (&table, &env))?)
     }
 
     fn meet_first(core: Arc<Core>) -> Result<Self, Error> {
         core.meet::<M>("init")?;
+        core.start_threads::<M>()?;
         core.learn_cpus();
         Ok(Self { core, _marker: M::Marker::default() })
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bootstrap::page::{HostPage, Notice, Slot};
-use bootstrap::{Announcer, Bootstrap, Place, Rank, vars};
+use bootstrap::{Announcer, Bootstrap, Env, Place, Rank, vars};
 
 use crate::client::WaitMode;
 use crate::consumer::{self, Consumer};
@@ -143,7 +143,7 @@ impl Core {
         name: &str,
         mut services: Box<dyn Bootstrap>,
         settings: Settings,
-        table: &vars::Settings,
+        variables: (&vars::Settings, &Env),
     ) -> Result<Arc<Self>, Error> {
         let place = services.place();
         settings.check()?;
@@ -152,7 +152,7 @@ impl Core {
         let neighbours = Neighbours::new(place, &page, settings.neighbourhood_max);
         let (memory, host) = Self::share(&neighbours, &settings, services.as_mut(), &page)?;
         let (span, layout) = (neighbours.span(), *memory.layout());
-        let remote = Remote::start(&settings, &neighbours, table, services.as_mut())?;
+        let remote = Remote::start(&settings, &neighbours, variables, services.as_mut())?;
         let hot = Hot {
             closed: AtomicBool::new(false),
             in_handler: AtomicBool::new(false),

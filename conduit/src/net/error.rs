@@ -101,6 +101,22 @@ pub(crate) enum Error {
         /// What is wrong and what is legal.
         problem: String,
     },
+    /// A device gave up.
+    #[error("network: {device} on rank {rank}: {problem}; see the device's own log")]
+    Device {
+        /// This rank.
+        rank: Rank,
+        /// Device.
+        device: String,
+        /// What happened.
+        problem: &'static str,
+    },
+    /// Connections could not be made.
+    #[error(transparent)]
+    Connect(#[from] super::connect::Error),
+    /// The network's settings.
+    #[error(transparent)]
+    Settings(#[from] super::settings::Error),
     /// The system refused something.
     #[error("network: cannot {operation}: {source}")]
     Os {

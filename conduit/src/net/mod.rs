@@ -5,26 +5,46 @@
 //! what was posted. `docs/design/am.md` has the protocol.
 
 mod am;
+mod calls;
 mod choice;
 mod connect;
+mod deadlines;
+mod engine;
 mod error;
 mod family;
+mod grow;
 mod list;
+mod open;
 mod ops;
+mod peer;
 mod ports;
+mod rail;
+mod rma;
 mod settings;
+mod setup;
 mod sizes;
+mod start;
+mod threads;
 mod topology;
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use bootstrap::page::HostPage;
 use bootstrap::{Bootstrap, Rank};
 
+use self::am::header::MAX_HEADER;
+use self::am::pool::Buffer;
 pub(crate) use self::am::pool::{LastingMemory, RawTarget};
+use self::engine::{Engine, KEPT_BUFFERS};
 pub(crate) use self::error::Error;
 pub(crate) use self::ops::OpCounter;
+pub(crate) use self::settings::NetSettings;
+use self::setup::Setup;
+pub(crate) use self::threads::SharedSink;
+use self::threads::Threads;
 use crate::mode::Mode;
 
 /// Handler numbers below this one are the library's own.
@@ -60,6 +80,22 @@ pub(crate) enum Freight<'a> {
         payload: &'a [u8],
         /// Destination.
         dest: u64,
+    },
+    /// As `Medium`; a payload inside the own segment may be sent from there, and then counts until it may be changed.
+    MediumLater {
+        /// Source.
+        payload: &'a [u8],
+        /// Begun only when the payload is still in use after the call.
+        completion: &'a Arc<OpCounter>,
+    },
+    /// As `Long`; a payload inside the own segment may be sent from there, and then counts until it may be changed.
+    LongLater {
+        /// Source.
+        payload: &'a [u8],
+        /// Destination.
+        dest: u64,
+        /// Begun only when the payload is still in use after the call.
+        completion: &'a Arc<OpCounter>,
     },
     /// A Medium in a buffer of the library, which the client filled. Taken out only when the message was sent.
     Buffer {
@@ -146,12 +182,26 @@ pub(crate) trait Sink {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     source: Rank,
-    rail: u32,
+    lane: usize,
     request: bool,
     replied: Cell<bool>,
 }
 
 impl Ticket {
+    const fn new(source: Rank, lane: usize, request: bool) -> Self {
+        Self { source, lane, request, replied: Cell::new(false) }
+    }
+
+    /// Who sent the message.
+    pub(crate) const fn source(&self) -> Rank {
+        self.source
+    }
+
+    /// Whether it may be replied to.
+    pub(crate) const fn is_request(&self) -> bool {
+        self.request
+    }
+
     /// Whether a reply was sent.
     pub(crate) const fn is_replied(&self) -> bool {
         self.replied.get()
@@ -185,13 +235,37 @@ impl Members {
 /// A buffer of the library that the client fills for a negotiated payload. Goes back when dropped.
 #[derive(Debug)]
 pub(crate) struct SendBuffer {
-    bytes: Box<[u8]>,
+    engine: Arc<Engine>,
+    buffer: Option<Buffer>,
 }
 
 impl SendBuffer {
-    /// Room for the payload.
+    /// Room for the payload, aligned to 8.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
-        &mut self.bytes
+        match &mut self.buffer {
+            Some(buffer) => &mut self.engine.pool.bytes(buffer)[MAX_HEADER..],
+            None => &mut [],
+        }
+    }
+
+    /// Gives the buffer to `send`, which gives it back when it could not be sent.
+    fn send(
+        mut self,
+        send: impl FnOnce(Buffer) -> (Result<Sent, Error>, Option<Buffer>),
+    ) -> (Result<Sent, Error>, Option<Self>) {
+        let Some(buffer) = self.buffer.take() else { return (Ok(Sent::Full), None) };
+        let (sent, back) = send(buffer);
+        self.buffer = back;
+        let back = self.buffer.is_some().then_some(self);
+        (sent, back)
+    }
+}
+
+impl Drop for SendBuffer {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.engine.bounce.put(&self.engine.pool, buffer);
+        }
     }
 }
 
@@ -215,63 +289,56 @@ impl<'a> RawSource<'a> {
 /// The network of one rank.
 #[derive(Debug)]
 pub(crate) struct Network {
-    members: Members,
+    engine: Arc<Engine>,
+    threads: Threads,
+    settings: NetSettings,
 }
 
-#[allow(unused_variables)]
+#[expect(
+    clippy::extra_unused_type_parameters,
+    reason = "callers say their mode; no call takes a lock"
+)]
 impl Network {
     /// Collective. `None` when every rank is in this neighbourhood.
     ///
     /// # Errors
     /// No usable device, settings that cannot be met, ranks that do not fit together.
     pub(crate) fn start(
-        settings: &bootstrap::vars::Settings,
+        settings: &NetSettings,
         members: &Members,
         services: &mut dyn Bootstrap,
     ) -> Result<Option<Self>, Error> {
-        Ok(None)
+        if members.neighbours.len() == members.size as usize {
+            return Ok(None);
+        }
+        let setup = open::setup(settings, members, services)?;
+        Self::with_setup(settings, setup, members, services).map(Some)
     }
 
-    /// One attempt. Starts a connection when there is none. Runs no handlers. Waits only for an unpacked Long, and then for
-    /// the device to have taken the payload.
+    /// From opened ports on.
+    fn with_setup(
+        settings: &NetSettings,
+        setup: Setup,
+        members: &Members,
+        services: &mut dyn Bootstrap,
+    ) -> Result<Self, Error> {
+        let engine = Arc::new(Engine::new(setup, members.clone())?);
+        let threads = start::connect(&engine, settings, services)?;
+        Ok(Self { engine, threads, settings: settings.clone() })
+    }
+
+    /// Name of the device and port of each rail, for messages.
+    pub(crate) fn rails(&self) -> Vec<String> {
+        self.engine.rails.iter().map(rail::Rail::name).collect()
+    }
+
+    /// Starts the progress threads that the settings ask for. Those for receives call `sink`, also while the program is
+    /// inside the library or a handler; the rank's doorbell rings when they have done something.
     ///
     /// # Errors
-    /// A message that cannot be sent at all, or a lost connection.
-    pub(crate) fn try_send<M: Mode>(&self, message: &mut Outgoing<'_>) -> Result<Sent, Error> {
-        Ok(Sent::Full)
-    }
-
-    /// Replies inside the sink's call; waits for completions of sends, runs no handlers. `Full` only when the network is
-    /// closing.
-    ///
-    /// # Errors
-    /// As [`Network::try_send`].
-    pub(crate) fn reply<M: Mode>(
-        &self,
-        ticket: &Ticket,
-        message: &mut Outgoing<'_>,
-    ) -> Result<Sent, Error> {
-        Ok(Sent::Full)
-    }
-
-    /// A buffer for a negotiated payload of at most 65528 bytes; `None`: none is free, poll and try again. `reply`: inside a
-    /// handler, where the last buffers may be used.
-    pub(crate) fn buffer<M: Mode>(&self, reply: bool) -> Option<SendBuffer> {
-        None
-    }
-
-    /// Takes arrived messages and completions, a bounded number, and calls `sink` for each message. Returns how many things
-    /// happened.
-    ///
-    /// # Errors
-    /// A failed completion (not while closing), a malformed message.
-    pub(crate) fn poll<M: Mode>(&self, sink: &dyn Sink, what: Poll) -> Result<usize, Error> {
-        Ok(0)
-    }
-
-    /// Whether a poll would certainly find something. A hint: completions of the device do not count.
-    pub(crate) fn has_work(&self) -> bool {
-        false
+    /// No threads.
+    pub(crate) fn start_threads(&self, sink: &SharedSink) -> Result<(), Error> {
+        self.threads.progress(&self.settings.receive_thread, &self.settings.send_thread, sink)
     }
 
     /// Before a sleep: completions from now on ring the rank's doorbell. Poll once more after it.
@@ -279,6 +346,14 @@ impl Network {
     /// # Errors
     /// The device refuses.
     pub(crate) fn arm(&self) -> Result<(), Error> {
+        for rail in &self.engine.rails {
+            if !rail.has_receiver.load(Ordering::Relaxed) {
+                rail.recv_cq.arm()?;
+            }
+            if rail.is_sending() && !rail.has_reaper.load(Ordering::Relaxed) {
+                rail.send_cq.arm()?;
+            }
+        }
         Ok(())
     }
 
@@ -291,12 +366,99 @@ impl Network {
         memory: LastingMemory,
         services: &mut dyn Bootstrap,
     ) -> Result<(), Error> {
-        Ok(())
+        start::attach(&self.engine, memory, services)
+    }
+
+    /// Peers that are connected, ascending.
+    pub(crate) fn connected(&self) -> Vec<Rank> {
+        let open = self.engine.peers.iter().filter(|peer| peer.is_open());
+        let mut ranks: Vec<Rank> = open.map(|peer| peer.rank).collect();
+        ranks.sort_unstable();
+        ranks
+    }
+
+    /// Writes the list of used connections that `GASNET_CONNECTFILE_OUT` asks for. Collective, unless the name has a `%`.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn write_connections(&self, services: &mut dyn Bootstrap) -> Result<(), Error> {
+        let Some(pattern) = &self.settings.connect.file_out else { return Ok(()) };
+        let peers = self.engine.peers.iter().filter(|peer| peer.was_used());
+        let mut used: Vec<Rank> = peers.map(|peer| peer.rank).collect();
+        used.sort_unstable();
+        let members = &self.engine.members;
+        let base = self.settings.connect.file_base;
+        Ok(connect::used::write(pattern, base, members.rank, members.size, &used, services)?)
+    }
+
+    /// Stops the network's threads and takes what is still complete, bounded by named deadlines. Failures do not count any
+    /// more. Not for signal handlers.
+    pub(crate) fn close(&self) {
+        self.quiet();
+        let end = Instant::now() + deadlines::NET_DRAIN;
+        while self.engine.rails.iter().any(rail::Rail::is_sending) && Instant::now() < end {
+            if !matches!(self.engine.reap(), Ok(count) if count > 0) {
+                std::thread::yield_now();
+            }
+        }
+        self.threads.stop();
+    }
+
+    /// One attempt. Starts a connection when there is none. Runs no handlers. Waits only for an unpacked Long, and then for
+    /// the device to have taken the payload.
+    ///
+    /// # Errors
+    /// A message that cannot be sent at all, or a lost connection.
+    #[inline]
+    pub(crate) fn try_send<M: Mode>(&self, message: &mut Outgoing<'_>) -> Result<Sent, Error> {
+        self.engine.try_message(message, None)
+    }
+
+    /// Replies inside the sink's call; waits for completions of sends, runs no handlers. `Full` only when the network is
+    /// closing.
+    ///
+    /// # Errors
+    /// As [`Network::try_send`].
+    pub(crate) fn reply<M: Mode>(
+        &self,
+        ticket: &Ticket,
+        message: &mut Outgoing<'_>,
+    ) -> Result<Sent, Error> {
+        if !ticket.request || ticket.replied.get() {
+            let problem = "a second reply, or a reply to what is no request";
+            return Err(Error::Message { peer: message.to, problem });
+        }
+        let sent = self.engine.answer(ticket.source, ticket.lane, message)?;
+        ticket.replied.set(sent == Sent::Yes);
+        Ok(sent)
+    }
+
+    /// A buffer for a negotiated payload of at most 65528 bytes; `None`: none is free, poll and try again. `reply`: inside a
+    /// handler, where the last buffers may be used.
+    pub(crate) fn buffer<M: Mode>(&self, reply: bool) -> Option<SendBuffer> {
+        let kept = if reply { 0 } else { KEPT_BUFFERS };
+        let buffer = self.engine.bounce.take(&self.engine.pool, kept)?;
+        Some(SendBuffer { engine: Arc::clone(&self.engine), buffer: Some(buffer) })
+    }
+
+    /// Takes arrived messages and completions, a bounded number, and calls `sink` for each message. Returns how many things
+    /// happened.
+    ///
+    /// # Errors
+    /// A failed completion (not while closing), a malformed message.
+    #[inline]
+    pub(crate) fn poll<M: Mode>(&self, sink: &dyn Sink, what: Poll) -> Result<usize, Error> {
+        self.engine.poll(sink, what, M::THREADED)
+    }
+
+    /// Whether a poll would certainly find something. A hint: completions of the device do not count.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.engine.waiting.is_empty() || self.engine.has_failed()
     }
 
     /// Bytes of a rank's attached segment; 0 before attach.
     pub(crate) fn segment_len(&self, rank: Rank) -> u64 {
-        0
+        self.engine.segments.get().map_or(0, |segments| segments.remote(rank).len)
     }
 
     /// Posts as much of a put as there is room for. `Yes`: all of it; `Full`: poll and call again with the same source.
@@ -310,7 +472,7 @@ impl Network {
         source: &mut RawSource<'_>,
         completion: &Arc<OpCounter>,
     ) -> Result<Sent, Error> {
-        Ok(Sent::Full)
+        self.engine.put(to, offset, source, completion)
     }
 
     /// Posts as much of a get as there is room for, as [`Network::put`].
@@ -324,12 +486,27 @@ impl Network {
         into: &mut RawTarget,
         completion: &Arc<OpCounter>,
     ) -> Result<Sent, Error> {
-        Ok(Sent::Full)
+        self.engine.get(from, offset, into, completion)
     }
 
     /// From now on failed completions are ignored: the job is ending. Safe in signal handlers.
-    pub(crate) fn quiet(&self) {}
-
-    /// Stops threads and closes queue pairs, bounded by a named deadline. Nothing may be called afterwards.
-    pub(crate) fn close(&self) {}
+    pub(crate) fn quiet(&self) {
+        self.engine.quiet.store(true, Ordering::Relaxed);
+    }
 }
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.quiet();
+        self.threads.stop();
+    }
+}
+
+/// One write, so that lines of several ranks do not mix. A closed standard error is the user's choice.
+fn say(text: &str) {
+    use std::io::Write as _;
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests;

@@ -13,11 +13,11 @@ mod rma;
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
-use bootstrap::{Bootstrap, Place, Rank, Shared, vars};
+use bootstrap::{Bootstrap, Env, Place, Rank, Shared, vars};
 
 use self::barrier::Barriers;
 use self::exits::Exits;
@@ -28,8 +28,8 @@ use crate::error::Error;
 use crate::mode::{Mode, Par};
 use crate::neighbours::{Neighbours, remote_rank};
 use crate::net::{
-    Arrived, FIRST_CLIENT_HANDLER, Freight, Incoming, Members, Network, Outgoing, Poll, SendBuffer,
-    Sent, Sink, Ticket,
+    Arrived, FIRST_CLIENT_HANDLER, Freight, Incoming, Members, NetSettings, Network, Outgoing,
+    Poll, SendBuffer, Sent, SharedSink, Sink, Ticket,
 };
 use crate::post::{Load, Message};
 use crate::progress::{self, Arrived as Payload};
@@ -77,6 +77,8 @@ pub(crate) struct Remote {
     closed: AtomicBool,
     /// Smallest of the largest segments of all ranks.
     max_segment: u64,
+    /// Threads of the network may run handlers.
+    receives: bool,
     /// Address and length of each rank's segment, in rank order.
     segments: OnceLock<Shared>,
     barriers: Barriers,
@@ -88,7 +90,7 @@ impl Remote {
     pub(crate) fn start(
         settings: &Settings,
         neighbours: &Neighbours,
-        table: &vars::Settings,
+        (table, env): (&vars::Settings, &Env),
         services: &mut dyn Bootstrap,
     ) -> Result<Option<Self>, Error> {
         let place = services.place();
@@ -101,10 +103,11 @@ impl Remote {
             size: place.size,
             neighbours: neighbours.ranks().iter().map(|rank| Rank(*rank)).collect(),
             hosts: place.hosts,
-            page: std::sync::Arc::clone(services.page()),
+            page: Arc::clone(services.page()),
             slot: place.local,
         };
-        let network = Network::start(table, &members, services)?;
+        let network = NetSettings::of(table, env).map_err(crate::net::Error::from)?;
+        let network = Network::start(&network, &members, services)?;
         let reason = || format!("the job has {} neighbourhoods", neighbours.count());
         let remedy = "start all ranks on one host, without GASNET_SUPERNODE_MAXSIZE";
         let network = network.ok_or_else(|| Error::NeedsNetwork { reason: reason(), remedy })?;
@@ -112,10 +115,16 @@ impl Remote {
             network: Box::new(network),
             closed: AtomicBool::new(false),
             max_segment,
+            receives,
             segments: OnceLock::new(),
             barriers: Barriers::new(neighbours),
             exits: Exits::new(),
         }))
+    }
+
+    /// Whether threads of the network run handlers of the client.
+    pub(crate) const fn has_receivers(&self) -> bool {
+        self.receives
     }
 
     /// Smallest of the largest segments of all ranks.
@@ -207,6 +216,20 @@ struct Receiver<'a, M: Mode> {
     mode: PhantomData<M>,
 }
 
+/// Takes what threads of the network find, in the mode that lets any thread run handlers.
+struct Behind(Weak<Core>);
+
+impl Sink for Behind {
+    fn arrived(&self, message: Incoming<'_>) {
+        let Some(core) = self.0.upgrade() else { return };
+        if let Some(remote) = core.remote() {
+            let receiver = Receiver::<Par>::new(&core, remote);
+            receiver.arrived(message);
+            receiver.check();
+        }
+    }
+}
+
 impl<M: Mode> Sink for Receiver<'_, M> {
     fn arrived(&self, message: Incoming<'_>) {
         let _outside = Mark::set(false);
@@ -223,7 +246,19 @@ impl<M: Mode> Sink for Receiver<'_, M> {
     }
 }
 
-impl<M: Mode> Receiver<'_, M> {
+impl<'a, M: Mode> Receiver<'a, M> {
+    const fn new(core: &'a Core, remote: &'a Remote) -> Self {
+        Self { core, remote, refused: Cell::new(None), mode: PhantomData }
+    }
+
+    /// Ends the job when a message was none.
+    fn check(&self) {
+        if let Some(text) = self.refused.take() {
+            let rank = self.core.place().rank;
+            self.core.fatal(&format!("rank {rank} received a malformed {text}"));
+        }
+    }
+
     /// A message of the library; `false` for what is none.
     fn internal(&self, message: &Incoming<'_>) -> bool {
         let (core, remote) = (self.core, self.remote);
@@ -296,9 +331,7 @@ impl Core {
         let receiver =
             Receiver::<M> { core: self, remote, refused: Cell::new(None), mode: PhantomData };
         let polled = remote.enter(|network| network.poll::<M>(&receiver, what));
-        if let Some(text) = receiver.refused.take() {
-            self.fatal(&format!("rank {} received a malformed {text}", self.place().rank));
-        }
+        receiver.check();
         let count = match polled {
             None => 0,
             Some(Ok(count)) => count,
@@ -327,6 +360,21 @@ impl Core {
         let mut message = Outgoing { to, reply, internal, handler, args, load };
         let sent = remote.enter(|network| network.try_send::<Par>(&mut message));
         matches!(sent, Some(Ok(Sent::Yes)))
+    }
+
+    /// Starts the threads of the network that the settings ask for. Those that run handlers need a mode that allows it.
+    pub(crate) fn start_threads<M: Mode>(self: &Arc<Self>) -> Result<(), Error> {
+        let Some(remote) = self.remote() else { return Ok(()) };
+        if remote.receives && !M::THREADED {
+            let problem = format!(
+                "a thread for receives runs handlers beside the program, which mode {} does not allow; \
+                 use the library of mode PAR, or unset it",
+                M::NAME
+            );
+            return Err(Error::Setting { name: "GASNET_RCV_THREAD", problem });
+        }
+        let sink: SharedSink = Arc::new(Behind(Arc::downgrade(self)));
+        Ok(remote.network.start_threads(&sink)?)
     }
 
     /// Collective part of attach: tells all ranks where this rank's segment is.

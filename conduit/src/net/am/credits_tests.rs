@@ -145,7 +145,7 @@ proptest! {
     #[test]
     fn floods_end_and_lose_no_credit(
         size in 2usize..5, credits in 1u32..6, slack in 0u32..8, total in 1u32..12, each in 1u32..30,
-        answers in 0u32..=4, choices in proptest::collection::vec(any::<u32>(), 50..400),
+        answers in 0usize..=4, choices in proptest::collection::vec(any::<u32>(), 50..400),
     ) {
         // A total below what can lie banked at the peers would never come back.
         let slack = slack.min(credits - 1);
@@ -156,8 +156,8 @@ proptest! {
         while !job.is_done() {
             let word = choice.next().unwrap() as usize;
             let (a, b) = (word % size, word / 8 % size);
-            let moved = if word / 64 % 2 == 0 {
-                job.try_request(a, b, word as u32 / 128 % 4 < answers)
+            let moved = if (word / 64).is_multiple_of(2) {
+                job.try_request(a, b, word / 128 % 4 < answers)
             } else {
                 job.deliver(a, b)
             };

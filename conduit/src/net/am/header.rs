@@ -171,7 +171,6 @@ pub(in crate::net) enum Wrong {
 }
 
 /// The rank that a message says it is from. Known before anything else of it is looked at.
-#[expect(clippy::cast_possible_truncation, reason = "the upper half")]
 pub(in crate::net) const fn source_of(imm: u32) -> u16 {
     (imm >> 16) as u16
 }

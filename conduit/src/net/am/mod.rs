@@ -3,3 +3,5 @@
 pub(super) mod credits;
 pub(super) mod header;
 pub(super) mod pool;
+pub(super) mod receive;
+pub(super) mod send;

@@ -2,7 +2,16 @@
 
 #![allow(unsafe_code, reason = "memory that devices and peers read and write")]
 
+use std::num::NonZeroUsize;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fabric::{Access, Device, Region, Sge};
+
+use super::credits::Permits;
+use crate::net::Error;
+use crate::net::grow::{Grow, Stack};
 
 /// Memory that lasts as long as the network and that devices and peers may read and write at any time.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +34,45 @@ impl LastingMemory {
     pub(crate) const unsafe fn new(base: NonNull<u8>, len: usize) -> Self {
         Self { base, len }
     }
+
+    /// Makes it known to a device.
+    pub(in crate::net) fn register(&self, device: &dyn Device) -> Result<Arc<dyn Region>, Error> {
+        // SAFETY: the promise of `new`: mapped and writable until the network, which holds the region, is dropped; peers and
+        // devices are expected to change it.
+        Ok(unsafe { device.register(self.base, self.len, Access::ALL) }?)
+    }
+
+    /// First address.
+    pub(in crate::net) fn address(&self) -> u64 {
+        self.base.as_ptr().addr() as u64
+    }
+
+    /// Whether all of `bytes` lies in it.
+    #[inline]
+    pub(in crate::net) fn holds(&self, bytes: &[u8]) -> bool {
+        self.covers(bytes.as_ptr().addr(), bytes.len())
+    }
+
+    /// Whether `len` bytes from an address lie in it.
+    #[inline]
+    pub(in crate::net) fn covers(&self, address: usize, len: usize) -> bool {
+        let from = address.wrapping_sub(self.base.as_ptr().addr());
+        from < self.len && len <= self.len - from
+    }
+
+    /// Copies into it; `false` when the range is outside.
+    pub(in crate::net) fn write(&self, offset: u64, bytes: &[u8]) -> bool {
+        let Ok(offset) = usize::try_from(offset) else { return false };
+        if offset > self.len || bytes.len() > self.len - offset {
+            return false;
+        }
+        // SAFETY: `offset` is at most the length of the memory (checked above), so the result is in it or one past its end.
+        let at = unsafe { self.base.as_ptr().add(offset) };
+        // SAFETY: `bytes.len()` bytes from `at` are inside (checked above); `bytes` is a receive buffer or ordinary memory and
+        // no Rust reference covers this memory (promise of `new`), so the two do not overlap.
+        unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        true
+    }
 }
 
 /// The local end of a get, and how much of it was posted.
@@ -43,5 +91,338 @@ impl RawTarget {
     /// network is dropped.
     pub(crate) const unsafe fn new(at: NonNull<u8>, len: usize) -> Self {
         Self { at, left: len, done: 0 }
+    }
+}
+
+/// Where the bytes of a get belong when they have arrived in a buffer.
+#[derive(Debug)]
+pub(in crate::net) struct Landing {
+    at: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the memory may be used by any thread (promise of `RawTarget::new`: by nobody else until the operation is complete).
+unsafe impl Send for Landing {}
+
+impl RawTarget {
+    /// Where the next `len` bytes, at most what is left, belong.
+    pub(in crate::net) fn peek(&self, len: usize) -> Landing {
+        Landing { at: self.at, len: len.min(self.left) }
+    }
+
+    /// Takes off the next `len` bytes.
+    pub(in crate::net) fn skip(&mut self, len: usize) {
+        let len = len.min(self.left);
+        // SAFETY: `len` is at most what is left of the memory that `new` was promised, so the result is in it or at its end.
+        self.at = unsafe { self.at.add(len) };
+        self.left -= len;
+        self.done += len as u64;
+    }
+
+    /// Address of what is left.
+    pub(in crate::net) fn address(&self) -> usize {
+        self.at.as_ptr().addr()
+    }
+}
+
+impl Landing {
+    /// Puts arrived bytes where they belong; bytes beyond the end are dropped.
+    pub(in crate::net) fn fill(self, bytes: &[u8]) {
+        let len = self.len.min(bytes.len());
+        // SAFETY: `at` and `len` come from `RawTarget::peek`: writable, and used by nobody else until the operation, of which
+        // this is a part, is complete; `bytes` is a buffer of the pool.
+        unsafe { self.at.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), len) };
+    }
+}
+
+/// The first `len` bytes of words, for messages that are handled outside a buffer.
+pub(in crate::net) fn bytes_of(words: &mut [u64], len: usize) -> &mut [u8] {
+    assert!(len <= size_of_val(words), "{len} bytes of {} words", words.len());
+    // SAFETY: at most the bytes of `words` (checked above), borrowed exclusively through it; any byte is a valid `u8`, any
+    // eight are a valid `u64`.
+    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), len) }
+}
+
+/// A mapping registered with the devices that use its buffers.
+#[derive(Debug)]
+struct Slab {
+    /// By rail; dropped before the mapping.
+    regions: Vec<Option<Arc<dyn Region>>>,
+    memory: Mapping,
+}
+
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: plain memory; who may use which part of it is decided by the pool.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(len: usize) -> Result<Self, Error> {
+        use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
+        let size = NonZeroUsize::new(len).unwrap_or(NonZeroUsize::MIN);
+        let (protection, flags) =
+            (ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_PRIVATE);
+        // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
+        let base = unsafe { mmap_anonymous(None, size, protection, flags) };
+        let base = base.map_err(|error| Error::Os {
+            operation: "allocate message buffers",
+            source: error.into(),
+        })?;
+        Ok(Self { base: base.cast(), len: size.get() })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new` with this length; the slab, its only user, is being dropped. A failure leaves it mapped.
+        let _ = unsafe { nix::sys::mman::munmap(self.base.cast(), self.len) };
+    }
+}
+
+/// A buffer belongs to a holder of [`Buffer`], or to a device, or to a list.
+const OWNED: u8 = 0;
+const LENT: u8 = 1;
+
+#[derive(Debug)]
+struct Row {
+    slab: Arc<Slab>,
+    offset: usize,
+    len: usize,
+    state: AtomicU8,
+    next: AtomicU32,
+    /// A message that waits in the buffer: immediate data, length, queue pair.
+    note: [AtomicU32; 3],
+}
+
+/// A buffer, by its only owner. It must be lent or put into a list; dropping it wastes it.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(in crate::net) struct Buffer {
+    pool: u32,
+    index: u32,
+}
+
+/// All message buffers of a rank.
+#[derive(Debug)]
+pub(in crate::net) struct Pool {
+    id: u32,
+    rows: Grow<Row>,
+    growing: Mutex<()>,
+}
+
+impl Pool {
+    pub(in crate::net) fn new() -> Self {
+        static POOLS: AtomicU32 = AtomicU32::new(0);
+        let id = POOLS.fetch_add(1, Ordering::Relaxed);
+        Self { id, rows: Grow::new(), growing: Mutex::new(()) }
+    }
+
+    /// Makes `count` buffers of `len` bytes for the rails whose device is given.
+    pub(in crate::net) fn grow(
+        &self,
+        count: u32,
+        len: usize,
+        devices: &[Option<&dyn Device>],
+    ) -> Result<Vec<Buffer>, Error> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let _alone = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = Mapping::new(len * count as usize)?;
+        let register = |device: &Option<&dyn Device>| {
+            let access = Access::LOCAL_WRITE;
+            // SAFETY: the memory is mapped until the slab is dropped, which drops the region first; only buffers in state LENT
+            // are named in requests, and of those no Rust reference exists.
+            device
+                .map(|device| unsafe { device.register(memory.base, memory.len, access) })
+                .transpose()
+        };
+        let regions = devices.iter().map(register).collect::<Result<Vec<_>, _>>()?;
+        let slab = Arc::new(Slab { regions, memory });
+        let row = |index: u32| {
+            self.rows.push(Row {
+                slab: Arc::clone(&slab),
+                offset: index as usize * len,
+                len,
+                state: AtomicU8::new(OWNED),
+                next: AtomicU32::new(0),
+                note: Default::default(),
+            })
+        };
+        Ok((0..count).map(|index| Buffer { pool: self.id, index: row(index) }).collect())
+    }
+
+    #[inline]
+    fn row(&self, buffer: &Buffer) -> &Row {
+        assert_eq!(buffer.pool, self.id, "a buffer of another pool");
+        self.rows.at(buffer.index)
+    }
+
+    /// The bytes.
+    #[inline]
+    pub(in crate::net) fn bytes<'a>(&'a self, buffer: &'a mut Buffer) -> &'a mut [u8] {
+        let row = self.row(buffer);
+        // SAFETY: rows divide the slab without overlap (`grow`), so the offset is inside.
+        let at = unsafe { row.slab.memory.base.as_ptr().add(row.offset) };
+        // SAFETY: `len` bytes from there are mapped as long as the pool lives, and initialised (anonymous memory). A `Buffer` is
+        // unique per index (`grow` makes one, `lend` takes it, only `reclaim` makes it again after the device gave it back),
+        // is of this pool (`row`), and is borrowed exclusively for the result's lifetime.
+        unsafe { std::slice::from_raw_parts_mut(at, row.len) }
+    }
+
+    /// A part of a buffer as a device of rail `rail` sees it.
+    #[inline]
+    pub(in crate::net) fn piece(&self, buffer: &Buffer, rail: usize, from: usize, len: u32) -> Sge {
+        let row = self.row(buffer);
+        assert!(from + len as usize <= row.len, "piece outside the buffer");
+        let lkey = row.slab.regions[rail].as_ref().map_or(0, |region| region.lkey());
+        let base = row.slab.memory.base.as_ptr().addr() as u64;
+        Sge { addr: base + (row.offset + from) as u64, len, lkey }
+    }
+
+    /// Gives a buffer to a device; its number comes back in a completion.
+    #[inline]
+    pub(in crate::net) fn lend(&self, buffer: Buffer) -> u32 {
+        self.row(&buffer).state.store(LENT, Ordering::Release);
+        buffer.index
+    }
+
+    /// The device has given a buffer back. `None` when it did not have it.
+    #[inline]
+    pub(in crate::net) fn reclaim(&self, index: u32) -> Option<Buffer> {
+        let row = self.rows.get(index)?;
+        let taken = row.state.compare_exchange(LENT, OWNED, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok().then_some(Buffer { pool: self.id, index })
+    }
+}
+
+/// Buffers that wait to be used. Lock free, so that signal handlers may use it.
+#[derive(Debug)]
+pub(in crate::net) struct Shelf {
+    stack: Stack,
+    count: Permits,
+}
+
+impl Shelf {
+    pub(in crate::net) const fn new() -> Self {
+        Self { stack: Stack::new(), count: Permits::new(0) }
+    }
+
+    pub(in crate::net) fn put(&self, pool: &Pool, buffer: Buffer) {
+        let index = pool.lend(buffer);
+        self.stack.push(index, |index| &pool.rows.at(index).next);
+        self.count.give(1);
+    }
+
+    /// Takes one if more than `reserve` are left.
+    pub(in crate::net) fn take(&self, pool: &Pool, reserve: u32) -> Option<Buffer> {
+        if !self.count.take(reserve) {
+            return None;
+        }
+        let index = self.stack.pop(|index| &pool.rows.at(index).next)?;
+        pool.reclaim(index)
+    }
+
+    /// Buffers in it.
+    pub(in crate::net) fn len(&self) -> u32 {
+        self.count.left()
+    }
+}
+
+/// A received message that waits for a poll that may deliver it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::net) struct Note {
+    pub(in crate::net) imm: u32,
+    pub(in crate::net) len: u32,
+    pub(in crate::net) qpn: u32,
+}
+
+/// Received messages that wait.
+#[derive(Debug)]
+pub(in crate::net) struct Waiting {
+    stack: Stack,
+}
+
+impl Waiting {
+    pub(in crate::net) const fn new() -> Self {
+        Self { stack: Stack::new() }
+    }
+
+    pub(in crate::net) fn is_empty(&self) -> bool {
+        self.stack.is_empty()
+    }
+
+    pub(in crate::net) fn put(&self, pool: &Pool, buffer: Buffer, note: Note) {
+        let row = pool.row(&buffer);
+        for (word, value) in row.note.iter().zip([note.imm, note.len, note.qpn]) {
+            word.store(value, Ordering::Relaxed);
+        }
+        let index = pool.lend(buffer);
+        self.stack.push(index, |index| &pool.rows.at(index).next);
+    }
+
+    /// All that wait, oldest first.
+    pub(in crate::net) fn take_all(&self, pool: &Pool) -> Vec<(Buffer, Note)> {
+        let pop = || self.stack.pop(|index| &pool.rows.at(index).next);
+        let mut all = Vec::new();
+        while let Some(index) = pop() {
+            let note = &pool.rows.at(index).note;
+            let [imm, len, qpn] = std::array::from_fn(|word| note[word].load(Ordering::Relaxed));
+            all.extend(pool.reclaim(index).map(|buffer| (buffer, Note { imm, len, qpn })));
+        }
+        all.reverse();
+        all
+    }
+}
+
+/// Memory for tests, which outlives every network.
+#[cfg(test)]
+pub(in crate::net) mod testing {
+    use super::*;
+
+    /// Zeroed memory that is never unmapped.
+    pub(in crate::net) fn lasting(len: usize) -> LastingMemory {
+        let memory = Mapping::new(len.max(1)).expect("memory");
+        let base = memory.base;
+        std::mem::forget(memory);
+        // SAFETY: never unmapped (forgotten above), and nobody but this module's functions looks into it.
+        unsafe { LastingMemory::new(base, len) }
+    }
+
+    impl LastingMemory {
+        /// A copy of some bytes.
+        pub(in crate::net) fn read(&self, offset: usize, len: usize) -> Vec<u8> {
+            assert!(offset + len <= self.len);
+            let mut bytes = vec![0; len];
+            // SAFETY: the offset is inside (checked above).
+            let at = unsafe { self.base.as_ptr().add(offset) };
+            // SAFETY: `len` bytes from there are inside; `bytes` is other memory.
+            unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(at, len) };
+            bytes
+        }
+
+        /// A part as the source of a put that the device reads.
+        pub(in crate::net) fn part(&self, offset: usize, len: usize) -> &'static [u8] {
+            assert!(offset + len <= self.len);
+            // SAFETY: the offset is inside (checked above).
+            let at = unsafe { self.base.as_ptr().add(offset) };
+            // SAFETY: inside, never unmapped; tests do not write to a part while it is a source.
+            unsafe { std::slice::from_raw_parts(at, len) }
+        }
+
+        /// A part as the target of a get.
+        pub(in crate::net) fn target(&self, offset: usize, len: usize) -> RawTarget {
+            assert!(offset + len <= self.len);
+            // SAFETY: the offset is inside (checked above).
+            let at = unsafe { self.base.add(offset) };
+            // SAFETY: inside, never unmapped.
+            unsafe { RawTarget::new(at, len) }
+        }
     }
 }

@@ -1,0 +1,424 @@
+//! Taking messages and completions, and giving each message to the sink.
+//!
+//! A request's buffer is replaced before its handler runs, so that a slow handler holds up no sender; the buffer is the spare for
+//! the next one afterwards. Without a spare the message is copied, and its buffer goes back at once.
+
+use std::sync::atomic::Ordering;
+
+use bootstrap::Rank;
+use fabric::{Completion, PostError, Status};
+
+use super::header::{self, ACK, Decoded, Shape};
+use super::pool::{Buffer, Note};
+use crate::net::engine::{End, Engine, Kind};
+use crate::net::peer::{Lane, Peer};
+use crate::net::{Arrived, Error, FIRST_CLIENT_HANDLER, Incoming, Poll, Sink, Ticket};
+
+/// Most messages that one poll takes.
+const MESSAGES: usize = 16;
+/// Most completions of sends that one poll takes from a rail.
+const SENDS: usize = 32;
+
+/// Where a message came in.
+#[derive(Clone, Copy)]
+struct Entrance<'a> {
+    peer: &'a Peer,
+    at: usize,
+    lane: &'a Lane,
+    qpn: u32,
+}
+
+impl Engine {
+    /// One poll. `locked`: take turns with other threads.
+    pub(in crate::net) fn poll(
+        &self,
+        sink: &dyn Sink,
+        what: Poll,
+        locked: bool,
+    ) -> Result<usize, Error> {
+        self.check_failure()?;
+        let mut count = 0;
+        if what == Poll::All && !self.waiting.is_empty() {
+            count += self.deliver_waiting(sink)?;
+        }
+        if what != Poll::SendsOnly {
+            count += self.receive(sink, what, locked)?;
+        }
+        if what != Poll::All || count == 0 || self.is_short() {
+            count += self.reap()?;
+        }
+        if what == Poll::All && self.owing.load(Ordering::Relaxed) != 0 {
+            count += self.pay_debts()?;
+        }
+        Ok(count)
+    }
+
+    /// Whether completions of sends should be taken although there is something else to do.
+    fn is_short(&self) -> bool {
+        self.rails.iter().any(|rail| rail.sends.left() < rail.send_depth / 2)
+            || self.bounce.len() < self.setup.limits.bounce / 2
+    }
+
+    fn deliver_waiting(&self, sink: &dyn Sink) -> Result<usize, Error> {
+        let all = self.waiting.take_all(&self.pool);
+        let count = all.len();
+        for (buffer, note) in all {
+            let entrance = self.entrance(note)?;
+            self.deliver(entrance, buffer, note, sink)?;
+        }
+        Ok(count)
+    }
+
+    fn receive(&self, sink: &dyn Sink, what: Poll, locked: bool) -> Result<usize, Error> {
+        let rails = self.rails.len();
+        let first = match rails {
+            1 => 0,
+            _ => self.turn.fetch_add(1, Ordering::Relaxed) as usize % rails,
+        };
+        for step in 0..rails {
+            let rail = (first + step) % rails;
+            if self.rails[rail].is_taken.load(Ordering::Relaxed) && what == Poll::All {
+                continue;
+            }
+            let count = self.receive_on(rail, sink, what, locked && what == Poll::All)?;
+            if count > 0 {
+                return Ok(count);
+            }
+        }
+        Ok(0)
+    }
+
+    /// Takes a batch from one rail. The library's messages come first: a client's handler may end this process.
+    pub(in crate::net) fn receive_on(
+        &self,
+        at: usize,
+        sink: &dyn Sink,
+        what: Poll,
+        locked: bool,
+    ) -> Result<usize, Error> {
+        let rail = &self.rails[at];
+        if locked && self.receiving.swap(true, Ordering::Acquire) {
+            return Ok(0);
+        }
+        let mut batch = [Completion::EMPTY; MESSAGES];
+        let count = rail.recv_cq.poll(&mut batch);
+        if locked {
+            self.receiving.store(false, Ordering::Release);
+        }
+        let batch = &batch[..count?];
+        if let [completion] = batch {
+            self.received(at, completion, sink, what)?;
+            return Ok(1);
+        }
+        let internal = |completion: &&Completion| {
+            completion.imm.is_some_and(|imm| header::handler_of(imm) < FIRST_CLIENT_HANDLER)
+        };
+        for completion in batch.iter().filter(internal) {
+            self.received(at, completion, sink, what)?;
+        }
+        for completion in batch.iter().filter(|completion| !internal(completion)) {
+            self.received(at, completion, sink, what)?;
+        }
+        Ok(batch.len())
+    }
+
+    fn received(
+        &self,
+        rail: usize,
+        completion: &Completion,
+        sink: &dyn Sink,
+        what: Poll,
+    ) -> Result<(), Error> {
+        let index = u32::try_from(completion.id).ok();
+        let buffer = index.and_then(|index| self.pool.reclaim(index));
+        if completion.status != Status::Success {
+            if let Some(buffer) = buffer {
+                self.rails[rail].spares.put(&self.pool, buffer);
+            }
+            // What is flushed failed for a reason that something else reports.
+            if completion.status == Status::Flushed || self.is_quiet() {
+                return Ok(());
+            }
+            return Err(Error::FailedReceive {
+                rank: self.members.rank,
+                status: status_text(completion.status),
+                qpn: completion.qpn,
+                device: self.rails[rail].name(),
+                vendor: completion.vendor,
+            });
+        }
+        let note =
+            Note { imm: completion.imm.unwrap_or(0), len: completion.len, qpn: completion.qpn };
+        let entrance = self.entrance(note)?;
+        let Some(buffer) = buffer else {
+            return Err(self.malformed(entrance.peer.rank, "a receive that was never posted"));
+        };
+        if completion.imm.is_none() {
+            return Err(self.malformed(entrance.peer.rank, "no immediate data"));
+        }
+        if what == Poll::Internal && header::handler_of(note.imm) >= FIRST_CLIENT_HANDLER {
+            self.waiting.put(&self.pool, buffer, note);
+            return Ok(());
+        }
+        self.deliver(entrance, buffer, note, sink)
+    }
+
+    /// Whose message it is: the sender must own the far end of the queue pair that it came through.
+    fn entrance(&self, note: Note) -> Result<Entrance<'_>, Error> {
+        let source = Rank(u32::from(header::source_of(note.imm)));
+        let qpn = note.qpn;
+        let peer = self.peers.get(source);
+        let found = peer.and_then(|peer| Some((peer, peer.lane_of(qpn)?)));
+        let Some((peer, at)) = found else {
+            let problem = format!("queue pair {qpn:#x} is not connected to that rank");
+            return Err(self.malformed(source, problem));
+        };
+        peer.use_it();
+        if !peer.is_open() {
+            self.heard(peer);
+        }
+        Ok(Entrance { peer, at, lane: &peer.lanes[at], qpn })
+    }
+
+    fn malformed(&self, peer: Rank, problem: impl Into<String>) -> Error {
+        Error::Malformed { rank: self.members.rank, peer, problem: problem.into() }
+    }
+
+    fn deliver(
+        &self,
+        from: Entrance<'_>,
+        mut buffer: Buffer,
+        note: Note,
+        sink: &dyn Sink,
+    ) -> Result<(), Error> {
+        let peer = from.peer.rank;
+        let bytes = self.pool.bytes(&mut buffer).get_mut(..note.len as usize);
+        let bytes = bytes.ok_or_else(|| self.malformed(peer, "longer than a buffer"))?;
+        let decoded = header::decode(note.imm, bytes)
+            .map_err(|wrong| self.malformed(peer, wrong.to_string()))?;
+        self.book(from, &decoded)?;
+        let head = &decoded.head;
+        if head.handler == ACK {
+            return self.repost(from, buffer);
+        }
+        let internal = head.handler < FIRST_CLIENT_HANDLER;
+        let ticket = Ticket::new(peer, from.at, !head.reply && !internal);
+        if !ticket.is_request() || from.lane.requests.is_some() {
+            self.hand_over(&ticket, &decoded, bytes, sink)?;
+            self.repost(from, buffer)?;
+        } else if let Some(spare) = self.rails[from.lane.rail].spares.take(&self.pool, 0) {
+            self.repost(from, spare)?;
+            self.hand_over(&ticket, &decoded, bytes, sink)?;
+            self.rails[from.lane.rail].spares.put(&self.pool, buffer);
+        } else {
+            let mut copy = Copy::of(bytes);
+            self.repost(from, buffer)?;
+            self.hand_over(&ticket, &decoded, copy.bytes(), sink)?;
+        }
+        if ticket.is_request() && !ticket.is_replied() && from.lane.account.bank() {
+            self.ack_if_due(from.peer, from.at)?;
+        }
+        Ok(())
+    }
+
+    /// Credits that came with a message.
+    fn book(&self, from: Entrance<'_>, decoded: &Decoded) -> Result<(), Error> {
+        let head = &decoded.head;
+        let own = head.reply && head.handler >= FIRST_CLIENT_HANDLER;
+        let count = u32::from(own) + u32::from(head.credits);
+        if count == 0 {
+            return Ok(());
+        }
+        let booked = from.lane.account.returned(count);
+        booked.map_err(|wrong| self.malformed(from.peer.rank, wrong.to_string()))?;
+        self.total.give(count);
+        if let Some(shared) = &self.rails[from.lane.rail].shared {
+            shared.reply_room.give(count);
+        }
+        Ok(())
+    }
+
+    fn hand_over(
+        &self,
+        ticket: &Ticket,
+        decoded: &Decoded,
+        bytes: &mut [u8],
+        sink: &dyn Sink,
+    ) -> Result<(), Error> {
+        let head = &decoded.head;
+        let payload = &mut bytes[decoded.payload..];
+        let load = match head.shape {
+            Shape::Short => Arrived::None,
+            Shape::Medium { .. } => Arrived::Medium(payload),
+            Shape::Long { dest, len, packed } => {
+                let own = self.segments.get().map(|segments| &segments.own);
+                let size = own.map_or(0, |own| own.len as u64);
+                let end = dest.checked_add(u64::from(len)).filter(|end| *end <= size);
+                if end.is_none() || packed && !own.is_some_and(|own| own.write(dest, payload)) {
+                    let problem = format!("a Long to {dest}, {len} bytes, in a segment of {size}");
+                    return Err(self.malformed(ticket.source(), problem));
+                }
+                Arrived::Long { offset: dest, len: len as usize }
+            }
+        };
+        sink.arrived(Incoming {
+            source: ticket.source(),
+            reply: head.reply,
+            internal: head.handler < FIRST_CLIENT_HANDLER,
+            handler: head.handler,
+            args: decoded.args(),
+            load,
+            ticket,
+        });
+        Ok(())
+    }
+
+    /// Gives a buffer back to the queue that a message came through.
+    fn repost(&self, from: Entrance<'_>, buffer: Buffer) -> Result<(), Error> {
+        let lane = from.lane;
+        let posted = match (&self.rails[lane.rail].shared, &lane.requests) {
+            (Some(shared), Some(upper)) => {
+                let queue =
+                    if upper.number() == from.qpn { &shared.requests } else { &shared.replies };
+                self.post(buffer, lane.rail, |receive| queue.post(receive))
+            }
+            _ => self.post(buffer, lane.rail, |receive| lane.main.qp.post_receive(receive)),
+        };
+        match posted {
+            Ok(()) => Ok(()),
+            // The connection is gone; what failed on it says so.
+            Err(PostError::State(_)) => Ok(()),
+            Err(_) if self.is_quiet() => Ok(()),
+            Err(source) => {
+                Err(self.post_error("a receive buffer", from.peer.rank, lane.rail, source))
+            }
+        }
+    }
+
+    /// Takes completions of sends; runs no handlers.
+    pub(in crate::net) fn reap(&self) -> Result<usize, Error> {
+        let mut count = 0;
+        for at in 0..self.rails.len() {
+            let rail = &self.rails[at];
+            if !rail.is_sending() || rail.is_reaped.load(Ordering::Relaxed) {
+                continue;
+            }
+            count += self.reap_on(at)?;
+        }
+        Ok(count)
+    }
+
+    /// As [`Engine::reap`], for one rail.
+    pub(in crate::net) fn reap_on(&self, at: usize) -> Result<usize, Error> {
+        let mut batch = [Completion::EMPTY; SENDS];
+        let count = self.rails[at].send_cq.poll(&mut batch)?;
+        let mut failure = None;
+        for completion in &batch[..count] {
+            if let Err(error) = self.finished(at, completion) {
+                failure.get_or_insert(error);
+            }
+        }
+        failure.map_or(Ok(count), Err)
+    }
+
+    fn finished(&self, at: usize, completion: &Completion) -> Result<(), Error> {
+        let rail = &self.rails[at];
+        let Some((flight, end)) = self.flights.end(completion.id) else { return Ok(()) };
+        let buffer = flight.buffer.and_then(|index| self.pool.reclaim(index));
+        let success = completion.status == Status::Success;
+        if success {
+            self.conclude(end, buffer);
+        } else if let Some(buffer) = buffer {
+            self.bounce.put(&self.pool, buffer);
+        }
+        rail.sends.give(1);
+        let lane = self.peers.get(flight.peer).and_then(|peer| peer.lanes.get(flight.lane));
+        let Some(lane) = lane else { return Ok(()) };
+        Self::half_of(lane, flight.upper).slots.give(1);
+        if flight.kind == Kind::Internal {
+            lane.internal.give(1);
+        }
+        if success || self.is_quiet() {
+            return Ok(());
+        }
+        Err(Error::Failed {
+            operation: flight.kind.name(),
+            rank: self.members.rank,
+            peer: flight.peer,
+            status: status_text(completion.status),
+            qpn: completion.qpn,
+            device: rail.name(),
+            vendor: completion.vendor,
+            advice: advice(completion.status),
+        })
+    }
+
+    fn conclude(&self, end: Option<End>, buffer: Option<Buffer>) {
+        match (end, buffer) {
+            (Some(End::Land { counter, landing, len }), Some(mut buffer)) => {
+                landing.fill(&self.pool.bytes(&mut buffer)[..len]);
+                self.bounce.put(&self.pool, buffer);
+                counter.end(true);
+            }
+            (end, buffer) => {
+                if let Some(buffer) = buffer {
+                    self.bounce.put(&self.pool, buffer);
+                }
+                if let Some(End::Count { counter, local }) = end {
+                    counter.end(local);
+                }
+            }
+        }
+    }
+}
+
+/// A message outside its buffer; aligned as buffers are.
+struct Copy {
+    words: Vec<u64>,
+    len: usize,
+}
+
+impl Copy {
+    fn of(bytes: &[u8]) -> Self {
+        let word = |chunk: &[u8]| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_ne_bytes(word)
+        };
+        Self { words: bytes.chunks(8).map(word).collect(), len: bytes.len() }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        super::pool::bytes_of(&mut self.words, self.len)
+    }
+}
+
+/// A status in words.
+pub(in crate::net) const fn status_text(status: Status) -> &'static str {
+    match status {
+        Status::Success => "success",
+        Status::LocalLength => "the message was longer than the buffer",
+        Status::LocalQp => "the queue pair could not do it",
+        Status::LocalProtection => "local memory is not registered for it",
+        Status::Flushed => "flushed, because the queue pair failed before",
+        Status::RemoteInvalid => "the peer found the message invalid",
+        Status::RemoteAccess => "the peer's memory is not registered for it",
+        Status::RemoteOperation => "the peer could not do it",
+        Status::RetryExceeded => "the peer does not answer",
+        Status::RnrRetryExceeded => "the peer had no receive buffer",
+        Status::Other(_) => "an error of the device",
+    }
+}
+
+const fn advice(status: Status) -> &'static str {
+    match status {
+        Status::RetryExceeded | Status::Flushed => {
+            "the peer has ended or its network is down; see what it printed, and the state of the ports"
+        }
+        Status::RnrRetryExceeded => "see GASNET_RBUF_COUNT and GASNET_USE_SRQ",
+        Status::LocalProtection | Status::RemoteAccess => {
+            "memory was unmapped or addressed outside a segment"
+        }
+        _ => "see the device's own log",
+    }
+}

@@ -1,0 +1,609 @@
+//! Sending messages. What a message needs is taken in a fixed order and given back when something is missing:
+//! connection, credits, queue slots, buffer; nothing is waited for while something is held, except by the payload of an
+//! unpacked Long, which holds a credit.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bootstrap::Rank;
+use fabric::{Data, Operation, PostError, Send, Sge};
+
+use super::header::{self, ACK, BUFFER, Encoded, Head, MAX_HEADER, Shape};
+use super::pool::Buffer;
+use crate::message::{MAX_ARGS, MAX_LONG, max_long_alloc, max_medium};
+use crate::net::engine::{End, Engine, Flight, KEPT_BUFFERS, Kind};
+use crate::net::peer::{Half, Lane, Peer};
+use crate::net::rail::KEPT_SLOTS;
+use crate::net::setup::KEPT;
+use crate::net::{Error, FIRST_CLIENT_HANDLER, Freight, OpCounter, Outgoing, Sent};
+
+/// Why a message goes out; decides what it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::net) enum Class {
+    Request,
+    Reply,
+    Internal,
+    Ack,
+}
+
+impl Class {
+    fn of(message: &Outgoing<'_>) -> Self {
+        match (message.internal, message.reply) {
+            (true, _) => Self::Internal,
+            (false, true) => Self::Reply,
+            (false, false) => Self::Request,
+        }
+    }
+
+    const fn kind(self) -> Kind {
+        match self {
+            Self::Request | Self::Reply => Kind::Message,
+            Self::Internal => Kind::Internal,
+            Self::Ack => Kind::Ack,
+        }
+    }
+
+    /// Whether it may use what is kept for messages that others wait for.
+    const fn is_urgent(self) -> bool {
+        !matches!(self, Self::Request)
+    }
+}
+
+/// A checked message on its way to a lane.
+struct Draft<'a> {
+    class: Class,
+    handler: u8,
+    args: &'a [i32],
+    shape: Shape,
+}
+
+/// Slots of a queue pair and of its completion queue, until they are used.
+struct Slots<'a> {
+    engine: &'a Engine,
+    lane: &'a Lane,
+    half: &'a Half,
+}
+
+impl Slots<'_> {
+    fn give_back(&self) {
+        self.half.slots.give(1);
+        self.engine.rails[self.lane.rail].sends.give(1);
+    }
+}
+
+impl Engine {
+    /// Whether the layer above may send this at all.
+    fn check(&self, message: &Outgoing<'_>) -> Result<(), Error> {
+        let wrong = |problem| Err(Error::Message { peer: message.to, problem });
+        let nargs = message.args.len();
+        if nargs > MAX_ARGS {
+            return wrong("more than 16 arguments");
+        }
+        if message.internal != (message.handler < FIRST_CLIENT_HANDLER) || message.handler == ACK {
+            return wrong("a handler number that is not of the message's kind");
+        }
+        match &message.load {
+            Freight::Medium(payload) | Freight::MediumLater { payload, .. }
+                if payload.len() > max_medium(nargs) =>
+            {
+                wrong("a Medium that is too long")
+            }
+            Freight::Buffer { buffer: None, .. } | Freight::LongBuffer { buffer: None, .. } => {
+                wrong("a prepared message without its buffer")
+            }
+            Freight::Buffer { len, .. } if *len as usize > max_medium(nargs) => {
+                wrong("a prepared Medium that is too long")
+            }
+            Freight::LongBuffer { len, .. } if *len as usize > max_long_alloc(nargs) => {
+                wrong("a prepared Long that is too long")
+            }
+            Freight::Long { payload, .. } | Freight::LongLater { payload, .. }
+                if payload.len() > MAX_LONG =>
+            {
+                wrong("a Long that is too long")
+            }
+            Freight::Long { payload, dest } | Freight::LongLater { payload, dest, .. } => {
+                self.check_range(message.to, *dest, payload.len() as u64).map(|_| ())
+            }
+            Freight::LongBuffer { len, dest, .. } => {
+                self.check_range(message.to, *dest, u64::from(*len)).map(|_| ())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// One attempt to send a message to a peer that may be unconnected; on `lane` if one is given.
+    pub(in crate::net) fn try_message(
+        &self,
+        message: &mut Outgoing<'_>,
+        lane: Option<usize>,
+    ) -> Result<Sent, Error> {
+        self.check(message)?;
+        let Some(peer) = self.connected(message.to) else { return Ok(Sent::Full) };
+        let class = Class::of(message);
+        if let Some(lane) = lane {
+            return self.on_lane(peer, lane, class, message);
+        }
+        let first = peer.first_lane();
+        for step in 0..peer.lanes.len() {
+            let lane = (first + step) % peer.lanes.len();
+            if self.on_lane(peer, lane, class, message)? == Sent::Yes {
+                return Ok(Sent::Yes);
+            }
+        }
+        Ok(Sent::Full)
+    }
+
+    /// A peer that may be sent to; one that is not connected is asked for.
+    #[inline]
+    pub(in crate::net) fn connected(&self, rank: Rank) -> Option<&Peer> {
+        let peer = self.peers.get(rank).filter(|peer| peer.is_open());
+        match peer {
+            Some(peer) => peer.use_it(),
+            None => self.calls.need(rank),
+        }
+        peer
+    }
+
+    /// Takes what a message of a class needs from its peer.
+    fn admit(&self, lane: &Lane, class: Class) -> bool {
+        match class {
+            Class::Reply | Class::Ack => true,
+            Class::Internal => lane.internal.take(0),
+            Class::Request => {
+                if !self.total.take(0) {
+                    return false;
+                }
+                let room = self.rails[lane.rail].shared.as_ref().map(|shared| &shared.reply_room);
+                if room.is_some_and(|room| !room.take(0)) {
+                    self.total.give(1);
+                    return false;
+                }
+                if lane.account.take() {
+                    return true;
+                }
+                self.total.give(1);
+                if let Some(room) = room {
+                    room.give(1);
+                }
+                false
+            }
+        }
+    }
+
+    fn unadmit(&self, lane: &Lane, class: Class) {
+        match class {
+            Class::Reply | Class::Ack => {}
+            Class::Internal => lane.internal.give(1),
+            Class::Request => {
+                lane.account.untake();
+                self.total.give(1);
+                if let Some(shared) = &self.rails[lane.rail].shared {
+                    shared.reply_room.give(1);
+                }
+            }
+        }
+    }
+
+    fn on_lane(
+        &self,
+        peer: &Peer,
+        at: usize,
+        class: Class,
+        message: &mut Outgoing<'_>,
+    ) -> Result<Sent, Error> {
+        let Some(lane) = peer.lanes.get(at) else { return Ok(Sent::Full) };
+        if !self.admit(lane, class) {
+            return Ok(Sent::Full);
+        }
+        let sent = self.admitted(peer, at, lane, class, message);
+        if !matches!(sent, Ok(Sent::Yes)) {
+            self.unadmit(lane, class);
+        }
+        sent
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "lengths were checked")]
+    fn admitted(
+        &self,
+        peer: &Peer,
+        at: usize,
+        lane: &Lane,
+        class: Class,
+        message: &mut Outgoing<'_>,
+    ) -> Result<Sent, Error> {
+        let (handler, args) = (message.handler, message.args);
+        let draft = |shape| Draft { class, handler, args, shape };
+        let packs = |len: usize| {
+            len <= max_long_alloc(args.len()).min(self.setup.limits.packed_long as usize)
+        };
+        match &mut message.load {
+            Freight::None => self.copied(peer, at, &draft(Shape::Short), &[]),
+            Freight::Medium(payload) => {
+                let len = payload.len() as u32;
+                self.copied(peer, at, &draft(Shape::Medium { len }), payload)
+            }
+            Freight::MediumLater { payload, completion } => {
+                let len = payload.len() as u32;
+                let draft = draft(Shape::Medium { len });
+                if self.gathers(payload) {
+                    self.gathered(peer, at, &draft, payload, completion)
+                } else {
+                    self.copied(peer, at, &draft, payload)
+                }
+            }
+            Freight::Long { payload, dest } | Freight::LongLater { payload, dest, .. }
+                if packs(payload.len()) =>
+            {
+                let (len, dest) = (payload.len() as u32, *dest);
+                self.copied(peer, at, &draft(Shape::Long { dest, len, packed: true }), payload)
+            }
+            Freight::Long { payload, dest } => {
+                let (len, dest) = (payload.len() as u32, *dest);
+                let draft = draft(Shape::Long { dest, len, packed: false });
+                self.with_payload(peer, at, lane, &draft, (payload, dest), None)
+            }
+            Freight::LongLater { payload, dest, completion } => {
+                let (len, dest) = (payload.len() as u32, *dest);
+                let draft = draft(Shape::Long { dest, len, packed: false });
+                self.with_payload(peer, at, lane, &draft, (payload, dest), Some(completion))
+            }
+            Freight::Buffer { buffer, len } => {
+                let shape = Shape::Medium { len: *len };
+                let Some(prepared) = buffer.take() else { return Ok(Sent::Full) };
+                let (sent, back) = prepared.send(|own| self.filled(peer, at, &draft(shape), own));
+                **buffer = back;
+                sent
+            }
+            Freight::LongBuffer { buffer, len, dest } => {
+                let shape = Shape::Long { dest: *dest, len: *len, packed: true };
+                let Some(prepared) = buffer.take() else { return Ok(Sent::Full) };
+                let (sent, back) = prepared.send(|own| self.filled(peer, at, &draft(shape), own));
+                **buffer = back;
+                sent
+            }
+        }
+    }
+
+    /// Takes a slot of the send queue and one of its completion queue.
+    fn slots<'a>(&'a self, lane: &'a Lane, class: Class) -> Option<Slots<'a>> {
+        let half = match class {
+            Class::Request => lane.for_requests(),
+            _ => &lane.main,
+        };
+        let split = lane.requests.is_some() && class == Class::Request;
+        let kept = if class.is_urgent() || split { 0 } else { KEPT };
+        if !half.slots.take(kept) {
+            return None;
+        }
+        let kept = if class.is_urgent() { 0 } else { KEPT_SLOTS };
+        if !self.rails[lane.rail].sends.take(kept) {
+            half.slots.give(1);
+            return None;
+        }
+        Some(Slots { engine: self, lane, half })
+    }
+
+    fn encode(&self, lane: &Lane, draft: &Draft<'_>) -> (Encoded, u8) {
+        let credits = lane.account.carry();
+        let head = Head {
+            source: u16::try_from(self.members.rank.0).unwrap_or(u16::MAX),
+            handler: draft.handler,
+            reply: matches!(draft.class, Class::Reply | Class::Ack),
+            credits,
+            shape: draft.shape,
+        };
+        (header::encode(&head, draft.args), credits)
+    }
+
+    /// Inline when it is small, else by a copy in a bounce buffer.
+    fn copied(
+        &self,
+        peer: &Peer,
+        at: usize,
+        draft: &Draft<'_>,
+        payload: &[u8],
+    ) -> Result<Sent, Error> {
+        let lane = &peer.lanes[at];
+        let Some(slots) = self.slots(lane, draft.class) else { return Ok(Sent::Full) };
+        let longest = header::header_len(draft.shape, draft.args.len(), true) + payload.len();
+        if longest <= slots.half.inline {
+            let (encoded, credits) = self.encode(lane, draft);
+            let parts = [encoded.bytes(), payload];
+            let parts = if payload.is_empty() { &parts[..1] } else { &parts[..] };
+            let data = Data::Inline(parts);
+            return self.launch(peer, at, draft, &slots, (encoded.imm, credits), data, None, None);
+        }
+        let kept = if draft.class.is_urgent() { 0 } else { KEPT_BUFFERS };
+        let Some(mut buffer) = self.bounce.take(&self.pool, kept) else {
+            slots.give_back();
+            return Ok(Sent::Full);
+        };
+        let (encoded, credits) = self.encode(lane, draft);
+        let head = encoded.bytes();
+        let bytes = self.pool.bytes(&mut buffer);
+        bytes[..head.len()].copy_from_slice(head);
+        bytes[head.len()..head.len() + payload.len()].copy_from_slice(payload);
+        let len = head.len() + payload.len();
+        let piece = self.pool.piece(&buffer, lane.rail, 0, u32::try_from(len).unwrap_or(0));
+        let data = Data::Gather(&[piece]);
+        self.launch(peer, at, draft, &slots, (encoded.imm, credits), data, Some(buffer), None)
+    }
+
+    /// Whether a payload need not be copied.
+    fn gathers(&self, payload: &[u8]) -> bool {
+        let least = self.setup.limits.gather_min;
+        least.is_some_and(|least| payload.len() >= least as usize)
+            && self.segments.get().is_some_and(|segments| segments.own.holds(payload))
+    }
+
+    /// The header from a bounce buffer, the payload from the own segment.
+    fn gathered(
+        &self,
+        peer: &Peer,
+        at: usize,
+        draft: &Draft<'_>,
+        payload: &[u8],
+        completion: &Arc<OpCounter>,
+    ) -> Result<Sent, Error> {
+        let lane = &peer.lanes[at];
+        let rail = &self.rails[lane.rail];
+        let Some(slots) = self.slots(lane, draft.class) else { return Ok(Sent::Full) };
+        let kept = if draft.class.is_urgent() { 0 } else { KEPT_BUFFERS };
+        let Some(mut buffer) = self.bounce.take(&self.pool, kept) else {
+            slots.give_back();
+            return Ok(Sent::Full);
+        };
+        let (encoded, credits) = self.encode(lane, draft);
+        let head = encoded.bytes();
+        self.pool.bytes(&mut buffer)[..head.len()].copy_from_slice(head);
+        let first = self.pool.piece(&buffer, lane.rail, 0, u32::try_from(head.len()).unwrap_or(0));
+        let second = Sge {
+            addr: payload.as_ptr().addr() as u64,
+            len: u32::try_from(payload.len()).unwrap_or(0),
+            lkey: rail.segment.get().map_or(0, |region| region.lkey()),
+        };
+        let end = End::Count { counter: Arc::clone(completion), local: true };
+        completion.begin(true);
+        let data = Data::Gather(&[first, second]);
+        let imm = (encoded.imm, credits);
+        let sent = self.launch(peer, at, draft, &slots, imm, data, Some(buffer), Some(end));
+        if !matches!(sent, Ok(Sent::Yes)) {
+            completion.end(true);
+        }
+        sent
+    }
+
+    /// The payload is in a library buffer, behind room for the longest header. Gives the buffer back when it was not sent.
+    fn filled(
+        &self,
+        peer: &Peer,
+        at: usize,
+        draft: &Draft<'_>,
+        mut buffer: Buffer,
+    ) -> (Result<Sent, Error>, Option<Buffer>) {
+        let lane = &peer.lanes[at];
+        let Some(slots) = self.slots(lane, draft.class) else {
+            return (Ok(Sent::Full), Some(buffer));
+        };
+        let (encoded, credits) = self.encode(lane, draft);
+        let head = encoded.bytes();
+        let from = MAX_HEADER - head.len();
+        self.pool.bytes(&mut buffer)[from..MAX_HEADER].copy_from_slice(head);
+        let len = u32::try_from(head.len() + draft.shape.carried()).unwrap_or(0);
+        let piece = self.pool.piece(&buffer, lane.rail, from, len);
+        let index = self.pool.lend(buffer);
+        let data = Data::Gather(&[piece]);
+        let flight = self.flight(peer, at, draft.class, Some(index), false);
+        let sent =
+            self.fire(peer, at, draft.class, &slots, (encoded.imm, credits), data, &flight, None);
+        let back = match sent {
+            Ok(Sent::Yes) => None,
+            _ => self.pool.reclaim(index),
+        };
+        (sent, back)
+    }
+
+    const fn flight(
+        &self,
+        peer: &Peer,
+        lane: usize,
+        class: Class,
+        buffer: Option<u32>,
+        has_end: bool,
+    ) -> Flight {
+        let upper = matches!(class, Class::Request) && peer.lanes[lane].requests.is_some();
+        Flight { kind: class.kind(), peer: peer.rank, lane, upper, buffer, has_end }
+    }
+
+    /// Posts a message; on failure everything it took goes back.
+    #[expect(clippy::too_many_arguments, reason = "all that a message is made of")]
+    fn launch(
+        &self,
+        peer: &Peer,
+        at: usize,
+        draft: &Draft<'_>,
+        slots: &Slots<'_>,
+        imm: (u32, u8),
+        data: Data<'_>,
+        buffer: Option<Buffer>,
+        end: Option<End>,
+    ) -> Result<Sent, Error> {
+        let buffer = buffer.map(|buffer| self.pool.lend(buffer));
+        let flight = self.flight(peer, at, draft.class, buffer, end.is_some());
+        let sent = self.fire(peer, at, draft.class, slots, imm, data, &flight, end);
+        if !matches!(sent, Ok(Sent::Yes))
+            && let Some(buffer) = buffer.and_then(|index| self.pool.reclaim(index))
+        {
+            self.bounce.put(&self.pool, buffer);
+        }
+        sent
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all that a message is made of")]
+    fn fire(
+        &self,
+        peer: &Peer,
+        at: usize,
+        class: Class,
+        slots: &Slots<'_>,
+        (imm, credits): (u32, u8),
+        data: Data<'_>,
+        flight: &Flight,
+        end: Option<End>,
+    ) -> Result<Sent, Error> {
+        let operation = Operation::Send { imm: Some(imm) };
+        let sent = self.post_flight(slots.lane, slots.half, operation, data, flight, end);
+        if !matches!(sent, Ok(Sent::Yes)) {
+            peer.lanes[at].account.uncarry(credits);
+        }
+        let _ = class;
+        sent
+    }
+
+    /// Posts a request whose slots are taken. They go back when it is not posted, and so does its end's counting.
+    pub(in crate::net) fn post_flight(
+        &self,
+        lane: &Lane,
+        half: &Half,
+        operation: Operation,
+        data: Data<'_>,
+        flight: &Flight,
+        end: Option<End>,
+    ) -> Result<Sent, Error> {
+        let rail = &self.rails[lane.rail];
+        let give_back = || {
+            half.slots.give(1);
+            rail.sends.give(1);
+        };
+        let Some(id) = self.flights.begin(flight, end) else {
+            give_back();
+            return Ok(Sent::Full);
+        };
+        let send = Send { id: u64::from(id), operation, data, signaled: true, to: None };
+        let Err(error) = half.qp.post_send(&send) else { return Ok(Sent::Yes) };
+        let _ = self.flights.end(u64::from(id));
+        give_back();
+        match error {
+            PostError::Full => Ok(Sent::Full),
+            _ if self.is_quiet() => Ok(Sent::Full),
+            PostError::State(state) => Err(Error::NoConnection {
+                rank: self.members.rank,
+                peer: flight.peer,
+                problem: format!(
+                    "queue pair {:#x} of {} is in state {state:?}: the peer or the network failed",
+                    half.number(),
+                    rail.name()
+                ),
+            }),
+            error => Err(self.post_error(flight.kind.name(), flight.peer, lane.rail, error)),
+        }
+    }
+
+    /// Returns the credits that are banked on a lane.
+    pub(in crate::net) fn ack(&self, peer: &Peer, at: usize) -> Result<Sent, Error> {
+        let draft = Draft { class: Class::Ack, handler: ACK, args: &[], shape: Shape::Short };
+        self.copied(peer, at, &draft, &[])
+    }
+
+    /// Writes the payload of a Long, then sends its header. Waits until the device has taken the payload, unless there is a
+    /// counter and the payload is in the own segment.
+    fn with_payload(
+        &self,
+        peer: &Peer,
+        at: usize,
+        lane: &Lane,
+        draft: &Draft<'_>,
+        (payload, dest): (&[u8], u64),
+        later: Option<&Arc<OpCounter>>,
+    ) -> Result<Sent, Error> {
+        let own = Arc::new(OpCounter::new());
+        let counter = later.unwrap_or(&own);
+        let mut done = 0;
+        while done < payload.len() {
+            let (rest, offset) = (&payload[done..], dest + done as u64);
+            let posted = self.put_piece(peer, at, Kind::LongPayload, offset, rest, counter)?;
+            done += posted;
+            if posted == 0 && !self.await_sends()? {
+                return Ok(Sent::Full);
+            }
+        }
+        // On another queue pair the header could overtake the payload.
+        let split = lane.requests.is_some() && draft.class == Class::Request;
+        while (split && !counter.is_complete()) || (later.is_none() && !own.is_local_complete()) {
+            if !self.await_sends()? {
+                return Ok(Sent::Full);
+            }
+        }
+        // The payload is there: what is missing for the header comes with completions of sends.
+        loop {
+            if self.copied(peer, at, draft, &[])? == Sent::Yes {
+                return Ok(Sent::Yes);
+            }
+            if !self.await_sends()? {
+                return Ok(Sent::Full);
+            }
+        }
+    }
+
+    /// Takes completions of sends while something waits for them. `false`: the network is closing, give up.
+    pub(in crate::net) fn await_sends(&self) -> Result<bool, Error> {
+        if self.reap()? == 0 {
+            std::thread::yield_now();
+        }
+        Ok(!self.is_quiet())
+    }
+
+    /// Tries acks that could not be sent when they were due.
+    #[cold]
+    pub(in crate::net) fn pay_debts(&self) -> Result<usize, Error> {
+        let mut count = 0;
+        for peer in self.peers.iter() {
+            for (at, lane) in peer.lanes.iter().enumerate() {
+                if !lane.owing.swap(false, Ordering::AcqRel) {
+                    continue;
+                }
+                self.owing.fetch_sub(1, Ordering::AcqRel);
+                count += 1;
+                self.ack_if_due(peer, at)?;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Sends an ack when too much is banked; when that is not possible now, a later poll does.
+    pub(in crate::net) fn ack_if_due(&self, peer: &Peer, at: usize) -> Result<(), Error> {
+        let lane = &peer.lanes[at];
+        if !lane.account.is_ack_due() || self.is_quiet() {
+            return Ok(());
+        }
+        let sent = if peer.is_open() { self.ack(peer, at)? } else { Sent::Full };
+        if sent == Sent::Full && !lane.owing.swap(true, Ordering::AcqRel) {
+            self.owing.fetch_add(1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// A reply to a message of `source` that came on a lane. Waits for completions of sends.
+    pub(in crate::net) fn answer(
+        &self,
+        source: Rank,
+        lane: usize,
+        message: &mut Outgoing<'_>,
+    ) -> Result<Sent, Error> {
+        if message.to != source || !message.reply {
+            let problem = "a reply that is not to the sender of the request";
+            return Err(Error::Message { peer: message.to, problem });
+        }
+        loop {
+            if self.try_message(message, Some(lane))? == Sent::Yes {
+                return Ok(Sent::Yes);
+            }
+            if !self.await_sends()? {
+                return Ok(Sent::Full);
+            }
+        }
+    }
+}
+
+const _: () = assert!(BUFFER > 2 * MAX_HEADER);

@@ -1,0 +1,9 @@
+//! Every bound on waiting in the network, by name. (Connections have theirs in the settings; queue pairs have the device's.)
+
+use std::time::Duration;
+
+/// How long closing waits for the network's own threads.
+pub(super) const NET_THREADS: Duration = Duration::from_millis(500);
+
+/// How long closing waits for completions of what was posted.
+pub(super) const NET_DRAIN: Duration = Duration::from_millis(200);

@@ -1,0 +1,486 @@
+//! The state of the network of one rank, and the table of operations in flight.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use bootstrap::{Rank, Shared};
+use fabric::{Access, Address, Mtu, PostError, QpKind, QpSpec, RcPeer, Receive};
+
+use super::am::credits::{Account, Permits};
+use super::am::header::BUFFER;
+use super::am::pool::{Buffer, Landing, LastingMemory, Pool, Shelf, Waiting};
+use super::calls::Calls;
+use super::grow::Stack;
+use super::peer::{Half, Lane, Peer, Peers, Stage};
+use super::rail::Rail;
+use super::setup::{INTERNAL, Setup};
+use super::{Error, Members, OpCounter};
+
+/// Bounce buffers that only replies and the library's messages may take.
+pub(super) const KEPT_BUFFERS: u32 = 2;
+
+/// What an operation in flight is, for its completion and for messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Message = 1,
+    Internal,
+    Ack,
+    Put,
+    Get,
+    LongPayload,
+}
+
+impl Kind {
+    const ALL: [Self; 6] =
+        [Self::Message, Self::Internal, Self::Ack, Self::Put, Self::Get, Self::LongPayload];
+
+    /// In words.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Message => "an active message",
+            Self::Internal => "a message of the library",
+            Self::Ack => "a return of credits",
+            Self::Put => "a put",
+            Self::Get => "a get",
+            Self::LongPayload => "the payload of a Long",
+        }
+    }
+}
+
+/// What happens when an operation is complete, beyond giving back what it used.
+#[derive(Debug)]
+pub(super) enum End {
+    Count { counter: Arc<OpCounter>, local: bool },
+    Land { counter: Arc<OpCounter>, landing: Landing, len: usize },
+}
+
+/// An operation in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flight {
+    pub(super) kind: Kind,
+    pub(super) peer: Rank,
+    pub(super) lane: usize,
+    /// On the half of requests.
+    pub(super) upper: bool,
+    pub(super) buffer: Option<u32>,
+    pub(super) has_end: bool,
+}
+
+#[derive(Debug, Default)]
+struct Row {
+    /// 0, or kind (8 bits), lane (8), half, whether there is an end, rank (upper half).
+    info: AtomicU64,
+    /// 0, or one more than the buffer.
+    buffer: AtomicU32,
+    next: AtomicU32,
+    end: Mutex<Option<End>>,
+}
+
+/// Operations in flight; their numbers are what completions carry.
+#[derive(Debug)]
+pub(super) struct Flights {
+    rows: Box<[Row]>,
+    free: Stack,
+}
+
+impl Flights {
+    pub(super) fn new(count: u32) -> Self {
+        let flights =
+            Self { rows: (0..count).map(|_| Row::default()).collect(), free: Stack::new() };
+        (0..count).rev().for_each(|index| flights.release(index));
+        flights
+    }
+
+    #[inline]
+    fn release(&self, index: u32) {
+        self.free.push(index, |index| &self.rows[index as usize].next);
+    }
+
+    /// Books an operation. `None` cannot be when the caller holds a completion queue slot.
+    #[inline]
+    pub(super) fn begin(&self, flight: &Flight, end: Option<End>) -> Option<u32> {
+        let index = self.free.pop(|index| &self.rows[index as usize].next)?;
+        let row = &self.rows[index as usize];
+        if let Some(end) = end {
+            *row.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
+        }
+        row.buffer.store(flight.buffer.map_or(0, |buffer| buffer + 1), Ordering::Relaxed);
+        let info = flight.kind as u64
+            | (flight.lane as u64 & 0xff) << 8
+            | u64::from(flight.upper) << 16
+            | u64::from(flight.has_end) << 17
+            | u64::from(flight.peer.0) << 32;
+        row.info.store(info, Ordering::Release);
+        Some(index)
+    }
+
+    /// Takes an operation out. `None` when the number is of none.
+    #[inline]
+    pub(super) fn end(&self, id: u64) -> Option<(Flight, Option<End>)> {
+        let index = u32::try_from(id).ok()?;
+        let row = self.rows.get(index as usize)?;
+        let info = row.info.swap(0, Ordering::AcqRel);
+        let kind = Kind::ALL.into_iter().find(|kind| *kind as u64 == info & 0xff)?;
+        let peer = Rank((info >> 32) as u32);
+        let has_end = info >> 17 & 1 == 1;
+        let end = if has_end {
+            row.end.lock().unwrap_or_else(PoisonError::into_inner).take()
+        } else {
+            None
+        };
+        let flight = Flight {
+            kind,
+            peer,
+            lane: (info >> 8 & 0xff) as usize,
+            upper: info >> 16 & 1 == 1,
+            buffer: row.buffer.load(Ordering::Relaxed).checked_sub(1),
+            has_end,
+        };
+        self.release(index);
+        Some((flight, end))
+    }
+}
+
+/// Where the segments are: the table that attach exchanged.
+#[derive(Debug)]
+pub(super) struct Segments {
+    pub(super) own: LastingMemory,
+    table: Shared,
+    rails: usize,
+}
+
+/// A remote segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Remote {
+    pub(super) base: u64,
+    pub(super) len: u64,
+}
+
+impl Segments {
+    pub(super) const fn record_len(rails: usize) -> usize {
+        16 + 4 * rails
+    }
+
+    pub(super) const fn new(own: LastingMemory, table: Shared, rails: usize) -> Self {
+        Self { own, table, rails }
+    }
+
+    fn record(&self, rank: Rank) -> &[u8] {
+        let len = Self::record_len(self.rails);
+        let at = rank.0 as usize * len;
+        self.table.get(at..at + len).unwrap_or_default()
+    }
+
+    pub(super) fn remote(&self, rank: Rank) -> Remote {
+        let word = |at: usize| {
+            let bytes = self.record(rank).get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+            u64::from_ne_bytes(bytes.unwrap_or_default())
+        };
+        Remote { base: word(0), len: word(8) }
+    }
+
+    pub(super) fn key(&self, rank: Rank, rail: usize) -> u32 {
+        let at = 16 + 4 * rail;
+        let bytes = self.record(rank).get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+        u32::from_ne_bytes(bytes.unwrap_or_default())
+    }
+}
+
+/// One rank's network.
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub(super) members: Members,
+    pub(super) setup: Setup,
+    pub(super) rails: Vec<Rail>,
+    pub(super) peers: Peers,
+    pub(super) pool: Pool,
+    /// Send buffers.
+    pub(super) bounce: Shelf,
+    pub(super) flights: Flights,
+    /// Requests of this rank that may still be sent.
+    pub(super) total: Permits,
+    /// Arrived messages of the client that a poll for something else took.
+    pub(super) waiting: Waiting,
+    /// Lanes on which an ack is due.
+    pub(super) owing: AtomicU32,
+    /// The rail that the next poll looks at first.
+    pub(super) turn: AtomicU32,
+    /// In threaded modes one poller at a time takes completions of receives.
+    pub(super) receiving: AtomicBool,
+    pub(super) segments: OnceLock<Segments>,
+    /// What the service thread is asked for.
+    pub(super) calls: Calls,
+    /// Why a thread of the network gave up; the next poll says it.
+    failure: Mutex<Option<Error>>,
+    has_failed: AtomicBool,
+    /// The job is ending: failures are expected.
+    pub(super) quiet: AtomicBool,
+}
+
+impl Engine {
+    /// Opens the rails and makes the buffers that all peers share.
+    pub(super) fn new(setup: Setup, members: Members) -> Result<Self, Error> {
+        let limits = &setup.limits;
+        let rails: Vec<Rail> = setup
+            .rails
+            .iter()
+            .map(|choice| Rail::open(choice, limits))
+            .collect::<Result<_, _>>()?;
+        let pool = Pool::new();
+        let bounce = Shelf::new();
+        let devices: Vec<_> = rails.iter().map(|rail| Some(&*rail.device)).collect();
+        let buffers = limits.bounce.max(KEPT_BUFFERS + 1);
+        for buffer in pool.grow(buffers, Setup::bounce_len(), &devices)? {
+            bounce.put(&pool, buffer);
+        }
+        let calls = Calls::new(members.size)?;
+        let flights = Flights::new(rails.iter().map(|rail| rail.send_depth).sum());
+        let engine = Self {
+            peers: Peers::new(members.size),
+            total: Permits::new(limits.credits_total),
+            members,
+            rails,
+            pool,
+            bounce,
+            flights,
+            waiting: Waiting::new(),
+            owing: AtomicU32::new(0),
+            turn: AtomicU32::new(0),
+            receiving: AtomicBool::new(false),
+            segments: OnceLock::new(),
+            calls,
+            failure: Mutex::new(None),
+            has_failed: AtomicBool::new(false),
+            quiet: AtomicBool::new(false),
+            setup,
+        };
+        (0..engine.rails.len()).try_for_each(|rail| engine.stock(rail))?;
+        Ok(engine)
+    }
+
+    /// Buffers for one rail.
+    fn buffers(&self, rail: usize, count: u32) -> Result<Vec<Buffer>, Error> {
+        let only = |at: usize| (at == rail).then(|| &*self.rails[at].device);
+        let devices: Vec<_> = (0..self.rails.len()).map(only).collect();
+        self.pool.grow(count, BUFFER, &devices)
+    }
+
+    /// Spares, and the contents of shared receive queues.
+    fn stock(&self, at: usize) -> Result<(), Error> {
+        let rail = &self.rails[at];
+        if let (Some(shared), Some(limits)) = (&rail.shared, self.setup.limits.shared) {
+            let queues = [
+                (&shared.requests, limits.requests),
+                (&shared.replies, limits.replies + limits.internal),
+            ];
+            for (queue, count) in queues {
+                for buffer in self.buffers(at, count)? {
+                    self.post(buffer, at, |receive| queue.post(receive)).map_err(|source| {
+                        self.post_error("a shared receive buffer", self.members.rank, at, source)
+                    })?;
+                }
+            }
+            return Ok(());
+        }
+        for buffer in self.buffers(at, self.setup.limits.spares)? {
+            rail.spares.put(&self.pool, buffer);
+        }
+        Ok(())
+    }
+
+    /// Posts a receive buffer with `post`.
+    pub(super) fn post(
+        &self,
+        buffer: Buffer,
+        rail: usize,
+        post: impl FnOnce(&Receive) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        let piece = self.pool.piece(&buffer, rail, 0, self.setup.limits.buffer());
+        let index = self.pool.lend(buffer);
+        let posted = post(&Receive { id: u64::from(index), buffer: piece });
+        if posted.is_err()
+            && let Some(buffer) = self.pool.reclaim(index)
+        {
+            self.rails[rail].spares.put(&self.pool, buffer);
+        }
+        posted
+    }
+
+    pub(super) fn post_error(
+        &self,
+        operation: &'static str,
+        peer: Rank,
+        rail: usize,
+        source: PostError,
+    ) -> Error {
+        Error::Post { operation, peer, device: self.rails[rail].name(), source }
+    }
+
+    /// Makes the queue pairs for a rank and posts their receives. Nothing happens when they are there.
+    pub(super) fn prepare(&self, rank: Rank) -> Result<&Peer, Error> {
+        self.peers.get_or_make(rank, || {
+            let lane = |rail: &usize| self.lane(rank, *rail);
+            let lanes = self.setup.lanes.iter().map(lane).collect::<Result<_, _>>()?;
+            Ok(Peer::new(rank, lanes))
+        })
+    }
+
+    fn lane(&self, rank: Rank, at: usize) -> Result<Lane, Error> {
+        let (rail, limits) = (&self.rails[at], &self.setup.limits);
+        let shared = rail.shared.as_ref();
+        let main = self.half(rail, shared.map(|shared| &shared.replies), limits.sends())?;
+        let requests = shared
+            .map(|shared| self.half(rail, Some(&shared.requests), limits.request_sends()))
+            .transpose()?;
+        for buffer in self.buffers(at, limits.receives())? {
+            self.post(buffer, at, |receive| main.qp.post_receive(receive))
+                .map_err(|source| self.post_error("a receive buffer", rank, at, source))?;
+        }
+        Ok(Lane {
+            rail: at,
+            main,
+            requests,
+            account: Account::new(limits.credits, limits.slack),
+            internal: Permits::new(INTERNAL),
+            owing: AtomicBool::new(false),
+        })
+    }
+
+    fn half(
+        &self,
+        rail: &Rail,
+        srq: Option<&Arc<dyn fabric::SharedReceiveQueue>>,
+        sends: u32,
+    ) -> Result<Half, Error> {
+        let limits = &self.setup.limits;
+        let caps = rail.device.caps();
+        let wanted = limits.inline.map_or(u32::MAX, |bytes| bytes.max(caps.cheap_inline));
+        let spec = QpSpec {
+            kind: QpKind::Rc,
+            send_cq: &rail.send_cq,
+            recv_cq: &rail.recv_cq,
+            srq,
+            max_send: sends,
+            max_recv: limits.receives(),
+            send_sge: 2,
+            recv_sge: 1,
+            inline: wanted,
+        };
+        let qp = rail.device.queue_pair(&spec)?;
+        let access = Access::REMOTE_WRITE.and(Access::REMOTE_READ).and(Access::REMOTE_ATOMIC);
+        qp.to_init(rail.port, rail.pkey_index, 0, access.and(Access::LOCAL_WRITE))?;
+        let inline = qp.max_inline().min(wanted) as usize;
+        Ok(Half { qp, slots: Permits::new(sends), inline })
+    }
+
+    /// First packet sequence number of a rank's queue pair.
+    fn first_psn(&self, rank: Rank, qpi: usize) -> u32 {
+        let halves = 1 + usize::from(self.setup.limits.shared.is_some());
+        let number = rank.0 as usize * self.setup.lanes.len() * halves + qpi;
+        u32::try_from(number & 0xff_ffff).unwrap_or(0)
+    }
+
+    /// Queue pairs can receive from the peer's, whose numbers are given in the order of [`Peer::numbers`].
+    pub(super) fn receive_ready(
+        &self,
+        peer: &Peer,
+        numbers: &[u32],
+        address: impl Fn(usize) -> (Address, Mtu, u8),
+    ) -> Result<(), Error> {
+        if peer.stage() != Stage::Prepared {
+            return Ok(());
+        }
+        let halves = peer.lanes.iter().flat_map(|lane| lane.halves().map(move |half| (lane, half)));
+        for (qpi, (lane, half)) in halves.enumerate() {
+            let rail = &self.rails[lane.rail];
+            let (address, mtu, rd_atom) = address(lane.rail);
+            let Some(qpn) = numbers.get(qpi).copied() else {
+                let problem = format!("offers {} queue pairs, this rank has more", numbers.len());
+                return Err(Error::Mismatch { rank: peer.rank, problem });
+            };
+            let far = RcPeer {
+                address: Address { sgid_index: rail.address.sgid_index, ..address },
+                qpn,
+                psn: self.first_psn(peer.rank, qpi),
+                mtu: rail.mtu.min(mtu),
+                rd_atom: rail.rd_atom.min(rd_atom).max(1),
+            };
+            half.qp.to_rtr(Some(&far), &self.setup.limits.retry)?;
+        }
+        peer.set_stage(Stage::Receiving);
+        Ok(())
+    }
+
+    /// Queue pairs could send.
+    pub(super) fn send_ready(&self, peer: &Peer) -> Result<(), Error> {
+        if peer.stage() >= Stage::Sending {
+            return Ok(());
+        }
+        let halves = peer.lanes.iter().flat_map(|lane| lane.halves().map(move |half| (lane, half)));
+        for (qpi, (lane, half)) in halves.enumerate() {
+            let psn = self.first_psn(self.members.rank, qpi);
+            let rd_atom = self.rails[lane.rail].rd_atom.max(1);
+            half.qp.to_rts(psn, rd_atom, &self.setup.limits.retry)?;
+        }
+        peer.set_stage(Stage::Sending);
+        Ok(())
+    }
+
+    pub(super) fn is_quiet(&self) -> bool {
+        self.quiet.load(Ordering::Relaxed)
+    }
+
+    /// The queue pair of a half, for messages.
+    pub(super) fn half_of(lane: &Lane, upper: bool) -> &Half {
+        if upper { lane.for_requests() } else { &lane.main }
+    }
+
+    /// A message of a peer came before the last packet of the handshake: it is connected.
+    #[cold]
+    pub(super) fn heard(&self, peer: &Peer) {
+        if peer.stage() == Stage::Sending {
+            peer.set_stage(Stage::Open);
+        }
+        self.calls.heard(peer.rank);
+    }
+
+    /// A thread of the network cannot go on: the next poll of the program says why.
+    #[cold]
+    pub(super) fn fail(&self, error: Error) {
+        if self.is_quiet() {
+            return;
+        }
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.has_failed.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    /// Whether the next poll says that a thread failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// What a thread failed with, once.
+    #[inline]
+    pub(super) fn check_failure(&self) -> Result<(), Error> {
+        if !self.has_failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match self.failure.try_lock().ok().and_then(|mut failure| failure.take()) {
+            Some(error) if !self.is_quiet() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the job's bytes `offset..offset + len` of a rank's segment exist.
+    pub(super) fn check_range(&self, rank: Rank, offset: u64, len: u64) -> Result<Remote, Error> {
+        let remote = self.segments.get().map(|segments| segments.remote(rank));
+        let remote = remote.unwrap_or(Remote { base: 0, len: 0 });
+        let end = offset.saturating_add(len);
+        if end > remote.len {
+            return Err(Error::OutsideSegment { rank, offset, end, segment: remote.len });
+        }
+        Ok(remote)
+    }
+}

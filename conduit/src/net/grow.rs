@@ -1,0 +1,157 @@
+//! Two small lock-free containers: a table that only grows, and a stack of table indices.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+const FIRST: u32 = 64;
+const CHUNKS: usize = 26;
+
+type Chunk<T> = OnceLock<Box<[OnceLock<T>]>>;
+
+/// A table whose elements never move: chunk `k` holds `64 * 2^k` of them.
+#[derive(Debug)]
+pub(super) struct Grow<T> {
+    chunks: [Chunk<T>; CHUNKS],
+    len: AtomicU32,
+}
+
+#[inline]
+fn place(index: u32) -> (usize, usize) {
+    let shifted = index + FIRST;
+    let chunk = shifted.ilog2() - FIRST.ilog2();
+    (chunk as usize, (shifted - (FIRST << chunk)) as usize)
+}
+
+impl<T> Grow<T> {
+    pub(super) const fn new() -> Self {
+        Self { chunks: [const { OnceLock::new() }; CHUNKS], len: AtomicU32::new(0) }
+    }
+
+    /// Adds an element; returns its index.
+    pub(super) fn push(&self, value: T) -> u32 {
+        let index = self.len.fetch_add(1, Ordering::Relaxed);
+        let (chunk, at) = place(index);
+        let fresh = || (0..FIRST << chunk).map(|_| OnceLock::new()).collect();
+        let _ = self.chunks[chunk].get_or_init(fresh)[at].set(value);
+        index
+    }
+
+    /// An element that was pushed; `None` for any other index.
+    #[inline]
+    pub(super) fn get(&self, index: u32) -> Option<&T> {
+        let (chunk, at) = place(index.min(u32::MAX - FIRST));
+        self.chunks.get(chunk)?.get()?.get(at)?.get()
+    }
+
+    /// As [`Grow::get`] for an index that [`Grow::push`] returned.
+    #[inline]
+    pub(super) fn at(&self, index: u32) -> &T {
+        match self.get(index) {
+            Some(value) => value,
+            None => unreachable!("index {index} was never pushed"),
+        }
+    }
+
+    /// All elements that are complete.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        (0..self.len.load(Ordering::Acquire)).filter_map(|index| self.get(index))
+    }
+}
+
+/// A stack of indices whose links are elsewhere. The upper half of the word counts changes, so that an index which was taken
+/// and put back meanwhile is not mistaken for one that stayed.
+#[derive(Debug)]
+pub(super) struct Stack(AtomicU64);
+
+#[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
+const fn top(word: u64) -> u32 {
+    word as u32
+}
+
+impl Stack {
+    pub(super) const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        top(self.0.load(Ordering::Acquire)) == 0
+    }
+
+    fn change(&self, old: u64, top: u32) -> Result<u64, u64> {
+        let new = ((old >> 32) + 1) << 32 | u64::from(top);
+        self.0.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire)
+    }
+
+    /// Puts an index on top; `next` finds its link.
+    #[inline]
+    pub(super) fn push<'a>(&self, index: u32, next: impl Fn(u32) -> &'a AtomicU32) {
+        let mut old = self.0.load(Ordering::Acquire);
+        loop {
+            next(index).store(top(old), Ordering::Release);
+            match self.change(old, index + 1) {
+                Ok(_) => return,
+                Err(seen) => old = seen,
+            }
+        }
+    }
+
+    /// Takes the index on top.
+    #[inline]
+    pub(super) fn pop<'a>(&self, next: impl Fn(u32) -> &'a AtomicU32) -> Option<u32> {
+        let mut old = self.0.load(Ordering::Acquire);
+        loop {
+            let index = top(old).checked_sub(1)?;
+            match self.change(old, next(index).load(Ordering::Acquire)) {
+                Ok(_) => return Some(index),
+                Err(seen) => old = seen,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_stay_where_they_are() {
+        let table = Grow::new();
+        for value in 0..1000u32 {
+            assert_eq!(table.push(value), value);
+        }
+        assert!((0..1000).all(|index| table.get(index) == Some(&index)));
+        assert_eq!(table.get(1000), None);
+        assert_eq!(table.get(u32::MAX), None);
+        assert_eq!(table.iter().count(), 1000);
+    }
+
+    #[test]
+    fn a_stack_gives_each_index_to_one() {
+        let links: Vec<AtomicU32> = (0..64).map(|_| AtomicU32::new(0)).collect();
+        let held: Vec<AtomicU32> = (0..64).map(|_| AtomicU32::new(0)).collect();
+        let next = |index: u32| &links[index as usize];
+        let stack = Stack::new();
+        for index in 0..64 {
+            stack.push(index, next);
+        }
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        if let Some(index) = stack.pop(next) {
+                            let before = held[index as usize].fetch_add(1, Ordering::SeqCst);
+                            assert_eq!(before, 0, "index {index} given twice");
+                            held[index as usize].fetch_sub(1, Ordering::SeqCst);
+                            stack.push(index, next);
+                        }
+                    }
+                });
+            }
+        });
+        let mut count = 0;
+        while stack.pop(next).is_some() {
+            count += 1;
+        }
+        assert_eq!(count, 64);
+    }
+}

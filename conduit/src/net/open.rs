@@ -1,0 +1,282 @@
+//! From the settings to a network: which fabric, which ports, how much of everything, and what the ranks must agree on.
+
+use std::io::Read as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+
+use bootstrap::{Bootstrap, Rank};
+use fabric::soft::{self, SoftConfig};
+use fabric::{Fabric, Mtu};
+
+use super::am::header::MAX_RANKS;
+use super::choice::{Devices, choose};
+use super::ports::Selection;
+use super::settings::{FabricChoice, NetSettings, SoftAddress};
+use super::setup::{INTERNAL, Limits, RailChoice, Setup, SharedLimits};
+use super::sizes::{self, Job, Sizes};
+use super::{Error, Members, say};
+
+/// An opened fabric with the ports that this rank uses.
+struct Opened {
+    devices: Devices,
+    selection: Selection,
+}
+
+/// Why a fabric cannot be used by this rank, in words.
+type Unusable = String;
+
+fn open_ports(
+    fabric: Result<Arc<dyn Fabric>, fabric::Error>,
+    settings: &NetSettings,
+    nbrhd: u32,
+    services: &mut dyn Bootstrap,
+) -> Result<Opened, Unusable> {
+    let nothing = Devices { found: Vec::new(), open: Vec::new() };
+    let (devices, missing) = match &fabric {
+        Ok(fabric) => (Devices::of(&**fabric), None),
+        Err(error) => (nothing, Some(error.to_string())),
+    };
+    // Also without a device: the choice may be collective.
+    let chosen = choose(&devices, &settings.ports, nbrhd, services);
+    if let Some(missing) = missing {
+        return Err(missing);
+    }
+    let chosen = chosen.map_err(|error| error.to_string())?;
+    if let Some(listing) = &chosen.listing {
+        say(listing);
+    }
+    Ok(Opened { devices, selection: chosen.selection })
+}
+
+/// The first rank whose byte is 0.
+fn first_without(services: &mut dyn Bootstrap, has: bool) -> Result<Option<Rank>, Error> {
+    let all = services.exchange(&[u8::from(has)])?;
+    Ok((0..).map(Rank).zip(&*all).find(|(_, has)| **has == 0).map(|(rank, _)| rank))
+}
+
+/// 16 random bytes of rank 0: only who has them may talk to this job.
+fn job_key(services: &mut dyn Bootstrap) -> Result<[u8; 16], Error> {
+    let mut key = [0; 16];
+    if services.place().rank == Rank(0) {
+        std::fs::File::open("/dev/urandom")
+            .and_then(|mut file| file.read_exact(&mut key))
+            .map_err(|source| Error::Os { operation: "read random numbers", source })?;
+    }
+    services.broadcast(Rank(0), &mut key)?;
+    Ok(key)
+}
+
+/// The address of this host from which packets towards `there` would leave. Nothing is sent.
+fn source_towards(there: IpAddr) -> Option<IpAddr> {
+    let any: IpAddr = match there {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind(SocketAddr::new(any, 0)).ok()?;
+    socket.connect(SocketAddr::new(there, 9)).ok()?;
+    let own = socket.local_addr().ok()?.ip();
+    (!own.is_unspecified()).then_some(own)
+}
+
+/// Some address inside a network, other than its first.
+fn inside(network: SoftAddress) -> IpAddr {
+    match network.ip {
+        IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits() | 1).into(),
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() | 1).into(),
+    }
+}
+
+/// Where the software adapter listens.
+fn soft_address(settings: &NetSettings, hosts: u32) -> Result<IpAddr, Error> {
+    let name = "GASNET_IBV_SOFT_ADDRESS";
+    match settings.soft.address {
+        Some(network) => {
+            let whole = if network.ip.is_ipv4() { 32 } else { 128 };
+            if network.bits == whole {
+                return Ok(network.ip);
+            }
+            source_towards(inside(network)).filter(|own| network.covers(*own)).ok_or_else(|| {
+                let problem = format!(
+                    "this host has no address in {}/{}; see `ip address`",
+                    network.ip, network.bits
+                );
+                Error::Setting { name, problem }
+            })
+        }
+        None if hosts == 1 => Ok(Ipv4Addr::LOCALHOST.into()),
+        None => source_towards(Ipv4Addr::new(192, 0, 2, 1).into())
+            .or_else(|| source_towards(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()))
+            .ok_or_else(|| {
+                let problem = "this host has no default route that would tell which address other hosts reach; set the \
+                     network that joins the hosts, as 10.1.2.0/24"
+                    .to_owned();
+                Error::Setting { name, problem }
+            }),
+    }
+}
+
+fn open_soft(
+    settings: &NetSettings,
+    members: &Members,
+    key: [u8; 16],
+) -> Result<Arc<dyn Fabric>, Error> {
+    let faults = settings.soft.faults.as_deref().map(soft::faults::Script::parse).transpose();
+    let faults = faults.map_err(|problem| Error::Setting {
+        name: "GASNET_IBV_SOFT_FAULTS",
+        problem: problem.to_string(),
+    })?;
+    Ok(soft::open(&SoftConfig {
+        devices: settings.soft.devices,
+        ports: 1,
+        bind: soft_address(settings, members.hosts)?,
+        key,
+        mtu: Mtu::B4096,
+        faults,
+    })?)
+}
+
+/// Decides on the fabric, for all ranks alike.
+fn opened(
+    settings: &NetSettings,
+    members: &Members,
+    services: &mut dyn Bootstrap,
+) -> Result<Opened, Error> {
+    let nbrhd = members.neighbours.binary_search(&members.rank).unwrap_or(0);
+    let nbrhd = u32::try_from(nbrhd).unwrap_or(0);
+    let key = job_key(services)?;
+    let mut reason = None;
+    if settings.fabric != FabricChoice::Soft {
+        let verbs = open_ports(fabric::verbs::open(None), settings, nbrhd, services);
+        let without = first_without(services, verbs.is_ok())?;
+        match (verbs, without) {
+            (Ok(verbs), None) => return Ok(verbs),
+            (Ok(_), Some(rank)) => reason = Some(format!("rank {rank} has no usable adapter")),
+            (Err(problem), _) => reason = Some(problem),
+        }
+    }
+    if settings.fabric == FabricChoice::Verbs {
+        let problem = format!("verbs was asked for, and {}", reason.unwrap_or_default());
+        return Err(Error::Setting { name: "GASNET_IBV_FABRIC", problem });
+    }
+    if let (Some(reason), Rank(0)) = (&reason, members.rank) {
+        say(&format!(
+            "gasnet_ibv: the job uses the software adapter (TCP): {reason}. GASNET_IBV_FABRIC=soft hides this line\n"
+        ));
+    }
+    let mut ports = settings.ports.clone();
+    // The variables of ports name real adapters.
+    ports.family = Default::default();
+    ports.list = false;
+    let settings = NetSettings { ports, ..settings.clone() };
+    let fabric = open_soft(&settings, members, key)?;
+    open_ports(Ok(fabric), &settings, nbrhd, services).map_err(|problem| Error::Mismatch {
+        rank: members.rank,
+        problem: format!("cannot use its software adapter: {problem}"),
+    })
+}
+
+/// What all ranks together can do, and what each wants.
+fn sizes_of(
+    settings: &NetSettings,
+    members: &Members,
+    opened: &Opened,
+    services: &mut dyn Bootstrap,
+) -> Result<Sizes, Error> {
+    let rails = &opened.selection.rails;
+    let own =
+        rails.iter().filter_map(|rail| opened.devices.found.get(rail.device)?.caps.as_ref().ok());
+    let own = own.map(sizes::Limits::of).fold(sizes::Limits::NONE, sizes::Limits::least);
+    let all = services.exchange(&own.to_bytes())?;
+    let limits = all
+        .chunks_exact(sizes::Limits::BYTES)
+        .filter_map(|bytes| Some(sizes::Limits::from_bytes(bytes.try_into().ok()?)))
+        .fold(sizes::Limits::NONE, sizes::Limits::least);
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let job = Job {
+        ranks: members.size,
+        rails: count(rails.len()),
+        queue_pairs: count(opened.selection.queue_pairs.len()),
+        reserve: INTERNAL,
+        spares: count(std::thread::available_parallelism().map_or(1, usize::from))
+            .div_ceil(services.place().locals.max(1))
+            + u32::from(settings.receive_thread.on),
+        connect_receives: 0,
+    };
+    let sizes = Sizes::of(&settings.depths, &job, limits)?;
+    let mine = sizes.agreement(&job);
+    let all = services.exchange(&mine.to_bytes())?;
+    for (rank, bytes) in (0..).map(Rank).zip(all.chunks_exact(sizes::Agreement::BYTES)) {
+        let theirs = bytes.try_into().map(sizes::Agreement::from_bytes);
+        if let Some(problem) = theirs.ok().and_then(|theirs| mine.differs(theirs)) {
+            return Err(Error::Mismatch { rank, problem });
+        }
+    }
+    Ok(sizes)
+}
+
+/// Numbers of the engine, from those of the settings.
+fn limits_of(settings: &NetSettings, members: &Members, sizes: &Sizes, lanes: usize) -> Limits {
+    // Credits that lie banked at all peers together must leave one to be used.
+    let pairs = u64::from(members.size.max(2) - 1) * lanes.max(1) as u64;
+    let most = u64::from(sizes.credits.saturating_sub(1)) / pairs;
+    Limits {
+        send_lane: sizes.ops_per_pair,
+        credits: sizes.credits_per_pair,
+        credits_total: sizes.credits,
+        slack: sizes.slack.min(u32::try_from(most).unwrap_or(u32::MAX)),
+        send_cq: sizes.send_cq,
+        recv_cq: sizes.receive_cq,
+        bounce: sizes.bounce,
+        spares: sizes.spares,
+        shared: sizes.srq.map(|queues| SharedLimits {
+            requests: queues.requests.saturating_sub(INTERNAL).max(1),
+            replies: queues.replies,
+            internal: INTERNAL,
+        }),
+        inline: settings.inline,
+        packed_long: settings.packed_long,
+        gather_min: settings.gather_min,
+        retry: settings.retry,
+    }
+}
+
+/// Collective: everything up to the engine.
+pub(super) fn setup(
+    settings: &NetSettings,
+    members: &Members,
+    services: &mut dyn Bootstrap,
+) -> Result<Setup, Error> {
+    if members.size > MAX_RANKS {
+        let problem = format!(
+            "is one of {}, and messages have room for {MAX_RANKS} ranks; start fewer",
+            members.size
+        );
+        return Err(Error::Mismatch { rank: members.rank, problem });
+    }
+    let opened = opened(settings, members, services)?;
+    let sizes = sizes_of(settings, members, &opened, services)?;
+    if members.rank == Rank(0) {
+        for note in settings.warnings.iter().chain(&sizes.warnings) {
+            say(&format!("gasnet_ibv: {note}\n"));
+        }
+    }
+    for note in &opened.selection.notes {
+        say(&format!("gasnet_ibv: rank {}: {note}\n", members.rank));
+    }
+    let rail = |rail: &super::ports::Rail| {
+        let device = opened.devices.open.get(rail.device).and_then(Option::as_ref)?;
+        Some(RailChoice {
+            device: Arc::clone(device),
+            port: rail.port.number,
+            pkey_index: rail.pkey_index,
+            gid_index: rail.address.gid.map_or(0, |gid| gid.index),
+            global: rail.address.global,
+            mtu: rail.mtu,
+            rd_atom: rail.rd_atom,
+        })
+    };
+    let rails: Vec<RailChoice> = opened.selection.rails.iter().filter_map(rail).collect();
+    let lanes = opened.selection.queue_pairs.clone();
+    let limits = limits_of(settings, members, &sizes, lanes.len());
+    Ok(Setup { rails, lanes, limits })
+}

@@ -1,0 +1,187 @@
+//! Peers: what this rank has for each rank that it is connected to, and how to find it.
+//!
+//! A rank that was never talked to costs four bytes: its place in the index.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bootstrap::Rank;
+use fabric::QueuePair;
+
+use super::am::credits::{Account, Permits};
+use super::grow::Grow;
+
+/// One queue pair and its free send slots.
+#[derive(Debug)]
+pub(super) struct Half {
+    pub(super) qp: Arc<dyn QueuePair>,
+    pub(super) slots: Permits,
+    /// Bytes that need no buffer.
+    pub(super) inline: usize,
+}
+
+impl Half {
+    pub(super) fn number(&self) -> u32 {
+        self.qp.number()
+    }
+}
+
+/// One connection of a pair of ranks.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) rail: usize,
+    /// Replies, acks, messages of the library, puts and gets; requests too, when there are no shared receive queues.
+    pub(super) main: Half,
+    /// Requests, where receive queues are shared: a receiver that is short of buffers holds up only these.
+    pub(super) requests: Option<Half>,
+    pub(super) account: Account,
+    /// Messages of the library that may be on their way.
+    pub(super) internal: Permits,
+    /// An ack could not be sent when it was due.
+    pub(super) owing: AtomicBool,
+}
+
+impl Lane {
+    /// The half that requests leave on.
+    #[inline]
+    pub(super) fn for_requests(&self) -> &Half {
+        self.requests.as_ref().unwrap_or(&self.main)
+    }
+
+    /// Both queue pairs, or the only one.
+    pub(super) fn halves(&self) -> impl Iterator<Item = &Half> {
+        std::iter::once(&self.main).chain(&self.requests)
+    }
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum Stage {
+    /// Queue pairs exist; receives are posted.
+    Prepared = 0,
+    /// The peer may send.
+    Receiving = 1,
+    /// Queue pairs could send, but nobody may use them yet.
+    Sending = 2,
+    /// Open.
+    Open = 3,
+}
+
+/// A rank with queue pairs.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) rank: Rank,
+    stage: AtomicU8,
+    pub(super) lanes: Box<[Lane]>,
+    /// Which lane the next message tries first.
+    pub(super) turn: AtomicU32,
+    /// Something was sent or has arrived.
+    used: AtomicBool,
+}
+
+impl Peer {
+    pub(super) fn new(rank: Rank, lanes: Vec<Lane>) -> Self {
+        let lanes = lanes.into_boxed_slice();
+        Self {
+            rank,
+            stage: AtomicU8::new(0),
+            lanes,
+            turn: AtomicU32::new(0),
+            used: AtomicBool::new(false),
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.stage.load(Ordering::Acquire) == Stage::Open as u8
+    }
+
+    /// The connection is used.
+    #[inline]
+    pub(super) fn use_it(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn was_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::Acquire) {
+            0 => Stage::Prepared,
+            1 => Stage::Receiving,
+            2 => Stage::Sending,
+            _ => Stage::Open,
+        }
+    }
+
+    pub(super) fn set_stage(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Release);
+    }
+
+    /// The lane that owns a queue pair.
+    #[inline]
+    pub(super) fn lane_of(&self, qpn: u32) -> Option<usize> {
+        self.lanes.iter().position(|lane| lane.halves().any(|half| half.number() == qpn))
+    }
+
+    /// The lane that the next message tries first.
+    #[inline]
+    pub(super) fn first_lane(&self) -> usize {
+        match self.lanes.len() {
+            1 => 0,
+            count => self.turn.fetch_add(1, Ordering::Relaxed) as usize % count,
+        }
+    }
+
+    /// Queue pair numbers, in the order that both ends keep: for each lane the main one, then that of requests.
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        self.lanes.iter().flat_map(Lane::halves).map(|half| half.number()).collect()
+    }
+}
+
+/// All peers by rank.
+#[derive(Debug)]
+pub(super) struct Peers {
+    /// 0, or one more than the position in `made`.
+    index: Box<[AtomicU32]>,
+    made: Grow<Peer>,
+    making: Mutex<()>,
+}
+
+impl Peers {
+    pub(super) fn new(size: u32) -> Self {
+        let index = (0..size).map(|_| AtomicU32::new(0)).collect();
+        Self { index, made: Grow::new(), making: Mutex::new(()) }
+    }
+
+    /// A rank's entry, whatever its stage; `None` when it has no queue pairs or is no rank of the job.
+    #[inline]
+    pub(super) fn get(&self, rank: Rank) -> Option<&Peer> {
+        let at = self.index.get(rank.0 as usize)?.load(Ordering::Acquire).checked_sub(1)?;
+        self.made.get(at)
+    }
+
+    /// A rank's entry; made by `make` when there is none.
+    pub(super) fn get_or_make<E>(
+        &self,
+        rank: Rank,
+        make: impl FnOnce() -> Result<Peer, E>,
+    ) -> Result<&Peer, E> {
+        let _alone = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(peer) = self.get(rank) {
+            return Ok(peer);
+        }
+        let at = self.made.push(make()?);
+        self.index[rank.0 as usize].store(at + 1, Ordering::Release);
+        Ok(self.made.at(at))
+    }
+
+    /// All that have queue pairs.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Peer> {
+        self.made.iter()
+    }
+}

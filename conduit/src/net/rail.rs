@@ -1,0 +1,110 @@
+//! A rail: one opened port with its queues.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use fabric::{Address, Channel, CompletionQueue, Device, Mtu, Region, SharedReceiveQueue};
+
+use super::Error;
+use super::am::credits::Permits;
+use super::am::pool::Shelf;
+use super::setup::{Limits, RailChoice};
+
+/// Completion queue slots that only replies, acks and the library's own messages may use, so that a flood of requests does not
+/// hold them up.
+pub(super) const KEPT_SLOTS: u32 = 4;
+
+/// Shared receive queues of a rail.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// For requests of peers.
+    pub(super) requests: Arc<dyn SharedReceiveQueue>,
+    /// For replies, acks and messages of the library.
+    pub(super) replies: Arc<dyn SharedReceiveQueue>,
+    /// Buffers for replies that no request under way counts on.
+    pub(super) reply_room: Permits,
+}
+
+/// One port.
+#[derive(Debug)]
+pub(super) struct Rail {
+    pub(super) device: Arc<dyn Device>,
+    pub(super) port: u8,
+    pub(super) pkey_index: u16,
+    /// Own address, as peers use it.
+    pub(super) address: Address,
+    pub(super) mtu: Mtu,
+    pub(super) rd_atom: u8,
+    pub(super) max_message: u32,
+    pub(super) send_channel: Arc<dyn Channel>,
+    pub(super) recv_channel: Arc<dyn Channel>,
+    pub(super) send_cq: Arc<dyn CompletionQueue>,
+    pub(super) recv_cq: Arc<dyn CompletionQueue>,
+    /// Free entries of the send completion queue.
+    pub(super) sends: Permits,
+    pub(super) send_depth: u32,
+    pub(super) shared: Option<Shared>,
+    /// Buffers to put in the place of one that a handler works on.
+    pub(super) spares: Shelf,
+    /// A thread alone takes messages from this rail.
+    pub(super) is_taken: AtomicBool,
+    /// A thread alone takes completions of sends.
+    pub(super) is_reaped: AtomicBool,
+    /// A thread waits on the channel of receives.
+    pub(super) has_receiver: AtomicBool,
+    /// A thread waits on the channel of sends.
+    pub(super) has_reaper: AtomicBool,
+    pub(super) segment: OnceLock<Arc<dyn Region>>,
+}
+
+impl Rail {
+    /// Makes the queues of a port.
+    pub(super) fn open(choice: &RailChoice, limits: &Limits) -> Result<Self, Error> {
+        let device = &choice.device;
+        let port = device.port(choice.port)?;
+        let (send_channel, recv_channel) = (device.channel()?, device.channel()?);
+        let send_cq = device.completion_queue(limits.send_cq, Some(&send_channel))?;
+        let recv_cq = device.completion_queue(limits.recv_cq, Some(&recv_channel))?;
+        let send_depth = send_cq.depth();
+        let shared = limits.shared.map(|shared| {
+            Ok::<_, Error>(Shared {
+                requests: device.shared_receive_queue(shared.requests)?,
+                replies: device.shared_receive_queue(shared.replies + shared.internal)?,
+                reply_room: Permits::new(shared.replies),
+            })
+        });
+        Ok(Self {
+            device: Arc::clone(device),
+            port: choice.port,
+            pkey_index: choice.pkey_index,
+            address: choice.address(&port),
+            mtu: choice.mtu,
+            rd_atom: choice.rd_atom,
+            max_message: port.max_message.max(limits.buffer()),
+            send_channel,
+            recv_channel,
+            send_cq,
+            recv_cq,
+            sends: Permits::new(send_depth),
+            send_depth,
+            shared: shared.transpose()?,
+            spares: Shelf::new(),
+            is_taken: AtomicBool::new(false),
+            is_reaped: AtomicBool::new(false),
+            has_receiver: AtomicBool::new(false),
+            has_reaper: AtomicBool::new(false),
+            segment: OnceLock::new(),
+        })
+    }
+
+    /// Name for messages.
+    pub(super) fn name(&self) -> String {
+        format!("{} port {}", self.device.info().name, self.port)
+    }
+
+    /// Whether sends are in flight.
+    #[inline]
+    pub(super) fn is_sending(&self) -> bool {
+        self.sends.left() < self.send_depth
+    }
+}

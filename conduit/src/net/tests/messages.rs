@@ -1,0 +1,226 @@
+//! Every category at every boundary of size, with the data compared.
+
+use std::cell::{Cell, RefCell};
+
+use super::*;
+use crate::message::{max_long_alloc, max_medium};
+
+fn lengths(nargs: usize) -> Vec<usize> {
+    let most = max_medium(nargs);
+    let mut all =
+        vec![0, 1, 7, 8, 9, 71, 72, 73, 1023, 1024, 1499, 1500, 4012, 4096, most - 1, most];
+    all.retain(|len| *len <= most);
+    all
+}
+
+/// What a rank sees of a message.
+type Seen = (u32, Vec<i32>, Vec<u8>);
+
+/// Rank 1 sends back what rank 0 sends; rank 0 compares.
+fn echo(kind: &Kind) {
+    run(2, 1 << 18, kind, |member| {
+        let answered = Cell::new(0u32);
+        let seen: RefCell<Option<Seen>> = RefCell::new(None);
+        let memory = member.memory;
+        let handler = |message: Incoming<'_>| {
+            if message.handler == MEET {
+                return;
+            }
+            let bytes = match &message.load {
+                Arrived::None => Vec::new(),
+                Arrived::Medium(bytes) => {
+                    assert!(bytes.as_ptr().addr().is_multiple_of(8), "a Medium at an odd place");
+                    bytes.to_vec()
+                }
+                Arrived::Long { offset, len } => {
+                    memory.read(usize::try_from(*offset).expect("small"), *len)
+                }
+            };
+            if message.reply {
+                *seen.borrow_mut() = Some((message.source.0, message.args.to_vec(), bytes));
+                answered.set(answered.get() + 1);
+                return;
+            }
+            let load = match &message.load {
+                Arrived::None => Freight::None,
+                Arrived::Medium(_) => Freight::Medium(&bytes),
+                Arrived::Long { offset, .. } => Freight::Long { payload: &bytes, dest: *offset },
+            };
+            let mut back = reply(message.source, message.args, load);
+            let sent = member.net.reply::<Seq>(message.ticket, &mut back).expect("reply");
+            assert_eq!(sent, Sent::Yes);
+            answered.set(answered.get() + 1);
+        };
+        let mut rounds = 0;
+        let mut round = |args: &[i32], load: Freight<'_>, expected: &[u8]| {
+            rounds += 1;
+            if member.rank == 0 {
+                member.send(&mut request(Rank(1), args, load), &handler);
+                member.poll_until(&handler, || answered.get() == rounds);
+                let got = seen.take().expect("an answer");
+                assert_eq!((got.0, &got.1[..]), (1, args));
+                assert!(got.2 == expected, "{} bytes with {} args", expected.len(), args.len());
+            }
+        };
+        for nargs in [0, 1, 2, 16] {
+            let args: Vec<i32> = (0..nargs).map(|at| 100 + at).collect();
+            let nargs = args.len();
+            round(&args, Freight::None, &[]);
+            for len in lengths(nargs) {
+                let bytes = pattern(nargs, len);
+                round(&args, Freight::Medium(&bytes), &bytes);
+                let completion = Arc::new(OpCounter::new());
+                memory.write(131_072, &bytes);
+                let payload = memory.part(131_072, len);
+                round(&args, Freight::MediumLater { payload, completion: &completion }, &bytes);
+                member.poll_until(&handler, || completion.is_complete());
+            }
+            let most = max_long_alloc(nargs);
+            for len in [0, 1, 4012, 4013, 65_535, 65_536, 65_537, 131_072, most] {
+                let bytes = pattern(nargs + 1, len);
+                round(&args, Freight::Long { payload: &bytes, dest: 5 }, &bytes);
+                let completion = Arc::new(OpCounter::new());
+                memory.write(131_072, &bytes);
+                let payload = memory.part(131_072, len);
+                let load = Freight::LongLater { payload, dest: 8, completion: &completion };
+                round(&args, load, &bytes);
+                member.poll_until(&handler, || completion.is_complete());
+            }
+        }
+        if member.rank == 1 {
+            member.poll_until(&handler, || answered.get() == rounds);
+        }
+        member.meet(&handler);
+    });
+}
+
+#[test]
+fn every_size_arrives_unchanged() {
+    echo(&PLAIN);
+}
+
+#[test]
+fn every_size_without_inline_data_and_with_few_buffers() {
+    echo(&Kind { limits: TINY, ..PLAIN });
+}
+
+#[test]
+fn every_size_with_all_inline_data_that_the_device_takes() {
+    let limits = Limits { inline: None, ..USUAL };
+    echo(&Kind { limits, ..PLAIN });
+}
+
+#[test]
+fn every_size_with_shared_receive_queues() {
+    echo(&Kind { limits: Limits { shared: Some(SHARED), ..USUAL }, ..PLAIN });
+}
+
+#[test]
+fn every_size_over_two_rails() {
+    echo(&Kind { rails: 2, lanes: 3, ..PLAIN });
+}
+
+#[test]
+fn connections_are_made_when_needed() {
+    echo(&Kind { dynamic: true, ..PLAIN });
+}
+
+#[test]
+fn negotiated_payload_goes_out_of_the_librarys_buffer() {
+    run(2, 1 << 17, &PLAIN, |member| {
+        let got: RefCell<Vec<Vec<u8>>> = RefCell::default();
+        let memory = member.memory;
+        let handler = |message: Incoming<'_>| match &message.load {
+            Arrived::Medium(bytes) => got.borrow_mut().push(bytes.to_vec()),
+            Arrived::Long { offset, len } => {
+                let at = usize::try_from(*offset).expect("small");
+                got.borrow_mut().push(memory.read(at, *len));
+            }
+            Arrived::None => {}
+        };
+        let peer = Rank(1 - member.rank);
+        let mut expected = Vec::new();
+        for (len, long) in [(0u32, false), (1, false), (65_528, false), (0, true), (65_520, true)] {
+            let bytes = pattern(3, len as usize);
+            let prepared = RefCell::new(None);
+            member.poll_until(&handler, || {
+                let mut prepared = prepared.borrow_mut();
+                *prepared = prepared.take().or_else(|| member.net.buffer::<Seq>(false));
+                prepared.is_some()
+            });
+            let mut prepared: Option<SendBuffer> = prepared.into_inner();
+            let buffer = prepared.as_mut().expect("a buffer");
+            buffer.bytes()[..len as usize].copy_from_slice(&bytes);
+            let buffer = &mut prepared;
+            let load = if long {
+                Freight::LongBuffer { buffer, len, dest: 3 }
+            } else {
+                Freight::Buffer { buffer, len }
+            };
+            member.send(&mut request(peer, &[], load), &handler);
+            assert!(prepared.is_none(), "the buffer went with the message");
+            expected.push(bytes);
+        }
+        // A buffer that is not used goes back.
+        drop(member.net.buffer::<Seq>(true));
+        member.poll_until(&handler, || got.borrow().len() == expected.len());
+        assert!(*got.borrow() == expected);
+        member.meet(&handler);
+    });
+}
+
+#[test]
+fn messages_of_the_library_pass_those_of_the_client() {
+    run(2, 0, &Kind { limits: TINY, ..PLAIN }, |member| {
+        let client = Cell::new(0);
+        let library = Cell::new(0);
+        let handler = |message: Incoming<'_>| match message.handler {
+            10 => library.set(library.get() + message.args[0]),
+            MEET => {}
+            _ => client.set(client.get() + 1),
+        };
+        if member.rank == 0 {
+            // All credits are used up, and the peer does not take what they paid for.
+            while member
+                .net
+                .try_send::<Seq>(&mut request(Rank(1), &[1], Freight::None))
+                .expect("send")
+                == Sent::Yes
+            {}
+            for number in 1..=20 {
+                member.send(&mut internal(Rank(1), 10, &[number]), &handler);
+            }
+        } else {
+            let begin = Instant::now();
+            while library.get() < 210 {
+                member.net.poll::<Seq>(&Calls(&handler), Poll::Internal).expect("poll");
+                assert!(begin.elapsed() < PATIENCE);
+            }
+            assert_eq!(client.get(), 0, "a client's message in a poll for the library's");
+            assert!(member.net.has_work());
+            member.poll_until(&handler, || client.get() == 1);
+        }
+        member.meet(&handler);
+    });
+}
+
+#[test]
+fn wrong_messages_are_refused() {
+    run(2, 100, &PLAIN, |member| {
+        let peer = Rank(1 - member.rank);
+        let refused = |message: &mut Outgoing<'_>| {
+            member.net.try_send::<Seq>(message).expect_err("refused").to_string()
+        };
+        let text = refused(&mut request(peer, &[0; 17], Freight::None));
+        assert!(text.contains("more than 16"), "{text}");
+        let text = refused(&mut request(peer, &[], Freight::Long { payload: &[1; 2], dest: 99 }));
+        assert!(text.contains("99..101") && text.contains("100 bytes"), "{text}");
+        let text = refused(&mut request(peer, &[], Freight::Long { payload: &[], dest: 101 }));
+        assert!(text.contains("outside"), "{text}");
+        let text = refused(&mut request(peer, &[], Freight::Medium(&vec![0; 70_000])));
+        assert!(text.contains("too long"), "{text}");
+        let text = refused(&mut internal(peer, 64, &[]));
+        assert!(text.contains("handler number"), "{text}");
+        member.meet(&|_| {});
+    });
+}

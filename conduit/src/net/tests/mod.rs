@@ -1,0 +1,215 @@
+//! Whole networks in one process: threads are ranks, each on a host of its own, over the software adapter.
+
+mod messages;
+mod rma;
+mod storms;
+mod threads;
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use bootstrap::{Bootstrap, HostId, Rank};
+use fabric::soft::{self, SoftConfig};
+use fabric::{Mtu, Retry};
+
+use super::am::pool::testing::lasting;
+use super::setup::{Limits, RailChoice, Setup, SharedLimits};
+use super::*;
+use crate::mode::{Par, Seq};
+
+/// No test waits longer; far more than any needs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The smallest queues that work.
+const TINY: Limits = Limits {
+    send_lane: 2,
+    credits: 1,
+    credits_total: 1,
+    slack: 0,
+    send_cq: 8,
+    recv_cq: 64,
+    bounce: 3,
+    spares: 1,
+    shared: None,
+    inline: Some(0),
+    packed_long: 4012,
+    gather_min: Some(1500),
+    retry: Retry { timeout: 18, count: 7, rnr: 7, rnr_timer: 6 },
+};
+
+/// The documents' defaults, for few peers.
+const USUAL: Limits = Limits {
+    send_lane: 24,
+    credits: 12,
+    credits_total: 36,
+    slack: 1,
+    send_cq: 255,
+    recv_cq: 512,
+    bounce: 64,
+    spares: 2,
+    inline: Some(72),
+    ..TINY
+};
+
+const SHARED: SharedLimits = SharedLimits { requests: 2, replies: 3, internal: 4 };
+
+/// A kind of network to run a test on.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    limits: Limits,
+    rails: usize,
+    lanes: usize,
+    dynamic: bool,
+}
+
+const PLAIN: Kind = Kind { limits: USUAL, rails: 1, lanes: 1, dynamic: false };
+
+/// One rank of a test.
+struct Member<'a> {
+    rank: u32,
+    size: u32,
+    net: &'a Network,
+    memory: LastingMemory,
+    services: std::cell::RefCell<Box<dyn Bootstrap>>,
+}
+
+fn setup(fabric: &dyn fabric::Fabric, kind: &Kind) -> Setup {
+    let rail = |index| {
+        let device = fabric.open(index).expect("device");
+        let port = device.port(1).expect("port");
+        let gid = port.gids.first().map_or(0, |gid| gid.index);
+        RailChoice {
+            device,
+            port: 1,
+            pkey_index: 0,
+            gid_index: gid,
+            global: true,
+            mtu: port.active_mtu,
+            rd_atom: 4,
+        }
+    };
+    let rails = (0..kind.rails).map(rail).collect();
+    let lanes = (0..kind.lanes).map(|lane| lane % kind.rails).collect();
+    Setup { rails, lanes, limits: kind.limits }
+}
+
+/// Runs `body` on every rank of a job of `size`, each with a segment of `segment` bytes.
+fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync) {
+    let hosts: Vec<HostId> = (0..size).map(HostId).collect();
+    let job = bootstrap::memory::job_on_hosts(&hosts).expect("job");
+    std::thread::scope(|scope| {
+        for mut services in job {
+            let body = &body;
+            scope.spawn(move || {
+                let place = services.place();
+                let fabric = soft::open(&SoftConfig {
+                    devices: u8::try_from(kind.rails).expect("few"),
+                    ports: 1,
+                    bind: Ipv4Addr::LOCALHOST.into(),
+                    key: [7; 16],
+                    mtu: Mtu::B4096,
+                    faults: None,
+                })
+                .expect("fabric");
+                let members = Members {
+                    rank: place.rank,
+                    size,
+                    neighbours: vec![place.rank],
+                    hosts: place.hosts,
+                    page: Arc::clone(services.page()),
+                    slot: place.local,
+                };
+                let mut settings = NetSettings::default();
+                settings.connect.at_start = !kind.dynamic;
+                settings.connect.dynamic = kind.dynamic;
+                let setup = setup(&*fabric, kind);
+                let net = Network::with_setup(&settings, setup, &members, &mut *services);
+                let net = net.expect("network");
+                let memory = lasting(segment);
+                net.attach(memory, &mut *services).expect("attach");
+                let services = services.into();
+                let member = Member { rank: place.rank.0, size, net: &net, memory, services };
+                body(&member);
+                member.services.borrow_mut().barrier().expect("everybody is done");
+                net.close();
+                let fini = member.services.borrow_mut().fini(0);
+                fini.expect("farewell");
+            });
+        }
+    });
+}
+
+/// Calls a closure for each message.
+struct Calls<'a>(&'a dyn Fn(Incoming<'_>));
+
+impl Sink for Calls<'_> {
+    fn arrived(&self, message: Incoming<'_>) {
+        (self.0)(message);
+    }
+}
+
+impl Member<'_> {
+    /// Polls until `done`; `handler` gets the messages.
+    fn poll_until(&self, handler: &dyn Fn(Incoming<'_>), done: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !done() {
+            let count = self.net.poll::<Par>(&Calls(handler), Poll::All).expect("poll");
+            if count == 0 {
+                std::thread::yield_now();
+            }
+            assert!(begin.elapsed() < PATIENCE, "rank {} waits for ever", self.rank);
+        }
+    }
+
+    /// Sends; polls while there is no room.
+    fn send(&self, message: &mut Outgoing<'_>, handler: &dyn Fn(Incoming<'_>)) {
+        let begin = Instant::now();
+        while self.net.try_send::<Seq>(message).expect("send") == Sent::Full {
+            let _ = self.net.poll::<Par>(&Calls(handler), Poll::All).expect("poll");
+            assert!(begin.elapsed() < PATIENCE, "rank {} has no room for ever", self.rank);
+        }
+    }
+
+    fn others(&self) -> impl Iterator<Item = Rank> + use<> {
+        let me = self.rank;
+        (0..self.size).filter(move |rank| *rank != me).map(Rank)
+    }
+
+    /// All ranks have come here; messages are delivered meanwhile.
+    fn meet(&self, handler: &dyn Fn(Incoming<'_>)) {
+        let arrived = AtomicU32::new(0);
+        let counting = |message: Incoming<'_>| match message.handler {
+            MEET => {
+                arrived.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => handler(message),
+        };
+        for peer in self.others() {
+            self.send(&mut internal(peer, MEET, &[]), &counting);
+        }
+        let all = self.size - 1;
+        self.poll_until(&counting, || arrived.load(Ordering::Relaxed) >= all);
+    }
+}
+
+/// Handler number of [`Member::meet`].
+const MEET: u8 = 9;
+
+fn internal(to: Rank, handler: u8, args: &[i32]) -> Outgoing<'_> {
+    Outgoing { to, reply: false, internal: true, handler, args, load: Freight::None }
+}
+
+fn request<'a>(to: Rank, args: &'a [i32], load: Freight<'a>) -> Outgoing<'a> {
+    Outgoing { to, reply: false, internal: false, handler: 200, args, load }
+}
+
+fn reply<'a>(to: Rank, args: &'a [i32], load: Freight<'a>) -> Outgoing<'a> {
+    Outgoing { to, reply: true, internal: false, handler: 201, args, load }
+}
+
+/// Bytes that differ from place to place.
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| ((at * 31 + at / 251 + seed * 7) % 251).to_le_bytes()[0]).collect()
+}

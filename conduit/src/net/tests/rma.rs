@@ -1,0 +1,133 @@
+//! Puts and gets of all sizes and alignments, from and to every kind of memory.
+
+use super::*;
+
+const SIZES: [usize; 13] =
+    [1, 7, 8, 72, 73, 4095, 4096, 65_535, 65_536, 65_537, 200_000, 1 << 20, (1 << 20) + 13];
+const SEGMENT: usize = 8 << 20;
+/// Where transfers land in the target's segment, and where own data begins.
+const REMOTE: usize = 1 << 20;
+const OWN: usize = 4 << 20;
+
+fn finish(member: &Member<'_>, counter: &Arc<OpCounter>, mut post: impl FnMut() -> Sent) {
+    let begin = Instant::now();
+    while post() == Sent::Full {
+        let _ = member.net.poll::<Par>(&Calls(&|_| {}), Poll::All).expect("poll");
+        assert!(begin.elapsed() < PATIENCE);
+    }
+    member.poll_until(&|_| {}, || counter.is_complete());
+    assert!(counter.is_local_complete());
+}
+
+fn put(member: &Member<'_>, to: Rank, offset: usize, bytes: &[u8]) {
+    let counter = Arc::new(OpCounter::new());
+    let mut source = RawSource::new(bytes);
+    finish(member, &counter, || {
+        member.net.put::<Seq>(to, offset as u64, &mut source, &counter).expect("put")
+    });
+}
+
+fn get(member: &Member<'_>, from: Rank, offset: usize, mut into: RawTarget) {
+    let counter = Arc::new(OpCounter::new());
+    finish(member, &counter, || {
+        member.net.get::<Seq>(from, offset as u64, &mut into, &counter).expect("get")
+    });
+}
+
+fn all_sizes(kind: &Kind) {
+    run(2, SEGMENT, kind, |member| {
+        let peer = Rank(1 - member.rank);
+        let side = lasting(2 << 20);
+        // Each rank has its own part of the other's segment.
+        let base = REMOTE + member.rank as usize * (1 << 20) + member.rank as usize * (1 << 19);
+        for (round, len) in SIZES.into_iter().enumerate() {
+            let (odd, seed) = (round % 9, round + member.rank as usize);
+            let bytes = pattern(seed, len);
+            put(member, peer, base + odd, &bytes);
+            get(member, peer, base + odd, side.target(odd, len));
+            assert!(side.read(odd, len) == bytes, "{len} bytes through buffers");
+            let again = pattern(seed + 1, len);
+            member.memory.write((OWN + odd) as u64, &again);
+            put(member, peer, base + 3, member.memory.part(OWN + odd, len));
+            get(member, peer, base + 3, member.memory.target(OWN + (2 << 20), len));
+            assert!(member.memory.read(OWN + (2 << 20), len) == again, "{len} bytes in place");
+        }
+        member.meet(&|_| {});
+    });
+}
+
+#[test]
+fn every_size() {
+    all_sizes(&PLAIN);
+}
+
+#[test]
+fn every_size_with_the_smallest_queues() {
+    all_sizes(&Kind { limits: Limits { send_lane: 1, ..TINY }, ..PLAIN });
+}
+
+#[test]
+fn every_size_over_two_rails() {
+    all_sizes(&Kind { rails: 2, lanes: 2, ..PLAIN });
+}
+
+#[test]
+fn every_size_beside_shared_queues() {
+    all_sizes(&Kind { limits: Limits { shared: Some(SHARED), ..USUAL }, ..PLAIN });
+}
+
+#[test]
+fn a_range_outside_the_segment_is_refused() {
+    run(2, 4096, &PLAIN, |member| {
+        let peer = Rank(1 - member.rank);
+        let counter = Arc::new(OpCounter::new());
+        for (offset, len) in [(4090u64, 7usize), (4097, 1), (u64::MAX, 2), (0, 4097)] {
+            let bytes = vec![0; len];
+            let mut source = RawSource::new(&bytes);
+            let error = member.net.put::<Seq>(peer, offset, &mut source, &counter);
+            let text = error.expect_err("outside").to_string();
+            assert!(text.contains("(4096 bytes)"), "{text}");
+            let mut into = member.memory.target(0, len.min(4096));
+            let outside = offset.saturating_add(len.min(4096) as u64) > 4096;
+            let got = member.net.get::<Seq>(peer, offset, &mut into, &counter);
+            assert_eq!(got.is_err(), outside);
+        }
+        member.poll_until(&|_| {}, || counter.is_complete());
+        assert_eq!(member.net.segment_len(peer), 4096);
+        member.meet(&|_| {});
+    });
+}
+
+#[test]
+fn many_in_flight_with_one_counter() {
+    run(3, SEGMENT, &PLAIN, |member| {
+        let counter = Arc::new(OpCounter::new());
+        for round in 0..200usize {
+            for peer in member.others() {
+                let bytes = pattern(member.rank as usize, 5000);
+                let offset = member.rank as usize * (1 << 20) + round * 5000;
+                let mut source = RawSource::new(&bytes);
+                let begin = Instant::now();
+                while member
+                    .net
+                    .put::<Seq>(peer, offset as u64, &mut source, &counter)
+                    .expect("put")
+                    == Sent::Full
+                {
+                    let _ = member.net.poll::<Par>(&Calls(&|_| {}), Poll::All).expect("poll");
+                    assert!(begin.elapsed() < PATIENCE);
+                }
+            }
+        }
+        member.poll_until(&|_| {}, || counter.is_complete());
+        member.meet(&|_| {});
+        for peer in member.others() {
+            let expected = pattern(peer.0 as usize, 5000);
+            for round in 0..200 {
+                let at = peer.0 as usize * (1 << 20) + round * 5000;
+                assert!(member.memory.read(at, 5000) == expected, "round {round} of rank {peer}");
+            }
+        }
+        member.meet(&|_| {});
+    });
+}

@@ -1,0 +1,129 @@
+//! Floods with the smallest queues: nothing is lost, nothing stands still, and no buffer or credit is missing at the end.
+
+use std::cell::{Cell, RefCell};
+
+use super::*;
+
+/// Everybody sends `each` requests to everybody else; some are answered from the handler.
+fn storm(size: u32, each: u32, kind: &Kind) {
+    run(size, 1 << 17, kind, |member| {
+        let handled = Cell::new(0);
+        let answers = Cell::new(0);
+        let sums: RefCell<Vec<u64>> = RefCell::new(vec![0; size as usize]);
+        let handler = |message: Incoming<'_>| {
+            if message.handler == MEET {
+                return;
+            }
+            if message.reply {
+                answers.set(answers.get() + 1);
+                return;
+            }
+            let number = message.args[0].cast_unsigned();
+            sums.borrow_mut()[message.source.0 as usize] += u64::from(number);
+            if let Arrived::Medium(bytes) = &message.load {
+                let expected = pattern(number as usize, bytes.len());
+                assert!(**bytes == expected[..], "damaged Medium");
+            }
+            if !number.is_multiple_of(3) {
+                let bytes = pattern(1, number as usize * 997 % 5000);
+                let load = match number % 4 {
+                    0 => Freight::None,
+                    1 => Freight::Long { payload: &bytes, dest: 0 },
+                    _ => Freight::Medium(&bytes),
+                };
+                let mut back = reply(message.source, &[], load);
+                let sent = member.net.reply::<Seq>(message.ticket, &mut back).expect("reply");
+                assert_eq!(sent, Sent::Yes);
+            }
+            handled.set(handled.get() + 1);
+        };
+        let mut expected = 0;
+        for number in 0..each {
+            for peer in member.others() {
+                let args = [number.cast_signed()];
+                let long = pattern(2, 9000);
+                let bytes = pattern(number as usize, number as usize * 379 % 3000);
+                let load = match number % 5 {
+                    0 => Freight::None,
+                    1 if number.is_multiple_of(2) => Freight::Long { payload: &long, dest: 65_536 },
+                    _ => Freight::Medium(&bytes),
+                };
+                member.send(&mut request(peer, &args, load), &handler);
+                expected += u32::from(!number.is_multiple_of(3));
+            }
+        }
+        member.poll_until(&handler, || {
+            handled.get() == each * (size - 1) && answers.get() == expected
+        });
+        let sum = u64::from(each) * u64::from(each - 1) / 2;
+        for peer in member.others() {
+            assert_eq!(sums.borrow()[peer.0 as usize], sum, "requests of rank {peer}");
+        }
+        member.meet(&handler);
+        settled(member, kind, &handler);
+    });
+}
+
+/// All that was taken came back. (Banked credits are the peer's until it has something to carry them.)
+fn settled(member: &Member<'_>, kind: &Kind, handler: &dyn Fn(Incoming<'_>)) {
+    let engine = &member.net.engine;
+    let limits = &kind.limits;
+    let banked = limits.slack * (member.size - 1) * u32::try_from(kind.lanes).expect("few");
+    let whole = || {
+        engine.bounce.len() == limits.bounce
+            && engine.rails.iter().all(|rail| !rail.is_sending())
+            && engine.total.left() + banked >= limits.credits_total
+            && engine.peers.iter().flat_map(|peer| &*peer.lanes).all(|lane| {
+                lane.account.available() + limits.slack >= limits.credits
+                    && lane.main.slots.left() == limits.sends()
+            })
+    };
+    member.poll_until(handler, whole);
+}
+
+#[test]
+fn two_ranks_with_one_credit() {
+    storm(2, 2000, &Kind { limits: TINY, ..PLAIN });
+}
+
+#[test]
+fn four_ranks_with_one_credit() {
+    let limits = Limits { credits_total: 2, send_cq: 16, recv_cq: 128, ..TINY };
+    storm(4, 300, &Kind { limits, ..PLAIN });
+}
+
+#[test]
+fn four_ranks_as_usual() {
+    storm(4, 1000, &PLAIN);
+}
+
+#[test]
+fn without_spares_messages_are_copied() {
+    storm(3, 300, &Kind { limits: Limits { spares: 0, ..USUAL }, ..PLAIN });
+}
+
+#[test]
+fn slack_banks_credits() {
+    let limits = Limits { credits: 4, credits_total: 12, slack: 3, ..USUAL };
+    storm(3, 1000, &Kind { limits, ..PLAIN });
+}
+
+#[test]
+fn few_shared_receive_buffers() {
+    let shared = SharedLimits { requests: 2, replies: 2, internal: 4 };
+    let limits = Limits { shared: Some(shared), credits_total: 2, send_cq: 16, ..TINY };
+    storm(4, 300, &Kind { limits, ..PLAIN });
+    let shared = SharedLimits { requests: 3, replies: 9, internal: 4 };
+    let limits = Limits { shared: Some(shared), slack: 0, bounce: 5, ..USUAL };
+    storm(3, 1000, &Kind { limits, ..PLAIN });
+}
+
+#[test]
+fn two_rails() {
+    storm(3, 600, &Kind { rails: 2, lanes: 2, ..PLAIN });
+    storm(
+        3,
+        200,
+        &Kind { limits: Limits { credits_total: 3, ..TINY }, rails: 2, lanes: 4, dynamic: true },
+    );
+}

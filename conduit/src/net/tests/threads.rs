@@ -1,0 +1,143 @@
+//! Sleeping, progress threads, and what happens when a peer is gone.
+
+use super::*;
+
+#[test]
+fn an_armed_network_rings_the_doorbell() {
+    const ROUNDS: u32 = 200;
+    run(2, 0, &PLAIN, |member| {
+        let count = AtomicU32::new(0);
+        let handler = |message: Incoming<'_>| {
+            if message.handler != MEET {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let peer = Rank(1 - member.rank);
+        let page = Arc::clone(member.services.borrow().page());
+        let begin = Instant::now();
+        for round in 1..=ROUNDS {
+            if member.rank == 0 {
+                member.send(&mut request(peer, &[], Freight::None), &handler);
+            }
+            while count.load(Ordering::Relaxed) < round {
+                member.net.arm().expect("arm");
+                let polled = member.net.poll::<Seq>(&Calls(&handler), Poll::All).expect("poll");
+                if polled == 0 && count.load(Ordering::Relaxed) < round {
+                    page.slot(0).sleep(PATIENCE, || false);
+                }
+            }
+            if member.rank == 1 {
+                member.send(&mut request(peer, &[], Freight::None), &handler);
+            }
+        }
+        assert!(begin.elapsed() < PATIENCE, "a wake-up was lost");
+        member.meet(&handler);
+    });
+}
+
+/// Counts requests, from any thread.
+#[derive(Default)]
+struct Counting {
+    requests: AtomicU32,
+}
+
+impl Sink for Counting {
+    fn arrived(&self, message: Incoming<'_>) {
+        if !message.reply && !message.internal {
+            self.requests.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+#[test]
+fn progress_threads_deliver_without_polls() {
+    use super::super::settings::{PollMode, ThreadSettings};
+    for mode in [PollMode::Serialized, PollMode::Unserialized, PollMode::Exclusive] {
+        run(2, 0, &PLAIN, |member| {
+            let sink = Arc::new(Counting::default());
+            let shared: SharedSink = sink.clone();
+            let on = ThreadSettings { on: true, rate: 0, idle: Duration::from_micros(20), mode };
+            member.net.threads.progress(&on, &on, &shared).expect("threads");
+            let peer = Rank(1 - member.rank);
+            let begin = Instant::now();
+            for number in 0..500 {
+                let args = [number];
+                let mut message = request(peer, &args, Freight::None);
+                // No poll here: threads take what comes back.
+                while member.net.try_send::<Par>(&mut message).expect("send") == Sent::Full {
+                    assert!(begin.elapsed() < PATIENCE, "{mode:?}");
+                    std::thread::yield_now();
+                }
+            }
+            while sink.requests.load(Ordering::SeqCst) < 500 {
+                assert!(begin.elapsed() < PATIENCE, "{mode:?}");
+                std::thread::yield_now();
+            }
+            member.services.borrow_mut().barrier().expect("barrier");
+        });
+    }
+}
+
+#[test]
+fn threads_of_a_rank_send_and_poll_together() {
+    run(2, 0, &PLAIN, |member| {
+        let got = AtomicU32::new(0);
+        let peer = Rank(1 - member.rank);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let count = |message: Incoming<'_>| {
+                        if !message.internal {
+                            got.fetch_add(1, Ordering::SeqCst);
+                        }
+                    };
+                    let begin = Instant::now();
+                    for number in 0..1000 {
+                        let bytes = pattern(1, 500);
+                        let args = [number];
+                        let mut message = request(peer, &args, Freight::Medium(&bytes));
+                        while member.net.try_send::<Par>(&mut message).expect("send") == Sent::Full
+                        {
+                            let _ =
+                                member.net.poll::<Par>(&Calls(&count), Poll::All).expect("poll");
+                            assert!(begin.elapsed() < PATIENCE);
+                        }
+                    }
+                    while got.load(Ordering::SeqCst) < 3000 {
+                        let _ = member.net.poll::<Par>(&Calls(&count), Poll::All).expect("poll");
+                        assert!(begin.elapsed() < PATIENCE);
+                    }
+                });
+            }
+        });
+        member.meet(&|_| {});
+    });
+}
+
+#[test]
+fn a_peer_that_is_gone_is_named() {
+    run(2, 0, &PLAIN, |member| {
+        if member.rank == 1 {
+            for peer in member.net.engine.peers.iter() {
+                peer.lanes[0].main.qp.to_error().expect("error state");
+            }
+            member.services.borrow_mut().barrier().expect("barrier");
+            member.net.quiet();
+            return;
+        }
+        member.services.borrow_mut().barrier().expect("barrier");
+        let begin = Instant::now();
+        let error = loop {
+            assert!(begin.elapsed() < PATIENCE);
+            let sent = member.net.try_send::<Seq>(&mut request(Rank(1), &[], Freight::None));
+            let polled = member.net.poll::<Seq>(&Calls(&|_| {}), Poll::All);
+            if let Some(error) = sent.err().or(polled.err()) {
+                break error;
+            }
+        };
+        let text = error.to_string();
+        assert!(text.contains("rank 1") && text.contains("queue pair"), "{text}");
+        member.net.quiet();
+        assert!(member.net.poll::<Seq>(&Calls(&|_| {}), Poll::All).is_ok(), "quiet");
+    });
+}
