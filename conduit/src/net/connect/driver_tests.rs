@@ -20,7 +20,7 @@ use super::buffers::Buffers;
 use super::driver::{Connector, Identity, Setup, Socket};
 use super::machine::Timing;
 use super::wire::{Kind, MAX_PAYLOAD, Packet, queue_key};
-use super::{Error, Failure, Numbers, PeerAddress, Peers};
+use super::{Error, Failure, Numbers, PeerAddress, Peers, fixed};
 
 const JOB: u32 = 0x7e57;
 
@@ -339,6 +339,30 @@ fn memory_that_cannot_be_registered_is_named() {
     let error = Socket::new(&device, None, &setup()).unwrap_err().to_string();
     let start = "network: cannot register buffers for connection requests: ";
     assert!(error.starts_with(start), "{error}");
+}
+
+#[test]
+fn ranks_connect_at_the_start_and_talk_without_a_datagram() {
+    let world = World::new(3, &setup(), false);
+    let services = bootstrap::memory::job(3).unwrap();
+    thread::scope(|scope| {
+        for (mut services, side) in services.into_iter().zip(&world.sides) {
+            scope.spawn(move || {
+                let me = side.me;
+                // Each names the next; all pairs are connected.
+                let chosen: Vec<bool> = (0..3).map(|rank| rank == (me.0 + 1) % 3).collect();
+                let list =
+                    fixed::connect(me, &chosen, &|_| true, COUNT, &**side, &mut *services).unwrap();
+                assert_eq!(list.len(), 2);
+                services.fini(0).unwrap();
+            });
+        }
+    });
+    world.run(|world| [(0, 1), (1, 2), (2, 0)].iter().all(|(a, b)| world.is_connected(*a, *b)));
+    assert!(world.counters().iter().all(|counters| counters.sent + counters.received == 0));
+    // A late request of a connected peer changes nothing.
+    world.need(0, 1);
+    assert_eq!(world.counters()[0].sent, 0);
 }
 
 #[test]
