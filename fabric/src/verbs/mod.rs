@@ -42,7 +42,7 @@ pub fn open(library: Option<&Path>) -> Result<Arc<dyn Fabric>, Error> {
     let list = List::read(library)?;
     let mut devices = Vec::new();
     for index in 0..list.count {
-        devices.push(list.describe(index)?);
+        devices.push(list.describe(index));
     }
     Ok(Arc::new(Verbs { list, devices }))
 }
@@ -131,7 +131,7 @@ impl List {
         Opened::open(&self.library, device, directory, info)
     }
 
-    fn describe(&self, index: usize) -> Result<DeviceInfo, Error> {
+    fn describe(&self, index: usize) -> DeviceInfo {
         let device = self.device(index);
         // SAFETY: devices of the list live as long as it does, and nobody changes them.
         let seen = unsafe { device.as_ref() };
@@ -144,9 +144,13 @@ impl List {
         };
         info.ports = match sysfs::ports(&directory) {
             Some(ports) => ports,
-            None => self.open(index, info.clone())?.attributes()?.phys_port_cnt,
+            // A device that cannot be opened stays in the list; opening it says why.
+            None => self
+                .open(index, info.clone())
+                .and_then(|opened| opened.attributes())
+                .map_or(0, |seen| seen.phys_port_cnt),
         };
-        Ok(info)
+        info
     }
 }
 
