@@ -12,12 +12,15 @@ use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::socket::{setsockopt, sockopt};
 
 use super::cq::{Cq, Gives, SoftChannel};
 use super::engine::{Engine, wait_for};
 use super::faults::Faults;
 use super::hello::{Key, Refused};
-use super::limits::{MAX_CQE, MAX_INLINE, MAX_MESSAGE, MAX_QP, MAX_RD_ATOM, MAX_SGE, MAX_WR, NAP};
+use super::limits::{
+    MAX_CQE, MAX_INLINE, MAX_MESSAGE, MAX_QP, MAX_RD_ATOM, MAX_SGE, MAX_WR, NAP, UDP_ROOM,
+};
 use super::memory::{Keys, MAX_REGIONS, Table};
 use super::mishaps::Mishaps;
 use super::progress::{DATAGRAMS, LISTENER, Progress};
@@ -102,6 +105,8 @@ fn sockets(name: &str, ip: IpAddr) -> Result<(TcpListener, UdpSocket, u16), Erro
             Ok(udp) => {
                 listener.set_nonblocking(true).map_err(&fail)?;
                 udp.set_nonblocking(true).map_err(&fail)?;
+                // Requests of many peers at once: more room than usual, as far as the system grants it.
+                let _ = setsockopt(&udp, sockopt::RcvBuf, &UDP_ROOM);
                 return Ok((listener, udp, port));
             }
             Err(error) => last = error,

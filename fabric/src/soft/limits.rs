@@ -50,6 +50,8 @@ pub(super) const ASK_EVERY: u32 = 16;
 /// Connections that have not proved the job key; the oldest goes when there are more.
 pub(super) const MAX_STRANGERS: usize = 512;
 
+/// Bytes of datagrams that may wait in a device's socket.
+pub(super) const UDP_ROOM: usize = 1 << 20;
 /// Datagrams that are taken before streams get their turn.
 pub(super) const DATAGRAMS_PER_TURN: u32 = 64;
 /// Datagrams that a fault script holds back at once; more are lost.
