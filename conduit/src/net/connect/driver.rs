@@ -1,12 +1,11 @@
 //! Dynamic connections over a datagram queue pair: packets in and out, timers, and the calls of [`Peers`] that the machine
 //! asks for.
 //!
-//! Any thread may poll, one at a time does the work. Where a thread of its own serves the connector ([`Connector::serve`])
-//! connections come about while the program computes; then others need not poll it.
+//! Any thread may poll, one at a time does the work. A thread that sleeps on the channel and until [`Connector::deadline`]
+//! makes connections while the program computes; then others need not poll.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -15,8 +14,6 @@ use fabric::{
     Access, AddressHandle, Channel, Completion, CompletionQueue, Data, Device, Operation,
     PostError, QpKind, QpSpec, QueuePair, Receive, Retry, Send, Status, UdTarget,
 };
-use nix::poll::{PollFd, PollFlags, PollTimeout};
-use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::buffers::Buffers;
 use super::fixed::{check, failure};
@@ -159,22 +156,14 @@ impl Socket {
             buffers,
         };
         inner.bring_up()?;
-        let kick = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
-        let kick = kick.map_err(|errno| os("make an event descriptor", errno))?;
         Ok(Connector {
             cq,
             channel,
-            kick,
-            served: AtomicBool::new(false),
             deadline: AtomicU64::new(NEVER),
             epoch: Instant::now(),
             inner: Mutex::new(inner),
         })
     }
-}
-
-fn os(what: &'static str, errno: nix::errno::Errno) -> Error {
-    Error::Os { what, source: errno.into() }
 }
 
 /// Makes connections on demand.
@@ -183,10 +172,6 @@ pub(crate) struct Connector {
     inner: Mutex<Inner>,
     cq: Arc<dyn CompletionQueue>,
     channel: Option<Arc<dyn Channel>>,
-    /// Wakes [`Connector::serve`] when a timer began to run.
-    kick: EventFd,
-    /// A thread is in [`Connector::serve`].
-    served: AtomicBool,
     /// Of the earliest timer, microseconds since `epoch`.
     deadline: AtomicU64,
     epoch: Instant,
@@ -205,11 +190,7 @@ impl Connector {
     /// After a change: publishes the earliest timer.
     fn settle(&self, inner: &Inner) {
         let deadline = inner.table.deadline().map_or(NEVER, |at| at.0);
-        let before = self.deadline.swap(deadline, Ordering::Relaxed);
-        if deadline < before && self.served.load(Ordering::Acquire) {
-            // Full means that it is about to wake anyhow.
-            let _ = self.kick.write(1);
-        }
+        self.deadline.store(deadline, Ordering::Relaxed);
     }
 
     /// This rank wants to send to a rank. Returns at once; the connection is made during polls and ends with
@@ -262,7 +243,8 @@ impl Connector {
         Ok(taken + result?)
     }
 
-    /// Time until the next timer, when connections are under way.
+    /// Time until the next timer, when connections are under way. A thread that sleeps must ask again after a call of
+    /// [`Connector::need`] by another.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let at = self.deadline.load(Ordering::Relaxed);
         (at != NEVER).then(|| Micros(at).since(self.now()).duration())
@@ -277,57 +259,6 @@ impl Connector {
             return Ok(());
         }
         self.cq.arm().map_err(|source| Error::Fabric { what: "arm a completion queue", source })
-    }
-
-    /// Serves the connector on the calling thread until `stop` is readable. Needs a channel that nobody else reads. Waits
-    /// without bound for packets: it is a service, and `stop` ends it.
-    ///
-    /// # Errors
-    /// As [`Connector::poll`]; no channel.
-    pub(crate) fn serve(&self, peers: &dyn Peers, stop: BorrowedFd<'_>) -> Result<(), Error> {
-        let Some(channel) = &self.channel else {
-            let source = std::io::Error::from(std::io::ErrorKind::Unsupported);
-            return Err(Error::Os { what: "serve without a channel", source });
-        };
-        self.served.store(true, Ordering::Release);
-        let result = self.serve_with(&**channel, peers, stop);
-        self.served.store(false, Ordering::Release);
-        result
-    }
-
-    fn serve_with(
-        &self,
-        channel: &dyn Channel,
-        peers: &dyn Peers,
-        stop: BorrowedFd<'_>,
-    ) -> Result<(), Error> {
-        let refused = |what| move |source| Error::Fabric { what, source };
-        loop {
-            self.arm()?;
-            while self.poll(peers)? > 0 {}
-            let most = self.deadline().map_or(PollTimeout::NONE, |left| {
-                // Rounded up, so that the timer has passed.
-                let left = left.saturating_add(Duration::from_millis(1));
-                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
-            });
-            let wanted = |fd| PollFd::new(fd, PollFlags::POLLIN);
-            let mut fds = [wanted(channel.fd()), wanted(self.kick.as_fd()), wanted(stop)];
-            match nix::poll::poll(&mut fds, most) {
-                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
-                Err(errno) => return Err(os("wait", errno)),
-            }
-            let [packets, kicked, stopped] = fds.map(|fd| fd.any() == Some(true));
-            if stopped {
-                return Ok(());
-            }
-            if kicked {
-                // Somebody else may have read it.
-                let _ = self.kick.read();
-            }
-            if packets {
-                channel.consume().map_err(refused("take events"))?;
-            }
-        }
     }
 
     /// Connections under way.

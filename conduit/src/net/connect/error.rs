@@ -106,14 +106,6 @@ pub(crate) enum Error {
         /// Bytes of each.
         size: usize,
     },
-    /// The system refused something.
-    #[error("network: cannot {what} for connection requests: {source}")]
-    Os {
-        /// What was tried.
-        what: &'static str,
-        /// Why not.
-        source: std::io::Error,
-    },
     /// The bootstrap layer failed.
     #[error(transparent)]
     Bootstrap(#[from] bootstrap::Error),
