@@ -1,6 +1,8 @@
 //! The adapter as its users see it. (The suite for every fabric is `fabric::conformance`.)
 
+mod kill;
 mod rc;
+mod speed;
 mod strangers;
 
 use std::ptr::NonNull;
