@@ -419,10 +419,11 @@ pub extern "C" fn gex_System_QueryMaxThreads() -> u64 {
     MAX_THREADS.load(Ordering::Relaxed)
 }
 
-/// Handlers run on threads of the program only.
+/// Handlers run on threads of the program, and of the network where it was asked for them.
 #[unsafe(no_mangle)]
 pub extern "C" fn gex_System_QueryHiddenAMConcurrencyLevel() -> c_int {
-    0
+    let remote = state::get().and_then(|state| state.core.remote());
+    c_int::from(remote.is_some_and(crate::remote::Remote::has_receivers))
 }
 
 /// There are no progress threads: the list is empty.

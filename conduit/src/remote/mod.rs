@@ -106,7 +106,9 @@ impl Remote {
             page: Arc::clone(services.page()),
             slot: place.local,
         };
-        let network = NetSettings::of(table, env).map_err(crate::net::Error::from)?;
+        let network = NetSettings::of(table, env);
+        let network = network.map_err(|error| Error::Network(error.to_string()))?;
+        let receives = network.receive_thread.on;
         let network = Network::start(&network, &members, services)?;
         let reason = || format!("the job has {} neighbourhoods", neighbours.count());
         let remedy = "start all ranks on one host, without GASNET_SUPERNODE_MAXSIZE";
@@ -123,6 +125,7 @@ impl Remote {
     }
 
     /// Whether threads of the network run handlers of the client.
+    #[cfg(feature = "capi")]
     pub(crate) const fn has_receivers(&self) -> bool {
         self.receives
     }
@@ -328,8 +331,7 @@ impl Core {
         if barrier::is_driving() {
             return Ok(0);
         }
-        let receiver =
-            Receiver::<M> { core: self, remote, refused: Cell::new(None), mode: PhantomData };
+        let receiver = Receiver::<M>::new(self, remote);
         let polled = remote.enter(|network| network.poll::<M>(&receiver, what));
         receiver.check();
         let count = match polled {
