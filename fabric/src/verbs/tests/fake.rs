@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// One instance of the library: tests do not see each other's knobs.
-struct Fake {
+pub(super) struct Fake {
     path: PathBuf,
     set: unsafe extern "C" fn(*const c_char, c_longlong),
     get: unsafe extern "C" fn(*const c_char) -> c_longlong,
@@ -49,7 +49,7 @@ impl Fake {
         Some((path, room))
     }
 
-    fn new(test: &str) -> Option<Self> {
+    pub(super) fn new(test: &str) -> Option<Self> {
         let (path, room) = Self::build(test, &[])?;
         let file = CString::new(path.to_str().expect("text")).expect("text");
         // SAFETY: a file that was just built.
@@ -97,7 +97,7 @@ impl Fake {
         open(Some(&self.path)).expect("library")
     }
 
-    fn device(&self) -> Arc<dyn Device> {
+    pub(super) fn device(&self) -> Arc<dyn Device> {
         self.fabric().open(0).expect("device")
     }
 
@@ -106,10 +106,19 @@ impl Fake {
     }
 
     /// Everything was ended, and in the right order.
-    fn is_clean(&self) {
+    pub(super) fn is_clean(&self) {
         assert_eq!(self.get("violations"), 0);
         assert_eq!(self.get("live"), 0);
     }
+}
+
+/// A reliable connection to nobody in particular.
+pub(super) fn connected(device: &dyn Device, cq: &Arc<dyn CompletionQueue>) -> Arc<dyn QueuePair> {
+    let pair = device.queue_pair(&spec(QpKind::Rc, cq)).expect("pair");
+    pair.to_init(1, 0, 0, Access::ALL).expect("INIT");
+    pair.to_rtr(Some(&peer(1)), &Retry::default()).expect("RTR");
+    pair.to_rts(0, 1, &Retry::default()).expect("RTS");
+    pair
 }
 
 fn peer(lid: u16) -> RcPeer {
@@ -376,10 +385,7 @@ fn a_failed_request_takes_its_queue_pair_along() {
     let Some(fake) = Fake::new("failed") else { return };
     let device = fake.device();
     let cq = device.completion_queue(64, None).expect("queue");
-    let pair = device.queue_pair(&spec(QpKind::Rc, &cq)).expect("pair");
-    pair.to_init(1, 0, 0, Access::ALL).expect("INIT");
-    pair.to_rtr(Some(&peer(1)), &Retry::default()).expect("RTR");
-    pair.to_rts(0, 1, &Retry::default()).expect("RTS");
+    let pair = connected(&*device, &cq);
     fake.set("status", 12);
     let operation = Operation::Send { imm: None };
     let send = Send { id: 1, operation, data: Data::Gather(&[]), signaled: false, to: None };

@@ -1,5 +1,6 @@
 //! Tests against a library: the fake one, and the real one where a device is.
 
+mod allocations;
 mod device;
 mod fake;
 mod layout;
