@@ -72,6 +72,9 @@ struct Member<'a> {
     size: u32,
     net: &'a Network,
     memory: LastingMemory,
+    /// Arrivals of others in [`Member::meet`], and how many there were to be.
+    met: AtomicU32,
+    meetings: AtomicU32,
     services: std::cell::RefCell<Box<dyn Bootstrap>>,
 }
 
@@ -130,7 +133,9 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
                 let memory = lasting(segment);
                 net.attach(memory, &mut *services).expect("attach");
                 let services = services.into();
-                let member = Member { rank: place.rank.0, size, net: &net, memory, services };
+                let (met, meetings) = (AtomicU32::new(0), AtomicU32::new(0));
+                let rank = place.rank.0;
+                let member = Member { rank, size, net: &net, memory, met, meetings, services };
                 body(&member);
                 member.services.borrow_mut().barrier().expect("everybody is done");
                 net.close();
@@ -141,12 +146,16 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
     });
 }
 
-/// Calls a closure for each message.
-struct Calls<'a>(&'a dyn Fn(Incoming<'_>));
+/// Counts those of [`Member::meet`], and calls a closure for each other message.
+struct Calls<'a>(&'a AtomicU32, &'a dyn Fn(Incoming<'_>));
 
 impl Sink for Calls<'_> {
     fn arrived(&self, message: Incoming<'_>) {
-        (self.0)(message);
+        if message.handler == MEET {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        } else {
+            (self.1)(message);
+        }
     }
 }
 
@@ -155,7 +164,7 @@ impl Member<'_> {
     fn poll_until(&self, handler: &dyn Fn(Incoming<'_>), done: impl Fn() -> bool) {
         let begin = Instant::now();
         while !done() {
-            let count = self.net.poll::<Par>(&Calls(handler), Poll::All).expect("poll");
+            let count = self.net.poll::<Par>(&Calls(&self.met, handler), Poll::All).expect("poll");
             if count == 0 {
                 std::thread::yield_now();
             }
@@ -167,7 +176,7 @@ impl Member<'_> {
     fn send(&self, message: &mut Outgoing<'_>, handler: &dyn Fn(Incoming<'_>)) {
         let begin = Instant::now();
         while self.net.try_send::<Seq>(message).expect("send") == Sent::Full {
-            let _ = self.net.poll::<Par>(&Calls(handler), Poll::All).expect("poll");
+            let _ = self.net.poll::<Par>(&Calls(&self.met, handler), Poll::All).expect("poll");
             assert!(begin.elapsed() < PATIENCE, "rank {} has no room for ever", self.rank);
         }
     }
@@ -179,18 +188,11 @@ impl Member<'_> {
 
     /// All ranks have come here; messages are delivered meanwhile.
     fn meet(&self, handler: &dyn Fn(Incoming<'_>)) {
-        let arrived = AtomicU32::new(0);
-        let counting = |message: Incoming<'_>| match message.handler {
-            MEET => {
-                arrived.fetch_add(1, Ordering::Relaxed);
-            }
-            _ => handler(message),
-        };
         for peer in self.others() {
-            self.send(&mut internal(peer, MEET, &[]), &counting);
+            self.send(&mut internal(peer, MEET, &[]), handler);
         }
-        let all = self.size - 1;
-        self.poll_until(&counting, || arrived.load(Ordering::Relaxed) >= all);
+        let all = self.meetings.fetch_add(self.size - 1, Ordering::Relaxed) + self.size - 1;
+        self.poll_until(handler, || self.met.load(Ordering::Relaxed) >= all);
     }
 }
 

@@ -12,7 +12,7 @@ const OWN: usize = 4 << 20;
 fn finish(member: &Member<'_>, counter: &Arc<OpCounter>, mut post: impl FnMut() -> Sent) {
     let begin = Instant::now();
     while post() == Sent::Full {
-        let _ = member.net.poll::<Par>(&Calls(&|_| {}), Poll::All).expect("poll");
+        let _ = member.net.poll::<Par>(&Calls(&member.met, &|_| {}), Poll::All).expect("poll");
         assert!(begin.elapsed() < PATIENCE);
     }
     member.poll_until(&|_| {}, || counter.is_complete());
@@ -114,7 +114,10 @@ fn many_in_flight_with_one_counter() {
                     .expect("put")
                     == Sent::Full
                 {
-                    let _ = member.net.poll::<Par>(&Calls(&|_| {}), Poll::All).expect("poll");
+                    let _ = member
+                        .net
+                        .poll::<Par>(&Calls(&member.met, &|_| {}), Poll::All)
+                        .expect("poll");
                     assert!(begin.elapsed() < PATIENCE);
                 }
             }

@@ -8,9 +8,8 @@ fn an_armed_network_rings_the_doorbell() {
     run(2, 0, &PLAIN, |member| {
         let count = AtomicU32::new(0);
         let handler = |message: Incoming<'_>| {
-            if message.handler != MEET {
-                count.fetch_add(1, Ordering::Relaxed);
-            }
+            assert!(!message.internal);
+            count.fetch_add(1, Ordering::Relaxed);
         };
         let peer = Rank(1 - member.rank);
         let page = Arc::clone(member.services.borrow().page());
@@ -21,7 +20,8 @@ fn an_armed_network_rings_the_doorbell() {
             }
             while count.load(Ordering::Relaxed) < round {
                 member.net.arm().expect("arm");
-                let polled = member.net.poll::<Seq>(&Calls(&handler), Poll::All).expect("poll");
+                let polled =
+                    member.net.poll::<Seq>(&Calls(&member.met, &handler), Poll::All).expect("poll");
                 if polled == 0 && count.load(Ordering::Relaxed) < round {
                     page.slot(0).sleep(PATIENCE, || false);
                 }
@@ -83,6 +83,7 @@ fn threads_of_a_rank_send_and_poll_together() {
     run(2, 0, &PLAIN, |member| {
         let got = AtomicU32::new(0);
         let peer = Rank(1 - member.rank);
+        let (net, met) = (member.net, &member.met);
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
@@ -96,15 +97,13 @@ fn threads_of_a_rank_send_and_poll_together() {
                         let bytes = pattern(1, 500);
                         let args = [number];
                         let mut message = request(peer, &args, Freight::Medium(&bytes));
-                        while member.net.try_send::<Par>(&mut message).expect("send") == Sent::Full
-                        {
-                            let _ =
-                                member.net.poll::<Par>(&Calls(&count), Poll::All).expect("poll");
+                        while net.try_send::<Par>(&mut message).expect("send") == Sent::Full {
+                            let _ = net.poll::<Par>(&Calls(met, &count), Poll::All).expect("poll");
                             assert!(begin.elapsed() < PATIENCE);
                         }
                     }
                     while got.load(Ordering::SeqCst) < 3000 {
-                        let _ = member.net.poll::<Par>(&Calls(&count), Poll::All).expect("poll");
+                        let _ = net.poll::<Par>(&Calls(met, &count), Poll::All).expect("poll");
                         assert!(begin.elapsed() < PATIENCE);
                     }
                 });
@@ -130,7 +129,7 @@ fn a_peer_that_is_gone_is_named() {
         let error = loop {
             assert!(begin.elapsed() < PATIENCE);
             let sent = member.net.try_send::<Seq>(&mut request(Rank(1), &[], Freight::None));
-            let polled = member.net.poll::<Seq>(&Calls(&|_| {}), Poll::All);
+            let polled = member.net.poll::<Seq>(&Calls(&member.met, &|_| {}), Poll::All);
             if let Some(error) = sent.err().or(polled.err()) {
                 break error;
             }
@@ -138,6 +137,6 @@ fn a_peer_that_is_gone_is_named() {
         let text = error.to_string();
         assert!(text.contains("rank 1") && text.contains("queue pair"), "{text}");
         member.net.quiet();
-        assert!(member.net.poll::<Seq>(&Calls(&|_| {}), Poll::All).is_ok(), "quiet");
+        assert!(member.net.poll::<Seq>(&Calls(&member.met, &|_| {}), Poll::All).is_ok(), "quiet");
     });
 }
