@@ -34,7 +34,7 @@ pub(super) const ACK_COUNT: u64 = 16;
 /// Bytes that may have arrived without an acknowledgement on its way.
 pub(super) const ACK_BYTES: u64 = 128 << 10;
 /// Looks without data after which a debt of acknowledgements is paid.
-pub(super) const ACK_IDLE: u32 = 12;
+pub(super) const ACK_IDLE: u32 = 6;
 /// Bytes of one read from a socket into the shared buffer.
 pub(super) const SCRATCH: usize = 64 << 10;
 /// A message body of at least so many missing bytes is read straight into its place.
