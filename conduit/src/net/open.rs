@@ -120,7 +120,10 @@ fn open_soft(
     members: &Members,
     key: [u8; 16],
 ) -> Result<Arc<dyn Fabric>, Error> {
-    let faults = settings.soft.faults.as_deref().map(soft::faults::Script::parse).transpose();
+    // Sections of the script are for ranks.
+    let name = members.rank.to_string();
+    let script = |text| soft::faults::Script::parse_for(text, &name);
+    let faults = settings.soft.faults.as_deref().map(script).transpose();
     let faults = faults.map_err(|problem| Error::Setting {
         name: "GASNET_IBV_SOFT_FAULTS",
         problem: problem.to_string(),
