@@ -4,6 +4,7 @@ mod kill;
 mod rc;
 mod speed;
 mod strangers;
+mod stress;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
