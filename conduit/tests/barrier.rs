@@ -4,13 +4,20 @@
 mod harness;
 
 use gasnet_ibv::{BarrierFlags, Client, Error, Seq, Settings};
-use harness::job;
+use harness::{Placement, everywhere, job, job_at};
 
 const ID: i32 = 0xcafe_f00d_u32.cast_signed();
 const NAMED: BarrierFlags = BarrierFlags::NAMED;
 const ANON: BarrierFlags = BarrierFlags::ANONYMOUS;
 const MISMATCH: BarrierFlags = BarrierFlags::MISMATCH;
 const SIZES: [u32; 5] = [1, 2, 3, 8, 11];
+
+/// Sizes on one host, and a few in every placement.
+fn sizes() -> Vec<(Placement, u32)> {
+    let apart = |size| Placement::REMOTE.map(|placement| (placement, size));
+    let together = SIZES.map(|size| (Placement::Together, size));
+    [&together[..], &apart(5), &apart(3)[..1]].concat()
+}
 
 type Said = (i32, BarrierFlags);
 
@@ -44,8 +51,8 @@ fn assert_fails(client: &Client<Seq>, notify: Said, wait: Said) {
 
 #[test]
 fn names_that_agree() {
-    for size in SIZES {
-        job::<Seq>(size, &Settings::default(), |client| {
+    for (placement, size) in sizes() {
+        job_at::<Seq>(placement, size, &Settings::default(), |client| {
             let me = client.rank().0;
             for id in [0, 1, -1, ID, i32::MIN] {
                 assert_ok(client, (id, NAMED), (id, NAMED), Some(id));
@@ -71,8 +78,8 @@ fn names_that_agree() {
 
 #[test]
 fn names_that_do_not() {
-    for size in SIZES {
-        job::<Seq>(size, &Settings::default(), |client| {
+    for (placement, size) in sizes() {
+        job_at::<Seq>(placement, size, &Settings::default(), |client| {
             let me = client.rank().0;
             for member in 0..size {
                 let flagged = if me == member { (ID, MISMATCH) } else { (ID, NAMED) };
@@ -100,7 +107,7 @@ fn names_that_do_not() {
 
 #[test]
 fn order_of_calls_is_checked() {
-    job::<Seq>(3, &Settings::default(), |client| {
+    everywhere::<Seq>(3, &Settings::default(), |client| {
         let order = |result: Result<(), Error>| {
             assert!(matches!(result, Err(Error::BarrierOrder { .. })));
         };
@@ -118,10 +125,12 @@ fn order_of_calls_is_checked() {
 #[test]
 fn nobody_leaves_before_everybody_came() {
     use std::sync::atomic::{AtomicU32, Ordering};
-    for size in [2, 5, 13] {
+    let here = [2, 5, 13].map(|size| (Placement::Together, size, 300));
+    let there = Placement::REMOTE.map(|placement| (placement, 5, 50));
+    for (placement, size, rounds) in here.into_iter().chain(there) {
         let arrived = AtomicU32::new(0);
-        job::<Seq>(size, &Settings::default(), |client| {
-            for round in 1..=300 {
+        job_at::<Seq>(placement, size, &Settings::default(), |client| {
+            for round in 1..=rounds {
                 arrived.fetch_add(1, Ordering::SeqCst);
                 client.barrier_notify(round, NAMED).expect("notify");
                 client.barrier_wait(round, NAMED).expect("wait");
@@ -133,8 +142,8 @@ fn nobody_leaves_before_everybody_came() {
 
 #[test]
 fn a_late_rank_finds_the_others_asleep() {
-    for size in [2, 12] {
-        job::<Seq>(size, &Settings::default(), |client| {
+    for size in [2, 5, 12] {
+        everywhere::<Seq>(size, &Settings::default(), |client| {
             for round in 0..3 {
                 if client.rank().0 == round % size {
                     // Long enough that everybody else sleeps; nothing is asserted about it.

@@ -6,12 +6,11 @@ mod harness;
 
 use std::sync::atomic::Ordering;
 
-use bootstrap::memory;
 use gasnet_ibv::{
     BarrierFlags, Client, Error, Flags, LocalCompletion, Operations, Rank, SegmentLimit, Seq,
     Settings,
 };
-use harness::job;
+use harness::{Placement, everywhere, job, job_at};
 
 const PAGE: u64 = 4096;
 
@@ -21,7 +20,7 @@ fn meet(client: &Client<Seq>) {
 
 #[test]
 fn segments_of_different_sizes() {
-    job::<Seq>(5, &Settings::default(), |client| {
+    everywhere::<Seq>(5, &Settings::default(), |client| {
         let me = client.rank().0;
         let len = |rank: u32| PAGE * (u64::from(rank) * 3 + 1);
         let segment = client.attach_segment(len(me)).expect("attach");
@@ -32,8 +31,9 @@ fn segments_of_different_sizes() {
         assert_eq!(first, [0; 16], "zero filled");
         meet(client);
         for rank in 0..client.size() {
-            let (_, bytes) = segment.of(Rank(rank)).expect("neighbour");
-            assert_eq!(bytes, len(rank));
+            let near = client.neighbours().contains(&Rank(rank));
+            let expected = near.then(|| len(rank));
+            assert_eq!(segment.of(Rank(rank)).map(|(_, bytes)| bytes), expected);
             let mine = [me as u8 + 1; 3];
             client.put(Rank(rank), len(rank) - 3 * u64::from(me + 1), &mine).expect("put");
         }
@@ -53,7 +53,7 @@ fn segments_of_different_sizes() {
 
 #[test]
 fn every_alignment_and_size() {
-    job::<Seq>(2, &Settings::default(), |client| {
+    everywhere::<Seq>(2, &Settings::default(), |client| {
         let segment = client.attach_segment(PAGE).expect("attach");
         let peer = Rank(1 - client.rank().0);
         if client.rank() == Rank(0) {
@@ -93,7 +93,7 @@ fn every_alignment_and_size() {
 
 #[test]
 fn ranges_outside_have_names() {
-    job::<Seq>(2, &Settings::default(), |client| {
+    everywhere::<Seq>(2, &Settings::default(), |client| {
         assert!(matches!(
             client.put(Rank(0), 0, &[1]),
             Err(Error::OutsideSegment { segment: 0, .. })
@@ -126,7 +126,7 @@ fn ranges_outside_have_names() {
 
 #[test]
 fn non_blocking_operations() {
-    job::<Seq>(3, &Settings::default(), |client| {
+    everywhere::<Seq>(3, &Settings::default(), |client| {
         client.attach_segment(PAGE).expect("attach");
         meet(client);
         let right = Rank((client.rank().0 + 1) % 3);
@@ -138,7 +138,7 @@ fn non_blocking_operations() {
             put.leaf(Operations::LOCAL).wait()?;
             put.wait()?;
             let value = scope.put_value_nb(right, 200, 0x1234, 2, Flags::NONE)?.expect("some");
-            assert!(value.test().is_ok());
+            value.wait()?;
             let get = scope.get_nb(right, 0, &mut one, Flags::NONE)?.expect("some");
             let got: &mut [u8] = get.wait()?;
             assert_eq!(got, source);
@@ -161,22 +161,6 @@ fn non_blocking_operations() {
 }
 
 #[test]
-fn placements_that_need_a_network_are_refused() {
-    let hosts = [bootstrap::HostId(0), bootstrap::HostId(1)];
-    let refused = |services, settings| {
-        let error = Client::<Seq>::with_bootstrap("TEST", services, settings).expect_err("refused");
-        assert!(matches!(error, Error::NeedsNetwork { .. }), "{error}");
-        assert!(error.to_string().contains("no network layer"));
-    };
-    for services in memory::job_on_hosts(&hosts).expect("job") {
-        refused(services, Settings::default());
-    }
-    for services in memory::job(3).expect("job") {
-        refused(services, Settings { neighbourhood_max: 2, ..Settings::default() });
-    }
-}
-
-#[test]
 fn limits_of_the_segment() {
     let limit = SegmentLimit::PerHost(PAGE * 10 + 5);
     job::<Seq>(3, &Settings { max_segment: limit, ..Settings::default() }, |client| {
@@ -186,5 +170,93 @@ fn limits_of_the_segment() {
         assert_eq!(client.neighbours(), [Rank(0), Rank(1), Rank(2)]);
         let position = client.position();
         assert_eq!((position.hosts, position.host, position.neighbourhoods), (1, 0, 1));
+    });
+}
+
+#[test]
+fn neighbourhoods_and_hosts() {
+    let at = |placement, size, check: fn(&Client<Seq>)| {
+        job_at::<Seq>(placement, size, &Settings::default(), check);
+    };
+    at(Placement::Cut, 5, |client| {
+        let (me, position) = (client.rank().0, client.position());
+        assert_eq!((position.hosts, position.host), (1, 0));
+        assert_eq!((position.neighbourhoods, position.neighbourhood), (3, me / 2));
+        let neighbours = (0..5).map(Rank).filter(|rank| rank.0 / 2 == me / 2);
+        assert_eq!(client.neighbours(), neighbours.collect::<Vec<_>>());
+        assert_eq!(client.host_ranks().len(), 5);
+    });
+    at(Placement::Alternating, 5, |client| {
+        let (me, position) = (client.rank().0, client.position());
+        assert_eq!((position.hosts, position.host), (2, me % 2));
+        assert_eq!((position.neighbourhoods, position.neighbourhood), (2, me % 2));
+        let neighbours = (0..5).map(Rank).filter(|rank| rank.0 % 2 == me % 2);
+        assert_eq!(client.neighbours(), neighbours.collect::<Vec<_>>());
+        assert_eq!(client.host_ranks(), client.neighbours());
+    });
+}
+
+#[test]
+fn operations_stay_in_flight_until_they_are_waited_for() {
+    job_at::<Seq>(Placement::Apart, 2, &Settings::default(), |client| {
+        client.attach_segment(64 * PAGE).expect("attach");
+        let peer = Rank(1 - client.rank().0);
+        let me = client.rank().0 as u8;
+        for round in 0..20_u8 {
+            let source = vec![me ^ round; 30_000];
+            let mut targets = vec![vec![0; 10_000]; 3];
+            let done = client.scope(|scope| -> Result<(), Error> {
+                let mut puts = vec![];
+                for (place, part) in (0_u64..).zip(source.chunks(10_000)) {
+                    let put = scope.put_nb(
+                        peer,
+                        place * 10_000,
+                        part,
+                        LocalCompletion::Separate,
+                        Flags::NONE,
+                    )?;
+                    puts.push(put.expect("not immediate"));
+                }
+                for put in &puts {
+                    put.leaf(Operations::LOCAL).wait()?;
+                }
+                gasnet_ibv::wait_all(puts)?;
+                let mut gets = vec![];
+                for (place, into) in (0_u64..).zip(&mut targets) {
+                    gets.push(scope.get_nb(peer, place * 10_000, into, Flags::NONE)?.expect("get"));
+                }
+                for mut got in gets.into_iter().rev() {
+                    let bytes = loop {
+                        match got.test() {
+                            Ok(bytes) => break bytes,
+                            Err(event) => got = event,
+                        }
+                        client.poll()?;
+                    };
+                    assert!(bytes.iter().all(|byte| *byte == me ^ round));
+                }
+                // Dropped and implicit ones are the scope's.
+                let _event =
+                    scope.put_nb(peer, 50_000, &source, LocalCompletion::Now, Flags::NONE)?;
+                let sent =
+                    scope.put_nbi(peer, 90_000, &source, LocalCompletion::Separate, Flags::NONE)?;
+                assert_eq!(sent, gasnet_ibv::Outcome::Sent);
+                let region = scope.access_region();
+                let sent = region.put(peer, 130_000, &source, Flags::NONE)?;
+                assert_eq!(sent, gasnet_ibv::Outcome::Sent);
+                let event = region.end();
+                event.leaf(Operations::GET).wait()?;
+                event.leaf(Operations::LOCAL).wait()?;
+                event.wait()?;
+                scope.nbi_wait(Operations::LOCAL)
+            });
+            done.expect("scope").expect("operations");
+            for place in [50_000, 90_000, 130_000] {
+                let mut seen = vec![0; 30_000];
+                client.get(peer, place, &mut seen).expect("get");
+                assert_eq!(seen, source);
+            }
+            meet(client);
+        }
     });
 }
