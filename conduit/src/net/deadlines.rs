@@ -7,3 +7,6 @@ pub(super) const NET_THREADS: Duration = Duration::from_millis(500);
 
 /// How long closing waits for completions of what was posted.
 pub(super) const NET_DRAIN: Duration = Duration::from_millis(200);
+
+/// How long the payload of an unpacked Long may stand still before the sender goes back to polling.
+pub(super) const NET_STALL: Duration = Duration::from_millis(20);

@@ -19,6 +19,9 @@ use super::{Error, Members, OpCounter};
 /// Bounce buffers that only replies and the library's messages may take.
 pub(super) const KEPT_BUFFERS: u32 = 2;
 
+/// Inline bytes that are tried when the user wants all.
+const MOST_INLINE: u32 = 1024;
+
 /// What an operation in flight is, for its completion and for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -214,6 +217,7 @@ pub(super) struct Engine {
     /// Why a thread of the network gave up; the next poll says it.
     failure: Mutex<Option<Error>>,
     has_failed: AtomicBool,
+    said_inline: AtomicBool,
     /// The job is ending: failures are expected.
     pub(super) quiet: AtomicBool,
 }
@@ -252,6 +256,7 @@ impl Engine {
             calls,
             failure: Mutex::new(None),
             has_failed: AtomicBool::new(false),
+            said_inline: AtomicBool::new(false),
             quiet: AtomicBool::new(false),
             setup,
         };
@@ -355,7 +360,7 @@ impl Engine {
     ) -> Result<Half, Error> {
         let limits = &self.setup.limits;
         let caps = rail.device.caps();
-        let wanted = limits.inline.map_or(u32::MAX, |bytes| bytes.max(caps.cheap_inline));
+        let wanted = limits.inline.unwrap_or(MOST_INLINE).max(caps.cheap_inline);
         let spec = QpSpec {
             kind: QpKind::Rc,
             send_cq: &rail.send_cq,
@@ -371,7 +376,21 @@ impl Engine {
         let access = Access::REMOTE_WRITE.and(Access::REMOTE_READ).and(Access::REMOTE_ATOMIC);
         qp.to_init(rail.port, rail.pkey_index, 0, access.and(Access::LOCAL_WRITE))?;
         let inline = qp.max_inline().min(wanted) as usize;
+        if limits.inline_is_set && qp.max_inline() < limits.inline.unwrap_or(0) {
+            self.say_inline(rail, qp.max_inline());
+        }
         Ok(Half { qp, slots: Permits::new(sends), inline })
+    }
+
+    /// Once, on rank 0.
+    #[cold]
+    fn say_inline(&self, rail: &Rail, most: u32) {
+        if self.members.rank == Rank(0) && !self.said_inline.swap(true, Ordering::Relaxed) {
+            super::say(&format!(
+                "gasnet_ibv: GASNET_INLINESEND_LIMIT is above what {} can do: {most} bytes are used\n",
+                rail.name()
+            ));
+        }
     }
 
     /// First packet sequence number of a rank's queue pair.

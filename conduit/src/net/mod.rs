@@ -277,12 +277,20 @@ pub(crate) struct RawSource<'a> {
     bytes: &'a [u8],
     /// Bytes posted so far.
     done: u64,
+    /// The source should be free when all is posted.
+    at_once: bool,
 }
 
 impl<'a> RawSource<'a> {
     /// All of `bytes` is to be put.
     pub(crate) const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, done: 0 }
+        Self { bytes, done: 0, at_once: false }
+    }
+
+    /// As [`RawSource::new`], for a caller that wants its memory back when all is posted: up to
+    /// `GASNET_NONBULKPUT_BOUNCE_LIMIT` memory inside segments is copied too. Beyond that look at the counter.
+    pub(crate) const fn at_once(bytes: &'a [u8]) -> Self {
+        Self { bytes, done: 0, at_once: true }
     }
 }
 

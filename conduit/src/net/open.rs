@@ -237,6 +237,8 @@ fn limits_of(settings: &NetSettings, members: &Members, sizes: &Sizes, lanes: us
             internal: INTERNAL,
         }),
         inline: settings.inline,
+        inline_is_set: settings.inline_is_set,
+        put_bounce: settings.put_bounce,
         packed_long: settings.packed_long,
         gather_min: settings.gather_min,
         retry: settings.retry,

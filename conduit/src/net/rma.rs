@@ -39,7 +39,8 @@ impl Engine {
     }
 
     /// Posts the first piece of `bytes` towards `offset` of a peer's segment, whose bounds were checked. Returns its length;
-    /// 0: no room.
+    /// 0: no room. `copy`: also what the device could read in place.
+    #[expect(clippy::too_many_arguments, reason = "all that a piece is made of")]
     pub(super) fn put_piece(
         &self,
         peer: &Peer,
@@ -47,6 +48,7 @@ impl Engine {
         kind: Kind,
         offset: u64,
         bytes: &[u8],
+        copy: bool,
         counter: &Arc<OpCounter>,
     ) -> Result<usize, Error> {
         let lane = &peer.lanes[at];
@@ -66,7 +68,7 @@ impl Engine {
                 self.post_flight(lane, &lane.main, operation, data, &flight, Some(end(false)));
             return posted(sent, bytes.len(), counter, false);
         }
-        if segments.own.holds(bytes) {
+        if !copy && segments.own.holds(bytes) {
             let len = self.piece(lane, bytes.len());
             let lkey = self.rails[lane.rail].segment.get().map_or(0, |region| region.lkey());
             let piece = Sge { addr: bytes.as_ptr().addr() as u64, len, lkey };
@@ -166,9 +168,12 @@ impl Engine {
         let start = offset.saturating_add(source.done);
         self.check_range(to, start, source.bytes.len() as u64)?;
         let Some(peer) = self.connected(to) else { return Ok(Sent::Full) };
+        let whole = source.done + source.bytes.len() as u64;
+        let copy = source.at_once && whole <= self.setup.limits.put_bounce;
         while !source.bytes.is_empty() {
             let at = offset + source.done;
-            let try_lane = |lane| self.put_piece(peer, lane, Kind::Put, at, source.bytes, counter);
+            let try_lane =
+                |lane| self.put_piece(peer, lane, Kind::Put, at, source.bytes, copy, counter);
             let len = on_some_lane(peer, try_lane)?;
             if len == 0 {
                 return Ok(Sent::Full);

@@ -70,6 +70,10 @@ pub(super) struct Limits {
     pub(super) shared: Option<SharedLimits>,
     /// Inline bytes wanted; `None`: all that the device can do.
     pub(super) inline: Option<u32>,
+    /// The user asked for so much: less is worth a line.
+    pub(super) inline_is_set: bool,
+    /// Greatest put that is copied when its source is to be free at once.
+    pub(super) put_bounce: u64,
     /// Greatest Long that travels with its header.
     pub(super) packed_long: u32,
     /// Least payload that is gathered; `None`: never.

@@ -171,7 +171,8 @@ pub(super) fn connect(
 ) -> Result<Threads, Error> {
     let members = &engine.members;
     let settings = &settings.connect;
-    let dynamic = settings.dynamic || !settings.at_start;
+    // A rank that is connected to everybody at the start needs no datagrams.
+    let dynamic = !settings.at_start || settings.dynamic && settings.file_in.is_some();
     let mut datagrams = None;
     if let (true, Some(rail)) = (dynamic, engine.rails.first()) {
         let channel = rail.device.channel()?;

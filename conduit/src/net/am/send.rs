@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use bootstrap::Rank;
 use fabric::{Data, Operation, PostError, Send, Sge};
@@ -15,7 +16,7 @@ use crate::net::engine::{End, Engine, Flight, KEPT_BUFFERS, Kind};
 use crate::net::peer::{Half, Lane, Peer};
 use crate::net::rail::KEPT_SLOTS;
 use crate::net::setup::KEPT;
-use crate::net::{Error, FIRST_CLIENT_HANDLER, Freight, OpCounter, Outgoing, Sent};
+use crate::net::{Error, FIRST_CLIENT_HANDLER, Freight, OpCounter, Outgoing, Sent, deadlines};
 
 /// Why a message goes out; decides what it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +70,12 @@ impl Slots<'_> {
         self.half.slots.give(1);
         self.engine.rails[self.lane.rail].sends.give(1);
     }
+}
+
+/// Since when nothing has completed.
+#[derive(Default)]
+struct Stall {
+    since: Option<Instant>,
 }
 
 impl Engine {
@@ -519,19 +526,22 @@ impl Engine {
     ) -> Result<Sent, Error> {
         let own = Arc::new(OpCounter::new());
         let counter = later.unwrap_or(&own);
+        let mut stall = Stall::default();
         let mut done = 0;
         while done < payload.len() {
             let (rest, offset) = (&payload[done..], dest + done as u64);
-            let posted = self.put_piece(peer, at, Kind::LongPayload, offset, rest, counter)?;
+            let copy = false;
+            let posted =
+                self.put_piece(peer, at, Kind::LongPayload, offset, rest, copy, counter)?;
             done += posted;
-            if posted == 0 && !self.await_sends()? {
+            if posted == 0 && !self.await_unless_stalled(&mut stall)? {
                 return Ok(Sent::Full);
             }
         }
         // On another queue pair the header could overtake the payload.
         let split = lane.requests.is_some() && draft.class == Class::Request;
         while (split && !counter.is_complete()) || (later.is_none() && !own.is_local_complete()) {
-            if !self.await_sends()? {
+            if !self.await_unless_stalled(&mut stall)? {
                 return Ok(Sent::Full);
             }
         }
@@ -540,10 +550,26 @@ impl Engine {
             if self.copied(peer, at, draft, &[])? == Sent::Yes {
                 return Ok(Sent::Yes);
             }
-            if !self.await_sends()? {
+            if !self.await_unless_stalled(&mut stall)? {
                 return Ok(Sent::Full);
             }
         }
+    }
+
+    /// As [`Engine::await_sends`]; also `false` when nothing has completed for a while. Then the peer is short of receive
+    /// buffers, perhaps because it waits like this rank: the caller polls, and later sends all of it again, which changes
+    /// nothing for the peer, as no handler has been told of it.
+    fn await_unless_stalled(&self, stall: &mut Stall) -> Result<bool, Error> {
+        if self.reap()? > 0 {
+            stall.since = None;
+        } else {
+            let since = *stall.since.get_or_insert_with(Instant::now);
+            if since.elapsed() > deadlines::NET_STALL {
+                return Ok(false);
+            }
+            std::thread::yield_now();
+        }
+        Ok(!self.is_quiet())
     }
 
     /// Takes completions of sends while something waits for them. `false`: the network is closing, give up.

@@ -34,6 +34,8 @@ const TINY: Limits = Limits {
     spares: 1,
     shared: None,
     inline: Some(0),
+    inline_is_set: false,
+    put_bounce: 65_536,
     packed_long: 4012,
     gather_min: Some(1500),
     retry: Retry { timeout: 18, count: 7, rnr: 7, rnr_timer: 6 },

@@ -99,6 +99,27 @@ fn a_range_outside_the_segment_is_refused() {
 }
 
 #[test]
+fn a_put_that_wants_its_source_back_is_copied() {
+    run(2, SEGMENT, &PLAIN, |member| {
+        let peer = Rank(1 - member.rank);
+        for (len, copied) in [(65_536, true), (65_537, false)] {
+            let bytes = pattern(member.rank as usize, len);
+            member.memory.write(OWN as u64, &bytes);
+            let counter = Arc::new(OpCounter::new());
+            let mut source = RawSource::at_once(member.memory.part(OWN, len));
+            let sent = member.net.put::<Seq>(peer, REMOTE as u64, &mut source, &counter);
+            assert_eq!(sent.expect("put"), Sent::Yes);
+            assert!(!copied || counter.is_local_complete());
+            member.poll_until(&|_| {}, || counter.is_complete());
+            member.meet(&|_| {});
+            let expected = pattern(peer.0 as usize, len);
+            assert!(member.memory.read(REMOTE, len) == expected);
+            member.meet(&|_| {});
+        }
+    });
+}
+
+#[test]
 fn many_in_flight_with_one_counter() {
     run(3, SEGMENT, &PLAIN, |member| {
         let counter = Arc::new(OpCounter::new());

@@ -80,18 +80,18 @@ fn settled(member: &Member<'_>, kind: &Kind, handler: &dyn Fn(Incoming<'_>)) {
 
 #[test]
 fn two_ranks_with_one_credit() {
-    storm(2, 500, &Kind { limits: TINY, ..PLAIN });
+    storm(2, 200, &Kind { limits: TINY, ..PLAIN });
 }
 
 #[test]
 fn four_ranks_with_one_credit() {
     let limits = Limits { credits_total: 2, send_cq: 16, recv_cq: 128, ..TINY };
-    storm(4, 300, &Kind { limits, ..PLAIN });
+    storm(4, 60, &Kind { limits, ..PLAIN });
 }
 
 #[test]
 fn four_ranks_as_usual() {
-    storm(4, 1000, &PLAIN);
+    storm(4, 400, &PLAIN);
 }
 
 #[test]
@@ -102,17 +102,17 @@ fn without_spares_messages_are_copied() {
 #[test]
 fn slack_banks_credits() {
     let limits = Limits { credits: 4, credits_total: 12, slack: 3, ..USUAL };
-    storm(3, 1000, &Kind { limits, ..PLAIN });
+    storm(3, 300, &Kind { limits, ..PLAIN });
 }
 
 #[test]
 fn few_shared_receive_buffers() {
     let shared = SharedLimits { requests: 2, replies: 2, internal: 4 };
     let limits = Limits { shared: Some(shared), credits_total: 2, send_cq: 16, ..TINY };
-    storm(4, 300, &Kind { limits, ..PLAIN });
+    storm(4, 60, &Kind { limits, ..PLAIN });
     let shared = SharedLimits { requests: 3, replies: 9, internal: 4 };
     let limits = Limits { shared: Some(shared), slack: 0, bounce: 5, ..USUAL };
-    storm(3, 1000, &Kind { limits, ..PLAIN });
+    storm(3, 300, &Kind { limits, ..PLAIN });
 }
 
 #[test]
