@@ -266,7 +266,8 @@ impl Dev {
 
     /// For the engine: looks at everything; how long it may sleep then.
     pub(super) fn look(self: &Arc<Self>) -> Duration {
-        match hold(&self.progress) {
+        // Whoever is in there does the engine's work.
+        match try_once(&self.progress) {
             Some(mut progress) => {
                 let looked = progress.pass(self, true);
                 wait_for(looked.busy, looked.soon)
@@ -277,7 +278,7 @@ impl Dev {
 
     /// For the engine: timers only.
     pub(super) fn tick(self: &Arc<Self>) {
-        if let Some(mut progress) = hold(&self.progress) {
+        if let Some(mut progress) = try_once(&self.progress) {
             progress.tick(self);
         }
     }

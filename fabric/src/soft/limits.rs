@@ -69,6 +69,8 @@ pub(super) const REDIAL_FIRST: Duration = Duration::from_millis(5);
 pub(super) const REDIAL_MOST: Duration = Duration::from_millis(500);
 /// The engine looks so often while somebody polls.
 pub(super) const NAP: Duration = Duration::from_millis(1);
+/// One poll in so many looks at the clock.
+pub(super) const TICK_EVERY: u32 = 256;
 /// Timers are looked at so often.
 pub(super) const TICK: Duration = Duration::from_millis(5);
 /// Longest sleep of the engine while a request or a timer is out.

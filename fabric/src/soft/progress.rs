@@ -15,7 +15,9 @@ use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 use super::device::Dev;
 use super::hello::{Refused, Target, verdict};
 use super::hold;
-use super::limits::{ASK_EVERY, HOT, HOT_MISSES, MAX_STRANGERS, REDIAL_MOST, SCRATCH, TICK};
+use super::limits::{
+    ASK_EVERY, HOT, HOT_MISSES, MAX_STRANGERS, REDIAL_MOST, SCRATCH, TICK, TICK_EVERY,
+};
 use super::memory::silence;
 use super::qp::Qp;
 use super::rx::{Outcome, Responder};
@@ -154,7 +156,8 @@ impl Progress {
         if dev.take_attention() {
             self.attend(dev);
         }
-        if eager {
+        // Pollers look at the timers too: the engine may never find the device free.
+        if eager || self.passes.is_multiple_of(TICK_EVERY) {
             self.tick(dev);
         }
         Looked { soon: !self.again.is_empty(), busy: self.busy }

@@ -573,6 +573,7 @@ impl Tx {
         self.reading = FRESH;
         self.spill = VecDeque::new();
         self.seen = (self.tail, None);
+        self.dialing = false;
         self.redial = (None, REDIAL_FIRST);
     }
 
