@@ -22,6 +22,47 @@ fn with_port(rail: u32) -> String {
     format!("--port-down 'ip link set eth{rail} down' --port-up 'ip link set eth{rail} up'")
 }
 
+/// Jobs whose ranks share no memory, so that everything goes over the devices.
+fn jobs() -> Vec<Step> {
+    let verbs = "GASNET_SUPERNODE_MAXSIZE=1 GASNET_IBV_FABRIC=verbs";
+    let job = |name: &str, variables: &str, program: &str| {
+        let command =
+            format!("{verbs} {variables} $programs/gasnetrun_ibv -n 2 $programs/{program}");
+        step(name, 60, &command)
+    };
+    let mut steps = vec![
+        step(
+            "the choice falls on verbs by itself",
+            60,
+            "GASNET_SUPERNODE_MAXSIZE=1 $programs/gasnetrun_ibv -n 2 $programs/hello 2>&1 | tee /tmp/hello && \
+             ! grep 'software adapter' /tmp/hello",
+        )
+        .shows("rank 1 of 2 on node1"),
+        job("ring", "", "ring 20").shows("around 2 ranks: 40 steps in order"),
+        job("ring over both devices", "GASNET_NUM_QPS=2", "ring 20").shows("40 steps in order"),
+    ];
+    let (few, all) = ([1, 3, 5, 10], (1..=15).chain(51..=55));
+    let cases: Vec<i32> = if all_requested() { all.collect() } else { few.to_vec() };
+    for case in cases {
+        let program = format!("testexit {case} --delay 150");
+        steps.push(job(&format!("exit case {case}"), "", &program).code(case));
+    }
+    if all_requested() {
+        for (name, variables) in [
+            ("connections on demand", "GASNET_CONNECT_STATIC=0"),
+            ("shared receive queue", "GASNET_USE_SRQ=1"),
+            ("receive queues of their own", "GASNET_USE_SRQ=0"),
+        ] {
+            steps.push(job(&format!("ring, {name}"), variables, "ring 20").shows("40 steps"));
+        }
+        // The first rank found; the other one waits in a barrier.
+        let killed =
+            "testexit 3 --delay 30000 & sleep 8; kill -9 $(pgrep -x testexit | head -1); wait $!";
+        steps.push(job("a killed rank", "", killed).code(128 + 9));
+    }
+    steps
+}
+
 fn count_skips(done: &[machine::Done]) {
     let skipped = done.iter().flat_map(|done| done.output.lines());
     for line in skipped.filter_map(|line| line.strip_prefix("skip ")) {
@@ -52,6 +93,7 @@ fn one_machine() {
             &format!("$programs/fabric-conformance verbs --processes {}", with_port(0)),
         ),
     ];
+    let steps: Vec<Step> = steps.into_iter().chain(jobs()).collect();
     count_skips(&machine::run("Soft-RoCE, one machine", &["--rails", "2"], &steps));
 }
 
