@@ -38,6 +38,7 @@ use bootstrap::{Bootstrap, Rank};
 use self::am::header::MAX_HEADER;
 use self::am::pool::Buffer;
 pub(crate) use self::am::pool::{LastingMemory, RawTarget};
+use self::connect::file;
 use self::engine::{Engine, KEPT_BUFFERS};
 pub(crate) use self::error::Error;
 pub(crate) use self::ops::OpCounter;
@@ -385,15 +386,36 @@ impl Network {
         ranks
     }
 
-    /// Writes the list of used connections that `GASNET_CONNECTFILE_OUT` asks for. Collective, unless the name has a `%`.
+    /// Peers that something was sent to or came from, ascending.
+    fn used(&self) -> Vec<Rank> {
+        let peers = self.engine.peers.iter().filter(|peer| peer.was_used());
+        let mut used: Vec<Rank> = peers.map(|peer| peer.rank).collect();
+        used.sort_unstable();
+        used
+    }
+
+    /// A file of used connections that each rank has for itself needs nobody else.
+    fn write_own_connections(&self) {
+        let members = &self.engine.members;
+        let settings = &self.settings.connect;
+        let pattern = settings.file_out.as_deref().filter(|name| file::is_per_rank(name));
+        let Some(pattern) = pattern else { return };
+        let (base, rank) = (settings.file_base, members.rank.0);
+        let used = self.used().into_iter().map(|peer| peer.0);
+        let text = file::header(members.size, base) + &file::lines(rank, used, base);
+        if let Err(error) = file::write(&file::expand(pattern, rank), &text) {
+            say(&format!("gasnet_ibv: rank {rank}: {error}\n"));
+        }
+    }
+
+    /// Writes the list of used connections that `GASNET_CONNECTFILE_OUT` asks for. Collective. (Files with a `%`
+    /// in their name are written by [`Network::close`] too.)
     ///
     /// # Errors
     /// The file cannot be written.
     pub(crate) fn write_connections(&self, services: &mut dyn Bootstrap) -> Result<(), Error> {
         let Some(pattern) = &self.settings.connect.file_out else { return Ok(()) };
-        let peers = self.engine.peers.iter().filter(|peer| peer.was_used());
-        let mut used: Vec<Rank> = peers.map(|peer| peer.rank).collect();
-        used.sort_unstable();
+        let used = self.used();
         let members = &self.engine.members;
         let base = self.settings.connect.file_base;
         Ok(connect::used::write(pattern, base, members.rank, members.size, &used, services)?)
@@ -403,6 +425,7 @@ impl Network {
     /// more. Not for signal handlers.
     pub(crate) fn close(&self) {
         self.quiet();
+        self.write_own_connections();
         let end = Instant::now() + deadlines::NET_DRAIN;
         while self.engine.rails.iter().any(rail::Rail::is_sending) && Instant::now() < end {
             if !matches!(self.engine.reap(), Ok(count) if count > 0) {

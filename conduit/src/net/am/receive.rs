@@ -250,6 +250,8 @@ impl Engine {
         let load = match head.shape {
             Shape::Short => Arrived::None,
             Shape::Medium { .. } => Arrived::Medium(payload),
+            // Without payload any place will do, and no segment is needed.
+            Shape::Long { dest, len: 0, .. } => Arrived::Long { offset: dest, len: 0 },
             Shape::Long { dest, len, packed } => {
                 let own = self.segments.get().map(|segments| &segments.own);
                 let size = own.map_or(0, |own| own.len as u64);

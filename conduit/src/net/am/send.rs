@@ -109,6 +109,12 @@ impl Engine {
             {
                 wrong("a Long that is too long")
             }
+            // Without payload any place will do.
+            Freight::Long { payload, .. } | Freight::LongLater { payload, .. }
+                if payload.is_empty() =>
+            {
+                Ok(())
+            }
             Freight::Long { payload, dest } | Freight::LongLater { payload, dest, .. } => {
                 self.check_range(message.to, *dest, payload.len() as u64).map(|_| ())
             }

@@ -64,9 +64,11 @@ struct Kind {
     rails: usize,
     lanes: usize,
     dynamic: bool,
+    /// `GASNET_CONNECTFILE_OUT`.
+    file_out: Option<&'static str>,
 }
 
-const PLAIN: Kind = Kind { limits: USUAL, rails: 1, lanes: 1, dynamic: false };
+const PLAIN: Kind = Kind { limits: USUAL, rails: 1, lanes: 1, dynamic: false, file_out: None };
 
 /// One rank of a test.
 struct Member<'a> {
@@ -129,6 +131,7 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
                 let mut settings = NetSettings::default();
                 settings.connect.at_start = !kind.dynamic;
                 settings.connect.dynamic = kind.dynamic;
+                settings.connect.file_out = kind.file_out.map(Into::into);
                 let setup = setup(&*fabric, kind);
                 let net = Network::with_setup(&settings, setup, &members, &mut *services);
                 let net = net.expect("network");

@@ -121,6 +121,12 @@ fn two_rails() {
     storm(
         3,
         200,
-        &Kind { limits: Limits { credits_total: 3, ..TINY }, rails: 2, lanes: 4, dynamic: true },
+        &Kind {
+            limits: Limits { credits_total: 3, ..TINY },
+            rails: 2,
+            lanes: 4,
+            dynamic: true,
+            ..PLAIN
+        },
     );
 }
