@@ -283,6 +283,10 @@ impl Core {
             return false;
         }
         let row = self.row_of_requests().load(Ordering::Relaxed);
+        if self.networked() && row >= LOOK_EVERY {
+            // What the network has is not seen by a look.
+            return false;
+        }
         self.row_of_requests().store(row.saturating_add(1), Ordering::Relaxed);
         if row >= ROW && self.light() {
             self.passes().store(LOOK_EVERY - 1, Ordering::Relaxed);

@@ -15,7 +15,7 @@ use gasnet_ibv::{
     BarrierFlags, Client, Entry, Error, Flags, HandlerIndex, MAX_ARGS, Mode, Outcome, Par, ParSync,
     Payload, Rank, Role, SegmentOffset, Seq, Settings,
 };
-use harness::{job, tiny};
+use harness::{Placement, everywhere, job, job_at, tiny};
 
 const REQ: HandlerIndex = HandlerIndex(200);
 const REP: HandlerIndex = HandlerIndex(201);
@@ -43,7 +43,7 @@ fn args(seed: u32, count: usize) -> Vec<i32> {
 
 #[test]
 fn every_number_of_arguments_in_every_category() {
-    job::<Seq>(3, &Settings::default(), |client| {
+    everywhere::<Seq>(3, &Settings::default(), |client| {
         let replies = Arc::new(AtomicU32::new(0));
         let segment = client.attach_segment(1 << 20).expect("attach");
         for nargs in 0..=MAX_ARGS {
@@ -153,7 +153,11 @@ fn every_number_of_arguments_in_every_category() {
 
 /// Every rank floods every rank (itself too) with requests of all categories that all reply.
 fn storm<M: Mode>(size: u32, settings: &Settings, messages: u32) {
-    job::<M>(size, settings, |client| {
+    storm_at::<M>(Placement::Together, size, settings, messages);
+}
+
+fn storm_at<M: Mode>(placement: Placement, size: u32, settings: &Settings, messages: u32) {
+    job_at::<M>(placement, size, settings, |client| {
         let (served, answered, sum) =
             (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)), Arc::new(AtomicU64::new(0)));
         register_storm(client, &served, &answered, &sum);
@@ -285,6 +289,15 @@ fn storm_of_two() {
 #[test]
 fn storm_of_many() {
     storm::<Seq>(9, &tiny(), 120);
+}
+
+#[test]
+fn storm_between_neighbourhoods() {
+    for placement in Placement::REMOTE {
+        storm_at::<Seq>(placement, 4, &tiny(), 150);
+    }
+    storm_at::<Par>(Placement::AllButOne, 4, &tiny(), 150);
+    storm_at::<ParSync>(Placement::Cut, 5, &tiny(), 100);
 }
 
 #[test]
@@ -427,7 +440,7 @@ fn immediate_requests_decline_when_the_queue_is_full() {
 
 #[test]
 fn messages_before_the_segment_exists() {
-    job::<Seq>(2, &Settings::default(), |client| {
+    everywhere::<Seq>(2, &Settings::default(), |client| {
         let got = Arc::new(AtomicU32::new(0));
         let counter = Arc::clone(&got);
         let long = Entry::long("empty long", 0, move |_, landing, _| {
@@ -450,7 +463,7 @@ fn messages_before_the_segment_exists() {
 
 #[test]
 fn negotiated_payload() {
-    job::<Seq>(2, &Settings::default(), |client| {
+    everywhere::<Seq>(2, &Settings::default(), |client| {
         let got = Arc::new(AtomicU32::new(0));
         let (c1, c2) = (Arc::clone(&got), Arc::clone(&got));
         let mut table = [
@@ -509,7 +522,11 @@ fn negotiated_payload() {
         assert_eq!(p.size(), team.max_request_long(None, 0, Flags::LEAST_ALLOC));
         let len = p.size();
         p.buffer_mut().copy_from_slice(&fill(6, len));
-        assert!(p.try_commit(REP, len, SegmentOffset(80_000), &[]).expect("commit").is_none());
+        let mut left = Some(p);
+        while let Some(p) = left {
+            left = p.try_commit(REP, len, SegmentOffset(80_000), &[]).expect("commit");
+            client.poll().expect("poll");
+        }
         let too_much = team.prepare_request_medium(peer, None, max + 1, max + 1, 2, Flags::NONE);
         assert!(matches!(too_much, Err(Error::PayloadSize { .. })));
         let order = team.prepare_request_medium(peer, None, 9, 8, 2, Flags::NONE);
@@ -521,7 +538,7 @@ fn negotiated_payload() {
 
 #[test]
 fn mistakes_have_names() {
-    job::<Seq>(2, &Settings::default(), |client| {
+    everywhere::<Seq>(2, &Settings::default(), |client| {
         let team = client.team();
         let many = [0; MAX_ARGS + 1];
         assert!(matches!(
@@ -573,7 +590,7 @@ fn mistakes_have_names() {
 
 #[test]
 fn handlers_reply_once_and_do_nothing_else() {
-    job::<Seq>(1, &Settings::default(), |client| {
+    everywhere::<Seq>(1, &Settings::default(), |client| {
         let done = Arc::new(AtomicU32::new(0));
         let (d1, d2) = (Arc::clone(&done), Arc::clone(&done));
         let mut table = [
