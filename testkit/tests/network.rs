@@ -1,12 +1,18 @@
 //! Every rank on a "host" of its own on this host, over the software adapter: the same programs, the same results, the same
 //! ends as over shared memory, and nothing that survives.
 
+#![expect(clippy::unwrap_used, reason = "what is missing here fails the test")]
+
+#[expect(dead_code, reason = "the suite of C programs uses all of it")]
+#[path = "c_suite/build.rs"]
+mod build;
+
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use testkit::process::{Process, send};
-use testkit::{Running, Table, Tree, all_requested, job};
+use testkit::{Outcome, Running, Table, Tree, all_requested, job, launcher};
 
 /// Far above what any of these takes, below the last resorts of the exit.
 const BOUND: Duration = Duration::from_secs(30);
@@ -198,6 +204,52 @@ fn a_stopped_rank_does_not_keep_an_exit_from_ending() {
     assert!([3, 4].contains(&outcome.code()), "{}\n{}", outcome.code(), outcome.err());
     assert!(outcome.survivors.is_empty(), "{:?}", outcome.survivors);
     assert!(outcome.duration < Duration::from_secs(20), "{:?}", outcome.duration);
+}
+
+#[test]
+fn c_programs_pass_over_the_network() {
+    if !build::ready() {
+        return;
+    }
+    let names = [
+        "hello",
+        "am_arguments",
+        "am_negotiated",
+        "am_torture",
+        "broadcast",
+        "events",
+        "flags",
+        "flood",
+        "legacy",
+        "limits",
+        "rma",
+        "waiting",
+    ];
+    let mut table = Table::new(
+        "C programs over the software adapter, milliseconds (! = wrong)",
+        &["program", "2 ranks", "4 in two neighbourhoods"],
+    );
+    let mut faults = String::new();
+    for name in names {
+        let program = build::built(name, "seq", build::Kind::Static);
+        let mut cells = vec![name.to_owned()];
+        for (ranks, most) in [(2, "1"), (4, "2")] {
+            let tree = neighbourhoods(launcher(["-n", &ranks.to_string()]).arg(&program), most);
+            let outcome: Outcome =
+                tree.deadline("C program over the network", Duration::from_secs(120)).run();
+            let said = outcome.out().matches(&format!("PASS {name}\n")).count();
+            let fault =
+                outcome.fault(0).or_else(|| (said != 1).then(|| format!("said PASS {said} times")));
+            cells.push(outcome.ms().to_string());
+            if let Some(fault) = fault {
+                cells.last_mut().unwrap().push_str(" !");
+                writeln!(faults, "{name} on {ranks} ranks: {fault}\n{}", outcome.err()).unwrap();
+            }
+        }
+        table.row(cells);
+    }
+    table.show();
+    assert!(faults.is_empty(), "{faults}");
 }
 
 #[test]
