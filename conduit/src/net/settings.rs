@@ -10,6 +10,11 @@ use fabric::{Mtu, Retry};
 
 use super::family::{self, Family};
 
+/// Default of `GASNET_NONBULKPUT_BOUNCE_LIMIT`, bytes.
+const PUT_BOUNCE: u64 = 64 << 10;
+/// Default of `GASNET_CONNECTFILE_BASE`.
+const LIST_BASE: u32 = 36;
+
 /// Greatest ACK timeout exponent of a queue pair.
 const MOST_TIMEOUT: i64 = 31;
 /// Most transport retries of a queue pair.
@@ -289,7 +294,8 @@ impl NetSettings {
             inline: u32::try_from(table.int("GASNET_INLINESEND_LIMIT")).ok(),
             inline_is_set: table.is_set("GASNET_INLINESEND_LIMIT"),
             packed_long: narrow(table.size_or_code("GASNET_PACKEDLONG_LIMIT")),
-            put_bounce: table.size("GASNET_NONBULKPUT_BOUNCE_LIMIT"),
+            // Read when puts that want their source back at once use it.
+            put_bounce: PUT_BOUNCE,
             gather_min: u32::try_from(table.size_or_code("GASNET_AM_GATHER_MIN")).ok(),
             depths: fold.depths(),
             warnings: Vec::new(),
@@ -446,8 +452,9 @@ impl Fold<'_> {
             dynamic,
             at_start,
             file_in: table.path("GASNET_CONNECTFILE_IN"),
-            file_out: table.path("GASNET_CONNECTFILE_OUT"),
-            file_base: self.count("GASNET_CONNECTFILE_BASE"),
+            // Read when the exit closes the network, which writes the list.
+            file_out: None,
+            file_base: LIST_BASE,
             sends: self.count("GASNET_CONNECT_SNDS"),
             receives: table.int_opt("GASNET_CONNECT_RCVS").map(narrow),
             retransmit_min: micros(min),

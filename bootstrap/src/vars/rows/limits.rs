@@ -25,7 +25,8 @@ pub(crate) const LIMITS: &[Row] = &[
         BYTES,
         "64K",
         "Greatest put that is copied so that it need not wait.",
-    ),
+    )
+    .later(),
     fixed(
         "GASNET_PUTINMOVE_LIMIT",
         Kind::Size { unit: 1, min: 0, max: 3072 },
