@@ -10,3 +10,6 @@ pub(super) const NET_DRAIN: Duration = Duration::from_millis(200);
 
 /// How long the payload of an unpacked Long may stand still before the sender goes back to polling.
 pub(super) const NET_STALL: Duration = Duration::from_millis(20);
+
+/// How long a receive buffer is offered to a device that says it is full.
+pub(super) const NET_REPOST: Duration = Duration::from_secs(2);

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use bootstrap::{Rank, Shared};
 use fabric::{Access, Address, Mtu, PostError, QpKind, QpSpec, RcPeer, Receive};
@@ -10,6 +11,7 @@ use super::am::credits::{Account, Permits};
 use super::am::header::BUFFER;
 use super::am::pool::{Buffer, Landing, LastingMemory, Pool, Shelf, Waiting};
 use super::calls::Calls;
+use super::deadlines;
 use super::grow::Stack;
 use super::peer::{Half, Lane, Peer, Peers, Stage};
 use super::rail::Rail;
@@ -294,16 +296,25 @@ impl Engine {
         Ok(())
     }
 
-    /// Posts a receive buffer with `post`.
+    /// Posts a receive buffer with `post`. There is always room for it, so a full queue only means that the device was busy (the
+    /// software adapter says so when a thread that holds it has lost its processor): tried again for [`deadlines::NET_REPOST`].
     pub(super) fn post(
         &self,
         buffer: Buffer,
         rail: usize,
-        post: impl FnOnce(&Receive) -> Result<(), PostError>,
+        post: impl Fn(&Receive) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
         let piece = self.pool.piece(&buffer, rail, 0, self.setup.limits.buffer());
         let index = self.pool.lend(buffer);
-        let posted = post(&Receive { id: u64::from(index), buffer: piece });
+        let receive = Receive { id: u64::from(index), buffer: piece };
+        let mut posted = post(&receive);
+        if posted == Err(PostError::Full) {
+            let end = Instant::now() + deadlines::NET_REPOST;
+            while posted == Err(PostError::Full) && Instant::now() < end {
+                std::thread::yield_now();
+                posted = post(&receive);
+            }
+        }
         if posted.is_err()
             && let Some(buffer) = self.pool.reclaim(index)
         {

@@ -75,7 +75,7 @@ pub(crate) struct Identity {
     pub(crate) size: u32,
     /// The same on all ranks of a job, different in other jobs.
     pub(crate) job: u32,
-    /// Key of the datagram queue pairs, from [`super::queue_key`].
+    /// Key of the datagram queue pairs, from [`super::wire::queue_key`].
     pub(crate) queue_key: u32,
     /// Queue pairs per peer, the same on all ranks.
     pub(crate) count: usize,
