@@ -101,44 +101,32 @@ impl Core {
 
     #[inline(always)]
     fn any_ready(&self, mask: u32) -> bool {
-        self.lanes_in_use(mask).any(|lane| self.memory().lane(self.local(), lane).ready())
+        self.lanes_in_use(mask).any(|lane| self.memory().own_lane_ready(lane))
     }
 
     /// Delivers messages of all lanes; returns how many. Replies first.
     #[inline(always)]
     pub(crate) fn drain_all_lanes<M: Mode>(&self) -> usize {
-        let used = self.member(self.local()).lanes.used();
-        self.drain_some::<M>(Net::Reply, used & lanes_of(Net::Reply as usize))
-            + self.drain_some::<M>(Net::Request, used & lanes_of(Net::Request as usize))
+        self.drain_some::<M>(Net::Reply) + self.drain_some::<M>(Net::Request)
     }
 
     #[inline(always)]
-    fn drain_some<M: Mode>(&self, net: Net, mut left: u32) -> usize {
-        let mut count = 0;
-        while left != 0 {
-            let lane = left.trailing_zeros() as usize;
-            left &= left - 1;
-            if self.memory().own_lane_ready(lane) {
-                count += self.drain_lane::<M>(net, lane);
-            }
-        }
-        count
+    fn drain_some<M: Mode>(&self, net: Net) -> usize {
+        let ready = |lane: &usize| self.memory().own_lane_ready(*lane);
+        let lanes = self.lanes_in_use(lanes_of(net as usize)).filter(ready);
+        lanes.map(|lane| self.drain_lane::<M>(net, lane)).sum()
     }
 
     /// Delivers messages of the lanes of one kind; returns how many.
     #[inline(never)]
     pub(crate) fn drain_lanes<M: Mode>(&self, net: Net) -> usize {
-        let used = self.member(self.local()).lanes.used();
-        self.drain_some::<M>(net, used & lanes_of(net as usize))
+        self.drain_some::<M>(net)
     }
 
     /// In threaded modes this thread keeps the lane while it runs the handlers of a batch: other threads serve other lanes.
     #[inline(never)]
     fn drain_lane<M: Mode>(&self, net: Net, number: usize) -> usize {
         let lane = self.memory().lane(self.local(), number);
-        if !lane.ready() {
-            return 0;
-        }
         let turn = if M::THREADED { self.lane_consumers[number].try_take() } else { None };
         if M::THREADED && turn.is_none() {
             return 0;

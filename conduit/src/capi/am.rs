@@ -125,6 +125,20 @@ fn result(call: &str, outcome: Result<c_int, Fail>) -> c_int {
     outcome.unwrap_or_else(|fail| fail.report(call))
 }
 
+/// Arguments of a Short that is like most: for a handler of the program, allowed to wait, with few of them.
+#[inline(always)]
+fn plain_args<'a>(handler: u8, flags: Flags, nargs: c_uint, argv: *const i32) -> Option<&'a [i32]> {
+    let plain = handler >= HandlerIndex::FIRST_CLIENT
+        && flags & IMMEDIATE == 0
+        && nargs <= FEW_ARGS
+        && (nargs == 0 || !argv.is_null());
+    if !plain {
+        return None;
+    }
+    // SAFETY: `nargs` arguments, alive during the call.
+    Some(if nargs == 0 { &[] } else { unsafe { std::slice::from_raw_parts(argv, nargs as usize) } })
+}
+
 /// Sends a Short when there is nothing to refuse and nothing to wait for: one of a row, or after a `look` for messages. `false` when it
 /// has to be looked at closely. Nothing in it calls a function, so that a row saves no registers.
 #[inline(always)]
@@ -138,20 +152,10 @@ fn send_plainly(
     look: bool,
 ) -> bool {
     let Some(state) = state::get() else { return false };
-    let plain = handler >= HandlerIndex::FIRST_CLIENT
-        && flags & IMMEDIATE == 0
-        && std::ptr::eq(tm, state::TM0.handle())
-        && nargs <= FEW_ARGS
-        && (nargs == 0 || !argv.is_null());
-    if !plain {
+    let Some(args) = plain_args(handler, flags, nargs, argv) else { return false };
+    if !std::ptr::eq(tm, state::TM0.handle()) {
         return false;
     }
-    let args = if nargs == 0 {
-        &[]
-    } else {
-        // SAFETY: `nargs` arguments, alive during the call.
-        unsafe { std::slice::from_raw_parts(argv, nargs as usize) }
-    };
     // For a remote rank this is no neighbour's index, and is found out.
     let (core, target) = (&state.core, state.core.span().offset(rank));
     if look {
@@ -172,20 +176,7 @@ fn reply_plainly(
 ) -> Option<c_int> {
     let state = state::get()?;
     let token = token::current(token)?;
-    if handler < HandlerIndex::FIRST_CLIENT
-        || flags & IMMEDIATE != 0
-        || nargs > FEW_ARGS
-        || nargs > 0 && argv.is_null()
-        || !token.may_reply()
-    {
-        return None;
-    }
-    let args = if nargs == 0 {
-        &[]
-    } else {
-        // SAFETY: `nargs` arguments, alive during the call.
-        unsafe { std::slice::from_raw_parts(argv, nargs as usize) }
-    };
+    let args = plain_args(handler, flags, nargs, argv).filter(|_| token.may_reply())?;
     if !state.core.pass_reply::<M>(token.source_target(), handler, args) {
         return None;
     }

@@ -14,9 +14,9 @@
 use std::cell::UnsafeCell;
 #[cfg(feature = "capi")]
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 #[cfg(feature = "capi")]
 use std::sync::atomic::{AtomicPtr, compiler_fence};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 #[cfg(feature = "capi")]
 use bootstrap::page::Slot;
@@ -67,23 +67,14 @@ impl Line {
         unsafe { AtomicU32::from_ptr(self.0.get().cast()) }
     }
 
-    /// Writes a Short and publishes it. The receiver looks at the line all the time: were it written word by word, the receiver
-    /// would often take it away in between, and a round trip be half as long again. So the first 16 bytes, with the state and the
-    /// first argument, go in one store where the processor makes such a store at once (`whole`).
+    /// Writes a Short and publishes it.
     ///
     /// # Safety
     /// The line is the caller's until then; at most [`LANE_ARGS`] arguments.
     #[inline(always)]
     #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one message, one reason")]
     #[expect(clippy::cast_possible_truncation, reason = "at most 10")]
-    unsafe fn publish_short(
-        &self,
-        whole: bool,
-        state: u32,
-        source: u32,
-        handler: u8,
-        args: &[i32],
-    ) {
+    unsafe fn publish_short(&self, state: u32, source: u32, handler: u8, args: &[i32]) {
         let word = u32::from_le_bytes([Kind::Short as u8, handler, args.len() as u8, 0]).to_le();
         let words = self.0.get().cast::<u32>();
         let first = args.first().map_or(0, |arg| arg.cast_unsigned());
@@ -98,41 +89,12 @@ impl Line {
                 [_, b, c, d] => more.cast::<[i32; 3]>().write([*b, *c, *d]),
                 [_, rest @ ..] => more.copy_from_nonoverlapping(rest.as_ptr(), rest.len()),
             }
-            if whole {
-                return store_whole(words, [state, word, source, first]);
-            }
             words.add(1).write(word);
             words.add(2).write(source);
             words.add(3).write(first);
         }
         self.state().store(state, Ordering::Release);
     }
-}
-
-/// Whether [`store_whole`] may be used: processors with AVX make aligned stores of 16 bytes at once (the manuals of both makers).
-fn stores_whole() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    let whole = std::arch::is_x86_feature_detected!("avx");
-    #[cfg(not(target_arch = "x86_64"))]
-    let whole = false;
-    whole
-}
-
-/// One store of 16 bytes, after all stores before it.
-///
-/// # Safety
-/// `to` is a multiple of 16 and the 16 bytes are the caller's; [`stores_whole`].
-#[inline(always)]
-unsafe fn store_whole(to: *mut u32, words: [u32; 4]) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: any bits are a vector; the store is what the caller promises.
-    #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one store")]
-    unsafe {
-        let value: std::arch::x86_64::__m128i = std::mem::transmute(words);
-        std::arch::asm!("movaps [{}], {}", in(reg) to, in(xmm_reg) value, options(nostack, preserves_flags));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (to, words);
 }
 
 /// The consumer's position, on a pair of lines of its own.
@@ -190,8 +152,6 @@ pub(crate) struct Tail {
     tail: AtomicU32,
     /// Last seen `head`.
     seen: AtomicU32,
-    /// As [`stores_whole`] says.
-    whole: AtomicBool,
     /// Lines of the lane and doorbell of the receiver, for [`Tail::send_short`]; null when there is no lane.
     #[cfg(feature = "capi")]
     lines: AtomicPtr<Line>,
@@ -209,7 +169,6 @@ impl Tail {
             lane: AtomicU32::new(WARM_UP),
             tail: AtomicU32::new(0),
             seen: AtomicU32::new(0),
-            whole: AtomicBool::new(false),
             #[cfg(feature = "capi")]
             lines: AtomicPtr::new(null_mut()),
             #[cfg(feature = "capi")]
@@ -256,15 +215,10 @@ impl Tail {
         }
         self.tail.store(next.wrapping_add(1), Ordering::Relaxed);
         // SAFETY: as in `Lane::send`; the arguments fit (checked above).
-        unsafe { line.publish_short(self.whole(), next.wrapping_add(1), source, handler, args) };
+        unsafe { line.publish_short(next.wrapping_add(1), source, handler, args) };
         compiler_fence(Ordering::SeqCst);
         bell.ring_if_sleeping();
         true
-    }
-
-    #[inline(always)]
-    fn whole(&self) -> bool {
-        self.whole.load(Ordering::Relaxed)
     }
 
     /// Whether thread `me` is the one that uses this.
@@ -299,7 +253,6 @@ impl Tail {
         match lane {
             Some(lane) => {
                 let word = u32::try_from(lane).unwrap_or(u32::MAX);
-                self.whole.store(stores_whole(), Ordering::Relaxed);
                 self.lane.store(CLAIMED | word, Ordering::Relaxed);
             }
             None => {
@@ -364,7 +317,7 @@ impl<'a> Lane<'a> {
             // SAFETY: the line is the producer's until it is published: its last message was copied (`has_room`). The message
             // fits (checked above).
             unsafe {
-                line.publish_short(tail.whole(), state, post.source, post.handler, post.args);
+                line.publish_short(state, post.source, post.handler, post.args);
             }
             return true;
         }
