@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use spawner_ssh::plan::{JobPlan, OutputPlan};
+use spawner_ssh::plan::{JobPlan, Map, OutputPlan, Reach};
 
 use crate::command_line::CommandLine;
 use crate::environment::{self, Forwarded, Variables};
@@ -61,11 +61,15 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
     let plan = JobPlan {
         job_id: job_id(&host),
         size: ranks,
+        map: Map::here(host.clone(), ranks),
         host,
         program: command.executable.clone(),
         argv: command.argv.clone(),
         env: environment::of_ranks(environment, spawner, level),
+        env_for_hosts: Vec::new(),
         directory: working_directory(&here, flags.wdir.as_deref())?,
+        cpus_per_rank: flags.cpus.unwrap_or(0),
+        reach: Reach::default(),
         cpus: cpus::bind(flags.cpus.unwrap_or(0), ranks)?,
         stdin: flags.stdin,
         output: OutputPlan {

@@ -6,6 +6,7 @@
 //! * [`local`]: the front half on the launching host: forks the agent, forwards signals, collects the report.
 
 pub mod agent;
+mod layout;
 pub mod local;
 pub mod plan;
 pub mod report;

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use bootstrap::Rank;
 
+pub use crate::layout::{HostEntry, LayoutError, Map, Order, Place, cpu_sets, layout, shares};
+
 /// Who gets the launcher's standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StdinTo {
@@ -33,20 +35,29 @@ pub struct OutputPlan {
 pub struct JobPlan {
     /// Unique text for this job, for messages and reports.
     pub job_id: String,
-    /// Ranks in the job; all are on this host for now.
+    /// Ranks in the job.
     pub size: u32,
     /// Name of this host, for messages.
     pub host: String,
+    /// Where each rank runs; `size` ranks.
+    pub map: Map,
     /// Absolute path of the file to execute (the wrapper when there is one).
     pub program: PathBuf,
     /// Argument vector, with word 0.
     pub argv: Vec<OsString>,
     /// Complete environment of the ranks, without the per-rank variables that the agent adds.
     pub env: Vec<(OsString, OsString)>,
+    /// What ranks on other hosts get on top of what a login there sets; it wins over that.
+    pub env_for_hosts: Vec<(OsString, OsString)>,
     /// Working directory of the ranks.
     pub directory: PathBuf,
-    /// CPU set of each rank (logical numbers); empty = leave the binding alone.
+    /// CPU set of each rank on this host (logical numbers), by rank; empty = leave the binding alone. Of a job with
+    /// other hosts it is empty: there each host's agent binds by `cpus_per_rank`.
     pub cpus: Vec<Vec<usize>>,
+    /// Cpus that each rank is bound to, by [`cpu_sets`] of its host; 0 = leave the binding alone.
+    pub cpus_per_rank: u32,
+    /// How other hosts are reached.
+    pub reach: Reach,
     /// Standard input.
     pub stdin: StdinTo,
     /// Standard output and error.
@@ -61,6 +72,25 @@ pub struct JobPlan {
     pub verbose: u8,
 }
 
+/// How other hosts are reached: the `GASNET_SSH_*` variables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// Remote shell (`GASNET_SSH_CMD`): a name that is looked up in `PATH`, or a path.
+    pub command: OsString,
+    /// Words in front of everything that we add and of the host (`GASNET_SSH_OPTIONS`).
+    pub options: Vec<OsString>,
+    /// Most agents that one host, or the launcher, starts (`GASNET_SSH_OUT_DEGREE`); 0 = no limit.
+    pub out_degree: u32,
+    /// Working directory on other hosts instead of the plan's (`GASNET_SSH_REMOTE_PATH`).
+    pub directory: Option<PathBuf>,
+}
+
+impl Default for Reach {
+    fn default() -> Self {
+        Self { command: "ssh".into(), options: Vec::new(), out_degree: 32, directory: None }
+    }
+}
+
 impl JobPlan {
     /// A plan with everything at its default: empty environment, directory `/`, host `localhost`, standard input to
     /// rank 0, no binding, no time limit, an exit bound of 6 s. `program` is the file, `argv` the words with word 0.
@@ -70,51 +100,21 @@ impl JobPlan {
             job_id: "job".to_owned(),
             size,
             host: "localhost".to_owned(),
+            map: Map::here("localhost", size),
             program,
             argv,
             env: Vec::new(),
+            env_for_hosts: Vec::new(),
             directory: PathBuf::from("/"),
             cpus: Vec::new(),
+            cpus_per_rank: 0,
+            reach: Reach::default(),
             stdin: StdinTo::Rank(Rank(0)),
             output: OutputPlan::default(),
             timeout: None,
             exit_bound: Duration::from_secs(6),
             conduit_program: false,
             verbose: 0,
-        }
-    }
-}
-
-/// How many ranks each of `hosts` hosts gets when `ranks` are spread evenly: consecutive ranks, the first hosts take the
-/// remainder. Fewer ranks than hosts leave the last hosts empty; no hosts, no entries.
-#[must_use]
-pub fn layout(ranks: u32, hosts: u32) -> Vec<u32> {
-    let Some(each) = ranks.checked_div(hosts) else { return Vec::new() };
-    let rest = ranks % hosts;
-    (0..hosts).map(|host| each + u32::from(host < rest)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn ten_ranks_on_four_hosts() {
-        assert_eq!(layout(10, 4), [3, 3, 2, 2]);
-        assert_eq!(layout(3, 5), [1, 1, 1, 0, 0]);
-        assert_eq!(layout(5, 0), [0; 0]);
-    }
-
-    proptest! {
-        #[test]
-        fn every_rank_has_a_place_and_shares_differ_by_one(ranks in 0u32..5000, hosts in 1u32..300) {
-            let shares = layout(ranks, hosts);
-            prop_assert_eq!(shares.len(), hosts as usize);
-            prop_assert_eq!(shares.iter().sum::<u32>(), ranks);
-            prop_assert!(shares.windows(2).all(|pair| pair[0] >= pair[1]));
-            prop_assert!(shares[0] - shares[shares.len() - 1] <= 1);
         }
     }
 }
