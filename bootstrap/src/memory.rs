@@ -8,13 +8,16 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::client::{Channel, Client, Reply, Request};
-use crate::collective::{Action, Collective, ProtocolError, To};
+use crate::collective::{Action, ProtocolError, To, Tree};
 use crate::deadlines::{Bounds, Wait};
 use crate::memfd;
 use crate::page::{HostPage, PageSpec};
 use crate::service::{Announcer, Bootstrap, Error, HostId, Rank, Shared, call_name};
 use crate::solo::page_error;
 use crate::sys::Mapping;
+
+/// Out-degree of the tree of agents, unless a test wants another.
+const DEGREE: usize = 32;
 
 /// A job of `size` ranks on one host; element `r` is rank `r`'s connection, to be moved to its thread.
 ///
@@ -35,17 +38,33 @@ pub fn job_on_hosts(host_of: &[HostId]) -> Result<Vec<Box<dyn Bootstrap>>, Error
     job_with(host_of, Bounds::default())
 }
 
+/// As [`job_on_hosts`], with the agents of the hosts in a tree of another out-degree; 0 is a star.
+///
+/// # Errors
+/// As [`job_on_hosts`].
+pub fn job_on_tree(host_of: &[HostId], degree: usize) -> Result<Vec<Box<dyn Bootstrap>>, Error> {
+    connect(host_of, degree, Bounds::default())
+}
+
 /// As [`job_on_hosts`], with other bounds on waits.
 ///
 /// # Errors
 /// As [`job_on_hosts`].
 pub fn job_with(host_of: &[HostId], bounds: Bounds) -> Result<Vec<Box<dyn Bootstrap>>, Error> {
+    connect(host_of, DEGREE, bounds)
+}
+
+fn connect(
+    host_of: &[HostId],
+    degree: usize,
+    bounds: Bounds,
+) -> Result<Vec<Box<dyn Bootstrap>>, Error> {
     let pages = pages(host_of)?;
+    let during = "job";
+    let tree = Tree::new(host_of, degree)
+        .map_err(|error| Error::Argument { during, problem: error.to_string() })?;
     let ranks = || (0u32..).map(Rank).zip(host_of);
-    let state = State {
-        collective: Collective::on_hosts(host_of),
-        inboxes: host_of.iter().map(|_| VecDeque::new()).collect(),
-    };
+    let state = State { tree, inboxes: host_of.iter().map(|_| VecDeque::new()).collect() };
     let hub = Arc::new(Hub {
         host_of: host_of.to_vec(),
         bells: host_of.iter().map(|_| Condvar::new()).collect(),
@@ -93,7 +112,7 @@ enum Item {
 }
 
 struct State {
-    collective: Collective,
+    tree: Tree,
     inboxes: Vec<VecDeque<Item>>,
 }
 
@@ -125,8 +144,7 @@ impl Hub {
     fn carry_out(&self, state: &mut State, actions: Vec<Action>) {
         for action in actions {
             if let Err(error) = self.carry_out_one(state, action) {
-                let refusals =
-                    state.collective.refuse_all(&format!("no memory for the result: {error}"));
+                let refusals = state.tree.refuse_all(&format!("no memory for the result: {error}"));
                 return self.carry_out(state, refusals);
             }
         }
@@ -134,8 +152,8 @@ impl Hub {
 
     /// Nobody else ends a job in which ranks wait for one that is gone.
     fn refuse_if_stuck(&self, state: &mut State) {
-        if let Some(reason) = state.collective.stuck() {
-            let refusals = state.collective.refuse_all(&reason);
+        if let Some(reason) = state.tree.stuck() {
+            let refusals = state.tree.refuse_all(&reason);
             self.carry_out(state, refusals);
         }
     }
@@ -206,7 +224,7 @@ impl Channel for Peer {
         let during = call_name(request.head.kind);
         for frame in request.frames() {
             let mut state = self.hub.lock();
-            let actions = state.collective.handle(self.rank, &frame).map_err(protocol(during))?;
+            let actions = state.tree.handle(self.rank, &frame).map_err(protocol(during))?;
             self.hub.carry_out(&mut state, actions);
             self.hub.refuse_if_stuck(&mut state);
         }
@@ -223,7 +241,7 @@ impl Channel for Peer {
         let during = "fini";
         {
             let mut state = self.hub.lock();
-            let actions = state.collective.fini(self.rank).map_err(protocol(during))?;
+            let actions = state.tree.fini(self.rank).map_err(protocol(during))?;
             self.finished = true;
             self.hub.carry_out(&mut state, actions);
             self.hub.refuse_if_stuck(&mut state);
@@ -252,9 +270,8 @@ impl Drop for Peer {
     fn drop(&mut self) {
         if !self.finished {
             let mut state = self.hub.lock();
-            let refusals = state
-                .collective
-                .refuse_all(&format!("rank {} left the job without farewell", self.rank));
+            let refusals =
+                state.tree.refuse_all(&format!("rank {} left the job without farewell", self.rank));
             self.hub.carry_out(&mut state, refusals);
         }
     }

@@ -3,11 +3,13 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::frame::{Frame, FrameError, Kind};
 use crate::page::HostPage;
 
 /// Number of a process in its job, `0..size`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rank(pub u32);
 
 impl std::fmt::Display for Rank {
@@ -17,7 +19,7 @@ impl std::fmt::Display for Rank {
 }
 
 /// Number of a host in its job, `0..hosts`, in rank order of the first rank on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HostId(pub u32);
 
 /// Where this rank stands in its job. Constant during the job.

@@ -3,12 +3,11 @@
 
 use bootstrap::collective::{Action, Collective};
 use bootstrap::frame::{Frame, Kind};
-use bootstrap::{HostId, Rank};
+use bootstrap::Rank;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let hosts = [0, 0, 1, 0].map(HostId);
-    let mut machine = Collective::on_hosts(&hosts);
+    let mut machine = Collective::new(4);
     let mut rest = bytes;
     while let Some((from, tail)) = rest.split_first() {
         let Ok(Some((frame, used))) = Frame::decode(tail) else { return };

@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::*;
-use crate::frame::MAX_PAYLOAD;
+use crate::frame::{Frame, Kind, MAX_PAYLOAD};
 
 /// A call that all ranks make; lengths and roots are reduced to the job at hand.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -155,7 +155,7 @@ fn play(
     order: &[u32],
 ) -> Vec<Vec<(u32, Answer)>> {
     let size = job.host_of.len();
-    let mut machine = Collective::on_hosts(&job.host_of);
+    let mut machine = Tree::new(&job.host_of, 2).unwrap();
     let mut inboxes: Vec<VecDeque<(u32, Answer)>> = vec![VecDeque::new(); size];
     let mut got: Vec<Vec<(u32, Answer)>> = vec![vec![]; size];
     // Bytes of the frames that a rank has still to send for its current step.
@@ -248,7 +248,7 @@ proptest! {
         frames in proptest::collection::vec(
             (0u32..9, 0u8..17, 0u32..4, (0u32..9, 0u32..9), any::<[u8; 3]>(), 0usize..50), 0..60),
     ) {
-        let mut machine = Collective::on_hosts(&host_of);
+        let mut machine = Tree::new(&host_of, 2).unwrap();
         let payload = [7; 50];
         let mut arrived = 0;
         for (from, kind, seq, (arg, own), lengths, len) in frames {
@@ -264,7 +264,7 @@ proptest! {
                 Ok(actions) => !actions.is_empty(),
                 Err(error) => { prop_assert!(!error.to_string().is_empty()); false }
             };
-            let kept: usize = machine.members.iter().map(|m| m.data.capacity()).sum();
+            let kept: usize = machine.machines.iter().map(Collective::kept).sum();
             prop_assert!(kept <= 4 * arrived + 8 * host_of.len(), "{} bytes kept of {}", kept, arrived);
             if done && kind == Kind::Barrier { let _ = machine.fini(from); }
             let _ = machine.stuck();
