@@ -85,6 +85,19 @@ pub trait Device: std::marker::Send + Sync + Debug {
     /// More than the device has, or the driver refuses.
     fn queue_pair(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error>;
 
+    /// A domain of extended reliable connections: processes of one host that open it on the same `file` (which need not
+    /// contain anything, and may have no name) share its receiving queue pairs. Without a file it is this process's own.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with what the device lacks; the driver refuses.
+    fn xrc_domain(&self, file: Option<BorrowedFd<'_>>) -> Result<Arc<dyn XrcDomain>, Error> {
+        let _ = file;
+        Err(Error::Unsupported {
+            device: self.info().name.clone(),
+            what: "extended reliable connections (XRC)",
+        })
+    }
+
     /// How to reach a port with datagrams from port `port` of this device.
     ///
     /// # Errors
@@ -99,6 +112,30 @@ pub trait Device: std::marker::Send + Sync + Debug {
 
     /// Readable when an event waits.
     fn event_fd(&self) -> BorrowedFd<'_>;
+}
+
+/// What processes of one host share on extended reliable connections. A connection goes from a queue pair of kind
+/// [`crate::QpKind::XrcSend`] of one process to a *receiver* of a domain, and each request names the receive queue of the domain
+/// that it is for: so one connection reaches all processes that have a queue in the domain.
+pub trait XrcDomain: std::marker::Send + Sync + Debug {
+    /// A receive queue with a number that senders name. Ends of its receives are reported on `cq`, with the receiver's number
+    /// as their queue pair. Writes, reads and atomics reach only memory of the device object that made the queue.
+    ///
+    /// # Errors
+    /// Too deep, a completion queue of another device, or the driver refuses.
+    fn receive_queue(
+        &self,
+        depth: u32,
+        cq: &Arc<dyn CompletionQueue>,
+    ) -> Result<Arc<dyn SharedReceiveQueue>, Error>;
+
+    /// The receiving half of a connection, new and in state [`QpState::Reset`], or, by its `number`, one that another holder of
+    /// the domain made. It lives until its last holder drops it; any holder may change its state, as for a reliable connection.
+    /// Nothing can be posted to it.
+    ///
+    /// # Errors
+    /// None of that number in the domain; the driver refuses.
+    fn receiver(&self, number: Option<u32>) -> Result<Arc<dyn QueuePair>, Error>;
 }
 
 /// Memory known to a device; dropping it ends that.
@@ -158,6 +195,11 @@ pub trait SharedReceiveQueue: std::marker::Send + Sync + Debug {
     /// Entries that it really has.
     fn depth(&self) -> u32;
 
+    /// What senders name it by: 24 bits, only for one of an [`XrcDomain`].
+    fn number(&self) -> Option<u32> {
+        None
+    }
+
     /// For the fabric's own use.
     fn as_any(&self) -> &dyn Any;
 }
@@ -210,6 +252,16 @@ pub trait QueuePair: std::marker::Send + Sync + Debug {
     /// # Errors
     /// [`PostError`]; nothing was done then.
     fn post_send(&self, send: &Send<'_>) -> Result<(), PostError>;
+
+    /// As [`QueuePair::post_send`], from a queue pair of kind [`crate::QpKind::XrcSend`] to a receive queue of the peer's domain.
+    /// Operations on memory name it too: it says whose memory.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send`]; also for another kind.
+    fn post_send_to(&self, send: &Send<'_>, queue: u32) -> Result<(), PostError> {
+        let _ = (send, queue);
+        Err(PostError::Invalid("only extended reliable connections name a receive queue"))
+    }
 
     /// Posts a receive request. Legal from INIT on; not with a shared receive queue.
     ///

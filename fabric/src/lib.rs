@@ -13,6 +13,7 @@ pub mod verbs;
 
 pub use device::{
     AddressHandle, Channel, CompletionQueue, Device, Fabric, QueuePair, Region, SharedReceiveQueue,
+    XrcDomain,
 };
 pub use error::{Error, PostError};
 pub use types::{

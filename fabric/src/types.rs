@@ -177,7 +177,7 @@ pub struct Caps {
     pub max_srq_sge: u32,
     /// Fetch-and-add on remote memory.
     pub atomics: bool,
-    /// Extended reliable connections.
+    /// Extended reliable connections; without them [`crate::Device::xrc_domain`] says what is missing.
     pub xrc: bool,
     /// On-demand paging for reliable connections: send, receive, write, read.
     pub odp: bool,
@@ -223,6 +223,9 @@ pub enum QpKind {
     Rc,
     /// Unreliable datagrams.
     Ud,
+    /// The sending half of an extended reliable connection: each request names a receive queue of the peer's host
+    /// ([`crate::QueuePair::post_send_to`]). Its `recv_cq` is not used. Where [`Caps::xrc`].
+    XrcSend,
 }
 
 /// State of a queue pair, as the InfiniBand specification names it.

@@ -29,8 +29,8 @@ use super::queue::Srq;
 use super::{SoftConfig, hold, patiently, random, try_once};
 use crate::{
     Access, Address, AddressHandle, AsyncEvent, Caps, Channel, CompletionQueue, Device, DeviceInfo,
-    Error, Gid, GidEntry, GidKind, LinkLayer, Mtu, PortInfo, PortState, QpSpec, QueuePair, Region,
-    SharedReceiveQueue,
+    Error, Gid, GidEntry, GidKind, LinkLayer, Mtu, PortInfo, PortState, QpKind, QpSpec, QueuePair,
+    Region, SharedReceiveQueue,
 };
 
 /// Tries to find a port number that is free for TCP and for UDP.
@@ -545,6 +545,11 @@ impl Opened {
 
     fn check_spec(&self, spec: &QpSpec<'_>) -> Result<(), Error> {
         const OPERATION: &str = "make a queue pair";
+        if spec.kind == QpKind::XrcSend {
+            let device = self.info().name.clone();
+            let what = "extended reliable connections (XRC): a process cannot receive for another";
+            return Err(Error::Unsupported { device, what });
+        }
         let own = |cq: &Arc<dyn CompletionQueue>| {
             cq.as_any().downcast_ref::<Cq>().is_some_and(|cq| Arc::ptr_eq(cq.dev(), &self.0))
         };

@@ -374,9 +374,9 @@ impl QueuePair for Handle {
         qp.step(Step::Rtr, to)?;
         qp.check_retry(to, retry)?;
         match (qp.kind, peer) {
-            (QpKind::Rc, None) => return Err(qp.wrong(to, "no peer is given")),
+            (QpKind::Rc | QpKind::XrcSend, None) => return Err(qp.wrong(to, "no peer is given")),
             (QpKind::Ud, Some(_)) => return Err(qp.wrong(to, "datagrams have no peer")),
-            (QpKind::Rc, Some(peer)) => check_peer(qp, peer)?,
+            (QpKind::Rc | QpKind::XrcSend, Some(peer)) => check_peer(qp, peer)?,
             (QpKind::Ud, None) => {}
         }
         qp.change(to, |setup, _| {

@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::{
     Access, Address, AddressHandle, AsyncEvent, Caps, Channel, CompletionQueue, Device, DeviceInfo,
-    Error, PortInfo, QpSpec, QueuePair, Region, SharedReceiveQueue,
+    Error, PortInfo, QpSpec, QueuePair, Region, SharedReceiveQueue, XrcDomain,
 };
 
 use super::library::Library;
-use super::{convert, ffi, memory, pair, port, queues, sysfs};
+use super::{convert, ffi, memory, pair, port, queues, sysfs, xrc};
 
 /// Gather entries of a request that this module passes on: they are converted on the stack.
 pub(super) const MAX_SGE: u32 = 32;
@@ -100,7 +100,7 @@ impl Opened {
     }
 
     /// The table of newer functions before the context, if it reaches down to `offset` of the part that is known here.
-    fn extension(&self, offset: usize) -> Option<NonNull<ffi::VerbsContextTail>> {
+    pub(super) fn extension(&self, offset: usize) -> Option<NonNull<ffi::VerbsContextTail>> {
         let context = self.context.as_ptr();
         // SAFETY: an open context.
         let abi = unsafe { (*context).abi_compat };
@@ -139,26 +139,8 @@ impl Opened {
             && odp.rc_odp_caps & ffi::ODP_SEND_RECV_WRITE_READ == ffi::ODP_SEND_RECV_WRITE_READ
     }
 
-    /// Whether an XRC domain can really be opened: some drivers set the bit without it.
-    fn xrc(&self, attributes: &ffi::DeviceAttr) -> bool {
-        if attributes.device_cap_flags & ffi::DEVICE_XRC == 0 {
-            return false;
-        }
-        let Some(tail) = self.extension(offset_of!(ffi::VerbsContextTail, open_xrcd)) else {
-            return false;
-        };
-        let tail = tail.as_ptr();
-        // SAFETY: the table reaches down to this entry.
-        let open = unsafe { (*tail).open_xrcd };
-        // SAFETY: this entry comes after that one.
-        let close = unsafe { (*tail).close_xrcd };
-        let (Some(open), Some(close)) = (open, close) else { return false };
-        let mut wanted =
-            ffi::XrcdInitAttr { comp_mask: ffi::XRCD_FD_AND_FLAGS, fd: -1, oflags: libc::O_CREAT };
-        // SAFETY: an open context; descriptor -1 asks for a domain without a file.
-        let domain = unsafe { open(self.context.as_ptr(), &raw mut wanted) };
-        // SAFETY: the domain that was just opened, closed once.
-        !domain.is_null() && unsafe { close(domain) } == 0
+    pub(super) fn has_xrc_bit(&self) -> Result<bool, Error> {
+        Ok(self.attributes()?.device_cap_flags & ffi::DEVICE_XRC != 0)
     }
 
     fn caps(&self) -> Result<Caps, Error> {
@@ -178,7 +160,8 @@ impl Opened {
             max_srq_wr: queues,
             max_srq_sge: if queues == 0 { 0 } else { number(seen.max_srq_sge) },
             atomics: seen.atomic_cap != ffi::ATOMIC_NONE,
-            xrc: self.xrc(&seen),
+            xrc: seen.device_cap_flags & ffi::DEVICE_XRC != 0
+                && xrc::Functions::of(self).is_ok_and(|functions| functions.work(self)),
             odp: self.on_demand_paging(),
             cheap_inline: 0,
         })
@@ -342,6 +325,10 @@ impl Device for VerbsDevice {
 
     fn shared_receive_queue(&self, depth: u32) -> Result<Arc<dyn SharedReceiveQueue>, Error> {
         Ok(Arc::new(queues::VerbsSrq::new(&self.domain, depth)?))
+    }
+
+    fn xrc_domain(&self, file: Option<BorrowedFd<'_>>) -> Result<Arc<dyn XrcDomain>, Error> {
+        Ok(Arc::new(xrc::VerbsXrcDomain::open(&self.domain, file)?))
     }
 
     fn queue_pair(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error> {

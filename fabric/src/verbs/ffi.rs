@@ -56,14 +56,29 @@ pub(crate) type QueryDeviceEx =
     unsafe extern "C" fn(*mut Context, *const c_void, *mut DeviceAttrEx, usize) -> c_int;
 pub(crate) type OpenXrcd = unsafe extern "C" fn(*mut Context, *mut XrcdInitAttr) -> *mut c_void;
 pub(crate) type CloseXrcd = unsafe extern "C" fn(*mut c_void) -> c_int;
+pub(crate) type CreateSrqEx = unsafe extern "C" fn(*mut Context, *mut SrqInitAttrEx) -> *mut Srq;
+pub(crate) type GetSrqNum = unsafe extern "C" fn(*mut Srq, *mut u32) -> c_int;
+pub(crate) type CreateQpEx = unsafe extern "C" fn(*mut Context, *mut QpInitAttrEx) -> *mut Qp;
+pub(crate) type OpenQp = unsafe extern "C" fn(*mut Context, *mut QpOpenAttr) -> *mut Qp;
+
+/// What extended reliable connections need of `struct verbs_context`; the entries follow each other.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct XrcFunctions {
+    pub(crate) open_qp: Option<OpenQp>,
+    pub(crate) create_qp_ex: Option<CreateQpEx>,
+    pub(crate) get_srq_num: Option<GetSrqNum>,
+    pub(crate) create_srq_ex: Option<CreateSrqEx>,
+    pub(crate) open_xrcd: Option<OpenXrcd>,
+    pub(crate) close_xrcd: Option<CloseXrcd>,
+}
 
 /// The end of `struct verbs_context`, which grows at its beginning and is addressed from its end.
 #[repr(C)]
 pub(crate) struct VerbsContextTail {
     pub(crate) query_device_ex: Option<QueryDeviceEx>,
-    pub(crate) between: [*mut c_void; 8],
-    pub(crate) open_xrcd: Option<OpenXrcd>,
-    pub(crate) close_xrcd: Option<CloseXrcd>,
+    pub(crate) between: [*mut c_void; 4],
+    pub(crate) xrc: XrcFunctions,
     pub(crate) placeholder: u64,
     pub(crate) size: usize,
     pub(crate) context: Context,
@@ -262,6 +277,25 @@ pub(crate) struct SrqInitAttr {
     pub(crate) srq_limit: u32,
 }
 
+/// `struct ibv_srq_init_attr_ex` with its `struct ibv_srq_attr`.
+#[repr(C)]
+pub(crate) struct SrqInitAttrEx {
+    pub(crate) srq_context: *mut c_void,
+    pub(crate) max_wr: u32,
+    pub(crate) max_sge: u32,
+    pub(crate) srq_limit: u32,
+    pub(crate) comp_mask: u32,
+    pub(crate) srq_type: c_int,
+    pub(crate) pd: *mut Pd,
+    pub(crate) xrcd: *mut c_void,
+    pub(crate) cq: *mut Cq,
+    pub(crate) tag_matching: [u32; 2],
+}
+
+pub(crate) const SRQT_XRC: c_int = 1;
+/// The members of these names are there.
+pub(crate) const SRQ_INIT_TYPE_PD_DOMAIN_AND_CQ: u32 = 15;
+
 /// `struct ibv_qp`.
 #[repr(C)]
 pub(crate) struct Qp {
@@ -306,6 +340,56 @@ pub(crate) struct QpInitAttr {
 
 pub(crate) const QPT_RC: c_int = 2;
 pub(crate) const QPT_UD: c_int = 4;
+pub(crate) const QPT_XRC_SEND: c_int = 9;
+pub(crate) const QPT_XRC_RECV: c_int = 10;
+
+/// `struct ibv_qp_init_attr_ex`. `rest` is about raw packets and hashes.
+#[repr(C)]
+pub(crate) struct QpInitAttrEx {
+    pub(crate) qp_context: *mut c_void,
+    pub(crate) send_cq: *mut Cq,
+    pub(crate) recv_cq: *mut Cq,
+    pub(crate) srq: *mut Srq,
+    pub(crate) cap: QpCap,
+    pub(crate) qp_type: c_int,
+    pub(crate) sq_sig_all: c_int,
+    pub(crate) comp_mask: u32,
+    pub(crate) pd: *mut Pd,
+    pub(crate) xrcd: *mut c_void,
+    pub(crate) rest: [u64; 7],
+}
+
+impl QpInitAttrEx {
+    pub(crate) const NONE: Self = Self {
+        qp_context: std::ptr::null_mut(),
+        send_cq: std::ptr::null_mut(),
+        recv_cq: std::ptr::null_mut(),
+        srq: std::ptr::null_mut(),
+        cap: QpCap::NONE,
+        qp_type: 0,
+        sq_sig_all: 0,
+        comp_mask: 0,
+        pd: std::ptr::null_mut(),
+        xrcd: std::ptr::null_mut(),
+        rest: [0; 7],
+    };
+}
+
+/// The domain is there.
+pub(crate) const QP_INIT_XRCD: u32 = 2;
+
+/// `struct ibv_qp_open_attr`.
+#[repr(C)]
+pub(crate) struct QpOpenAttr {
+    pub(crate) comp_mask: u32,
+    pub(crate) qp_num: u32,
+    pub(crate) xrcd: *mut c_void,
+    pub(crate) qp_context: *mut c_void,
+    pub(crate) qp_type: c_int,
+}
+
+/// The members of these names are there.
+pub(crate) const QP_OPEN_NUMBER_DOMAIN_AND_TYPE: u32 = 11;
 
 /// `struct ibv_global_route`.
 #[derive(Clone, Copy)]

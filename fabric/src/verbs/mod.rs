@@ -18,6 +18,7 @@ mod queues;
 mod sysfs;
 #[cfg(test)]
 mod tests;
+mod xrc;
 
 use std::path::Path;
 use std::ptr::NonNull;

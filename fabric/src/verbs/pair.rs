@@ -17,6 +17,7 @@ use crate::{
 use super::device::{Domain, failure};
 use super::diagnose::{self, Known};
 use super::queues::{VerbsCq, VerbsSrq};
+use super::xrc::Xrcd;
 use super::{convert, ffi, memory, port, post};
 
 /// Hops that a routed packet may make.
@@ -39,12 +40,31 @@ impl InlineMemory {
     }
 }
 
+/// What a queue pair can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sort {
+    Rc,
+    Ud,
+    XrcSend,
+    XrcReceive,
+}
+
+impl Sort {
+    const fn of(kind: QpKind) -> Self {
+        match kind {
+            QpKind::Rc => Self::Rc,
+            QpKind::Ud => Self::Ud,
+            QpKind::XrcSend => Self::XrcSend,
+        }
+    }
+}
+
 /// A queue pair.
 #[derive(Debug)]
 pub(super) struct VerbsQp {
     pub(super) domain: Arc<Domain>,
     pub(super) qp: NonNull<ffi::Qp>,
-    kind: QpKind,
+    sort: Sort,
     number: u32,
     inline: u32,
     send_sge: u32,
@@ -53,9 +73,10 @@ pub(super) struct VerbsQp {
     /// Changes of state come one after the other; the port of the last INIT.
     port: Mutex<u8>,
     /// What the queue pair reports to and receives from lives as long as it.
-    _queues: [Arc<dyn CompletionQueue>; 2],
-    cqs: [NonNull<ffi::Cq>; 2],
+    _queues: Vec<Arc<dyn CompletionQueue>>,
+    cqs: Vec<NonNull<ffi::Cq>>,
     srq: Option<Arc<dyn SharedReceiveQueue>>,
+    _xrcd: Option<Arc<Xrcd>>,
 }
 
 // SAFETY: the library's calls may come from any thread.
@@ -78,21 +99,53 @@ impl VerbsQp {
         Ok(Self {
             domain: Arc::clone(domain),
             qp,
-            kind: spec.kind,
+            sort: Sort::of(spec.kind),
             number,
             inline: wanted.cap.max_inline_data.min(post::MAX_INLINE),
             send_sge: wanted.cap.max_send_sge.min(domain.caps.max_sge),
             state: AtomicU8::new(0),
             port: Mutex::new(0),
-            _queues: [Arc::clone(spec.send_cq), Arc::clone(spec.recv_cq)],
-            cqs,
+            _queues: vec![Arc::clone(spec.send_cq), Arc::clone(spec.recv_cq)],
+            cqs: cqs.to_vec(),
             srq: spec.srq.cloned(),
+            _xrcd: None,
         })
     }
 
+    /// The receiving half of extended reliable connections, made or opened by the library.
+    pub(super) fn receiver(domain: &Arc<Domain>, xrcd: Arc<Xrcd>, qp: NonNull<ffi::Qp>) -> Self {
+        // SAFETY: the library made it; its number does not change.
+        let number = unsafe { (*qp.as_ptr()).qp_num };
+        let pair = Self {
+            domain: Arc::clone(domain),
+            qp,
+            sort: Sort::XrcReceive,
+            number,
+            inline: 0,
+            send_sge: 0,
+            state: AtomicU8::new(0),
+            port: Mutex::new(1),
+            _queues: Vec::new(),
+            cqs: Vec::new(),
+            srq: None,
+            _xrcd: Some(xrcd),
+        };
+        pair.look();
+        pair
+    }
+
+    /// Other processes change the state of a receiver.
+    fn look(&self) {
+        if self.sort == Sort::XrcReceive
+            && let Some(state) = self.asked_state()
+        {
+            self.remember(state);
+        }
+    }
+
     #[inline]
-    pub(super) fn kind(&self) -> QpKind {
-        self.kind
+    pub(super) fn sort(&self) -> Sort {
+        self.sort
     }
 
     #[inline]
@@ -125,7 +178,8 @@ impl VerbsQp {
     /// a reset, and a failed datagram does not end its queue pair everywhere. It may show before the device has changed the
     /// state, hence the second look.
     pub(super) fn has_failed(&self, cq: Option<NonNull<ffi::Cq>>) {
-        if cq.is_some_and(|cq| !self.cqs.contains(&cq)) {
+        // A receiver reports to the queues of whoever a message was for.
+        if cq.is_some_and(|cq| !self.cqs.contains(&cq)) && self.sort != Sort::XrcReceive {
             return;
         }
         for look in 0..LOOKS {
@@ -192,6 +246,7 @@ impl VerbsQp {
     }
 
     fn must_be(&self, from: QpState, to: QpState) -> Result<(), Error> {
+        self.look();
         if self.known_state() == from {
             Ok(())
         } else {
@@ -273,11 +328,19 @@ fn wanted(
         let problem = format!("{} receive requests beside a shared receive queue", spec.max_recv);
         return Err(opened.argument(MAKE, problem));
     }
+    let sends_only = spec.kind == QpKind::XrcSend;
+    if sends_only && !caps.xrc {
+        return Err(opened.unsupported("extended reliable connections (XRC)"));
+    }
+    if sends_only && (shared || spec.max_recv > 0) {
+        let problem = "the sending half of an extended reliable connection receives nothing";
+        return Err(opened.argument(MAKE, problem.to_owned()));
+    }
     let cqs = [own_cq(spec.send_cq)?, own_cq(spec.recv_cq)?];
     let wanted = ffi::QpInitAttr {
         qp_context: ptr::null_mut(),
         send_cq: cqs[0].as_ptr(),
-        recv_cq: cqs[1].as_ptr(),
+        recv_cq: if sends_only { ptr::null_mut() } else { cqs[1].as_ptr() },
         srq,
         cap: ffi::QpCap {
             max_send_wr: spec.max_send,
@@ -289,6 +352,7 @@ fn wanted(
         qp_type: match spec.kind {
             QpKind::Rc => ffi::QPT_RC,
             QpKind::Ud => ffi::QPT_UD,
+            QpKind::XrcSend => ffi::QPT_XRC_SEND,
         },
         sq_sig_all: 0,
     };
@@ -369,6 +433,7 @@ impl QueuePair for VerbsQp {
     }
 
     fn state(&self) -> QpState {
+        self.look();
         let known = self.known_state();
         if !matches!(known, QpState::Rtr | QpState::Rts) {
             return known;
@@ -391,13 +456,13 @@ impl QueuePair for VerbsQp {
         let mut attr = ffi::QpAttr::NONE;
         attr.port_num = port;
         attr.pkey_index = pkey_index;
-        let own = match self.kind {
-            QpKind::Rc => {
+        let own = match self.sort {
+            Sort::Rc | Sort::XrcSend | Sort::XrcReceive => {
                 let rights = memory::rights(access, self.domain.caps.atomics);
                 attr.qp_access_flags = c_uint::try_from(rights).unwrap_or(0);
                 ffi::mask::ACCESS_FLAGS
             }
-            QpKind::Ud => {
+            Sort::Ud => {
                 attr.qkey = qkey;
                 ffi::mask::QKEY
             }
@@ -412,28 +477,27 @@ impl QueuePair for VerbsQp {
         let port = self.lock();
         self.must_be(QpState::Init, QpState::Rtr)?;
         let mut attr = ffi::QpAttr::NONE;
-        let mask = match (self.kind, peer) {
-            (QpKind::Ud, None) => 0,
-            (QpKind::Ud, Some(_)) => {
+        let mask = match (self.sort, peer) {
+            (Sort::Ud, None) => 0,
+            (Sort::Ud, Some(_)) => {
                 return Err(self.refused(QpState::Rtr, "datagrams have no peer".to_owned()));
             }
-            (QpKind::Rc, None) => {
+            (_, None) => {
                 let problem = "a reliable connection needs its peer".to_owned();
                 return Err(self.refused(QpState::Rtr, problem));
             }
-            (QpKind::Rc, Some(peer)) => {
+            (sort, Some(peer)) => {
                 attr.ah_attr = path(*port, &peer.address);
                 attr.path_mtu = convert::mtu_number(peer.mtu);
                 attr.dest_qp_num = peer.qpn;
                 attr.rq_psn = peer.psn & BITS_24;
                 attr.max_dest_rd_atomic = peer.rd_atom;
                 attr.min_rnr_timer = retry.rnr_timer;
-                ffi::mask::AV
-                    | ffi::mask::PATH_MTU
-                    | ffi::mask::DEST_QPN
-                    | ffi::mask::RQ_PSN
-                    | ffi::mask::MAX_DEST_RD_ATOMIC
-                    | ffi::mask::MIN_RNR_TIMER
+                let path =
+                    ffi::mask::AV | ffi::mask::PATH_MTU | ffi::mask::DEST_QPN | ffi::mask::RQ_PSN;
+                // Who only sends answers nothing.
+                let answers = ffi::mask::MAX_DEST_RD_ATOMIC | ffi::mask::MIN_RNR_TIMER;
+                if sort == Sort::XrcSend { path } else { path | answers }
             }
         };
         self.modify(QpState::Rtr, attr, mask, *port)
@@ -445,7 +509,11 @@ impl QueuePair for VerbsQp {
         let mut attr = ffi::QpAttr::NONE;
         attr.sq_psn = psn & BITS_24;
         let mut mask = ffi::mask::SQ_PSN;
-        if self.kind == QpKind::Rc {
+        if self.sort == Sort::XrcReceive {
+            attr.timeout = retry.timeout;
+            mask |= ffi::mask::TIMEOUT;
+        }
+        if matches!(self.sort, Sort::Rc | Sort::XrcSend) {
             attr.timeout = retry.timeout;
             // Soft-RoCE takes 7 for "for ever", and a dead peer would never be noticed.
             attr.retry_cnt = if retry.count == 7 { self.domain.max_retries } else { retry.count };
@@ -461,13 +529,14 @@ impl QueuePair for VerbsQp {
 
     fn to_error(&self) -> Result<(), Error> {
         let port = self.lock();
+        self.look();
         if self.known_state() == QpState::Reset {
             // Linux does not allow it from RESET, the specification does: by way of INIT on any port.
             let mut attr = ffi::QpAttr::NONE;
             attr.port_num = 1;
-            let own = match self.kind {
-                QpKind::Rc => ffi::mask::ACCESS_FLAGS,
-                QpKind::Ud => ffi::mask::QKEY,
+            let own = match self.sort {
+                Sort::Rc | Sort::XrcSend | Sort::XrcReceive => ffi::mask::ACCESS_FLAGS,
+                Sort::Ud => ffi::mask::QKEY,
             };
             self.modify(QpState::Init, attr, ffi::mask::PKEY_INDEX | ffi::mask::PORT | own, 1)?;
         }
@@ -480,7 +549,11 @@ impl QueuePair for VerbsQp {
     }
 
     fn post_send(&self, send: &Send<'_>) -> Result<(), PostError> {
-        post::post_send(self, send)
+        post::post_send(self, send, None)
+    }
+
+    fn post_send_to(&self, send: &Send<'_>, queue: u32) -> Result<(), PostError> {
+        post::post_send(self, send, Some(queue))
     }
 
     fn post_receive(&self, receive: &Receive) -> Result<(), PostError> {

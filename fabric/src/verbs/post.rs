@@ -4,11 +4,11 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use crate::{Data, Operation, PostError, QpKind, QpState, Receive, Send, Sge};
+use crate::{Data, Operation, PostError, QpState, Receive, Send, Sge};
 
 use super::device::{MAX_SGE, failure};
 use super::ffi;
-use super::pair::{VerbsAh, VerbsQp};
+use super::pair::{Sort, VerbsAh, VerbsQp};
 
 /// Inline bytes that are asked of a device at most; more costs more than a registered buffer everywhere.
 pub(super) const MAX_INLINE: u32 = 1024;
@@ -52,6 +52,11 @@ fn refused(result: c_int) -> PostError {
 /// Posts a receive request.
 #[inline]
 pub(super) fn post_receive(qp: &VerbsQp, request: &Receive) -> Result<(), PostError> {
+    if matches!(qp.sort(), Sort::XrcSend | Sort::XrcReceive) {
+        return Err(PostError::Invalid(
+            "extended reliable connections receive into queues of a domain",
+        ));
+    }
     if qp.shares_receives() {
         return Err(PostError::Invalid("receives go to the shared receive queue"));
     }
@@ -66,9 +71,13 @@ pub(super) fn post_receive(qp: &VerbsQp, request: &Receive) -> Result<(), PostEr
     taken(qp, result)
 }
 
-/// Posts a send request.
+/// Posts a send request; `queue` is named by extended reliable connections, and only by them.
 #[inline]
-pub(super) fn post_send(qp: &VerbsQp, send: &Send<'_>) -> Result<(), PostError> {
+pub(super) fn post_send(
+    qp: &VerbsQp,
+    send: &Send<'_>,
+    queue: Option<u32>,
+) -> Result<(), PostError> {
     let state = qp.known_state();
     if !matches!(state, QpState::Rts | QpState::Error) {
         return Err(PostError::State(state));
@@ -82,7 +91,7 @@ pub(super) fn post_send(qp: &VerbsQp, send: &Send<'_>) -> Result<(), PostError> 
             for (to, from) in pieces.iter_mut().zip(list) {
                 to.write(piece(from));
             }
-            submit(qp, send, &mut pieces, list.len(), 0)
+            submit(qp, send, queue, &mut pieces, list.len(), 0)
         }
         Data::Inline(list) => {
             if matches!(send.operation, Operation::Read { .. } | Operation::FetchAdd { .. }) {
@@ -93,18 +102,23 @@ pub(super) fn post_send(qp: &VerbsQp, send: &Send<'_>) -> Result<(), PostError> 
                 return Err(PostError::Invalid("more inline bytes than the queue pair takes"));
             }
             if list.len() > qp.send_sge() {
-                return join_and_submit(qp, send, list);
+                return join_and_submit(qp, send, queue, list);
             }
             for (to, from) in pieces.iter_mut().zip(list) {
                 to.write(inline_piece(from));
             }
-            submit(qp, send, &mut pieces, list.len(), ffi::SEND_INLINE)
+            submit(qp, send, queue, &mut pieces, list.len(), ffi::SEND_INLINE)
         }
     }
 }
 
 /// More parts than the queue pair gathers: copied together first. Their sum is below the inline limit.
-fn join_and_submit(qp: &VerbsQp, send: &Send<'_>, list: &[&[u8]]) -> Result<(), PostError> {
+fn join_and_submit(
+    qp: &VerbsQp,
+    send: &Send<'_>,
+    queue: Option<u32>,
+    list: &[&[u8]],
+) -> Result<(), PostError> {
     let mut bytes = [0_u8; INLINE];
     let mut used = 0;
     for part in list {
@@ -115,7 +129,7 @@ fn join_and_submit(qp: &VerbsQp, send: &Send<'_>, list: &[&[u8]]) -> Result<(), 
     }
     let mut pieces = [const { MaybeUninit::<ffi::Sge>::uninit() }; PIECES];
     pieces[0].write(inline_piece(&bytes[..used]));
-    submit(qp, send, &mut pieces, 1, ffi::SEND_INLINE)
+    submit(qp, send, queue, &mut pieces, 1, ffi::SEND_INLINE)
 }
 
 #[inline]
@@ -131,6 +145,7 @@ fn inline_piece(part: &[u8]) -> ffi::Sge {
 fn submit(
     qp: &VerbsQp,
     send: &Send<'_>,
+    queue: Option<u32>,
     pieces: &mut [MaybeUninit<ffi::Sge>; PIECES],
     count: usize,
     flags: u32,
@@ -147,18 +162,28 @@ fn submit(
         remote_srqn: 0,
         rest: [0; 6],
     };
-    match (qp.kind(), &send.to) {
-        (QpKind::Rc, None) => {}
-        (QpKind::Ud, Some(to)) => {
+    match (qp.sort(), &send.to, queue) {
+        (Sort::Rc, None, None) => {}
+        (Sort::XrcSend, None, Some(queue)) => wr.remote_srqn = queue,
+        (Sort::Ud, Some(to), None) => {
             let handle = to.handle.as_any().downcast_ref::<VerbsAh>();
             let handle = handle.filter(|handle| handle.is_of(&qp.domain));
             let ah = handle.ok_or(PostError::Invalid("an address of another device"))?.ah.as_ptr();
             wr.wr.ud = ffi::WrUd { ah, remote_qpn: to.qpn, remote_qkey: to.qkey };
         }
-        (QpKind::Rc, Some(_)) => {
-            return Err(PostError::Invalid("a reliable connection has one peer"));
+        (Sort::XrcReceive, ..) => {
+            return Err(PostError::Invalid("a receiver of a domain sends nothing"));
         }
-        (QpKind::Ud, None) => return Err(PostError::Invalid("a datagram needs an address")),
+        (Sort::XrcSend, _, None) => {
+            return Err(PostError::Invalid("the receive queue at the peer is not named"));
+        }
+        (_, _, Some(_)) if qp.sort() != Sort::XrcSend => {
+            return Err(PostError::Invalid(
+                "only extended reliable connections name a receive queue",
+            ));
+        }
+        (_, Some(_), _) => return Err(PostError::Invalid("a reliable connection has one peer")),
+        (_, None, _) => return Err(PostError::Invalid("a datagram needs an address")),
     }
     match send.operation {
         Operation::Send { imm: None } => {}
@@ -166,7 +191,7 @@ fn submit(
             wr.opcode = ffi::WR_SEND_WITH_IMM;
             wr.imm_data = imm.to_be();
         }
-        _ if qp.kind() == QpKind::Ud => {
+        _ if qp.sort() == Sort::Ud => {
             return Err(PostError::Invalid("datagrams are only sent"));
         }
         Operation::Write { remote, rkey } => {

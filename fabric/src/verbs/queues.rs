@@ -12,6 +12,7 @@ use crate::{
 };
 
 use super::device::{Domain, failure, make_nonblocking};
+use super::xrc::Xrcd;
 use super::{convert, ffi, post};
 
 /// Completions that are taken from the device at once.
@@ -218,6 +219,9 @@ pub(super) struct VerbsSrq {
     pub(super) srq: NonNull<ffi::Srq>,
     post: ffi::PostSrqRecv,
     depth: u32,
+    pub(super) number: Option<u32>,
+    /// Lives as long as the queue.
+    held: Option<(Arc<Xrcd>, Arc<dyn CompletionQueue>)>,
 }
 
 // SAFETY: the library's calls may come from any thread.
@@ -229,12 +233,7 @@ impl VerbsSrq {
     pub(super) fn new(domain: &Arc<Domain>, depth: u32) -> Result<Self, Error> {
         const MAKE: &str = "make a shared receive queue";
         let opened = &domain.opened;
-        let limit = domain.caps.max_srq_wr;
-        let post = domain.post_srq_recv.filter(|_| limit > 0);
-        let post = post.ok_or_else(|| opened.unsupported("shared receive queues"))?;
-        if depth == 0 || depth > limit {
-            return Err(opened.argument(MAKE, format!("{depth} entries, allowed are 1 to {limit}")));
-        }
+        let post = Self::check(domain, MAKE, depth)?;
         let mut wanted = ffi::SrqInitAttr {
             srq_context: ptr::null_mut(),
             max_wr: depth,
@@ -244,7 +243,38 @@ impl VerbsSrq {
         // SAFETY: a living domain; the library writes what it really gave.
         let made = unsafe { (opened.library.create_srq)(domain.pd.as_ptr(), &raw mut wanted) };
         let srq = opened.made(made, &format!("{MAKE} of {depth} entries"))?;
-        Ok(Self { domain: Arc::clone(domain), srq, post, depth: wanted.max_wr })
+        Ok(Self::of(domain, srq, post, wanted.max_wr))
+    }
+
+    /// The function that posts to such queues, if the device has queues of that depth.
+    pub(super) fn check(
+        domain: &Domain,
+        make: &'static str,
+        depth: u32,
+    ) -> Result<ffi::PostSrqRecv, Error> {
+        let opened = &domain.opened;
+        let limit = domain.caps.max_srq_wr;
+        let post = domain.post_srq_recv.filter(|_| limit > 0);
+        let post = post.ok_or_else(|| opened.unsupported("shared receive queues"))?;
+        if depth == 0 || depth > limit {
+            return Err(opened.argument(make, format!("{depth} entries, allowed are 1 to {limit}")));
+        }
+        Ok(post)
+    }
+
+    /// A queue that the library made.
+    pub(super) fn of(
+        domain: &Arc<Domain>,
+        srq: NonNull<ffi::Srq>,
+        post: ffi::PostSrqRecv,
+        depth: u32,
+    ) -> Self {
+        Self { domain: Arc::clone(domain), srq, post, depth, number: None, held: None }
+    }
+
+    /// What a queue of an XRC domain is made from.
+    pub(super) fn hold(&mut self, xrcd: Arc<Xrcd>, cq: Arc<dyn CompletionQueue>) {
+        self.held = Some((xrcd, cq));
     }
 }
 
@@ -260,6 +290,10 @@ impl SharedReceiveQueue for VerbsSrq {
 
     fn depth(&self) -> u32 {
         self.depth
+    }
+
+    fn number(&self) -> Option<u32> {
+        self.number
     }
 
     fn as_any(&self) -> &dyn Any {

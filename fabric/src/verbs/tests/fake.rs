@@ -30,14 +30,7 @@ impl Fake {
         let room = Room::new(test);
         let path = room.0.join("libfake.so");
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/fake-verbs");
-        let script = sources.join("fake_verbs.map");
-        let built = Command::new("cc")
-            .args(["-std=gnu11", "-Wall", "-Werror", "-O0", "-fPIC", "-shared", "-o"])
-            .arg(&path)
-            .arg(sources.join("fake_verbs.c"))
-            .arg(format!("-Wl,--version-script={}", script.display()))
-            .args(flags)
-            .output();
+        let built = Command::new(sources.join("build")).arg(&path).args(flags).output();
         let built = match built {
             Ok(built) => built,
             Err(error) => {

@@ -66,6 +66,16 @@ fn objects(facts: &mut Vec<Fact>) {
         }
         Ah "struct ibv_ah" { context, pd, handle }
         XrcdInitAttr "struct ibv_xrcd_init_attr" { comp_mask, fd, oflags }
+        SrqInitAttrEx "struct ibv_srq_init_attr_ex" {
+            srq_context, max_wr = "attr.max_wr", max_sge = "attr.max_sge",
+            srq_limit = "attr.srq_limit", comp_mask, srq_type, pd, xrcd, cq,
+            tag_matching = "tm_cap",
+        }
+        QpInitAttrEx "struct ibv_qp_init_attr_ex" {
+            qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all, comp_mask, pd, xrcd,
+            rest = "create_flags",
+        }
+        QpOpenAttr "struct ibv_qp_open_attr" { comp_mask, qp_num, xrcd, qp_context, qp_type }
     }
 }
 
@@ -157,10 +167,15 @@ fn requests(facts: &mut Vec<Fact>) {
 /// Newer functions are found by their distance from the context, which is the end of the structure.
 fn extension(facts: &mut Vec<Fact>) {
     let end = offset_of!(ffi::VerbsContextTail, context);
+    let xrc = offset_of!(ffi::VerbsContextTail, xrc);
     for (name, offset) in [
         ("query_device_ex", offset_of!(ffi::VerbsContextTail, query_device_ex)),
-        ("open_xrcd", offset_of!(ffi::VerbsContextTail, open_xrcd)),
-        ("close_xrcd", offset_of!(ffi::VerbsContextTail, close_xrcd)),
+        ("open_qp", xrc + offset_of!(ffi::XrcFunctions, open_qp)),
+        ("create_qp_ex", xrc + offset_of!(ffi::XrcFunctions, create_qp_ex)),
+        ("get_srq_num", xrc + offset_of!(ffi::XrcFunctions, get_srq_num)),
+        ("create_srq_ex", xrc + offset_of!(ffi::XrcFunctions, create_srq_ex)),
+        ("open_xrcd", xrc + offset_of!(ffi::XrcFunctions, open_xrcd)),
+        ("close_xrcd", xrc + offset_of!(ffi::XrcFunctions, close_xrcd)),
         ("sz", offset_of!(ffi::VerbsContextTail, size)),
     ] {
         let c = format!(
@@ -186,6 +201,12 @@ fn constants(facts: &mut Vec<Fact>) {
         ffi::LINK_LAYER_ETHERNET => "IBV_LINK_LAYER_ETHERNET",
         ffi::GID_TYPE_ROCE_V2 => "IBV_GID_TYPE_ROCE_V2",
         ffi::QPT_RC => "IBV_QPT_RC", ffi::QPT_UD => "IBV_QPT_UD",
+        ffi::QPT_XRC_SEND => "IBV_QPT_XRC_SEND", ffi::QPT_XRC_RECV => "IBV_QPT_XRC_RECV",
+        ffi::SRQT_XRC => "IBV_SRQT_XRC", ffi::QP_INIT_XRCD => "IBV_QP_INIT_ATTR_XRCD",
+        ffi::SRQ_INIT_TYPE_PD_DOMAIN_AND_CQ =>
+            "(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ)",
+        ffi::QP_OPEN_NUMBER_DOMAIN_AND_TYPE =>
+            "(IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE)",
         ffi::QPS_RESET => "IBV_QPS_RESET", ffi::QPS_INIT => "IBV_QPS_INIT",
         ffi::QPS_RTR => "IBV_QPS_RTR", ffi::QPS_RTS => "IBV_QPS_RTS", ffi::QPS_ERR => "IBV_QPS_ERR",
         ffi::WR_RDMA_WRITE => "IBV_WR_RDMA_WRITE", ffi::WR_SEND => "IBV_WR_SEND",
