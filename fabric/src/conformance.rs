@@ -17,6 +17,7 @@ mod registration;
 mod rig;
 mod shared;
 mod states;
+mod xrc;
 
 use std::fmt;
 use std::sync::Arc;
@@ -163,6 +164,10 @@ cases! {
     "ud-limit" datagrams::limit,
     "ud-no-buffer" datagrams::no_buffer,
     "ud-many" datagrams::many,
+    "xrc" xrc::two_queues,
+    "xrc-holders" xrc::two_holders,
+    "xrc-not-ready" xrc::not_ready,
+    "xrc-refused" xrc::refused,
 }
 
 /// Runs the cases whose name contains `only` (all when it is empty) together with the other side, which must be called

@@ -1,9 +1,10 @@
-//! The conformance suite over the software adapter: both sides on one fabric, on a fabric each, and in two processes. (Over
-//! verbs it runs where a device is: `scripts/softroce`.)
+//! The conformance suite over the software adapter: both sides on one fabric, on a fabric each, and in two processes; and over
+//! the fake libibverbs of the testkit. (Over real devices it runs where one is: `scripts/softroce`.)
 #![expect(clippy::unwrap_used, reason = "a broken fixture is a failed test")]
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -69,6 +70,23 @@ fn side_of_another_process() {
     side(1, fabric(), &mut FdLink::new(input, output));
 }
 
+/// Over the fake libibverbs, each side with a library handle of its own; `None`, with the reason told, where it cannot be
+/// built.
+fn fake_verbs() -> Option<Vec<Outcome>> {
+    let file = std::env::temp_dir().join(format!("fabric-conformance-{}.so", std::process::id()));
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/fake-verbs/build");
+    if !Path::new("/usr/include/infiniband/verbs.h").is_file() {
+        println!("SKIP conformance of fake verbs: no infiniband/verbs.h (package libibverbs-dev)");
+        return None;
+    }
+    let built = Command::new(script).arg(&file).arg("-DFAKE_MOVES").status().unwrap();
+    assert!(built.success(), "the fake library cannot be built");
+    let open = || fabric::verbs::open(Some(&file)).unwrap();
+    let outcomes = threads(open(), open());
+    std::fs::remove_file(&file).unwrap();
+    Some(outcomes)
+}
+
 fn cell(outcome: &Outcome) -> String {
     match &outcome.verdict {
         Verdict::Pass => "pass".to_owned(),
@@ -78,17 +96,24 @@ fn cell(outcome: &Outcome) -> String {
 }
 
 #[test]
-fn the_software_adapter_conforms() {
+fn the_software_adapter_and_the_fake_library_conform() {
     let shared = fabric();
     let columns = [threads(shared.clone(), shared), threads(fabric(), fabric()), processes()];
-    let header = format!("\nconformance of soft\n  {:<20}one fabric  two  processes", "case");
+    let fake = fake_verbs();
+    let header =
+        format!("\nconformance{:<11}soft: one fabric  two  processes   fake verbs\n  case", "");
     let (mut lines, mut failures) = (vec![header], Vec::new());
     for (index, case) in CASES.iter().enumerate() {
         let row = columns.each_ref().map(|column| &column[index]);
         assert!(row.iter().all(|outcome| outcome.case == case.name), "{row:?}");
         let [one, two, processes] = row.map(cell);
-        lines.push(format!("  {:<20}{one:>10}{two:>5}{processes:>11}", case.name));
-        for outcome in row {
+        let fake = fake.as_ref().map(|column| &column[index]);
+        let told = fake.map_or("-".to_owned(), cell);
+        lines.push(format!("  {:<26}{one:>10}{two:>5}{processes:>11}{told:>13}", case.name));
+        if let Some(Verdict::Skip(reason)) = fake.map(|outcome| &outcome.verdict) {
+            lines.push(format!("SKIP conformance of fake verbs, {}: {reason}", case.name));
+        }
+        for outcome in row.into_iter().chain(fake) {
             if let Verdict::Fail(problem) = &outcome.verdict {
                 failures.push(format!("{}: {problem}", case.name));
             }

@@ -48,7 +48,12 @@ KNOBS(DECLARE_KNOB)
 #define K(name) knob_##name
 
 /* Something was destroyed too early, or said wrongly. */
-static inline void must(int good) { if (!good) K(violations)++; }
+#define must(good)                                                                    \
+    do {                                                                              \
+        if (good) break;                                                              \
+        K(violations)++;                                                              \
+        fprintf(stderr, "fake_verbs: %s:%d: not %s\n", __func__, __LINE__, #good);    \
+    } while (0)
 
 /* One lock for everything, held until the end of the block. */
 void fake_lock(void);
@@ -65,7 +70,7 @@ struct fake_context {
 };
 struct fake_pd { struct ibv_pd pd; int users; };
 struct fake_mr { struct ibv_mr mr; int access; };
-struct fake_channel { struct ibv_comp_channel channel; int write_end, cqs; };
+struct fake_channel { struct ibv_comp_channel channel; int write_end, cqs, events; };
 struct end { /* of a request, in a completion queue */
     struct ibv_wc wc;
     unsigned frees; /* slots of the send queue */

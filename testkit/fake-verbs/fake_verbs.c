@@ -288,12 +288,26 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_cont
     K(live)++;
     return &cq->cq;
 }
+/* What nobody read goes with the queue. */
+static void unannounce(struct fake_cq *c)
+{
+    struct fake_channel *channel = (struct fake_channel *)c->cq.channel;
+    struct ibv_cq *cq;
+    for (int left = channel->events; left > 0; left--) {
+        if (read(channel->channel.fd, &cq, sizeof cq) != sizeof cq) abort();
+        if (cq == &c->cq) channel->events--;
+        else if (write(channel->write_end, &cq, sizeof cq) < 0) abort();
+    }
+}
 int ibv_destroy_cq(struct ibv_cq *cq)
 {
     LOCKED;
     struct fake_cq *c = (struct fake_cq *)cq;
     must(c->users == 0 && c->unacked == 0);
-    if (cq->channel) ((struct fake_channel *)cq->channel)->cqs--;
+    if (cq->channel) {
+        ((struct fake_channel *)cq->channel)->cqs--;
+        unannounce(c);
+    }
     own(cq->context)->cqs--;
     free(c->ring);
     free(c);
@@ -303,10 +317,11 @@ int ibv_destroy_cq(struct ibv_cq *cq)
 static void announce(struct fake_cq *c)
 {
     if (!c->armed || !c->cq.channel) return;
+    struct fake_channel *channel = (struct fake_channel *)c->cq.channel;
     struct ibv_cq *cq = &c->cq;
     c->armed = 0;
-    c->unacked++;
-    if (write(((struct fake_channel *)cq->channel)->write_end, &cq, sizeof cq) < 0) abort();
+    channel->events++;
+    if (write(channel->write_end, &cq, sizeof cq) < 0) abort();
 }
 void fake_complete(struct ibv_cq *cq, struct ibv_wc wc, unsigned frees)
 {
@@ -352,8 +367,11 @@ static int notify(struct ibv_cq *cq, int solicited)
 }
 int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **context)
 {
+    LOCKED;
     if (read(channel->fd, cq, sizeof *cq) != sizeof *cq) return -1;
     *context = (*cq)->cq_context;
+    ((struct fake_channel *)channel)->events--;
+    ((struct fake_cq *)*cq)->unacked++;
     return 0;
 }
 void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int n)

@@ -192,18 +192,22 @@ impl Rig {
         Ok(())
     }
 
-    fn rd_atom(&self) -> u8 {
+    pub(super) fn rd_atom(&self) -> u8 {
         let caps = self.device.caps();
         caps.max_rd_atom.min(caps.max_init_rd_atom).min(4)
     }
 
     /// What the other side needs to connect to `end`.
     pub(super) fn words(&self, end: &End) -> Vec<u64> {
+        self.words_of(&*end.qp)
+    }
+
+    pub(super) fn words_of(&self, qp: &dyn QueuePair) -> Vec<u64> {
         let Address { lid, service, gid, .. } = self.address();
         let (high, low) = gid.0.split_at(8);
         let half = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_be_bytes);
         let mtu = u64::from(self.port.active_mtu.bytes());
-        let qpn = end.qp.number();
+        let qpn = qp.number();
         let psn = u64::from(psn(qpn));
         vec![lid.into(), service.into(), half(high), half(low), qpn.into(), psn, mtu]
     }
@@ -234,13 +238,13 @@ impl Rig {
     }
 }
 
-fn psn(qpn: u32) -> u32 {
+pub(super) fn psn(qpn: u32) -> u32 {
     qpn.wrapping_mul(977) & 0xff_ffff
 }
 
 impl Access {
     /// Without what the device cannot do.
-    fn known(self, device: &dyn Device) -> Self {
+    pub(super) fn known(self, device: &dyn Device) -> Self {
         if device.caps().atomics { self } else { Self(self.0 & !Self::REMOTE_ATOMIC.0) }
     }
 }

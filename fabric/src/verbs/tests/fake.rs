@@ -43,7 +43,16 @@ impl Fake {
     }
 
     pub(super) fn new(test: &str) -> Option<Self> {
-        let (path, room) = Self::build(test, &[])?;
+        Self::with(test, &[])
+    }
+
+    /// Its requests reach the queue pairs that they are connected to.
+    pub(super) fn that_moves(test: &str) -> Option<Self> {
+        Self::with(test, &["-DFAKE_MOVES"])
+    }
+
+    fn with(test: &str, flags: &[&str]) -> Option<Self> {
+        let (path, room) = Self::build(test, flags)?;
         let file = CString::new(path.to_str().expect("text")).expect("text");
         // SAFETY: a file that was just built.
         let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW) };
@@ -86,7 +95,7 @@ impl Fake {
         unsafe { (self.event)(kind, port) };
     }
 
-    fn fabric(&self) -> Arc<dyn Fabric> {
+    pub(super) fn fabric(&self) -> Arc<dyn Fabric> {
         open(Some(&self.path)).expect("library")
     }
 
@@ -165,6 +174,20 @@ fn capabilities_are_what_the_device_says_and_can() {
     // The bit alone is not enough.
     fake.set("xrc_works", 0);
     assert!(!fake.caps().xrc);
+    let text = fake.device().xrc_domain(None).expect_err("the driver refuses").to_string();
+    assert!(text.contains("cannot open an XRC domain"), "{text}");
+    fake.set("xrc_works", 1);
+    let functions = ["create_srq_ex", "get_srq_num", "create_qp_ex", "open_qp"];
+    for (knob, function) in (1..).zip(functions) {
+        fake.set("xrc_lacks", knob);
+        assert!(!fake.caps().xrc, "{function}");
+        let text = fake.device().xrc_domain(None).expect_err("it is missing").to_string();
+        assert!(text.contains("fake_ib0 has no function") && text.contains(function), "{text}");
+    }
+    fake.set("xrc_lacks", 0);
+    fake.set("xrc_bit", 0);
+    assert!(!fake.caps().xrc && fake.device().xrc_domain(None).is_err());
+    fake.set("xrc_bit", 1);
     fake.set("odp_rc", 7);
     assert!(!fake.caps().odp, "no read");
     for (knob, value) in

@@ -1,20 +1,48 @@
-//! The conformance suite on the first real device with a usable port, both sides in this process.
+//! The conformance suite, both sides in this process: on the first real device with a usable port, and over the fake library.
+
+use std::sync::Arc;
 
 use super::device::place;
+use super::fake::Fake;
+use crate::Fabric;
 use crate::conformance::{Outcome, Side, Verdict, channel_links, run};
 use crate::verbs::open;
 
-/// `FABRIC_VERBS_ONLY` limits it to cases whose name contains the text.
 #[test]
 fn the_device_conforms() {
     let Some((device, port)) = place() else { return };
+    let outcomes = conforms(device, port, &|| open(None).expect("it opened before"));
+    assert!(outcomes.len() > 1, "{outcomes:?}");
+}
+
+/// What no device of the tests can do, and the suite itself against another implementation.
+#[test]
+fn the_fake_library_conforms() {
+    let Some(fake) = Fake::that_moves("suite") else { return };
+    let outcomes = conforms(0, 1, &|| fake.fabric());
+    let skipped: Vec<_> = outcomes
+        .iter()
+        .filter(|one| matches!(one.verdict, Verdict::Skip(_)))
+        .map(|one| one.case)
+        .collect();
+    if std::env::var_os("FABRIC_VERBS_ONLY").is_none() {
+        assert_eq!(skipped, ["port-events"]);
+    }
+    fake.is_clean();
+}
+
+/// `FABRIC_VERBS_ONLY` limits it to cases whose name contains the text.
+fn conforms(
+    device: usize,
+    port: u8,
+    fabric: &(dyn Fn() -> Arc<dyn Fabric> + Sync),
+) -> Vec<Outcome> {
     let only = std::env::var("FABRIC_VERBS_ONLY").unwrap_or_default();
     let (mut left, mut right) = channel_links();
     let only = only.as_str();
     let side = |role, link| {
         // Each side opens the device for itself, as processes do.
-        let fabric = open(None).expect("it opened before");
-        let mut side = Side::new(role, fabric, device, port, link);
+        let mut side = Side::new(role, fabric(), device, port, link);
         run(&mut side, only, &mut |outcome: &Outcome| {
             if role == 0 {
                 println!(
@@ -35,4 +63,5 @@ fn the_device_conforms() {
     let failed: Vec<&Outcome> =
         outcomes.iter().filter(|one| matches!(one.verdict, Verdict::Fail(_))).collect();
     assert!(failed.is_empty(), "{failed:#?}");
+    outcomes
 }
