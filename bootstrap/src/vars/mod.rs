@@ -234,4 +234,6 @@ pub struct Error {
 }
 
 #[cfg(test)]
+mod document_tests;
+#[cfg(test)]
 mod tests;
