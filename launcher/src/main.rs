@@ -7,5 +7,9 @@ use std::time::Instant;
 
 fn main() -> ExitCode {
     let started = Instant::now();
+    // On another host we are its agent; this is nothing for users, so it is no option.
+    if std::env::args_os().nth(1).is_some_and(|word| word == spawner_ssh::node::AGENT_WORD) {
+        spawner_ssh::node::main();
+    }
     ExitCode::from(launcher::run::main(std::env::args_os().collect(), started))
 }

@@ -20,6 +20,7 @@ use crate::agent::sys::{self, Forked, Reaped};
 use crate::agent::{self, Origin, tree};
 use crate::plan::{JobPlan, StdinTo};
 use crate::report::{End, JobReport};
+use crate::root;
 use crate::wire::{Inbox, Message};
 
 /// How far the job has come. Counts of ranks.
@@ -188,7 +189,11 @@ impl<'a> Front<'a> {
         match forked {
             Forked::Child => {
                 drop(ours);
-                agent::run(plan, Origin { front, socket: theirs, mask: blocked.before, started })
+                let origin = Origin { front, socket: theirs, mask: blocked.before, started };
+                if plan.map.is_here_only() {
+                    agent::run(plan, origin)
+                }
+                root::run(plan, origin)
             }
             Forked::Parent(agent) => Ok(Self {
                 plan,

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use bootstrap::Rank;
 
+pub use crate::tree::message::Stage;
+
 pub use crate::layout::{HostEntry, LayoutError, Map, Order, Place, cpu_sets, layout, shares};
 
 /// Who gets the launcher's standard input.
@@ -83,11 +85,25 @@ pub struct Reach {
     pub out_degree: u32,
     /// Working directory on other hosts instead of the plan's (`GASNET_SSH_REMOTE_PATH`).
     pub directory: Option<PathBuf>,
+    /// When our own program is sent to a host that needs an agent.
+    pub stage: Stage,
+    /// Leave what was sent where it is.
+    pub keep: bool,
+    /// Bound on the start of all agents; none = the default of [`crate::tree::deadlines::START`].
+    pub start_timeout: Option<Duration>,
 }
 
 impl Default for Reach {
     fn default() -> Self {
-        Self { command: "ssh".into(), options: Vec::new(), out_degree: 32, directory: None }
+        Self {
+            command: "ssh".into(),
+            options: Vec::new(),
+            out_degree: 32,
+            directory: None,
+            stage: Stage::default(),
+            keep: false,
+            start_timeout: None,
+        }
     }
 }
 

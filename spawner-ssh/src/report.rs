@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::tree::diagnosis::{Failure, Step};
+
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -42,6 +44,17 @@ pub struct RankRecord {
     pub hello: bool,
     /// Whether it ended because the launcher ended it.
     pub killed_by_launcher: bool,
+}
+
+/// How far the start of one host came. Of a job on the launching host alone there are none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostRecord {
+    /// Its name.
+    pub host: String,
+    /// The step that it reached, or that failed.
+    pub step: Step,
+    /// Why it failed, if it did.
+    pub failure: Option<Failure>,
 }
 
 /// Kind of event that ended the job.
@@ -123,4 +136,7 @@ pub struct JobReport {
     pub phases: Phases,
     /// Descendants that were still alive at the end and had to be killed.
     pub strays_killed: u32,
+    /// One record per host of a job with other hosts.
+    #[serde(default)]
+    pub hosts: Vec<HostRecord>,
 }

@@ -10,15 +10,18 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bootstrap::collective::{Action as Answer, Collective, To};
+use bootstrap::Rank;
+use bootstrap::collective::{
+    Action as Answer, Branch, Collective, Down, Letter, Node, ProtocolError, To, Up,
+};
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use bootstrap::page::{Ack, HostPage, Notice, PageSpec};
-use bootstrap::{ExitPath, HostId, Rank};
 use nix::sys::socket::{ControlMessage, MsgFlags, recv, sendmsg};
 use nix::unistd::Pid;
 
-use super::machine::Event;
+use super::happened::Happened;
 use super::poller::{Poller, Token};
+use super::share::Share;
 
 /// Frames served of one rank in a row.
 const BATCH: usize = 32;
@@ -44,15 +47,14 @@ struct Peer {
     speaker: Option<i32>,
 }
 
-/// The bootstrap server of one host.
-pub(super) struct Boot {
-    size: u32,
+/// The bootstrap server of one host. Ranks are addressed by their local numbers.
+pub(crate) struct Boot {
+    share: Share,
     peers: Vec<Peer>,
     page: Option<HostPage>,
     page_fd: Option<Rc<OwnedFd>>,
     calls: Collective,
     buffer: Vec<u8>,
-    problem: Option<String>,
 }
 
 enum Sent {
@@ -97,22 +99,66 @@ impl Item {
 }
 
 impl Boot {
-    /// A server for `size` ranks, all on this host.
-    pub(super) fn new(size: u32) -> Self {
+    /// A server for the ranks of `share`, whose calls no other host joins.
+    pub(crate) fn new(share: Share) -> Self {
+        let calls = Collective::new(share.size());
+        Self::with(share, calls)
+    }
+
+    /// A server for the ranks of `share` as a node of the tree of hosts, with one branch for each link down.
+    pub(crate) fn node(share: Share, branches: Vec<Branch>) -> Result<Self, ProtocolError> {
+        let calls = Collective::node(Node {
+            size: share.size(),
+            host: share.host,
+            ranks: share.ranks.clone(),
+            branches,
+            parent: true,
+        })?;
+        Ok(Self::with(share, calls))
+    }
+
+    fn with(share: Share, calls: Collective) -> Self {
         let buffer = vec![0; HEADER_LEN + MAX_PAYLOAD + 1];
-        Self {
-            size,
-            peers: Vec::with_capacity(size as usize),
-            page: None,
-            page_fd: None,
-            calls: Collective::new(size),
-            buffer,
-            problem: None,
-        }
+        let peers = Vec::with_capacity(share.ranks.len());
+        Self { share, peers, page: None, page_fd: None, calls, buffer }
+    }
+
+    /// What is to be sent up or down the tree; to be asked after anything that may have served a call.
+    pub(crate) fn letter(&mut self) -> Option<Letter> {
+        self.calls.letter()
+    }
+
+    /// A letter of the parent.
+    pub(crate) fn letter_of_parent(
+        &mut self,
+        poller: &Poller,
+        down: Down,
+    ) -> Result<(), ProtocolError> {
+        let answers = self.calls.from_parent(down)?;
+        self.answer(poller, answers);
+        Ok(())
+    }
+
+    /// A letter of a child, by its index among the branches.
+    pub(crate) fn letter_of_child(
+        &mut self,
+        poller: &Poller,
+        index: usize,
+        up: Up,
+    ) -> Result<(), ProtocolError> {
+        let answers = self.calls.from_child(index, up)?;
+        self.answer(poller, answers);
+        Ok(())
+    }
+
+    /// The link of a child broke.
+    pub(crate) fn lost(&mut self, poller: &Poller, index: usize) {
+        let answers = self.calls.lost(index);
+        self.answer(poller, answers);
     }
 
     /// Takes over the socket of the next rank (ranks come in order).
-    pub(super) fn adopt(
+    pub(crate) fn adopt(
         &mut self,
         poller: &Poller,
         pid: i32,
@@ -127,26 +173,21 @@ impl Boot {
         Ok(())
     }
 
-    /// What the first rank that broke the protocol did.
-    pub(super) fn problem(&self) -> Option<&str> {
-        self.problem.as_deref()
-    }
-
     /// Puts the decision into the host page, when any rank has it.
-    pub(super) fn notice(&self, code: i32, cause: Option<u32>) {
+    pub(crate) fn notice(&self, code: i32, cause: Option<u32>) {
         if let Some(page) = &self.page {
             page.decide(Notice { code, cause: cause.map(Rank) });
         }
     }
 
     /// The process that acts for `rank`: the one that said `Hello`, else the one that was started.
-    pub(super) fn speaker(&self, rank: u32) -> Option<i32> {
+    pub(crate) fn speaker(&self, rank: u32) -> Option<i32> {
         self.peers.get(rank as usize).map(|peer| peer.speaker.unwrap_or(peer.pid))
     }
 
     /// Whom SIGQUIT must reach so that `rank` runs its handler: a process, or a group (negative). `None` when the rank
     /// has seen the notice itself.
-    pub(super) fn claim_quit(&self, rank: u32) -> Option<i32> {
+    pub(crate) fn claim_quit(&self, rank: u32) -> Option<i32> {
         let peer = self.peers.get(rank as usize)?;
         if let Some(page) = self.page.as_ref().filter(|_| peer.hello)
             && !page.slot(rank).claim_ack(Ack::Agent)
@@ -161,7 +202,12 @@ impl Boot {
     }
 
     /// Serves what a rank has sent; `true` when frames may be left.
-    pub(super) fn readable(&mut self, poller: &Poller, rank: u32, events: &mut Vec<Event>) -> bool {
+    pub(crate) fn readable(
+        &mut self,
+        poller: &Poller,
+        rank: u32,
+        events: &mut Vec<Happened>,
+    ) -> bool {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut more = true;
         for _ in 0..BATCH {
@@ -185,7 +231,7 @@ impl Boot {
     }
 
     /// Serves everything that a rank has sent before it ended.
-    pub(super) fn drain(&mut self, poller: &Poller, rank: u32, events: &mut Vec<Event>) {
+    pub(crate) fn drain(&mut self, poller: &Poller, rank: u32, events: &mut Vec<Happened>) {
         // A socket holds some hundred frames; the bound is for a surviving child that keeps sending.
         for _ in 0..64 {
             if !self.readable(poller, rank, events) {
@@ -204,62 +250,61 @@ impl Boot {
         }
     }
 
-    fn packet(&mut self, poller: &Poller, rank: u32, packet: &[u8], events: &mut Vec<Event>) {
-        if self.peers[rank as usize].refused {
+    fn packet(&mut self, poller: &Poller, local: u32, packet: &[u8], events: &mut Vec<Happened>) {
+        if self.peers[local as usize].refused {
             return;
         }
-        let frame = match Frame::from_packet(packet, self.size) {
+        let rank = self.share.rank(local);
+        let frame = match Frame::from_packet(packet, self.share.size()) {
             Ok(frame) => frame,
-            Err(error) => return self.broken(poller, rank, &error.to_string(), events),
+            Err(error) => return self.broken(poller, local, &error.to_string(), events),
         };
-        let (hello, code) = (self.peers[rank as usize].hello, frame.arg.cast_signed());
+        let (hello, code) = (self.peers[local as usize].hello, frame.arg.cast_signed());
         if frame.rank != rank {
             let text = format!(
                 "rank {rank} sent a {:?} frame in the name of rank {}",
                 frame.kind, frame.rank
             );
-            return self.broken(poller, rank, &text, events);
+            return self.broken(poller, local, &text, events);
         }
         if !hello && frame.kind != Kind::Hello {
             let text = format!("rank {rank} sent a {:?} frame before Hello", frame.kind);
-            return self.broken(poller, rank, &text, events);
+            return self.broken(poller, local, &text, events);
         }
         match frame.kind {
             Kind::Hello if hello => {
                 let text =
                     "this rank has opened the bootstrap before; only one process of a rank can";
-                self.refuse(poller, rank, 0, text);
+                self.refuse(poller, local, 0, text);
             }
-            Kind::Hello => self.hello(poller, rank, code, events),
-            Kind::Exiting => {
-                let path = ExitPath::from_wire(frame.extra);
-                events.push(Event::Exiting { rank, code, path });
-            }
+            Kind::Hello => self.hello(poller, local, code, events),
+            Kind::Exiting => events.push(Happened::Exiting { rank, code, path: frame.extra }),
             Kind::Fini => {
-                events.push(Event::Fini { rank, code });
+                events.push(Happened::Fini { rank, code });
                 // The exit path may repeat the farewell of a finished service: once is enough.
                 let answers = self.calls.fini(Rank(rank)).unwrap_or_default();
                 self.answer(poller, answers);
             }
-            Kind::Abort => events.push(Event::Abort { rank, code }),
+            Kind::Abort => events.push(Happened::Abort { rank, code }),
             _ => match self.calls.handle(Rank(rank), &frame) {
                 Ok(answers) => self.answer(poller, answers),
-                Err(error) => self.broken(poller, rank, &error.to_string(), events),
+                Err(error) => self.broken(poller, local, &error.to_string(), events),
             },
         }
     }
 
-    fn hello(&mut self, poller: &Poller, rank: u32, pid: i32, events: &mut Vec<Event>) {
+    fn hello(&mut self, poller: &Poller, local: u32, pid: i32, events: &mut Vec<Happened>) {
         let fd = match self.page() {
             Ok(fd) => fd,
-            Err(text) => return self.broken(poller, rank, &text, events),
+            Err(text) => return self.broken(poller, local, &text, events),
         };
-        let peer = &mut self.peers[rank as usize];
+        let peer = &mut self.peers[local as usize];
         peer.hello = true;
         peer.speaker = (pid > 1 && pid != peer.pid).then_some(pid);
-        let welcome = Frame::bare(Kind::Welcome, 0, rank, self.size);
-        self.send(poller, rank, Item::Packet(welcome.header().to_vec(), Some(fd)));
-        events.push(Event::Hello(rank));
+        let rank = self.share.rank(local);
+        let welcome = Frame::bare(Kind::Welcome, 0, rank, self.share.size());
+        self.send(poller, local, Item::Packet(welcome.header().to_vec(), Some(fd)));
+        events.push(Happened::Hello { rank });
     }
 
     /// The host page, made when the first rank asks for it: plain programs never need it.
@@ -267,10 +312,8 @@ impl Boot {
         if let Some(fd) = &self.page_fd {
             return Ok(Rc::clone(fd));
         }
-        let local_ranks: Vec<Rank> = (0..self.size).map(Rank).collect();
-        let host_of = vec![HostId(0); self.size as usize];
-        let spec =
-            PageSpec { host: HostId(0), hosts: 1, local_ranks: &local_ranks, host_of: &host_of };
+        let Share { host, hosts, ranks, host_of, .. } = &self.share;
+        let spec = PageSpec { host: *host, hosts: *hosts, local_ranks: ranks, host_of };
         let page = HostPage::create(&spec).map_err(|error| error.to_string())?;
         for (local, peer) in (0..).zip(&self.peers) {
             page.slot(local).set_pid(peer.pid);
@@ -283,26 +326,30 @@ impl Boot {
         Ok(Rc::clone(self.page_fd.insert(Rc::new(fd))))
     }
 
-    fn broken(&mut self, poller: &Poller, rank: u32, text: &str, events: &mut Vec<Event>) {
-        self.refuse(poller, rank, 0, text);
-        self.peers[rank as usize].refused = true;
-        self.problem.get_or_insert_with(|| text.to_owned());
-        events.push(Event::Protocol(rank));
+    fn broken(&mut self, poller: &Poller, local: u32, text: &str, events: &mut Vec<Happened>) {
+        self.refuse(poller, local, 0, text);
+        self.peers[local as usize].refused = true;
+        let rank = self.share.rank(local);
+        events.push(Happened::Protocol { rank, text: text.to_owned() });
     }
 
-    fn refuse(&mut self, poller: &Poller, rank: u32, seq: u32, reason: &str) {
+    fn refuse(&mut self, poller: &Poller, local: u32, seq: u32, reason: &str) {
         let payload = &reason.as_bytes()[..reason.len().min(MAX_PAYLOAD)];
         let total = u32::try_from(payload.len()).unwrap_or(0);
+        let rank = self.share.rank(local);
         let mut packet = Vec::new();
         Frame { total, payload, ..Frame::bare(Kind::Refuse, seq, rank, 0) }.encode(&mut packet);
-        self.send(poller, rank, Item::Packet(packet, None));
+        self.send(poller, local, Item::Packet(packet, None));
     }
 
     fn answer(&mut self, poller: &Poller, answers: Vec<Answer>) {
         for answer in answers {
             match answer {
                 Answer::Release { to: To::Rank(rank), seq } => {
-                    self.bare(poller, rank.0, Frame::bare(Kind::Release, seq, rank.0, 0), None);
+                    let frame = Frame::bare(Kind::Release, seq, rank.0, 0);
+                    if let Some(local) = self.share.local(rank.0) {
+                        self.bare(poller, local, frame, None);
+                    }
                 }
                 Answer::Release { to: To::Host(_), seq } => {
                     self.everybody(poller, Frame::bare(Kind::Release, seq, 0, 0), None);
@@ -322,9 +369,15 @@ impl Boot {
                     self.memory(poller, head, bootstrap::memfd::zeroed(len));
                 }
                 Answer::Data { to, seq, bytes } => {
-                    self.send(poller, to.0, Item::Data { bytes, seq, piece: 0 });
+                    if let Some(local) = self.share.local(to.0) {
+                        self.send(poller, local, Item::Data { bytes, seq, piece: 0 });
+                    }
                 }
-                Answer::Refuse { to, seq, reason } => self.refuse(poller, to.0, seq, &reason),
+                Answer::Refuse { to, seq, reason } => {
+                    if let Some(local) = self.share.local(to.0) {
+                        self.refuse(poller, local, seq, &reason);
+                    }
+                }
             }
         }
     }
@@ -341,8 +394,9 @@ impl Boot {
     }
 
     fn everybody(&mut self, poller: &Poller, head: Frame<'_>, fd: Option<&Rc<OwnedFd>>) {
-        for rank in 0..self.size {
-            self.bare(poller, rank, Frame { rank, ..head }, fd.cloned());
+        for local in 0..self.share.count() {
+            let rank = self.share.rank(local);
+            self.bare(poller, local, Frame { rank, ..head }, fd.cloned());
         }
     }
 
@@ -362,11 +416,12 @@ impl Boot {
     }
 
     /// Sends what waits for a rank.
-    pub(super) fn writable(&mut self, poller: &Poller, rank: u32) {
+    pub(crate) fn writable(&mut self, poller: &Poller, rank: u32) {
         let Some(peer) = self.peers.get_mut(rank as usize) else { return };
         let Some(socket) = &peer.socket else { return };
+        let name = self.share.rank(rank);
         while let Some(item) = peer.queue.front_mut() {
-            match item.send(socket.as_fd(), rank) {
+            match item.send(socket.as_fd(), name) {
                 Sent::Done => drop(peer.queue.pop_front()),
                 Sent::Later => break,
                 // Its last frames may still be unread: the reading side notices the end.

@@ -17,7 +17,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    const fn new(name: &'static str, milliseconds: u64, doc: &'static str) -> Self {
+    pub(crate) const fn new(name: &'static str, milliseconds: u64, doc: &'static str) -> Self {
         Self { name, limit: Duration::from_millis(milliseconds), doc }
     }
 

@@ -26,19 +26,30 @@ fn standard() -> BorrowedFd<'static> {
     IN.get_or_init(io::stdin).as_fd()
 }
 
+/// What the launcher's standard input is to the process that starts ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stdin {
+    /// Its own, a terminal: ranks must not read it themselves.
+    Terminal,
+    /// Its own, and anything else.
+    Own,
+    /// Another host's.
+    Far,
+}
+
 /// Where `rank`'s standard input comes from under `plan`.
-pub(super) fn for_rank(plan: &JobPlan, rank: u32, terminal: bool) -> Input {
+pub(super) fn for_rank(plan: &JobPlan, rank: u32, stdin: Stdin) -> Input {
     match plan.stdin {
         StdinTo::None => Input::Empty,
         StdinTo::Rank(reader) if reader.0 != rank => Input::Empty,
         StdinTo::All if plan.size > 1 => Input::Pipe,
-        _ if terminal => Input::Pipe,
+        _ if stdin != Stdin::Own => Input::Pipe,
         _ => Input::Inherited,
     }
 }
 
 /// Whether our standard input is a terminal.
-pub(super) fn is_terminal() -> bool {
+pub(crate) fn is_terminal() -> bool {
     nix::unistd::isatty(standard()).unwrap_or(false)
 }
 
@@ -61,15 +72,20 @@ struct Reader {
     watched: bool,
 }
 
-/// The feeder. Dropping it closes the ranks' pipes.
-#[derive(Debug)]
-pub(super) struct Feed {
-    source: Source,
-    terminal: bool,
-    watched: bool,
+/// The pipes of the ranks that read, and the piece that is being given to them. Dropping it closes them.
+#[derive(Debug, Default)]
+pub(crate) struct Readers {
     readers: Vec<Reader>,
     piece: Vec<u8>,
     len: usize,
+}
+
+/// Our own standard input, as what readers are fed from.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    source: Source,
+    terminal: bool,
+    watched: bool,
     ended: bool,
     /// The terminal belongs to another job: when to look again.
     parked: Option<u64>,
@@ -83,7 +99,7 @@ enum Got {
 }
 
 impl Feed {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let reopen = || {
             let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
             nix::fcntl::open(Path::new("/proc/self/fd/0"), flags, Mode::empty())
@@ -97,30 +113,16 @@ impl Feed {
             Ok(SFlag::S_IFIFO | SFlag::S_IFCHR) => reopen().unwrap_or(Source::Asked),
             _ => Source::Asked,
         };
-        Self {
-            source,
-            terminal: is_terminal(),
-            watched: false,
-            readers: Vec::new(),
-            piece: Vec::new(),
-            len: 0,
-            ended: false,
-            parked: None,
-        }
-    }
-
-    /// One more rank reads.
-    pub(super) fn add(&mut self, rank: u32, pipe: OwnedFd) {
-        self.readers.push(Reader { rank, pipe, taken: self.len, watched: false });
+        Self { source, terminal: is_terminal(), watched: false, ended: false, parked: None }
     }
 
     /// When to call [`Feed::step`] although nothing is ready.
-    pub(super) const fn deadline(&self) -> Option<u64> {
+    pub(crate) const fn deadline(&self) -> Option<u64> {
         self.parked
     }
 
     /// The launcher was continued: the terminal may be ours again.
-    pub(super) const fn unpark(&mut self) {
+    pub(crate) const fn unpark(&mut self) {
         if self.parked.is_some() {
             self.parked = Some(0);
         }
@@ -133,43 +135,74 @@ impl Feed {
         }
     }
 
-    /// Moves bytes as far as possible now; `true` when it could go on at once.
-    pub(super) fn step(&mut self, poller: &Poller, now: u64) -> bool {
-        if self.parked.is_some_and(|at| now < at) {
-            return false;
-        }
-        self.parked = None;
+    /// Moves bytes to `readers` as far as possible now; `true` when it could go on at once.
+    pub(crate) fn step(&mut self, poller: &Poller, readers: &mut Readers, now: u64) -> bool {
         for _ in 0..BATCH {
-            if self.ended || self.readers.is_empty() || !self.give(poller) {
+            if self.is_parked(now) {
+                return false;
+            }
+            if self.ended || readers.is_empty() || !readers.give(poller) {
                 self.watch(poller, false);
                 return false;
             }
-            match self.get() {
-                Got::Bytes(count) => {
-                    self.len = count;
-                    self.readers.iter_mut().for_each(|reader| reader.taken = 0);
+            if !self.fill(poller, &mut readers.piece, now) {
+                if self.ended {
+                    readers.close();
                 }
-                Got::Nothing => {
-                    self.watch(poller, true);
-                    return false;
-                }
-                Got::Foreign => {
-                    self.watch(poller, false);
-                    self.parked = Some(now.saturating_add(TERMINAL_RETRY.ms()));
-                    return false;
-                }
-                Got::End => {
-                    self.watch(poller, false);
-                    self.ended = true;
-                    self.readers.clear();
-                    return false;
-                }
+                return false;
             }
+            readers.begin();
         }
         true
     }
 
-    fn get(&mut self) -> Got {
+    fn is_parked(&mut self, now: u64) -> bool {
+        if self.parked.is_some_and(|at| now < at) {
+            return true;
+        }
+        self.parked = None;
+        false
+    }
+
+    /// The next piece for somebody who gives it on himself; `None` when there is nothing now.
+    pub(crate) fn piece(&mut self, poller: &Poller, now: u64) -> Option<Vec<u8>> {
+        let mut piece = Vec::new();
+        if self.ended || self.is_parked(now) {
+            return None;
+        }
+        self.fill(poller, &mut piece, now).then_some(piece)
+    }
+
+    /// Whether everything has been read.
+    pub(crate) const fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Nothing more is wanted for now.
+    pub(crate) fn rest(&mut self, poller: &Poller) {
+        self.watch(poller, false);
+    }
+
+    fn fill(&mut self, poller: &Poller, piece: &mut Vec<u8>, now: u64) -> bool {
+        match self.get(piece) {
+            Got::Bytes(count) => {
+                piece.truncate(count);
+                return true;
+            }
+            Got::Nothing => self.watch(poller, true),
+            Got::Foreign => {
+                self.watch(poller, false);
+                self.parked = Some(now.saturating_add(TERMINAL_RETRY.ms()));
+            }
+            Got::End => {
+                self.watch(poller, false);
+                self.ended = true;
+            }
+        }
+        false
+    }
+
+    fn get(&self, piece: &mut Vec<u8>) -> Got {
         if self.terminal && !self.is_foreground() {
             return Got::Foreign;
         }
@@ -179,11 +212,8 @@ impl Feed {
                 return Got::Nothing;
             }
         }
-        let mut piece = std::mem::take(&mut self.piece);
         piece.resize(PIECE, 0);
-        let got = nix::unistd::read(self.fd(), &mut piece);
-        self.piece = piece;
-        match got {
+        match nix::unistd::read(self.fd(), piece) {
             Ok(0) => Got::End,
             Ok(count) => Got::Bytes(count),
             Err(nix::Error::EAGAIN | nix::Error::EINTR) => Got::Nothing,
@@ -198,8 +228,44 @@ impl Feed {
             || nix::unistd::tcgetpgrp(standard()) == Err(nix::Error::ENOTTY)
     }
 
+    fn watch(&mut self, poller: &Poller, want: bool) {
+        if want && !self.watched {
+            self.watched = poller.add_read(self.fd(), Token::Input).is_ok();
+        } else if !want && self.watched {
+            poller.remove(self.fd());
+            self.watched = false;
+        }
+    }
+}
+
+impl Readers {
+    /// One more rank reads; `local` is its number on this host.
+    pub(super) fn add(&mut self, local: u32, pipe: OwnedFd) {
+        self.readers.push(Reader { rank: local, pipe, taken: self.len, watched: false });
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.readers.is_empty()
+    }
+
+    /// End of input for everyone.
+    pub(crate) fn close(&mut self) {
+        self.readers.clear();
+    }
+
+    /// The next piece; everyone has the one before.
+    pub(crate) fn load(&mut self, bytes: Vec<u8>) {
+        self.piece = bytes;
+        self.begin();
+    }
+
+    fn begin(&mut self) {
+        self.len = self.piece.len();
+        self.readers.iter_mut().for_each(|reader| reader.taken = 0);
+    }
+
     /// Writes the current piece to everyone who lacks some of it; whether all have it.
-    fn give(&mut self, poller: &Poller) -> bool {
+    pub(crate) fn give(&mut self, poller: &Poller) -> bool {
         let (piece, len) = (&self.piece, self.len);
         self.readers.retain_mut(|reader| {
             while reader.taken < len {
@@ -227,14 +293,5 @@ impl Feed {
             true
         });
         self.readers.iter().all(|reader| reader.taken == len)
-    }
-
-    fn watch(&mut self, poller: &Poller, want: bool) {
-        if want && !self.watched {
-            self.watched = poller.add_read(self.fd(), Token::Input).is_ok();
-        } else if !want && self.watched {
-            poller.remove(self.fd());
-            self.watched = false;
-        }
     }
 }

@@ -77,6 +77,8 @@ pub enum Event {
     },
     /// The rank sent what no correct client sends.
     Protocol(u32),
+    /// A host of the job cannot be reached any more.
+    HostLost,
     /// The rank's process was reaped.
     Ended {
         /// Rank.
@@ -346,6 +348,9 @@ impl Machine {
             }
             Event::Protocol(rank) => {
                 self.fail(now, Self::of_rank(CauseKind::Protocol, rank, CODE_LAUNCH), out);
+            }
+            Event::HostLost => {
+                self.fail(now, Self::of_job(CauseKind::AgentLost, CODE_LAUNCH, None), out);
             }
             Event::Ended { rank, end } => self.ended(now, rank, end, out),
             Event::Signal(signal) => self.signal(now, signal, out),

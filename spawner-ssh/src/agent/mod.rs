@@ -1,25 +1,36 @@
 //! The node agent: supervises the ranks of one host. One process, one thread.
 //!
 //! * `machine`: decides how the job ends (pure).
-//! * `driver`: the loop around it; `poller` its epoll set.
-//! * `spawn`: starts ranks. `boot`: serves their bootstrap calls. `output`, `sink`, `input`: their standard streams.
+//! * `driver`: the loop around it for a job on this host alone; `poller` its epoll set; `job` what it knows of the whole
+//!   job, `front` its link to the front.
+//! * `body`: the ranks of one host, `share` which those are, `happened` what they do. Agents of other hosts have it, too.
+//! * `spawn`: starts ranks. `boot`: serves their bootstrap calls. `capture`, `output`, `sink`, `input`: their standard
+//!   streams.
 //! * `tree`: finds what they leave behind. `record`: writes down what happened.
 //! * [`deadlines`]: every time limit.
 
-mod boot;
+pub(crate) mod body;
+pub(crate) mod boot;
+pub(crate) mod capture;
 pub mod deadlines;
-mod driver;
-mod input;
+pub(crate) mod driver;
+pub(crate) mod front;
+mod happened;
+pub(crate) mod input;
+pub(crate) mod job;
 pub mod machine;
 #[cfg(test)]
 mod machine_sim;
-mod output;
-mod poller;
-mod record;
+pub(crate) mod output;
+pub(crate) mod poller;
+pub(crate) mod record;
+pub(crate) mod share;
 mod sink;
 mod spawn;
 pub(crate) mod sys;
 pub(crate) mod tree;
 
+pub(crate) use body::Look;
 pub(crate) use driver::{Origin, run};
+pub(crate) use happened::Happened;
 pub(crate) use record::lost;

@@ -8,36 +8,35 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use super::capture::Outlet;
 use super::deadlines::PROMPT;
-use super::poller::{Poller, Token, Which};
+use super::poller::{Poller, Which};
 use super::sink::{HIGH, LOW, Sink, same_target};
 use super::sys;
 use crate::plan::{OutputPlan, StdinTo};
 
 /// Longest line that is kept whole, bytes.
-pub(super) const PIECE: usize = 64 * 1024;
+pub(crate) const PIECE: usize = 64 * 1024;
 /// What is kept of a rank's standard error for the summary.
 const TAIL_LINES: usize = 20;
 const TAIL_BYTES: usize = 8 * 1024;
 
-/// One pipe of one rank.
-#[derive(Debug)]
+/// One stream of one rank.
+#[derive(Debug, Default)]
 struct Stream {
-    pipe: Option<OwnedFd>,
-    paused: bool,
     /// Start of a line whose end has not come.
     partial: Vec<u8>,
     file: Option<File>,
 }
 
-/// The merger of one host.
+/// The merger of a job.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(crate) struct Output {
     plan: OutputPlan,
+    size: u32,
     /// With one rank nothing can be torn: pass bytes as they come, so that prompts show.
     alone: bool,
     sinks: Vec<Sink>,
@@ -46,19 +45,16 @@ pub(super) struct Output {
     /// `[out, err]` of each rank.
     streams: Vec<[Stream; 2]>,
     tails: Vec<Vec<u8>>,
-    open: usize,
-    paused: usize,
     /// The rank whose prompts are shown, and when.
     prompter: Option<u32>,
     prompt_at: Option<Instant>,
     lost: bool,
-    scratch: Vec<u8>,
     lines: Vec<u8>,
 }
 
 impl Output {
     /// A merger for `size` ranks.
-    pub(super) fn new(plan: &OutputPlan, size: u32, stdin: StdinTo) -> Self {
+    pub(crate) fn new(plan: &OutputPlan, size: u32, stdin: StdinTo) -> Self {
         let prompter = match stdin {
             StdinTo::Rank(rank) => Some(rank.0),
             StdinTo::None | StdinTo::All => None,
@@ -69,27 +65,24 @@ impl Output {
             (vec![Sink::new(1), Sink::new(2)], [0, 1])
         };
         let alone = size == 1 && !plan.tag && !plan.timestamp;
-        let (plan, streams) = (plan.clone(), Vec::with_capacity(size as usize));
-        let scratch = vec![0; PIECE];
+        let (plan, streams) = (plan.clone(), Vec::new());
         Self {
             plan,
+            size,
             alone,
             sinks,
             sink_of,
             streams,
             tails: Vec::new(),
-            open: 0,
-            paused: 0,
             prompter,
             prompt_at: None,
             lost: false,
-            scratch,
             lines: Vec::new(),
         }
     }
 
     /// Makes the output directory if one is wanted, relative to the launcher's own directory.
-    pub(super) fn make_directory(&mut self) -> Result<(), (PathBuf, io::Error)> {
+    pub(crate) fn make_directory(&mut self) -> Result<(), (PathBuf, io::Error)> {
         if let Some(directory) = &mut self.plan.directory {
             let made = std::path::absolute(&*directory)
                 .and_then(|path| std::fs::create_dir_all(&path).map(|()| path));
@@ -98,59 +91,34 @@ impl Output {
         Ok(())
     }
 
-    /// Makes the files of the next rank, before it is started.
-    fn file(&self, rank: usize, suffix: &str) -> io::Result<Option<File>> {
+    fn file(&self, rank: u32, suffix: &str) -> io::Result<Option<File>> {
         let directory = self.plan.directory.as_ref();
         directory.map(|d| File::create(d.join(format!("rank.{rank}.{suffix}")))).transpose()
     }
 
-    /// Takes over the pipes of the next rank (ranks come in order).
-    pub(super) fn adopt(&mut self, poller: &Poller, out: OwnedFd, err: OwnedFd) -> io::Result<()> {
-        let rank = self.streams.len();
-        let stream =
-            |pipe, file| Stream { pipe: Some(pipe), paused: false, partial: Vec::new(), file };
-        let files = [self.file(rank, "out")?, self.file(rank, "err")?];
-        let [out_file, err_file] = files;
-        poller.add_read(out.as_fd(), Token::Stream(rank_number(rank), Which::Out))?;
-        poller.add_read(err.as_fd(), Token::Stream(rank_number(rank), Which::Err))?;
-        self.streams.push([stream(out, out_file), stream(err, err_file)]);
-        self.tails.push(Vec::new());
-        self.open += 2;
+    /// One more rank runs: makes its files.
+    pub(crate) fn adopt(&mut self, rank: u32) -> io::Result<()> {
+        let [out, err] = [self.file(rank, "out")?, self.file(rank, "err")?];
+        if let Some([out_stream, err_stream]) = self.streams_of(rank) {
+            out_stream.file = out;
+            err_stream.file = err;
+        }
         Ok(())
     }
 
-    /// A rank's pipe has something, or has ended.
-    pub(super) fn readable(&mut self, poller: &Poller, rank: u32, which: Which) {
-        let sink = self.sink_of[which as usize];
-        let Some(stream) = self.streams.get_mut(rank as usize).map(|s| &mut s[which as usize])
-        else {
-            return;
-        };
-        let Some(pipe) = &stream.pipe else { return };
-        if self.sinks[sink].waiting() > HIGH {
-            poller.remove(pipe.as_fd());
-            stream.paused = true;
-            self.paused += 1;
-            return;
+    /// The streams of a rank of this job, made when they are first needed.
+    fn streams_of(&mut self, rank: u32) -> Option<&mut [Stream; 2]> {
+        let index = rank as usize;
+        if index >= self.streams.len() && rank < self.size {
+            self.streams.resize_with(index + 1, Default::default);
+            self.tails.resize_with(index + 1, Vec::new);
         }
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let count = match nix::unistd::read(pipe, &mut scratch) {
-            Ok(count) => Some(count),
-            Err(nix::Error::EINTR | nix::Error::EAGAIN) => None,
-            Err(_) => Some(0),
-        };
-        match count {
-            Some(0) => self.end(rank, which),
-            Some(count) => self.take(rank, which, &scratch[..count]),
-            None => {}
-        }
-        self.scratch = scratch;
-        self.settle(poller);
+        self.streams.get_mut(index)
     }
 
-    /// Bytes of a rank.
-    fn take(&mut self, rank: u32, which: Which, data: &[u8]) {
-        let stream = &mut self.streams[rank as usize][which as usize];
+    fn merge(&mut self, rank: u32, which: Which, data: &[u8]) {
+        let Some(streams) = self.streams_of(rank) else { return };
+        let stream = &mut streams[which as usize];
         if let Some(file) = &mut stream.file
             && let Err(error) = file.write_all(data)
         {
@@ -189,14 +157,14 @@ impl Output {
     }
 
     /// Milliseconds until [`Output::show_prompt`] is due.
-    pub(super) fn prompt_in(&self) -> Option<u64> {
+    pub(crate) fn prompt_in(&self) -> Option<u64> {
         let left = self.prompt_at?.saturating_duration_since(Instant::now());
         // Rounded up: not to come just too early, again and again.
         Some(u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX))
     }
 
     /// Shows the reading rank's unfinished lines on terminals when it is time.
-    pub(super) fn show_prompt(&mut self, poller: &Poller) {
+    pub(crate) fn show_prompt(&mut self, poller: &Poller) {
         if self.prompt_at.is_none_or(|at| Instant::now() < at) {
             return;
         }
@@ -215,7 +183,8 @@ impl Output {
     /// Sends what there is of an unfinished line.
     fn flush_partial(&mut self, rank: u32, which: Which) {
         let sink = &mut self.sinks[self.sink_of[which as usize]];
-        let stream = &mut self.streams[rank as usize][which as usize];
+        let Some(streams) = self.streams.get_mut(rank as usize) else { return };
+        let stream = &mut streams[which as usize];
         if stream.partial.is_empty() {
             return;
         }
@@ -230,27 +199,16 @@ impl Output {
         stream.partial.clear();
     }
 
-    fn end(&mut self, rank: u32, which: Which) {
-        self.flush_partial(rank, which);
-        let stream = &mut self.streams[rank as usize][which as usize];
-        // Closing takes it out of the epoll set, too: nobody else has this end.
-        if stream.pipe.take().is_some() {
-            self.paused -= usize::from(stream.paused);
-            self.open -= 1;
-        }
-        *stream = Stream { pipe: None, paused: false, partial: Vec::new(), file: None };
-    }
-
     /// One of our own descriptors takes bytes again.
-    pub(super) fn writable(&mut self, poller: &Poller, number: u8) {
+    pub(crate) fn writable(&mut self, poller: &Poller, number: u8) {
         for sink in self.sinks.iter_mut().filter(|sink| sink.number == number) {
             sink.flush();
         }
         self.settle(poller);
     }
 
-    /// After anything that changed the queues: watch, resume, or give up.
-    fn settle(&mut self, poller: &Poller) {
+    /// After anything that changed the queues: watch what waits, and say what was lost.
+    pub(crate) fn settle(&mut self, poller: &Poller) {
         for at in 0..self.sinks.len() {
             self.sinks[at].watch(poller);
             if let Some(error) = self.sinks[at].failure.take() {
@@ -259,74 +217,32 @@ impl Output {
                 let text = format!("gasnetrun_ibv: cannot write standard {name}: {error}\n");
                 self.sinks[self.sink_of[1]].push(&[text.as_bytes()]);
             }
-            let (gone, room) = (self.sinks[at].gone, self.sinks[at].waiting() < LOW);
-            if gone && self.plan.directory.is_none() && self.open > 0 {
-                self.close_behind(at);
-            } else if self.paused > 0 && room {
-                self.resume(poller, at);
-            }
         }
     }
 
-    /// Closes the pipes whose bytes nobody will read.
-    fn close_behind(&mut self, sink: usize) {
-        for rank in 0..rank_number(self.streams.len()) {
-            for which in [Which::Out, Which::Err] {
-                if self.sink_of[which as usize] == sink {
-                    self.end(rank, which);
-                }
-            }
-        }
-    }
-
-    fn resume(&mut self, poller: &Poller, sink: usize) {
-        for (rank, pair) in self.streams.iter_mut().enumerate() {
-            for (stream, which) in pair.iter_mut().zip([Which::Out, Which::Err]) {
-                if let Some(pipe) = stream.pipe.as_ref().filter(|_| stream.paused)
-                    && self.sink_of[which as usize] == sink
-                    && poller
-                        .add_read(pipe.as_fd(), Token::Stream(rank_number(rank), which))
-                        .is_ok()
-                {
-                    stream.paused = false;
-                    self.paused -= 1;
-                }
-            }
-        }
+    fn sink(&self, which: Which) -> &Sink {
+        &self.sinks[self.sink_of[which as usize]]
     }
 
     /// A line of our own, among those of the ranks.
-    pub(super) fn message(&mut self, poller: &Poller, text: &str) {
+    pub(crate) fn message(&mut self, poller: &Poller, text: &str) {
         let line = format!("gasnetrun_ibv: {text}\n");
         self.sinks[self.sink_of[1]].push(&[line.as_bytes()]);
         self.settle(poller);
     }
 
-    /// Whether every pipe has ended and everything is written.
-    pub(super) fn is_drained(&self) -> bool {
-        self.open == 0 && self.is_written()
-    }
-
     /// Whether everything that was read is written.
-    pub(super) fn is_written(&self) -> bool {
+    pub(crate) fn is_written(&self) -> bool {
         self.sinks.iter().all(|sink| sink.waiting() == 0)
     }
 
-    /// Gives up pipes that somebody outside the job keeps open: what they held so far counts as complete.
-    pub(super) fn close_pipes(&mut self, poller: &Poller) {
-        for sink in 0..self.sinks.len() {
-            self.close_behind(sink);
-        }
-        self.settle(poller);
-    }
-
     /// Whether output was lost because our own streams could not be written (a reader that left does not count).
-    pub(super) const fn is_lost(&self) -> bool {
+    pub(crate) const fn is_lost(&self) -> bool {
         self.lost
     }
 
     /// Last lines of a rank's standard error.
-    pub(super) fn tail(&self, rank: u32) -> Vec<String> {
+    pub(crate) fn tail(&self, rank: u32) -> Vec<String> {
         let bytes = self.tails.get(rank as usize).map(Vec::as_slice).unwrap_or_default();
         let text = String::from_utf8_lossy(bytes);
         let lines: Vec<&str> = text.lines().collect();
@@ -337,9 +253,29 @@ impl Output {
     }
 }
 
-/// Ranks are counted in 32 bits; there are as many streams as ranks.
-fn rank_number(rank: usize) -> u32 {
-    u32::try_from(rank).unwrap_or(u32::MAX)
+impl Outlet for Output {
+    fn is_full(&self, which: Which) -> bool {
+        self.sink(which).waiting() > HIGH
+    }
+
+    fn has_room(&self, which: Which) -> bool {
+        self.sink(which).waiting() < LOW
+    }
+
+    fn is_gone(&self, which: Which) -> bool {
+        self.sink(which).gone && self.plan.directory.is_none()
+    }
+
+    fn take(&mut self, rank: u32, which: Which, data: &[u8]) {
+        self.merge(rank, which, data);
+    }
+
+    fn end(&mut self, rank: u32, which: Which) {
+        self.flush_partial(rank, which);
+        if let Some(streams) = self.streams.get_mut(rank as usize) {
+            streams[which as usize] = Stream::default();
+        }
+    }
 }
 
 fn keep_tail(tail: &mut Vec<u8>, data: &[u8]) {

@@ -8,14 +8,14 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 /// One of a rank's output pipes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Which {
+pub(crate) enum Which {
     Out = 0,
     Err = 1,
 }
 
 /// What an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Token {
+pub(crate) enum Token {
     /// The agent's signals.
     Signals,
     /// The front.
@@ -30,6 +30,23 @@ pub(super) enum Token {
     Socket(u32),
     /// A rank's input pipe.
     Feed(u32),
+    /// What comes from the parent in the tree of hosts.
+    ParentIn,
+    /// What goes to it.
+    ParentOut,
+    /// The pipe of a link down the tree.
+    Link(u32, Pipe),
+}
+
+/// One of a link's pipes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pipe {
+    /// What goes to the child.
+    To,
+    /// What comes from it.
+    From,
+    /// The standard error of the process behind the link.
+    Err,
 }
 
 impl Token {
@@ -43,6 +60,11 @@ impl Token {
             Self::Stream(rank, Which::Err) => (5, rank),
             Self::Socket(rank) => (6, rank),
             Self::Feed(rank) => (7, rank),
+            Self::ParentIn => (8, 0),
+            Self::ParentOut => (9, 0),
+            Self::Link(link, Pipe::To) => (10, link),
+            Self::Link(link, Pipe::From) => (11, link),
+            Self::Link(link, Pipe::Err) => (12, link),
         };
         kind << 32 | u64::from(number)
     }
@@ -58,40 +80,45 @@ impl Token {
             4 => Self::Stream(number, Which::Out),
             5 => Self::Stream(number, Which::Err),
             6 => Self::Socket(number),
-            _ => Self::Feed(number),
+            7 => Self::Feed(number),
+            8 => Self::ParentIn,
+            9 => Self::ParentOut,
+            10 => Self::Link(number, Pipe::To),
+            11 => Self::Link(number, Pipe::From),
+            _ => Self::Link(number, Pipe::Err),
         }
     }
 }
 
 /// An event: what it is about, and whether the descriptor can be read (or has ended) or written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ready {
-    pub(super) token: Token,
-    pub(super) readable: bool,
-    pub(super) writable: bool,
+pub(crate) struct Ready {
+    pub(crate) token: Token,
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
 }
 
 /// The set. Level-triggered.
 #[derive(Debug)]
-pub(super) struct Poller {
+pub(crate) struct Poller {
     epoll: Epoll,
 }
 
 impl Poller {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Self { epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)? })
     }
 
-    pub(super) fn add_read(&self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+    pub(crate) fn add_read(&self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         Ok(self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, token.encode()))?)
     }
 
-    pub(super) fn add_write(&self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+    pub(crate) fn add_write(&self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         Ok(self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLOUT, token.encode()))?)
     }
 
     /// Also asks for room to write, or no longer.
-    pub(super) fn also_write(
+    pub(crate) fn also_write(
         &self,
         fd: BorrowedFd<'_>,
         token: Token,
@@ -104,12 +131,12 @@ impl Poller {
     }
 
     /// Forgets a descriptor. One that is not in the set stays out.
-    pub(super) fn remove(&self, fd: impl AsFd) {
+    pub(crate) fn remove(&self, fd: impl AsFd) {
         let _ = self.epoll.delete(fd);
     }
 
     /// Waits for events, at most `timeout` milliseconds (`None`: for ever), and puts them into `ready`.
-    pub(super) fn wait(&self, timeout: Option<u64>, ready: &mut Vec<Ready>) -> io::Result<()> {
+    pub(crate) fn wait(&self, timeout: Option<u64>, ready: &mut Vec<Ready>) -> io::Result<()> {
         let timeout = timeout.map_or(EpollTimeout::NONE, |ms| {
             EpollTimeout::from(u16::try_from(ms).unwrap_or(u16::MAX))
         });

@@ -14,11 +14,18 @@ pub(crate) fn epoch_now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
+/// Name of a rank's host.
+pub(crate) fn host_of(plan: &JobPlan, rank: u32) -> &str {
+    let host = plan.map.host_of.get(rank as usize);
+    let entry = host.and_then(|host| plan.map.hosts.get(*host as usize));
+    entry.filter(|_| !plan.map.is_here_only()).map_or(&plan.host, |entry| &entry.name)
+}
+
 /// The records of all ranks, none started.
 pub(crate) fn blank(plan: &JobPlan) -> Vec<RankRecord> {
     let record = |rank| RankRecord {
         rank,
-        host: plan.host.clone(),
+        host: host_of(plan, rank).to_owned(),
         pid: None,
         started: None,
         ended: None,
@@ -35,6 +42,8 @@ pub(super) struct Details<'a> {
     pub(super) start: Option<&'a str>,
     /// How a rank broke the protocol.
     pub(super) protocol: Option<&'a str>,
+    /// Name of a host that was lost, and what was seen.
+    pub(super) host_lost: Option<&'a (String, String)>,
     /// Last lines of the standard error of the rank behind the cause.
     pub(super) stderr_tail: Vec<String>,
 }
@@ -112,7 +121,10 @@ fn text(
                 details.protocol.unwrap_or("unknown")
             )
         }
-        CauseKind::AgentLost => "the node agent ended unexpectedly".into(),
+        CauseKind::AgentLost => match details.host_lost {
+            Some((host, seen)) => format!("host {host} was lost: {seen}"),
+            None => "the node agent ended unexpectedly".into(),
+        },
     }
 }
 
@@ -130,7 +142,10 @@ pub(super) fn report(
         Cause {
             kind: first.kind,
             rank: first.rank,
-            host: record.map(|r| r.host.clone()),
+            host: match (first.kind, details.host_lost) {
+                (CauseKind::AgentLost, Some((host, _))) => Some(host.clone()),
+                _ => record.map(|r| r.host.clone()),
+            },
             pid: record.and_then(|r| r.pid),
             code: first.code,
             signal: first.signal,
@@ -139,7 +154,15 @@ pub(super) fn report(
         }
     });
     let exit_code = machine.exit_code();
-    JobReport { job: plan.job_id.clone(), exit_code, cause, ranks, phases, strays_killed }
+    JobReport {
+        job: plan.job_id.clone(),
+        exit_code,
+        cause,
+        ranks,
+        phases,
+        strays_killed,
+        hosts: Vec::new(),
+    }
 }
 
 /// The report of a job whose agent was lost.
@@ -167,5 +190,13 @@ pub(crate) fn lost(plan: &JobPlan, end: Option<End>, done: f64, strays_killed: u
     };
     let phases = Phases { done, ..Phases::default() };
     let (job, ranks) = (plan.job_id.clone(), blank(plan));
-    JobReport { job, exit_code, cause: Some(cause), ranks, phases, strays_killed }
+    JobReport {
+        job,
+        exit_code,
+        cause: Some(cause),
+        ranks,
+        phases,
+        strays_killed,
+        hosts: Vec::new(),
+    }
 }

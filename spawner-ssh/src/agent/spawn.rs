@@ -12,6 +12,7 @@ use nix::sys::signal::SigSet;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
 use super::machine::CODE_LAUNCH;
+use super::share::Share;
 use super::sys::{self, Child, Failure, Image, Step};
 use crate::plan::JobPlan;
 
@@ -77,6 +78,7 @@ impl SpawnError {
 /// Everything that is the same for all ranks.
 pub(super) struct Spawner<'a> {
     plan: &'a JobPlan,
+    share: Share,
     image: Image,
     /// An empty file; its number is also the number of the agent's socket in every rank.
     empty: File,
@@ -88,7 +90,7 @@ pub(super) struct Spawner<'a> {
 
 /// A rank that is about to be made: its environment, its CPUs, and its channels.
 struct Prepared {
-    rank: u32,
+    local: u32,
     env: [(usize, CString); 2],
     cpus: Option<libc::cpu_set_t>,
     stdin: Option<OwnedFd>,
@@ -113,13 +115,18 @@ fn assignment(name: &OsStr, value: &OsStr) -> Result<CString, SpawnError> {
 const PER_RANK: [&str; 2] = ["GASNETRUN_RANK", "GASNETRUN_LOCAL_RANK"];
 
 /// The environment of the ranks; where the two variables that differ between them stand.
-fn environment(plan: &JobPlan, socket: RawFd) -> Result<(Vec<CString>, [usize; 2]), SpawnError> {
-    let size = plan.size.to_string();
+fn environment(
+    plan: &JobPlan,
+    share: &Share,
+    socket: RawFd,
+) -> Result<(Vec<CString>, [usize; 2]), SpawnError> {
+    let [size, local_size, host] =
+        [share.size(), share.count(), share.host.0].map(|n| n.to_string());
     let socket = socket.to_string();
     let own: [(&str, &str); 7] = [
         ("GASNETRUN_SIZE", &size),
-        ("GASNETRUN_LOCAL_SIZE", &size),
-        ("GASNETRUN_HOST", "0"),
+        ("GASNETRUN_LOCAL_SIZE", &local_size),
+        ("GASNETRUN_HOST", &host),
         ("GASNETRUN_JOB", &plan.job_id),
         ("GASNETRUN_AGENT_FD", &socket),
         (PER_RANK[0], "0"),
@@ -149,8 +156,8 @@ fn raise_limit(size: u32) -> Option<libc::rlimit> {
 }
 
 impl<'a> Spawner<'a> {
-    /// Prepares the start of `plan`'s ranks, which will have `mask` as their signal mask.
-    pub(super) fn new(plan: &'a JobPlan, mask: SigSet) -> Result<Self, SpawnError> {
+    /// Prepares the start of the ranks of `share`, which will have `mask` as their signal mask.
+    pub(super) fn new(plan: &'a JobPlan, share: &Share, mask: SigSet) -> Result<Self, SpawnError> {
         let refused = |operation| move |source| SpawnError::Channel { rank: 0, operation, source };
         let empty = File::open("/dev/null").map_err(refused("open /dev/null"))?;
         sys::close_on_exec_from(3).map_err(refused("mark descriptors close-on-exec"))?;
@@ -160,12 +167,13 @@ impl<'a> Spawner<'a> {
         let words =
             words.map(|(i, word)| text(|| format!("argument {i}"), word.as_bytes().to_vec()));
         let words = words.collect::<Result<Vec<_>, _>>()?;
-        let (env, [rank_at, local_at]) = environment(plan, empty.as_raw_fd())?;
+        let (env, [rank_at, local_at]) = environment(plan, share, empty.as_raw_fd())?;
         let image = Image::new(program, words, env);
-        Ok(Self { plan, image, empty, rank_at, local_at, mask, limit: raise_limit(plan.size) })
+        let (share, limit) = (share.clone(), raise_limit(share.count()));
+        Ok(Self { plan, share, image, empty, rank_at, local_at, mask, limit })
     }
 
-    /// Starts the ranks from `first` on at the same time, one per input. One result each, up to and including the first
+    /// Starts the local ranks from `first` on at the same time, one per input. One result each, up to and including the first
     /// whose channels could not be made.
     pub(super) fn start(
         &mut self,
@@ -173,8 +181,8 @@ impl<'a> Spawner<'a> {
         inputs: impl Iterator<Item = Input>,
     ) -> Vec<Result<Started, SpawnError>> {
         let (mut made, mut failed) = (Vec::new(), None);
-        for (rank, input) in (first..).zip(inputs) {
-            match self.prepare(rank, input) {
+        for (local, input) in (first..).zip(inputs) {
+            match self.prepare(local, input) {
                 Ok(prepared) => made.push(prepared),
                 Err(error) => {
                     failed = Some(error);
@@ -203,14 +211,15 @@ impl<'a> Spawner<'a> {
         prepared: Prepared,
         pid: Result<i32, Failure>,
     ) -> Result<Started, SpawnError> {
-        let Prepared { rank, stdin, stdout, stderr, socket, theirs, .. } = prepared;
+        let Prepared { local, stdin, stdout, stderr, socket, theirs, .. } = prepared;
         drop(theirs);
-        let pid = pid.map_err(|failure| self.explain(rank, failure))?;
+        let pid = pid.map_err(|failure| self.explain(local, failure))?;
         Ok(Started { pid, stdin, stdout, stderr, socket })
     }
 
     /// Makes the channels of one rank.
-    fn prepare(&self, rank: u32, input: Input) -> Result<Prepared, SpawnError> {
+    fn prepare(&self, local: u32, input: Input) -> Result<Prepared, SpawnError> {
+        let rank = self.share.rank(local);
         let refused = |operation| {
             move |errno: nix::Error| SpawnError::Channel { rank, operation, source: errno.into() }
         };
@@ -228,7 +237,7 @@ impl<'a> Spawner<'a> {
             let flags = nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK);
             nix::fcntl::fcntl(stdin, flags).map_err(refused("prepare a pipe"))?;
         }
-        let cpus = self.plan.cpus.get(rank as usize).filter(|cpus| !cpus.is_empty());
+        let cpus = self.share.cpus.get(local as usize).filter(|cpus| !cpus.is_empty());
         let cpus = cpus.map(|cpus| sys::cpu_set(cpus)).transpose();
         let cpus = cpus.map_err(|cpu| SpawnError::Cpu { rank, cpu })?;
         let input = match (&source, input) {
@@ -237,24 +246,39 @@ impl<'a> Spawner<'a> {
             (None, _) => self.empty.as_raw_fd(),
         };
         let streams = [input, out.as_raw_fd(), err.as_raw_fd()];
-        let value = rank.to_string();
-        let own = |at, name| Ok((at, assignment(OsStr::new(name), OsStr::new(&value))?));
-        let env = [own(self.rank_at, PER_RANK[0])?, own(self.local_at, PER_RANK[1])?];
+        let own = |at, name: &str, value: u32| {
+            let value = value.to_string();
+            Ok((at, assignment(OsStr::new(name), OsStr::new(&value))?))
+        };
+        let env = [own(self.rank_at, PER_RANK[0], rank)?, own(self.local_at, PER_RANK[1], local)?];
         let socket_end = rank_socket.as_raw_fd();
         let theirs =
             [Some(out), Some(err), Some(rank_socket), source].into_iter().flatten().collect();
-        Ok(Prepared { rank, env, cpus, stdin, stdout, stderr, socket, streams, socket_end, theirs })
+        Ok(Prepared {
+            local,
+            env,
+            cpus,
+            stdin,
+            stdout,
+            stderr,
+            socket,
+            streams,
+            socket_end,
+            theirs,
+        })
     }
 
     /// The failure in words: what failed, what was seen, what to try.
-    fn explain(&self, rank: u32, failure: Failure) -> SpawnError {
+    fn explain(&self, local: u32, failure: Failure) -> SpawnError {
+        let rank = self.share.rank(local);
         let program = self.plan.program.display();
         let what = match failure.step {
             Step::Clone => "make a process".to_owned(),
             Step::Group => "make a process group".to_owned(),
             Step::ParentDeath => "arm the parent-death signal".to_owned(),
             Step::Affinity => {
-                let cpus = self.plan.cpus.get(rank as usize).map(Vec::as_slice).unwrap_or_default();
+                let cpus =
+                    self.share.cpus.get(local as usize).map(Vec::as_slice).unwrap_or_default();
                 format!("bind to CPUs {cpus:?}")
             }
             Step::Limit => "restore the descriptor limit".to_owned(),

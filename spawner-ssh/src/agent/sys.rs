@@ -131,6 +131,28 @@ pub(crate) fn kill(to: i32, signal: c_int) -> io::Result<()> {
     if unsafe { libc::kill(to, signal) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Makes a helper die with us, wherever we are killed, and keeps the terminal's signals from it: a process group of its
+/// own.
+pub(crate) fn die_with_us(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt;
+    let parent = nix::unistd::getpid().as_raw();
+    command.process_group(0);
+    let prepare = move || {
+        // SAFETY: no memory is involved.
+        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // We may have died before the signal was armed.
+        // SAFETY: no precondition.
+        if unsafe { libc::getppid() } != parent {
+            exit_now(127);
+        }
+        Ok(())
+    };
+    // SAFETY: only async-signal-safe calls, no allocation.
+    unsafe { command.pre_exec(prepare) };
+}
+
 /// Hours, minutes and seconds of local time.
 pub(crate) fn time_of_day(epoch_seconds: i64) -> (i32, i32, i32) {
     let mut parts = std::mem::MaybeUninit::<libc::tm>::zeroed();

@@ -1,0 +1,150 @@
+//! Reads the output pipes of this host's ranks and hands what comes to an [`Outlet`].
+//!
+//! Back-pressure: while the outlet has no room for a stream, the pipes of that kind are not read.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::output::PIECE;
+use super::poller::{Poller, Token, Which};
+
+/// Where captured bytes go.
+pub(crate) trait Outlet {
+    /// Whether there is no room for more of this stream now.
+    fn is_full(&self, which: Which) -> bool;
+    /// Whether paused pipes of this stream may be read again.
+    fn has_room(&self, which: Which) -> bool;
+    /// Whether nobody will ever read this stream.
+    fn is_gone(&self, which: Which) -> bool;
+    /// Bytes of a rank.
+    fn take(&mut self, rank: u32, which: Which, data: &[u8]);
+    /// The stream of a rank has ended.
+    fn end(&mut self, rank: u32, which: Which);
+}
+
+#[derive(Debug)]
+struct Pipe {
+    fd: Option<OwnedFd>,
+    paused: bool,
+}
+
+/// The pipes, by local rank.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    /// `[out, err]` of each rank, with its number in the job.
+    pipes: Vec<(u32, [Pipe; 2])>,
+    open: usize,
+    paused: usize,
+    scratch: Vec<u8>,
+}
+
+const BOTH: [Which; 2] = [Which::Out, Which::Err];
+
+impl Capture {
+    pub(super) fn new() -> Self {
+        Self { pipes: Vec::new(), open: 0, paused: 0, scratch: vec![0; PIECE] }
+    }
+
+    /// Takes over the pipes of the next local rank (they come in order), `rank` in the job.
+    pub(super) fn adopt(
+        &mut self,
+        poller: &Poller,
+        rank: u32,
+        out: OwnedFd,
+        err: OwnedFd,
+    ) -> io::Result<()> {
+        let local = number(self.pipes.len());
+        poller.add_read(out.as_fd(), Token::Stream(local, Which::Out))?;
+        poller.add_read(err.as_fd(), Token::Stream(local, Which::Err))?;
+        let pipe = |fd| Pipe { fd: Some(fd), paused: false };
+        self.pipes.push((rank, [pipe(out), pipe(err)]));
+        self.open += 2;
+        Ok(())
+    }
+
+    /// A pipe has something, or has ended.
+    pub(super) fn readable(
+        &mut self,
+        poller: &Poller,
+        local: u32,
+        which: Which,
+        outlet: &mut dyn Outlet,
+    ) {
+        let Some((rank, pipes)) = self.pipes.get_mut(local as usize) else { return };
+        let (rank, pipe) = (*rank, &mut pipes[which as usize]);
+        let Some(fd) = &pipe.fd else { return };
+        if outlet.is_full(which) {
+            poller.remove(fd.as_fd());
+            pipe.paused = true;
+            self.paused += 1;
+            return;
+        }
+        match nix::unistd::read(fd, &mut self.scratch) {
+            Ok(0) => self.end(local, which, outlet),
+            Ok(count) => outlet.take(rank, which, &self.scratch[..count]),
+            Err(nix::Error::EINTR | nix::Error::EAGAIN) => {}
+            Err(_) => self.end(local, which, outlet),
+        }
+    }
+
+    fn end(&mut self, local: u32, which: Which, outlet: &mut dyn Outlet) {
+        let Some((rank, pipes)) = self.pipes.get_mut(local as usize) else { return };
+        let pipe = &mut pipes[which as usize];
+        // Closing takes it out of the epoll set, too: nobody else has this end.
+        if pipe.fd.take().is_some() {
+            self.paused -= usize::from(std::mem::take(&mut pipe.paused));
+            self.open -= 1;
+            outlet.end(*rank, which);
+        }
+    }
+
+    /// After anything that changed the outlet: resume, or give up.
+    pub(crate) fn settle(&mut self, poller: &Poller, outlet: &mut dyn Outlet) {
+        if self.open == 0 {
+            return;
+        }
+        for which in BOTH {
+            if outlet.is_gone(which) {
+                self.close(which, outlet);
+            } else if self.paused > 0 && outlet.has_room(which) {
+                self.resume(poller, which);
+            }
+        }
+    }
+
+    /// Closes the pipes whose bytes nobody will read.
+    pub(crate) fn close(&mut self, which: Which, outlet: &mut dyn Outlet) {
+        for local in 0..number(self.pipes.len()) {
+            self.end(local, which, outlet);
+        }
+    }
+
+    fn resume(&mut self, poller: &Poller, which: Which) {
+        for (local, (_, pipes)) in self.pipes.iter_mut().enumerate() {
+            let pipe = &mut pipes[which as usize];
+            if let Some(fd) = pipe.fd.as_ref().filter(|_| pipe.paused)
+                && poller.add_read(fd.as_fd(), Token::Stream(number(local), which)).is_ok()
+            {
+                pipe.paused = false;
+                self.paused -= 1;
+            }
+        }
+    }
+
+    /// Whether every pipe has ended.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.open == 0
+    }
+
+    /// Gives up pipes that somebody outside the job keeps open: what they held so far counts as complete.
+    pub(crate) fn close_all(&mut self, outlet: &mut dyn Outlet) {
+        for which in BOTH {
+            self.close(which, outlet);
+        }
+    }
+}
+
+/// Ranks are counted in 32 bits; there are as many entries as ranks.
+pub(super) fn number(rank: usize) -> u32 {
+    u32::try_from(rank).unwrap_or(u32::MAX)
+}

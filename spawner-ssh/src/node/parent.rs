@@ -1,0 +1,128 @@
+//! The link to the parent.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+
+use crate::agent::poller::{Poller, Token};
+use crate::tree::frames::{Inbox, Lane, Outbox};
+use crate::tree::message::{Down, Up};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Parent {
+    input: OwnedFd,
+    output: OwnedFd,
+    inbox: Inbox,
+    outbox: Outbox,
+    watched: bool,
+    /// When something was last heard and said, milliseconds.
+    pub(super) heard: u64,
+    pub(super) said: u64,
+    pub(super) gone: bool,
+}
+
+impl Parent {
+    pub(super) fn new(poller: &Poller, input: OwnedFd, output: OwnedFd) -> io::Result<Self> {
+        poller.add_read(input.as_fd(), Token::ParentIn)?;
+        Ok(Self {
+            input,
+            output,
+            inbox: Inbox::default(),
+            outbox: Outbox::default(),
+            watched: false,
+            heard: 0,
+            said: 0,
+            gone: false,
+        })
+    }
+
+    /// Our first word, which is no message yet.
+    pub(super) fn greet(&self, line: &str) -> io::Result<()> {
+        let mut rest = line.as_bytes();
+        while !rest.is_empty() {
+            match nix::unistd::write(&self.output, rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(nix::Error::EINTR | nix::Error::EAGAIN) => std::thread::yield_now(),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// What it has sent; the text when the link is over.
+    pub(super) fn read(&mut self, now: u64, out: &mut Vec<Down>) -> Result<(), String> {
+        let mut bytes = vec![0; 64 * 1024];
+        let end = loop {
+            match nix::unistd::read(&self.input, &mut bytes) {
+                Ok(0) => break Some("it closed the connection".to_owned()),
+                Ok(count) => {
+                    self.heard = now;
+                    self.inbox.push(&bytes[..count]);
+                }
+                Err(nix::Error::EINTR) => {}
+                Err(nix::Error::EAGAIN) => break None,
+                Err(errno) => break Some(errno.desc().to_owned()),
+            }
+            if let Err(problem) = self.messages(out) {
+                break Some(problem);
+            }
+        };
+        end.map_or(Ok(()), Err)
+    }
+
+    fn messages(&mut self, out: &mut Vec<Down>) -> Result<(), String> {
+        while let Some(message) = self.inbox.take().map_err(|error| error.to_string())? {
+            out.push(Down::decode(&message).map_err(|error| error.to_string())?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn send(&mut self, poller: &Poller, up: &Up, now: u64) {
+        self.send_encoded(poller, up.lane(), up.encode(), now);
+    }
+
+    pub(super) fn send_encoded(
+        &mut self,
+        poller: &Poller,
+        lane: Lane,
+        message: Rc<Vec<u8>>,
+        now: u64,
+    ) {
+        if !self.gone {
+            self.outbox.push(lane, message);
+            self.said = now;
+            self.write(poller);
+        }
+    }
+
+    /// Writes what waits, and watches for room as long as something does.
+    pub(super) fn write(&mut self, poller: &Poller) {
+        if self.outbox.write(&self.output).is_err() {
+            // Its end shows on the other pipe, too.
+            self.outbox.clear();
+        }
+        let want = !self.outbox.is_empty();
+        if want && !self.watched {
+            self.watched = poller.add_write(self.output.as_fd(), Token::ParentOut).is_ok();
+        } else if !want && self.watched {
+            poller.remove(&self.output);
+            self.watched = false;
+        }
+    }
+
+    /// Whether everything has been written.
+    pub(super) fn is_written(&self) -> bool {
+        self.outbox.is_empty()
+    }
+
+    /// Nothing more goes or comes.
+    pub(super) fn close(&mut self, poller: &Poller) {
+        self.gone = true;
+        self.outbox.clear();
+        poller.remove(&self.input);
+        if std::mem::take(&mut self.watched) {
+            poller.remove(&self.output);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Output on its way up: of our own ranks and of the agents below, in the order in which it came.
+//!
+//! Each link has a window: so many bytes may be on their way that the other side has not passed on. So memory is
+//! bounded, and a slow reader at the top stops the ranks, not the agents' other messages.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use crate::agent::capture::Outlet;
+use crate::agent::poller::Which;
+use crate::tree::message::Up;
+
+/// Bytes of output that may be under way on one link.
+pub(crate) const WINDOW: u32 = 256 * 1024;
+/// Bytes that wait here above which nothing more is read, and below which it is again.
+const HIGH: usize = 256 * 1024;
+const LOW: usize = 64 * 1024;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Relay {
+    queue: VecDeque<(usize, Rc<Vec<u8>>)>,
+    waiting: usize,
+    credit: usize,
+    /// Nobody reads standard output (0) or error (1) any more.
+    deaf: [bool; 2],
+    /// There is no parent any more.
+    gone: bool,
+}
+
+/// Number of a stream on the wire.
+const fn stream(which: Which) -> u8 {
+    which as u8 + 1
+}
+
+impl Relay {
+    pub(super) const fn new() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            waiting: 0,
+            credit: WINDOW as usize,
+            deaf: [false; 2],
+            gone: false,
+        }
+    }
+
+    /// A message of the bulk lane with `bytes` bytes of output in it.
+    pub(super) fn push(&mut self, bytes: usize, message: Rc<Vec<u8>>) {
+        if !self.gone {
+            self.queue.push_back((bytes, message));
+            self.waiting += bytes;
+        }
+    }
+
+    /// The next message that may go up now.
+    pub(super) fn next(&mut self) -> Option<Rc<Vec<u8>>> {
+        let bytes = self.queue.front()?.0;
+        if bytes > 0 && self.credit == 0 {
+            return None;
+        }
+        // The last one may exceed the window: then the debt is paid back first.
+        self.credit = self.credit.saturating_sub(bytes);
+        self.waiting -= bytes;
+        self.queue.pop_front().map(|(_, message)| message)
+    }
+
+    pub(super) fn grant(&mut self, bytes: u32) {
+        self.credit = self.credit.saturating_add(bytes as usize).min(WINDOW as usize);
+    }
+
+    /// Whether agents below may be given credit again.
+    pub(super) const fn has_room_below(&self) -> bool {
+        self.waiting < LOW
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(super) fn deafen(&mut self, number: u8) {
+        if let Some(deaf) = self.deaf.get_mut(usize::from(number).wrapping_sub(1)) {
+            *deaf = true;
+        }
+    }
+
+    /// The parent is lost: what waits is lost with it.
+    pub(super) fn close(&mut self) {
+        self.gone = true;
+        self.queue.clear();
+        self.waiting = 0;
+    }
+}
+
+impl Outlet for Relay {
+    fn is_full(&self, _: Which) -> bool {
+        self.waiting > HIGH
+    }
+
+    fn has_room(&self, _: Which) -> bool {
+        self.waiting < LOW
+    }
+
+    fn is_gone(&self, which: Which) -> bool {
+        self.gone || self.deaf[which as usize]
+    }
+
+    fn take(&mut self, rank: u32, which: Which, data: &[u8]) {
+        let up = Up::Output { rank, stream: stream(which), bytes: data.to_vec().into() };
+        self.push(data.len(), up.encode());
+    }
+
+    fn end(&mut self, rank: u32, which: Which) {
+        self.push(0, Up::OutputEnd { rank, stream: stream(which) }.encode());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_the_window_is_under_way() {
+        let mut relay = Relay::new();
+        let piece = [0; 60_000];
+        for _ in 0..20 {
+            relay.take(3, Which::Out, &piece);
+        }
+        relay.end(3, Which::Out);
+        assert!(relay.is_full(Which::Out) && !relay.has_room_below());
+        let mut sent = 0;
+        while relay.next().is_some() {
+            sent += piece.len();
+        }
+        assert!(sent >= WINDOW as usize && sent < WINDOW as usize + piece.len(), "{sent}");
+        while !relay.is_empty() {
+            relay.grant(60_000);
+            assert!(relay.next().is_some(), "credit lets the next one go");
+            while relay.next().is_some() {}
+        }
+        assert!(relay.has_room_below());
+    }
+
+    #[test]
+    fn deaf_and_lost() {
+        let mut relay = Relay::new();
+        relay.deafen(2);
+        relay.deafen(0);
+        relay.deafen(9);
+        assert!(relay.is_gone(Which::Err) && !relay.is_gone(Which::Out));
+        relay.take(0, Which::Out, b"x");
+        relay.close();
+        assert!(relay.is_empty() && relay.is_gone(Which::Out));
+    }
+}

@@ -1,0 +1,10 @@
+//! The root of a job with other hosts: one decision about the whole job, the launcher's output and input, and the links
+//! to the agents of the hosts. It has no ranks of its own.
+//!
+//! * `driver`: the loop. `start`: brings the hosts up. `lifetime`: what happens once ranks run.
+
+mod driver;
+mod lifetime;
+mod start;
+
+pub(crate) use driver::run;

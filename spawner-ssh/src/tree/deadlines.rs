@@ -1,0 +1,71 @@
+//! Every time limit between hosts, with its name.
+
+use crate::agent::deadlines::Deadline;
+
+/// From the start of the remote shell to the agent's first word.
+pub const CONNECT: Deadline =
+    Deadline::new("tree.connect", 30_000, "from the start of ssh until the agent answers");
+/// All hosts, unless `--start-timeout` says otherwise.
+pub const START: Deadline =
+    Deadline::new("tree.start", 120_000, "until every host is ready to start its ranks");
+/// An agent that was started but is told nothing ends.
+pub const SETUP: Deadline =
+    Deadline::new("tree.setup", 30_000, "from an agent's first word until it is told its part");
+/// Once a host has failed, the others are given this to settle, so that one table shows all that is wrong.
+pub const GATHER: Deadline =
+    Deadline::new("tree.gather", 3_000, "after a host failed, until the job is given up");
+/// Shortest pause before a host is tried again; doubles, with jitter.
+pub const RETRY: Deadline = Deadline::new("tree.retry", 250, "before a failed login is repeated");
+/// Silence after which a side says that it is there.
+pub const HEARTBEAT: Deadline =
+    Deadline::new("tree.heartbeat", 2_000, "of silence, until a heartbeat is sent");
+/// Silence of a child after which its hosts are lost.
+pub const CHILD_SILENT: Deadline =
+    Deadline::new("tree.child-silent", 12_000, "of silence, until an agent counts as lost");
+/// Silence of the parent after which an agent is on its own. Longer: a stopped launcher may come back.
+pub const PARENT_SILENT: Deadline = Deadline::new(
+    "tree.parent-silent",
+    30_000,
+    "of silence, until an agent ends its ranks by itself",
+);
+/// The process behind a link has closed its output: how long its end and its last words are waited for.
+pub const LAST_WORDS: Deadline = Deadline::new(
+    "tree.last-words",
+    200,
+    "after a link's output ended, for the exit code of its process",
+);
+/// From the end of an agent's work until the process behind its link is killed.
+pub const FAREWELL: Deadline =
+    Deadline::new("tree.farewell", 2_000, "after the last message, until a link is cut");
+/// From the order to finish until an agent that still has not is given up, when nobody reads slowly.
+pub const FINISH: Deadline =
+    Deadline::new("tree.finish", 10_000, "until agents have drained and said so");
+
+/// The table.
+pub const ALL: [Deadline; 11] = [
+    CONNECT,
+    START,
+    SETUP,
+    GATHER,
+    RETRY,
+    HEARTBEAT,
+    CHILD_SILENT,
+    PARENT_SILENT,
+    LAST_WORDS,
+    FAREWELL,
+    FINISH,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::ALL;
+
+    #[test]
+    fn every_limit_has_a_name_of_its_own_a_value_and_a_text() {
+        let here = crate::agent::deadlines::ALL;
+        let names: std::collections::HashSet<_> =
+            ALL.iter().chain(&here).map(|deadline| deadline.name).collect();
+        assert_eq!(names.len(), ALL.len() + here.len());
+        assert!(ALL.iter().all(|d| d.ms() > 0 && !d.doc.is_empty()));
+    }
+}

@@ -1,0 +1,13 @@
+//! What agents of several hosts say to each other, and what is known about each host. Pure; `link` carries it.
+//!
+//! * `frames`: messages in pieces on a byte stream, control before bulk. `message`: what they mean.
+//! * `marker`: finds the agent's first word behind whatever a login prints.
+//! * [`diagnosis`]: why a host could not be reached, read from what ssh said. [`hosts`]: the state of every host.
+//! * [`deadlines`]: every time limit between hosts.
+
+pub mod deadlines;
+pub mod diagnosis;
+pub(crate) mod frames;
+pub mod hosts;
+pub(crate) mod marker;
+pub(crate) mod message;
