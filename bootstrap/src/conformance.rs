@@ -2,7 +2,7 @@
 //!
 //! A provider whose ranks are processes runs [`services`] in each of them. A provider whose ranks can be threads of one
 //! process hands a way to make jobs to [`check`], which also makes the ranks' calls differ on purpose (each such job
-//! ends with a refusal, so every [`MISMATCHES`] entry needs a job of its own).
+//! ends with a refusal, so every entry of [`MISMATCHES`] and [`HOST_MISMATCHES`] needs a job of its own).
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -35,8 +35,9 @@ pub const SERVICES: [Group; 8] = [
 /// A call that fits on no rank when the second argument is 1 on one rank and 0 on the others.
 pub type Mismatch = (&'static str, fn(&mut dyn Bootstrap, usize) -> Result<(), Error>);
 
-/// Calls that do not fit together: on every rank the call must be refused. For jobs of 2 ranks or more on one host.
-pub const MISMATCHES: [Mismatch; 8] = [
+/// Calls of the job that do not fit together: on every rank the call must be refused, on whatever hosts the ranks are. For
+/// jobs of 2 ranks or more.
+pub const MISMATCHES: [Mismatch; 6] = [
     ("another service", |b, odd| if odd == 1 { b.barrier() } else { b.exchange(&[1]).map(drop) }),
     ("length of an exchange", |b, odd| b.exchange(&vec![1; 8 + odd]).map(drop)),
     ("length of a large exchange", |b, odd| b.exchange(&vec![1; 2 * MAX_PAYLOAD + odd]).map(drop)),
@@ -46,6 +47,10 @@ pub const MISMATCHES: [Mismatch; 8] = [
     }),
     ("root", |b, odd| b.broadcast(Rank(u32::from(odd == 1)), &mut [0; 4])),
     ("length of a broadcast", |b, odd| b.broadcast(Rank(0), &mut vec![0; 4 + odd])),
+];
+
+/// As [`MISMATCHES`], for calls that do not leave a host. For jobs of 2 ranks or more on one host.
+pub const HOST_MISMATCHES: [Mismatch; 2] = [
     ("root on a host", |b, odd| b.host_broadcast(Rank(u32::from(odd == 1)), &mut [0; 4])),
     ("host memory against the job", |b, odd| {
         if odd == 1 { b.barrier() } else { b.host_memory(64).map(drop) }
@@ -74,10 +79,9 @@ pub fn check(mut job: impl FnMut() -> Vec<Box<dyn Bootstrap>>) -> Result<(), Fai
     let probe = job();
     let place = probe.first().map(|b| b.place());
     run(probe, |b| b.fini(0).map_err(|error| error.to_string()))?;
-    if place.is_none_or(|place| place.size < 2 || place.hosts > 1) {
-        return Ok(());
-    }
-    for (name, call) in MISMATCHES {
+    let Some(place) = place.filter(|place| place.size > 1) else { return Ok(()) };
+    let on_host = if place.hosts == 1 { &HOST_MISMATCHES[..] } else { &[] };
+    for (name, call) in MISMATCHES.iter().chain(on_host) {
         run(job(), |b| {
             let last = b.place().rank.0 + 1 == b.place().size;
             refused(call(b, usize::from(last)))

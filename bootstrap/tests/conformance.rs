@@ -43,6 +43,51 @@ fn memory_on_several_hosts() {
     }
 }
 
+/// Ranks in turn over the hosts, or in blocks of equal size.
+fn over_tree(hosts: u32, each: u32, cyclic: bool, degree: usize) {
+    let host = |rank| HostId(if cyclic { rank % hosts } else { rank / each });
+    let map: Vec<HostId> = (0..hosts * each).map(host).collect();
+    let what = |failure| format!("{hosts} hosts, out-degree {degree}, {map:?}: {failure}");
+    conformance::check(|| memory::job_on_tree(&map, degree).unwrap()).map_err(what).unwrap();
+}
+
+#[test]
+fn trees_of_few_hosts() {
+    over_tree(1, 3, false, 2);
+    over_tree(2, 2, true, 1);
+    over_tree(3, 2, false, 0);
+    over_tree(5, 3, true, 2);
+}
+
+#[test]
+fn tree_of_16_hosts() {
+    over_tree(16, 2, true, 1);
+    over_tree(16, 1, false, 0);
+}
+
+#[test]
+fn trees_of_64_ranks() {
+    over_tree(16, 4, true, 2);
+    over_tree(64, 1, false, 32);
+}
+
+/// Hosts, ranks on each and out-degrees in all combinations: minutes, so only when everything is asked for.
+#[test]
+fn trees_of_every_kind() {
+    if std::env::var_os("TESTKIT_ALL").is_none_or(|value| value.is_empty() || value == "0") {
+        println!("SKIP trees_of_every_kind: takes minutes; scripts/test --all runs it");
+        return;
+    }
+    for hosts in [1, 2, 3, 5, 16] {
+        for each in [1, 2, 4] {
+            for degree in [0, 1, 2, 32] {
+                over_tree(hosts, each, false, degree);
+                over_tree(hosts, each, true, degree);
+            }
+        }
+    }
+}
+
 #[test]
 fn solo_job() {
     conformance::check(|| vec![solo::job().unwrap()]).unwrap();

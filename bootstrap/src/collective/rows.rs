@@ -58,7 +58,7 @@ impl<'a> Rows<'a> {
         Self { row, sources, locals, members, branches, outside }
     }
 
-    /// The row of `source` for `to`, a rank of the branch numbered `branch` or else outside; none that is not here.
+    /// The row that `from`, a rank of the subtree, gave for `to`, a rank of another branch or of elsewhere.
     fn row(&self, from: Rank, to: Rank) -> &[u8] {
         let (data, at): (&[u8], usize) = match self.sources.get(from.0 as usize) {
             Some(Source::Local(index)) => (&self.members[*index].data, to.0 as usize),
@@ -86,6 +86,9 @@ impl<'a> Rows<'a> {
 
     /// What goes down to branch `index`, when `above` came from above.
     pub(super) fn downwards(&self, index: usize, above: &[u8]) -> Vec<u8> {
+        if self.row == 0 {
+            return Vec::new();
+        }
         let before: usize = self.branches[..index].iter().map(|(ranks, _)| ranks.len()).sum();
         let (ranks, _) = self.branches[index];
         let mut bytes = Vec::new();

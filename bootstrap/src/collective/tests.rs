@@ -1,4 +1,7 @@
-use std::collections::VecDeque;
+mod tree;
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
 
 use proptest::prelude::*;
 
@@ -17,6 +20,12 @@ enum Step {
     HostMemory(u64),
 }
 
+impl Step {
+    const fn stays_on_host(self) -> bool {
+        matches!(self, Self::HostBroadcast(..) | Self::NbrhdBroadcast(..) | Self::HostMemory(_))
+    }
+}
+
 fn byte(from: u32, at: usize, seq: u32) -> u8 {
     (from as usize * 31 + at * 7 + seq as usize).to_le_bytes()[0]
 }
@@ -27,9 +36,15 @@ fn data(from: u32, seq: u32, len: usize) -> Vec<u8> {
 
 struct Job {
     host_of: Vec<HostId>,
+    /// Results of exchanges by number and length: long, and the same for all ranks.
+    results: RefCell<HashMap<(u32, usize), Vec<u8>>>,
 }
 
 impl Job {
+    fn new(host_of: Vec<HostId>) -> Self {
+        Self { host_of, results: RefCell::default() }
+    }
+
     fn size(&self) -> u32 {
         u32::try_from(self.host_of.len()).unwrap()
     }
@@ -80,7 +95,9 @@ impl Job {
         match step {
             Step::Barrier => Answer::Release,
             Step::Exchange(len) => {
-                Answer::Mapped((0..self.size()).flat_map(|from| data(from, seq, len)).collect())
+                let mut results = self.results.borrow_mut();
+                let whole = || (0..self.size()).flat_map(|from| data(from, seq, len)).collect();
+                Answer::Mapped(results.entry((seq, len)).or_insert_with(whole).clone())
             }
             Step::Alltoall(row) => {
                 let start = rank as usize * row;
@@ -126,11 +143,31 @@ fn deliver(host_of: &[HostId], actions: Vec<Action>, inboxes: &mut [VecDeque<(u3
     }
 }
 
-fn hosts() -> impl Strategy<Value = Vec<HostId>> {
+/// Host of each rank, and out-degree of the tree.
+fn hosts() -> impl Strategy<Value = (Vec<HostId>, usize)> {
+    let fixed = |list: &[u32]| list.iter().copied().map(HostId).collect::<Vec<_>>();
     let lists = [&[0][..], &[0, 0], &[0, 1], &[0, 0, 1], &[0, 1, 0, 2, 2], &[0, 0, 0, 0, 0, 0, 0]];
-    proptest::sample::select(
-        lists.map(|list| list.iter().copied().map(HostId).collect::<Vec<_>>()).to_vec(),
-    )
+    let any = (1u32..=16, 0usize..24, any::<u64>()).prop_map(|(hosts, more, seed)| {
+        // Every host has a rank; the rest are anywhere.
+        let place =
+            |at: u64| HostId(u32::try_from((seed >> (at % 47)) % u64::from(hosts)).unwrap());
+        let rest = (0u64..).take(more).map(place);
+        let mut host_of: Vec<HostId> = (0..hosts).map(HostId).chain(rest).collect();
+        let turn = usize::try_from(seed % 7).unwrap() % host_of.len();
+        host_of.rotate_left(turn);
+        host_of
+    });
+    let cyclic = (1u32..=16, 1u32..=3)
+        .prop_map(|(hosts, each)| (0..hosts * each).map(|rank| HostId(rank % hosts)).collect());
+    let block = (1u32..=16, 1u32..=3)
+        .prop_map(|(hosts, each)| (0..hosts * each).map(|rank| HostId(rank / each)).collect());
+    let maps = prop_oneof![
+        1 => proptest::sample::select(lists.map(fixed).to_vec()),
+        2 => any,
+        1 => cyclic,
+        1 => block,
+    ];
+    (maps, proptest::sample::select(vec![0, 1, 2, 3, 32]))
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -146,16 +183,97 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Plays `steps` on all ranks, the next to send being chosen by `order`. A rank whose step is `odd` makes that call
-/// instead. Returns all answers of each rank.
+/// The tree with its links. Messages wait, encoded, until somebody delivers them.
+struct Net {
+    tree: Tree,
+    /// To the machine above, from it; for each machine.
+    links: Vec<[VecDeque<Vec<u8>>; 2]>,
+    /// Messages that each machine sent up and got from above.
+    count: Vec<[usize; 2]>,
+}
+
+impl Net {
+    fn new(host_of: &[HostId], degree: usize) -> Self {
+        let tree = Tree::new(host_of, degree).unwrap();
+        let count = vec![[0, 0]; tree.machines.len()];
+        let links = tree.machines.iter().map(|_| [VecDeque::new(), VecDeque::new()]).collect();
+        Self { tree, links, count }
+    }
+
+    /// Puts the letters of machine `at` on the links.
+    fn post(&mut self, at: usize) {
+        while let Some(letter) = self.tree.machines[at].letter() {
+            match letter {
+                Letter::Up(message) => {
+                    self.links[at][0].push_back(postcard::to_stdvec(&message).unwrap());
+                    self.count[at][0] += 1;
+                }
+                Letter::Down { to, message } => {
+                    assert!(!to.is_empty());
+                    let packet = postcard::to_stdvec(&message).unwrap();
+                    for below in to.into_iter().map(|index| self.tree.below[at][index]) {
+                        self.links[below][1].push_back(packet.clone());
+                        self.count[below][1] += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    fn frame(&mut self, from: Rank, frame: &Frame<'_>) -> Vec<Action> {
+        let at = self.tree.machine_of(from).unwrap();
+        let actions = self.tree.machines[at].handle(from, frame).unwrap();
+        self.post(at);
+        actions
+    }
+
+    fn fini(&mut self, from: Rank) -> Vec<Action> {
+        let at = self.tree.machine_of(from).unwrap();
+        let actions = self.tree.machines[at].fini(from).unwrap();
+        self.post(at);
+        actions
+    }
+
+    /// Delivers the next message on the link of machine `at`, if there is one.
+    fn deliver(&mut self, at: usize, down: bool) -> Option<Vec<Action>> {
+        let packet = self.links[at][usize::from(down)].pop_front()?;
+        let (actions, at) = if down {
+            let message = postcard::from_bytes(&packet).unwrap();
+            (self.tree.machines[at].from_parent(message), at)
+        } else {
+            let message = postcard::from_bytes(&packet).unwrap();
+            let (above, index) = self.tree.above[at].unwrap();
+            (self.tree.machines[above].from_child(index, message), above)
+        };
+        self.post(at);
+        Some(actions.unwrap())
+    }
+
+    /// Delivers everything.
+    fn settle(&mut self) -> Vec<Action> {
+        let mut all = Vec::new();
+        while self.links.iter().flatten().any(|queue| !queue.is_empty()) {
+            for at in 0..self.links.len() {
+                for down in [false, true] {
+                    all.extend(self.deliver(at, down).unwrap_or_default());
+                }
+            }
+        }
+        all
+    }
+}
+
+/// Plays `steps` on all ranks of a tree, the next to do something being chosen by `order`. A rank whose step is `odd`
+/// makes that call instead. Returns all answers of each rank.
 fn play(
     job: &Job,
+    net: &mut Net,
     steps: &[Step],
     odd: Option<(u32, usize, Step)>,
     order: &[u32],
 ) -> Vec<Vec<(u32, Answer)>> {
     let size = job.host_of.len();
-    let mut machine = Tree::new(&job.host_of, 2).unwrap();
+    let slots = size + 2 * net.links.len();
     let mut inboxes: Vec<VecDeque<(u32, Answer)>> = vec![VecDeque::new(); size];
     let mut got: Vec<Vec<(u32, Answer)>> = vec![vec![]; size];
     // Bytes of the frames that a rank has still to send for its current step.
@@ -164,12 +282,20 @@ fn play(
     let mut waiting = vec![false; size];
     let mut turns = order.iter().copied().cycle();
     let mut idle = 0;
-    while idle < 30 + 2 * size {
+    while idle < 30 + 2 * slots {
         let turn = turns.next().unwrap_or(0) as usize;
-        // When the chosen ranks have nothing to do, everybody gets a turn.
-        let index = if idle > 20 { idle } else { turn } % size;
-        let rank = u32::try_from(index).unwrap();
+        // When the chosen ones have nothing to do, everybody gets a turn.
+        let index = if idle > 20 { idle } else { turn } % slots;
         idle += 1;
+        if index >= size {
+            let (machine, down) = ((index - size) / 2, index.is_multiple_of(2));
+            if let Some(actions) = net.deliver(machine, down) {
+                deliver(&job.host_of, actions, &mut inboxes);
+                idle = 0;
+            }
+            continue;
+        }
+        let rank = u32::try_from(index).unwrap();
         if let Some(answer) = inboxes[index].pop_front() {
             at[index] = if answer.1 == Answer::Refuse { steps.len() } else { at[index] + 1 };
             (waiting[index], pending[index]) = (false, VecDeque::new());
@@ -190,7 +316,7 @@ fn play(
             idle = 0;
         } else if let Some(packet) = pending[index].pop_front() {
             let frame = Frame::from_packet(&packet, job.size()).unwrap();
-            let actions = machine.handle(Rank(rank), &frame).unwrap();
+            let actions = net.frame(Rank(rank), &frame);
             waiting[index] = pending[index].is_empty();
             deliver(&job.host_of, actions, &mut inboxes);
             idle = 0;
@@ -204,37 +330,59 @@ proptest! {
 
     #[test]
     fn every_order_gives_the_same_results(
-        host_of in hosts(),
+        (host_of, degree) in hosts(),
         steps in proptest::collection::vec(step(), 1..6),
         order in proptest::collection::vec(any::<u32>(), 1..40),
     ) {
-        let job = Job { host_of };
-        for (rank, got) in (0u32..).zip(play(&job, &steps, None, &order)) {
+        let mut net = Net::new(&host_of, degree);
+        let job = Job::new(host_of);
+        for (rank, got) in (0u32..).zip(play(&job, &mut net, &steps, None, &order)) {
             let expected: Vec<_> =
                 (1u32..).zip(&steps).map(|(seq, step)| (seq, job.expected(rank, seq, *step))).collect();
             prop_assert_eq!(got, expected);
         }
+        // One message per link, direction and call; none for calls that stay on their host.
+        let calls = steps.iter().filter(|step| !step.stays_on_host()).count();
+        for (at, above) in net.tree.above.iter().enumerate() {
+            let messages = if above.is_some() { calls } else { 0 };
+            prop_assert_eq!(net.count[at], [messages; 2]);
+        }
+    }
+
+    #[test]
+    fn a_tree_answers_as_one_machine_does(
+        (host_of, degree) in hosts(),
+        steps in proptest::collection::vec(step(), 1..6),
+        order in proptest::collection::vec(any::<u32>(), 1..40),
+    ) {
+        let steps: Vec<Step> = steps.into_iter().filter(|step| !step.stays_on_host()).collect();
+        let flat = vec![HostId(0); host_of.len()];
+        let (mut tree, mut one) = (Net::new(&host_of, degree), Net::new(&flat, 0));
+        let (job, flat) = (Job::new(host_of), Job::new(flat));
+        let got = play(&job, &mut tree, &steps, None, &order);
+        prop_assert_eq!(got, play(&flat, &mut one, &steps, None, &order));
     }
 
     #[test]
     fn a_call_that_does_not_fit_is_refused_on_all_ranks(
-        host_of in hosts(),
+        (host_of, degree) in hosts(),
         steps in proptest::collection::vec(step(), 1..5),
         order in proptest::collection::vec(any::<u32>(), 1..40),
         (who, which, other) in (any::<u32>(), any::<usize>(), step()),
     ) {
-        let job = Job { host_of };
+        let mut net = Net::new(&host_of, degree);
+        let job = Job::new(host_of);
         let (who, which) = (who % job.size(), which % steps.len());
         let heads = |step| job.head(who, 1, step).0;
         let (own, other_head) = (heads(steps[which]), heads(other));
         // Ranks that are alone in a call cannot differ from anybody.
-        let alone = |step| matches!(step, Step::HostMemory(_) | Step::HostBroadcast(..) | Step::NbrhdBroadcast(..))
+        let alone = |step: Step| step.stays_on_host()
             && job.host_of.iter().filter(|h| **h == job.host_of[who as usize]).count() == 1;
         prop_assume!(job.size() > 1 && own != other_head && !alone(steps[which]) && !alone(other));
         // A rank that names itself as root is a neighbourhood of its own.
         let nbrhd = own.kind == Kind::NbrhdBroadcast && other_head.kind == own.kind;
         prop_assume!(!(nbrhd && other_head.arg == who && own.arg != who));
-        for (rank, got) in (0u32..).zip(play(&job, &steps, Some((who, which, other)), &order)) {
+        for (rank, got) in (0u32..).zip(play(&job, &mut net, &steps, Some((who, which, other)), &order)) {
             let (last, before) = got.split_last().unwrap();
             prop_assert_eq!(&last.1, &Answer::Refuse, "rank {} of {:?}", rank, got);
             prop_assert!(before.iter().all(|(_, answer)| *answer != Answer::Refuse));
@@ -244,11 +392,11 @@ proptest! {
 
     #[test]
     fn garbage_never_panics_and_is_never_hoarded(
-        host_of in hosts(),
+        (host_of, degree) in hosts(),
         frames in proptest::collection::vec(
             (0u32..9, 0u8..17, 0u32..4, (0u32..9, 0u32..9), any::<[u8; 3]>(), 0usize..50), 0..60),
     ) {
-        let mut machine = Tree::new(&host_of, 2).unwrap();
+        let mut machine = Tree::new(&host_of, degree).unwrap();
         let payload = [7; 50];
         let mut arrived = 0;
         for (from, kind, seq, (arg, own), lengths, len) in frames {

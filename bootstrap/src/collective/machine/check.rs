@@ -1,0 +1,114 @@
+//! Checks the messages of other agents. Nothing of a message is used before.
+
+use super::{Child, Collective, MAX_REASON};
+use crate::collective::error::Nonsense;
+use crate::collective::layout::Ranks;
+use crate::collective::message::{Down, Gone, Part, Service, Up};
+use crate::collective::next_seq;
+use crate::frame::Kind;
+use crate::service::Rank;
+
+impl Collective {
+    pub(super) fn check_child(&self, child: &Child, message: &Up) -> Result<(), Nonsense> {
+        let out = |what, state| Err(Nonsense::State { what, state });
+        let known = |gone: &Gone| match gone {
+            Gone::Rank(seen) if !child.ranks.contains(*seen) => {
+                Err(Nonsense::Stranger { seen: *seen })
+            }
+            _ => Ok(()),
+        };
+        match message {
+            Up::Refuse(reason) => check_reason(reason),
+            Up::Gone(_) if child.gone || child.done => out("a farewell", "it had said one"),
+            Up::Done(_) if child.done => out("the last farewell", "it had said it"),
+            Up::Gone(gone) | Up::Done(gone) => known(gone),
+            Up::Part(_) if child.done => out("a call", "it had said the last farewell"),
+            Up::Part(_) if self.refused => Ok(()),
+            Up::Part(part) => self.check_part(child, part),
+        }
+    }
+
+    fn check_part(&self, child: &Child, part: &Part) -> Result<(), Nonsense> {
+        let (expected, seen, size) = (next_seq(self.number), part.number, self.size);
+        if seen != expected {
+            return Err(Nonsense::Number { expected, seen });
+        }
+        if child.part.is_some() {
+            return Err(Nonsense::Twice { number: seen });
+        }
+        if !child.ranks.contains(part.first) {
+            return Err(Nonsense::Stranger { seen: part.first });
+        }
+        let shape = part.service.shape();
+        let uneven = shape.kind == Kind::Alltoall && !shape.total.is_multiple_of(size.into());
+        if uneven || shape.check_alone(size, |_| true).is_err() {
+            return Err(Nonsense::Call { call: shape.to_string(), size });
+        }
+        let expected = self.length_up(part.service, &child.ranks);
+        check_length(part.service, expected, &part.bytes)
+    }
+
+    pub(super) fn check_parent(&self, message: &Down) -> Result<(), Nonsense> {
+        let out = |what, state| Err(Nonsense::State { what, state });
+        match (message, &self.open) {
+            (Down::Refuse(reason), _) => check_reason(reason),
+            (Down::Farewell, _) if !self.done => out("a farewell", "ranks had not said theirs"),
+            (Down::Farewell, _) if self.parted => out("a farewell", "it had been said"),
+            (Down::Farewell, _) => Ok(()),
+            (Down::Answer { .. }, _) if self.refused => Ok(()),
+            (Down::Answer { number, bytes }, Some(open)) if open.sent => {
+                let (expected, seen) = (next_seq(self.number), *number);
+                if seen != expected {
+                    return Err(Nonsense::Number { expected, seen });
+                }
+                check_length(open.service, self.length_down(open.service), bytes)
+            }
+            (Down::Answer { .. }, _) => out("an answer", "no call was complete"),
+        }
+    }
+
+    /// Bytes that the part of a subtree of `ranks` has.
+    fn length_up(&self, service: Service, ranks: &Ranks) -> u64 {
+        let below = ranks.len() as u64;
+        match service {
+            Service::Barrier => 0,
+            Service::Exchange { len } => u64::from(len) * below,
+            Service::Alltoall { total } => {
+                let size = u64::from(self.size);
+                u64::from(total) / size * below * (size - below)
+            }
+            Service::Broadcast { root, len } if ranks.contains(Rank(root)) => len.into(),
+            Service::Broadcast { .. } => 0,
+        }
+    }
+
+    /// Bytes that the answer from above has.
+    fn length_down(&self, service: Service) -> u64 {
+        let size = u64::from(self.size);
+        match service {
+            Service::Barrier => 0,
+            Service::Exchange { len } => u64::from(len) * size,
+            Service::Alltoall { total } => {
+                let branches = self.children.iter().map(|child| child.ranks.len());
+                let below = self.local.ranks.len() as u64 + branches.sum::<usize>() as u64;
+                u64::from(total) / size * below * (size - below)
+            }
+            Service::Broadcast { .. } if self.given.is_some() => 0,
+            Service::Broadcast { len, .. } => len.into(),
+        }
+    }
+}
+
+fn check_reason(reason: &str) -> Result<(), Nonsense> {
+    match reason.len() {
+        seen if seen > MAX_REASON => Err(Nonsense::Reason { seen, limit: MAX_REASON }),
+        _ => Ok(()),
+    }
+}
+
+fn check_length(service: Service, expected: u64, bytes: &[u8]) -> Result<(), Nonsense> {
+    match bytes.len() {
+        seen if seen as u64 == expected => Ok(()),
+        seen => Err(Nonsense::Length { call: service.shape().to_string(), expected, seen }),
+    }
+}
