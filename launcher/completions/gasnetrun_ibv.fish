@@ -1,5 +1,8 @@
 complete -c gasnetrun_ibv -s n -d 'Number of ranks (processes) of the job; also written -np P, -nP, -npP' -r
-complete -c gasnetrun_ibv -s N -d 'Number of hosts; this version starts ranks on this host only, so 1 is the only possible value (also -NH)' -r
+complete -c gasnetrun_ibv -s N -d 'Number of hosts: the first H of the host list are used (default: as many as it has, at most P; also -NH)' -r
+complete -c gasnetrun_ibv -l hosts -d 'Hosts to start ranks on, between commas or blanks, as in n1,me@n2,n[3-6]; beats all variables' -r
+complete -c gasnetrun_ibv -l hostfile -d 'File with one host per line; beats all variables' -r -F
+complete -c gasnetrun_ibv -l map -d 'Which rank runs where: block, cyclic, or a file with ranks and their host in each line' -r -F
 complete -c gasnetrun_ibv -s c -d 'Cpus per rank: rank i is bound to its own set of K cpus; 0, the default, leaves binding alone (also -cK)' -r
 complete -c gasnetrun_ibv -s E -d 'Variables to forward to other hosts: comma-separated names, or ALL' -r
 complete -c gasnetrun_ibv -l spawner -d 'How ranks are started: ssh, mpi or pmi; beats GASNET_IBV_SPAWNER (default: ssh); also -spawner=NAME' -r

@@ -10,7 +10,7 @@ use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use crate::exit_code;
 use crate::flags::command;
 
-const EXAMPLES: [(&str, &str); 7] = [
+const EXAMPLES: [(&str, &str); 8] = [
     ("gasnetrun_ibv -n 4 ./hello", "Four ranks on this host."),
     (
         "gasnetrun_ibv -n 4 -c 1 -t ./hello",
@@ -19,6 +19,10 @@ const EXAMPLES: [(&str, &str); 7] = [
     (
         "gasnetrun_ibv -n 2 numactl --membind=0 ./solver input.dat",
         "A wrapper in front of the program.",
+    ),
+    (
+        "gasnetrun_ibv -n 8 -N 4 --hosts n[1-6] -t ./solver",
+        "Show the map of two ranks on each of n1, n2, n3 and n4.",
     ),
     ("gasnetrun_ibv -n 2 valgrind -q ./solver", "Every rank under valgrind."),
     (
@@ -56,6 +60,8 @@ pub fn man_page() -> io::Result<String> {
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
     program().to_writer(&mut page)?;
+    hosts().to_writer(&mut page)?;
+    map().to_writer(&mut page)?;
     end_of_job().to_writer(&mut page)?;
     environment().to_writer(&mut page)?;
     page.extend_from_slice(vars::man_section().as_bytes());
@@ -125,6 +131,97 @@ fn program() -> Roff {
     roff
 }
 
+fn example(roff: &mut Roff, lines: &[&str]) {
+    roff.control("PP", []);
+    roff.control("nf", []);
+    for line in lines {
+        roff.text([roman(*line)]);
+    }
+    roff.control("fi", []);
+}
+
+fn hosts() -> Roff {
+    let mut roff = section("HOSTS");
+    paragraphs(
+        &mut roff,
+        &[
+            "The first of these that is set and not empty names the hosts; without any the job is on this host:",
+        ],
+    );
+    for (name, text) in [
+        ("--hosts, --hostfile", "The options."),
+        ("GASNET_SSH_NODEFILE", "A file."),
+        ("GASNET_SSH_SERVERS", "A list in one text."),
+        ("GASNET_NODEFILE", "A file."),
+        ("PBS_NODEFILE", "The file of PBS."),
+        ("PE_HOSTFILE", "The file of Grid Engine; its second column is the number of slots."),
+        ("SSS_HOSTLIST", "A list in one text."),
+        ("LSB_HOSTS", "The list of LSF."),
+        ("OAR_NODEFILE", "The file of OAR."),
+        ("SLURM_JOB_NODELIST", "The list of Slurm, also under its older name SLURM_NODELIST."),
+    ] {
+        entry(&mut roff, [bold(name)], text);
+    }
+    paragraphs(
+        &mut roff,
+        &[
+            "A list in one text has commas, semicolons, slashes or blanks between hosts. In a file each line is one host; \
+           a word that begins with # makes the rest of its line a comment, and blank lines do not count. A host is \
+           written as",
+        ],
+    );
+    example(
+        &mut roff,
+        &[
+            "n1                     a name or an address",
+            "me@n1                  another user",
+            "me@n1:2222             after user@ a number is a port",
+            "n1:4                   4 slots: the host takes at most 4 ranks",
+            "n1:2222                22, or a number from 1024 on, is a port",
+            "n1 slots=4 port=22     the same without doubt; also user=me",
+            "::1  [fe80::1%eth0]:22 IPv6; behind brackets a number is a port",
+            "n[1-4,08-11]-ib        several hosts, as Slurm writes them",
+        ],
+    );
+    paragraphs(
+        &mut roff,
+        &[
+            "A host that is named again is left out, as the first time counts; slots of both add up. Names count as they \
+             are written: a short name, a full name and an address are different hosts. With GASNET_SSH_KEEPDUP=1 \
+             each time is a host of its own.",
+            "Of the list the first H hosts are used, H being the value of -N, else the number of ranks. More ranks than \
+             slots are an error, except that slots of a batch system only give a warning. This host is recognised by \
+             its name, short or full, and by localhost; its ranks are started without a login, unless the list says \
+             another user or a port.",
+        ],
+    );
+    roff
+}
+
+fn map() -> Roff {
+    let mut roff = section("MAP OF RANKS");
+    paragraphs(
+        &mut roff,
+        &[
+            "With --map block, the default, ranks are spread evenly over the hosts in the order of the list: consecutive \
+           ranks share a host, the first hosts take the remainder, and a host whose slots are full leaves the others \
+           to take more: 10 ranks on 4 hosts are 3, 3, 2 and 2. With --map cyclic each host gets as many ranks as \
+           that, but they are dealt out one by one. Any other value is a file (./block for one of that name) with \
+           lines of ranks and a host:",
+        ],
+    );
+    example(&mut roff, &["# ranks   host", "0,4-7     n1", "1-3       me@n2", "*         +0"]);
+    paragraphs(
+        &mut roff,
+        &[
+            "* stands for all ranks that no other line names, +0 for the first host of the host list. Each rank must have \
+           one host, and hosts must be in the host list; without a list, the file itself names the hosts. Hosts \
+           without a rank are left out. The order of hosts stays that of the list.",
+        ],
+    );
+    roff
+}
+
 fn end_of_job() -> Roff {
     let mut roff = section("END OF THE JOB");
     paragraphs(
@@ -145,7 +242,10 @@ fn environment() -> Roff {
     paragraphs(
         &mut roff,
         &[
-            "Ranks on this host get the whole environment of the launcher. Every rank, also that of a plain program, \
+            "Ranks on this host get the whole environment of the launcher. Ranks on other hosts get what a login there \
+             sets, and on top of that all variables whose names begin with GASNET_, MLX4_ or MLX5_, except those that only \
+             the launcher reads, and those named with -E. They travel through the channel to the host and never stand \
+             on a command line. Every rank, also that of a plain program, \
              finds its number in GASNETRUN_RANK, the number of ranks in GASNETRUN_SIZE, and more about its place \
              in the other GASNETRUN variables listed below. In addition:",
         ],
@@ -189,8 +289,9 @@ fn limits() -> Roff {
     paragraphs(
         &mut roff,
         &[
-            "Ranks are started on this host only. Host lists (GASNET_SSH_NODEFILE, GASNET_SSH_SERVERS, GASNET_NODEFILE) \
-           that name other hosts, -N above 1, and the spawners mpi and pmi are refused with exit code 125.",
+            "Ranks are started on this host only. Maps that put ranks on other hosts are shown by -t, but are refused \
+             with exit code 125 without it, as are the spawners mpi and pmi; other hosts of a batch system are left \
+             out with a warning.",
         ],
     );
     roff

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 
-use spawner_ssh::plan::StdinTo;
+use spawner_ssh::plan::{HostEntry, StdinTo};
 
 use crate::cpus::ranges;
 use crate::job::Job;
@@ -52,9 +52,11 @@ pub fn text(job: &Job) -> String {
     facts.push(("execute", quoted(plan.program.as_os_str())));
     facts.push(("arguments", words(plan.argv.get(1..).unwrap_or_default())));
     facts.push(("directory", quoted(plan.directory.as_os_str())));
-    facts.push(("spawner", format!("{} (on this host only)", job.spawner.name())));
-    facts.push(("hosts", plan.host.clone()));
+    hosts(job, &mut facts);
     facts.push(("environment", environment(job)));
+    if !plan.map.is_here_only() {
+        facts.push(("elsewhere", elsewhere(job)));
+    }
     facts.push(("stdin", stdin(plan.stdin)));
     facts.push(("output", output(job)));
     facts.push((
@@ -66,11 +68,60 @@ pub fn text(job: &Job) -> String {
     for (name, value) in facts {
         let _ = writeln!(text, "{}", format!("{name:<12} {value}").trim_end());
     }
-    for rank in 0..plan.size {
-        let set = plan.cpus.get(rank as usize).map_or("not bound".to_owned(), |cpus| ranges(cpus));
-        let _ = writeln!(text, "{:<12} host {}, cpus {set}", format!("rank {rank}"), plan.host);
+    for (rank, place) in plan.map.places().into_iter().enumerate() {
+        let set = match (plan.cpus.get(rank), plan.cpus_per_rank) {
+            (Some(cpus), _) => ranges(cpus),
+            (None, 0) => "not bound".to_owned(),
+            (None, each) => nth(place.local, each),
+        };
+        let host = plan.map.hosts.get(place.host as usize).map(|host| host_name(job, host));
+        let host = host.unwrap_or_default();
+        let _ = writeln!(text, "{:<12} host {host}, cpus {set}", format!("rank {rank}"));
     }
     text
+}
+
+/// The cpus of a rank on a host whose agent is not asked yet: which of those that it may use, counted from 0.
+fn nth(local: u32, each: u32) -> String {
+    let first = u64::from(local) * u64::from(each);
+    match each {
+        1 => format!("allowed[{first}]"),
+        _ => format!("allowed[{first}-{}]", first + u64::from(each) - 1),
+    }
+}
+
+fn host_name(job: &Job, host: &HostEntry) -> String {
+    if job.plan.map.is_here_only() { job.plan.host.clone() } else { host.to_string() }
+}
+
+fn hosts(job: &Job, facts: &mut Vec<(&'static str, String)>) {
+    let (plan, name) = (&job.plan, job.spawner.name());
+    let from = job.host_source.as_ref().map(|source| format!(" (from {source})"));
+    let from = from.unwrap_or_default();
+    if plan.map.is_here_only() {
+        facts.push(("spawner", format!("{name} (on this host only)")));
+        facts.push(("hosts", format!("{}{from}", plan.host)));
+        return;
+    }
+    let names: Vec<_> = plan.map.hosts.iter().map(ToString::to_string).collect();
+    facts.push(("spawner", name.to_owned()));
+    facts.push(("hosts", format!("{}: {}{from}", names.len(), names.join(" "))));
+    let reach = &plan.reach;
+    let mut text = words(std::iter::once(&reach.command).chain(&reach.options));
+    let _ = match reach.out_degree {
+        0 => write!(text, ", every host from here"),
+        degree => write!(text, ", at most {degree} hosts from each"),
+    };
+    if let Some(directory) = &reach.directory {
+        let _ = write!(text, ", directory {}", quoted(directory.as_os_str()));
+    }
+    facts.push(("reached by", text));
+}
+
+/// One line on what ranks on other hosts get.
+fn elsewhere(job: &Job) -> String {
+    let names: Vec<_> = job.plan.env_for_hosts.iter().map(|(name, _)| name.clone()).collect();
+    format!("{} variables beside those of a login there: {}", names.len(), words(&names))
 }
 
 /// One line on the environment of the ranks.

@@ -1,6 +1,6 @@
 //! The environment of the ranks, and the check of the `-E` list.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
@@ -22,7 +22,7 @@ pub struct Forwarded {
 
 /// Checks an `-E` list against the environment: comma-separated names of any other bytes, or `ALL`.
 ///
-/// Ranks on this host get every variable anyway. The result is shown, and will be the filter for other hosts.
+/// Ranks on this host get every variable anyway; ranks on other hosts get these by [`for_hosts`].
 #[must_use]
 pub fn forwarded(list: Option<&OsStr>, environment: &Variables) -> Forwarded {
     let Some(list) = list else { return Forwarded::default() };
@@ -50,6 +50,35 @@ pub fn forwarded(list: Option<&OsStr>, environment: &Variables) -> Forwarded {
 pub fn set_by_launcher(name: &OsStr) -> bool {
     let known = |name: &str| name.starts_with("GASNETRUN_") && vars::find(name).is_some();
     name == VARIABLE || name.to_str().is_some_and(known)
+}
+
+/// Whether a variable reaches ranks on other hosts without being named: all of GASNet's, but those that only the
+/// launcher reads, those that describe another launch, and what the row of a name says otherwise. Settings of an
+/// adapter's driver go along, as in GASNet.
+fn goes_along(name: &OsStr) -> bool {
+    let Some(text) = name.to_str() else { return name.as_bytes().starts_with(b"GASNET_") };
+    let ours = text.starts_with("GASNET_") && !text.starts_with("GASNET_SSH_");
+    ["MLX4_", "MLX5_"].iter().any(|p| text.starts_with(p))
+        || (ours && vars::find(text).is_none_or(|row| row.propagates))
+}
+
+/// What ranks on other hosts get on top of what a login there sets: `GASNET_*`, the names of `-E`, and what
+/// [`of_ranks`] adds. Sorted by name; no name occurs twice. Sent through the channel to the agents and never put on a
+/// command line.
+#[must_use]
+pub fn for_hosts(own: &Variables, forwarded: &Forwarded, spawner: Spawner, level: u8) -> Variables {
+    let listed: BTreeSet<&OsStr> = forwarded.set.iter().map(OsString::as_os_str).collect();
+    let ranks = of_ranks(own, spawner, level);
+    let added = |name: &OsStr| !own.iter().any(|(own, _)| own == name) || set_by_launcher(name);
+    let taken = ranks
+        .into_iter()
+        .filter(|(name, _)| goes_along(name) || listed.contains(name.as_os_str()) || added(name));
+    // The first of equal names counts, as with getenv.
+    let mut by_name = BTreeMap::new();
+    for (name, value) in taken {
+        by_name.entry(name).or_insert(value);
+    }
+    by_name.into_iter().collect()
 }
 
 /// The ranks' environment: the launcher's own, the chosen spawner, and what the verbosity sets. The agent adds the
@@ -98,6 +127,46 @@ mod tests {
             ["A", "B", "BASH_FUNC_module%%"]
         );
         assert_eq!(forwarded(None, &environment), Forwarded::default());
+    }
+
+    #[test]
+    fn other_hosts_get_what_is_ours_and_what_is_named() {
+        let own = variables(&[
+            ("PATH", "/bin"),
+            ("LINES", "a\nb"),
+            ("GASNET_QUIET", "1"),
+            ("GASNET_OF_TOMORROW", "1"),
+            ("GASNET_SSH_SERVERS", "n1"),
+            ("GASNET_NODEFILE", "/x"),
+            ("GASNET_SPAWN_ARGS", "M"),
+            ("GASNETRUN_RANK", "7"),
+            ("GASNET_IBV_SPAWNER", "SSH"),
+            ("MLX5_SINGLE_THREADED", "1"),
+            ("SLURM_JOB_ID", "1"),
+            ("LINES", "second"),
+        ]);
+        let names = |list: Option<&str>| {
+            let forwarded = forwarded(list.map(OsStr::new), &own);
+            let all = for_hosts(&own, &forwarded, Spawner::Ssh, 1);
+            assert!(all.windows(2).all(|pair| pair[0].0 < pair[1].0), "sorted, each once");
+            all.into_iter()
+                .map(|(name, value)| format!("{}={}", name.display(), value.display()))
+                .collect::<Vec<_>>()
+        };
+        let always = [
+            "GASNET_IBV_SPAWNER=ssh",
+            "GASNET_OF_TOMORROW=1",
+            "GASNET_QUIET=1",
+            "GASNET_VERBOSEENV=1",
+            "MLX5_SINGLE_THREADED=1",
+            "OMPI_MCA_mpi_warn_on_fork=0",
+        ];
+        assert_eq!(names(None), always);
+        let named = names(Some("LINES,GASNET_NODEFILE,GASNETRUN_RANK,UNSET"));
+        assert_eq!(named.len(), always.len() + 2);
+        assert!(named.contains(&"LINES=a\nb".to_owned()), "{named:?}");
+        assert!(named.contains(&"GASNET_NODEFILE=/x".to_owned()), "{named:?}");
+        assert_eq!(names(Some("ALL")).len(), 12, "{:?}", names(Some("ALL")));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::cpus::CpusError;
 use crate::exit_code::ExitClass;
 use crate::hosts::HostsError;
 use crate::program::ProgramError;
+use crate::reach::ReachError;
 use crate::settings::SettingsError;
 use crate::spawner::SpawnerError;
 
@@ -22,6 +23,9 @@ pub enum Failure {
     /// The hosts.
     #[error(transparent)]
     Hosts(#[from] HostsError),
+    /// How hosts are reached.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
     /// The program.
     #[error(transparent)]
     Program(#[from] ProgramError),

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bootstrap::Rank;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, CommandFactory, Parser, ValueEnum, ValueHint};
 use spawner_ssh::plan::StdinTo;
 
@@ -24,7 +25,18 @@ pub enum ProgressMode {
     None,
 }
 
-/// Starts P ranks of a program on this host and brings them to an end.
+/// Which rank runs on which host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MapRule {
+    /// Consecutive ranks share a host.
+    Block,
+    /// Consecutive ranks are on consecutive hosts.
+    Cyclic,
+    /// As a file says.
+    File(PathBuf),
+}
+
+/// Starts P ranks of a program on one or several hosts and brings them to an end.
 ///
 /// Options end at the first word that is no option, or at --. That word is the program, or a command that runs it (env,
 /// numactl, valgrind ...); it and everything after it reach the ranks untouched. Of a repeated option the last value
@@ -43,29 +55,47 @@ pub struct Flags {
     #[arg(short = 'n', value_name = "P", value_parser = ranks, help_heading = "Job options")]
     pub ranks: Option<u32>,
 
-    /// Number of hosts; this version starts ranks on this host only, so 1 is the only possible value (also -NH)
+    /// Number of hosts: the first H of the host list are used (default: as many as it has, at most P; also -NH)
     ///
-    /// A value above P is reduced to P with a warning.
+    /// A value above P, or above the number of hosts in the list, is reduced with a warning.
     #[arg(short = 'N', value_name = "H", value_parser = hosts, help_heading = "Job options")]
-    pub hosts: Option<u32>,
+    pub host_count: Option<u32>,
+
+    /// Hosts to start ranks on, between commas or blanks, as in n1,me@n2,n[3-6]; beats all variables
+    ///
+    /// The section HOSTS of the manual says how hosts are written and which variables are looked at without this.
+    #[arg(long, value_name = "LIST", conflicts_with = "hostfile", help_heading = "Job options")]
+    pub hosts: Option<OsString>,
+
+    /// File with one host per line; beats all variables
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Job options")]
+    pub hostfile: Option<PathBuf>,
+
+    /// Which rank runs where: block, cyclic, or a file with ranks and their host in each line
+    ///
+    /// block puts consecutive ranks on a host, cyclic deals them out one by one. In both each host gets the same
+    /// number of ranks, the first ones get the remainder, and none gets more than its slots; -t shows the map.
+    #[arg(long, value_name = "block|cyclic|FILE", value_parser = map_parser(), default_value = "block", value_hint = ValueHint::FilePath, help_heading = "Job options")]
+    pub map: MapRule,
 
     /// Cpus per rank: rank i is bound to its own set of K cpus; 0, the default, leaves binding alone (also -cK)
     ///
-    /// The sets are disjoint and taken in order from the cpus that the launcher itself may use; -t shows them.
+    /// The sets are disjoint and taken in order from the cpus that the launcher, or the agent on another host, may use;
+    /// -t shows them.
     #[arg(short = 'c', value_name = "K", value_parser = cpus, help_heading = "Job options")]
     pub cpus: Option<u32>,
 
     /// Variables to forward to other hosts: comma-separated names, or ALL
     ///
-    /// On this host every rank gets the launcher's whole environment, whatever the list says; so here the list is
-    /// checked and shown (-v, -t), and it will be the filter for ranks on other hosts. Names that are not set are
-    /// skipped; unusual names and values of any bytes are carried exactly.
+    /// On this host every rank gets the launcher's whole environment, whatever the list says. Ranks on other hosts get
+    /// what a login there sets, all GASNET_* variables, and those of the list. Names that are not set are skipped;
+    /// unusual names and values of any bytes are carried exactly.
     #[arg(short = 'E', value_name = "LIST", help_heading = "Job options")]
     pub env: Option<OsString>,
 
     /// How ranks are started: ssh, mpi or pmi; beats GASNET_IBV_SPAWNER (default: ssh); also -spawner=NAME
     ///
-    /// ssh starts ranks on this host alone without any ssh. mpi and pmi are not there yet.
+    /// ssh starts ranks on this host without any ssh. mpi and pmi are not there yet.
     #[arg(long, value_name = "NAME", require_equals = true, help_heading = "Job options")]
     pub spawner: Option<OsString>,
 
@@ -168,6 +198,15 @@ fn hosts(text: &str) -> Result<u32, String> {
     positive(text, "the number of hosts", "-N 1")
 }
 
+fn map_parser() -> impl TypedValueParser<Value = MapRule> {
+    OsStringValueParser::new().try_map(|text| match text.to_str() {
+        Some("") => Err("write block, cyclic, or the name of a file, as in --map cyclic"),
+        Some("block") => Ok(MapRule::Block),
+        Some("cyclic") => Ok(MapRule::Cyclic),
+        _ => Ok(MapRule::File(text.into())),
+    })
+}
+
 fn cpus(text: &str) -> Result<u32, String> {
     if whole(text) == Some(0) {
         Ok(0)
@@ -226,6 +265,18 @@ mod tests {
         }
         assert_eq!(cpus("0"), Ok(0));
         assert!(cpus("-1").is_err());
+    }
+
+    #[test]
+    fn map_rules() {
+        let rule = |text: &str| {
+            let flags = Flags::try_parse_from(["x", &format!("--map={text}")]);
+            flags.map(|flags| flags.map).map_err(|error| error.to_string())
+        };
+        assert_eq!(rule("block"), Ok(MapRule::Block));
+        assert_eq!(rule("cyclic"), Ok(MapRule::Cyclic));
+        assert_eq!(rule("./block"), Ok(MapRule::File("./block".into())));
+        assert!(rule("").expect_err("nothing").contains("--map cyclic"));
     }
 
     #[test]

@@ -1,34 +1,51 @@
-//! Which hosts the job may use. In this version: this one only, and whoever asks for others is told so.
+//! Which hosts the job uses, and which rank runs where.
 //!
-//! Host lists are read in GASNet's order of precedence; the first that is set counts. Of it, as many distinct hosts count
-//! as the job would use: `-N`, else the number of ranks.
+//! The first source that is set counts: `--hosts` or `--hostfile`, then the variables in GASNet's order. Of its hosts,
+//! each once unless `GASNET_SSH_KEEPDUP` says otherwise, the first `-N` (else as many as there are ranks) are used.
+//! Without any source the job is on this host. How lists are written is [`spawner_ssh::hostlist`]'s business.
 
-use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use spawner_ssh::hostlist::{self, Grammar, Here, ListError};
+use spawner_ssh::plan::{HostEntry, LayoutError, Map, Order};
+
+use crate::flags::MapRule;
 
 /// Why the hosts asked for cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HostsError {
-    /// `-N` above 1.
+    /// `-N` above 1 without hosts.
     #[error(
-        "-N {hosts}: other hosts are not reachable yet: the ssh spawner starts ranks on this host only. \
-         Try -N 1, which puts all {ranks} ranks here"
+        "-N {hosts}: no host list is set, so only this host ({here}) is known. Try --hosts n1,n2 or --hostfile FILE, \
+         or -N 1, which puts all {ranks} ranks here"
     )]
-    Several {
+    NoList {
         /// Value of -N.
         hosts: u32,
+        /// This host.
+        here: String,
         /// Ranks.
         ranks: u32,
     },
+    /// A list without hosts.
+    #[error(
+        "{source_name} names no host. Write some into it, or leave it out to use this host ({here})"
+    )]
+    Empty {
+        /// Where the list is from.
+        source_name: String,
+        /// This host.
+        here: String,
+    },
     /// A list names another host.
     #[error(
-        "{variable} names the host {other:?}, but other hosts are not reachable yet: the ssh spawner starts ranks on \
-         this host ({here}) only. Unset {variable} to start all {ranks} ranks here"
+        "{source_name} puts ranks on the host {other:?}, but other hosts are not reachable yet: the ssh spawner starts \
+         ranks on this host ({here}) only. Unset or leave out {source_name} to start all {ranks} ranks here"
     )]
     Other {
-        /// Variable.
-        variable: &'static str,
+        /// Where the list is from.
+        source_name: String,
         /// Host in its list.
         other: String,
         /// This host.
@@ -36,15 +53,58 @@ pub enum HostsError {
         /// Ranks.
         ranks: u32,
     },
-    /// A host file cannot be read.
-    #[error("cannot read the host file {} named by {variable}: {source}. Correct {variable}, or unset it to use this host", .path.display())]
+    /// A file cannot be read.
+    #[error(
+        "cannot read the file of {source_name}: {source}. Name a readable file, or leave it out"
+    )]
     File {
-        /// Variable.
-        variable: &'static str,
-        /// Path.
-        path: PathBuf,
+        /// Where the file's name is from.
+        source_name: String,
         /// Why not.
         source: std::io::Error,
+    },
+    /// A list or a map cannot be understood.
+    #[error("{source_name}, {source}")]
+    List {
+        /// Where it is from.
+        source_name: String,
+        /// What is wrong with it.
+        source: ListError,
+    },
+    /// Ranks do not fit.
+    #[error("{source}. Try -n {fits}, or give {source_name} more hosts or slots")]
+    Slots {
+        /// What does not fit.
+        source: LayoutError,
+        /// Ranks that would.
+        fits: u64,
+        /// Where the hosts are from.
+        source_name: String,
+    },
+    /// A map puts too many ranks on a host.
+    #[error(
+        "--map puts {ranks} ranks on the host {host}, which has {slots} slots: {} too many. Move some, or give the host \
+         more slots in {source_name}", .ranks - .slots
+    )]
+    MapSlots {
+        /// Host.
+        host: String,
+        /// Its ranks.
+        ranks: u32,
+        /// Its slots.
+        slots: u32,
+        /// Where the hosts are from.
+        source_name: String,
+    },
+    /// A map with more hosts than `-N`.
+    #[error(
+        "--map uses {seen} hosts, but -N asks for {wanted}; use fewer in the map, or -N {seen}"
+    )]
+    MapHosts {
+        /// Hosts of the map.
+        seen: usize,
+        /// Value of -N.
+        wanted: u32,
     },
     /// The name of this host is unknown.
     #[error("cannot read this host's name from {NAME_FILE}: {source}")]
@@ -55,18 +115,47 @@ pub enum HostsError {
 }
 
 const NAME_FILE: &str = "/proc/sys/kernel/hostname";
-const SOURCES: [(&str, Form); 3] = [
-    ("GASNET_SSH_NODEFILE", Form::File),
-    ("GASNET_SSH_SERVERS", Form::Text),
-    ("GASNET_NODEFILE", Form::File),
-];
 
-#[derive(Clone, Copy)]
+/// How the value of a variable names hosts.
+#[derive(Clone, Copy, Debug)]
 enum Form {
-    File,
+    /// It is the name of a file.
+    File(Grammar),
+    /// It is the list.
     Text,
-    Count,
 }
+
+/// A variable with hosts.
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    name: &'static str,
+    form: Form,
+    /// Set by a batch system and not by the user.
+    batch: bool,
+}
+
+const fn user(name: &'static str, form: Form) -> Source {
+    Source { name, form, batch: false }
+}
+
+const fn batch(name: &'static str, form: Form) -> Source {
+    Source { name, form, batch: true }
+}
+
+/// The variables; the first that is set and not empty counts.
+const SOURCES: [Source; 10] = [
+    user("GASNET_SSH_NODEFILE", Form::File(Grammar::Lines)),
+    user("GASNET_SSH_SERVERS", Form::Text),
+    user("GASNET_NODEFILE", Form::File(Grammar::Lines)),
+    batch("PBS_NODEFILE", Form::File(Grammar::Lines)),
+    batch("PE_HOSTFILE", Form::File(Grammar::GridEngine)),
+    batch("SSS_HOSTLIST", Form::Text),
+    batch("LSB_HOSTS", Form::Text),
+    batch("OAR_NODEFILE", Form::File(Grammar::Lines)),
+    batch("SLURM_JOB_NODELIST", Form::Text),
+    // Its older name.
+    batch("SLURM_NODELIST", Form::Text),
+];
 
 /// This host's name.
 ///
@@ -77,194 +166,261 @@ pub fn own_name() -> Result<String, HostsError> {
     Ok(name.trim().to_owned())
 }
 
-/// Checks `-N` and the host lists for a job of `ranks` ranks; returns warnings. `variable` looks a variable up.
-///
-/// # Errors
-/// Another host is asked for, or a host file cannot be read.
-pub fn check(
-    here: &str,
-    ranks: u32,
-    hosts: Option<u32>,
-    variable: impl Fn(&str) -> Option<OsString>,
-) -> Result<Vec<String>, HostsError> {
-    let mut warnings = Vec::new();
-    let wanted = hosts.unwrap_or(ranks);
-    if wanted > ranks {
-        warnings.push(format!(
-            "-N {wanted} is more hosts than the job has ranks ({ranks}); reduced to -N {ranks}"
-        ));
-    }
-    let wanted = wanted.min(ranks);
-    if hosts.is_some() && wanted > 1 {
-        return Err(HostsError::Several { hosts: wanted, ranks });
-    }
-    let set = SOURCES
-        .iter()
-        .find_map(|(name, form)| Some((*name, *form, variable(name).filter(|v| !v.is_empty())?)));
-    if let Some((variable, form, value)) = &set {
-        let names = match form {
-            Form::Text | Form::Count => split_servers(value),
-            Form::File => read_host_file(variable, PathBuf::from(&value))?,
-        };
-        let mut seen = BTreeSet::new();
-        let used = names.iter().filter(|name| seen.insert(name.as_str())).take(wanted as usize);
-        if let Some(other) = used.into_iter().find(|name| !is_here(name, here)) {
-            return Err(HostsError::Other {
-                variable,
-                other: other.clone(),
-                here: here.to_owned(),
-                ranks,
-            });
-        }
-        if names.is_empty() {
-            warnings
-                .push(format!("{variable} is set but names no host; this host ({here}) is used"));
-        }
-    }
-    if set.is_none() && hosts.is_none() {
-        warnings.extend(batch_hosts(here, ranks, variable));
-    }
-    Ok(warnings)
+/// What the command line says about hosts.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// `-N`.
+    pub wanted: Option<u32>,
+    /// `--hosts`.
+    pub hosts: Option<&'a OsStr>,
+    /// `--hostfile`.
+    pub hostfile: Option<&'a Path>,
+    /// `--map`.
+    pub map: &'a MapRule,
+    /// `GASNET_SSH_KEEPDUP`.
+    pub keep_duplicates: bool,
 }
 
-/// What batch systems say about the hosts of their job. Their lists are not asked for by the user, so other hosts in them
-/// are a warning only.
-const BATCH: [(&str, Form); 6] = [
-    ("PBS_NODEFILE", Form::File),
-    ("PE_HOSTFILE", Form::File),
-    ("LSB_HOSTS", Form::Text),
-    ("OAR_NODEFILE", Form::File),
-    ("SLURM_JOB_NUM_NODES", Form::Count),
-    ("SLURM_NNODES", Form::Count),
-];
+/// The hosts of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// Where each rank runs.
+    pub map: Map,
+    /// Where the hosts are from, as the user would write it; none: nobody named a host.
+    pub source: Option<String>,
+    /// Whether the user named them, and not a batch system.
+    pub asked: bool,
+    /// Things to tell the user.
+    pub warnings: Vec<String>,
+}
 
-fn batch_hosts(
+/// A list that was read.
+struct Listed {
+    source: String,
+    batch: bool,
+    hosts: Vec<HostEntry>,
+    notes: Vec<String>,
+}
+
+/// Decides for a job on `here`; `variable` looks a variable up. Reads the files that are named, nothing else.
+///
+/// # Errors
+/// A list, file or map that cannot be used, or ranks that do not fit.
+pub fn choose(
+    request: &Request<'_>,
     here: &str,
-    ranks: u32,
     variable: impl Fn(&str) -> Option<OsString>,
-) -> Option<String> {
-    let (source, form, value) = BATCH
-        .iter()
-        .find_map(|(name, form)| Some((*name, *form, variable(name).filter(|v| !v.is_empty())?)))?;
-    let others = match form {
-        Form::Count => value.to_str()?.trim().parse::<u32>().ok()?.saturating_sub(1) as usize,
-        Form::Text => count_others(&split_servers(&value), here),
-        // A file that cannot be read says nothing; the user did not name it.
-        Form::File => count_others(&read_host_file(source, PathBuf::from(&value)).ok()?, here),
+) -> Result<Chosen, HostsError> {
+    let ranks = request.ranks;
+    let mut warnings = Vec::new();
+    let wanted = request.wanted.map(|wanted| {
+        if wanted > ranks {
+            warnings.push(format!(
+                "-N {wanted} is more hosts than the job has ranks ({ranks}); reduced to -N {ranks}"
+            ));
+        }
+        wanted.min(ranks)
+    });
+    let own = Here {
+        name: here.to_owned(),
+        batch_name: variable("SLURMD_NODENAME").and_then(|name| name.into_string().ok()),
+        user: own_user(),
     };
-    (others > 0 && ranks > 1).then(|| {
-        format!(
-            "the batch job has {others} other {} ({source}), but other hosts are not reachable yet: all {ranks} ranks \
-             start on this host ({here}). -N 1 says that this is meant",
-            if others == 1 { "host" } else { "hosts" }
-        )
+    let listed = read_list(request, &variable)?;
+    let (source, asked) =
+        listed.as_ref().map_or((None, false), |list| (Some(list.source.clone()), !list.batch));
+    let hosts = match listed {
+        None => None,
+        Some(list) => Some(usable(request, list, wanted, &own, &mut warnings)?),
+    };
+    let map = match (request.map, hosts) {
+        (MapRule::File(path), hosts) => from_file(path, request, wanted, hosts, &own, &source)?,
+        (MapRule::Block, Some(hosts)) => {
+            spread(hosts, ranks, Order::Block, &source, asked, &mut warnings)?
+        }
+        (MapRule::Cyclic, Some(hosts)) => {
+            spread(hosts, ranks, Order::Cyclic, &source, asked, &mut warnings)?
+        }
+        (_, None) => match wanted {
+            Some(hosts) if hosts > 1 => {
+                return Err(HostsError::NoList { hosts, here: own.name, ranks });
+            }
+            _ => Map::here(here, ranks),
+        },
+    };
+    if source.is_none() && variable("SLURM_JOB_ID").is_some_and(|id| !id.is_empty()) {
+        warnings.push(format!(
+            "SLURM_JOB_ID is set, but SLURM_JOB_NODELIST is not, so the hosts of the batch job are unknown; this host \
+             ({here}) is used"
+        ));
+    }
+    let asked = asked || matches!(request.map, MapRule::File(_));
+    Ok(Chosen { map, source, asked, warnings })
+}
+
+/// Name of the user whose login this is.
+fn own_user() -> Option<String> {
+    nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten().map(|user| user.name)
+}
+
+fn read_list(
+    request: &Request<'_>,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<Option<Listed>, HostsError> {
+    if let Some(text) = request.hosts {
+        return parse("--hosts".to_owned(), false, &text.to_string_lossy(), Grammar::Words)
+            .map(Some);
+    }
+    if let Some(path) = request.hostfile {
+        let source = format!("--hostfile {}", path.display());
+        let text = read_file(path, &source)?;
+        return parse(source, false, &text, Grammar::Lines).map(Some);
+    }
+    let set = SOURCES.iter().find_map(|source| {
+        Some((source, variable(source.name).filter(|value| !value.is_empty())?))
+    });
+    let Some((Source { name, form, batch }, value)) = set else { return Ok(None) };
+    let list = match form {
+        Form::Text => parse((*name).to_owned(), *batch, &value.to_string_lossy(), Grammar::Words),
+        Form::File(grammar) => {
+            let path = PathBuf::from(value);
+            let source = format!("{name}={}", path.display());
+            let text = read_file(&path, &source)?;
+            parse(source, *batch, &text, *grammar)
+        }
+    };
+    list.map(Some)
+}
+
+fn read_file(path: &Path, source_name: &str) -> Result<String, HostsError> {
+    let bytes = std::fs::read(path)
+        .map_err(|source| HostsError::File { source_name: source_name.to_owned(), source })?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn parse(source: String, batch: bool, text: &str, grammar: Grammar) -> Result<Listed, HostsError> {
+    match hostlist::parse(text, grammar) {
+        Ok(list) => Ok(Listed { source, batch, hosts: list.hosts, notes: list.notes }),
+        Err(error) => Err(HostsError::List { source_name: source, source: error }),
+    }
+}
+
+/// The hosts of a list that the job may use.
+fn usable(
+    request: &Request<'_>,
+    list: Listed,
+    wanted: Option<u32>,
+    here: &Here,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<HostEntry>, HostsError> {
+    let Listed { source, batch, mut hosts, notes } = list;
+    if hosts.is_empty() {
+        return Err(HostsError::Empty { source_name: source, here: here.name.clone() });
+    }
+    // Files of batch systems have columns that nobody needs to hear of.
+    if !batch {
+        warnings.extend(notes.into_iter().map(|note| format!("{source}, {note}")));
+    }
+    if !request.keep_duplicates {
+        hosts = hostlist::distinct(hosts);
+    }
+    let found = hosts.len();
+    if let Some(wanted) = wanted.filter(|wanted| *wanted as usize > found) {
+        warnings.push(format!(
+            "-N {wanted}: {source} names {found} {} only; reduced to -N {found}",
+            if found == 1 { "host" } else { "hosts" }
+        ));
+    }
+    // A map file says itself which of them it needs.
+    let all = matches!(request.map, MapRule::File(_)).then_some(u32::MAX);
+    hosts.truncate(wanted.or(all).unwrap_or(request.ranks) as usize);
+    for host in &mut hosts {
+        host.here = here.is(host);
+    }
+    Ok(hosts)
+}
+
+fn spread(
+    mut hosts: Vec<HostEntry>,
+    ranks: u32,
+    order: Order,
+    source: &Option<String>,
+    asked: bool,
+    warnings: &mut Vec<String>,
+) -> Result<Map, HostsError> {
+    let source_name = source.clone().unwrap_or_default();
+    let refused = match Map::spread(hosts.clone(), ranks, order) {
+        Ok(map) => return Ok(map),
+        Err(error) => error,
+    };
+    let LayoutError::Slots { slots, .. } = refused else {
+        return Err(HostsError::Slots { source: refused, fits: 0, source_name });
+    };
+    if asked {
+        return Err(HostsError::Slots { source: refused, fits: slots, source_name });
+    }
+    // A batch system's slots are not the user's wish: programs that compute little may well share cpus.
+    warnings.push(format!("{refused} ({source_name}); the slots are not heeded"));
+    hosts.iter_mut().for_each(|host| host.slots = None);
+    Map::spread(hosts, ranks, order).map_err(|source| HostsError::Slots {
+        source,
+        fits: slots,
+        source_name,
     })
 }
 
-fn count_others(names: &[String], here: &str) -> usize {
-    names.iter().filter(|name| !is_here(name, here)).collect::<BTreeSet<_>>().len()
-}
-
-/// Splits at blanks and commas only: `host:port` and IPv6 addresses stay whole.
-fn split_servers(value: &OsStr) -> Vec<String> {
-    let text = value.to_string_lossy();
-    text.split([',', ' ', '\t', '\n'])
-        .filter(|name| !name.is_empty())
-        .map(ToOwned::to_owned)
-        .collect()
-}
-
-fn read_host_file(variable: &'static str, path: PathBuf) -> Result<Vec<String>, HostsError> {
-    let bytes =
-        std::fs::read(&path).map_err(|source| HostsError::File { variable, path, source })?;
-    Ok(host_lines(&String::from_utf8_lossy(&bytes)))
-}
-
-/// First word of every line that is neither blank nor a comment.
-fn host_lines(text: &str) -> Vec<String> {
-    let words = text.lines().filter_map(|line| line.split_whitespace().next());
-    words.filter(|word| !word.starts_with('#')).map(ToOwned::to_owned).collect()
-}
-
-/// Whether a name means this host: its own name, short or qualified, or a loopback name. Nothing is looked up in the
-/// network.
-fn is_here(name: &str, here: &str) -> bool {
-    let name = name.rsplit_once('@').map_or(name, |(_, host)| host);
-    let short = |name: &str| name.split('.').next().unwrap_or(name).to_ascii_lowercase();
-    let is_address = name.parse::<std::net::IpAddr>().ok();
-    match is_address {
-        Some(address) => address.is_loopback(),
-        None => {
-            name.eq_ignore_ascii_case("localhost")
-                || name.eq_ignore_ascii_case("localhost.localdomain")
-                || name.eq_ignore_ascii_case(here)
-                || (short(name) == short(here) && (!name.contains('.') || !here.contains('.')))
+fn from_file(
+    path: &Path,
+    request: &Request<'_>,
+    wanted: Option<u32>,
+    hosts: Option<Vec<HostEntry>>,
+    here: &Here,
+    source: &Option<String>,
+) -> Result<Map, HostsError> {
+    let source_name = format!("--map {}", path.display());
+    let text = read_file(path, &source_name)?;
+    let map = hostlist::place(&text, request.ranks, hosts.as_deref(), here)
+        .map_err(|source| HostsError::List { source_name: source_name.clone(), source })?;
+    let seen = map.hosts.len();
+    if let Some(wanted) = wanted.filter(|wanted| (*wanted as usize) < seen) {
+        return Err(HostsError::MapHosts { seen, wanted });
+    }
+    for (host, ranks) in map.hosts.iter().zip(map.shares()) {
+        if let Some(slots) = host.slots.filter(|slots| ranks > *slots) {
+            let source_name = source.clone().unwrap_or(source_name);
+            return Err(HostsError::MapSlots { host: host.to_string(), ranks, slots, source_name });
         }
     }
+    Ok(map)
+}
+
+/// Until other hosts can be reached: refuses those that the user asked for. What a batch system offers is not asked
+/// for, so there a warning is enough, and the job is on this host.
+///
+/// # Errors
+/// Another host.
+pub fn only_here(mut chosen: Chosen, here: &str) -> Result<Chosen, HostsError> {
+    if chosen.map.is_here_only() {
+        return Ok(chosen);
+    }
+    let ranks = chosen.map.size();
+    let source_name = chosen.source.clone().unwrap_or_else(|| "--map".to_owned());
+    if chosen.asked {
+        let other = chosen.map.hosts.iter().find(|host| !host.here).or(chosen.map.hosts.last());
+        let other = other.map(ToString::to_string).unwrap_or_default();
+        return Err(HostsError::Other { source_name, other, here: here.to_owned(), ranks });
+    }
+    let others = chosen.map.hosts.iter().filter(|host| !host.here).count();
+    chosen.warnings.push(format!(
+        "the batch job has {others} other {} ({source_name}), but other hosts are not reachable yet: all {ranks} ranks \
+         start on this host ({here})",
+        if others == 1 { "host" } else { "hosts" }
+    ));
+    chosen.map = Map::here(here, ranks);
+    Ok(chosen)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn with(
-        set: &[(&str, &str)],
-        ranks: u32,
-        hosts: Option<u32>,
-    ) -> Result<Vec<String>, HostsError> {
-        check("n1.cluster", ranks, hosts, |name| {
-            set.iter().find(|(n, _)| *n == name).map(|(_, value)| OsString::from(value))
-        })
-    }
-
-    #[test]
-    fn number_of_hosts() {
-        assert!(with(&[], 4, None).expect("fine").is_empty());
-        assert!(with(&[], 4, Some(1)).expect("fine").is_empty());
-        assert_eq!(with(&[], 1, Some(3)).expect("reduced").len(), 1);
-        assert!(matches!(with(&[], 2, Some(3)), Err(HostsError::Several { hosts: 2, ranks: 2 })));
-    }
-
-    #[test]
-    fn lists_that_mean_this_host() {
-        for list in ["n1", "N1.cluster", "localhost,127.0.0.1 ::1", "me@n1", "", " , "] {
-            assert!(with(&[("GASNET_SSH_SERVERS", list)], 4, None).is_ok(), "{list}");
-        }
-        assert!(
-            with(&[("GASNET_SSH_SERVERS", "n1 n2")], 4, Some(1)).is_ok(),
-            "only the first host is used"
-        );
-    }
-
-    #[test]
-    fn lists_that_name_others() {
-        for list in ["n2", "n1 n2", "n1.other", "10.0.0.1", "n1:22"] {
-            let error = with(&[("GASNET_SSH_SERVERS", list)], 4, None).expect_err(list).to_string();
-            assert!(error.contains("GASNET_SSH_SERVERS") && error.contains("Unset"), "{error}");
-        }
-        let both = [("GASNET_SSH_SERVERS", "n1"), ("GASNET_SSH_NODEFILE", "/nonexistent/hosts")];
-        assert!(matches!(
-            with(&both, 4, None),
-            Err(HostsError::File { variable: "GASNET_SSH_NODEFILE", .. })
-        ));
-    }
-
-    #[test]
-    fn batch_systems_that_offer_more_hosts_are_a_warning() {
-        let slurm = [("SLURM_JOB_NUM_NODES", "3")];
-        let warnings = with(&slurm, 4, None).expect("no error");
-        assert!(
-            warnings[0].contains("2 other hosts") && warnings[0].contains("-N 1"),
-            "{warnings:?}"
-        );
-        assert!(with(&slurm, 4, Some(1)).expect("meant").is_empty());
-        assert!(with(&[("SLURM_JOB_NUM_NODES", "1")], 4, None).expect("one host").is_empty());
-        assert_eq!(with(&[("LSB_HOSTS", "n1 n1 n2 n2")], 4, None).expect("no error").len(), 1);
-        assert!(with(&[("PBS_NODEFILE", "/nonexistent")], 4, None).expect("no error").is_empty());
-    }
-
-    #[test]
-    fn host_files() {
-        assert_eq!(host_lines("# c\n\n n1 slots=4\n\tn2#x\r\n  # d\nn1\n"), ["n1", "n2#x", "n1"]);
-    }
-}
+mod tests;

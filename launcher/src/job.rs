@@ -4,14 +4,16 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use spawner_ssh::plan::{JobPlan, Map, OutputPlan, Reach};
+use spawner_ssh::plan::{JobPlan, OutputPlan, Reach};
 
 use crate::command_line::CommandLine;
 use crate::environment::{self, Forwarded, Variables};
 use crate::failure::Failure;
+use crate::flags::Flags;
+use crate::hosts::{Chosen, HostsError, Request};
 use crate::program::{Command, Places};
 use crate::spawner::{self, Spawner};
-use crate::{cpus, hosts, settings};
+use crate::{cpus, hosts, reach, settings};
 
 /// A job that can be started.
 #[derive(Clone, Debug)]
@@ -26,6 +28,8 @@ pub struct Job {
     pub forwarded: Forwarded,
     /// Whether ranks on other hosts would get `-E` names only.
     pub env_listed: bool,
+    /// Who named the hosts; none: nobody, so the job is on this host.
+    pub host_source: Option<String>,
     /// Things to tell the user, in order.
     pub warnings: Vec<String>,
 }
@@ -45,12 +49,16 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
     let spawner =
         Spawner::choose(flags.spawner.as_deref(), variable(environment, spawner::VARIABLE))?;
     spawner.check(ranks)?;
-    let host = hosts::own_name()?;
-    let mut warnings = hosts::check(&host, ranks, flags.hosts, |name| {
-        variable(environment, name).map(OsStr::to_owned)
-    })?;
     let checked = settings::check(environment, ranks)?;
+    let host = hosts::own_name()?;
+    let chosen = choose_hosts(flags, ranks, checked.keep_duplicates, &host, environment)?;
+    let mut warnings = chosen.warnings;
     warnings.extend(checked.warnings);
+    let reach = if chosen.map.is_here_only() {
+        Reach::default()
+    } else {
+        reach::reach(checked.out_degree, |name| variable(environment, name).map(OsStr::to_owned))?
+    };
     let here = std::env::current_dir().map_err(Failure::WorkingDirectory)?;
     let path = variable(environment, "PATH").map(OsStr::to_owned);
     let command = Places { directory: here.clone(), path }.resolve(&line.command, spawner)?;
@@ -58,19 +66,25 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
         warnings.push(plain_warning(&line.command, ranks));
     }
     let level = flags.level();
+    let forwarded = environment::forwarded(flags.env.as_deref(), environment);
+    let cpus = match chosen.map.is_here_only() {
+        true => cpus::bind(flags.cpus.unwrap_or(0), ranks)?,
+        // Each host's agent knows which cpus it may use.
+        false => Vec::new(),
+    };
     let plan = JobPlan {
         job_id: job_id(&host),
         size: ranks,
-        map: Map::here(host.clone(), ranks),
+        map: chosen.map,
         host,
         program: command.executable.clone(),
         argv: command.argv.clone(),
         env: environment::of_ranks(environment, spawner, level),
-        env_for_hosts: Vec::new(),
+        env_for_hosts: environment::for_hosts(environment, &forwarded, spawner, level),
         directory: working_directory(&here, flags.wdir.as_deref())?,
         cpus_per_rank: flags.cpus.unwrap_or(0),
-        reach: Reach::default(),
-        cpus: cpus::bind(flags.cpus.unwrap_or(0), ranks)?,
+        reach,
+        cpus,
         stdin: flags.stdin,
         output: OutputPlan {
             tag: flags.tag_output,
@@ -82,8 +96,29 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
         conduit_program: command.program.is_some(),
         verbose: level.max(if checked.spawn_verbose { 2 } else { 0 }).min(2),
     };
-    let forwarded = environment::forwarded(flags.env.as_deref(), environment);
-    Ok(Job { plan, spawner, command, forwarded, env_listed: flags.env.is_some(), warnings })
+    let (host_source, env_listed) = (chosen.source, flags.env.is_some());
+    Ok(Job { plan, spawner, command, forwarded, env_listed, host_source, warnings })
+}
+
+/// The hosts of a job. A dry run shows any map; a job is refused where a host cannot be reached yet.
+fn choose_hosts(
+    flags: &Flags,
+    ranks: u32,
+    keep_duplicates: bool,
+    here: &str,
+    environment: &Variables,
+) -> Result<Chosen, HostsError> {
+    let request = Request {
+        ranks,
+        wanted: flags.host_count,
+        hosts: flags.hosts.as_deref(),
+        hostfile: flags.hostfile.as_deref(),
+        map: &flags.map,
+        keep_duplicates,
+    };
+    let chosen =
+        hosts::choose(&request, here, |name| variable(environment, name).map(OsStr::to_owned))?;
+    if flags.dry_run { Ok(chosen) } else { hosts::only_here(chosen, here) }
 }
 
 fn plain_warning(words: &[OsString], ranks: u32) -> String {

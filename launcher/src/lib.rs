@@ -26,6 +26,7 @@ pub mod messages;
 pub mod normalise;
 pub mod program;
 pub mod progress;
+pub mod reach;
 pub mod report_file;
 pub mod run;
 pub mod settings;

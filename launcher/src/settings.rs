@@ -22,6 +22,10 @@ pub struct Checked {
     pub quiet: bool,
     /// `GASNET_SPAWN_VERBOSE`.
     pub spawn_verbose: bool,
+    /// `GASNET_SSH_KEEPDUP`.
+    pub keep_duplicates: bool,
+    /// `GASNET_SSH_OUT_DEGREE`; 0 = no limit.
+    pub out_degree: u32,
     /// Bound on exit coordination for this number of ranks.
     pub exit_bound: Duration,
 }
@@ -46,6 +50,8 @@ pub fn check(environment: &Variables, ranks: u32) -> Result<Checked, SettingsErr
         warnings: if quiet { Vec::new() } else { vars::warnings(&env) },
         quiet,
         spawn_verbose: settings.bool("GASNET_SPAWN_VERBOSE"),
+        keep_duplicates: settings.bool("GASNET_SSH_KEEPDUP"),
+        out_degree: u32::try_from(settings.int("GASNET_SSH_OUT_DEGREE")).unwrap_or(u32::MAX),
         exit_bound: settings.exit_timeout(ranks).map_err(|error| SettingsError(vec![error]))?,
     })
 }
@@ -69,6 +75,10 @@ mod tests {
         let checked = with(&[("PATH", "/bin")], 4).expect("nothing set");
         assert!(!checked.quiet && !checked.spawn_verbose && checked.warnings.is_empty());
         assert_eq!(checked.exit_bound, Duration::from_secs(3));
+        assert_eq!((checked.keep_duplicates, checked.out_degree), (false, 32));
+        let set = [("GASNET_SSH_KEEPDUP", "1"), ("GASNET_SSH_OUT_DEGREE", "0")];
+        let checked = with(&set, 4).expect("good");
+        assert_eq!((checked.keep_duplicates, checked.out_degree), (true, 0));
     }
 
     #[test]

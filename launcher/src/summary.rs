@@ -137,6 +137,7 @@ mod tests {
             exit_code: cause.code,
             cause: Some(cause),
             ranks: Vec::new(),
+            hosts: Vec::new(),
             phases: Phases::default(),
             strays_killed: 0,
         }

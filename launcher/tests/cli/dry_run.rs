@@ -205,6 +205,88 @@ fn binding_map() {
 }
 
 #[test]
+fn the_map_of_several_hosts() {
+    let room = Room::new();
+    let words = [
+        "-t",
+        "-n",
+        "5",
+        "-N",
+        "3",
+        "-c",
+        "2",
+        "-E",
+        "PATH",
+        "--hosts",
+        "n[1-2] me@n3:2222",
+        "prog_real",
+    ];
+    let mut command = room.launcher(&words);
+    command.env("GASNET_SSH_OPTIONS", "-o 'LogLevel ERROR'").env("GASNET_SSH_OUT_DEGREE", "2");
+    command.env("GASNET_QUIET", "1");
+    let seen = room.run(&mut command);
+    assert_eq!(seen.code, Some(0), "{}", seen.err);
+    let between = |first: &str, last: &str| {
+        let from = seen.out.find(first).expect(first);
+        let to = seen.out.find(last).expect(last);
+        seen.out[from..to].to_owned()
+    };
+    assert_eq!(
+        between("spawner ", "environment "),
+        "spawner      ssh\nhosts        3: n1 n2 me@n3:2222 (from --hosts)\n\
+         reached by   ssh -o 'LogLevel ERROR', at most 2 hosts from each\n"
+    );
+    assert_eq!(
+        between("elsewhere ", "stdin "),
+        "elsewhere    5 variables beside those of a login there: GASNET_IBV_SPAWNER GASNET_QUIET GASNET_VERBOSEENV \
+         OMPI_MCA_mpi_warn_on_fork PATH\n"
+    );
+    let map = &seen.out[seen.out.find("rank 0 ").expect("a map")..];
+    assert_eq!(
+        map,
+        "rank 0       host n1, cpus allowed[0-1]\nrank 1       host n1, cpus allowed[2-3]\n\
+         rank 2       host n2, cpus allowed[0-1]\nrank 3       host n2, cpus allowed[2-3]\n\
+         rank 4       host me@n3:2222, cpus allowed[0-1]\n"
+    );
+}
+
+#[test]
+fn chapel_under_slurm() {
+    let room = Room::new();
+    let words = ["-t", "-n", "4", "-N", "4", "-c", "0", "-E", "PATH", "prog_real", "-nl", "4"];
+    let mut command = room.launcher(&words);
+    command.env("SLURM_JOB_ID", "7").env("SLURM_JOB_NODELIST", "nid[00008-00011]");
+    let seen = room.run(&mut command);
+    assert_eq!(seen.code, Some(0), "{}", seen.err);
+    for (rank, host) in (0..4).zip(["nid00008", "nid00009", "nid00010", "nid00011"]) {
+        let line = format!("rank {rank}       host {host}, cpus not bound\n");
+        assert!(seen.out.contains(&line), "{}", seen.out);
+    }
+}
+
+#[test]
+fn maps_other_than_the_default() {
+    let room = Room::new();
+    std::fs::write(room.path().join("hosts"), "# mine\nn1 slots=1\nn2\n").expect("write list");
+    std::fs::write(room.path().join("map"), "0,3 n2\n* n1\n").expect("write map");
+    for (map, hosts) in [("cyclic", ["n1", "n2", "n2", "n2"]), ("map", ["n2", "n1", "n1", "n2"])] {
+        let words = ["-t", "-n", "4", "--hostfile", "hosts", "--map", map, "prog_real"];
+        let seen = room.run(&mut room.launcher(&words));
+        if map == "map" {
+            assert_eq!(seen.code, Some(125), "n1 has one slot");
+            assert!(seen.err.contains("1 too many"), "{}", seen.err);
+            std::fs::write(room.path().join("hosts"), "n1\nn2\n").expect("write list");
+        }
+        let seen = room.run(&mut room.launcher(&words));
+        assert_eq!(seen.code, Some(0), "{}", seen.err);
+        for (rank, host) in hosts.iter().enumerate() {
+            let line = format!("rank {rank}       host {host}, cpus not bound\n");
+            assert!(seen.out.contains(&line), "{}", seen.out);
+        }
+    }
+}
+
+#[test]
 fn a_dry_run_changes_nothing() {
     let room = Room::new();
     let before = room.entries();

@@ -19,24 +19,41 @@ pub(crate) const LAUNCH: &[Row] = &[
         "File with one host per line; blank lines and lines that start with # do not count. Beats GASNET_SSH_SERVERS.",
     )
     .launcher(),
-    open("GASNET_SSH_SERVERS", Kind::Text, "Hosts to start ranks on, between commas or blanks.").launcher(),
+    open(
+        "GASNET_SSH_SERVERS",
+        Kind::Text,
+        "Hosts to start ranks on, between commas or blanks. The options --hosts and --hostfile beat all host lists.",
+    )
+    .launcher(),
     open(
         "GASNET_NODEFILE",
         Kind::Text,
         "File with hosts, as GASNET_SSH_NODEFILE; looked at when neither that nor GASNET_SSH_SERVERS is set.",
     )
     .launcher(),
-    flag("GASNET_SSH_KEEPDUP", NO, "Keep host names that occur several times, to control how ranks are placed.")
-        .launcher()
-        .later(),
-    fixed("GASNET_SSH_CMD", Kind::Text, "ssh", "Program that runs a command on another host.").launcher().later(),
-    open("GASNET_SSH_OPTIONS", Kind::Text, "Words put before the host name; quotes as in a shell.").launcher().later(),
+    flag(
+        "GASNET_SSH_KEEPDUP",
+        NO,
+        "Keep hosts that occur several times in the list: each time is a host of its own, with its own share of ranks.",
+    )
+    .launcher(),
+    fixed(
+        "GASNET_SSH_CMD",
+        Kind::Text,
+        "ssh",
+        "Program that runs a command on another host, called as ssh is; a name or a path, without arguments.",
+    )
+    .launcher(),
+    open(
+        "GASNET_SSH_OPTIONS",
+        Kind::Text,
+        "Options for that program, in front of all others and of the host; quotes as in a shell.",
+    )
+    .launcher(),
     fixed("GASNET_SSH_OUT_DEGREE", COUNT, "32", "Most hosts that one host starts agents on; 0 means no limit.")
-        .launcher()
-        .later(),
+        .launcher(),
     open("GASNET_SSH_REMOTE_PATH", Kind::Text, "Working directory on other hosts, instead of the current one.")
-        .launcher()
-        .later(),
+        .launcher(),
     open("GASNET_MASTERIP", Kind::Text, "Name or address at which other hosts reach the launching host.")
         .launcher()
         .later(),
