@@ -6,7 +6,8 @@
 //! * [`service`]: the trait, the place of a rank in its job, the announcer used on exit paths.
 //! * [`frame`]: the versioned codec spoken between a rank and its agent (and between agents).
 //! * [`page`]: the page of shared memory that a host's ranks and agent share: doorbells and the exit notice.
-//! * [`collective`]: the pure machine that matches the ranks' calls; every provider is driven by it.
+//! * [`collective`]: the pure machine that matches the ranks' calls, one node of the tree of agents; every provider is driven
+//!   by it.
 //! * [`conformance`]: what every provider must do, as a suite to run over it.
 //! * [`memfd`]: memory made by a provider for its ranks.
 //! * [`vars`]: the one table of `GASNET_*` variables, its parsers and what is folded out of it.

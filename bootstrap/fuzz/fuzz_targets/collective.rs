@@ -1,9 +1,9 @@
 //! A stream of frames from any senders into the machine that matches collective calls.
 #![no_main]
 
+use bootstrap::Rank;
 use bootstrap::collective::{Action, Collective};
 use bootstrap::frame::{Frame, Kind};
-use bootstrap::Rank;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,3 +1,4 @@
+mod simulation;
 mod tree;
 
 use std::cell::RefCell;

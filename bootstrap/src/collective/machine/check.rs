@@ -51,6 +51,7 @@ impl Collective {
     pub(super) fn check_parent(&self, message: &Down) -> Result<(), Nonsense> {
         let out = |what, state| Err(Nonsense::State { what, state });
         match (message, &self.open) {
+            _ if !self.parent => out("a message", "there was none above"),
             (Down::Refuse(reason), _) => check_reason(reason),
             (Down::Farewell, _) if !self.done => out("a farewell", "ranks had not said theirs"),
             (Down::Farewell, _) if self.parted => out("a farewell", "it had been said"),
