@@ -23,7 +23,7 @@ _gasnetrun_ibv() {
 
     case "${cmd}" in
         gasnetrun_ibv)
-            opts="-n -N -c -E -v -t -k -h -V --hosts --hostfile --map --spawner --wdir --timeout --stdin --tag-output --timestamp-output --output-dir --report --progress --print-settings --completions --man --help --version"
+            opts="-n -N -c -E -v -t -k -h -V --hosts --hostfile --map --spawner --wdir --timeout --start-timeout --stage --stdin --tag-output --timestamp-output --output-dir --report --progress --print-settings --completions --man --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -92,6 +92,14 @@ _gasnetrun_ibv() {
                     ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --start-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --stage)
+                    COMPREPLY=($(compgen -W "auto never always" -- "${cur}"))
                     return 0
                     ;;
                 --stdin)

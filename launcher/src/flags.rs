@@ -10,7 +10,7 @@ use std::time::Duration;
 use bootstrap::Rank;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, CommandFactory, Parser, ValueEnum, ValueHint};
-use spawner_ssh::plan::StdinTo;
+use spawner_ssh::plan::{Stage, StdinTo};
 
 /// How the launcher shows that the job starts and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -23,6 +23,27 @@ pub enum ProgressMode {
     Plain,
     /// Nothing.
     None,
+}
+
+/// When our own program is sent to another host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StageMode {
+    /// When it is missing there, or of another version.
+    Auto,
+    /// Never.
+    Never,
+    /// Always.
+    Always,
+}
+
+impl From<StageMode> for Stage {
+    fn from(mode: StageMode) -> Self {
+        match mode {
+            StageMode::Auto => Self::Auto,
+            StageMode::Never => Self::Never,
+            StageMode::Always => Self::Always,
+        }
+    }
 }
 
 /// Which rank runs on which host.
@@ -95,7 +116,7 @@ pub struct Flags {
 
     /// How ranks are started: ssh, mpi or pmi; beats GASNET_IBV_SPAWNER (default: ssh); also -spawner=NAME
     ///
-    /// ssh starts ranks on this host without any ssh. mpi and pmi are not there yet.
+    /// ssh starts ranks on this host without any ssh, on others by it. mpi and pmi are not there yet.
     #[arg(long, value_name = "NAME", require_equals = true, help_heading = "Job options")]
     pub spawner: Option<OsString>,
 
@@ -106,6 +127,20 @@ pub struct Flags {
     /// End the job with code 124 after this time: seconds, or a number followed by s, m or h
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Job options")]
     pub timeout: Option<Duration>,
+
+    /// Give up when not every host is ready after this time (default: 2 minutes); same form as --timeout
+    ///
+    /// Ranks are started once all hosts are ready. A host that fails meanwhile is named with the reason, and the code is
+    /// 125.
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Job options")]
+    pub start_timeout: Option<Duration>,
+
+    /// Whether this launcher's program is sent to other hosts as their agent
+    ///
+    /// auto sends it to hosts that do not have it in the same place, or have another version; it is removed at the end,
+    /// unless -k is given. The ranks' program is not sent: it must be on every host, in the same place.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = StageMode::Auto, help_heading = "Job options")]
+    pub stage: StageMode,
 
     /// Who reads the launcher's standard input: none, all, or one rank
     #[arg(long, value_name = "none|all|RANK", value_parser = stdin_to, default_value = "0", help_heading = "Input and output options")]
@@ -140,7 +175,7 @@ pub struct Flags {
     #[arg(short = 't', help_heading = "Information options")]
     pub dry_run: bool,
 
-    /// Keep temporary files; implies -v. This launcher makes none, and -k says so
+    /// Keep temporary files; implies -v. On this host there are none; on others it is the agent that --stage sent
     #[arg(short = 'k', help_heading = "Information options")]
     pub keep: bool,
 

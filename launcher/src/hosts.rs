@@ -38,21 +38,6 @@ pub enum HostsError {
         /// This host.
         here: String,
     },
-    /// A list names another host.
-    #[error(
-        "{source_name} puts ranks on the host {other:?}, but other hosts are not reachable yet: the ssh spawner starts \
-         ranks on this host ({here}) only. Unset or leave out {source_name} to start all {ranks} ranks here"
-    )]
-    Other {
-        /// Where the list is from.
-        source_name: String,
-        /// Host in its list.
-        other: String,
-        /// This host.
-        here: String,
-        /// Ranks.
-        ranks: u32,
-    },
     /// A file cannot be read.
     #[error(
         "cannot read the file of {source_name}: {source}. Name a readable file, or leave it out"
@@ -394,32 +379,6 @@ fn from_file(
         }
     }
     Ok(map)
-}
-
-/// Until other hosts can be reached: refuses those that the user asked for. What a batch system offers is not asked
-/// for, so there a warning is enough, and the job is on this host.
-///
-/// # Errors
-/// Another host.
-pub fn only_here(mut chosen: Chosen, here: &str) -> Result<Chosen, HostsError> {
-    if chosen.map.is_here_only() {
-        return Ok(chosen);
-    }
-    let ranks = chosen.map.size();
-    let source_name = chosen.source.clone().unwrap_or_else(|| "--map".to_owned());
-    if chosen.asked {
-        let other = chosen.map.hosts.iter().find(|host| !host.here).or(chosen.map.hosts.last());
-        let other = other.map(ToString::to_string).unwrap_or_default();
-        return Err(HostsError::Other { source_name, other, here: here.to_owned(), ranks });
-    }
-    let others = chosen.map.hosts.iter().filter(|host| !host.here).count();
-    chosen.warnings.push(format!(
-        "the batch job has {others} other {} ({source_name}), but other hosts are not reachable yet: all {ranks} ranks \
-         start on this host ({here})",
-        if others == 1 { "host" } else { "hosts" }
-    ));
-    chosen.map = Map::here(here, ranks);
-    Ok(chosen)
 }
 
 #[cfg(test)]

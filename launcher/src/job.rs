@@ -57,7 +57,13 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
     let reach = if chosen.map.is_here_only() {
         Reach::default()
     } else {
-        reach::reach(checked.out_degree, |name| variable(environment, name).map(OsStr::to_owned))?
+        let set = |name: &str| variable(environment, name).map(OsStr::to_owned);
+        Reach {
+            stage: flags.stage.into(),
+            keep: flags.keep,
+            start_timeout: flags.start_timeout,
+            ..reach::reach(checked.out_degree, set)?
+        }
     };
     let here = std::env::current_dir().map_err(Failure::WorkingDirectory)?;
     let path = variable(environment, "PATH").map(OsStr::to_owned);
@@ -100,7 +106,7 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
     Ok(Job { plan, spawner, command, forwarded, env_listed, host_source, warnings })
 }
 
-/// The hosts of a job. A dry run shows any map; a job is refused where a host cannot be reached yet.
+/// The hosts of a job.
 fn choose_hosts(
     flags: &Flags,
     ranks: u32,
@@ -116,9 +122,7 @@ fn choose_hosts(
         map: &flags.map,
         keep_duplicates,
     };
-    let chosen =
-        hosts::choose(&request, here, |name| variable(environment, name).map(OsStr::to_owned))?;
-    if flags.dry_run { Ok(chosen) } else { hosts::only_here(chosen, here) }
+    hosts::choose(&request, here, |name| variable(environment, name).map(OsStr::to_owned))
 }
 
 fn plain_warning(words: &[OsString], ranks: u32) -> String {

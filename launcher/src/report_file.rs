@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use spawner_ssh::report::{Cause, JobReport, Phases, RankRecord};
+use spawner_ssh::report::{Cause, HostRecord, JobReport, Phases, RankRecord};
 
 use crate::failure::Failure;
 use crate::job::Job;
@@ -33,16 +33,22 @@ struct Document<'a> {
     /// Text of the failure when the job could not be started.
     failure: Option<String>,
     cause: Option<&'a Cause>,
-    plan: Option<Plan>,
+    plan: Option<Plan<'a>>,
     ranks: &'a [RankRecord],
     phases: Option<&'a Phases>,
     strays_killed: u32,
+    /// How far the start of each host came; empty for a job on the launching host alone.
+    hosts: &'a [HostRecord],
 }
 
 #[derive(Debug, Serialize)]
-struct Plan {
+struct Plan<'a> {
     ranks: u32,
+    /// The launching host.
     host: String,
+    /// The hosts of the ranks, and which rank is on which.
+    hosts: Vec<String>,
+    host_of: &'a [u32],
     spawner: &'static str,
     program: String,
     argv: Vec<String>,
@@ -113,6 +119,7 @@ impl ReportFile {
             ranks: report.map_or(&[], |report| &report.ranks),
             phases: report.map(|report| &report.phases),
             strays_killed: report.map_or(0, |report| report.strays_killed),
+            hosts: report.map_or(&[], |report| &report.hosts),
         };
         let done = serde_json::to_vec_pretty(&document)
             .map_err(std::io::Error::from)
@@ -122,11 +129,13 @@ impl ReportFile {
     }
 }
 
-fn plan(job: &Job) -> Plan {
+fn plan(job: &Job) -> Plan<'_> {
     let plan = &job.plan;
     Plan {
         ranks: plan.size,
         host: plan.host.clone(),
+        hosts: plan.map.hosts.iter().map(ToString::to_string).collect(),
+        host_of: &plan.map.host_of,
         spawner: job.spawner.name(),
         program: plan.program.to_string_lossy().into_owned(),
         argv: plan.argv.iter().map(|word| word.to_string_lossy().into_owned()).collect(),

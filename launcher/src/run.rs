@@ -5,6 +5,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use nix::unistd::AccessFlags;
+use spawner_ssh::plan::JobPlan;
 use spawner_ssh::report::JobReport;
 
 use crate::command_line::{self, CommandLine, CommandLineError};
@@ -124,15 +125,25 @@ fn finish(
     }
 }
 
+/// Where the ranks are.
+fn places(plan: &JobPlan) -> String {
+    match plan.map.hosts.as_slice() {
+        _ if plan.map.is_here_only() => format!("host {}", plan.host),
+        [host] => format!("host {host}"),
+        [first, .., last] => format!("{} hosts ({first} to {last})", plan.map.hosts.len()),
+        [] => "no host".to_owned(),
+    }
+}
+
 /// The lines of `-v`.
 fn explain(line: &CommandLine, job: &Job) {
     let plan = &job.plan;
     say(&format!(
-        "{} {} of {} on host {}, spawner {}, job {}",
+        "{} {} of {} on {}, spawner {}, job {}",
         plan.size,
         if plan.size == 1 { "rank" } else { "ranks" },
         dry_run::quoted(plan.program.as_os_str()),
-        plan.host,
+        places(plan),
         job.spawner.name(),
         plan.job_id
     ));
@@ -143,7 +154,7 @@ fn explain(line: &CommandLine, job: &Job) {
         ));
     }
     say(&format!("environment: {}", dry_run::environment(job)));
-    if line.flags.keep {
+    if line.flags.keep && plan.map.is_here_only() {
         say("-k: there are no temporary files to keep");
     }
 }

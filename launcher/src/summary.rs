@@ -70,9 +70,14 @@ fn headline(cause: &Cause, size: usize) -> String {
         CauseKind::Protocol => {
             format!("{who} broke the bootstrap protocol; the job was ended with code {code}")
         }
-        CauseKind::AgentLost => {
-            format!("the node agent has gone; the job was ended with code {code}")
-        }
+        CauseKind::AgentLost => match &cause.host {
+            Some(host) => {
+                format!(
+                    "the node agent on host {host} was lost; the job was ended with code {code}"
+                )
+            }
+            None => format!("the node agent has gone; the job was ended with code {code}"),
+        },
     }
 }
 
