@@ -3,11 +3,13 @@
 //! * [`tree`]: start a command under a warden process, wait with a named deadline, see who survived it;
 //! * [`process`]: what `/proc` says about processes;
 //! * [`bins`]: where the workspace's binaries are; [`jobs`]: commands of the launcher; [`texts`]: real text files;
+//! * [`cluster`]: several hosts on this machine, that can fail;
 //! * [`report`]: skips and tables that reach the terminal although the test harness captures prints.
 //!
 //! Nothing here is part of the product.
 
 pub mod bins;
+pub mod cluster;
 pub mod jobs;
 pub mod process;
 pub mod report;
@@ -15,6 +17,7 @@ pub mod texts;
 pub mod tree;
 
 pub use bins::{all_requested, binary};
+pub use cluster::Cluster;
 pub use jobs::{job, launcher};
 pub use report::{Table, skip};
 pub use tree::{End, Input, Outcome, Output, Running, Tree};
