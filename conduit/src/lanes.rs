@@ -21,7 +21,9 @@ const FLOOD: u32 = 16;
 /// Requests without a poll between them that make a row.
 const ROW: u32 = 4;
 /// In a row, a rank looks for messages to itself before each of so many requests.
-const LOOK_EVERY: u32 = 8;
+const LOOK_EVERY: u32 = 32;
+/// Looks of a row after which a rank with a network polls, because a look does not see what the network has.
+const LOOKS: u32 = 5;
 
 /// The thread that a [`Tail`] belongs to, where only one at a time is in the library.
 const ANY_THREAD: usize = 1;
@@ -47,12 +49,10 @@ impl Core {
     /// it is full. The ways may be mixed: nothing promises an order of messages.
     #[inline(always)]
     pub(crate) fn send<M: Mode>(&self, target: usize, net: Net, post: &Post<'_>) -> bool {
-        let fits = Lane::fits(post.args.len(), post.inline.len());
-        let lane = if fits { self.lane_to::<M>(target, net) } else { None };
         self.answered();
-        let sent = match lane {
+        let sent = match self.lane_to::<M>(target, net) {
             Some((tail, lane)) => lane.send(tail, post),
-            None => self.send_shared::<M>(target, net, post, fits),
+            None => self.send_shared::<M>(target, net, post),
         };
         if sent {
             self.wake(target);
@@ -61,10 +61,8 @@ impl Core {
     }
 
     #[inline(never)]
-    fn send_shared<M: Mode>(&self, target: usize, net: Net, post: &Post<'_>, fits: bool) -> bool {
-        if fits {
-            self.memory().approach(target, net as usize, me::<M>(), self.span().local);
-        }
+    fn send_shared<M: Mode>(&self, target: usize, net: Net, post: &Post<'_>) -> bool {
+        self.memory().approach(target, net as usize, me::<M>(), self.span().local);
         self.ring_of(target, net).send(post)
     }
 
@@ -75,9 +73,8 @@ impl Core {
             // The network says so when it is tried.
             return true;
         }
-        let lane = if Lane::fits(nargs, 0) { self.lane_to::<M>(target, net) } else { None };
-        match lane {
-            Some((tail, lane)) => lane.has_room(tail),
+        match self.lane_to::<M>(target, net) {
+            Some((tail, lane)) => lane.has_room(tail, nargs),
             None => self.ring_of(target, net).has_room(),
         }
     }
@@ -126,7 +123,6 @@ impl Core {
     /// In threaded modes this thread keeps the lane while it runs the handlers of a batch: other threads serve other lanes.
     #[inline(never)]
     fn drain_lane<M: Mode>(&self, net: Net, number: usize) -> usize {
-        let lane = self.memory().lane(self.local(), number);
         let turn = if M::THREADED { self.lane_consumers[number].try_take() } else { None };
         if M::THREADED && turn.is_none() {
             return 0;
@@ -135,13 +131,13 @@ impl Core {
         while count < BATCH && !self.is_closed() {
             #[cfg(feature = "capi")]
             {
-                let served = self.serve_row::<M>(net, lane, BATCH - count);
+                let served = self.serve_row::<M>(net, number, BATCH - count);
                 if served > 0 {
                     count += served;
                     continue;
                 }
             }
-            if !self.deliver_next::<M>(net, lane) {
+            if !self.deliver_next::<M>(net, number) {
                 break;
             }
             count += 1;
@@ -149,11 +145,19 @@ impl Core {
         count
     }
 
+    /// A lane of this rank, and who sends through it.
+    #[inline(always)]
+    fn own_lane(&self, number: usize) -> (Lane<'_>, u32) {
+        let local = self.local();
+        (self.memory().lane(local, number), self.member(local).lanes.source(number))
+    }
+
     /// Takes the next message out of a lane and delivers it, whatever it is.
     #[inline(never)]
-    fn deliver_next<M: Mode>(&self, net: Net, lane: Lane<'_>) -> bool {
+    fn deliver_next<M: Mode>(&self, net: Net, number: usize) -> bool {
+        let (lane, source) = self.own_lane(number);
         let mut packet = Packet::empty();
-        let received = lane.receive(&mut packet);
+        let received = lane.receive(source, &mut packet);
         if received {
             self.deliver::<M>(net, &mut packet);
         }
@@ -164,30 +168,36 @@ impl Core {
     /// for the first holds for all. Returns how many; 0 when there is none or it needs the way that all others go.
     #[cfg(feature = "capi")]
     #[inline]
-    fn serve_row<M: Mode>(&self, net: Net, lane: Lane<'_>, most: usize) -> usize {
+    fn serve_row<M: Mode>(&self, net: Net, number: usize, most: usize) -> usize {
         use crate::handler::Function;
-        let Some((mut row, header, mut args)) = Row::begin(lane) else { return 0 };
-        let (source, nargs) = (header.source() as usize, header.nargs());
-        let Some(entry) = self.handlers.get(header.handler()) else { return row.leave() };
-        let Function::C(function) = &entry.function else { return row.leave() };
+        let (lane, source) = self.own_lane(number);
+        let Some(mut row) = Row::begin(lane) else { return 0 };
+        let (source, nargs) = (source as usize, row.nargs());
+        let Some(entry) = self.handlers.get(row.handler()) else { return 0 };
+        let Function::C(function) = &entry.function else { return 0 };
         if source >= self.layout().locals || !function.takes_shorts() {
-            return row.leave();
+            return 0;
         }
         self.check_promise(entry, net, self.rank_of(source), nargs);
         let token = RawToken::new(self, source, net, false, entry);
-        let mut count = 1;
-        self.count_taken(1);
-        self.run_handler::<M>(|| {
-            function.run_row(&token, nargs, &mut args, |args| {
+        let (mut count, mut answered) = (0, false);
+        let go_on = || {
+            if token.has_replied() {
+                answered = true;
+                if token.has_deferred() {
+                    return false;
+                }
                 token.unclaim();
-                let more = count < most && !self.is_closed() && !token.has_deferred();
-                let more = more && row.take(header, args, self.is_flooded());
-                count += usize::from(more);
-                self.count_taken(usize::from(more));
-                more
-            });
+            }
+            !self.is_closed()
+        };
+        self.run_handler::<M>(|| {
+            count = function.run_row(&token, &mut row, most, || self.is_flooded(), go_on);
         });
         drop(row);
+        if !answered {
+            self.count_taken(count);
+        }
         if let Some(deferred) = token.take_deferred() {
             self.flush::<M>(&deferred);
         }
@@ -210,8 +220,7 @@ impl Core {
             return false;
         }
         self.passes().store(passes - 1, Ordering::Relaxed);
-        self.answered();
-        tail.send_short(self.span().local, handler, args)
+        tail.send_short(handler, args)
     }
 
     /// As [`Core::pass_short`] after a look: nothing forbids the request and nothing has arrived.
@@ -223,7 +232,7 @@ impl Core {
             return false;
         }
         self.answered();
-        tail.send_short(self.span().local, handler, args)
+        tail.send_short(handler, args)
     }
 
     /// This rank sends: it is not one that only takes.
@@ -244,16 +253,15 @@ impl Core {
             return false;
         }
         self.answered();
-        tail.send_short(self.span().local, handler, args)
+        tail.send_short(handler, args)
     }
 
-    /// Messages that this rank took since it last sent one.
+    /// Counts messages that this rank took since it last sent one.
     #[cfg(feature = "capi")]
     #[inline(always)]
     fn count_taken(&self, more: usize) {
-        let taken = self.taken();
-        let sum = taken.load(Ordering::Relaxed).saturating_add(u32::from(more != 0));
-        taken.store(sum, Ordering::Relaxed);
+        let sum = self.taken().load(Ordering::Relaxed) as usize + more;
+        self.taken().store(u32::try_from(sum).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
     /// Whether messages arrive that this rank does not answer: who sends them goes on meanwhile.
@@ -271,8 +279,7 @@ impl Core {
             return false;
         }
         let row = self.row_of_requests().load(Ordering::Relaxed);
-        if self.networked() && row >= LOOK_EVERY {
-            // What the network has is not seen by a look.
+        if self.networked() && row >= LOOKS {
             return false;
         }
         self.row_of_requests().store(row.saturating_add(1), Ordering::Relaxed);
@@ -286,10 +293,10 @@ impl Core {
     pub(crate) fn discard_lanes(&self, net: Net) {
         let mut packet = Packet::empty();
         for number in self.lanes_in_use(lanes_of(net as usize)) {
-            let lane = self.memory().lane(self.local(), number);
+            let (lane, source) = self.own_lane(number);
             while lane.ready() {
                 let Some(turn) = self.lane_consumers[number].take_over() else { break };
-                if !lane.receive(&mut packet) {
+                if !lane.receive(source, &mut packet) {
                     break;
                 }
                 drop(turn);

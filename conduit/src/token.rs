@@ -86,6 +86,13 @@ impl<'a> RawToken<'a> {
         has
     }
 
+    /// Whether the handler has replied, or prepared to.
+    #[cfg(feature = "capi")]
+    #[inline(always)]
+    pub(crate) const fn has_replied(&self) -> bool {
+        self.replied.get()
+    }
+
     /// Whether [`RawToken::claim`] would succeed.
     #[cfg(feature = "capi")]
     #[inline(always)]

@@ -7,9 +7,17 @@
 
 GEXI_BEGIN_C
 
-/* The library has copied what it needs of `args` when a call returns; `args` is null when `nargs` is 0. */
+/* The library has copied what it needs of `args` when a call returns; `args` is null when `nargs` is 0. Shorts with few
+ * arguments pass them in registers. */
 GEXI_API int gexi_AM_RequestShort(gex_TM_t tm, gex_Rank_t rank, gex_AM_Index_t handler, gex_Flags_t flags,
                                   unsigned int nargs, const gex_AM_Arg_t *args);
+GEXI_API int gexi_AM_RequestShort0(gex_TM_t tm, gex_Rank_t rank, gex_AM_Index_t handler, gex_Flags_t flags);
+GEXI_API int gexi_AM_RequestShort1(gex_TM_t tm, gex_Rank_t rank, gex_AM_Index_t handler, gex_Flags_t flags,
+                                   gex_AM_Arg_t a0);
+GEXI_API int gexi_AM_RequestShort2(gex_TM_t tm, gex_Rank_t rank, gex_AM_Index_t handler, gex_Flags_t flags,
+                                   gex_AM_Arg_t a0, gex_AM_Arg_t a1);
+GEXI_API int gexi_AM_RequestShort3(gex_TM_t tm, gex_Rank_t rank, gex_AM_Index_t handler, gex_Flags_t flags,
+                                   gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2);
 GEXI_API int gexi_AM_RequestMedium(gex_TM_t tm, gex_Rank_t rank, gex_AM_Index_t handler, const void *source_addr,
                                    size_t nbytes, gex_Event_t *lc_opt, gex_Flags_t flags, unsigned int nargs,
                                    const gex_AM_Arg_t *args);
@@ -18,6 +26,12 @@ GEXI_API int gexi_AM_RequestLong(gex_TM_t tm, gex_Rank_t rank, gex_AM_Index_t ha
                                  unsigned int nargs, const gex_AM_Arg_t *args);
 GEXI_API int gexi_AM_ReplyShort(gex_Token_t token, gex_AM_Index_t handler, gex_Flags_t flags, unsigned int nargs,
                                 const gex_AM_Arg_t *args);
+GEXI_API int gexi_AM_ReplyShort0(gex_Token_t token, gex_AM_Index_t handler, gex_Flags_t flags);
+GEXI_API int gexi_AM_ReplyShort1(gex_Token_t token, gex_AM_Index_t handler, gex_Flags_t flags, gex_AM_Arg_t a0);
+GEXI_API int gexi_AM_ReplyShort2(gex_Token_t token, gex_AM_Index_t handler, gex_Flags_t flags, gex_AM_Arg_t a0,
+                                 gex_AM_Arg_t a1);
+GEXI_API int gexi_AM_ReplyShort3(gex_Token_t token, gex_AM_Index_t handler, gex_Flags_t flags, gex_AM_Arg_t a0,
+                                 gex_AM_Arg_t a1, gex_AM_Arg_t a2);
 GEXI_API int gexi_AM_ReplyMedium(gex_Token_t token, gex_AM_Index_t handler, const void *source_addr, size_t nbytes,
                                  gex_Event_t *lc_opt, gex_Flags_t flags, unsigned int nargs, const gex_AM_Arg_t *args);
 GEXI_API int gexi_AM_ReplyLong(gex_Token_t token, gex_AM_Index_t handler, const void *source_addr, size_t nbytes,

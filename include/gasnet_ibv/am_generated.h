@@ -27,25 +27,22 @@ GEXI_BEGIN_C
 
 GEXI_INLINE int gex_AM_RequestShort0(gex_TM_t tm, gex_Rank_t rank, gex_AM_Index_t handler, gex_Flags_t flags)
 {
-    return gexi_AM_RequestShort(tm, rank, handler, flags, 0U, NULL);
+    return gexi_AM_RequestShort0(tm, rank, handler, flags);
 }
 
 GEXI_INLINE int gex_AM_RequestShort1(gex_TM_t tm, gex_Rank_t rank, gex_AM_Index_t handler, gex_Flags_t flags, gex_AM_Arg_t a0)
 {
-    const gex_AM_Arg_t args[1] = {a0};
-    return gexi_AM_RequestShort(tm, rank, handler, flags, 1U, args);
+    return gexi_AM_RequestShort1(tm, rank, handler, flags, a0);
 }
 
 GEXI_INLINE int gex_AM_RequestShort2(gex_TM_t tm, gex_Rank_t rank, gex_AM_Index_t handler, gex_Flags_t flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1)
 {
-    const gex_AM_Arg_t args[2] = {a0, a1};
-    return gexi_AM_RequestShort(tm, rank, handler, flags, 2U, args);
+    return gexi_AM_RequestShort2(tm, rank, handler, flags, a0, a1);
 }
 
 GEXI_INLINE int gex_AM_RequestShort3(gex_TM_t tm, gex_Rank_t rank, gex_AM_Index_t handler, gex_Flags_t flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2)
 {
-    const gex_AM_Arg_t args[3] = {a0, a1, a2};
-    return gexi_AM_RequestShort(tm, rank, handler, flags, 3U, args);
+    return gexi_AM_RequestShort3(tm, rank, handler, flags, a0, a1, a2);
 }
 
 GEXI_INLINE int gex_AM_RequestShort4(gex_TM_t tm, gex_Rank_t rank, gex_AM_Index_t handler, gex_Flags_t flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3)
@@ -330,25 +327,22 @@ GEXI_INLINE int gex_AM_RequestLong16(gex_TM_t tm, gex_Rank_t rank, gex_AM_Index_
 
 GEXI_INLINE int gex_AM_ReplyShort0(gex_Token_t token, gex_AM_Index_t handler, gex_Flags_t flags)
 {
-    return gexi_AM_ReplyShort(token, handler, flags, 0U, NULL);
+    return gexi_AM_ReplyShort0(token, handler, flags);
 }
 
 GEXI_INLINE int gex_AM_ReplyShort1(gex_Token_t token, gex_AM_Index_t handler, gex_Flags_t flags, gex_AM_Arg_t a0)
 {
-    const gex_AM_Arg_t args[1] = {a0};
-    return gexi_AM_ReplyShort(token, handler, flags, 1U, args);
+    return gexi_AM_ReplyShort1(token, handler, flags, a0);
 }
 
 GEXI_INLINE int gex_AM_ReplyShort2(gex_Token_t token, gex_AM_Index_t handler, gex_Flags_t flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1)
 {
-    const gex_AM_Arg_t args[2] = {a0, a1};
-    return gexi_AM_ReplyShort(token, handler, flags, 2U, args);
+    return gexi_AM_ReplyShort2(token, handler, flags, a0, a1);
 }
 
 GEXI_INLINE int gex_AM_ReplyShort3(gex_Token_t token, gex_AM_Index_t handler, gex_Flags_t flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2)
 {
-    const gex_AM_Arg_t args[3] = {a0, a1, a2};
-    return gexi_AM_ReplyShort(token, handler, flags, 3U, args);
+    return gexi_AM_ReplyShort3(token, handler, flags, a0, a1, a2);
 }
 
 GEXI_INLINE int gex_AM_ReplyShort4(gex_Token_t token, gex_AM_Index_t handler, gex_Flags_t flags, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3)

@@ -8,25 +8,22 @@ GEXI_BEGIN_C
 
 GEXI_INLINE int gasnet_AMRequestShort0(gasnet_node_t node, gasnet_handler_t handler)
 {
-    return gexi_AM_RequestShort(gexi_world.tm0, node, handler, 0, 0U, NULL);
+    return gexi_AM_RequestShort0(gexi_world.tm0, node, handler, 0);
 }
 
 GEXI_INLINE int gasnet_AMRequestShort1(gasnet_node_t node, gasnet_handler_t handler, gex_AM_Arg_t a0)
 {
-    const gex_AM_Arg_t args[1] = {a0};
-    return gexi_AM_RequestShort(gexi_world.tm0, node, handler, 0, 1U, args);
+    return gexi_AM_RequestShort1(gexi_world.tm0, node, handler, 0, a0);
 }
 
 GEXI_INLINE int gasnet_AMRequestShort2(gasnet_node_t node, gasnet_handler_t handler, gex_AM_Arg_t a0, gex_AM_Arg_t a1)
 {
-    const gex_AM_Arg_t args[2] = {a0, a1};
-    return gexi_AM_RequestShort(gexi_world.tm0, node, handler, 0, 2U, args);
+    return gexi_AM_RequestShort2(gexi_world.tm0, node, handler, 0, a0, a1);
 }
 
 GEXI_INLINE int gasnet_AMRequestShort3(gasnet_node_t node, gasnet_handler_t handler, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2)
 {
-    const gex_AM_Arg_t args[3] = {a0, a1, a2};
-    return gexi_AM_RequestShort(gexi_world.tm0, node, handler, 0, 3U, args);
+    return gexi_AM_RequestShort3(gexi_world.tm0, node, handler, 0, a0, a1, a2);
 }
 
 GEXI_INLINE int gasnet_AMRequestShort4(gasnet_node_t node, gasnet_handler_t handler, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3)
@@ -820,25 +817,22 @@ GEXI_INLINE int gexi1_AMRequestLongAsync16(gasnet_node_t node, gasnet_handler_t 
 
 GEXI_INLINE int gasnet_AMReplyShort0(gasnet_token_t token, gasnet_handler_t handler)
 {
-    return gexi_AM_ReplyShort(token, handler, 0, 0U, NULL);
+    return gexi_AM_ReplyShort0(token, handler, 0);
 }
 
 GEXI_INLINE int gasnet_AMReplyShort1(gasnet_token_t token, gasnet_handler_t handler, gex_AM_Arg_t a0)
 {
-    const gex_AM_Arg_t args[1] = {a0};
-    return gexi_AM_ReplyShort(token, handler, 0, 1U, args);
+    return gexi_AM_ReplyShort1(token, handler, 0, a0);
 }
 
 GEXI_INLINE int gasnet_AMReplyShort2(gasnet_token_t token, gasnet_handler_t handler, gex_AM_Arg_t a0, gex_AM_Arg_t a1)
 {
-    const gex_AM_Arg_t args[2] = {a0, a1};
-    return gexi_AM_ReplyShort(token, handler, 0, 2U, args);
+    return gexi_AM_ReplyShort2(token, handler, 0, a0, a1);
 }
 
 GEXI_INLINE int gasnet_AMReplyShort3(gasnet_token_t token, gasnet_handler_t handler, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2)
 {
-    const gex_AM_Arg_t args[3] = {a0, a1, a2};
-    return gexi_AM_ReplyShort(token, handler, 0, 3U, args);
+    return gexi_AM_ReplyShort3(token, handler, 0, a0, a1, a2);
 }
 
 GEXI_INLINE int gasnet_AMReplyShort4(gasnet_token_t token, gasnet_handler_t handler, gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2, gex_AM_Arg_t a3)

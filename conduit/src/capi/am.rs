@@ -125,67 +125,130 @@ fn result(call: &str, outcome: Result<c_int, Fail>) -> c_int {
     outcome.unwrap_or_else(|fail| fail.report(call))
 }
 
-/// Arguments of a Short that is like most: for a handler of the program, allowed to wait, with few of them.
+/// Whether a Short is like most: for a handler of the program, allowed to wait.
 #[inline(always)]
-fn plain_args<'a>(handler: u8, flags: Flags, nargs: c_uint, argv: *const i32) -> Option<&'a [i32]> {
-    let plain = handler >= HandlerIndex::FIRST_CLIENT
-        && flags & IMMEDIATE == 0
-        && nargs <= FEW_ARGS
-        && (nargs == 0 || !argv.is_null());
-    if !plain {
-        return None;
-    }
-    // SAFETY: `nargs` arguments, alive during the call.
-    Some(if nargs == 0 { &[] } else { unsafe { std::slice::from_raw_parts(argv, nargs as usize) } })
+const fn is_plain(handler: u8, flags: Flags) -> bool {
+    handler >= HandlerIndex::FIRST_CLIENT && flags & IMMEDIATE == 0
 }
 
 /// Sends a Short when there is nothing to refuse and nothing to wait for: one of a row, or after a `look` for messages. `false` when it
 /// has to be looked at closely. Nothing in it calls a function, so that a row saves no registers.
 #[inline(always)]
-fn send_plainly(
+fn send_plainly<const LOOK: bool>(
     tm: *const c_void,
     rank: u32,
     handler: u8,
     flags: Flags,
-    nargs: c_uint,
-    argv: *const i32,
-    look: bool,
+    args: &[i32],
 ) -> bool {
     let Some(state) = state::get() else { return false };
-    let Some(args) = plain_args(handler, flags, nargs, argv) else { return false };
-    if !std::ptr::eq(tm, state::TM0.handle()) {
+    if !is_plain(handler, flags) || !std::ptr::eq(tm, state::TM0.handle()) {
         return false;
     }
     // For a remote rank this is no neighbour's index, and is found out.
     let (core, target) = (&state.core, state.core.span().offset(rank));
-    if look {
+    if LOOK {
         core.look_and_pass::<M>(target, handler, args)
     } else {
         core.pass_short::<M>(target, handler, args)
     }
 }
 
-/// As [`send_plainly`] for the reply of a handler; `None` when it has to be looked at closely.
+/// As [`send_plainly`] for the reply of a handler.
 #[inline(always)]
-fn reply_plainly(
-    token: *mut c_void,
-    handler: u8,
-    flags: Flags,
-    nargs: c_uint,
-    argv: *const i32,
-) -> Option<c_int> {
-    let state = state::get()?;
-    let token = token::current(token)?;
-    let args = plain_args(handler, flags, nargs, argv).filter(|_| token.may_reply())?;
-    if !state.core.pass_reply::<M>(token.source_target(), handler, args) {
-        return None;
+fn reply_plainly(token: *mut c_void, handler: u8, flags: Flags, args: &[i32]) -> bool {
+    let (Some(state), Some(token)) = (state::get(), token::current(token)) else { return false };
+    if !is_plain(handler, flags) || !token.may_reply() {
+        return false;
     }
-    token.count_reply();
-    Some(fail::OK)
+    let sent = state.core.pass_reply::<M>(token.source_target(), handler, args);
+    if sent {
+        token.count_reply();
+    }
+    sent
 }
 
-/// Most arguments that are stored one by one.
-const FEW_ARGS: c_uint = 4;
+#[inline(never)]
+fn request_after_look<const N: usize>(
+    tm: *const c_void,
+    rank: u32,
+    handler: u8,
+    flags: Flags,
+    args: [i32; N],
+) -> c_int {
+    if send_plainly::<true>(tm, rank, handler, flags, &args) {
+        return fail::OK;
+    }
+    request_closely(tm, rank, handler, flags, &args)
+}
+
+/// As [`send_plainly`] with everything that may be in the way.
+#[inline(never)]
+fn request_closely(tm: *const c_void, rank: u32, handler: u8, flags: Flags, args: &[i32]) -> c_int {
+    let call = "gex_AM_RequestShort";
+    let send = || {
+        check_index(handler)?;
+        let state = state::open()?;
+        let target = state.message_target(tm, rank)?;
+        let message = Message { net: Net::Request, target, handler, args, load: Load::None };
+        Ok(said(state.core.request::<M>(call, &message, options(flags))?))
+    };
+    result(call, send())
+}
+
+/// As [`reply_plainly`] with everything that may be in the way.
+#[inline(never)]
+fn reply_closely(token: *mut c_void, handler: u8, flags: Flags, args: &[i32]) -> c_int {
+    let call = "gex_AM_ReplyShort";
+    let send = || {
+        check_index(handler)?;
+        let token = token::get(token)?;
+        token.claim(call)?;
+        let target = token.source_target();
+        let message = Message { net: Net::Reply, target, handler, args, load: Load::None };
+        Ok(said(token.send::<M>(&message, options(flags))))
+    };
+    result(call, send())
+}
+
+/// Shorts with few arguments, which come in registers. The rest of the work is in other functions, so that these save nothing.
+macro_rules! shorts {
+    ($($request:ident, $reply:ident, [$($arg:ident),*];)*) => {$(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $request(
+            tm: *const c_void,
+            rank: u32,
+            handler: u8,
+            flags: Flags,
+            $($arg: i32,)*
+        ) -> c_int {
+            if send_plainly::<false>(tm, rank, handler, flags, &[$($arg),*]) {
+                return fail::OK;
+            }
+            request_after_look(tm, rank, handler, flags, [$($arg),*])
+        }
+
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $reply(
+            token: *mut c_void,
+            handler: u8,
+            flags: Flags,
+            $($arg: i32,)*
+        ) -> c_int {
+            if reply_plainly(token, handler, flags, &[$($arg),*]) {
+                return fail::OK;
+            }
+            reply_closely(token, handler, flags, &[$($arg),*])
+        }
+    )*};
+}
+
+shorts! {
+    gexi_AM_RequestShort0, gexi_AM_ReplyShort0, [];
+    gexi_AM_RequestShort1, gexi_AM_ReplyShort1, [a];
+    gexi_AM_RequestShort2, gexi_AM_ReplyShort2, [a, b];
+    gexi_AM_RequestShort3, gexi_AM_ReplyShort3, [a, b, c];
+}
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gexi_AM_RequestShort(
@@ -196,46 +259,10 @@ pub unsafe extern "C" fn gexi_AM_RequestShort(
     nargs: c_uint,
     argv: *const i32,
 ) -> c_int {
-    if send_plainly(tm, rank, handler, flags, nargs, argv, false) {
-        return fail::OK;
+    match args(nargs, argv) {
+        Ok(args) => request_closely(tm, rank, handler, flags, args),
+        Err(fail) => fail.report("gex_AM_RequestShort"),
     }
-    send_after_look(tm, rank, handler, flags, nargs, argv)
-}
-
-#[inline(never)]
-fn send_after_look(
-    tm: *const c_void,
-    rank: u32,
-    handler: u8,
-    flags: Flags,
-    nargs: c_uint,
-    argv: *const i32,
-) -> c_int {
-    if send_plainly(tm, rank, handler, flags, nargs, argv, true) {
-        return fail::OK;
-    }
-    send_closely(tm, rank, handler, flags, nargs, argv)
-}
-
-/// As [`send_plainly`] with everything that may be in the way.
-#[inline(never)]
-fn send_closely(
-    tm: *const c_void,
-    rank: u32,
-    handler: u8,
-    flags: Flags,
-    nargs: c_uint,
-    argv: *const i32,
-) -> c_int {
-    let call = "gex_AM_RequestShort";
-    let send = || {
-        check_index(handler)?;
-        let state = state::open()?;
-        let (target, args) = (state.message_target(tm, rank)?, args(nargs, argv)?);
-        let message = Message { net: Net::Request, target, handler, args, load: Load::None };
-        Ok(said(state.core.request::<M>(call, &message, options(flags))?))
-    };
-    result(call, send())
 }
 
 #[unsafe(no_mangle)]
@@ -338,19 +365,10 @@ pub unsafe extern "C" fn gexi_AM_ReplyShort(
     nargs: c_uint,
     argv: *const i32,
 ) -> c_int {
-    let call = "gex_AM_ReplyShort";
-    if let Some(sent) = reply_plainly(token, handler, flags, nargs, argv) {
-        return sent;
+    match args(nargs, argv) {
+        Ok(args) => reply_closely(token, handler, flags, args),
+        Err(fail) => fail.report("gex_AM_ReplyShort"),
     }
-    let send = || {
-        check_index(handler)?;
-        let (token, args) = (token::get(token)?, args(nargs, argv)?);
-        token.claim(call)?;
-        let target = token.source_target();
-        let message = Message { net: Net::Reply, target, handler, args, load: Load::None };
-        Ok(said(token.send::<M>(&message, options(flags))))
-    };
-    result(call, send())
 }
 
 #[unsafe(no_mangle)]

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use super::token;
 use super::types::{AM_LONG, AM_MEDIUM, AM_SHORT, Entry};
 use crate::handler::Category;
-use crate::shm::LANE_ARGS;
+use crate::shm::{LANE_ARGS, Row};
 use crate::token::RawToken;
 
 /// Number of arguments of a handler that takes what comes (GASNet-1 tables name none).
@@ -86,21 +86,36 @@ impl CHandler {
         self.entry.flags & AM_SHORT != 0
     }
 
-    /// Runs the handler for a row of Shorts with `nargs` arguments, until `next` has no more of them.
-    #[inline]
+    /// Runs the handler for the messages of a row, at most `most`, as long as `go_on` says so after each; how many.
+    #[inline(always)]
     pub fn run_row(
         &self,
         token: &RawToken<'_>,
-        nargs: usize,
-        args: &mut [i32; LANE_ARGS],
-        mut next: impl FnMut(&mut [i32; LANE_ARGS]) -> bool,
-    ) {
+        row: &mut Row<'_>,
+        most: usize,
+        flood: impl Fn() -> bool,
+        mut go_on: impl FnMut() -> bool,
+    ) -> usize {
         let handle = std::ptr::from_ref(token).cast_mut().cast();
         let _current = token::Current::enter(handle);
-        loop {
-            short(self.function, handle, args.get(..nargs).unwrap_or_default());
-            if !next(args) {
-                return;
+        let mut run = |args: &[i32]| {
+            short(self.function, handle, args);
+            go_on()
+        };
+        match row.nargs() {
+            0 => row.serve(most, flood, |_| run(&[])),
+            1 => row.serve(most, flood, |[a, ..]| run(&[a])),
+            2 => row.serve(most, flood, |[a, b, _]| run(&[a, b])),
+            3 => row.serve(most, flood, |words| run(&words)),
+            nargs => {
+                let (mut words, mut count) = ([0; LANE_ARGS], 0);
+                while count < most && row.take(&mut words) {
+                    count += 1;
+                    if !run(words.get(..nargs).unwrap_or_default()) {
+                        break;
+                    }
+                }
+                count
             }
         }
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use bootstrap::page::HostPage;
 
 use super::arena::{Block, place};
-use super::lane::{LANES, LINES, Lane, LaneHead, LaneOwners, Line, Tail};
+use super::lane::{LANES, Lane, LaneHead, LaneOwners, LaneSlot, SLOTS, Tail};
 use super::layout::{CPU_WORDS, Control, Layout, Member, SegmentRow};
 use super::map::{SharedLayout, SharedMemory};
 use super::ring::{Ring, RingHead, Slot};
@@ -36,7 +36,7 @@ struct Own {
     queues: [OwnQueue; 3],
     owners: usize,
     lane_heads: usize,
-    lines: usize,
+    lane_slots: usize,
 }
 
 struct OwnQueue {
@@ -66,7 +66,7 @@ impl Own {
             ],
             owners: member + offset_of!(Member, lanes),
             lane_heads: layout.lane_head(local, 0),
-            lines: layout.lane_lines(local, 0),
+            lane_slots: layout.lane_slots(local, 0),
         }
     }
 }
@@ -228,9 +228,9 @@ impl HostMemory {
     pub(crate) fn own_lane_ready(&self, lane: usize) -> bool {
         debug_assert!(lane < 2 * LANES);
         let head: &LaneHead = self.at(self.own.lane_heads + lane * size_of::<LaneHead>());
-        let lines = self.address(self.own.lines + lane * size_of::<[Line; LINES]>());
+        let slots = self.address(self.own.lane_slots + lane * size_of::<[LaneSlot; SLOTS]>());
         // SAFETY: as in `lane`; the caller has the number from [`LaneOwners::used`], which gives no others.
-        Lane::new(head, unsafe { lines.cast::<[Line; LINES]>().as_ref() }).ready()
+        Lane::new(head, unsafe { slots.cast::<[LaneSlot; SLOTS]>().as_ref() }).ready()
     }
 
     /// A rank's lane, by its number among all of them.
@@ -238,9 +238,9 @@ impl HostMemory {
     pub(crate) fn lane(&self, local: usize, lane: usize) -> Lane<'_> {
         self.check(local);
         assert!(lane < 2 * LANES, "no such lane");
-        let lines = self.address(self.layout.lane_lines(local, lane)).cast::<[Line; LINES]>();
-        // SAFETY: the layout has the lines of every lane inside the mapping, as in `at`.
-        Lane::new(self.at(self.layout.lane_head(local, lane)), unsafe { lines.as_ref() })
+        let slots = self.address(self.layout.lane_slots(local, lane)).cast::<[LaneSlot; SLOTS]>();
+        // SAFETY: the layout has the slots of every lane inside the mapping, as in `at`.
+        Lane::new(self.at(self.layout.lane_head(local, lane)), unsafe { slots.as_ref() })
     }
 
     /// Release table of a rank's arena; `net` is 0 for requests, 1 for replies.

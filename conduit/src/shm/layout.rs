@@ -6,19 +6,19 @@
 //! SegmentRow[n]    offset and length of each rank's segment
 //! Member[n]        barrier words and queue heads of each rank
 //! queues[n]        internal slots, reply slots, request slots            pages are touched as the queues advance
-//! lanes[n]         heads and lines of the lanes of each rank             as above
+//! lanes[n]         heads and slots of the lanes of each rank             as above
 //! freed[n][2]      release table of each rank's payload arenas
 //! arenas[n][2]     payload blocks of each rank, for requests and for replies
 //! ```
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use super::lane::{LANES, LINES, LaneHead, LaneOwners, Line};
+use super::lane::{LANES, LaneHead, LaneOwners, LaneSlot, SLOTS};
 use super::map::SharedLayout;
 use super::ring::{RingHead, Slot};
 
 /// Version of the layout, part of the fingerprint.
-const VERSION: u64 = if cfg!(feature = "capi") { 0x104 } else { 4 };
+const VERSION: u64 = if cfg!(feature = "capi") { 0x105 } else { 5 };
 /// Processors that the union of affinity masks can speak of.
 pub(crate) const CPU_WORDS: usize = 16;
 /// Slots of the internal queue.
@@ -126,8 +126,8 @@ pub(crate) struct Layout {
 }
 
 const PAGE: usize = 4096;
-/// Bytes of one rank's lanes: their heads, then their lines.
-const LANES_LEN: usize = LANES_AT + 2 * LANES * LINES * size_of::<Line>();
+/// Bytes of one rank's lanes: their heads, then their slots.
+const LANES_LEN: usize = LANES_AT + 2 * LANES * SLOTS * size_of::<LaneSlot>();
 const LANES_AT: usize = (2 * LANES * size_of::<LaneHead>()).next_multiple_of(PAGE);
 
 impl Layout {
@@ -222,10 +222,10 @@ impl Layout {
         self.lanes + local * LANES_LEN + lane * size_of::<LaneHead>()
     }
 
-    /// First line of a lane.
+    /// First slot of a lane.
     #[inline]
-    pub(crate) const fn lane_lines(&self, local: usize, lane: usize) -> usize {
-        self.lanes + local * LANES_LEN + LANES_AT + lane * LINES * size_of::<Line>()
+    pub(crate) const fn lane_slots(&self, local: usize, lane: usize) -> usize {
+        self.lanes + local * LANES_LEN + LANES_AT + lane * SLOTS * size_of::<LaneSlot>()
     }
 
     /// Release table of a rank's arena; `net` is 0 for requests, 1 for replies.
@@ -254,17 +254,17 @@ mod tests {
             assert!(layout.member(last) + size_of::<Member>() <= layout.internal_slots(0));
             let queue_end = layout.request_slots(last) + layout.slots * size_of::<Slot>();
             assert!(queue_end <= layout.lane_head(0, 0));
-            let lane_end = layout.lane_lines(last, 2 * LANES - 1) + LINES * size_of::<Line>();
+            let lane_end = layout.lane_slots(last, 2 * LANES - 1) + SLOTS * size_of::<LaneSlot>();
             assert!(lane_end <= layout.freed(0, 0));
             let heads_end = layout.lane_head(last, 2 * LANES - 1) + size_of::<LaneHead>();
-            assert!(heads_end <= layout.lane_lines(last, 0));
+            assert!(heads_end <= layout.lane_slots(last, 0));
             assert!(layout.freed(last, 1) + layout.blocks * 4 <= layout.arena(0, 0));
             assert_eq!(layout.arena(last, 1) + layout.arena, layout.len);
             for local in 0..layout.locals {
                 assert!(layout.member(local).is_multiple_of(align_of::<Member>()));
                 assert!(layout.reply_slots(local).is_multiple_of(align_of::<Slot>()));
                 assert!(layout.request_slots(local).is_multiple_of(align_of::<Slot>()));
-                assert!(layout.lane_lines(local, 1).is_multiple_of(align_of::<Line>()));
+                assert!(layout.lane_slots(local, 1).is_multiple_of(align_of::<LaneSlot>()));
                 assert!(layout.lane_head(local, 1).is_multiple_of(align_of::<LaneHead>()));
             }
         }

@@ -126,11 +126,11 @@ pub(crate) struct Post<'a> {
 }
 
 impl Post<'_> {
-    /// Writes the message, without its state word, to a slot or the beginning of one.
+    /// Writes the message, without its state word, to a slot.
     ///
     /// # Safety
-    /// `to` is aligned as a slot, nobody else accesses what follows its first word, and [`FIXED`] bytes, the arguments and the
-    /// payload after them are inside. At most 16 arguments.
+    /// `to` is a slot of which nobody else accesses what follows the first word. At most 16 arguments, and the payload fits
+    /// beside them.
     #[inline(always)]
     #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one message, one reason")]
     #[expect(clippy::cast_possible_truncation, reason = "at most 16")]
@@ -227,23 +227,33 @@ impl Packet {
         Some((args, &mut rest[..inline]))
     }
 
-    /// Copies a line of a lane. Counts that are more than a line holds become counts that are refused.
-    ///
-    /// # Safety
-    /// `from` is a line of 64 bytes that nobody changes meanwhile.
+    /// Makes this a message of a lane, without payload: kind and handler, number of arguments, sender.
     #[inline(always)]
-    pub(super) unsafe fn fill_line(&mut self, from: *const u8) {
-        let to = (&raw mut self.0).cast::<u8>();
-        // SAFETY: a packet has two lines; the caller promises the other one. Any bytes are a packet.
-        unsafe { to.copy_from_nonoverlapping(from, LINE) };
-        if self.extent() > LINE {
-            self.0.nargs = u8::MAX;
-        } else if self.0.kind == Kind::Short as u8 {
-            // SAFETY: the arguments lie further ahead in a line, and all places of both are inside.
-            let args = unsafe { line_args(from) };
-            let body = (&raw mut self.0.body).cast::<[i32; super::lane::LANE_ARGS]>();
-            // SAFETY: as above; aligned, as a multiple of 8 in an aligned struct.
-            unsafe { body.write(args) };
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a count that fits, or one that is refused"
+    )]
+    pub(super) const fn begin(&mut self, kind: [u8; 2], nargs: usize, source: u32) {
+        [self.0.kind, self.0.handler] = kind;
+        self.0.nargs = nargs as u8;
+        self.0.source = source;
+        self.0.len = 0;
+        self.0.place = 0;
+    }
+
+    /// Length and place of the payload.
+    #[inline(always)]
+    pub(super) const fn set_payload(&mut self, len: u32, place: u64) {
+        self.0.len = len;
+        self.0.place = place;
+    }
+
+    /// Writes words of arguments and payload, from word `at` on; what is behind the end is left out.
+    #[inline(always)]
+    pub(super) fn set_words(&mut self, at: usize, words: [u32; 3]) {
+        let to = self.0.body.get_mut(at * 4..).unwrap_or_default();
+        for (to, word) in to.as_chunks_mut().0.iter_mut().zip(words) {
+            *to = word.to_ne_bytes();
         }
     }
 
@@ -253,68 +263,6 @@ impl Packet {
         let inline = if self.0.kind == Kind::MediumInline as u8 { self.0.len as usize } else { 0 };
         FIXED + inline_at(self.0.nargs as usize) + inline
     }
-}
-
-/// Kind, handler, number of arguments and sender of a message, as one word.
-#[cfg(feature = "capi")]
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Header(u64);
-
-#[cfg(feature = "capi")]
-impl Header {
-    const fn byte(self, at: usize) -> u8 {
-        self.0.to_ne_bytes()[at]
-    }
-
-    #[inline(always)]
-    pub(crate) const fn is_short(self) -> bool {
-        self.byte(0) == Kind::Short as u8
-    }
-
-    #[inline(always)]
-    pub(crate) const fn handler(self) -> u8 {
-        self.byte(1)
-    }
-
-    #[inline(always)]
-    pub(crate) const fn nargs(self) -> usize {
-        self.byte(2) as usize
-    }
-
-    /// Sender, as index among the ranks of the host; not checked.
-    #[inline(always)]
-    pub(crate) const fn source(self) -> u32 {
-        let bytes = self.0.to_ne_bytes();
-        u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]])
-    }
-}
-
-/// The header of a message in a slot or line.
-///
-/// # Safety
-/// `from` is a published message that nobody changes.
-#[cfg(feature = "capi")]
-#[inline(always)]
-pub(super) unsafe fn header(from: *const Raw) -> Header {
-    // SAFETY: as the caller promises: the 8 bytes after the state word.
-    let at = unsafe { from.cast::<u8>().add(size_of::<u32>()) };
-    // SAFETY: as above.
-    Header(unsafe { at.cast::<u64>().read_unaligned() })
-}
-
-/// Where the arguments of a Short begin in a line of a lane.
-pub(super) const LINE_ARGS_AT: usize = 12;
-
-/// The arguments of a Short in a line, and whatever is after them.
-///
-/// # Safety
-/// `from` is a line of 64 bytes with a published message that nobody changes.
-#[inline(always)]
-pub(super) unsafe fn line_args(from: *const u8) -> [i32; super::lane::LANE_ARGS] {
-    // SAFETY: as the caller promises: the line is longer.
-    let at = unsafe { from.add(LINE_ARGS_AT) };
-    // SAFETY: as above; a line is aligned, so that its words are.
-    unsafe { at.cast::<[i32; super::lane::LANE_ARGS]>().read() }
 }
 
 /// A queue: its ends and its slots.

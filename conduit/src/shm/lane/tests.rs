@@ -1,106 +1,223 @@
-#![expect(clippy::cast_possible_truncation, reason = "small numbers of tests")]
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "small numbers of tests"
+)]
 
 use std::collections::{HashSet, VecDeque};
 
 use proptest::prelude::*;
 
-use super::super::ring::Kind;
+use super::tail::{LOOK_AGAIN, WARM_UP};
 use super::*;
 
 struct Owned {
     head: Box<LaneHead>,
-    lines: Box<[Line; LINES]>,
+    slots: Box<[LaneSlot; SLOTS]>,
     tail: Tail,
 }
 
 impl Owned {
-    /// A lane whose next position is `start`, as the lap before left it.
+    /// A lane whose next position is `start`, as the lap before left it, with any words behind the tags.
     fn new(start: u32) -> Self {
-        let line = |index: usize| {
-            let mut words = [0_u32; LINE / 4];
-            if start != 0 {
-                let behind = (index as u32).wrapping_sub(start) % LINES as u32;
-                words[0] = start.wrapping_add(behind).wrapping_add(1).wrapping_sub(LINES as u32);
+        let slot = |index: usize| {
+            if start == 0 {
+                return slot_of(0, [0; WORDS]);
             }
-            Line(UnsafeCell::new(words))
+            let behind = (index as u32).wrapping_sub(start) % SLOTS as u32;
+            let before = start.wrapping_add(behind).wrapping_sub(SLOTS as u32);
+            let words = [start, lap(start), lap(start) | tag(Kind::Short, 200, 1)];
+            slot_of(
+                lap(before) | if index.is_multiple_of(3) { MORE } else { tag(Kind::Long, 7, 3) },
+                words,
+            )
         };
-        let tail = Tail::new();
-        tail.tail.store(start, Ordering::Relaxed);
-        tail.seen.store(start, Ordering::Relaxed);
         let head = Box::new(LaneHead(AtomicU32::new(start)));
-        Self { head, lines: Box::new(std::array::from_fn(line)), tail }
+        Self { head, slots: Box::new(std::array::from_fn(slot)), tail: Tail::at(start) }
     }
 
     fn lane(&self) -> Lane<'_> {
-        Lane::new(&self.head, &self.lines)
+        Lane::new(&self.head, &self.slots)
     }
 }
 
-fn post<'a>(number: u32, args: &'a [i32], inline: &'a [u8]) -> Post<'a> {
-    let kind = if inline.is_empty() { Kind::Short } else { Kind::MediumInline };
-    let len = inline.len() as u32;
-    Post { kind, handler: 200, source: number, len, place: u64::from(number), args, inline }
+fn slot_of(tag: u32, words: [u32; WORDS]) -> LaneSlot {
+    let slot = LaneSlot { first: AtomicU64::new(0), second: AtomicU64::new(0) };
+    slot.write(tag, words, WORDS, Ordering::Relaxed);
+    slot
 }
+
+fn post<'a>(number: u32, args: &'a [i32], inline: &'a [u8]) -> Post<'a> {
+    let kind = match number % 3 {
+        _ if !inline.is_empty() => Kind::MediumInline,
+        0 => Kind::Long,
+        _ => Kind::Short,
+    };
+    let place = u64::from(number) << 32 | 5;
+    let len = if inline.is_empty() { number } else { inline.len() as u32 };
+    Post { kind, handler: number as u8, source: 0, len, place, args, inline }
+}
+
+/// Slots of a message, by the words that it has.
+fn slots(post: &Post<'_>) -> usize {
+    let payload = post.inline.len();
+    if post.kind == Kind::Short {
+        return post.args.len().max(1).div_ceil(3);
+    }
+    let padded = if payload > 0 { post.args.len().next_multiple_of(2) } else { post.args.len() };
+    1 + (padded + payload.div_ceil(4)).div_ceil(3)
+}
+
+fn starts() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        Just(0),
+        Just(u32::MAX - 3),
+        Just(7),
+        Just(SLOTS as u32 * 0xffff - 9),
+        Just(SLOTS as u32 * 0x1_0000 - 9),
+        any::<u32>()
+    ]
+}
+
+/// A message of the model: number, arguments, payload.
+type Sent = (u32, Vec<i32>, Vec<u8>);
 
 proptest! {
     #[test]
     fn is_a_bounded_fifo(
-        start in prop_oneof![Just(0), Just(u32::MAX - 3), Just(7), any::<u32>()],
+        start in starts(),
         steps in proptest::collection::vec(
-            (0_u32..8, any::<bool>(), proptest::collection::vec(any::<i32>(), 0..=10), 0_usize..=40), 1..200)
+            (0_u32..8, any::<bool>(), proptest::collection::vec(any::<i32>(), 0..=16), 0_usize..=104), 1..200)
     ) {
         let owned = Owned::new(start);
         let (lane, tail) = (owned.lane(), &owned.tail);
-        let mut model: VecDeque<(u32, Vec<i32>, Vec<u8>)> = VecDeque::new();
-        let mut packet = Packet::empty();
-        let mut number = 0_u32;
+        let mut model: VecDeque<Sent> = VecDeque::new();
+        let (mut packet, mut number, mut used) = (Packet::empty(), 0_u32, 0);
         for (times, send, args, bytes) in steps {
             for _ in 0..=times * times {
                 prop_assert_eq!(lane.ready(), !model.is_empty());
-                prop_assert_eq!(lane.has_room(tail), model.len() < LINES);
+                let elsewhere = 1 + args.len().div_ceil(3);
+                prop_assert_eq!(lane.has_room(tail, args.len()), used + elsewhere <= SLOTS);
                 if send {
                     number += 1;
-                    let room = BODY - super::super::ring::inline_at(args.len());
-                    let inline = vec![number as u8; bytes.min(room)];
-                    prop_assert!(Lane::fits(args.len(), inline.len()));
-                    let sent = lane.send(tail, &post(number, &args, &inline));
-                    prop_assert_eq!(sent, model.len() < LINES);
+                    let bytes = if number.is_multiple_of(2) { bytes } else { 0 };
+                    let inline = vec![number as u8; bytes.min(Packet::inline_room(args.len()))];
+                    let post = post(number, &args, &inline);
+                    let sent = lane.send(tail, &post);
+                    prop_assert_eq!(sent, used + slots(&post) <= SLOTS);
                     if sent {
+                        used += slots(&post);
                         model.push_back((number, args.clone(), inline));
                     }
                 } else if let Some((number, args, inline)) = model.pop_front() {
-                    prop_assert!(lane.receive(&mut packet));
-                    prop_assert_eq!(packet.source(), number);
+                    let sent = post(number, &args, &inline);
+                    used -= slots(&sent);
+                    prop_assert!(lane.receive(9, &mut packet));
+                    prop_assert_eq!((packet.source(), packet.handler()), (9, number as u8));
+                    prop_assert_eq!(packet.kind(), Some(sent.kind));
+                    if sent.kind != Kind::Short {
+                        prop_assert_eq!((packet.len(), packet.place()), (sent.len, sent.place));
+                    }
                     let (got, bytes) = packet.parts().expect("counts");
                     prop_assert_eq!(got, &args[..]);
                     prop_assert_eq!(&*bytes, &inline[..]);
                 } else {
-                    prop_assert!(!lane.receive(&mut packet));
+                    prop_assert!(!lane.receive(9, &mut packet));
                 }
             }
         }
     }
 
     #[test]
-    fn what_does_not_fit_is_not_sent(args in 0_usize..=16, bytes in 0_usize..=64) {
+    fn what_does_not_fit_is_not_sent(args in 0_usize..=20, bytes in 0_usize..=128) {
         let owned = Owned::new(0);
         let (args, inline) = (vec![1; args], vec![2; bytes]);
-        let fits = Lane::fits(args.len(), inline.len());
-        let needed = args.len().next_multiple_of(2) * 4 + bytes;
-        prop_assert_eq!(fits, args.len() <= LANE_ARGS && needed <= BODY);
+        let fits = args.len() <= MAX_ARGS && bytes <= Packet::inline_room(args.len());
         prop_assert_eq!(owned.lane().send(&owned.tail, &post(1, &args, &inline)), fits);
+        prop_assert_eq!(owned.lane().ready(), fits);
     }
 
     #[test]
-    fn counts_from_elsewhere_are_not_trusted(words: [u32; LINE / 4]) {
-        let owned = Owned::new(0);
-        // SAFETY: nobody else has the line.
-        unsafe { *owned.lines[0].0.get() = words };
-        owned.lines[0].state().store(1, Ordering::Release);
+    fn words_from_elsewhere_are_not_trusted(
+        start in starts(), tag: u16, words: [u32; WORDS], more: [u32; WORDS],
+    ) {
+        let owned = Owned::new(start);
+        for at in 1..16 {
+            owned.lane().slot(start.wrapping_add(at)).write(u32::MAX, more, WORDS, Ordering::Relaxed);
+        }
+        let tag = u32::from(tag) | lap(start);
+        owned.lane().slot(start).write(tag, words, WORDS, Ordering::Release);
         let mut packet = Packet::empty();
-        prop_assert!(owned.lane().receive(&mut packet));
+        prop_assert!(owned.lane().receive(0, &mut packet));
         if let Some((args, inline)) = packet.parts() {
-            prop_assert!(args.len() <= LANE_ARGS && args.len() * 4 + inline.len() <= BODY);
+            prop_assert!(args.len() <= MAX_ARGS);
+            prop_assert!(inline.len() <= Packet::inline_room(args.len()));
+        }
+        let head = owned.head.0.load(Ordering::Relaxed).wrapping_sub(start) as usize;
+        prop_assert!((1..=slots_of_other(0, 104)).contains(&head));
+    }
+}
+
+#[cfg(feature = "capi")]
+proptest! {
+    #[test]
+    fn a_row_is_what_is_alike(
+        start in starts(),
+        sent in proptest::collection::vec((0_usize..=16, 0_usize..20), 1..30),
+        flood: bool,
+        most in 1_usize..100,
+    ) {
+        let owned = Owned::new(start);
+        let lane = owned.lane();
+        let mut model = VecDeque::new();
+        for (number, (nargs, times)) in (0..).zip(sent) {
+            let (handler, args) = (100 + nargs as u8, vec![number; nargs]);
+            let (kind, len, place) = (Kind::Short, 0, 0);
+            let post = Post { kind, handler, source: 0, len, place, args: &args, inline: &[] };
+            for _ in 0..times {
+                if lane.send(&owned.tail, &post) {
+                    model.push_back((handler, args.clone()));
+                }
+            }
+        }
+        let mut words = [0; LANE_ARGS];
+        while let Some(mut row) = Row::begin(lane) {
+            let mut count = 0;
+            let (handler, nargs) = (row.handler(), row.nargs());
+            let mut arrived = |words: &[i32]| {
+                let expected = model.pop_front().expect("sent");
+                assert_eq!((handler, &words[..nargs]), (expected.0, &expected.1[..]));
+                count += 1;
+                count < most
+            };
+            if nargs <= WORDS {
+                let served = row.serve(most, || flood, |words| arrived(&words));
+                prop_assert!((1..=most).contains(&served));
+            } else {
+                while row.take(&mut words) && arrived(&words) {}
+            }
+            drop(row);
+            if count == most {
+                continue;
+            }
+            prop_assert!(count > 0);
+            let row = (handler, nargs);
+            let next = model.front().map(|(handler, args)| (*handler, args.len()));
+            prop_assert!(next != Some(row));
+        }
+        prop_assert!(model.is_empty());
+        let free = owned.head.0.load(Ordering::Relaxed);
+        prop_assert!(owned.tail.advance(0) == free);
+    }
+
+    #[test]
+    fn rows_do_not_trust_counts(start in starts(), tag: u16, words: [u32; WORDS]) {
+        let owned = Owned::new(start);
+        let tag = u32::from(tag) | lap(start);
+        owned.lane().slot(start).write(tag, words, WORDS, Ordering::Release);
+        if let Some(mut row) = Row::begin(owned.lane()) {
+            prop_assert!(row.nargs() <= MAX_ARGS);
+            prop_assert!(row.take(&mut [0; LANE_ARGS]));
         }
     }
 }
@@ -113,7 +230,11 @@ fn a_flood_arrives_complete_and_in_order() {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             for n in 0..EACH {
-                while !owned.lane().send(&owned.tail, &post(9, &[n, !n, n ^ 0x5555], &[])) {
+                let all = [n, !n, n ^ 0x5555, n, !n];
+                while !owned
+                    .lane()
+                    .send(&owned.tail, &post(n.cast_unsigned(), &all[..n as usize % 6], &[]))
+                {
                     std::thread::yield_now();
                 }
             }
@@ -121,15 +242,16 @@ fn a_flood_arrives_complete_and_in_order() {
         let mut packet = Packet::empty();
         let mut next = 0;
         while next < EACH {
-            if !owned.lane().receive(&mut packet) {
+            if !owned.lane().receive(0, &mut packet) {
                 std::thread::yield_now();
                 continue;
             }
             let (args, _) = packet.parts().expect("counts");
-            assert_eq!(args, [next, !next, next ^ 0x5555]);
+            let all = [next, !next, next ^ 0x5555, next, !next];
+            assert_eq!(args, &all[..next as usize % 6]);
             next += 1;
         }
-        assert!(!owned.lane().receive(&mut packet));
+        assert!(!owned.lane().receive(0, &mut packet));
     });
 }
 

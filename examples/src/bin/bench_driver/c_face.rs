@@ -110,7 +110,7 @@ pub(crate) fn short(repetitions: Repetitions) -> Result<Findings> {
     rows.push(locked_instructions()?);
     let notes = vec![
         "c-am: launches of the C programs and of the Rust program alternate; a sample is the median of 3 pairs of one \
-         launch. The locked instructions are all in the machine code of gexi_AM_RequestShort in SEQ (objdump). A message \
+         launch. The locked instructions are all in the machine code of gexi_AM_RequestShort0 in SEQ (objdump). A message \
          of a row executes none of them: they ring the doorbell of a receiver that sleeps. The first messages to a rank go \
          through the queue that all senders share and claim a place in it, which is code of another function."
             .to_owned(),
@@ -122,13 +122,13 @@ pub(crate) fn short(repetitions: Repetitions) -> Result<Findings> {
 fn locked_instructions() -> Result<Row> {
     let figure = "C SEQ: locked instructions in the code that sends a Short";
     let mut command = Command::new("objdump");
-    command.args(["-d", "--no-show-raw-insn", "--disassemble=gexi_AM_RequestShort"]);
+    command.args(["-d", "--no-show-raw-insn", "--disassemble=gexi_AM_RequestShort0"]);
     let Ok(output) = command.arg(sibling(SEQ)?).output() else {
         return Ok(Row::without(figure, Verdict::Skipped("objdump is not installed".into())));
     };
     let code = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !code.contains("<gexi_AM_RequestShort>:") {
-        return Err(Failure("objdump shows no gexi_AM_RequestShort".into()));
+    if !code.contains("<gexi_AM_RequestShort0>:") {
+        return Err(Failure("objdump shows no gexi_AM_RequestShort0".into()));
     }
     let locks =
         |line: &&str| line.contains("lock ") || (line.contains("xchg ") && line.contains('('));
