@@ -11,5 +11,9 @@ pub(super) const NET_DRAIN: Duration = Duration::from_millis(200);
 /// How long the payload of an unpacked Long may stand still before the sender goes back to polling.
 pub(super) const NET_STALL: Duration = Duration::from_millis(20);
 
+/// How long a rank waits for another one of its host to make or connect what both share, and the time between looks.
+pub(super) const NET_SHARED: Duration = Duration::from_secs(10);
+pub(super) const NET_SHARED_LOOK: Duration = Duration::from_micros(50);
+
 /// How long a receive buffer is offered to a device that says it is full.
 pub(super) const NET_REPOST: Duration = Duration::from_secs(2);

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use bootstrap::{Rank, Shared};
-use fabric::{Access, Address, Mtu, PostError, QpKind, QpSpec, RcPeer, Receive};
+use fabric::{
+    Access, Address, Mtu, PostError, QpKind, QpSpec, RcPeer, Receive, SharedReceiveQueue,
+};
 
 use super::am::credits::{Account, Permits};
 use super::am::header::BUFFER;
@@ -16,6 +18,7 @@ use super::grow::Stack;
 use super::peer::{Half, Lane, Peer, Peers, Stage};
 use super::rail::Rail;
 use super::setup::{INTERNAL, Setup};
+use super::xrc::{self, Xrc};
 use super::{Error, Members, OpCounter};
 
 /// Bounce buffers that only replies and the library's messages may take.
@@ -222,16 +225,22 @@ pub(super) struct Engine {
     said_inline: AtomicBool,
     /// The job is ending: failures are expected.
     pub(super) quiet: AtomicBool,
+    /// Where connections are shared by the ranks of a neighbourhood.
+    pub(super) xrc: Option<Xrc>,
 }
 
 impl Engine {
     /// Opens the rails and makes the buffers that all peers share.
-    pub(super) fn new(setup: Setup, members: Members) -> Result<Self, Error> {
+    pub(super) fn new(setup: Setup, members: Members, xrc: Option<Xrc>) -> Result<Self, Error> {
         let limits = &setup.limits;
         let rails: Vec<Rail> = setup
             .rails
             .iter()
-            .map(|choice| Rail::open(choice, limits))
+            .enumerate()
+            .map(|(at, choice)| {
+                let domain = xrc.as_ref().and_then(|xrc| xrc.domain(at));
+                Rail::open(choice, limits, domain)
+            })
             .collect::<Result<_, _>>()?;
         let pool = Pool::new();
         let bounce = Shelf::new();
@@ -261,6 +270,7 @@ impl Engine {
             said_inline: AtomicBool::new(false),
             quiet: AtomicBool::new(false),
             setup,
+            xrc,
         };
         (0..engine.rails.len()).try_for_each(|rail| engine.stock(rail))?;
         Ok(engine)
@@ -336,18 +346,27 @@ impl Engine {
     /// Makes the queue pairs for a rank and posts their receives. Nothing happens when they are there.
     pub(super) fn prepare(&self, rank: Rank) -> Result<&Peer, Error> {
         self.peers.get_or_make(rank, || {
-            let lane = |rail: &usize| self.lane(rank, *rail);
-            let lanes = self.setup.lanes.iter().map(lane).collect::<Result<_, _>>()?;
+            let lane = |(at, rail): (usize, &usize)| self.lane(rank, at, *rail);
+            let lanes = self.setup.lanes.iter().enumerate().map(lane);
+            let lanes = lanes.collect::<Result<_, _>>()?;
             Ok(Peer::new(rank, lanes))
         })
     }
 
-    fn lane(&self, rank: Rank, at: usize) -> Result<Lane, Error> {
+    fn lane(&self, rank: Rank, lane: usize, at: usize) -> Result<Lane, Error> {
         let (rail, limits) = (&self.rails[at], &self.setup.limits);
         let shared = rail.shared.as_ref();
-        let main = self.half(rail, shared.map(|shared| &shared.replies), limits.sends())?;
+        let half =
+            |upper: usize, srq: Option<&Arc<dyn SharedReceiveQueue>>, sends| match (&self.xrc, srq)
+            {
+                (Some(xrc), Some(srq)) => {
+                    self.linked_half(xrc, rail, (rank, 2 * lane + upper), srq, sends)
+                }
+                _ => self.half(rail, srq, sends),
+            };
+        let main = half(0, shared.map(|shared| &shared.replies), limits.sends())?;
         let requests = shared
-            .map(|shared| self.half(rail, Some(&shared.requests), limits.request_sends()))
+            .map(|shared| half(1, Some(&shared.requests), limits.request_sends()))
             .transpose()?;
         for buffer in self.buffers(at, limits.receives())? {
             self.post(buffer, at, |receive| main.qp.post_receive(receive))
@@ -366,12 +385,11 @@ impl Engine {
     fn half(
         &self,
         rail: &Rail,
-        srq: Option<&Arc<dyn fabric::SharedReceiveQueue>>,
+        srq: Option<&Arc<dyn SharedReceiveQueue>>,
         sends: u32,
     ) -> Result<Half, Error> {
         let limits = &self.setup.limits;
-        let caps = rail.device.caps();
-        let wanted = limits.inline.unwrap_or(MOST_INLINE).max(caps.cheap_inline);
+        let wanted = self.inline_wanted(rail);
         let spec = QpSpec {
             kind: QpKind::Rc,
             send_cq: &rail.send_cq,
@@ -384,13 +402,30 @@ impl Engine {
             inline: wanted,
         };
         let qp = rail.device.queue_pair(&spec)?;
-        let access = Access::REMOTE_WRITE.and(Access::REMOTE_READ).and(Access::REMOTE_ATOMIC);
-        qp.to_init(rail.port, rail.pkey_index, 0, access.and(Access::LOCAL_WRITE))?;
+        qp.to_init(rail.port, rail.pkey_index, 0, Self::peer_access())?;
         let inline = qp.max_inline().min(wanted) as usize;
-        if limits.inline_is_set && qp.max_inline() < limits.inline.unwrap_or(0) {
-            self.say_inline(rail, qp.max_inline());
+        self.check_inline(rail, qp.max_inline());
+        Ok(Half::new(qp, Permits::new(sends), inline, None))
+    }
+
+    /// What peers may do through a queue pair.
+    pub(super) const fn peer_access() -> Access {
+        let access = Access::REMOTE_WRITE.and(Access::REMOTE_READ).and(Access::REMOTE_ATOMIC);
+        access.and(Access::LOCAL_WRITE)
+    }
+
+    /// Inline bytes that queue pairs of a rail are asked for.
+    pub(super) fn inline_wanted(&self, rail: &Rail) -> u32 {
+        let wanted = self.setup.limits.inline.unwrap_or(MOST_INLINE);
+        wanted.max(rail.device.caps().cheap_inline)
+    }
+
+    /// Tells the user of a device that sends less inline than was set.
+    pub(super) fn check_inline(&self, rail: &Rail, most: u32) {
+        let limits = &self.setup.limits;
+        if limits.inline_is_set && most < limits.inline.unwrap_or(0) {
+            self.say_inline(rail, most);
         }
-        Ok(Half { qp, slots: Permits::new(sends), inline })
     }
 
     /// Once, on rank 0.
@@ -425,7 +460,9 @@ impl Engine {
         for (qpi, (lane, half)) in halves.enumerate() {
             let rail = &self.rails[lane.rail];
             let (address, mtu, rd_atom) = address(lane.rail);
-            let Some(qpn) = numbers.get(qpi).copied() else {
+            let each = if half.link.is_some() { xrc::NUMBERS } else { 1 };
+            let theirs = numbers.get(qpi * each..(qpi + 1) * each).unwrap_or_default();
+            let Some(qpn) = theirs.first().copied() else {
                 let problem = format!("offers {} queue pairs, this rank has more", numbers.len());
                 return Err(Error::Mismatch { rank: peer.rank, problem });
             };
@@ -436,7 +473,11 @@ impl Engine {
                 mtu: rail.mtu.min(mtu),
                 rd_atom: rail.rd_atom.min(rd_atom).max(1),
             };
-            half.qp.to_rtr(Some(&far), &self.setup.limits.retry)?;
+            let retry = &self.setup.limits.retry;
+            match &self.xrc {
+                Some(xrc) => xrc.receive_ready(half, peer.rank, theirs, &far, retry)?,
+                None => half.qp.to_rtr(Some(&far), retry)?,
+            }
         }
         peer.set_stage(Stage::Receiving);
         Ok(())
@@ -451,7 +492,11 @@ impl Engine {
         for (qpi, (lane, half)) in halves.enumerate() {
             let psn = self.first_psn(self.members.rank, qpi);
             let rd_atom = self.rails[lane.rail].rd_atom.max(1);
-            half.qp.to_rts(psn, rd_atom, &self.setup.limits.retry)?;
+            let retry = &self.setup.limits.retry;
+            match &half.link {
+                Some(link) => link.send_ready(psn, rd_atom, retry)?,
+                None => half.qp.to_rts(psn, rd_atom, retry)?,
+            }
         }
         peer.set_stage(Stage::Sending);
         Ok(())

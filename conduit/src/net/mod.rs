@@ -26,6 +26,7 @@ mod sizes;
 mod start;
 mod threads;
 mod topology;
+mod xrc;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -331,7 +332,12 @@ impl Network {
         members: &Members,
         services: &mut dyn Bootstrap,
     ) -> Result<Self, Error> {
-        let engine = Arc::new(Engine::new(setup, members.clone())?);
+        // All ranks share receive queues or none does.
+        let xrc = match setup.limits.shared {
+            Some(_) => xrc::Xrc::open(settings.xrc, &setup, members, services)?,
+            None => None,
+        };
+        let engine = Arc::new(Engine::new(setup, members.clone(), xrc)?);
         let threads = start::connect(&engine, settings, services)?;
         Ok(Self { engine, threads, settings: settings.clone() })
     }

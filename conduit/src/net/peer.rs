@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bootstrap::Rank;
-use fabric::QueuePair;
+use fabric::{PostError, QueuePair};
 
 use super::am::credits::{Account, Permits};
 use super::grow::Grow;
+use super::xrc::Link;
 
 /// One queue pair and its free send slots.
 #[derive(Debug)]
@@ -18,11 +19,50 @@ pub(super) struct Half {
     pub(super) slots: Permits,
     /// Bytes that need no buffer.
     pub(super) inline: usize,
+    /// The receive queue at the peer that requests name, where connections are shared; 0 where not.
+    queue: AtomicU32,
+    pub(super) link: Option<Box<Link>>,
 }
 
 impl Half {
+    pub(super) fn new(
+        qp: Arc<dyn QueuePair>,
+        slots: Permits,
+        inline: usize,
+        link: Option<Box<Link>>,
+    ) -> Self {
+        Self { qp, slots, inline, queue: AtomicU32::new(0), link }
+    }
+
     pub(super) fn number(&self) -> u32 {
         self.qp.number()
+    }
+
+    /// Number of the queue pair that messages of the peer come through.
+    #[inline]
+    pub(super) fn entrance(&self) -> u32 {
+        self.link.as_ref().map_or_else(|| self.qp.number(), |link| link.entrance())
+    }
+
+    /// Requests go to a receive queue of this number from now on.
+    pub(super) fn send_to(&self, queue: u32) {
+        self.queue.store(queue, Ordering::Release);
+    }
+
+    #[inline]
+    pub(super) fn post(&self, send: &fabric::Send<'_>) -> Result<(), PostError> {
+        match self.queue.load(Ordering::Relaxed) {
+            0 => self.qp.post_send(send),
+            queue => self.qp.post_send_to(send, queue),
+        }
+    }
+
+    /// What the peer is told of it.
+    fn numbers(&self, into: &mut Vec<u32>) {
+        match &self.link {
+            Some(link) => into.extend(link.numbers()),
+            None => into.push(self.number()),
+        }
     }
 }
 
@@ -122,10 +162,16 @@ impl Peer {
         self.stage.store(stage as u8, Ordering::Release);
     }
 
-    /// The lane that owns a queue pair.
+    /// The lane whose messages come through a queue pair.
     #[inline]
     pub(super) fn lane_of(&self, qpn: u32) -> Option<usize> {
-        self.lanes.iter().position(|lane| lane.halves().any(|half| half.number() == qpn))
+        self.lanes.iter().position(|lane| lane.halves().any(|half| half.entrance() == qpn))
+    }
+
+    /// Whether a queue pair belongs to the connection with this peer.
+    pub(super) fn has(&self, qpn: u32) -> bool {
+        let mut halves = self.lanes.iter().flat_map(Lane::halves);
+        halves.any(|half| half.number() == qpn || half.entrance() == qpn)
     }
 
     /// The lane that the next message tries first.
@@ -137,9 +183,12 @@ impl Peer {
         }
     }
 
-    /// Queue pair numbers, in the order that both ends keep: for each lane the main one, then that of requests.
+    /// Queue pair numbers, in the order that both ends keep: for each lane the main one, then that of requests. Where
+    /// connections are shared, three for each ([`super::xrc::NUMBERS`]).
     pub(super) fn numbers(&self) -> Vec<u32> {
-        self.lanes.iter().flat_map(Lane::halves).map(|half| half.number()).collect()
+        let mut numbers = Vec::new();
+        self.lanes.iter().flat_map(Lane::halves).for_each(|half| half.numbers(&mut numbers));
+        numbers
     }
 }
 

@@ -3,7 +3,9 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use fabric::{Address, Channel, CompletionQueue, Device, Mtu, Region, SharedReceiveQueue};
+use fabric::{
+    Address, Channel, CompletionQueue, Device, Mtu, Region, SharedReceiveQueue, XrcDomain,
+};
 
 use super::Error;
 use super::am::credits::Permits;
@@ -59,20 +61,30 @@ pub(super) struct Rail {
 
 impl Rail {
     /// Makes the queues of a port.
-    pub(super) fn open(choice: &RailChoice, limits: &Limits) -> Result<Self, Error> {
+    /// `domain`: where connections are shared.
+    pub(super) fn open(
+        choice: &RailChoice,
+        limits: &Limits,
+        domain: Option<&Arc<dyn XrcDomain>>,
+    ) -> Result<Self, Error> {
         let device = &choice.device;
         let port = device.port(choice.port)?;
         let (send_channel, recv_channel) = (device.channel()?, device.channel()?);
         let send_cq = device.completion_queue(limits.send_cq, Some(&send_channel))?;
         let recv_cq = device.completion_queue(limits.recv_cq, Some(&recv_channel))?;
         let send_depth = send_cq.depth();
+        let queue = |depth| match domain {
+            Some(domain) => domain.receive_queue(depth, &recv_cq),
+            None => device.shared_receive_queue(depth),
+        };
         let shared = limits.shared.map(|shared| {
             Ok::<_, Error>(Shared {
-                requests: device.shared_receive_queue(shared.requests)?,
-                replies: device.shared_receive_queue(shared.replies + shared.internal)?,
+                requests: queue(shared.requests)?,
+                replies: queue(shared.replies + shared.internal)?,
                 reply_room: Permits::new(shared.replies),
             })
         });
+        let shared = shared.transpose()?;
         Ok(Self {
             device: Arc::clone(device),
             port: choice.port,
@@ -87,7 +99,7 @@ impl Rail {
             recv_cq,
             sends: Permits::new(send_depth),
             send_depth,
-            shared: shared.transpose()?,
+            shared,
             spares: Shelf::new(),
             is_taken: AtomicBool::new(false),
             is_reaped: AtomicBool::new(false),

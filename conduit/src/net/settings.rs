@@ -9,6 +9,7 @@ use bootstrap::vars::{self, Nodes};
 use fabric::{Mtu, Retry};
 
 use super::family::{self, Family};
+pub(crate) use super::xrc::Wish;
 
 /// Default of `GASNET_NONBULKPUT_BOUNCE_LIMIT`, bytes.
 const PUT_BOUNCE: u64 = 64 << 10;
@@ -267,6 +268,8 @@ pub(crate) struct NetSettings {
     pub gather_min: Option<u32>,
     /// Queues and buffers.
     pub depths: DepthSettings,
+    /// `GASNET_USE_XRC`.
+    pub xrc: Wish,
     /// What was cut, for rank 0 to print.
     pub warnings: Vec<String>,
 }
@@ -298,10 +301,14 @@ impl NetSettings {
             put_bounce: PUT_BOUNCE,
             gather_min: u32::try_from(table.size_or_code("GASNET_AM_GATHER_MIN")).ok(),
             depths: fold.depths(),
+            xrc: Wish { on: table.bool("GASNET_USE_XRC"), asked: table.is_set("GASNET_USE_XRC") },
             warnings: Vec::new(),
         };
-        if table.bool("GASNET_USE_XRC") {
-            fold.warn("GASNET_USE_XRC=1: this version shares no connections between ranks of a host (XRC), every rank has its own".to_owned());
+        if settings.xrc.asked && settings.xrc.on && settings.depths.srq == SharedReceive::Never {
+            fold.warn(
+                "GASNET_USE_XRC=1 has no effect: receive queues are not shared (GASNET_USE_SRQ=0)"
+                    .to_owned(),
+            );
         }
         settings.warnings = fold.warnings;
         Ok(settings)
@@ -569,7 +576,6 @@ mod tests {
             ("GASNET_AM_CREDITS_SLACK", "12", "11 is used"),
             ("GASNET_MAX_MTU", "3000", "their own MTU"),
             ("GASNET_CONNECT_RETRANS_MIN", "67108864", "1000 and 67108864 µs are used"),
-            ("GASNET_USE_XRC", "1", "XRC"),
         ] {
             let settings = read(&[(name, value)]).unwrap();
             let [line] = &settings.warnings[..] else { panic!("{:?}", settings.warnings) };

@@ -131,10 +131,11 @@ impl Handshake for Links {
 }
 
 impl Links {
-    /// Queue pairs that a pair of ranks has.
+    /// Numbers that the ranks of a pair tell each other: of queue pairs, and of receive queues.
     pub(super) fn count(&self) -> usize {
         let halves = 1 + usize::from(self.engine.setup.limits.shared.is_some());
-        self.engine.setup.lanes.len() * halves
+        let numbers = if self.engine.xrc.is_some() { super::xrc::NUMBERS } else { 1 };
+        self.engine.setup.lanes.len() * halves * numbers
     }
 }
 

@@ -357,7 +357,7 @@ impl Engine {
             }
             AsyncEvent::QpFatal { qpn } => {
                 let peers = self.peers.iter();
-                let peer = peers.filter(|peer| peer.lane_of(qpn).is_some()).map(|peer| peer.rank);
+                let peer = peers.filter(|peer| peer.has(qpn)).map(|peer| peer.rank);
                 let peer = peer.last().map_or("no rank".to_owned(), |rank| format!("rank {rank}"));
                 format!("queue pair {qpn:#x} (connected to {peer}) failed")
             }

@@ -9,6 +9,7 @@ mod layout;
 mod map;
 mod ring;
 mod segments;
+mod words;
 
 pub(crate) use arena::{Arena, Block};
 pub(crate) use host::{HostMemory, HostWords, Queue};
@@ -19,3 +20,4 @@ pub(crate) use layout::{CPU_WORDS, Control, Gate, Layout, Member, SegmentRow};
 pub(crate) use map::SharedMemory;
 pub(crate) use ring::{Kind, Packet, Post, Ring};
 pub(crate) use segments::{Landed, Segments};
+pub(crate) use words::SharedWords;

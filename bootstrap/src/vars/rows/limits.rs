@@ -1,7 +1,7 @@
 //! Where the network layer changes from one protocol to another, and how much of everything it keeps.
 
 use super::super::{Kind, Row};
-use super::{BYTES, COUNT, KILOBYTES, NO, POSITIVE, computed, fixed, flag};
+use super::{BYTES, COUNT, KILOBYTES, NO, POSITIVE, YES, computed, fixed, flag};
 
 /// A number that may be -1, which has a meaning of its own.
 const OR_AUTOMATIC: Kind = Kind::Int { min: -1, max: i64::MAX };
@@ -62,8 +62,8 @@ pub(crate) const LIMITS: &[Row] = &[
     ),
     flag(
         "GASNET_USE_XRC",
-        NO,
-        "Share connections between the ranks of a host where receive queues are shared; this version does not and says so when asked.",
+        YES,
+        "Share connections between the ranks of a neighbourhood (XRC) where receive queues are shared and every adapter can.",
     ),
     flag("GASNET_USE_FENCED_PUTS", NO, "Make atomics wait for puts on other adapters.").later(),
     computed(

@@ -281,7 +281,7 @@ impl Engine {
         let posted = match (&self.rails[lane.rail].shared, &lane.requests) {
             (Some(shared), Some(upper)) => {
                 let queue =
-                    if upper.number() == from.qpn { &shared.requests } else { &shared.replies };
+                    if upper.entrance() == from.qpn { &shared.requests } else { &shared.replies };
                 self.post(buffer, lane.rail, |receive| queue.post(receive))
             }
             _ => self.post(buffer, lane.rail, |receive| lane.main.qp.post_receive(receive)),

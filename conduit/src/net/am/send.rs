@@ -494,7 +494,7 @@ impl Engine {
             return Ok(Sent::Full);
         };
         let send = Send { id: u64::from(id), operation, data, signaled: true, to: None };
-        let Err(error) = half.qp.post_send(&send) else { return Ok(Sent::Yes) };
+        let Err(error) = half.post(&send) else { return Ok(Sent::Yes) };
         let _ = self.flights.end(u64::from(id));
         give_back();
         match error {

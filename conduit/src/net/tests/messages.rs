@@ -16,9 +16,11 @@ fn lengths(nargs: usize) -> Vec<usize> {
 /// What a rank sees of a message.
 type Seen = (u32, Vec<i32>, Vec<u8>);
 
-/// Rank 1 sends back what rank 0 sends; rank 0 compares.
-fn echo(kind: &Kind) {
-    run(2, 1 << 18, kind, |member| {
+/// Ranks of the second half send back what those of the first send, who compare.
+pub(super) fn echo(kind: &Kind) {
+    let half = kind.per_host;
+    run(2 * half, 1 << 18, kind, |member| {
+        let peer = Rank(member.rank + half);
         let answered = Cell::new(0u32);
         let seen: RefCell<Option<Seen>> = RefCell::new(None);
         let memory = member.memory;
@@ -51,11 +53,11 @@ fn echo(kind: &Kind) {
         let mut rounds = 0;
         let mut round = |args: &[i32], load: Freight<'_>, expected: &[u8]| {
             rounds += 1;
-            if member.rank == 0 {
-                member.send(&mut request(Rank(1), args, load), &handler);
+            if member.rank < half {
+                member.send(&mut request(peer, args, load), &handler);
                 member.poll_until(&handler, || answered.get() == rounds);
                 let got = seen.take().expect("an answer");
-                assert_eq!((got.0, &got.1[..]), (1, args));
+                assert_eq!((got.0, &got.1[..]), (peer.0, args));
                 assert!(got.2 == expected, "{} bytes with {} args", expected.len(), args.len());
             }
         };
@@ -84,7 +86,7 @@ fn echo(kind: &Kind) {
                 member.poll_until(&handler, || completion.is_complete());
             }
         }
-        if member.rank == 1 {
+        if member.rank >= half {
             member.poll_until(&handler, || answered.get() == rounds);
         }
         member.meet(&handler);

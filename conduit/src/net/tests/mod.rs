@@ -1,9 +1,12 @@
-//! Whole networks in one process: threads are ranks, each on a host of its own, over the software adapter.
+//! Whole networks in one process: threads are ranks, each on a host of its own, over the software adapter; or several on a
+//! host, over the fake libibverbs of the testkit.
 
+mod fake;
 mod messages;
 mod rma;
 mod storms;
 mod threads;
+mod xrc;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -66,14 +69,30 @@ struct Kind {
     dynamic: bool,
     /// `GASNET_CONNECTFILE_OUT`.
     file_out: Option<&'static str>,
+    /// Over the fake libibverbs instead of the software adapter.
+    fake: bool,
+    /// Ranks of a host, which share memory.
+    per_host: u32,
+    /// `GASNET_USE_XRC`.
+    xrc: bool,
 }
 
-const PLAIN: Kind = Kind { limits: USUAL, rails: 1, lanes: 1, dynamic: false, file_out: None };
+const PLAIN: Kind = Kind {
+    limits: USUAL,
+    rails: 1,
+    lanes: 1,
+    dynamic: false,
+    file_out: None,
+    fake: false,
+    per_host: 1,
+    xrc: false,
+};
 
 /// One rank of a test.
 struct Member<'a> {
     rank: u32,
     size: u32,
+    per_host: u32,
     net: &'a Network,
     memory: LastingMemory,
     /// Arrivals of others in [`Member::meet`], and how many there were to be.
@@ -92,7 +111,7 @@ fn setup(fabric: &dyn fabric::Fabric, kind: &Kind) -> Setup {
             port: 1,
             pkey_index: 0,
             gid_index: gid,
-            global: true,
+            global: !kind.fake,
             mtu: port.active_mtu,
             rd_atom: 4,
         }
@@ -104,26 +123,35 @@ fn setup(fabric: &dyn fabric::Fabric, kind: &Kind) -> Setup {
 
 /// Runs `body` on every rank of a job of `size`, each with a segment of `segment` bytes.
 fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync) {
-    let hosts: Vec<HostId> = (0..size).map(HostId).collect();
+    let per_host = kind.per_host;
+    let hosts: Vec<HostId> = (0..size).map(|rank| HostId(rank / per_host)).collect();
+    let fake = if kind.fake { fake::fabric() } else { None };
+    if kind.fake && fake.is_none() {
+        return;
+    }
+    let soft = || {
+        soft::open(&SoftConfig {
+            devices: u8::try_from(kind.rails).expect("few"),
+            ports: 1,
+            bind: Ipv4Addr::LOCALHOST.into(),
+            key: [7; 16],
+            mtu: Mtu::B4096,
+            faults: None,
+        })
+        .expect("fabric")
+    };
     let job = bootstrap::memory::job_on_hosts(&hosts).expect("job");
     std::thread::scope(|scope| {
         for mut services in job {
-            let body = &body;
+            let (body, fake, soft) = (&body, fake.clone(), &soft);
             scope.spawn(move || {
                 let place = services.place();
-                let fabric = soft::open(&SoftConfig {
-                    devices: u8::try_from(kind.rails).expect("few"),
-                    ports: 1,
-                    bind: Ipv4Addr::LOCALHOST.into(),
-                    key: [7; 16],
-                    mtu: Mtu::B4096,
-                    faults: None,
-                })
-                .expect("fabric");
+                let fabric = fake.unwrap_or_else(soft);
+                let first = place.rank.0 / per_host * per_host;
                 let members = Members {
                     rank: place.rank,
                     size,
-                    neighbours: vec![place.rank],
+                    neighbours: (first..size.min(first + per_host)).map(Rank).collect(),
                     hosts: place.hosts,
                     page: Arc::clone(services.page()),
                     slot: place.local,
@@ -131,6 +159,7 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
                 let mut settings = NetSettings::default();
                 settings.connect.at_start = !kind.dynamic;
                 settings.connect.dynamic = kind.dynamic;
+                settings.xrc.on = kind.xrc;
                 settings.connect.file_out = kind.file_out.map(Into::into);
                 let setup = setup(&*fabric, kind);
                 let net = Network::with_setup(&settings, setup, &members, &mut *services);
@@ -140,7 +169,8 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
                 let services = services.into();
                 let (met, meetings) = (AtomicU32::new(0), AtomicU32::new(0));
                 let rank = place.rank.0;
-                let member = Member { rank, size, net: &net, memory, met, meetings, services };
+                let net = &net;
+                let member = Member { rank, size, per_host, net, memory, met, meetings, services };
                 body(&member);
                 member.services.borrow_mut().barrier().expect("everybody is done");
                 net.close();
@@ -186,17 +216,23 @@ impl Member<'_> {
         }
     }
 
+    /// Ranks of other hosts.
     fn others(&self) -> impl Iterator<Item = Rank> + use<> {
-        let me = self.rank;
-        (0..self.size).filter(move |rank| *rank != me).map(Rank)
+        let (host, per_host) = (self.rank / self.per_host, self.per_host);
+        (0..self.size).filter(move |rank| *rank / per_host != host).map(Rank)
     }
 
-    /// All ranks have come here; messages are delivered meanwhile.
+    fn count(&self) -> u32 {
+        u32::try_from(self.others().count()).expect("few")
+    }
+
+    /// All ranks of other hosts have come here; messages are delivered meanwhile.
     fn meet(&self, handler: &dyn Fn(Incoming<'_>)) {
         for peer in self.others() {
             self.send(&mut internal(peer, MEET, &[]), handler);
         }
-        let all = self.meetings.fetch_add(self.size - 1, Ordering::Relaxed) + self.size - 1;
+        let count = self.count();
+        let all = self.meetings.fetch_add(count, Ordering::Relaxed) + count;
         self.poll_until(handler, || self.met.load(Ordering::Relaxed) >= all);
     }
 }

@@ -34,12 +34,13 @@ fn get(member: &Member<'_>, from: Rank, offset: usize, mut into: RawTarget) {
     });
 }
 
-fn all_sizes(kind: &Kind) {
-    run(2, SEGMENT, kind, |member| {
-        let peer = Rank(1 - member.rank);
+pub(super) fn all_sizes(kind: &Kind) {
+    let half = kind.per_host;
+    run(2 * half, SEGMENT, kind, |member| {
+        let peer = Rank((member.rank + half) % (2 * half));
         let side = lasting(2 << 20);
         // Each rank has its own part of the other's segment.
-        let base = REMOTE + member.rank as usize * (1 << 20) + member.rank as usize * (1 << 19);
+        let base = REMOTE + (member.rank / half) as usize * (3 << 19);
         for (round, len) in SIZES.into_iter().enumerate() {
             let (odd, seed) = (round % 9, round + member.rank as usize);
             let bytes = pattern(seed, len);

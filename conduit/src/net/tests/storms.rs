@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use super::*;
 
 /// Everybody sends `each` requests to everybody else; some are answered from the handler.
-fn storm(size: u32, each: u32, kind: &Kind) {
+pub(super) fn storm(size: u32, each: u32, kind: &Kind) {
     run(size, 1 << 17, kind, |member| {
         let handled = Cell::new(0);
         let answers = Cell::new(0);
@@ -50,7 +50,7 @@ fn storm(size: u32, each: u32, kind: &Kind) {
             }
         }
         member.poll_until(&handler, || {
-            handled.get() == each * (size - 1) && answers.get() == expected
+            handled.get() == each * member.count() && answers.get() == expected
         });
         let sum = u64::from(each) * u64::from(each - 1) / 2;
         for peer in member.others() {
@@ -65,7 +65,7 @@ fn storm(size: u32, each: u32, kind: &Kind) {
 fn settled(member: &Member<'_>, kind: &Kind, handler: &dyn Fn(Incoming<'_>)) {
     let engine = &member.net.engine;
     let limits = &kind.limits;
-    let banked = limits.slack * (member.size - 1) * u32::try_from(kind.lanes).expect("few");
+    let banked = limits.slack * member.count() * u32::try_from(kind.lanes).expect("few");
     let whole = || {
         engine.bounce.len() == limits.bounce
             && engine.rails.iter().all(|rail| !rail.is_sending())

@@ -1,0 +1,108 @@
+//! Networks over the fake libibverbs, with receive queues of each kind: one for each peer, shared, and with connections that
+//! the ranks of a host share.
+
+use super::messages::echo;
+use super::rma::all_sizes;
+use super::storms::storm;
+use super::*;
+
+/// Two ranks on each host.
+const PAIRS: Kind = Kind { fake: true, per_host: 2, ..PLAIN };
+
+const ROOMY: SharedLimits = SharedLimits { requests: 12, replies: 24, internal: 4 };
+
+const fn shared(shared: SharedLimits, xrc: bool) -> Kind {
+    Kind { limits: Limits { shared: Some(shared), slack: 0, ..USUAL }, xrc, ..PAIRS }
+}
+
+fn kinds() -> [Kind; 4] {
+    [PAIRS, shared(ROOMY, false), shared(ROOMY, true), shared(SHARED, true)]
+}
+
+#[test]
+fn messages_of_every_size() {
+    for kind in kinds() {
+        echo(&kind);
+        echo(&Kind { dynamic: true, ..kind });
+    }
+}
+
+#[test]
+fn puts_and_gets_of_every_size() {
+    for kind in kinds() {
+        all_sizes(&kind);
+    }
+    all_sizes(&Kind { rails: 2, lanes: 2, dynamic: true, ..shared(ROOMY, true) });
+}
+
+#[test]
+fn storms() {
+    for kind in kinds() {
+        storm(4, 120, &kind);
+        storm(6, 60, &Kind { per_host: 3, dynamic: true, ..kind });
+    }
+}
+
+#[test]
+fn a_storm_with_the_smallest_queues_on_shared_connections() {
+    let few = SharedLimits { requests: 2, replies: 2, internal: 4 };
+    let limits = Limits { shared: Some(few), credits_total: 2, send_cq: 16, ..TINY };
+    storm(4, 60, &Kind { limits, ..shared(ROOMY, true) });
+    storm(6, 40, &Kind { limits, rails: 2, lanes: 3, per_host: 2, ..shared(ROOMY, true) });
+}
+
+/// What the ranks of a host share is made once: counted on all ranks of two hosts of three.
+#[test]
+fn a_host_has_one_receiver_for_a_sender_and_a_rank_one_sender_for_a_host() {
+    for dynamic in [false, true] {
+        let kind = Kind { per_host: 3, dynamic, ..shared(ROOMY, true) };
+        let seen = std::sync::Mutex::new(Vec::new());
+        run(6, 0, &kind, |member| {
+            member.meet(&|_| {});
+            let peers = member.others().filter_map(|rank| member.net.engine.peers.get(rank));
+            let halves = peers.flat_map(|peer| {
+                peer.lanes.iter().flat_map(|lane| lane.halves()).map(|half| (peer.rank, half))
+            });
+            let mut seen = seen.lock().expect("no panic before");
+            for (index, (peer, half)) in halves.enumerate() {
+                assert!(half.link.is_some(), "{peer}: not shared");
+                seen.push((member.rank, peer.0, index % 2, half.number(), half.entrance()));
+            }
+        });
+        let Ok(seen) = seen.into_inner() else { panic!("a rank panicked") };
+        if fake::fabric().is_none() {
+            return;
+        }
+        assert_eq!(seen.len(), 6 * 3 * 2);
+        for (rank, peer, half, sender, receiver) in &seen {
+            for (rank2, peer2, half2, sender2, receiver2) in &seen {
+                if half == half2 {
+                    assert_eq!(rank == rank2, sender == sender2, "{seen:?}");
+                    let host = rank / 3 == rank2 / 3;
+                    assert_eq!(host && peer == peer2, receiver == receiver2, "{seen:?}");
+                } else {
+                    assert!(sender != sender2 && receiver != receiver2, "{seen:?}");
+                }
+            }
+        }
+    }
+}
+
+/// All ranks decide alike: without another rank on any host, without shared receive queues, or when nobody asks for it, each
+/// has connections of its own.
+#[test]
+fn connections_are_shared_only_where_that_is_of_use() {
+    let cases = [
+        (shared(ROOMY, true), true),
+        (shared(ROOMY, false), false),
+        (Kind { xrc: true, ..PAIRS }, false),
+        (Kind { per_host: 1, ..shared(ROOMY, true) }, false),
+        (Kind { fake: false, ..shared(ROOMY, true) }, false),
+    ];
+    for (kind, expected) in cases {
+        run(4, 0, &kind, |member| {
+            assert_eq!(member.net.engine.xrc.is_some(), expected, "{kind:?}");
+            member.meet(&|_| {});
+        });
+    }
+}

@@ -1,0 +1,436 @@
+//! Connections that the ranks of a neighbourhood share (XRC), where devices have them and receive queues are shared.
+//!
+//! The ranks of a neighbourhood that use the same ports are a *group*. A rank has one *sender* for each group and half of a
+//! lane, whatever the number of ranks there, and a group one *receiver* for each remote rank and half: whoever of the group
+//! needs it first makes it, the others open it by its number, which stands in memory of the host. Each rank has its own receive
+//! queues, and each request names the queue that it is for. `docs/design/connect.md` says more.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bootstrap::{Bootstrap, Rank, Shared};
+use fabric::{QpKind, QpSpec, QueuePair, RcPeer, Retry, SharedReceiveQueue, XrcDomain};
+
+use super::am::credits::Permits;
+use super::connect::MAX_NUMBERS;
+use super::engine::Engine;
+use super::peer::Half;
+use super::rail::Rail;
+use super::setup::{RailChoice, Setup};
+use super::{Error, Members, deadlines, say};
+use crate::shm::SharedWords;
+
+/// Numbers that a rank tells a peer for each half of a lane: receive queue, receiver, sender.
+pub(super) const NUMBERS: usize = 3;
+
+/// What the user wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    /// Where it is possible.
+    pub(crate) on: bool,
+    /// It was asked for, so that a refusal is worth a line.
+    pub(crate) asked: bool,
+}
+
+/// Bytes of what each rank says of itself: whether it can and will, its neighbourhood's first rank, its ports.
+const RECORD: usize = 13;
+
+/// Which ranks share connections.
+#[derive(Clone, Debug)]
+struct Groups {
+    table: Shared,
+    size: u32,
+}
+
+impl Groups {
+    fn record(&self, rank: Rank) -> Option<&[u8; RECORD]> {
+        let at = rank.0 as usize * RECORD;
+        self.table.get(at..)?.first_chunk()
+    }
+
+    fn can(&self, rank: Rank) -> bool {
+        self.record(rank).is_some_and(|record| record[0] != 0)
+    }
+
+    fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
+        (0..self.size).map(Rank)
+    }
+
+    /// The first rank of a rank's group.
+    fn leader(&self, rank: Rank) -> Rank {
+        let Some(own) = self.record(rank) else { return rank };
+        let [_, a, b, c, d, ..] = *own;
+        let first = u32::from_le_bytes([a, b, c, d]);
+        let same = |other: &Rank| self.record(*other) == Some(own);
+        (first..rank.0).map(Rank).find(same).unwrap_or(rank)
+    }
+
+    /// Ranks of a rank's group.
+    fn count(&self, rank: Rank) -> u32 {
+        let own = self.record(rank);
+        let count = self.ranks().filter(|other| self.record(*other) == own).count();
+        u32::try_from(count).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Whether some rank shares its connections with another.
+    fn is_worth_it(&self) -> bool {
+        self.ranks().any(|rank| self.leader(rank) != rank)
+    }
+}
+
+/// The ports of a rank as a number (FNV-1a of 64 bits): equal for ranks that use the same.
+fn ports(rails: &[RailChoice]) -> Result<u64, Error> {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for rail in rails {
+        let place = rail.address(&rail.device.port(rail.port)?);
+        let device = &rail.device.info().name;
+        let bytes = place.gid.0.into_iter().chain(place.lid.to_le_bytes()).chain([rail.port]);
+        for byte in bytes.chain(device.bytes()) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    Ok(hash)
+}
+
+/// What stands in a word of the table of receivers: nothing, or how far its receiver is and its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Receiver {
+    /// Somebody makes it.
+    Claimed,
+    /// It exists, in INIT.
+    Made(u32),
+    /// Somebody takes it to RTR.
+    Connecting(u32),
+    /// In RTR.
+    Ready(u32),
+}
+
+const NOTHING: u32 = 0;
+const NUMBER: u32 = (1 << 24) - 1;
+
+impl Receiver {
+    const fn word(self) -> u32 {
+        match self {
+            Self::Claimed => 1 << 24,
+            Self::Made(number) => 2 << 24 | number,
+            Self::Connecting(number) => 3 << 24 | number,
+            Self::Ready(number) => 4 << 24 | number,
+        }
+    }
+
+    const fn of(word: u32) -> Option<Self> {
+        let number = word & NUMBER;
+        match word >> 24 {
+            1 => Some(Self::Claimed),
+            2 => Some(Self::Made(number)),
+            3 => Some(Self::Connecting(number)),
+            4 => Some(Self::Ready(number)),
+            _ => None,
+        }
+    }
+
+    const fn number(self) -> Option<u32> {
+        match self {
+            Self::Claimed => None,
+            Self::Made(number) | Self::Connecting(number) | Self::Ready(number) => Some(number),
+        }
+    }
+}
+
+fn swap(word: &AtomicU32, from: u32, to: u32) -> bool {
+    word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+}
+
+/// Waits for another rank of the host to finish what it began with a receiver.
+fn settled<T>(
+    word: &AtomicU32,
+    peer: Rank,
+    done: impl Fn(Option<Receiver>) -> Option<T>,
+) -> Result<T, Error> {
+    let end = Instant::now() + deadlines::NET_SHARED;
+    loop {
+        if let Some(value) = done(Receiver::of(word.load(Ordering::Acquire))) {
+            return Ok(value);
+        }
+        if Instant::now() > end {
+            let problem = format!(
+                "shares its connections with other ranks of a host, and one of those did not finish its part within {} s; see what it printed, or set GASNET_USE_XRC=0",
+                deadlines::NET_SHARED.as_secs()
+            );
+            return Err(Error::Mismatch { rank: peer, problem });
+        }
+        std::thread::sleep(deadlines::NET_SHARED_LOOK);
+    }
+}
+
+/// How far the sender for a group is, and the far receiver that it is connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Far {
+    Nothing,
+    Connected(u32),
+    Sending(u32),
+}
+
+/// One half of the connections to a group.
+#[derive(Debug)]
+struct Sender {
+    qp: Arc<dyn QueuePair>,
+    far: Mutex<Far>,
+}
+
+impl Sender {
+    fn far(&self) -> MutexGuard<'_, Far> {
+        self.far.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a half of a lane has beyond its queue pair, where connections are shared.
+#[derive(Debug)]
+pub(super) struct Link {
+    sender: Arc<Sender>,
+    receiver: Arc<dyn QueuePair>,
+    /// Number of the own receive queue.
+    inbox: u32,
+    /// Place in the table of receivers.
+    at: usize,
+}
+
+impl Link {
+    /// In the order of [`NUMBERS`].
+    pub(super) fn numbers(&self) -> [u32; NUMBERS] {
+        [self.inbox, self.receiver.number(), self.sender.qp.number()]
+    }
+
+    /// What messages come in through.
+    pub(super) fn entrance(&self) -> u32 {
+        self.receiver.number()
+    }
+}
+
+/// What a rank needs to share connections.
+#[derive(Debug)]
+pub(super) struct Xrc {
+    groups: Groups,
+    /// For each rail.
+    domains: Vec<Arc<dyn XrcDomain>>,
+    /// Of this rank's group: a word for each rank of the job and half of a lane.
+    receivers: SharedWords,
+    halves: usize,
+    senders: Mutex<HashMap<(Rank, usize), Arc<Sender>>>,
+}
+
+impl Xrc {
+    /// Collective over all ranks that share receive queues: whether all of them can and will share connections, and what
+    /// for.
+    pub(super) fn open(
+        wish: Wish,
+        setup: &Setup,
+        members: &Members,
+        services: &mut dyn Bootstrap,
+    ) -> Result<Option<Self>, Error> {
+        let halves = setup.lanes.len() * 2;
+        let lacking = setup.rails.iter().find(|rail| !rail.device.caps().xrc);
+        let can = lacking.is_none() && halves * NUMBERS <= MAX_NUMBERS;
+        let first = members.neighbours.first().copied().unwrap_or(members.rank);
+        let mut mine = vec![u8::from(wish.on && can)];
+        mine.extend(first.0.to_le_bytes());
+        mine.extend(ports(&setup.rails)?.to_le_bytes());
+        let groups = Groups { table: services.exchange(&mine)?, size: members.size };
+        let without = groups.ranks().find(|rank| !groups.can(*rank));
+        if without.is_some() || !groups.is_worth_it() {
+            if wish.asked && wish.on && members.rank == Rank(0) {
+                let reason = refusal(lacking, can, without);
+                say(&format!("gasnet_ibv: GASNET_USE_XRC=1 has no effect: {reason}\n"));
+            }
+            return Ok(None);
+        }
+        let count = members.size as usize * halves;
+        let room = SharedWords::room(count);
+        let locals = services.place().locals as usize;
+        let memory = services.host_memory(room.saturating_mul(locals))?;
+        // The ranks of a neighbourhood follow each other on their host.
+        let index = |rank: Rank| members.neighbours.binary_search(&rank).unwrap_or(0);
+        let behind = index(members.rank) - index(groups.leader(members.rank));
+        let slot = (members.slot as usize).saturating_sub(behind);
+        let os = |source| Error::Os { operation: "map the table of shared connections", source };
+        let receivers = SharedWords::map(&memory, slot * room, count).map_err(os)?;
+        // The memory is also the file that the processes of the host meet at: nothing is left of it.
+        let open = |rail: &RailChoice| rail.device.xrc_domain(Some(memory.as_fd()));
+        let domains = setup.rails.iter().map(open).collect::<Result<_, _>>()?;
+        Ok(Some(Self { groups, domains, receivers, halves, senders: Mutex::default() }))
+    }
+
+    /// Where the receive queues of a rail are made.
+    pub(super) fn domain(&self, rail: usize) -> Option<&Arc<dyn XrcDomain>> {
+        self.domains.get(rail)
+    }
+
+    fn word(&self, at: usize) -> Result<&AtomicU32, Error> {
+        self.receivers.word(at).ok_or_else(|| {
+            let source = std::io::Error::other(format!("there is no word {at}"));
+            Error::Os { operation: "look into the table of shared connections", source }
+        })
+    }
+
+    /// The receiver for a remote rank, made if nobody of the group did; `init` takes a new one to INIT.
+    fn receiver(
+        &self,
+        domain: &dyn XrcDomain,
+        peer: Rank,
+        at: usize,
+        init: impl FnOnce(&dyn QueuePair) -> Result<(), fabric::Error>,
+    ) -> Result<Arc<dyn QueuePair>, Error> {
+        let word = self.word(at)?;
+        if swap(word, NOTHING, Receiver::Claimed.word()) {
+            let made = domain.receiver(None).and_then(|qp| init(&*qp).map(|()| qp));
+            let now = made.as_ref().map_or(NOTHING, |qp| Receiver::Made(qp.number()).word());
+            word.store(now, Ordering::Release);
+            return Ok(made?);
+        }
+        let number = settled(word, peer, |seen| seen.and_then(Receiver::number))?;
+        Ok(domain.receiver(Some(number))?)
+    }
+
+    /// The sender for the group of a remote rank; `make` makes one for so many ranks, in INIT.
+    fn sender(
+        &self,
+        peer: Rank,
+        half: usize,
+        make: impl FnOnce(u32) -> Result<Arc<dyn QueuePair>, Error>,
+    ) -> Result<Arc<Sender>, Error> {
+        let leader = self.groups.leader(peer);
+        let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = senders.get(&(leader, half)) {
+            return Ok(Arc::clone(sender));
+        }
+        let qp = make(self.groups.count(peer))?;
+        let sender = Arc::new(Sender { qp, far: Mutex::new(Far::Nothing) });
+        senders.insert((leader, half), Arc::clone(&sender));
+        Ok(sender)
+    }
+
+    /// Messages can come from the peer, and the own sender knows where to send. `numbers` are the peer's; `far` is
+    /// its place with the first sequence number of its sender.
+    pub(super) fn receive_ready(
+        &self,
+        half: &Half,
+        peer: Rank,
+        numbers: &[u32],
+        far: &RcPeer,
+        retry: &Retry,
+    ) -> Result<(), Error> {
+        let (Some(link), &[queue, receiver, sender]) = (&half.link, numbers) else {
+            let problem = format!("offers {numbers:?} where {NUMBERS} numbers are expected");
+            return Err(Error::Mismatch { rank: peer, problem });
+        };
+        let word = self.word(link.at)?;
+        let own = link.receiver.number();
+        if swap(word, Receiver::Made(own).word(), Receiver::Connecting(own).word()) {
+            let done = link.receiver.to_rtr(Some(&RcPeer { qpn: sender, ..*far }), retry);
+            let now = if done.is_ok() { Receiver::Ready(own) } else { Receiver::Made(own) };
+            word.store(now.word(), Ordering::Release);
+            done?;
+        }
+        settled(word, peer, |seen| (seen == Some(Receiver::Ready(own))).then_some(()))?;
+        let mut state = link.sender.far();
+        match *state {
+            Far::Nothing => {
+                link.sender.qp.to_rtr(Some(&RcPeer { qpn: receiver, ..*far }), retry)?;
+                *state = Far::Connected(receiver);
+            }
+            Far::Connected(known) | Far::Sending(known) if known == receiver => {}
+            Far::Connected(known) | Far::Sending(known) => {
+                let problem = format!(
+                    "receives through queue pair {receiver:#x}, another rank of its host through {known:#x}: they do not share connections"
+                );
+                return Err(Error::Mismatch { rank: peer, problem });
+            }
+        }
+        half.send_to(queue);
+        Ok(())
+    }
+}
+
+/// Why connections are not shared although the user asked for it.
+fn refusal(lacking: Option<&RailChoice>, can: bool, without: Option<Rank>) -> String {
+    match (lacking, without) {
+        (Some(rail), _) => match rail.device.xrc_domain(None) {
+            Err(error) => error.to_string(),
+            Ok(_) => format!("{} cannot share connections", rail.device.info().name),
+        },
+        (None, _) if !can => "there are too many connections per peer (GASNET_NUM_QPS)".to_owned(),
+        (None, Some(rank)) => {
+            format!("rank {rank} cannot share connections, or was told not to")
+        }
+        (None, None) => "no two ranks share memory and ports".to_owned(),
+    }
+}
+
+impl Link {
+    /// The sender may send. Nothing happens when it may already.
+    pub(super) fn send_ready(&self, psn: u32, rd_atom: u8, retry: &Retry) -> Result<(), Error> {
+        let mut state = self.sender.far();
+        if let Far::Connected(known) = *state {
+            self.sender.qp.to_rts(psn, rd_atom, retry)?;
+            *state = Far::Sending(known);
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// A half of a lane towards `peer` over shared connections; `at` counts halves, `srq` is where its messages arrive.
+    pub(super) fn linked_half(
+        &self,
+        xrc: &Xrc,
+        rail: &Rail,
+        (peer, at): (Rank, usize),
+        srq: &Arc<dyn SharedReceiveQueue>,
+        sends: u32,
+    ) -> Result<Half, Error> {
+        let limits = &self.setup.limits;
+        let caps = rail.device.caps();
+        let wanted = self.inline_wanted(rail);
+        let rail_at = self.setup.lanes.get(at / 2).copied().unwrap_or(0);
+        let lost = || Error::Mismatch {
+            rank: self.members.rank,
+            problem: "has no domain for shared connections on one of its ports".to_owned(),
+        };
+        let domain = xrc.domain(rail_at).ok_or_else(lost)?;
+        let inbox = srq.number().ok_or_else(lost)?;
+        let place = peer.0 as usize * xrc.halves + at;
+        let init =
+            |qp: &dyn QueuePair| qp.to_init(rail.port, rail.pkey_index, 0, Self::peer_access());
+        let receiver = xrc.receiver(&**domain, peer, place, init)?;
+        let sender = xrc.sender(peer, at, |ranks| {
+            // Beyond the completion queue's depth nothing can be in flight.
+            let depth = sends.saturating_mul(ranks).min(rail.send_depth).min(caps.max_qp_wr);
+            let qp = rail.device.queue_pair(&QpSpec {
+                kind: QpKind::XrcSend,
+                send_cq: &rail.send_cq,
+                recv_cq: &rail.recv_cq,
+                srq: None,
+                max_send: depth.max(1),
+                max_recv: 0,
+                send_sge: 2,
+                recv_sge: 1,
+                inline: wanted,
+            })?;
+            init(&*qp)?;
+            Ok(qp)
+        })?;
+        let inline = sender.qp.max_inline().min(wanted) as usize;
+        self.check_inline(rail, sender.qp.max_inline());
+        let qp = Arc::clone(&sender.qp);
+        let link = Box::new(Link { sender, receiver, inbox, at: place });
+        debug_assert!(limits.shared.is_some());
+        Ok(Half::new(qp, Permits::new(sends), inline, Some(link)))
+    }
+}
+
+#[cfg(test)]
+#[path = "xrc_tests.rs"]
+mod tests;
