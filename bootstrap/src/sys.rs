@@ -317,6 +317,10 @@ pub(crate) fn receive_packet(
     let mut parts = [io::IoSliceMut::new(buffer)];
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
     let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
+    if message.flags.contains(MsgFlags::MSG_CTRUNC) {
+        // There is room for more than the one descriptor that comes; the kernel drops it where the process may have no more.
+        return Err(io::Error::from(nix::errno::Errno::EMFILE));
+    }
     let mut first = None;
     for control in message.cmsgs().map_err(io::Error::from)? {
         if let ControlMessageOwned::ScmRights(numbers) = control {
