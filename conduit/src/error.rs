@@ -5,7 +5,9 @@ use bootstrap::Rank;
 use crate::handler::HandlerIndex;
 
 /// Why a call of the conduit failed. Texts say what was seen and what is legal.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` shows the text too: it is what a `main` that returns the error prints.
+#[derive(thiserror::Error)]
 pub enum Error {
     /// The bootstrap layer failed; the job cannot go on.
     #[error(transparent)]
@@ -241,6 +243,12 @@ pub enum Error {
         /// Call.
         call: &'static str,
     },
+}
+
+impl std::fmt::Debug for Error {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, formatter)
+    }
 }
 
 impl From<crate::net::Error> for Error {
