@@ -58,6 +58,9 @@ struct Args {
     /// Milliseconds that the acting rank waits, so that the others are where the case wants them
     #[arg(long, default_value_t = 1000)]
     delay: u64,
+    /// Milliseconds that all ranks wait before the case begins, so that what the network is to suffer has happened
+    #[arg(long, default_value_t = 0)]
+    calm: u64,
 }
 
 impl Args {
@@ -167,6 +170,7 @@ fn run<M: Mode>(args: &Args, body: Body<M>) -> Result<ExitCode, Error> {
         report(&format!("case {} on {} ranks", args.case, client.size()));
     }
     client.barrier(0, BarrierFlags::ANONYMOUS)?;
+    std::thread::sleep(Duration::from_millis(args.calm));
     body(&Test { client: &client, args, me, handlers })
 }
 
