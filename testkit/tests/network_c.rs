@@ -1,0 +1,104 @@
+//! The C programs of `tests/c` between ranks that share no memory, over the software adapter, in every thread mode.
+//!
+//! By default each program runs a few times, modes, libraries and layouts taking turns; `scripts/test --all` runs them all.
+
+#![expect(clippy::unwrap_used, reason = "what is missing here fails the test")]
+
+#[expect(dead_code, reason = "the suite of C programs uses all of it")]
+#[path = "c_suite/build.rs"]
+mod build;
+
+use std::time::{Duration, Instant};
+
+use build::{KINDS, Kind, MODES};
+use testkit::apart::neighbourhoods;
+use testkit::{Outcome, Table, all_requested, launcher};
+
+/// Far above what any program takes on a busy machine.
+const BOUND: Duration = Duration::from_secs(120);
+
+/// Ranks, and how many of them at most share memory.
+const LAYOUTS: [(u32, u32); 4] = [(2, 1), (3, 1), (4, 2), (5, 2)];
+
+/// These end in ways of their own and have tests of their own.
+const SPECIAL: [&str; 2] = ["exits", "wrong"];
+
+const ONLY_ATTACHED: &str = "over the network only segments of gex_Segment_Attach are reached";
+/// These put into segments that another rank created and bound by itself, which the network cannot reach. What is said then.
+const REFUSED: [(&str, &str); 2] = [("created_segment", ONLY_ATTACHED), ("objects", ONLY_ATTACHED)];
+
+fn programs() -> Vec<String> {
+    let names: Vec<String> = build::sources()
+        .iter()
+        .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+        .filter(|name| !SPECIAL.contains(&name.as_str()))
+        .filter(|name| REFUSED.iter().all(|(refused, _)| refused != name))
+        .collect();
+    assert!(names.len() >= 20, "{names:?}");
+    names
+}
+
+fn run(name: &str, mode: &'static str, kind: Kind, (ranks, most): (u32, u32)) -> Outcome {
+    let tree = launcher(["-n", &ranks.to_string()]).arg(build::built(name, mode, kind));
+    neighbourhoods(tree, most).deadline("C program over the network", BOUND).run()
+}
+
+fn fault(name: &str, outcome: &Outcome) -> Option<String> {
+    let said = outcome.out().matches(&format!("PASS {name}\n")).count();
+    outcome.fault(0).or_else(|| (said != 1).then(|| format!("said PASS {said} times")))
+}
+
+/// Modes of one cell of the table. Three columns of a line, and three lines of a column, have three modes.
+fn modes(line: usize, column: usize) -> Vec<&'static str> {
+    if all_requested() { MODES.to_vec() } else { vec![MODES[(line + column) % MODES.len()]] }
+}
+
+#[test]
+fn every_program_passes_in_every_mode() {
+    if !build::ready() {
+        return;
+    }
+    let layouts = if all_requested() { &LAYOUTS[..] } else { &LAYOUTS[1..3] };
+    let mut columns = vec!["program".to_owned()];
+    columns.extend(layouts.iter().map(|(ranks, most)| format!("{ranks} ranks by {most}")));
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let title = "C programs over the software adapter: modes, milliseconds (! = wrong)";
+    let mut table = Table::new(title, &columns);
+    let mut faults = Vec::new();
+    for (line, name) in programs().iter().enumerate() {
+        let mut cells = vec![name.clone()];
+        for (column, layout) in layouts.iter().enumerate() {
+            let mut cell = String::new();
+            let begin = Instant::now();
+            for mode in modes(line, column) {
+                let kind = KINDS[(line + column) % 2];
+                let outcome = run(name, mode, kind, *layout);
+                let fault = fault(name, &outcome);
+                cell.push_str(&format!("{mode}{} ", if fault.is_some() { "!" } else { "" }));
+                if let Some(fault) = fault {
+                    let err = outcome.err();
+                    faults.push(format!("{name} {mode} in {layout:?}: {fault}\n{err}"));
+                }
+            }
+            cells.push(format!("{cell}{}", begin.elapsed().as_millis()));
+        }
+        table.row(cells);
+    }
+    table.show();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn segments_that_the_network_cannot_reach_are_refused_by_name() {
+    if !build::ready() {
+        return;
+    }
+    for (turn, (name, words)) in REFUSED.into_iter().enumerate() {
+        let outcome = run(name, MODES[turn % 3], KINDS[turn % 2], (2, 1));
+        outcome.expect(128 + 6);
+        assert!(outcome.err().contains(words), "{name}: {}", outcome.err());
+        // Where all are neighbours they pass.
+        let near = run(name, MODES[turn % 3], KINDS[turn % 2], (2, 2));
+        assert_eq!(fault(name, &near), None, "{}", near.err());
+    }
+}
