@@ -6,4 +6,6 @@ mod play;
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| play::play(bytes));
+fuzz_target!(|bytes: &[u8]| {
+    play::play(bytes);
+});
