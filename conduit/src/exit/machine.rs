@@ -46,8 +46,8 @@ impl Code {
     }
 }
 
-/// Code of a rank that runs when its control tree is lost.
-pub const LOST_CODE: Code = Code(1);
+/// Code of an end without a code; no phase after Running is without one.
+const UNKNOWN_CODE: Code = Code(1);
 
 /// Most rounds of a reduction: job sizes fit 32 bits.
 pub const MAX_ROUNDS: u8 = 32;
@@ -115,8 +115,6 @@ pub enum Event {
         /// With this code.
         code: Code,
     },
-    /// The control tree is gone and will decide nothing any more.
-    ControlLost,
     /// The action [`Action::Flush`] is complete.
     Flushed,
     /// The deadline may have passed.
@@ -400,12 +398,6 @@ impl Machine {
         self.code
     }
 
-    /// Whether a control tree is still believed in.
-    #[must_use]
-    pub const fn under_control(&self) -> bool {
-        self.config.control
-    }
-
     /// Rounds of the reduction: ceil(log2 size).
     #[must_use]
     pub const fn rounds(size: u32) -> u8 {
@@ -425,7 +417,6 @@ impl Machine {
             }
             Event::Message { from, message } => self.message(now, from, message, out),
             Event::Notice { code } => self.notice(now, code, out),
-            Event::ControlLost => self.control_lost(now, out),
             Event::Flushed if self.phase == Phase::Draining => self.finish(out),
             Event::Flushed => {}
             Event::Timer => self.timer(now, out),
@@ -479,7 +470,7 @@ impl Machine {
     }
 
     fn known(&self) -> Code {
-        self.code.unwrap_or(LOST_CODE)
+        self.code.unwrap_or(UNKNOWN_CODE)
     }
 
     fn send(&self, to: u32, message: Message, out: &mut Actions) {
@@ -636,21 +627,6 @@ impl Machine {
                 self.code = Some(code);
                 self.drain(now, true, out);
             }
-        }
-    }
-
-    fn control_lost(&mut self, now: Millis, out: &mut Actions) {
-        let had = std::mem::replace(&mut self.config.control, false);
-        match self.phase {
-            Phase::Running if had => {
-                self.begin(LOST_CODE);
-                self.code = Some(LOST_CODE);
-                out.push(Action::StopClientHandlers);
-                self.drain(now, false, out);
-            }
-            Phase::Reducing if self.mute && self.nudge.is_some() => self.decide(out),
-            Phase::Reducing => self.nudge = None,
-            _ => {}
         }
     }
 

@@ -27,7 +27,6 @@ struct Peer {
     quit: bool,
     flushing: bool,
     notified: bool,
-    lost: bool,
     heard: bool,
     fini: Option<Code>,
     ended: Option<(Code, bool)>,
@@ -61,7 +60,6 @@ enum Choice {
     Decide,
     See { rank: u32 },
     TreeDies,
-    Lose { rank: u32 },
     Die { rank: u32 },
     Kill { rank: u32 },
 }
@@ -76,7 +74,6 @@ impl Job {
             quit: false,
             flushing: false,
             notified: false,
-            lost: false,
             heard: false,
             fini: None,
             ended: None,
@@ -116,9 +113,6 @@ impl Job {
             }
             if self.notice.is_some() && !peer.notified {
                 choices.push(Choice::See { rank });
-            }
-            if !self.tree && peer.machine_has_tree() && !peer.lost {
-                choices.push(Choice::Lose { rank });
             }
             if faulty {
                 choices.push(Choice::Die { rank });
@@ -186,10 +180,10 @@ impl Job {
             }
             Choice::Decide => self.notice = self.heard_max,
             Choice::See { rank } => self.see(rank),
-            Choice::TreeDies => self.tree = false,
-            Choice::Lose { rank } => {
-                self.peers[rank as usize].lost = true;
-                self.tell(rank, Event::ControlLost);
+            Choice::TreeDies => {
+                // Its ranks die with it, one after the other.
+                self.tree = false;
+                self.killing = true;
             }
             Choice::Die { rank } => {
                 self.peers[rank as usize].gone = true;
@@ -271,13 +265,6 @@ impl Job {
                 assert_eq!(peer.ended, max.map(|code| (code, true)), "{self:#?}");
             }
         }
-    }
-}
-
-impl Peer {
-    /// Whether the machine was made with a tree: it holds its own flag, ours is in the job.
-    const fn machine_has_tree(&self) -> bool {
-        !self.gone && self.machine.under_control()
     }
 }
 

@@ -7,5 +7,7 @@ mod counts;
 mod exhaustive;
 mod histories;
 mod million;
+#[path = "../shared/state_table.rs"]
+mod state_table;
 mod table;
 mod world;

@@ -1,15 +1,14 @@
 //! The state table of `docs/design/exit.md` against the machine: every row must be what the machine does, and what has
 //! no row must change nothing.
 
-use std::collections::BTreeMap;
-
+use super::state_table::{self, Rows};
 use crate::exit::machine::{
     Action, Actions, Code, Config, Event, Machine, Message, Millis, Origin, Timeouts,
 };
 
 const DOCUMENT: &str = include_str!("../../../docs/design/exit.md");
 
-const EVENTS: [&str; 13] = [
+const EVENTS: [&str; 12] = [
     "local 3",
     "local 3 in signal",
     "reduce 0 5",
@@ -20,7 +19,6 @@ const EVENTS: [&str; 13] = [
     "request 9",
     "reply",
     "notice 9",
-    "lost",
     "timer",
     "flushed",
 ];
@@ -39,7 +37,6 @@ fn event(name: &str) -> Event {
         "request 9" => message(3, Message::ExitRequest { code: Code(9) }),
         "reply" => message(2, Message::ExitReply),
         "notice 9" => Event::Notice { code: Code(9) },
-        "lost" => Event::ControlLost,
         "timer" => Event::Timer,
         "flushed" => Event::Flushed,
         other => panic!("unknown event {other:?}"),
@@ -108,8 +105,8 @@ fn machine(rank: u32, control: bool, path: &[&str]) -> Machine {
 }
 
 /// All rows that the machine has: those where something happens.
-fn rows() -> BTreeMap<(String, String), (String, String)> {
-    let mut rows = BTreeMap::new();
+fn rows() -> Rows {
+    let mut rows = Rows::new();
     for (state, control, path) in STATES {
         let before = machine(1, control, path);
         assert!(
@@ -131,23 +128,7 @@ fn rows() -> BTreeMap<(String, String), (String, String)> {
 
 #[test]
 fn the_documented_table_is_the_machine() {
-    let mut documented = BTreeMap::new();
-    let table = DOCUMENT.split("<!-- state table -->").nth(1).expect("markers of the table");
-    for line in table.lines().filter(|line| line.starts_with('|')).skip(2) {
-        let cells: Vec<_> =
-            line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
-        let [state, event, next, actions] = <[String; 4]>::try_from(cells).expect("four cells");
-        let known = STATES.iter().any(|(name, ..)| *name == state) && EVENTS.contains(&&*event);
-        assert!(known, "unknown row {line}");
-        assert!(documented.insert((state, event), (next, actions)).is_none(), "twice: {line}");
-    }
-    let actual = rows();
-    for (key, row) in &actual {
-        let seen = documented.remove(key);
-        let line = format!("| {} | {} | {} | {} |", key.0, key.1, row.0, row.1);
-        assert_eq!(seen.as_ref(), Some(row), "the machine says: {line}");
-    }
-    assert!(documented.is_empty(), "rows where nothing happens: {documented:#?}");
+    state_table::compare(DOCUMENT, &STATES.map(|(name, ..)| name), &EVENTS, &rows());
 }
 
 #[test]
@@ -212,11 +193,5 @@ fn nothing_from_the_wire_is_trusted() {
 #[test]
 #[ignore = "a tool, not a check"]
 fn print_table() {
-    for (state, ..) in STATES {
-        for name in EVENTS {
-            if let Some((next, actions)) = rows().get(&(state.to_owned(), name.to_owned())) {
-                println!("| {state} | {name} | {next} | {actions} |");
-            }
-        }
-    }
+    state_table::print(&STATES.map(|(name, ..)| name), &EVENTS, &rows());
 }

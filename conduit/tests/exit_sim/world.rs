@@ -106,7 +106,6 @@ enum Step {
     Deliver { to: u32, from: u32, message: Message },
     Timer(u32),
     Notice { rank: u32, code: Code },
-    ControlLost(u32),
     Flushed(u32),
     Die(u32),
     Kill(u32),
@@ -240,16 +239,16 @@ impl World {
             }
             Step::Timer(rank) => self.tell(rank, Event::Timer),
             Step::Notice { rank, code } => self.tell(rank, Event::Notice { code }),
-            Step::ControlLost(rank) => self.tell(rank, Event::ControlLost),
             Step::Flushed(rank) => self.tell(rank, Event::Flushed),
             Step::Die(rank) => self.dies(rank, End::Died),
             Step::Kill(rank) => self.dies(rank, End::Killed),
             Step::Hear(rank, code) => self.hear(rank, code),
             Step::Quiet { heard } => self.quiet(heard),
             Step::AgentDies => {
+                // Its ranks die with it.
                 self.agent_alive = false;
                 for rank in 0..self.plan.size {
-                    self.after(5, Step::ControlLost(rank));
+                    self.after(5, Step::Kill(rank));
                 }
             }
         }

@@ -1,11 +1,10 @@
 //! The state table of `docs/design/connect.md` against the machine: every row must be what the machine does, and what has
 //! no row must do nothing.
 
-use std::collections::BTreeMap;
-
 use bootstrap::Rank;
 
 use super::machine::{Action, Event, Micros, Timing};
+use super::state_table::{self, Rows};
 use super::table::Table;
 use super::wire::{Kind, Numbers};
 
@@ -112,8 +111,8 @@ fn row(peer: Rank, mut open: bool, path: &[&str], name: &str) -> Option<(String,
     (after != before.0 || !actions.is_empty()).then_some((after, actions))
 }
 
-fn rows() -> BTreeMap<(String, String), (String, String)> {
-    let mut rows = BTreeMap::new();
+fn rows() -> Rows {
+    let mut rows = Rows::new();
     for (state, peer, open, path) in STATES {
         for name in EVENTS {
             if let Some(row) = row(peer, open, path, name) {
@@ -126,33 +125,12 @@ fn rows() -> BTreeMap<(String, String), (String, String)> {
 
 #[test]
 fn the_documented_table_is_the_machine() {
-    let mut documented = BTreeMap::new();
-    let table = DOCUMENT.split("<!-- state table -->").nth(1).expect("markers of the table");
-    for line in table.lines().filter(|line| line.starts_with('|')).skip(2) {
-        let cells: Vec<_> =
-            line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
-        let [state, event, next, actions] = <[String; 4]>::try_from(cells).expect("four cells");
-        let known = STATES.iter().any(|(name, ..)| *name == state) && EVENTS.contains(&&*event);
-        assert!(known, "unknown row {line}");
-        assert!(documented.insert((state, event), (next, actions)).is_none(), "twice: {line}");
-    }
-    for (key, row) in &rows() {
-        let seen = documented.remove(key);
-        let line = format!("| {} | {} | {} | {} |", key.0, key.1, row.0, row.1);
-        assert_eq!(seen.as_ref(), Some(row), "the machine says: {line}");
-    }
-    assert!(documented.is_empty(), "rows where nothing happens: {documented:#?}");
+    state_table::compare(DOCUMENT, &STATES.map(|(name, ..)| name), &EVENTS, &rows());
 }
 
 /// Prints the table, to be pasted into the document when the machine changes.
 #[test]
 #[ignore = "a tool, not a check"]
 fn print_table() {
-    for (state, ..) in STATES {
-        for name in EVENTS {
-            if let Some((next, actions)) = rows().get(&(state.to_owned(), name.to_owned())) {
-                println!("| {state} | {name} | {next} | {actions} |");
-            }
-        }
-    }
+    state_table::print(&STATES.map(|(name, ..)| name), &EVENTS, &rows());
 }
