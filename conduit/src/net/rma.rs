@@ -15,6 +15,21 @@ use super::{Error, OpCounter, RawSource, RawTarget, Sent};
 /// Greatest piece of a transfer: devices take less than 2^31 bytes, and a multiple of a page keeps pieces aligned.
 const PIECE: u32 = 1 << 30;
 
+/// A piece of a transfer that is about to be posted.
+struct Piece<'a> {
+    peer: &'a Peer,
+    /// Its lane.
+    at: usize,
+    kind: Kind,
+    len: usize,
+    /// It counts as local until it is complete: the device reads the source, or writes the target, by itself.
+    local: bool,
+    /// Lent, and given back where the piece cannot be posted.
+    buffer: Option<u32>,
+    counter: &'a OpCounter,
+    end: End,
+}
+
 impl Engine {
     /// Takes the slots of a one-sided operation.
     fn rma_slots(&self, lane: &Lane) -> bool {
@@ -38,6 +53,63 @@ impl Engine {
         u32::try_from(len).unwrap_or(u32::MAX).min(most)
     }
 
+    /// Where a piece towards `offset` of a peer's segment is, by address and key; `None`: no room for it, or no segments yet. The
+    /// slots of the piece are taken.
+    fn aim(&self, peer: &Peer, lane: &Lane, offset: u64) -> Option<(u64, u32)> {
+        let segments = self.segments.get()?;
+        let there =
+            || (segments.remote(peer.rank).base + offset, segments.key(peer.rank, lane.rail));
+        self.rma_slots(lane).then(there)
+    }
+
+    /// A part of the own segment as the device sees it, if `len` bytes from `address` are in it.
+    fn own_piece(&self, lane: &Lane, address: usize, len: usize) -> Option<Sge> {
+        let own = &self.segments.get()?.own;
+        let lkey = self.rails[lane.rail].segment.get().map_or(0, |region| region.lkey());
+        let whole = own.covers(address, len);
+        whole.then(|| Sge { addr: address as u64, len: self.piece(lane, len), lkey })
+    }
+
+    /// A bounce buffer that `fill` has seen, lent, and its first `len` bytes as the device sees them. Without one the slots of
+    /// the piece go back.
+    fn bounce_piece(
+        &self,
+        lane: &Lane,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Option<(u32, Sge)> {
+        let Some(mut buffer) = self.bounce.take(&self.pool, KEPT_BUFFERS) else {
+            self.rma_unslots(lane);
+            return None;
+        };
+        fill(self.pool.bytes(&mut buffer));
+        let piece = self.pool.piece(&buffer, lane.rail, 0, self.piece(lane, len));
+        Some((self.pool.lend(buffer), piece))
+    }
+
+    /// Posts a piece whose slots are taken. Returns its length; 0: no room, and what it had goes back.
+    fn post_piece(
+        &self,
+        piece: Piece<'_>,
+        operation: Operation,
+        data: Data<'_>,
+    ) -> Result<usize, Error> {
+        let Piece { peer, at, kind, len, local, buffer, counter, end } = piece;
+        let flight =
+            Flight { kind, peer: peer.rank, lane: at, upper: false, buffer, has_end: true };
+        let lane = &peer.lanes[at];
+        counter.begin(local);
+        let sent = self.post_flight(lane, &lane.main, operation, data, &flight, Some(end));
+        if matches!(sent, Ok(Sent::Yes)) {
+            return Ok(len);
+        }
+        counter.end(local);
+        if let Some(buffer) = buffer.and_then(|index| self.pool.reclaim(index)) {
+            self.bounce.put(&self.pool, buffer);
+        }
+        sent.map(|_| 0)
+    }
+
     /// Posts the first piece of `bytes` towards `offset` of a peer's segment, whose bounds were checked. Returns its length;
     /// 0: no room. `copy`: also what the device could read in place.
     #[expect(clippy::too_many_arguments, reason = "all that a piece is made of")]
@@ -52,50 +124,25 @@ impl Engine {
         counter: &Arc<OpCounter>,
     ) -> Result<usize, Error> {
         let lane = &peer.lanes[at];
-        let Some(segments) = self.segments.get() else { return Ok(0) };
-        if !self.rma_slots(lane) {
-            return Ok(0);
-        }
-        let remote = segments.remote(peer.rank).base + offset;
-        let operation = Operation::Write { remote, rkey: segments.key(peer.rank, lane.rail) };
-        let flight =
-            Flight { kind, peer: peer.rank, lane: at, upper: false, buffer: None, has_end: true };
-        let end = |local| End::Count { counter: Arc::clone(counter), local };
-        if bytes.len() <= lane.main.inline {
-            counter.begin(false);
-            let data = Data::Inline(&[bytes]);
-            let sent =
-                self.post_flight(lane, &lane.main, operation, data, &flight, Some(end(false)));
-            return posted(sent, bytes.len(), counter, false);
-        }
-        if !copy && segments.own.holds(bytes) {
-            let len = self.piece(lane, bytes.len());
-            let lkey = self.rails[lane.rail].segment.get().map_or(0, |region| region.lkey());
-            let piece = Sge { addr: bytes.as_ptr().addr() as u64, len, lkey };
-            counter.begin(true);
-            let data = Data::Gather(&[piece]);
-            let sent =
-                self.post_flight(lane, &lane.main, operation, data, &flight, Some(end(true)));
-            return posted(sent, len as usize, counter, true);
-        }
-        let Some(mut buffer) = self.bounce.take(&self.pool, KEPT_BUFFERS) else {
-            self.rma_unslots(lane);
-            return Ok(0);
+        let Some((remote, rkey)) = self.aim(peer, lane, offset) else { return Ok(0) };
+        let operation = Operation::Write { remote, rkey };
+        let piece = |len: usize, local, buffer| {
+            let end = End::Count { counter: Arc::clone(counter), local };
+            Piece { peer, at, kind, len, local, buffer, counter, end }
         };
-        let len = bytes.len().min(BUFFER);
-        self.pool.bytes(&mut buffer)[..len].copy_from_slice(&bytes[..len]);
-        let piece = self.pool.piece(&buffer, lane.rail, 0, self.piece(lane, len));
-        let index = self.pool.lend(buffer);
-        counter.begin(false);
-        let flight = Flight { buffer: Some(index), ..flight };
-        let data = Data::Gather(&[piece]);
-        let sent = self.post_flight(lane, &lane.main, operation, data, &flight, Some(end(false)));
-        if !matches!(sent, Ok(Sent::Yes))
-            && let Some(buffer) = self.pool.reclaim(index)
-        {
-            self.bounce.put(&self.pool, buffer);
+        if bytes.len() <= lane.main.inline {
+            let data = Data::Inline(&[bytes]);
+            return self.post_piece(piece(bytes.len(), false, None), operation, data);
         }
-        posted(sent, len, counter, false)
+        let (address, len) = (bytes.as_ptr().addr(), bytes.len());
+        if let Some(own) = self.own_piece(lane, address, len).filter(|_| !copy) {
+            let data = Data::Gather(&[own]);
+            return self.post_piece(piece(own.len as usize, true, None), operation, data);
+        }
+        let len = len.min(BUFFER);
+        let fill = |buffer: &mut [u8]| buffer[..len].copy_from_slice(&bytes[..len]);
+        let Some((index, part)) = self.bounce_piece(lane, len, fill) else { return Ok(0) };
+        self.post_piece(piece(len, false, Some(index)), operation, Data::Gather(&[part]))
     }
 
     /// Posts the read of the next piece of a get.
@@ -108,51 +155,28 @@ impl Engine {
         counter: &Arc<OpCounter>,
     ) -> Result<usize, Error> {
         let lane = &peer.lanes[at];
-        let Some(segments) = self.segments.get() else { return Ok(0) };
-        if !self.rma_slots(lane) {
-            return Ok(0);
-        }
-        let remote = segments.remote(peer.rank).base + offset;
-        let operation = Operation::Read { remote, rkey: segments.key(peer.rank, lane.rail) };
-        let flight = Flight {
+        let Some((remote, rkey)) = self.aim(peer, lane, offset) else { return Ok(0) };
+        let operation = Operation::Read { remote, rkey };
+        let piece = |len: usize, buffer, end| Piece {
+            peer,
+            at,
             kind: Kind::Get,
-            peer: peer.rank,
-            lane: at,
-            upper: false,
-            buffer: None,
-            has_end: true,
+            len,
+            local: true,
+            buffer,
+            counter,
+            end,
         };
-        if segments.own.covers(into.address(), into.left) {
-            let len = self.piece(lane, into.left);
-            let lkey = self.rails[lane.rail].segment.get().map_or(0, |region| region.lkey());
-            let piece = Sge { addr: into.address() as u64, len, lkey };
-            counter.begin(true);
-            let end = End::Count { counter: Arc::clone(counter), local: true };
-            let data = Data::Gather(&[piece]);
-            let sent = self.post_flight(lane, &lane.main, operation, data, &flight, Some(end));
-            let len = posted(sent, len as usize, counter, true)?;
-            into.skip(len);
-            return Ok(len);
-        }
-        let Some(buffer) = self.bounce.take(&self.pool, KEPT_BUFFERS) else {
-            self.rma_unslots(lane);
-            return Ok(0);
+        let shared = || Arc::clone(counter);
+        let len = if let Some(own) = self.own_piece(lane, into.address(), into.left) {
+            let end = End::Count { counter: shared(), local: true };
+            self.post_piece(piece(own.len as usize, None, end), operation, Data::Gather(&[own]))?
+        } else {
+            let len = into.left.min(BUFFER);
+            let Some((index, part)) = self.bounce_piece(lane, len, |_| {}) else { return Ok(0) };
+            let end = End::Land { counter: shared(), landing: into.peek(len), len };
+            self.post_piece(piece(len, Some(index), end), operation, Data::Gather(&[part]))?
         };
-        let len = into.left.min(BUFFER);
-        let piece = self.pool.piece(&buffer, lane.rail, 0, self.piece(lane, len));
-        let index = self.pool.lend(buffer);
-        counter.begin(true);
-        let landing = into.peek(len);
-        let end = End::Land { counter: Arc::clone(counter), landing, len };
-        let flight = Flight { buffer: Some(index), ..flight };
-        let data = Data::Gather(&[piece]);
-        let sent = self.post_flight(lane, &lane.main, operation, data, &flight, Some(end));
-        if !matches!(sent, Ok(Sent::Yes))
-            && let Some(buffer) = self.pool.reclaim(index)
-        {
-            self.bounce.put(&self.pool, buffer);
-        }
-        let len = posted(sent, len, counter, true)?;
         into.skip(len);
         Ok(len)
     }
@@ -219,18 +243,4 @@ fn on_some_lane(
         }
     }
     Ok(0)
-}
-
-/// Bytes that were posted; what was counted before goes back when nothing was.
-fn posted(
-    sent: Result<Sent, Error>,
-    len: usize,
-    counter: &OpCounter,
-    local: bool,
-) -> Result<usize, Error> {
-    if matches!(sent, Ok(Sent::Yes)) {
-        return Ok(len);
-    }
-    counter.end(local);
-    sent.map(|_| 0)
 }
