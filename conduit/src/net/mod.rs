@@ -335,7 +335,10 @@ impl Network {
         // All ranks share receive queues or none does.
         let xrc = match setup.limits.shared {
             Some(_) => xrc::Xrc::open(settings.xrc, &setup, members, services)?,
-            None => None,
+            None => {
+                settings.xrc.refused(members, "receive queues are not shared (see GASNET_USE_SRQ)");
+                None
+            }
         };
         let engine = Arc::new(Engine::new(setup, members.clone(), xrc)?);
         let threads = start::connect(&engine, settings, services)?;

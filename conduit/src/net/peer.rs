@@ -19,6 +19,8 @@ pub(super) struct Half {
     pub(super) slots: Permits,
     /// Bytes that need no buffer.
     pub(super) inline: usize,
+    /// Number of the queue pair that messages of the peer come through.
+    entrance: u32,
     /// The receive queue at the peer that requests name, where connections are shared; 0 where not.
     queue: AtomicU32,
     pub(super) link: Option<Box<Link>>,
@@ -31,17 +33,17 @@ impl Half {
         inline: usize,
         link: Option<Box<Link>>,
     ) -> Self {
-        Self { qp, slots, inline, queue: AtomicU32::new(0), link }
+        let entrance = link.as_ref().map_or_else(|| qp.number(), |link| link.entrance());
+        Self { qp, slots, inline, entrance, queue: AtomicU32::new(0), link }
     }
 
     pub(super) fn number(&self) -> u32 {
         self.qp.number()
     }
 
-    /// Number of the queue pair that messages of the peer come through.
     #[inline]
-    pub(super) fn entrance(&self) -> u32 {
-        self.link.as_ref().map_or_else(|| self.qp.number(), |link| link.entrance())
+    pub(super) const fn entrance(&self) -> u32 {
+        self.entrance
     }
 
     /// Requests go to a receive queue of this number from now on.

@@ -304,12 +304,6 @@ impl NetSettings {
             xrc: Wish { on: table.bool("GASNET_USE_XRC"), asked: table.is_set("GASNET_USE_XRC") },
             warnings: Vec::new(),
         };
-        if settings.xrc.asked && settings.xrc.on && settings.depths.srq == SharedReceive::Never {
-            fold.warn(
-                "GASNET_USE_XRC=1 has no effect: receive queues are not shared (GASNET_USE_SRQ=0)"
-                    .to_owned(),
-            );
-        }
         settings.warnings = fold.warnings;
         Ok(settings)
     }

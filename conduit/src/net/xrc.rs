@@ -35,6 +35,15 @@ pub(crate) struct Wish {
     pub(crate) asked: bool,
 }
 
+impl Wish {
+    /// One line on rank 0 for a user who asked for what cannot be.
+    pub(super) fn refused(self, members: &Members, reason: &str) {
+        if self.asked && self.on && members.rank == Rank(0) {
+            say(&format!("gasnet_ibv: GASNET_USE_XRC=1 has no effect: {reason}\n"));
+        }
+    }
+}
+
 /// Bytes of what each rank says of itself: whether it can and will, its neighbourhood's first rank, its ports.
 const RECORD: usize = 13;
 
@@ -241,10 +250,7 @@ impl Xrc {
         let groups = Groups { table: services.exchange(&mine)?, size: members.size };
         let without = groups.ranks().find(|rank| !groups.can(*rank));
         if without.is_some() || !groups.is_worth_it() {
-            if wish.asked && wish.on && members.rank == Rank(0) {
-                let reason = refusal(lacking, can, without);
-                say(&format!("gasnet_ibv: GASNET_USE_XRC=1 has no effect: {reason}\n"));
-            }
+            wish.refused(members, &refusal(lacking, can, without));
             return Ok(None);
         }
         let count = members.size as usize * halves;
