@@ -88,10 +88,24 @@ impl Core {
         }
     }
 
-    /// The library's own barrier (init, attach).
+    /// The library's own barrier (attach); serves messages while it waits.
     pub(crate) fn meet<M: Mode>(&self, call: &'static str) -> Result<(), Error> {
         self.arrive(Which::Inner, Name::Anonymous);
         self.pass::<M>(Which::Inner, call).map(|_| ())
+    }
+
+    /// As [`Core::meet`] before the client can send anything. Over several neighbourhoods the bootstrap services make it, so
+    /// that a rank is connected to nobody when it starts to work.
+    pub(crate) fn meet_at_start<M: Mode>(&self, call: &'static str) -> Result<(), Error> {
+        if !self.networked() {
+            return self.meet::<M>(call);
+        }
+        let met = self.services(|services| services.barrier());
+        if met.is_err() {
+            // Where the end of the job is decided, that is what the caller hears.
+            self.check_open(call)?;
+        }
+        Ok(met?)
     }
 }
 

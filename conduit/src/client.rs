@@ -106,7 +106,7 @@ impl<M: Mode> Client<M> {
     }
 
     fn meet_first(core: Arc<Core>) -> Result<Self, Error> {
-        core.meet::<M>("init")?;
+        core.meet_at_start::<M>("init")?;
         core.start_threads::<M>()?;
         core.learn_cpus();
         Ok(Self { core, _marker: M::Marker::default() })

@@ -203,7 +203,7 @@ impl Core {
         page: &Arc<HostPage>,
     ) -> Result<(HostMemory, HostWords), Error> {
         let (parts, part) = neighbours.on_host();
-        let lengths = || parts.iter().map(|locals| Layout::new(*locals, settings.depth).room());
+        let lengths = || parts.clone().map(|locals| Layout::new(locals, settings.depth).room());
         let (at, all) = (lengths().take(part).sum::<usize>(), lengths().sum());
         let layout = Layout::new(neighbours.span().locals, settings.depth);
         let fd = services.host_memory(all)?;

@@ -164,6 +164,10 @@ impl Link for Core {
     fn disable_client_handlers(&self) {
         self.disable_client_handlers();
     }
+
+    fn close(self: Arc<Self>, agreed: bool) {
+        self.close_network(agreed);
+    }
 }
 
 /// Refuses a second `init` of this process: it has one connection to its job.

@@ -14,6 +14,10 @@ pub(crate) const ROOM_FIRST: Duration = Duration::from_micros(100);
 /// Longest time slice of such a sleep.
 pub(crate) const ROOM_MOST: Duration = Duration::from_millis(10);
 
+/// At the end of the job: how long a rank waits for the lists of used connections of all others
+/// (`GASNET_CONNECTFILE_OUT` without `%`).
+pub(crate) const CONNECTION_LIST: Duration = Duration::from_secs(5);
+
 /// After a connection has failed: how long a rank waits for who knows better why (its peer has died, say) before it names
 /// the connection as what ends the job.
 pub(crate) const LOST_PEER: Duration = Duration::from_secs(2);

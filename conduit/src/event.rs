@@ -259,7 +259,7 @@ struct Far {
 impl Far {
     const fn start(self, counter: &Arc<OpCounter>) -> Start<'_> {
         let Self { call, target, offset, immediate } = self;
-        Start { call, target, offset, counter, immediate }
+        Start { call, target, offset, counter, immediate, at_once: false }
     }
 }
 
@@ -358,10 +358,12 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
     ) -> Result<Option<Event<'scope>>, Error> {
         let core = &self.client.core;
         let (op, row) = self.row(far.call)?;
-        if core.start_put::<M>(far.start(&row.puts), source)? == Outcome::NotSent {
+        let now = local == LocalCompletion::Now;
+        let start = Start { at_once: now, ..far.start(&row.puts) };
+        if core.start_put::<M>(start, source)? == Outcome::NotSent {
             return Ok(None);
         }
-        if local == LocalCompletion::Now {
+        if now {
             core.wait_far::<M>(far.call, &row.puts, Part::Local)?;
         }
         Ok(Some(self.event((), op)))
@@ -447,8 +449,10 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         };
         let (_, row) = self.group(call, group)?;
         let core = &self.client.core;
-        let outcome = core.start_put::<M>(far.start(&row.puts), source)?;
-        if outcome == Outcome::Sent && local == LocalCompletion::Now {
+        let now = local == LocalCompletion::Now;
+        let start = Start { at_once: now, ..far.start(&row.puts) };
+        let outcome = core.start_put::<M>(start, source)?;
+        if outcome == Outcome::Sent && now {
             core.wait_far::<M>(call, &row.puts, Part::Local)?;
         }
         Ok(outcome)

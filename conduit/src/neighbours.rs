@@ -61,8 +61,8 @@ pub(crate) struct Neighbours {
     most: u32,
     /// Job ranks of the neighbours, ascending.
     ranks: Box<[u32]>,
-    /// Ranks of each neighbourhood of this host, in order.
-    parts: Box<[u32]>,
+    /// Ranks of this host.
+    on_host: u32,
     /// This neighbourhood among those of its host.
     part: usize,
     /// Neighbourhoods in the job.
@@ -93,8 +93,7 @@ impl Neighbours {
         let leader = ranks.first().copied().unwrap_or(place.rank.0);
         let contiguous = ranks.last().is_none_or(|last| last - leader + 1 == locals);
         let first = if contiguous { leader } else { NOWHERE };
-        let parts: Box<[u32]> =
-            host_ranks.chunks(most as usize).map(|ranks| length(ranks.len())).collect();
+        let on_host = length(host_ranks.len());
         let (mut count, mut number) = (0, 0);
         each_leader(place, &host_of, most, |at, rank| {
             count += 1;
@@ -118,7 +117,7 @@ impl Neighbours {
         });
         let span = Span { first, locals, local: place.local - base, base };
         let part = part as usize;
-        Self { span, most, ranks, parts, part, count, number, ahead, behind }
+        Self { span, most, ranks, on_host, part, count, number, ahead, behind }
     }
 
     #[inline(always)]
@@ -179,8 +178,10 @@ impl Neighbours {
     }
 
     /// Ranks of each neighbourhood of this host, in order, and which of them is this one.
-    pub(crate) const fn on_host(&self) -> (&[u32], usize) {
-        (&self.parts, self.part)
+    pub(crate) fn on_host(&self) -> (impl ExactSizeIterator<Item = u32> + Clone, usize) {
+        let (all, most) = (self.on_host, self.most);
+        let parts = 0..all.div_ceil(most);
+        (parts.map(move |part| most.min(all - part * most)), self.part)
     }
 
     /// Neighbourhood of every rank of the job, in rank order.
@@ -289,8 +290,8 @@ mod tests {
                 prop_assert!(most == 0 || span.locals <= most);
                 prop_assert_eq!(span.base + span.local, place.local);
                 let (parts, part) = mine.on_host();
-                prop_assert_eq!(parts[part], span.locals);
-                prop_assert_eq!(parts.iter().sum::<u32>(), place.locals);
+                prop_assert_eq!(parts.clone().nth(part), Some(span.locals));
+                prop_assert_eq!(parts.sum::<u32>(), place.locals);
                 for (other, theirs) in &job {
                     let together = all[other.rank.0 as usize] == mine.number();
                     let local = mine.local_of(other.rank);

@@ -188,7 +188,7 @@ impl Far {
     fn start(self, target: usize, row: &Row, put: bool) -> Start<'_> {
         let Self { call, offset, immediate, .. } = self;
         let counter = if put { &row.puts } else { &row.gets };
-        Start { call, target, offset, counter, immediate }
+        Start { call, target, offset, counter, immediate, at_once: false }
     }
 
     pub fn put(self, state: &State, from: *const u8, len: usize, way: Way) -> Result<Begun, Fail> {
@@ -202,12 +202,14 @@ impl Far {
             }
             Way::Event(lc_opt) => {
                 let (op, row) = new_row(state, call)?;
-                let outcome = core.start_put::<M>(self.start(target, &row, true), source)?;
+                let now = lc_opt.addr() == EVENT_NOW;
+                let start = Start { at_once: now, ..self.start(target, &row, true) };
+                let outcome = core.start_put::<M>(start, source)?;
                 if outcome == Outcome::NotSent {
                     core.operations.forget(op);
                     return Ok(Begun::Declined);
                 }
-                if lc_opt.addr() == EVENT_NOW {
+                if now {
                     core.wait_far::<M>(call, &row.puts, Part::Local)?;
                 }
                 if lc_opt.addr() > EVENT_GROUP {
@@ -219,7 +221,8 @@ impl Far {
             }
             Way::Implicit { now } => {
                 let row = group(state, call)?;
-                let outcome = core.start_put::<M>(self.start(target, &row, true), source)?;
+                let start = Start { at_once: now, ..self.start(target, &row, true) };
+                let outcome = core.start_put::<M>(start, source)?;
                 if now && outcome == Outcome::Sent {
                     core.wait_far::<M>(call, &row.puts, Part::Local)?;
                 }

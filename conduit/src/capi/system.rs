@@ -182,7 +182,7 @@ fn join(name: &CStr, flags: Flags) -> Result<&'static State, Fail> {
     world.size.store(state.size, Ordering::Release);
     world.tm0.store(TM0.handle(), Ordering::Release);
     // Before this a message to a rank would not find its state.
-    core.meet::<M>("gex_Client_Init")?;
+    core.meet_at_start::<M>("gex_Client_Init")?;
     Ok(state)
 }
 

@@ -367,6 +367,7 @@ impl Driver {
                 self.flush.start(graceful, in_signal, self.options.sync);
             }
             Action::Fini { code } => {
+                self.close(self.link.page().notice().is_none());
                 self.bound(self.alarms.fini);
                 // The provider compares the farewell with how the process ends; it knows the codes of all from before.
                 self.link.announcer().fini(self.natural.get().copied().unwrap_or(code.get()));
@@ -433,8 +434,16 @@ impl Driver {
         signals::restore(mask);
     }
 
+    /// Closes the network, except where a signal handler may have interrupted anything. Under the alarm of the teardown.
+    fn close(&self, agreed: bool) {
+        if !self.in_signal.load(Ordering::SeqCst) {
+            Arc::clone(&self.link).close(agreed);
+        }
+    }
+
     /// The rank leaves in good order and takes nobody along.
     pub(super) fn leave_quietly(&self, code: i32) {
+        self.close(false);
         self.link.announcer().fini(code);
     }
 

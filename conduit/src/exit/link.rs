@@ -1,11 +1,12 @@
 //! What the driver needs of the rank around it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bootstrap::page::HostPage;
 use bootstrap::{Announcer, Place, Rank};
 
-/// One rank, as the exit sees it. Everything here is async-signal-safe.
+/// One rank, as the exit sees it. Everything here but [`Link::close`] is async-signal-safe.
 pub(crate) trait Link: Send + Sync {
     /// Rank, size, host.
     fn place(&self) -> Place;
@@ -27,4 +28,8 @@ pub(crate) trait Link: Send + Sync {
 
     /// From now on the client's message handlers do nothing.
     fn disable_client_handlers(&self);
+
+    /// Closes the network, before the farewell; the exit sends nothing more. Bounded by named deadlines. Never called in a signal
+    /// handler. `agreed`: all ranks reach this call.
+    fn close(self: Arc<Self>, agreed: bool);
 }

@@ -5,8 +5,11 @@ use std::time::Duration;
 /// How long closing waits for the network's own threads.
 pub(super) const NET_THREADS: Duration = Duration::from_millis(500);
 
-/// How long closing waits for completions of what was posted.
+/// How long closing waits for completions of what was posted: peers that are stopped or gone never send them.
 pub(super) const NET_DRAIN: Duration = Duration::from_millis(200);
+
+/// Longest single sleep while closing waits: threads and devices usually need less than this.
+pub(super) const NET_CLOSE_SLICE: Duration = Duration::from_micros(50);
 
 /// How long the payload of an unpacked Long may stand still before the sender goes back to polling.
 pub(super) const NET_STALL: Duration = Duration::from_millis(20);

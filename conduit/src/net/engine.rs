@@ -10,7 +10,6 @@ use fabric::{
 };
 
 use super::am::credits::{Account, Permits};
-use super::am::header::BUFFER;
 use super::am::pool::{Buffer, Landing, LastingMemory, Pool, Shelf, Waiting};
 use super::calls::Calls;
 use super::deadlines;
@@ -205,6 +204,8 @@ pub(super) struct Engine {
     pub(super) pool: Pool,
     /// Send buffers.
     pub(super) bounce: Shelf,
+    /// Send buffers that were made so far.
+    pub(super) bounced: AtomicU32,
     pub(super) flights: Flights,
     /// Requests of this rank that may still be sent.
     pub(super) total: Permits,
@@ -244,11 +245,6 @@ impl Engine {
             .collect::<Result<_, _>>()?;
         let pool = Pool::new();
         let bounce = Shelf::new();
-        let devices: Vec<_> = rails.iter().map(|rail| Some(&*rail.device)).collect();
-        let buffers = limits.bounce.max(KEPT_BUFFERS + 1);
-        for buffer in pool.grow(buffers, Setup::bounce_len(), &devices)? {
-            bounce.put(&pool, buffer);
-        }
         let calls = Calls::new(members.size)?;
         let flights = Flights::new(rails.iter().map(|rail| rail.send_depth).sum());
         let engine = Self {
@@ -258,6 +254,7 @@ impl Engine {
             rails,
             pool,
             bounce,
+            bounced: AtomicU32::new(0),
             flights,
             waiting: Waiting::new(),
             owing: AtomicU32::new(0),
@@ -272,38 +269,8 @@ impl Engine {
             setup,
             xrc,
         };
-        (0..engine.rails.len()).try_for_each(|rail| engine.stock(rail))?;
+        engine.stock()?;
         Ok(engine)
-    }
-
-    /// Buffers for one rail.
-    fn buffers(&self, rail: usize, count: u32) -> Result<Vec<Buffer>, Error> {
-        let only = |at: usize| (at == rail).then(|| &*self.rails[at].device);
-        let devices: Vec<_> = (0..self.rails.len()).map(only).collect();
-        self.pool.grow(count, BUFFER, &devices)
-    }
-
-    /// Spares, and the contents of shared receive queues.
-    fn stock(&self, at: usize) -> Result<(), Error> {
-        let rail = &self.rails[at];
-        if let (Some(shared), Some(limits)) = (&rail.shared, self.setup.limits.shared) {
-            let queues = [
-                (&shared.requests, limits.requests),
-                (&shared.replies, limits.replies + limits.internal),
-            ];
-            for (queue, count) in queues {
-                for buffer in self.buffers(at, count)? {
-                    self.post(buffer, at, |receive| queue.post(receive)).map_err(|source| {
-                        self.post_error("a shared receive buffer", self.members.rank, at, source)
-                    })?;
-                }
-            }
-            return Ok(());
-        }
-        for buffer in self.buffers(at, self.setup.limits.spares)? {
-            rail.spares.put(&self.pool, buffer);
-        }
-        Ok(())
     }
 
     /// Posts a receive buffer with `post`. There is always room for it, so a full queue only means that the device was busy (the
@@ -368,10 +335,7 @@ impl Engine {
         let requests = shared
             .map(|shared| half(1, Some(&shared.requests), limits.request_sends()))
             .transpose()?;
-        for buffer in self.buffers(at, limits.receives())? {
-            self.post(buffer, at, |receive| main.qp.post_receive(receive))
-                .map_err(|source| self.post_error("a receive buffer", rank, at, source))?;
-        }
+        self.stock_lane(rank, at, &main)?;
         Ok(Lane {
             rail: at,
             main,

@@ -24,6 +24,7 @@ mod settings;
 mod setup;
 mod sizes;
 mod start;
+mod stock;
 mod threads;
 mod topology;
 mod xrc;
@@ -48,6 +49,9 @@ use self::setup::Setup;
 pub(crate) use self::threads::SharedSink;
 use self::threads::Threads;
 use crate::mode::Mode;
+
+/// Looks for completions before closing sleeps between them.
+const YIELDS: u32 = 20;
 
 /// Handler numbers below this one are the library's own.
 pub(crate) const FIRST_CLIENT_HANDLER: u8 = 64;
@@ -417,28 +421,41 @@ impl Network {
         }
     }
 
+    /// Whether [`Network::write_connections`] has something to do: one list of all ranks.
+    pub(crate) fn lists_together(&self) -> bool {
+        self.settings.connect.lists_together()
+    }
+
     /// Writes the list of used connections that `GASNET_CONNECTFILE_OUT` asks for. Collective. (Files with a `%`
-    /// in their name are written by [`Network::close`] too.)
+    /// in their name are written by [`Network::close`].)
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// The file cannot be written; a service fails.
     pub(crate) fn write_connections(&self, services: &mut dyn Bootstrap) -> Result<(), Error> {
-        let Some(pattern) = &self.settings.connect.file_out else { return Ok(()) };
-        let used = self.used();
+        let settings = &self.settings.connect;
+        let Some(pattern) = settings.file_out.as_deref().filter(|_| self.lists_together()) else {
+            return Ok(());
+        };
         let members = &self.engine.members;
-        let base = self.settings.connect.file_base;
+        let (base, used) = (settings.file_base, self.used());
         Ok(connect::used::write(pattern, base, members.rank, members.size, &used, services)?)
     }
 
-    /// Stops the network's threads and takes what is still complete, bounded by named deadlines. Failures do not count any
+    /// Takes what is still complete and stops the network's threads, bounded by named deadlines. Failures do not count any
     /// more. Not for signal handlers.
     pub(crate) fn close(&self) {
         self.quiet();
         self.write_own_connections();
         let end = Instant::now() + deadlines::NET_DRAIN;
+        let mut idle = 0_u32;
         while self.engine.rails.iter().any(rail::Rail::is_sending) && Instant::now() < end {
-            if !matches!(self.engine.reap(), Ok(count) if count > 0) {
+            if matches!(self.engine.reap(), Ok(count) if count > 0) {
+                idle = 0;
+            } else if idle < YIELDS {
+                idle += 1;
                 std::thread::yield_now();
+            } else {
+                std::thread::sleep(deadlines::NET_CLOSE_SLICE);
             }
         }
         self.threads.stop();

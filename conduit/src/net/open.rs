@@ -13,7 +13,7 @@ use super::choice::{Devices, choose};
 use super::ports::Selection;
 use super::settings::{FabricChoice, NetSettings, SoftAddress};
 use super::setup::{INTERNAL, Limits, RailChoice, Setup, SharedLimits};
-use super::sizes::{self, Job, Sizes};
+use super::sizes::{self, Agreement, Job, Sizes};
 use super::{Error, Members, say};
 
 /// An opened fabric with the ports that this rank uses.
@@ -167,9 +167,10 @@ fn opened(
         ));
     }
     let mut ports = settings.ports.clone();
-    // The variables of ports name real adapters.
-    ports.family = Default::default();
-    ports.list = false;
+    if settings.fabric == FabricChoice::Auto {
+        // What names ports named real adapters, and the line above says why they are not used.
+        ports.family = Default::default();
+    }
     let settings = NetSettings { ports, ..settings.clone() };
     let fabric = open_soft(&settings, members, key)?;
     open_ports(Ok(fabric), &settings, nbrhd, services).map_err(|problem| Error::Mismatch {
@@ -206,11 +207,11 @@ fn sizes_of(
         connect_receives: 0,
     };
     let sizes = Sizes::of(&settings.depths, &job, limits)?;
-    let mine = sizes.agreement(&job);
+    let mine = Agreement { ways: settings.connect.ways(), ..sizes.agreement(&job) };
     let all = services.exchange(&mine.to_bytes())?;
-    for (rank, bytes) in (0..).map(Rank).zip(all.chunks_exact(sizes::Agreement::BYTES)) {
-        let theirs = bytes.try_into().map(sizes::Agreement::from_bytes);
-        if let Some(problem) = theirs.ok().and_then(|theirs| mine.differs(theirs)) {
+    for (rank, bytes) in (0..).map(Rank).zip(all.chunks_exact(Agreement::BYTES)) {
+        let theirs = bytes.try_into().map(Agreement::from_bytes);
+        if let Some(problem) = theirs.ok().and_then(|theirs| mine.differs(members.rank, theirs)) {
             return Err(Error::Mismatch { rank, problem });
         }
     }

@@ -1,6 +1,6 @@
 //! A rail: one opened port with its queues.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, OnceLock};
 
 use fabric::{
@@ -25,6 +25,15 @@ pub(super) struct Shared {
     pub(super) replies: Arc<dyn SharedReceiveQueue>,
     /// Buffers for replies that no request under way counts on.
     pub(super) reply_room: Permits,
+    /// Buffers that either queue was given so far (`stock.rs`).
+    pub(super) stocked: SharedStock,
+}
+
+/// Buffers of the shared receive queues of a rail, as peers were connected.
+#[derive(Debug, Default)]
+pub(super) struct SharedStock {
+    pub(super) requests: AtomicU32,
+    pub(super) replies: AtomicU32,
 }
 
 /// One port.
@@ -81,7 +90,8 @@ impl Rail {
             Ok::<_, Error>(Shared {
                 requests: queue(shared.requests)?,
                 replies: queue(shared.replies + shared.internal)?,
-                reply_room: Permits::new(shared.replies),
+                reply_room: Permits::new(0),
+                stocked: SharedStock::default(),
             })
         });
         let shared = shared.transpose()?;

@@ -4,17 +4,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bootstrap::Rank;
 use bootstrap::env::Env;
 use bootstrap::vars::{self, Nodes};
 use fabric::{Mtu, Retry};
 
 use super::family::{self, Family};
 pub(crate) use super::xrc::Wish;
-
-/// Default of `GASNET_NONBULKPUT_BOUNCE_LIMIT`, bytes.
-const PUT_BOUNCE: u64 = 64 << 10;
-/// Default of `GASNET_CONNECTFILE_BASE`.
-const LIST_BASE: u32 = 36;
 
 /// Greatest ACK timeout exponent of a queue pair.
 const MOST_TIMEOUT: i64 = 31;
@@ -163,10 +159,65 @@ pub(crate) struct ConnectSettings {
 }
 
 impl ConnectSettings {
+    /// What all ranks must have alike, because collective calls depend on it.
+    pub(crate) fn ways(&self) -> ConnectWays {
+        ConnectWays {
+            at_start: self.at_start,
+            dynamic: self.dynamic,
+            one_list: self.lists_together(),
+        }
+    }
+
+    /// Whether all ranks write one list at the end, which takes a collective call.
+    pub(crate) fn lists_together(&self) -> bool {
+        self.file_out.as_deref().is_some_and(|name| !super::connect::file::is_per_rank(name))
+    }
+
     /// Receive buffers in a job of so many ranks: as set, else 4 + 2 * max(1, log2 of the ranks, rounded up).
     pub(crate) fn receives(&self, ranks: u32) -> u32 {
         let bits = u32::BITS - ranks.saturating_sub(1).leading_zeros();
         self.receives.unwrap_or(4 + 2 * bits.max(1))
+    }
+}
+
+/// Which steps of connecting a rank takes part in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ConnectWays {
+    /// `GASNET_CONNECT_STATIC`.
+    pub at_start: bool,
+    /// `GASNET_CONNECT_DYNAMIC`.
+    pub dynamic: bool,
+    /// `GASNET_CONNECTFILE_OUT` without `%`.
+    pub one_list: bool,
+}
+
+impl ConnectWays {
+    /// For the exchange between ranks.
+    pub(crate) fn to_byte(self) -> u8 {
+        u8::from(self.at_start) | u8::from(self.dynamic) << 1 | u8::from(self.one_list) << 2
+    }
+
+    /// From the exchange between ranks.
+    pub(crate) const fn from_byte(byte: u8) -> Self {
+        Self { at_start: byte & 1 != 0, dynamic: byte & 2 != 0, one_list: byte & 4 != 0 }
+    }
+
+    /// In what another rank differs from this one, `me`, and what to set. `None`: they fit.
+    pub(crate) fn differs(self, me: Rank, other: Self) -> Option<String> {
+        let pairs = [
+            (self.at_start, other.at_start, "GASNET_CONNECT_STATIC", "connections at the start"),
+            (self.dynamic, other.dynamic, "GASNET_CONNECT_DYNAMIC", "connections on demand"),
+            (
+                self.one_list,
+                other.one_list,
+                "GASNET_CONNECTFILE_OUT (where a % means one file for each rank)",
+                "one list of connections to write with all others",
+            ),
+        ];
+        let (_, theirs, name, what) =
+            pairs.into_iter().find(|(mine, theirs, ..)| mine != theirs)?;
+        let (they, mine) = if theirs { ("has", "has not") } else { ("has not", "has") };
+        Some(format!("{they} {what}, rank {me} {mine}: set {name} to the same on all ranks"))
     }
 }
 
@@ -297,8 +348,7 @@ impl NetSettings {
             inline: u32::try_from(table.int("GASNET_INLINESEND_LIMIT")).ok(),
             inline_is_set: table.is_set("GASNET_INLINESEND_LIMIT"),
             packed_long: narrow(table.size_or_code("GASNET_PACKEDLONG_LIMIT")),
-            // Read when puts that want their source back at once use it.
-            put_bounce: PUT_BOUNCE,
+            put_bounce: table.size("GASNET_NONBULKPUT_BOUNCE_LIMIT"),
             gather_min: u32::try_from(table.size_or_code("GASNET_AM_GATHER_MIN")).ok(),
             depths: fold.depths(),
             xrc: Wish { on: table.bool("GASNET_USE_XRC"), asked: table.is_set("GASNET_USE_XRC") },
@@ -453,9 +503,8 @@ impl Fold<'_> {
             dynamic,
             at_start,
             file_in: table.path("GASNET_CONNECTFILE_IN"),
-            // Read when the exit closes the network, which writes the list.
-            file_out: None,
-            file_base: LIST_BASE,
+            file_out: table.path("GASNET_CONNECTFILE_OUT"),
+            file_base: self.count("GASNET_CONNECTFILE_BASE"),
             sends: self.count("GASNET_CONNECT_SNDS"),
             receives: table.int_opt("GASNET_CONNECT_RCVS").map(narrow),
             retransmit_min: micros(min),

@@ -1,9 +1,10 @@
 //! How deep queues are and how many buffers there are: a pure function of settings, job and device limits, with the same
 //! result on every rank that has the same of each. All totals are for one rank.
 
+use bootstrap::Rank;
 use fabric::Caps;
 
-use super::settings::{DepthSettings, Error, SharedReceive, Total};
+use super::settings::{ConnectWays, DepthSettings, Error, SharedReceive, Total};
 
 /// Documented default of `GASNET_AM_CREDITS_TOTAL` in large jobs.
 const DEFAULT_CREDITS: u64 = 256;
@@ -145,34 +146,37 @@ pub(crate) struct Agreement {
     pub credits: u32,
     /// Whether receive queues are shared.
     pub srq: bool,
+    /// How ranks are connected; not of the sizes.
+    pub ways: ConnectWays,
 }
 
 impl Agreement {
     /// Bytes of [`Agreement::to_bytes`].
-    pub(crate) const BYTES: usize = 9;
+    pub(crate) const BYTES: usize = 10;
 
     /// For the exchange between ranks.
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
         let ([a, b], [c, d]) = (self.rails.to_le_bytes(), self.queue_pairs.to_le_bytes());
         let [e, f, g, h] = self.credits.to_le_bytes();
-        [a, b, c, d, e, f, g, h, u8::from(self.srq)]
+        [a, b, c, d, e, f, g, h, u8::from(self.srq), self.ways.to_byte()]
     }
 
     /// From the exchange between ranks.
     pub(crate) fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
-        let [a, b, c, d, e, f, g, h, srq] = bytes;
+        let [a, b, c, d, e, f, g, h, srq, ways] = bytes;
         Self {
             rails: u16::from_le_bytes([a, b]),
             queue_pairs: u16::from_le_bytes([c, d]),
             credits: u32::from_le_bytes([e, f, g, h]),
             srq: srq != 0,
+            ways: ConnectWays::from_byte(ways),
         }
     }
 
-    /// In what another rank differs from this one, and what to set. `None`: they fit.
-    pub(crate) fn differs(self, other: Self) -> Option<String> {
+    /// In what another rank differs from this one, `me`, and what to set. `None`: they fit.
+    pub(crate) fn differs(self, me: Rank, other: Self) -> Option<String> {
         let text = |what: &str, theirs: u32, mine: u32, remedy: &str| {
-            Some(format!("has {theirs} {what}, this rank {mine}: {remedy}"))
+            Some(format!("has {theirs} {what}, rank {me} {mine}: {remedy}"))
         };
         if self.rails != other.rails {
             let remedy = "use the same number of ports on all hosts (GASNET_IBV_PORTS, GASNET_NUM_QPS; GASNET_IBV_LIST_PORTS=1 lists them)";
@@ -195,7 +199,7 @@ impl Agreement {
             let remedy = "set GASNET_AM_CREDITS_PP to the same on all ranks";
             return text("credits for each queue pair", other.credits, self.credits, remedy);
         }
-        None
+        self.ways.differs(me, other.ways)
     }
 }
 
@@ -264,13 +268,15 @@ impl Plan {
             + self.connect_receives
     }
 
-    /// Requests in flight on the queue pairs of one number with shared queues; as many buffers are kept for replies.
+    /// Requests in flight on the queue pairs of one number with shared queues; as many buffers are kept for replies. Depends on
+    /// the number of peers only when the user sets no bound: queues are as deep as they will ever be, and are filled as peers
+    /// are connected.
     fn shared_requests(&mut self) -> u64 {
         let count = u64::from(self.depths.receive_buffers);
         let hardware =
             u64::from(self.limits.max_srq_wr).saturating_sub(self.reserve) / self.per_rail;
         let buffers = match count {
-            0 => u64::MAX,
+            0 => self.requests().saturating_mul(2),
             _ => count.saturating_sub(self.rails * self.spares) / self.columns,
         };
         if buffers < 2 {
@@ -283,7 +289,7 @@ impl Plan {
         let queue = (u64::from(self.limits.max_cqe))
             .saturating_sub(self.spares + self.connect_receives + 2 * self.reserve)
             / (2 * self.per_rail);
-        self.requests().min((buffers / 2).max(1)).min(hardware).min(queue).max(1)
+        (buffers / 2).max(1).min(hardware).min(queue).max(1)
     }
 
     /// Requests in flight per column when queues are shared; `None` when they are not.
@@ -459,29 +465,36 @@ impl Sizes {
             queue_pairs: short(self.queue_pairs),
             credits: self.credits_per_pair,
             srq: self.srq.is_some(),
+            ways: ConnectWays::default(),
         }
     }
 
-    /// Bytes of message buffers of `buffer` bytes in a rank that is connected to `connected` peers.
+    /// Bytes of message buffers of `buffer` bytes in a rank that is connected to `connected` peers (as `stock.rs` makes them).
     pub(crate) fn buffer_bytes(&self, job: &Job, connected: u32, buffer: u32) -> u64 {
-        let rails = u64::from(job.rails.max(1));
+        let wide = u64::from;
+        let rails = wide(job.rails.max(1));
+        let lanes = wide(self.queue_pairs) / if self.srq.is_some() { 2 } else { 1 };
+        let credits = wide(connected) * lanes * wide(self.credits_per_pair);
         let received = match self.srq {
-            Some(queues) => rails * (u64::from(queues.requests) + u64::from(queues.replies)),
-            None => {
-                u64::from(connected) * u64::from(self.queue_pairs) * u64::from(self.receive_depth)
+            Some(queues) => {
+                credits.min(rails * wide(queues.requests))
+                    + credits.min(rails * wide(queues.replies))
             }
+            None => wide(connected) * lanes * wide(self.receive_depth) + rails * wide(self.spares),
         };
-        (received + u64::from(self.bounce) + u64::from(self.spares)) * u64::from(buffer)
+        let lane = wide(self.ops_per_pair) + wide(self.credits_per_pair);
+        let bounce = (lane * (1 + wide(connected) * lanes)).min(wide(self.bounce));
+        (received + bounce) * wide(buffer)
     }
 
     /// Bytes that a rank takes with `connected` peers of a job, roughly: buffers, queues, and the table of peers, of which an
-    /// unconnected one has a pointer.
+    /// unconnected one has 9 bytes.
     pub(crate) fn memory(&self, job: &Job, connected: u32, buffer: u32) -> u64 {
         let depth = u64::from(self.send_depth) + u64::from(self.receive_depth);
         let pairs = u64::from(connected) * u64::from(self.queue_pairs);
         let rails = u64::from(job.rails.max(1));
         let queues = rails * (u64::from(self.send_cq) + u64::from(self.receive_cq)) * ENTRY;
-        let table = u64::from(job.ranks) * 8;
+        let table = u64::from(job.ranks) * 9;
         self.buffer_bytes(job, connected, buffer)
             + pairs * (QUEUE_PAIR + depth * ENTRY)
             + queues

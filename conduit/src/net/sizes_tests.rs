@@ -49,8 +49,24 @@ fn memory_stops_growing_with_shared_queues() {
     let bytes = |ranks: u32| sizes(ranks).memory(&job(ranks), 0, BUFFER);
     let (small, large) = (bytes(1000), bytes(2000));
     assert!(large - small <= 16 * 1000, "{small} {large}");
+    // Receives, and what may be sent at once.
     let connected = |peers| sizes(40).buffer_bytes(&job(40), peers, BUFFER);
-    assert_eq!(connected(3) - connected(2), 24 * u64::from(BUFFER));
+    assert_eq!(connected(3) - connected(2), (24 + 24 + 12) * u64::from(BUFFER));
+}
+
+#[test]
+fn shared_queues_are_as_deep_in_every_job() {
+    let shared = |ranks| {
+        let depths = DepthSettings { srq: SharedReceive::From(2), ..depths() };
+        Sizes::of(&depths, &job(ranks), RXE).unwrap()
+    };
+    let (few, many) = (shared(12), shared(20_000));
+    assert_eq!((few.srq, few.send_cq), (many.srq, many.send_cq));
+    assert_eq!((few.receive_cq, few.ops), (many.receive_cq, many.ops));
+    let bytes = |sizes: &Sizes, connected| sizes.buffer_bytes(&job(12), connected, BUFFER);
+    assert_eq!(bytes(&few, 0), bytes(&many, 0));
+    assert_eq!(bytes(&few, 2) - bytes(&few, 1), (24 + 24 + 12) * u64::from(BUFFER));
+    assert_eq!(bytes(&many, 5000), bytes(&many, 6000));
 }
 
 #[test]
@@ -125,15 +141,25 @@ fn the_least_of_everything_still_moves() {
 
 #[test]
 fn ranks_that_differ_are_told_what_to_set() {
-    let mine = Agreement { rails: 2, queue_pairs: 2, credits: 6, srq: false };
-    assert_eq!(mine.differs(mine), None);
+    let ways = ConnectWays { at_start: true, ..ConnectWays::default() };
+    let mine = Agreement { rails: 2, queue_pairs: 2, credits: 6, srq: false, ways };
+    assert_eq!(mine.differs(Rank(1), mine), None);
     for (other, name) in [
         (Agreement { rails: 1, queue_pairs: 1, ..mine }, "GASNET_IBV_PORTS"),
         (Agreement { queue_pairs: 4, ..mine }, "GASNET_NUM_QPS"),
         (Agreement { credits: 7, ..mine }, "GASNET_AM_CREDITS_PP"),
         (Agreement { srq: true, queue_pairs: 4, ..mine }, "GASNET_USE_SRQ"),
+        (Agreement { ways: ConnectWays::default(), ..mine }, "GASNET_CONNECT_STATIC"),
+        (
+            Agreement { ways: ConnectWays { dynamic: true, ..ways }, ..mine },
+            "GASNET_CONNECT_DYNAMIC",
+        ),
+        (
+            Agreement { ways: ConnectWays { one_list: true, ..ways }, ..mine },
+            "GASNET_CONNECTFILE_OUT",
+        ),
     ] {
-        assert!(mine.differs(other).unwrap().contains(name));
+        assert!(mine.differs(Rank(1), other).unwrap().contains(name));
     }
 }
 
@@ -237,7 +263,8 @@ proptest! {
         if let Total::Is(total) = depths.credits {
             prop_assert!(sizes.credits <= total);
         }
-        let record = sizes.agreement(&job);
+        let ways = ConnectWays { at_start: job.ranks % 2 == 0, dynamic: job.rails % 2 == 0, one_list: job.spares % 2 == 0 };
+        let record = Agreement { ways, ..sizes.agreement(&job) };
         prop_assert_eq!(Agreement::from_bytes(record.to_bytes()), record);
         prop_assert_eq!(Limits::from_bytes(limits.to_bytes()), limits);
         prop_assert_eq!(limits.least(Limits::NONE), limits);

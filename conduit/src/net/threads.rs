@@ -104,15 +104,16 @@ impl Threads {
     }
 
     /// Ends all threads; waits for them no longer than the deadline. (One that runs a handler of the client may take longer
-    /// and is left alone.)
+    /// and is left alone; so is the calling thread.)
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let _ = self.stop.write(1);
         let end = Instant::now() + deadlines::NET_THREADS;
         let Ok(mut running) = self.running.try_lock() else { return };
-        for handle in running.drain(..) {
+        let me = std::thread::current().id();
+        for handle in running.drain(..).filter(|handle| handle.thread().id() != me) {
             while !handle.is_finished() && Instant::now() < end {
-                std::thread::sleep(Duration::from_millis(1));
+                std::thread::sleep(deadlines::NET_CLOSE_SLICE);
             }
             if handle.is_finished() {
                 let _ = handle.join();

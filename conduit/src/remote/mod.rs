@@ -14,7 +14,8 @@ mod rma;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
+use std::thread;
 use std::time::Instant;
 
 use bootstrap::{Bootstrap, Env, Place, Rank, Shared, vars};
@@ -161,11 +162,16 @@ impl Remote {
         self.network.quiet();
     }
 
-    /// Makes sure that no memory of this process is read or written any more.
+    /// Ends all calls into the network, then closes it. Not for signal handlers.
     pub(crate) fn close(&self) {
         if !self.closed.swap(true, Ordering::SeqCst) {
             self.network.close();
         }
+    }
+
+    /// Whether a signal handler on this thread has interrupted the network, which then must be left alone.
+    fn is_interrupted() -> bool {
+        INSIDE.get() || barrier::is_driving()
     }
 
     /// A buffer of the network for a negotiated payload.
@@ -314,14 +320,71 @@ impl Core {
     /// A connection has failed: usually its peer has died, and those who know say so in a moment.
     #[cold]
     fn ends_soon(&self) -> bool {
-        let begin = Instant::now();
+        let end = Instant::now() + deadlines::LOST_PEER;
         while self.page().notice().is_none() {
-            if begin.elapsed() > deadlines::LOST_PEER {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 return false;
             }
-            std::thread::sleep(deadlines::SLEEP_FIRST);
+            // Who decides the end rings every doorbell.
+            let slice = left.min(deadlines::SLEEP_MOST);
+            self.slot().sleep(slice, || self.page().notice().is_some());
         }
         true
+    }
+
+    /// The end of the job for the network: lists of used connections are written, what was posted is complete or given up, its
+    /// threads end. Bounded by named deadlines. `agreed`: all ranks end in good order, so that they can write one list.
+    /// Does nothing in a handler that interrupted the network.
+    pub(crate) fn close_network(self: Arc<Self>, agreed: bool) {
+        if Remote::is_interrupted() {
+            return;
+        }
+        if agreed {
+            Arc::clone(&self).write_list();
+        }
+        if let Some(remote) = self.remote() {
+            remote.close();
+        }
+    }
+
+    /// One list of the used connections of all ranks. On a thread of its own, because a rank that hangs must not hold up the
+    /// end of the others.
+    fn write_list(self: Arc<Self>) {
+        let lists = |remote: &Remote| remote.network.lists_together();
+        if !self.remote().is_some_and(lists) {
+            return;
+        }
+        let rank = self.place().rank;
+        let (done, written) = mpsc::channel();
+        let its = Arc::clone(&self);
+        let write = move || {
+            let call = |services: &mut dyn Bootstrap| {
+                its.remote().map_or(Ok(()), |remote| remote.network.write_connections(services))
+            };
+            let result = match its.try_services(call) {
+                Some(result) => result.map_err(|error| error.to_string()),
+                None => Err("another thread is in a collective call".to_owned()),
+            };
+            // Nobody listens any more when it has taken too long.
+            let _ = done.send(result);
+        };
+        let problem = match thread::Builder::new().name("gasnet-list".into()).spawn(write) {
+            Err(error) => Some(format!("cannot start a thread: {error}")),
+            Ok(_) => match written.recv_timeout(deadlines::CONNECTION_LIST) {
+                Ok(result) => result.err(),
+                Err(_) => Some(format!(
+                    "other ranks gave no list within {} s",
+                    deadlines::CONNECTION_LIST.as_secs()
+                )),
+            },
+        };
+        // Where the end was decided meanwhile, others have said why.
+        if let Some(problem) = problem.filter(|_| self.page().notice().is_none()) {
+            crate::sys::say(&format!(
+                "rank {rank}: GASNET_CONNECTFILE_OUT is not written: {problem}"
+            ));
+        }
     }
 
     /// Takes what the network has; returns how many things happened.

@@ -25,6 +25,8 @@ pub(crate) struct Start<'a> {
     pub(crate) counter: &'a Arc<OpCounter>,
     /// Give up instead of waiting for room.
     pub(crate) immediate: bool,
+    /// A put's caller waits for its source: up to `GASNET_NONBULKPUT_BOUNCE_LIMIT` bytes are copied.
+    pub(crate) at_once: bool,
 }
 
 impl Core {
@@ -68,7 +70,8 @@ impl Core {
     ) -> Result<Outcome, Error> {
         let Start { target, offset, counter, .. } = start;
         self.check_far(start.call, target, offset, source.len())?;
-        let mut left = RawSource::new(source);
+        let mut left =
+            if start.at_once { RawSource::at_once(source) } else { RawSource::new(source) };
         self.start::<M>(start, |core| {
             let (Some(to), Some(remote)) = (remote_rank(target), core.remote()) else {
                 return Ok(Sent::Full);
@@ -167,7 +170,7 @@ impl Core {
         source: &[u8],
     ) -> Result<(), Error> {
         self.blocking(call, |counter| {
-            let start = Start { call, target, offset, counter, immediate: false };
+            let start = Start { call, target, offset, counter, immediate: false, at_once: false };
             let _sent = self.start_put::<M>(start, source)?;
             self.wait_far::<M>(call, counter, Part::All)
         })
@@ -182,7 +185,7 @@ impl Core {
         into: &mut [u8],
     ) -> Result<(), Error> {
         self.blocking(call, |counter| {
-            let start = Start { call, target, offset, counter, immediate: false };
+            let start = Start { call, target, offset, counter, immediate: false, at_once: false };
             let _sent = self.start_get::<M>(start, into)?;
             self.wait_far::<M>(call, counter, Part::All)
         })

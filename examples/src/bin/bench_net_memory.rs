@@ -1,7 +1,9 @@
-//! What a rank holds after init and attach, before its first message. Run it as a job with `GASNET_SUPERNODE_MAXSIZE=1` and
-//! dynamic connections on different numbers of ranks: the difference is what grows with unconnected peers.
+//! What a rank holds after init, when it is connected to nobody, and after attach, whose barriers have connected it to those
+//! 1, 2, 4 … ranks away. Run it as a job with `GASNET_SUPERNODE_MAXSIZE=1` and dynamic connections on different numbers of
+//! ranks: the difference after init is what grows with unconnected peers.
 //!
-//! Every rank prints `KEY BYTES` lines: `heap_bytes` that are allocated, `private_bytes` by `/proc/self/smaps_rollup`.
+//! Every rank prints `KEY BYTES` lines: `heap_bytes` that are allocated after init, `private_bytes` by
+//! `/proc/self/smaps_rollup`, `attached_heap_bytes` and `attached_private_bytes` after attach.
 
 use gasnet_ibv::{Client, Seq};
 use gasnet_ibv_examples::sys::CountingAllocator;
@@ -16,11 +18,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The first reading itself makes the heap larger.
     let _ = private_bytes()?;
     let (heap, private) = (HEAP.live(), private_bytes()?);
+    let since = || -> std::io::Result<(u64, u64)> {
+        Ok((HEAP.live().saturating_sub(heap), private_bytes()?.saturating_sub(private)))
+    };
     let client = Client::<Seq>::init("bench_net_memory")?;
+    let (first_heap, first_private) = since()?;
     let _segment = client.attach_segment(SEGMENT)?;
-    let (heap, private) =
-        (HEAP.live().saturating_sub(heap), private_bytes()?.saturating_sub(private));
-    show(&format!("heap_bytes {heap}\nprivate_bytes {private}\n"));
+    let (heap, private) = since()?;
+    show(&format!(
+        "heap_bytes {first_heap}\nprivate_bytes {first_private}\n\
+         attached_heap_bytes {heap}\nattached_private_bytes {private}\n"
+    ));
     client.exit(0)
 }
 

@@ -24,9 +24,8 @@ pub(crate) const LIMITS: &[Row] = &[
         "GASNET_NONBULKPUT_BOUNCE_LIMIT",
         BYTES,
         "64K",
-        "Greatest put that is copied so that it need not wait.",
-    )
-    .later(),
+        "Greatest put that is copied so that its source is free at once.",
+    ),
     fixed(
         "GASNET_PUTINMOVE_LIMIT",
         Kind::Size { unit: 1, min: 0, max: 3072 },

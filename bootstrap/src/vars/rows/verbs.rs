@@ -96,15 +96,13 @@ pub(crate) const PORTS: &[Row] = &[
         "GASNET_CONNECTFILE_OUT",
         Kind::FilePattern,
         "Where to write at the end which peers were used.",
-    )
-    .later(),
+    ),
     fixed(
         "GASNET_CONNECTFILE_BASE",
         Kind::Int { min: 2, max: 36 },
         "36",
         "Base of the numbers in the written list.",
-    )
-    .later(),
+    ),
     fixed("GASNET_CONNECT_SNDS", POSITIVE, "4", "Send buffers for connecting."),
     computed(
         "GASNET_CONNECT_RCVS",

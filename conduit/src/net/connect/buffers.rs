@@ -12,6 +12,8 @@ use super::Error;
 
 /// Pages of their own, because registered pages may be missing in children of the process.
 const PAGE: usize = 4096;
+/// Least memory: enough for what jobs of up to 4096 ranks ask for, so that all of them take the same.
+const LEAST: usize = 2 * PAGE;
 
 #[derive(Debug)]
 struct Block {
@@ -24,7 +26,7 @@ unsafe impl Send for Block {}
 
 impl Block {
     fn new(bytes: usize) -> Option<Self> {
-        let bytes = bytes.checked_next_multiple_of(PAGE)?.max(PAGE);
+        let bytes = bytes.checked_next_multiple_of(PAGE)?.max(LEAST);
         let layout = Layout::from_size_align(bytes, PAGE).ok()?;
         // SAFETY: the size is at least a page.
         let base = unsafe { std::alloc::alloc_zeroed(layout) };
