@@ -286,13 +286,6 @@ fn examples() -> Roff {
 
 fn limits() -> Roff {
     let mut roff = section("LIMITS OF THIS VERSION");
-    paragraphs(
-        &mut roff,
-        &[
-            "Ranks are started on this host only. Maps that put ranks on other hosts are shown by -t, but are refused \
-             with exit code 125 without it, as are the spawners mpi and pmi; other hosts of a batch system are left \
-             out with a warning.",
-        ],
-    );
+    paragraphs(&mut roff, &["The spawners mpi and pmi are refused with exit code 125."]);
     roff
 }

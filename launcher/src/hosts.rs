@@ -208,12 +208,15 @@ pub fn choose(
         }
         wanted.min(ranks)
     });
+    let listed = read_list(request, &variable)?;
+    // A look at the accounts may ask the network, so only for who needs it.
+    let users = listed.as_ref().map_or(&[][..], |list| &list.hosts);
+    let users = users.iter().any(|host| host.user.is_some());
     let own = Here {
         name: here.to_owned(),
         batch_name: variable("SLURMD_NODENAME").and_then(|name| name.into_string().ok()),
-        user: own_user(),
+        user: if users || matches!(request.map, MapRule::File(_)) { own_user() } else { None },
     };
-    let listed = read_list(request, &variable)?;
     let (source, asked) =
         listed.as_ref().map_or((None, false), |list| (Some(list.source.clone()), !list.batch));
     let hosts = match listed {

@@ -110,9 +110,12 @@ const LAUNCH: &[Case<'static>] = &[
     ),
     (
         &["-n", "2", "prog_real"],
-        &[("GASNET_SSH_SERVERS", "localhost other.example")],
+        &[
+            ("GASNET_SSH_SERVERS", "localhost other.example"),
+            ("GASNET_SSH_CMD", "/nonexistent/ssh"),
+        ],
         125,
-        &["GASNET_SSH_SERVERS", "\"other.example\"", "Unset"],
+        &["1 of 2 hosts (other.example)", "/nonexistent/ssh", "GASNET_SSH_CMD"],
     ),
     (
         &["-n", "2", "prog_real"],

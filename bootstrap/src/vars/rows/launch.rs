@@ -54,9 +54,9 @@ pub(crate) const LAUNCH: &[Row] = &[
         .launcher(),
     open("GASNET_SSH_REMOTE_PATH", Kind::Text, "Working directory on other hosts, instead of the current one.")
         .launcher(),
-    open("GASNET_MASTERIP", Kind::Text, "Name or address at which other hosts reach the launching host.")
+    open("GASNET_MASTERIP", Kind::Text, "Name or address at which other hosts reached the launching host.")
         .launcher()
-        .later(),
+        .obsolete("no host connects back to the launching one: all goes through the session of its remote shell"),
     fixed("GASNET_ENVCMD", Kind::Text, "env", "Program that sets variables in front of a remote command.")
         .launcher()
         .obsolete("the agents carry the environment themselves"),
