@@ -1,0 +1,189 @@
+//! Requests on their way into the stream.
+
+use std::collections::VecDeque;
+use std::io::{self, Write as _};
+use std::net::TcpStream;
+use std::os::fd::AsFd as _;
+
+use super::{Tx, rest_of};
+use crate::soft::low;
+use crate::soft::memory::Gather;
+use crate::soft::qp::Qp;
+use crate::soft::tx::wqe::Wqe;
+use crate::soft::wire::REQUEST;
+use crate::{Data, Status};
+
+impl Tx {
+    /// Keeps inline bytes from `from` on for later.
+    pub(super) fn keep(&mut self, data: &Data<'_>, mut from: usize) {
+        if let Data::Inline(list) = data {
+            for bytes in *list {
+                let skip = from.min(bytes.len());
+                from -= skip;
+                self.spill.extend(bytes.iter().skip(skip));
+            }
+        }
+    }
+
+    /// Writes the last posted request, which is the only one to be written, without a copy.
+    pub(super) fn write_now(&mut self, qp: &Qp, wqe: &Wqe, data: &Data<'_>) {
+        let number = self.tail - 1;
+        let header = wqe.header(low(number - self.base));
+        let size = wqe.size();
+        let head = header.get(..wqe.header_len()).unwrap_or_default();
+        let Some(stream) = self.stream.clone() else { return };
+        let mut out = Gather::new();
+        let mut whole = out.bytes(head);
+        if !wqe.awaits_data() {
+            whole &= match data {
+                Data::Inline(list) => list.iter().all(|bytes| out.bytes(bytes)),
+                Data::Gather(list) => list.iter().all(|sge| {
+                    qp.dev().table().local(sge, false).is_some_and(|span| out.span(span))
+                }),
+            };
+        }
+        let written = if !whole {
+            0
+        } else if out.total() == head.len() {
+            drop(out);
+            self.wrote(qp, (&*stream).write(head))
+        } else {
+            self.wrote(qp, out.send(stream.as_fd()))
+        };
+        if written == size {
+            self.next = self.tail;
+            self.reads += u32::from(wqe.awaits_data());
+            return;
+        }
+        self.offset = written;
+        self.keep(data, written.saturating_sub(REQUEST));
+        if whole {
+            self.block(qp);
+        } else {
+            self.flush(qp);
+        }
+    }
+
+    /// What a write to the stream did.
+    fn wrote(&mut self, qp: &Qp, result: io::Result<usize>) -> usize {
+        match result {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(_) => {
+                self.lose(qp);
+                0
+            }
+        }
+    }
+
+    /// Writes what the stream takes.
+    pub(in crate::soft) fn flush(&mut self, qp: &Qp) {
+        self.deferred = 0;
+        while self.next < self.tail && !self.blocked {
+            let Some(stream) = self.stream.clone() else { return };
+            match self.write_batch(qp, &stream) {
+                None => return,
+                Some((wanted, written)) => {
+                    self.advance(written);
+                    if written < wanted {
+                        self.block(qp);
+                    }
+                }
+            }
+        }
+    }
+
+    /// One system call for as many requests as fit. `None`: the next request cannot be written now.
+    fn write_batch(&mut self, qp: &Qp, stream: &TcpStream) -> Option<(usize, usize)> {
+        const BATCH: usize = 12;
+        let mut headers = [[0_u8; REQUEST + 8]; BATCH];
+        let mut last = self.next;
+        let mut reads = self.reads;
+        for (place, number) in headers.iter_mut().zip(self.next..self.tail) {
+            let wqe = self.wqe(number);
+            if wqe.fault.is_some() || (wqe.awaits_data() && reads >= self.rd_atom) {
+                break;
+            }
+            reads += u32::from(wqe.awaits_data());
+            *place = wqe.header(low(number - self.base));
+            last = number + 1;
+        }
+        let (mut offset, mut kept, mut bad) = (self.offset, 0, None);
+        let mut out = Gather::new();
+        'requests: for (header, number) in headers.iter().zip(self.next..last) {
+            let wqe = self.wqe(number);
+            let head = header.get(..wqe.header_len()).unwrap_or_default();
+            let body = wqe.size() - wqe.header_len();
+            if out.room() < 3 + usize::from(wqe.sges) {
+                break;
+            }
+            out.bytes(head.get(offset.min(head.len())..).unwrap_or_default());
+            let from = offset.saturating_sub(head.len());
+            offset = 0;
+            if wqe.inline {
+                push_kept(&mut out, &self.spill, kept, body - from);
+                kept += body - from;
+            } else if body != 0 && !wqe.awaits_data() {
+                for (sge, skip) in rest_of(self.sges(number, wqe.sges), from) {
+                    match qp.dev().table().local_from(sge, skip, false) {
+                        Some(span) => drop(out.span(span)),
+                        None => {
+                            bad = Some(number);
+                            break 'requests;
+                        }
+                    }
+                }
+            }
+        }
+        let wanted = out.total();
+        if let Some(number) = bad {
+            // A region that ended under a posted request: it stops the queue there.
+            drop(out);
+            if let Some(wqe) = self.wqe_mut(number) {
+                wqe.fault = Some(Status::LocalProtection);
+            }
+            if number == self.next && self.offset != 0 {
+                self.lose(qp);
+            }
+            qp.want_attention();
+            return (number != self.next).then_some((0, 0));
+        }
+        if wanted == 0 {
+            return None;
+        }
+        let result = out.send(stream.as_fd());
+        let written = self.wrote(qp, result);
+        self.stream.is_some().then_some((wanted, written))
+    }
+
+    /// Counts written bytes.
+    fn advance(&mut self, mut written: usize) {
+        while written != 0 && self.next < self.tail {
+            let wqe = *self.wqe(self.next);
+            let now = written.min(wqe.size() - self.offset);
+            if wqe.inline {
+                let before = self.offset.saturating_sub(REQUEST);
+                let after = (self.offset + now).saturating_sub(REQUEST);
+                self.spill.drain(..(after - before).min(self.spill.len()));
+            }
+            written -= now;
+            self.offset += now;
+            if self.offset == wqe.size() {
+                self.offset = 0;
+                self.next += 1;
+                self.reads += u32::from(wqe.awaits_data());
+            }
+        }
+    }
+}
+
+/// Adds `len` kept bytes from position `from`.
+fn push_kept<'a>(out: &mut Gather<'a>, spill: &'a VecDeque<u8>, from: usize, len: usize) {
+    let (first, second) = spill.as_slices();
+    let one = first.get(from.min(first.len())..(from + len).min(first.len())).unwrap_or_default();
+    let start = from.saturating_sub(first.len());
+    let two = second.get(start..start + len - one.len()).unwrap_or_default();
+    out.bytes(one);
+    out.bytes(two);
+}
