@@ -21,7 +21,7 @@ use super::hello::{Key, Refused};
 use super::limits::{
     MAX_CQE, MAX_INLINE, MAX_MESSAGE, MAX_QP, MAX_RD_ATOM, MAX_SGE, MAX_WR, NAP, UDP_ROOM,
 };
-use super::memory::{Keys, MAX_REGIONS, Table};
+use super::memory::{Gather, Keys, MAX_REGIONS, Table};
 use super::mishaps::Mishaps;
 use super::progress::{DATAGRAMS, LISTENER, Progress};
 use super::qp::{Handle, Qp};
@@ -221,6 +221,11 @@ impl Dev {
         self.ip
     }
 
+    /// Port number of the listener.
+    pub(super) const fn service(&self) -> u16 {
+        self.service
+    }
+
     /// A datagram was for nobody.
     pub(super) fn dropped(&self) {
         self.counters.dropped.fetch_add(1, Ordering::Relaxed);
@@ -255,6 +260,17 @@ impl Dev {
         if let Some(mut progress) = try_once(&self.progress) {
             progress.pass(self, false);
         }
+    }
+
+    /// Writes a small message on the stream of the peer's requests; `rest` copies what is left of it after so many bytes. False:
+    /// not now, nothing was written.
+    pub(super) fn send_back(
+        &self,
+        qp: &Qp,
+        message: Gather<'_>,
+        rest: impl FnOnce(usize) -> Vec<u8>,
+    ) -> bool {
+        try_once(&self.progress).is_some_and(|mut inside| inside.send_back(qp, message, rest))
     }
 
     /// Moves everything there is, for control calls.
@@ -392,6 +408,13 @@ impl Dev {
 
     pub(super) fn all_qps(&self) -> Option<Vec<Arc<Qp>>> {
         Some(hold(&self.qps)?.values().filter_map(Weak::upgrade).collect())
+    }
+
+    /// As [`Dev::all_qps`], into a list that is there already. False: not now.
+    pub(super) fn list_qps(&self, into: &mut Vec<Arc<Qp>>) -> bool {
+        let Some(qps) = hold(&self.qps) else { return false };
+        into.extend(qps.values().filter_map(Weak::upgrade));
+        true
     }
 
     pub(super) fn forget_qp(&self, number: u32) {

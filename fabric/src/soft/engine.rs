@@ -107,25 +107,22 @@ impl Drop for Engine {
 }
 
 fn run(shared: &Shared) {
+    // Kept, because somebody who counts allocations of messages would count those of each nap too.
+    let (mut devices, mut watched) = (Vec::<Arc<Dev>>::new(), Vec::new());
     while !shared.stop.load(Ordering::SeqCst) {
-        let devices: Vec<Arc<Dev>> = shared
-            .devices
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            .filter_map(Weak::upgrade)
-            .collect();
+        let known = shared.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.extend(known.iter().filter_map(Weak::upgrade));
+        drop(known);
         let mut wait = WATCH_IDLE;
-        let mut watched = Vec::with_capacity(devices.len());
         let mut napping = false;
-        for dev in &devices {
+        for (number, dev) in devices.iter().enumerate() {
             if dev.is_polled() {
                 dev.tick();
                 wait = wait.min(NAP);
                 napping = true;
             } else {
                 wait = wait.min(dev.look());
-                watched.push(dev);
+                watched.push(number);
             }
         }
         shared.napping.store(napping, Ordering::SeqCst);
@@ -133,19 +130,24 @@ fn run(shared: &Shared) {
             // Somebody armed a queue after it was looked at.
             wait = Duration::ZERO;
         }
-        sleep(shared, &watched, wait);
+        sleep(shared, &devices, &watched, wait);
         shared.napping.store(false, Ordering::SeqCst);
+        devices.clear();
+        watched.clear();
     }
 }
 
-fn sleep(shared: &Shared, watched: &[&Arc<Dev>], wait: Duration) {
-    let mut list = Vec::with_capacity(watched.len() + 1);
-    list.push(PollFd::new(shared.kick.as_fd(), PollFlags::POLLIN));
-    for dev in watched {
-        list.push(PollFd::new(dev.ready_fd(), PollFlags::POLLIN));
-    }
+fn sleep(shared: &Shared, devices: &[Arc<Dev>], watched: &[usize], wait: Duration) {
     let wait = PollTimeout::try_from(wait.min(WATCH_IDLE)).unwrap_or(PollTimeout::ZERO);
-    if poll(&mut list, wait).is_err() {
+    let kick = PollFd::new(shared.kick.as_fd(), PollFlags::POLLIN);
+    let polled = if watched.is_empty() {
+        poll(&mut [kick], wait)
+    } else {
+        let watched = watched.iter().filter_map(|number| devices.get(*number));
+        let fds = watched.map(|dev| PollFd::new(dev.ready_fd(), PollFlags::POLLIN));
+        poll(&mut std::iter::once(kick).chain(fds).collect::<Vec<_>>(), wait)
+    };
+    if polled.is_err() {
         std::thread::sleep(NAP);
     }
     if shared.kicked.load(Ordering::SeqCst) {

@@ -23,7 +23,7 @@ pub const PROOF: usize = 48;
 pub const VERDICT: usize = 4;
 
 const MAGIC: [u8; 8] = *b"softhca\x01";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const GO: [u8; VERDICT] = *b"go\r\n";
 const NO: [u8; VERDICT] = *b"no\r\n";
 

@@ -23,12 +23,17 @@ pub(super) const MAX_INLINE: u32 = 68 << 10;
 /// Bytes that inline requests may wait in, per queue pair, when the socket takes no more.
 pub(super) const MAX_SPILL: usize = 16 << 20;
 
+/// Inline bytes of a request that are kept in any case; larger ones only behind a stream that goes on.
+pub(super) const KEEP: usize = 8 << 10;
+
 /// Requests in flight from which small ones are gathered into one system call.
 pub(super) const DEFER_FROM: u64 = 8;
 /// So many gathered requests are sent at once.
 pub(super) const DEFER_COUNT: u32 = 8;
 /// So many gathered bytes are sent at once.
 pub(super) const DEFER_BYTES: usize = 8 << 10;
+/// Greatest message that goes back on the stream of the peer's requests.
+pub(super) const BACK: usize = 4 << 10;
 /// Messages that may be done without an acknowledgement on its way.
 pub(super) const ACK_COUNT: u64 = 16;
 /// Bytes that may have arrived without an acknowledgement on its way.

@@ -3,6 +3,7 @@
 //! Reliable connections are TCP streams, one for the requests of each direction; datagrams are UDP packets. Data moves in
 //! the threads that post and poll; one engine thread per opened fabric moves what nobody polls for.
 
+mod back;
 mod cq;
 mod device;
 mod engine;

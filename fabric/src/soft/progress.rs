@@ -12,18 +12,21 @@ use std::time::Instant;
 use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 
+use super::back::Way;
 use super::device::Dev;
 use super::hello::{Refused, Target, verdict};
 use super::hold;
 use super::limits::{
-    ASK_EVERY, HOT, HOT_MISSES, MAX_STRANGERS, REDIAL_MOST, SCRATCH, TICK, TICK_EVERY,
+    ACK_COUNT, ACK_IDLE, ASK_EVERY, HOT, HOT_MISSES, MAX_STRANGERS, REDIAL_MOST, SCRATCH, TICK,
+    TICK_EVERY,
 };
-use super::memory::silence;
+use super::memory::{Gather, silence};
 use super::qp::Qp;
 use super::rx::{Outcome, Responder};
-use super::strangers::{Dial, Parked, Step, Stranger};
+use super::strangers::{Dial, Parked, Step, Stranger, set_up};
 use super::tx::Answers;
 use super::ud;
+use super::wire::Refusal;
 use crate::{QpKind, QpState, Status};
 
 pub(super) const LISTENER: u64 = u64::MAX;
@@ -101,6 +104,8 @@ pub(super) struct Progress {
     hot: Vec<u64>,
     again: Vec<u64>,
     spare: Vec<u64>,
+    /// Empty between timers; kept for its room.
+    qps: Vec<Arc<Qp>>,
     scratch: Box<[u8]>,
     passes: u32,
     posts: u64,
@@ -124,6 +129,7 @@ impl Progress {
             hot: Vec::with_capacity(HOT),
             again: Vec::new(),
             spare: Vec::new(),
+            qps: Vec::new(),
             scratch: vec![0; SCRATCH].into_boxed_slice(),
             passes: 0,
             posts: 0,
@@ -295,22 +301,39 @@ impl Progress {
         if entry.generation != generation {
             return false;
         }
-        let hot = entry.hot;
+        let (hot, misses) = (entry.hot, entry.misses);
         let Some(conn) = entry.conn.take() else { return false };
         if dev.mishaps().is_active() && conn.is_cut(dev) {
             entry.conn = Some(conn);
             return false;
         }
         let fate = match conn {
-            Conn::Stranger(stranger) => self.turn_stranger(dev, stranger),
+            Conn::Stranger(stranger) => self.turn_stranger(dev, token, stranger),
             Conn::Parked(parked) if parked.is_closed() => Fate::Gone,
             Conn::Parked(parked) => Fate::keep(Conn::Parked(parked)),
             Conn::Dial(dial) => turn_dial(dev, dial),
-            Conn::Answers(qp, stream) => turn_answers(qp, stream, &mut self.scratch, writable),
+            Conn::Answers(qp, stream) => {
+                match turn_answers(&qp, &stream, &mut self.scratch, writable) {
+                    None => Fate::Gone,
+                    Some(Heard { did, again, takes, refused }) => {
+                        if let Some(why) = refused {
+                            self.refuse(dev, &qp, why);
+                        }
+                        if takes {
+                            let misses = if did { 0 } else { misses };
+                            self.pay_for_back(dev, &qp, misses, eager);
+                        }
+                        Fate::Keep { conn: Conn::Answers(qp, stream), did, again }
+                    }
+                }
+            }
             Conn::Requests(mut responder) => {
                 let pay = eager || !hot && self.hot.len() == HOT;
                 match responder.turn(dev, &mut self.scratch, pay) {
-                    Outcome::Gone => Fate::Gone,
+                    Outcome::Gone => {
+                        way_back_is_gone(&responder.qp);
+                        Fate::Gone
+                    }
                     Outcome::Wait { did } => {
                         Fate::Keep { conn: Conn::Requests(responder), did, again: false }
                     }
@@ -352,12 +375,12 @@ impl Progress {
         did
     }
 
-    fn turn_stranger(&mut self, dev: &Arc<Dev>, mut stranger: Stranger) -> Fate {
+    fn turn_stranger(&mut self, dev: &Arc<Dev>, token: u64, mut stranger: Stranger) -> Fate {
         match stranger.turn(dev) {
             Step::Wait => Fate::keep(Conn::Stranger(stranger)),
             Step::Known(target) => {
                 self.strangers = self.strangers.saturating_sub(1);
-                self.admit(dev, Parked::new(stranger.stream, target))
+                self.admit(dev, token, Parked::new(stranger.stream, target))
             }
             Step::Refused(why) => {
                 self.strangers = self.strangers.saturating_sub(1);
@@ -369,7 +392,7 @@ impl Progress {
     }
 
     /// Gives a known requester to its queue pair, or lets it wait for it.
-    fn admit(&mut self, dev: &Arc<Dev>, parked: Parked) -> Fate {
+    fn admit(&mut self, dev: &Arc<Dev>, token: u64, parked: Parked) -> Fate {
         let Target { to, from, psn, rnr } = parked.target;
         let no = |parked: &Parked| {
             use std::io::Write as _;
@@ -412,7 +435,8 @@ impl Progress {
             return Fate::Gone;
         }
         let stream = Arc::clone(&parked.stream);
-        let responder = Responder::new(qp, stream, setup.access, rnr, setup.rnr_timer);
+        qp.responder_is(token);
+        let responder = Responder::new(qp, stream, rnr, &setup);
         Fate::Keep { conn: Conn::Requests(Box::new(responder)), did: false, again: true }
     }
 
@@ -433,7 +457,7 @@ impl Progress {
     }
 
     fn greet(&mut self, dev: &Arc<Dev>, stream: std::net::TcpStream, peer: SocketAddr) {
-        if stream.set_nonblocking(true).is_err() || stream.set_nodelay(true).is_err() {
+        if set_up(&stream, peer.ip() == dev.ip()).is_err() {
             return;
         }
         if self.strangers >= MAX_STRANGERS {
@@ -481,7 +505,7 @@ impl Progress {
             }
             let token = index as u64 | u64::from(entry.generation) << 32;
             if let Some(Conn::Parked(parked)) = entry.conn.take() {
-                let fate = self.admit(dev, parked);
+                let fate = self.admit(dev, token, parked);
                 self.settle(dev, token, fate, true);
             }
         }
@@ -571,6 +595,47 @@ impl Progress {
         }
     }
 
+    /// The stream of a queue pair's peer.
+    fn responder(&mut self, qp: &Qp) -> Option<&mut Responder> {
+        match &mut self.entry(qp.responder())?.conn {
+            Some(Conn::Requests(one)) if std::ptr::eq(&raw const *one.qp, qp) => Some(one),
+            _ => None,
+        }
+    }
+
+    /// As [`Dev::send_back`].
+    pub(super) fn send_back(
+        &mut self,
+        qp: &Qp,
+        message: Gather<'_>,
+        rest: impl FnOnce(usize) -> Vec<u8>,
+    ) -> bool {
+        self.responder(qp).is_some_and(|responder| responder.send_back(message, rest))
+    }
+
+    /// Says no to a message that came back.
+    #[cold]
+    fn refuse(&mut self, dev: &Dev, qp: &Qp, why: Refusal) {
+        match self.responder(qp) {
+            Some(responder) => {
+                responder.refuse(why, true);
+                responder.settle(dev);
+            }
+            None => qp.fail_here(),
+        }
+    }
+
+    /// Acknowledges what came back, when no request is likely to do it soon. `misses`: looks without data.
+    fn pay_for_back(&mut self, dev: &Dev, qp: &Qp, misses: u32, eager: bool) {
+        let debt = qp.debt();
+        if debt != 0
+            && (eager || misses >= ACK_IDLE || debt >= ACK_COUNT)
+            && let Some(responder) = self.responder(qp)
+        {
+            responder.settle(dev);
+        }
+    }
+
     fn dial(&mut self, dev: &Arc<Dev>, qp: &Arc<Qp>) {
         let setup = qp.setup().filter(|_| !qp.is_cut());
         let started = setup.and_then(|setup| {
@@ -601,11 +666,16 @@ impl Progress {
         for index in 0..self.entries.len() {
             busy |= self.tick_stream(dev, index, now);
         }
-        let Some(qps) = dev.all_qps() else { return };
-        for qp in qps.iter().filter(|qp| qp.kind() == QpKind::Rc && qp.state() == QpState::Rts) {
-            busy |= tick_qp(qp, now);
+        let mut qps = std::mem::take(&mut self.qps);
+        if dev.list_qps(&mut qps) {
+            let used = |qp: &&Arc<Qp>| qp.kind() == QpKind::Rc && qp.state() == QpState::Rts;
+            for qp in qps.iter().filter(used) {
+                busy |= tick_qp(qp, now);
+            }
+            self.busy = busy;
         }
-        self.busy = busy;
+        qps.clear();
+        self.qps = qps;
     }
 
     fn tick_stream(&mut self, dev: &Arc<Dev>, index: usize, now: Instant) -> bool {
@@ -634,6 +704,13 @@ impl Progress {
             Some(Conn::Stranger(_) | Conn::Parked(_) | Conn::Dial(_)) => true,
             _ => false,
         }
+    }
+}
+
+/// What was sent back and not acknowledged will never be; its patience runs.
+fn way_back_is_gone(qp: &Qp) {
+    if let Some(mut tx) = hold(&qp.tx) {
+        tx.back.is_lost = true;
     }
 }
 
@@ -675,26 +752,43 @@ fn turn_dial(dev: &Dev, mut dial: Dial) -> Fate {
     }
 }
 
+/// What a turn of a stream of answers found.
+struct Heard {
+    /// There was something.
+    did: bool,
+    /// It needs another turn soon.
+    again: bool,
+    /// Messages of the peer come on it.
+    takes: bool,
+    /// One of them is to be refused.
+    refused: Option<Refusal>,
+}
+
+/// A turn of a stream of answers. `None`: it is over.
 fn turn_answers(
-    qp: Arc<Qp>,
-    stream: Arc<std::net::TcpStream>,
+    qp: &Arc<Qp>,
+    stream: &Arc<std::net::TcpStream>,
     scratch: &mut [u8],
     writable: bool,
-) -> Fate {
+) -> Option<Heard> {
     let Some(mut tx) = hold(&qp.tx) else {
-        return Fate::Keep { conn: Conn::Answers(qp, stream), did: false, again: true };
+        return Some(Heard { did: false, again: true, takes: false, refused: None });
     };
-    if !tx.stream.as_ref().is_some_and(|own| Arc::ptr_eq(own, &stream)) {
-        return Fate::Gone;
+    if !tx.stream.as_ref().is_some_and(|own| Arc::ptr_eq(own, stream)) {
+        return None;
     }
     if !qp.take_late(&mut tx) {
-        tx.fail(&qp, Status::RemoteOperation);
-        return Fate::Gone;
+        tx.fail(qp, Status::RemoteOperation);
+        return None;
     }
-    let (did, again) = match tx.read_answers(&qp, scratch) {
+    let (did, again) = match tx.read_answers(qp, scratch) {
         Answers::Lost => {
-            tx.lose(&qp);
-            return Fate::Gone;
+            tx.lose(qp);
+            return None;
+        }
+        Answers::Refused(why) => {
+            drop(tx);
+            return Some(Heard { did: true, again: false, takes: true, refused: Some(why) });
         }
         Answers::Dry { did } => (did, false),
         Answers::More => (true, true),
@@ -703,11 +797,10 @@ fn turn_answers(
         tx.heard();
     }
     if writable {
-        tx.unblock(&qp);
-        tx.flush(&qp);
+        tx.unblock(qp);
+        tx.flush(qp);
     }
-    drop(tx);
-    Fate::Keep { conn: Conn::Answers(qp, stream), did, again }
+    Some(Heard { did, again, takes: tx.back.way == Way::Takes, refused: None })
 }
 
 /// Timers of a requester; whether it has any running.
@@ -717,7 +810,7 @@ fn tick_qp(qp: &Arc<Qp>, now: Instant) -> bool {
         let patience = tx.patience.unwrap_or_default();
         // The peer's process may be slow; only its host must answer.
         let dead = match &tx.stream {
-            Some(_) if qp.is_cut() => true,
+            Some(_) if qp.is_cut() || tx.lost_what_went_back() => true,
             Some(stream) => silence(stream.as_fd()).is_some_and(|quiet| quiet >= patience),
             None => true,
         };

@@ -1,8 +1,9 @@
 //! Queue pairs: what both halves share, the changes of state, and the face of the traits.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::back::{Back, Way};
 use super::cq::{Cq, Gives};
 use super::device::Dev;
 use super::limits::{MAX_INLINE, MAX_RD_ATOM, MAX_SPILL, REDIAL_FIRST, patience};
@@ -11,7 +12,7 @@ use super::state::{ALL, Step, after, answers, may_receive, may_send};
 use super::tx::Tx;
 use super::{hold, low, patiently, ud};
 use crate::{
-    Access, AsyncEvent, Completion, CompletionQueue, Error, Opcode, PostError, QpKind, QpSpec,
+    Access, AsyncEvent, Completion, CompletionQueue, Error, Gid, Opcode, PostError, QpKind, QpSpec,
     QpState, QueuePair, RcPeer, Receive, Retry, Send, SharedReceiveQueue, Status,
 };
 
@@ -25,10 +26,19 @@ pub(super) struct Setup {
     pub(super) rnr_timer: u8,
     pub(super) psn: u32,
     pub(super) rnr: u8,
+    pub(super) way: Way,
 }
 
-const BLANK: Setup =
-    Setup { port: 1, access: Access::NONE, qkey: 0, peer: None, rnr_timer: 0, psn: 0, rnr: 7 };
+const BLANK: Setup = Setup {
+    port: 1,
+    access: Access::NONE,
+    qkey: 0,
+    peer: None,
+    rnr_timer: 0,
+    psn: 0,
+    rnr: 7,
+    way: Way::Apart,
+};
 
 /// A queue pair as the device sees it.
 #[derive(Debug)]
@@ -48,6 +58,14 @@ pub(super) struct Qp {
     /// Requests of the peer on this connection that are done, and how many it was told of.
     done: AtomicU64,
     told: AtomicU64,
+    /// Number of the peer's next request on this connection.
+    next_msn: AtomicU32,
+    /// Number of the first receive of this connection.
+    pub(super) first_receive: AtomicU64,
+    /// Messages (low bits) that the peer has had receives for.
+    peer_room: AtomicU32,
+    /// The device's name of the peer's stream of requests.
+    responder: AtomicU64,
     /// An acknowledgement that found the send queue busy: its number with bit 32 set.
     late: AtomicU64,
     attention: AtomicBool,
@@ -74,6 +92,10 @@ impl Qp {
             tx: Mutex::new(Tx::new(spec.max_send, spec.send_sge, spill)),
             done: AtomicU64::new(0),
             told: AtomicU64::new(0),
+            next_msn: AtomicU32::new(0),
+            first_receive: AtomicU64::new(0),
+            peer_room: AtomicU32::new(0),
+            responder: AtomicU64::new(u64::MAX),
             late: AtomicU64::new(0),
             attention: AtomicBool::new(false),
             dirty: AtomicBool::new(false),
@@ -129,6 +151,43 @@ impl Qp {
             Some(srq) => srq.as_any().downcast_ref::<Srq>().map_or(&self.own, |srq| &srq.rq),
             None => &self.own,
         }
+    }
+
+    pub(super) const fn shares_receives(&self) -> bool {
+        self.srq.is_some()
+    }
+
+    pub(super) fn next_msn(&self) -> u32 {
+        self.next_msn.load(Ordering::Relaxed)
+    }
+
+    /// Only for who is inside the device.
+    pub(super) fn next_msn_is(&self, msn: u32) {
+        self.next_msn.store(msn, Ordering::Relaxed);
+    }
+
+    pub(super) fn peer_room(&self) -> u32 {
+        self.peer_room.load(Ordering::Relaxed)
+    }
+
+    /// The peer says how many messages it has had receives for.
+    pub(super) fn peer_has(&self, room: u32) {
+        self.peer_room.store(room, Ordering::Relaxed);
+    }
+
+    /// Where the device has the peer's stream of requests; a name that it may not have any more.
+    pub(super) fn responder(&self) -> u64 {
+        self.responder.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn responder_is(&self, token: u64) {
+        self.responder.store(token, Ordering::Relaxed);
+    }
+
+    /// What both sides do with small messages.
+    fn way(&self, peer: &RcPeer) -> Way {
+        let own = (Gid::of(self.dev.ip()).ip(), self.dev.service(), self.number);
+        Way::between(own, (peer.address.gid.ip(), peer.address.service, peer.qpn))
     }
 
     /// What a receive gives back when it is polled.
@@ -379,9 +438,14 @@ impl QueuePair for Handle {
             (QpKind::Rc | QpKind::XrcSend, Some(peer)) => check_peer(qp, peer)?,
             (QpKind::Ud, None) => {}
         }
-        qp.change(to, |setup, _| {
+        qp.change(to, |setup, tx| {
             setup.peer = peer.copied();
             setup.rnr_timer = retry.rnr_timer;
+            setup.way = peer.map_or(Way::Apart, |peer| qp.way(peer));
+            tx.back = Back::new(setup.way).from(tx.tail());
+            qp.next_msn_is(0);
+            qp.peer_has(0);
+            qp.first_receive.store(qp.own.taken(), Ordering::Relaxed);
             qp.done.store(0, Ordering::SeqCst);
             qp.told.store(0, Ordering::SeqCst);
             qp.set_state(to);

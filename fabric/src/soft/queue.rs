@@ -103,6 +103,16 @@ impl Rq {
         true
     }
 
+    /// Receives posted so far.
+    pub(super) fn posted(&self) -> u64 {
+        self.posted.load(Ordering::Relaxed)
+    }
+
+    /// Receives taken so far.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.posted.load(Ordering::SeqCst) == self.taken.load(Ordering::SeqCst)
     }

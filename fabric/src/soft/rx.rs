@@ -7,12 +7,13 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::back::Way;
 use super::device::Dev;
 use super::limits::{
-    ACK_BYTES, ACK_COUNT, ACK_IDLE, DIRECT, LINGER, MAX_RD_ATOM, READS_PER_TURN, rnr_timer,
+    ACK_BYTES, ACK_COUNT, ACK_IDLE, DIRECT, LINGER, MAX_RD_ATOM, MAX_WR, READS_PER_TURN, rnr_timer,
 };
 use super::memory::{Gather, Scatter, Span};
-use super::qp::Qp;
+use super::qp::{Qp, Setup};
 use super::queue::Taken;
 use super::wire::{REQUEST, RESPONSE, Refusal, Request, Response, Verb};
 use super::{low, narrow};
@@ -38,6 +39,10 @@ enum Parse {
         request: Request,
         until: Option<Instant>,
     },
+    /// A request behind messages that come on the other stream and are not here yet.
+    Early {
+        request: Request,
+    },
     Body {
         request: Request,
         place: Place,
@@ -54,8 +59,26 @@ const FRESH: Parse = Parse::Header { have: 0, bytes: [0; REQUEST] };
 /// An answer, or a part of one, that is to be written.
 #[derive(Debug)]
 enum Out {
-    Bytes { bytes: [u8; RESPONSE + 8], len: usize },
-    Memory { remote: u64, rkey: u32, len: usize },
+    Bytes {
+        bytes: [u8; RESPONSE + 8],
+        len: usize,
+    },
+    Memory {
+        remote: u64,
+        rkey: u32,
+        len: usize,
+    },
+    /// The end of a message that goes back.
+    Kept(Vec<u8>),
+}
+
+impl Out {
+    const fn len(&self) -> usize {
+        match self {
+            Self::Bytes { len, .. } | Self::Memory { len, .. } => *len,
+            Self::Kept(bytes) => bytes.len(),
+        }
+    }
 }
 
 /// What to do with the stream after a turn.
@@ -75,10 +98,10 @@ pub(super) struct Responder {
     pub(super) qp: Arc<Qp>,
     pub(super) stream: Arc<TcpStream>,
     access: Access,
+    way: Way,
     rnr: u8,
     timer: Duration,
     parse: Parse,
-    next_msn: u32,
     held: Vec<u8>,
     held_at: usize,
     out: VecDeque<Out>,
@@ -90,21 +113,15 @@ pub(super) struct Responder {
 }
 
 impl Responder {
-    pub(super) fn new(
-        qp: Arc<Qp>,
-        stream: Arc<TcpStream>,
-        access: Access,
-        rnr: u8,
-        timer: u8,
-    ) -> Self {
+    pub(super) fn new(qp: Arc<Qp>, stream: Arc<TcpStream>, rnr: u8, setup: &Setup) -> Self {
         Self {
             qp,
             stream,
-            access,
+            access: setup.access,
+            way: setup.way,
             rnr,
-            timer: rnr_timer(timer),
+            timer: rnr_timer(setup.rnr_timer),
             parse: FRESH,
-            next_msn: 0,
             held: Vec::new(),
             held_at: 0,
             out: VecDeque::new(),
@@ -219,6 +236,13 @@ impl Responder {
                     }
                     did = true;
                 }
+                Parse::Early { request } => {
+                    if request.msn != self.qp.next_msn() {
+                        return Outcome::Again { did };
+                    }
+                    self.begin(dev, request, None);
+                    did = true;
+                }
                 Parse::Over { until } if Instant::now() >= until => return Outcome::Gone,
                 _ => {}
             }
@@ -257,7 +281,7 @@ impl Responder {
             }
             if count < asked {
                 return match self.parse {
-                    Parse::Stalled { .. } => Outcome::Again { did },
+                    Parse::Stalled { .. } | Parse::Early { .. } => Outcome::Again { did },
                     _ => Outcome::Wait { did },
                 };
             }
@@ -318,7 +342,7 @@ impl Responder {
         while let Some(rest) = bytes.get(used..).filter(|rest| !rest.is_empty()) {
             match &mut self.parse {
                 Parse::Over { .. } => return bytes.len(),
-                Parse::Stalled { .. } => return used,
+                Parse::Stalled { .. } | Parse::Early { .. } => return used,
                 Parse::Header { have, bytes: header } => {
                     if *have == 0 && self.out.len() > 2 * usize::from(MAX_RD_ATOM) {
                         return used;
@@ -371,14 +395,24 @@ impl Responder {
     }
 
     fn arrived(&mut self, dev: &Dev, header: &[u8; REQUEST]) {
-        let request = match Request::decode(header) {
-            Ok(request) if request.msn == self.next_msn => request,
-            _ => return self.refuse(Refusal::Invalid, true),
+        let Ok(request) = Request::decode(header) else {
+            return self.refuse(Refusal::Invalid, true);
         };
+        let ahead = request.msn.wrapping_sub(self.qp.next_msn());
+        if ahead != 0 && (self.way != Way::Takes || ahead > MAX_WR) {
+            return self.refuse(Refusal::Invalid, true);
+        }
+        if let Verb::Send { room, .. } = request.verb {
+            self.qp.peer_has(room);
+        }
         if let Some(done) = request.ack
             && !self.qp.acknowledged(done)
         {
             return self.refuse(Refusal::Invalid, true);
+        }
+        if ahead != 0 {
+            self.parse = Parse::Early { request };
+            return;
         }
         self.begin(dev, request, None);
     }
@@ -472,8 +506,8 @@ impl Responder {
     }
 
     /// Says no. `fatal`: this queue pair fails too.
-    fn refuse(&mut self, why: Refusal, fatal: bool) {
-        self.answer(Response::Nak { msn: self.next_msn, why }, &[]);
+    pub(super) fn refuse(&mut self, why: Refusal, fatal: bool) {
+        self.answer(Response::Nak { msn: self.qp.next_msn(), why }, &[]);
         self.parse = Parse::Over { until: Instant::now() + LINGER };
         self.held = Vec::new();
         self.held_at = 0;
@@ -498,7 +532,7 @@ impl Responder {
         match place {
             Place::Buffer(receive, number) => {
                 let imm = match request.verb {
-                    Verb::Send { imm } => imm,
+                    Verb::Send { imm, .. } => imm,
                     _ => None,
                 };
                 self.end_receive(receive, number, Status::Success, request.len, imm);
@@ -513,7 +547,7 @@ impl Responder {
             }
             Place::Memory { .. } | Place::Nowhere => {}
         }
-        self.next_msn = self.next_msn.wrapping_add(1);
+        self.qp.next_msn_is(request.msn.wrapping_add(1));
         self.bytes_owed += request.body() as u64;
         self.urgent |= request.want_ack;
         self.large = request.body() >= DIRECT;
@@ -543,6 +577,9 @@ impl Responder {
                         // The region ended while it was read: nothing can be said in the middle of an answer.
                         pieces.span(span.ok_or(())?);
                     }
+                    Out::Kept(bytes) => {
+                        pieces.bytes(bytes.get(skip..).unwrap_or_default());
+                    }
                 }
                 skip = 0;
             }
@@ -563,10 +600,7 @@ impl Responder {
 
     fn advance(&mut self, mut written: usize) {
         while let Some(item) = self.out.front() {
-            let size = match item {
-                Out::Bytes { len, .. } | Out::Memory { len, .. } => *len,
-            };
-            let left = size - self.out_at;
+            let left = item.len() - self.out_at;
             if written < left {
                 self.out_at += written;
                 return;
@@ -587,8 +621,26 @@ impl Responder {
         self.qp.debt() != 0
     }
 
+    /// Writes a small message of this side's; `rest` copies what is left of it after so many bytes. False: not now, and
+    /// nothing was written.
+    pub(super) fn send_back(
+        &mut self,
+        message: Gather<'_>,
+        rest: impl FnOnce(usize) -> Vec<u8>,
+    ) -> bool {
+        if !self.out.is_empty() || matches!(self.parse, Parse::Over { .. }) {
+            return false;
+        }
+        let whole = message.total();
+        let written = message.send(self.stream.as_fd()).unwrap_or(0);
+        if written != 0 && written < whole {
+            self.out.push_back(Out::Kept(rest(written)));
+        }
+        written != 0
+    }
+
     /// Whether no request has been taken yet.
     pub(super) fn untouched(&self) -> bool {
-        self.next_msn == 0 && matches!(self.parse, Parse::Header { have: 0, .. })
+        self.qp.next_msn() == 0 && matches!(self.parse, Parse::Header { have: 0, .. })
     }
 }

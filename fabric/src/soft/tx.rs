@@ -1,7 +1,7 @@
 //! The requester's half of a reliable queue pair: the send queue. `write`: into its stream; `answers`: what comes back on it.
 
 mod answers;
-mod wqe;
+pub(super) mod wqe;
 mod write;
 
 use std::collections::VecDeque;
@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use self::answers::{FRESH, Reading};
 use self::wqe::Wqe;
+use super::back::{Back, Way};
 use super::cq::Gives;
-use super::limits::{DEFER_BYTES, DEFER_COUNT, DEFER_FROM, MAX_MESSAGE, REDIAL_FIRST};
+use super::limits::{DEFER_BYTES, DEFER_COUNT, DEFER_FROM, KEEP, MAX_MESSAGE, REDIAL_FIRST};
 use super::qp::Qp;
 use super::wire::Garbage;
 use super::{low, narrow};
@@ -48,6 +49,9 @@ pub(super) struct Tx {
     reads: u32,
     pub(super) rd_atom: u32,
     reading: Reading,
+    /// Bytes of the stream that could not be used yet.
+    kept: Vec<u8>,
+    pub(super) back: Back,
     /// For the timers: what was seen last and when.
     seen: (u64, Option<Instant>),
     pub(super) patience: Option<Duration>,
@@ -96,6 +100,8 @@ impl Tx {
             reads: 0,
             rd_atom: 1,
             reading: FRESH,
+            kept: Vec::new(),
+            back: Back::new(Way::Apart),
             seen: (0, None),
             patience: None,
             redial: (None, REDIAL_FIRST),
@@ -136,6 +142,7 @@ impl Tx {
         let mut wqe = self.admit(qp, send)?;
         let idle = self.next == self.tail;
         wqe.ack = qp.ack_to_carry(self.next == self.head);
+        wqe.room = qp.room();
         let number = self.tail;
         if let Some(place) = self.wqe_mut(number) {
             *place = wqe;
@@ -147,12 +154,22 @@ impl Tx {
             }
         }
         self.tail += 1;
+        let back = idle && self.goes_back(qp, &wqe);
+        self.back.count(&wqe.operation);
         if qp.is_error() {
             self.flush_all(qp);
             return Ok(());
         }
         let small = wqe.size() + self.spill.len() <= DEFER_BYTES;
         let busy = number - self.head >= DEFER_FROM;
+        if back
+            && wqe.fault.is_none()
+            && self.can_write(&wqe)
+            && self.write_back(qp, &wqe, &send.data)
+        {
+            return Ok(());
+        }
+        self.back.apart_until = self.tail;
         if may_defer && small && busy && self.deferred < DEFER_COUNT && !self.blocked {
             self.deferred += 1;
             self.keep(&send.data, 0);
@@ -203,7 +220,9 @@ impl Tx {
                 if total > qp.inline_limit() {
                     return Err(PostError::Invalid("more inline bytes than the limit"));
                 }
-                if self.spill.len() + total > self.spill_max {
+                // While the stream takes nothing, a large one had better wait where it is than be copied.
+                let waits = self.blocked && total > KEEP && !self.spill.is_empty();
+                if waits || self.spill.len() + total > self.spill_max {
                     return Err(PostError::Full);
                 }
                 wqe.len = narrow(total);
@@ -214,6 +233,11 @@ impl Tx {
             return Err(PostError::Invalid("an addition of other than 8 bytes"));
         }
         Ok(wqe)
+    }
+
+    /// Whether a request may go back on the peer's stream.
+    fn goes_back(&self, qp: &Qp, wqe: &Wqe) -> bool {
+        self.back.takes(wqe, self.acked, qp.peer_room())
     }
 
     const fn can_write(&self, wqe: &Wqe) -> bool {
@@ -316,6 +340,8 @@ impl Tx {
         self.reads = 0;
         self.deferred = 0;
         self.reading = FRESH;
+        self.kept = Vec::new();
+        self.back = Back::new(self.back.way).from(self.tail);
         self.spill = VecDeque::new();
         self.seen = (self.tail, None);
         self.dialing = false;
@@ -346,6 +372,11 @@ impl Tx {
                 false
             }
         }
+    }
+
+    /// Whether a request that is not done went back on a stream that is gone.
+    pub(super) const fn lost_what_went_back(&self) -> bool {
+        self.back.is_lost && self.acked < self.back.back_until
     }
 
     /// Something was heard from the peer.

@@ -1,5 +1,6 @@
-//! What goes over a stream: requests one way, responses the other. Nothing read here is believed: a length is checked
-//! against the largest message, an index is looked up by its user.
+//! What goes over a stream: requests one way, responses the other, and among these small messages of the responder's own
+//! (`back.rs`). Nothing read here is believed: a length is checked against the largest message, an index is looked up by
+//! its user.
 
 use super::limits::MAX_MESSAGE;
 
@@ -29,6 +30,9 @@ pub enum Garbage {
     /// A length that no message has.
     #[error("impossible length {0}")]
     Length(u32),
+    /// More receives than can be counted.
+    #[error("{0} receives cannot be")]
+    Room(u64),
     /// A sequence number outside what is in flight.
     #[error("sequence number {0} is not in flight")]
     Sequence(u32),
@@ -41,6 +45,8 @@ pub enum Verb {
     Send {
         /// 32 bits beside it.
         imm: Option<u32>,
+        /// Messages (low bits of their number on this connection) that the sender has had receives for so far.
+        room: u32,
     },
     /// A write of `len` bytes that follow.
     Write {
@@ -94,7 +100,7 @@ impl Request {
     #[must_use]
     pub fn encode(&self) -> [u8; REQUEST] {
         let (kind, word, remote) = match self.verb {
-            Verb::Send { imm } => (1, imm.unwrap_or(0), 0),
+            Verb::Send { imm, room } => (1, imm.unwrap_or(0), u64::from(room)),
             Verb::Write { remote, rkey } => (2, rkey, remote),
             Verb::Read { remote, rkey } => (3, rkey, remote),
             Verb::FetchAdd { remote, rkey } => (4, rkey, remote),
@@ -103,7 +109,7 @@ impl Request {
         if self.ack.is_some() {
             flags |= HAS_ACK;
         }
-        if matches!(self.verb, Verb::Send { imm: Some(_) }) {
+        if matches!(self.verb, Verb::Send { imm: Some(_), .. }) {
             flags |= HAS_IMM;
         }
         let mut out = [0; REQUEST];
@@ -137,7 +143,10 @@ impl Request {
             return Err(Garbage::Flags(flags));
         }
         let verb = match kind {
-            1 => Verb::Send { imm: imm.then_some(word) },
+            1 => {
+                let room = u32::try_from(remote).map_err(|_| Garbage::Room(remote))?;
+                Verb::Send { imm: imm.then_some(word), room }
+            }
             2 => Verb::Write { remote, rkey: word },
             3 => Verb::Read { remote, rkey: word },
             4 => Verb::FetchAdd { remote, rkey: word },
@@ -150,6 +159,12 @@ impl Request {
         let msn = u32::from_le_bytes([s0, s1, s2, s3]);
         Ok(Self { verb, len, msn, ack, want_ack: flags & WANT_ACK != 0 })
     }
+}
+
+/// Whether a header (its first bytes suffice) is a request's.
+#[must_use]
+pub fn is_request(bytes: &[u8]) -> bool {
+    bytes.get(..2) == Some(&REQUEST_MARK.to_le_bytes())
 }
 
 /// Why a request was refused.
@@ -248,7 +263,7 @@ mod tests {
 
     fn verbs() -> impl Strategy<Value = Verb> {
         prop_oneof![
-            any::<Option<u32>>().prop_map(|imm| Verb::Send { imm }),
+            any::<(Option<u32>, u32)>().prop_map(|(imm, room)| Verb::Send { imm, room }),
             any::<(u64, u32)>().prop_map(|(remote, rkey)| Verb::Write { remote, rkey }),
             any::<(u64, u32)>().prop_map(|(remote, rkey)| Verb::Read { remote, rkey }),
             any::<(u64, u32)>().prop_map(|(remote, rkey)| Verb::FetchAdd { remote, rkey }),

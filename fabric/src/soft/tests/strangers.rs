@@ -136,8 +136,13 @@ fn a_peer_with_the_key_that_sends_garbage_fails_its_queue_pair_only() {
     assert_eq!(hello::read_verdict(verdict), Ok(true));
     let memory = Memory::new(&end.device, 64, Access::ALL);
     end.qp.post_receive(&Receive { id: 1, buffer: memory.sge(0, 64) }).unwrap();
-    let header =
-        Request { verb: Verb::Send { imm: None }, len: 4, msn: 0, ack: None, want_ack: false };
+    let header = Request {
+        verb: Verb::Send { imm: None, room: 0 },
+        len: 4,
+        msn: 0,
+        ack: None,
+        want_ack: false,
+    };
     // In three pieces, to see that a message may come so.
     let bytes = header.encode();
     for piece in [&bytes[..5], &bytes[5..], b"good"] {

@@ -6,10 +6,11 @@ use std::os::fd::AsFd as _;
 
 use super::{Tx, rest_of};
 use crate::Status;
-use crate::soft::limits::{DIRECT, READS_PER_TURN};
+use crate::soft::back::{Taking, Way};
+use crate::soft::limits::{BACK, DIRECT, READS_PER_TURN};
 use crate::soft::memory::{Scatter, Table};
 use crate::soft::qp::Qp;
-use crate::soft::wire::{Garbage, RESPONSE, Refusal, Response};
+use crate::soft::wire::{Garbage, REQUEST, RESPONSE, Refusal, Request, Response, is_request};
 use crate::soft::{low, narrow};
 
 /// What a read from the stream ended in.
@@ -24,21 +25,62 @@ pub(in crate::soft) enum Answers {
     More,
     /// The stream is over or says garbage.
     Lost,
+    /// A message of the peer is to be refused.
+    Refused(Refusal),
 }
 
 /// Where the parser of responses is.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reading {
-    Header { have: usize, bytes: [u8; RESPONSE] },
-    Data { number: u64, len: u32, done: u32 },
+    Header {
+        have: usize,
+        bytes: [u8; REQUEST],
+    },
+    Data {
+        number: u64,
+        len: u32,
+        done: u32,
+    },
+    /// A message of the peer, which comes on this stream because it is small.
+    Message(Request),
 }
 
-pub(super) const FRESH: Reading = Reading::Header { have: 0, bytes: [0; RESPONSE] };
+/// Why no more can be read.
+enum Stop {
+    Garbage,
+    Refused(Refusal),
+}
+
+impl From<Garbage> for Stop {
+    fn from(_: Garbage) -> Self {
+        Self::Garbage
+    }
+}
+
+impl From<Stop> for Answers {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Garbage => Self::Lost,
+            Stop::Refused(why) => Self::Refused(why),
+        }
+    }
+}
+
+pub(super) const FRESH: Reading = Reading::Header { have: 0, bytes: [0; REQUEST] };
 
 impl Tx {
     /// Reads responses.
     pub(in crate::soft) fn read_answers(&mut self, qp: &Qp, scratch: &mut [u8]) -> Answers {
         let mut did = false;
+        if !self.kept.is_empty() {
+            if let Err(stop) = self.take_in(qp, &[]) {
+                return stop.into();
+            }
+            if self.is_waiting() {
+                return Answers::More;
+            }
+            did = true;
+        }
         for _ in 0..READS_PER_TURN {
             let Some(stream) = self.stream.clone() else { return Answers::Lost };
             let (asked, result, direct) = self.receive(qp.dev().table(), &stream, scratch);
@@ -57,11 +99,14 @@ impl Tx {
                 self.placed(qp, narrow(placed));
             }
             let rest = scratch.get(..count - placed).unwrap_or_default();
-            if self.consume(qp, rest).is_err() {
-                return Answers::Lost;
+            if let Err(stop) = self.take_in(qp, rest) {
+                return stop.into();
             }
             if qp.is_error() {
                 return Answers::Lost;
+            }
+            if self.is_waiting() {
+                return Answers::More;
             }
             if count < asked {
                 return Answers::Dry { did };
@@ -121,19 +166,49 @@ impl Tx {
         }
     }
 
-    fn consume(&mut self, qp: &Qp, mut bytes: &[u8]) -> Result<(), Garbage> {
+    /// A whole message waits for another thread to leave the queue of receives.
+    fn is_waiting(&self) -> bool {
+        matches!(self.reading, Reading::Message(request) if self.kept.len() >= request.len as usize)
+            && !self.kept.is_empty()
+    }
+
+    /// Uses what was kept and what is new.
+    fn take_in(&mut self, qp: &Qp, fresh: &[u8]) -> Result<(), Stop> {
+        if self.kept.is_empty() {
+            let used = self.consume(qp, fresh)?;
+            self.kept.extend_from_slice(fresh.get(used..).unwrap_or_default());
+            return Ok(());
+        }
+        let mut kept = std::mem::take(&mut self.kept);
+        kept.extend_from_slice(fresh);
+        let used = self.consume(qp, &kept)?;
+        kept.drain(..used.min(kept.len()));
+        self.kept = kept;
+        Ok(())
+    }
+
+    /// Uses bytes of the stream; returns how many: a message of the peer is only taken whole.
+    fn consume(&mut self, qp: &Qp, all: &[u8]) -> Result<usize, Stop> {
+        let mut bytes = all;
         while !bytes.is_empty() && !qp.is_error() {
             match &mut self.reading {
                 Reading::Header { have, bytes: header } => {
-                    let count = bytes.len().min(RESPONSE - *have);
+                    let size = if *have >= 2 && is_request(header) { REQUEST } else { RESPONSE };
+                    let count = bytes.len().min(size - *have);
                     let (now, rest) = bytes.split_at(count);
                     if let Some(place) = header.get_mut(*have..*have + count) {
                         place.copy_from_slice(now);
                     }
                     *have += count;
                     bytes = rest;
-                    if *have == RESPONSE {
-                        let response = Response::decode(header)?;
+                    if is_request(header) {
+                        if *have == REQUEST {
+                            let header = *header;
+                            self.message_begins(qp, &header)?;
+                        }
+                    } else if *have == RESPONSE {
+                        let response =
+                            Response::decode(header.first_chunk().ok_or(Stop::Garbage)?)?;
                         self.reading = FRESH;
                         self.respond(qp, response)?;
                     }
@@ -154,12 +229,38 @@ impl Tx {
                     }
                     if !now.is_empty() {
                         self.fail(qp, Status::LocalProtection);
-                        return Ok(());
+                        return Ok(all.len());
                     }
                     self.placed(qp, narrow(count));
                 }
+                Reading::Message(request) => {
+                    let request = *request;
+                    let Some((message, rest)) = bytes.split_at_checked(request.len as usize) else {
+                        break;
+                    };
+                    match qp.take_back(&request, message)? {
+                        Taking::Done => self.reading = FRESH,
+                        Taking::Busy => break,
+                        Taking::Refused(why) => return Err(Stop::Refused(why)),
+                    }
+                    bytes = rest;
+                }
             }
         }
+        Ok(all.len() - bytes.len())
+    }
+
+    /// A header of the peer's own on this stream.
+    fn message_begins(&mut self, qp: &Qp, header: &[u8; REQUEST]) -> Result<(), Stop> {
+        let request = Request::decode(header)?;
+        let fits = (1..=BACK).contains(&(request.len as usize));
+        if self.back.way != Way::Takes || !fits {
+            return Err(Stop::Garbage);
+        }
+        if let Some(done) = request.ack {
+            self.acknowledged(qp, done)?;
+        }
+        self.reading = Reading::Message(request);
         Ok(())
     }
 

@@ -5,23 +5,25 @@ use crate::{Opcode, Operation, Status};
 
 /// One posted send request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wqe {
-    pub(super) id: u64,
-    pub(super) operation: Operation,
-    pub(super) len: u32,
-    pub(super) sges: u8,
-    pub(super) signaled: bool,
-    pub(super) inline: bool,
+pub(in crate::soft) struct Wqe {
+    pub(in crate::soft) id: u64,
+    pub(in crate::soft) operation: Operation,
+    pub(in crate::soft) len: u32,
+    pub(in crate::soft) sges: u8,
+    pub(in crate::soft) signaled: bool,
+    pub(in crate::soft) inline: bool,
     /// Its data has come (reads and additions).
-    pub(super) answered: bool,
+    pub(in crate::soft) answered: bool,
     /// Found wrong before it was sent.
-    pub(super) fault: Option<Status>,
+    pub(in crate::soft) fault: Option<Status>,
     /// Acknowledgement that goes with it.
-    pub(super) ack: Option<u32>,
+    pub(in crate::soft) ack: Option<u32>,
+    /// Messages of the peer that there were receives for when it was posted.
+    pub(in crate::soft) room: u32,
 }
 
 impl Wqe {
-    pub(super) const EMPTY: Self = Self {
+    pub(in crate::soft) const EMPTY: Self = Self {
         id: 0,
         operation: Operation::Send { imm: None },
         len: 0,
@@ -31,13 +33,14 @@ impl Wqe {
         answered: false,
         fault: None,
         ack: None,
+        room: 0,
     };
 
-    pub(super) const fn awaits_data(&self) -> bool {
+    pub(in crate::soft) const fn awaits_data(&self) -> bool {
         matches!(self.operation, Operation::Read { .. } | Operation::FetchAdd { .. })
     }
 
-    pub(super) const fn opcode(&self) -> Opcode {
+    pub(in crate::soft) const fn opcode(&self) -> Opcode {
         match self.operation {
             Operation::Send { .. } => Opcode::Send,
             Operation::Write { .. } => Opcode::Write,
@@ -47,7 +50,7 @@ impl Wqe {
     }
 
     /// Bytes on the wire.
-    pub(super) const fn size(&self) -> usize {
+    pub(in crate::soft) const fn size(&self) -> usize {
         match self.operation {
             Operation::Read { .. } => REQUEST,
             Operation::FetchAdd { .. } => REQUEST + 8,
@@ -55,9 +58,9 @@ impl Wqe {
         }
     }
 
-    pub(super) fn header(&self, msn: u32) -> [u8; REQUEST + 8] {
+    pub(in crate::soft) fn header(&self, msn: u32) -> [u8; REQUEST + 8] {
         let (verb, add) = match self.operation {
-            Operation::Send { imm } => (Verb::Send { imm }, 0),
+            Operation::Send { imm } => (Verb::Send { imm, room: self.room }, 0),
             Operation::Write { remote, rkey } => (Verb::Write { remote, rkey }, 0),
             Operation::Read { remote, rkey } => (Verb::Read { remote, rkey }, 0),
             Operation::FetchAdd { remote, rkey, add } => (Verb::FetchAdd { remote, rkey }, add),
@@ -70,7 +73,7 @@ impl Wqe {
         out
     }
 
-    pub(super) const fn header_len(&self) -> usize {
+    pub(in crate::soft) const fn header_len(&self) -> usize {
         if matches!(self.operation, Operation::FetchAdd { .. }) { REQUEST + 8 } else { REQUEST }
     }
 }

@@ -20,7 +20,8 @@ impl Tx {
             for bytes in *list {
                 let skip = from.min(bytes.len());
                 from -= skip;
-                self.spill.extend(bytes.iter().skip(skip));
+                // A whole slice at once: byte by byte it takes longer than the system call.
+                self.spill.extend(bytes.get(skip..).unwrap_or_default());
             }
         }
     }
@@ -33,15 +34,7 @@ impl Tx {
         let head = header.get(..wqe.header_len()).unwrap_or_default();
         let Some(stream) = self.stream.clone() else { return };
         let mut out = Gather::new();
-        let mut whole = out.bytes(head);
-        if !wqe.awaits_data() {
-            whole &= match data {
-                Data::Inline(list) => list.iter().all(|bytes| out.bytes(bytes)),
-                Data::Gather(list) => list.iter().all(|sge| {
-                    qp.dev().table().local(sge, false).is_some_and(|span| out.span(span))
-                }),
-            };
-        }
+        let whole = out.bytes(head) && (wqe.awaits_data() || gather(&mut out, qp, data));
         let written = if !whole {
             0
         } else if out.total() == head.len() {
@@ -62,6 +55,23 @@ impl Tx {
         } else {
             self.flush(qp);
         }
+    }
+
+    /// Sends the last posted request, which is the only one to be written, back on the peer's stream. False: it must go on
+    /// the own one.
+    pub(super) fn write_back(&mut self, qp: &Qp, wqe: &Wqe, data: &Data<'_>) -> bool {
+        let header = wqe.header(low(self.tail - 1 - self.base));
+        let head = header.get(..REQUEST).unwrap_or_default();
+        let mut out = Gather::new();
+        if !(out.bytes(head) && gather(&mut out, qp, data)) {
+            return false;
+        }
+        if !qp.dev().send_back(qp, out, |written| rest_after(written, head, qp, data)) {
+            return false;
+        }
+        self.next = self.tail;
+        self.back.back_until = self.tail;
+        true
     }
 
     /// What a write to the stream did.
@@ -176,6 +186,37 @@ impl Tx {
             }
         }
     }
+}
+
+/// Adds the data of a request; false: not all of it can be had.
+fn gather<'a>(out: &mut Gather<'a>, qp: &'a Qp, data: &Data<'a>) -> bool {
+    match data {
+        Data::Inline(list) => list.iter().all(|bytes| out.bytes(bytes)),
+        Data::Gather(list) => list
+            .iter()
+            .all(|sge| qp.dev().table().local(sge, false).is_some_and(|span| out.span(span))),
+    }
+}
+
+/// A copy of a request after its first bytes.
+#[cold]
+fn rest_after(written: usize, head: &[u8], qp: &Qp, data: &Data<'_>) -> Vec<u8> {
+    let mut all = head.to_vec();
+    match data {
+        Data::Inline(list) => list.iter().for_each(|bytes| all.extend_from_slice(bytes)),
+        Data::Gather(list) => {
+            for sge in *list {
+                let from = all.len();
+                all.resize(from + sge.len as usize, 0);
+                if let (Some(span), Some(place)) =
+                    (qp.dev().table().local(sge, false), all.get_mut(from..))
+                {
+                    span.read(place);
+                }
+            }
+        }
+    }
+    all.split_off(written.min(all.len()))
 }
 
 /// Adds `len` kept bytes from position `from`.
