@@ -332,6 +332,11 @@ impl Dev {
         self.engine.naps()
     }
 
+    /// The engine looks again within a nap, whatever the system tells.
+    pub(super) fn engine_naps(&self) -> bool {
+        self.engine.naps()
+    }
+
     pub(super) fn posts(&self) -> u64 {
         self.posts.load(Ordering::Relaxed)
     }

@@ -50,6 +50,8 @@ pub(super) const READS_PER_TURN: u32 = 16;
 pub(super) const HOT: usize = 4;
 /// Looks without data after which a stream is no longer hot.
 pub(super) const HOT_MISSES: u32 = 200;
+/// Turns with data after which the system need not tell of a hot stream any more.
+pub(super) const UNWATCH: u32 = 64;
 /// One poll in so many asks the system which other streams are ready.
 pub(super) const ASK_EVERY: u32 = 16;
 /// Connections that have not proved the job key; the oldest goes when there are more.

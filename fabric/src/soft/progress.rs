@@ -3,31 +3,25 @@
 //! One thread at a time is in here: a poller, or the engine. Streams that had data lately are *hot* and read without asking
 //! the system first; the others are found by an edge-triggered epoll.
 
-use std::io;
-use std::net::SocketAddr;
-use std::os::fd::AsFd as _;
+mod begin;
+mod pairs;
+mod timers;
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 
-use super::back::Way;
+use self::begin::turn_dial;
+use self::pairs::{Heard, turn_answers, way_back_is_gone};
 use super::device::Dev;
-use super::hello::{Refused, Target, verdict};
 use super::hold;
-use super::limits::{
-    ACK_COUNT, ACK_IDLE, ASK_EVERY, HOT, HOT_MISSES, MAX_STRANGERS, REDIAL_MOST, SCRATCH, TICK,
-    TICK_EVERY,
-};
-use super::memory::{Gather, silence};
+use super::limits::{ASK_EVERY, HOT, HOT_MISSES, SCRATCH, TICK_EVERY, UNWATCH};
 use super::qp::Qp;
 use super::rx::{Outcome, Responder};
-use super::strangers::{Dial, Parked, Step, Stranger, set_up};
-use super::tx::Answers;
+use super::strangers::{Dial, Parked, Stranger};
 use super::ud;
-use super::wire::Refusal;
-use crate::{QpKind, QpState, Status};
 
 pub(super) const LISTENER: u64 = u64::MAX;
 pub(super) const DATAGRAMS: u64 = u64::MAX - 1;
@@ -52,6 +46,16 @@ impl Conn {
             Self::Parked(_) => false,
             Self::Dial(Dial { qp, .. }) | Self::Answers(qp, _) => qp.is_cut(),
             Self::Requests(responder) => responder.qp.is_cut(),
+        }
+    }
+
+    const fn stream(&self) -> &Arc<std::net::TcpStream> {
+        match self {
+            Self::Stranger(stranger) => &stranger.stream,
+            Self::Parked(parked) => &parked.stream,
+            Self::Dial(dial) => &dial.stream,
+            Self::Answers(_, stream) => stream,
+            Self::Requests(responder) => &responder.stream,
         }
     }
 
@@ -85,6 +89,33 @@ struct Entry {
     queued: bool,
     hot: bool,
     misses: u32,
+    /// Turns with data since it is hot.
+    hits: u32,
+    /// The system tells of it.
+    watched: bool,
+}
+
+impl Entry {
+    /// From now on the system tells of the stream, and at once when it is ready. False: it does already, or cannot.
+    fn watch(&mut self, dev: &Dev, token: u64) -> bool {
+        let flags = EpollFlags::EPOLLIN
+            | EpollFlags::EPOLLOUT
+            | EpollFlags::EPOLLRDHUP
+            | EpollFlags::EPOLLET;
+        let stream = self.conn.as_ref().map(Conn::stream).filter(|_| !self.watched);
+        let event = EpollEvent::new(flags, token);
+        let begun = stream.is_some_and(|stream| dev.epoll().add(&**stream, event).is_ok());
+        self.watched |= begun;
+        begun
+    }
+
+    /// From now on somebody looks at it in each turn. False: the system goes on to tell of it.
+    fn unwatch(&mut self, dev: &Dev) -> bool {
+        let stream = self.conn.as_ref().map(Conn::stream);
+        let ended = stream.is_some_and(|stream| dev.epoll().delete(&**stream).is_ok());
+        self.watched &= !ended;
+        ended
+    }
 }
 
 /// What a look at a device found.
@@ -103,6 +134,8 @@ pub(super) struct Progress {
     free: Vec<u32>,
     hot: Vec<u64>,
     again: Vec<u64>,
+    /// Hot streams that the system does not tell of.
+    unwatched: u32,
     spare: Vec<u64>,
     /// Empty between timers; kept for its room.
     qps: Vec<Arc<Qp>>,
@@ -128,6 +161,7 @@ impl Progress {
             free: Vec::new(),
             hot: Vec::with_capacity(HOT),
             again: Vec::new(),
+            unwatched: 0,
             spare: Vec::new(),
             qps: Vec::new(),
             scratch: vec![0; SCRATCH].into_boxed_slice(),
@@ -147,6 +181,9 @@ impl Progress {
             self.attend(dev);
         }
         self.flush_deferred(dev, eager);
+        if self.unwatched != 0 && (eager || dev.is_blocked()) {
+            self.watch_all(dev);
+        }
         self.turn_again(dev, eager);
         let mut did = false;
         for place in 0..self.hot.len() {
@@ -154,7 +191,9 @@ impl Progress {
                 did |= self.turn(dev, token, false, eager);
             }
         }
-        self.cool();
+        // The engine sleeps until the system tells it, unless it only naps.
+        let polled = !eager && !dev.is_blocked() && dev.engine_naps();
+        self.cool(dev, polled);
         let ask = eager || self.hot.is_empty() || dev.is_blocked();
         if ask || (!did && self.passes.is_multiple_of(ASK_EVERY)) {
             self.ask(dev, eager);
@@ -209,19 +248,37 @@ impl Progress {
         self.entries.get_mut(index).filter(|entry| entry.generation == generation)
     }
 
-    /// Streams that had nothing for long are not hot any more.
-    fn cool(&mut self) {
-        let entries = &mut self.entries;
+    /// Streams that had nothing for long are not hot any more. `polled`: the system need not tell of those that are; it would
+    /// for each message, on a line that both processors write.
+    fn cool(&mut self, dev: &Dev, polled: bool) {
+        let (entries, unwatched) = (&mut self.entries, &mut self.unwatched);
         self.hot.retain(|token| {
             let (index, generation) = split(*token);
             let Some(entry) = entries.get_mut(index) else { return false };
-            let stays =
-                entry.generation == generation && entry.conn.is_some() && entry.misses < HOT_MISSES;
+            let lives = entry.generation == generation && entry.conn.is_some();
+            let stays = lives && entry.misses < HOT_MISSES;
             if !stays && entry.generation == generation {
                 entry.hot = false;
             }
+            if lives && !stays && !entry.watched {
+                *unwatched -= u32::from(entry.watch(dev, *token));
+            } else if stays && entry.watched && entry.hits >= UNWATCH && polled {
+                *unwatched += u32::from(entry.unwatch(dev));
+            }
             stays
         });
+    }
+
+    /// The system tells of all streams again.
+    fn watch_all(&mut self, dev: &Dev) {
+        for token in &self.hot {
+            let (index, generation) = split(*token);
+            let entry = self.entries.get_mut(index);
+            if let Some(entry) = entry.filter(|entry| entry.generation == generation) {
+                entry.hits = 0;
+                self.unwatched -= u32::from(entry.watch(dev, *token));
+            }
+        }
     }
 
     fn heat(&mut self, token: u64) {
@@ -230,6 +287,7 @@ impl Progress {
         {
             entry.hot = true;
             entry.misses = 0;
+            entry.hits = 0;
             self.hot.push(token);
         }
     }
@@ -261,25 +319,13 @@ impl Progress {
         });
         let entry = self.entries.get_mut(index as usize)?;
         let token = u64::from(index) | u64::from(entry.generation) << 32;
-        let flags = EpollFlags::EPOLLIN
-            | EpollFlags::EPOLLOUT
-            | EpollFlags::EPOLLRDHUP
-            | EpollFlags::EPOLLET;
-        let stream = match &conn {
-            Conn::Stranger(stranger) => &stranger.stream,
-            Conn::Parked(parked) => &parked.stream,
-            Conn::Dial(dial) => &dial.stream,
-            Conn::Answers(_, stream) => stream,
-            Conn::Requests(responder) => &responder.stream,
-        };
-        if dev.epoll().add(&**stream, EpollEvent::new(flags, token)).is_err() {
+        let generation = entry.generation;
+        *entry = Entry { generation, conn: Some(conn), ..Entry::default() };
+        if !entry.watch(dev, token) {
+            entry.conn = None;
             self.free.push(index);
             return None;
         }
-        entry.conn = Some(conn);
-        entry.queued = false;
-        entry.hot = false;
-        entry.misses = 0;
         Some(token)
     }
 
@@ -287,6 +333,8 @@ impl Progress {
     fn release(&mut self, index: usize) {
         if let Some(entry) = self.entries.get_mut(index) {
             entry.generation = entry.generation.wrapping_add(1);
+            // One that never had a stream is watched by nobody.
+            self.unwatched -= u32::from(entry.hot && !entry.watched);
             entry.conn = None;
             entry.queued = false;
             entry.hot = false;
@@ -356,6 +404,7 @@ impl Progress {
         let Some(entry) = self.entries.get_mut(index) else { return did };
         entry.conn = Some(conn);
         entry.misses = if did { 0 } else { entry.misses.saturating_add(1) };
+        entry.hits = entry.hits.saturating_add(u32::from(did));
         let heat = did && flows && !entry.hot;
         if again && !entry.queued {
             entry.queued = true;
@@ -374,454 +423,4 @@ impl Progress {
         }
         did
     }
-
-    fn turn_stranger(&mut self, dev: &Arc<Dev>, token: u64, mut stranger: Stranger) -> Fate {
-        match stranger.turn(dev) {
-            Step::Wait => Fate::keep(Conn::Stranger(stranger)),
-            Step::Known(target) => {
-                self.strangers = self.strangers.saturating_sub(1);
-                self.admit(dev, token, Parked::new(stranger.stream, target))
-            }
-            Step::Refused(why) => {
-                self.strangers = self.strangers.saturating_sub(1);
-                dev.refused(why, stranger.peer);
-                Fate::Gone
-            }
-            Step::Go | Step::No => Fate::Gone,
-        }
-    }
-
-    /// Gives a known requester to its queue pair, or lets it wait for it.
-    fn admit(&mut self, dev: &Arc<Dev>, token: u64, parked: Parked) -> Fate {
-        let Target { to, from, psn, rnr } = parked.target;
-        let no = |parked: &Parked| {
-            use std::io::Write as _;
-            let _ = (&*parked.stream).write(&verdict(false));
-            Fate::Gone
-        };
-        let Some(qp) = dev.qp(to) else { return no(&parked) };
-        if qp.kind() != QpKind::Rc {
-            return no(&parked);
-        }
-        let (state, setup) = (qp.state(), qp.setup());
-        let (Some(setup), true) = (setup, qp.answers()) else {
-            return match state {
-                QpState::Error => no(&parked),
-                _ => Fate::keep(Conn::Parked(parked)),
-            };
-        };
-        let Some(peer) = setup.peer.filter(|peer| peer.qpn == from && peer.psn == psn) else {
-            return no(&parked);
-        };
-        let _ = peer;
-        let before = self.entries.iter().position(
-            |entry| matches!(&entry.conn, Some(Conn::Requests(one)) if Arc::ptr_eq(&one.qp, &qp)),
-        );
-        if let Some(index) = before {
-            // A requester that did not hear our verdict comes again; a stream in use stays.
-            let untouched = self.entries.get(index).is_some_and(
-                |entry| matches!(&entry.conn, Some(Conn::Requests(one)) if one.untouched()),
-            );
-            if !untouched {
-                return no(&parked);
-            }
-            self.release(index);
-        }
-        let go = {
-            use std::io::Write as _;
-            (&*parked.stream).write(&verdict(true)).is_ok()
-        };
-        if !go {
-            return Fate::Gone;
-        }
-        let stream = Arc::clone(&parked.stream);
-        qp.responder_is(token);
-        let responder = Responder::new(qp, stream, rnr, &setup);
-        Fate::Keep { conn: Conn::Requests(Box::new(responder)), did: false, again: true }
-    }
-
-    fn accept(&mut self, dev: &Arc<Dev>) {
-        loop {
-            match dev.listener().accept() {
-                Ok((stream, peer)) => self.greet(dev, stream, peer),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(_) => {
-                    // No descriptors: those that wait are taken when there are some again.
-                    self.accept_again = true;
-                    return;
-                }
-            }
-        }
-    }
-
-    fn greet(&mut self, dev: &Arc<Dev>, stream: std::net::TcpStream, peer: SocketAddr) {
-        if set_up(&stream, peer.ip() == dev.ip()).is_err() {
-            return;
-        }
-        if self.strangers >= MAX_STRANGERS {
-            self.drop_oldest_stranger(dev);
-        }
-        if let Some(token) = self.add(dev, Conn::Stranger(Stranger::new(stream, peer))) {
-            self.strangers += 1;
-            self.turn(dev, token, false, true);
-        }
-    }
-
-    fn drop_oldest_stranger(&mut self, dev: &Dev) {
-        let oldest = self
-            .entries
-            .iter()
-            .enumerate()
-            .filter_map(|(index, entry)| match &entry.conn {
-                Some(Conn::Stranger(one)) => Some((one.until, index, one.peer)),
-                _ => None,
-            })
-            .min();
-        if let Some((_, index, peer)) = oldest {
-            dev.refused(Refused::Crowd, peer);
-            self.strangers = self.strangers.saturating_sub(1);
-            self.release(index);
-        }
-    }
-
-    /// Looks after queue pairs whose state changed.
-    fn attend(&mut self, dev: &Arc<Dev>) {
-        let Some(qps) = dev.all_qps() else {
-            dev.attend();
-            return;
-        };
-        self.drop_where(|conn| conn.qp().is_some_and(|qp| qp.is_destroyed()));
-        for qp in &qps {
-            if qp.take_attention() && !self.attend_to(dev, qp) {
-                qp.want_attention();
-            }
-        }
-        for index in 0..self.entries.len() {
-            let Some(entry) = self.entries.get_mut(index) else { break };
-            if !matches!(entry.conn, Some(Conn::Parked(_))) {
-                continue;
-            }
-            let token = index as u64 | u64::from(entry.generation) << 32;
-            if let Some(Conn::Parked(parked)) = entry.conn.take() {
-                let fate = self.admit(dev, token, parked);
-                self.settle(dev, token, fate, true);
-            }
-        }
-    }
-
-    /// False: another thread is in the queue pair; once more later.
-    fn attend_to(&mut self, dev: &Arc<Dev>, qp: &Arc<Qp>) -> bool {
-        if qp.kind() != QpKind::Rc {
-            return !qp.is_error() || qp.flush_receives();
-        }
-        let Some(mut tx) = hold(&qp.tx) else { return false };
-        if !qp.take_late(&mut tx) {
-            tx.fail(qp, Status::RemoteOperation);
-        }
-        tx.retire(qp);
-        if qp.is_error() {
-            tx.flush_all(qp);
-            drop(tx);
-            for entry in &mut self.entries {
-                match &mut entry.conn {
-                    Some(Conn::Requests(one)) if Arc::ptr_eq(&one.qp, qp) => one.abandon(),
-                    _ => {}
-                }
-            }
-            let done = qp.flush_receives();
-            self.turn_all_of(dev, qp);
-            return done;
-        }
-        if qp.state() == QpState::Rts
-            && tx.stream.is_none()
-            && !tx.lost
-            && !tx.dialing
-            && tx.redial.0.is_none_or(|at| Instant::now() >= at)
-        {
-            tx.dialing = true;
-            drop(tx);
-            self.dial(dev, qp);
-        }
-        true
-    }
-
-    /// Looks at every stream as if the system had told of it.
-    pub(super) fn turn_all(&mut self, dev: &Arc<Dev>) {
-        for index in 0..self.entries.len() {
-            let Some(entry) = self.entries.get(index) else { break };
-            let token = index as u64 | u64::from(entry.generation) << 32;
-            self.turn(dev, token, true, true);
-        }
-    }
-
-    fn turn_all_of(&mut self, dev: &Arc<Dev>, qp: &Arc<Qp>) {
-        for index in 0..self.entries.len() {
-            let Some(entry) = self.entries.get(index) else { break };
-            if entry.conn.as_ref().and_then(Conn::qp).is_some_and(|one| Arc::ptr_eq(one, qp)) {
-                let token = index as u64 | u64::from(entry.generation) << 32;
-                self.turn(dev, token, false, true);
-            }
-        }
-    }
-
-    fn drop_where(&mut self, mut which: impl FnMut(&Conn) -> bool) {
-        for index in 0..self.entries.len() {
-            let Some(entry) = self.entries.get_mut(index) else { break };
-            if entry.conn.as_ref().is_some_and(&mut which) {
-                if let Some(Conn::Requests(responder)) = &mut entry.conn {
-                    responder.abandon();
-                }
-                self.release(index);
-            }
-        }
-    }
-
-    /// Closes all streams of a queue pair; what had begun to arrive is given back.
-    pub(super) fn drop_streams(&mut self, qp: &Qp) {
-        self.drop_where(|conn| conn.qp().is_some_and(|one| std::ptr::eq(&raw const **one, qp)));
-    }
-
-    /// Writes the acknowledgements that a queue pair owes.
-    pub(super) fn pay(&mut self, dev: &Dev, qp: &Qp) {
-        for entry in &mut self.entries {
-            match &mut entry.conn {
-                Some(Conn::Requests(one)) if std::ptr::eq(&raw const *one.qp, qp) => {
-                    one.settle(dev);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// The stream of a queue pair's peer.
-    fn responder(&mut self, qp: &Qp) -> Option<&mut Responder> {
-        match &mut self.entry(qp.responder())?.conn {
-            Some(Conn::Requests(one)) if std::ptr::eq(&raw const *one.qp, qp) => Some(one),
-            _ => None,
-        }
-    }
-
-    /// As [`Dev::send_back`].
-    pub(super) fn send_back(
-        &mut self,
-        qp: &Qp,
-        message: Gather<'_>,
-        rest: impl FnOnce(usize) -> Vec<u8>,
-    ) -> bool {
-        self.responder(qp).is_some_and(|responder| responder.send_back(message, rest))
-    }
-
-    /// Says no to a message that came back.
-    #[cold]
-    fn refuse(&mut self, dev: &Dev, qp: &Qp, why: Refusal) {
-        match self.responder(qp) {
-            Some(responder) => {
-                responder.refuse(why, true);
-                responder.settle(dev);
-            }
-            None => qp.fail_here(),
-        }
-    }
-
-    /// Acknowledges what came back, when no request is likely to do it soon. `misses`: looks without data.
-    fn pay_for_back(&mut self, dev: &Dev, qp: &Qp, misses: u32, eager: bool) {
-        let debt = qp.debt();
-        if debt != 0
-            && (eager || misses >= ACK_IDLE || debt >= ACK_COUNT)
-            && let Some(responder) = self.responder(qp)
-        {
-            responder.settle(dev);
-        }
-    }
-
-    fn dial(&mut self, dev: &Arc<Dev>, qp: &Arc<Qp>) {
-        let setup = qp.setup().filter(|_| !qp.is_cut());
-        let started = setup.and_then(|setup| {
-            let peer = setup.peer?;
-            let to = SocketAddr::new(peer.address.gid.ip(), peer.address.service);
-            let target = Target { to: peer.qpn, from: qp.number(), psn: setup.psn, rnr: setup.rnr };
-            Dial::start(qp, to, target).ok()
-        });
-        let token = started.and_then(|dial| self.add(dev, Conn::Dial(dial)));
-        match token {
-            Some(token) => drop(self.turn(dev, token, true, true)),
-            None => dial_failed(qp),
-        }
-    }
-
-    /// Timers.
-    pub(super) fn tick(&mut self, dev: &Arc<Dev>) {
-        let now = Instant::now();
-        if now.duration_since(self.ticked) < TICK {
-            return;
-        }
-        self.ticked = now;
-        if std::mem::take(&mut self.accept_again) {
-            self.accept(dev);
-        }
-        let mut busy = self.accept_again;
-        busy |= self.suffer(dev, now);
-        for index in 0..self.entries.len() {
-            busy |= self.tick_stream(dev, index, now);
-        }
-        let mut qps = std::mem::take(&mut self.qps);
-        if dev.list_qps(&mut qps) {
-            let used = |qp: &&Arc<Qp>| qp.kind() == QpKind::Rc && qp.state() == QpState::Rts;
-            for qp in qps.iter().filter(used) {
-                busy |= tick_qp(qp, now);
-            }
-            self.busy = busy;
-        }
-        qps.clear();
-        self.qps = qps;
-    }
-
-    fn tick_stream(&mut self, dev: &Arc<Dev>, index: usize, now: Instant) -> bool {
-        let Some(entry) = self.entries.get(index) else { return false };
-        let token = index as u64 | u64::from(entry.generation) << 32;
-        match &entry.conn {
-            Some(Conn::Stranger(one)) if now >= one.until => {
-                dev.refused(Refused::Late, one.peer);
-                self.strangers = self.strangers.saturating_sub(1);
-                self.release(index);
-                false
-            }
-            Some(Conn::Parked(one)) if now >= one.until => {
-                self.release(index);
-                false
-            }
-            Some(Conn::Dial(one)) if now >= one.until => {
-                dial_failed(&one.qp);
-                self.release(index);
-                true
-            }
-            Some(Conn::Requests(one)) if one.has_timer() || one.owes() => {
-                self.turn(dev, token, false, true);
-                true
-            }
-            Some(Conn::Stranger(_) | Conn::Parked(_) | Conn::Dial(_)) => true,
-            _ => false,
-        }
-    }
-}
-
-/// What was sent back and not acknowledged will never be; its patience runs.
-fn way_back_is_gone(qp: &Qp) {
-    if let Some(mut tx) = hold(&qp.tx) {
-        tx.back.is_lost = true;
-    }
-}
-
-fn dial_failed(qp: &Qp) {
-    if let Some(mut tx) = hold(&qp.tx) {
-        tx.dialing = false;
-        let pause = tx.redial.1;
-        tx.redial = (Some(Instant::now() + pause), (pause * 2).min(REDIAL_MOST));
-    } else {
-        qp.want_attention();
-    }
-}
-
-fn turn_dial(dev: &Dev, mut dial: Dial) -> Fate {
-    if dial.qp.is_destroyed() || dial.qp.state() != QpState::Rts {
-        return Fate::Gone;
-    }
-    match dial.turn(dev) {
-        Step::Wait => Fate::keep(Conn::Dial(dial)),
-        Step::Go => {
-            let Some(mut tx) = super::patiently(&dial.qp.tx) else { return Fate::Gone };
-            tx.dialing = false;
-            tx.stream = Some(Arc::clone(&dial.stream));
-            tx.flush(&dial.qp);
-            drop(tx);
-            Fate::keep(Conn::Answers(dial.qp, dial.stream))
-        }
-        Step::Refused(why) => {
-            if let Ok(peer) = dial.stream.peer_addr() {
-                dev.refused(why, peer);
-            }
-            dial_failed(&dial.qp);
-            Fate::Gone
-        }
-        Step::No | Step::Known(_) => {
-            dial_failed(&dial.qp);
-            Fate::Gone
-        }
-    }
-}
-
-/// What a turn of a stream of answers found.
-struct Heard {
-    /// There was something.
-    did: bool,
-    /// It needs another turn soon.
-    again: bool,
-    /// Messages of the peer come on it.
-    takes: bool,
-    /// One of them is to be refused.
-    refused: Option<Refusal>,
-}
-
-/// A turn of a stream of answers. `None`: it is over.
-fn turn_answers(
-    qp: &Arc<Qp>,
-    stream: &Arc<std::net::TcpStream>,
-    scratch: &mut [u8],
-    writable: bool,
-) -> Option<Heard> {
-    let Some(mut tx) = hold(&qp.tx) else {
-        return Some(Heard { did: false, again: true, takes: false, refused: None });
-    };
-    if !tx.stream.as_ref().is_some_and(|own| Arc::ptr_eq(own, stream)) {
-        return None;
-    }
-    if !qp.take_late(&mut tx) {
-        tx.fail(qp, Status::RemoteOperation);
-        return None;
-    }
-    let (did, again) = match tx.read_answers(qp, scratch) {
-        Answers::Lost => {
-            tx.lose(qp);
-            return None;
-        }
-        Answers::Refused(why) => {
-            drop(tx);
-            return Some(Heard { did: true, again: false, takes: true, refused: Some(why) });
-        }
-        Answers::Dry { did } => (did, false),
-        Answers::More => (true, true),
-    };
-    if did {
-        tx.heard();
-    }
-    if writable {
-        tx.unblock(qp);
-        tx.flush(qp);
-    }
-    Some(Heard { did, again, takes: tx.back.way == Way::Takes, refused: None })
-}
-
-/// Timers of a requester; whether it has any running.
-fn tick_qp(qp: &Arc<Qp>, now: Instant) -> bool {
-    let Some(mut tx) = hold(&qp.tx) else { return true };
-    if tx.overdue(now) {
-        let patience = tx.patience.unwrap_or_default();
-        // The peer's process may be slow; only its host must answer.
-        let dead = match &tx.stream {
-            Some(_) if qp.is_cut() || tx.lost_what_went_back() => true,
-            Some(stream) => silence(stream.as_fd()).is_some_and(|quiet| quiet >= patience),
-            None => true,
-        };
-        if dead {
-            tx.fail(qp, Status::RetryExceeded);
-        } else {
-            tx.heard();
-        }
-    }
-    if tx.stream.is_none() && !tx.lost && !tx.dialing {
-        qp.want_attention();
-    }
-    tx.in_flight() != 0 || tx.dialing || (tx.stream.is_none() && !tx.lost)
 }

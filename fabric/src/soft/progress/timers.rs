@@ -1,0 +1,95 @@
+//! Timers.
+
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::begin::dial_failed;
+use super::{Conn, Progress};
+use crate::soft::device::Dev;
+use crate::soft::hello::Refused;
+use crate::soft::hold;
+use crate::soft::limits::TICK;
+use crate::soft::memory::silence;
+use crate::soft::qp::Qp;
+use crate::{QpKind, QpState, Status};
+
+impl Progress {
+    /// Timers.
+    pub(in crate::soft) fn tick(&mut self, dev: &Arc<Dev>) {
+        let now = Instant::now();
+        if now.duration_since(self.ticked) < TICK {
+            return;
+        }
+        self.ticked = now;
+        if std::mem::take(&mut self.accept_again) {
+            self.accept(dev);
+        }
+        let mut busy = self.accept_again;
+        busy |= self.suffer(dev, now);
+        for index in 0..self.entries.len() {
+            busy |= self.tick_stream(dev, index, now);
+        }
+        let mut qps = std::mem::take(&mut self.qps);
+        if dev.list_qps(&mut qps) {
+            let used = |qp: &&Arc<Qp>| qp.kind() == QpKind::Rc && qp.state() == QpState::Rts;
+            for qp in qps.iter().filter(used) {
+                busy |= tick_qp(qp, now);
+            }
+            self.busy = busy;
+        }
+        qps.clear();
+        self.qps = qps;
+    }
+
+    pub(super) fn tick_stream(&mut self, dev: &Arc<Dev>, index: usize, now: Instant) -> bool {
+        let Some(entry) = self.entries.get(index) else { return false };
+        let token = index as u64 | u64::from(entry.generation) << 32;
+        match &entry.conn {
+            Some(Conn::Stranger(one)) if now >= one.until => {
+                dev.refused(Refused::Late, one.peer);
+                self.strangers = self.strangers.saturating_sub(1);
+                self.release(index);
+                false
+            }
+            Some(Conn::Parked(one)) if now >= one.until => {
+                self.release(index);
+                false
+            }
+            Some(Conn::Dial(one)) if now >= one.until => {
+                dial_failed(&one.qp);
+                self.release(index);
+                true
+            }
+            Some(Conn::Requests(one)) if one.has_timer() || one.owes() => {
+                self.turn(dev, token, false, true);
+                true
+            }
+            Some(Conn::Stranger(_) | Conn::Parked(_) | Conn::Dial(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+/// Timers of a requester; whether it has any running.
+fn tick_qp(qp: &Arc<Qp>, now: Instant) -> bool {
+    let Some(mut tx) = hold(&qp.tx) else { return true };
+    if tx.overdue(now) {
+        let patience = tx.patience.unwrap_or_default();
+        // The peer's process may be slow; only its host must answer.
+        let dead = match &tx.stream {
+            Some(_) if qp.is_cut() || tx.lost_what_went_back() => true,
+            Some(stream) => silence(stream.as_fd()).is_some_and(|quiet| quiet >= patience),
+            None => true,
+        };
+        if dead {
+            tx.fail(qp, Status::RetryExceeded);
+        } else {
+            tx.heard();
+        }
+    }
+    if tx.stream.is_none() && !tx.lost && !tx.dialing {
+        qp.want_attention();
+    }
+    tx.in_flight() != 0 || tx.dialing || (tx.stream.is_none() && !tx.lost)
+}
