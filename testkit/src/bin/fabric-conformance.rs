@@ -32,7 +32,8 @@ Both sides run as threads of this process over one fabric, unless an option says
   --bind ADDRESS      soft: where it listens (default 127.0.0.1)
   --mtu BYTES         soft: path MTU (default 4096)
   --faults SCRIPT     soft: fault script
-Prints a line per case and a summary. Exit code: 0 nothing failed, 1 a case failed, 2 the suite could not run.
+Prints a line per case and a summary, or why there is none. Exit code: 0 nothing failed, 1 a case failed, 2 the suite could
+not run to its end.
 ";
 
 /// How long a side waits for the other one to be there.
@@ -301,7 +302,10 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match options.run() {
+    // No end without a word where the summary is looked for.
+    let ended = std::panic::catch_unwind(|| options.run())
+        .unwrap_or_else(|_| Err("a side panicked, see above".to_owned()));
+    match ended {
         Ok(outcomes) => {
             if options.role != Some(1) {
                 summary(&options, &outcomes);
@@ -310,6 +314,9 @@ fn main() -> ExitCode {
         }
         Err(problem) => {
             tell(&problem);
+            if options.role != Some(1) {
+                testkit::report::show(&format!("no summary: {problem}\n"));
+            }
             ExitCode::from(2)
         }
     }
