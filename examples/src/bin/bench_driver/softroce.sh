@@ -4,18 +4,19 @@ programs=$1 pairs=$2
 export GASNET_SUPERNODE_MAXSIZE=1 GASNET_IBV_FABRIC=verbs
 
 ours() { # ours KIND COUNT: the first pair of a job warms up
-    "$programs/gasnetrun_ibv" -n 2 "$programs/bench_net" "$1" 1 "$2" || exit 1
+    "$programs/gasnetrun_ibv" -n 2 -c 1 "$programs/bench_net" "$1" 1 "$2" || exit 1
 }
 
-# perftest KEY FIELD FACTOR COMMAND …: server and client of one device; the field is of the line that begins with the size
+# perftest KEY FIELD FACTOR COMMAND …: server and client of one device, a processor each as our ranks have; the field is of the
+# line that begins with the size
 perftest() {
     local key=$1 field=$2 factor=$3 size server
     shift 3
     size=$(sed -n 's/.* -s \([0-9]*\).*/\1/p' <<<"$*")
-    "$@" -d rxe0 -x 1 -F >/dev/null 2>&1 &
+    taskset -c 1 "$@" -d rxe0 -x 1 -F >/dev/null 2>&1 &
     server=$!
     sleep 1.5
-    "$@" -d rxe0 -x 1 -F 10.77.0.1 2>/tmp/perftest.err |
+    taskset -c 0 "$@" -d rxe0 -x 1 -F 10.77.0.1 2>/tmp/perftest.err |
         awk -v key="$key" -v field="$field" -v factor="$factor" -v size="$size" \
             '$1 == size { print key, $field * factor; found = 1 } END { exit !found }' || {
         echo "$* failed: $(tail -2 /tmp/perftest.err)" >&2
@@ -30,7 +31,7 @@ system_calls() { # system_calls COUNT
     local trips counted=()
     for trips in "$1" $((2 * $1)); do
         # shellcheck disable=SC2016
-        "$programs/gasnetrun_ibv" -n 2 sh -c '[ "$GASNETRUN_RANK" = 1 ] && exec "$0" "$@"; exec strace -f -qq -o /tmp/trace "$0" "$@"' \
+        "$programs/gasnetrun_ibv" -n 2 -c 1 sh -c '[ "$GASNETRUN_RANK" = 1 ] && exec "$0" "$@"; exec strace -f -qq -o /tmp/trace "$0" "$@"' \
             "$programs/bench_net" short 1 "$trips" >/dev/null || exit 1
         # Waiting is no part of a message, and a busy machine waits more.
         counted+=("$(awk '{ sub(/\(.*/, "", $2); if ($2 !~ /^(sched_yield|futex|e?poll.*|ppoll|clock_nanosleep|<\.\.\.)$/) count[$2 ~ /^(write|ioctl)$/]++ }
