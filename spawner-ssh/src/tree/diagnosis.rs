@@ -360,6 +360,19 @@ mod tests {
     }
 
     #[test]
+    fn the_page_on_the_tree_has_the_same_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/design/tree.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let table = page.split("| class | step | tried again |\n|---|---|---|\n").nth(1).unwrap();
+        let rows: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
+        let row = |rule: &Rule| {
+            let again = if rule.retry { "yes" } else { "no" };
+            format!("| {:?} | {} | {again} |", rule.class, rule.step.name())
+        };
+        assert_eq!(rows, RULES.iter().map(row).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn what_openssh_says() {
         let seen = [
             ("ssh: Could not resolve hostname nx: Name or service not known", Class::Resolve),
