@@ -6,6 +6,8 @@ use crate::consumer;
 use crate::core::{Core, Net};
 use crate::mode::Mode;
 #[cfg(feature = "capi")]
+use crate::progress::keeps_promise;
+#[cfg(feature = "capi")]
 use crate::shm::Row;
 use crate::shm::{Lane, Packet, Post, Tail, lanes_of};
 #[cfg(feature = "capi")]
@@ -98,7 +100,7 @@ impl Core {
 
     #[inline(always)]
     fn any_ready(&self, mask: u32) -> bool {
-        self.lanes_in_use(mask).any(|lane| self.memory().own_lane_ready(lane))
+        self.lanes_in_use(mask).any(|lane| self.memory().own_lane(lane).ready())
     }
 
     /// Delivers messages of all lanes; returns how many. Replies first.
@@ -109,7 +111,7 @@ impl Core {
 
     #[inline(always)]
     fn drain_some<M: Mode>(&self, net: Net) -> usize {
-        let ready = |lane: &usize| self.memory().own_lane_ready(*lane);
+        let ready = |lane: &usize| self.memory().own_lane(*lane).ready();
         let lanes = self.lanes_in_use(lanes_of(net as usize)).filter(ready);
         lanes.map(|lane| self.drain_lane::<M>(net, lane)).sum()
     }
@@ -128,34 +130,25 @@ impl Core {
             return 0;
         }
         let mut count = 0;
-        while count < BATCH && !self.is_closed() {
+        loop {
             #[cfg(feature = "capi")]
-            {
-                let served = self.serve_row::<M>(net, number, BATCH - count);
-                if served > 0 {
-                    count += served;
-                    continue;
-                }
+            let served = self.serve_row::<M>(net, number, BATCH - count);
+            #[cfg(not(feature = "capi"))]
+            let served = 0;
+            if served == 0 && !self.deliver_next::<M>(net, number) {
+                return count;
             }
-            if !self.deliver_next::<M>(net, number) {
-                break;
+            count += served.max(1);
+            if count >= BATCH || self.is_closed() || !self.memory().own_lane(number).ready() {
+                return count;
             }
-            count += 1;
         }
-        count
-    }
-
-    /// A lane of this rank, and who sends through it.
-    #[inline(always)]
-    fn own_lane(&self, number: usize) -> (Lane<'_>, u32) {
-        let local = self.local();
-        (self.memory().lane(local, number), self.member(local).lanes.source(number))
     }
 
     /// Takes the next message out of a lane and delivers it, whatever it is.
     #[inline(never)]
     fn deliver_next<M: Mode>(&self, net: Net, number: usize) -> bool {
-        let (lane, source) = self.own_lane(number);
+        let (lane, source) = (self.memory().own_lane(number), self.memory().lane_source(number));
         let mut packet = Packet::empty();
         let received = lane.receive(source, &mut packet);
         if received {
@@ -170,15 +163,16 @@ impl Core {
     #[inline]
     fn serve_row<M: Mode>(&self, net: Net, number: usize, most: usize) -> usize {
         use crate::handler::Function;
-        let (lane, source) = self.own_lane(number);
-        let Some(mut row) = Row::begin(lane) else { return 0 };
-        let (source, nargs) = (source as usize, row.nargs());
+        let Some(mut row) = Row::begin(self.memory().own_lane(number)) else { return 0 };
+        let (source, nargs) = (self.memory().lane_source(number) as usize, row.nargs());
         let Some(entry) = self.handlers.get(row.handler()) else { return 0 };
         let Function::C(function) = &entry.function else { return 0 };
         if source >= self.layout().locals || !function.takes_shorts() {
             return 0;
         }
-        self.check_promise(entry, net, self.rank_of(source), nargs);
+        if !keeps_promise(entry, net, nargs) {
+            self.check_promise(entry, net, self.rank_of(source), nargs);
+        }
         let token = RawToken::new(self, source, net, false, entry);
         let (mut count, mut answered) = (0, false);
         let go_on = || {
@@ -220,6 +214,7 @@ impl Core {
             return false;
         }
         self.passes().store(passes - 1, Ordering::Relaxed);
+        self.answered();
         tail.send_short(handler, args)
     }
 
@@ -293,7 +288,8 @@ impl Core {
     pub(crate) fn discard_lanes(&self, net: Net) {
         let mut packet = Packet::empty();
         for number in self.lanes_in_use(lanes_of(net as usize)) {
-            let (lane, source) = self.own_lane(number);
+            let (lane, source) =
+                (self.memory().own_lane(number), self.memory().lane_source(number));
             while lane.ready() {
                 let Some(turn) = self.lane_consumers[number].take_over() else { break };
                 if !lane.receive(source, &mut packet) {

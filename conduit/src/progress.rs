@@ -107,7 +107,12 @@ impl Core {
             return None;
         }
         self.end_row();
-        Some(self.poll_memory::<M>())
+        let count = self.poll_memory::<M>();
+        if self.light() {
+            // This was a look.
+            self.passes().store(1, Ordering::Relaxed);
+        }
+        Some(count)
     }
 
     #[inline(never)]
@@ -239,19 +244,12 @@ impl Core {
     /// A message must be what the handler was registered for.
     #[inline]
     pub(crate) fn check_promise(&self, entry: &Registered, net: Net, source: Rank, nargs: usize) {
-        let role = match net {
-            Net::Request => Role::Request,
-            Net::Reply => Role::Reply,
-        };
-        #[cfg(feature = "capi")]
-        if entry.nargs == crate::capi::ANY_ARGS {
-            return;
-        }
-        if nargs != entry.nargs || (entry.role != Role::ReqRep && entry.role != role) {
+        if !keeps_promise(entry, net, nargs) {
+            let role = role_of(net);
             self.fatal(&format!(
                 "rank {} received a {role:?} with {nargs} arguments from rank {source} for handler {entry:?}",
                 self.place().rank,
-            ));
+            ))
         }
     }
 
@@ -271,6 +269,23 @@ impl Core {
             self.place().rank,
         ))
     }
+}
+
+const fn role_of(net: Net) -> Role {
+    match net {
+        Net::Request => Role::Request,
+        Net::Reply => Role::Reply,
+    }
+}
+
+/// Whether a message is what its handler was registered for.
+#[inline(always)]
+pub(crate) fn keeps_promise(entry: &Registered, net: Net, nargs: usize) -> bool {
+    #[cfg(feature = "capi")]
+    if entry.nargs == crate::capi::ANY_ARGS {
+        return true;
+    }
+    nargs == entry.nargs && (entry.role == Role::ReqRep || entry.role == role_of(net))
 }
 
 /// The payload of a message, where it is.

@@ -195,7 +195,31 @@ pub fn wait_for(state: &State, call: &'static str, event: EventValue) -> Result<
             }
         }
     }
+    if !<M as Mode>::THREADED && event & 0xff == BARRIER {
+        return wait_for_barrier(state, call, event as u64 >> 8);
+    }
     wait_until(state, call, || seen_complete(state, event))
+}
+
+/// As [`wait_until`] for a barrier of a rank with one thread in the library: little happens between two looks.
+fn wait_for_barrier(state: &State, call: &'static str, number: u64) -> Result<(), Fail> {
+    let (coll, core) = (&state.coll, state.core);
+    let mut waiter = Waiter::new();
+    loop {
+        advance_barriers(state);
+        if coll.done.load(Ordering::Relaxed) >= number {
+            return Ok(());
+        }
+        let delivered = match core.poll_plainly::<M>() {
+            Some(delivered) => delivered,
+            None => core.poll::<M>(call)?,
+        };
+        if delivered > 0 {
+            waiter.progressed();
+        } else {
+            waiter.idle(core, || core.has_work() || core.is_open(Which::Client));
+        }
+    }
 }
 
 /// Waits (and polls) until `done` says so, which is asked after the barriers were moved on.
@@ -228,7 +252,8 @@ fn begin(call: &'static str, tm: *const c_void, flags: Flags) -> Result<&'static
     if flags != 0 {
         return Err(Fail::bad("flags must be 0"));
     }
-    state.core.check_open(call)?;
+    // That the job ends is found out by the wait.
+    state.core.check_running(call)?;
     state.core.check_outside::<M>(call)?;
     Ok(state)
 }

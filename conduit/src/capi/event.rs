@@ -14,7 +14,7 @@ fn no_flags(flags: Flags) -> Result<(), Fail> {
 /// Puts and gets are copies that were made when they were called. What they wrote is to be seen before whatever the
 /// program tells of them; no instruction on x86.
 #[inline]
-fn order() {
+pub fn order() {
     fence(Ordering::AcqRel);
 }
 

@@ -7,6 +7,7 @@ use bootstrap::Rank;
 
 use super::M;
 use super::am::complete;
+use super::event::order;
 use super::fail::{Fail, RESOURCE, injected, must};
 use super::far::{Begun, Far, Way, way_of_put};
 use super::state::{self, State, Target};
@@ -99,6 +100,7 @@ impl Place {
             Self::Here(to) => {
                 // SAFETY: `to` was checked (`place`); `from` is readable by the program's promise. Overlap is allowed.
                 unsafe { std::ptr::copy(from, to, len) };
+                order();
                 Ok(())
             }
             Self::There(process, to) => move_bytes(process, from.cast_mut(), to, len, true),
@@ -113,6 +115,7 @@ impl Place {
             Self::Here(from) => {
                 // SAFETY: as in `write`, the other way round.
                 unsafe { std::ptr::copy(from, to, len) };
+                order();
                 Ok(())
             }
             Self::There(process, from) => move_bytes(process, to, from, len, false),

@@ -205,7 +205,7 @@ impl HostMemory {
         while left != 0 {
             let lane = left.trailing_zeros() as usize;
             left &= left - 1;
-            if self.own_lane_ready(lane) {
+            if self.own_lane(lane).ready() {
                 return true;
             }
         }
@@ -223,14 +223,20 @@ impl HostMemory {
         })
     }
 
-    /// Whether a message waits in a lane of this rank, which is one of those in use.
+    /// A lane of this rank, which is one of those in use.
     #[inline(always)]
-    pub(crate) fn own_lane_ready(&self, lane: usize) -> bool {
+    pub(crate) fn own_lane(&self, lane: usize) -> Lane<'_> {
         debug_assert!(lane < 2 * LANES);
         let head: &LaneHead = self.at(self.own.lane_heads + lane * size_of::<LaneHead>());
         let slots = self.address(self.own.lane_slots + lane * size_of::<[LaneSlot; SLOTS]>());
         // SAFETY: as in `lane`; the caller has the number from [`LaneOwners::used`], which gives no others.
-        Lane::new(head, unsafe { slots.cast::<[LaneSlot; SLOTS]>().as_ref() }).ready()
+        Lane::new(head, unsafe { slots.cast::<[LaneSlot; SLOTS]>().as_ref() })
+    }
+
+    /// Who sends through a lane of this rank, as index among the ranks of the host; not checked.
+    #[inline(always)]
+    pub(crate) fn lane_source(&self, lane: usize) -> u32 {
+        self.at::<LaneOwners>(self.own.owners).source(lane)
     }
 
     /// A rank's lane, by its number among all of them.
