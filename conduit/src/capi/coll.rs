@@ -180,7 +180,20 @@ fn broadcast_complete(coll: &Coll, event: EventValue) -> Result<bool, Fail> {
 }
 
 /// Waits (and polls) for an event.
+#[inline]
 pub fn wait_for(state: &State, call: &'static str, event: EventValue) -> Result<(), Fail> {
+    let (coll, core) = (&state.coll, state.core);
+    if <M as Mode>::THREADED || !is_last_barrier(coll, event) || core.in_handler::<M>() {
+        return wait_for_any(state, call, event);
+    }
+    // Nobody else moves it on.
+    core.pass::<M>(Which::Client, call)?;
+    coll.done.store(event as u64 >> 8, Ordering::Release);
+    Ok(())
+}
+
+#[inline(never)]
+fn wait_for_any(state: &State, call: &'static str, event: EventValue) -> Result<(), Fail> {
     if event == 0 || is_complete(state, event)? {
         return Ok(());
     }
@@ -195,31 +208,18 @@ pub fn wait_for(state: &State, call: &'static str, event: EventValue) -> Result<
             }
         }
     }
-    if !<M as Mode>::THREADED && event & 0xff == BARRIER {
-        return wait_for_barrier(state, call, event as u64 >> 8);
-    }
     wait_until(state, call, || seen_complete(state, event))
 }
 
-/// As [`wait_until`] for a barrier of a rank with one thread in the library: little happens between two looks.
-fn wait_for_barrier(state: &State, call: &'static str, number: u64) -> Result<(), Fail> {
-    let (coll, core) = (&state.coll, state.core);
-    let mut waiter = Waiter::new();
-    loop {
-        advance_barriers(state);
-        if coll.done.load(Ordering::Relaxed) >= number {
-            return Ok(());
-        }
-        let delivered = match core.poll_plainly::<M>() {
-            Some(delivered) => delivered,
-            None => core.poll::<M>(call)?,
-        };
-        if delivered > 0 {
-            waiter.progressed();
-        } else {
-            waiter.idle(core, || core.has_work() || core.is_open(Which::Client));
-        }
-    }
+/// Whether an event is the barrier that was begun last, this rank has arrived at it, and it was not seen complete.
+#[inline]
+fn is_last_barrier(coll: &Coll, event: EventValue) -> bool {
+    let (number, kind) = (event as u64 >> 8, event & 0xff);
+    let number_is = |word: &AtomicU64| word.load(Ordering::Relaxed) == number;
+    kind == BARRIER
+        && number_is(&coll.begun)
+        && number_is(&coll.arrived)
+        && coll.done.load(Ordering::Relaxed) < number
 }
 
 /// Waits (and polls) until `done` says so, which is asked after the barriers were moved on.
@@ -270,12 +270,21 @@ pub extern "C" fn gex_Coll_BarrierNB(tm: *const c_void, flags: Flags) -> EventVa
         let state = begin(call, tm, flags)?;
         let coll = &state.coll;
         let _alone = alone(coll);
-        if !coll.barriers_under_way() && state.core.progress_of(Which::Client).under_way() {
+        let under_way = coll.barriers_under_way();
+        if !under_way && state.core.progress_of(Which::Client).under_way() {
             return Err(Fail::bad("gasnet_barrier_notify was called and not waited for"));
         }
         let number = coll.begun.load(Ordering::Relaxed) + 1;
         coll.begun.store(number, Ordering::Relaxed);
-        advance_barriers(state);
+        if under_way {
+            advance_barriers(state);
+        } else {
+            state.core.arrive(Which::Client, Name::Anonymous);
+            coll.arrived.store(number, Ordering::Relaxed);
+            if state.core.try_pass(Which::Client).is_some() {
+                coll.done.store(number, Ordering::Release);
+            }
+        }
         Ok(event(number, BARRIER))
     };
     must(call, barrier())
