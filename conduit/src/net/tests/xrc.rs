@@ -106,3 +106,31 @@ fn connections_are_shared_only_where_that_is_of_use() {
         });
     }
 }
+
+#[test]
+fn numbers_that_do_not_fit_are_refused() {
+    run(4, 0, &shared(ROOMY, true), |member| {
+        let engine = &member.net.engine;
+        let xrc = engine.xrc.as_ref().expect("shared connections");
+        let far = fabric::RcPeer {
+            address: fabric::Address::default(),
+            qpn: 0,
+            psn: 0,
+            mtu: Mtu::B2048,
+            rd_atom: 1,
+        };
+        for peer in member.others().filter_map(|rank| engine.peers.get(rank)) {
+            let half = &peer.lanes[0].main;
+            let refused = |numbers: &[u32]| {
+                let done = xrc.receive_ready(half, peer.rank, numbers, &far, &Retry::default());
+                done.expect_err("refused").to_string()
+            };
+            let text = refused(&[9, half.entrance() + 0x100, 9]);
+            assert!(text.contains("they do not share connections"), "{text}");
+            let text = refused(&[9, 9]);
+            assert!(text.contains("3 numbers are expected"), "{text}");
+        }
+        // What was refused has changed nothing.
+        member.meet(&|_| {});
+    });
+}
