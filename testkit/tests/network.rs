@@ -1,8 +1,6 @@
 //! Every rank on a "host" of its own on this host, over the software adapter: the same programs, the same results, the same
 //! ends as over shared memory, and nothing that survives.
 
-#![expect(clippy::unwrap_used, reason = "what is missing here fails the test")]
-
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
