@@ -47,7 +47,37 @@ fn jobs() -> Vec<Step> {
         let program = format!("testexit {case} --delay 150");
         steps.push(job(&format!("exit case {case}"), "", &program).code(case));
     }
+    // Root may lock what it wants, unless it may not.
+    let poor = "setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock bash -c 'ulimit -l 64; exec \"$0\" \"$@\"'";
+    let hello = format!("{verbs} {poor} $programs/gasnetrun_ibv -n 2 $programs/hello");
+    steps.push(step("too little memory may be locked", 60, &hello).code(1).shows("ulimit -l"));
     if all_requested() {
+        for case in [3, 5, 9, 11, 13] {
+            let program = format!("testexit {case} --delay 150 --reversed");
+            steps.push(job(&format!("exit case {case} reversed"), "", &program).code(case));
+        }
+        for (case, code) in [(102, 6), (103, 6), (104, 11)] {
+            let program = format!("testexit {case} --delay 150");
+            let crash = job(&format!("exit case {case}"), "GASNET_BACKTRACE=0", &program);
+            steps.push(crash.code(128 + code));
+        }
+        for (ranks, most) in [(3, 2), (4, 2)] {
+            let command = format!(
+                "GASNET_SUPERNODE_MAXSIZE={most} GASNET_IBV_FABRIC=verbs $programs/gasnetrun_ibv -n {ranks} \
+                 $programs/testexit 3 --delay 150"
+            );
+            let name = format!("exit case 3, {ranks} ranks in neighbourhoods of {most}");
+            steps.push(step(&name, 60, &command).code(3));
+        }
+        // All ranks use the port.
+        let down = "ring 1000000000 & sleep 8; ip link set eth0 down; wait $!; code=$?; ip link set eth0 up; exit $code";
+        let patience = "GASNET_QP_TIMEOUT=14 GASNET_QP_RETRY_COUNT=3";
+        steps.push(
+            job("a port that goes down", patience, down)
+                .code(1)
+                .shows("went down")
+                .shows("network: "),
+        );
         for (name, variables) in [
             ("connections on demand", "GASNET_CONNECT_STATIC=0"),
             ("shared receive queue", "GASNET_USE_SRQ=1"),
