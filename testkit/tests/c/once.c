@@ -57,6 +57,28 @@ int gexi_AM_RequestShort(gex_TM_t tm, gex_Rank_t rank, gex_AM_Index_t handler, g
 {
     return note("RequestShort", U(tm), rank, handler, flags, 0, 0, 0, nargs, args);
 }
+int gexi_AM_RequestShort0(gex_TM_t tm, gex_Rank_t rank, gex_AM_Index_t handler, gex_Flags_t flags)
+{
+    return gexi_AM_RequestShort(tm, rank, handler, flags, 0, NULL);
+}
+int gexi_AM_RequestShort1(gex_TM_t tm, gex_Rank_t rank, gex_AM_Index_t handler, gex_Flags_t flags,
+                          gex_AM_Arg_t a0)
+{
+    gex_AM_Arg_t args[] = {a0};
+    return gexi_AM_RequestShort(tm, rank, handler, flags, 1, args);
+}
+int gexi_AM_RequestShort2(gex_TM_t tm, gex_Rank_t rank, gex_AM_Index_t handler, gex_Flags_t flags,
+                          gex_AM_Arg_t a0, gex_AM_Arg_t a1)
+{
+    gex_AM_Arg_t args[] = {a0, a1};
+    return gexi_AM_RequestShort(tm, rank, handler, flags, 2, args);
+}
+int gexi_AM_RequestShort3(gex_TM_t tm, gex_Rank_t rank, gex_AM_Index_t handler, gex_Flags_t flags,
+                          gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2)
+{
+    gex_AM_Arg_t args[] = {a0, a1, a2};
+    return gexi_AM_RequestShort(tm, rank, handler, flags, 3, args);
+}
 int gexi_AM_RequestMedium(gex_TM_t tm, gex_Rank_t rank, gex_AM_Index_t handler, const void *src, size_t n,
                           gex_Event_t *lc, gex_Flags_t flags, unsigned int nargs, const gex_AM_Arg_t *args)
 {
@@ -71,6 +93,28 @@ int gexi_AM_ReplyShort(gex_Token_t token, gex_AM_Index_t handler, gex_Flags_t fl
                        const gex_AM_Arg_t *args)
 {
     return note("ReplyShort", U(token), 0, handler, flags, 0, 0, 0, nargs, args);
+}
+int gexi_AM_ReplyShort0(gex_Token_t token, gex_AM_Index_t handler, gex_Flags_t flags)
+{
+    return gexi_AM_ReplyShort(token, handler, flags, 0, NULL);
+}
+int gexi_AM_ReplyShort1(gex_Token_t token, gex_AM_Index_t handler, gex_Flags_t flags,
+                        gex_AM_Arg_t a0)
+{
+    gex_AM_Arg_t args[] = {a0};
+    return gexi_AM_ReplyShort(token, handler, flags, 1, args);
+}
+int gexi_AM_ReplyShort2(gex_Token_t token, gex_AM_Index_t handler, gex_Flags_t flags,
+                        gex_AM_Arg_t a0, gex_AM_Arg_t a1)
+{
+    gex_AM_Arg_t args[] = {a0, a1};
+    return gexi_AM_ReplyShort(token, handler, flags, 2, args);
+}
+int gexi_AM_ReplyShort3(gex_Token_t token, gex_AM_Index_t handler, gex_Flags_t flags,
+                        gex_AM_Arg_t a0, gex_AM_Arg_t a1, gex_AM_Arg_t a2)
+{
+    gex_AM_Arg_t args[] = {a0, a1, a2};
+    return gexi_AM_ReplyShort(token, handler, flags, 3, args);
 }
 int gexi_AM_ReplyMedium(gex_Token_t token, gex_AM_Index_t handler, const void *src, size_t n, gex_Event_t *lc,
                         gex_Flags_t flags, unsigned int nargs, const gex_AM_Arg_t *args)
