@@ -223,6 +223,8 @@ pub(super) struct Engine {
     /// Why a thread of the network gave up; the next poll says it.
     failure: Mutex<Option<Error>>,
     has_failed: AtomicBool,
+    /// Held while events of the devices are heard.
+    pub(super) events: Mutex<()>,
     said_inline: AtomicBool,
     /// The job is ending: failures are expected.
     pub(super) quiet: AtomicBool,
@@ -264,6 +266,7 @@ impl Engine {
             calls,
             failure: Mutex::new(None),
             has_failed: AtomicBool::new(false),
+            events: Mutex::new(()),
             said_inline: AtomicBool::new(false),
             quiet: AtomicBool::new(false),
             setup,

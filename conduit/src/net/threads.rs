@@ -203,10 +203,8 @@ impl Service {
                 if !rail.has_reaper.load(Ordering::Relaxed) {
                     events += rail.send_channel.consume()?;
                 }
-                while let Some(event) = rail.device.next_event()? {
-                    engine.happened(rail, event)?;
-                }
             }
+            engine.watch()?;
             if events > 0 {
                 engine.ring();
             }
@@ -343,6 +341,20 @@ impl Engine {
     /// Wakes the rank if it sleeps.
     pub(super) fn ring(&self) {
         self.members.page.slot(self.members.slot).ring();
+    }
+
+    /// Hears what the devices say of themselves. When it returns, a device that failed is the failure that the next poll
+    /// reports.
+    pub(super) fn watch(&self) -> Result<(), Error> {
+        let _one_at_a_time = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        for rail in &self.rails {
+            while let Some(event) = rail.device.next_event()? {
+                if let Err(error) = self.happened(rail, event) {
+                    self.fail(error);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Something that a device says of itself. What ends connections is also seen by their requests, which name the peer.

@@ -343,6 +343,9 @@ impl Engine {
         if success || self.is_quiet() {
             return Ok(());
         }
+        // A device that failed is the cause; its requests are flushed at the same moment.
+        self.watch()?;
+        self.check_failure()?;
         Err(Error::Failed {
             operation: flight.kind.name(),
             rank: self.members.rank,
