@@ -40,7 +40,6 @@ mod message;
 mod mode;
 mod negotiate;
 mod neighbours;
-#[allow(dead_code, reason = "the core is being put over it")]
 mod net;
 mod notes;
 mod operations;

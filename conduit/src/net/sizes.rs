@@ -13,8 +13,10 @@ const PUT_BUFFERS: u64 = 64;
 /// Bounce buffer kept aside for a reply with shared receive queues.
 const KEPT_ASIDE: u64 = 1;
 /// Bytes that a queue entry takes in a driver, roughly: for estimates.
+#[cfg(test)]
 const ENTRY: u64 = 64;
 /// Bytes of this library and the driver for a queue pair without its entries, roughly: for estimates.
+#[cfg(test)]
 const QUEUE_PAIR: u64 = 2048;
 
 /// What all devices of all ranks can do.
@@ -468,7 +470,11 @@ impl Sizes {
             ways: ConnectWays::default(),
         }
     }
+}
 
+/// Estimates.
+#[cfg(test)]
+impl Sizes {
     /// Bytes of message buffers of `buffer` bytes in a rank that is connected to `connected` peers (as `stock.rs` makes them).
     pub(crate) fn buffer_bytes(&self, job: &Job, connected: u32, buffer: u32) -> u64 {
         let wide = u64::from;

@@ -74,6 +74,7 @@ impl Account {
     }
 
     /// Requests that may be sent now.
+    #[cfg(test)]
     pub(in crate::net) fn available(&self) -> u32 {
         self.available.load(Ordering::Acquire)
     }

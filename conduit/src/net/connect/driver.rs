@@ -18,7 +18,9 @@ use fabric::{
 use super::buffers::Buffers;
 use super::fixed::{check, failure};
 use super::machine::{Action, Event, Micros, Timing};
-use super::table::{Counters, Table};
+#[cfg(test)]
+use super::table::Counters;
+use super::table::Table;
 use super::wire::{Context, Kind, MAX_NUMBERS, MAX_PAYLOAD, Numbers, Packet};
 use super::{Error, Peers};
 
@@ -262,11 +264,13 @@ impl Connector {
     }
 
     /// Connections under way.
+    #[cfg(test)]
     pub(crate) fn under_way(&self) -> usize {
         self.lock().table.under_way()
     }
 
     /// What happened so far.
+    #[cfg(test)]
     pub(crate) fn counters(&self) -> Counters {
         self.lock().table.counters
     }

@@ -8,7 +8,8 @@ use bootstrap::Rank;
 use super::machine::{Action, Estimator, Event, Machine, Micros, State, Timing};
 use super::wire::{Kind, Numbers};
 
-/// What happened so far; for tests and diagnosis.
+/// What happened so far; for tests.
+#[cfg_attr(not(test), allow(dead_code, reason = "tests look at them"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     /// Connections made.
@@ -168,11 +169,13 @@ impl Table {
     }
 
     /// Connections under way.
+    #[cfg(test)]
     pub(crate) fn under_way(&self) -> usize {
         self.entries.len()
     }
 
     /// How far the connection with a peer is; `None` when nothing is under way.
+    #[cfg(test)]
     pub(crate) fn state(&self, peer: Rank) -> Option<State> {
         self.entries.get(&peer).map(|entry| entry.machine.state())
     }
