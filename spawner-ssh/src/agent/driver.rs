@@ -111,8 +111,6 @@ struct Driver<'a> {
     output: Output,
     feed: Option<Feed>,
     actions: Vec<Action>,
-    /// The user does not want to wait for the rest of the output.
-    impatient: bool,
 }
 
 impl<'a> Driver<'a> {
@@ -134,7 +132,6 @@ impl<'a> Driver<'a> {
             output: Output::new(&plan.output, plan.size, plan.stdin),
             feed: None,
             actions: Vec::new(),
-            impatient: false,
         })
     }
 
@@ -203,7 +200,10 @@ impl<'a> Driver<'a> {
     fn serve(&mut self, ready: Ready) {
         match ready.token {
             Token::Signals => self.own_signals(),
-            Token::Front => self.front(),
+            Token::Front => {
+                let events = self.front.hear(&self.poller);
+                self.events(events);
+            }
             Token::Sink(number) => self.output.writable(&self.poller, number),
             _ => {
                 let mut events = Vec::new();
@@ -234,6 +234,12 @@ impl<'a> Driver<'a> {
                 }
                 _ => {}
             }
+        }
+    }
+
+    fn events(&mut self, events: impl IntoIterator<Item = Event>) {
+        for event in events {
+            self.event(event);
         }
     }
 
@@ -310,7 +316,8 @@ impl<'a> Driver<'a> {
     fn own_signals(&mut self) {
         let told = read_signals(&self.signals, self.front_pid);
         if told.orphan {
-            self.front_lost();
+            let lost = self.front.lose(&self.poller);
+            self.events(lost);
         }
         if told.child {
             self.reap();
@@ -326,26 +333,6 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Messages of the front, or its end.
-    fn front(&mut self) {
-        let heard = self.front.hear();
-        for signal in heard.signals {
-            self.impatient |= self.job.machine.is_finished() && signal != libc::SIGCONT;
-            self.event(Event::Signal(signal));
-        }
-        if heard.lost {
-            self.front_lost();
-        }
-    }
-
-    fn front_lost(&mut self) {
-        if !std::mem::replace(&mut self.front.gone, true) {
-            self.poller.remove(self.front.fd());
-            self.impatient = true;
-            self.event(Event::FrontLost);
-        }
-    }
-
     /// Drains the output, reports.
     fn finish(mut self, mut ready: Vec<Ready>) -> Result<(), AgentError> {
         let pids: Vec<String> = self.body.pids().map(|pid| pid.to_string()).collect();
@@ -356,24 +343,19 @@ impl<'a> Driver<'a> {
         let give_up = self.now() + DRAIN.ms();
         while !self.is_drained() {
             let now = self.now();
-            let hurry = self.impatient && self.front.gone;
+            let hurry = self.job.impatient && self.front.gone;
             if now >= give_up || hurry {
                 self.body.capture.close_all(&mut self.output);
                 self.output.settle(&self.poller);
             }
-            if self.impatient || self.is_drained() {
+            if self.job.impatient || self.is_drained() {
                 break;
             }
             let timeout = (now < give_up).then(|| give_up - now);
             self.turn(timeout, &mut ready)?;
         }
-        self.front.tell(self.job.counts(), self.now(), true);
-        let output = &self.output;
-        let mut report = self.job.report(self.body.strays(), |rank| output.tail(rank));
-        if report.exit_code == 0 && output.is_lost() {
-            report.exit_code = 1;
-        }
-        let told = self.front.report(report);
+        let strays = self.body.strays();
+        let told = self.front.report(&mut self.job, &self.output, strays, Vec::new());
         told.map_err(|error| io("write the report")(std::io::Error::other(error)))
     }
 

@@ -1,23 +1,18 @@
 //! The link to the front: its signals, and what it is told.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::sys::socket::{MsgFlags, recv, send};
 
-use crate::report::JobReport;
+use super::job::Job;
+use super::machine::Event;
+use super::output::Output;
+use super::poller::Poller;
+use crate::report::HostRecord;
 use crate::wire::{Inbox, Message, WireError};
 
 /// Milliseconds between two progress messages.
 const PROGRESS_EVERY: u64 = 50;
-
-/// What a look at the socket found.
-#[derive(Debug, Default)]
-pub(crate) struct Heard {
-    /// Signals for the ranks, in order.
-    pub(crate) signals: Vec<i32>,
-    /// The front is gone, or speaks nonsense.
-    pub(crate) lost: bool,
-}
 
 /// The agent's side of the socket.
 #[derive(Debug)]
@@ -34,41 +29,46 @@ impl FrontLink {
         Self { socket, inbox: Inbox::default(), told: [0; 3], told_at: 0, gone: false }
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-
-    /// Messages of the front, or its end.
-    pub(crate) fn hear(&mut self) -> Heard {
-        let mut heard = Heard::default();
+    /// What the front says: signals for the ranks, in order, and its end. Nonsense is its end, too.
+    pub(crate) fn hear(&mut self, poller: &Poller) -> Vec<Event> {
+        let mut lost = false;
         let mut bytes = [0; 4096];
         loop {
             match recv(self.socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
-                Ok(0) => {
-                    heard.lost = true;
-                    break;
-                }
-                Ok(count) => self.inbox.push(&bytes[..count]),
+                Ok(count) if count > 0 => self.inbox.push(&bytes[..count]),
                 Err(nix::Error::EINTR) => {}
                 Err(nix::Error::EAGAIN) => break,
-                Err(_) => {
-                    heard.lost = true;
+                Ok(_) | Err(_) => {
+                    lost = true;
                     break;
                 }
             }
         }
+        let mut events = Vec::new();
         loop {
             match self.inbox.take() {
-                Ok(Some(Message::Signal(signal))) => heard.signals.push(signal),
+                Ok(Some(Message::Signal(signal))) => events.push(Event::Signal(signal)),
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(_) => {
-                    heard.lost = true;
+                    lost = true;
                     break;
                 }
             }
         }
-        heard
+        if lost {
+            events.extend(self.lose(poller));
+        }
+        events
+    }
+
+    /// The front is gone. Nothing the second time.
+    pub(crate) fn lose(&mut self, poller: &Poller) -> Option<Event> {
+        if std::mem::replace(&mut self.gone, true) {
+            return None;
+        }
+        poller.remove(&self.socket);
+        Some(Event::FrontLost)
     }
 
     /// When counts that it has not been told are due.
@@ -93,8 +93,21 @@ impl FrontLink {
         }
     }
 
-    /// The last message.
-    pub(crate) fn report(&self, report: JobReport) -> Result<(), WireError> {
+    /// The last words: the counts, and the report of the job with the records of its `hosts`. Output that was lost is a
+    /// failure.
+    pub(crate) fn report(
+        &mut self,
+        job: &mut Job<'_>,
+        output: &Output,
+        strays: u32,
+        hosts: Vec<HostRecord>,
+    ) -> Result<(), WireError> {
+        self.tell(job.counts(), job.now(), true);
+        let mut report = job.report(strays, |rank| output.tail(rank));
+        report.hosts = hosts;
+        if report.exit_code == 0 && output.is_lost() {
+            report.exit_code = 1;
+        }
         let mut bytes = Vec::new();
         Message::Report(Box::new(report)).encode(&mut bytes)?;
         let mut rest = &bytes[..];

@@ -21,6 +21,8 @@ pub(crate) struct Job<'a> {
     protocol_error: Option<String>,
     host_lost: Option<(String, String)>,
     pub(crate) phases: Phases,
+    /// The user does not want to wait for the rest of the output.
+    pub(crate) impatient: bool,
 }
 
 impl<'a> Job<'a> {
@@ -38,6 +40,7 @@ impl<'a> Job<'a> {
             protocol_error: None,
             host_lost: None,
             phases: Phases::default(),
+            impatient: false,
         }
     }
 
@@ -53,6 +56,13 @@ impl<'a> Job<'a> {
 
     /// Through the machine.
     pub(crate) fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
+        match event {
+            Event::Signal(signal) => {
+                self.impatient |= self.machine.is_finished() && signal != libc::SIGCONT;
+            }
+            Event::FrontLost => self.impatient = true,
+            _ => {}
+        }
         let now = self.now();
         self.machine.handle(now, event, actions);
     }

@@ -93,7 +93,6 @@ pub(super) struct Root<'a> {
     deaf: [bool; 2],
     pub(super) done: HashSet<usize>,
     actions: Vec<Action>,
-    impatient: bool,
 }
 
 impl<'a> Root<'a> {
@@ -131,7 +130,6 @@ impl<'a> Root<'a> {
             deaf: [false; 2],
             done: HashSet::new(),
             actions: Vec::new(),
-            impatient: false,
         })
     }
 
@@ -209,7 +207,10 @@ impl<'a> Root<'a> {
     fn serve(&mut self, ready: Ready) {
         match ready.token {
             Token::Signals => self.own_signals(),
-            Token::Front => self.hear_front(),
+            Token::Front => {
+                let events = self.front.hear(&self.poller);
+                self.events(events);
+            }
             Token::Sink(number) => self.output.writable(&self.poller, number),
             Token::Link(..) => {
                 let (now, mut events) = (self.now(), Vec::new());
@@ -251,6 +252,12 @@ impl<'a> Root<'a> {
     pub(super) fn order(&mut self, order: Order) {
         let now = self.now();
         self.links.send_all(&self.poller, &Down::Order(order), now);
+    }
+
+    fn events(&mut self, events: impl IntoIterator<Item = Event>) {
+        for event in events {
+            self.event(event);
+        }
     }
 
     /// One event through the machine, and everything that follows from it.
@@ -335,31 +342,13 @@ impl<'a> Root<'a> {
     fn own_signals(&mut self) {
         let told = read_signals(&self.signals, self.front_pid);
         if told.orphan {
-            self.front_lost();
+            let lost = self.front.lose(&self.poller);
+            self.events(lost);
         }
         if told.child {
             while let Reaped::Child(pid, end) = sys::reap() {
                 self.links.child_ended(pid, end);
             }
-        }
-    }
-
-    fn hear_front(&mut self) {
-        let heard = self.front.hear();
-        for signal in heard.signals {
-            self.impatient |= self.job.machine.is_finished() && signal != libc::SIGCONT;
-            self.event(Event::Signal(signal));
-        }
-        if heard.lost {
-            self.front_lost();
-        }
-    }
-
-    fn front_lost(&mut self) {
-        if !std::mem::replace(&mut self.front.gone, true) {
-            self.poller.remove(self.front.fd());
-            self.impatient = true;
-            self.event(Event::FrontLost);
         }
     }
 
@@ -370,7 +359,7 @@ impl<'a> Root<'a> {
         self.order(Order::Finish);
         // A slow reader at the top makes the agents wait, too; without one they have no excuse.
         let mut give_up = self.now() + FINISH.ms();
-        while !self.is_drained() && !self.impatient {
+        while !self.is_drained() && !self.job.impatient {
             if !(self.output.has_room(Which::Out) && self.output.has_room(Which::Err)) {
                 give_up = self.now() + FINISH.ms();
             }
@@ -384,15 +373,8 @@ impl<'a> Root<'a> {
             self.turn(Some(timeout), &mut ready)?;
         }
         self.part(&mut ready)?;
-        self.front.tell(self.job.counts(), self.now(), true);
-        let output = &self.output;
-        let strays = self.strays_killed;
-        let mut report = self.job.report(strays, |rank| output.tail(rank));
-        report.hosts = self.hosts.records();
-        if report.exit_code == 0 && output.is_lost() {
-            report.exit_code = 1;
-        }
-        let told = self.front.report(report);
+        let (strays, hosts) = (self.strays_killed, self.hosts.records());
+        let told = self.front.report(&mut self.job, &self.output, strays, hosts);
         told.map_err(|error| io("write the report")(std::io::Error::other(error)))
     }
 
