@@ -4,13 +4,18 @@
 //! Standard input and output are the link to the parent. When that ends, or is silent for too long, the agent is on its
 //! own: it ends its ranks by the same rules as a job whose launcher was lost.
 //!
-//! * `driver`: the loop. `parent`: the link up. `relay`: what goes up it, output above all. `check`: whether the job can
-//!   run here.
+//! * `driver`: the loop. `setup`: what it is told first. `orders`: what comes from the parent, `below`: from the agents
+//!   below. `alone`: its own decisions, once the parent is lost.
+//! * `parent`: the link up. `relay`: what goes up it, output above all. `check`: whether the job can run here.
 
+mod alone;
+mod below;
 mod check;
 mod driver;
+mod orders;
 mod parent;
 mod relay;
+mod setup;
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -27,7 +32,7 @@ use crate::agent::sys::{self, Forked, Reaped};
 use crate::agent::tree;
 use crate::report::End;
 
-pub(crate) use driver::ranks_of;
+pub(crate) use setup::ranks_of;
 
 pub use crate::link::AGENT_WORD;
 

@@ -1,0 +1,60 @@
+//! An agent that has lost its parent decides for its own ranks; those below do so for theirs.
+
+use super::complain;
+use super::driver::{Driver, ms};
+use crate::agent::Happened;
+use crate::agent::machine::{Event, Machine, Rules};
+
+impl Driver<'_> {
+    /// The parent is lost: from now on we decide for our own ranks, and those below for theirs.
+    pub(super) fn orphaned(&mut self, why: &str) {
+        if self.parent.gone || self.over {
+            return;
+        }
+        complain(&format!("{}: lost its parent: {why}; its ranks are ended", self.plan.host));
+        self.parent.close(&self.poller);
+        self.relay.close();
+        self.links.part();
+        self.body.stop();
+        self.sweeping = false;
+        let rules = Rules { exit_bound: ms(self.plan.exit_bound), timeout_at: None };
+        let share = self.body.share();
+        let mut machine = Machine::new(share.count(), rules);
+        let now = ms(self.started.elapsed());
+        let running: Vec<u32> =
+            self.body.running().filter_map(|rank| self.body.share().local(rank)).collect();
+        for local in running {
+            machine.handle(now, Event::Started(local), &mut Vec::new());
+        }
+        self.own = Some(machine);
+        self.decide(Event::FrontLost);
+    }
+
+    /// The same event with the local number of its rank.
+    pub(super) fn localised(&self, happened: &Happened) -> Option<Event> {
+        let local = |rank| self.body.share().local(rank);
+        Some(match happened.event() {
+            Event::Started(rank) => Event::Started(local(rank)?),
+            Event::Hello(rank) => Event::Hello(local(rank)?),
+            Event::Protocol(rank) => Event::Protocol(local(rank)?),
+            Event::Exiting { rank, code, path } => {
+                Event::Exiting { rank: local(rank)?, code, path }
+            }
+            Event::Fini { rank, code } => Event::Fini { rank: local(rank)?, code },
+            Event::Abort { rank, code } => Event::Abort { rank: local(rank)?, code },
+            Event::Ended { rank, end } => Event::Ended { rank: local(rank)?, end },
+            other => other,
+        })
+    }
+
+    /// Our own machine, once the parent is lost.
+    pub(super) fn decide(&mut self, event: Event) {
+        let now = self.now();
+        let mut actions = Vec::new();
+        let Some(machine) = &mut self.own else { return };
+        machine.handle(now, event, &mut actions);
+        for action in actions {
+            self.act(action);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! An agent's first message: what it is told, and what follows for this host.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use bootstrap::{HostId, Rank};
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+
+use super::driver::{ms, other};
+use super::parent::Parent;
+use crate::agent::driver::{AgentError, io};
+use crate::agent::poller::{Poller, Token};
+use crate::agent::share::Share;
+use crate::plan::{JobPlan, Map, StdinTo, cpu_sets};
+use crate::tree::deadlines::SETUP;
+use crate::tree::diagnosis::{Class, Failure};
+use crate::tree::message::{Common, Down, Member};
+
+/// Waits for the first message.
+pub(super) fn setup(
+    poller: &Poller,
+    parent: &mut Parent,
+    rest: &mut Vec<Down>,
+    started: Instant,
+) -> Result<(bootstrap::collective::Bytes, Vec<Member>), AgentError> {
+    let mut ready = Vec::new();
+    let mut came = Vec::new();
+    loop {
+        let now = ms(started.elapsed());
+        let left = SETUP.ms().saturating_sub(now);
+        if left == 0 {
+            return Err(other(format!("it said nothing for {} s", SETUP.limit.as_secs())));
+        }
+        poller.wait(Some(left), &mut ready).map_err(io("wait for the parent"))?;
+        if ready.iter().any(|ready| ready.token == Token::ParentIn) {
+            parent.read(now, &mut came).map_err(other)?;
+        }
+        let mut all = std::mem::take(&mut came).into_iter();
+        match all.next() {
+            Some(Down::Setup { common, subtree }) => {
+                rest.extend(all);
+                return Ok((common, subtree));
+            }
+            Some(Down::Ping) | None => {}
+            Some(_) => return Err(other("its first message was no setup".to_owned())),
+        }
+    }
+}
+
+/// The plan as far as this host needs it. Ranks get the environment of the login, with what the launcher sent on top.
+pub(super) fn plan_of(common: &Common, name: &str, size: usize) -> JobPlan {
+    let size = u32::try_from(size).unwrap_or(u32::MAX);
+    let sent = |name: &std::ffi::OsString| common.env.iter().any(|(sent, _)| sent == name);
+    let env = std::env::vars_os().filter(|(name, _)| !sent(name)).chain(common.env.clone());
+    JobPlan {
+        job_id: common.job_id.clone(),
+        host: name.to_owned(),
+        map: Map::here(name, size),
+        env: env.collect(),
+        directory: PathBuf::from(&common.directory),
+        stdin: match common.stdin {
+            None => StdinTo::None,
+            Some(None) => StdinTo::All,
+            Some(Some(rank)) => StdinTo::Rank(Rank(rank)),
+        },
+        exit_bound: Duration::from_millis(common.exit_bound_ms),
+        conduit_program: common.conduit_program,
+        verbose: common.verbose,
+        ..JobPlan::new(size, PathBuf::from(&common.program), common.argv.clone())
+    }
+}
+
+/// This host's part, and why it cannot be bound to CPUs.
+pub(super) fn share_of(
+    common: &Common,
+    index: u32,
+    host_of: Vec<HostId>,
+) -> (Share, Option<Failure>) {
+    let mut share = Share::of_host(index, common.hosts, host_of, Vec::new());
+    if common.cpus_per_rank == 0 {
+        return (share, None);
+    }
+    let allowed: Vec<usize> = sched_getaffinity(Pid::from_raw(0)).map_or_else(
+        |_| Vec::new(),
+        |set| (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect(),
+    );
+    match cpu_sets(&allowed, common.cpus_per_rank, share.count()) {
+        Some(sets) => {
+            share.cpus = sets;
+            (share, None)
+        }
+        None => {
+            let seen = format!(
+                "-c {}: {} ranks need {} CPUs, this host has {}",
+                common.cpus_per_rank,
+                share.count(),
+                u64::from(common.cpus_per_rank) * u64::from(share.count()),
+                allowed.len()
+            );
+            (share, Some(Failure::new(Class::Program, seen)))
+        }
+    }
+}
+
+/// Ranks of all `hosts`, in the order of the hosts, each host's ascending.
+pub(crate) fn ranks_of(hosts: &[Member], host_of: &[HostId]) -> Vec<Rank> {
+    let wanted: std::collections::HashMap<u32, usize> =
+        hosts.iter().enumerate().map(|(at, (host, _))| (*host, at)).collect();
+    let mut each = vec![Vec::new(); hosts.len()];
+    for (rank, host) in (0..).zip(host_of) {
+        if let Some(at) = wanted.get(&host.0) {
+            each[*at].push(Rank(rank));
+        }
+    }
+    each.concat()
+}
