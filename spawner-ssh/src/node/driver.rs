@@ -196,6 +196,7 @@ impl Driver<'_> {
                 self.happened(events);
                 more
             };
+            self.announce();
             self.step_input();
             self.flush();
             self.step_finish();
@@ -353,6 +354,10 @@ impl Driver<'_> {
                 self.up(&Up::Ping);
             }
         }
+    }
+
+    /// Says once that nothing below is open any more; without links that is so from the beginning.
+    fn announce(&mut self) {
         if !self.announced && (0..self.links.len()).all(|link| self.standing.contains(&link)) {
             self.announced = true;
             self.up(&Up::Standing);
