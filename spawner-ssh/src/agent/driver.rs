@@ -154,6 +154,10 @@ impl<'a> Driver<'a> {
         while !self.job.machine.is_finished() {
             let more = self.start_some();
             let again = self.step_input();
+            // A start that failed may have been the end; nothing would wake us any more.
+            if self.job.machine.is_finished() {
+                break;
+            }
             self.front.tell(self.job.counts(), self.now(), false);
             let timeout = if more || again { Some(0) } else { self.timeout() };
             self.turn(timeout, &mut ready)?;

@@ -218,11 +218,12 @@ impl Links {
         match pipe {
             Pipe::To => link.write(poller, number),
             Pipe::Err => link.read_stderr(),
-            Pipe::From => self.read(poller, index, now, out),
+            Pipe::From => drop(self.read(poller, index, now, out)),
         }
     }
 
-    fn read(&mut self, poller: &Poller, index: usize, now: u64, out: &mut Vec<LinkEvent>) {
+    /// Reads what is there; whether more may be waiting.
+    fn read(&mut self, poller: &Poller, index: usize, now: u64, out: &mut Vec<LinkEvent>) -> bool {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut taken = 0;
         while taken < TURN {
@@ -234,6 +235,7 @@ impl Links {
             }
         }
         self.buffer = buffer;
+        taken >= TURN
     }
 
     fn bytes(
@@ -427,9 +429,9 @@ impl Links {
         out: &mut Vec<LinkEvent>,
     ) {
         if self.is_at_its_end(index, now) {
-            self.read(poller, index, now, out);
+            let more = self.read(poller, index, now, out);
             let link = &mut self.links[index];
-            if matches!(link.stage, Stage::Silent { .. }) {
+            if matches!(link.stage, Stage::Silent { .. }) && !more {
                 link.read_stderr();
                 let failure =
                     Failure::of_shell(&link.complaint(), &link.search.noise(), link.ended);
@@ -448,10 +450,10 @@ impl Links {
 
     fn step_open(&mut self, poller: &Poller, index: usize, now: u64, out: &mut Vec<LinkEvent>) {
         if self.is_at_its_end(index, now) {
-            self.read(poller, index, now, out);
+            // Its process is gone. Somebody else may hold its output open for ever, so its end is not waited for.
+            let more = self.read(poller, index, now, out);
             let link = &mut self.links[index];
-            if link.from.is_some() && link.eof.is_none() && link.stage == Stage::Open {
-                // More than one turn is left to read.
+            if more || link.stage != Stage::Open {
                 return;
             }
             link.read_stderr();

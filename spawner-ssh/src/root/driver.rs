@@ -150,6 +150,10 @@ impl<'a> Root<'a> {
         let mut busy = 0;
         while !self.job.machine.is_finished() {
             self.step();
+            // A start that failed ends here; nothing may be left that would wake us.
+            if self.job.machine.is_finished() {
+                break;
+            }
             self.front.tell(self.job.counts(), self.now(), false);
             let timeout = self.timeout();
             self.turn(timeout, &mut ready)?;
