@@ -12,6 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::client::{Channel, Client, Reply, Request};
 use crate::deadlines::{Bounds, Wait};
+use crate::engine::Engine;
 use crate::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use crate::page::{HostPage, PageError};
 use crate::service::{Announcer, Bootstrap, Error, Rank, Shared, call_name};
@@ -31,8 +32,26 @@ pub fn connect(
 ) -> Result<Box<dyn Bootstrap>, Error> {
     let socket = AgentSocket::adopt(fd)
         .map_err(|source| Error::Os { operation: "use the node agent's socket", source })?;
-    let mut channel = Socket { socket, rank, size, bounds, buffer: Vec::new() };
-    let page = channel.hello()?;
+    let channel = Socket { socket, rank, size, bounds, buffer: Vec::new(), engine: None };
+    begin(channel, BUILD_ID)
+}
+
+/// As [`connect`], to the first rank of this host, which does for ranks under an engine what an agent does. `greeting` is what
+/// it wants to hear.
+pub(crate) fn join(
+    socket: AgentSocket,
+    engine: Box<dyn Engine>,
+    greeting: &str,
+    bounds: Bounds,
+) -> Result<Box<dyn Bootstrap>, Error> {
+    let (rank, size) = (engine.about().rank, engine.about().size);
+    let channel = Socket { socket, rank, size, bounds, buffer: Vec::new(), engine: Some(engine) };
+    begin(channel, greeting)
+}
+
+fn begin(mut channel: Socket, greeting: &str) -> Result<Box<dyn Bootstrap>, Error> {
+    let (rank, size) = (channel.rank, channel.size);
+    let page = channel.hello(greeting)?;
     let Some(place) = page.place(rank) else {
         let seen = format!("a host page without rank {rank}");
         return Err(Error::Protocol { during: "hello", seen });
@@ -42,7 +61,11 @@ pub fn connect(
         return Err(Error::Protocol { during: "hello", seen });
     }
     page.slot(place.local).set_pid(std::process::id().cast_signed());
-    Ok(Box::new(Client::new(channel, place, Arc::new(page))))
+    let page = Arc::new(page);
+    if let Some(engine) = &channel.engine {
+        engine.departure().attach(&page, place.local);
+    }
+    Ok(Box::new(Client::new(channel, place, page)))
 }
 
 struct Socket {
@@ -51,14 +74,41 @@ struct Socket {
     size: u32,
     bounds: Bounds,
     buffer: Vec<u8>,
+    /// What started this rank, when that is no agent; then the socket leads to the first rank of this host.
+    engine: Option<Box<dyn Engine>>,
 }
 
 impl Socket {
-    fn hello(&mut self) -> Result<HostPage, Error> {
+    /// Enters the engine's fence whenever the first rank of this host asks for it, until it says something else. A fence ends early
+    /// with the job, with that rank, or when a refusal comes from there.
+    fn fences(&mut self, wait: &Wait, page: &HostPage) -> Result<(), Error> {
+        loop {
+            self.ready(PollFlags::POLLIN, wait, Some(page))?;
+            let mut head = [0; HEADER_LEN];
+            let seen = sys::peek_packet(self.socket.as_fd(), &mut head);
+            if seen != Some(HEADER_LEN) || head[3] != Kind::Barrier as u8 {
+                return Ok(());
+            }
+            self.receive(wait, Some(page))?;
+            let Some(engine) = &mut self.engine else { return Ok(()) };
+            let (socket, mut refused) = (&self.socket, false);
+            let outcome = engine.fence(&mut || {
+                wait.slice(Some(page))?;
+                let seen = sys::peek_packet(socket.as_fd(), &mut head);
+                refused = seen.is_some_and(|len| len > 0) && head[3] == Kind::Refuse as u8;
+                if refused || seen == Some(0) { Err(wait.lost(Some(page))) } else { Ok(()) }
+            });
+            if !refused {
+                outcome?;
+            }
+        }
+    }
+
+    fn hello(&mut self, greeting: &str) -> Result<HostPage, Error> {
         let wait = Wait::new("hello", self.bounds.hello);
         let mut frame = Frame::bare(Kind::Hello, 0, self.rank.0, std::process::id());
-        frame.payload = BUILD_ID.as_bytes();
-        frame.total = u32::try_from(BUILD_ID.len()).unwrap_or(u32::MAX);
+        frame.payload = greeting.as_bytes();
+        frame.total = u32::try_from(greeting.len()).unwrap_or(u32::MAX);
         self.send(&frame, &wait, None)?;
         let size = self.size;
         let (frame, fd) = self.receive(&wait, None)?;
@@ -229,6 +279,9 @@ impl Channel for Socket {
             self.send(&frame, &wait, Some(page))?;
         }
         let (head, expect) = (request.head, request.expect);
+        if self.engine.is_some() {
+            self.fences(&wait, page)?;
+        }
         let (frame, fd) = self.receive(&wait, Some(page))?;
         refused(&frame, &wait)?;
         if frame.seq != head.seq {
@@ -255,6 +308,29 @@ impl Channel for Socket {
     }
 
     fn fini(&mut self, code: i32, page: &HostPage) -> Result<(), Error> {
+        let outcome = self.part(code, page);
+        if let Some(engine) = &self.engine {
+            engine.departure().fini(code);
+        }
+        outcome
+    }
+
+    fn cleanup(&mut self) {
+        self.buffer = Vec::new();
+    }
+
+    fn announcer(&self) -> Announcer {
+        let rank = self.rank.0;
+        match &self.engine {
+            Some(engine) => Announcer { socket: -1, rank, departure: Some(engine.departure()) },
+            None => Announcer { socket: self.socket.as_fd().as_raw_fd(), rank, departure: None },
+        }
+    }
+}
+
+impl Socket {
+    /// The farewell to the agent.
+    fn part(&mut self, code: i32, page: &HostPage) -> Result<(), Error> {
         let wait = Wait::new("fini", self.bounds.fini);
         let frame = Frame::bare(Kind::Fini, 0, self.rank.0, code.cast_unsigned());
         self.send(&frame, &wait, Some(page))?;
@@ -269,13 +345,5 @@ impl Channel for Socket {
                 Ok((frame, fd)) => return Err(unexpected(&frame, fd.is_some(), &wait)),
             }
         }
-    }
-
-    fn cleanup(&mut self) {
-        self.buffer = Vec::new();
-    }
-
-    fn announcer(&self) -> Announcer {
-        Announcer { socket: self.socket.as_fd().as_raw_fd(), rank: self.rank.0 }
     }
 }

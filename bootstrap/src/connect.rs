@@ -1,7 +1,8 @@
 //! Which provider serves this process: decided from the environment alone, by a pure function, with a trace.
 
 use crate::agent;
-use crate::deadlines::Bounds;
+use crate::deadlines::{Bounds, EngineBounds};
+use crate::engine::{EngineError, pmi};
 use crate::env::Env;
 use crate::service::{Bootstrap, Error, Rank};
 use crate::solo;
@@ -24,9 +25,6 @@ pub mod names {
     pub const AGENT_FD: &str = "GASNETRUN_AGENT_FD";
 }
 
-const ADVICE: &str = "start it with gasnetrun_ibv -n RANKS PROGRAM (inside the allocation or script, without the other \
-                      launcher), or unset that variable to run it as a job of one rank";
-
 /// What the environment asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Provider {
@@ -39,8 +37,37 @@ pub enum Provider {
         /// Ranks of the job.
         size: u32,
     },
+    /// A launcher that serves PMI on an inherited descriptor (Hydra, `srun --mpi=pmi2`).
+    PmiDescriptor {
+        /// Inherited descriptor.
+        fd: i32,
+        /// This rank.
+        rank: Rank,
+        /// Ranks of the job.
+        size: u32,
+        /// Name of the job, where the launcher speaks PMI-2 and names it.
+        job: Option<String>,
+        /// Version to begin with.
+        version: PmiVersion,
+    },
+    /// A launcher that serves PMI-1 at an address (Hydra with `-pmi-port`).
+    PmiPort {
+        /// `host:port`.
+        address: String,
+        /// What this process is known by there.
+        id: String,
+    },
     /// A job of one rank.
     Solo,
+}
+
+/// Generation of the PMI wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PmiVersion {
+    /// Lines of words.
+    One,
+    /// Messages with their length in front.
+    Two,
 }
 
 /// The outcome of the choice and, line by line, what was looked at on the way to it.
@@ -52,13 +79,15 @@ pub struct Choice {
     pub trace: Vec<String>,
 }
 
-/// Another launcher's announcement, and how it is recognised.
+/// Another launcher's announcement that this build cannot join in the way it was made.
 struct Foreign {
     launcher: &'static str,
     /// Says that this launcher started the process; absent: next row.
     sign: &'static str,
     /// Variables that may tell the number of processes; the first one set counts.
     sizes: &'static [&'static str],
+    /// What would work.
+    advice: &'static str,
 }
 
 /// Most specific first: Open MPI also sets `PMIX_RANK`, and everything inside an allocation has `SLURM_NTASKS`.
@@ -67,17 +96,25 @@ const FOREIGN: [Foreign; 4] = [
         launcher: "Open MPI",
         sign: "OMPI_COMM_WORLD_SIZE",
         sizes: &["OMPI_COMM_WORLD_SIZE"],
+        advice: "start it with gasnetrun_ibv -n RANKS PROGRAM (-spawner=mpi keeps mpirun as its launcher)",
     },
-    Foreign { launcher: "a PMI launcher (Hydra, srun)", sign: "PMI_SIZE", sizes: &["PMI_SIZE"] },
+    Foreign {
+        launcher: "a PMI launcher (Hydra, srun)",
+        sign: "PMI_SIZE",
+        sizes: &["PMI_SIZE"],
+        advice: "start it with the launcher's PMI server: srun --mpi=pmi2, mpiexec.hydra, or gasnetrun_ibv -n RANKS PROGRAM",
+    },
     Foreign {
         launcher: "a PMIx launcher",
         sign: "PMIX_RANK",
         sizes: &["OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+        advice: "start it with srun --mpi=pmi2, mpiexec.hydra, or gasnetrun_ibv -n RANKS PROGRAM",
     },
     Foreign {
-        launcher: "Slurm (srun)",
-        sign: "SLURM_PROCID",
-        sizes: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+        launcher: "Slurm (srun without PMI)",
+        sign: "SLURM_STEP_NUM_TASKS",
+        sizes: &["SLURM_STEP_NUM_TASKS"],
+        advice: "say srun --mpi=pmi2, or start it with gasnetrun_ibv -n RANKS PROGRAM inside the allocation",
     },
 ];
 
@@ -97,6 +134,11 @@ pub fn connect() -> Result<Box<dyn Bootstrap>, Error> {
 pub fn connect_from(env: &Env) -> Result<Box<dyn Bootstrap>, Error> {
     match choose(env).provider? {
         Provider::Agent { fd, rank, size } => agent::connect(fd, rank, size, Bounds::default()),
+        Provider::PmiDescriptor { fd, rank, size, job, version } => {
+            let server = pmi::Inherited { fd, rank, size, job, version };
+            pmi::inherited(&server, EngineBounds::default())
+        }
+        Provider::PmiPort { address, id } => pmi::at_port(address, id, EngineBounds::default()),
         Provider::Solo => solo::job(),
     }
 }
@@ -116,10 +158,23 @@ pub fn choose(env: &Env) -> Choice {
         Ok(Provider::Agent { fd, rank, size }) => {
             format!("use agent on descriptor {fd}: rank {rank} of {size}")
         }
+        Ok(Provider::PmiDescriptor { fd, rank, size, version, .. }) => {
+            let number = if *version == PmiVersion::Two { 2 } else { 1 };
+            format!("use PMI-{number} on descriptor {fd}: rank {rank} of {size}")
+        }
+        Ok(Provider::PmiPort { address, id }) => {
+            format!("use PMI-1 at {address}: process {id} there")
+        }
         Ok(Provider::Solo) => "use solo: no launcher announces more than one rank".to_owned(),
         Err(error) => format!("refuse: {error}"),
     });
     Choice { provider, trace }
+}
+
+/// Kinds of provider that `GASNET_IBV_SPAWNER` allows besides the agent and a job of one rank.
+fn allows(env: &Env, kind: &str) -> bool {
+    env.text("GASNET_IBV_SPAWNER")
+        .is_none_or(|spawner| spawner.is_empty() || spawner.eq_ignore_ascii_case(kind))
 }
 
 fn decide(env: &Env, trace: &mut Vec<String>) -> Result<Provider, Error> {
@@ -128,6 +183,9 @@ fn decide(env: &Env, trace: &mut Vec<String>) -> Result<Provider, Error> {
         return agent(env);
     }
     trace.push(format!("{} is not set", names::AGENT_FD));
+    if let Some(provider) = pmi_server(env, trace)? {
+        return Ok(provider);
+    }
     for foreign in &FOREIGN {
         let Some(value) = env.text(foreign.sign) else {
             trace.push(format!("{} is not set: not {}", foreign.sign, foreign.launcher));
@@ -139,9 +197,86 @@ fn decide(env: &Env, trace: &mut Vec<String>) -> Result<Provider, Error> {
     Ok(Provider::Solo)
 }
 
+/// A PMI server that this process may speak to.
+fn pmi_server(env: &Env, trace: &mut Vec<String>) -> Result<Option<Provider>, Error> {
+    let sign = ["PMI_FD", "PMI_PORT"].into_iter().find(|name| env.get(name).is_some());
+    let Some(sign) = sign else {
+        trace.push("neither PMI_FD nor PMI_PORT is set: no PMI server".to_owned());
+        return Ok(None);
+    };
+    let value = env.text(sign).unwrap_or_default();
+    if !allows(env, "pmi") {
+        let spawner = env.text("GASNET_IBV_SPAWNER").unwrap_or_default();
+        trace.push(format!("{sign}={value:?}: not used, GASNET_IBV_SPAWNER={spawner:?}"));
+        return Ok(None);
+    }
+    if sign == "PMI_PORT" {
+        trace.push(format!("PMI_PORT={value:?}: a PMI server"));
+        let id = text(env, "PMI_ID", sign)?;
+        let sound = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if id.is_empty() || !id.chars().all(sound) {
+            return Err(contradiction(env, "PMI_ID", "is no name of a process"));
+        }
+        if value
+            .rsplit_once(':')
+            .is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().is_err())
+        {
+            return Err(contradiction(env, "PMI_PORT", "is not HOST:PORT"));
+        }
+        return Ok(Some(Provider::PmiPort { address: value, id }));
+    }
+    trace.push(format!("PMI_FD={value:?}: a PMI server"));
+    let fd = number(env, "PMI_FD", sign)?;
+    let fd =
+        i32::try_from(fd).map_err(|_| contradiction(env, "PMI_FD", "is no descriptor number"))?;
+    let (rank, size) = (number(env, "PMI_RANK", sign)?, number(env, "PMI_SIZE", sign)?);
+    if rank >= size {
+        let problem = format!("is outside the job of {size} ranks");
+        return Err(contradiction(env, "PMI_RANK", &problem));
+    }
+    slurm_agrees(env, "PMI_JOBID", "PMI-2 of Slurm", size)?;
+    let job = env.text("PMI_JOBID").filter(|job| !job.is_empty());
+    let version = match env.text("GASNET_IBV_PMI").as_deref() {
+        Some("1") => PmiVersion::One,
+        Some("2") => PmiVersion::Two,
+        Some(other) if !other.is_empty() => {
+            let problem = "is not 1 or 2, the versions of the PMI wire that this build speaks";
+            return Err(Error::Environment {
+                name: "GASNET_IBV_PMI",
+                value: other.to_owned(),
+                problem: problem.to_owned(),
+            });
+        }
+        _ if job.is_some() => PmiVersion::Two,
+        _ => PmiVersion::One,
+    };
+    Ok(Some(Provider::PmiDescriptor { fd, rank: Rank(rank), size, job, version }))
+}
+
+/// An engine of Slurm's own must say as many ranks as the step has: otherwise each task would be a job of its own. Other
+/// launchers inside a step start as many ranks as they like; `sign` tells that the engine is Slurm's.
+pub(crate) fn slurm_agrees(
+    env: &Env,
+    sign: &str,
+    engine: &'static str,
+    size: u32,
+) -> Result<(), Error> {
+    let variable = "SLURM_STEP_NUM_TASKS";
+    let (Some(value), true) = (env.text(variable), env.get(sign).is_some()) else { return Ok(()) };
+    match value.trim().parse::<u32>() {
+        Ok(tasks) if tasks == size => Ok(()),
+        Ok(_) => {
+            let advice = "say srun --mpi=pmi2, and unset PMI_FD, PMI_SIZE and PMIX_RANK if they come from elsewhere";
+            Err(EngineError::Size { engine, size, variable, value, advice }.into())
+        }
+        Err(_) => Err(contradiction(env, variable, "is not a number of processes")),
+    }
+}
+
 fn agent(env: &Env) -> Result<Provider, Error> {
-    let fd = number(env, names::AGENT_FD)?;
-    let (rank, size) = (number(env, names::RANK)?, number(env, names::SIZE)?);
+    let sign = names::AGENT_FD;
+    let fd = number(env, names::AGENT_FD, sign)?;
+    let (rank, size) = (number(env, names::RANK, sign)?, number(env, names::SIZE, sign)?);
     let fd = i32::try_from(fd)
         .map_err(|_| contradiction(env, names::AGENT_FD, "is no descriptor number"))?;
     if rank >= size {
@@ -162,14 +297,13 @@ fn contradiction(env: &Env, name: &'static str, problem: &str) -> Error {
     }
 }
 
-fn number(env: &Env, name: &'static str) -> Result<u32, Error> {
-    let Some(text) = env.text(name) else {
-        return Err(contradiction(
-            env,
-            name,
-            &format!("is missing although {} is set", names::AGENT_FD),
-        ));
-    };
+fn text(env: &Env, name: &'static str, sign: &str) -> Result<String, Error> {
+    env.text(name)
+        .ok_or_else(|| contradiction(env, name, &format!("is missing although {sign} is set")))
+}
+
+fn number(env: &Env, name: &'static str, sign: &str) -> Result<u32, Error> {
+    let text = text(env, name, sign)?;
     text.parse().map_err(|_| contradiction(env, name, "is not a number from 0 to 4294967295"))
 }
 
@@ -187,7 +321,7 @@ fn foreign_job(
             variable,
             value,
             announced,
-            advice: ADVICE,
+            advice: foreign.advice,
         })
     };
     match told {
@@ -199,11 +333,6 @@ fn foreign_job(
             Ok(count) => refuse(name, text, format!("{count} processes")),
             Err(_) => Err(contradiction(env, name, "is not a number of processes")),
         },
-        // An allocation without a size is no announcement; a rank number is.
-        None if foreign.sign == "SLURM_PROCID" => {
-            trace.push("no number of tasks is set: that is no obstacle".to_owned());
-            Ok(())
-        }
         None => refuse(foreign.sign, value, "an unknown number of processes".to_owned()),
     }
 }
@@ -262,7 +391,7 @@ mod tests {
             (&[("PMI_SIZE", "4"), ("PMI_RANK", "0")][..], "PMI_SIZE=\"4\""),
             (&[("OMPI_COMM_WORLD_SIZE", "2"), ("PMIX_RANK", "0")], "OMPI_COMM_WORLD_SIZE=\"2\""),
             (&[("PMIX_RANK", "0")], "PMIX_RANK=\"0\""),
-            (&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "16")], "SLURM_NTASKS=\"16\""),
+            (&[("PMIX_RANK", "0"), ("SLURM_NTASKS", "16")], "SLURM_NTASKS=\"16\""),
             (
                 &[("SLURM_PROCID", "3"), ("SLURM_STEP_NUM_TASKS", "8"), ("SLURM_NTASKS", "16")],
                 "SLURM_STEP_NUM_TASKS",
@@ -271,6 +400,7 @@ mod tests {
             let choice = choose(&env(pairs));
             let error = choice.provider.unwrap_err().to_string();
             assert!(error.contains(variable) && error.contains("gasnetrun_ibv -n"), "{error}");
+            assert!(!variable.starts_with("SLURM") || error.contains("srun --mpi=pmi2"), "{error}");
             assert!(
                 choice
                     .trace
@@ -285,7 +415,9 @@ mod tests {
         for pairs in [
             &[("PMI_SIZE", "1")][..],
             &[("OMPI_COMM_WORLD_SIZE", "1")],
-            &[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1")],
+            &[("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_NTASKS", "1")],
+            // A batch script: it is task 0, but no step.
+            &[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "16")],
             &[("SLURM_NTASKS", "16")],
             &[("OMPI_COMM_WORLD_SIZE", "1"), ("PMIX_RANK", "0")],
             &[("PMIX_RANK", "0"), ("SLURM_NTASKS", "1"), ("SLURM_PROCID", "0")],
@@ -293,5 +425,61 @@ mod tests {
             assert_eq!(choose(&env(pairs)).provider.unwrap(), Provider::Solo, "{pairs:?}");
         }
         assert!(choose(&env(&[("PMI_SIZE", "four")])).provider.is_err());
+    }
+
+    #[test]
+    fn pmi_servers_are_used() {
+        let hydra = [("PMI_FD", "6"), ("PMI_RANK", "1"), ("PMI_SIZE", "4")];
+        let choice = choose(&env(&hydra));
+        let one = |job: Option<&str>, version| Provider::PmiDescriptor {
+            fd: 6,
+            rank: Rank(1),
+            size: 4,
+            job: job.map(str::to_owned),
+            version,
+        };
+        assert_eq!(choice.provider.unwrap(), one(None, PmiVersion::One));
+        assert_eq!(choice.trace.last().unwrap(), "use PMI-1 on descriptor 6: rank 1 of 4");
+        let with = |more: &[(&str, &str)]| {
+            let pairs: Vec<_> = hydra.iter().chain(more).copied().collect();
+            choose(&env(&pairs)).provider
+        };
+        let slurm = [("PMI_JOBID", "4.0"), ("SLURM_STEP_NUM_TASKS", "4")];
+        assert_eq!(with(&slurm).unwrap(), one(Some("4.0"), PmiVersion::Two));
+        let forced = with(&[slurm[0], ("GASNET_IBV_PMI", "1")]).unwrap();
+        assert_eq!(forced, one(Some("4.0"), PmiVersion::One));
+        assert_eq!(with(&[("GASNET_IBV_SPAWNER", "PMI")]).unwrap(), one(None, PmiVersion::One));
+        // Hydra inside a step of Slurm: its own number counts.
+        assert!(with(&[("SLURM_STEP_NUM_TASKS", "2")]).is_ok());
+        for (more, say) in [
+            (&[("PMI_JOBID", "4.0"), ("SLURM_STEP_NUM_TASKS", "8")][..], "srun --mpi=pmi2"),
+            (&[("GASNET_IBV_PMI", "3")], "not 1 or 2"),
+            (&[("GASNET_IBV_SPAWNER", "ssh")], "PMI_SIZE=\"4\""),
+        ] {
+            let error = with(more).unwrap_err().to_string();
+            assert!(error.contains(say), "{error}");
+        }
+        let port = choose(&env(&[("PMI_PORT", "n1:4000"), ("PMI_ID", "2")])).provider.unwrap();
+        let (address, id) = ("n1:4000".to_owned(), "2".to_owned());
+        assert_eq!(port, Provider::PmiPort { address, id });
+    }
+
+    #[test]
+    fn pmi_variables_are_checked() {
+        for (pairs, say) in [
+            (&[("PMI_FD", "x"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")][..], "PMI_FD"),
+            (&[("PMI_FD", "5"), ("PMI_SIZE", "1")], "PMI_RANK"),
+            (&[("PMI_FD", "5"), ("PMI_RANK", "2"), ("PMI_SIZE", "2")], "outside the job"),
+            (&[("PMI_PORT", "n1:4000")], "PMI_ID"),
+            (&[("PMI_PORT", "n1"), ("PMI_ID", "0")], "HOST:PORT"),
+            (&[("PMI_PORT", "n1:1"), ("PMI_ID", "0 cmd=abort")], "no name"),
+        ] {
+            let error = choose(&env(pairs)).provider.unwrap_err().to_string();
+            assert!(error.contains(say), "{error}");
+        }
+        // The descriptor is closed or no socket: no job of one rank instead.
+        let closed = [("PMI_FD", "987"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")];
+        let error = connect_from(&env(&closed)).err().unwrap().to_string();
+        assert!(error.contains("PMI_FD=987"), "{error}");
     }
 }

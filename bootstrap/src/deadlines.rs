@@ -56,8 +56,74 @@ pub const ANNOUNCE: Deadline = Deadline {
           the exit goes on without it.",
 };
 
+/// See [`Deadline::doc`].
+pub const ENGINE_ANSWER: Deadline = Deadline {
+    name: "bootstrap.engine.answer",
+    bound: Some(Duration::from_secs(60)),
+    doc: "Answer of an engine's server to anything but a fence. Servers answer in milliseconds; one that does not know a \
+          command may stay silent, and one on a busy machine may be slow.",
+};
+
+/// See [`Deadline::doc`].
+pub const ENGINE_MEET: Deadline = Deadline {
+    name: "bootstrap.engine.meet",
+    bound: Some(Duration::from_secs(60)),
+    doc: "Meeting of the ranks of a host at start. Engines start them together; the bound leaves room for an overloaded \
+          host, and ends the wait where the engine's map of hosts is wrong.",
+};
+
+/// See [`Deadline::doc`].
+pub const ENGINE_REFUSAL: Deadline = Deadline {
+    name: "bootstrap.engine.refusal",
+    bound: Some(Duration::from_secs(5)),
+    doc: "Fence that carries a refusal to the other hosts. When they do not come to it, the ranks of this host hear the \
+          refusal all the same.",
+};
+
+/// See [`Deadline::doc`].
+pub const ENGINE_LEAVE: Deadline = Deadline {
+    name: "bootstrap.engine.leave",
+    bound: Some(Duration::from_secs(2)),
+    doc: "Last answer of an engine's server to a rank that leaves. The rank ends anyway.",
+};
+
 /// All deadlines of this crate.
-pub const TABLE: [&Deadline; 5] = [&HELLO, &CALL, &FINI, &SLICE, &ANNOUNCE];
+pub const TABLE: [&Deadline; 9] = [
+    &HELLO,
+    &CALL,
+    &FINI,
+    &SLICE,
+    &ANNOUNCE,
+    &ENGINE_ANSWER,
+    &ENGINE_MEET,
+    &ENGINE_REFUSAL,
+    &ENGINE_LEAVE,
+];
+
+/// Bound of [`ANNOUNCE`], for exit paths.
+pub(crate) fn announce() -> Duration {
+    ANNOUNCE.bound.unwrap_or_default()
+}
+
+/// The bounds of the providers under an engine; tests shorten them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EngineBounds {
+    /// [`ENGINE_ANSWER`].
+    pub(crate) answer: Deadline,
+    /// [`ENGINE_MEET`].
+    pub(crate) meet: Deadline,
+    /// [`ENGINE_REFUSAL`].
+    pub(crate) refusal: Deadline,
+    /// Of the services.
+    pub(crate) services: Bounds,
+}
+
+impl Default for EngineBounds {
+    fn default() -> Self {
+        let services = Bounds::default();
+        Self { answer: ENGINE_ANSWER, meet: ENGINE_MEET, refusal: ENGINE_REFUSAL, services }
+    }
+}
 
 /// The bounds of one provider; tests shorten them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

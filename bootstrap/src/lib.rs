@@ -22,6 +22,7 @@ pub mod collective;
 pub mod conformance;
 mod connect;
 pub mod deadlines;
+pub mod engine;
 pub mod env;
 pub mod frame;
 pub mod memfd;

@@ -21,7 +21,7 @@ use crate::sys::{self, SharedMap};
 
 const PAGE_MAGIC: u64 = 0x4741_534e_4554_5047;
 /// Version of the layout; agent and rank must agree.
-pub const PAGE_VERSION: u32 = 1;
+pub const PAGE_VERSION: u32 = 2;
 
 /// Fixed part of the page.
 #[repr(C, align(128))]
@@ -48,6 +48,8 @@ pub struct Slot {
     ack: AtomicU32,
     /// Process id, written by the agent or by the rank at start.
     pid: AtomicI32,
+    /// 1 when the rank has said its farewell; only where there is no agent to hear it.
+    left: AtomicU32,
 }
 
 /// Who took on the task to let the user's SIGQUIT handler run on a rank.
@@ -376,6 +378,17 @@ impl Slot {
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid.load(Ordering::Relaxed)
+    }
+
+    /// Whether the rank has taken its leave. Only where there is no agent, which would have heard it.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        self.left.load(Ordering::SeqCst) != 0
+    }
+
+    /// Records that the rank has taken its leave. Async-signal-safe.
+    pub fn set_left(&self) {
+        self.left.store(1, Ordering::SeqCst);
     }
 
     /// Records the process id.

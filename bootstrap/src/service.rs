@@ -182,6 +182,9 @@ pub enum Error {
         /// What to try.
         advice: &'static str,
     },
+    /// The engine that started this rank cannot serve it.
+    #[error("bootstrap: {0}")]
+    Engine(#[from] crate::engine::EngineError),
     /// The caller's arguments are wrong.
     #[error("bootstrap: {during}: {problem}")]
     Argument {
@@ -291,15 +294,23 @@ pub struct Announcer {
     /// Descriptor of the agent's packet socket; -1 where there is no agent (then all methods do nothing).
     pub(crate) socket: i32,
     pub(crate) rank: u32,
+    /// How the engine that started this rank hears of its end, where it is not an agent.
+    pub(crate) departure: Option<&'static crate::engine::Departure>,
 }
 
 impl Announcer {
     /// An announcer that reaches nobody.
-    pub const NONE: Self = Self { socket: -1, rank: 0 };
+    pub const NONE: Self = Self { socket: -1, rank: 0, departure: None };
 
-    /// Whether there is a control tree that can decide a lone exit in milliseconds.
+    /// Whether what is decided in the host page reaches all ranks of the job: there is a control tree, or the job has one host.
     #[must_use]
-    pub const fn is_connected(self) -> bool {
+    pub fn is_connected(self) -> bool {
+        self.socket >= 0 || self.departure.is_some_and(crate::engine::Departure::page_reaches_all)
+    }
+
+    /// Whether there is a control tree that decides a lone exit in milliseconds. Without one a rank decides.
+    #[must_use]
+    pub const fn has_agent(self) -> bool {
         self.socket >= 0
     }
 
@@ -311,11 +322,17 @@ impl Announcer {
     /// Orderly end with the job's code; does not wait. (The exit body calls this, not [`Bootstrap::fini`], when it may
     /// run in a signal handler.)
     pub fn fini(self, code: i32) {
+        if let Some(departure) = self.departure {
+            return departure.fini(code);
+        }
         self.send(Kind::Fini, code, 0);
     }
 
     /// End the whole job with `code`.
     pub fn abort(self, code: i32) {
+        if let Some(departure) = self.departure {
+            return departure.abort(code);
+        }
         self.send(Kind::Abort, code, 0);
     }
 

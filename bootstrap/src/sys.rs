@@ -250,31 +250,29 @@ impl Drop for Adopted {
     }
 }
 
-/// The rank's end of its socket pair with the agent.
+/// A descriptor that this process inherited with its environment.
 #[derive(Debug)]
-pub(crate) struct AgentSocket {
+pub(crate) struct Inherited {
     // Dropped in this order: the number is free again only after it is closed.
     fd: OwnedFd,
     _adopted: Adopted,
 }
 
-impl AgentSocket {
+impl Inherited {
     /// Takes over an inherited descriptor after a look at what it is, and marks it close-on-exec.
     ///
     /// # Errors
-    /// Not an open Unix packet socket, a standard stream, or already taken over.
-    pub(crate) fn adopt(number: RawFd) -> io::Result<Self> {
+    /// Not an open socket of this kind (then `otherwise` says more), a standard stream, or already taken over.
+    fn adopt(number: RawFd, kind: nix::sys::socket::SockType, otherwise: &str) -> io::Result<Self> {
         if number <= libc::STDERR_FILENO {
             return Err(io::Error::other(format!("descriptor {number} is a standard stream")));
         }
         let adopted = Adopted::enter(number)?;
         // SAFETY: the look below fails on a closed descriptor, and this borrow ends before the ownership begins.
         let fd = unsafe { BorrowedFd::borrow_raw(number) };
-        let kind = nix::sys::socket::getsockopt(&fd, nix::sys::socket::sockopt::SockType);
-        if kind != Ok(nix::sys::socket::SockType::SeqPacket) {
-            let text = "is not a packet socket: this program was probably started by a rank of a job, not by the \
-                        launcher; unset GASNETRUN_AGENT_FD to run it on its own";
-            return Err(io::Error::other(format!("descriptor {number} {text}")));
+        let seen = nix::sys::socket::getsockopt(&fd, nix::sys::socket::sockopt::SockType);
+        if seen != Ok(kind) {
+            return Err(io::Error::other(format!("descriptor {number} {otherwise}")));
         }
         fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
         // SAFETY: the launcher made this descriptor for this process and named it to nobody else; the entry in the list
@@ -282,12 +280,182 @@ impl AgentSocket {
         let fd = unsafe { OwnedFd::from_raw_fd(number) };
         Ok(Self { fd, _adopted: adopted })
     }
+
+    /// The connection to the server of another launcher.
+    ///
+    /// # Errors
+    /// As [`Inherited::adopt`].
+    pub(crate) fn stream(number: RawFd) -> io::Result<Self> {
+        let text = "is no stream socket: this program was probably started by a rank of a job, not by the launcher; \
+                    unset PMI_FD to run it on its own";
+        Self::adopt(number, nix::sys::socket::SockType::Stream, text)
+    }
+}
+
+impl AsFd for Inherited {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A rank's end of its packet socket to the agent, or to the first rank of its host.
+#[derive(Debug)]
+pub(crate) enum AgentSocket {
+    /// From the launcher.
+    Inherited(Inherited),
+    /// Made by this process.
+    Own(OwnedFd),
+}
+
+impl AgentSocket {
+    /// As [`Inherited::adopt`].
+    pub(crate) fn adopt(number: RawFd) -> io::Result<Self> {
+        let text = "is not a packet socket: this program was probably started by a rank of a job, not by the \
+                    launcher; unset GASNETRUN_AGENT_FD to run it on its own";
+        Inherited::adopt(number, nix::sys::socket::SockType::SeqPacket, text).map(Self::Inherited)
+    }
 }
 
 impl AsFd for AgentSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        match self {
+            Self::Inherited(inherited) => inherited.as_fd(),
+            Self::Own(fd) => fd.as_fd(),
+        }
     }
+}
+
+/// A packet socket without a peer, not blocking.
+fn packet_socket() -> io::Result<OwnedFd> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?)
+}
+
+/// Listens under a name that is no file and ends with the process.
+pub(crate) fn listen_abstract(name: &[u8]) -> io::Result<OwnedFd> {
+    use nix::sys::socket::{Backlog, UnixAddr, bind, listen};
+    let fd = packet_socket()?;
+    bind(fd.as_raw_fd(), &UnixAddr::new_abstract(name)?)?;
+    listen(&fd, Backlog::MAXALLOWABLE)?;
+    Ok(fd)
+}
+
+/// Connects to such a name.
+pub(crate) fn connect_abstract(name: &[u8]) -> io::Result<OwnedFd> {
+    use nix::sys::socket::{UnixAddr, connect};
+    let fd = packet_socket()?;
+    connect(fd.as_raw_fd(), &UnixAddr::new_abstract(name)?)?;
+    Ok(fd)
+}
+
+/// Takes one connection, without waiting.
+pub(crate) fn accept_packet(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    use nix::sys::socket::{SockFlag, accept4};
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let number = accept4(listener.as_raw_fd(), flags)?;
+    // SAFETY: the kernel has just made this descriptor for this call and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// User that the peer of a Unix socket had when it connected.
+pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+    Ok(getsockopt(&socket, PeerCredentials)?.uid())
+}
+
+/// A few words made without memory of the heap. What does not fit is cut.
+pub(crate) struct Text {
+    bytes: [u8; 192],
+    len: usize,
+}
+
+impl Text {
+    pub(crate) const fn new() -> Self {
+        Self { bytes: [0; 192], len: 0 }
+    }
+
+    pub(crate) fn put(&mut self, more: &[u8]) -> &mut Self {
+        for byte in more {
+            if let Some(slot) = self.bytes.get_mut(self.len) {
+                *slot = *byte;
+                self.len += 1;
+            }
+        }
+        self
+    }
+
+    pub(crate) fn number(&mut self, number: i32) -> &mut Self {
+        let mut digits = [0; 10];
+        let (mut rest, mut at) = (number.unsigned_abs(), digits.len());
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10).to_le_bytes()[0];
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        if number < 0 {
+            self.put(b"-");
+        }
+        self.put(&digits[at..])
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Sends the last words on a byte stream and waits, within [`ENGINE_LEAVE`](crate::deadlines::ENGINE_LEAVE), until the answer has
+/// `sign` in it or the stream ends. Async-signal-safe.
+pub(crate) fn farewell(socket: i32, words: &[u8], sign: &[u8]) {
+    let bound = crate::deadlines::ENGINE_LEAVE.bound.unwrap_or_default();
+    send_best_effort(socket, words, bound);
+    let (mut seen, mut len) = ([0u8; 512], 0);
+    for _ in 0..=bound.as_millis() / ANNOUNCE_SLICE_MS as u128 {
+        let mut entry = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
+        // SAFETY: `entry` is one live entry.
+        if unsafe { libc::poll(&raw mut entry, 1, ANNOUNCE_SLICE_MS) } <= 0 {
+            continue;
+        }
+        if len == seen.len() {
+            // Late answers to something else: the end of what was seen may hold the start of the sign.
+            seen.copy_within(len - sign.len().min(len).., 0);
+            len = sign.len().min(len);
+        }
+        let room = &mut seen[len..];
+        let (at, size) = (room.as_mut_ptr(), room.len());
+        // SAFETY: `room` is a live slice of `size` bytes; a bad descriptor yields an error, nothing else.
+        let got = unsafe { libc::recv(socket, at.cast(), size, libc::MSG_DONTWAIT) };
+        let Ok(got) = usize::try_from(got) else { continue };
+        len += got.min(size);
+        if got == 0 || seen[..len].windows(sign.len()).any(|part| part == sign) {
+            return;
+        }
+    }
+}
+
+/// Sends one packet with a descriptor, without waiting.
+///
+/// # Errors
+/// As [`send_packet`].
+pub(crate) fn send_packet_with(
+    socket: BorrowedFd<'_>,
+    head: &[u8],
+    fd: BorrowedFd<'_>,
+) -> io::Result<()> {
+    use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+    let (parts, fds) = ([io::IoSlice::new(head)], [fd.as_raw_fd()]);
+    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+    sendmsg::<()>(socket.as_raw_fd(), &parts, &[ControlMessage::ScmRights(&fds)], flags, None)?;
+    Ok(())
+}
+
+/// The start of the packet that would be received next, without taking it; `None` when there is none.
+pub(crate) fn peek_packet(socket: BorrowedFd<'_>, into: &mut [u8]) -> Option<usize> {
+    use nix::sys::socket::{MsgFlags, recv};
+    recv(socket.as_raw_fd(), into, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK).ok()
 }
 
 /// Sends one packet made of two parts, without waiting.

@@ -138,7 +138,7 @@ fn memory_that_is_no_page_is_refused() {
         text(&bytes)
     };
     assert!(changed(0, 0).contains("magic"));
-    assert!(changed(8, 2).contains("version 2"));
+    assert!(changed(8, 3).contains("version 3"));
     assert!(changed(12, 0).contains("of 0 ranks"));
     assert!(changed(15, 0x7f).contains("bytes for"));
     assert!(changed(20, 2).contains("on host 2"));

@@ -1,7 +1,7 @@
 //! Starting ranks: what the launcher reads, what it sets, and what other launchers and scripts set.
 
 use super::super::{Kind, Row};
-use super::{COUNT, NO, YES, fixed, flag, open};
+use super::{BYTES, COUNT, NO, YES, fixed, flag, open};
 
 const THREAD_LEVELS: Kind = Kind::Enum(&["SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE"]);
 
@@ -10,7 +10,7 @@ pub(crate) const LAUNCH: &[Row] = &[
         "GASNET_IBV_SPAWNER",
         Kind::Enum(&["ssh", "mpi", "pmi"]),
         "ssh",
-        "How ranks are started; the option -spawner= beats it. Ranks see the spawner that was chosen.",
+        "How ranks are started; the option -spawner= beats it. Ranks see the spawner that was chosen. In an allocation of Slurm with hosts beside this one, and when nobody names hosts, it is pmi.",
     )
     .launcher(),
     open(
@@ -52,25 +52,40 @@ pub(crate) const LAUNCH: &[Row] = &[
     .launcher(),
     fixed("GASNET_SSH_OUT_DEGREE", COUNT, "32", "Most hosts that one host starts agents on; 0 means no limit.")
         .launcher(),
+    fixed(
+        "GASNET_SSH_STAGE_CACHE",
+        BYTES,
+        "1G",
+        "Most bytes of programs that --stage sent which each host keeps for later jobs, a week at most; 0 keeps none.",
+    )
+    .launcher(),
     open("GASNET_SSH_REMOTE_PATH", Kind::Text, "Working directory on other hosts, instead of the current one.")
         .launcher(),
     open("GASNET_MASTERIP", Kind::Text, "Name or address at which other hosts reached the launching host.")
         .launcher()
         .obsolete("no host connects back to the launching one: all goes through the session of its remote shell"),
-    fixed("GASNET_ENVCMD", Kind::Text, "env", "Program that sets variables in front of a remote command.")
-        .launcher()
-        .obsolete("the agents carry the environment themselves"),
+    fixed("GASNET_ENVCMD", Kind::Text, "env", "Program that sets variables in front of the ranks' program, for launchers of the mpi and pmi spawners that carry none themselves.")
+        .launcher(),
     open(
         "MPIRUN_CMD",
         Kind::Text,
-        "How the mpi spawner calls its launcher: %N ranks, %M hosts, %P program, %A arguments, %C both.",
+        "How the mpi spawner calls its launcher, in words as a shell reads them: %N ranks, %M hosts, %P program, %A arguments, %C both. MPIRUN_CMD_OK=1 uses it although one of them is missing.",
     )
-    .launcher()
-    .later(),
+    .launcher(),
     open("PMIRUN_CMD", Kind::Text, "As MPIRUN_CMD for the pmi spawner, which falls back to MPIRUN_CMD.")
-        .launcher()
-        .later(),
+        .launcher(),
+    open(
+        "GASNET_IBV_DIALECT",
+        Kind::Text,
+        "Which launcher that of the mpi and pmi spawners behaves as (srun, openmpi, hydra, …), when it is not known by its name or by what it says.",
+    )
+    .launcher(),
     fixed("GASNET_MPI_THREAD", THREAD_LEVELS, "SINGLE", "Thread level that the mpi spawner asks MPI for.").later(),
+    open(
+        "GASNET_IBV_PMI",
+        Kind::Enum(&["1", "2"]),
+        "PMI version that a rank begins with, instead of the one that its environment suggests.",
+    ),
     flag("GASNET_MPI_FINALIZE", YES, "Whether the mpi spawner finalises MPI at a clean end.").later(),
     open("GASNET_DISABLE_ENVDECODE", Kind::Presence, "Asks for values as they are. That is always so here."),
     open("GASNET_DISABLE_ARGDECODE", Kind::Presence, "Asks for arguments as they are. That is always so here."),
