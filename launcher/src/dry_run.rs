@@ -54,9 +54,6 @@ pub fn text(job: &Job) -> String {
     facts.push(("directory", quoted(plan.directory.as_os_str())));
     hosts(job, &mut facts);
     facts.push(("environment", environment(job)));
-    if !plan.map.is_here_only() {
-        facts.push(("elsewhere", elsewhere(job)));
-    }
     facts.push(("stdin", stdin(plan.stdin)));
     facts.push(("output", output(job)));
     facts.push((
@@ -118,16 +115,12 @@ fn hosts(job: &Job, facts: &mut Vec<(&'static str, String)>) {
     facts.push(("reached by", text));
 }
 
-/// One line on what ranks on other hosts get.
-fn elsewhere(job: &Job) -> String {
-    let names: Vec<_> = job.plan.env_for_hosts.iter().map(|(name, _)| name.clone()).collect();
-    format!("{} variables beside those of a login there: {}", names.len(), words(&names))
-}
-
 /// One line on the environment of the ranks.
 #[must_use]
 pub fn environment(job: &Job) -> String {
-    let mut text = format!("the launcher's own, {} variables", job.plan.env.len());
+    let plan = &job.plan;
+    let own = format!("the launcher's own, {} variables", plan.env.len());
+    let mut text = if plan.map.is_here_only() { own } else { on_hosts(job) };
     if job.env_listed {
         let _ = write!(
             text,
@@ -140,6 +133,19 @@ pub fn environment(job: &Job) -> String {
         }
     }
     text
+}
+
+/// What the ranks of a job with other hosts get: every agent starts from its own login, on this host from the launcher.
+fn on_hosts(job: &Job) -> String {
+    let names: Vec<_> = job.plan.env_for_hosts.iter().map(|(name, _)| name.clone()).collect();
+    let count = names.len();
+    let login = format!("that of a login on each host, with {count} variables from here: ");
+    let text = login + &words(&names);
+    if job.plan.map.hosts.iter().any(|host| host.here) {
+        format!("{text}; on this host the launcher's own")
+    } else {
+        text
+    }
 }
 
 fn stdin(receiver: StdinTo) -> String {

@@ -25,10 +25,10 @@ pub enum ProgressMode {
     None,
 }
 
-/// When our own program is sent to another host.
+/// When programs are sent to another host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StageMode {
-    /// When it is missing there, or of another version.
+    /// When they are missing there, or others.
     Auto,
     /// Never.
     Never,
@@ -135,10 +135,15 @@ pub struct Flags {
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Job options")]
     pub start_timeout: Option<Duration>,
 
-    /// Whether this launcher's program is sent to other hosts as their agent
+    /// Whether the program, and this launcher's own as agent, are sent to other hosts
     ///
-    /// auto sends it to hosts that do not have it in the same place, or have another version; it is removed at the end,
-    /// unless -k is given. The ranks' program is not sent: it must be on every host, in the same place.
+    /// auto sends the program to hosts that do not have it in the same place, or, of a GASNet program, have another one
+    /// there; never sends nothing and names the hosts that lack it; always sends it even so. It goes once to each host,
+    /// from host to host, and is checked by its SHA-256. The launcher's program is sent where it is missing or of another
+    /// version. Ranks run it from a directory of their job, below XDG_CACHE_HOME/gasnetrun or TMPDIR/gasnetrun-UID on
+    /// their host, which is removed when the job ends, unless -k is given. What was sent stays there for later jobs, a
+    /// week and as many bytes as GASNET_SSH_STAGE_CACHE says; -k changes nothing about that. Shared libraries and other
+    /// files are not sent.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = StageMode::Auto, help_heading = "Job options")]
     pub stage: StageMode,
 
@@ -175,7 +180,7 @@ pub struct Flags {
     #[arg(short = 't', help_heading = "Information options")]
     pub dry_run: bool,
 
-    /// Keep temporary files; implies -v. On this host there are none; on others it is the agent that --stage sent
+    /// Keep temporary files; implies -v. On this host there are none; on others it is what --stage sent for this job
     #[arg(short = 'k', help_heading = "Information options")]
     pub keep: bool,
 

@@ -61,6 +61,7 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
         Reach {
             stage: flags.stage.into(),
             keep: flags.keep,
+            cache: checked.stage_cache,
             start_timeout: flags.start_timeout,
             ..reach::reach(checked.out_degree, set)?
         }
@@ -84,6 +85,7 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
         map: chosen.map,
         host,
         program: command.executable.clone(),
+        program_word: command.program.unwrap_or(0),
         argv: command.argv.clone(),
         env: environment::of_ranks(environment, spawner, level),
         env_for_hosts: environment::for_hosts(environment, &forwarded, spawner, level),

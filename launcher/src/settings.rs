@@ -26,6 +26,8 @@ pub struct Checked {
     pub keep_duplicates: bool,
     /// `GASNET_SSH_OUT_DEGREE`; 0 = no limit.
     pub out_degree: u32,
+    /// `GASNET_SSH_STAGE_CACHE`, bytes.
+    pub stage_cache: u64,
     /// Bound on exit coordination for this number of ranks.
     pub exit_bound: Duration,
 }
@@ -52,6 +54,7 @@ pub fn check(environment: &Variables, ranks: u32) -> Result<Checked, SettingsErr
         spawn_verbose: settings.bool("GASNET_SPAWN_VERBOSE"),
         keep_duplicates: settings.bool("GASNET_SSH_KEEPDUP"),
         out_degree: u32::try_from(settings.int("GASNET_SSH_OUT_DEGREE")).unwrap_or(u32::MAX),
+        stage_cache: settings.size("GASNET_SSH_STAGE_CACHE"),
         exit_bound: settings.exit_timeout(ranks).map_err(|error| SettingsError(vec![error]))?,
     })
 }
@@ -76,6 +79,7 @@ mod tests {
         assert!(!checked.quiet && !checked.spawn_verbose && checked.warnings.is_empty());
         assert_eq!(checked.exit_bound, Duration::from_secs(3));
         assert_eq!((checked.keep_duplicates, checked.out_degree), (false, 32));
+        assert_eq!(checked.stage_cache, 1 << 30);
         let set = [("GASNET_SSH_KEEPDUP", "1"), ("GASNET_SSH_OUT_DEGREE", "0")];
         let checked = with(&set, 4).expect("good");
         assert_eq!((checked.keep_duplicates, checked.out_degree), (true, 0));

@@ -5,6 +5,7 @@
 //! * [`report`]: what became of it, as data.
 //! * [`agent`]: the supervisor of one host's ranks: a pure machine and the driver around it.
 //! * [`local`]: the front half on the launching host: forks the agent, forwards signals, collects the report.
+//! * `stage`: the job's program on hosts that do not have it.
 //! * `root`, [`node`], [`tree`], `link`: jobs with other hosts. The root is what the front forks then; a node is the agent
 //!   of one host; they talk over links (`docs/design/tree.md`).
 
@@ -17,5 +18,6 @@ pub mod node;
 pub mod plan;
 pub mod report;
 mod root;
+mod stage;
 pub mod tree;
 mod wire;

@@ -45,6 +45,8 @@ pub struct JobPlan {
     pub map: Map,
     /// Absolute path of the file to execute (the wrapper when there is one).
     pub program: PathBuf,
+    /// Which word of `argv` is the GASNet program; 0: the one that is executed, which need not be one.
+    pub program_word: usize,
     /// Argument vector, with word 0.
     pub argv: Vec<OsString>,
     /// Complete environment of the ranks, without the per-rank variables that the agent adds.
@@ -85,10 +87,12 @@ pub struct Reach {
     pub out_degree: u32,
     /// Working directory on other hosts instead of the plan's (`GASNET_SSH_REMOTE_PATH`).
     pub directory: Option<PathBuf>,
-    /// When our own program is sent to a host that needs an agent.
+    /// When our own program, and the job's, is sent to a host.
     pub stage: Stage,
     /// Leave what was sent where it is.
     pub keep: bool,
+    /// Most bytes of programs that a host keeps for later jobs (`GASNET_SSH_STAGE_CACHE`).
+    pub cache: u64,
     /// Bound on the start of all agents; none = the default of [`crate::tree::deadlines::START`].
     pub start_timeout: Option<Duration>,
 }
@@ -102,6 +106,7 @@ impl Default for Reach {
             directory: None,
             stage: Stage::default(),
             keep: false,
+            cache: 1 << 30,
             start_timeout: None,
         }
     }
@@ -118,6 +123,7 @@ impl JobPlan {
             host: "localhost".to_owned(),
             map: Map::here("localhost", size),
             program,
+            program_word: 0,
             argv,
             env: Vec::new(),
             env_for_hosts: Vec::new(),

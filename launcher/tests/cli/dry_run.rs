@@ -237,10 +237,11 @@ fn the_map_of_several_hosts() {
          reached by   ssh -o 'LogLevel ERROR', at most 2 hosts from each\n"
     );
     assert_eq!(
-        between("elsewhere ", "stdin "),
-        "elsewhere    5 variables beside those of a login there: GASNET_IBV_SPAWNER GASNET_QUIET GASNET_VERBOSEENV \
-         OMPI_MCA_mpi_warn_on_fork PATH\n"
+        between("environment ", "stdin "),
+        "environment  that of a login on each host, with 5 variables from here: GASNET_IBV_SPAWNER GASNET_QUIET \
+         GASNET_VERBOSEENV OMPI_MCA_mpi_warn_on_fork PATH; -E names 1 that are set: PATH\n"
     );
+    assert!(!seen.out.contains("the launcher's own") && seen.err.contains("login on each host"));
     let map = &seen.out[seen.out.find("rank 0 ").expect("a map")..];
     assert_eq!(
         map,

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::agent::sys;
 use crate::plan::HostEntry;
+use crate::stage::Digest;
 use crate::tree::deadlines::CONNECT;
 use crate::tree::message::{Ssh, Stage};
 
@@ -17,29 +18,47 @@ pub const AGENT_WORD: &str = "--node-agent";
 /// inside them neither a backslash (fish) nor an exclamation mark (csh). What differs from job to job comes by standard
 /// input, read word by word, so nothing needs quoting and nothing shows in a list of processes.
 ///
-/// Lines in: mode, path of the agent, bytes of its program, whether to keep it. Lines out: see `marker`.
+/// Lines in: mode, path of the agent; when it asks for them, SHA-256 and bytes of our program, whether to keep it; when it
+/// asks for that, the program. Lines out: see `marker`. Its directories are those of `stage::cache`.
 pub(super) const SCRIPT: &str = concat!(
     "exec /bin/sh -c '",
-    "IFS= read -r m; IFS= read -r p; IFS= read -r n; IFS= read -r k; ",
-    r#"case "$m" in always) ;; *) if test -x "$p"; then exec "$p" --node-agent; fi;; esac; "#,
+    "IFS= read -r m; IFS= read -r p; ",
+    r#"case "$m" in auto|never) if test -x "$p"; then exec "$p" --node-agent; fi;; esac; "#,
     r#"case "$m" in never) echo GASNETRUN-MISSING ""; exit 127;; esac; "#,
-    r#"umask 077; d=$(mktemp -d "${TMPDIR:-/tmp}/gasnetrun.XXXXXXXX") || exit 125; "#,
-    r#"echo GASNETRUN-STAGE ""; r=126; "#,
-    r#"if head -c "$n" > "$d/gasnetrun_ibv" && chmod 700 "$d/gasnetrun_ibv"; "#,
-    r#"then "$d/gasnetrun_ibv" --node-agent; r=$?; fi; "#,
+    r#"echo GASNETRUN-STAGE ""; IFS= read -r h; IFS= read -r n; IFS= read -r k; umask 077; o=; r=126; "#,
+    // A directory of ours in which programs run.
+    r#"case "$k" in keep) j=kept;; *) j=job;; esac; j=$j.$(uname -n).$$.$(date +%s); "#,
+    r#"for c in "$XDG_CACHE_HOME/gasnetrun" "${TMPDIR:-/tmp}/gasnetrun-$(id -u)"; do "#,
+    r#"case "$c" in /gasnetrun) continue;; /*) ;; *) continue;; esac; d="$c/$j"; "#,
+    r#"e=$({ mkdir -p "$c" && if test -L "$c"; then echo a link; false; fi && "#,
+    r#"{ test -O "$c" || { echo of another user; false; }; } && chmod 700 "$c" && mkdir "$d" && "#,
+    r#"echo : > "$d/x" && chmod 700 "$d/x" && { test -x "$d/x" || { echo mounted noexec; false; }; }; } 2>&1) "#,
+    r#"&& { rm "$d/x"; o=1; break; }; rm -rf "$d"; "#,
+    r#"echo "gasnetrun_ibv: cannot execute an agent from $c: $e" >&2; done; "#,
+    r#"case "$o" in "") exit 126;; esac; f="$c/$h"; a="$d/gasnetrun_ibv"; "#,
+    // Whether a file is what was meant.
+    r#"v() { if command -v sha256sum >/dev/null 2>&1; then case "$(sha256sum < "$a")" in "$h "*) ;; *) return 1;; esac; "#,
+    r#"else test "$(wc -c < "$a")" -eq "$n"; fi; }; "#,
+    r#"{ case "$m" in always) false;; esac && ln "$f" "$a" 2>/dev/null && v && touch "$f"; } || "#,
+    r#"{ rm -f "$a"; echo GASNETRUN-SEND ""; head -c "$n" > "$a" && "#,
+    r#"{ v || { echo "gasnetrun_ibv: cannot execute the agent: it arrived damaged" >&2; false; }; } && "#,
+    r#"chmod 700 "$a" && ln -f "$a" "$f"; } && { "$a" --node-agent; r=$?; }; "#,
     r#"case "$k" in keep) ;; *) rm -rf "$d";; esac; exit $r'"#
 );
 
-/// The lines that the script reads.
-pub(super) fn script_input(ssh: &Ssh, always: bool, size: u64) -> Vec<u8> {
-    let mode = if always { Stage::Always } else { ssh.stage };
+/// The lines that the script reads first. `misfit`: what is there does not fit.
+pub(super) fn script_input(ssh: &Ssh, misfit: bool) -> Vec<u8> {
+    let mode = if misfit { "cached" } else { ssh.stage.name() };
+    let mode = if ssh.stage == Stage::Always { Stage::Always.name() } else { mode };
     // A path that no line can hold is one that is not there.
     let path = Some(ssh.agent.as_bytes()).filter(|path| !path.contains(&b'\n'));
+    [mode.as_bytes(), b"\n", path.unwrap_or_default(), b"\n"].concat()
+}
+
+/// The lines that it reads when it wants our program, which has this hash and size.
+pub(super) fn stage_input(ssh: &Ssh, digest: &Digest, size: u64) -> Vec<u8> {
     let keep = if ssh.keep { "keep" } else { "" };
-    let mut lines = format!("{}\n", mode.name()).into_bytes();
-    lines.extend_from_slice(path.unwrap_or_default());
-    lines.extend_from_slice(format!("\n{size}\n{keep}\n").as_bytes());
-    lines
+    format!("{}\n{size}\n{keep}\n", digest.hex()).into_bytes()
 }
 
 /// Whether the remote shell takes OpenSSH's options: its file name begins with `ssh`.
@@ -86,6 +105,7 @@ pub(super) fn command(ssh: &Ssh, host: &HostEntry) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::diagnosis::{Class, Failure};
 
     fn ssh(command: &str, options: &[&str]) -> Ssh {
         Ssh {
@@ -95,6 +115,7 @@ mod tests {
             agent: "/opt/a b/gasnetrun_ibv".into(),
             stage: Stage::Auto,
             keep: false,
+            cache: 0,
         }
     }
 
@@ -122,6 +143,7 @@ mod tests {
         let mut child = Command::new(shell)
             .args(["-c", SCRIPT])
             .env("TMPDIR", directory)
+            .env_remove("XDG_CACHE_HOME")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -131,8 +153,13 @@ mod tests {
         Some(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
+    /// What the script prints when `bytes` are its input.
+    fn lines(shell: &str, bytes: &[&[u8]], directory: &Path) -> Option<String> {
+        run(shell, &bytes.concat(), directory)
+    }
+
     #[test]
-    fn the_script_runs_what_is_there_sends_for_what_is_not_and_leaves_nothing() {
+    fn the_script_runs_what_is_there_sends_for_what_is_not_and_keeps_only_that() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
         let agent = directory.path().join("an agent");
@@ -140,24 +167,86 @@ mod tests {
         std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o755)).unwrap();
         let mut ssh = ssh("ssh", &[]);
         let sent = "#!/bin/sh\necho \"sent $1\"; cat\n";
+        let (digest, size) = {
+            let path = directory.path().join("sent");
+            std::fs::write(&path, sent).unwrap();
+            let found = Digest::of(&path).unwrap();
+            std::fs::remove_file(path).unwrap();
+            found
+        };
         let mut shells = 0;
         for shell in ["sh", "bash", "zsh", "tcsh", "csh", "fish"] {
+            let scratch = tempfile::tempdir().unwrap();
             ssh.agent = agent.clone().into();
             ssh.stage = Stage::Auto;
-            let input = [&script_input(&ssh, false, 0)[..], b"frames"].concat();
-            let Some(output) = run(shell, &input, directory.path()) else { continue };
+            let input = script_input(&ssh, false);
+            let Some(output) = lines(shell, &[&input, b"frames"], scratch.path()) else { continue };
             shells += 1;
             assert_eq!(output, "here --node-agent\nframes", "{shell}");
+            // Missing: it is sent, and the next time it is there.
             ssh.agent = "/nowhere/at all".into();
-            let size = sent.len() as u64;
-            let input = [&script_input(&ssh, false, size)[..], sent.as_bytes(), b"frames"].concat();
-            let output = run(shell, &input, directory.path()).unwrap();
+            let (input, stage) = (script_input(&ssh, false), stage_input(&ssh, &digest, size));
+            let all = [&input[..], &stage, sent.as_bytes(), b"frames"];
+            let output = lines(shell, &all, scratch.path()).unwrap();
+            let asked = "GASNETRUN-STAGE \nGASNETRUN-SEND \nsent --node-agent\nframes";
+            assert_eq!(output, asked, "{shell}");
+            let output = lines(shell, &[&input, &stage, b"frames"], scratch.path()).unwrap();
             assert_eq!(output, "GASNETRUN-STAGE \nsent --node-agent\nframes", "{shell}");
+            // What is kept is checked, what arrives, too.
+            let kept = scratch.path().join(format!("gasnetrun-{}", nix::unistd::geteuid()));
+            std::fs::write(kept.join(digest.hex()), "#!/bin/sh\necho broken\n").unwrap();
+            let output = lines(shell, &all, scratch.path()).unwrap();
+            assert_eq!(output, asked, "{shell}");
+            let wrong = sent.replace("sent", "SENT");
+            std::fs::remove_file(kept.join(digest.hex())).unwrap();
+            let all = [&input[..], &stage, wrong.as_bytes(), b"frames"];
+            let output = lines(shell, &all, scratch.path()).unwrap();
+            assert_eq!(output, "GASNETRUN-STAGE \nGASNETRUN-SEND \n", "{shell}");
+            assert_eq!(std::fs::read_dir(&kept).unwrap().count(), 0, "nothing is left of it");
+            // Not what is there, but what was sent.
+            ssh.agent = agent.clone().into();
+            let input = script_input(&ssh, true);
+            let all = [&input[..], &stage, sent.as_bytes(), b"frames"];
+            assert_eq!(lines(shell, &all, scratch.path()).unwrap(), asked, "{shell}");
+            ssh.stage = Stage::Always;
+            let input = script_input(&ssh, false);
+            let all = [&input[..], &stage, sent.as_bytes(), b"frames"];
+            assert_eq!(lines(shell, &all, scratch.path()).unwrap(), asked, "{shell}");
+            assert_eq!(std::fs::read_dir(&kept).unwrap().count(), 1, "only what is kept");
+            assert_eq!(kept.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+            ssh.keep = true;
+            let stage = stage_input(&ssh, &digest, size);
+            let all = [&input[..], &stage, sent.as_bytes(), b"frames"];
+            assert_eq!(lines(shell, &all, scratch.path()).unwrap(), asked, "{shell}");
+            assert_eq!(std::fs::read_dir(&kept).unwrap().count(), 2, "and a directory with -k");
+            ssh.keep = false;
             ssh.stage = Stage::Never;
-            let output = run(shell, &script_input(&ssh, false, 0), directory.path()).unwrap();
+            ssh.agent = "/nowhere/at all".into();
+            let output = lines(shell, &[&script_input(&ssh, false)], scratch.path()).unwrap();
             assert_eq!(output, "GASNETRUN-MISSING \n", "{shell}");
         }
         assert!(shells > 0, "no shell at all");
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "only the agent");
+    }
+
+    #[test]
+    fn the_script_says_why_there_is_no_place_for_an_agent() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let mut ssh = ssh("ssh", &[]);
+        ssh.agent = "/nowhere".into();
+        let (digest, size) = Digest::of(&file).unwrap();
+        let input = [script_input(&ssh, false), stage_input(&ssh, &digest, size)].concat();
+        let mut command = Command::new("sh");
+        command.args(["-c", SCRIPT]).env("TMPDIR", &file).env_remove("XDG_CACHE_HOME");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), &input).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(126), "{said}");
+        let failure = Failure::of_shell(&said, "", Some(crate::report::End::Code(126)));
+        assert_eq!(failure.class, Class::AgentBroken);
+        assert!(failure.seen.contains("Not a directory"), "{}", failure.seen);
     }
 }

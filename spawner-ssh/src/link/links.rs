@@ -7,10 +7,11 @@ use std::rc::Rc;
 
 use bootstrap::collective::Bytes;
 
-use super::command::{command, script_input};
+use super::command::{command, script_input, stage_input};
 use super::state::{Link, Stage, TURN};
 use crate::agent::poller::{Pipe, Poller, Ready, Token};
 use crate::report::End;
+use crate::stage::Digest;
 use crate::tree::deadlines::{CHILD_SILENT, CONNECT, HEARTBEAT, LAST_WORDS};
 use crate::tree::diagnosis::{Class, Failure, retry_after};
 use crate::tree::frames::Lane;
@@ -40,6 +41,8 @@ pub(crate) struct Links {
     ssh: Ssh,
     /// An encoded [`Common`](crate::tree::message::Common).
     common: Bytes,
+    /// Hash and size of our own program, once somebody wanted it.
+    own: Option<(Digest, u64)>,
     links: Vec<Link>,
     by_pid: HashMap<i32, usize>,
     random: u64,
@@ -58,12 +61,18 @@ impl Links {
         Self {
             ssh,
             common,
+            own: None,
             links: Vec::new(),
             by_pid: HashMap::new(),
             random,
             buffer,
             parting: false,
         }
+    }
+
+    /// Completes what agents are told; nothing may have been read from a link before.
+    pub(crate) fn set_common(&mut self, common: Bytes) {
+        self.common = common;
     }
 
     /// A link to the first of `hosts`, which gets them all as its subtree. Its number.
@@ -287,11 +296,11 @@ impl Links {
                 self.failed(index, Failure::new(Class::AgentMissing, seen), now, out);
                 false
             }
-            First::Stage => match std::fs::read("/proc/self/exe") {
-                Ok(program) => {
+            First::Stage | First::Send => match self.for_script(*first == First::Send) {
+                Ok(bytes) => {
                     let link = &mut self.links[index];
                     link.stage = Stage::Silent { since: now };
-                    link.raw.extend_from_slice(&program);
+                    link.raw.extend_from_slice(&bytes);
                     link.write(poller, token(index));
                     true
                 }
@@ -320,6 +329,19 @@ impl Links {
                 false
             }
         }
+    }
+
+    /// What the script wants: our program, or its hash.
+    fn for_script(&mut self, program: bool) -> std::io::Result<Vec<u8>> {
+        const OWN: &str = "/proc/self/exe";
+        if program {
+            return std::fs::read(OWN);
+        }
+        let (digest, size) = match self.own {
+            Some(own) => own,
+            None => *self.own.insert(Digest::of(OWN.as_ref())?),
+        };
+        Ok(stage_input(&self.ssh, &digest, size))
     }
 
     fn messages(&mut self, index: usize, now: u64, out: &mut Vec<LinkEvent>) {
@@ -414,8 +436,7 @@ impl Links {
             return self.failed(index, Failure::new(Class::Command, seen), now, out);
         }
         if !here {
-            let size = std::fs::metadata("/proc/self/exe").map_or(0, |data| data.len());
-            link.raw = script_input(&self.ssh, link.send_agent, size);
+            link.raw = script_input(&self.ssh, link.send_agent);
             link.write(poller, token(index));
         }
     }

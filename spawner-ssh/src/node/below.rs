@@ -34,6 +34,7 @@ impl Driver<'_> {
 
     pub(super) fn lost(&mut self, link: usize, seen: String) {
         self.standing.insert(link);
+        self.staging.lost(link);
         if let Some(branch) = self.branches.iter().position(|other| *other == link) {
             self.body.boot.lost(&self.poller, branch);
         }
@@ -87,6 +88,8 @@ impl Driver<'_> {
                     input.more |= more;
                 }
             }
+            Up::Want => self.staging.want(link),
+            Up::Took { bytes } => self.staging.took(link, bytes),
             Up::Ping => {}
             Up::Done { strays } => {
                 self.done.insert(link);

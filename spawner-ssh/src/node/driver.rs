@@ -9,8 +9,8 @@ use nix::sys::signalfd::SignalFd;
 
 use super::parent::Parent;
 use super::relay::Relay;
-use super::setup::{plan_of, setup, share_of};
-use super::{Origin, check, complain};
+use super::setup::{plan_of, setup, share_of, staging_of};
+use super::{Origin, complain};
 use crate::agent::body::{Body, Look};
 use crate::agent::boot::Boot;
 use crate::agent::driver::{AgentError, TICK_PATIENCE, io, read_signals, supervise_children};
@@ -20,10 +20,10 @@ use crate::agent::poller::{Poller, Ready, Token};
 use crate::agent::{Happened, sys};
 use crate::link::Links;
 use crate::plan::JobPlan;
+use crate::stage::Staging;
 use crate::tree::deadlines::{FAREWELL, HEARTBEAT, PARENT_SILENT};
-use crate::tree::diagnosis::{Class, Failure, Step};
+use crate::tree::diagnosis::{Class, Failure};
 use crate::tree::frames::Lane;
-use crate::tree::hosts::News;
 use crate::tree::marker;
 use crate::tree::message::{Common, Down, Member, Up};
 
@@ -52,7 +52,7 @@ pub(super) fn ms(duration: Duration) -> u64 {
 fn work(origin: Origin) -> Result<(), AgentError> {
     let poller = Poller::new().map_err(io("make an epoll set"))?;
     let signals = supervise_children(&poller)?;
-    let Origin { input, output, guard, mask, started } = origin;
+    let Origin { input, output, guard, mask, job, started } = origin;
     let mut parent = Parent::new(&poller, input, output).map_err(io("watch the parent"))?;
     parent.greet(&marker::line()).map_err(io("greet the parent"))?;
     let mut waiting = Vec::new();
@@ -61,12 +61,16 @@ fn work(origin: Origin) -> Result<(), AgentError> {
     let Some((index, own)) = subtree.first().cloned() else {
         return Err(other("it was told no host".to_owned()));
     };
-    let plan = plan_of(&words, &own.name, host_of.len());
+    // Logins take their time, so they come first.
+    let mut links = Links::new(words.ssh.clone(), common);
+    let mut events = Vec::new();
+    add_groups(&mut links, &subtree, words.ssh.out_degree, ms(started.elapsed()));
+    links.step(&poller, ms(started.elapsed()), &mut events);
+    let mut plan = plan_of(&words, &own.name, host_of.len());
+    let (staging, unstaged) = staging_of(&words, own.here, job, &mut plan);
     let host_of: Vec<HostId> = host_of.into_iter().map(HostId).collect();
     let (share, problem) = share_of(&words, index, host_of);
     let boot = Boot::node(share.clone(), Vec::new()).map_err(|error| other(error.to_string()))?;
-    let degree = words.ssh.out_degree;
-    let links = Links::new(words.ssh, common);
     let mut driver = Driver {
         index,
         guard,
@@ -78,6 +82,7 @@ fn work(origin: Origin) -> Result<(), AgentError> {
         parent,
         relay: Relay::new(),
         links,
+        staging,
         events: Vec::new(),
         standing: HashSet::new(),
         announced: false,
@@ -93,11 +98,20 @@ fn work(origin: Origin) -> Result<(), AgentError> {
         own: None,
         over: false,
     };
-    driver.begin(subtree, degree, problem, mask);
+    driver.begin(problem.or(unstaged), mask);
+    driver.link_events(events);
     for down in waiting {
         driver.down(down);
     }
     driver.work()
+}
+
+/// Links to the first hosts of the groups below.
+fn add_groups(links: &mut Links, subtree: &[Member], degree: u32, now: u64) {
+    let below = subtree.get(1..).unwrap_or_default();
+    for group in bootstrap::collective::groups(0..below.len(), degree as usize) {
+        links.add(below[group].to_vec(), now);
+    }
 }
 
 /// Answers that are still awaited from below.
@@ -125,6 +139,7 @@ pub(super) struct Driver<'a> {
     pub(super) relay: Relay,
     pub(super) body: Body<'a>,
     pub(super) links: Links,
+    pub(super) staging: Staging,
     pub(super) events: Vec<Happened>,
     /// Links whose subtrees have said all there is to say about their start.
     pub(super) standing: HashSet<usize>,
@@ -155,35 +170,24 @@ impl Driver<'_> {
         self.parent.send(&self.poller, up, now);
     }
 
-    /// Starts the links below and sees whether the job can run here.
-    fn begin(
-        &mut self,
-        subtree: Vec<Member>,
-        degree: u32,
-        problem: Option<Failure>,
-        mask: nix::sys::signal::SigSet,
-    ) {
-        let now = self.now();
-        self.parent.heard = now;
-        let below: Vec<Member> = subtree.into_iter().skip(1).collect();
-        for group in bootstrap::collective::groups(0..below.len(), degree as usize) {
-            self.links.add(below[group].to_vec(), now);
+    /// Sees whether the job can run here. When the program is still to come, that is known later.
+    fn begin(&mut self, problem: Option<Failure>, mask: nix::sys::signal::SigSet) {
+        self.parent.heard = self.now();
+        let prepared = problem.map_or(Ok(()), Err).and_then(|()| {
+            let prepared = self.body.prepare(mask);
+            prepared.map_err(|(text, _)| Failure::new(Class::Directory, text))
+        });
+        match prepared {
+            Ok(()) if self.staging.is_expected() => {}
+            Ok(()) => {
+                let checked = self.check_program();
+                self.settled(checked);
+            }
+            Err(failure) => {
+                self.staging.give_up();
+                self.settled(Err(failure));
+            }
         }
-        let mut events = Vec::new();
-        self.links.step(&self.poller, now, &mut events);
-        let checked = problem.map_or(Ok(()), Err).and_then(|()| self.check(mask));
-        let news = match checked {
-            Ok(()) => News::Reached(Step::Ready),
-            Err(failure) => News::Failed(failure),
-        };
-        self.up(&Up::Host { host: self.index, news });
-        self.link_events(events);
-    }
-
-    fn check(&mut self, mask: nix::sys::signal::SigSet) -> Result<(), Failure> {
-        let prepared = self.body.prepare(mask);
-        prepared.map_err(|(text, _)| Failure::new(Class::Directory, text))?;
-        check::program(&self.plan.program)
     }
 
     fn work(&mut self) -> Result<(), AgentError> {
@@ -198,6 +202,7 @@ impl Driver<'_> {
             };
             self.announce();
             self.step_input();
+            self.step_staging();
             self.flush();
             self.step_finish();
             if self.over {

@@ -6,6 +6,7 @@
 //!
 //! * `driver`: the loop. `setup`: what it is told first. `orders`: what comes from the parent, `below`: from the agents
 //!   below. `alone`: its own decisions, once the parent is lost.
+//! * `staging`: the job's program on its way.
 //! * `parent`: the link up. `relay`: what goes up it, output above all. `check`: whether the job can run here.
 
 mod alone;
@@ -16,6 +17,7 @@ mod orders;
 mod parent;
 mod relay;
 mod setup;
+mod staging;
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -31,6 +33,7 @@ use crate::agent::machine::CODE_LAUNCH;
 use crate::agent::sys::{self, Forked, Reaped};
 use crate::agent::tree;
 use crate::report::End;
+use crate::stage;
 
 pub(crate) use setup::ranks_of;
 
@@ -46,6 +49,8 @@ pub(crate) struct Origin {
     guard: i32,
     /// Signal mask for the ranks.
     mask: SigSet,
+    /// Name of the job's directory on this host; the guard removes it.
+    job: String,
     started: Instant,
 }
 
@@ -74,13 +79,16 @@ fn start(started: Instant) -> std::io::Result<i32> {
     let (input, output) = private_streams()?;
     prctl::set_child_subreaper(true)?;
     let guard = getpid().as_raw();
+    let job = stage::job_directory_name();
     match sys::fork()? {
         Forked::Child => {
-            driver::run(Origin { input, output, guard, mask, started });
+            driver::run(Origin { input, output, guard, mask, job, started });
         }
         Forked::Parent(agent) => {
             drop((input, output));
-            Ok(watch(agent))
+            let code = watch(agent);
+            stage::forget_job(&job);
+            Ok(code)
         }
     }
 }

@@ -37,6 +37,8 @@ impl Driver<'_> {
                 self.input = Some(Piece { own: false, waiting: targets, more: false });
             }
             Down::Credit(bytes) => self.relay.grant(bytes),
+            Down::Program(bytes) => self.staging.piece(&bytes),
+            Down::NoProgram(why) => self.staging.refused(&why),
             Down::Ping => {}
         }
     }

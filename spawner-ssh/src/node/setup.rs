@@ -13,9 +13,10 @@ use crate::agent::driver::{AgentError, io};
 use crate::agent::poller::{Poller, Token};
 use crate::agent::share::Share;
 use crate::plan::{JobPlan, Map, StdinTo, cpu_sets};
+use crate::stage::{Host, Staging};
 use crate::tree::deadlines::SETUP;
 use crate::tree::diagnosis::{Class, Failure};
-use crate::tree::message::{Common, Down, Member};
+use crate::tree::message::{Common, Down, Member, Ssh};
 
 /// Waits for the first message.
 pub(super) fn setup(
@@ -65,9 +66,36 @@ pub(super) fn plan_of(common: &Common, name: &str, size: usize) -> JobPlan {
             Some(Some(rank)) => StdinTo::Rank(Rank(rank)),
         },
         exit_bound: Duration::from_millis(common.exit_bound_ms),
+        program_word: common.program_word as usize,
         conduit_program: common.conduit_program,
         verbose: common.verbose,
         ..JobPlan::new(size, PathBuf::from(&common.program), common.argv.clone())
+    }
+}
+
+/// What is done about the program on this host; the plan has where its ranks will find it.
+pub(super) fn staging_of(
+    common: &Common,
+    here: bool,
+    job: String,
+    plan: &mut JobPlan,
+) -> (Staging, Option<Failure>) {
+    let word = plan.program_word;
+    let own = if word == 0 { Some(&common.program) } else { common.argv.get(word) };
+    let own = own.map(PathBuf::from).unwrap_or_default();
+    let Ssh { stage: mode, keep, cache, .. } = common.ssh;
+    let host = Host { mode, keep, here, cache, job };
+    let mut staging = Staging::new(common.staged.clone(), own, host);
+    match staging.begin() {
+        Ok(None) => (staging, None),
+        Ok(Some(place)) => {
+            match plan.argv.get_mut(word).filter(|_| word > 0) {
+                Some(word) => *word = place.into_os_string(),
+                None => plan.program = place,
+            }
+            (staging, None)
+        }
+        Err(why) => (staging, Some(Failure::new(Class::Staging, why))),
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 
 use bootstrap::HostId;
-use bootstrap::collective::{Collective, Letter};
+use bootstrap::collective::{Bytes, Collective, Letter};
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::getpid;
 
@@ -23,9 +24,10 @@ use crate::agent::sys::{self, Reaped};
 use crate::agent::{Happened, tree};
 use crate::link::Links;
 use crate::plan::JobPlan;
+use crate::stage::Staging;
 use crate::tree::deadlines::{FAREWELL, FINISH};
 use crate::tree::hosts::Hosts;
-use crate::tree::message::{Down, Order};
+use crate::tree::message::{Common, Down, Order};
 
 /// Life of the root; never returns to the caller's code, which belongs to the front.
 pub(crate) fn run(plan: &JobPlan, origin: Origin) -> ! {
@@ -66,6 +68,9 @@ pub(super) struct Root<'a> {
     pub(super) job: Job<'a>,
     pub(super) output: Output,
     pub(super) links: Links,
+    /// What every agent is told.
+    pub(super) common: Common,
+    pub(super) staging: Staging,
     pub(super) hosts: Hosts,
     /// Host of every rank.
     pub(super) host_of: Vec<HostId>,
@@ -110,7 +115,9 @@ impl<'a> Root<'a> {
             front: FrontLink::new(origin.socket),
             job: Job::new(plan, origin.started),
             output: Output::new(&plan.output, plan.size, plan.stdin),
-            links: Links::new(ssh, common),
+            links: Links::new(ssh, Bytes::default()),
+            staging: Staging::new(None, PathBuf::new(), super::start::host_of_root(plan)),
+            common,
             hosts: Hosts::new(names),
             host_of: plan.map.host_of.iter().map(|host| HostId(*host)).collect(),
             stage: Stage::Starting,
@@ -174,6 +181,7 @@ impl<'a> Root<'a> {
             return self.fail_start(text);
         }
         self.start_links();
+        self.stage_program();
     }
 
     /// How long nothing needs to be done.
@@ -203,6 +211,7 @@ impl<'a> Root<'a> {
     /// Everything that depends on several events.
     fn step(&mut self) {
         self.step_start();
+        self.step_staging();
         self.step_input();
         self.step_output();
         self.letters();

@@ -90,6 +90,8 @@ impl Root<'_> {
                     *any |= more;
                 }
             }
+            Up::Want => self.staging.want(link),
+            Up::Took { bytes } => self.staging.took(link, bytes),
             Up::Say(text) => self.output.message(&self.poller, &text),
             Up::Done { strays } => {
                 if self.done.insert(link) {
@@ -126,6 +128,7 @@ impl Root<'_> {
 
     fn link_lost(&mut self, link: usize, seen: &str) {
         self.standing.insert(link);
+        self.staging.lost(link);
         if let Some(branch) = self.branches.iter().position(|other| *other == link)
             && let Some(calls) = &mut self.calls
         {

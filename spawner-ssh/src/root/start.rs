@@ -1,20 +1,21 @@
 //! Brings the hosts up: links, adoption of hosts that their own parents cannot reach, and the decision to start.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bootstrap::HostId;
 use bootstrap::collective::{Branch, Bytes, Collective, Node, groups};
 
 use super::driver::{Root, Stage};
 use crate::node::ranks_of;
-use crate::plan::{JobPlan, StdinTo};
+use crate::plan::{JobPlan, Reach, Stage as StageMode, StdinTo};
+use crate::stage::{Action, Digest, Host, Program, Staging};
 use crate::tree::deadlines::{GATHER, START};
 use crate::tree::diagnosis::{Class, Failure, Step};
 use crate::tree::hosts::News;
 use crate::tree::message::{Common, Member, Order, Ssh, encode};
 
 /// What every agent is told, and how the first are started.
-pub(super) fn common(plan: &JobPlan) -> (Ssh, Bytes) {
+pub(super) fn common(plan: &JobPlan) -> (Ssh, Common) {
     let agent = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("gasnetrun_ibv"));
     let reach = &plan.reach;
     let ssh = Ssh {
@@ -24,6 +25,7 @@ pub(super) fn common(plan: &JobPlan) -> (Ssh, Bytes) {
         agent: agent.into(),
         stage: reach.stage,
         keep: reach.keep,
+        cache: reach.cache,
     };
     let common = Common {
         job_id: plan.job_id.clone(),
@@ -31,6 +33,8 @@ pub(super) fn common(plan: &JobPlan) -> (Ssh, Bytes) {
         runs: Common::runs(&plan.map.host_of),
         program: plan.program.clone().into(),
         argv: plan.argv.clone(),
+        program_word: u32::try_from(plan.program_word).unwrap_or(0),
+        staged: None,
         env: plan.env_for_hosts.clone(),
         directory: reach.directory.as_ref().unwrap_or(&plan.directory).into(),
         cpus_per_rank: plan.cpus_per_rank,
@@ -44,8 +48,33 @@ pub(super) fn common(plan: &JobPlan) -> (Ssh, Bytes) {
         verbose: plan.verbose,
         ssh: ssh.clone(),
     };
-    let bytes = encode(&common);
-    (ssh, Bytes::from(bytes.as_ref().clone()))
+    (ssh, common)
+}
+
+/// The root's part in sending the program: it has it.
+pub(super) fn host_of_root(plan: &JobPlan) -> Host {
+    let Reach { stage: mode, keep, cache, .. } = plan.reach;
+    Host { mode, keep, here: true, cache, job: plan.job_id.clone() }
+}
+
+/// Where the job's program is on this host.
+fn program(plan: &JobPlan) -> PathBuf {
+    let behind = plan.argv.get(plan.program_word).filter(|_| plan.program_word > 0);
+    behind.map_or_else(|| plan.program.clone(), PathBuf::from)
+}
+
+/// What agents are told about the program; `None`: it is not sent.
+fn staged(plan: &JobPlan, path: &Path) -> std::io::Result<Option<Program>> {
+    if plan.reach.stage == StageMode::Never {
+        return Ok(None);
+    }
+    let (digest, size) = Digest::of(path)?;
+    Ok(Some(Program {
+        name: path.file_name().unwrap_or(path.as_os_str()).to_owned(),
+        digest,
+        size,
+        same: plan.conduit_program,
+    }))
 }
 
 impl Root<'_> {
@@ -59,6 +88,32 @@ impl Root<'_> {
         let degree = self.plan.reach.out_degree as usize;
         for group in groups(0..others.len(), degree) {
             self.add_link(others[group].to_vec());
+        }
+    }
+
+    /// Looks at the program while logins are under way, and completes what agents are told.
+    pub(super) fn stage_program(&mut self) {
+        let (now, mut events) = (self.now(), Vec::new());
+        self.links.step(&self.poller, now, &mut events);
+        let path = program(self.plan);
+        let found = staged(self.plan, &path).unwrap_or_else(|error| {
+            self.say(1, || format!("{} is not sent to any host: {error}", path.display()));
+            None
+        });
+        self.common.staged = found.clone();
+        self.staging = Staging::new(found, path, host_of_root(self.plan));
+        self.links.set_common(Bytes::from(encode(&self.common).as_ref().clone()));
+        self.link_events(events);
+    }
+
+    /// Sends what agents asked for.
+    pub(super) fn step_staging(&mut self) {
+        while let Some(action) = self.staging.next() {
+            // The root has no parent and no ranks.
+            if let Action::Give(link, down) = action {
+                let now = self.now();
+                self.links.send(&self.poller, link, &down, now);
+            }
         }
     }
 

@@ -43,6 +43,8 @@ pub enum Class {
     Directory,
     /// The program is missing or cannot be executed.
     Program,
+    /// It was to be sent and could not be.
+    Staging,
     /// It was there and is not any more.
     Lost,
     /// Anything else.
@@ -118,7 +120,7 @@ const fn rule(class: Class, step: Step, retry: bool, advice: &'static str) -> Ru
 }
 
 /// One rule for each class.
-pub const RULES: [Rule; 19] = [
+pub const RULES: [Rule; 20] = [
     rule(
         Class::Command,
         Step::Connect,
@@ -214,7 +216,14 @@ pub const RULES: [Rule; 19] = [
         Class::Program,
         Step::Program,
         false,
-        "the program must be there in the same place, executable, and built for that machine",
+        "the program must be there in the same place, executable, and built for that machine; --stage auto sends it",
+    ),
+    rule(
+        Class::Staging,
+        Step::Program,
+        false,
+        "make room for the program, or name a directory for it with XDG_CACHE_HOME or TMPDIR where the login there sets \
+         its environment; or put the program there and use --stage never",
     ),
     rule(
         Class::Lost,

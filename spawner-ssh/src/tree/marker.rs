@@ -5,12 +5,13 @@
 //! end with a newline.
 
 /// Version of the messages between agents; both sides must have the same.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 /// Most noise that is read before the line.
 pub(crate) const MAX_NOISE: usize = 64 * 1024;
 
 const AGENT: &[u8] = b"GASNETRUN-AGENT ";
 const STAGE: &[u8] = b"GASNETRUN-STAGE ";
+const SEND: &[u8] = b"GASNETRUN-SEND ";
 const MISSING: &[u8] = b"GASNETRUN-MISSING ";
 /// Longest line of ours, bytes.
 const MAX_LINE: usize = 256;
@@ -20,8 +21,10 @@ const MAX_LINE: usize = 256;
 pub(crate) enum First {
     /// An agent, ready for messages: version of its protocol and of its crate.
     Agent { protocol: u32, version: String },
-    /// The script over there wants the agent's program.
+    /// The script over there wants to know the agent's program.
     Stage,
+    /// It does not have it yet: it wants it.
+    Send,
     /// There is no agent, and none may be sent.
     Missing,
 }
@@ -55,6 +58,7 @@ impl Search {
         for (word, make) in [
             (AGENT, agent as fn(&str) -> Option<First>),
             (STAGE, |_| Some(First::Stage)),
+            (SEND, |_| Some(First::Send)),
             (MISSING, |_| Some(First::Missing)),
         ] {
             let Some(at) = memchr::memmem::find(&self.seen, word) else { continue };

@@ -10,6 +10,7 @@ use super::frames::Lane;
 use super::hosts::News;
 use crate::agent::{Happened, Look};
 use crate::plan::HostEntry;
+use crate::stage::Program;
 
 /// What is the same for every host of a job. Encoded once, passed on as it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,6 +22,10 @@ pub(crate) struct Common {
     pub(crate) runs: Vec<(u32, u32)>,
     pub(crate) program: OsString,
     pub(crate) argv: Vec<OsString>,
+    /// Which word is the program; 0: the one that is executed.
+    pub(crate) program_word: u32,
+    /// What is sent to hosts that do not have it.
+    pub(crate) staged: Option<Program>,
     pub(crate) env: Vec<(OsString, OsString)>,
     pub(crate) directory: OsString,
     pub(crate) cpus_per_rank: u32,
@@ -46,12 +51,14 @@ pub(crate) struct Ssh {
     pub(crate) stage: Stage,
     /// Leave what was sent where it is.
     pub(crate) keep: bool,
+    /// Most bytes that a host keeps for later jobs.
+    pub(crate) cache: u64,
 }
 
-/// When the agent's program is sent to a host.
+/// When the agent's program, and the job's, is sent to a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
-    /// When it is missing there, or of another version.
+    /// When it is missing there, or another one.
     #[default]
     Auto,
     /// Never.
@@ -115,6 +122,10 @@ pub(crate) enum Down {
     Input(Bytes),
     /// So many bytes of output may be sent in addition.
     Credit(u32),
+    /// The next piece of the job's program.
+    Program(Bytes),
+    /// It will not come; why.
+    NoProgram(String),
     /// Nothing but a sign of life.
     Ping,
 }
@@ -163,6 +174,12 @@ pub(crate) enum Up {
     },
     /// A line for the user.
     Say(String),
+    /// The job's program is wanted.
+    Want,
+    /// So many bytes of it may be sent in addition.
+    Took {
+        bytes: u32,
+    },
     Ping,
     /// The subtree is drained; the number of processes left behind that were ended.
     Done {
@@ -179,6 +196,7 @@ impl Down {
     pub(crate) const fn lane(&self) -> Lane {
         match self {
             Self::Setup { .. } | Self::Bootstrap(_) | Self::Input(_) => Lane::Bulk,
+            Self::Program(_) | Self::NoProgram(_) => Lane::Bulk,
             // Behind the setup, and behind the last piece of input.
             Self::Order(Order::Start | Order::InputEnd) => Lane::Bulk,
             Self::Order(_) | Self::Credit(_) | Self::Ping => Lane::Control,
@@ -267,6 +285,8 @@ mod tests {
             runs: Common::runs(host_of),
             program: "/bin/true".into(),
             argv: vec!["true".into(), OsString::from("\u{fffd}")],
+            program_word: 0,
+            staged: None,
             env: vec![("A".into(), "B".into())],
             directory: "/".into(),
             cpus_per_rank: 0,
@@ -281,6 +301,7 @@ mod tests {
                 agent: "/x".into(),
                 stage: Stage::Auto,
                 keep: false,
+                cache: 0,
             },
         }
     }

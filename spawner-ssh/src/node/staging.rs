@@ -1,0 +1,53 @@
+//! The job's program: from the parent, to the agents below, and what follows for this host.
+
+use super::check;
+use super::driver::Driver;
+use crate::stage::Action;
+use crate::tree::diagnosis::{Class, Failure, Step};
+use crate::tree::hosts::News;
+use crate::tree::message::Up;
+
+impl Driver<'_> {
+    /// Carries out what is due.
+    pub(super) fn step_staging(&mut self) {
+        while let Some(action) = self.staging.next() {
+            match action {
+                Action::Ask => self.up(&Up::Want),
+                Action::Took(bytes) => self.up(&Up::Took { bytes }),
+                Action::Give(link, down) => {
+                    let now = self.now();
+                    self.links.send(&self.poller, link, &down, now);
+                }
+                Action::Ready => {
+                    let checked = self.check_program();
+                    self.settled(checked);
+                }
+                Action::Failed(why) => {
+                    let seen = format!("cannot be sent the program: {why}");
+                    self.settled(Err(Failure::new(Class::Staging, seen)));
+                }
+                Action::Say(text) => {
+                    let text = format!("{}: {text}", self.plan.host);
+                    self.up(&Up::Say(text));
+                }
+            }
+        }
+    }
+
+    /// Looks at what ranks will run: the program and, if there is one, the wrapper.
+    pub(super) fn check_program(&self) -> Result<(), Failure> {
+        check::program(&self.plan.program)?;
+        let word = self.plan.program_word;
+        let behind = self.plan.argv.get(word).filter(|_| word > 0);
+        behind.map_or(Ok(()), |path| check::program(path.as_ref()))
+    }
+
+    /// Whether this host can take part is known.
+    pub(super) fn settled(&mut self, checked: Result<(), Failure>) {
+        let news = match checked {
+            Ok(()) => News::Reached(Step::Ready),
+            Err(failure) => News::Failed(failure),
+        };
+        self.up(&Up::Host { host: self.index, news });
+    }
+}

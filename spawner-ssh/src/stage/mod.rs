@@ -1,0 +1,33 @@
+//! The job's program on hosts that do not have it (`--stage`): sent once per host through the tree, from parent to child,
+//! checked by its hash, kept in a cache of the user's for the next job.
+//!
+//! * `digest`: the hash. `cache`: the directory on a host, what is kept in it and for how long. `incoming`: a file that is
+//!   being received. `staging`: what an agent, or the root, has to do; the driver carries it out.
+//!
+//! `docs/design/tree.md` says what lies where and when it is removed.
+
+mod cache;
+mod digest;
+mod incoming;
+mod staging;
+
+pub(crate) use cache::{forget_job, job_directory_name};
+pub(crate) use digest::Digest;
+pub(crate) use staging::{Action, Host, Staging};
+
+use std::ffi::OsString;
+
+use serde::{Deserialize, Serialize};
+
+/// The job's program, as every agent is told of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Program {
+    /// Its file name.
+    pub(crate) name: OsString,
+    pub(crate) digest: Digest,
+    /// Bytes.
+    pub(crate) size: u64,
+    /// Whether a host's own file must be the same one: so for a GASNet program, while of a tool like `hostname` each
+    /// host has its own.
+    pub(crate) same: bool,
+}

@@ -1,0 +1,150 @@
+use std::os::unix::fs::PermissionsExt;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A program on the launching host.
+fn program(directory: &Path, size: usize, same: bool) -> (Program, PathBuf) {
+    let path = directory.join("program");
+    let bytes: Vec<u8> = (0..size).map(|at| u8::try_from(at * 7 % 251).unwrap()).collect();
+    std::fs::write(&path, bytes).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (digest, size) = Digest::of(&path).unwrap();
+    let name = "program".into();
+    (Program { name, digest, size, same }, path)
+}
+
+fn staging(program: &Program, own: &Path, mode: Stage, here: bool) -> Staging {
+    let job = crate::stage::job_directory_name();
+    let host = Host { mode, keep: false, here, cache: 1 << 30, job };
+    Staging::new(Some(program.clone()), own.to_owned(), host)
+}
+
+fn drain(staging: &mut Staging) -> Vec<Action> {
+    std::iter::from_fn(|| staging.next()).collect()
+}
+
+#[test]
+fn a_host_with_the_same_program_needs_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (program, own) = program(directory.path(), 1000, true);
+    for mode in [Stage::Auto, Stage::Never] {
+        assert_eq!(staging(&program, &own, mode, false).begin(), Ok(None));
+    }
+    let mut here = staging(&program, &own, Stage::Always, true);
+    assert_eq!(here.begin(), Ok(None), "the launching host has what is meant");
+    // Never says nothing about what is missing: the check of the program does.
+    let nowhere = directory.path().join("nowhere");
+    assert_eq!(staging(&program, &nowhere, Stage::Never, false).begin(), Ok(None));
+}
+
+#[test]
+fn a_tool_may_differ_from_host_to_host_and_a_gasnet_program_may_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut program, own) = program(directory.path(), 1000, true);
+    assert!(fits(&own, &program, true));
+    std::fs::write(&own, "another").unwrap();
+    assert!(!fits(&own, &program, program.same));
+    program.same = false;
+    assert!(fits(&own, &program, program.same));
+    std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(!fits(&own, &program, false), "it cannot be executed");
+}
+
+#[test]
+fn never_more_than_the_window_is_under_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let (program, own) = program(directory.path(), 5 * WINDOW as usize + 17, true);
+    let mut root = staging(&program, &own, Stage::Auto, true);
+    root.want(3);
+    let (mut sent, mut open) = (0, 0);
+    let mut rounds = 0;
+    loop {
+        let actions = drain(&mut root);
+        if actions.is_empty() && open == 0 {
+            break;
+        }
+        for action in actions {
+            let Action::Give(3, Down::Program(bytes)) = action else { panic!("{action:?}") };
+            open += bytes.len();
+            sent += bytes.len() as u64;
+        }
+        assert!(open <= WINDOW as usize, "{open}");
+        let back = open.min(50_000);
+        open -= back;
+        root.took(3, u32::try_from(back).unwrap());
+        rounds += 1;
+    }
+    assert!(sent == program.size && rounds > 5);
+}
+
+#[test]
+fn a_host_without_a_place_for_it_says_so_to_those_below() {
+    let directory = tempfile::tempdir().unwrap();
+    let (program, own) = program(directory.path(), 10, true);
+    let mut agent = staging(&program, &directory.path().join("nowhere"), Stage::Auto, false);
+    agent.place = Some(directory.path().join("job/program"));
+    agent.flows.insert(1, Flow { at: 0, room: WINDOW });
+    agent.fail("no space");
+    let actions = drain(&mut agent);
+    assert!(
+        matches!(&actions[..], [Action::Give(1, Down::NoProgram(why)), Action::Failed(own)]
+        if why.contains("no space") && own == "no space"),
+        "{actions:?}"
+    );
+    agent.want(2);
+    assert!(matches!(&drain(&mut agent)[..], [Action::Give(2, Down::NoProgram(_))]));
+    let mut nothing = staging(&program, &own, Stage::Auto, true);
+    nothing.program = None;
+    nothing.want(0);
+    assert!(matches!(&drain(&mut nothing)[..], [Action::Give(0, Down::NoProgram(_))]));
+    nothing.piece(b"unasked");
+    nothing.took(7, 5);
+    nothing.lost(7);
+    assert!(drain(&mut nothing).is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn what_arrives_is_what_was_sent_or_nothing(
+        size in 1usize..300_000,
+        cut in proptest::collection::vec(1usize..70_000, 1..20),
+        broken in proptest::option::of(0usize..300_000),
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        let (program, own) = program(directory.path(), size, true);
+        let value = directory.path().as_os_str().to_owned();
+        let cache = Cache::open(|name| (name == "TMPDIR").then(|| value.clone())).unwrap();
+        let job = cache.job_directory("one", false);
+        let mut incoming = Incoming::new(&cache, &job, &program).unwrap();
+        let mut bytes = std::fs::read(&own).unwrap();
+        let broken = broken.filter(|at| *at < bytes.len());
+        if let Some(at) = broken {
+            bytes[at] ^= 1;
+        }
+        let (mut rest, mut cut) = (&bytes[..], cut.iter().cycle());
+        let mut done = false;
+        while !rest.is_empty() {
+            let count = (*cut.next().unwrap()).min(rest.len());
+            done = incoming.take(&cache, &rest[..count]).unwrap();
+            rest = &rest[count..];
+        }
+        prop_assert!(done);
+        prop_assert!(incoming.take(&cache, b"x").is_err(), "more than was announced");
+        let (mut incoming, _) = (Incoming::new(&cache, &cache.job_directory("two", false), &program).unwrap(), incoming);
+        prop_assert!(incoming.take(&cache, &bytes).unwrap());
+        match (incoming.finish(&cache, &program), broken) {
+            (Ok(path), None) => {
+                prop_assert_eq!(std::fs::read(&path).unwrap(), bytes);
+                prop_assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+            }
+            (Err(CacheError::Differs), Some(_)) => {
+                prop_assert!(cache.find(&program.digest, program.size).is_none());
+            }
+            (other, _) => prop_assert!(false, "{other:?}"),
+        }
+        prop_assert!(!job.join(".part").exists());
+    }
+}
