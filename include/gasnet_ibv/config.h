@@ -101,6 +101,7 @@ static const int *const gexi_requires_here __attribute__((__used__)) = &GEXI_ABI
 
 /* The launcher looks for these in the file of a program, which has none of the library's own when that is shared. */
 static const char gexi_identification[] __attribute__((__used__)) =
-    "$GASNetConduitName: IBV $\0$GASNetSSHSpawner: 1 $";
+    "$GASNetConduitName: IBV $\0$GASNetSSHSpawner: 1 $\0$GASNetPMISpawner: 1 $\0"
+    "$GASNetMPISpawner: 1 $";
 
 #endif

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 
+use spawner_pmi::Call;
 use spawner_ssh::plan::{HostEntry, StdinTo};
 
 use crate::cpus::ranges;
@@ -25,7 +26,9 @@ pub fn quoted(word: &OsStr) -> String {
     }
 }
 
-fn words<'a>(words: impl IntoIterator<Item = &'a std::ffi::OsString>) -> String {
+/// Words as a shell would read them back.
+#[must_use]
+pub fn words<'a>(words: impl IntoIterator<Item = &'a std::ffi::OsString>) -> String {
     words.into_iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
@@ -52,7 +55,10 @@ pub fn text(job: &Job) -> String {
     facts.push(("execute", quoted(plan.program.as_os_str())));
     facts.push(("arguments", words(plan.argv.get(1..).unwrap_or_default())));
     facts.push(("directory", quoted(plan.directory.as_os_str())));
-    hosts(job, &mut facts);
+    match &job.engine {
+        Some(call) => engine(job, call, &mut facts),
+        None => hosts(job, &mut facts),
+    }
     facts.push(("environment", environment(job)));
     facts.push(("stdin", stdin(plan.stdin)));
     facts.push(("output", output(job)));
@@ -64,6 +70,9 @@ pub fn text(job: &Job) -> String {
     let mut text = String::new();
     for (name, value) in facts {
         let _ = writeln!(text, "{}", format!("{name:<12} {value}").trim_end());
+    }
+    if job.engine.is_some() {
+        return text;
     }
     for (rank, place) in plan.map.places().into_iter().enumerate() {
         let set = match (plan.cpus.get(rank), plan.cpus_per_rank) {
@@ -89,6 +98,17 @@ fn nth(local: u32, each: u32) -> String {
 
 fn host_name(job: &Job, host: &HostEntry) -> String {
     if job.plan.map.is_here_only() { job.plan.host.clone() } else { host.to_string() }
+}
+
+/// What is known of a job whose ranks another launcher starts.
+fn engine(job: &Job, call: &Call, facts: &mut Vec<(&'static str, String)>) {
+    let title = call.dialect.title;
+    facts.push((
+        "spawner",
+        format!("{}, through {title} (dialect {})", job.spawner.name(), call.dialect.name),
+    ));
+    facts.push(("template", format!("{} (from {})", call.template.to_string_lossy(), call.from)));
+    facts.push(("hosts", format!("those of {title}; it decides which rank runs where")));
 }
 
 fn hosts(job: &Job, facts: &mut Vec<(&'static str, String)>) {

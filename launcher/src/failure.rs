@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::command_line::CommandLineError;
 use crate::cpus::CpusError;
+use crate::engine::EngineError;
 use crate::exit_code::ExitClass;
 use crate::hosts::HostsError;
 use crate::program::ProgramError;
@@ -23,6 +24,9 @@ pub enum Failure {
     /// The hosts.
     #[error(transparent)]
     Hosts(#[from] HostsError),
+    /// The other launcher that is to start the ranks.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
     /// How hosts are reached.
     #[error(transparent)]
     Reach(#[from] ReachError),
@@ -65,6 +69,9 @@ pub enum Failure {
     /// Standard output, for what is printed there.
     #[error("cannot write to standard output: {0}")]
     Output(std::io::Error),
+    /// Hosts could not be examined.
+    #[error("cannot examine hosts: {0}")]
+    Doctor(std::io::Error),
     /// The job could not be supervised.
     #[error("{0}; nothing was started")]
     Supervise(#[from] spawner_ssh::local::LocalError),
@@ -77,6 +84,7 @@ impl Failure {
         match self {
             Self::CommandLine(_) => ExitClass::Usage,
             Self::Spawner(error) if error.is_usage() => ExitClass::Usage,
+            Self::Engine(EngineError::Option { .. }) => ExitClass::Usage,
             Self::Program(ProgramError::Missing { .. }) => ExitClass::NotFound,
             Self::Program(
                 ProgramError::Directory { .. }

@@ -114,9 +114,11 @@ pub struct Flags {
     #[arg(short = 'E', value_name = "LIST", help_heading = "Job options")]
     pub env: Option<OsString>,
 
-    /// How ranks are started: ssh, mpi or pmi; beats GASNET_IBV_SPAWNER (default: ssh); also -spawner=NAME
+    /// How ranks are started: ssh, mpi or pmi; beats GASNET_IBV_SPAWNER; also -spawner=NAME
     ///
-    /// ssh starts ranks on this host without any ssh, on others by it. mpi and pmi are not there yet.
+    /// ssh, the default, starts ranks on this host without any ssh, on others by it. pmi and mpi call another launcher
+    /// (srun, mpiexec, mpirun ...), by the template in PMIRUN_CMD or MPIRUN_CMD. In an allocation of Slurm that has other
+    /// hosts, pmi is the default. The section OTHER LAUNCHERS of the manual says more.
     #[arg(long, value_name = "NAME", require_equals = true, help_heading = "Job options")]
     pub spawner: Option<OsString>,
 
@@ -266,7 +268,7 @@ fn stdin_to(text: &str) -> Result<StdinTo, String> {
     }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = match text.as_bytes().last() {
         Some(b's') => (&text[..text.len() - 1], 1.0),
         Some(b'm') => (&text[..text.len() - 1], 60.0),

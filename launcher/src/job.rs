@@ -4,7 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use spawner_ssh::plan::{JobPlan, OutputPlan, Reach};
+use bootstrap::Rank;
+use spawner_pmi::{Call, System};
+use spawner_ssh::plan::{JobPlan, Map, OutputPlan, Reach, StdinTo};
 
 use crate::command_line::CommandLine;
 use crate::environment::{self, Forwarded, Variables};
@@ -13,15 +15,19 @@ use crate::flags::Flags;
 use crate::hosts::{Chosen, HostsError, Request};
 use crate::program::{Command, Places};
 use crate::spawner::{self, Spawner};
-use crate::{cpus, hosts, reach, settings};
+use crate::{cpus, engine, hosts, reach, settings};
 
 /// A job that can be started.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// What the agent gets.
     pub plan: JobPlan,
+    /// Ranks of the job; `plan.size` unless another launcher starts them.
+    pub ranks: u32,
     /// How ranks are started.
     pub spawner: Spawner,
+    /// The other launcher's call, which `plan` runs in place of the program.
+    pub engine: Option<Call>,
     /// The program behind `plan.program`.
     pub command: Command,
     /// The `-E` list.
@@ -46,12 +52,16 @@ fn variable<'a>(environment: &'a Variables, name: &str) -> Option<&'a OsStr> {
 pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failure> {
     let flags = &line.flags;
     let ranks = line.ranks()?;
-    let spawner =
-        Spawner::choose(flags.spawner.as_deref(), variable(environment, spawner::VARIABLE))?;
-    spawner.check(ranks)?;
-    let checked = settings::check(environment, ranks)?;
     let host = hosts::own_name()?;
-    let chosen = choose_hosts(flags, ranks, checked.keep_duplicates, &host, environment)?;
+    let spawner = choose_spawner(flags, environment, &host)?;
+    let checked = settings::check(environment, ranks)?;
+    let chosen = match spawner {
+        Spawner::Ssh => choose_hosts(flags, ranks, checked.keep_duplicates, &host, environment)?,
+        // One process on this host: the other launcher.
+        Spawner::Mpi | Spawner::Pmi => {
+            Chosen { map: Map::here(&host, 1), source: None, asked: false, warnings: Vec::new() }
+        }
+    };
     let mut warnings = chosen.warnings;
     warnings.extend(checked.warnings);
     let reach = if chosen.map.is_here_only() {
@@ -74,7 +84,7 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
     }
     let level = flags.level();
     let forwarded = environment::forwarded(flags.env.as_deref(), environment);
-    let cpus = match chosen.map.is_here_only() {
+    let cpus = match chosen.map.is_here_only() && spawner == Spawner::Ssh {
         true => cpus::bind(flags.cpus.unwrap_or(0), ranks)?,
         // Each host's agent knows which cpus it may use.
         false => Vec::new(),
@@ -102,10 +112,66 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
         timeout: flags.timeout,
         exit_bound: checked.exit_bound,
         conduit_program: command.program.is_some(),
+        foreign: false,
         verbose: level.max(if checked.spawn_verbose { 2 } else { 0 }).min(2),
     };
     let (host_source, env_listed) = (chosen.source, flags.env.is_some());
-    Ok(Job { plan, spawner, command, forwarded, env_listed, host_source, warnings })
+    let mut job = Job {
+        plan,
+        ranks,
+        spawner,
+        engine: None,
+        command,
+        forwarded,
+        env_listed,
+        host_source,
+        warnings,
+    };
+    if spawner != Spawner::Ssh {
+        put_engine(&mut job, flags)?;
+    }
+    Ok(job)
+}
+
+/// The spawner that somebody named, or the one that is right here.
+fn choose_spawner(flags: &Flags, environment: &Variables, here: &str) -> Result<Spawner, Failure> {
+    let named =
+        Spawner::choose(flags.spawner.as_deref(), variable(environment, spawner::VARIABLE))?;
+    Ok(named.unwrap_or(match engine::owns_the_hosts(flags, here, &System) {
+        true => Spawner::Pmi,
+        false => Spawner::Ssh,
+    }))
+}
+
+/// Puts the call of another launcher in the place of the ranks' program.
+fn put_engine(job: &mut Job, flags: &Flags) -> Result<(), Failure> {
+    let plan = &mut job.plan;
+    let request = engine::Request {
+        flags,
+        ranks: job.ranks,
+        spawner: job.spawner,
+        command: &job.command,
+        environment: &plan.env_for_hosts,
+        directory: &plan.directory,
+        level: flags.level(),
+    };
+    let call = engine::call(&request, &System)?;
+    job.warnings.extend(call.warnings.iter().cloned());
+    plan.size = 1;
+    plan.program.clone_from(&call.program);
+    plan.argv.clone_from(&call.argv);
+    plan.program_word = 0;
+    plan.foreign = true;
+    plan.conduit_program = false;
+    plan.cpus_per_rank = 0;
+    plan.output.tag = false;
+    // What the other launcher is told to do with its input.
+    plan.stdin = match flags.stdin {
+        StdinTo::None => StdinTo::None,
+        StdinTo::All | StdinTo::Rank(_) => StdinTo::Rank(Rank(0)),
+    };
+    job.engine = Some(call);
+    Ok(())
 }
 
 /// The hosts of a job.

@@ -13,8 +13,10 @@
 
 pub mod command_line;
 pub mod cpus;
+pub mod doctor;
 pub mod documents;
 pub mod dry_run;
+pub mod engine;
 pub mod environment;
 pub mod exit_code;
 pub mod failure;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
+use spawner_ssh::plan::HostEntry;
 use spawner_ssh::report::{Cause, HostRecord, JobReport, Phases, RankRecord};
 
 use crate::failure::Failure;
@@ -50,12 +51,25 @@ struct Plan<'a> {
     hosts: Vec<String>,
     host_of: &'a [u32],
     spawner: &'static str,
+    /// The other launcher that started the ranks.
+    engine: Option<Engine>,
     program: String,
     argv: Vec<String>,
     directory: String,
     gasnet_program: bool,
     cpus: Vec<Vec<usize>>,
     timeout_seconds: Option<f64>,
+}
+
+/// Another launcher, as it was called.
+#[derive(Debug, Serialize)]
+struct Engine {
+    dialect: &'static str,
+    template: String,
+    from: String,
+    argv: Vec<String>,
+    /// Variable and value that name the batch job.
+    batch_job: Option<[String; 2]>,
 }
 
 /// A report file that is open for writing.
@@ -116,7 +130,10 @@ impl ReportFile {
             failure,
             cause: report.and_then(|report| report.cause.as_ref()),
             plan: job.map(plan),
-            ranks: report.map_or(&[], |report| &report.ranks),
+            // Of another launcher's ranks nothing is known, and the launcher is no rank.
+            ranks: report
+                .filter(|_| job.is_none_or(|job| job.engine.is_none()))
+                .map_or(&[], |report| &report.ranks),
             phases: report.map(|report| &report.phases),
             strays_killed: report.map_or(0, |report| report.strays_killed),
             hosts: report.map_or(&[], |report| &report.hosts),
@@ -131,16 +148,29 @@ impl ReportFile {
 
 fn plan(job: &Job) -> Plan<'_> {
     let plan = &job.plan;
+    let text =
+        |words: &[OsString]| words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let engine = job.engine.as_ref().map(|call| Engine {
+        dialect: call.dialect.name,
+        template: call.template.to_string_lossy().into_owned(),
+        from: call.from.clone(),
+        argv: text(&call.argv),
+        batch_job: crate::engine::batch_job(&plan.env)
+            .map(|(name, value)| [name.to_owned(), value.to_string_lossy().into_owned()]),
+    });
+    // Which rank is on which host is known to another launcher alone.
+    let hosts: &[HostEntry] = if engine.is_some() { &[] } else { &plan.map.hosts };
     Plan {
-        ranks: plan.size,
+        ranks: job.ranks,
         host: plan.host.clone(),
-        hosts: plan.map.hosts.iter().map(ToString::to_string).collect(),
-        host_of: &plan.map.host_of,
+        hosts: hosts.iter().map(ToString::to_string).collect(),
+        host_of: if engine.is_some() { &[] } else { &plan.map.host_of },
         spawner: job.spawner.name(),
-        program: plan.program.to_string_lossy().into_owned(),
-        argv: plan.argv.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        engine,
+        program: job.command.executable.to_string_lossy().into_owned(),
+        argv: text(&job.command.argv),
         directory: plan.directory.to_string_lossy().into_owned(),
-        gasnet_program: plan.conduit_program,
+        gasnet_program: job.command.program.is_some(),
         cpus: plan.cpus.clone(),
         timeout_seconds: plan.timeout.map(|limit| limit.as_secs_f64()),
     }

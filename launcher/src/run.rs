@@ -5,7 +5,6 @@ use std::io::Write;
 use std::time::Instant;
 
 use nix::unistd::AccessFlags;
-use spawner_ssh::plan::JobPlan;
 use spawner_ssh::report::JobReport;
 
 use crate::command_line::{self, CommandLine, CommandLineError};
@@ -15,12 +14,15 @@ use crate::job::{self, Job};
 use crate::messages::{say, warn};
 use crate::progress::Display;
 use crate::report_file::ReportFile;
-use crate::{documents, dry_run, settings, summary};
+use crate::{doctor, documents, dry_run, settings, summary};
 
 /// Does what the command line says and returns the exit code. `words` is the whole command line, `started` the moment
 /// the process began. The process must have one thread.
 #[must_use]
 pub fn main(words: Vec<OsString>, started: Instant) -> u8 {
+    if words.get(1).is_some_and(|word| word == doctor::WORD) {
+        return doctor::run(&words[2..], print);
+    }
     let result = match command_line::parse(words.iter().skip(1).cloned()) {
         Ok(line) => act(&line, &words, started),
         Err(CommandLineError::Information(text)) => print(&text).map(|()| 0),
@@ -102,7 +104,11 @@ fn finish(
     report: Option<ReportFile>,
     level: u8,
 ) -> Result<u8, Failure> {
-    if let Some(text) = summary::text(outcome, level, job.plan.conduit_program) {
+    let text = match &job.engine {
+        Some(call) => summary::of_engine(outcome, call),
+        None => summary::text(outcome, level, job.plan.conduit_program),
+    };
+    if let Some(text) = text {
         say(&text);
     }
     // As exit(3) does it, only the low 8 bits reach the caller.
@@ -126,7 +132,11 @@ fn finish(
 }
 
 /// Where the ranks are.
-fn places(plan: &JobPlan) -> String {
+fn places(job: &Job) -> String {
+    let plan = &job.plan;
+    if let Some(call) = &job.engine {
+        return format!("the hosts of {}", call.dialect.title);
+    }
     match plan.map.hosts.as_slice() {
         _ if plan.map.is_here_only() => format!("host {}", plan.host),
         [host] => format!("host {host}"),
@@ -140,10 +150,10 @@ fn explain(line: &CommandLine, job: &Job) {
     let plan = &job.plan;
     say(&format!(
         "{} {} of {} on {}, spawner {}, job {}",
-        plan.size,
-        if plan.size == 1 { "rank" } else { "ranks" },
-        dry_run::quoted(plan.program.as_os_str()),
-        places(plan),
+        job.ranks,
+        if job.ranks == 1 { "rank" } else { "ranks" },
+        dry_run::quoted(job.command.executable.as_os_str()),
+        places(job),
         job.spawner.name(),
         plan.job_id
     ));
@@ -152,6 +162,9 @@ fn explain(line: &CommandLine, job: &Job) {
             "the program is {}, behind a wrapper",
             dry_run::quoted(&job.command.argv[index])
         ));
+    }
+    if let Some(call) = &job.engine {
+        say(&format!("{} is called as: {}", call.dialect.title, dry_run::words(&call.argv)));
     }
     say(&format!("environment: {}", dry_run::environment(job)));
     if line.flags.keep && plan.map.is_here_only() {

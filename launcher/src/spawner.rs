@@ -17,7 +17,7 @@ pub enum Spawner {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpawnerError {
     /// An unknown name.
-    #[error("{from}: unknown spawner {seen:?}; try ssh (mpi and pmi are known but not there yet)")]
+    #[error("{from}: unknown spawner {seen:?}; try ssh, mpi or pmi")]
     Unknown {
         /// Where the name came from.
         from: &'static str,
@@ -32,12 +32,6 @@ pub enum SpawnerError {
         /// Where the name came from.
         from: &'static str,
     },
-    /// The mpi spawner cannot do it.
-    #[error(transparent)]
-    Mpi(#[from] spawner_mpi::PlanError),
-    /// The pmi spawner cannot do it.
-    #[error(transparent)]
-    Pmi(#[from] spawner_pmi::PlanError),
 }
 
 impl SpawnerError {
@@ -66,18 +60,21 @@ impl Spawner {
         }
     }
 
-    /// Chooses. `variable` is the value of [`VARIABLE`]; empty counts as unset.
+    /// Chooses. `variable` is the value of [`VARIABLE`]; empty counts as unset. `None` when nobody names a spawner.
     ///
     /// # Errors
     /// A name that is no spawner's, or `fork`.
-    pub fn choose(option: Option<&OsStr>, variable: Option<&OsStr>) -> Result<Self, SpawnerError> {
+    pub fn choose(
+        option: Option<&OsStr>,
+        variable: Option<&OsStr>,
+    ) -> Result<Option<Self>, SpawnerError> {
         let (from, name) = match (option, variable.filter(|value| !value.is_empty())) {
             (Some(name), _) => (OPTION, name),
             (None, Some(name)) => (VARIABLE, name),
-            (None, None) => return Ok(Self::Ssh),
+            (None, None) => return Ok(None),
         };
         let known = Self::ALL.into_iter().find(|spawner| name.eq_ignore_ascii_case(spawner.name()));
-        known.ok_or_else(|| {
+        known.map(Some).ok_or_else(|| {
             if name.eq_ignore_ascii_case("fork") {
                 SpawnerError::Fork { from }
             } else {
@@ -85,39 +82,26 @@ impl Spawner {
             }
         })
     }
-
-    /// Refuses what the spawner cannot do in this version.
-    ///
-    /// # Errors
-    /// The spawner's own refusal.
-    pub fn check(self, ranks: u32) -> Result<(), SpawnerError> {
-        match self {
-            Self::Ssh => Ok(()),
-            Self::Mpi => match spawner_mpi::plan(ranks) {
-                Err(error) => Err(error.into()),
-            },
-            Self::Pmi => match spawner_pmi::plan(ranks) {
-                Err(error) => Err(error.into()),
-            },
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn choose(option: Option<&str>, variable: Option<&str>) -> Result<Spawner, SpawnerError> {
+    fn choose(
+        option: Option<&str>,
+        variable: Option<&str>,
+    ) -> Result<Option<Spawner>, SpawnerError> {
         Spawner::choose(option.map(OsStr::new), variable.map(OsStr::new))
     }
 
     #[test]
     fn precedence() {
-        assert_eq!(choose(None, None), Ok(Spawner::Ssh));
-        assert_eq!(choose(None, Some("")), Ok(Spawner::Ssh));
-        assert_eq!(choose(None, Some("PMI")), Ok(Spawner::Pmi));
-        assert_eq!(choose(Some("Mpi"), Some("pmi")), Ok(Spawner::Mpi));
-        assert_eq!(choose(Some("ssh"), Some("nonsense")), Ok(Spawner::Ssh));
+        assert_eq!(choose(None, None), Ok(None));
+        assert_eq!(choose(None, Some("")), Ok(None));
+        assert_eq!(choose(None, Some("PMI")), Ok(Some(Spawner::Pmi)));
+        assert_eq!(choose(Some("Mpi"), Some("pmi")), Ok(Some(Spawner::Mpi)));
+        assert_eq!(choose(Some("ssh"), Some("nonsense")), Ok(Some(Spawner::Ssh)));
     }
 
     #[test]
@@ -126,10 +110,5 @@ mod tests {
         assert!(choose(Some(""), Some("ssh")).expect_err("empty").is_usage());
         let error = choose(None, Some("sssh")).expect_err("unknown");
         assert!(!error.is_usage() && error.to_string().starts_with(VARIABLE), "{error}");
-        assert!(
-            Spawner::Ssh.check(2).is_ok()
-                && Spawner::Mpi.check(2).is_err()
-                && Spawner::Pmi.check(2).is_err()
-        );
     }
 }

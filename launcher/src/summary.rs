@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use nix::sys::signal::Signal::{self, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV};
+use spawner_pmi::Call;
 use spawner_ssh::report::{Cause, CauseKind, JobReport};
 
 /// The summary, or nothing when the job ended well. Several lines, the first without prefix, the others indented.
@@ -33,6 +34,40 @@ pub fn text(report: &JobReport, level: u8, conduit_program: bool) -> Option<Stri
     }
     if let Some(advice) = advice(cause, level, conduit_program) {
         let _ = write!(text, "\n  try: {advice}");
+    }
+    Some(text)
+}
+
+/// The summary of a job whose ranks another launcher started, or nothing when it ended well. What became of single ranks is
+/// known to that launcher alone.
+#[must_use]
+pub fn of_engine(report: &JobReport, call: &Call) -> Option<String> {
+    let cause = report.cause.as_ref()?;
+    let mut who = call.dialect.title.to_owned();
+    if let Some(pid) = cause.pid {
+        let _ = write!(who, " (pid {pid})");
+    }
+    let code = cause.code;
+    let mut text = match (cause.kind, cause.signal.map(signal_name)) {
+        (CauseKind::ExitCode, _) => format!("{who} ended with code {code}"),
+        (CauseKind::Signal, Some(signal)) => format!("{who} was killed by {signal}; code {code}"),
+        (CauseKind::LauncherSignal, Some(signal)) => {
+            format!("gasnetrun_ibv got {signal} and ended the job with code {code}")
+        }
+        (CauseKind::Timeout, _) => {
+            format!("{}; the job was ended with code {code}", cause.text.trim_end())
+        }
+        _ => format!("{who}: {} (code {code})", cause.text.trim_end()),
+    };
+    if cause.kind == CauseKind::ExitCode && !call.dialect.codes.is_empty() {
+        let _ = write!(text, "\n  {}", call.dialect.codes);
+    }
+    if report.strays_killed > 0 {
+        let _ = write!(
+            text,
+            "\n  processes that it left behind and that had to be killed: {}",
+            report.strays_killed
+        );
     }
     Some(text)
 }

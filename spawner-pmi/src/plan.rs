@@ -1,35 +1,389 @@
-//! Decides how a PMI launcher would be called.
+//! From what the user wants to the words of another launcher's call.
 
-use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 
-/// Why there is no plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+use crate::dialect::{self, Dialect, Passing, fill};
+use crate::template::{Template, TemplateError, Values};
+
+/// Why a job cannot be started through another launcher.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// This version cannot drive a PMI launcher.
+    /// The template.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// No template and nothing to make one for.
     #[error(
-        "the pmi spawner is not there yet: this version cannot start {ranks} ranks through srun or another PMI launcher. \
-         Use -spawner=ssh, which starts them on this host without any PMI"
+        "the {spawner} spawner found no launcher: looked for {looked} in PATH; install one, load its module, or set \
+         {variable} to how it is called, for example {variable}={example:?}. -spawner=ssh needs none"
     )]
-    NotThereYet {
-        /// Ranks asked for.
-        ranks: u32,
+    NoLauncher {
+        /// Spawner.
+        spawner: &'static str,
+        /// Programs, between commas.
+        looked: String,
+        /// Variable that would name one.
+        variable: &'static str,
+        /// What could stand in it.
+        example: &'static str,
+    },
+    /// The template's program is not there.
+    #[error(
+        "{from} calls {program:?}, which is not an executable file in PATH; load its module, or write its full path"
+    )]
+    Missing {
+        /// Where the template came from.
+        from: String,
+        /// Program.
+        program: String,
+    },
+    /// A dialect that is not in the table.
+    #[error("GASNET_IBV_DIALECT={seen:?} is none of {known}")]
+    Dialect {
+        /// Value.
+        seen: String,
+        /// All names.
+        known: String,
+    },
+    /// An option that the launcher has no words for.
+    #[error(
+        "{option} is not possible through {title}: {why}. Leave it out, put the launcher's own words into {from}, or use \
+         -spawner=ssh{dialect}"
+    )]
+    Unsupported {
+        /// Option as the user wrote it.
+        option: String,
+        /// The launcher.
+        title: &'static str,
+        /// What is missing.
+        why: &'static str,
+        /// Where the template came from.
+        from: String,
+        /// Advice about the dialect, when it is not known.
+        dialect: &'static str,
     },
 }
 
-/// The plan for `ranks` ranks. Called by the launcher when the pmi spawner is chosen.
+/// What is looked at on the machine; tests put something else in its place.
+pub trait Machine {
+    /// The executable file that a name or path means.
+    fn find(&self, name: &OsStr) -> Option<PathBuf>;
+    /// The file behind symbolic links.
+    fn real(&self, path: &Path) -> PathBuf;
+    /// What the program prints on both streams when it is called with these words; `None` when it cannot be started or
+    /// does not end in time.
+    fn ask(&self, program: &Path, words: &[&str]) -> Option<String>;
+    /// A variable of the launcher, when it is set to something.
+    fn variable(&self, name: &str) -> Option<OsString>;
+}
+
+/// A spawner as far as its launchers go.
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
+    /// Name of the spawner.
+    pub spawner: &'static str,
+    /// Variables with templates; the first that is set counts.
+    pub variables: &'static [&'static str],
+    /// Without one: a launcher and its template. The first is taken whose sign is set and whose program is there, else
+    /// the first whose program is there.
+    pub defaults: &'static [Default],
+}
+
+/// A launcher that is used when no variable names one.
+#[derive(Clone, Copy, Debug)]
+pub struct Default {
+    /// Variables of which one says that this one is in charge here.
+    pub signs: &'static [&'static str],
+    /// Its program.
+    pub program: &'static str,
+    /// Its template; `{mpi}` is the option that makes Slurm speak PMI.
+    pub template: &'static str,
+}
+
+/// Launchers for PMI: batch systems first, then what starts processes by itself.
+pub const PMI: Family = Family {
+    spawner: "pmi",
+    variables: &["PMIRUN_CMD", "MPIRUN_CMD"],
+    defaults: &[
+        Default {
+            signs: &["SLURM_JOB_ID", "SLURM_JOBID"],
+            program: "srun",
+            // A bad exit does not end the step: the ranks agree on a code themselves. What is left is ended after 60 s.
+            template: "srun -K0 -W60 {mpi} %V -n %N %C",
+        },
+        Default { signs: &["FLUX_URI"], program: "flux", template: "flux run %V -n %N %C" },
+        Default {
+            signs: &["PALS_APID", "PBS_JOBID"],
+            program: "aprun",
+            template: "aprun -n %N %C",
+        },
+        Default { signs: &["LSB_JOBID"], program: "jsrun", template: "jsrun -p %N %C" },
+        Default { signs: &[], program: "mpiexec.hydra", template: "mpiexec.hydra %V -n %N %C" },
+        Default { signs: &[], program: "mpiexec", template: "mpiexec %V -n %N %C" },
+        Default { signs: &[], program: "prterun", template: "prterun %V -n %N %C" },
+        Default { signs: &[], program: "mpirun", template: "mpirun %V -np %N %C" },
+    ],
+};
+
+/// What a job needs of another launcher.
+#[derive(Clone, Debug)]
+pub struct Wanted<'a> {
+    /// Ranks.
+    pub ranks: u32,
+    /// `-N`.
+    pub hosts: Option<u32>,
+    /// `--hosts` and `--hostfile`: names, and slots where they were said.
+    pub host_list: &'a [(String, Option<u32>)],
+    /// Whether ranks are dealt to hosts in turn.
+    pub cyclic: bool,
+    /// `-c`.
+    pub cpus: Option<u32>,
+    /// Who gets standard input, when that is not rank 0: `all`, `none` or a rank.
+    pub stdin: Option<String>,
+    /// `--tag-output`.
+    pub label: bool,
+    /// `-v`.
+    pub verbose: bool,
+    /// Program, or the wrapper in front of it.
+    pub program: &'a OsStr,
+    /// Its arguments.
+    pub arguments: &'a [OsString],
+    /// Variables that must reach the ranks, sorted by name.
+    pub environment: &'a [(OsString, OsString)],
+    /// File with hosts, for `%H`.
+    pub host_file: Option<PathBuf>,
+    /// Working directory.
+    pub directory: &'a Path,
+}
+
+/// The call of a launcher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Its language.
+    pub dialect: &'static Dialect,
+    /// Executable file.
+    pub program: PathBuf,
+    /// Words, with word 0.
+    pub argv: Vec<OsString>,
+    /// Where the template came from: a variable, or `the default`.
+    pub from: String,
+    /// The template.
+    pub template: OsString,
+    /// Things to tell the user.
+    pub warnings: Vec<String>,
+}
+
+/// Makes the call of `family`'s launcher for what is `wanted`.
 ///
 /// # Errors
-/// Always, until PMI launchers can be driven: the return type has no success value, so no caller can mistake it.
-pub const fn plan(ranks: u32) -> Result<Infallible, PlanError> {
-    Err(PlanError::NotThereYet { ranks })
+/// [`PlanError`]: nothing was started, but `machine` may have been asked.
+pub fn plan(
+    family: &Family,
+    wanted: &Wanted<'_>,
+    machine: &dyn Machine,
+) -> Result<Call, PlanError> {
+    let (from, text) = template(family, machine)?;
+    let unchecked = machine.variable(&format!("{from}_OK")).is_some();
+    let template = Template::parse(&from, &text, unchecked)?;
+    let name = template.launcher();
+    let missing =
+        || PlanError::Missing { from: from.clone(), program: name.to_string_lossy().into_owned() };
+    let program = machine.find(&name).ok_or_else(missing)?;
+    let dialect = dialect_of(&program, machine)?;
+    let mut warnings = Vec::new();
+    let layout = layout(dialect, wanted, &from, &mut warnings)?;
+    let values = Values {
+        ranks: wanted.ranks,
+        hosts: wanted.hosts,
+        layout,
+        environment: environment(dialect, wanted, &template, machine),
+        program: wanted.program.to_owned(),
+        arguments: wanted.arguments.to_vec(),
+        verbose: if wanted.verbose { fill(dialect.verbose, &[]) } else { Vec::new() },
+        host_file: wanted.host_file.as_ref().map(|file| file.clone().into()),
+        directory: wanted.directory.into(),
+    };
+    let argv = template.expand(&values)?;
+    // Behind `env A=B` it is env that is called.
+    let first = argv.first().cloned().unwrap_or_default();
+    let program = if first == name { program } else { machine.find(&first).ok_or_else(missing)? };
+    Ok(Call { dialect, program, argv, from, template: text, warnings })
+}
+
+/// The template, and where it came from.
+fn template(family: &Family, machine: &dyn Machine) -> Result<(String, OsString), PlanError> {
+    for name in family.variables {
+        if let Some(text) = machine.variable(name) {
+            return Ok(((*name).to_owned(), text));
+        }
+    }
+    let there = |row: &&Default| machine.find(OsStr::new(row.program)).is_some();
+    let in_charge = |row: &&Default| row.signs.iter().any(|sign| machine.variable(sign).is_some());
+    let rows = || family.defaults.iter();
+    let row = rows().find(|row| in_charge(row) && there(row)).or_else(|| rows().find(there));
+    let Some(row) = row else {
+        let looked = rows().map(|row| row.program).collect::<Vec<_>>().join(", ");
+        let variable = family.variables.first().copied().unwrap_or_default();
+        let example = "mpiexec -n %N %C";
+        return Err(PlanError::NoLauncher { spawner: family.spawner, looked, variable, example });
+    };
+    let text = row
+        .template
+        .replace("{mpi}", if row.template.contains("{mpi}") { pmi_of_slurm(machine) } else { "" });
+    Ok(("the default".to_owned(), text.into()))
+}
+
+/// The option with which this Slurm speaks a PMI that needs no library.
+fn pmi_of_slurm(machine: &dyn Machine) -> &'static str {
+    let srun = machine.find(OsStr::new("srun"));
+    let said = srun.and_then(|srun| machine.ask(&srun, &["--mpi=list"])).unwrap_or_default();
+    let has = |kind: &str| said.split_whitespace().any(|word| word == kind);
+    match (has("pmi2"), has("pmix")) {
+        (false, true) => "--mpi=pmix",
+        _ => "--mpi=pmi2",
+    }
+}
+
+fn dialect_of(program: &Path, machine: &dyn Machine) -> Result<&'static Dialect, PlanError> {
+    if let Some(name) = machine.variable("GASNET_IBV_DIALECT") {
+        return dialect::named(&name).ok_or_else(|| PlanError::Dialect {
+            seen: name.to_string_lossy().into_owned(),
+            known: dialect::names(),
+        });
+    }
+    let by_name =
+        dialect::of_program(program).or_else(|| dialect::of_program(&machine.real(program)));
+    if let Some(row) = by_name {
+        return Ok(row);
+    }
+    // A launcher that knows --version must not start anything for it; a site's wrapper may only know -h.
+    let asked = |words: &[&str]| machine.ask(program, words).map(|text| dialect::of_text(&text));
+    let known = |row: &&Dialect| row.name != "unknown";
+    let row = asked(&["--version"]).filter(known).or_else(|| asked(&["-h"]));
+    Ok(row.unwrap_or_else(|| dialect::of_text("")))
+}
+
+/// Words in front of the program that carry the environment.
+fn environment(
+    dialect: &Dialect,
+    wanted: &Wanted<'_>,
+    template: &Template,
+    machine: &dyn Machine,
+) -> Vec<OsString> {
+    let names = || wanted.environment.iter().map(|(name, _)| name.clone());
+    match dialect.passing {
+        _ if wanted.environment.is_empty() => Vec::new(),
+        Passing::Forwards => Vec::new(),
+        Passing::Option(option, _) if template.has_option(option) => Vec::new(),
+        Passing::Option(option, value) => vec![format!("{option}{value}").into()],
+        Passing::Each(option) => names().flat_map(|name| [option.into(), name]).collect(),
+        Passing::List(option) => {
+            let list = names().collect::<Vec<_>>().join(OsStr::new(","));
+            vec![option.into(), list]
+        }
+        Passing::Command => {
+            let command = machine.variable("GASNET_ENVCMD").unwrap_or_else(|| "env".into());
+            let assignment = |(name, value): &(OsString, OsString)| {
+                let mut word = name.clone();
+                word.push("=");
+                word.push(value);
+                word
+            };
+            [command].into_iter().chain(wanted.environment.iter().map(assignment)).collect()
+        }
+    }
+}
+
+/// Words for hosts, layout, binding, input and labels.
+fn layout(
+    dialect: &'static Dialect,
+    wanted: &Wanted<'_>,
+    from: &str,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<OsString>, PlanError> {
+    let refuse = |option: String, why: &'static str| PlanError::Unsupported {
+        option,
+        title: dialect.title,
+        why,
+        from: if from == "the default" {
+            "PMIRUN_CMD or MPIRUN_CMD".to_owned()
+        } else {
+            from.to_owned()
+        },
+        dialect: match dialect.name {
+            "unknown" => "; GASNET_IBV_DIALECT names a launcher that it behaves as",
+            _ => "",
+        },
+    };
+    let mut words = Vec::new();
+    let bind = wanted.cpus.filter(|cpus| *cpus > 0);
+    if let Some(hosts) = wanted.hosts {
+        let ranks_per_host = wanted.ranks.div_ceil(hosts.max(1));
+        let values = [("h", &*hosts.to_string()), ("k", &*ranks_per_host.to_string())];
+        match (dialect.layout, wanted.cyclic) {
+            (_, true) => {}
+            (Some(layout), false) => words.extend(fill(layout, &values)),
+            (None, false) => warnings.push(format!(
+                "-N {hosts}: no words for it are known for {}; the layout is the launcher's own",
+                dialect.title
+            )),
+        }
+    }
+    if wanted.cyclic {
+        let cyclic = dialect
+            .cyclic
+            .ok_or_else(|| refuse("--map cyclic".into(), "it has no words for that"))?;
+        words.extend(fill(cyclic, &[]));
+    }
+    if !wanted.host_list.is_empty() {
+        let hosts = dialect
+            .hosts
+            .ok_or_else(|| refuse("a list of hosts".into(), "it takes no list of hosts"))?;
+        let list: Vec<_> = wanted
+            .host_list
+            .iter()
+            .map(|(name, slots)| match slots {
+                Some(slots) if dialect.slots => format!("{name}:{slots}"),
+                _ => name.clone(),
+            })
+            .collect();
+        words.extend(fill(hosts, &[("l", &list.join(","))]));
+    }
+    match wanted.cpus {
+        Some(0) => words.extend(fill(dialect.unbound, &[])),
+        Some(_) if dialect.name == "openmpi" && wanted.hosts.is_some() && !wanted.cyclic => {
+            // One option holds both: the last -map-by would win.
+            let cpus = bind.unwrap_or(1);
+            match words.iter_mut().find(|word| word.to_string_lossy().starts_with("ppr:")) {
+                Some(word) => word.push(format!(":PE={cpus}")),
+                None => return Err(refuse(format!("-c {cpus}"), "its layout has no place for it")),
+            }
+        }
+        Some(cpus) => {
+            let why = "it has no words for cpus per rank";
+            let bound = dialect.bound.ok_or_else(|| refuse(format!("-c {cpus}"), why))?;
+            words.extend(fill(bound, &[("c", &cpus.to_string())]));
+        }
+        None => {}
+    }
+    match (&wanted.stdin, dialect.stdin) {
+        // Nobody: the launcher itself gets no input.
+        (None, Some(stdin)) => words.extend(fill(stdin, &[("i", "0")])),
+        (Some(who), Some(stdin)) => words.extend(fill(stdin, &[("i", who)])),
+        (Some(who), None) if who != "none" => {
+            return Err(refuse(format!("--stdin {who}"), "it gives standard input to rank 0"));
+        }
+        (_, None) => {}
+    }
+    if wanted.label {
+        let label = dialect
+            .label
+            .ok_or_else(|| refuse("--tag-output".into(), "it puts no labels on lines"))?;
+        words.extend(fill(label, &[]));
+    }
+    Ok(words)
 }
 
 #[cfg(test)]
-mod tests {
-    #[test]
-    fn says_what_is_missing_and_what_to_use() {
-        let Err(error) = super::plan(4);
-        let text = error.to_string();
-        assert!(text.contains("not there yet") && text.contains("-spawner=ssh"), "{text}");
-    }
-}
+#[path = "plan_tests.rs"]
+mod tests;

@@ -72,6 +72,8 @@ pub struct JobPlan {
     pub exit_bound: Duration,
     /// Whether the program carries the conduit's identification string; decides the wording of messages.
     pub conduit_program: bool,
+    /// The program is another launcher, which starts the ranks: it gets neither our variables nor a socket.
+    pub foreign: bool,
     /// Verbosity: 0 quiet, 1 life-cycle lines, 2 every frame and signal, on standard error.
     pub verbose: u8,
 }
@@ -136,6 +138,7 @@ impl JobPlan {
             timeout: None,
             exit_bound: Duration::from_secs(6),
             conduit_program: false,
+            foreign: false,
             verbose: 0,
         }
     }

@@ -82,8 +82,8 @@ pub(super) struct Spawner<'a> {
     image: Image,
     /// An empty file; its number is also the number of the agent's socket in every rank.
     empty: File,
-    rank_at: usize,
-    local_at: usize,
+    /// Where the two variables of a rank stand in the environment.
+    own_at: Option<[usize; 2]>,
     mask: SigSet,
     limit: Option<libc::rlimit>,
 }
@@ -91,7 +91,7 @@ pub(super) struct Spawner<'a> {
 /// A rank that is about to be made: its environment, its CPUs, and its channels.
 struct Prepared {
     local: u32,
-    env: [(usize, CString); 2],
+    env: Vec<(usize, CString)>,
     cpus: Option<libc::cpu_set_t>,
     stdin: Option<OwnedFd>,
     stdout: OwnedFd,
@@ -114,12 +114,12 @@ fn assignment(name: &OsStr, value: &OsStr) -> Result<CString, SpawnError> {
 
 const PER_RANK: [&str; 2] = ["GASNETRUN_RANK", "GASNETRUN_LOCAL_RANK"];
 
-/// The environment of the ranks; where the two variables that differ between them stand.
+/// The environment of the ranks; where the two variables that differ between them stand. Another launcher gets none of them.
 fn environment(
     plan: &JobPlan,
     share: &Share,
     socket: RawFd,
-) -> Result<(Vec<CString>, [usize; 2]), SpawnError> {
+) -> Result<(Vec<CString>, Option<[usize; 2]>), SpawnError> {
     let [size, local_size, host] =
         [share.size(), share.count(), share.host.0].map(|n| n.to_string());
     let socket = socket.to_string();
@@ -137,11 +137,14 @@ fn environment(
     for (name, value) in plan.env.iter().filter(|(name, _)| !is_own(name)) {
         env.push(assignment(name, value)?);
     }
+    if plan.foreign {
+        return Ok((env, None));
+    }
     for (name, value) in own {
         env.push(assignment(OsStr::new(name), OsStr::new(value))?);
     }
     let at = [env.len() - 2, env.len() - 1];
-    Ok((env, at))
+    Ok((env, Some(at)))
 }
 
 /// Makes room for the agent's descriptors; returns the limit that ranks must see, when it changed.
@@ -167,10 +170,10 @@ impl<'a> Spawner<'a> {
         let words =
             words.map(|(i, word)| text(|| format!("argument {i}"), word.as_bytes().to_vec()));
         let words = words.collect::<Result<Vec<_>, _>>()?;
-        let (env, [rank_at, local_at]) = environment(plan, share, empty.as_raw_fd())?;
+        let (env, own_at) = environment(plan, share, empty.as_raw_fd())?;
         let image = Image::new(program, words, env);
         let (share, limit) = (share.clone(), raise_limit(share.count()));
-        Ok(Self { plan, share, image, empty, rank_at, local_at, mask, limit })
+        Ok(Self { plan, share, image, empty, own_at, mask, limit })
     }
 
     /// Starts the local ranks from `first` on at the same time, one per input. One result each, up to and including the first
@@ -250,8 +253,17 @@ impl<'a> Spawner<'a> {
             let value = value.to_string();
             Ok((at, assignment(OsStr::new(name), OsStr::new(&value))?))
         };
-        let env = [own(self.rank_at, PER_RANK[0], rank)?, own(self.local_at, PER_RANK[1], local)?];
-        let socket_end = rank_socket.as_raw_fd();
+        let env = match self.own_at {
+            Some([rank_at, local_at]) => {
+                vec![own(rank_at, PER_RANK[0], rank)?, own(local_at, PER_RANK[1], local)?]
+            }
+            None => Vec::new(),
+        };
+        // In place of a socket another launcher gets a descriptor that closes when it is executed.
+        let socket_end = match self.plan.foreign {
+            true => self.empty.as_raw_fd(),
+            false => rank_socket.as_raw_fd(),
+        };
         let theirs =
             [Some(out), Some(err), Some(rank_socket), source].into_iter().flatten().collect();
         Ok(Prepared {

@@ -397,7 +397,8 @@ fn prepare(shared: &Shared<'_>) -> Result<(), Step> {
             check(unsafe { libc::dup2(from, to) }, Step::Streams)?;
         }
     }
-    // SAFETY: descriptors only; the numbers differ, so the copy is not close-on-exec.
+    // SAFETY: descriptors only. Where the numbers differ the copy is not close-on-exec; another launcher, which gets no socket,
+    // has equal ones, and they close.
     check(unsafe { libc::dup2(child.socket, child.socket_target) }, Step::Socket)?;
     reset_signals(child.mask)
 }

@@ -1,0 +1,189 @@
+//! Jobs whose ranks another launcher starts: from our options to its words, or to the reason why not.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use spawner_pmi::{Call, Family, Machine, PMI, Wanted};
+use spawner_ssh::hostlist::{self, Grammar};
+use spawner_ssh::plan::{HostEntry, StdinTo};
+
+use crate::environment::Variables;
+use crate::flags::{Flags, MapRule, StageMode};
+use crate::hosts::HostsError;
+use crate::program::Command;
+use crate::spawner::Spawner;
+
+/// Why no other launcher can be called.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The call.
+    #[error(transparent)]
+    Plan(#[from] spawner_pmi::PlanError),
+    /// The list of hosts.
+    #[error(transparent)]
+    Hosts(#[from] HostsError),
+    /// An option that only our own agents can carry out.
+    #[error(
+        "{option} is for ranks that our own agents start, with -spawner=ssh; with -spawner={spawner} another launcher \
+         starts them. {advice}"
+    )]
+    Option {
+        /// Option.
+        option: &'static str,
+        /// Spawner.
+        spawner: &'static str,
+        /// What to do instead.
+        advice: &'static str,
+    },
+}
+
+/// What another launcher's call is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Our options.
+    pub flags: &'a Flags,
+    /// Ranks.
+    pub ranks: u32,
+    /// `mpi` or `pmi`.
+    pub spawner: Spawner,
+    /// The ranks' program.
+    pub command: &'a Command,
+    /// What must reach the ranks, by name.
+    pub environment: &'a Variables,
+    /// The ranks' working directory.
+    pub directory: &'a Path,
+    /// Verbosity.
+    pub level: u8,
+}
+
+/// Variables with which a user names hosts for our own agents.
+const HOST_VARIABLES: [&str; 3] = ["GASNET_SSH_NODEFILE", "GASNET_SSH_SERVERS", "GASNET_NODEFILE"];
+
+/// Whether a batch system's allocation should be used through its own launcher although nobody named a spawner: it has
+/// hosts other than `here`, and nobody named hosts.
+#[must_use]
+pub fn owns_the_hosts(flags: &Flags, here: &str, machine: &dyn Machine) -> bool {
+    let named = flags.hosts.is_some()
+        || flags.hostfile.is_some()
+        || matches!(flags.map, MapRule::File(_))
+        || HOST_VARIABLES.iter().any(|name| machine.variable(name).is_some());
+    if named || machine.variable("SLURM_JOB_ID").is_none() {
+        return false;
+    }
+    // On the only host of the allocation our own agent needs no login and tells more.
+    let text =
+        |name: &str| machine.variable(name).map(|value| value.to_string_lossy().into_owned());
+    let only = text("SLURM_JOB_NUM_NODES").or_else(|| text("SLURM_NNODES")).as_deref() == Some("1");
+    let this = text("SLURM_JOB_NODELIST")
+        .is_some_and(|list| list == here || text("SLURMD_NODENAME").as_deref() == Some(&*list));
+    !(only && this) && machine.find(OsStr::new("srun")).is_some()
+}
+
+const fn family(spawner: Spawner) -> &'static Family {
+    match spawner {
+        Spawner::Mpi => &spawner_mpi::MPI,
+        Spawner::Pmi | Spawner::Ssh => &PMI,
+    }
+}
+
+/// Makes the call.
+///
+/// # Errors
+/// [`EngineError`].
+pub fn call(request: &Request<'_>, machine: &dyn Machine) -> Result<Call, EngineError> {
+    let flags = request.flags;
+    refuse(flags, request.spawner)?;
+    let hosts = hosts(flags)?;
+    let list: Vec<_> = hosts.iter().map(|host| (host.to_string(), host.slots)).collect();
+    let wanted = Wanted {
+        ranks: request.ranks,
+        hosts: flags.host_count.map(|hosts| hosts.min(request.ranks)),
+        host_list: &list,
+        cyclic: matches!(flags.map, MapRule::Cyclic),
+        cpus: flags.cpus,
+        stdin: match flags.stdin {
+            StdinTo::Rank(rank) if rank.0 == 0 => None,
+            StdinTo::Rank(rank) => Some(rank.to_string()),
+            StdinTo::None => Some("none".to_owned()),
+            StdinTo::All => Some("all".to_owned()),
+        },
+        label: flags.tag_output,
+        verbose: request.level >= 1,
+        program: request.command.executable.as_os_str(),
+        arguments: request.command.argv.get(1..).unwrap_or_default(),
+        environment: request.environment,
+        host_file: host_file(flags, machine),
+        directory: request.directory,
+    };
+    Ok(spawner_pmi::plan(family(request.spawner), &wanted, machine)?)
+}
+
+/// Refuses what only our own agents can do.
+fn refuse(flags: &Flags, spawner: Spawner) -> Result<(), EngineError> {
+    let checks = [
+        (flags.output_dir.is_some(), "--output-dir", "Use its own option for that in the template"),
+        (flags.start_timeout.is_some(), "--start-timeout", "--timeout bounds the whole job"),
+        (
+            flags.stage != StageMode::Auto,
+            "--stage",
+            "Use its own option for that in the template, as srun's --bcast",
+        ),
+        (
+            matches!(flags.map, MapRule::File(_)),
+            "--map FILE",
+            "Use its own option for that in the template",
+        ),
+    ];
+    match checks.into_iter().find(|(set, ..)| *set) {
+        None => Ok(()),
+        Some((_, option, advice)) => {
+            Err(EngineError::Option { option, spawner: spawner.name(), advice })
+        }
+    }
+}
+
+/// The hosts of `--hosts` or `--hostfile`. What variables say is for our own agents; the other launcher knows its hosts.
+fn hosts(flags: &Flags) -> Result<Vec<HostEntry>, HostsError> {
+    let (source_name, text, grammar) = match (&flags.hosts, &flags.hostfile) {
+        (Some(text), _) => {
+            ("--hosts".to_owned(), text.to_string_lossy().into_owned(), Grammar::Words)
+        }
+        (None, Some(path)) => {
+            let source_name = format!("--hostfile {}", path.display());
+            let text = std::fs::read_to_string(path)
+                .map_err(|source| HostsError::File { source_name: source_name.clone(), source })?;
+            (source_name, text, Grammar::Lines)
+        }
+        (None, None) => return Ok(Vec::new()),
+    };
+    match hostlist::parse(&text, grammar) {
+        Ok(list) => Ok(hostlist::distinct(list.hosts)),
+        Err(source) => Err(HostsError::List { source_name, source }),
+    }
+}
+
+/// The file of `%H`.
+fn host_file(flags: &Flags, machine: &dyn Machine) -> Option<PathBuf> {
+    let named = |name: &str| machine.variable(name).map(PathBuf::from);
+    let sge = || {
+        machine.variable("PE_HOSTFILE")?;
+        let below = |name: &str| Some(named(name)?.join("machines")).filter(|file| file.is_file());
+        below("TMPDIR").or_else(|| below("TMP"))
+    };
+    let own = flags.hostfile.clone();
+    own.or_else(|| named("GASNET_NODEFILE")).or_else(|| named("PBS_NODEFILE")).or_else(sge)
+}
+
+/// Where a launcher's own variables say which batch job this is.
+#[must_use]
+pub fn batch_job(environment: &Variables) -> Option<(&'static str, OsString)> {
+    const NAMES: [&str; 4] = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"];
+    NAMES.into_iter().find_map(|name| {
+        let value = environment.iter().find(|(n, _)| n == name)?.1.clone();
+        (!value.is_empty()).then_some((name, value))
+    })
+}
+
+#[cfg(test)]
+#[path = "engine_tests.rs"]
+mod tests;

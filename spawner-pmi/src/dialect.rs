@@ -1,0 +1,413 @@
+//! What other launchers understand: one table. Pure.
+//!
+//! A row says how a launcher is recognised and with which words it is told about the environment, hosts, layout, binding,
+//! standard input and labels. The facts are those of GASNet's launch script and of the launchers' manuals; rows without a
+//! launcher on today's machines are kept short.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// How variables reach the ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passing {
+    /// The launcher forwards its whole environment.
+    Forwards,
+    /// It does when it is told so by this option, which must not be given twice.
+    Option(&'static str, &'static str),
+    /// One option for each name.
+    Each(&'static str),
+    /// One option with all names, between commas.
+    List(&'static str),
+    /// The program is started through `env NAME=VALUE …`.
+    Command,
+}
+
+/// Words that say something; `{…}` is replaced.
+pub type Words = &'static [&'static str];
+
+/// A launcher and its language.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dialect {
+    /// Name, as in `GASNET_IBV_DIALECT`.
+    pub name: &'static str,
+    /// What a user calls it.
+    pub title: &'static str,
+    /// Names of programs that speak it and nothing else.
+    pub programs: &'static [&'static str],
+    /// Texts in what it prints for `--version` or `-h`, one of which shows that it is this one.
+    pub says: &'static [&'static str],
+    /// Environment.
+    pub passing: Passing,
+    /// Words for `{h}` hosts with at most `{k}` ranks each; none: it has no such words.
+    pub layout: Option<Words>,
+    /// Words for ranks dealt to the hosts in turn.
+    pub cyclic: Option<Words>,
+    /// Words for a list `{l}` of hosts, between commas.
+    pub hosts: Option<Words>,
+    /// Whether that list may say `host:slots`.
+    pub slots: bool,
+    /// Words for no binding.
+    pub unbound: Words,
+    /// Words for `{c}` cpus per rank.
+    pub bound: Option<Words>,
+    /// Words for more messages.
+    pub verbose: Words,
+    /// Words for labels in front of lines.
+    pub label: Option<Words>,
+    /// Words for standard input to `{i}`: `0`, another rank, or `all`; none: rank 0 gets it, whatever is said.
+    pub stdin: Option<Words>,
+    /// What its exit codes do not tell, for a message about one.
+    pub codes: &'static str,
+}
+
+/// A launcher of which nothing more is known.
+const PLAIN: Dialect = Dialect {
+    name: "",
+    title: "",
+    programs: &[],
+    says: &[],
+    passing: Passing::Forwards,
+    layout: None,
+    cyclic: None,
+    hosts: None,
+    slots: false,
+    unbound: &[],
+    bound: None,
+    verbose: &["-v"],
+    label: None,
+    stdin: None,
+    codes: "",
+};
+
+/// Rows in the order in which texts are looked for: a text of a later row may stand in the output of an earlier one.
+pub const DIALECTS: &[Dialect] = &[
+    Dialect {
+        name: "srun",
+        title: "Slurm's srun",
+        programs: &["srun"],
+        says: &["srun: invalid option", "Usage: srun", "slurm "],
+        passing: Passing::Option("--export", "=ALL"),
+        layout: Some(&["-N", "{h}", "--ntasks-per-node={k}"]),
+        cyclic: Some(&["-mcyclic"]),
+        hosts: Some(&["-w", "{l}"]),
+        unbound: &["--cpu-bind=none"],
+        bound: Some(&["-c", "{c}", "--cpu-bind=cores"]),
+        label: Some(&["-l"]),
+        stdin: Some(&["--input={i}"]),
+        codes: "srun returns the largest code of all ranks; 137 is a rank that was killed, also by an abort",
+        ..PLAIN
+    },
+    Dialect {
+        name: "lam",
+        title: "LAM/MPI",
+        programs: &["mpirun.lam"],
+        says: &["LAM/MPI"],
+        passing: Passing::List("-x"),
+        ..PLAIN
+    },
+    Dialect {
+        name: "prrte",
+        title: "PRRTE",
+        programs: &["prterun"],
+        says: &["PRRTE", "PRTE)", "prterun ("],
+        passing: Passing::Each("-x"),
+        layout: Some(&["--map-by", "ppr:{k}:node"]),
+        cyclic: Some(&["--map-by", "node"]),
+        hosts: Some(&["--host", "{l}"]),
+        slots: true,
+        unbound: &["--bind-to", "none"],
+        label: Some(&["--tag-output"]),
+        stdin: Some(&["--stdin", "{i}"]),
+        ..PLAIN
+    },
+    Dialect {
+        name: "openmpi",
+        title: "Open MPI",
+        programs: &["mpirun.openmpi", "mpiexec.openmpi", "orterun"],
+        says: &["Open MPI", "OpenRTE"],
+        passing: Passing::Each("-x"),
+        layout: Some(&["-map-by", "ppr:{k}:node"]),
+        cyclic: Some(&["-map-by", "node"]),
+        hosts: Some(&["--host", "{l}"]),
+        slots: true,
+        unbound: &["--bind-to", "none"],
+        bound: Some(&["-map-by", "slot:PE={c}"]),
+        label: Some(&["--tag-output"]),
+        stdin: Some(&["--stdin", "{i}"]),
+        codes: "mpirun returns the code of the rank that failed first",
+        ..PLAIN
+    },
+    Dialect {
+        name: "mpich1",
+        title: "an MPICH with MPICH1 compatibility",
+        says: &["MPICH1 compatibility"],
+        passing: Passing::List("-envlist"),
+        ..PLAIN
+    },
+    Dialect {
+        name: "hpmpi",
+        title: "HP MPI",
+        says: &["-universe_size"],
+        passing: Passing::Command,
+        ..PLAIN
+    },
+    Dialect {
+        name: "mvapich",
+        title: "MVAPICH",
+        says: &["MVICH", "MVAPICH"],
+        passing: Passing::Command,
+        ..PLAIN
+    },
+    Dialect {
+        name: "ch_p4",
+        title: "MPICH 1",
+        says: &["ch_p4"],
+        passing: Passing::Command,
+        ..PLAIN
+    },
+    Dialect {
+        name: "infinipath",
+        title: "InfiniPath's mpirun",
+        says: &["InfiniPath"],
+        passing: Passing::Command,
+        layout: Some(&["-ppn", "{k}"]),
+        verbose: &["-V"],
+        ..PLAIN
+    },
+    Dialect {
+        name: "pals",
+        title: "PALS",
+        programs: &["mpiexec.pals"],
+        says: &["PALS"],
+        layout: Some(&["--ppn", "{k}"]),
+        hosts: Some(&["--hosts", "{l}"]),
+        unbound: &["--cpu-bind", "none"],
+        bound: Some(&["--depth", "{c}", "--cpu-bind", "depth"]),
+        label: Some(&["--label"]),
+        ..PLAIN
+    },
+    Dialect {
+        name: "aprun",
+        title: "aprun",
+        programs: &["aprun"],
+        says: &["aprun"],
+        layout: Some(&["-N", "{k}"]),
+        hosts: Some(&["-L", "{l}"]),
+        unbound: &["-cc", "none"],
+        bound: Some(&["-d", "{c}", "-cc", "depth"]),
+        ..PLAIN
+    },
+    Dialect {
+        name: "jsrun",
+        title: "jsrun",
+        programs: &["jsrun"],
+        says: &["jsrun --usage"],
+        passing: Passing::Each("-E"),
+        layout: Some(&[
+            "--nrs",
+            "{h}",
+            "--cpu_per_rs",
+            "ALL_CPUS",
+            "--launch_distribution",
+            "plane:{k}",
+        ]),
+        unbound: &["--bind", "none"],
+        bound: Some(&["--bind", "packed:{c}"]),
+        ..PLAIN
+    },
+    Dialect {
+        name: "flux",
+        title: "flux run",
+        programs: &["flux"],
+        says: &["flux [OPTIONS] COMMAND", "flux-core"],
+        layout: Some(&["-N", "{h}"]),
+        unbound: &["-o", "cpu-affinity=off"],
+        bound: Some(&["-c", "{c}", "-o", "cpu-affinity=per-task"]),
+        label: Some(&["--label-io"]),
+        ..PLAIN
+    },
+    Dialect {
+        name: "rms",
+        title: "RMS's prun",
+        says: &["railmask"],
+        layout: Some(&["-N", "{h}"]),
+        ..PLAIN
+    },
+    Dialect {
+        name: "pam",
+        title: "LSF's pam",
+        programs: &["pam"],
+        says: &["TaskStarter"],
+        passing: Passing::Command,
+        ..PLAIN
+    },
+    Dialect { name: "elan", title: "Quadrics MPI", says: &["MPIRUN_ELANIDMAP_FILE"], ..PLAIN },
+    Dialect { name: "psched", title: "Cray's MPI", says: &["Psched"], ..PLAIN },
+    Dialect { name: "sgi", title: "SGI's MPI", says: &["[-miser]"], ..PLAIN },
+    Dialect {
+        name: "poe",
+        title: "IBM's POE",
+        programs: &["poe"],
+        says: &["Parallel Operating Environment"],
+        ..PLAIN
+    },
+    Dialect {
+        name: "yod",
+        title: "yod",
+        programs: &["yod"],
+        says: &[" yod "],
+        verbose: &["-setenv", "PMI_DEBUG=1"],
+        ..PLAIN
+    },
+    Dialect {
+        name: "ibrun",
+        title: "ibrun",
+        programs: &["ibrun"],
+        says: &["ibrun"],
+        verbose: &[],
+        ..PLAIN
+    },
+    // Whatever calls itself mpiexec and is none of the above is a Hydra: MPICH, Intel MPI, MVAPICH2.
+    Dialect {
+        name: "hydra",
+        title: "Hydra (MPICH, Intel MPI)",
+        programs: &["mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich"],
+        says: &["HYDRA", "Hydra", "hydra", "Intel(R) MPI", "mpiexec"],
+        layout: Some(&["-ppn", "{k}"]),
+        cyclic: Some(&["-ppn", "1"]),
+        hosts: Some(&["-hosts", "{l}"]),
+        slots: true,
+        unbound: &["-bind-to", "none"],
+        bound: Some(&["-bind-to", "hwthread:{c}"]),
+        label: Some(&["-prepend-rank"]),
+        codes: "mpiexec combines the codes of all ranks bit by bit, and shows the bare number of a signal (9, 11, 15)",
+        ..PLAIN
+    },
+    Dialect {
+        name: "unknown",
+        title: "a launcher that is not in the table",
+        passing: Passing::Command,
+        ..PLAIN
+    },
+];
+
+/// The row with this name.
+#[must_use]
+pub fn named(name: &OsStr) -> Option<&'static Dialect> {
+    DIALECTS.iter().find(|row| name.eq_ignore_ascii_case(row.name))
+}
+
+/// The row for a program, by its name alone. `mpirun` and `mpiexec` are names of many.
+#[must_use]
+pub fn of_program(path: &Path) -> Option<&'static Dialect> {
+    let name = path.file_name()?;
+    DIALECTS.iter().find(|row| row.programs.iter().any(|program| name == *program))
+}
+
+/// The row for what a program says about itself; the last one when it says nothing that is known.
+#[must_use]
+pub fn of_text(text: &str) -> &'static Dialect {
+    let known = DIALECTS.iter().find(|row| row.says.iter().any(|sign| text.contains(sign)));
+    known.unwrap_or(&DIALECTS[DIALECTS.len() - 1])
+}
+
+/// All names, for a message.
+#[must_use]
+pub fn names() -> String {
+    DIALECTS.iter().map(|row| row.name).collect::<Vec<_>>().join(", ")
+}
+
+/// `words` with `{sign}` replaced.
+#[must_use]
+pub fn fill(words: Words, values: &[(&str, &str)]) -> Vec<OsString> {
+    let put = |word: &&str| {
+        let filled = values.iter().fold((*word).to_owned(), |word, (sign, value)| {
+            word.replace(&format!("{{{sign}}}"), value)
+        });
+        OsString::from(filled)
+    };
+    words.iter().map(put).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_programs_are_unique() {
+        for (at, row) in DIALECTS.iter().enumerate() {
+            assert!(!row.name.is_empty() && !row.title.is_empty());
+            for other in &DIALECTS[at + 1..] {
+                assert_ne!(row.name, other.name);
+                assert!(row.programs.iter().all(|program| !other.programs.contains(program)));
+            }
+        }
+        assert_eq!(DIALECTS[DIALECTS.len() - 1].name, "unknown");
+        assert_eq!(named(OsStr::new("OpenMPI")).map(|row| row.name), Some("openmpi"));
+        assert_eq!(named(OsStr::new("mpd")), None);
+    }
+
+    #[test]
+    fn programs_with_a_name_of_their_own() {
+        for (path, name) in [
+            ("/usr/bin/srun", Some("srun")),
+            ("/usr/bin/orterun", Some("openmpi")),
+            ("mpiexec.hydra", Some("hydra")),
+            ("/opt/prte/bin/prterun", Some("prrte")),
+            ("aprun", Some("aprun")),
+            ("/usr/bin/mpirun", None),
+            ("/usr/bin/mpiexec", None),
+            ("/", None),
+        ] {
+            assert_eq!(of_program(Path::new(path)).map(|row| row.name), name, "{path}");
+        }
+    }
+
+    /// What launchers print, as recorded or as their manuals show it.
+    #[test]
+    fn launchers_are_known_by_what_they_say() {
+        for (text, name) in [
+            (
+                "mpirun.openmpi (OpenRTE) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/",
+                "openmpi",
+            ),
+            ("mpirun (Open MPI) 5.0.3", "openmpi"),
+            ("prterun (PRRTE) 3.0.5", "prrte"),
+            ("HYDRA build details:\n    Version:      4.0.2", "hydra"),
+            ("Intel(R) MPI Library for Linux* OS, Version 2021.10", "hydra"),
+            ("Usage: ./mpiexec [global opts] [local opts for exec1] [exec1]", "hydra"),
+            ("mpiexec: MPICH1 compatibility", "mpich1"),
+            ("slurm 22.05.8", "srun"),
+            ("Usage: srun [OPTIONS...] executable", "srun"),
+            ("Usage: aprun [-a arch]", "aprun"),
+            ("see jsrun --usage", "jsrun"),
+            ("mpiexec: PALS 1.2.11", "pals"),
+            ("usage: yod [-sz] yod ", "yod"),
+            ("LAM/MPI 7.1", "lam"),
+            ("-universe_size", "hpmpi"),
+            ("MVAPICH 1.0", "mvapich"),
+            ("device ch_p4", "ch_p4"),
+            ("InfiniPath mpirun", "infinipath"),
+            ("[-r railmask]", "rms"),
+            ("TaskStarter", "pam"),
+            ("MPIRUN_ELANIDMAP_FILE", "elan"),
+            ("Psched", "psched"),
+            ("[-miser]", "sgi"),
+            ("Parallel Operating Environment", "poe"),
+            ("Usage: flux [OPTIONS] COMMAND ARGS", "flux"),
+            ("ibrun: error", "ibrun"),
+            ("usage: start-all COUNT", "unknown"),
+            ("", "unknown"),
+        ] {
+            assert_eq!(of_text(text).name, name, "{text}");
+        }
+    }
+
+    #[test]
+    fn filling() {
+        assert_eq!(
+            fill(&["-N", "{h}", "plane:{k}"], &[("h", "2"), ("k", "3")]),
+            ["-N", "2", "plane:3"]
+        );
+    }
+}
