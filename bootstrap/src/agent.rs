@@ -63,7 +63,8 @@ fn begin(mut channel: Socket, greeting: &str) -> Result<Box<dyn Bootstrap>, Erro
     page.slot(place.local).set_pid(std::process::id().cast_signed());
     let page = Arc::new(page);
     if let Some(engine) = &channel.engine {
-        engine.departure().attach(&page, place.local);
+        let leader = (channel.socket.as_fd().as_raw_fd(), 0);
+        engine.departure().attach(&page, place.local, vec![leader]);
     }
     Ok(Box::new(Client::new(channel, place, page)))
 }

@@ -6,6 +6,7 @@ use crate::engine::{EngineError, pmi};
 use crate::env::Env;
 use crate::service::{Bootstrap, Error, Rank};
 use crate::solo;
+use crate::vars::Settings;
 
 /// Names of the variables that a rank gets from its agent.
 pub mod names {
@@ -136,11 +137,23 @@ pub fn connect_from(env: &Env) -> Result<Box<dyn Bootstrap>, Error> {
         Provider::Agent { fd, rank, size } => agent::connect(fd, rank, size, Bounds::default()),
         Provider::PmiDescriptor { fd, rank, size, job, version } => {
             let server = pmi::Inherited { fd, rank, size, job, version };
-            pmi::inherited(&server, EngineBounds::default())
+            pmi::inherited(&server, exit_bounds(env, size))
         }
-        Provider::PmiPort { address, id } => pmi::at_port(address, id, EngineBounds::default()),
+        Provider::PmiPort { address, id } => {
+            pmi::at_port(&address, &id, |size| exit_bounds(env, size))
+        }
         Provider::Solo => solo::job(),
     }
+}
+
+/// The bounds under an engine: the time for the end of a decided job is the user's.
+fn exit_bounds(env: &Env, size: u32) -> EngineBounds {
+    let mut bounds = EngineBounds::default();
+    // Whoever reads the variables afterwards says what is wrong with them.
+    if let Ok(time) = Settings::from_env(env).and_then(|settings| settings.exit_timeout(size)) {
+        bounds.others.bound = Some(time);
+    }
+    bounds
 }
 
 /// What [`connect_from`] would do with this environment, for `GASNET_SPAWN_VERBOSE`.

@@ -87,8 +87,16 @@ pub const ENGINE_LEAVE: Deadline = Deadline {
     doc: "Last answer of an engine's server to a rank that leaves. The rank ends anyway.",
 };
 
+/// See [`Deadline::doc`].
+pub const ENGINE_OTHERS: Deadline = Deadline {
+    name: "bootstrap.engine.others",
+    bound: Some(Duration::from_secs(10)),
+    doc: "How long the rank that decided the end of the job waits for the other ranks of its host to follow; then the \
+          engine ends them. GASNET_EXITTIMEOUT and its parts give the time where they can be read.",
+};
+
 /// All deadlines of this crate.
-pub const TABLE: [&Deadline; 9] = [
+pub const TABLE: [&Deadline; 10] = [
     &HELLO,
     &CALL,
     &FINI,
@@ -98,6 +106,7 @@ pub const TABLE: [&Deadline; 9] = [
     &ENGINE_MEET,
     &ENGINE_REFUSAL,
     &ENGINE_LEAVE,
+    &ENGINE_OTHERS,
 ];
 
 /// Bound of [`ANNOUNCE`], for exit paths.
@@ -114,6 +123,8 @@ pub(crate) struct EngineBounds {
     pub(crate) meet: Deadline,
     /// [`ENGINE_REFUSAL`].
     pub(crate) refusal: Deadline,
+    /// [`ENGINE_OTHERS`].
+    pub(crate) others: Deadline,
     /// Of the services.
     pub(crate) services: Bounds,
 }
@@ -121,7 +132,13 @@ pub(crate) struct EngineBounds {
 impl Default for EngineBounds {
     fn default() -> Self {
         let services = Bounds::default();
-        Self { answer: ENGINE_ANSWER, meet: ENGINE_MEET, refusal: ENGINE_REFUSAL, services }
+        Self {
+            answer: ENGINE_ANSWER,
+            meet: ENGINE_MEET,
+            refusal: ENGINE_REFUSAL,
+            others: ENGINE_OTHERS,
+            services,
+        }
     }
 }
 

@@ -314,6 +314,14 @@ impl Announcer {
         self.socket >= 0
     }
 
+    /// Looks whether a rank of this host ended without farewell, where no agent watches; the end of the job is then decided in the
+    /// host page. For waits that take long; never waits itself.
+    pub fn look(self) {
+        if let Some(departure) = self.departure {
+            departure.look();
+        }
+    }
+
     /// This rank has begun to exit with `code`.
     pub fn exiting(self, code: i32, path: ExitPath) {
         self.send(Kind::Exiting, code, path as u32);

@@ -436,6 +436,34 @@ pub(crate) fn farewell(socket: i32, words: &[u8], sign: &[u8]) {
     }
 }
 
+/// Whether the peer of a socket has closed it. Async-signal-safe; never waits.
+pub(crate) fn has_hung_up(socket: i32) -> bool {
+    let mut entry = libc::pollfd { fd: socket, events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: `entry` is one live entry.
+    let ready = unsafe { libc::poll(&raw mut entry, 1, 0) };
+    ready > 0 && entry.revents & (libc::POLLRDHUP | libc::POLLHUP) != 0
+}
+
+/// Whether there is a process of this number. Async-signal-safe.
+pub(crate) fn is_alive(pid: i32) -> bool {
+    // SAFETY: signal 0 is none.
+    pid > 0 && unsafe { libc::kill(pid, 0) } == 0
+}
+
+/// Sends SIGQUIT to a rank of this host. Async-signal-safe.
+pub(crate) fn remind(pid: i32) {
+    if pid > 0 && pid.unsigned_abs() != std::process::id() {
+        // SAFETY: the number is that of another rank of this job, which is told by its page that it has not left.
+        unsafe { libc::kill(pid, libc::SIGQUIT) };
+    }
+}
+
+/// Sleeps for some milliseconds. Async-signal-safe.
+pub(crate) fn nap(milliseconds: i32) {
+    // SAFETY: no entries to look at.
+    unsafe { libc::poll(std::ptr::null_mut(), 0, milliseconds) };
+}
+
 /// Sends one packet with a descriptor, without waiting.
 ///
 /// # Errors

@@ -96,6 +96,10 @@ impl Waiter {
             return;
         }
         core.sleep(self.slice, ready);
+        if self.slice == self.most {
+            // Long enough for a look at who may have died, where no agent does it.
+            core.announcer().look();
+        }
         self.armed = false;
         self.slice = (self.slice * 2).min(self.most);
     }

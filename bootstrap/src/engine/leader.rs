@@ -9,18 +9,15 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::error::EngineError;
 use super::space::Space;
-use super::{Engine, Watch};
+use super::{Departure, Engine, Watch};
 use crate::client::{Channel, Reply, Request};
 use crate::collective::{Action, Branch, Collective, Down, Letter, Node, ProtocolError, To, Up};
 use crate::deadlines::{EngineBounds, Wait};
 use crate::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use crate::memfd;
-use crate::page::{HostPage, Notice};
+use crate::page::HostPage;
 use crate::service::{Announcer, Error, HostId, Rank, Shared, call_name};
 use crate::sys::{self, Mapping};
-
-/// Exit code of a job in which a rank ended without farewell and nobody here knows how.
-const DIED: i32 = 1;
 
 /// Another rank of this host.
 struct Member {
@@ -202,10 +199,11 @@ impl Leader {
         }
         let refusal = letters.iter().any(|letter| matches!(letter, Up::Refuse(_)));
         let bounded = refusal.then(|| Wait::new(wait.during(), self.bounds.refusal));
+        let departure = self.engine.departure();
         let (members, host) = (&mut self.members, &self.host_name);
         let mut watch = || {
             bounded.as_ref().unwrap_or(wait).slice(Some(page))?;
-            check_members(members, host, page)
+            check_members(departure, members, host, page)
         };
         let watch: &mut Watch<'_> = &mut watch;
         self.engine.fence(watch)
@@ -408,7 +406,7 @@ impl Leader {
             return if gone {
                 self.left(index, wait, page)
             } else {
-                Err(died(page, rank, &self.host_name))
+                Err(died(self.engine.departure(), page, rank, &self.host_name))
             };
         }
         let frame = Frame::from_packet(&buffer[..len], self.machine.size())
@@ -446,19 +444,24 @@ fn has_left(page: &HostPage, rank: Rank) -> bool {
 }
 
 /// A rank of this host ended without farewell: that is the end of the job.
-fn died(page: &HostPage, rank: Rank, host: &str) -> Error {
-    page.decide(Notice { code: DIED, cause: Some(rank) });
+fn died(departure: &Departure, page: &HostPage, rank: Rank, host: &str) -> Error {
+    departure.died(page, rank);
     EngineError::Died { rank, host: host.to_owned() }.into()
 }
 
 /// Whether a member died, while this rank waits for something else. Reads nothing: its last words may be in the socket.
-fn check_members(members: &mut [Member], host: &str, page: &HostPage) -> Result<(), Error> {
+fn check_members(
+    departure: &Departure,
+    members: &mut [Member],
+    host: &str,
+    page: &HostPage,
+) -> Result<(), Error> {
     for member in members.iter_mut().filter(|member| !member.closed && !member.left) {
         let mut head = [0; HEADER_LEN];
         let ended = sys::peek_packet(member.socket.as_fd(), &mut head) == Some(0);
         if ended && !has_left(page, member.rank) {
             member.closed = true;
-            return Err(died(page, member.rank, host));
+            return Err(died(departure, page, member.rank, host));
         }
     }
     Ok(())

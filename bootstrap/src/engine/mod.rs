@@ -15,6 +15,7 @@
 //!
 //! `docs/design/engines.md` has the wires, the keys, and what each engine does at the end of a rank.
 
+mod departure;
 pub(crate) mod error;
 pub mod fields;
 mod hosts;
@@ -34,8 +35,10 @@ mod tests;
 
 pub use error::EngineError;
 
+pub(crate) use departure::{Departure, Leave};
+
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::client::Client;
 use crate::deadlines::EngineBounds;
@@ -48,6 +51,7 @@ pub(crate) fn join(
     identity: &identity::Identity,
     bounds: EngineBounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
+    engine.departure().allow(bounds.others);
     let host_of = hosts::find(engine.as_mut(), identity)?;
     let about = engine.about().clone();
     let host = host_of.get(about.rank.0 as usize).copied().unwrap_or(HostId(0));
@@ -64,13 +68,15 @@ pub(crate) fn join(
     let page = Arc::new(HostPage::create(&spec).map_err(crate::solo::page_error)?);
     let members = meeting.gather(&listener, &page)?;
     let departure = engine.departure();
+    let local = |rank| page.local_of(rank).unwrap_or_default();
+    let sockets = members.iter().map(|(rank, fd)| (fd.as_raw_fd(), local(*rank))).collect();
     let leader = leader::Leader::new(engine, &host_of, identity.name.clone(), members, bounds)?;
     let Some(place) = page.place(about.rank) else {
         let seen = format!("a host page without rank {}", about.rank);
         return Err(Error::Protocol { during: "start", seen });
     };
     page.slot(place.local).set_pid(std::process::id().cast_signed());
-    departure.attach(&page, place.local);
+    departure.attach(&page, place.local, sockets);
     Ok(Box::new(Client::new(leader, place, page)))
 }
 
@@ -116,81 +122,4 @@ pub(crate) trait Engine: Send {
 
     /// How this rank leaves.
     fn departure(&self) -> &'static Departure;
-}
-
-/// How one kind of engine hears that a rank leaves. Async-signal-safe where the engine allows it; bounded.
-pub(crate) trait Leave: std::fmt::Debug + Send + Sync {
-    /// Orderly end.
-    fn finalize(&self);
-    /// End of the job. The engine ends this process, too, sooner or later.
-    fn abort(&self, code: i32);
-}
-
-/// The way out of a rank under an engine. Kept for the life of the process, because exit paths use it at any time; the connection
-/// belongs to the [`Engine`], which marks it as gone when it is dropped.
-#[derive(Debug)]
-pub(crate) struct Departure {
-    leave: Box<dyn Leave>,
-    /// The rank has left, or nobody is left to tell.
-    gone: AtomicBool,
-    /// Index of this rank on its host, -1 before it is known.
-    local: AtomicI32,
-    page: std::sync::OnceLock<std::sync::Weak<HostPage>>,
-}
-
-impl Departure {
-    /// Keeps `leave` for ever.
-    pub(crate) fn new(leave: Box<dyn Leave>) -> &'static Self {
-        let (gone, local) = (AtomicBool::new(false), AtomicI32::new(-1));
-        Box::leak(Box::new(Self { leave, gone, local, page: std::sync::OnceLock::new() }))
-    }
-
-    /// From now on the host's page says when this rank has left, and decides what the engine is told.
-    pub(crate) fn attach(&self, page: &Arc<HostPage>, local: u32) {
-        if self.page.set(Arc::downgrade(page)).is_ok() {
-            self.local.store(i32::try_from(local).unwrap_or(-1), Ordering::SeqCst);
-        }
-    }
-
-    /// The connection is gone.
-    pub(crate) fn close(&self) {
-        self.gone.store(true, Ordering::SeqCst);
-    }
-
-    /// Whether the ranks of one host are the whole job, so that its page reaches all of them.
-    pub(crate) fn page_reaches_all(&self) -> bool {
-        self.page().is_some_and(|page| page.locals() == page.size())
-    }
-
-    fn page(&self) -> Option<Arc<HostPage>> {
-        self.page.get()?.upgrade()
-    }
-
-    /// Orderly end of this rank with `code`; the engine is told once. Where the end of the job was decided on this host alone, the
-    /// engine ends the ranks of the others.
-    pub(crate) fn fini(&self, code: i32) {
-        let page = self.page();
-        if let (Some(page), Ok(local)) = (&page, u32::try_from(self.local.load(Ordering::SeqCst))) {
-            page.slot(local).set_left();
-        }
-        if self.gone.swap(true, Ordering::SeqCst) {
-            return;
-        }
-        match page {
-            Some(page) if page.locals() < page.size() && page.notice().is_some() => {
-                self.leave.abort(code);
-            }
-            _ => self.leave.finalize(),
-        }
-    }
-
-    /// Asks the engine to end the job.
-    pub(crate) fn abort(&self, code: i32) {
-        if let Some(page) = self.page() {
-            page.decide(crate::page::Notice { code, cause: None });
-        }
-        if !self.gone.swap(true, Ordering::SeqCst) {
-            self.leave.abort(code);
-        }
-    }
 }

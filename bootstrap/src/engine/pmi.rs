@@ -5,7 +5,7 @@ use super::pmi1::{Pmi1, introduce};
 use super::stream::{Source, Stream, dial};
 use super::{EngineError, join, pmi2};
 use crate::connect::PmiVersion;
-use crate::deadlines::EngineBounds;
+use crate::deadlines::{self, EngineBounds};
 use crate::service::{Bootstrap, Error, Rank};
 use crate::sys;
 
@@ -33,16 +33,17 @@ pub(crate) fn inherited(
     over(Source::Inherited(inherited), server, &Identity::here(), bounds)
 }
 
-/// Connects to a port.
+/// Connects to a port; the server there says how many ranks the job has.
 pub(crate) fn at_port(
-    address: String,
-    id: String,
-    bounds: EngineBounds,
+    address: &str,
+    id: &str,
+    bounds: impl FnOnce(u32) -> EngineBounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
-    let source = Source::Own(dial("PMI-1", &address, bounds.answer)?);
-    let mut stream = Stream::new("PMI-1", source, bounds.answer);
-    let (rank, size) = introduce(&mut stream, &id)?;
-    join(Box::new(Pmi1::begin(stream, rank, size)?), &Identity::here(), bounds)
+    let answer = deadlines::ENGINE_ANSWER;
+    let source = Source::Own(dial("PMI-1", address, answer)?);
+    let mut stream = Stream::new("PMI-1", source, answer);
+    let (rank, size) = introduce(&mut stream, id)?;
+    join(Box::new(Pmi1::begin(stream, rank, size)?), &Identity::here(), bounds(size))
 }
 
 /// Over a connection.

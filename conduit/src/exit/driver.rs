@@ -78,6 +78,7 @@ impl Driver {
         let place = link.place();
         let control = link.announcer().is_connected();
         let timeouts = Timeouts::new(options.timeout);
+        let timeouts = if link.announcer().has_agent() { timeouts } else { timeouts.deciding() };
         let config = Config { rank: place.rank.0, size: place.size, control, timeouts };
         let protocol = Protocol {
             machine: Machine::new(config),

@@ -49,6 +49,13 @@ impl Timeouts {
         }
     }
 
+    /// The table where no control tree decides, but what a rank decides in the host page reaches the whole job: a reduction that
+    /// stays incomplete for `exit.stall_alone` is a lone exit.
+    #[must_use]
+    pub fn deciding(self) -> Self {
+        Self { stall: STALL_ALONE.min(self.stall), ..self }
+    }
+
     /// The rows with their names.
     #[must_use]
     pub const fn rows(&self) -> [(&'static str, Millis); 6] {
@@ -82,6 +89,9 @@ pub struct Alarms {
     /// `exit.alarm_last`: between the first abort signal and the end. max(5, T).
     pub last: u32,
 }
+
+/// `exit.stall_alone`: see [`Timeouts::deciding`].
+pub const STALL_ALONE: Millis = Millis(200);
 
 /// `exit.flush`: the streams; after that they are left as they are. (Another thread may hold a stream's lock for ever.)
 pub const FLUSH: Millis = Millis(5_000);
