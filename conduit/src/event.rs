@@ -7,6 +7,8 @@
 //! Inside a neighbourhood an operation is complete when it is started. Those at remote ranks have a row among the core's
 //! [`operations`](crate::operations) until they are.
 
+mod requests;
+
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 

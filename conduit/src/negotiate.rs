@@ -129,8 +129,8 @@ impl<'a, M: Mode> Draft<'a, M> {
         }
         let len = u32::try_from(nbytes).unwrap_or(u32::MAX);
         let load = match (dest, &self.buffer) {
+            (dest, Buffer::Far(buffer)) => Load::Far { buffer, len, dest: dest.map(|dest| dest.0) },
             (Some(dest), _) => Load::Long { payload: self.bytes(nbytes), dest: dest.0 },
-            (None, Buffer::Far(buffer)) => Load::Far { buffer, len },
             (None, Buffer::Block { block, .. }) => Load::Block { block: *block, len },
             (None, _) => Load::Medium(self.bytes(nbytes)),
         };
@@ -179,11 +179,16 @@ struct SendParts<'m> {
     args: &'m [i32],
 }
 
+/// A buffer that the network sends from.
+fn far<'a, M: Mode>(core: &Core, target: usize, net: Net) -> Option<Buffer<'a>> {
+    let remote = core.remote().filter(|_| !core.is_near(target))?;
+    Some(Buffer::Far(Cell::new(Some(remote.buffer::<M>(net == Net::Reply)?))))
+}
+
 /// A buffer for `size` bytes of `net`, with its memory, where the receiver or the network takes it from.
 fn block<M: Mode>(core: &Core, target: usize, net: Net, size: usize) -> Option<Buffer<'_>> {
     if !core.is_near(target) {
-        let buffer = core.remote()?.buffer::<M>(net == Net::Reply)?;
-        return Some(Buffer::Far(Cell::new(Some(buffer))));
+        return far::<M>(core, target, net);
     }
     let block = core.allocate::<M>(net, size)?;
     let bytes = core.memory().block_payload(core.local(), net as usize, block, size);
@@ -223,7 +228,7 @@ pub(crate) fn request_long<'t, M: Mode>(
     terms: Terms<'t>,
     dest: Option<SegmentOffset>,
 ) -> Result<PreparedRequestLong<'t, M>, Error> {
-    let (buffer, size) = long_buffer(&terms)?;
+    let (buffer, size) = long_buffer::<M>(core, target, Net::Request, &terms)?;
     let (token, mode) = (None, PhantomData);
     let draft = Draft { core, token, target, buffer, size, nargs: terms.nargs, dest, mode };
     Ok(PreparedRequestLong(draft))
@@ -261,19 +266,26 @@ pub(crate) fn reply_long<'t, M: Mode>(
     dest: Option<SegmentOffset>,
 ) -> Result<PreparedReplyLong<'t, M>, Error> {
     let core = token.core();
-    let (buffer, size) = long_buffer(&terms)?;
+    let target = token.source_target();
+    let (buffer, size) = long_buffer::<M>(core, target, Net::Reply, &terms)?;
     token.claim(terms.call)?;
-    let (target, mode) = (token.source_target(), PhantomData);
+    let mode = PhantomData;
     let token = Some(token);
     let draft = Draft { core, token, target, buffer, size, nargs: terms.nargs, dest, mode };
     Ok(PreparedReplyLong(draft))
 }
 
-fn long_buffer<'t>(terms: &Terms<'t>) -> Result<(Buffer<'t>, usize), Error> {
+/// The client's, else one of the network if there is one, else memory of its own: nothing to wait for.
+fn long_buffer<'t, M: Mode>(
+    core: &Core,
+    target: usize,
+    net: Net,
+    terms: &Terms<'t>,
+) -> Result<(Buffer<'t>, usize), Error> {
     let alloc = message::max_long_alloc(terms.nargs.min(MAX_ARGS));
     let size = terms.settle(if terms.client_buf.is_some() { MAX_LONG } else { alloc })?;
-    let buffer = terms.client_buf.map_or_else(|| Buffer::Owned(vec![0; size]), Buffer::Client);
-    Ok((buffer, size))
+    let own = || far::<M>(core, target, net).unwrap_or_else(|| Buffer::Owned(vec![0; size]));
+    Ok((terms.client_buf.map_or_else(own, Buffer::Client), size))
 }
 
 macro_rules! prepared {

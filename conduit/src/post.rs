@@ -1,13 +1,14 @@
 //! Sending: from a checked message to a slot in the receiver's queue.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::core::{Core, Net};
 use crate::error::Error;
 use crate::message::{MAX_ARGS, MAX_LONG, max_medium};
 use crate::mode::Mode;
-use crate::net::SendBuffer;
+use crate::net::{OpCounter, SendBuffer};
 use crate::shm::{Block, Kind, Packet, Post};
 
 /// What a message carries besides its arguments.
@@ -23,8 +24,18 @@ pub(crate) enum Load<'a> {
     Long { payload: &'a [u8], dest: u64 },
     /// A Long whose bytes are at the destination already.
     Landed { len: u32, dest: u64 },
-    /// A buffer of the network that holds the first bytes of a Medium already; only for remote ranks.
-    Far { buffer: &'a Cell<Option<SendBuffer>>, len: u32 },
+    /// A buffer of the network that holds the first bytes of a Medium, or of a Long to `dest`, already; only for remote ranks.
+    Far { buffer: &'a Cell<Option<SendBuffer>>, len: u32, dest: Option<u64> },
+    /// A payload that may be read after the call; only for remote ranks.
+    Later(&'a Later<'a>),
+}
+
+/// Bytes of a Medium, or of a Long to `dest`, that are the sender's again when the counter says so.
+pub(crate) struct Later<'a> {
+    pub(crate) payload: &'a [u8],
+    pub(crate) dest: Option<u64>,
+    /// Begun only when the payload is still in use after the call.
+    pub(crate) completion: &'a Arc<OpCounter>,
 }
 
 /// A message. Payload in shared memory ([`Load::Block`], [`Load::Landed`]) is for neighbours only.
@@ -48,9 +59,11 @@ impl Message<'_> {
         let (len, max) = match self.load {
             Load::Medium(payload) => (payload.len(), max_medium(count)),
             Load::Long { payload, .. } => (payload.len(), MAX_LONG),
-            Load::None | Load::Block { .. } | Load::Landed { .. } | Load::Far { .. } => {
-                return Ok(());
-            }
+            Load::None
+            | Load::Block { .. }
+            | Load::Landed { .. }
+            | Load::Far { .. }
+            | Load::Later(_) => return Ok(()),
         };
         if len > max {
             return Err(Error::PayloadSize { call, len, max });
@@ -83,6 +96,9 @@ impl Core {
         call: &'static str,
         message: Message<'m>,
     ) -> Result<Message<'m>, Error> {
+        if let Load::Far { len, dest: Some(dest), .. } = message.load {
+            self.check_far(call, message.target, dest, len as usize)?;
+        }
         let Load::Long { payload, dest } = message.load else { return Ok(message) };
         if self.is_near(message.target) {
             self.land(call, message.target, payload, dest)?;
@@ -144,7 +160,7 @@ impl Core {
             Load::Long { payload, dest } => {
                 send(Post { kind: Kind::Long, len: word(payload.len()), place: dest, ..post })
             }
-            Load::Far { .. } => false,
+            Load::Far { .. } | Load::Later(_) => false,
         }
     }
 

@@ -43,7 +43,9 @@ impl Deferred {
             Load::Landed { len, dest } => DeferredLoad::Landed { len, dest },
             Load::Block { block, len } => DeferredLoad::Block { block, len },
             // Not for neighbours, or without a payload.
-            Load::None | Load::Long { .. } | Load::Far { .. } => DeferredLoad::None,
+            Load::None | Load::Long { .. } | Load::Far { .. } | Load::Later(_) => {
+                DeferredLoad::None
+            }
         };
         let (target, handler) = (message.target, message.handler);
         Box::new(Self { target, handler, args: message.args.to_vec(), load })

@@ -102,3 +102,48 @@ fn segments_that_the_network_cannot_reach_are_refused_by_name() {
         assert_eq!(fault(name, &near), None, "{}", near.err());
     }
 }
+
+/// How many payloads each rank of a program says that it treated in one way, and in another, with a value of a variable.
+fn counted(name: &str, variable: &str, value: &str, turn: usize) -> Vec<(u32, u32)> {
+    let ranks = 2 + u32::try_from(turn % 2).unwrap();
+    let tree = launcher(["-n", &ranks.to_string()])
+        .arg(build::built(name, MODES[turn % MODES.len()], KINDS[turn % KINDS.len()]))
+        .arg("apart")
+        .env(variable, value);
+    let outcome = neighbourhoods(tree, 1).deadline("C program over the network", BOUND).run();
+    let problem = fault(name, &outcome);
+    assert_eq!(problem, None, "{variable}={value}: {}", outcome.err());
+    let out = outcome.out();
+    let counts = |line: &str| {
+        let numbers = line.split(": ").nth(1)?.split(|c: char| !c.is_ascii_digit());
+        let mut numbers = numbers.filter_map(|word| word.parse().ok());
+        Some((numbers.next()?, numbers.next()?))
+    };
+    let counts: Vec<(u32, u32)> = out.lines().filter_map(counts).collect();
+    assert_eq!(counts.len(), ranks as usize, "{out}");
+    counts
+}
+
+#[test]
+fn payloads_are_read_in_place_from_the_set_size_on_and_never_changed_too_early() {
+    if !build::ready() {
+        return;
+    }
+    // The program checks each event; the more is gathered, the more events there are.
+    let lent = |(turn, value)| counted("lent", "GASNET_AM_GATHER_MIN", value, turn)[0].0;
+    let lent: Vec<u32> = ["-1", "1500", "64", "0"].into_iter().enumerate().map(lent).collect();
+    assert!(lent.is_sorted() && lent.windows(2).all(|pair| pair[0] < pair[1]), "{lent:?}");
+}
+
+#[test]
+fn a_source_that_is_overwritten_at_once_has_arrived_as_it_was() {
+    if !build::ready() {
+        return;
+    }
+    let name = "GASNET_NONBULKPUT_BOUNCE_LIMIT";
+    let waited = |(turn, value)| counted("overwrite", name, value, turn)[0].1;
+    let waited: Vec<u32> =
+        ["4096", "100000", "400000"].into_iter().enumerate().map(waited).collect();
+    // The program checks each put.
+    assert!(waited[0] > waited[2], "the limit changes nothing: {waited:?}");
+}

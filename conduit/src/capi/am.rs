@@ -6,7 +6,7 @@ use bootstrap::Rank;
 
 use super::fail::{self, BAD_ARG, Fail, code, value};
 use super::types::{EVENT_DEFER, EVENT_GROUP, EventValue, Flags, IMMEDIATE, RANK_INVALID};
-use super::{M, coll, rma, state, token, tools};
+use super::{M, coll, far, rma, state, token, tools};
 use crate::core::Net;
 use crate::error::Error;
 use crate::handler::HandlerIndex;
@@ -88,7 +88,7 @@ pub fn payload<'a>(source: *const c_void, len: usize, max: usize) -> Result<&'a 
     if source.is_null() {
         return Err(Fail::bad("the payload is null"));
     }
-    // SAFETY: `len` readable bytes that nobody changes until local completion, which is at the end of the call.
+    // SAFETY: `len` readable bytes that nobody changes until local completion.
     Ok(unsafe { std::slice::from_raw_parts(source.cast(), len) })
 }
 
@@ -286,11 +286,9 @@ pub unsafe extern "C" fn gexi_AM_RequestMedium(
         completion(lc_opt, true)?;
         let load = Load::Medium(bytes);
         let message = Message { net: Net::Request, target, handler, args, load };
-        let outcome = state.core.request::<M>(call, &message, options(flags))?;
-        if outcome == Outcome::Sent {
-            complete(lc_opt);
-        }
-        Ok(said(outcome))
+        let options = options(flags);
+        let send = |message: &Message<'_>| Ok(state.core.request::<M>(call, message, options)?);
+        Ok(said(far::send(state, call, &message, lc_opt, options, send)?))
     };
     result(call, send())
 }
@@ -323,13 +321,26 @@ pub unsafe extern "C" fn gexi_AM_RequestLong(
         }
         let load = landed(state, rank, source, nbytes, dest)?;
         let message = Message { net: Net::Request, target, handler, args, load };
-        let outcome = core.request::<M>(call, &message, options(flags))?;
-        if outcome == Outcome::Sent {
-            complete(lc_opt);
-        }
-        Ok(said(outcome))
+        let options = options(flags);
+        let send = |message: &Message<'_>| Ok(core.request::<M>(call, message, options)?);
+        Ok(said(far::send(state, call, &message, lc_opt, options, send)?))
     };
     result(call, send())
+}
+
+/// Offset of a checked destination in the segment of a remote rank. Without bytes any place will do.
+pub fn far_offset(
+    state: &state::State,
+    rank: u32,
+    dest: *const c_void,
+    nbytes: usize,
+) -> Result<u64, Fail> {
+    if nbytes > 0 {
+        return rma::place(state, rank, 0, dest.addr(), nbytes)?.far();
+    }
+    let target = state.core.target("message", Rank(rank))?;
+    let base = state.core.far_segment(target).map_or(0, |segment| segment.base);
+    Ok((dest.addr() as u64).wrapping_sub(base))
 }
 
 /// Copies the payload of a Long to its destination; for a remote rank it stays for the network to take.
@@ -343,12 +354,8 @@ pub fn landed(
 ) -> Result<Load<'static>, Fail> {
     let target = state.core.target("message", Rank(rank))?;
     if !state.core.is_near(target) {
-        let base = state.core.far_segment(target).map_or(0, |segment| segment.base);
-        if nbytes > 0 {
-            rma::place(state, rank, 0, dest.addr(), nbytes)?.far()?;
-        }
-        let payload = payload(source, nbytes, MAX_LONG)?;
-        return Ok(Load::Long { payload, dest: (dest.addr() as u64).wrapping_sub(base) });
+        let dest = far_offset(state, rank, dest, nbytes)?;
+        return Ok(Load::Long { payload: payload(source, nbytes, MAX_LONG)?, dest });
     }
     if nbytes > 0 {
         rma::place(state, rank, 0, dest.addr(), nbytes)?.write(source.cast(), nbytes)?;
@@ -384,6 +391,7 @@ pub unsafe extern "C" fn gexi_AM_ReplyMedium(
 ) -> c_int {
     let call = "gex_AM_ReplyMedium";
     let send = || {
+        let state = state::open()?;
         check_index(handler)?;
         let (token, args) = (token::get(token)?, args(nargs, argv)?);
         let bytes = payload(source, nbytes, message::max_medium(args.len()))?;
@@ -391,11 +399,9 @@ pub unsafe extern "C" fn gexi_AM_ReplyMedium(
         token.claim(call)?;
         let (target, load) = (token.source_target(), Load::Medium(bytes));
         let message = Message { net: Net::Reply, target, handler, args, load };
-        let outcome = token.send::<M>(&message, options(flags));
-        if outcome == Outcome::Sent {
-            complete(lc_opt);
-        }
-        Ok(said(outcome))
+        let options = options(flags);
+        let send = |message: &Message<'_>| Ok(token.send::<M>(message, options));
+        Ok(said(far::send(state, call, &message, lc_opt, options, send)?))
     };
     result(call, send())
 }
@@ -428,11 +434,9 @@ pub unsafe extern "C" fn gexi_AM_ReplyLong(
         let load = landed(state, token.source().0, source, nbytes, dest)
             .inspect_err(|_| token.unclaim())?;
         let message = Message { net: Net::Reply, target, handler, args, load };
-        let outcome = token.send::<M>(&message, options(flags));
-        if outcome == Outcome::Sent {
-            complete(lc_opt);
-        }
-        Ok(said(outcome))
+        let options = options(flags);
+        let send = |message: &Message<'_>| Ok(token.send::<M>(message, options));
+        Ok(said(far::send(state, call, &message, lc_opt, options, send)?))
     };
     result(call, send())
 }

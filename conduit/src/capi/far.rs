@@ -1,4 +1,5 @@
-//! One-sided operations at remote ranks: how they are started, their events, and those without event.
+//! One-sided operations at remote ranks: how they are started, their events, and those without event. Messages whose payload is
+//! still in use after the call complete in the same ways.
 //!
 //! An event is the number of a row of the core's operations and what of it is meant. Operations without event, and those of
 //! an access region, share a row, which is the thread's.
@@ -12,10 +13,11 @@ use bootstrap::Rank;
 use super::fail::Fail;
 use super::state::{self, State};
 use super::types::{EVENT_DEFER, EVENT_GROUP, EVENT_NOW, EventValue};
-use super::{M, coll};
+use super::{M, am, coll};
 use crate::error::Error;
-use crate::message::Outcome;
+use crate::message::{self, Outcome};
 use crate::operations::{Op, Part, Row};
+use crate::post::{Later, Load, Message};
 use crate::remote::Start;
 
 /// Kind of the events of operations; what is meant is in the two bits below.
@@ -267,6 +269,57 @@ const fn said(outcome: Outcome) -> Begun {
         Outcome::Sent => Begun::Complete,
         Outcome::NotSent => Begun::Declined,
     }
+}
+
+/// Sends a message with `post` and sees to its local completion: in most cases the payload is the program's again when `post`
+/// returns. A payload that the network reads where it is completes later, if the program gave a way to say when.
+#[inline(always)]
+pub fn send(
+    state: &State,
+    call: &'static str,
+    message: &Message<'_>,
+    lc_opt: *mut EventValue,
+    flags: message::Flags,
+    post: impl FnOnce(&Message<'_>) -> Result<Outcome, Fail>,
+) -> Result<Outcome, Fail> {
+    if lc_opt.addr() > EVENT_NOW && state.core.stays(message, flags) {
+        return send_later(state, call, message, lc_opt, post);
+    }
+    let outcome = post(message)?;
+    if outcome == Outcome::Sent {
+        am::complete(lc_opt);
+    }
+    Ok(outcome)
+}
+
+#[cold]
+fn send_later(
+    state: &State,
+    call: &'static str,
+    message: &Message<'_>,
+    lc_opt: *mut EventValue,
+    post: impl FnOnce(&Message<'_>) -> Result<Outcome, Fail>,
+) -> Result<Outcome, Fail> {
+    let (payload, dest) = match message.load {
+        Load::Medium(payload) => (payload, None),
+        Load::Long { payload, dest } => (payload, Some(dest)),
+        _ => return post(message),
+    };
+    let post = |row: &Row| {
+        let later = Later { payload, dest, completion: &row.puts };
+        post(&Message { load: Load::Later(&later), ..*message })
+    };
+    if lc_opt.addr() == EVENT_GROUP {
+        return post(&*group(state, call)?);
+    }
+    let (op, row) = new_row(state, call)?;
+    let outcome = post(&row);
+    let event = root(state, op);
+    if matches!(outcome, Ok(Outcome::Sent)) {
+        // SAFETY: room for an event, checked not to be null or a special value.
+        unsafe { lc_opt.write(event) };
+    }
+    outcome
 }
 
 /// How a put completes whose local completion is asked for like this, with or without event.

@@ -6,8 +6,8 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use super::am::{args, completion, limits, options};
 use super::fail::{self, Fail, code, must, value};
-use super::types::{COMMIT_MUST, EVENT_GROUP, EventValue, Flags, IMMEDIATE};
-use super::{M, am, state, token};
+use super::types::{COMMIT_MUST, EventValue, Flags, IMMEDIATE};
+use super::{M, am, far, state, token};
 use crate::core::Net;
 use crate::error::Error;
 use crate::message::{self, Outcome};
@@ -136,19 +136,20 @@ impl Terms {
         if !self.client_buf.is_null() {
             return Ok(Some(Buffer::Client(self.client_buf.cast())));
         }
-        if self.kind.long {
-            return Ok(Some(Buffer::Owned(vec![0; size].into_boxed_slice())));
-        }
         let (core, net) = (state::open()?.core, self.kind.net);
         let mut waiter = Waiter::for_room();
         let near = core.is_near(target);
+        let owned = || Ok(Some(Buffer::Owned(vec![0; size].into_boxed_slice())));
         loop {
             let far = || core.remote()?.buffer::<M>(net == Net::Reply);
-            if !near {
-                if let Some(buffer) = far() {
-                    return Ok(Some(Buffer::Far(Cell::new(Some(buffer)))));
-                }
-            } else if let Some(block) = core.allocate::<M>(net, size) {
+            if !near && let Some(buffer) = far() {
+                return Ok(Some(Buffer::Far(Cell::new(Some(buffer)))));
+            }
+            // Memory of its own will do for a Long, which is copied where it goes.
+            if self.kind.long {
+                return owned();
+            }
+            if near && let Some(block) = core.allocate::<M>(net, size) {
                 let memory = core.memory().block_payload(core.local(), net as usize, block, size);
                 if let Some(memory) = memory {
                     return Ok(Some(Buffer::Block(block, memory.as_mut_ptr())));
@@ -161,7 +162,7 @@ impl Terms {
             }
             if net == Net::Reply {
                 // A reply never waits.
-                return Ok(Some(Buffer::Owned(vec![0; size].into_boxed_slice())));
+                return owned();
             }
             core.wait_for_room::<M>(call, &mut waiter)?;
         }
@@ -324,35 +325,37 @@ impl Draft {
             return Err(Error::DestinationChanged { call }.into());
         }
         let state = state::open()?;
-        let (core, target, net) = (state.core, self.target, self.kind.net);
+        let (core, target, net, lc_opt) = (state.core, self.target, self.kind.net, self.lc_opt);
         if flags & IMMEDIATE != 0 && !core.has_room::<M>(target, net, args.len()) {
             return Ok(Outcome::NotSent);
         }
         let at = self.address();
+        let len = u32::try_from(nbytes).unwrap_or(u32::MAX);
         let load = match &self.buffer {
-            _ if self.kind.long => am::landed(state, self.rank, at.cast(), nbytes, dest)?,
-            Buffer::Block(block, _) => {
-                Load::Block { block: *block, len: u32::try_from(nbytes).unwrap_or(u32::MAX) }
-            }
             Buffer::Far(buffer) => {
-                Load::Far { buffer, len: u32::try_from(nbytes).unwrap_or(u32::MAX) }
+                let long = self.kind.long.then(|| am::far_offset(state, self.rank, dest, nbytes));
+                Load::Far { buffer, len, dest: long.transpose()? }
             }
+            _ if self.kind.long => am::landed(state, self.rank, at.cast(), nbytes, dest)?,
+            Buffer::Block(block, _) => Load::Block { block: *block, len },
             Buffer::Client(_) | Buffer::Owned(_) => {
                 Load::Medium(am::payload(at.cast(), nbytes, message::max_medium(self.nargs))?)
             }
         };
         let message = Message { net, target, handler, args, load };
-        let Some(token) = self.token else {
-            return Ok(core.request::<M>(call, &message, options(flags))?);
-        };
-        if token.post::<M>(&message) {
-            return Ok(Outcome::Sent);
-        }
-        if flags & IMMEDIATE != 0 {
-            return Ok(Outcome::NotSent);
-        }
-        token.defer(&message);
-        Ok(Outcome::Sent)
+        far::send(state, call, &message, lc_opt, options(flags), |message| {
+            let Some(token) = self.token else {
+                return Ok(core.request::<M>(call, message, options(flags))?);
+            };
+            if token.post::<M>(message) {
+                return Ok(Outcome::Sent);
+            }
+            if flags & IMMEDIATE != 0 {
+                return Ok(Outcome::NotSent);
+            }
+            token.defer(message);
+            Ok(Outcome::Sent)
+        })
     }
 
     fn cancel(self) -> Result<(), Fail> {
@@ -385,12 +388,7 @@ fn commit(
         let message = message?;
         let mut draft = take(descriptor, Some(kind))?;
         match draft.send(call, &message, flags) {
-            Ok(Outcome::Sent) => {
-                if draft.lc_opt.addr() > EVENT_GROUP {
-                    am::complete(draft.lc_opt);
-                }
-                Ok(fail::OK)
-            }
+            Ok(Outcome::Sent) => Ok(fail::OK),
             Ok(Outcome::NotSent) => {
                 put_back(draft);
                 Ok(1)

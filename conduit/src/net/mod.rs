@@ -87,10 +87,6 @@ pub(crate) enum Freight<'a> {
         /// Destination.
         dest: u64,
     },
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "nothing above the network waits for a payload yet")
-    )]
     /// As `Medium`; a payload inside the own segment may be sent from there, and then counts until it may be changed.
     MediumLater {
         /// Source.
@@ -98,10 +94,6 @@ pub(crate) enum Freight<'a> {
         /// Begun only when the payload is still in use after the call.
         completion: &'a Arc<OpCounter>,
     },
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "nothing above the network waits for a payload yet")
-    )]
     /// As `Long`; a payload inside the own segment may be sent from there, and then counts until it may be changed.
     LongLater {
         /// Source.
@@ -118,10 +110,6 @@ pub(crate) enum Freight<'a> {
         /// Payload bytes in it.
         len: u32,
     },
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "prepared Longs come from memory of their own")
-    )]
     /// A Long (always packed) in a buffer of the library.
     LongBuffer {
         /// From [`Network::buffer`].
@@ -468,6 +456,16 @@ impl Network {
     #[inline]
     pub(crate) fn try_send<M: Mode>(&self, message: &mut Outgoing<'_>) -> Result<Sent, Error> {
         self.engine.try_message(message, None)
+    }
+
+    /// Whether the payload of a [`Freight::MediumLater`] would be read where it is, after the call too.
+    pub(crate) fn gathers(&self, payload: &[u8]) -> bool {
+        self.engine.gathers(payload)
+    }
+
+    /// As [`Network::gathers`] for a [`Freight::LongLater`].
+    pub(crate) fn keeps_long(&self, payload: &[u8], nargs: usize, reply: bool) -> bool {
+        self.engine.keeps_long(payload, nargs, reply)
     }
 
     /// Replies inside the sink's call; waits for completions of sends, runs no handlers. `Full` only when the network is

@@ -26,13 +26,14 @@ pub(crate) use self::rma::Start;
 use crate::core::{Core, Net};
 use crate::deadlines;
 use crate::error::Error;
+use crate::message::Flags;
 use crate::mode::{Mode, Par};
 use crate::neighbours::{Neighbours, remote_rank};
 use crate::net::{
     Arrived, FIRST_CLIENT_HANDLER, Freight, Incoming, Members, NetSettings, Network, Outgoing,
     Poll, SendBuffer, Sent, SharedSink, Sink, Ticket,
 };
-use crate::post::{Load, Message};
+use crate::post::{Later, Load, Message};
 use crate::progress::{self, Arrived as Payload};
 use crate::segment::{self, Landing};
 use crate::settings::Settings;
@@ -305,6 +306,21 @@ impl Core {
         self.is_sent(sent)
     }
 
+    /// Whether the payload of a message to a remote rank would be read where it is, after the call too, if the sender can wait
+    /// for it. Without waiting for room a Long would not: part of it may be on its way when the call declines.
+    pub(crate) fn stays(&self, message: &Message<'_>, flags: Flags) -> bool {
+        let Some(remote) = self.remote().filter(|_| !self.is_near(message.target)) else {
+            return false;
+        };
+        match message.load {
+            Load::Medium(payload) => remote.network.gathers(payload),
+            Load::Long { payload, .. } if !flags.contains(Flags::IMMEDIATE) => {
+                remote.network.keeps_long(payload, message.args.len(), message.net == Net::Reply)
+            }
+            _ => false,
+        }
+    }
+
     fn is_sent(&self, sent: Result<Sent, crate::net::Error>) -> bool {
         match sent {
             Ok(sent) => sent == Sent::Yes,
@@ -508,12 +524,19 @@ fn freight<T>(message: &Message<'_>, to: Rank, send: impl FnOnce(&mut Outgoing<'
     match load {
         Load::Medium(payload) => send(&mut outgoing(Freight::Medium(payload))),
         Load::Long { payload, dest } => send(&mut outgoing(Freight::Long { payload, dest })),
-        Load::Far { buffer, len } => {
+        Load::Far { buffer, len, dest } => {
             let mut held = buffer.take();
-            let result = send(&mut outgoing(Freight::Buffer { buffer: &mut held, len }));
+            let result = send(&mut outgoing(match dest {
+                None => Freight::Buffer { buffer: &mut held, len },
+                Some(dest) => Freight::LongBuffer { buffer: &mut held, len, dest },
+            }));
             buffer.set(held);
             result
         }
+        Load::Later(&Later { payload, dest, completion }) => send(&mut outgoing(match dest {
+            None => Freight::MediumLater { payload, completion },
+            Some(dest) => Freight::LongLater { payload, dest, completion },
+        })),
         // Blocks and landed payloads are of shared memory: only neighbours get them.
         Load::None | Load::Block { .. } | Load::Landed { .. } => send(&mut outgoing(Freight::None)),
     }

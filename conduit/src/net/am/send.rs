@@ -118,7 +118,7 @@ impl Engine {
             Freight::Long { payload, dest } | Freight::LongLater { payload, dest, .. } => {
                 self.check_range(message.to, *dest, payload.len() as u64).map(|_| ())
             }
-            Freight::LongBuffer { len, dest, .. } => {
+            Freight::LongBuffer { len, dest, .. } if *len > 0 => {
                 self.check_range(message.to, *dest, u64::from(*len)).map(|_| ())
             }
             _ => Ok(()),
@@ -227,9 +227,7 @@ impl Engine {
     ) -> Result<Sent, Error> {
         let (handler, args) = (message.handler, message.args);
         let draft = |shape| Draft { class, handler, args, shape };
-        let packs = |len: usize| {
-            len <= max_long_alloc(args.len()).min(self.setup.limits.packed_long as usize)
-        };
+        let packs = |payload: &[u8]| self.packs(payload, args.len());
         match &mut message.load {
             Freight::None => self.copied(peer, at, &draft(Shape::Short), &[]),
             Freight::Medium(payload) => {
@@ -245,8 +243,15 @@ impl Engine {
                     self.copied(peer, at, &draft, payload)
                 }
             }
+            Freight::LongLater { payload, dest, completion }
+                if packs(payload) && self.gathers(payload) =>
+            {
+                let (len, dest) = (payload.len() as u32, *dest);
+                let draft = draft(Shape::Long { dest, len, packed: true });
+                self.gathered(peer, at, &draft, payload, completion)
+            }
             Freight::Long { payload, dest } | Freight::LongLater { payload, dest, .. }
-                if packs(payload.len()) =>
+                if packs(payload) =>
             {
                 let (len, dest) = (payload.len() as u32, *dest);
                 self.copied(peer, at, &draft(Shape::Long { dest, len, packed: true }), payload)
@@ -343,11 +348,31 @@ impl Engine {
         self.launch(peer, at, draft, &slots, (encoded.imm, credits), data, Some(buffer), None)
     }
 
-    /// Whether a payload need not be copied.
-    fn gathers(&self, payload: &[u8]) -> bool {
+    /// Whether a Long goes in one message.
+    fn packs(&self, payload: &[u8], nargs: usize) -> bool {
+        payload.len() <= max_long_alloc(nargs).min(self.setup.limits.packed_long as usize)
+    }
+
+    /// Whether devices can read a payload where it is.
+    fn is_own(&self, payload: &[u8]) -> bool {
+        self.segments.get().is_some_and(|segments| segments.own.holds(payload))
+    }
+
+    /// Whether a payload need not be copied behind its header.
+    pub(in crate::net) fn gathers(&self, payload: &[u8]) -> bool {
         let least = self.setup.limits.gather_min;
         least.is_some_and(|least| payload.len() >= least as usize)
-            && self.segments.get().is_some_and(|segments| segments.own.holds(payload))
+            && !payload.is_empty()
+            && self.is_own(payload)
+    }
+
+    /// Whether the payload of a Long may be in use when the call returns.
+    pub(in crate::net) fn keeps_long(&self, payload: &[u8], nargs: usize, reply: bool) -> bool {
+        if self.packs(payload, nargs) {
+            return self.gathers(payload);
+        }
+        // On another queue pair the header waits for the payload.
+        (reply || self.setup.limits.shared.is_none()) && self.is_own(payload)
     }
 
     /// The header from a bounce buffer, the payload from the own segment.
@@ -530,7 +555,10 @@ impl Engine {
         (payload, dest): (&[u8], u64),
         later: Option<&Arc<OpCounter>>,
     ) -> Result<Sent, Error> {
+        // On another queue pair the header could overtake the payload.
+        let split = lane.requests.is_some() && draft.class == Class::Request;
         let own = Arc::new(OpCounter::new());
+        let later = later.filter(|_| !split && self.is_own(payload));
         let counter = later.unwrap_or(&own);
         let mut stall = Stall::default();
         let mut done = 0;
@@ -544,9 +572,7 @@ impl Engine {
                 return Ok(Sent::Full);
             }
         }
-        // On another queue pair the header could overtake the payload.
-        let split = lane.requests.is_some() && draft.class == Class::Request;
-        while (split && !counter.is_complete()) || (later.is_none() && !own.is_local_complete()) {
+        while (split && !own.is_complete()) || !own.is_local_complete() {
             if !self.await_unless_stalled(&mut stall)? {
                 return Ok(Sent::Full);
             }

@@ -248,3 +248,39 @@ fn wrong_messages_are_refused() {
         member.meet(&|_| {});
     });
 }
+
+#[test]
+fn a_payload_is_in_use_after_the_call_only_where_it_is_gathered() {
+    for gather_min in [None, Some(0), Some(64), Some(1500)] {
+        let limits = Limits { gather_min, ..USUAL };
+        run(2, 1 << 17, &Kind { limits, ..PLAIN }, |member| {
+            let (seen, peer) = (Cell::new(0), Rank(1 - member.rank));
+            let handler = |_: Incoming<'_>| seen.set(seen.get() + 1);
+            let mut sent = 0;
+            for len in [0, 1, 63, 64, 1499, 1500, 4012] {
+                let gathered = gather_min.is_some_and(|least| len >= least as usize) && len > 0;
+                let outside = pattern(1, len);
+                member.memory.write(0, &outside);
+                let own = member.memory.part(0, len);
+                for (payload, in_use) in [(own, gathered), (&outside[..], false)] {
+                    assert_eq!(member.net.gathers(payload), in_use, "{len} of {gather_min:?}");
+                    assert_eq!(member.net.keeps_long(payload, 0, false), in_use);
+                    for long in [false, true] {
+                        let completion = Arc::new(OpCounter::new());
+                        let load = if long {
+                            Freight::LongLater { payload, dest: 8192, completion: &completion }
+                        } else {
+                            Freight::MediumLater { payload, completion: &completion }
+                        };
+                        member.send(&mut request(peer, &[], load), &handler);
+                        assert_eq!(completion.is_local_complete(), !in_use, "{len}, {long}");
+                        member.poll_until(&handler, || completion.is_complete());
+                        sent += 1;
+                    }
+                }
+            }
+            member.poll_until(&handler, || seen.get() == sent);
+            member.meet(&handler);
+        });
+    }
+}
