@@ -4,12 +4,13 @@
 //! * [`process`]: what `/proc` says about processes;
 //! * [`apart`]: jobs over the network of one host;
 //! * [`bins`]: where the workspace's binaries are; [`jobs`]: commands of the launcher; [`texts`]: real text files;
-//! * [`cluster`]: several hosts on this machine, that can fail;
+//! * [`cluster`]: several hosts on this machine, that can fail; [`bed`]: jobs on them;
 //! * [`report`]: skips and tables that reach the terminal although the test harness captures prints.
 //!
 //! Nothing here is part of the product.
 
 pub mod apart;
+pub mod bed;
 pub mod bins;
 pub mod cluster;
 pub mod jobs;
@@ -18,6 +19,7 @@ pub mod report;
 pub mod texts;
 pub mod tree;
 
+pub use bed::Bed;
 pub use bins::{all_requested, binary};
 pub use cluster::Cluster;
 pub use jobs::{job, launcher};

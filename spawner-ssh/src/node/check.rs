@@ -1,15 +1,22 @@
 //! Whether the job can run on this host, before any rank is started.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use nix::unistd::{AccessFlags, eaccess};
 
+use crate::agent::sys;
+use crate::tree::deadlines::LOADER;
 use crate::tree::diagnosis::{Class, Failure};
 
-/// Checks the program, which must be an absolute path.
-pub(super) fn program(path: &Path) -> Result<(), Failure> {
+/// Checks the program, which must be an absolute path; `env` is what its ranks will have.
+pub(super) fn program(path: &Path, env: &[(OsString, OsString)]) -> Result<(), Failure> {
     let failed = |text: String| {
         Err(Failure::new(Class::Program, format!("cannot execute {}: {text}", path.display())))
     };
@@ -21,21 +28,106 @@ pub(super) fn program(path: &Path) -> Result<(), Failure> {
     if let Err(errno) = eaccess(path, AccessFlags::X_OK) {
         return failed(errno.desc().to_owned());
     }
-    match machine(path) {
-        Some(theirs) if Some(theirs) != machine(Path::new("/proc/self/exe")) => {
-            failed(format!("it is built for another machine (ELF machine {theirs})"))
+    let Some(elf) = Elf::read(path) else { return Ok(()) };
+    let own = Elf::read(Path::new("/proc/self/exe")).map(|elf| elf.machine);
+    if own.is_some_and(|own| own != elf.machine) {
+        let theirs = elf.machine;
+        return failed(format!("it is built for another machine (ELF machine {theirs})"));
+    }
+    match elf.loader {
+        Some(loader) if !loader.exists() => {
+            failed(format!("its loader {} is not there", loader.display()))
         }
-        _ => Ok(()),
+        Some(loader) => libraries(&loader, path, env),
+        None => Ok(()),
     }
 }
 
-/// The machine that an ELF file is built for; `None` for anything else, or when it cannot be read.
-fn machine(path: &Path) -> Option<u16> {
-    let mut head = [0; 20];
-    File::open(path).ok()?.read_exact(&mut head).ok()?;
-    let bytes = [head[18], head[19]];
-    let number = if head[5] == 2 { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) };
-    head.starts_with(b"\x7fELF").then_some(number)
+/// Asks the loader for the libraries of a program, which is not run by that.
+fn libraries(loader: &Path, path: &Path, env: &[(OsString, OsString)]) -> Result<(), Failure> {
+    let mut command = Command::new(loader);
+    command.arg("--list").arg(path).env_clear().envs(env.iter().cloned());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    sys::die_with_us(&mut command);
+    // A loader that cannot be asked tells when the ranks start.
+    let Some(text) = command.spawn().ok().and_then(complaint) else { return Ok(()) };
+    let telling = ["shared librar", "not found"];
+    let line = text.lines().find(|line| telling.iter().any(|words| line.contains(words)));
+    line.map_or(Ok(()), |line| Err(Failure::new(Class::Library, line.trim())))
+}
+
+/// Standard error of a process that fails in time.
+fn complaint(mut child: Child) -> Option<String> {
+    let until = Instant::now() + LOADER.limit;
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if Instant::now() < until => {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            _ => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return None;
+            }
+        }
+    };
+    let mut text = Vec::new();
+    let err = child.stderr.take().filter(|_| !status.success())?;
+    err.take(16 * 1024).read_to_end(&mut text).ok()?;
+    Some(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// What the head of an executable says.
+struct Elf {
+    machine: u16,
+    /// Who loads its libraries.
+    loader: Option<PathBuf>,
+}
+
+impl Elf {
+    /// `None` for anything else, or when it cannot be read.
+    fn read(path: &Path) -> Option<Self> {
+        /// Longest name of a loader, and most entries of the table, that are believed.
+        const MAX_NAME: u64 = 4096;
+        const MAX_ENTRIES: u64 = 1024;
+        const INTERP: u64 = 3;
+        let file = File::open(path).ok()?;
+        let mut head = [0; 64];
+        file.read_exact_at(&mut head[..52], 0).ok()?;
+        if !head.starts_with(b"\x7fELF") {
+            return None;
+        }
+        let _ = file.read_exact_at(&mut head, 0);
+        let (wide, big) = (head[4] == 2, head[5] == 2);
+        let number = |bytes: &[u8]| {
+            let join = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
+            if big { bytes.iter().fold(0, join) } else { bytes.iter().rev().fold(0, join) }
+        };
+        let machine = u16::try_from(number(&head[18..20])).ok()?;
+        let (table, size, count) = if wide {
+            (number(&head[32..40]), number(&head[54..56]), number(&head[56..58]))
+        } else {
+            (number(&head[28..32]), number(&head[42..44]), number(&head[44..46]))
+        };
+        let loader = (0..count.min(MAX_ENTRIES)).find_map(|index| {
+            let mut entry = [0; 56];
+            let entry = &mut entry[..if wide { 56 } else { 32 }];
+            file.read_exact_at(entry, table.checked_add(index.checked_mul(size)?)?).ok()?;
+            let (at, len) = if wide {
+                (number(&entry[8..16]), number(&entry[32..40]))
+            } else {
+                (number(&entry[4..8]), number(&entry[16..20]))
+            };
+            let mut name = vec![0; usize::try_from(len.min(MAX_NAME)).ok()?];
+            (number(&entry[..4]) == INTERP).then_some(())?;
+            file.read_exact_at(&mut name, at).ok()?;
+            let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+            name.truncate(end);
+            Some(PathBuf::from(OsString::from_vec(name)))
+        });
+        Some(Self { machine, loader: loader.filter(|name| name != OsStr::new("")) })
+    }
 }
 
 #[cfg(test)]
@@ -46,8 +138,8 @@ mod tests {
 
     #[test]
     fn what_can_be_wrong_with_a_program() {
-        assert!(program(Path::new("/bin/sh")).is_ok());
-        let seen = |path: &Path| program(path).unwrap_err().seen;
+        assert!(program(Path::new("/bin/sh"), &[]).is_ok());
+        let seen = |path: &Path| program(path, &[]).unwrap_err().seen;
         assert!(seen(Path::new("/nonexistent/x")).contains("No such file"));
         assert!(seen(Path::new("/")).contains("not a file"));
         let directory = tempfile::tempdir().unwrap();
@@ -58,6 +150,40 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         assert!(seen(&path).contains("another machine"));
         std::fs::write(&path, "echo").unwrap();
-        assert!(program(&path).is_ok(), "the kernel decides about what is no ELF file");
+        assert!(program(&path, &[]).is_ok(), "the kernel decides about what is no ELF file");
+    }
+
+    #[test]
+    fn a_head_that_lies_is_read_without_harm() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("program");
+        let whole = std::fs::read("/bin/sh").unwrap();
+        assert!(Elf::read(Path::new("/bin/sh")).unwrap().loader.is_some(), "a dynamic program");
+        for at in 0..64 {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut elf = whole[..4096.min(whole.len())].to_vec();
+                elf[at] = value;
+                std::fs::write(&path, &elf).unwrap();
+                let _ = Elf::read(&path);
+                std::fs::write(&path, &elf[..at]).unwrap();
+                assert!(at >= 52 || Elf::read(&path).is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_library_is_told_in_the_words_of_the_loader() {
+        let directory = tempfile::tempdir().unwrap();
+        let loader = directory.path().join("loader");
+        let said = "p: error while loading shared libraries: libx.so: cannot open";
+        std::fs::write(&loader, format!("#!/bin/sh\necho \"{said}$LATER\" >&2; exit 127\n"))
+            .unwrap();
+        std::fs::set_permissions(&loader, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let env = [("LATER".into(), "!".into()), ("PATH".into(), "/bin".into())];
+        let failure = libraries(&loader, Path::new("/p"), &env).unwrap_err();
+        assert_eq!(failure, Failure::new(Class::Library, format!("{said}!")));
+        std::fs::write(&loader, "#!/bin/sh\necho unknown option --list >&2; exit 1\n").unwrap();
+        assert!(libraries(&loader, Path::new("/p"), &[]).is_ok(), "it cannot be asked");
+        assert!(libraries(Path::new("/nowhere"), Path::new("/p"), &[]).is_ok());
     }
 }

@@ -36,10 +36,10 @@ impl Driver<'_> {
 
     /// Looks at what ranks will run: the program and, if there is one, the wrapper.
     pub(super) fn check_program(&self) -> Result<(), Failure> {
-        check::program(&self.plan.program)?;
+        check::program(&self.plan.program, &self.plan.env)?;
         let word = self.plan.program_word;
         let behind = self.plan.argv.get(word).filter(|_| word > 0);
-        behind.map_or(Ok(()), |path| check::program(path.as_ref()))
+        behind.map_or(Ok(()), |path| check::program(path.as_ref(), &self.plan.env))
     }
 
     /// Whether this host can take part is known.

@@ -41,8 +41,12 @@ pub const FAREWELL: Deadline =
 pub const FINISH: Deadline =
     Deadline::new("tree.finish", 10_000, "until agents have drained and said so");
 
+/// A loader that is slower (a file system that hangs) tells what it has to say when the ranks start.
+pub const LOADER: Deadline =
+    Deadline::new("tree.loader", 5_000, "for the loader to list the libraries of the program");
+
 /// The table.
-pub const ALL: [Deadline; 11] = [
+pub const ALL: [Deadline; 12] = [
     CONNECT,
     START,
     SETUP,
@@ -54,6 +58,7 @@ pub const ALL: [Deadline; 11] = [
     LAST_WORDS,
     FAREWELL,
     FINISH,
+    LOADER,
 ];
 
 #[cfg(test)]

@@ -45,6 +45,8 @@ pub enum Class {
     Program,
     /// It was to be sent and could not be.
     Staging,
+    /// A shared library of the program is missing.
+    Library,
     /// It was there and is not any more.
     Lost,
     /// Anything else.
@@ -120,7 +122,7 @@ const fn rule(class: Class, step: Step, retry: bool, advice: &'static str) -> Ru
 }
 
 /// One rule for each class.
-pub const RULES: [Rule; 20] = [
+pub const RULES: [Rule; 21] = [
     rule(
         Class::Command,
         Step::Connect,
@@ -224,6 +226,12 @@ pub const RULES: [Rule; 20] = [
         false,
         "make room for the program, or name a directory for it with XDG_CACHE_HOME or TMPDIR where the login there sets \
          its environment; or put the program there and use --stage never",
+    ),
+    rule(
+        Class::Library,
+        Step::Program,
+        false,
+        "install the library there, or say where it is: -E LD_LIBRARY_PATH sends yours, an rpath in the program works as well",
     ),
     rule(
         Class::Lost,

@@ -1,0 +1,348 @@
+//! Every fault of a job on several hosts × phase of the job × shape of the tree: exit code, what is said, how soon all is
+//! over, and who survived. Prints the table.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use testkit::process::{Process, send};
+use testkit::{Bed, Running, Table, all_requested, binary};
+
+/// Far above what the end of a job takes on a busy machine: two seconds of grace and the rest.
+const SOON: Duration = Duration::from_secs(10);
+/// A host that says nothing is given up after 12 s.
+const SILENT: Duration = Duration::from_secs(25);
+/// An agent that hears nothing is on its own after 30 s.
+const ALONE: Duration = Duration::from_secs(45);
+
+const HOSTS: &str = "n1 n2 n3 n4";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Front,
+    Root,
+    Ssh,
+    Agent,
+    Guard,
+    Rank,
+    /// All processes of n2 are killed; its kernel says so.
+    Kill,
+    /// n2 loses its power.
+    Crash,
+    Freeze,
+    Drop,
+    Unplug,
+}
+
+impl Fault {
+    const KILLS: [Self; 6] =
+        [Self::Front, Self::Root, Self::Ssh, Self::Agent, Self::Guard, Self::Rank];
+    const HOSTS: [Self; 5] = [Self::Kill, Self::Crash, Self::Freeze, Self::Drop, Self::Unplug];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Front => "kill -9 launcher",
+            Self::Root => "kill -9 root",
+            Self::Ssh => "kill -9 ssh",
+            Self::Agent => "kill -9 agent",
+            Self::Guard => "kill -9 guard",
+            Self::Rank => "kill -9 rank",
+            Self::Kill => "host killed",
+            Self::Crash => "host lost power",
+            Self::Freeze => "host frozen",
+            Self::Drop => "network drops",
+            Self::Unplug => "cable out",
+        }
+    }
+
+    /// The verb that does it to a host, and the one that mends it.
+    const fn verbs(self) -> Option<(&'static str, &'static str)> {
+        Some(match self {
+            Self::Kill => ("kill", "boot"),
+            Self::Crash => ("crash", "boot"),
+            Self::Freeze => ("freeze", "thaw"),
+            Self::Drop => ("drop", "pass"),
+            Self::Unplug => ("unplug", "plug"),
+            _ => return None,
+        })
+    }
+
+    /// Whether only silence tells of it.
+    const fn is_silent(self) -> bool {
+        matches!(self, Self::Crash | Self::Freeze | Self::Drop | Self::Unplug)
+    }
+
+    /// Whether the processes of the host go on meanwhile.
+    const fn goes_on(self) -> bool {
+        matches!(self, Self::Freeze | Self::Drop | Self::Unplug)
+    }
+
+    /// The host that must be named.
+    const fn names(self) -> &'static str {
+        match self {
+            Self::Front => "",
+            Self::Root => "host head was lost",
+            Self::Ssh => "n1",
+            Self::Agent => "n3",
+            Self::Rank => "on host n4",
+            _ => "n2",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// n4's login takes long; all others are there.
+    Start,
+    /// All ranks but one have called.
+    Exchange,
+    Running,
+    /// One rank has failed; the others ignore that they are asked to end.
+    Exit,
+}
+
+impl Phase {
+    const ALL: [Self; 4] = [Self::Start, Self::Exchange, Self::Running, Self::Exit];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Exchange => "exchange",
+            Self::Running => "running",
+            Self::Exit => "exit",
+        }
+    }
+}
+
+struct Case {
+    fault: Fault,
+    phase: Phase,
+    degree: &'static str,
+}
+
+/// What there is to know about one case: code, milliseconds until the end, until all is gone; what is wrong.
+type Seen = (i32, u128, u128, Option<String>);
+
+impl Case {
+    fn code(&self) -> i32 {
+        match (self.fault, self.phase) {
+            (Fault::Front, _) => 137,
+            (Fault::Root, _) => 125,
+            // The failure came first.
+            (_, Phase::Exit) => 7,
+            (Fault::Rank, _) => 137,
+            _ => 125,
+        }
+    }
+
+    /// A job of two ranks on each of four hosts, once it is in its phase.
+    fn start(&self, bed: &Bed) -> Running {
+        let degree = format!("GASNET_SSH_OUT_DEGREE={}", self.degree);
+        let share = bed.share();
+        let slow = format!("GASNET_SSH_CMD={share}/ssh-slow");
+        let go = format!("{share}/go");
+        let _ = std::fs::remove_file(&go);
+        let hello = binary("hello").display().to_string();
+        let script = match self.phase {
+            Phase::Start | Phase::Running => "sleep 600 & echo up; sleep 601; true".to_owned(),
+            Phase::Exchange => {
+                format!("echo up; test $GASNETRUN_RANK = 5 && sleep 601; exec {hello}")
+            }
+            Phase::Exit => format!(
+                "trap '' TERM; echo up; if test $GASNETRUN_RANK = 0; then \
+                 until test -e {go}; do sleep 0.01; done; exit 7; fi; sleep 601; sleep 601"
+            ),
+        };
+        let words = ["-v", "-v", "-n", "8", "--hosts", "n1,n2,n3,n4", "sh", "-c", &script];
+        if self.phase == Phase::Start {
+            let running = bed.job(&[&degree, &slow], &words).start();
+            // All but the slow one.
+            running.wait_stderr("Reached(Ready)", 3);
+            return running;
+        }
+        let running = bed.lasting(8, &[&degree], &words);
+        match self.phase {
+            Phase::Exchange => running.wait_stderr("event Hello", 7),
+            Phase::Exit => {
+                std::fs::write(&go, "").expect("the share can be written");
+                running.wait_stderr("action End(15)", 1);
+            }
+            _ => {}
+        }
+        running
+    }
+
+    fn victim(&self, bed: &Bed) -> Option<Process> {
+        match self.fault {
+            Fault::Front => bed.agents("head").into_iter().next(),
+            Fault::Root => bed.agents("head").into_iter().nth(1),
+            Fault::Ssh => bed.find("head", "(ssh) ").into_iter().next(),
+            Fault::Guard => bed.agents("n2").into_iter().next(),
+            Fault::Agent => bed.agents("n3").into_iter().nth(1),
+            // A shell that was started by the agent.
+            Fault::Rank => {
+                let agent = bed.agents("n4").into_iter().nth(1)?.pid;
+                bed.cluster.processes("n4").into_iter().find(|process| process.parent == agent)
+            }
+            _ => None,
+        }
+    }
+
+    fn strike(&self, bed: &Bed) {
+        if let Some((verb, _)) = self.fault.verbs() {
+            return bed.cluster.verb(&[verb, "n2"]);
+        }
+        let victim = self.victim(bed).expect("it runs");
+        assert!(send(victim.pid, Signal::SIGKILL), "{victim:?} is gone");
+    }
+
+    fn run(&self, bed: &Bed) -> Seen {
+        let running = self.start(bed);
+        self.strike(bed);
+        let begin = Instant::now();
+        let outcome = running.wait();
+        let end = begin.elapsed();
+        let mut wrong = String::new();
+        let bound = if self.fault.is_silent() { SILENT } else { SOON };
+        // Who is behind a silent host learns nothing either.
+        let but = match self.fault {
+            fault if fault.is_silent() && self.degree == "1" => &["n2", "n3", "n4"][..],
+            fault if fault.verbs().is_some() => &["n2"],
+            _ => &[],
+        };
+        if let Err(left) = bed.clean_within(bound.saturating_sub(end), but) {
+            let _ = writeln!(wrong, "{} processes are left: {left:?}", left.len());
+        }
+        let clean = begin.elapsed();
+        if clean > bound {
+            let _ = writeln!(wrong, "it took {clean:?}, the bound is {bound:?}");
+        }
+        if let Some(fault) = outcome.fault(self.code()) {
+            let _ = writeln!(wrong, "{fault}");
+        }
+        let names = match self.phase {
+            // The failure came first.
+            Phase::Exit if self.code() == 7 => "rank 0 of 8 on host n1",
+            _ => self.fault.names(),
+        };
+        // What is said without being asked for.
+        let err = outcome.err();
+        let mut said = err.lines().filter(|line| !line.contains(" ms: "));
+        if self.fault != Fault::Front && !said.any(|line| line.contains(names)) {
+            let _ = writeln!(wrong, "{names:?} is not said");
+        }
+        self.mend(bed, begin, &mut wrong);
+        if !wrong.is_empty() {
+            let lines: Vec<&str> = err.lines().collect();
+            let last = lines[lines.len().saturating_sub(40)..].join("\n");
+            wrong = format!("{self}: {wrong}{last}\n");
+        }
+        (outcome.code(), end.as_millis(), clean.as_millis(), Some(wrong).filter(|w| !w.is_empty()))
+    }
+
+    /// Looks at the host that was cut off: what runs there ends by itself, or as soon as it can.
+    fn mend(&self, bed: &Bed, begin: Instant, wrong: &mut String) {
+        let Some((_, mend)) = self.fault.verbs() else { return };
+        if let Err(left) = bed.clean_within(ALONE.saturating_sub(begin.elapsed()), &["n2"]) {
+            let _ = writeln!(wrong, "cut off, and still there: {left:?}");
+        }
+        if matches!(self.fault, Fault::Drop | Fault::Unplug) {
+            // Nobody can tell it, and its sshd learns of it much later.
+            let ours = || {
+                let mut left = bed.cluster.processes("n2");
+                left.retain(|process| !process.command.starts_with("(sshd)"));
+                left
+            };
+            while !ours().is_empty() && begin.elapsed() < ALONE {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            if !ours().is_empty() {
+                let _ = writeln!(wrong, "n2 was cut off and still has {:?}", ours());
+            }
+        }
+        bed.cluster.verb(&[mend, "n2"]);
+        if self.fault == Fault::Freeze
+            && let Err(left) = bed.clean_within(SOON, &[])
+        {
+            let _ = writeln!(wrong, "n2 goes on and still has {left:?}");
+        }
+        if self.fault.goes_on() {
+            // What is left there is sshd, which waits for a connection that is no more.
+            for process in bed.find("n2", "(sshd) ") {
+                let _ = send(process.pid, Signal::SIGKILL);
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, {}, out-degree {}", self.fault.name(), self.phase.name(), self.degree)
+    }
+}
+
+/// Cases of the usual run, and all of them.
+fn cases() -> Vec<Case> {
+    let case = |fault, phase, degree| Case { fault, phase, degree };
+    let mut cases = Vec::new();
+    if all_requested() {
+        for degree in ["1", "2", "32"] {
+            for phase in Phase::ALL {
+                cases.extend(Fault::KILLS.map(|fault| case(fault, phase, degree)));
+                cases.push(case(Fault::Kill, phase, degree));
+            }
+            cases.extend(Fault::HOSTS.map(|fault| case(fault, Phase::Running, degree)));
+        }
+        for phase in [Phase::Start, Phase::Exchange, Phase::Exit] {
+            cases.extend(Fault::HOSTS.map(|fault| case(fault, phase, "2")));
+        }
+    } else {
+        let few = [Fault::Root, Fault::Agent, Fault::Rank];
+        for (number, phase) in Phase::ALL.into_iter().enumerate() {
+            let faults = if number % 3 == 0 { &few[..] } else { &Fault::KILLS };
+            for (other, fault) in faults.iter().enumerate() {
+                cases.push(case(*fault, phase, ["1", "2", "32"][(number + other) % 3]));
+            }
+        }
+        cases.push(case(Fault::Kill, Phase::Exchange, "2"));
+        cases.push(case(Fault::Freeze, Phase::Running, "2"));
+    }
+    // Before its start there is no rank.
+    cases.retain(|case| (case.fault, case.phase) != (Fault::Rank, Phase::Start));
+    cases
+}
+
+#[test]
+fn every_fault_in_every_phase_ends_the_job_and_leaves_nothing() {
+    let Some(bed) = Bed::up("faults of several hosts", HOSTS) else { return };
+    let slow = format!("{}/ssh-slow", bed.share());
+    let script = "#!/bin/sh\ncase \"$*\" in *' n4 '*) sleep 30;; esac\nexec ssh \"$@\"\n";
+    std::fs::write(&slow, script).expect("the share can be written");
+    std::fs::set_permissions(&slow, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("it can be made executable");
+    let columns = ["fault", "phase", "out-degree", "code", "ended ms", "clean ms", ""];
+    let mut table = Table::new("Faults of jobs on four hosts over ssh (! = wrong)", &columns);
+    let mut faults = String::new();
+    for case in cases() {
+        let (code, end, clean, wrong) = case.run(&bed);
+        table.row(vec![
+            case.fault.name().to_owned(),
+            case.phase.name().to_owned(),
+            case.degree.to_owned(),
+            code.to_string(),
+            end.to_string(),
+            clean.to_string(),
+            if wrong.is_some() { "!".to_owned() } else { String::new() },
+        ]);
+        if let Some(wrong) = wrong {
+            faults.push_str(&wrong);
+            // The next case begins with hosts that are as they should be.
+            for host in HOSTS.split(' ') {
+                bed.cluster.verb(&["kill", host]);
+                bed.cluster.verb(&["boot", host]);
+            }
+        }
+    }
+    table.show();
+    assert!(faults.is_empty(), "{faults}");
+}
