@@ -2,7 +2,7 @@
 
 use crate::agent;
 use crate::deadlines::{Bounds, EngineBounds};
-use crate::engine::{EngineError, pmi};
+use crate::engine::{EngineError, pmi, pmix};
 use crate::env::Env;
 use crate::service::{Bootstrap, Error, Rank};
 use crate::solo;
@@ -57,6 +57,13 @@ pub enum Provider {
         address: String,
         /// What this process is known by there.
         id: String,
+    },
+    /// A launcher with a PMIx server (Open MPI's mpirun, `srun --mpi=pmix`).
+    Pmix {
+        /// This rank, as the environment says.
+        rank: u32,
+        /// What else tells the number of ranks: the variable and its value.
+        announced: Option<(&'static str, u32)>,
     },
     /// A job of one rank.
     Solo,
@@ -142,6 +149,9 @@ pub fn connect_from(env: &Env) -> Result<Box<dyn Bootstrap>, Error> {
         Provider::PmiPort { address, id } => {
             pmi::at_port(&address, &id, |size| exit_bounds(env, size))
         }
+        Provider::Pmix { announced, .. } => {
+            pmix::connect(|size| announced_is(announced, size), |size| exit_bounds(env, size))
+        }
         Provider::Solo => solo::job(),
     }
 }
@@ -178,6 +188,7 @@ pub fn choose(env: &Env) -> Choice {
         Ok(Provider::PmiPort { address, id }) => {
             format!("use PMI-1 at {address}: process {id} there")
         }
+        Ok(Provider::Pmix { rank, .. }) => format!("use PMIx through libpmix: rank {rank}"),
         Ok(Provider::Solo) => "use solo: no launcher announces more than one rank".to_owned(),
         Err(error) => format!("refuse: {error}"),
     });
@@ -197,6 +208,9 @@ fn decide(env: &Env, trace: &mut Vec<String>) -> Result<Provider, Error> {
     }
     trace.push(format!("{} is not set", names::AGENT_FD));
     if let Some(provider) = pmi_server(env, trace)? {
+        return Ok(provider);
+    }
+    if let Some(provider) = pmix_server(env, trace)? {
         return Ok(provider);
     }
     for foreign in &FOREIGN {
@@ -264,6 +278,47 @@ fn pmi_server(env: &Env, trace: &mut Vec<String>) -> Result<Option<Provider>, Er
         _ => PmiVersion::One,
     };
     Ok(Some(Provider::PmiDescriptor { fd, rank: Rank(rank), size, job, version }))
+}
+
+/// A PMIx server that this process may speak to.
+fn pmix_server(env: &Env, trace: &mut Vec<String>) -> Result<Option<Provider>, Error> {
+    let server = env
+        .iter()
+        .find(|(name, _)| name.to_str().is_some_and(|name| name.starts_with("PMIX_SERVER_URI")));
+    let (Some(value), Some(_)) = (env.text("PMIX_RANK"), server) else {
+        trace.push("not both of PMIX_RANK and PMIX_SERVER_URI* are set: no PMIx server".to_owned());
+        return Ok(None);
+    };
+    if !allows(env, "pmi") {
+        let spawner = env.text("GASNET_IBV_SPAWNER").unwrap_or_default();
+        trace.push(format!("PMIX_RANK={value:?}: not used, GASNET_IBV_SPAWNER={spawner:?}"));
+        return Ok(None);
+    }
+    trace.push(format!("PMIX_RANK={value:?}: a PMIx server"));
+    let rank = number(env, "PMIX_RANK", "PMIX_SERVER_URI*")?;
+    // Open MPI inside a step of Slurm: its own number counts.
+    let tellers = ["OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"];
+    let teller = tellers.into_iter().find(|name| env.get(name).is_some());
+    let teller = teller.filter(|name| {
+        *name != "SLURM_STEP_NUM_TASKS" || env.get("SLURM_PMIXP_ABORT_AGENT_PORT").is_some()
+    });
+    let announced = match teller {
+        Some(name) => Some((name, number(env, name, "PMIX_RANK")?)),
+        None => None,
+    };
+    Ok(Some(Provider::Pmix { rank, announced }))
+}
+
+/// Fails when the launcher has announced another number of ranks than the engine serves.
+fn announced_is(announced: Option<(&'static str, u32)>, size: u32) -> Result<(), Error> {
+    match announced {
+        Some((variable, count)) if count != size => {
+            let (engine, value) = ("PMIx", count.to_string());
+            let advice = "the server of another launcher answered: say srun --mpi=pmix or --mpi=pmi2, or unset PMIX_RANK";
+            Err(EngineError::Size { engine, size, variable, value, advice }.into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// An engine of Slurm's own must say as many ranks as the step has: otherwise each task would be a job of its own. Other
@@ -475,6 +530,29 @@ mod tests {
         let port = choose(&env(&[("PMI_PORT", "n1:4000"), ("PMI_ID", "2")])).provider.unwrap();
         let (address, id) = ("n1:4000".to_owned(), "2".to_owned());
         assert_eq!(port, Provider::PmiPort { address, id });
+    }
+
+    #[test]
+    fn pmix_servers_are_used() {
+        let base = [("PMIX_RANK", "2"), ("PMIX_SERVER_URI41", "x;tcp4://127.0.0.1:1")];
+        let with = |more: &[(&str, &str)]| {
+            let pairs: Vec<_> = base.iter().chain(more).copied().collect();
+            choose(&env(&pairs)).provider
+        };
+        let pmix = |announced| Provider::Pmix { rank: 2, announced };
+        assert_eq!(with(&[]).unwrap(), pmix(None));
+        let open_mpi = [("OMPI_COMM_WORLD_SIZE", "4"), ("SLURM_STEP_NUM_TASKS", "2")];
+        assert_eq!(with(&open_mpi).unwrap(), pmix(Some(("OMPI_COMM_WORLD_SIZE", 4))));
+        let slurm = [("SLURM_STEP_NUM_TASKS", "3"), ("SLURM_PMIXP_ABORT_AGENT_PORT", "1")];
+        assert_eq!(with(&slurm).unwrap(), pmix(Some(("SLURM_STEP_NUM_TASKS", 3))));
+        assert_eq!(with(&slurm[..1]).unwrap(), pmix(None));
+        assert!(with(&[("GASNET_IBV_SPAWNER", "ssh")]).is_err());
+        assert!(announced_is(Some(("SLURM_STEP_NUM_TASKS", 3)), 3).is_ok());
+        let error = announced_is(Some(("SLURM_STEP_NUM_TASKS", 3)), 1).unwrap_err().to_string();
+        assert!(
+            error.contains("1 ranks") && error.contains("SLURM_STEP_NUM_TASKS=\"3\""),
+            "{error}"
+        );
     }
 
     #[test]

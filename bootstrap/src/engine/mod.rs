@@ -18,6 +18,7 @@
 mod departure;
 pub(crate) mod error;
 pub mod fields;
+mod foreign;
 mod hosts;
 mod identity;
 mod leader;
@@ -25,6 +26,7 @@ pub mod mapping;
 pub(crate) mod pmi;
 mod pmi1;
 mod pmi2;
+pub(crate) mod pmix;
 mod rendezvous;
 mod space;
 mod stream;
