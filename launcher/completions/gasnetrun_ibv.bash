@@ -16,6 +16,9 @@ _gasnetrun_ibv() {
             ",$1")
                 cmd="gasnetrun_ibv"
                 ;;
+            gasnetrun_ibv,doctor)
+                cmd="gasnetrun_ibv__subcmd__doctor"
+                ;;
             *)
                 ;;
         esac
@@ -23,7 +26,7 @@ _gasnetrun_ibv() {
 
     case "${cmd}" in
         gasnetrun_ibv)
-            opts="-n -N -c -E -v -t -k -h -V --hosts --hostfile --map --spawner --wdir --timeout --start-timeout --stage --stdin --tag-output --timestamp-output --output-dir --report --progress --print-settings --completions --man --help --version"
+            opts="-n -N -c -E -v -t -k -h -V --hosts --hostfile --map --spawner --wdir --timeout --start-timeout --stage --stdin --tag-output --timestamp-output --output-dir --report --progress --print-settings --completions --man --help --version doctor"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -134,6 +137,62 @@ _gasnetrun_ibv() {
                     ;;
                 --completions)
                     COMPREPLY=($(compgen -W "bash elvish fish powershell zsh" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gasnetrun_ibv__subcmd__doctor)
+            opts="-h -V --hosts --hostfile --stage --start-timeout --report --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --hosts)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hostfile)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --stage)
+                    COMPREPLY=($(compgen -W "auto never always" -- "${cur}"))
+                    return 0
+                    ;;
+                --start-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --report)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
                     return 0
                     ;;
                 *)

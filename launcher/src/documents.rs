@@ -7,10 +7,11 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
+use crate::doctor;
 use crate::exit_code;
 use crate::flags::command;
 
-const EXAMPLES: [(&str, &str); 8] = [
+const EXAMPLES: [(&str, &str); 9] = [
     ("gasnetrun_ibv -n 4 ./hello", "Four ranks on this host."),
     (
         "gasnetrun_ibv -n 4 -c 1 -t ./hello",
@@ -24,6 +25,7 @@ const EXAMPLES: [(&str, &str); 8] = [
         "gasnetrun_ibv -n 8 -N 4 --hosts n[1-6] -t ./solver",
         "Show the map of two ranks on each of n1, n2, n3 and n4.",
     ),
+    ("gasnetrun_ibv doctor --hosts n[1-6]", "Say what keeps jobs from running on six hosts."),
     ("gasnetrun_ibv -n 2 valgrind -q ./solver", "Every rank under valgrind."),
     (
         "gasnetrun_ibv -n 8 --tag-output --timeout 10m --report run.json ./solver",
@@ -43,7 +45,8 @@ const EXAMPLES: [(&str, &str); 8] = [
 #[must_use]
 pub fn completions(shell: Shell) -> String {
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut command(), "gasnetrun_ibv", &mut text);
+    let mut table = command().subcommand(doctor::command());
+    clap_complete::generate(shell, &mut table, "gasnetrun_ibv", &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
 
@@ -63,6 +66,7 @@ pub fn man_page() -> io::Result<String> {
     hosts().to_writer(&mut page)?;
     map().to_writer(&mut page)?;
     end_of_job().to_writer(&mut page)?;
+    doctor_section().to_writer(&mut page)?;
     environment().to_writer(&mut page)?;
     page.extend_from_slice(vars::man_section().as_bytes());
     exit_status().to_writer(&mut page)?;
@@ -234,6 +238,44 @@ fn end_of_job() -> Roff {
             "INT, TERM, HUP, QUIT, USR1, USR2, TSTP and CONT are forwarded to the ranks. A second interrupt kills them.",
         ],
     );
+    roff
+}
+
+fn doctor_section() -> Roff {
+    let mut roff = section("DOCTOR");
+    roff.control("PP", []);
+    roff.text([
+        bold("gasnetrun_ibv doctor"),
+        roman(" ["),
+        italic("options"),
+        roman("] ["),
+        italic("host ..."),
+        roman("]"),
+    ]);
+    paragraphs(
+        &mut roff,
+        &[
+            "Examines hosts as if a job were started there, starts none, and says what to repair. Hosts are those named, \
+             else those that a job would use, else this one. One line for each check and each thing that was seen: \
+             ok, warning (jobs run, but slower or not with every option) or problem (jobs will fail), the number of \
+             hosts and which; what to do stands below it behind fix. The code is 0 when there is no problem, 1 when \
+             there is one, and as below when hosts could not be examined. The GASNET_SSH_* variables count as for a \
+             job. Its options:",
+        ],
+    );
+    let table = doctor::command();
+    for arg in table.get_arguments().filter(|arg| !arg.is_positional()) {
+        let Some(long) = arg.get_long() else { continue };
+        let value = arg.get_value_names().and_then(|names| names.first()).map(ToString::to_string);
+        let mut name = vec![bold(format!("--{long}"))];
+        name.extend(value.into_iter().flat_map(|value| [roman(" "), italic(value)]));
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        entry(&mut roff, name, &help);
+    }
+    paragraphs(&mut roff, &["It checks:"]);
+    for (name, text) in spawner_ssh::doctor::CHECKS {
+        entry(&mut roff, [bold(name)], text);
+    }
     roff
 }
 

@@ -248,6 +248,48 @@ pub fn choose(
     Ok(Chosen { map, source, asked, warnings })
 }
 
+/// Hosts without a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct All {
+    /// Each once; at least one.
+    pub hosts: Vec<HostEntry>,
+    /// Things to tell the user.
+    pub notes: Vec<String>,
+}
+
+/// All hosts of the list that counts, each once; this host without any list. `text` and `file` are what the command line
+/// says.
+///
+/// # Errors
+/// A list or file that cannot be used.
+pub fn all(
+    text: Option<&OsStr>,
+    file: Option<&Path>,
+    here: &str,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<All, HostsError> {
+    let request = Request {
+        ranks: u32::MAX,
+        wanted: None,
+        hosts: text,
+        hostfile: file,
+        map: &MapRule::Block,
+        keep_duplicates: false,
+    };
+    let listed = read_list(&request, &variable)?;
+    let own = Here {
+        name: here.to_owned(),
+        batch_name: variable("SLURMD_NODENAME").and_then(|name| name.into_string().ok()),
+        user: own_user(),
+    };
+    let mut notes = Vec::new();
+    let hosts = match listed {
+        None => vec![HostEntry { here: true, ..HostEntry::new(here) }],
+        Some(list) => usable(&request, list, None, &own, &mut notes)?,
+    };
+    Ok(All { hosts, notes })
+}
+
 /// Name of the user whose login this is.
 fn own_user() -> Option<String> {
     nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten().map(|user| user.name)

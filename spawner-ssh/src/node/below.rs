@@ -54,7 +54,11 @@ impl Driver<'_> {
 
     pub(super) fn heard_below(&mut self, link: usize, up: Up) {
         match up {
-            Up::Host { .. } | Up::Lost { .. } | Up::Strays { .. } | Up::Say(_) => self.up(&up),
+            Up::Host { .. }
+            | Up::Lost { .. }
+            | Up::Strays { .. }
+            | Up::Findings { .. }
+            | Up::Say(_) => self.up(&up),
             Up::Orphans(ref hosts) => {
                 self.links.remove_hosts(link, hosts);
                 self.up(&up);

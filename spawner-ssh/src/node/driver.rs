@@ -67,6 +67,8 @@ fn work(origin: Origin) -> Result<(), AgentError> {
     add_groups(&mut links, &subtree, words.ssh.out_degree, ms(started.elapsed()));
     links.step(&poller, ms(started.elapsed()), &mut events);
     let mut plan = plan_of(&words, &own.name, host_of.len());
+    let examine =
+        words.doctor.then(|| (words.directory.clone(), words.hosts > 1, words.env.clone()));
     let (staging, unstaged) = staging_of(&words, own.here, job, &mut plan);
     let host_of: Vec<HostId> = host_of.into_iter().map(HostId).collect();
     let (share, problem) = share_of(&words, index, host_of);
@@ -98,7 +100,10 @@ fn work(origin: Origin) -> Result<(), AgentError> {
         own: None,
         over: false,
     };
-    driver.begin(problem.or(unstaged), mask);
+    match examine {
+        Some((directory, several, env)) => driver.examine(&directory, several, &env),
+        None => driver.begin(problem.or(unstaged), mask),
+    }
     driver.link_events(events);
     for down in waiting {
         driver.down(down);

@@ -1,5 +1,7 @@
 //! The job's program: from the parent, to the agents below, and what follows for this host.
 
+use std::ffi::{OsStr, OsString};
+
 use super::check;
 use super::driver::Driver;
 use crate::stage::Action;
@@ -32,6 +34,20 @@ impl Driver<'_> {
                 }
             }
         }
+    }
+
+    /// Looks at this host for the doctor, who starts no job.
+    pub(super) fn examine(
+        &mut self,
+        directory: &OsStr,
+        several: bool,
+        env: &[(OsString, OsString)],
+    ) {
+        self.parent.heard = self.now();
+        let at = crate::agent::record::epoch_now();
+        let findings = crate::doctor::findings(directory, several, env);
+        self.up(&Up::Findings { host: self.index, at, findings });
+        self.settled(Ok(()));
     }
 
     /// Looks at what ranks will run: the program and, if there is one, the wrapper.

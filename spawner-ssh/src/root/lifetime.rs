@@ -99,7 +99,7 @@ impl Root<'_> {
                 }
             }
             // A sign of life, or news about a host that is none of this link's.
-            Up::Ping | Up::Host { .. } | Up::Strays { .. } => {}
+            Up::Ping | Up::Host { .. } | Up::Strays { .. } | Up::Findings { .. } => {}
         }
     }
 

@@ -46,6 +46,7 @@ pub(super) fn common(plan: &JobPlan) -> (Ssh, Common) {
         exit_bound_ms: u64::try_from(plan.exit_bound.as_millis()).unwrap_or(u64::MAX),
         conduit_program: plan.conduit_program,
         verbose: plan.verbose,
+        doctor: false,
         ssh: ssh.clone(),
     };
     (ssh, common)

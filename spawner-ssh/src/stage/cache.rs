@@ -54,6 +54,11 @@ fn candidates(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     cache.into_iter().chain([temporary]).collect()
 }
 
+/// Whether there is a directory here for what is sent; makes it.
+pub(crate) fn place() -> Result<(), CacheError> {
+    Cache::open(|name| std::env::var_os(name)).map(drop)
+}
+
 /// Name of the directory of one job on this host, without its beginning; no other process has the same.
 pub(crate) fn job_directory_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

@@ -11,7 +11,7 @@ mod digest;
 mod incoming;
 mod staging;
 
-pub(crate) use cache::{forget_job, job_directory_name};
+pub(crate) use cache::{forget_job, job_directory_name, place};
 pub(crate) use digest::Digest;
 pub(crate) use staging::{Action, Host, Staging};
 

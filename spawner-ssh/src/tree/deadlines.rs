@@ -37,6 +37,9 @@ pub const LAST_WORDS: Deadline = Deadline::new(
 /// From the end of an agent's work until the process behind its link is killed.
 pub const FAREWELL: Deadline =
     Deadline::new("tree.farewell", 2_000, "after the last message, until a link is cut");
+/// The checks of one host.
+pub const CHECKS: Deadline =
+    Deadline::new("tree.checks", 8_000, "until the doctor's checks of a host are over");
 /// From the order to finish until an agent that still has not is given up, when nobody reads slowly.
 pub const FINISH: Deadline =
     Deadline::new("tree.finish", 10_000, "until agents have drained and said so");
@@ -46,7 +49,7 @@ pub const LOADER: Deadline =
     Deadline::new("tree.loader", 5_000, "for the loader to list the libraries of the program");
 
 /// The table.
-pub const ALL: [Deadline; 12] = [
+pub const ALL: [Deadline; 13] = [
     CONNECT,
     START,
     SETUP,
@@ -57,6 +60,7 @@ pub const ALL: [Deadline; 12] = [
     PARENT_SILENT,
     LAST_WORDS,
     FAREWELL,
+    CHECKS,
     FINISH,
     LOADER,
 ];

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::frames::Lane;
 use super::hosts::News;
 use crate::agent::{Happened, Look};
+use crate::doctor::Finding;
 use crate::plan::HostEntry;
 use crate::stage::Program;
 
@@ -34,6 +35,8 @@ pub(crate) struct Common {
     pub(crate) exit_bound_ms: u64,
     pub(crate) conduit_program: bool,
     pub(crate) verbose: u8,
+    /// There is no job: hosts are to be looked at.
+    pub(crate) doctor: bool,
     pub(crate) ssh: Ssh,
 }
 
@@ -174,6 +177,12 @@ pub(crate) enum Up {
     },
     /// A line for the user.
     Say(String),
+    /// What was found on a host, and the time there, seconds since the epoch.
+    Findings {
+        host: u32,
+        at: f64,
+        findings: Vec<Finding>,
+    },
     /// The job's program is wanted.
     Want,
     /// So many bytes of it may be sent in addition.
@@ -294,6 +303,7 @@ mod tests {
             exit_bound_ms: 6000,
             conduit_program: true,
             verbose: 0,
+            doctor: false,
             ssh: Ssh {
                 command: "ssh".into(),
                 options: Vec::new(),
