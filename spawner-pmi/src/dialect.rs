@@ -87,7 +87,7 @@ pub const DIALECTS: &[Dialect] = &[
         programs: &["srun"],
         says: &["srun: invalid option", "Usage: srun", "slurm "],
         passing: Passing::Option("--export", "=ALL"),
-        layout: Some(&["-N", "{h}", "--ntasks-per-node={k}"]),
+        layout: Some(&["-N", "{h}", "-m", "plane={k}"]),
         cyclic: Some(&["-mcyclic"]),
         hosts: Some(&["-w", "{l}"]),
         unbound: &["--cpu-bind=none"],

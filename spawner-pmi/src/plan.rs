@@ -85,7 +85,7 @@ pub struct Family {
     /// Variables with templates; the first that is set counts.
     pub variables: &'static [&'static str],
     /// Without one: a launcher and its template. The first is taken whose sign is set and whose program is there, else
-    /// the first whose program is there.
+    /// the first without signs whose program is there, else the first that is there.
     pub defaults: &'static [Default],
 }
 
@@ -220,7 +220,10 @@ fn template(family: &Family, machine: &dyn Machine) -> Result<(String, OsString)
     let there = |row: &&Default| machine.find(OsStr::new(row.program)).is_some();
     let in_charge = |row: &&Default| row.signs.iter().any(|sign| machine.variable(sign).is_some());
     let rows = || family.defaults.iter();
-    let row = rows().find(|row| in_charge(row) && there(row)).or_else(|| rows().find(there));
+    // Outside of its allocations a batch system's launcher would wait for one, or has no server to ask.
+    let own = |row: &&Default| row.signs.is_empty() && there(row);
+    let row = rows().find(|row| in_charge(row) && there(row));
+    let row = row.or_else(|| rows().find(own)).or_else(|| rows().find(there));
     let Some(row) = row else {
         let looked = rows().map(|row| row.program).collect::<Vec<_>>().join(", ");
         let variable = family.variables.first().copied().unwrap_or_default();

@@ -160,6 +160,12 @@ fn the_launcher_is_chosen() {
         call(&Fake::with(&["mpiexec.hydra", "mpirun"])).expect("hydra"),
         format!("mpiexec.hydra {rest}")
     );
+    // Without its sign a batch system's launcher comes last.
+    assert_eq!(
+        call(&Fake::with(&["srun", "mpiexec.hydra"])).expect("hydra"),
+        format!("mpiexec.hydra {rest}")
+    );
+    assert!(call(&Fake::with(&["srun"])).expect("srun").starts_with("srun "));
     // Variables win, the first of them first.
     let both = Fake::with(&["a", "b", "srun"])
         .set("PMIRUN_CMD", "a -n %N %C")
