@@ -364,8 +364,8 @@ pub struct Here {
 }
 
 impl Here {
-    /// Whether `host` means this host and this user: its own name, short or qualified, or a loopback name. Nothing is
-    /// looked up in the network. Who names a port wants a login, also to this host.
+    /// Whether `host` means this host and this user: its own name, short or qualified, a loopback name, or an address of
+    /// this host. Nothing is looked up in the network. Who names a port wants a login, also to this host.
     #[must_use]
     pub fn is(&self, host: &HostEntry) -> bool {
         let user = host.user.is_none() || host.user == self.user;
@@ -375,7 +375,7 @@ impl Here {
     fn has_name(&self, name: &str) -> bool {
         let short = |name: &str| name.split('.').next().unwrap_or(name).to_ascii_lowercase();
         if let Ok(address) = name.parse::<std::net::IpAddr>() {
-            return address.is_loopback();
+            return address.is_loopback() || is_own(address);
         }
         name.eq_ignore_ascii_case("localhost")
             || name.eq_ignore_ascii_case("localhost.localdomain")
@@ -384,6 +384,12 @@ impl Here {
             || (short(name) == short(&self.name)
                 && (!name.contains('.') || !self.name.contains('.')))
     }
+}
+
+/// Whether one of this host's interfaces has the address: then a socket can be bound to it.
+fn is_own(address: std::net::IpAddr) -> bool {
+    let whole = !address.is_unspecified() && !address.is_multicast();
+    whole && std::net::UdpSocket::bind((address, 0)).is_ok()
 }
 
 #[cfg(test)]

@@ -160,7 +160,10 @@ impl Root<'_> {
         self.say(1, || format!("host {name}{more} was lost: {seen}"));
         for host in hosts {
             self.lost.insert(*host);
-            let failure = Failure::new(Class::Lost, seen);
+            // Whoever broke off before the start is no loss of a running job.
+            let class =
+                if self.stage == Stage::Starting { Class::AgentSilent } else { Class::Lost };
+            let failure = Failure::new(class, seen);
             self.hosts.news(*host, News::Failed(failure));
         }
         if self.stage == Stage::Starting {
