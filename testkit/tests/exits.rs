@@ -157,7 +157,7 @@ fn a_crash_prints_a_backtrace_when_asked_to() {
                 .args([number.to_string().as_str(), "--delay", "50"])
                 .env("GASNET_BACKTRACE", "1")
                 .env("GASNET_BACKTRACE_TYPE", mechanism)
-                .deadline("crash with backtrace", BOUND)
+                .deadline("crash with backtrace", BACKTRACE_BOUND)
                 .run();
             outcome.expect(Case { number, reversed: false }.code());
             let err = outcome.err();
