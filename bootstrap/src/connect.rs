@@ -2,7 +2,7 @@
 
 use crate::agent;
 use crate::deadlines::{Bounds, EngineBounds};
-use crate::engine::{EngineError, pmi, pmix};
+use crate::engine::{EngineError, mpi, pmi, pmix};
 use crate::env::Env;
 use crate::service::{Bootstrap, Error, Rank};
 use crate::solo;
@@ -64,6 +64,13 @@ pub enum Provider {
         rank: u32,
         /// What else tells the number of ranks: the variable and its value.
         announced: Option<(&'static str, u32)>,
+    },
+    /// An MPI launcher, through the plugin for its MPI.
+    Mpi {
+        /// The variable that announces the number of ranks.
+        variable: &'static str,
+        /// That number.
+        size: u32,
     },
     /// A job of one rank.
     Solo,
@@ -152,6 +159,9 @@ pub fn connect_from(env: &Env) -> Result<Box<dyn Bootstrap>, Error> {
         Provider::Pmix { announced, .. } => {
             pmix::connect(|size| announced_is(announced, size), |size| exit_bounds(env, size))
         }
+        Provider::Mpi { variable, size } => {
+            mpi::connect(env, (variable, size), |size| exit_bounds(env, size))
+        }
         Provider::Solo => solo::job(),
     }
 }
@@ -189,6 +199,7 @@ pub fn choose(env: &Env) -> Choice {
             format!("use PMI-1 at {address}: process {id} there")
         }
         Ok(Provider::Pmix { rank, .. }) => format!("use PMIx through libpmix: rank {rank}"),
+        Ok(Provider::Mpi { size, .. }) => format!("use MPI through its plugin: {size} ranks"),
         Ok(Provider::Solo) => "use solo: no launcher announces more than one rank".to_owned(),
         Err(error) => format!("refuse: {error}"),
     });
@@ -211,6 +222,9 @@ fn decide(env: &Env, trace: &mut Vec<String>) -> Result<Provider, Error> {
         return Ok(provider);
     }
     if let Some(provider) = pmix_server(env, trace)? {
+        return Ok(provider);
+    }
+    if let Some(provider) = mpi_launcher(env, trace)? {
         return Ok(provider);
     }
     for foreign in &FOREIGN {
@@ -307,6 +321,28 @@ fn pmix_server(env: &Env, trace: &mut Vec<String>) -> Result<Option<Provider>, E
         None => None,
     };
     Ok(Some(Provider::Pmix { rank, announced }))
+}
+
+/// An MPI launcher: when the user asks for MPI, or the launcher offers nothing simpler.
+fn mpi_launcher(env: &Env, trace: &mut Vec<String>) -> Result<Option<Provider>, Error> {
+    let asked = env.text("GASNET_IBV_SPAWNER").is_some_and(|name| name.eq_ignore_ascii_case("mpi"));
+    let tellers: &[&'static str] = if asked {
+        &["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"]
+    } else {
+        &["OMPI_COMM_WORLD_SIZE"]
+    };
+    let Some(variable) = tellers.iter().find(|name| env.get(name).is_some()) else {
+        trace.push("no MPI launcher tells a number of processes".to_owned());
+        return Ok(None);
+    };
+    let value = env.text(variable).unwrap_or_default();
+    if !allows(env, "mpi") {
+        trace.push(format!("{variable}={value:?}: an MPI launcher, not used as one"));
+        return Ok(None);
+    }
+    trace.push(format!("{variable}={value:?}: an MPI launcher"));
+    let size = number(env, variable, variable)?;
+    Ok((size > 1 || asked).then_some(Provider::Mpi { variable, size }))
 }
 
 /// Fails when the launcher has announced another number of ranks than the engine serves.
@@ -457,7 +493,10 @@ mod tests {
     fn foreign_launchers_of_several_are_refused_by_name() {
         for (pairs, variable) in [
             (&[("PMI_SIZE", "4"), ("PMI_RANK", "0")][..], "PMI_SIZE=\"4\""),
-            (&[("OMPI_COMM_WORLD_SIZE", "2"), ("PMIX_RANK", "0")], "OMPI_COMM_WORLD_SIZE=\"2\""),
+            (
+                &[("OMPI_COMM_WORLD_SIZE", "2"), ("GASNET_IBV_SPAWNER", "pmi")],
+                "OMPI_COMM_WORLD_SIZE=\"2\"",
+            ),
             (&[("PMIX_RANK", "0")], "PMIX_RANK=\"0\""),
             (&[("PMIX_RANK", "0"), ("SLURM_NTASKS", "16")], "SLURM_NTASKS=\"16\""),
             (
@@ -553,6 +592,38 @@ mod tests {
             error.contains("1 ranks") && error.contains("SLURM_STEP_NUM_TASKS=\"3\""),
             "{error}"
         );
+    }
+
+    #[test]
+    fn mpi_launchers_are_used_when_asked_for_or_when_there_is_nothing_else() {
+        let mpi = |variable, size| Provider::Mpi { variable, size };
+        let server = ("PMIX_SERVER_URI2", "x");
+        for (pairs, provider) in [
+            (
+                &[("OMPI_COMM_WORLD_SIZE", "2"), ("PMIX_RANK", "0")][..],
+                mpi("OMPI_COMM_WORLD_SIZE", 2),
+            ),
+            (
+                &[
+                    ("OMPI_COMM_WORLD_SIZE", "2"),
+                    ("PMIX_RANK", "0"),
+                    server,
+                    ("GASNET_IBV_SPAWNER", "mpi"),
+                ],
+                mpi("OMPI_COMM_WORLD_SIZE", 2),
+            ),
+            (
+                &[
+                    ("PMI_SIZE", "3"),
+                    ("PMI_FD", "5"),
+                    ("PMI_RANK", "0"),
+                    ("GASNET_IBV_SPAWNER", "mpi"),
+                ],
+                mpi("PMI_SIZE", 3),
+            ),
+        ] {
+            assert_eq!(choose(&env(pairs)).provider.unwrap(), provider);
+        }
     }
 
     #[test]

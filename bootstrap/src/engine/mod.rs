@@ -23,6 +23,7 @@ mod hosts;
 mod identity;
 mod leader;
 pub mod mapping;
+pub(crate) mod mpi;
 pub(crate) mod pmi;
 mod pmi1;
 mod pmi2;

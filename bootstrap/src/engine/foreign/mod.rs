@@ -2,4 +2,5 @@
 #![allow(unsafe_code, reason = "the module that owns the calls into libraries opened at run time")]
 
 mod library;
+pub(super) mod mpi;
 pub(super) mod pmix;

@@ -80,13 +80,18 @@ pub(crate) const LAUNCH: &[Row] = &[
         "Which launcher that of the mpi and pmi spawners behaves as (srun, openmpi, hydra, …), when it is not known by its name or by what it says.",
     )
     .launcher(),
-    fixed("GASNET_MPI_THREAD", THREAD_LEVELS, "SINGLE", "Thread level that the mpi spawner asks MPI for.").later(),
+    fixed("GASNET_MPI_THREAD", THREAD_LEVELS, "SINGLE", "Thread level that a rank under an MPI launcher asks MPI for."),
     open(
         "GASNET_IBV_PMI",
         Kind::Enum(&["1", "2"]),
         "PMI version that a rank begins with, instead of the one that its environment suggests.",
     ),
-    flag("GASNET_MPI_FINALIZE", YES, "Whether the mpi spawner finalises MPI at a clean end.").later(),
+    flag("GASNET_MPI_FINALIZE", YES, "Whether a rank finalises the MPI that it initialised, at a clean end."),
+    open(
+        "GASNET_IBV_MPI_PLUGIN",
+        Kind::Text,
+        "File, or directory with the file, of the plugin for the MPI of the launcher, instead of the one next to the program.",
+    ),
     open("GASNET_DISABLE_ENVDECODE", Kind::Presence, "Asks for values as they are. That is always so here."),
     open("GASNET_DISABLE_ARGDECODE", Kind::Presence, "Asks for arguments as they are. That is always so here."),
 ];
