@@ -4,6 +4,7 @@ use crate::agent;
 use crate::deadlines::{Bounds, EngineBounds};
 use crate::engine::{EngineError, mpi, pmi, pmix};
 use crate::env::Env;
+use crate::self_start;
 use crate::service::{Bootstrap, Error, Rank};
 use crate::solo;
 use crate::vars::Settings;
@@ -162,7 +163,10 @@ pub fn connect_from(env: &Env) -> Result<Box<dyn Bootstrap>, Error> {
         Provider::Mpi { variable, size } => {
             mpi::connect(env, (variable, size), |size| exit_bounds(env, size))
         }
-        Provider::Solo => solo::job(),
+        Provider::Solo => {
+            self_start::exec_if_asked(env)?;
+            solo::job()
+        }
     }
 }
 

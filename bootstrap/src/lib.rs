@@ -12,6 +12,7 @@
 //! * [`memfd`]: memory made by a provider for its ranks.
 //! * [`vars`]: the one table of `GASNET_*` variables, its parsers and what is folded out of it.
 //! * [`connect()`]: chooses the provider. [`agent`], [`solo`], [`memory`]: the providers.
+//! * [`self_start`]: a program that becomes the launcher of itself, if it is asked to.
 //! * [`mod@env`]: the environment as a value. [`deadlines`]: the bounds of every wait.
 //!
 //! This crate does *not* start processes and does not know the fabric.
@@ -28,6 +29,7 @@ pub mod frame;
 pub mod memfd;
 pub mod memory;
 pub mod page;
+pub mod self_start;
 pub mod service;
 pub mod solo;
 mod sys;

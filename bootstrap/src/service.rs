@@ -182,6 +182,9 @@ pub enum Error {
         /// What to try.
         advice: &'static str,
     },
+    /// The program was asked to start itself as a job and cannot.
+    #[error("bootstrap: {0}")]
+    SelfStart(#[from] crate::self_start::SelfStartError),
     /// The engine that started this rank cannot serve it.
     #[error("bootstrap: {0}")]
     Engine(#[from] crate::engine::EngineError),

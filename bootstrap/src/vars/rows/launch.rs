@@ -61,6 +61,19 @@ pub(crate) const LAUNCH: &[Row] = &[
     .launcher(),
     open("GASNET_SSH_REMOTE_PATH", Kind::Text, "Working directory on other hosts, instead of the current one.")
         .launcher(),
+    flag(
+        "GASNET_IBV_SELF_START",
+        NO,
+        "With GASNET_IBV_SPAWNER=ssh, a program that nobody started as a rank starts itself as a job: \
+         program [-v] N[:M] [arguments], N ranks on M hosts. Ranks do not see it.",
+    )
+    .local(),
+    open(
+        "GASNET_IBV_LAUNCHER",
+        Kind::Text,
+        "Path of the launcher for that, when it is neither beside the library, nor in its ../bin, nor in PATH.",
+    )
+    .local(),
     open("GASNET_MASTERIP", Kind::Text, "Name or address at which other hosts reached the launching host.")
         .launcher()
         .obsolete("no host connects back to the launching one: all goes through the session of its remote shell"),

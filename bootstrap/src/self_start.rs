@@ -1,0 +1,219 @@
+//! A program that starts itself as a job: `program [-v] N[:M] [arguments]`, as in GASNet's oldest conduits for
+//! InfiniBand, when `GASNET_IBV_SELF_START` asks for it. The process becomes the launcher; the ranks that it starts get the
+//! arguments behind the number.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::env::Env;
+use crate::vars::{self, Kind, Value};
+
+/// Asks for it.
+const VARIABLE: &str = "GASNET_IBV_SELF_START";
+/// Must be set, and say `ssh`: without the variable, programs never start others.
+const SPAWNER: &str = "GASNET_IBV_SPAWNER";
+/// Path of the launcher.
+const LAUNCHER: &str = "GASNET_IBV_LAUNCHER";
+/// Its name.
+const NAME: &str = "gasnetrun_ibv";
+const MAX_RANKS: u32 = 1 << 22;
+
+/// Why a program that was asked to cannot start itself.
+#[derive(Debug, thiserror::Error)]
+pub enum SelfStartError {
+    /// No `N[:M]`.
+    #[error(
+        "{VARIABLE} is set, but {seen} is not N[:M], the number of ranks and of hosts; start the program as \
+         `program [-v] 4 arguments` or `program [-v] 4:2 arguments`, or leave {VARIABLE} out"
+    )]
+    Words {
+        /// What stands in its place.
+        seen: String,
+    },
+    /// No launcher.
+    #[error(
+        "{VARIABLE} is set, but there is no {NAME} beside the library, in its ../bin or in PATH; name it with {LAUNCHER}"
+    )]
+    NoLauncher,
+    /// It cannot become the launcher.
+    #[error("{VARIABLE} is set, but {} cannot be executed: {source}; name the launcher with {LAUNCHER}", .path.display())]
+    Execute {
+        /// The launcher.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The path of the program.
+    #[error("{VARIABLE} is set, but the path of this program is unknown: {0}")]
+    Program(std::io::Error),
+}
+
+/// What the command line asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Asked {
+    verbose: usize,
+    ranks: u32,
+    hosts: Option<u32>,
+    arguments: Vec<OsString>,
+}
+
+/// Reads the words of the command line, without the program's own.
+fn read(words: &[OsString]) -> Result<Asked, SelfStartError> {
+    let verbose = words.iter().take_while(|word| *word == "-v").count();
+    let Some(word) = words.get(verbose) else {
+        return Err(SelfStartError::Words { seen: "the end of the command line".to_owned() });
+    };
+    let number = |text: &str| {
+        let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let value = plain.then(|| text.parse().ok()).flatten();
+        value.filter(|value| (1..=MAX_RANKS).contains(value))
+    };
+    let text = word.to_str().unwrap_or_default();
+    let asked = match text.split_once(':') {
+        None => number(text).map(|ranks| (ranks, None)),
+        Some((ranks, hosts)) => {
+            number(ranks).zip(number(hosts)).map(|(ranks, hosts)| (ranks, Some(hosts)))
+        }
+    };
+    let Some((ranks, hosts)) = asked else {
+        return Err(SelfStartError::Words { seen: format!("{word:?}") });
+    };
+    Ok(Asked { verbose, ranks, hosts, arguments: words[verbose + 1..].to_vec() })
+}
+
+/// The launcher's words for it. Without M the launcher uses as many hosts as it knows, N at most.
+fn launcher_words(asked: &Asked, program: &Path) -> Vec<OsString> {
+    let mut words = vec![OsString::from("-v"); asked.verbose];
+    words.extend(["-n".into(), asked.ranks.to_string().into()]);
+    if let Some(hosts) = asked.hosts {
+        words.extend(["-N".into(), hosts.to_string().into()]);
+    }
+    words.extend(["--".into(), program.as_os_str().to_owned()]);
+    words.extend(asked.arguments.iter().cloned());
+    words
+}
+
+/// Whether the environment asks for it.
+fn is_asked(env: &Env) -> bool {
+    // Whoever reads the variables afterwards says what is wrong with other values.
+    let yes = |text: String| vars::parse(Kind::Bool, &text) == Ok(Value::Bool(true));
+    env.text(VARIABLE).is_some_and(yes)
+        && env.text(SPAWNER).is_some_and(|text| text.eq_ignore_ascii_case("ssh"))
+}
+
+/// File that this code was loaded from: the program, or the shared library.
+fn loaded_from() -> Option<PathBuf> {
+    let own = loaded_from as fn() -> Option<PathBuf> as usize;
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let line = maps.lines().find(|line| {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        range.is_some_and(|(from, to)| {
+            let number = |text| usize::from_str_radix(text, 16).unwrap_or(0);
+            (number(from)..number(to)).contains(&own)
+        })
+    })?;
+    line.find('/').map(|at| PathBuf::from(&line[at..]))
+}
+
+/// Finds the launcher.
+fn launcher(env: &Env, loaded: Option<&Path>) -> Result<PathBuf, SelfStartError> {
+    if let Some(named) = env.get(LAUNCHER).filter(|value| !value.is_empty()) {
+        return Ok(named.into());
+    }
+    let beside = loaded.and_then(Path::parent);
+    let near = beside.into_iter().flat_map(|dir| [dir.join(NAME), dir.join("../bin").join(NAME)]);
+    let path = env.get("PATH").map(OsStr::to_owned).unwrap_or_default();
+    let far = std::env::split_paths(&path).map(|dir| dir.join(NAME)).collect::<Vec<_>>();
+    near.chain(far).find(|path| path.is_file()).ok_or(SelfStartError::NoLauncher)
+}
+
+/// Becomes the launcher if the environment asks for it; returns when it does not. Called by a process that nobody started
+/// as a rank, before it has threads of ours.
+pub(crate) fn exec_if_asked(env: &Env) -> Result<(), SelfStartError> {
+    if !is_asked(env) {
+        return Ok(());
+    }
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let asked = read(&words)?;
+    let path = launcher(env, loaded_from().as_deref())?;
+    let program = std::env::current_exe().map_err(SelfStartError::Program)?;
+    let mut command = Command::new(&path);
+    // What ranks start is no job again.
+    command.args(launcher_words(&asked, &program)).env_remove(VARIABLE);
+    Err(SelfStartError::Execute { path, source: command.exec() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').filter(|word| !word.is_empty()).map(OsString::from).collect()
+    }
+
+    #[test]
+    fn command_lines() {
+        let program = Path::new("/x/prog");
+        for (line, called) in [
+            ("4", "-n 4 -- /x/prog"),
+            ("-v 4:2 a -b", "-v -n 4 -N 2 -- /x/prog a -b"),
+            ("-v -v 1 -v 2:1", "-v -v -n 1 -- /x/prog -v 2:1"),
+        ] {
+            assert_eq!(
+                launcher_words(&read(&words(line)).unwrap(), program),
+                words(called),
+                "{line}"
+            );
+        }
+        for bad in ["", "-v", "x", "0", "4:", ":2", "4:0", "4:2:1", "-1", "99999999999", "+4", "4x"]
+        {
+            let error = read(&words(bad)).unwrap_err().to_string();
+            assert!(error.contains("program [-v] 4"), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn only_who_asks_in_full_gets_it() {
+        let env = |pairs: &[(&str, &str)]| -> Env {
+            pairs.iter().map(|(n, v)| (OsString::from(n), OsString::from(v))).collect()
+        };
+        assert!(is_asked(&env(&[(VARIABLE, "1"), (SPAWNER, "SSH")])));
+        assert!(is_asked(&env(&[(VARIABLE, "yes"), (SPAWNER, "ssh")])));
+        for bad in [
+            &[(VARIABLE, "1")][..],
+            &[(VARIABLE, "0"), (SPAWNER, "ssh")],
+            &[(VARIABLE, "1"), (SPAWNER, "pmi")],
+            &[(SPAWNER, "ssh")],
+        ] {
+            assert!(!is_asked(&env(bad)), "{bad:?}");
+            assert!(exec_if_asked(&env(bad)).is_ok());
+        }
+    }
+
+    #[test]
+    fn the_launcher_is_named_or_near_or_in_path() {
+        let name = format!("gasnetrun-self-start-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let make = |path: &str| {
+            let path = directory.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "").unwrap();
+            path
+        };
+        let library = make("lib/libx.so");
+        let path = directory.join("path").into_os_string();
+        let env: Env = [(OsString::from("PATH"), path)].into_iter().collect();
+        assert!(matches!(launcher(&env, Some(&library)), Err(SelfStartError::NoLauncher)));
+        let far = make("path/gasnetrun_ibv");
+        assert_eq!(launcher(&env, Some(&library)).unwrap(), far);
+        make("bin/gasnetrun_ibv");
+        let near = launcher(&env, Some(&library)).unwrap();
+        assert_eq!(near, directory.join("lib/../bin/gasnetrun_ibv"));
+        let named: Env = [(OsString::from(LAUNCHER), OsString::from("/y"))].into_iter().collect();
+        assert_eq!(launcher(&named, Some(&library)).unwrap(), Path::new("/y"));
+        assert_eq!(loaded_from().unwrap(), std::env::current_exe().unwrap());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}
