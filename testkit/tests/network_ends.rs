@@ -183,6 +183,38 @@ fn what_cannot_reach_a_rank_is_named_and_ends_the_job() {
 }
 
 #[test]
+fn what_only_one_side_knows_to_be_cut_off_ends_the_job_too() {
+    // Rank 2 hears nothing from a moment on; the others go on to send to it. Patience of 0.5 s.
+    let tree = |program, args: &[&str], script: &str| {
+        let tree = with_addresses(3, program, args).env("GASNET_QP_TIMEOUT", "14");
+        tree.env("GASNET_IBV_SOFT_FAULTS", script)
+    };
+    let named = ["network: a", " between rank ", "the peer does not answer"];
+    let asks = ["11", "--calm", BEGIN];
+    let (cut, down) =
+        (format!("2: partition=all@{FAILS}"), format!("2: port-down=soft0:1@{FAILS}"));
+    let message = "an active message between rank 0 and rank 2";
+    let jobs = vec![
+        (
+            "a request to a rank that does not hear".to_owned(),
+            tree("testexit", &asks, &cut),
+            code(99).says(&named).says(&[message]).noticed(),
+        ),
+        (
+            "a request to a rank whose port is down".to_owned(),
+            tree("testexit", &asks, &down),
+            code(99).says(&named).says(&[message, "port 1 went down"]).noticed(),
+        ),
+        (
+            "a ring with a rank that does not hear".to_owned(),
+            tree("ring", &["1000000000"], &cut),
+            code(1).says(&named),
+        ),
+    ];
+    all_at_once("Networks of which one side fails during a job", jobs);
+}
+
+#[test]
 fn limits_that_are_too_small_are_named() {
     let limited = |limit: u32| {
         let script = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");

@@ -49,6 +49,16 @@ impl Conn {
         }
     }
 
+    /// Whether the peer has said something on a stream of a queue pair that was not heard, or not answered. It does not say
+    /// whether the peer still waits for it.
+    fn is_awaited(&self) -> bool {
+        match self {
+            Self::Stranger(_) | Self::Parked(_) | Self::Dial(_) => false,
+            Self::Requests(responder) if responder.is_behind() => true,
+            Self::Requests(_) | Self::Answers(..) => self.stream().peek(&mut [0]).is_ok(),
+        }
+    }
+
     const fn stream(&self) -> &Arc<std::net::TcpStream> {
         match self {
             Self::Stranger(stranger) => &stranger.stream,
@@ -93,6 +103,8 @@ struct Entry {
     hits: u32,
     /// The system tells of it.
     watched: bool,
+    /// Since when a fault script lets the peer wait on it.
+    unheard: Option<Instant>,
 }
 
 impl Entry {

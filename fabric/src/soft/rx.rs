@@ -621,6 +621,12 @@ impl Responder {
         self.qp.debt() != 0
     }
 
+    /// Whether a request of the peer has begun to arrive, or its end was not said yet.
+    pub(super) fn is_behind(&self) -> bool {
+        let rests = matches!(self.parse, Parse::Header { have: 0, .. } | Parse::Over { .. });
+        !rests || self.owes() || !self.out.is_empty() || !self.held.is_empty()
+    }
+
     /// Writes a small message of this side's; `rest` copies what is left of it after so many bytes. False: not now, and
     /// nothing was written.
     pub(super) fn send_back(

@@ -43,7 +43,11 @@ impl Progress {
     }
 
     pub(super) fn tick_stream(&mut self, dev: &Arc<Dev>, index: usize, now: Instant) -> bool {
-        let Some(entry) = self.entries.get(index) else { return false };
+        if dev.mishaps().is_active() && self.close_unheard(dev, index, now) {
+            return true;
+        }
+        let Some(entry) = self.entries.get_mut(index) else { return false };
+        entry.unheard = None;
         let token = index as u64 | u64::from(entry.generation) << 32;
         match &entry.conn {
             Some(Conn::Stranger(one)) if now >= one.until => {
@@ -68,6 +72,27 @@ impl Progress {
             Some(Conn::Stranger(_) | Conn::Parked(_) | Conn::Dial(_)) => true,
             _ => false,
         }
+    }
+}
+
+impl Progress {
+    /// What a fault script cuts off at this side alone, the system below goes on to acknowledge. A peer that waits longer than its
+    /// patience shall not wait for ever: its streams are closed, as if the last retry had been in vain. Returns whether the
+    /// stream is cut off and the peer waits.
+    fn close_unheard(&mut self, dev: &Dev, index: usize, now: Instant) -> bool {
+        let Some(entry) = self.entries.get_mut(index) else { return false };
+        let conn = entry.conn.as_ref().filter(|conn| conn.is_cut(dev) && conn.is_awaited());
+        let Some(qp) = conn.and_then(Conn::qp).map(Arc::clone) else { return false };
+        let since = *entry.unheard.get_or_insert(now);
+        // The same for both sides, as queue pairs that are connected have the same attributes.
+        let Some(mut tx) = hold(&qp.tx) else { return true };
+        if tx.patience.is_some_and(|patience| now.duration_since(since) >= patience) {
+            tx.back.is_lost = true;
+            tx.lose(&qp);
+            drop(tx);
+            self.drop_streams(&qp);
+        }
+        true
     }
 }
 

@@ -1,5 +1,6 @@
 //! The adapter as its users see it. (The suite for every fabric is `fabric::conformance`.)
 
+mod cut;
 mod kill;
 mod rc;
 mod speed;
