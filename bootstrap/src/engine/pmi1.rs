@@ -15,6 +15,9 @@ const NAME: &str = "PMI-1";
 /// Least length of a key that is of use here.
 const LEAST_KEY: usize = 32;
 
+/// Bytes of a request that every server takes: Slurm reads 1024 and takes the rest for another request.
+const LINE: usize = 1024;
+
 /// The connection of one rank.
 pub(crate) struct Pmi1 {
     stream: Stream,
@@ -37,9 +40,6 @@ impl Pmi1 {
         let maxes = ask(&mut stream, "get_maxes", "cmd=get_maxes", "maxes")?;
         let limit = |name| number(&stream, "get_maxes", &maxes, name);
         let (key, value_limit) = (limit("keylen_max")?, limit("vallen_max")?);
-        if key < LEAST_KEY || value::usable(value_limit).is_none() {
-            return Err(EngineError::Limits { engine: NAME, key, value: value_limit }.into());
-        }
         let during = "get_my_kvsname";
         let names = ask(&mut stream, during, "cmd=get_my_kvsname", "my_kvsname")?;
         let space = names
@@ -49,6 +49,13 @@ impl Pmi1 {
         if space.is_empty() || rank >= size {
             let seen = format!("rank {rank} of {size}, space {space:?}");
             return Err(stream.nonsense(during, "that cannot be".to_owned(), &seen));
+        }
+        // The server reads a request into so many bytes, whatever it says of values.
+        let room =
+            LINE.saturating_sub("cmd=put kvsname= key= value=\n".len() + space.len() + LEAST_KEY);
+        let value_limit = value_limit.min(room);
+        if key < LEAST_KEY || value::usable(value_limit).is_none() {
+            return Err(EngineError::Limits { engine: NAME, key, value: value_limit }.into());
         }
         let departure = Departure::new(Box::new(Goodbye { fd: stream.number() }));
         let about = About { engine: NAME, rank: Rank(rank), size, job: space.clone(), value_limit };

@@ -116,6 +116,10 @@ impl Server {
                 if reader.read_line(&mut line)? == 0 {
                     return Ok(());
                 }
+                if line.len() > 1024 && self.habits.flavour == Flavour::Slurm {
+                    // It would take the rest for another request and answer neither.
+                    continue;
+                }
                 line
             };
             match &self.habits.fault {
