@@ -1,23 +1,9 @@
 //! Any bytes as a datagram: none is taken without the key's tag; with it, what is taken is what was sent.
 #![no_main]
 
-use fabric::soft::ud::{HEADER, Header, MAX_PAYLOAD, PACKET};
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| {
-    let key = *b"0123456789abcdef";
-    assert!(Header::open(&key, bytes).is_err());
-    // The same bytes as payload of a datagram with the key, and one bit of it changed.
-    let Some((&[a, b, flip], payload)) = bytes.split_first_chunk::<3>() else { return };
-    let payload = payload.get(..MAX_PAYLOAD).unwrap_or(payload);
-    let imm = (a & 1 == 1).then_some(u32::from(b) << 24);
-    let header = Header { to: a.into(), from: b.into(), qkey: flip.into(), imm };
-    let mut packet = [0; PACKET];
-    packet[HEADER..HEADER + payload.len()].copy_from_slice(payload);
-    let Some(whole) = header.seal(&key, &mut packet, payload.len()) else { return };
-    assert_eq!(Header::open(&key, whole), Ok((header, payload)));
-    let mut changed = whole.to_vec();
-    let at = usize::from(flip) * 7919 % changed.len();
-    changed[at] ^= 1 << (b % 8);
-    assert!(Header::open(&key, &changed).is_err());
-});
+#[path = "../bodies/datagram.rs"]
+mod body;
+
+fuzz_target!(|bytes: &[u8]| body::run(bytes));

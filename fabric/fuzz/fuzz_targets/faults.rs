@@ -1,25 +1,9 @@
 //! Any text as a fault script: refused with a column inside the text, or it works without a panic.
 #![no_main]
 
-use std::time::{Duration, Instant};
-
-use fabric::soft::faults::{Faults, Script};
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|text: &str| {
-    for name in ["", "1"] {
-        let script = match Script::parse_for(text, name) {
-            Ok(script) => script,
-            Err(problem) => {
-                assert!(problem.column > 0 && problem.column <= text.len() + 2);
-                continue;
-            }
-        };
-        let faults = Faults::new(script);
-        assert!(faults.datagram().copies <= 2);
-        let _ = (faults.refuse_registration(), faults.queue_pair_ready(), faults.need_clock());
-        let age = faults.age(Instant::now()) + Duration::from_secs(1);
-        let _ = (faults.port_is_down("soft0", 1, age), faults.is_dead(age), faults.is_any_cut(age));
-        let _ = faults.is_cut([127, 0, 0, 1].into(), age);
-    }
-});
+#[path = "../bodies/faults.rs"]
+mod body;
+
+fuzz_target!(|text: &str| body::run(text));

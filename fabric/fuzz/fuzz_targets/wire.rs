@@ -1,21 +1,9 @@
 //! Any bytes as headers of a stream: no panic, no length over the limit, and nothing that is accepted is overlooked.
 #![no_main]
 
-use fabric::soft::wire::{REQUEST, RESPONSE, Request, Response};
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| {
-    for chunk in bytes.chunks_exact(REQUEST) {
-        let Ok(chunk) = chunk.try_into() else { continue };
-        if let Ok(request) = Request::decode(chunk) {
-            assert!(request.body() <= 1 << 30);
-            assert_eq!(Request::decode(&request.encode()), Ok(request));
-        }
-    }
-    for chunk in bytes.chunks_exact(RESPONSE) {
-        let Ok(chunk) = chunk.try_into() else { continue };
-        if let Ok(response) = Response::decode(chunk) {
-            assert_eq!(Response::decode(&response.encode()), Ok(response));
-        }
-    }
-});
+#[path = "../bodies/wire.rs"]
+mod body;
+
+fuzz_target!(|bytes: &[u8]| body::run(bytes));

@@ -1,0 +1,47 @@
+//! The bodies of the fuzz targets on their seeds and on changes of them, with every run of the tests.
+
+#[path = "../fuzz/bodies/datagram.rs"]
+mod datagram;
+#[path = "../fuzz/bodies/device.rs"]
+mod device;
+#[path = "../fuzz/bodies/faults.rs"]
+mod faults;
+#[path = "../fuzz/bodies/hello.rs"]
+mod hello;
+#[path = "../fuzz/seeds.rs"]
+mod seeds;
+#[path = "../fuzz/bodies/wire.rs"]
+mod wire;
+
+use std::path::Path;
+
+fn each(target: &str, divide: u32, run: impl Fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
+    seeds::each(&folder, divide, run);
+}
+
+#[test]
+fn headers_of_streams() {
+    each("wire", 1, wire::run);
+}
+
+#[test]
+fn packets_of_strangers() {
+    each("hello", 1, hello::run);
+}
+
+#[test]
+fn datagrams() {
+    each("datagram", 1, datagram::run);
+}
+
+#[test]
+fn fault_scripts() {
+    each("faults", 1, |bytes| faults::run(&String::from_utf8_lossy(bytes)));
+}
+
+#[test]
+fn an_open_device() {
+    // Each is a connection.
+    each("device", 30, device::run);
+}
