@@ -61,17 +61,18 @@ impl Search {
             (SEND, |_| Some(First::Send)),
             (MISSING, |_| Some(First::Missing)),
         ] {
-            let Some(at) = memchr::memmem::find(&self.seen, word) else { continue };
-            let rest = &self.seen[at + word.len()..];
-            let Some(end) = memchr::memchr(b'\n', rest) else {
-                let over = rest.len() > MAX_LINE;
-                return if over { Found::TooMuch } else { Found::Nothing };
-            };
-            let text = String::from_utf8_lossy(&rest[..end]).into_owned();
-            if let Some(first) = make(text.trim_end()) {
-                let behind = rest[end + 1..].to_vec();
-                self.seen.truncate(at);
-                return Found::Line(first, behind);
+            for at in memchr::memmem::find_iter(&self.seen, word) {
+                let rest = &self.seen[at + word.len()..];
+                let Some(end) = memchr::memchr(b'\n', rest) else {
+                    let over = rest.len() > MAX_LINE;
+                    return if over { Found::TooMuch } else { Found::Nothing };
+                };
+                let text = String::from_utf8_lossy(&rest[..end]).into_owned();
+                if let Some(first) = make(text.trim_end()) {
+                    let behind = rest[end + 1..].to_vec();
+                    self.seen.truncate(at);
+                    return Found::Line(first, behind);
+                }
             }
         }
         if self.seen.len() > MAX_NOISE { Found::TooMuch } else { Found::Nothing }
@@ -150,6 +151,8 @@ mod tests {
         assert_eq!(first("hi\nGASNETRUN-STAGE \n"), Found::Line(First::Stage, Vec::new()));
         assert_eq!(first("GASNETRUN-MISSING \n"), Found::Line(First::Missing, Vec::new()));
         assert_eq!(first("GASNETRUN-AGENT x\n"), Found::Nothing);
+        let behind = format!("GASNETRUN-AGENT x\n{}", line());
+        assert_eq!(first(&behind), Found::Line(ours(), Vec::new()), "a banner may mention us");
         let old = First::Agent { protocol: 99, version: "9.9".into() };
         assert_eq!(first("motd GASNETRUN-AGENT 99 9.9\r\n"), Found::Line(old, Vec::new()));
     }

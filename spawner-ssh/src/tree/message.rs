@@ -251,7 +251,7 @@ impl Common {
     /// Reads what [`encode`] wrote and checks what it says about ranks and hosts; the host of every rank comes with it.
     pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, Vec<u32>), String> {
         /// More ranks than anybody starts; keeps a broken message from taking all memory.
-        const MAX_RANKS: u64 = 1 << 28;
+        const MAX_RANKS: u64 = 1 << 24;
         let common: Self = postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
         let ranks: u64 = common.runs.iter().map(|(_, count)| u64::from(*count)).sum();
         if ranks == 0 || ranks > MAX_RANKS || common.argv.is_empty() {

@@ -8,6 +8,9 @@
 pub mod deadlines;
 pub mod diagnosis;
 pub(crate) mod frames;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod hosts;
 pub(crate) mod marker;
 pub(crate) mod message;

@@ -1,0 +1,7 @@
+//! Any bytes as the output of a login that may have an agent behind it.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use spawner_ssh::tree::fuzz::marker;
+
+fuzz_target!(|bytes: &[u8]| marker(bytes));
