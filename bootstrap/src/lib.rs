@@ -35,7 +35,9 @@ pub mod solo;
 mod sys;
 pub mod vars;
 
-pub use connect::{Choice, Provider, choose, connect, connect_from, names, provider_trace};
+pub use connect::{
+    Choice, PmiVersion, Provider, choose, connect, connect_from, names, provider_trace,
+};
 pub use env::Env;
 pub use service::{Announcer, Bootstrap, Error, ExitPath, HostId, Place, Rank, Shared};
 pub use sys::Mapping;

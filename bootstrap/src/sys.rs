@@ -452,8 +452,8 @@ pub(crate) fn is_alive(pid: i32) -> bool {
 
 /// Sends SIGQUIT to a rank of this host. Async-signal-safe.
 pub(crate) fn remind(pid: i32) {
-    if pid > 0 && pid.unsigned_abs() != std::process::id() {
-        // SAFETY: the number is that of another rank of this job, which is told by its page that it has not left.
+    if pid > 0 {
+        // SAFETY: the number is that of a rank of this job, whose page says that it has not left.
         unsafe { libc::kill(pid, libc::SIGQUIT) };
     }
 }

@@ -22,6 +22,10 @@ pub(crate) trait Leave: std::fmt::Debug + Send + Sync {
     fn finalize(&self);
     /// End of the job. The engine ends this process, too, sooner or later.
     fn abort(&self, code: i32);
+    /// Whether the server is gone, as far as this can be seen without waiting.
+    fn is_lost(&self) -> bool {
+        false
+    }
 }
 
 /// The way out of a rank under an engine. Kept for the life of the process, because exit paths use it at any time; the connection
@@ -91,6 +95,11 @@ impl Departure {
         if self.gone.load(Ordering::SeqCst) || page.notice().is_some() {
             return;
         }
+        if self.leave.is_lost() {
+            self.gone.store(true, Ordering::SeqCst);
+            page.decide(Notice { code: DIED, cause: None });
+            return;
+        }
         for (socket, local) in &host.sockets {
             if sys::has_hung_up(*socket) && !page.slot(*local).has_left() {
                 self.died(&page, page.local_rank(*local));
@@ -102,6 +111,25 @@ impl Departure {
     pub(crate) fn died(&self, page: &HostPage, rank: Rank) {
         self.decided.store(true, Ordering::SeqCst);
         page.decide(Notice { code: DIED, cause: Some(rank) });
+    }
+
+    /// The engine's server is gone, and with it whoever would end this rank: the job ends, and this process within the time that
+    /// others have to follow. Called on a thread of the engine's library; does not return while the process lives.
+    pub(crate) fn server_lost(&self) {
+        if self.gone.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        if let Some((host, page)) = self.host() {
+            page.decide(Notice { code: DIED, cause: None });
+            sys::nap(REMIND_MS.cast_signed());
+            let slot = page.slot(host.local);
+            if slot.claim_ack(Ack::Agent) {
+                sys::remind(slot.pid());
+            }
+            let bound = self.others_ms.load(Ordering::SeqCst);
+            sys::nap(i32::try_from(bound).unwrap_or(i32::MAX));
+        }
+        sys::end_process(DIED);
     }
 
     /// Orderly end of this rank with `code`; the engine is told once.

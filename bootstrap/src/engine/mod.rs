@@ -28,6 +28,7 @@ pub(crate) mod pmi;
 mod pmi1;
 mod pmi2;
 pub(crate) mod pmix;
+pub mod rehearsal;
 mod rendezvous;
 mod space;
 mod stream;

@@ -201,6 +201,10 @@ impl Leave for Goodbye {
         sys::farewell(self.fd, b"cmd=finalize\n", b"finalize");
     }
 
+    fn is_lost(&self) -> bool {
+        sys::has_hung_up(self.fd)
+    }
+
     fn abort(&self, code: i32) {
         let mut line = sys::Text::new();
         line.put(b"cmd=abort exitcode=").number(code).put(b"\n");

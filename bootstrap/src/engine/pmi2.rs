@@ -171,6 +171,10 @@ impl Leave for Goodbye {
         sys::farewell(self.fd, b"    13cmd=finalize;", b"finalize");
     }
 
+    fn is_lost(&self) -> bool {
+        sys::has_hung_up(self.fd)
+    }
+
     fn abort(&self, code: i32) {
         let mut body = sys::Text::new();
         body.put(b"cmd=abort;isworld=TRUE;msg=gasnet exit with code ").number(code);

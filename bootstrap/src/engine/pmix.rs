@@ -47,6 +47,7 @@ pub(crate) fn connect(
     }
     agrees(size)?;
     let departure = Departure::new(Box::new(Goodbye(client.clone())));
+    client.on_lost_server(departure).map_err(|status| refused("register", &status))?;
     let (rank, job) = (Rank(rank), client.space());
     let about = About { engine: NAME, rank, size, job, value_limit: VALUE_LIMIT };
     join(Box::new(Pmix { client, about, departure }), &Identity::here(), bounds(size))

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::library::Library;
+use crate::engine::Departure;
 use crate::sys;
 
 /// Name of the library as distributions install it since PMIx 2.
@@ -17,6 +18,8 @@ const STRING: u16 = 3;
 const INT: u16 = 6;
 const UINT32: u16 = 14;
 const SCOPE_GLOBAL: u8 = 3;
+/// Events that say that the server is gone: its name since PMIx 4, and the one before.
+const LOST: [c_int; 2] = [-61, -101];
 /// [`Pending::status`] before the answer. No status of PMIx is positive.
 const UNDER_WAY: c_int = 1;
 
@@ -54,6 +57,27 @@ type FenceNb =
     unsafe extern "C" fn(*const Proc, usize, *const Info, usize, OnDone, *mut c_void) -> c_int;
 type Get =
     unsafe extern "C" fn(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> c_int;
+type OnHandled = extern "C" fn(c_int, *mut Info, usize, *mut c_void, *mut c_void, *mut c_void);
+type OnEvent = extern "C" fn(
+    usize,
+    c_int,
+    *const Proc,
+    *mut Info,
+    usize,
+    *mut Info,
+    usize,
+    Option<OnHandled>,
+    *mut c_void,
+);
+type Register = unsafe extern "C" fn(
+    *mut c_int,
+    usize,
+    *mut Info,
+    usize,
+    OnEvent,
+    *mut c_void,
+    *mut c_void,
+) -> c_int;
 type ErrorString = unsafe extern "C" fn(c_int) -> *const c_char;
 
 /// The functions.
@@ -66,6 +90,7 @@ struct Calls {
     commit: Commit,
     fence_nb: FenceNb,
     get: Get,
+    register: Register,
     error_string: ErrorString,
 }
 
@@ -104,8 +129,10 @@ impl Calls {
         // SAFETY: as above.
         let get = unsafe { function(library, c"PMIx_Get") }?;
         // SAFETY: as above.
+        let register = unsafe { function(library, c"PMIx_Register_event_handler") }?;
+        // SAFETY: as above.
         let error_string = unsafe { function(library, c"PMIx_Error_string") }?;
-        Ok(Self { init, finalize, abort, put, commit, fence_nb, get, error_string })
+        Ok(Self { init, finalize, abort, put, commit, fence_nb, get, register, error_string })
     }
 }
 
@@ -234,6 +261,30 @@ impl Client {
         Ok(Fence { pending, calls: self.calls })
     }
 
+    /// From now on `departure` hears when the server is gone. Once in a process.
+    pub(in crate::engine) fn on_lost_server(
+        &self,
+        departure: &'static Departure,
+    ) -> Result<(), Status> {
+        LEAVING.get_or_init(|| departure);
+        let mut codes = LOST;
+        let none = std::ptr::null_mut();
+        // SAFETY: the codes live during the call, no directives; without a function for the answer it waits for it.
+        let code = unsafe {
+            (self.calls.register)(
+                codes.as_mut_ptr(),
+                codes.len(),
+                none,
+                0,
+                on_event,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+            )
+        };
+        // The number of the handler, or a status.
+        self.status(code.min(SUCCESS))
+    }
+
     /// Orderly end. Further calls are refused by the library.
     pub(in crate::engine) fn finalize(&self) {
         // SAFETY: no directives.
@@ -305,6 +356,30 @@ impl Fence {
             UNDER_WAY => None,
             code => Some(self.calls.status(code)),
         }
+    }
+}
+
+/// Who hears of a lost server.
+static LEAVING: std::sync::OnceLock<&'static Departure> = std::sync::OnceLock::new();
+
+/// Runs on a thread of the library.
+extern "C" fn on_event(
+    _: usize,
+    _: c_int,
+    _: *const Proc,
+    _: *mut Info,
+    _: usize,
+    _: *mut Info,
+    _: usize,
+    handled: Option<OnHandled>,
+    ours: *mut c_void,
+) {
+    if let Some(departure) = LEAVING.get() {
+        departure.server_lost();
+    }
+    if let Some(handled) = handled {
+        let none = std::ptr::null_mut();
+        handled(SUCCESS, std::ptr::null_mut(), 0, none, none, ours);
     }
 }
 
