@@ -159,7 +159,7 @@ impl Socket {
                     io::ErrorKind::Interrupted => {}
                     io::ErrorKind::WouldBlock => self.ready(PollFlags::POLLOUT, wait, page)?,
                     io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
-                        return Err(wait.lost(page));
+                        return Err(self.last_words(wait, page));
                     }
                     _ => {
                         return Err(Error::Os {
@@ -170,6 +170,23 @@ impl Socket {
                 },
             }
         }
+    }
+
+    /// The connection broke: the refusal that the peer sent before it left, if it did.
+    fn last_words(&self, wait: &Wait, page: Option<&HostPage>) -> Error {
+        let mut buffer = vec![0; HEADER_LEN + MAX_PAYLOAD + 1];
+        // A socket that was reset says so once, then gives what is in it.
+        for _ in 0..2 {
+            let Ok((len, _)) = sys::receive_packet(self.socket.as_fd(), &mut buffer) else {
+                continue;
+            };
+            if let Ok(frame) = Frame::from_packet(&buffer[..len], self.size)
+                && let Err(error) = refused(&frame, wait)
+            {
+                return error;
+            }
+        }
+        wait.lost(page)
     }
 
     fn receive(
@@ -188,7 +205,7 @@ impl Socket {
                 Err(error) => match error.kind() {
                     io::ErrorKind::Interrupted => {}
                     io::ErrorKind::WouldBlock => self.ready(PollFlags::POLLIN, wait, page)?,
-                    io::ErrorKind::ConnectionReset => return Err(wait.lost(page)),
+                    io::ErrorKind::ConnectionReset => return Err(self.last_words(wait, page)),
                     _ => {
                         return Err(Error::Os {
                             operation: "receive from the node agent",

@@ -136,6 +136,8 @@ impl Server {
             }
             let asked = Fields::parse(&text, if framed { ';' } else { ' ' }).unwrap();
             let Some(answer) = self.answer(&asked, framed) else { return Ok(()) };
+            let ends = asked.get("cmd") == Some("finalize");
+            self.lock().counts.finalized += usize::from(ends);
             if framed {
                 let slurm = self.habits.flavour == Flavour::Slurm;
                 let message =
@@ -146,9 +148,7 @@ impl Server {
                 let two = self.habits.version == PmiVersion::Two;
                 framed = two && asked.get("pmi_version") == Some("2");
             }
-            if asked.get("cmd") == Some("finalize") {
-                self.lock().counts.finalized += 1;
-                self.bell.notify_all();
+            if ends {
                 // Until the rank closes.
                 let mut rest = Vec::new();
                 reader.read_to_end(&mut rest)?;
