@@ -48,9 +48,13 @@ pub struct Slot {
     ack: AtomicU32,
     /// Process id, written by the agent or by the rank at start.
     pid: AtomicI32,
-    /// 1 when the rank has said its farewell; only where there is no agent to hear it.
+    /// [`LEFT`] when the rank has said its farewell, the code of its end when it dies of a signal that its handler saw; only where
+    /// there is no agent to hear it.
     left: AtomicU32,
 }
+
+/// See [`Slot`]; no code of a death by signal.
+const LEFT: u32 = 1;
 
 /// Who took on the task to let the user's SIGQUIT handler run on a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -383,12 +387,25 @@ impl Slot {
     /// Whether the rank has taken its leave. Only where there is no agent, which would have heard it.
     #[must_use]
     pub fn has_left(&self) -> bool {
-        self.left.load(Ordering::SeqCst) != 0
+        self.left.load(Ordering::SeqCst) == LEFT
     }
 
     /// Records that the rank has taken its leave. Async-signal-safe.
     pub fn set_left(&self) {
-        self.left.store(1, Ordering::SeqCst);
+        self.left.store(LEFT, Ordering::SeqCst);
+    }
+
+    /// The code that the rank is dying with, if it could say so.
+    #[must_use]
+    pub fn dying_with(&self) -> Option<i32> {
+        Some(self.left.load(Ordering::SeqCst))
+            .filter(|code| !matches!(*code, 0 | LEFT))
+            .map(u32::cast_signed)
+    }
+
+    /// Records that the rank is dying of a signal: `code` is 128 and its number. Async-signal-safe.
+    pub fn set_dying(&self, code: i32) {
+        self.left.store(code.cast_unsigned(), Ordering::SeqCst);
     }
 
     /// Records the process id.

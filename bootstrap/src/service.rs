@@ -325,6 +325,13 @@ impl Announcer {
         }
     }
 
+    /// This rank dies of a signal now; `code` is 128 and its number. For ranks whose end no agent sees.
+    pub fn dying(self, code: i32) {
+        if let Some(departure) = self.departure {
+            departure.dying(code);
+        }
+    }
+
     /// This rank has begun to exit with `code`.
     pub fn exiting(self, code: i32, path: ExitPath) {
         self.send(Kind::Exiting, code, path as u32);

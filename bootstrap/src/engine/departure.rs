@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use crate::deadlines::{self, Deadline};
-use crate::page::{Ack, HostPage, Notice};
+use crate::page::{Ack, HostPage, Notice, Slot};
 use crate::service::Rank;
 use crate::sys;
 
@@ -110,7 +110,16 @@ impl Departure {
     /// A rank of this host ended without farewell: that is the end of the job.
     pub(crate) fn died(&self, page: &HostPage, rank: Rank) {
         self.decided.store(true, Ordering::SeqCst);
-        page.decide(Notice { code: DIED, cause: Some(rank) });
+        let slot = page.local_of(rank).map(|local| page.slot(local));
+        let code = slot.and_then(Slot::dying_with).unwrap_or(DIED);
+        page.decide(Notice { code, cause: Some(rank) });
+    }
+
+    /// This rank dies of a signal; `code` is 128 and its number.
+    pub(crate) fn dying(&self, code: i32) {
+        if let Some((host, page)) = self.host() {
+            page.slot(host.local).set_dying(code);
+        }
     }
 
     /// The engine's server is gone, and with it whoever would end this rank: the job ends, and this process within the time that

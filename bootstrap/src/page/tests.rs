@@ -172,3 +172,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_rank_says_how_it_leaves() {
+    let page = HostPage::create(&spec()).unwrap();
+    let slot = page.slot(0);
+    assert!(!slot.has_left() && slot.dying_with().is_none());
+    slot.set_dying(139);
+    assert!(!slot.has_left() && slot.dying_with() == Some(139));
+    slot.set_left();
+    assert!(slot.has_left() && slot.dying_with().is_none());
+}

@@ -143,6 +143,9 @@ extern "C" fn on_fatal(signal: i32, info: *mut libc::siginfo_t, _: *mut c_void) 
 static MOVED: AtomicBool = AtomicBool::new(false);
 
 fn die(signal: i32) {
+    if let Some(driver) = super::driver().filter(|driver| driver.is_ours()) {
+        driver.dying(signal);
+    }
     signals::set_default(signal);
     signals::unblock(signal);
     signals::raise(signal);

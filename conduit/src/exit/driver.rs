@@ -448,6 +448,11 @@ impl Driver {
         self.link.announcer().fini(code);
     }
 
+    /// The process is about to die of `signal`.
+    pub(super) fn dying(&self, signal: i32) {
+        self.link.announcer().dying(128 + signal);
+    }
+
     /// Ends the process from a handler that interrupted the body.
     fn end_now(&self) -> ! {
         let code = self.code.load(Ordering::SeqCst);

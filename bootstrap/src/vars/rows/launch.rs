@@ -41,7 +41,8 @@ pub(crate) const LAUNCH: &[Row] = &[
         "GASNET_SSH_CMD",
         Kind::Text,
         "ssh",
-        "Program that runs a command on another host, called as ssh is; a name or a path, without arguments.",
+        "Program that runs a command on another host, called as ssh is; a name or a path, without arguments. builtin: a \
+         client of the launcher's own, where it was built with it.",
     )
     .launcher(),
     open(
