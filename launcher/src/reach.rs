@@ -4,7 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use spawner_ssh::plan::Reach;
+use spawner_ssh::plan::{BUILTIN, Reach, check_builtin_options, has_builtin};
+
+const NAME: &str = "gasnetrun_ibv";
 
 /// Values that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,6 +20,18 @@ pub enum ReachError {
         /// Value.
         seen: OsString,
     },
+    /// Options that our own client does not know.
+    #[error("GASNET_SSH_OPTIONS with GASNET_SSH_CMD={BUILTIN}: {problem}")]
+    Options {
+        /// What is wrong.
+        problem: String,
+    },
+    /// A build without it.
+    #[error(
+        "GASNET_SSH_CMD={BUILTIN}: this {NAME} was built without the built-in ssh client. Use GASNET_SSH_CMD=ssh, or build \
+         it with `cargo build -p gasnetrun-ibv --features builtin-ssh`, which needs OpenSSL"
+    )]
+    NoBuiltin,
     /// A command with arguments.
     #[error(
         "GASNET_SSH_CMD={seen:?}: it is the name or path of one program, without arguments; put those into \
@@ -45,9 +59,16 @@ pub fn reach(
     if !bytes.contains(&b'/') && bytes.iter().any(u8::is_ascii_whitespace) {
         return Err(ReachError::Command { seen: command });
     }
+    let options = set("GASNET_SSH_OPTIONS").map_or(Ok(Vec::new()), |text| words(&text))?;
+    if command == BUILTIN {
+        if !has_builtin() {
+            return Err(ReachError::NoBuiltin);
+        }
+        check_builtin_options(&options).map_err(|problem| ReachError::Options { problem })?;
+    }
     Ok(Reach {
         command,
-        options: set("GASNET_SSH_OPTIONS").map_or(Ok(Vec::new()), |text| words(&text))?,
+        options,
         out_degree,
         directory: set("GASNET_SSH_REMOTE_PATH").map(PathBuf::from),
         ..Reach::default()
@@ -104,9 +125,16 @@ mod tests {
 
     #[test]
     fn the_command_is_one_program() {
-        for good in ["rsh", "/opt/my tools/ssh", "builtin"] {
+        for good in ["rsh", "/opt/my tools/ssh", "/opt/builtin"] {
             assert_eq!(with(&[("GASNET_SSH_CMD", good)]).expect(good).command, good);
         }
+        let own = [("GASNET_SSH_CMD", BUILTIN), ("GASNET_SSH_OPTIONS", "-i /x")];
+        match with(&own) {
+            Ok(reach) => assert!(has_builtin() && reach.command == BUILTIN),
+            Err(error) => assert!(!has_builtin() && error == ReachError::NoBuiltin, "{error}"),
+        }
+        let unknown = with(&[("GASNET_SSH_CMD", BUILTIN), ("GASNET_SSH_OPTIONS", "-J x")]);
+        assert!(unknown.is_err());
         let error = with(&[("GASNET_SSH_CMD", "ssh -v")]).expect_err("arguments").to_string();
         assert!(error.contains("GASNET_SSH_OPTIONS"), "{error}");
     }

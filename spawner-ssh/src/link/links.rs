@@ -7,7 +7,8 @@ use std::rc::Rc;
 
 use bootstrap::collective::Bytes;
 
-use super::command::{command, script_input, stage_input};
+use super::builtin;
+use super::command::{SCRIPT, command, script_input, stage_input};
 use super::state::{Link, Stage, TURN};
 use crate::agent::poller::{Pipe, Poller, Ready, Token};
 use crate::report::End;
@@ -109,9 +110,9 @@ impl Links {
         open.map(|(number, _)| number)
     }
 
-    /// Whether a process of a link is still there.
+    /// Whether a process of a link is still there, or a client of our own.
     pub(crate) fn is_any_left(&self) -> bool {
-        !self.by_pid.is_empty()
+        !self.by_pid.is_empty() || self.links.iter().any(Link::has_session)
     }
 
     /// Whether this is the process of a link.
@@ -423,13 +424,17 @@ impl Links {
             return;
         };
         let here = host.here;
-        let started = command(&self.ssh, host).spawn();
-        let attached = started.and_then(|child| {
-            if let Ok(pid) = i32::try_from(child.id()) {
-                self.by_pid.insert(pid, index);
-            }
-            link.attach(poller, token(index), child, now)
-        });
+        let attached = if self.ssh.command == builtin::NAME && !here {
+            let started = builtin::start(&self.ssh, host, SCRIPT);
+            started.and_then(|session| link.attach_session(poller, token(index), session, now))
+        } else {
+            command(&self.ssh, host).spawn().and_then(|child| {
+                if let Ok(pid) = i32::try_from(child.id()) {
+                    self.by_pid.insert(pid, index);
+                }
+                link.attach(poller, token(index), child, now)
+            })
+        };
         if let Err(error) = attached {
             let program = if here { OsStr::new("/proc/self/exe") } else { &self.ssh.command };
             let seen = format!("cannot start {}: {error}", program.display());

@@ -5,9 +5,11 @@ use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Child;
 use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
+use super::builtin::Session;
 use crate::agent::poller::{Pipe, Poller, Token};
 use crate::agent::sys;
 use crate::report::End;
@@ -43,6 +45,8 @@ pub(super) struct Link {
     pub(super) send_agent: bool,
     pub(super) pid: Option<i32>,
     pub(super) ended: Option<End>,
+    /// How a client of our own ended, in place of a process.
+    pub(super) session: Option<Arc<OnceLock<End>>>,
     /// When its output ended.
     pub(super) eof: Option<u64>,
     pub(super) to: Option<OwnedFd>,
@@ -75,6 +79,7 @@ impl Link {
             send_agent: false,
             pid: None,
             ended: None,
+            session: None,
             eof: None,
             to: None,
             from: None,
@@ -100,7 +105,35 @@ impl Link {
         mut child: Child,
         now: u64,
     ) -> std::io::Result<()> {
+        self.session = None;
         self.pid = i32::try_from(child.id()).ok();
+        let fds = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(to), Some(from), Some(err)) = fds else {
+            return Err(std::io::Error::other("no pipes"));
+        };
+        self.begin(poller, number, [to.into(), from.into(), err.into()], now)
+    }
+
+    /// Takes over a client of our own that was just started.
+    pub(super) fn attach_session(
+        &mut self,
+        poller: &Poller,
+        number: u32,
+        session: Session,
+        now: u64,
+    ) -> std::io::Result<()> {
+        self.pid = None;
+        self.session = Some(session.end);
+        self.begin(poller, number, [session.to, session.from, session.err], now)
+    }
+
+    fn begin(
+        &mut self,
+        poller: &Poller,
+        number: u32,
+        [to, from, err]: [OwnedFd; 3],
+        now: u64,
+    ) -> std::io::Result<()> {
         (self.ended, self.eof) = (None, None);
         self.search = Search::default();
         self.inbox = Inbox::default();
@@ -108,11 +141,6 @@ impl Link {
         self.stderr.clear();
         (self.heard, self.said) = (now, now);
         self.stage = Stage::Silent { since: now };
-        let fds = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (Some(to), Some(from), Some(err)) = fds else {
-            return Err(std::io::Error::other("no pipes"));
-        };
-        let (to, from, err) = (OwnedFd::from(to), OwnedFd::from(from), OwnedFd::from(err));
         nonblocking(&to)?;
         nonblocking(&from)?;
         nonblocking(&err)?;
@@ -176,6 +204,11 @@ impl Link {
         }
     }
 
+    /// Whether a client of our own still works for it.
+    pub(super) const fn has_session(&self) -> bool {
+        self.session.is_some() && self.from.is_some()
+    }
+
     /// Reads some of its output; `None` when there is nothing now.
     pub(super) fn read(&mut self, buffer: &mut [u8], now: u64) -> Option<usize> {
         let from = self.from.as_mut()?;
@@ -195,6 +228,9 @@ impl Link {
     fn end_of_output(&mut self, now: u64) {
         self.from = None;
         self.eof.get_or_insert(now);
+        if let Some(session) = &self.session {
+            self.ended = session.get().copied();
+        }
     }
 
     /// Reads its standard error.
