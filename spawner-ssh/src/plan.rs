@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bootstrap::Rank;
 
+pub use crate::link::{BUILTIN, check_builtin_options, has_builtin};
 pub use crate::tree::message::Stage;
 
 pub use crate::layout::{HostEntry, LayoutError, Map, Order, Place, cpu_sets, layout, shares};
