@@ -220,6 +220,44 @@ fn what_cannot_be_had_is_said_by_name() {
     }
 }
 
+/// Devices of which rank 0 uses a port, as its lists say: one of adapters, one of software devices.
+fn used_devices(outcome: &testkit::Outcome) -> Vec<String> {
+    let (mut own, mut device, mut used) = (false, "", Vec::new());
+    let err = outcome.err();
+    for line in err.lines() {
+        if line.contains("adapters seen by rank ") {
+            own = line.contains("adapters seen by rank 0 ");
+        }
+        let name = line.trim_start().split([',', ' ']).next().unwrap_or_default();
+        if name.starts_with("soft") {
+            device = name;
+        } else if own && name == "port" && line.ends_with("(used)") {
+            used.push(device.to_owned());
+        }
+    }
+    used
+}
+
+#[test]
+fn a_filter_chooses_software_devices_where_those_were_asked_for() {
+    let run = |filter: &str| {
+        let tree = apart(job(2, "hello")).env("GASNET_IBV_PORTS", filter);
+        tree.env("GASNET_IBV_LIST_PORTS", "1").env("GASNET_IBV_SOFT_DEVICES", "3").run()
+    };
+    for (filter, devices) in
+        [("soft1", &["soft1"][..]), ("soft0+soft2", &["soft0", "soft2"]), ("soft2:1", &["soft2"])]
+    {
+        let outcome = run(filter);
+        outcome.expect(0);
+        assert_eq!(used_devices(&outcome), devices, "{filter}: {}", outcome.err());
+    }
+    let outcome = run("mlx5_0");
+    assert_eq!(outcome.fault(1), None, "{}", outcome.err());
+    let err = outcome.err();
+    let words = ["GASNET_IBV_PORTS=mlx5_0", "soft0", "soft2"];
+    assert!(words.iter().all(|word| err.contains(word)), "{err}");
+}
+
 #[test]
 fn without_an_adapter_the_choice_says_why() {
     if std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
@@ -232,6 +270,18 @@ fn without_an_adapter_the_choice_says_why() {
     outcome.expect(0);
     let line = "gasnet_ibv: the job uses the software adapter (TCP): ";
     assert_eq!(outcome.err().matches(line).count(), 1, "{}", outcome.err());
+    assert!(!outcome.err().contains("GASNET_IBV_PORTS"), "{}", outcome.err());
+    // A filter was about adapters: what is used instead, and why, is said in the same line.
+    let listed =
+        |tree: Tree| tree.env("GASNET_IBV_LIST_PORTS", "1").env("GASNET_IBV_SOFT_DEVICES", "2");
+    let outcome = listed(tree()).env("GASNET_IBV_PORTS", "mlx5_7").run();
+    outcome.expect(0);
+    let err = outcome.err();
+    let said: Vec<&str> = err.lines().filter(|one| one.starts_with(line)).collect();
+    let words =
+        ["GASNET_IBV_PORTS=mlx5_7 counts for adapters only", "all software devices are used"];
+    assert!(said.len() == 1 && words.iter().all(|word| said[0].contains(word)), "{err}");
+    assert_eq!(used_devices(&outcome), ["soft0", "soft1"], "{err}");
     let outcome = tree().env("GASNET_IBV_FABRIC", "verbs").run();
     outcome.expect(1);
     assert!(outcome.err().contains("verbs was asked for"), "{}", outcome.err());

@@ -183,6 +183,16 @@ impl Family {
         })
     }
 
+    /// What of it is set and chooses ports, as assignments; empty when nothing is.
+    pub(crate) fn assignments(&self) -> String {
+        let base = self.base.iter().map(|text| format!("{BASE}={text}"));
+        let auto = (self.selector == Selector::Auto).then(|| format!("{TYPE}=Auto"));
+        let counts = matches!(self.selector, Selector::Key(..));
+        let members = self.members.iter().filter(|_| counts);
+        let members = members.map(|(key, text)| format!("{BASE}_{key}={text}"));
+        base.chain(auto).chain(members).collect::<Vec<_>>().join(", ")
+    }
+
     fn base(&self) -> Choice {
         match &self.base {
             None => Choice::All,
@@ -273,6 +283,18 @@ mod tests {
             (Choice::All, None) => (String::new(), String::new()),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn what_is_set_is_told_as_it_was_set() {
+        let told = |rows: &[(&str, &str)]| family(rows).unwrap().assignments();
+        assert_eq!(told(&[]), "");
+        assert_eq!(told(&[("GASNET_IBV_PORTS", "a+b:1")]), "GASNET_IBV_PORTS=a+b:1");
+        let both = [("GASNET_IBV_PORTS_0", "a"), ("GASNET_IBV_PORTS_1", "b")];
+        assert_eq!(told(&both), "GASNET_IBV_PORTS_0=a, GASNET_IBV_PORTS_1=b");
+        let none = [("GASNET_IBV_PORTS_0", "a"), (TYPE, "None")];
+        assert_eq!(told(&none), "");
+        assert_eq!(told(&[(TYPE, "auto")]), "GASNET_IBV_PORTS_TYPE=Auto");
     }
 
     #[test]

@@ -138,6 +138,18 @@ fn open_soft(
     })?)
 }
 
+/// What the user reads when no adapter is used; `named`: what was set to choose ports.
+fn fallen_back(reason: &str, named: &str) -> String {
+    let line = format!("gasnet_ibv: the job uses the software adapter (TCP): {reason}.");
+    if named.is_empty() {
+        return format!("{line} GASNET_IBV_FABRIC=soft hides this line");
+    }
+    format!(
+        "{line} {named} counts for adapters only, so all software devices are used; GASNET_IBV_FABRIC=soft hides this line, and \
+         there it counts for soft0, soft1 …"
+    )
+}
+
 /// Decides on the fabric, for all ranks alike.
 fn opened(
     settings: &NetSettings,
@@ -162,9 +174,7 @@ fn opened(
         return Err(Error::Setting { name: "GASNET_IBV_FABRIC", problem });
     }
     if let (Some(reason), Rank(0)) = (&reason, members.rank) {
-        say(&format!(
-            "gasnet_ibv: the job uses the software adapter (TCP): {reason}. GASNET_IBV_FABRIC=soft hides this line\n"
-        ));
+        say(&format!("{}\n", fallen_back(reason, &settings.ports.family.assignments())));
     }
     let mut ports = settings.ports.clone();
     if settings.fabric == FabricChoice::Auto {
