@@ -53,13 +53,13 @@ const LAUNCH: &[Case<'static>] = &[
         &["-spawner=mpi", "-n", "2", "prog_real"],
         &[],
         125,
-        &["mpi spawner is not there yet", "-spawner=ssh"],
+        &["was built without the mpi spawner", "-spawner="],
     ),
     (
         &["-n", "2", "prog_real"],
-        &[("GASNET_IBV_SPAWNER", "PMI")],
+        &[("GASNET_IBV_SPAWNER", "PMI"), ("PMIRUN_CMD", "launch %C")],
         125,
-        &["pmi spawner is not there yet"],
+        &["PMIRUN_CMD", "%N"],
     ),
     (
         &["-n", "2", "prog_real"],

@@ -256,6 +256,8 @@ fn chapel_under_slurm() {
     let room = Room::new();
     let words = ["-t", "-n", "4", "-N", "4", "-c", "0", "-E", "PATH", "prog_real", "-nl", "4"];
     let mut command = room.launcher(&words);
+    // Unless somebody says so, srun starts the ranks where it is installed.
+    command.env("GASNET_IBV_SPAWNER", "ssh");
     command.env("SLURM_JOB_ID", "7").env("SLURM_JOB_NODELIST", "nid[00008-00011]");
     let seen = room.run(&mut command);
     assert_eq!(seen.code, Some(0), "{}", seen.err);
