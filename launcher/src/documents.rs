@@ -65,13 +65,13 @@ pub fn man_page() -> io::Result<String> {
     program().to_writer(&mut page)?;
     hosts().to_writer(&mut page)?;
     map().to_writer(&mut page)?;
+    other_launchers().to_writer(&mut page)?;
     end_of_job().to_writer(&mut page)?;
     doctor_section().to_writer(&mut page)?;
     environment().to_writer(&mut page)?;
     page.extend_from_slice(vars::man_section().as_bytes());
     exit_status().to_writer(&mut page)?;
     examples().to_writer(&mut page)?;
-    limits().to_writer(&mut page)?;
     Ok(String::from_utf8_lossy(&page).into_owned())
 }
 
@@ -326,8 +326,34 @@ fn examples() -> Roff {
     roff
 }
 
-fn limits() -> Roff {
-    let mut roff = section("LIMITS OF THIS VERSION");
-    paragraphs(&mut roff, &["The spawners mpi and pmi are refused with exit code 125."]);
+fn other_launchers() -> Roff {
+    let mut roff = section("OTHER LAUNCHERS");
+    paragraphs(
+        &mut roff,
+        &[
+            "The spawners pmi and mpi call the launcher of a batch system or an MPI, and the ranks join its job through PMI-1, \
+             PMI-2, PMIx or MPI. Programs can also be started by such a launcher directly (srun --mpi=pmi2 ./prog, \
+             mpiexec ./prog); each rank looks at its environment and takes part.",
+            "PMIRUN_CMD, for pmi, and MPIRUN_CMD, for both, say how the launcher is called. Without them pmi takes what the \
+             batch system has (srun, flux run, aprun, jsrun), else mpiexec.hydra, mpiexec, prterun or mpirun; mpi \
+             takes mpirun or mpiexec. The text is cut into words as a shell does it. In it",
+        ],
+    );
+    for (letter, text) in spawner_pmi::template::ESCAPES {
+        entry(&mut roff, [bold(format!("%{letter}"))], text);
+    }
+    paragraphs(
+        &mut roff,
+        &[
+            "stand for what they say; inside a longer word they become text, with words quoted for a shell. %N, %C or %P, and \
+             %C, %A or %Q must be there. The launcher is known by its name, or by what it says to --version or -h; \
+             GASNET_IBV_DIALECT names it otherwise. From that follow the words for -N, -c, --hosts, --map cyclic, \
+             --stdin and --tag-output, and how the environment is passed: always all GASNET_* variables and those of -E. \
+             What a launcher has no words for is refused; -c 0 never is. -t shows the whole call.",
+            "The job's code is the one that the launcher returns. An exit of all ranks, a lone exit and an exit asked for by a \
+             signal are agreed on by the ranks, so it is right with every launcher; of a rank that is killed, and of \
+             an abort, launchers tell different things: docs/design/launchers.md has the table.",
+        ],
+    );
     roff
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use spawner_pmi::{Call, Family, Machine, PMI, Wanted};
 use spawner_ssh::hostlist::{self, Grammar};
@@ -52,9 +53,16 @@ pub struct Request<'a> {
     pub environment: &'a Variables,
     /// The ranks' working directory.
     pub directory: &'a Path,
+    /// Bound on the exit of the ranks of a GASNet program.
+    pub exit_bound: Duration,
     /// Verbosity.
     pub level: u8,
 }
+
+/// Seconds beyond the exit bound.
+const EXIT_MARGIN: u64 = 5;
+/// Seconds for programs whose ranks do not know of each other, as GASNet has it for all.
+const PLAIN_WAIT: u64 = 60;
 
 /// Variables with which a user names hosts for our own agents.
 const HOST_VARIABLES: [&str; 3] = ["GASNET_SSH_NODEFILE", "GASNET_SSH_SERVERS", "GASNET_NODEFILE"];
@@ -108,6 +116,11 @@ pub fn call(request: &Request<'_>, machine: &dyn Machine) -> Result<Call, Engine
             StdinTo::All => Some("all".to_owned()),
         },
         label: flags.tag_output,
+        wait: match request.command.program {
+            // All ranks leave together; what is left then does not look at the others.
+            Some(_) => request.exit_bound.as_secs() + EXIT_MARGIN,
+            None => PLAIN_WAIT,
+        },
         verbose: request.level >= 1,
         program: request.command.executable.as_os_str(),
         arguments: request.command.argv.get(1..).unwrap_or_default(),

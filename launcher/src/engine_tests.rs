@@ -42,6 +42,7 @@ fn made(words: &[&str], machine: &Fake) -> Result<String, String> {
         command: &command,
         environment: &environment,
         directory: Path::new("/d"),
+        exit_bound: Duration::from_secs(3),
         level: 0,
     };
     match call(&request, machine) {
@@ -66,7 +67,7 @@ fn our_options_become_words() {
         assert_eq!(made(words, &hydra).as_deref(), Ok(line), "{words:?}");
     }
     let srun = Fake(vec!["srun"], [("SLURM_JOB_ID", "1")].into());
-    let head = "srun|-K0|-W60|--mpi=pmi2|-n|4";
+    let head = "srun|-K0|-W8|--mpi=pmi2|-n|4";
     for (words, line) in [
         (&["--stdin", "3"][..], "--input=3|--export=ALL|/bin/prog|a b"),
         (&["--map", "cyclic"], "-mcyclic|--input=0|--export=ALL|/bin/prog|a b"),

@@ -153,6 +153,7 @@ fn put_engine(job: &mut Job, flags: &Flags) -> Result<(), Failure> {
         command: &job.command,
         environment: &plan.env_for_hosts,
         directory: &plan.directory,
+        exit_bound: plan.exit_bound,
         level: flags.level(),
     };
     let call = engine::call(&request, &System)?;

@@ -12,7 +12,7 @@ pub const MPI: Family = Family {
         Default {
             signs: &["SLURM_JOB_ID"],
             program: "srun",
-            template: "srun -K0 -W60 {mpi} %V -n %N %C",
+            template: "srun -K0 -W{wait} {mpi} %V -n %N %C",
         },
     ],
 };

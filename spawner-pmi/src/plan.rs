@@ -96,7 +96,7 @@ pub struct Default {
     pub signs: &'static [&'static str],
     /// Its program.
     pub program: &'static str,
-    /// Its template; `{mpi}` is the option that makes Slurm speak PMI.
+    /// Its template; `{mpi}` is the option that makes Slurm speak PMI, `{wait}` is [`Wanted::wait`].
     pub template: &'static str,
 }
 
@@ -108,8 +108,8 @@ pub const PMI: Family = Family {
         Default {
             signs: &["SLURM_JOB_ID", "SLURM_JOBID"],
             program: "srun",
-            // A bad exit does not end the step: the ranks agree on a code themselves. What is left is ended after 60 s.
-            template: "srun -K0 -W60 {mpi} %V -n %N %C",
+            // A bad exit does not end the step: the ranks agree on a code themselves. What is left is ended after a while.
+            template: "srun -K0 -W{wait} {mpi} %V -n %N %C",
         },
         Default { signs: &["FLUX_URI"], program: "flux", template: "flux run %V -n %N %C" },
         Default {
@@ -142,6 +142,8 @@ pub struct Wanted<'a> {
     pub stdin: Option<String>,
     /// `--tag-output`.
     pub label: bool,
+    /// Seconds from the end of one rank until those that are left are ended, where the launcher can do that.
+    pub wait: u64,
     /// `-v`.
     pub verbose: bool,
     /// Program, or the wrapper in front of it.
@@ -182,7 +184,7 @@ pub fn plan(
     wanted: &Wanted<'_>,
     machine: &dyn Machine,
 ) -> Result<Call, PlanError> {
-    let (from, text) = template(family, machine)?;
+    let (from, text) = template(family, wanted, machine)?;
     let unchecked = machine.variable(&format!("{from}_OK")).is_some();
     let template = Template::parse(&from, &text, unchecked)?;
     let name = template.launcher();
@@ -211,7 +213,11 @@ pub fn plan(
 }
 
 /// The template, and where it came from.
-fn template(family: &Family, machine: &dyn Machine) -> Result<(String, OsString), PlanError> {
+fn template(
+    family: &Family,
+    wanted: &Wanted<'_>,
+    machine: &dyn Machine,
+) -> Result<(String, OsString), PlanError> {
     for name in family.variables {
         if let Some(text) = machine.variable(name) {
             return Ok(((*name).to_owned(), text));
@@ -230,9 +236,8 @@ fn template(family: &Family, machine: &dyn Machine) -> Result<(String, OsString)
         let example = "mpiexec -n %N %C";
         return Err(PlanError::NoLauncher { spawner: family.spawner, looked, variable, example });
     };
-    let text = row
-        .template
-        .replace("{mpi}", if row.template.contains("{mpi}") { pmi_of_slurm(machine) } else { "" });
+    let mpi = if row.template.contains("{mpi}") { pmi_of_slurm(machine) } else { "" };
+    let text = row.template.replace("{mpi}", mpi).replace("{wait}", &wanted.wait.to_string());
     Ok(("the default".to_owned(), text.into()))
 }
 

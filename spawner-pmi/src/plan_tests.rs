@@ -64,6 +64,7 @@ fn wanted<'a>(environment: &'a [(OsString, OsString)], arguments: &'a [OsString]
         cpus: None,
         stdin: None,
         label: false,
+        wait: 60,
         verbose: false,
         program: OsStr::new("/bin/prog"),
         arguments,

@@ -57,6 +57,32 @@ impl Cluster {
         command
     }
 
+    /// Starts Slurm on the hosts: the controller on the first, a node on each other one. `false` after a `SKIP` of `test`
+    /// when it is not installed and cannot be.
+    ///
+    /// # Panics
+    /// When it is there, but does not start.
+    #[must_use]
+    pub fn slurm(&self, test: &str) -> bool {
+        let mut command = Command::new(script().with_file_name("slurm-cluster"));
+        let up =
+            command.arg("up").env("CLUSTER_DIR", &self.state).env("CLUSTER_HOSTS", &self.hosts);
+        let up = up.output().expect("scripts/slurm-cluster can be run");
+        let said = String::from_utf8_lossy(&up.stderr).trim().to_owned();
+        if up.status.code() == Some(77) {
+            crate::skip(test, said.lines().last().unwrap_or("Slurm cannot be installed here"));
+            return false;
+        }
+        assert!(up.status.success(), "scripts/slurm-cluster up: {:?}\n{said}", up.status);
+        true
+    }
+
+    /// The configuration of [`Cluster::slurm`], for `SLURM_CONF`.
+    #[must_use]
+    pub fn slurm_conf(&self) -> PathBuf {
+        self.state.join("slurm/slurm.conf")
+    }
+
     /// Runs a verb, such as `kill n2`, to its end.
     ///
     /// # Panics
