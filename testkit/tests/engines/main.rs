@@ -1,5 +1,7 @@
 //! Jobs that other launchers start: every engine and provider that is here × results, ways to end, faults. Prints the table.
 
+mod slurm;
+
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
