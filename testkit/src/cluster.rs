@@ -99,6 +99,14 @@ impl Cluster {
         self.tree().args(["on", host]).args(words)
     }
 
+    /// The same without a warden, for what is measured.
+    #[must_use]
+    pub fn bare<S: AsRef<OsStr>>(&self, host: &str, words: &[S]) -> Command {
+        let mut command = self.command();
+        command.args(["on", host]).args(words);
+        command
+    }
+
     /// A command on a host as another user, still to be run.
     #[must_use]
     pub fn as_user<S: AsRef<OsStr>>(&self, user: &str, host: &str, words: &[S]) -> Tree {

@@ -1,5 +1,7 @@
 //! How much memory of a rank the result of an exchange takes. Run it as a job: every rank exchanges 64 bytes, keeps the
 //! result, and prints what `/proc/self/smaps` says about the mapping that holds it.
+//!
+//! With a number as argument: rank 0 prints the microseconds of one exchange, the median of so many.
 
 use bootstrap::Error;
 use testkit::report::show;
@@ -10,6 +12,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut job = bootstrap::connect()?;
     let place = job.place();
     let mine = [u8::try_from(place.rank.0 % 251)?; LEN];
+    if let Some(count) = std::env::args().nth(1) {
+        let mut times = Vec::new();
+        for _ in 0..count.parse::<usize>()?.max(1) {
+            let begin = std::time::Instant::now();
+            check(&job.exchange(&mine)?, place.size)?;
+            times.push(begin.elapsed().as_secs_f64() * 1e6);
+        }
+        times.sort_by(f64::total_cmp);
+        if place.rank.0 == 0 {
+            show(&format!("exchange_us {:.1}\n", times[times.len() / 2]));
+        }
+        return Ok(job.fini(0)?);
+    }
     // Twice, because the first reading itself makes the heap larger.
     let _ = private_bytes()?;
     let before = private_bytes()?;

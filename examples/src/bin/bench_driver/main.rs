@@ -12,6 +12,7 @@ mod network;
 mod ranks;
 mod row;
 mod run;
+mod ssh;
 
 use std::process::ExitCode;
 
@@ -69,6 +70,14 @@ const NET_FIGURES: [(&str, Measure); 4] = [
 /// Figures of the network on Soft-RoCE, by `--softroce`.
 const SOFTROCE_FIGURES: [(&str, Measure); 1] = [("softroce", network::soft_roce)];
 
+/// Figures of jobs on four hosts over ssh, by `--ssh`.
+const SSH_FIGURES: [(&str, Measure); 4] = [
+    ("ssh-launch", ssh::launch),
+    ("ssh-exchange", ssh::exchange),
+    ("ssh-memory", ssh::memory),
+    ("ssh-end", ssh::ends),
+];
+
 const FULL: Repetitions = Repetitions { launches: 15, pairs: 15, exits: 7, realtime: false };
 const QUICK: Repetitions = Repetitions { launches: 3, pairs: 3, exits: 1, realtime: false };
 
@@ -78,7 +87,7 @@ fn main() -> ExitCode {
     let figures = figures();
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
-            "--c" | "--net" | "--softroce" => {}
+            "--c" | "--net" | "--softroce" | "--ssh" => {}
             "--quick" => repetitions = Repetitions { realtime: repetitions.realtime, ..QUICK },
             "--realtime" => repetitions.realtime = true,
             "--write" => write = true,
@@ -130,6 +139,7 @@ fn figures() -> Vec<(&'static str, Measure)> {
             "--c" => &C_FIGURES[..],
             "--net" => &NET_FIGURES[..],
             "--softroce" => &SOFTROCE_FIGURES[..],
+            "--ssh" => &SSH_FIGURES[..],
             _ => &[],
         });
     }

@@ -1,0 +1,248 @@
+//! Jobs on four hosts over ssh: their start, an exchange, the memory of an agent, their end.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use testkit::Cluster;
+use testkit::process::{Process, send};
+
+use crate::Repetitions;
+use crate::row::{Findings, Row, Target, Verdict};
+use crate::run::{Failure, RUN, Result, Samples, run, sibling};
+
+const HOSTS: &str = "head n1 n2 n3 n4";
+const LIST: &str = "n1,n2,n3,n4";
+const SCRIPT: &str = include_str!("ssh.sh");
+
+/// The hosts; nothing after a line that says why there are none.
+fn hosts(figure: &str) -> std::result::Result<Cluster, Findings> {
+    Cluster::up(figure, HOSTS).ok_or_else(|| Findings {
+        rows: vec![Row::without(
+            figure,
+            Verdict::Skipped(
+                "several hosts cannot be made here (scripts/cluster up says why)".into(),
+            ),
+        )],
+        ..Findings::default()
+    })
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Runs the script on the launching host; its lines.
+fn script(cluster: &Cluster, words: &[&str]) -> Result<Vec<(String, f64)>> {
+    let line = [&["bash", "-c", SCRIPT, "ssh.sh"], words].concat();
+    let ended = run(cluster.bare("head", &line), true)?;
+    let mut found = Vec::new();
+    for line in ended.out.lines() {
+        let value = line.rsplit_once(' ').and_then(|(key, value)| Some((key, value.parse().ok()?)));
+        let (key, value) = value.ok_or_else(|| Failure(line.to_owned()))?;
+        found.push((key.to_owned(), value));
+    }
+    Ok(found)
+}
+
+/// Sixteen ranks that do nothing on four hosts.
+pub(crate) fn launch(repetitions: Repetitions) -> Result<Findings> {
+    let cluster = match hosts("ssh-launch") {
+        Ok(cluster) => cluster,
+        Err(skipped) => return Ok(skipped),
+    };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut hydra = std::env::split_paths(&path).map(|directory| directory.join("mpiexec.hydra"));
+    let hydra: Option<PathBuf> = hydra.find(|file| file.is_file());
+    let count = repetitions.launches.to_string();
+    let hydra_word = hydra.as_deref().map(text).unwrap_or_default();
+    let (launcher, noop) = (text(&sibling("gasnetrun_ibv")?), text(&sibling("noop")?));
+    let mut samples = Samples::default();
+    for (key, value) in script(&cluster, &[&launcher, &noop, &count, &hydra_word])? {
+        if key == "ssh" {
+            samples.add("1.3 x ssh + 50 ms", 1.3 * value + 50.0);
+        }
+        samples.add(&key, value);
+    }
+    let ours = "gasnetrun_ibv";
+    let mut rows = vec![
+        Row::paired(
+            "launch of 16 ranks on 4 hosts, `ssh host true` to each in parallel",
+            &samples,
+            [ours, "ssh"],
+            "ms",
+            Target::None,
+        )?,
+        Row::paired(
+            "the same, 1.3 times that plus 50 ms",
+            &samples,
+            [ours, "1.3 x ssh + 50 ms"],
+            "ms",
+            Target::AtMost(1.0),
+        )?,
+    ];
+    let name = "the same, mpiexec.hydra";
+    rows.push(if hydra.is_some() {
+        Row::paired(name, &samples, [ours, "mpiexec.hydra"], "ms", Target::AtMost(1.0))?
+    } else {
+        let reason = "no mpiexec.hydra in PATH; scripts/bench --install, or apt-get install mpich";
+        Row::without(name, Verdict::Skipped(reason.into()))
+    });
+    let notes = vec![
+        "ssh: four hosts are network namespaces of one machine, which share its processors: logins are slower here than \
+         on four machines. All are timed on the launching host, one after the other."
+            .to_owned(),
+    ];
+    Ok(Findings { rows, samples, notes })
+}
+
+/// 64 bytes of each of 256 ranks.
+pub(crate) fn exchange(repetitions: Repetitions) -> Result<Findings> {
+    let cluster = match hosts("ssh-exchange") {
+        Ok(cluster) => cluster,
+        Err(skipped) => return Ok(skipped),
+    };
+    let (launcher, program) = (text(&sibling("gasnetrun_ibv")?), text(&sibling("bench_exchange")?));
+    let mut samples = Samples::default();
+    for _ in 0..repetitions.exits {
+        for (key, value) in script(&cluster, &[&launcher, "", "trips", ""])? {
+            samples.add(&key, value);
+        }
+        let line = [&launcher, "-n", "256", "--hosts", LIST, &program, "100"];
+        let ended = run(cluster.bare("head", &line), true)?;
+        let value = ended.out.trim().strip_prefix("exchange_us ");
+        samples.add("exchange", value.ok_or_else(|| Failure(ended.out.clone()))?.parse()?);
+    }
+    let row = Row::paired(
+        "exchange of 64 B, 4 hosts × 64 ranks, round trip of 64 B through one ssh channel (tree of one level)",
+        &samples,
+        ["exchange", "trip"],
+        "µs",
+        Target::AtMost(3.0),
+    )?;
+    Ok(Findings { rows: vec![row], samples, ..Findings::default() })
+}
+
+/// A job that lasts.
+struct Lasting {
+    child: Child,
+    ranks: Vec<Process>,
+}
+
+impl Lasting {
+    fn new(cluster: &Cluster, ranks: usize, script: &str) -> Result<Self> {
+        let launcher = text(&sibling("gasnetrun_ibv")?);
+        let count = ranks.to_string();
+        let line =
+            ["env", "GASNET_QUIET=1", &launcher, "-n", &count, "--hosts", LIST, "sh", "-c", script];
+        let mut command = cluster.bare("head", &line);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn()?;
+        let begin = Instant::now();
+        loop {
+            let all = LIST.split(',').flat_map(|host| cluster.processes(host));
+            let ranks_now: Vec<Process> =
+                all.filter(|process| process.command.contains("sleep 601")).collect();
+            if ranks_now.iter().filter(|process| process.command.starts_with("(sleep)")).count()
+                == ranks
+            {
+                return Ok(Self { child, ranks: ranks_now });
+            }
+            if begin.elapsed() > RUN {
+                let _ = child.kill();
+                return Err(Failure(format!("{ranks} ranks do not come up")));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Milliseconds until no process of the job is left on any host.
+    fn clean(mut self, cluster: &Cluster, begin: Instant) -> Result<f64> {
+        while HOSTS.split(' ').any(|host| !cluster.processes(host).is_empty()) {
+            if begin.elapsed() > RUN {
+                return Err(Failure("processes are left".to_owned()));
+            }
+        }
+        let took = begin.elapsed();
+        self.child.wait()?;
+        Ok(took.as_secs_f64() * 1e3)
+    }
+
+    fn end(self, cluster: &Cluster) -> Result<()> {
+        for process in cluster.processes("head") {
+            if process.command.starts_with("(gasnetrun_ibv)") {
+                let _ = send(process.pid, Signal::SIGTERM);
+                break;
+            }
+        }
+        self.clean(cluster, Instant::now()).map(drop)
+    }
+}
+
+/// Resident memory of an agent that has 64 ranks.
+pub(crate) fn memory(_: Repetitions) -> Result<Findings> {
+    let cluster = match hosts("ssh-memory") {
+        Ok(cluster) => cluster,
+        Err(skipped) => return Ok(skipped),
+    };
+    let job = Lasting::new(&cluster, 256, "exec sleep 601")?;
+    let mut samples = Samples::default();
+    for host in LIST.split(',') {
+        for process in cluster.processes(host) {
+            if !process.command.starts_with("(gasnetrun_ibv)") {
+                continue;
+            }
+            let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid))?;
+            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let value = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+            let value = value.ok_or_else(|| Failure("no VmHWM".to_owned()))?;
+            let guard = process.parent != 0
+                && cluster.processes(host).iter().any(|child| {
+                    child.parent == process.pid && child.command.starts_with("(gasnetrun_ibv)")
+                });
+            samples.add(if guard { "guard" } else { "agent" }, value / 1024.0);
+        }
+    }
+    job.end(&cluster)?;
+    let row = Row::alone(
+        "largest resident memory of an agent with 64 ranks",
+        &samples,
+        "agent",
+        "MiB",
+        Target::Bound(8.0),
+    )?;
+    Ok(Findings { rows: vec![row], samples, ..Findings::default() })
+}
+
+/// From a rank's end until no host has a process of the job any more.
+pub(crate) fn ends(repetitions: Repetitions) -> Result<Findings> {
+    let cluster = match hosts("ssh-end") {
+        Ok(cluster) => cluster,
+        Err(skipped) => return Ok(skipped),
+    };
+    let go = cluster.directory().join("share/go");
+    let script = format!(
+        "if test $GASNETRUN_RANK = 5; then sleep 601 & until test -e {}; do sleep 0.002; done; exit 7; fi; exec sleep 601",
+        go.display()
+    );
+    let mut samples = Samples::default();
+    for _ in 0..repetitions.exits {
+        let job = Lasting::new(&cluster, 16, "exec sleep 601")?;
+        let victim = job.ranks.last().ok_or_else(|| Failure("no rank".to_owned()))?.pid;
+        let begin = Instant::now();
+        let _ = send(victim, Signal::SIGKILL);
+        samples.add("kill", job.clean(&cluster, begin)?);
+        let _ = std::fs::remove_file(&go);
+        let job = Lasting::new(&cluster, 16, &script)?;
+        let begin = Instant::now();
+        std::fs::write(&go, "")?;
+        samples.add("exit", job.clean(&cluster, begin)?);
+    }
+    let row = |name, key| Row::alone(name, &samples, key, "ms", Target::Bound(300.0));
+    let rows = vec![
+        row("kill -9 of a rank on 4 hosts, until all of them are clean", "kill")?,
+        row("one rank leaves with a code on 4 hosts, until all of them are clean", "exit")?,
+    ];
+    Ok(Findings { rows, samples, ..Findings::default() })
+}
