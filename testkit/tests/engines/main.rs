@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use testkit::process::Process;
-use testkit::{Cluster, Outcome, Running, Table, Tree, binary, skip};
+use testkit::{Cluster, Outcome, Running, Table, Tree, all_requested, binary, skip};
 
 /// Far above what a case takes on a busy machine.
 const BOUND: Duration = Duration::from_secs(60);
@@ -24,6 +24,10 @@ enum Engine {
     OursHydra,
     /// Open MPI's launcher, whose ranks speak PMIx.
     OpenMpi,
+    /// Open MPI's launcher, whose ranks speak MPI through our plugin.
+    Mpi,
+    /// Our launcher in front of it, with the spawner mpi.
+    OursMpi,
     /// `srun --mpi=pmi2` over two hosts.
     SrunPmi2,
     /// `srun --mpi=pmix` over two hosts.
@@ -34,6 +38,7 @@ enum Engine {
 
 impl Engine {
     const LOCAL: [Self; 4] = [Self::Hydra, Self::HydraPort, Self::OursHydra, Self::OpenMpi];
+    const MPI: [Self; 2] = [Self::Mpi, Self::OursMpi];
     const SLURM: [Self; 3] = [Self::SrunPmi2, Self::SrunPmix, Self::OursSlurm];
 
     const fn name(self) -> &'static str {
@@ -42,6 +47,8 @@ impl Engine {
             Self::HydraPort => "hydra -pmi-port",
             Self::OursHydra => "gasnetrun_ibv, hydra",
             Self::OpenMpi => "mpirun, PMIx",
+            Self::Mpi => "mpirun, MPI",
+            Self::OursMpi => "gasnetrun_ibv, mpirun",
             Self::SrunPmi2 => "srun, PMI-2",
             Self::SrunPmix => "srun, PMIx",
             Self::OursSlurm => "gasnetrun_ibv, Slurm",
@@ -52,7 +59,7 @@ impl Engine {
     const fn program(self) -> &'static str {
         match self {
             Self::Hydra | Self::HydraPort | Self::OursHydra => "mpiexec.hydra",
-            Self::OpenMpi => "mpirun.openmpi",
+            Self::OpenMpi | Self::Mpi | Self::OursMpi => "mpirun.openmpi",
             Self::SrunPmi2 | Self::SrunPmix | Self::OursSlurm => "srun",
         }
     }
@@ -64,6 +71,16 @@ impl Engine {
             Self::HydraPort => &["mpiexec.hydra", "-pmi-port", "-n", RANKS],
             Self::OursHydra => &[&launcher, "-spawner=pmi", "-n", RANKS],
             Self::OpenMpi => &["mpirun.openmpi", "--oversubscribe", "-np", RANKS],
+            Self::Mpi => {
+                &["GASNET_IBV_SPAWNER=mpi", "mpirun.openmpi", "--oversubscribe", "-np", RANKS]
+            }
+            Self::OursMpi => &[
+                "MPIRUN_CMD=mpirun.openmpi --oversubscribe -np %N %C",
+                &launcher,
+                "-spawner=mpi",
+                "-n",
+                RANKS,
+            ],
             Self::SrunPmi2 => {
                 &["srun", "-K0", "-W60", "-N2", "-n", RANKS, "-m", "plane=2", "--mpi=pmi2"]
             }
@@ -259,6 +276,11 @@ fn fault(case: &Case, engine: usize, outcome: &Outcome) -> Option<String> {
     wrong.or(missing)
 }
 
+/// Which codes count for the engine at `at`.
+fn column(engines: &[Engine], first: usize, at: usize) -> usize {
+    if engines == Engine::MPI { first } else { first + at }
+}
+
 /// Runs all cases through these engines; returns what was wrong.
 fn run(engines: &[Engine], first: usize, bed: Option<&Cluster>, table: &mut Table) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -272,7 +294,7 @@ fn run(engines: &[Engine], first: usize, bed: Option<&Cluster>, table: &mut Tabl
             let mut words: Vec<String> = case.words.iter().map(|word| (*word).to_owned()).collect();
             words[0] = binary(&words[0]).display().to_string();
             let outcome = engine.job(bed, &words).run();
-            let fault = fault(case, first + at, &outcome);
+            let fault = fault(case, column(engines, first, at), &outcome);
             row.push(format!(
                 "{}{}: {} ms",
                 if fault.is_some() { "! " } else { "" },
@@ -298,13 +320,27 @@ fn run(engines: &[Engine], first: usize, bed: Option<&Cluster>, table: &mut Tabl
                 row.push("skipped".to_owned());
                 continue;
             }
-            let (code, ms, fault) = kill(*engine, first + at, bed, who, *codes);
+            let column = column(engines, first, at);
+            let (code, ms, fault) = kill(*engine, column, bed, who, *codes);
             row.push(format!("{}{code}: {ms} ms", if fault.is_some() { "! " } else { "" }));
             wrong.extend(fault.map(|fault| format!("{}, {name}: {fault}", engine.name())));
         }
         table.row(row);
     }
     wrong
+}
+
+/// Builds our plugin for Open MPI next to the programs; why not.
+fn plugin() -> Result<(), String> {
+    let package = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let script = package.parent().unwrap_or(package).join("scripts/build-mpi-plugin");
+    let programs = binary("hello").parent().map(std::path::Path::to_owned).unwrap_or_default();
+    let mut build = std::process::Command::new(script);
+    let built = build.arg(&programs).env("MPICC", "mpicc.openmpi").output();
+    let built = built.map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&[built.stdout, built.stderr].concat()).into_owned();
+    let last = said.lines().last().unwrap_or("it said nothing").to_owned();
+    if built.status.code() == Some(0) { Ok(()) } else { Err(last) }
 }
 
 fn columns(engines: &[Engine]) -> Vec<&'static str> {
@@ -322,6 +358,28 @@ fn engines_on_this_host() {
     let mut table =
         Table::new("Other launchers on this host: code and time", &columns(&Engine::LOCAL));
     let wrong = run(&Engine::LOCAL, 0, None, &mut table);
+    testkit::report::show(&table.text());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn engines_that_speak_mpi() {
+    let name = "jobs over MPI";
+    if !all_requested() {
+        skip(name, "only with --all: the plugin takes minutes to build");
+        return;
+    }
+    if let Some(engine) = Engine::MPI.into_iter().find(|engine| !here(*engine)) {
+        skip(name, &format!("{} is not installed", engine.program()));
+        return;
+    }
+    if let Err(reason) = plugin() {
+        skip(name, &format!("no plugin: {reason}"));
+        return;
+    }
+    let mut table = Table::new("Open MPI on this host: code and time", &columns(&Engine::MPI));
+    // The codes are those of the same launcher with PMIx.
+    let wrong = run(&Engine::MPI, Engine::LOCAL.len() - 1, None, &mut table);
     testkit::report::show(&table.text());
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
