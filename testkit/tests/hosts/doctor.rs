@@ -1,6 +1,6 @@
-//! `gasnetrun_ibv doctor` on hosts that are well and on hosts that are broken, against golden texts in `tests/doctor/`.
+//! `gasnetrun_ibv doctor` on hosts that are well and on hosts that are broken, against golden texts in `tests/hosts/golden/`.
 //!
-//! `GASNETRUN_UPDATE_DOCUMENTS=1 cargo test -p testkit --test doctor` writes them anew.
+//! `GASNETRUN_UPDATE_DOCUMENTS=1 cargo test -p testkit --test hosts doctor` writes them anew.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn compare(name: &str, outcome: &Outcome, code: i32) {
     outcome.expect(code);
     let text: String = outcome.out().lines().map(|line| steady(line) + "\n").collect();
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let path: PathBuf = package.join("tests/doctor").join(format!("{name}.txt"));
+    let path: PathBuf = package.join("tests/hosts/golden").join(format!("{name}.txt"));
     if std::env::var_os("GASNETRUN_UPDATE_DOCUMENTS").is_some() {
         std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");
         std::fs::write(&path, text).expect("written");
