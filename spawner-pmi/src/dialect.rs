@@ -56,6 +56,8 @@ pub struct Dialect {
     pub label: Option<Words>,
     /// Words for standard input to `{i}`: `0`, another rank, or `all`; none: rank 0 gets it, whatever is said.
     pub stdin: Option<Words>,
+    /// Whether all ranks can have it, and see its end.
+    pub stdin_for_all: bool,
     /// What its exit codes do not tell, for a message about one.
     pub codes: &'static str,
 }
@@ -76,6 +78,7 @@ const PLAIN: Dialect = Dialect {
     verbose: &["-v"],
     label: None,
     stdin: None,
+    stdin_for_all: false,
     codes: "",
 };
 
@@ -94,6 +97,7 @@ pub const DIALECTS: &[Dialect] = &[
         bound: Some(&["-c", "{c}", "--cpu-bind=cores"]),
         label: Some(&["-l"]),
         stdin: Some(&["--input={i}"]),
+        stdin_for_all: true,
         codes: "srun returns the largest code of all ranks; 137 is a rank that was killed, also by an abort",
         ..PLAIN
     },

@@ -374,6 +374,12 @@ fn layout(
         }
         None => {}
     }
+    if wanted.stdin.as_deref() == Some("all") && !dialect.stdin_for_all {
+        return Err(refuse(
+            "--stdin all".into(),
+            "it gives standard input to one rank, or never ends that of others",
+        ));
+    }
     match (&wanted.stdin, dialect.stdin) {
         // Nobody: the launcher itself gets no input.
         (None, Some(stdin)) => words.extend(fill(stdin, &[("i", "0")])),

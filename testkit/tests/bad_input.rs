@@ -45,7 +45,24 @@ fn every_mistake_has_its_code_and_message() {
         mistake("directory as program", run(&["-n", "2", "/usr"]), 126, "/usr"),
         mistake("not executable", run(&["-n", "2"]).arg(&plain), 126, "not-executable"),
         mistake("unknown spawner", run(&["-n", "2", "-spawner=smoke", hello]), 2, "smoke"),
-        mistake("spawner not there yet", run(&["-n", "2", "-spawner=mpi", hello]), 125, "mpi"),
+        mistake(
+            "a launcher that is not there",
+            run(&["-n", "2", "-spawner=mpi", hello]).env("MPIRUN_CMD", "no-such-launcher %N %C"),
+            125,
+            "MPIRUN_CMD calls \"no-such-launcher\"",
+        ),
+        mistake(
+            "an escape that does not exist",
+            run(&["-n", "2", "-spawner=pmi", hello]).env("PMIRUN_CMD", "launch -n %n %C"),
+            125,
+            "\"%n\"",
+        ),
+        mistake(
+            "an option that only our agents know",
+            run(&["-n", "2", "-spawner=pmi", "--output-dir", "/tmp", hello]),
+            2,
+            "--output-dir",
+        ),
         mistake("bad --stdin", run(&["-n", "2", "--stdin", "7x", hello]), 2, "7x"),
         mistake("bad --timeout", run(&["-n", "2", "--timeout", "soon", hello]), 2, "soon"),
         mistake(
