@@ -301,3 +301,19 @@ fn ranks_tell_about_themselves_when_asked() {
     // The algorithm is a matter of speed only.
     run("GASNET_BARRIER", "AMCENTRAL");
 }
+
+#[test]
+fn a_reader_that_pauses_after_the_ranks_have_ended_gets_every_line() {
+    // More than the launcher keeps, less than it and the ranks' pipes hold together: the ranks end before the reader begins.
+    let script = "seq -f \"$GASNETRUN_RANK %.0f\" 22000";
+    let words = ["-n", "4", "sh", "-c", script];
+    let outcome = Tree::new("sh")
+        .args(["-c", "\"$@\" | (sleep 3; cat)", "sh"])
+        .arg(testkit::binary("gasnetrun_ibv"))
+        .args(words)
+        .env("GASNET_QUIET", "1")
+        .deadline("a reader that pauses", Duration::from_secs(60))
+        .run();
+    outcome.expect(0);
+    assert_eq!(outcome.out().lines().count(), 4 * 22000);
+}

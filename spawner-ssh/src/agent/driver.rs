@@ -10,6 +10,7 @@ use nix::unistd::getppid;
 
 use super::body::Body;
 use super::boot::Boot;
+use super::capture::Outlet;
 use super::deadlines::DRAIN;
 use super::front::FrontLink;
 use super::happened::Happened;
@@ -17,7 +18,7 @@ use super::input::{self, Feed, Stdin};
 use super::job::Job;
 use super::machine::{Action, CODE_LAUNCH, Event};
 use super::output::Output;
-use super::poller::{Poller, Ready, Token};
+use super::poller::{Poller, Ready, Token, Which};
 use super::share::Share;
 use super::sys;
 use crate::plan::JobPlan;
@@ -344,9 +345,13 @@ impl<'a> Driver<'a> {
             let text = format!("gave up on processes that SIGKILL did not end: {}", pids.join(" "));
             self.output.message(&self.poller, &text);
         }
-        let give_up = self.now() + DRAIN.ms();
+        let mut give_up = self.now() + DRAIN.ms();
         while !self.is_drained() {
             let now = self.now();
+            // A reader that is slow keeps us from reading the pipes; that is nobody's who holds them open.
+            if !(self.output.has_room(Which::Out) && self.output.has_room(Which::Err)) {
+                give_up = now + DRAIN.ms();
+            }
             let hurry = self.job.impatient && self.front.gone;
             if now >= give_up || hurry {
                 self.body.capture.close_all(&mut self.output);

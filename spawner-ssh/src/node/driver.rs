@@ -13,10 +13,12 @@ use super::setup::{plan_of, setup, share_of, staging_of};
 use super::{Origin, complain};
 use crate::agent::body::{Body, Look};
 use crate::agent::boot::Boot;
+use crate::agent::capture::Outlet;
+use crate::agent::deadlines::DRAIN;
 use crate::agent::driver::{AgentError, TICK_PATIENCE, io, read_signals, supervise_children};
 use crate::agent::input::Stdin;
 use crate::agent::machine::{CODE_LAUNCH, Event, Machine};
-use crate::agent::poller::{Poller, Ready, Token};
+use crate::agent::poller::{Poller, Ready, Token, Which};
 use crate::agent::{Happened, sys};
 use crate::link::Links;
 use crate::plan::JobPlan;
@@ -380,7 +382,10 @@ impl Driver<'_> {
         let Some(give_up) = self.finishing.filter(|_| self.own.is_none() && !self.over) else {
             return;
         };
-        if now >= give_up && !self.body.capture.is_over() {
+        if !self.relay.has_room(Which::Out) {
+            // A reader that is slow keeps us from reading the pipes; that is nobody's who holds them open.
+            self.finishing = Some(now + DRAIN.ms());
+        } else if now >= give_up && !self.body.capture.is_over() {
             self.body.capture.close_all(&mut self.relay);
         }
         let below = self.links.open().all(|link| self.done.contains(&link));

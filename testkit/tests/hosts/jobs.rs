@@ -172,7 +172,7 @@ fn no_line_is_lost_or_out_of_order_however_slow_the_reader() {
     }
     // A reader that takes a little now and then: nothing grows meanwhile, and all arrives.
     let slow = format!("{}/slow", bed.share());
-    let text = "#!/bin/sh\n\"$@\" | (sleep 1; head -c 65536; sleep 1; cat)\n";
+    let text = "#!/bin/sh\n\"$@\" | (sleep 1; head -c 65536; sleep 3; cat)\n";
     std::fs::write(&slow, text).expect("the share can be written");
     std::fs::set_permissions(&slow, std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .expect("it can be made executable");

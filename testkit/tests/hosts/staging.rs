@@ -154,11 +154,14 @@ fn an_agent_that_only_the_launching_host_has() {
     bed.shell("n1", "rm -rf /tmp/gasnetrun-0");
     let running = bed.job("root", launcher, "1", &words).start();
     running.wait_stdout("up", 2);
-    for process in bed.cluster.processes("n1") {
-        if process.command.contains("--node-agent") && process.command.starts_with("(gasnetrun") {
-            let _ = testkit::process::send(process.pid, nix::sys::signal::Signal::SIGKILL);
-        }
-    }
+    let mut agents = bed.cluster.processes("n1");
+    agents.retain(|one| {
+        one.command.starts_with("(gasnetrun") && one.command.contains("--node-agent")
+    });
+    // The agent and not its guard: nobody could end what a rank has started if both were gone at once.
+    let agent = agents.iter().find(|one| agents.iter().any(|guard| guard.pid == one.parent));
+    let agent = agent.expect("a guard and its agent").pid;
+    assert!(testkit::process::send(agent, nix::sys::signal::Signal::SIGKILL), "it runs");
     assert_ne!(running.wait().code(), 0);
     bed.wait_for_the_end();
     assert_eq!(bed.kept("n1", 0), (1, 0));
