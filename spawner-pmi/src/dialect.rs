@@ -50,6 +50,8 @@ pub struct Dialect {
     pub unbound: Words,
     /// Words for `{c}` cpus per rank.
     pub bound: Option<Words>,
+    /// Words for layout and cpus at once, in place of both, where one option holds them.
+    pub layout_and_bound: Option<Words>,
     /// Words for more messages.
     pub verbose: Words,
     /// Words for labels in front of lines.
@@ -75,6 +77,7 @@ const PLAIN: Dialect = Dialect {
     slots: false,
     unbound: &[],
     bound: None,
+    layout_and_bound: None,
     verbose: &["-v"],
     label: None,
     stdin: None,
@@ -136,6 +139,7 @@ pub const DIALECTS: &[Dialect] = &[
         slots: true,
         unbound: &["--bind-to", "none"],
         bound: Some(&["-map-by", "slot:PE={c}"]),
+        layout_and_bound: Some(&["-map-by", "ppr:{k}:node:PE={c}"]),
         label: Some(&["--tag-output"]),
         stdin: Some(&["--stdin", "{i}"]),
         codes: "mpirun returns the code of the rank that failed first",

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use crate::dialect::{self, Dialect, Passing, fill};
+use crate::dialect::{self, Dialect, Passing, Words, fill};
 use crate::template::{Template, TemplateError, Values};
 
 /// Why a job cannot be started through another launcher.
@@ -302,6 +302,14 @@ fn environment(
     }
 }
 
+/// What the user wants, in the words of one launcher.
+struct Speaker<'a> {
+    dialect: &'static Dialect,
+    wanted: &'a Wanted<'a>,
+    /// Where the template came from.
+    from: &'a str,
+}
+
 /// Words for hosts, layout, binding, input and labels.
 fn layout(
     dialect: &'static Dialect,
@@ -309,93 +317,113 @@ fn layout(
     from: &str,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<OsString>, PlanError> {
-    let refuse = |option: String, why: &'static str| PlanError::Unsupported {
-        option,
-        title: dialect.title,
-        why,
-        from: if from == "the default" {
-            "PMIRUN_CMD or MPIRUN_CMD".to_owned()
-        } else {
-            from.to_owned()
-        },
-        dialect: match dialect.name {
-            "unknown" => "; GASNET_IBV_DIALECT names a launcher that it behaves as",
-            _ => "",
-        },
-    };
-    let mut words = Vec::new();
-    let bind = wanted.cpus.filter(|cpus| *cpus > 0);
-    if let Some(hosts) = wanted.hosts {
-        let ranks_per_host = wanted.ranks.div_ceil(hosts.max(1));
-        let values = [("h", &*hosts.to_string()), ("k", &*ranks_per_host.to_string())];
-        match (dialect.layout, wanted.cyclic) {
-            (_, true) => {}
-            (Some(layout), false) => words.extend(fill(layout, &values)),
-            (None, false) => warnings.push(format!(
-                "-N {hosts}: no words for it are known for {}; the layout is the launcher's own",
-                dialect.title
-            )),
+    let speaker = Speaker { dialect, wanted, from };
+    let mut words = speaker.placement(warnings)?;
+    words.extend(speaker.hosts()?);
+    words.extend(speaker.binding()?);
+    words.extend(speaker.input()?);
+    words.extend(speaker.label()?);
+    Ok(words)
+}
+
+impl Speaker<'_> {
+    fn refuse(&self, option: impl Into<String>, why: &'static str) -> PlanError {
+        let from = if self.from == "the default" { "PMIRUN_CMD or MPIRUN_CMD" } else { self.from };
+        PlanError::Unsupported {
+            option: option.into(),
+            title: self.dialect.title,
+            why,
+            from: from.to_owned(),
+            dialect: match self.dialect.name {
+                "unknown" => "; GASNET_IBV_DIALECT names a launcher that it behaves as",
+                _ => "",
+            },
         }
     }
-    if wanted.cyclic {
-        let cyclic = dialect
-            .cyclic
-            .ok_or_else(|| refuse("--map cyclic".into(), "it has no words for that"))?;
-        words.extend(fill(cyclic, &[]));
+
+    /// The words for layout and binding at once, with the hosts and cpus that they are for.
+    fn joint(&self) -> Option<(Words, u32, u32)> {
+        let cpus = self.wanted.cpus.filter(|cpus| *cpus > 0)?;
+        let hosts = self.wanted.hosts.filter(|_| !self.wanted.cyclic)?;
+        Some((self.dialect.layout_and_bound?, hosts, cpus))
     }
-    if !wanted.host_list.is_empty() {
-        let hosts = dialect
-            .hosts
-            .ok_or_else(|| refuse("a list of hosts".into(), "it takes no list of hosts"))?;
-        let list: Vec<_> = wanted
-            .host_list
-            .iter()
-            .map(|(name, slots)| match slots {
-                Some(slots) if dialect.slots => format!("{name}:{slots}"),
-                _ => name.clone(),
-            })
-            .collect();
-        words.extend(fill(hosts, &[("l", &list.join(","))]));
+
+    fn placement(&self, warnings: &mut Vec<String>) -> Result<Vec<OsString>, PlanError> {
+        if self.wanted.cyclic {
+            let words = self.dialect.cyclic;
+            let words =
+                words.ok_or_else(|| self.refuse("--map cyclic", "it has no words for that"))?;
+            return Ok(fill(words, &[]));
+        }
+        let Some(hosts) = self.wanted.hosts else { return Ok(Vec::new()) };
+        let joint = self.joint();
+        let Some(words) = joint.map(|(words, ..)| words).or(self.dialect.layout) else {
+            warnings.push(format!(
+                "-N {hosts}: no words for it are known for {}; the layout is the launcher's own",
+                self.dialect.title
+            ));
+            return Ok(Vec::new());
+        };
+        let each = self.wanted.ranks.div_ceil(hosts.max(1));
+        let cpus = joint.map_or(0, |(.., cpus)| cpus);
+        let [hosts, each, cpus] = [hosts, each, cpus].map(|number| number.to_string());
+        Ok(fill(words, &[("h", &hosts), ("k", &each), ("c", &cpus)]))
     }
-    match wanted.cpus {
-        Some(0) => words.extend(fill(dialect.unbound, &[])),
-        Some(_) if dialect.name == "openmpi" && wanted.hosts.is_some() && !wanted.cyclic => {
-            // One option holds both: the last -map-by would win.
-            let cpus = bind.unwrap_or(1);
-            match words.iter_mut().find(|word| word.to_string_lossy().starts_with("ppr:")) {
-                Some(word) => word.push(format!(":PE={cpus}")),
-                None => return Err(refuse(format!("-c {cpus}"), "its layout has no place for it")),
+
+    fn hosts(&self) -> Result<Vec<OsString>, PlanError> {
+        if self.wanted.host_list.is_empty() {
+            return Ok(Vec::new());
+        }
+        let words = self.dialect.hosts;
+        let words =
+            words.ok_or_else(|| self.refuse("a list of hosts", "it takes no list of hosts"))?;
+        let host = |(name, slots): &(String, Option<u32>)| match slots {
+            Some(slots) if self.dialect.slots => format!("{name}:{slots}"),
+            _ => name.clone(),
+        };
+        let list: Vec<_> = self.wanted.host_list.iter().map(host).collect();
+        Ok(fill(words, &[("l", &list.join(","))]))
+    }
+
+    fn binding(&self) -> Result<Vec<OsString>, PlanError> {
+        match self.wanted.cpus {
+            None => Ok(Vec::new()),
+            Some(0) => Ok(fill(self.dialect.unbound, &[])),
+            Some(_) if self.joint().is_some() => Ok(Vec::new()),
+            Some(cpus) => {
+                let why = "it has no words for cpus per rank";
+                let words = self.dialect.bound;
+                let words = words.ok_or_else(|| self.refuse(format!("-c {cpus}"), why))?;
+                Ok(fill(words, &[("c", &cpus.to_string())]))
             }
         }
-        Some(cpus) => {
-            let why = "it has no words for cpus per rank";
-            let bound = dialect.bound.ok_or_else(|| refuse(format!("-c {cpus}"), why))?;
-            words.extend(fill(bound, &[("c", &cpus.to_string())]));
+    }
+
+    fn input(&self) -> Result<Vec<OsString>, PlanError> {
+        let who = self.wanted.stdin.as_deref();
+        if who == Some("all") && !self.dialect.stdin_for_all {
+            let why = "it gives standard input to one rank, or never ends that of others";
+            return Err(self.refuse("--stdin all", why));
         }
-        None => {}
-    }
-    if wanted.stdin.as_deref() == Some("all") && !dialect.stdin_for_all {
-        return Err(refuse(
-            "--stdin all".into(),
-            "it gives standard input to one rank, or never ends that of others",
-        ));
-    }
-    match (&wanted.stdin, dialect.stdin) {
-        // Nobody: the launcher itself gets no input.
-        (None, Some(stdin)) => words.extend(fill(stdin, &[("i", "0")])),
-        (Some(who), Some(stdin)) => words.extend(fill(stdin, &[("i", who)])),
-        (Some(who), None) if who != "none" => {
-            return Err(refuse(format!("--stdin {who}"), "it gives standard input to rank 0"));
+        match (who, self.dialect.stdin) {
+            (who, Some(words)) => Ok(fill(words, &[("i", who.unwrap_or("0"))])),
+            // Nobody: the launcher itself gets no input.
+            (None | Some("none"), None) => Ok(Vec::new()),
+            (Some(who), None) => {
+                Err(self.refuse(format!("--stdin {who}"), "it gives standard input to rank 0"))
+            }
         }
-        (_, None) => {}
     }
-    if wanted.label {
-        let label = dialect
-            .label
-            .ok_or_else(|| refuse("--tag-output".into(), "it puts no labels on lines"))?;
-        words.extend(fill(label, &[]));
+
+    fn label(&self) -> Result<Vec<OsString>, PlanError> {
+        if !self.wanted.label {
+            return Ok(Vec::new());
+        }
+        let words = self.dialect.label;
+        let words =
+            words.ok_or_else(|| self.refuse("--tag-output", "it puts no labels on lines"))?;
+        Ok(fill(words, &[]))
     }
-    Ok(words)
 }
 
 #[cfg(test)]
