@@ -47,6 +47,19 @@ pub enum CommandLineError {
     },
 }
 
+/// What the parser of a table says: a mistake, or the text that was asked for (`--help`, `--version`).
+impl From<clap::Error> for CommandLineError {
+    fn from(error: clap::Error) -> Self {
+        let text = error.to_string();
+        if error.use_stderr() {
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            Self::Option(text.trim_end().to_owned())
+        } else {
+            Self::Information(text)
+        }
+    }
+}
+
 /// Parses words in the table's own spelling.
 ///
 /// # Errors
@@ -54,15 +67,7 @@ pub enum CommandLineError {
 pub fn parse_options(options: &[OsString]) -> Result<Flags, CommandLineError> {
     let words = std::iter::once(OsString::from("gasnetrun_ibv")).chain(options.iter().cloned());
     let matches = command().try_get_matches_from(words);
-    matches.and_then(|matches| Flags::from_arg_matches(&matches)).map_err(|error| {
-        let text = error.to_string();
-        if error.use_stderr() {
-            let text = text.strip_prefix("error: ").unwrap_or(&text);
-            CommandLineError::Option(text.trim_end().to_owned())
-        } else {
-            CommandLineError::Information(text)
-        }
-    })
+    Ok(matches.and_then(|matches| Flags::from_arg_matches(&matches))?)
 }
 
 /// Parses the words of the command line, without the launcher's own name.

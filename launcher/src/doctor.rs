@@ -119,16 +119,7 @@ fn parse(words: &[OsString]) -> Result<DoctorFlags, Failure> {
     let all = std::iter::once(OsString::from(WORD)).chain(words.iter().cloned());
     let matches = command().try_get_matches_from(all);
     let flags = matches.and_then(|matches| DoctorFlags::from_arg_matches(&matches));
-    let flags = flags.map_err(|error| {
-        let text = error.to_string();
-        if error.use_stderr() {
-            let text = text.strip_prefix("error: ").unwrap_or(&text);
-            CommandLineError::Option(text.trim_end().to_owned())
-        } else {
-            CommandLineError::Information(text)
-        }
-    });
-    Ok(flags?)
+    Ok(flags.map_err(CommandLineError::from)?)
 }
 
 /// The words that name hosts as one list.
