@@ -102,8 +102,7 @@ fn version(stream: &Stream, answer: &Fields) -> Result<(), Error> {
     let seen = answer.get("pmi_version").unwrap_or("none").to_owned();
     let refused = answer.refusal().map_err(|p| stream.nonsense("init", p, ""))?;
     if refused.is_some() || seen != "1" {
-        let advice = "ask the launcher for PMI-1 or PMI-2 (srun --mpi=pmi2)";
-        return Err(EngineError::Version { engine: NAME, seen, ours: "1", advice }.into());
+        return Err(stream.wrong_version(seen, "1"));
     }
     Ok(())
 }
@@ -126,8 +125,7 @@ fn receive(
     watch: &mut Watch<'_>,
 ) -> Result<Fields, Error> {
     let line = stream.line(wait, watch)?;
-    let fields = Fields::parse(&line, ' ').and_then(|f| f.expect(expected).map(|()| f));
-    fields.map_err(|problem| stream.nonsense(wait.during(), problem, &line))
+    stream.fields_of(wait.during(), &line, ' ', expected)
 }
 
 fn ask(
@@ -155,10 +153,7 @@ impl Engine for Pmi1 {
         let during = "put";
         let line = format!("cmd=put kvsname={} key={key} value={value}", self.space);
         let answer = ask(&mut self.stream, during, &line, "put_result")?;
-        match answer.refusal().map_err(|p| self.stream.nonsense(during, p, ""))? {
-            None => Ok(()),
-            Some(reason) => Err(EngineError::Refused { engine: NAME, during, reason }.into()),
-        }
+        self.stream.accepted(during, &answer, "")
     }
 
     fn fence(&mut self, watch: &mut Watch<'_>) -> Result<(), Error> {
@@ -166,10 +161,7 @@ impl Engine for Pmi1 {
         let wait = self.stream.wait(during);
         self.stream.send(b"cmd=barrier_in\n", &wait)?;
         let answer = receive(&mut self.stream, &Wait::new(during, CALL), "barrier_out", watch)?;
-        match answer.refusal().map_err(|p| self.stream.nonsense(during, p, ""))? {
-            None => Ok(()),
-            Some(reason) => Err(EngineError::Refused { engine: NAME, during, reason }.into()),
-        }
+        self.stream.accepted(during, &answer, "")
     }
 
     fn get(&mut self, from: Rank, key: &str) -> Result<String, Error> {

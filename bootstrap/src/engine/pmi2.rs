@@ -34,18 +34,14 @@ pub(super) fn begin(
     let wait = stream.wait(during);
     stream.send(b"cmd=init pmi_version=2 pmi_subversion=0\n", &wait)?;
     let line = stream.line(&wait, &mut unwatched())?;
-    let answer = Fields::parse(&line, ' ').and_then(|f| f.expect("response_to_init").map(|()| f));
-    let answer = answer.map_err(|problem| stream.nonsense(during, problem, &line))?;
+    let answer = stream.fields_of(during, &line, ' ', "response_to_init")?;
     let refused = answer.refusal().map_err(|problem| stream.nonsense(during, problem, &line))?;
     let seen = answer.get("pmi_version").unwrap_or("none").to_owned();
     match (refused, seen.as_str()) {
         (None, "2") => Ok(Box::new(Pmi2::full_init(stream, rank, size, job)?)),
         // Asked for again in the version that the server named.
         (_, "1") => Ok(Box::new(Pmi1::begin(stream, rank, size)?)),
-        _ => {
-            let advice = "ask the launcher for PMI-1 or PMI-2 (srun --mpi=pmi2)";
-            Err(EngineError::Version { engine: NAME, seen, ours: "2", advice }.into())
-        }
+        _ => Err(stream.wrong_version(seen, "2")),
     }
 }
 
@@ -93,12 +89,9 @@ fn receive(
 ) -> Result<Fields, Error> {
     let body = stream.frame(wait, watch)?;
     let during = wait.during();
-    let fields = Fields::parse(&body, ';').and_then(|f| f.expect(expected).map(|()| f));
-    let fields = fields.map_err(|problem| stream.nonsense(during, problem, &body))?;
-    match fields.refusal().map_err(|problem| stream.nonsense(during, problem, &body))? {
-        None => Ok(fields),
-        Some(reason) => Err(EngineError::Refused { engine: NAME, during, reason }.into()),
-    }
+    let fields = stream.fields_of(during, &body, ';', expected)?;
+    stream.accepted(during, &fields, &body)?;
+    Ok(fields)
 }
 
 fn ask(

@@ -7,7 +7,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv, send};
 
 use super::error::EngineError;
-use super::fields::{self, MAX_MESSAGE};
+use super::fields::{self, Fields, MAX_MESSAGE};
 use super::{Watch, unwatched};
 use crate::deadlines::{Deadline, Wait};
 use crate::service::Error;
@@ -53,6 +53,39 @@ impl Stream {
     /// A wait for one answer.
     pub(super) fn wait(&self, during: &'static str) -> Wait {
         Wait::new(during, self.answer)
+    }
+
+    /// The fields of an answer that must be `expected`.
+    pub(super) fn fields_of(
+        &self,
+        during: &'static str,
+        text: &str,
+        separator: char,
+        expected: &str,
+    ) -> Result<Fields, Error> {
+        let fields = Fields::parse(text, separator).and_then(|f| f.expect(expected).map(|()| f));
+        fields.map_err(|problem| self.nonsense(during, problem, text))
+    }
+
+    /// Fails when the server refused; `seen` is its answer where that helps.
+    pub(super) fn accepted(
+        &self,
+        during: &'static str,
+        answer: &Fields,
+        seen: &str,
+    ) -> Result<(), Error> {
+        match answer.refusal().map_err(|problem| self.nonsense(during, problem, seen))? {
+            None => Ok(()),
+            Some(reason) => {
+                Err(EngineError::Refused { engine: self.engine, during, reason }.into())
+            }
+        }
+    }
+
+    /// The server speaks another version.
+    pub(super) fn wrong_version(&self, seen: String, ours: &'static str) -> Error {
+        let advice = "ask the launcher for PMI-1 or PMI-2 (srun --mpi=pmi2)";
+        EngineError::Version { engine: self.engine, seen, ours, advice }.into()
     }
 
     pub(super) fn nonsense(&self, during: &'static str, problem: String, seen: &str) -> Error {
