@@ -122,6 +122,17 @@ enum Codes {
     Each([&'static [i32]; 7]),
 }
 
+impl Codes {
+    /// The code that an engine should return: `seen` when it is one of those.
+    fn wanted(self, engine: usize, seen: i32) -> i32 {
+        match self {
+            Self::Same(code) => code,
+            Self::Each(codes) if codes[engine].contains(&seen) => seen,
+            Self::Each(codes) => codes[engine][0],
+        }
+    }
+}
+
 /// One thing to do through every engine.
 #[derive(Clone, Copy, Debug)]
 struct Case {
@@ -243,10 +254,7 @@ fn kill(
     let left = ranks(&running, bed);
     let outcome = running.wait();
     let held = bed.and_then(at_rest);
-    let fits = match codes {
-        Codes::Same(code) => outcome.code() == code,
-        Codes::Each(codes) => codes[at].contains(&outcome.code()),
-    };
+    let fits = codes.wanted(at, outcome.code()) == outcome.code();
     let wrong = match (left.is_empty(), fits) {
         (false, _) => Some(format!("ranks are left: {left:?}")),
         (true, false) => Some(format!("code {} is not one of {codes:?}", outcome.code())),
@@ -265,12 +273,7 @@ fn here(engine: Engine) -> bool {
 }
 
 fn fault(case: &Case, engine: usize, outcome: &Outcome) -> Option<String> {
-    let code = match case.codes {
-        Codes::Same(code) => code,
-        Codes::Each(codes) if codes[engine].contains(&outcome.code()) => outcome.code(),
-        Codes::Each(codes) => codes[engine][0],
-    };
-    let wrong = outcome.fault(code);
+    let wrong = outcome.fault(case.codes.wanted(engine, outcome.code()));
     let missing =
         (!outcome.out().contains(case.says)).then(|| format!("no {:?} in its output", case.says));
     wrong.or(missing)
