@@ -347,6 +347,13 @@ impl Slot {
         }
     }
 
+    /// How often the doorbell rang, modulo 2^32. Who looks for work whose ringer needs no [`Slot::sleep`] to be seen (a thread of
+    /// the rank that waits for a device) reads it before it looks, and does not sleep once it has changed.
+    #[must_use]
+    pub fn rung(&self) -> u32 {
+        self.doorbell.load(Ordering::SeqCst)
+    }
+
     /// Sleeps until the doorbell rings or `timeout` passes. Only the rank that owns the slot calls it; several of its
     /// threads may.
     ///

@@ -117,11 +117,14 @@ impl Core {
     /// Sleeps on the doorbell until an internal message or the exit notice is there, a signal comes or `timeout` passes.
     /// Async-signal-safe.
     pub(crate) fn sleep_internal(&self, timeout: Duration) {
+        // A ring between the poll and the sleep must not be lost.
+        let rung = self.slot().rung();
         if self.networked() && self.arm_remote() && self.poll_remote_internal() > 0 {
             return;
         }
         self.slot().sleep(timeout, || {
-            !self.barrier_for_senders()
+            self.slot().rung() != rung
+                || !self.barrier_for_senders()
                 || self.internal_of(self.local()).ready()
                 || self.page().notice().is_some()
         });

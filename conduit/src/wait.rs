@@ -34,8 +34,9 @@ const YIELDS_BLOCK: u32 = 10;
 /// One wait; counts its fruitless polls.
 pub(crate) struct Waiter {
     idle: u32,
-    /// Arrivals from the network ring the doorbell, and a poll has found nothing since.
-    armed: bool,
+    /// Arrivals from the network ring the doorbell, and a poll has found nothing since. The rings that it had before: one
+    /// between that poll and the sleep must not be lost.
+    armed: Option<u32>,
     slice: Duration,
     most: Duration,
 }
@@ -43,26 +44,26 @@ pub(crate) struct Waiter {
 impl Waiter {
     /// A wait that is ended by the doorbell.
     pub(crate) const fn new() -> Self {
-        Self { idle: 0, armed: false, slice: deadlines::SLEEP_FIRST, most: deadlines::SLEEP_MOST }
+        Self { idle: 0, armed: None, slice: deadlines::SLEEP_FIRST, most: deadlines::SLEEP_MOST }
     }
 
     /// A wait for room at a peer, which rings nothing.
     pub(crate) const fn for_room() -> Self {
-        Self { idle: 0, armed: false, slice: deadlines::ROOM_FIRST, most: deadlines::ROOM_MOST }
+        Self { idle: 0, armed: None, slice: deadlines::ROOM_FIRST, most: deadlines::ROOM_MOST }
     }
 
     /// One turn of a wait that is driven from outside, after `idle` fruitless turns. It may be for something that rings no
     /// doorbell, so it rests for a short while only.
     #[cfg(feature = "capi")]
     pub(crate) const fn turn(idle: u32) -> Self {
-        Self { idle, armed: false, slice: deadlines::SLEEP_FIRST, most: deadlines::SLEEP_FIRST }
+        Self { idle, armed: None, slice: deadlines::SLEEP_FIRST, most: deadlines::SLEEP_FIRST }
     }
 
     /// Something was done: start over.
     #[inline]
     pub(crate) const fn progressed(&mut self) {
         self.idle = 0;
-        self.armed = false;
+        self.armed = None;
     }
 
     /// Spends a while after a poll that found nothing. `ready` is asked just before a sleep.
@@ -90,17 +91,21 @@ impl Waiter {
         if yielded < yields {
             return sys::give_way();
         }
-        if core.networked() && !self.armed && core.arm_remote() {
-            // The caller polls once more.
-            self.armed = true;
-            return;
+        if core.networked() && self.armed.is_none() {
+            let rung = core.slot().rung();
+            if core.arm_remote() {
+                // The caller polls once more.
+                self.armed = Some(rung);
+                return;
+            }
         }
-        core.sleep(self.slice, ready);
+        let armed = self.armed;
+        core.sleep(self.slice, || armed.is_some_and(|rung| core.slot().rung() != rung) || ready());
         if self.slice == self.most {
             // Long enough for a look at who may have died, where no agent does it.
             core.announcer().look();
         }
-        self.armed = false;
+        self.armed = None;
         self.slice = (self.slice * 2).min(self.most);
     }
 }

@@ -19,11 +19,12 @@ fn an_armed_network_rings_the_doorbell() {
                 member.send(&mut request(peer, &[], Freight::None), &handler);
             }
             while count.load(Ordering::Relaxed) < round {
+                let rung = page.slot(0).rung();
                 member.net.arm().expect("arm");
                 let polled =
                     member.net.poll::<Seq>(&Calls(&member.met, &handler), Poll::All).expect("poll");
                 if polled == 0 && count.load(Ordering::Relaxed) < round {
-                    page.slot(0).sleep(PATIENCE, || false);
+                    page.slot(0).sleep(PATIENCE, || page.slot(0).rung() != rung);
                 }
             }
             if member.rank == 1 {
