@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use spawner_pmi::{Call, Family, Machine, PMI, Wanted};
-use spawner_ssh::hostlist::{self, Grammar};
-use spawner_ssh::plan::{HostEntry, StdinTo};
+use spawner_ssh::plan::StdinTo;
 
 use crate::environment::Variables;
 use crate::flags::{Flags, MapRule, StageMode};
-use crate::hosts::HostsError;
+use crate::hosts::{self, HostsError};
 use crate::program::Command;
 use crate::spawner::Spawner;
 
@@ -51,6 +50,10 @@ pub struct Request<'a> {
     pub command: &'a Command,
     /// What must reach the ranks, by name.
     pub environment: &'a Variables,
+    /// This host.
+    pub host: &'a str,
+    /// Script that notes the step of a batch system, run before the ranks.
+    pub note: Option<&'a Path>,
     /// The ranks' working directory.
     pub directory: &'a Path,
     /// Bound on the exit of the ranks of a GASNet program.
@@ -101,7 +104,9 @@ const fn family(spawner: Spawner) -> &'static Family {
 pub fn call(request: &Request<'_>, machine: &dyn Machine) -> Result<Call, EngineError> {
     let flags = request.flags;
     refuse(flags, request.spawner)?;
-    let hosts = hosts(flags)?;
+    // What variables say is for our own agents; the other launcher knows its hosts.
+    let named = hosts::named(flags.hosts.as_deref(), flags.hostfile.as_deref(), request.host)?;
+    let (hosts, notes) = named.map(|all| (all.hosts, all.notes)).unwrap_or_default();
     let list: Vec<_> = hosts.iter().map(|host| (host.to_string(), host.slots)).collect();
     let wanted = Wanted {
         ranks: request.ranks,
@@ -126,9 +131,12 @@ pub fn call(request: &Request<'_>, machine: &dyn Machine) -> Result<Call, Engine
         arguments: request.command.argv.get(1..).unwrap_or_default(),
         environment: request.environment,
         host_file: host_file(flags, machine),
+        before: request.note.map(Path::to_owned),
         directory: request.directory,
     };
-    Ok(spawner_pmi::plan(family(request.spawner), &wanted, machine)?)
+    let mut call = spawner_pmi::plan(family(request.spawner), &wanted, machine)?;
+    call.warnings.splice(..0, notes);
+    Ok(call)
 }
 
 /// Refuses what only our own agents can do.
@@ -152,26 +160,6 @@ fn refuse(flags: &Flags, spawner: Spawner) -> Result<(), EngineError> {
         Some((_, option, advice)) => {
             Err(EngineError::Option { option, spawner: spawner.name(), advice })
         }
-    }
-}
-
-/// The hosts of `--hosts` or `--hostfile`. What variables say is for our own agents; the other launcher knows its hosts.
-fn hosts(flags: &Flags) -> Result<Vec<HostEntry>, HostsError> {
-    let (source_name, text, grammar) = match (&flags.hosts, &flags.hostfile) {
-        (Some(text), _) => {
-            ("--hosts".to_owned(), text.to_string_lossy().into_owned(), Grammar::Words)
-        }
-        (None, Some(path)) => {
-            let source_name = format!("--hostfile {}", path.display());
-            let text = std::fs::read_to_string(path)
-                .map_err(|source| HostsError::File { source_name: source_name.clone(), source })?;
-            (source_name, text, Grammar::Lines)
-        }
-        (None, None) => return Ok(Vec::new()),
-    };
-    match hostlist::parse(&text, grammar) {
-        Ok(list) => Ok(hostlist::distinct(list.hosts)),
-        Err(source) => Err(HostsError::List { source_name, source }),
     }
 }
 

@@ -41,6 +41,8 @@ fn made(words: &[&str], machine: &Fake) -> Result<String, String> {
         spawner: Spawner::Pmi,
         command: &command,
         environment: &environment,
+        host: "here",
+        note: None,
         directory: Path::new("/d"),
         exit_bound: Duration::from_secs(3),
         level: 0,
@@ -93,6 +95,33 @@ fn what_only_our_agents_can_do_is_refused() {
     assert!(error.starts_with("--hosts, line 1"), "{error}");
     let error = made(&["--hostfile", "/no/such/file"], &hydra).expect_err("no file");
     assert!(error.contains("/no/such/file"), "{error}");
+    let error = made(&["--hosts", ""], &hydra).expect_err("no host");
+    assert!(error.starts_with("--hosts"), "{error}");
+}
+
+/// What our own agents would not take, another launcher does not get either.
+#[test]
+fn lists_of_hosts_are_read_as_for_our_own_agents() {
+    let hydra = Fake(vec!["mpiexec.hydra"], HashMap::new());
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("hosts");
+    let path = file.to_str().expect("text").to_owned();
+    let both = |bytes: &[u8]| {
+        std::fs::write(&file, bytes).expect("a file");
+        let all = hosts::all(None, Some(&file), "here", |_| None);
+        let names = |all: hosts::All| {
+            all.hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+        };
+        let ours = all.map(names).map_err(|error| error.to_string());
+        let call = made(&["--hostfile", &path], &hydra);
+        let theirs = call.map(|line| line.split('|').nth(4).unwrap_or_default().to_owned());
+        assert_eq!(ours, theirs, "{bytes:?}");
+        ours
+    };
+    assert_eq!(both(b"n1\n# n9\nn2\nn1\n"), Ok("n1,n2".to_owned()));
+    for bytes in [&b"n1\nn\xff2\n"[..], b"n1 \xc3\n", b"", b"n[1\n"] {
+        both(bytes).expect_err("a mistake");
+    }
 }
 
 #[test]

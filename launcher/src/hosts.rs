@@ -295,18 +295,43 @@ fn own_user() -> Option<String> {
     nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten().map(|user| user.name)
 }
 
+/// The hosts that the command line itself names, each once; none when it names none. What variables say is not looked at.
+///
+/// # Errors
+/// A list or file that cannot be used, or that is empty.
+pub fn named(
+    text: Option<&OsStr>,
+    file: Option<&Path>,
+    here: &str,
+) -> Result<Option<All>, HostsError> {
+    let Some(Listed { source, hosts, notes, .. }) = read_named(text, file)? else {
+        return Ok(None);
+    };
+    if hosts.is_empty() {
+        return Err(HostsError::Empty { source_name: source, here: here.to_owned() });
+    }
+    let notes = notes.into_iter().map(|note| format!("{source}, {note}")).collect();
+    Ok(Some(All { hosts: hostlist::distinct(hosts), notes }))
+}
+
+/// The list of the command line.
+fn read_named(text: Option<&OsStr>, file: Option<&Path>) -> Result<Option<Listed>, HostsError> {
+    if let Some(text) = text {
+        return parse("--hosts".to_owned(), false, &text.to_string_lossy(), Grammar::Words)
+            .map(Some);
+    }
+    let Some(path) = file else { return Ok(None) };
+    let source = format!("--hostfile {}", path.display());
+    let text = read_file(path, &source)?;
+    parse(source, false, &text, Grammar::Lines).map(Some)
+}
+
 fn read_list(
     request: &Request<'_>,
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Option<Listed>, HostsError> {
-    if let Some(text) = request.hosts {
-        return parse("--hosts".to_owned(), false, &text.to_string_lossy(), Grammar::Words)
-            .map(Some);
-    }
-    if let Some(path) = request.hostfile {
-        let source = format!("--hostfile {}", path.display());
-        let text = read_file(path, &source)?;
-        return parse(source, false, &text, Grammar::Lines).map(Some);
+    if let Some(list) = read_named(request.hosts, request.hostfile)? {
+        return Ok(Some(list));
     }
     let set = SOURCES.iter().find_map(|source| {
         Some((source, variable(source.name).filter(|value| !value.is_empty())?))

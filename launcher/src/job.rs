@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bootstrap::Rank;
@@ -14,6 +15,7 @@ use crate::failure::Failure;
 use crate::flags::Flags;
 use crate::hosts::{Chosen, HostsError, Request};
 use crate::program::{Command, Places};
+use crate::slurm::{self, StepNote};
 use crate::spawner::{self, Spawner};
 use crate::{cpus, engine, hosts, reach, settings};
 
@@ -28,6 +30,8 @@ pub struct Job {
     pub spawner: Spawner,
     /// The other launcher's call, which `plan` runs in place of the program.
     pub engine: Option<Call>,
+    /// Where it leaves the number of its step, when a report is wanted.
+    pub step: Option<Rc<StepNote>>,
     /// The program behind `plan.program`.
     pub command: Command,
     /// The `-E` list.
@@ -121,6 +125,7 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
         ranks,
         spawner,
         engine: None,
+        step: None,
         command,
         forwarded,
         env_listed,
@@ -128,7 +133,7 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
         warnings,
     };
     if spawner != Spawner::Ssh {
-        put_engine(&mut job, flags)?;
+        put_engine(&mut job, flags, &System::new(environment))?;
     }
     Ok(job)
 }
@@ -137,14 +142,14 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
 fn choose_spawner(flags: &Flags, environment: &Variables, here: &str) -> Result<Spawner, Failure> {
     let named =
         Spawner::choose(flags.spawner.as_deref(), variable(environment, spawner::VARIABLE))?;
-    Ok(named.unwrap_or(match engine::owns_the_hosts(flags, here, &System) {
+    Ok(named.unwrap_or(match engine::owns_the_hosts(flags, here, &System::new(environment)) {
         true => Spawner::Pmi,
         false => Spawner::Ssh,
     }))
 }
 
 /// Puts the call of another launcher in the place of the ranks' program.
-fn put_engine(job: &mut Job, flags: &Flags) -> Result<(), Failure> {
+fn put_engine(job: &mut Job, flags: &Flags, system: &System<'_>) -> Result<(), Failure> {
     let plan = &mut job.plan;
     let request = engine::Request {
         flags,
@@ -152,11 +157,21 @@ fn put_engine(job: &mut Job, flags: &Flags) -> Result<(), Failure> {
         spawner: job.spawner,
         command: &job.command,
         environment: &plan.env_for_hosts,
+        host: &plan.host,
+        note: None,
         directory: &plan.directory,
         exit_bound: plan.exit_bound,
         level: flags.level(),
     };
-    let call = engine::call(&request, &System)?;
+    let mut call = engine::call(&request, system)?;
+    if flags.report.is_some() && !flags.dry_run && slurm::may_note(&call, system) {
+        // A report without the step is better than no job.
+        job.step = StepNote::create().ok().map(Rc::new);
+        if let Some(note) = &job.step {
+            let script = note.script();
+            call = engine::call(&engine::Request { note: Some(&script), ..request }, system)?;
+        }
+    }
     job.warnings.extend(call.warnings.iter().cloned());
     plan.size = 1;
     plan.program.clone_from(&call.program);

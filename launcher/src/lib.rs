@@ -32,5 +32,6 @@ pub mod reach;
 pub mod report_file;
 pub mod run;
 pub mod settings;
+pub mod slurm;
 pub mod spawner;
 pub mod summary;

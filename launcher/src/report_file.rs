@@ -12,6 +12,7 @@ use spawner_ssh::report::{Cause, HostRecord, JobReport, Phases, RankRecord};
 
 use crate::failure::Failure;
 use crate::job::Job;
+use crate::slurm::{self, Slurm};
 
 /// Number of the format; grows when a field changes its meaning or goes.
 pub const FORMAT: u32 = 1;
@@ -53,6 +54,8 @@ struct Plan<'a> {
     spawner: &'static str,
     /// The other launcher that started the ranks.
     engine: Option<Engine>,
+    /// Job and step of Slurm, whoever started the ranks.
+    slurm: Option<Slurm>,
     program: String,
     argv: Vec<String>,
     directory: String,
@@ -167,6 +170,7 @@ fn plan(job: &Job) -> Plan<'_> {
         host_of: if engine.is_some() { &[] } else { &plan.map.host_of },
         spawner: job.spawner.name(),
         engine,
+        slurm: slurm::of(&plan.env, job.engine.as_ref(), job.step.as_deref()),
         program: job.command.executable.to_string_lossy().into_owned(),
         argv: text(&job.command.argv),
         directory: plan.directory.to_string_lossy().into_owned(),

@@ -52,6 +52,11 @@ pub struct Dialect {
     pub bound: Option<Words>,
     /// Words for layout and cpus at once, in place of both, where one option holds them.
     pub layout_and_bound: Option<Words>,
+    /// The same for ranks dealt to the hosts in turn.
+    pub cyclic_and_bound: Option<Words>,
+    /// Words for a script `{s}` that the launcher runs on its own host before the ranks, with their job's variables, and how such an
+    /// option begins, which a template may hold already.
+    pub before: Option<(Words, &'static str)>,
     /// Words for more messages.
     pub verbose: Words,
     /// Words for labels in front of lines.
@@ -78,6 +83,8 @@ const PLAIN: Dialect = Dialect {
     unbound: &[],
     bound: None,
     layout_and_bound: None,
+    cyclic_and_bound: None,
+    before: None,
     verbose: &["-v"],
     label: None,
     stdin: None,
@@ -101,6 +108,7 @@ pub const DIALECTS: &[Dialect] = &[
         label: Some(&["-l"]),
         stdin: Some(&["--input={i}"]),
         stdin_for_all: true,
+        before: Some((&["--prolog={s}"], "--prolog")),
         codes: "srun returns the largest code of all ranks; 137 is a rank that was killed, also by an abort",
         ..PLAIN
     },
@@ -140,6 +148,7 @@ pub const DIALECTS: &[Dialect] = &[
         unbound: &["--bind-to", "none"],
         bound: Some(&["-map-by", "slot:PE={c}"]),
         layout_and_bound: Some(&["-map-by", "ppr:{k}:node:PE={c}"]),
+        cyclic_and_bound: Some(&["-map-by", "node:PE={c}"]),
         label: Some(&["--tag-output"]),
         stdin: Some(&["--stdin", "{i}"]),
         codes: "mpirun returns the code of the rank that failed first",

@@ -21,16 +21,35 @@ const TICK: Duration = Duration::from_millis(2);
 /// Most that is read of it.
 const SAYS: u64 = 1 << 20;
 
-/// The process's own environment and file system.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct System;
+/// The file system, and the environment that the launcher was given.
+#[derive(Clone, Copy, Debug)]
+pub struct System<'a> {
+    environment: &'a [(OsString, OsString)],
+}
 
-impl System {
-    fn said(program: &Path, words: &[&str], bound: Duration) -> std::io::Result<Option<String>> {
+impl<'a> System<'a> {
+    /// The machine as a process with these variables sees it.
+    #[must_use]
+    pub const fn new(environment: &'a [(OsString, OsString)]) -> Self {
+        Self { environment }
+    }
+
+    fn value(self, name: &str) -> Option<&'a OsStr> {
+        self.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_os_str())
+    }
+
+    fn said(
+        self,
+        program: &Path,
+        words: &[&str],
+        bound: Duration,
+    ) -> std::io::Result<Option<String>> {
         let file = File::from(memfd_create("launcher-says", MFdFlags::MFD_CLOEXEC)?);
         let mut command = Command::new(program);
         command
             .args(words)
+            .env_clear()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file.try_clone()?);
@@ -54,9 +73,10 @@ impl System {
     }
 }
 
-impl Machine for System {
+impl Machine for System<'_> {
     fn find(&self, name: &OsStr) -> Option<PathBuf> {
-        which::which(name).ok()
+        let here = std::env::current_dir().ok()?;
+        which::which_in(name, self.value("PATH"), here).ok()
     }
 
     fn real(&self, path: &Path) -> PathBuf {
@@ -64,11 +84,11 @@ impl Machine for System {
     }
 
     fn ask(&self, program: &Path, words: &[&str]) -> Option<String> {
-        Self::said(program, words, ASK).ok().flatten()
+        self.said(program, words, ASK).ok().flatten()
     }
 
     fn variable(&self, name: &str) -> Option<OsString> {
-        std::env::var_os(name).filter(|value| !value.is_empty())
+        self.value(name).filter(|value| !value.is_empty()).map(OsStr::to_owned)
     }
 }
 
@@ -76,21 +96,45 @@ impl Machine for System {
 mod tests {
     use super::*;
 
+    fn environment() -> Vec<(OsString, OsString)> {
+        vec![
+            ("PATH".into(), "/usr/bin:/bin".into()),
+            ("A".into(), "1".into()),
+            ("B".into(), "".into()),
+        ]
+    }
+
     #[test]
     fn programs_are_found_and_asked() {
-        let sh = System.find(OsStr::new("sh")).expect("a shell");
+        let environment = environment();
+        let system = System::new(&environment);
+        let sh = system.find(OsStr::new("sh")).expect("a shell");
         assert!(sh.is_absolute());
-        let said = System.ask(&sh, &["-c", "echo one; echo two >&2"]).expect("an answer");
-        assert_eq!(said, "one\ntwo\n");
-        assert_eq!(System.find(OsStr::new("no-such-program-anywhere")), None);
-        assert_eq!(System.ask(Path::new("/no/such/program"), &[]), None);
+        let said = system.ask(&sh, &["-c", "echo one; echo $A >&2"]).expect("an answer");
+        assert_eq!(said, "one\n1\n");
+        assert_eq!(system.find(OsStr::new("no-such-program-anywhere")), None);
+        assert_eq!(system.ask(Path::new("/no/such/program"), &[]), None);
+    }
+
+    #[test]
+    fn variables_are_those_that_were_given() {
+        let environment = environment();
+        let system = System::new(&environment);
+        assert_eq!(system.variable("A"), Some("1".into()));
+        assert_eq!(system.variable("B"), None, "empty is not set");
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some(), "set in this process");
+        assert_eq!(system.variable("CARGO_MANIFEST_DIR"), None);
+        let nowhere = [("PATH".into(), "/no/such/directory".into())];
+        assert_eq!(System::new(&nowhere).find(OsStr::new("sh")), None);
     }
 
     #[test]
     fn one_that_does_not_end_is_ended() {
         let bound = Duration::from_millis(100);
-        let sh = System.find(OsStr::new("sh")).expect("a shell");
-        let said = System::said(&sh, &["-c", "sleep 60 & sleep 60"], bound);
+        let environment = environment();
+        let system = System::new(&environment);
+        let sh = system.find(OsStr::new("sh")).expect("a shell");
+        let said = system.said(&sh, &["-c", "sleep 60 & sleep 60"], bound);
         assert_eq!(said.expect("the shell was started"), None);
     }
 }

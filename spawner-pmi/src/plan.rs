@@ -154,6 +154,8 @@ pub struct Wanted<'a> {
     pub environment: &'a [(OsString, OsString)],
     /// File with hosts, for `%H`.
     pub host_file: Option<PathBuf>,
+    /// Script to run before the ranks, where the launcher can do that.
+    pub before: Option<PathBuf>,
     /// Working directory.
     pub directory: &'a Path,
 }
@@ -193,7 +195,12 @@ pub fn plan(
     let program = machine.find(&name).ok_or_else(missing)?;
     let dialect = dialect_of(&program, machine)?;
     let mut warnings = Vec::new();
-    let layout = layout(dialect, wanted, &from, &mut warnings)?;
+    let mut layout = layout(dialect, wanted, &from, &mut warnings)?;
+    if let (Some((words, option)), Some(script)) = (dialect.before, &wanted.before)
+        && !template.has_option(option)
+    {
+        layout.extend(fill(words, &[("s", &script.display().to_string())]));
+    }
     let values = Values {
         ranks: wanted.ranks,
         hosts: wanted.hosts,
@@ -341,23 +348,29 @@ impl Speaker<'_> {
         }
     }
 
-    /// The words for layout and binding at once, with the hosts and cpus that they are for.
-    fn joint(&self) -> Option<(Words, u32, u32)> {
+    /// The words for layout and binding at once, with the cpus that they are for.
+    fn joint(&self) -> Option<(Words, u32)> {
         let cpus = self.wanted.cpus.filter(|cpus| *cpus > 0)?;
-        let hosts = self.wanted.hosts.filter(|_| !self.wanted.cyclic)?;
-        Some((self.dialect.layout_and_bound?, hosts, cpus))
+        let words = match (self.wanted.cyclic, self.wanted.hosts) {
+            (true, _) => self.dialect.cyclic_and_bound,
+            (false, Some(_)) => self.dialect.layout_and_bound,
+            (false, None) => None,
+        };
+        Some((words?, cpus))
     }
 
     fn placement(&self, warnings: &mut Vec<String>) -> Result<Vec<OsString>, PlanError> {
+        let joint = self.joint();
+        let cpus = joint.map_or(0, |(_, cpus)| cpus).to_string();
+        let joint = joint.map(|(words, _)| words);
         if self.wanted.cyclic {
-            let words = self.dialect.cyclic;
+            let words = joint.or(self.dialect.cyclic);
             let words =
                 words.ok_or_else(|| self.refuse("--map cyclic", "it has no words for that"))?;
-            return Ok(fill(words, &[]));
+            return Ok(fill(words, &[("c", &cpus)]));
         }
         let Some(hosts) = self.wanted.hosts else { return Ok(Vec::new()) };
-        let joint = self.joint();
-        let Some(words) = joint.map(|(words, ..)| words).or(self.dialect.layout) else {
+        let Some(words) = joint.or(self.dialect.layout) else {
             warnings.push(format!(
                 "-N {hosts}: no words for it are known for {}; the layout is the launcher's own",
                 self.dialect.title
@@ -365,8 +378,7 @@ impl Speaker<'_> {
             return Ok(Vec::new());
         };
         let each = self.wanted.ranks.div_ceil(hosts.max(1));
-        let cpus = joint.map_or(0, |(.., cpus)| cpus);
-        let [hosts, each, cpus] = [hosts, each, cpus].map(|number| number.to_string());
+        let [hosts, each] = [hosts, each].map(|number| number.to_string());
         Ok(fill(words, &[("h", &hosts), ("k", &each), ("c", &cpus)]))
     }
 

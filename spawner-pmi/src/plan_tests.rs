@@ -70,6 +70,7 @@ fn wanted<'a>(environment: &'a [(OsString, OsString)], arguments: &'a [OsString]
         arguments,
         environment,
         host_file: None,
+        before: None,
         directory: Path::new("/work"),
     }
 }
@@ -109,6 +110,11 @@ fn every_dialect_has_its_words() {
             Ok(call) => format!("  -N 4 -c 2 -v: {}\n", line(&call)),
             Err(error) => format!("  -N 4 -c 2 -v: {error}\n"),
         };
+        let cyclic = Wanted { cyclic: true, ..all.clone() };
+        seen += &match plan(&PMI, &cyclic, &machine) {
+            Ok(call) => format!("  -N 4 --map cyclic -c 2 -v: {}\n", line(&call)),
+            Err(error) => format!("  -N 4 --map cyclic -c 2 -v: {error}\n"),
+        };
         let hosts = [("n1".to_owned(), Some(2)), ("n2".to_owned(), None)];
         let more = Wanted {
             host_list: &hosts,
@@ -130,6 +136,47 @@ fn every_dialect_has_its_words() {
         return;
     }
     assert_eq!(seen, golden);
+}
+
+/// Of several equal options a launcher heeds the last one only, so what the layout and the cpus want stands in one.
+#[test]
+fn no_option_is_given_twice() {
+    let environment = variables();
+    for row in dialect::DIALECTS {
+        let machine = Fake::with(&["launch"])
+            .set("PMIRUN_CMD", "launch -n %N %C")
+            .set("GASNET_IBV_DIALECT", row.name);
+        for (cyclic, hosts, cpus) in
+            [(false, Some(2), Some(2)), (true, Some(2), Some(2)), (true, None, Some(0))]
+        {
+            let wanted = Wanted { cyclic, hosts, cpus, ..wanted(&environment, &[]) };
+            let Ok(call) = plan(&PMI, &wanted, &machine) else { continue };
+            let options = || call.argv.iter().filter(|word| *word != "-x" && *word != "-E");
+            let options = || options().filter(|word| word.to_string_lossy().starts_with('-'));
+            let all = options().count();
+            let once = options().collect::<std::collections::BTreeSet<_>>().len();
+            assert_eq!(all, once, "{}: {}", row.name, line(&call));
+        }
+    }
+}
+
+#[test]
+fn a_script_runs_before_the_ranks_where_the_launcher_can_do_that() {
+    let environment = variables();
+    let wanted = Wanted { before: Some("/proc/1/fd/9".into()), ..wanted(&environment, &[]) };
+    let call = |template: &str| {
+        let machine = Fake::with(&["srun", "aprun"]).set("PMIRUN_CMD", template);
+        line(&plan(&PMI, &wanted, &machine).expect(template))
+    };
+    assert_eq!(
+        call("srun -n %N %C"),
+        "srun -n 8 --input=0 --prolog=/proc/1/fd/9 --export=ALL /bin/prog"
+    );
+    assert_eq!(
+        call("srun --prolog=/mine -n %N %C"),
+        "srun --prolog=/mine -n 8 --input=0 --export=ALL /bin/prog"
+    );
+    assert_eq!(call("aprun -n %N %C"), "aprun -n 8 /bin/prog");
 }
 
 #[test]

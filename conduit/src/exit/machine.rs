@@ -439,7 +439,10 @@ impl Machine {
         out.push(Action::Announce { code, origin });
         out.push(Action::StopClientHandlers);
         let timeouts = self.config.timeouts;
-        self.enter(Phase::Reducing, now, timeouts.reduce);
+        // What was heard before counts as well.
+        let failed = self.known() != Code(0);
+        let bound = if failed { timeouts.lone } else { timeouts.reduce };
+        self.enter(Phase::Reducing, now, bound);
         self.nudge = match (in_signal, self.config.control) {
             (true, true) => Some(now.plus(timeouts.quiet_signal)),
             (true, false) => Some(now),

@@ -23,6 +23,8 @@ pub const FLOOR: Millis = Millis(2_000);
 pub struct Timeouts {
     /// `exit.reduce`: the reduction of the codes. T.
     pub reduce: Millis,
+    /// `exit.lone`: the same of a code that is not 0. T; shorter where no agent watches, see [`Timeouts::deciding`].
+    pub lone: Millis,
     /// `exit.elect`: the answer of rank 0. T.
     pub elect: Millis,
     /// `exit.coordinate`: replies of all ranks (leader), the leader's request (member). T.
@@ -41,6 +43,7 @@ impl Timeouts {
     pub fn new(t: Millis) -> Self {
         Self {
             reduce: t,
+            lone: t,
             elect: t,
             coordinate: t,
             drain: t.max(Millis(30_000)),
@@ -49,18 +52,20 @@ impl Timeouts {
         }
     }
 
-    /// The table where no control tree decides, but what a rank decides in the host page reaches the whole job: a reduction that
-    /// stays incomplete for `exit.stall_alone` is a lone exit.
+    /// The table where no agent decides. On one host what a rank decides in the host page reaches the whole job, so a reduction that
+    /// stays incomplete for `exit.stall_alone` is a lone exit; on several hosts one with a failure that does for `exit.lone`. An end
+    /// with code 0 has the whole T: nobody failed, and the others may be at work.
     #[must_use]
     pub fn deciding(self) -> Self {
-        Self { stall: STALL_ALONE.min(self.stall), ..self }
+        Self { stall: STALL_ALONE.min(self.stall), lone: LONE.min(self.reduce), ..self }
     }
 
     /// The rows with their names.
     #[must_use]
-    pub const fn rows(&self) -> [(&'static str, Millis); 6] {
+    pub const fn rows(&self) -> [(&'static str, Millis); 7] {
         [
             ("exit.reduce", self.reduce),
+            ("exit.lone", self.lone),
             ("exit.elect", self.elect),
             ("exit.coordinate", self.coordinate),
             ("exit.drain", self.drain),
@@ -70,7 +75,7 @@ impl Timeouts {
     }
 
     /// Bound on the time from a rank's first step to its last action: the phases follow each other and none is
-    /// entered twice. (`quiet_signal` and `stall` run inside `reduce`.)
+    /// entered twice. (`lone`, `quiet_signal` and `stall` run inside `reduce`.)
     #[must_use]
     pub const fn total(&self) -> Millis {
         self.reduce.plus(self.elect).plus(self.coordinate).plus(self.drain)
@@ -92,6 +97,9 @@ pub struct Alarms {
 
 /// `exit.stall_alone`: see [`Timeouts::deciding`].
 pub const STALL_ALONE: Millis = Millis(200);
+
+/// `exit.lone` without an agent: see [`Timeouts::deciding`]. Longer than what a busy host keeps a rank from its processor.
+pub const LONE: Millis = Millis(1_000);
 
 /// `exit.flush`: the streams; after that they are left as they are. (Another thread may hold a stream's lock for ever.)
 pub const FLUSH: Millis = Millis(5_000);

@@ -11,6 +11,7 @@ use crate::exit::machine::{
 
 const TIMEOUTS: Timeouts = Timeouts {
     reduce: Millis(4),
+    lone: Millis(4),
     elect: Millis(4),
     coordinate: Millis(4),
     drain: Millis(8),

@@ -41,6 +41,8 @@ fn plan(seed: u64) -> Plan {
     let size = 1 + u32::try_from(rng.below(17)).expect("small");
     let control = rng.chance(500);
     let timeouts = Timeouts::new(Millis(2_000 + u64::from(size) * 250));
+    // Without a control tree: some host of another launcher, or none at all.
+    let timeouts = if !control && rng.chance(500) { timeouts.deciding() } else { timeouts };
     let skew = [1, 10, 1_000, 10_000][usize::try_from(rng.below(4)).expect("small")];
     let callers = if rng.chance(500) {
         size
@@ -71,7 +73,7 @@ fn agreed(plan: &Plan) -> Option<Code> {
         .collect::<Option<Vec<_>>>()?
         .into_iter()
         .max()?;
-    let patience = if plan.control { Millis(15) } else { plan.timeouts.reduce };
+    let patience = if plan.control { Millis(15) } else { plan.timeouts.lone };
     let rounds = u64::from(u32::BITS - (plan.size - 1).leading_zeros());
     let travel = rounds * plan.delay_max * 3;
     let stalls = plan.control && last.0 + travel >= plan.timeouts.stall.0;

@@ -1,0 +1,164 @@
+//! The engines and providers, and how a job of four ranks is started through each.
+
+use testkit::{Cluster, Tree, binary};
+
+use super::{BOUND, RANKS};
+
+/// A way to start four ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Engine {
+    /// `mpiexec.hydra`, with a descriptor for PMI-1.
+    Hydra,
+    /// The same with PMI-2.
+    HydraPmi2,
+    /// The same with a port.
+    HydraPort,
+    /// Our launcher in front of it.
+    OursHydra,
+    /// `mpiexec.hydra`, whose ranks speak MPI through our plugin for MPICH.
+    HydraMpi,
+    /// Open MPI's launcher, whose ranks speak PMIx.
+    OpenMpi,
+    /// Open MPI's launcher, whose ranks speak MPI through our plugin.
+    Mpi,
+    /// Our launcher in front of it, with the spawner mpi.
+    OursMpi,
+    /// `srun --mpi=pmi2` over two hosts.
+    SrunPmi2,
+    /// The same with PMI-1.
+    SrunPmi1,
+    /// `srun --mpi=pmix` over two hosts.
+    SrunPmix,
+    /// Our launcher in an allocation of two hosts.
+    OursSlurm,
+}
+
+impl Engine {
+    /// Those on this host.
+    pub(crate) const LOCAL: [Self; 4] =
+        [Self::Hydra, Self::HydraPort, Self::OursHydra, Self::OpenMpi];
+    /// Other providers on this host, for long runs.
+    pub(crate) const LOCAL_MORE: [Self; 1] = [Self::HydraPmi2];
+    /// Those whose ranks speak MPI.
+    pub(crate) const MPI: [Self; 3] = [Self::Mpi, Self::OursMpi, Self::HydraMpi];
+    /// Those over two hosts of Slurm.
+    pub(crate) const SLURM: [Self; 3] = [Self::SrunPmi2, Self::SrunPmix, Self::OursSlurm];
+    /// Other providers there, for long runs.
+    pub(crate) const SLURM_MORE: [Self; 1] = [Self::SrunPmi1];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Hydra => "hydra, PMI-1",
+            Self::HydraPmi2 => "hydra, PMI-2",
+            Self::HydraPort => "hydra -pmi-port",
+            Self::OursHydra => "gasnetrun_ibv, hydra",
+            Self::HydraMpi => "hydra, MPI",
+            Self::OpenMpi => "mpirun, PMIx",
+            Self::Mpi => "mpirun, MPI",
+            Self::OursMpi => "gasnetrun_ibv, mpirun",
+            Self::SrunPmi2 => "srun, PMI-2",
+            Self::SrunPmi1 => "srun, PMI-1",
+            Self::SrunPmix => "srun, PMIx",
+            Self::OursSlurm => "gasnetrun_ibv, Slurm",
+        }
+    }
+
+    /// Whose codes it returns: the place in [`super::cases::Codes::Each`].
+    pub(crate) const fn codes(self) -> usize {
+        match self {
+            Self::Hydra | Self::HydraPort | Self::OursHydra | Self::HydraMpi => 0,
+            Self::HydraPmi2 => 1,
+            Self::OpenMpi | Self::Mpi | Self::OursMpi => 2,
+            Self::SrunPmi2 | Self::SrunPmi1 | Self::OursSlurm => 3,
+            Self::SrunPmix => 4,
+        }
+    }
+
+    /// The flavour of MPI that its ranks need.
+    pub(crate) const fn flavour(self) -> Option<&'static str> {
+        match self {
+            Self::Mpi | Self::OursMpi => Some("openmpi"),
+            Self::HydraMpi => Some("mpich"),
+            _ => None,
+        }
+    }
+
+    /// Programs without which it cannot run.
+    pub(crate) const fn program(self) -> &'static str {
+        match self {
+            Self::Hydra | Self::HydraPmi2 | Self::HydraPort | Self::OursHydra | Self::HydraMpi => {
+                "mpiexec.hydra"
+            }
+            Self::OpenMpi | Self::Mpi | Self::OursMpi => "mpirun.openmpi",
+            Self::SrunPmi2 | Self::SrunPmi1 | Self::SrunPmix | Self::OursSlurm => "srun",
+        }
+    }
+
+    fn words(self) -> Vec<String> {
+        let launcher = binary("gasnetrun_ibv").display().to_string();
+        let words: &[&str] = match self {
+            Self::Hydra => &["mpiexec.hydra", "-n", RANKS],
+            Self::HydraPmi2 => &["GASNET_IBV_PMI=2", "mpiexec.hydra", "-n", RANKS],
+            Self::HydraMpi => &["GASNET_IBV_SPAWNER=mpi", "mpiexec.hydra", "-n", RANKS],
+            Self::HydraPort => &["mpiexec.hydra", "-pmi-port", "-n", RANKS],
+            Self::OursHydra => &[&launcher, "-spawner=pmi", "-n", RANKS],
+            Self::OpenMpi => &["mpirun.openmpi", "--oversubscribe", "-np", RANKS],
+            Self::Mpi => {
+                &["GASNET_IBV_SPAWNER=mpi", "mpirun.openmpi", "--oversubscribe", "-np", RANKS]
+            }
+            Self::OursMpi => &[
+                "MPIRUN_CMD=mpirun.openmpi --oversubscribe -np %N %C",
+                &launcher,
+                "-spawner=mpi",
+                "-n",
+                RANKS,
+            ],
+            Self::SrunPmi2 => {
+                &["srun", "-K0", "-W60", "-N2", "-n", RANKS, "-m", "plane=2", "--mpi=pmi2"]
+            }
+            Self::SrunPmi1 => &[
+                "GASNET_IBV_PMI=1",
+                "srun",
+                "-K0",
+                "-W60",
+                "-N2",
+                "-n",
+                RANKS,
+                "-m",
+                "plane=2",
+                "--mpi=pmi2",
+            ],
+            Self::SrunPmix => {
+                &["srun", "-K0", "-W60", "-N2", "-n", RANKS, "-m", "plane=2", "--mpi=pmix"]
+            }
+            Self::OursSlurm => {
+                &["salloc", "-Q", "--exclusive", "-N2", &launcher, "-n", RANKS, "-N", "2"]
+            }
+        };
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    /// A command through this engine.
+    pub(crate) fn job(self, bed: Option<&Cluster>, words: &[String]) -> Tree {
+        let set = ["GASNET_QUIET=1", "GASNET_IBV_FABRIC=soft", "GASNET_BACKTRACE_TYPE=EXECINFO"];
+        let root = ["OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"];
+        let conf = bed.map(|bed| format!("SLURM_CONF={}", bed.slurm_conf().display()));
+        let address = bed.map(|_| "GASNET_IBV_SOFT_ADDRESS=198.18.77.0/24");
+        let mut line: Vec<String> =
+            ["-C", "/"].into_iter().chain(set).chain(root).map(str::to_owned).collect();
+        line.extend(conf.into_iter().chain(address.map(str::to_owned)));
+        line.extend(self.words());
+        line.extend_from_slice(words);
+        let tree = match bed {
+            Some(bed) => bed.on("head", &[vec!["env".to_owned()], line].concat()),
+            None => Tree::new("env").args(line),
+        };
+        tree.deadline("a job of another launcher", BOUND)
+    }
+
+    /// Whether its launcher is installed.
+    pub(crate) fn is_here(self) -> bool {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|directory| directory.join(self.program()).is_file())
+    }
+}
