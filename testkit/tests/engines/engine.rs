@@ -1,8 +1,13 @@
 //! The engines and providers, and how a job of four ranks is started through each.
 
+use std::time::Duration;
+
 use testkit::{Cluster, Tree, binary};
 
 use super::{BOUND, RANKS};
+
+/// What a killed process needs to be gone on a busy machine.
+const MPIRUN_KILLS: Duration = Duration::from_secs(2);
 
 /// A way to start four ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,17 +148,24 @@ impl Engine {
         let set = ["GASNET_QUIET=1", "GASNET_IBV_FABRIC=soft", "GASNET_BACKTRACE_TYPE=EXECINFO"];
         let root = ["OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"];
         let conf = bed.map(|bed| format!("SLURM_CONF={}", bed.slurm_conf().display()));
+        // Programs in a directory of their own would look for it there.
+        let programs = binary("hello").parent().map(|path| path.display().to_string());
+        let plugin =
+            self.flavour().and(programs).map(|path| format!("GASNET_IBV_MPI_PLUGIN={path}"));
         let address = bed.map(|_| "GASNET_IBV_SOFT_ADDRESS=198.18.77.0/24");
         let mut line: Vec<String> =
             ["-C", "/"].into_iter().chain(set).chain(root).map(str::to_owned).collect();
         line.extend(conf.into_iter().chain(address.map(str::to_owned)));
+        line.extend(plugin);
         line.extend(self.words());
         line.extend_from_slice(words);
         let tree = match bed {
             Some(bed) => bed.on("head", &[vec!["env".to_owned()], line].concat()),
             None => Tree::new("env").args(line),
         };
-        tree.deadline("a job of another launcher", BOUND)
+        let tree = tree.deadline("a job of another launcher", BOUND);
+        // mpirun does not wait for those that it kills.
+        if self.program() == "mpirun.openmpi" { tree.grace(MPIRUN_KILLS) } else { tree }
     }
 
     /// Whether its launcher is installed.

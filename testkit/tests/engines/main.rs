@@ -2,6 +2,7 @@
 
 mod cases;
 mod engine;
+mod limits;
 mod slurm;
 
 use std::time::{Duration, Instant};

@@ -5,17 +5,19 @@ use std::time::{Duration, Instant};
 
 use testkit::{Cluster, Outcome, Tree, binary};
 
+use super::limits;
+
 /// Far above what a job takes on a busy machine.
 const BOUND: Duration = Duration::from_secs(90);
 /// What Slurm needs to end a job: TERM, its `KillWait` of 3 s, KILL, and its own bookkeeping.
 const GONE: Duration = Duration::from_secs(30);
 const HOSTS: &str = "head n1 n2";
 
-struct Bed(Cluster);
+pub(crate) struct Bed(pub(crate) Cluster);
 
 impl Bed {
     /// A command on the head with Slurm's configuration and our programs in PATH.
-    fn tree(&self, words: &[&str]) -> Tree {
+    pub(crate) fn tree(&self, words: &[&str]) -> Tree {
         let hello = binary("hello");
         let programs = hello.parent().unwrap_or(Path::new("/")).display();
         let path = format!("PATH={programs}:{}", std::env::var("PATH").unwrap_or_default());
@@ -27,7 +29,7 @@ impl Bed {
         self.0.on("head", &line).deadline("a command of Slurm's", BOUND)
     }
 
-    fn run(&self, words: &[&str]) -> Outcome {
+    pub(crate) fn run(&self, words: &[&str]) -> Outcome {
         self.tree(words).run()
     }
 
@@ -56,8 +58,20 @@ impl Bed {
         text
     }
 
+    /// The report `name`.
+    fn report(&self, name: &str) -> serde_json::Value {
+        let path = self.0.directory().join("share").join(name);
+        let text = std::fs::read_to_string(path).expect("a report");
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// What it says about Slurm's job.
+    fn slurm_of(&self, name: &str) -> serde_json::Value {
+        self.report(name)["plan"]["slurm"].clone()
+    }
+
     /// Nothing of a job is left on the nodes.
-    fn assert_clean(&self, what: &str) {
+    pub(crate) fn assert_clean(&self, what: &str) {
         let begin = Instant::now();
         loop {
             let all = ["n1", "n2"].iter().flat_map(|host| self.0.processes(host));
@@ -73,7 +87,7 @@ impl Bed {
     }
 }
 
-fn count(text: &str, what: &str) -> usize {
+pub(crate) fn count(text: &str, what: &str) -> usize {
     text.lines().filter(|line| line.contains(what)).count()
 }
 
@@ -84,6 +98,7 @@ fn scripts(bed: &Bed) {
     for member in ["member 1 ", "member 2 ", "member 3 ", "10 laps", "20 laps", "30 laps"] {
         assert_eq!(count(&text, member), 1, "{member} in {text}");
     }
+    array_reports(bed, &text);
     let text = bed.script("steps.sbatch");
     assert_eq!(
         (count(&text, " of 4 on"), count(&text, " of 2 on"), count(&text, " laps around 2")),
@@ -96,6 +111,16 @@ fn scripts(bed: &Bed) {
     assert_eq!((count(&text, "of 4 on n1,"), count(&text, "of 4 on n2,")), (2, 2), "{text}");
     let text = bed.script("adapter.sbatch");
     assert_eq!((count(&text, "fabric "), count(&text, "laps around 2 ranks")), (1, 1), "{text}");
+}
+
+/// Every member of an array has a directory and a report of its own, which says which member it is.
+fn array_reports(bed: &Bed, text: &str) {
+    let job = text.lines().find_map(|line| line.strip_prefix("member 1 of job ")).expect("its job");
+    for member in ["1", "2", "3"] {
+        let slurm = bed.slurm_of(&format!("array-{job}/{member}/report.json"));
+        let seen = (&slurm["array_job"], &slurm["array_task"]);
+        assert_eq!(seen, (&job.into(), &member.into()), "{slurm}");
+    }
 }
 
 /// What other languages' launchers call, as they call it.
@@ -174,29 +199,40 @@ fn wrong_flavour(bed: &Bed) {
     assert_eq!(outcome.out(), "");
 }
 
-/// The report names the batch job.
+/// The report names job and step of Slurm, whatever way the ranks were started.
 fn report(bed: &Bed) {
     let launcher = binary("gasnetrun_ibv").display().to_string();
     let hello = binary("hello").display().to_string();
-    let outcome = bed.run(&[
-        "salloc",
-        "--quiet",
-        "-N2",
-        &launcher,
-        "-n",
-        "2",
-        "--report",
-        "report.json",
-        &hello,
-    ]);
-    outcome.expect(0);
-    let text =
-        std::fs::read_to_string(bed.0.directory().join("share/report.json")).expect("a report");
-    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    let engine = &report["plan"]["engine"];
-    assert_eq!(engine["dialect"], "srun", "{text}");
-    assert_eq!(engine["batch_job"][0], "SLURM_JOB_ID", "{text}");
-    assert_eq!((&report["plan"]["ranks"], &report["exit_code"]), (&2.into(), &0.into()), "{text}");
+    let two =
+        "for i in 0 1; do \"$@\" --report report-$i.json $0 || exit; done; echo $SLURM_JOB_ID";
+    let job = bed.run(&["salloc", "-Q", "-N2", "sh", "-c", two, &hello, &launcher, "-n", "2"]);
+    job.expect(0);
+    let job = job.out().lines().last().unwrap_or_default().to_owned();
+    for step in ["0", "1"] {
+        let name = format!("report-{step}.json");
+        let text = bed.report(&name);
+        let engine = &text["plan"]["engine"];
+        assert_eq!(engine["dialect"], "srun", "{text}");
+        assert_eq!(engine["batch_job"][0], "SLURM_JOB_ID", "{text}");
+        assert_eq!((&text["plan"]["ranks"], &text["exit_code"]), (&2.into(), &0.into()), "{text}");
+        let slurm = bed.slurm_of(&name);
+        assert_eq!((slurm["job"].as_str(), slurm["step"].as_str()), (Some(&*job), Some(step)));
+    }
+    let outside = "PMIRUN_CMD=srun --mpi=pmi2 -n %N %C";
+    let of_srun = [&launcher, "-spawner=pmi", "-n", "2", "--report", "outside.json", &hello];
+    let inside = [&launcher, "-n", "2", "--report", "inside.json", &hello];
+    let ssh = [&launcher, "-spawner=ssh", "-n", "2", "--report", "ssh.json", &hello];
+    for (name, line, step) in [
+        ("outside", [&["env", outside][..], &of_srun].concat(), Some("0")),
+        ("inside", [&["srun", "-n1", "-c2"][..], &inside].concat(), Some("0")),
+        ("ssh", [&["salloc", "-Q", "-N2"][..], &ssh].concat(), None),
+    ] {
+        bed.run(&line).expect(0);
+        let slurm = bed.slurm_of(&format!("{name}.json"));
+        assert_eq!(slurm["step"].as_str(), step, "{name}: {slurm}");
+        let number = slurm["job"].as_str().and_then(|job| job.parse::<u32>().ok());
+        assert!(number > job.parse().ok(), "{name}: {slurm}");
+    }
 }
 
 /// scancel, a time limit and a signal to the launcher end everything, with Slurm's codes.
@@ -260,4 +296,5 @@ fn slurm_as_users_have_it() {
     wrong_flavour(&bed);
     report(&bed);
     ends(&bed);
+    limits::check(&bed);
 }
