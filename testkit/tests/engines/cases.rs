@@ -43,10 +43,18 @@ pub(crate) struct Case {
     pub(crate) says: Says,
     /// Only in long runs.
     pub(crate) long: bool,
+    /// Much slower over several hosts than on one.
+    pub(crate) slow_over_hosts: bool,
 }
 
-const EXIT: Case =
-    Case { name: "", words: &[], codes: Codes::Same(0), says: Says::Text(""), long: false };
+const EXIT: Case = Case {
+    name: "",
+    words: &[],
+    codes: Codes::Same(0),
+    says: Says::Text(""),
+    long: false,
+    slow_over_hosts: false,
+};
 
 const fn result(name: &'static str, words: &'static [&'static str], says: &'static str) -> Case {
     Case { name, words, says: Says::Text(says), ..EXIT }
@@ -76,7 +84,10 @@ const BY_KILL: Codes = Codes::Each([&[9], &[9, 255], KILLED, KILLED, &[1, 137]])
 pub(crate) const CASES: &[Case] = &[
     result("hello", &["hello"], "rank 3 of 4"),
     result("ring", &["ring"], "laps around 4 ranks"),
-    result("conformance of the services", &[SUITE], "conformance: 4 ranks on"),
+    Case {
+        slow_over_hosts: true,
+        ..result("conformance of the services", &[SUITE], "conformance: 4 ranks on")
+    },
     mismatch("mismatch: another service", &[SUITE, "0"]),
     mismatch("mismatch: exchange", &[SUITE, "1"]),
     mismatch("mismatch: large exchange", &[SUITE, "2"]),

@@ -111,6 +111,11 @@ fn run(engines: &[Engine], bed: Option<&Cluster>, table: &mut Table) -> Vec<Stri
                 row.push("skipped".to_owned());
                 continue;
             }
+            if case.slow_over_hosts && *engine == Engine::OursSlurm && !all_requested() {
+                // Hundreds of fences, each of which takes Slurm a while; its provider is that of srun.
+                row.push("with --all".to_owned());
+                continue;
+            }
             let outcome = engine.job(bed, &case.line()).run();
             let fault = case.fault(engine.codes(), &outcome);
             let mark = if fault.is_some() { "! " } else { "" };
