@@ -131,7 +131,7 @@ impl Core {
     }
 
     /// This rank arrives with `name`. It must not have a barrier under way.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrive(&self, which: Which, name: Name) {
         let progress = self.progress_of(which);
         let generation = progress.generation.load(Ordering::Relaxed).wrapping_add(1) & GENERATIONS;
@@ -148,7 +148,7 @@ impl Core {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn arrive_central(&self, gate: &Gate, generation: u32, name: Name) {
         let before = if name == Name::Anonymous {
             // No name to merge: one instruction, which fetches the line once.

@@ -246,6 +246,8 @@ pub fn wait_until(
     }
 }
 
+#[cold]
+#[inline(never)]
 fn begin(call: &'static str, tm: *const c_void, flags: Flags) -> Result<&'static State, Fail> {
     let state = state::open()?;
     state.team(tm)?;
@@ -258,6 +260,14 @@ fn begin(call: &'static str, tm: *const c_void, flags: Flags) -> Result<&'static
     Ok(state)
 }
 
+/// The state, when there is nothing to object to, which is nearly always; [`begin`] says what there is.
+#[inline(always)]
+fn begin_at_once(tm: *const c_void, flags: Flags) -> Option<&'static State> {
+    let state = state::get()?;
+    let fits = flags == 0 && state::is_whole_team(tm);
+    (fits && !state.core.is_closed() && !state.core.in_handler::<M>()).then_some(state)
+}
+
 #[expect(clippy::cast_possible_truncation, reason = "56 bits are never counted up to")]
 const fn event(number: u64, kind: usize) -> EventValue {
     (number as usize) << 8 | kind
@@ -267,7 +277,10 @@ const fn event(number: u64, kind: usize) -> EventValue {
 pub extern "C" fn gex_Coll_BarrierNB(tm: *const c_void, flags: Flags) -> EventValue {
     let call = "gex_Coll_BarrierNB";
     let barrier = || {
-        let state = begin(call, tm, flags)?;
+        let state = match begin_at_once(tm, flags) {
+            Some(state) => state,
+            None => begin(call, tm, flags)?,
+        };
         let coll = &state.coll;
         let _alone = alone(coll);
         let under_way = coll.barriers_under_way();

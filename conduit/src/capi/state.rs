@@ -150,6 +150,12 @@ pub fn set(state: State) -> &'static State {
     state
 }
 
+/// Whether a handle is the team of all ranks.
+#[inline(always)]
+pub fn is_whole_team(tm: *const c_void) -> bool {
+    std::ptr::eq(tm, TM0.handle())
+}
+
 /// Where a point-to-point call goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -211,7 +217,7 @@ impl State {
 
     /// Checks that a collective call names the team of all ranks.
     pub fn team(&self, tm: *const c_void) -> Result<(), Fail> {
-        if std::ptr::eq(tm, TM0.handle()) {
+        if is_whole_team(tm) {
             return Ok(());
         }
         if tm.addr() & 1 == 1 {

@@ -74,23 +74,28 @@ impl Beside<'_> {
     }
 }
 
-/// A figure of the C program in SEQ beside the same of the Rust program.
+/// A figure of the C program in SEQ beside the same of the Rust program, in launches that agree about `distances`, where the
+/// figure depends on how far apart the processors are.
 fn like_rust(
     figure: &str,
     samples: &Samples,
     ours: &str,
     rust: &str,
+    distances: Option<[&str; 2]>,
     unit: &str,
     target: Target,
 ) -> Result<Row> {
-    let (ours, rust) = (format!("SEQ {ours}"), format!("Rust {rust}"));
-    Row::paired(
-        &format!("C SEQ: {figure}, the same from Rust"),
-        samples,
-        [&ours, &rust],
-        unit,
-        target,
-    )
+    let figure = format!("C SEQ: {figure}, the same from Rust");
+    let keys = |[c, rust]: [&str; 2]| [format!("SEQ {c}"), format!("Rust {rust}")];
+    let compared = keys([ours, rust]);
+    let compared = compared.each_ref().map(String::as_str);
+    match distances.map(keys) {
+        None => Row::paired(&figure, samples, compared, unit, target),
+        Some(far) => {
+            let far = far.each_ref().map(String::as_str);
+            Row::equally_far(&figure, samples, compared, far, unit, target)
+        }
+    }
 }
 
 const TIME_LIKE_RUST: Target = Target::AtMost(1.05);
@@ -100,8 +105,15 @@ const SPEED_LIKE_RUST: Target = Target::AtLeast(0.95);
 pub(crate) fn short(repetitions: Repetitions) -> Result<Findings> {
     let samples = alternate(repetitions, "short", &["bench_am", "short"])?;
     let figure = "AM Short round trip";
-    let mut rows =
-        vec![like_rust(figure, &samples, "c_short_ns", "am_short_ns", "ns", TIME_LIKE_RUST)?];
+    let mut rows = vec![like_rust(
+        figure,
+        &samples,
+        "c_short_ns",
+        "am_short_ns",
+        Some(["c_pingpong_two_ns", "pingpong_two_ns"]),
+        "ns",
+        TIME_LIKE_RUST,
+    )?];
     let references = &[
         ("ping-pong over two cache lines", "c_pingpong_two_ns", Target::AtMost(2.0)),
         ("ping-pong over one cache line", "c_pingpong_ns", Target::AtMost(2.0)),
@@ -164,8 +176,15 @@ pub(crate) fn flood(repetitions: Repetitions) -> Result<Findings> {
 pub(crate) fn medium(repetitions: Repetitions) -> Result<Findings> {
     let samples = alternate(repetitions, "medium", &["bench_am", "medium"])?;
     let figure = "Medium 1 KB flood";
-    let mut rows =
-        vec![like_rust(figure, &samples, "c_medium_mbps", "medium_mbps", "MB/s", SPEED_LIKE_RUST)?];
+    let mut rows = vec![like_rust(
+        figure,
+        &samples,
+        "c_medium_mbps",
+        "medium_mbps",
+        Some(["c_ring_mbps", "ring_mbps"]),
+        "MB/s",
+        SPEED_LIKE_RUST,
+    )?];
     let references = &[
         ("(a) memcpy 1 KB through large buffers", "c_memcpy_mbps", Target::AtLeast(0.6)),
         ("(b) hand-written ring between the ranks", "c_ring_mbps", Target::None),
@@ -184,7 +203,7 @@ pub(crate) fn put_get(repetitions: Repetitions) -> Result<Findings> {
         ("get of 1 MB", "c_get_mbps", "get_mbps", "memcpy out of a segment", "c_copy_out_mbps"),
     ];
     for (figure, ours, rust, name, reference) in parts {
-        rows.push(like_rust(figure, &samples, ours, rust, "MB/s", SPEED_LIKE_RUST)?);
+        rows.push(like_rust(figure, &samples, ours, rust, None, "MB/s", SPEED_LIKE_RUST)?);
         for (mode, _) in MODES {
             rows.push(Row::paired(
                 &format!("C {mode}: {figure}, {name}"),
@@ -226,8 +245,15 @@ pub(crate) fn put_word(repetitions: Repetitions) -> Result<Findings> {
 pub(crate) fn barrier(repetitions: Repetitions) -> Result<Findings> {
     let samples = alternate(repetitions, "barrier", &["bench_barrier", "rounds"])?;
     let figure = "barrier of 2 ranks";
-    let mut rows =
-        vec![like_rust(figure, &samples, "c_barrier_ns", "barrier_ns", "ns", TIME_LIKE_RUST)?];
+    let mut rows = vec![like_rust(
+        figure,
+        &samples,
+        "c_barrier_ns",
+        "barrier_ns",
+        Some(["c_barrier_pingpong_ns", "pingpong_ns"]),
+        "ns",
+        TIME_LIKE_RUST,
+    )?];
     let references = &[("cache-line ping-pong", "c_barrier_pingpong_ns", Target::AtMost(2.0))];
     Beside { figure, ours: "c_barrier_ns", references, unit: "ns" }.rows(&samples, &mut rows)?;
     Ok(Findings { rows, samples, notes: Vec::new() })

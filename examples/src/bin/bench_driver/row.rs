@@ -47,6 +47,24 @@ pub(crate) struct Row {
     pub(crate) verdict: Verdict,
 }
 
+/// Indices of values of `a` and `b` that differ by a fifth at most; the closest first, each used once.
+fn matched(a: &[f64], b: &[f64]) -> Vec<(usize, usize)> {
+    let mut all = Vec::new();
+    for (i, x) in a.iter().enumerate() {
+        for (j, y) in b.iter().enumerate() {
+            all.push(((x / y).max(y / x), i, j));
+        }
+    }
+    all.sort_by(|x, y| x.0.total_cmp(&y.0));
+    let mut pairs: Vec<(usize, usize)> = Vec::new();
+    for (off, i, j) in all {
+        if off <= 1.2 && !pairs.iter().any(|pair| pair.0 == i || pair.1 == j) {
+            pairs.push((i, j));
+        }
+    }
+    pairs
+}
+
 fn verdict(met: bool) -> Verdict {
     if met { Verdict::Met } else { Verdict::Missed }
 }
@@ -84,6 +102,39 @@ impl Row {
         if a.len() != b.len() {
             return Err(Failure(format!("{ours}: {} samples, {reference}: {}", a.len(), b.len())));
         }
+        Ok(Self::judged(figure, [a, b], unit, target))
+    }
+
+    /// As [`Row::paired`] for figures of different launches that depend on how far apart the processors are, which changes
+    /// from launch to launch: each launch has also measured that, as `distances`, and only launches that agree about it within
+    /// a fifth are pairs. `Skipped` when there are fewer than three.
+    pub(crate) fn equally_far(
+        figure: &str,
+        samples: &Samples,
+        [ours, reference]: [&str; 2],
+        distances: [&str; 2],
+        unit: &str,
+        target: Target,
+    ) -> Result<Self> {
+        let [far_a, far_b] = distances.map(|key| samples.of(key));
+        let pairs = matched(far_a?, far_b?);
+        if pairs.len() < 3 {
+            let reason = format!(
+                "the processors were equally far in {} pairs of launches only",
+                pairs.len()
+            );
+            return Ok(Self::without(figure, Verdict::Skipped(reason)));
+        }
+        let (a, b) = (samples.of(ours)?, samples.of(reference)?);
+        let pick = |values: &[f64], which: fn(&(usize, usize)) -> usize| {
+            pairs.iter().filter_map(|pair| values.get(which(pair)).copied()).collect::<Vec<_>>()
+        };
+        let (a, b) = (pick(a, |pair| pair.0), pick(b, |pair| pair.1));
+        let figure = format!("{figure} ({} pairs)", pairs.len());
+        Ok(Self::judged(&figure, [&a, &b], unit, target))
+    }
+
+    fn judged(figure: &str, [a, b]: [&[f64]; 2], unit: &str, target: Target) -> Self {
         let over = |combine: fn(f64, f64) -> f64| {
             let each: Vec<f64> = a.iter().zip(b).map(|(a, b)| combine(*a, *b)).collect();
             median(&each)
@@ -108,7 +159,7 @@ impl Row {
             ratio,
             target,
         ];
-        Ok(Self { cells, verdict })
+        Self { cells, verdict }
     }
 
     /// Compares the median of `ours` with a fixed bound.
@@ -156,5 +207,31 @@ impl Findings {
     /// What a reader has to know beside the numbers.
     pub(crate) fn explanations(&self) -> impl Iterator<Item = String> {
         self.rows.iter().filter_map(Row::explanation).chain(self.notes.iter().cloned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launches_are_matched_by_distance() {
+        let (near, middle, far) = (30.0, 75.0, 440.0);
+        let pairs = matched(&[near, far, middle, 52.0], &[far * 1.1, middle * 1.02, middle, near]);
+        assert_eq!(pairs.len(), 3);
+        for pair in [(0, 3), (1, 0), (2, 2)] {
+            assert!(pairs.contains(&pair), "{pair:?} in {pairs:?}");
+        }
+    }
+
+    #[test]
+    fn too_few_pairs_are_no_figure() {
+        let mut samples = Samples::default();
+        for (key, value) in [("a", 1.0), ("b", 1.0), ("far a", 30.0), ("far b", 400.0)] {
+            samples.add(key, value);
+        }
+        let row =
+            Row::equally_far("x", &samples, ["a", "b"], ["far a", "far b"], "ns", Target::None);
+        assert!(matches!(row.expect("row").verdict, Verdict::Skipped(_)));
     }
 }
