@@ -3,15 +3,16 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::sys;
+
 thread_local! {
-    static ME: Cell<u8> = const { Cell::new(0) };
     static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A number that no other live thread has; never 0.
 #[inline(always)]
 pub(crate) fn me() -> usize {
-    ME.with(|me| std::ptr::from_ref(me).addr())
+    sys::thread()
 }
 
 /// Whether this thread is inside a handler of the client, in modes with several threads.

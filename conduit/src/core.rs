@@ -11,6 +11,7 @@ use crate::consumer::{self, Consumer};
 use crate::error::Error;
 use crate::gate::{Progress, Which};
 use crate::handler::Table;
+use crate::lanes::Passes;
 use crate::mode::Mode;
 use crate::neighbours::{self, Neighbours, Span};
 use crate::operations::Operations;
@@ -83,8 +84,7 @@ struct Hot {
     page: Arc<HostPage>,
     /// Requests since the last poll that was asked for, not counting those that were let pass.
     row: AtomicU32,
-    /// Requests that may pass before the next look.
-    passes: AtomicU32,
+    passes: Passes,
     /// Messages taken since the last one sent.
     taken: AtomicU32,
     /// Barrier of the library.
@@ -165,7 +165,7 @@ impl Core {
             barrier: Progress::new(),
             inner_barrier: Progress::new(),
             row: AtomicU32::new(0),
-            passes: AtomicU32::new(0),
+            passes: Passes::none(),
             taken: AtomicU32::new(0),
             place,
             memory,
@@ -427,7 +427,7 @@ impl Core {
 
     /// Requests that may pass without a look for messages and for the end of communication.
     #[inline(always)]
-    pub(crate) const fn passes(&self) -> &AtomicU32 {
+    pub(crate) const fn passes(&self) -> &Passes {
         &self.hot.passes
     }
 
@@ -435,7 +435,7 @@ impl Core {
     #[inline(always)]
     pub(crate) fn end_row(&self) {
         self.hot.row.store(0, Ordering::Relaxed);
-        self.hot.passes.store(0, Ordering::Relaxed);
+        self.hot.passes.end();
     }
 
     /// Requests since the last poll that were looked at.

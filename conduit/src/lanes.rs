@@ -1,6 +1,6 @@
 //! Lanes from the core's side: when a message takes one, and looking at those of this rank.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::consumer;
 use crate::core::{Core, Net};
@@ -33,6 +33,43 @@ const ANY_THREAD: usize = 1;
 #[inline(always)]
 fn me<M: Mode>() -> usize {
     if M::THREADED { consumer::me() } else { ANY_THREAD }
+}
+
+/// Requests that may pass before the next look for messages and for the end of communication, and the thread that has looked:
+/// its number above the last [`BITS`] bits. A thread inside a handler has none: the poll that runs the handler ended the row, and
+/// inside of it there are no looks.
+#[derive(Debug)]
+pub(crate) struct Passes(AtomicUsize);
+
+const BITS: u32 = 8;
+const _: () = assert!(LOOK_EVERY >> BITS == 0);
+
+impl Passes {
+    pub(crate) const fn none() -> Self {
+        Self(AtomicUsize::new(0))
+    }
+
+    #[inline(always)]
+    fn grant(&self, me: usize, count: u32) {
+        self.0.store((me << BITS) + count as usize, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn end(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// Uses one up, if this thread has any. Another thread's look at the same time may be lost, which costs it a look.
+    #[cfg(feature = "capi")]
+    #[inline(always)]
+    fn take_one(&self, me: usize) -> bool {
+        let word = self.0.load(Ordering::Relaxed);
+        let has = word.wrapping_sub(me << BITS).wrapping_sub(1) < (1 << BITS) - 1;
+        if has {
+            self.0.store(word - 1, Ordering::Relaxed);
+        }
+        has
+    }
 }
 
 impl Core {
@@ -208,14 +245,19 @@ impl Core {
     #[cfg(feature = "capi")]
     #[inline(always)]
     pub(crate) fn pass_short<M: Mode>(&self, target: usize, handler: u8, args: &[i32]) -> bool {
-        let passes = self.passes().load(Ordering::Relaxed);
         let Some(tail) = self.tail(target, Net::Request) else { return false };
-        if passes == 0 || M::THREADED && (!tail.is_of(me::<M>()) || self.in_handler::<M>()) {
+        if M::THREADED && !tail.is_of(me::<M>()) || !self.passes().take_one(me::<M>()) {
             return false;
         }
-        self.passes().store(passes - 1, Ordering::Relaxed);
         self.answered();
         tail.send_short(handler, args)
+    }
+
+    /// A poll was a look: the next request passes.
+    #[cfg(feature = "capi")]
+    #[inline(always)]
+    pub(crate) fn pass_next<M: Mode>(&self) {
+        self.passes().grant(me::<M>(), 1);
     }
 
     /// As [`Core::pass_short`] after a look: nothing forbids the request and nothing has arrived.
@@ -279,7 +321,7 @@ impl Core {
         }
         self.row_of_requests().store(row.saturating_add(1), Ordering::Relaxed);
         if row >= ROW && self.light() {
-            self.passes().store(LOOK_EVERY - 1, Ordering::Relaxed);
+            self.passes().grant(me::<M>(), LOOK_EVERY - 1);
         }
         true
     }
@@ -299,5 +341,22 @@ impl Core {
                 self.release_block(net, &packet);
             }
         }
+    }
+}
+
+#[cfg(all(test, feature = "capi"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passes_belong_to_the_thread_that_looked() {
+        let passes = Passes::none();
+        assert!(!passes.take_one(1) && !passes.take_one(ANY_THREAD << 20));
+        passes.grant(7, 2);
+        assert!(!passes.take_one(6) && !passes.take_one(8));
+        assert!(passes.take_one(7) && passes.take_one(7) && !passes.take_one(7));
+        passes.grant(7, LOOK_EVERY - 1);
+        passes.end();
+        assert!(!passes.take_one(7));
     }
 }

@@ -112,7 +112,7 @@ impl Core {
         let count = self.poll_memory::<M>();
         if self.light() {
             // This was a look.
-            self.passes().store(1, Ordering::Relaxed);
+            self.pass_next::<M>();
         }
         Some(count)
     }
