@@ -182,7 +182,7 @@ impl Core {
         self.opened(which).is_some()
     }
 
-    #[inline]
+    #[inline(always)]
     fn opened(&self, which: Which) -> Option<Name> {
         if self.networked() { self.released(which) } else { self.gathered(which) }
     }
@@ -201,7 +201,7 @@ impl Core {
     }
 
     /// What the neighbourhood has said, when all of it has arrived.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn gathered(&self, which: Which) -> Option<Name> {
         let generation = self.progress_of(which).generation.load(Ordering::Relaxed);
         if !self.few(which) {
@@ -221,7 +221,7 @@ impl Core {
     }
 
     /// Completes the barrier under way when all ranks have arrived.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_pass(&self, which: Which) -> Option<Name> {
         self.opened(which).map(|name| self.progress_of(which).finish(name))
     }

@@ -20,6 +20,7 @@ enum {
     BLOCK = 1024,
     BLOCKS = 100000,
     TRIPS = 20000,
+    DISTANCE_TRIPS = 4000,
     SHORTS = 200000,
     PUTS = 100000,
     PUT_LOOPS = 200,
@@ -504,6 +505,13 @@ static void barriers(int pair, int print)
     if (print) printf("c_barrier_ns %.1f\nc_barrier_pingpong_ns %.1f\n", ours, ball);
 }
 
+/* How far apart the processors are now: what the rest of the launch depends on. */
+static void distance(int pair, int print)
+{
+    const double apart = ping_pong(8, 9, pair, DISTANCE_TRIPS);
+    if (print) printf("c_distance_ns %.2f\n", apart);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -520,7 +528,10 @@ int main(int argc, char **argv)
     if (at == sizeof kinds / sizeof *kinds || pairs < 1) fail("usage: bench_c short|flood|medium|putget|put8|barrier PAIRS");
     memset(big, 1, sizeof big);
     memset(block, 1, sizeof block);
-    for (pair = 0; pair <= pairs; pair++) kinds[at].run(pair, rank == 0 && pair > 0);
+    for (pair = 0; pair <= pairs; pair++) {
+        kinds[at].run(pair, rank == 0 && pair > 0);
+        distance(pair, rank == 0 && pair > 0);
+    }
     __asm__ volatile("" ::"r"(total));
     fflush(stdout);
     meet();

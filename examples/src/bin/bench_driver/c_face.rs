@@ -60,7 +60,57 @@ struct Beside<'a> {
     unit: &'static str,
 }
 
+/// Where the two processors can be: times of a two-line ping-pong from, to (ns), see docs/bench/README.md.
+const PLACES: [(&str, f64, f64); 3] = [
+    ("two threads of one core", 0.0, 50.0),
+    ("processors near", 50.0, 200.0),
+    ("processors far", 200.0, f64::INFINITY),
+];
+/// Launches without which a place gets no row.
+const FEW: usize = 3;
+
+/// The launches of one mode that found the processors at one place.
+fn at_place(samples: &Samples, mode: &str, from: f64, to: f64) -> Result<Samples> {
+    let distances = samples.of(&format!("{mode} c_distance_ns"))?;
+    let is_there: Vec<bool> = distances.iter().map(|ns| (from..to).contains(ns)).collect();
+    let mut there = Samples::default();
+    for (key, values) in &samples.0 {
+        if key.starts_with(mode) {
+            let kept = values.iter().zip(&is_there).filter(|(_, is_there)| **is_there);
+            kept.for_each(|(value, _)| there.add(key, *value));
+        }
+    }
+    Ok(there)
+}
+
 impl Beside<'_> {
+    /// As [`Beside::rows`] for what depends on how far apart the processors are: rows for each place where they were.
+    fn rows_by_place(&self, samples: &Samples, rows: &mut Vec<Row>) -> Result<()> {
+        for (mode, _) in MODES {
+            let before = rows.len();
+            for (place, from, to) in PLACES {
+                let there = at_place(samples, mode, from, to)?;
+                let launches = there.0.values().next().map_or(0, Vec::len);
+                if launches < FEW {
+                    continue;
+                }
+                for (name, reference, target) in self.references {
+                    let figure =
+                        format!("C {mode}: {}, {name}; {place} ({launches} launches)", self.figure);
+                    let keys = [format!("{mode} {}", self.ours), format!("{mode} {reference}")];
+                    let keys = keys.each_ref().map(String::as_str);
+                    rows.push(Row::paired(&figure, &there, keys, self.unit, *target)?);
+                }
+            }
+            if rows.len() == before {
+                let reason = format!("no place of the processors was seen in {FEW} launches");
+                let figure = format!("C {mode}: {}", self.figure);
+                rows.push(Row::without(&figure, Verdict::Skipped(reason)));
+            }
+        }
+        Ok(())
+    }
+
     fn rows(&self, samples: &Samples, rows: &mut Vec<Row>) -> Result<()> {
         for (mode, _) in MODES {
             for (name, reference, target) in self.references {
@@ -118,7 +168,8 @@ pub(crate) fn short(repetitions: Repetitions) -> Result<Findings> {
         ("ping-pong over two cache lines", "c_pingpong_two_ns", Target::AtMost(2.0)),
         ("ping-pong over one cache line", "c_pingpong_ns", Target::AtMost(2.0)),
     ];
-    Beside { figure, ours: "c_short_ns", references, unit: "ns" }.rows(&samples, &mut rows)?;
+    Beside { figure, ours: "c_short_ns", references, unit: "ns" }
+        .rows_by_place(&samples, &mut rows)?;
     rows.push(locked_instructions()?);
     let notes = vec![
         "c-am: launches of the C programs and of the Rust program alternate; a sample is the median of 3 pairs of one \
@@ -162,7 +213,7 @@ pub(crate) fn flood(repetitions: Repetitions) -> Result<Findings> {
         references,
         unit: "messages/us",
     }
-    .rows(&samples, &mut rows)?;
+    .rows_by_place(&samples, &mut rows)?;
     let notes = vec![
         "c-flood: a message of the reference is a cache line with its number in the first word; the writer looks at \
          the reader's line only when the ring of 256 seems full. Nothing orders its stores but the processor, nobody may \
@@ -190,7 +241,8 @@ pub(crate) fn medium(repetitions: Repetitions) -> Result<Findings> {
         ("(b) hand-written ring between the ranks", "c_ring_mbps", Target::None),
         ("(c) memcpy 1 KB in the first-level cache", "c_memcpy_hot_mbps", Target::None),
     ];
-    Beside { figure, ours: "c_medium_mbps", references, unit: "MB/s" }.rows(&samples, &mut rows)?;
+    Beside { figure, ours: "c_medium_mbps", references, unit: "MB/s" }
+        .rows_by_place(&samples, &mut rows)?;
     Ok(Findings { rows, samples, notes: Vec::new() })
 }
 
@@ -255,6 +307,7 @@ pub(crate) fn barrier(repetitions: Repetitions) -> Result<Findings> {
         TIME_LIKE_RUST,
     )?];
     let references = &[("cache-line ping-pong", "c_barrier_pingpong_ns", Target::AtMost(2.0))];
-    Beside { figure, ours: "c_barrier_ns", references, unit: "ns" }.rows(&samples, &mut rows)?;
+    Beside { figure, ours: "c_barrier_ns", references, unit: "ns" }
+        .rows_by_place(&samples, &mut rows)?;
     Ok(Findings { rows, samples, notes: Vec::new() })
 }

@@ -47,7 +47,7 @@ pub(crate) struct Row {
     pub(crate) verdict: Verdict,
 }
 
-/// Indices of values of `a` and `b` that differ by a fifth at most; the closest first, each used once.
+/// Indices of values of `a` and `b` that differ by a tenth at most; the closest first, each used once.
 fn matched(a: &[f64], b: &[f64]) -> Vec<(usize, usize)> {
     let mut all = Vec::new();
     for (i, x) in a.iter().enumerate() {
@@ -58,7 +58,7 @@ fn matched(a: &[f64], b: &[f64]) -> Vec<(usize, usize)> {
     all.sort_by(|x, y| x.0.total_cmp(&y.0));
     let mut pairs: Vec<(usize, usize)> = Vec::new();
     for (off, i, j) in all {
-        if off <= 1.2 && !pairs.iter().any(|pair| pair.0 == i || pair.1 == j) {
+        if off <= 1.1 && !pairs.iter().any(|pair| pair.0 == i || pair.1 == j) {
             pairs.push((i, j));
         }
     }
@@ -107,7 +107,7 @@ impl Row {
 
     /// As [`Row::paired`] for figures of different launches that depend on how far apart the processors are, which changes
     /// from launch to launch: each launch has also measured that, as `distances`, and only launches that agree about it within
-    /// a fifth are pairs. `Skipped` when there are fewer than three.
+    /// a tenth are pairs. `Skipped` when there are fewer than three.
     pub(crate) fn equally_far(
         figure: &str,
         samples: &Samples,
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn launches_are_matched_by_distance() {
         let (near, middle, far) = (30.0, 75.0, 440.0);
-        let pairs = matched(&[near, far, middle, 52.0], &[far * 1.1, middle * 1.02, middle, near]);
+        let pairs = matched(&[near, far, middle, 52.0], &[far * 1.05, middle * 1.02, middle, near]);
         assert_eq!(pairs.len(), 3);
         for pair in [(0, 3), (1, 0), (2, 2)] {
             assert!(pairs.contains(&pair), "{pair:?} in {pairs:?}");
