@@ -4,11 +4,12 @@
 #[path = "shared/harness.rs"]
 mod harness;
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use gasnet_ibv::{
-    BarrierFlags, Client, Error, Flags, LocalCompletion, Operations, Rank, SegmentLimit, Seq,
-    Settings,
+    BarrierFlags, Client, Entry, Error, Flags, HandlerIndex, LocalCompletion, Operations, Rank,
+    SegmentLimit, SegmentOffset, Seq, Settings,
 };
 use harness::{Placement, everywhere, job, job_at};
 
@@ -156,6 +157,65 @@ fn non_blocking_operations() {
         done.expect("scope").expect("operations");
         assert_eq!(two, source[..50]);
         assert_eq!(client.get_value(right, 200, 2).expect("get"), 0x1234);
+        meet(client);
+    });
+}
+
+#[test]
+fn payloads_of_requests_are_free_when_their_event_says_so() {
+    const EACH: u8 = 40;
+    const SIZES: [usize; 4] = [0, 1, 700, 3000];
+    everywhere::<Seq>(3, &Settings::default(), |client| {
+        let (medium, long) = (HandlerIndex(200), HandlerIndex(201));
+        let (mediums, longs) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let (seen, landed) = (Arc::clone(&mediums), Arc::clone(&longs));
+        let right_one = |bytes: &[u8], args: &[i32]| {
+            assert_eq!(bytes, vec![args[0] as u8; SIZES[args[0] as usize % SIZES.len()]]);
+        };
+        let mut table = [
+            Entry::medium("medium", 1, move |_, payload, args| {
+                right_one(payload, args);
+                seen.fetch_add(1, Ordering::Relaxed);
+            })
+            .at(medium.0),
+            Entry::long("long", 1, move |_, landing, args| {
+                assert_eq!(landing.offset(), SegmentOffset(args[0] as u64 * PAGE));
+                right_one(&landing.to_vec(), args);
+                landed.fetch_add(1, Ordering::Relaxed);
+            })
+            .at(long.0),
+        ];
+        client.endpoint().register(&mut table).expect("table");
+        client.attach_segment(u64::from(EACH) * PAGE).expect("attach");
+        meet(client);
+        let right = Rank((client.rank().0 + 1) % 3);
+        let contents: Vec<Vec<u8>> =
+            (0..EACH).map(|n| vec![n; SIZES[usize::from(n) % SIZES.len()]]).collect();
+        let done = client.scope(|scope| -> Result<(), Error> {
+            let mut events = vec![];
+            for (n, payload) in (0..).zip(&contents) {
+                let args = [n];
+                let sent = scope.request_medium_nb(right, medium, payload, &args, Flags::NONE)?;
+                events.push(sent.expect("not immediate"));
+                let dest = SegmentOffset(n as u64 * PAGE);
+                loop {
+                    // Refused at once where there is no room; then nothing was sent.
+                    let flags = Flags::IMMEDIATE;
+                    match scope.request_long_nb(right, long, payload, dest, &args, flags)? {
+                        Some(event) => break events.push(event),
+                        None => client.poll()?,
+                    };
+                }
+            }
+            gasnet_ibv::wait_all(events)?;
+            let wrong = scope.request_medium_nb(Rank(3), medium, &[], &[0], Flags::NONE);
+            assert!(matches!(wrong, Err(Error::RankOutOfRange { .. })));
+            Ok(())
+        });
+        done.expect("scope").expect("requests");
+        while [&mediums, &longs].iter().any(|c| c.load(Ordering::Relaxed) < u32::from(EACH)) {
+            client.poll().expect("poll");
+        }
         meet(client);
     });
 }
