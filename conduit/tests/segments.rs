@@ -169,18 +169,18 @@ fn payloads_of_requests_are_free_when_their_event_says_so() {
         let (medium, long) = (HandlerIndex(200), HandlerIndex(201));
         let (mediums, longs) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let (seen, landed) = (Arc::clone(&mediums), Arc::clone(&longs));
-        let right_one = |bytes: &[u8], args: &[i32]| {
-            assert_eq!(bytes, vec![args[0] as u8; SIZES[args[0] as usize % SIZES.len()]]);
-        };
+        let number = |args: &[i32]| u8::try_from(args[0]).expect("a number");
+        let place = |n: u8| SegmentOffset(u64::from(n) * PAGE);
+        let content = |n: u8| vec![n; SIZES[usize::from(n) % SIZES.len()]];
         let mut table = [
             Entry::medium("medium", 1, move |_, payload, args| {
-                right_one(payload, args);
+                assert_eq!(*payload, content(number(args)));
                 seen.fetch_add(1, Ordering::Relaxed);
             })
             .at(medium.0),
             Entry::long("long", 1, move |_, landing, args| {
-                assert_eq!(landing.offset(), SegmentOffset(args[0] as u64 * PAGE));
-                right_one(&landing.to_vec(), args);
+                assert_eq!(landing.offset(), place(number(args)));
+                assert_eq!(landing.to_vec(), content(number(args)));
                 landed.fetch_add(1, Ordering::Relaxed);
             })
             .at(long.0),
@@ -189,19 +189,17 @@ fn payloads_of_requests_are_free_when_their_event_says_so() {
         client.attach_segment(u64::from(EACH) * PAGE).expect("attach");
         meet(client);
         let right = Rank((client.rank().0 + 1) % 3);
-        let contents: Vec<Vec<u8>> =
-            (0..EACH).map(|n| vec![n; SIZES[usize::from(n) % SIZES.len()]]).collect();
+        let contents: Vec<Vec<u8>> = (0..EACH).map(content).collect();
         let done = client.scope(|scope| -> Result<(), Error> {
             let mut events = vec![];
-            for (n, payload) in (0..).zip(&contents) {
-                let args = [n];
+            for (n, payload) in (0_u8..).zip(&contents) {
+                let args = [i32::from(n)];
                 let sent = scope.request_medium_nb(right, medium, payload, &args, Flags::NONE)?;
                 events.push(sent.expect("not immediate"));
-                let dest = SegmentOffset(n as u64 * PAGE);
                 loop {
                     // Refused at once where there is no room; then nothing was sent.
                     let flags = Flags::IMMEDIATE;
-                    match scope.request_long_nb(right, long, payload, dest, &args, flags)? {
+                    match scope.request_long_nb(right, long, payload, place(n), &args, flags)? {
                         Some(event) => break events.push(event),
                         None => client.poll()?,
                     };
