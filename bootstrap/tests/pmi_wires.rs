@@ -1,73 +1,55 @@
 //! Both PMI wires with the dialogues of real servers, and with the same cut, changed and shuffled. These are the seeds of the
 //! fuzz targets `pmi1` and `pmi2`.
 
+use std::path::Path;
+
 use bootstrap::PmiVersion;
 use bootstrap::engine::rehearsal::rehearse;
 use proptest::prelude::*;
 
+#[path = "../fuzz/bodies/pmi1.rs"]
+mod pmi1;
+#[path = "../fuzz/bodies/pmi2.rs"]
+mod pmi2;
+#[path = "../../fabric/fuzz/seeds.rs"]
+mod run;
+
 /// Hydra of MPICH 4.0.
-const HYDRA_1: &str = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0
-cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024
-cmd=my_kvsname kvsname=kvs_27138_0_306130620_vm
-cmd=get_result rc=0 msg=success value=(vector,(0,1,1))
-cmd=put_result rc=0 msg=success
-cmd=barrier_out
-cmd=get_result rc=0 msg=success value=1.AAAA
-";
+const HYDRA_1: &str = include_str!("../fuzz/seeds/pmi1/hydra");
 
 /// `srun --mpi=pmi2` of Slurm 22.05, asked in PMI-1.
-const SLURM_1: &str = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1
-cmd=maxes rc=0 kvsname_max=256 keylen_max=256 vallen_max=1024
-cmd=my_kvsname rc=0 kvsname=5.0
-cmd=get_result rc=0 value=(vector,(0,2,2))
-cmd=put_result rc=0
-cmd=barrier_out rc=0
-cmd=get_result rc=0 value=1.AAAA
-";
+const SLURM_1: &str = include_str!("../fuzz/seeds/pmi1/slurm");
 
-/// As a server frames its messages: Slurm fills up behind the number, Hydra before it.
-fn framed(first: &str, bodies: &[&str], left: bool) -> Vec<u8> {
-    let mut all = first.to_owned();
-    for body in bodies {
-        let length = body.len();
-        all += &if left { format!("{length:<6}{body}") } else { format!("{length:>6}{body}") };
-    }
-    all.into_bytes()
-}
+/// The same in PMI-2. Slurm fills up behind the length of a message, Hydra before it.
+const SLURM_2: &str = include_str!("../fuzz/seeds/pmi2/slurm");
 
-fn slurm_2() -> Vec<u8> {
-    let first = "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n";
-    let bodies = [
-        "cmd=fullinit-response;rc=0;pmi-version=2;pmi-subversion=0;rank=0;size=4;appnum=-1;debugged=FALSE;pmiverbose=FALSE;",
-        "cmd=job-getid-response;rc=0;jobid=4.0;",
-        "cmd=info-getjobattr-response;rc=0;found=TRUE;value=(vector,(0,2,2));",
-        "cmd=kvs-put-response;rc=0;",
-        "cmd=kvs-fence-response;rc=0;",
-        "cmd=kvs-get-response;rc=0;found=TRUE;value=1.AAAA;",
-    ];
-    framed(first, &bodies, true)
-}
+/// Hydra.
+const HYDRA_2: &str = include_str!("../fuzz/seeds/pmi2/hydra");
 
-fn hydra_2() -> Vec<u8> {
-    let first = "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n";
-    let bodies = [
-        "cmd=fullinit-response;pmi-version=2;pmi-subversion=0;rank=0;size=4;appnum=0;debugged=FALSE;pmiverbose=FALSE;rc=0;",
-        "cmd=job-getid-response;jobid=kvs_1_0_2_vm;rc=0;",
-        "cmd=info-getjobattr-response;found=FALSE;rc=0;",
-        "cmd=kvs-put-response;rc=0;",
-        "cmd=kvs-fence-response;rc=0;",
-        "cmd=kvs-get-response;found=TRUE;value=1.AAAA;rc=0;",
-    ];
-    framed(first, &bodies, false)
-}
-
+/// Dialogues that end well.
 fn seeds() -> Vec<(PmiVersion, Vec<u8>)> {
     vec![
         (PmiVersion::One, HYDRA_1.into()),
         (PmiVersion::One, SLURM_1.into()),
-        (PmiVersion::Two, slurm_2()),
-        (PmiVersion::Two, hydra_2()),
+        (PmiVersion::Two, SLURM_2.into()),
+        (PmiVersion::Two, HYDRA_2.into()),
     ]
+}
+
+/// The bodies of the fuzz targets on their seeds and on changes of them.
+fn each(target: &str, body: impl Fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
+    run::each(&folder, 1, body);
+}
+
+#[test]
+fn answers_of_pmi_1() {
+    each("pmi1", pmi1::run);
+}
+
+#[test]
+fn answers_of_pmi_2() {
+    each("pmi2", pmi2::run);
 }
 
 #[test]

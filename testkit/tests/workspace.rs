@@ -140,6 +140,29 @@ fn scripts_are_executable_and_correct_shell() {
     }
 }
 
+/// A new example, or one that was renamed, makes `scripts/slurm-transcripts` due.
+#[test]
+fn every_example_for_slurm_has_its_transcript() {
+    let page = fs::read_to_string(root().join("docs/slurm-examples.md")).unwrap();
+    let sections: BTreeSet<&str> =
+        page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let examples = fs::read_dir(root().join("scripts/slurm")).unwrap();
+    let names: Vec<_> =
+        examples.map(|entry| entry.unwrap().path().file_stem().unwrap().to_owned()).collect();
+    let names: BTreeSet<&str> = names.iter().filter_map(|name| name.to_str()).collect();
+    assert_eq!(sections, names, "run scripts/slurm-transcripts");
+    for name in names {
+        let typed = format!("$ sbatch --wait scripts/slurm/{name}.sbatch; echo $?\n");
+        let said = page.split(&typed).nth(1).expect(name);
+        let mut lines = said.lines();
+        assert!(
+            lines.next().is_some_and(|line| line.starts_with("Submitted batch job ")),
+            "{name}"
+        );
+        assert_eq!(lines.next(), Some("0"), "{name}");
+    }
+}
+
 #[test]
 fn the_program_in_the_readme_is_the_example_that_is_built_and_run() {
     let program = fs::read_to_string(root().join("examples/src/bin/greet.rs")).unwrap();

@@ -291,4 +291,81 @@ mod tests {
         let error = fails(&env);
         assert!(error.contains("no plugin for mpich can be used"), "{error}");
     }
+
+    /// What stands in for a plugin: C that is compiled by the compiler with which this was linked.
+    const PLUGIN: &str = r#"
+        #include <stddef.h>
+        #include <stdint.h>
+        #include <string.h>
+        struct job { uint32_t rank, size, level, before; };
+        static void library(char *text, size_t size) { strncpy(text, "some MPI", size); }
+        static int init(int level, struct job *job) { job->rank = 0; job->size = SIZE; job->level = 0; return level < 0; }
+        static int begin(const void *a, int b, void *c, const int *d, const int *e) { return 1; }
+        static int test(int *done) { return 1; }
+        static int finalize(int end) { return 0; }
+        static void stop(int code) {}
+        static void explain(int code, char *text, size_t size) { strncpy(text, "broken", size); }
+        static const struct { uint32_t version, length; void *calls[7]; } table = {
+            VERSION, LENGTH, { library, init, begin, test, finalize, stop, explain } };
+        const void *NAME(void) { return TABLE; }
+    "#;
+
+    /// Compiles [`PLUGIN`] with these words in place of its own; what a rank of two says to it.
+    fn with_plugin(name: &str, words: &[(&str, &str)], level: &str) -> String {
+        let directory =
+            std::env::temp_dir().join(format!("mpi-plugin-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (source, plugin) = (directory.join("plugin.c"), directory.join("plugin.so"));
+        std::fs::write(&source, PLUGIN).unwrap();
+        let right = [
+            ("VERSION", "1"),
+            ("LENGTH", "sizeof table"),
+            ("NAME", "gasnetrun_mpi_plugin"),
+            ("TABLE", "&table"),
+            ("SIZE", "2"),
+        ];
+        let mut compile = std::process::Command::new("cc");
+        compile.args(["-shared", "-fPIC", "-o"]).arg(&plugin).arg(&source);
+        for (word, value) in right.iter().chain(words) {
+            // The last definition of a word counts.
+            compile.arg(format!("-U{word}")).arg(format!("-D{word}={value}"));
+        }
+        let done = compile.output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let path = plugin.to_str().unwrap();
+        let env: Env =
+            [("GASNET_IBV_MPI_PLUGIN", path), ("GASNET_MPI_THREAD", level)].into_iter().collect();
+        let outcome = connect(&env, ("OMPI_COMM_WORLD_SIZE", 2), |_| EngineBounds::default());
+        std::fs::remove_dir_all(&directory).unwrap();
+        outcome.err().unwrap().to_string()
+    }
+
+    #[test]
+    fn a_plugin_of_another_version_is_refused_with_both_versions() {
+        let error = with_plugin("newer", &[("VERSION", "2")], "SINGLE");
+        assert!(
+            error.contains("interface version 2 of ") && error.contains("needs 1 of "),
+            "{error}"
+        );
+        assert!(error.contains("scripts/build-mpi-plugin"), "{error}");
+        let error = with_plugin("short", &[("LENGTH", "16")], "SINGLE");
+        assert!(error.contains("interface version 1 of 16 bytes"), "{error}");
+        let error = with_plugin("empty", &[("TABLE", "0")], "SINGLE");
+        assert!(error.contains("no table of functions"), "{error}");
+        let error = with_plugin("other", &[("NAME", "somebody_elses_plugin")], "SINGLE");
+        assert!(error.contains("lacks the function gasnetrun_mpi_plugin"), "{error}");
+    }
+
+    /// An MPI that does not know the launcher makes each process a job of its own.
+    #[test]
+    fn a_plugin_of_another_flavour_is_refused_with_what_to_do() {
+        let error = with_plugin("flavour", &[("SIZE", "1")], "SINGLE");
+        assert!(error.contains("OMPI_COMM_WORLD_SIZE"), "{error}");
+        assert!(error.contains("another MPI than the launcher"), "{error}");
+        assert!(error.contains("GASNET_IBV_MPI_PLUGIN"), "{error}");
+        let error = with_plugin("level", &[], "MULTIPLE");
+        assert!(error.contains("some MPI grants thread level 0"), "{error}");
+        let error = with_plugin("broken", &[], "SINGLE");
+        assert!(error.contains("broken (code 1)"), "{error}");
+    }
 }

@@ -114,10 +114,26 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "abort", words: &["testexit", "103", "--delay", "150"], codes: ABORTED, ..EXIT },
 ];
 
-/// Who is killed while the ranks run, the process by its command, and the codes that may come of it.
-pub(crate) const KILLS: &[(&str, &str, Codes)] = &[
-    ("kill -9 of a rank", "testexit", BY_KILL),
-    ("kill -9 of the engine's launcher", "", Codes::Same(137)),
+/// Somebody is killed while the ranks run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kill {
+    pub(crate) name: &'static str,
+    /// A rank, else the engine's launcher.
+    pub(crate) rank: bool,
+    /// Whether the ranks compute and never enter the library.
+    pub(crate) compute: bool,
+    pub(crate) codes: Codes,
+}
+
+pub(crate) const KILLS: &[Kill] = &[
+    Kill { name: "kill -9 of a rank", rank: true, compute: false, codes: BY_KILL },
+    Kill { name: "kill -9 of a rank, others compute", rank: true, compute: true, codes: BY_KILL },
+    Kill {
+        name: "kill -9 of the engine's launcher",
+        rank: false,
+        compute: true,
+        codes: Codes::Same(137),
+    },
 ];
 
 /// Stands for the paths of text files.

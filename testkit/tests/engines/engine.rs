@@ -168,6 +168,11 @@ impl Engine {
         if self.program() == "mpirun.openmpi" { tree.grace(MPIRUN_KILLS) } else { tree }
     }
 
+    /// Whether it lets ranks that compute go on after the death of another one, up to the time that it is told: plain srun.
+    pub(crate) const fn waits_for_the_rest(self) -> bool {
+        matches!(self, Self::SrunPmi2 | Self::SrunPmi1 | Self::SrunPmix)
+    }
+
     /// Whether its launcher is installed.
     pub(crate) fn is_here(self) -> bool {
         let path = std::env::var_os("PATH").unwrap_or_default();

@@ -7,7 +7,7 @@ mod slurm;
 
 use std::time::{Duration, Instant};
 
-use cases::{CASES, Codes, KILLS};
+use cases::{CASES, KILLS, Kill};
 use engine::Engine;
 use nix::sys::signal::Signal;
 use testkit::process::Process;
@@ -45,21 +45,16 @@ fn ranks(running: &Running, bed: Option<&Cluster>) -> Vec<Process> {
 }
 
 /// Kills somebody in the middle of a job; returns the code, the time until every rank was gone, and what was wrong.
-fn kill(
-    engine: Engine,
-    bed: Option<&Cluster>,
-    who: &str,
-    codes: Codes,
-) -> (i32, u128, Option<String>) {
+fn kill(engine: Engine, bed: Option<&Cluster>, case: &Kill) -> (i32, u128, Option<String>) {
     let program = binary("testexit").display().to_string();
     // Ranks that are in the library notice that one of them is gone; a launcher's end is noticed without them.
-    let number = if who.is_empty() { "5" } else { "3" };
+    let number = if case.compute { "5" } else { "3" };
     let words = [program, number.into(), "--delay".into(), "90000".into()];
     let running = engine.job(bed, &words).start();
     running.wait_stderr("on 4 ranks", 1);
     std::thread::sleep(Duration::from_millis(300));
-    let victim = match who {
-        "" => {
+    let victim = match case.rank {
+        false => {
             let name = format!("({}", engine.program());
             // Names of processes are cut at 15 bytes.
             let name = &name[..name.len().min(14)];
@@ -69,13 +64,13 @@ fn kill(
                 .min_by_key(|process| process.pid)
         }
         // One that shares its host with others, which notice it.
-        _ => ranks(&running, bed).into_iter().nth(1),
+        true => ranks(&running, bed).into_iter().nth(1),
     };
     let begin = Instant::now();
     // Nobody below the command with this name: the command is the engine's launcher.
     let killed = match victim {
         Some(victim) => testkit::process::send(victim.pid, Signal::SIGKILL),
-        None => who.is_empty() && running.signal(Signal::SIGKILL),
+        None => !case.rank && running.signal(Signal::SIGKILL),
     };
     if !killed {
         return (-1, 0, Some(format!("nobody to kill among {:?}", running.descendants())));
@@ -88,10 +83,10 @@ fn kill(
     let left = ranks(&running, bed);
     let outcome = running.wait();
     let held = bed.and_then(at_rest);
-    let fits = codes.wanted(engine.codes(), outcome.code()) == outcome.code();
+    let fits = case.codes.wanted(engine.codes(), outcome.code()) == outcome.code();
     let wrong = match (left.is_empty(), fits) {
         (false, _) => Some(format!("ranks are left: {left:?}")),
-        (true, false) => Some(format!("code {} is not one of {codes:?}", outcome.code())),
+        (true, false) => Some(format!("code {} is not one of {:?}", outcome.code(), case.codes)),
         (true, true) => held,
     };
     (
@@ -128,16 +123,25 @@ fn run(engines: &[Engine], bed: Option<&Cluster>, table: &mut Table) -> Vec<Stri
         }
         table.row(row);
     }
-    for (name, who, codes) in KILLS {
-        let mut row = vec![(*name).to_owned()];
+    for case in KILLS {
+        let mut row = vec![case.name.to_owned()];
         for engine in engines {
             if !engine.is_here() {
                 row.push("skipped".to_owned());
                 continue;
             }
-            let (code, ms, fault) = kill(*engine, bed, who, *codes);
+            if case.rank && case.compute && engine.waits_for_the_rest() {
+                row.push("goes on".to_owned());
+                continue;
+            }
+            if case.rank && case.compute && *engine == Engine::OursSlurm && !all_requested() {
+                // srun's -W.
+                row.push("with --all".to_owned());
+                continue;
+            }
+            let (code, ms, fault) = kill(*engine, bed, case);
             row.push(format!("{}{code}: {ms} ms", if fault.is_some() { "! " } else { "" }));
-            wrong.extend(fault.map(|fault| format!("{}, {name}: {fault}", engine.name())));
+            wrong.extend(fault.map(|fault| format!("{}, {}: {fault}", engine.name(), case.name)));
         }
         table.row(row);
     }

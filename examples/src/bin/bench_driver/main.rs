@@ -5,6 +5,7 @@
 
 mod c_face;
 mod document;
+mod engines;
 mod exits;
 mod idle;
 mod launch;
@@ -78,6 +79,13 @@ const SSH_FIGURES: [(&str, Measure); 4] = [
     ("ssh-end", ssh::ends),
 ];
 
+/// Figures of starts under other launchers, by `--engines`.
+const ENGINE_FIGURES: [(&str, Measure); 3] = [
+    ("engine-hydra", engines::hydra),
+    ("engine-mpirun", engines::mpirun),
+    ("engine-srun", engines::srun),
+];
+
 const FULL: Repetitions = Repetitions { launches: 15, pairs: 15, exits: 7, realtime: false };
 const QUICK: Repetitions = Repetitions { launches: 3, pairs: 3, exits: 1, realtime: false };
 
@@ -87,7 +95,7 @@ fn main() -> ExitCode {
     let figures = figures();
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
-            "--c" | "--net" | "--softroce" | "--ssh" => {}
+            "--c" | "--net" | "--softroce" | "--ssh" | "--engines" => {}
             "--quick" => repetitions = Repetitions { realtime: repetitions.realtime, ..QUICK },
             "--realtime" => repetitions.realtime = true,
             "--write" => write = true,
@@ -140,6 +148,7 @@ fn figures() -> Vec<(&'static str, Measure)> {
             "--net" => &NET_FIGURES[..],
             "--softroce" => &SOFTROCE_FIGURES[..],
             "--ssh" => &SSH_FIGURES[..],
+            "--engines" => &ENGINE_FIGURES[..],
             _ => &[],
         });
     }

@@ -1,0 +1,145 @@
+//! Start of ranks under other launchers, beside a program that does nothing but its own PMI init and barrier.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use testkit::Cluster;
+
+use crate::Repetitions;
+use crate::row::{Findings, Row, Target, Verdict};
+use crate::run::{Failure, Result, Samples, run, sibling};
+
+const SCRIPT: &str = include_str!("engines.sh");
+const HOSTS: &str = "head n1 n2";
+
+/// A launcher and the interface that the reference uses under it.
+struct Engine {
+    figure: &'static str,
+    program: &'static str,
+    words: &'static str,
+    kind: &'static str,
+}
+
+const HYDRA: Engine = Engine {
+    figure: "4 ranks under hydra, PMI-1",
+    program: "mpiexec.hydra",
+    words: "mpiexec.hydra -n 4",
+    kind: "wire",
+};
+const MPIRUN: Engine = Engine {
+    figure: "4 ranks under mpirun, PMIx",
+    program: "mpirun.openmpi",
+    words: "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun.openmpi --oversubscribe -np 4",
+    kind: "pmix",
+};
+const SRUN: [Engine; 2] = [
+    Engine {
+        figure: "4 ranks on 2 hosts under srun, PMI-2",
+        program: "srun",
+        words: "srun -N2 -n4 -m plane=2 --mpi=pmi2",
+        kind: "pmi2",
+    },
+    Engine {
+        figure: "4 ranks on 2 hosts under srun, PMIx",
+        program: "srun",
+        words: "srun -N2 -n4 -m plane=2 --mpi=pmix",
+        kind: "pmix",
+    },
+];
+
+fn is_here(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+fn text(path: PathBuf) -> String {
+    path.display().to_string()
+}
+
+impl Engine {
+    fn skipped(&self, reason: &str) -> Findings {
+        let row = Row::without(self.figure, Verdict::Skipped(reason.to_owned()));
+        Findings { rows: vec![row], ..Findings::default() }
+    }
+
+    /// Three programs in turn; `command` gives what runs the script.
+    fn measure(&self, rounds: usize, command: impl FnOnce(&[&str]) -> Command) -> Result<Findings> {
+        if !is_here(self.program) {
+            return Ok(self.skipped(&format!("{} is not installed", self.program)));
+        }
+        let bare = format!("{} {}", text(sibling("bench_pmi")?), self.kind);
+        let (hello, services) = (text(sibling("hello")?), text(sibling("bench_exchange")?));
+        let services = format!("{services} 1");
+        let rounds = rounds.to_string();
+        let keys = ["hello", "services", "bare"];
+        let all = [&rounds, self.words, keys[0], &hello, keys[1], &services, keys[2], &bare];
+        let line = [&["bash", "-c", SCRIPT, "engines.sh"], &all[..]].concat();
+        let ended = run(command(&line), true)?;
+        let mut samples = Samples::default();
+        for line in ended.out.lines() {
+            let value = line.split_once(' ');
+            let value = value.and_then(|(key, value)| Some((key, value.parse().ok()?)));
+            let (key, value) = value.ok_or_else(|| Failure(line.to_owned()))?;
+            samples.add(key, value);
+        }
+        let (whole, lower) = (self.figure, format!("{}, the services alone", self.figure));
+        let target = Target::AtMost(1.1);
+        let rows = vec![
+            Row::paired(whole, &samples, [keys[0], keys[2]], "ms", target)?,
+            Row::paired(&lower, &samples, [keys[1], keys[2]], "ms", Target::None)?,
+        ];
+        Ok(Findings { rows, samples, notes: vec![NOTE.to_owned()] })
+    }
+}
+
+const NOTE: &str = "engines: from the call of the launcher to its return. hello: init, attach of 64 KiB, a line of output, barrier, \
+                    exit; the services alone: start, one exchange of 64 bytes, farewell; the reference: init, barrier and \
+                    finalise of PMI (bench_pmi.c). The three take turns.";
+
+fn here(line: &[&str]) -> Command {
+    let mut command = Command::new(line[0]);
+    command.args(&line[1..]).env("GASNET_QUIET", "1").env("GASNET_IBV_FABRIC", "soft");
+    command
+}
+
+/// Four ranks of `mpiexec.hydra` on this host.
+pub(crate) fn hydra(repetitions: Repetitions) -> Result<Findings> {
+    HYDRA.measure(repetitions.launches, here)
+}
+
+/// Four ranks of Open MPI's `mpirun` on this host.
+pub(crate) fn mpirun(repetitions: Repetitions) -> Result<Findings> {
+    MPIRUN.measure(repetitions.launches, here)
+}
+
+/// Four ranks of `srun` on two hosts of `scripts/slurm-cluster`.
+pub(crate) fn srun(repetitions: Repetitions) -> Result<Findings> {
+    let Some(cluster) = Cluster::up("engine-srun", HOSTS).filter(|bed| bed.slurm("engine-srun"))
+    else {
+        return Ok(SRUN[0].skipped("Slurm cannot be started here"));
+    };
+    let conf = format!("SLURM_CONF={}", cluster.slurm_conf().display());
+    let set = [
+        "env",
+        "-C",
+        "/",
+        &conf,
+        "GASNET_QUIET=1",
+        "GASNET_IBV_FABRIC=soft",
+        "GASNET_IBV_SOFT_ADDRESS=198.18.77.0/24",
+    ];
+    let mut all = Findings::default();
+    for engine in SRUN {
+        let found = engine.measure(repetitions.launches, |line| {
+            cluster.bare("head", &[&set[..], line].concat())
+        })?;
+        all.rows.extend(found.rows);
+        all.notes = found.notes;
+        for (key, values) in found.samples.0 {
+            values
+                .iter()
+                .for_each(|value| all.samples.add(&format!("{}/{key}", engine.kind), *value));
+        }
+    }
+    Ok(all)
+}
