@@ -14,7 +14,7 @@ use crate::client::{Channel, Client, Reply, Request};
 use crate::deadlines::{Bounds, Wait};
 use crate::engine::Engine;
 use crate::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
-use crate::page::{HostPage, PageError};
+use crate::page::{Board, HostPage, Lent, PageError, Published};
 use crate::service::{Announcer, Bootstrap, Error, Rank, Shared, call_name};
 use crate::sys::{self, AgentSocket, Mapping};
 use crate::{BUILD_ID, memfd};
@@ -32,7 +32,7 @@ pub fn connect(
 ) -> Result<Box<dyn Bootstrap>, Error> {
     let socket = AgentSocket::adopt(fd)
         .map_err(|source| Error::Os { operation: "use the node agent's socket", source })?;
-    let channel = Socket { socket, rank, size, bounds, buffer: Vec::new(), engine: None };
+    let channel = Socket { socket, rank, size, bounds, buffer: Vec::new(), mail: 0, engine: None };
     begin(channel, BUILD_ID)
 }
 
@@ -45,7 +45,8 @@ pub(crate) fn join(
     bounds: Bounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
     let (rank, size) = (engine.about().rank, engine.about().size);
-    let channel = Socket { socket, rank, size, bounds, buffer: Vec::new(), engine: Some(engine) };
+    let channel =
+        Socket { socket, rank, size, bounds, buffer: Vec::new(), mail: 0, engine: Some(engine) };
     begin(channel, greeting)
 }
 
@@ -75,6 +76,8 @@ struct Socket {
     size: u32,
     bounds: Bounds,
     buffer: Vec<u8>,
+    /// [`Board::mail`] when the socket was looked at last.
+    mail: u32,
     /// What started this rank, when that is no agent; then the socket leads to the first rank of this host.
     engine: Option<Box<dyn Engine>>,
 }
@@ -290,39 +293,50 @@ fn check_memory(fd: OwnedFd, len: usize, wait: &Wait) -> Result<Reply, Error> {
     Ok(Reply::Memory(fd))
 }
 
+/// An answer on the board.
+fn published_reply(
+    published: Published,
+    request: &Request<'_>,
+    wait: &Wait,
+    page: &Arc<HostPage>,
+) -> Result<Reply, Error> {
+    if published.len != request.expect {
+        let (there, expect) = (published.len, request.expect);
+        let seen = format!("a result of {there} bytes on the board instead of {expect}");
+        return Err(Error::Protocol { during: wait.during(), seen });
+    }
+    if request.head.kind == Kind::Barrier {
+        return Ok(Reply::Release);
+    }
+    if published.len == 0 {
+        return Ok(Reply::Mapped(Shared::Owned(Vec::new())));
+    }
+    match Lent::new(page, published) {
+        Some(lent) => Ok(Reply::Mapped(Shared::Lent(Arc::new(lent)))),
+        None => {
+            let seen = format!("a result at place {} of the board", published.place);
+            Err(Error::Protocol { during: wait.during(), seen })
+        }
+    }
+}
+
 impl Channel for Socket {
-    fn call(&mut self, request: &Request<'_>, page: &HostPage) -> Result<Reply, Error> {
+    fn call(&mut self, request: &Request<'_>, page: &Arc<HostPage>) -> Result<Reply, Error> {
         let wait = Wait::new(call_name(request.head.kind), self.bounds.call);
+        // The first rank of a host under an engine serves no board.
+        if let Some(board) = page.board().filter(|_| self.engine.is_none()) {
+            if request.fits_board() {
+                return self.on_board(request, board, &wait, page);
+            }
+            board.apart(request.head.seq);
+        }
         for frame in request.frames() {
             self.send(&frame, &wait, Some(page))?;
         }
-        let (head, expect) = (request.head, request.expect);
         if self.engine.is_some() {
             self.fences(&wait, page)?;
         }
-        let (frame, fd) = self.receive(&wait, Some(page))?;
-        refused(&frame, &wait)?;
-        if frame.seq != head.seq {
-            return Err(unexpected(&frame, fd.is_some(), &wait));
-        }
-        let whole = frame.total as usize == expect;
-        match (frame.kind, fd) {
-            (Kind::Release, None) => Ok(Reply::Release),
-            (Kind::Mapped, Some(fd)) if whole => map_result(&fd, expect, &wait),
-            (Kind::HostMemory, Some(fd))
-                if (frame.total, frame.extra) == (head.total, head.extra) =>
-            {
-                check_memory(fd, expect, &wait)
-            }
-            (Kind::Data, None)
-                if whole && frame.offset == 0 && (expect == 0 || !frame.payload.is_empty()) =>
-            {
-                let mut first = Vec::with_capacity(expect);
-                first.extend_from_slice(frame.payload);
-                self.assemble(first, request, &wait, page).map(Reply::Data)
-            }
-            (_, fd) => Err(unexpected(&frame, fd.is_some(), &wait)),
-        }
+        self.reply(request, &wait, page)
     }
 
     fn fini(&mut self, code: i32, page: &HostPage) -> Result<(), Error> {
@@ -342,6 +356,84 @@ impl Channel for Socket {
         match &self.engine {
             Some(engine) => Announcer { socket: -1, rank, departure: Some(engine.departure()) },
             None => Announcer { socket: self.socket.as_fd().as_raw_fd(), rank, departure: None },
+        }
+    }
+}
+
+impl Socket {
+    /// Makes a call on the board.
+    fn on_board(
+        &mut self,
+        request: &Request<'_>,
+        board: Board<'_>,
+        wait: &Wait,
+        page: &Arc<HostPage>,
+    ) -> Result<Reply, Error> {
+        let (seq, rank) = (request.head.seq, self.rank);
+        let Some(local) = page.local_of(rank) else {
+            let seen = format!("a host page without rank {rank}");
+            return Err(Error::Protocol { during: wait.during(), seen });
+        };
+        if request.frames().any(|frame| board.post(local, &frame)) {
+            self.send(&Frame::bare(Kind::Posted, seq, rank.0, 0), wait, Some(page))?;
+        }
+        loop {
+            let bell = board.bell();
+            if let Some(published) = board.answer(seq) {
+                return published_reply(published, request, wait, page);
+            }
+            if self.mail != board.mail() {
+                self.mail = board.mail();
+                if self.has_packet(wait, page)? {
+                    return self.reply(request, wait, page);
+                }
+            }
+            board.sleep(bell, wait.slice(Some(page))?);
+            // A whole slice has passed: the agent may be gone.
+            if bell == board.bell() && self.has_packet(wait, page)? {
+                return self.reply(request, wait, page);
+            }
+        }
+    }
+
+    /// Whether the agent has sent a packet.
+    fn has_packet(&self, wait: &Wait, page: &HostPage) -> Result<bool, Error> {
+        match sys::peek_packet(self.socket.as_fd(), &mut [0; HEADER_LEN]) {
+            Some(0) => Err(wait.lost(Some(page))),
+            seen => Ok(seen.is_some()),
+        }
+    }
+
+    /// The agent's answer in packets.
+    fn reply(
+        &mut self,
+        request: &Request<'_>,
+        wait: &Wait,
+        page: &HostPage,
+    ) -> Result<Reply, Error> {
+        let (head, expect) = (request.head, request.expect);
+        let (frame, fd) = self.receive(wait, Some(page))?;
+        refused(&frame, wait)?;
+        if frame.seq != head.seq {
+            return Err(unexpected(&frame, fd.is_some(), wait));
+        }
+        let whole = frame.total as usize == expect;
+        match (frame.kind, fd) {
+            (Kind::Release, None) => Ok(Reply::Release),
+            (Kind::Mapped, Some(fd)) if whole => map_result(&fd, expect, wait),
+            (Kind::HostMemory, Some(fd))
+                if (frame.total, frame.extra) == (head.total, head.extra) =>
+            {
+                check_memory(fd, expect, wait)
+            }
+            (Kind::Data, None)
+                if whole && frame.offset == 0 && (expect == 0 || !frame.payload.is_empty()) =>
+            {
+                let mut first = Vec::with_capacity(expect);
+                first.extend_from_slice(frame.payload);
+                self.assemble(first, request, wait, page).map(Reply::Data)
+            }
+            (_, fd) => Err(unexpected(&frame, fd.is_some(), wait)),
         }
     }
 }

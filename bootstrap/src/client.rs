@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::collective::next_seq;
 use crate::frame::{Frame, Kind, MAX_TOTAL};
-use crate::page::HostPage;
+use crate::page::{Board, HostPage};
 use crate::service::{Announcer, Bootstrap, Error, Place, Rank, Shared, call_name};
 
 /// Answer to one call.
@@ -46,11 +46,17 @@ impl Request<'_> {
         // A rank that gives nothing still states the length.
         Frame::pieces(self.head, self.data).map(move |frame| Frame { total, ..frame })
     }
+
+    /// Whether this call is made on the board, where there is one: the same on all ranks that make it.
+    pub(crate) const fn fits_board(&self) -> bool {
+        matches!(self.head.kind, Kind::Barrier | Kind::Exchange)
+            && Board::has_room(self.data.len(), self.expect)
+    }
 }
 
 /// How requests reach the machine and answers come back.
 pub(crate) trait Channel: Send {
-    fn call(&mut self, request: &Request<'_>, page: &HostPage) -> Result<Reply, Error>;
+    fn call(&mut self, request: &Request<'_>, page: &Arc<HostPage>) -> Result<Reply, Error>;
     fn fini(&mut self, code: i32, page: &HostPage) -> Result<(), Error>;
     fn cleanup(&mut self) {}
     fn announcer(&self) -> Announcer;

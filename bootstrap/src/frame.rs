@@ -24,7 +24,7 @@
 /// First two bytes of every frame, little endian ("GB").
 pub const MAGIC: u16 = 0x4247;
 /// Version of the protocol; both ends must agree exactly, a mixed installation is refused by name.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes of the fixed header.
 pub const HEADER_LEN: usize = 32;
 /// Most payload bytes in one frame. Below the default send buffer of a Unix packet socket (about 208 KiB).
@@ -69,11 +69,13 @@ pub enum Kind {
     Data = 15,
     /// Agent to rank: the call `seq` cannot be served; payload = reason (UTF-8).
     Refuse = 16,
+    /// Rank to agent: what ranks have posted on the [board](crate::page::Board) of the host page is to be served.
+    Posted = 17,
 }
 
 impl Kind {
     /// All kinds, in numeric order.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Hello,
         Self::Welcome,
         Self::Barrier,
@@ -90,6 +92,7 @@ impl Kind {
         Self::Mapped,
         Self::Data,
         Self::Refuse,
+        Self::Posted,
     ];
 
     fn from_wire(byte: u8) -> Option<Self> {

@@ -220,7 +220,7 @@ fn protocol(during: &'static str) -> impl Fn(ProtocolError) -> Error {
 }
 
 impl Channel for Peer {
-    fn call(&mut self, request: &Request<'_>, page: &HostPage) -> Result<Reply, Error> {
+    fn call(&mut self, request: &Request<'_>, page: &Arc<HostPage>) -> Result<Reply, Error> {
         let during = call_name(request.head.kind);
         for frame in request.frames() {
             let mut state = self.hub.lock();

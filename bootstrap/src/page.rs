@@ -10,18 +10,23 @@
 //!   acknowledgement that makes sure that the user's SIGQUIT handler runs exactly once;
 //! * the host map: the local ranks in order, and the host of every rank of the job. Once per host, not per rank.
 //!
-//! Layout: a header (one cache line pair), `locals` [`Slot`]s, `u32` local ranks, `u32` host of each job rank.
+//! Layout: a header (one cache line pair), `locals` [`Slot`]s, `u32` local ranks, `u32` host of each job rank; then, where an
+//! agent serves the ranks, the [`Board`], on which they make short calls.
+
+mod board;
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+pub use board::{Board, Lent, Published};
+
 use crate::service::{HostId, Place, Rank};
-use crate::sys::{self, SharedMap};
+use crate::sys::{self, Mapping, SharedMap};
 
 const PAGE_MAGIC: u64 = 0x4741_534e_4554_5047;
 /// Version of the layout; agent and rank must agree.
-pub const PAGE_VERSION: u32 = 2;
+pub const PAGE_VERSION: u32 = 3;
 
 /// Fixed part of the page.
 #[repr(C, align(128))]
@@ -32,7 +37,8 @@ struct Header {
     hosts: u32,
     host: u32,
     locals: u32,
-    _pad: u32,
+    /// 1 when there is a board.
+    board: u32,
     /// 0, or [`Notice`] encoded.
     notice: AtomicU64,
 }
@@ -124,6 +130,9 @@ pub struct HostPage {
     hosts: u32,
     host: HostId,
     locals: u32,
+    board: Option<board::Layout>,
+    /// The places for results of the board, in a rank.
+    results: Option<Mapping>,
 }
 
 /// What a page is made of; the agent fills it.
@@ -157,6 +166,21 @@ impl HostPage {
     /// # Errors
     /// No memory or descriptors.
     pub fn create(spec: &PageSpec<'_>) -> Result<Self, PageError> {
+        Self::make(spec, |_, _| None)
+    }
+
+    /// As [`HostPage::create`], with a [`Board`], which the creator must serve. Hosts with very many ranks have none.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_with_board(spec: &PageSpec<'_>) -> Result<Self, PageError> {
+        Self::make(spec, board::Layout::new)
+    }
+
+    fn make(
+        spec: &PageSpec<'_>,
+        board: impl FnOnce(usize, u32) -> Option<board::Layout>,
+    ) -> Result<Self, PageError> {
         let count = |n: usize| {
             u32::try_from(n).map_err(|_| PageError::Layout { seen: format!("{n} ranks") })
         };
@@ -173,10 +197,14 @@ impl HostPage {
             });
         }
         let os = |source| PageError::Os { operation: "create", source };
-        let map = SharedMap::create(c"gasnet-host-page", page_len(locals, size)).map_err(os)?;
-        let page = Self { map, size, hosts: spec.hosts, host: spec.host, locals };
+        let board = board(page_len(locals, size), locals);
+        let len = board.map_or(page_len(locals, size), |board| board.end());
+        let map = SharedMap::create(c"gasnet-host-page", len).map_err(os)?;
+        let (hosts, host) = (spec.hosts, spec.host);
+        let page = Self { map, size, hosts, host, locals, board, results: None };
         page.map.put(0, &[PAGE_MAGIC]);
-        page.map.put(8, &[PAGE_VERSION, size, spec.hosts, spec.host.0, locals]);
+        let has_board = u32::from(board.is_some());
+        page.map.put(8, &[PAGE_VERSION, size, hosts, host.0, locals, has_board]);
         let tables = spec.local_ranks.iter().map(|r| r.0).chain(spec.host_of.iter().map(|h| h.0));
         page.map.put(locals_at(locals), &tables.collect::<Vec<u32>>());
         page.check_locals().map_err(|seen| PageError::Layout { seen })?;
@@ -197,7 +225,7 @@ impl HostPage {
         if map.get::<u64>(0) != PAGE_MAGIC {
             return Err(bad("wrong magic".into()));
         }
-        let [version, size, hosts, host, locals] =
+        let [version, size, hosts, host, locals, has_board] =
             std::array::from_fn(|i| map.get::<u32>(8 + 4 * i));
         if version != PAGE_VERSION {
             return Err(bad(format!("version {version}, this build has {PAGE_VERSION}")));
@@ -205,10 +233,17 @@ impl HostPage {
         if size == 0 || locals == 0 || locals > size || hosts > size || host >= hosts {
             return Err(bad(format!("{locals} of {size} ranks on host {host} of {hosts}")));
         }
-        if map.len() < page_len(locals, size) {
+        let board = board::Layout::new(page_len(locals, size), locals).filter(|_| has_board == 1);
+        let need = board.map_or(page_len(locals, size), |board| board.end());
+        if map.len() < need {
             return Err(bad(format!("{} bytes for {locals} of {size} ranks", map.len())));
         }
-        let page = Self { map, size, hosts, host: HostId(host), locals };
+        let results = board.map(|board| {
+            let results = Mapping::shared(map.fd(), board.results, board::Layout::RESULTS);
+            results.map_err(|source| PageError::Os { operation: "map the results in", source })
+        });
+        let results = results.transpose()?;
+        let page = Self { map, size, hosts, host: HostId(host), locals, board, results };
         page.check_locals().map_err(bad)?;
         Ok(page)
     }
@@ -233,6 +268,18 @@ impl HostPage {
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.map.fd()
+    }
+
+    /// Where short calls are made, if this page has it.
+    #[must_use]
+    pub fn board(&self) -> Option<Board<'_>> {
+        self.board.map(|layout| Board::new(self, layout))
+    }
+
+    /// The bytes of a result on the board; `None` in the process that made the page, and when there is no such place.
+    /// They change when every rank of the host has given them back.
+    pub(crate) fn result(&self, published: Published) -> Option<&[u8]> {
+        self.results.as_ref()?.bytes().get(Board::range(published)?)
     }
 
     /// Ranks in the job.
@@ -321,6 +368,9 @@ impl HostPage {
         );
         for local in 0..self.locals {
             self.slot(local).ring();
+        }
+        if let Some(board) = self.board() {
+            board.ring();
         }
         set.map_or_else(|word| Notice::decode(word).unwrap_or(notice), |_| notice)
     }
@@ -427,6 +477,14 @@ mod layout {
     unsafe impl crate::sys::SharedLayout for super::Header {}
     // SAFETY: all fields are atomics.
     unsafe impl crate::sys::SharedLayout for super::Slot {}
+    // SAFETY: as above.
+    unsafe impl crate::sys::SharedLayout for super::board::Head {}
+    // SAFETY: as above.
+    unsafe impl crate::sys::SharedLayout for super::board::Post {}
+    // SAFETY: as above.
+    unsafe impl crate::sys::SharedLayout for super::board::Holders {}
+    // SAFETY: as above.
+    unsafe impl crate::sys::SharedLayout for super::board::Result {}
 }
 
 #[cfg(test)]

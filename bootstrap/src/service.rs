@@ -74,6 +74,8 @@ pub enum Shared {
     Owned(Vec<u8>),
     /// Read-only mapping of memory shared by the host.
     Mapped(Arc<crate::Mapping>),
+    /// A place of the host page, until the last clone is dropped.
+    Lent(Arc<crate::page::Lent>),
 }
 
 impl std::fmt::Debug for Shared {
@@ -81,6 +83,7 @@ impl std::fmt::Debug for Shared {
         match self {
             Self::Owned(_) => write!(f, "Owned({} bytes)", self.len()),
             Self::Mapped(_) => write!(f, "Mapped({} bytes)", self.len()),
+            Self::Lent(_) => write!(f, "Lent({} bytes)", self.len()),
         }
     }
 }
@@ -92,6 +95,7 @@ impl std::ops::Deref for Shared {
         match self {
             Self::Owned(bytes) => bytes,
             Self::Mapped(map) => map.bytes(),
+            Self::Lent(lent) => lent.bytes(),
         }
     }
 }

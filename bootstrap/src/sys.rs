@@ -116,6 +116,7 @@ impl Drop for SharedMap {
 }
 
 /// A read-only mapping of an exchange result.
+#[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
@@ -142,10 +143,17 @@ impl Mapping {
         Ok(Self { base: map(fd.as_fd(), len, libc::PROT_READ, libc::MAP_PRIVATE)?, len })
     }
 
+    /// Maps `len` bytes of `fd` from `at` on for reading; what is written there later shows. The provider does not write what
+    /// anybody looks at.
+    pub(crate) fn shared(fd: BorrowedFd<'_>, at: usize, len: usize) -> io::Result<Self> {
+        Ok(Self { base: map_at(fd, at, len, libc::PROT_READ, libc::MAP_SHARED)?, len })
+    }
+
     /// The bytes.
     #[must_use]
     pub const fn bytes(&self) -> &[u8] {
-        // SAFETY: `base` is a live mapping of `len` bytes (constructor) that nobody writes (provider's contract).
+        // SAFETY: `base` is a live mapping of `len` bytes (constructor), and nobody writes what is looked at (provider's
+        // contract).
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }
@@ -157,11 +165,22 @@ impl Drop for Mapping {
 }
 
 fn map(fd: BorrowedFd<'_>, len: usize, protection: i32, flags: i32) -> io::Result<NonNull<u8>> {
+    map_at(fd, 0, len, protection, flags)
+}
+
+fn map_at(
+    fd: BorrowedFd<'_>,
+    from: usize,
+    len: usize,
+    protection: i32,
+    flags: i32,
+) -> io::Result<NonNull<u8>> {
     if len == 0 {
         return Ok(NonNull::dangling());
     }
+    let (raw, from) = (fd.as_raw_fd(), i64::try_from(from).map_err(io::Error::other)?);
     // SAFETY: a fresh mapping at an address of the kernel's choice affects no existing memory.
-    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, fd.as_raw_fd(), 0) };
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, raw, from) };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }

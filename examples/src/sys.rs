@@ -7,7 +7,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nix::sys::mman::{MapFlags, ProtFlags};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction};
@@ -82,6 +82,39 @@ pub fn fork_child(child: impl FnOnce()) -> nix::Result<Pid> {
 pub fn leave(code: i32) -> ! {
     // SAFETY: _exit has no preconditions.
     unsafe { nix::libc::_exit(code) }
+}
+
+/// A word on cache lines of its own.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Line(pub AtomicU32);
+
+/// So many words, zero at first, which children that are forked later share. They live as long as the process.
+///
+/// # Errors
+/// No memory.
+pub fn shared_lines(count: usize) -> nix::Result<&'static [Line]> {
+    let len = NonZeroUsize::new(count * size_of::<Line>()).ok_or(nix::Error::EINVAL)?;
+    let (prot, flags) = (ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED);
+    // SAFETY: a fresh mapping at an address that the kernel chooses.
+    let map = unsafe { nix::sys::mman::mmap_anonymous(None, len, prot, flags) }?;
+    // SAFETY: the mapping holds `count` zeroed, aligned words, is never unmapped, and is changed through atomics only.
+    Ok(unsafe { std::slice::from_raw_parts(map.cast().as_ptr(), count) })
+}
+
+/// Sleeps as long as `word` is `seen`; may return early.
+pub fn futex_wait(word: &AtomicU32, seen: u32) {
+    let forever = std::ptr::null::<nix::libc::timespec>();
+    let (number, wait) = (nix::libc::SYS_futex, nix::libc::FUTEX_WAIT);
+    // SAFETY: `word` is a live aligned word; without a time limit the pointer is null.
+    unsafe { nix::libc::syscall(number, word.as_ptr(), wait, seen, forever) };
+}
+
+/// Wakes all that sleep on `word`.
+pub fn futex_wake_all(word: &AtomicU32) {
+    let (number, wake) = (nix::libc::SYS_futex, nix::libc::FUTEX_WAKE);
+    // SAFETY: `word` is a live aligned word; waking has no effect on memory.
+    unsafe { nix::libc::syscall(number, word.as_ptr(), wake, i32::MAX) };
 }
 
 /// Waits on `word` until it is at least `least`, spinning.

@@ -487,7 +487,7 @@ fn wait_for(
 }
 
 impl Channel for Leader {
-    fn call(&mut self, request: &Request<'_>, page: &HostPage) -> Result<Reply, Error> {
+    fn call(&mut self, request: &Request<'_>, page: &Arc<HostPage>) -> Result<Reply, Error> {
         let during = call_name(request.head.kind);
         let wait = Wait::new(during, self.bounds.services.call);
         for frame in request.frames() {

@@ -108,7 +108,7 @@ fn refusals_name_what_was_seen() {
     assert!(changed(0, 0).contains("does not speak this protocol"));
     assert!(changed(2, 9).contains("version 9"));
     assert!(changed(3, 0).contains("kind 0"));
-    assert!(changed(3, 17).contains("kind 17"));
+    assert!(changed(3, 18).contains("kind 18"));
     assert!(changed(24, 1).contains("out of bounds"));
     assert!(changed(8, 6).contains("rank 6"));
     assert!(Frame::from_packet(&good, 5).unwrap_err().to_string().contains("the job has 5 ranks"));

@@ -14,11 +14,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mine = [u8::try_from(place.rank.0 % 251)?; LEN];
     if let Some(count) = std::env::args().nth(1) {
         let mut times = Vec::new();
-        for _ in 0..count.parse::<usize>()?.max(1) {
+        for round in 0..count.parse::<u32>()?.max(1) {
             let begin = std::time::Instant::now();
-            check(&job.exchange(&mine)?, place.size)?;
+            let result = job.exchange(&mine)?;
             times.push(begin.elapsed().as_secs_f64() * 1e6);
+            // All of it would take longer than the exchange: on the whole every row is looked at.
+            check_row(&result, place.size, (round + place.rank.0) % place.size)?;
         }
+        check(&job.exchange(&mine)?, place.size)?;
         times.sort_by(f64::total_cmp);
         if place.rank.0 == 0 {
             show(&format!("exchange_us {:.1}\n", times[times.len() / 2]));
@@ -52,6 +55,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     job.barrier()?;
     drop(result);
     Ok(job.fini(0)?)
+}
+
+fn check_row(result: &[u8], size: u32, rank: u32) -> Result<(), Error> {
+    let row = result.chunks(LEN).nth(rank as usize).unwrap_or_default();
+    let good = result.len() == LEN * size as usize
+        && row.len() == LEN
+        && row.iter().all(|byte| u32::from(*byte) == rank % 251);
+    if good {
+        return Ok(());
+    }
+    let seen = format!("{} bytes for {size} ranks, or a wrong row of rank {rank}", result.len());
+    Err(Error::Protocol { during: "exchange", seen })
 }
 
 fn check(result: &[u8], size: u32) -> Result<(), Error> {

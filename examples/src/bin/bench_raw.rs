@@ -1,13 +1,17 @@
-//! Hand-written loops that start N processes and wait for all, to compare the launcher with. Prints nanoseconds.
+//! Hand-written loops to compare the launcher and its services with. Prints nanoseconds.
 //!
-//! Usage: `bench_raw fork|spawn|spawn-threads N PROGRAM`
+//! Usage: `bench_raw fork|spawn|spawn-threads N PROGRAM`: starts N processes and waits for all.
+//! `bench_raw trip COMMAND...`: the median round trip of 64 bytes through the standard input and output of a command that
+//! gives back what it gets.
+//! `bench_raw wake GROUPS N`: a barrier of GROUPS times N processes, one futex for each group: what their wake-ups cost.
 
 use std::ffi::CString;
-use std::io::Write;
-use std::process::ExitCode;
+use std::io::{Read, Write};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use gasnet_ibv_examples::sys::{fork_child, leave};
+use gasnet_ibv_examples::sys::{fork_child, futex_wait, futex_wake_all, leave, shared_lines};
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, posix_spawn};
 use nix::sys::wait::waitpid;
 use nix::unistd::{Pid, execv};
@@ -23,6 +27,8 @@ fn main() -> ExitCode {
         ["spawn-threads", count, program] => {
             number(count).and_then(|count| spawn_threads(count, program))
         }
+        ["trip", program, ref arguments @ ..] => trip(program, arguments),
+        ["wake", groups, count] => number(groups).and_then(|groups| wake(groups, number(count)?)),
         _ => Err("see the head of bench_raw.rs for the usage".into()),
     };
     match outcome {
@@ -42,6 +48,79 @@ fn number(text: &str) -> Result<usize> {
         Ok(number) if number > 0 => Ok(number),
         _ => Err(format!("{text:?} is not a positive number").into()),
     }
+}
+
+const WARM: usize = 20;
+const ROUNDS: usize = 300;
+
+fn median(mut times: Vec<u128>) -> u128 {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or(0)
+}
+
+fn trip(program: &str, arguments: &[&str]) -> Result<u128> {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let (mut to, mut from) = match (child.stdin.take(), child.stdout.take()) {
+        (Some(to), Some(from)) => (to, from),
+        _ => return Err("no pipes".into()),
+    };
+    let mut bytes = [7; 64];
+    let mut times = Vec::new();
+    for round in 0..WARM + ROUNDS {
+        let begin = Instant::now();
+        to.write_all(&bytes)?;
+        from.read_exact(&mut bytes)?;
+        if round >= WARM {
+            times.push(begin.elapsed().as_nanos());
+        }
+    }
+    drop(to);
+    child.wait()?;
+    Ok(median(times))
+}
+
+/// Words of [`wake`]: arrivals at a group, its rounds; at last the groups that have arrived.
+fn wake(groups: usize, count: usize) -> Result<u128> {
+    let words = shared_lines(2 * groups + 1)?;
+    let (group_of, all) = words.split_at(2 * groups);
+    let enter = |group: usize| {
+        let (arrived, rounds) = (&group_of[2 * group].0, &group_of[2 * group + 1].0);
+        let seen = rounds.load(Ordering::SeqCst);
+        let last = |word: &AtomicU32, of: usize| {
+            let last = word.fetch_add(1, Ordering::SeqCst) as usize + 1 == of;
+            if last {
+                word.store(0, Ordering::SeqCst);
+            }
+            last
+        };
+        if last(arrived, count) && last(&all[0].0, groups) {
+            for group in group_of.chunks(2) {
+                group[1].0.fetch_add(1, Ordering::SeqCst);
+                futex_wake_all(&group[1].0);
+            }
+        }
+        while rounds.load(Ordering::SeqCst) == seen {
+            futex_wait(rounds, seen);
+        }
+    };
+    let mut children = Vec::new();
+    for number in 1..groups * count {
+        children.push(fork_child(|| (0..WARM + ROUNDS).for_each(|_| enter(number % groups)))?);
+    }
+    let mut times = Vec::new();
+    for round in 0..WARM + ROUNDS {
+        let begin = Instant::now();
+        enter(0);
+        if round >= WARM {
+            times.push(begin.elapsed().as_nanos());
+        }
+    }
+    wait_all(&children)?;
+    Ok(median(times))
 }
 
 fn wait_all(children: &[Pid]) -> Result<()> {

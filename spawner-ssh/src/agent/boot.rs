@@ -43,6 +43,8 @@ struct Peer {
     /// Broke the protocol: what comes further is read and dropped.
     refused: bool,
     pid: i32,
+    /// Number of the last call that it has posted on the board.
+    posted: u32,
     /// The process that said `Hello`, when it is not the rank's own (a program behind a shell).
     speaker: Option<i32>,
 }
@@ -55,6 +57,8 @@ pub(crate) struct Boot {
     page_fd: Option<Rc<OwnedFd>>,
     calls: Collective,
     buffer: Vec<u8>,
+    /// Packets went to ranks that may wait on the board.
+    mail: bool,
 }
 
 enum Sent {
@@ -120,7 +124,7 @@ impl Boot {
     fn with(share: Share, calls: Collective) -> Self {
         let buffer = vec![0; HEADER_LEN + MAX_PAYLOAD + 1];
         let peers = Vec::with_capacity(share.ranks.len());
-        Self { share, peers, page: None, page_fd: None, calls, buffer }
+        Self { share, peers, page: None, page_fd: None, calls, buffer, mail: false }
     }
 
     /// What is to be sent up or down the tree; to be asked after anything that may have served a call.
@@ -286,10 +290,52 @@ impl Boot {
                 self.answer(poller, answers);
             }
             Kind::Abort => events.push(Happened::Abort { rank, code }),
-            _ => match self.calls.handle(Rank(rank), &frame) {
-                Ok(answers) => self.answer(poller, answers),
-                Err(error) => self.broken(poller, local, &error.to_string(), events),
-            },
+            Kind::Posted => self.take_posts(poller, events),
+            _ => {
+                // Another rank may wait on the board in a call that this one does not fit.
+                self.take_posts(poller, events);
+                self.call(poller, local, &frame, events);
+            }
+        }
+    }
+
+    fn call(&mut self, poller: &Poller, local: u32, frame: &Frame<'_>, events: &mut Vec<Happened>) {
+        match self.calls.handle(Rank(self.share.rank(local)), frame) {
+            Ok(answers) => self.answer(poller, answers),
+            Err(error) => self.broken(poller, local, &error.to_string(), events),
+        }
+    }
+
+    /// Serves what ranks have posted on the board.
+    fn take_posts(&mut self, poller: &Poller, events: &mut Vec<Happened>) {
+        let mut packet = [0; 512];
+        for local in 0..self.share.count() {
+            let Some(peer) = self.peers.get_mut(local as usize).filter(|peer| !peer.refused) else {
+                continue;
+            };
+            let board = self.page.as_ref().and_then(HostPage::board);
+            let taken = board.and_then(|board| board.take(local, peer.posted, &mut packet));
+            let Some((seq, len)) = taken else { continue };
+            peer.posted = seq;
+            let frame = match Frame::from_packet(&packet[..len], self.share.size()) {
+                Ok(frame) => frame,
+                Err(error) => {
+                    self.broken(poller, local, &error.to_string(), events);
+                    continue;
+                }
+            };
+            let sound = matches!(frame.kind, Kind::Barrier | Kind::Exchange)
+                && (frame.seq, frame.rank) == (seq, self.share.rank(local));
+            if sound {
+                self.call(poller, local, &frame, events);
+            } else {
+                let rank = self.share.rank(local);
+                let Frame { kind, rank: name, .. } = frame;
+                let text = format!(
+                    "rank {rank} posted a {kind:?} frame of rank {name} as call {seq}, which does not belong there"
+                );
+                self.broken(poller, local, &text, events);
+            }
         }
     }
 
@@ -314,7 +360,7 @@ impl Boot {
         }
         let Share { host, hosts, ranks, host_of, .. } = &self.share;
         let spec = PageSpec { host: *host, hosts: *hosts, local_ranks: ranks, host_of };
-        let page = HostPage::create(&spec).map_err(|error| error.to_string())?;
+        let page = HostPage::create_with_board(&spec).map_err(|error| error.to_string())?;
         for (local, peer) in (0..).zip(&self.peers) {
             page.slot(local).set_pid(peer.pid);
         }
@@ -328,6 +374,7 @@ impl Boot {
 
     fn broken(&mut self, poller: &Poller, local: u32, text: &str, events: &mut Vec<Happened>) {
         self.refuse(poller, local, 0, text);
+        self.announce_mail();
         self.peers[local as usize].refused = true;
         let rank = self.share.rank(local);
         events.push(Happened::Protocol { rank, text: text.to_owned() });
@@ -340,6 +387,7 @@ impl Boot {
         let mut packet = Vec::new();
         Frame { total, payload, ..Frame::bare(Kind::Refuse, seq, rank, 0) }.encode(&mut packet);
         self.send(poller, local, Item::Packet(packet, None));
+        self.mail = true;
     }
 
     fn answer(&mut self, poller: &Poller, answers: Vec<Answer>) {
@@ -352,12 +400,16 @@ impl Boot {
                     }
                 }
                 Answer::Release { to: To::Host(_), seq } => {
-                    self.everybody(poller, Frame::bare(Kind::Release, seq, 0, 0), None);
+                    if !self.publish(seq, &[]) {
+                        self.everybody(poller, Frame::bare(Kind::Release, seq, 0, 0), None);
+                    }
                 }
                 Answer::Mapped { seq, bytes, .. } => {
-                    let total = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                    let head = Frame { total, ..Frame::bare(Kind::Mapped, seq, 0, 0) };
-                    self.memory(poller, head, bootstrap::memfd::result(&bytes));
+                    if !self.publish(seq, &bytes) {
+                        let total = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                        let head = Frame { total, ..Frame::bare(Kind::Mapped, seq, 0, 0) };
+                        self.memory(poller, head, bootstrap::memfd::result(&bytes));
+                    }
                 }
                 Answer::HostMemory { seq, len, .. } => {
                     #[expect(
@@ -380,6 +432,23 @@ impl Boot {
                 }
             }
         }
+        self.announce_mail();
+    }
+
+    /// Answers a call on the board, when every rank made it there.
+    fn publish(&self, seq: u32, bytes: &[u8]) -> bool {
+        let Some(board) = self.page.as_ref().and_then(HostPage::board) else { return false };
+        let posted = seq != 0 && self.peers.iter().all(|peer| peer.posted == seq);
+        posted && board.publish(seq, bytes, self.share.count())
+    }
+
+    /// Ranks that wait on the board do not look at their sockets unless they are told to.
+    fn announce_mail(&mut self) {
+        if std::mem::take(&mut self.mail)
+            && let Some(board) = self.page.as_ref().and_then(HostPage::board)
+        {
+            board.announce_mail();
+        }
     }
 
     fn memory(&mut self, poller: &Poller, head: Frame<'_>, memory: std::io::Result<OwnedFd>) {
@@ -394,6 +463,7 @@ impl Boot {
     }
 
     fn everybody(&mut self, poller: &Poller, head: Frame<'_>, fd: Option<&Rc<OwnedFd>>) {
+        self.mail = true;
         for local in 0..self.share.count() {
             let rank = self.share.rank(local);
             self.bare(poller, local, Frame { rank, ..head }, fd.cloned());

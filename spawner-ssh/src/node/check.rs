@@ -3,15 +3,17 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{AccessFlags, eaccess};
 
-use crate::agent::sys;
 use crate::tree::deadlines::LOADER;
 use crate::tree::diagnosis::{Class, Failure};
 
@@ -47,8 +49,9 @@ pub(super) fn program(path: &Path, env: &[(OsString, OsString)]) -> Result<(), F
 fn libraries(loader: &Path, path: &Path, env: &[(OsString, OsString)]) -> Result<(), Failure> {
     let mut command = Command::new(loader);
     command.arg("--list").arg(path).env_clear().envs(env.iter().cloned());
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    sys::die_with_us(&mut command);
+    // It ends soon; when this agent is killed, the guard ends it. So nothing needs to be prepared in the child, and the
+    // system's quick way to start it can be taken.
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
     // A loader that cannot be asked tells when the ranks start.
     let Some(text) = command.spawn().ok().and_then(complaint) else { return Ok(()) };
     let telling = ["shared librar", "not found"];
@@ -58,12 +61,37 @@ fn libraries(loader: &Path, path: &Path, env: &[(OsString, OsString)]) -> Result
 
 /// Standard error of a process that fails in time.
 fn complaint(mut child: Child) -> Option<String> {
+    const MOST: usize = 16 * 1024;
     let until = Instant::now() + LOADER.limit;
+    let mut err = child.stderr.take()?;
+    let mut text = Vec::new();
+    loop {
+        let left = until.saturating_duration_since(Instant::now()).as_millis();
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(err.as_fd(), PollFlags::POLLIN)], timeout) {
+            Err(nix::Error::EINTR) => continue,
+            Ok(1..) => {}
+            Ok(_) | Err(_) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return None;
+            }
+        }
+        let mut piece = [0; 4096];
+        match err.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) if text.len() < MOST => text.extend_from_slice(&piece[..count]),
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    // Its end has closed its standard error, and shows at once or very soon.
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,
             Ok(None) if Instant::now() < until => {
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(std::time::Duration::from_micros(100));
             }
             _ => {
                 let _ = child.kill();
@@ -72,10 +100,7 @@ fn complaint(mut child: Child) -> Option<String> {
             }
         }
     };
-    let mut text = Vec::new();
-    let err = child.stderr.take().filter(|_| !status.success())?;
-    err.take(16 * 1024).read_to_end(&mut text).ok()?;
-    Some(String::from_utf8_lossy(&text).into_owned())
+    (!status.success()).then(|| String::from_utf8_lossy(&text).into_owned())
 }
 
 /// What the head of an executable says.

@@ -316,13 +316,15 @@ impl Driver<'_> {
     /// Sends what has come together in this turn.
     pub(super) fn flush(&mut self) {
         self.letters();
-        for batch in std::mem::take(&mut self.events).chunks(BATCH) {
-            self.up(&Up::Events(batch.to_vec()));
-        }
         let now = self.now();
-        while let Some(message) = self.relay.next() {
-            self.parent.send_encoded(&self.poller, Lane::Bulk, message, now);
+        for batch in std::mem::take(&mut self.events).chunks(BATCH) {
+            let up = Up::Events(batch.to_vec());
+            self.parent.queue(up.lane(), up.encode(), now);
         }
+        while let Some(message) = self.relay.next() {
+            self.parent.queue(Lane::Bulk, message, now);
+        }
+        self.parent.write(&self.poller);
         if self.relay.has_room_below() {
             self.links.settle_debts(&self.poller, now);
         }

@@ -15,6 +15,7 @@ pub(super) struct Parent {
     output: OwnedFd,
     inbox: Inbox,
     outbox: Outbox,
+    buffer: Vec<u8>,
     watched: bool,
     /// When something was last heard and said, milliseconds.
     pub(super) heard: u64,
@@ -30,6 +31,7 @@ impl Parent {
             output,
             inbox: Inbox::default(),
             outbox: Outbox::default(),
+            buffer: vec![0; 64 * 1024],
             watched: false,
             heard: 0,
             said: 0,
@@ -52,13 +54,12 @@ impl Parent {
 
     /// What it has sent; the text when the link is over.
     pub(super) fn read(&mut self, now: u64, out: &mut Vec<Down>) -> Result<(), String> {
-        let mut bytes = vec![0; 64 * 1024];
         let end = loop {
-            match nix::unistd::read(&self.input, &mut bytes) {
+            match nix::unistd::read(&self.input, &mut self.buffer) {
                 Ok(0) => break Some("it closed the connection".to_owned()),
                 Ok(count) => {
                     self.heard = now;
-                    self.inbox.push(&bytes[..count]);
+                    self.inbox.push(&self.buffer[..count]);
                 }
                 Err(nix::Error::EINTR) => {}
                 Err(nix::Error::EAGAIN) => break None,
@@ -82,17 +83,16 @@ impl Parent {
         self.send_encoded(poller, up.lane(), up.encode(), now);
     }
 
-    pub(super) fn send_encoded(
-        &mut self,
-        poller: &Poller,
-        lane: Lane,
-        message: Rc<Vec<u8>>,
-        now: u64,
-    ) {
+    fn send_encoded(&mut self, poller: &Poller, lane: Lane, message: Rc<Vec<u8>>, now: u64) {
+        self.queue(lane, message, now);
+        self.write(poller);
+    }
+
+    /// Puts a message behind the others; [`Parent::write`] sends it. Each write wakes the server of the login.
+    pub(super) fn queue(&mut self, lane: Lane, message: Rc<Vec<u8>>, now: u64) {
         if !self.gone {
             self.outbox.push(lane, message);
             self.said = now;
-            self.write(poller);
         }
     }
 

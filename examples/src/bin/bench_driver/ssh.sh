@@ -21,30 +21,15 @@ parallel() {
     done
     for host in "${all[@]}"; do wait "$host" || return; done
 }
-trips() { # microseconds of one round trip of 64 bytes through a channel
-    local line begin number word
-    line=$(printf '%063d' 0)
-    coproc channel { exec ssh -o BatchMode=yes -T n1 cat; }
-    for number in 0 1 2 3 4 5 6 7 8 9; do
-        echo "$line" >&"${channel[1]}"
-        read -r word <&"${channel[0]}"
-    done
-    begin=${EPOCHREALTIME/[.,]/}
-    for ((number = 0; number < 200; number++)); do
-        echo "$line" >&"${channel[1]}"
-        read -r word <&"${channel[0]}"
-    done
-    begin=$((${EPOCHREALTIME/[.,]/} - begin))
-    echo "trip $((begin / 200))"
-    exec {channel[1]}>&-
-    wait
-}
-if [ "$count" = trips ]; then
-    trips
-    exit
-fi
+each=(ours ssh)
+[ -z "$hydra" ] || each+=(hydra)
 for ((round = 0; round <= count; round++)); do
-    timed gasnetrun_ibv "$launcher" -n 16 --hosts "$list" "$noop"
-    timed ssh parallel
-    [ -z "$hydra" ] || timed mpiexec.hydra "$hydra" -launcher ssh -hosts "$list" -n 16 -ppn 4 "$noop"
+    # Each goes first in turn.
+    for ((turn = 0; turn < ${#each[@]}; turn++)); do
+        case ${each[(round + turn) % ${#each[@]}]} in
+            ours) timed gasnetrun_ibv "$launcher" -n 16 --hosts "$list" "$noop" ;;
+            ssh) timed ssh parallel ;;
+            hydra) timed mpiexec.hydra "$hydra" -launcher ssh -hosts "$list" -n 16 -ppn 4 "$noop" ;;
+        esac
+    done
 done

@@ -1,0 +1,349 @@
+//! The board: short calls of a host's ranks without a packet, and without an answer, for each of them.
+//!
+//! # Primer
+//!
+//! A barrier or a short exchange over a socket costs the agent a packet from and a packet to every rank, and the rank a
+//! mapping of the result. On the board
+//!
+//! * a rank **posts** the frame that it would have sent. The last one of the host to arrive sends the agent one packet
+//!   ([`Kind::Posted`](crate::frame::Kind::Posted)); the agent takes all posts and treats them as it treats packets;
+//! * the agent **publishes** the answer once: it lies in one of a few places for results, which ranks have mapped
+//!   read-only since they opened the page, and one futex wakes them all.
+//!
+//! A place is lent to every rank of the call and free again when the last has given it back; ranks may keep results for
+//! ever, so the agent answers by packets when no place is free, or the result is too long. A rank on the board looks at
+//! its socket when [`Board::mail`] has changed, or a slice of its wait has passed.
+//!
+//! Ranks that make different calls must not wait for each other. Whoever finds that another rank has begun another call
+//! with the same number sends `Posted` at once; whoever makes a call over its socket says so first ([`Board::apart`]),
+//! and the agent takes the posts before such a frame. One of two that differ comes second and is seen to differ.
+//!
+//! Nothing on the board is trusted by the agent: it copies a post before it looks at it, and checks it as a packet.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::HostPage;
+use crate::frame::{Frame, HEADER_LEN};
+use crate::sys;
+
+/// Places for results.
+pub(super) const PLACES: usize = 8;
+/// Longest result that is published, bytes.
+const PLACE: usize = 64 * 1024;
+/// Longest frame that can be posted, with its header.
+const POST: usize = 62 * 8;
+/// Most ranks of a host whose arrivals can be counted.
+const MOST: u32 = 0xffff;
+/// In place of kind and length: a call over a socket.
+const APART: u64 = 0xffff;
+/// No machine has larger pages.
+const MEMORY_PAGE: usize = 64 * 1024;
+
+/// Words of the board, each group on a line of its own.
+#[repr(C, align(128))]
+pub(super) struct Head {
+    /// Number (32 bits), kind and length (16), arrivals (16) of the last call that was begun.
+    call: AtomicU64,
+    state: State,
+}
+
+#[repr(C, align(128))]
+struct State {
+    /// Changes with everything that a rank waits for; the futex.
+    bell: AtomicU32,
+    /// Number of the last call that was answered here, and where its result is.
+    answered: AtomicU32,
+    place: AtomicU32,
+    len: AtomicU32,
+    /// Changes when the agent has sent packets to ranks that wait here.
+    mail: AtomicU32,
+}
+
+/// What one rank has posted.
+#[repr(C, align(128))]
+pub(super) struct Post {
+    /// Number of the call; written last.
+    seq: AtomicU32,
+    len: AtomicU32,
+    words: [AtomicU64; POST / 8],
+}
+
+/// Ranks that hold a result.
+#[repr(C, align(128))]
+pub(super) struct Holders(AtomicU32);
+
+/// A place for a result.
+#[repr(C, align(128))]
+pub(super) struct Result([AtomicU64; PLACE / 8]);
+
+/// Offsets of the parts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    head: usize,
+    posts: usize,
+    holders: usize,
+    pub(super) results: usize,
+}
+
+impl Layout {
+    /// Behind the first `at` bytes of a page, for so many ranks; `None` when they are too many.
+    pub(super) fn new(at: usize, locals: u32) -> Option<Self> {
+        if locals > MOST {
+            return None;
+        }
+        let head = at.next_multiple_of(align_of::<Head>());
+        let posts = head + size_of::<Head>();
+        let holders = posts + locals as usize * size_of::<Post>();
+        let results = holders + PLACES * size_of::<Holders>();
+        Some(Self { head, posts, holders, results: results.next_multiple_of(MEMORY_PAGE) })
+    }
+
+    pub(super) const fn end(&self) -> usize {
+        self.results + Self::RESULTS
+    }
+
+    /// Bytes of all places.
+    pub(super) const RESULTS: usize = PLACES * PLACE;
+}
+
+/// A result that was published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Its place.
+    pub place: u32,
+    /// Its bytes.
+    pub len: usize,
+}
+
+/// A result that this rank looks at. Dropping it gives it back.
+pub struct Lent {
+    page: Arc<HostPage>,
+    published: Published,
+    /// A child that the rank has forked must not give back for it.
+    process: u32,
+}
+
+impl Lent {
+    /// `None` when there is no such place.
+    pub(crate) fn new(page: &Arc<HostPage>, published: Published) -> Option<Self> {
+        let there = page.result(published).is_some();
+        there.then(|| Self { page: Arc::clone(page), published, process: std::process::id() })
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.page.result(self.published).unwrap_or_default()
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(board) = self.page.board().filter(|_| self.process == std::process::id()) {
+            board.give_back(self.published.place);
+        }
+    }
+}
+
+/// The board of a page. See the module.
+#[derive(Clone, Copy, Debug)]
+pub struct Board<'a> {
+    page: &'a HostPage,
+    layout: Layout,
+}
+
+const fn word(seq: u32, key: u64, count: u64) -> u64 {
+    (seq as u64) << 32 | key << 16 | count
+}
+
+/// Kind and length of a frame that can be posted.
+fn key(frame: &Frame<'_>) -> u64 {
+    (frame.kind as u64) << 9 | frame.payload.len() as u64
+}
+
+impl<'a> Board<'a> {
+    pub(super) const fn new(page: &'a HostPage, layout: Layout) -> Self {
+        Self { page, layout }
+    }
+
+    /// Whether a call can be made here: its payload can be posted and its result published.
+    #[must_use]
+    pub const fn has_room(payload: usize, result: usize) -> bool {
+        payload <= POST - HEADER_LEN && result <= PLACE
+    }
+
+    fn head(&self) -> &'a Head {
+        self.page.map.at(self.layout.head)
+    }
+
+    fn state(&self) -> &'a State {
+        &self.head().state
+    }
+
+    fn at(&self, local: u32) -> &'a Post {
+        assert!(local < self.page.locals, "local index {local} of {}", self.page.locals);
+        self.page.map.at(self.layout.posts + local as usize * size_of::<Post>())
+    }
+
+    fn holders(&self, place: usize) -> &'a AtomicU32 {
+        assert!(place < PLACES, "place {place} of {PLACES}");
+        let holders: &Holders =
+            self.page.map.at(self.layout.holders + place * size_of::<Holders>());
+        &holders.0
+    }
+
+    fn result(&self, place: usize) -> &'a Result {
+        assert!(place < PLACES, "place {place} of {PLACES}");
+        self.page.map.at(self.layout.results + place * PLACE)
+    }
+
+    /// Rank: puts up a frame for which there is [room](Board::has_room). `true` when the agent must be told: all ranks of
+    /// the host have arrived, or one has begun another call.
+    ///
+    /// # Panics
+    /// When there is no such local rank, or no room.
+    #[must_use]
+    pub fn post(&self, local: u32, frame: &Frame<'_>) -> bool {
+        let post = self.at(local);
+        let mut bytes = [0; POST];
+        let len = HEADER_LEN + frame.payload.len();
+        bytes[..HEADER_LEN].copy_from_slice(&frame.header());
+        bytes[HEADER_LEN..len].copy_from_slice(frame.payload);
+        let words = bytes[..len.next_multiple_of(8)].chunks_exact(8);
+        for (slot, chunk) in post.words.iter().zip(words) {
+            let word = chunk.try_into().map_or(0, u64::from_ne_bytes);
+            slot.store(word, Ordering::Relaxed);
+        }
+        post.len.store(u32::try_from(len).unwrap_or(0), Ordering::Relaxed);
+        post.seq.store(frame.seq, Ordering::Release);
+        self.arrive(frame.seq, key(frame))
+    }
+
+    fn arrive(&self, seq: u32, key: u64) -> bool {
+        let call = &self.head().call;
+        let mut seen = call.load(Ordering::SeqCst);
+        loop {
+            let fresh = (seen >> 32) as u32 != seq;
+            if !fresh && seen >> 16 & 0xffff != key {
+                return true;
+            }
+            let count = if fresh { 1 } else { (seen & 0xffff) + 1 };
+            let next = word(seq, key, count);
+            match call.compare_exchange_weak(seen, next, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return count >= u64::from(self.page.locals),
+                Err(other) => seen = other,
+            }
+        }
+    }
+
+    /// Rank: says that it makes call `seq` over its socket. To be called before the first packet of the call.
+    pub fn apart(&self, seq: u32) {
+        let call = &self.head().call;
+        let begin = |seen: u64| ((seen >> 32) as u32 != seq).then(|| word(seq, APART, 0));
+        let _ = call.fetch_update(Ordering::SeqCst, Ordering::SeqCst, begin);
+    }
+
+    /// Rank: the answer to call `seq`, when it is there. A result has been lent to this rank and is to be
+    /// [given back](Board::give_back).
+    #[must_use]
+    pub fn answer(&self, seq: u32) -> Option<Published> {
+        let state = self.state();
+        (state.answered.load(Ordering::Acquire) == seq).then(|| Published {
+            place: state.place.load(Ordering::Relaxed),
+            len: state.len.load(Ordering::Relaxed) as usize,
+        })
+    }
+
+    /// The bytes of a result, as a range of the memory of all results; `None` when there is no such place.
+    pub(super) fn range(published: Published) -> Option<std::ops::Range<usize>> {
+        let Published { place, len } = published;
+        let start = place as usize * PLACE;
+        ((place as usize) < PLACES && len <= PLACE).then(|| start..start + len)
+    }
+
+    /// Rank: a result is not looked at any more.
+    pub fn give_back(&self, place: u32) {
+        let less = |count: u32| count.checked_sub(1);
+        let _ =
+            self.holders(place as usize).fetch_update(Ordering::Release, Ordering::Relaxed, less);
+    }
+
+    /// Counts the agent's packets to ranks that wait here.
+    #[must_use]
+    pub fn mail(&self) -> u32 {
+        self.state().mail.load(Ordering::Acquire)
+    }
+
+    /// Changes with everything that is worth a look.
+    #[must_use]
+    pub fn bell(&self) -> u32 {
+        self.state().bell.load(Ordering::Acquire)
+    }
+
+    /// Rank: sleeps until the bell is another than the one `seen`, at most `timeout`.
+    pub fn sleep(&self, seen: u32, timeout: Duration) {
+        sys::futex_wait(&self.state().bell, seen, timeout);
+    }
+
+    /// Wakes whoever sleeps here. Async-signal-safe.
+    pub fn ring(&self) {
+        let bell = &self.state().bell;
+        bell.fetch_add(1, Ordering::SeqCst);
+        sys::futex_wake(bell, i32::MAX);
+    }
+
+    /// Agent: makes the ranks that wait here look at their sockets.
+    pub fn announce_mail(&self) {
+        self.state().mail.fetch_add(1, Ordering::SeqCst);
+        self.ring();
+    }
+
+    /// Agent: copies what a rank has posted into `buffer`, unless it is what it had posted before (`taken`): its number and
+    /// length. The bytes are to be treated as a packet.
+    ///
+    /// # Panics
+    /// When there is no such local rank.
+    pub fn take(&self, local: u32, taken: u32, buffer: &mut [u8]) -> Option<(u32, usize)> {
+        let post = self.at(local);
+        let seq = post.seq.load(Ordering::Acquire);
+        if seq == taken || seq == 0 {
+            return None;
+        }
+        let len = (post.len.load(Ordering::Relaxed) as usize).min(POST).min(buffer.len());
+        for (slot, chunk) in post.words.iter().zip(buffer[..len].chunks_mut(8)) {
+            chunk.copy_from_slice(&slot.load(Ordering::Relaxed).to_ne_bytes()[..chunk.len()]);
+        }
+        Some((seq, len))
+    }
+
+    /// Agent: answers call `seq`, which `ranks` ranks have made here, and wakes them; `false`, and nothing is done, when
+    /// there is no place for the result.
+    #[must_use]
+    pub fn publish(&self, seq: u32, bytes: &[u8], ranks: u32) -> bool {
+        let mut place = 0;
+        if !bytes.is_empty() {
+            let free = |place: &usize| self.holders(*place).load(Ordering::Acquire) == 0;
+            let Some(found) = (0..PLACES).find(free).filter(|_| bytes.len() <= PLACE) else {
+                return false;
+            };
+            place = found;
+            self.holders(place).store(ranks, Ordering::Relaxed);
+            for (slot, chunk) in self.result(place).0.iter().zip(bytes.chunks(8)) {
+                let mut whole = [0; 8];
+                whole[..chunk.len()].copy_from_slice(chunk);
+                slot.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
+            }
+        }
+        let state = self.state();
+        state.place.store(u32::try_from(place).unwrap_or(0), Ordering::Relaxed);
+        state.len.store(u32::try_from(bytes.len()).unwrap_or(0), Ordering::Relaxed);
+        state.answered.store(seq, Ordering::Release);
+        self.ring();
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::frame::Kind;
+use crate::page::PageSpec;
+use crate::service::{HostId, Rank};
+
+/// The page of so many ranks, as the agent and as a rank see it.
+fn pages(locals: u32) -> (HostPage, Arc<HostPage>) {
+    let ranks: Vec<Rank> = (0..locals).map(Rank).collect();
+    let hosts = vec![HostId(0); ranks.len()];
+    let spec = PageSpec { host: HostId(0), hosts: 1, local_ranks: &ranks, host_of: &hosts };
+    let agent = HostPage::create_with_board(&spec).unwrap();
+    let rank = HostPage::open(agent.fd().try_clone_to_owned().unwrap()).unwrap();
+    (agent, Arc::new(rank))
+}
+
+fn exchange(seq: u32, rank: u32, payload: &[u8]) -> Frame<'_> {
+    let total = u32::try_from(payload.len()).unwrap();
+    Frame { total, payload, ..Frame::bare(Kind::Exchange, seq, rank, 0) }
+}
+
+#[test]
+fn a_page_has_a_board_only_when_it_is_made_with_one() {
+    let (agent, rank) = pages(3);
+    assert!(agent.board().is_some() && rank.board().is_some());
+    let spec =
+        PageSpec { host: HostId(0), hosts: 1, local_ranks: &[Rank(0)], host_of: &[HostId(0)] };
+    let bare = HostPage::create(&spec).unwrap();
+    assert!(bare.board().is_none());
+    let seen = HostPage::open(bare.fd().try_clone_to_owned().unwrap()).unwrap();
+    assert!(seen.board().is_none());
+    assert!(Layout::new(0, MOST).is_some() && Layout::new(0, MOST + 1).is_none());
+}
+
+#[test]
+fn the_last_rank_to_arrive_tells_the_agent() {
+    let (agent, rank) = pages(3);
+    let (agent, board) = (agent.board().unwrap(), rank.board().unwrap());
+    for seq in [1, 2, u32::MAX, 1] {
+        let told = [2, 0, 1].map(|local| board.post(local, &exchange(seq, local, b"abc")));
+        assert_eq!(told, [false, false, true]);
+        let mut buffer = [0; 512];
+        for local in 0..3 {
+            let (number, len) = agent.take(local, 0, &mut buffer).unwrap();
+            let frame = Frame::from_packet(&buffer[..len], 3).unwrap();
+            assert_eq!((number, frame), (seq, exchange(seq, local, b"abc")));
+            assert_eq!(agent.take(local, seq, &mut buffer), None, "taken once");
+        }
+    }
+}
+
+#[test]
+fn ranks_that_differ_tell_the_agent_at_once() {
+    let (_agent, rank) = pages(4);
+    let board = rank.board().unwrap();
+    assert!(!board.post(0, &exchange(1, 0, b"abc")));
+    assert!(board.post(1, &exchange(1, 1, b"abcd")), "another length");
+    assert!(board.post(2, &Frame::bare(Kind::Barrier, 1, 2, 0)), "another call");
+    assert!(!board.post(3, &exchange(1, 3, b"xyz")), "as the first");
+    // A call over a socket before the others, and after one.
+    board.apart(2);
+    assert!(board.post(0, &exchange(2, 0, b"abc")));
+    assert!(!board.post(1, &exchange(3, 1, b"abc")));
+    board.apart(3);
+    assert!(!board.post(2, &exchange(3, 2, b"abc")), "the packet makes the agent look");
+}
+
+#[test]
+fn places_are_lent_to_all_and_used_again() {
+    let (agent, rank) = pages(2);
+    let (agent, board) = (agent.board().unwrap(), rank.board().unwrap());
+    assert_eq!(board.answer(1), None);
+    let mut held = Vec::new();
+    for seq in 1..=8 {
+        let bytes = vec![u8::try_from(seq).unwrap(); PLACE - 3];
+        assert!(agent.publish(seq, &bytes, 2));
+        let published = board.answer(seq).unwrap();
+        assert_eq!((published.len, published.place), (PLACE - 3, seq - 1));
+        assert_eq!(board.answer(seq - 1), None);
+        held.push([(); 2].map(|()| Lent::new(&rank, published).unwrap()));
+    }
+    assert!(!agent.publish(9, b"x", 2), "no place is free");
+    assert_eq!(board.answer(9), None);
+    for (index, lent) in (1..).zip(&held) {
+        assert!(lent.iter().all(|lent| lent.bytes() == vec![index; PLACE - 3]));
+    }
+    let [one, other] = held.remove(4);
+    drop(one);
+    assert!(!agent.publish(9, b"x", 2), "one rank looks at it");
+    drop(other);
+    assert!(agent.publish(9, b"x", 2));
+    assert_eq!(board.answer(9), Some(Published { place: 4, len: 1 }));
+    assert!(!agent.publish(10, &[0; PLACE + 1], 2), "too long");
+    assert!(agent.publish(10, &[], 2), "nothing needs no place");
+    assert_eq!(board.answer(10).map(|published| published.len), Some(0));
+}
+
+#[test]
+fn what_is_no_place_is_not_looked_at() {
+    let (agent, rank) = pages(1);
+    for (place, len) in [(8, 1), (u32::MAX, 1), (0, PLACE + 1), (7, usize::MAX)] {
+        assert!(Lent::new(&rank, Published { place, len }).is_none());
+    }
+    assert!(agent.result(Published { place: 0, len: 1 }).is_none(), "the agent maps none");
+    assert!(!Board::has_room(POST - HEADER_LEN + 1, 0) && !Board::has_room(0, PLACE + 1));
+    assert!(Board::has_room(POST - HEADER_LEN, PLACE));
+}
+
+#[test]
+fn sleepers_are_woken_by_answers_mail_and_the_end() {
+    let (agent, rank) = pages(1);
+    let wakes: [fn(&HostPage); 3] = [
+        |page| assert!(page.board().is_some_and(|board| board.publish(1, b"x", 1))),
+        |page| page.board().unwrap().announce_mail(),
+        |page| drop(page.decide(crate::page::Notice { code: 1, cause: None })),
+    ];
+    for wake in wakes {
+        let board = rank.board().unwrap();
+        let (bell, begin) = (board.bell(), std::time::Instant::now());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                wake(&agent);
+            });
+            while board.bell() == bell {
+                board.sleep(bell, Duration::from_secs(60));
+            }
+        });
+        assert!(begin.elapsed() < Duration::from_secs(50), "woken, not timed out");
+    }
+    assert_eq!(rank.board().unwrap().mail(), 1);
+}
+
+/// An agent that concatenates what was posted; ranks that keep some results and check them to the end.
+fn run(locals: u32, rounds: u32, len: usize, keep: u32) {
+    let (agent, rank) = pages(locals);
+    let told = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for local in 0..locals {
+            let (rank, told) = (&rank, &told);
+            scope.spawn(move || {
+                let board = rank.board().unwrap();
+                let mut kept = HashMap::new();
+                let mine = |seq: u32, local: u32| vec![(seq * 7 + local).to_ne_bytes()[0]; len];
+                for seq in 1..=rounds {
+                    if board.post(local, &exchange(seq, local, &mine(seq, local))) {
+                        told.store(seq, Ordering::SeqCst);
+                    }
+                    let published = loop {
+                        let bell = board.bell();
+                        if let Some(published) = board.answer(seq) {
+                            break published;
+                        }
+                        board.sleep(bell, Duration::from_millis(50));
+                    };
+                    let lent = Lent::new(rank, published).unwrap();
+                    let whole: Vec<u8> = (0..locals).flat_map(|local| mine(seq, local)).collect();
+                    assert_eq!(lent.bytes(), whole);
+                    kept.insert(seq, (lent, whole));
+                    if seq > keep {
+                        kept.remove(&(seq - keep));
+                    }
+                    assert!(kept.values().all(|(lent, whole)| lent.bytes() == whole));
+                }
+            });
+        }
+        let board = agent.board().unwrap();
+        let mut buffer = [0; 512];
+        for seq in 1..=rounds {
+            while told.load(Ordering::SeqCst) != seq {
+                std::thread::yield_now();
+            }
+            let mut whole = Vec::new();
+            for local in 0..locals {
+                let (number, len) = board.take(local, seq - 1, &mut buffer).unwrap();
+                assert_eq!(number, seq);
+                whole.extend_from_slice(&buffer[HEADER_LEN..len]);
+            }
+            while !board.publish(seq, &whole, locals) {
+                std::thread::yield_now();
+            }
+        }
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    #[test]
+    fn every_rank_gets_every_result(
+        locals in 1u32..6, rounds in 1u32..40, len in 1usize..=64, keep in 0u32..6,
+    ) {
+        run(locals, rounds, len, keep);
+    }
+}
