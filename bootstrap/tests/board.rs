@@ -10,7 +10,7 @@ use std::time::Duration;
 use bootstrap::deadlines::Bounds;
 use bootstrap::frame::{Frame, Kind};
 use bootstrap::page::{Board, HostPage, PageSpec};
-use bootstrap::{Bootstrap, Error, HostId, Rank, agent, memfd};
+use bootstrap::{Error, HostId, Rank, agent, memfd};
 use server::{pair, receive, send};
 
 const SIZE: u32 = 2;

@@ -115,7 +115,9 @@ fn sleepers_are_woken_by_answers_mail_and_the_end() {
     let wakes: [fn(&HostPage); 3] = [
         |page| assert!(page.board().is_some_and(|board| board.publish(1, b"x", 1))),
         |page| page.board().unwrap().announce_mail(),
-        |page| drop(page.decide(crate::page::Notice { code: 1, cause: None })),
+        |page| {
+            page.decide(crate::page::Notice { code: 1, cause: None });
+        },
     ];
     for wake in wakes {
         let board = rank.board().unwrap();
