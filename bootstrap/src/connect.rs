@@ -21,6 +21,8 @@ pub mod names {
     pub const LOCAL_SIZE: &str = "GASNETRUN_LOCAL_SIZE";
     /// Index of this host.
     pub const HOST: &str = "GASNETRUN_HOST";
+    /// Address of this host at which the launcher's login reached it.
+    pub const ADDRESS: &str = "GASNETRUN_ADDRESS";
     /// Unique text of the job.
     pub const JOB: &str = "GASNETRUN_JOB";
     /// Inherited descriptor of the packet socket to the node agent.

@@ -59,7 +59,11 @@ pub enum Failure {
         source: std::io::Error,
     },
     /// `--report`.
-    #[error("--report {}: cannot write: {source}; name a file in a directory that you may write", .path.display())]
+    #[error(
+        "--report {}: cannot write it on host {}: {source}; name a file in a directory that you may write, with room for it",
+        .path.display(),
+        here()
+    )]
     Report {
         /// Value.
         path: PathBuf,
@@ -94,4 +98,9 @@ impl Failure {
             _ => ExitClass::Launch,
         }
     }
+}
+
+/// Name of the launching host.
+fn here() -> String {
+    nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -145,7 +145,11 @@ impl ReportFile {
             .map_err(std::io::Error::from)
             .and_then(|text| self.file.write_all(&text))
             .and_then(|()| self.file.write_all(b"\n"));
-        done.map_err(|source| Failure::Report { path: self.path, source })
+        done.map_err(|source| {
+            // Half a report could be taken for a whole one.
+            let _ = self.file.set_len(0);
+            Failure::Report { path: self.path, source }
+        })
     }
 }
 

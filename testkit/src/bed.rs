@@ -17,6 +17,8 @@ pub struct Bed {
     pub cluster: Cluster,
     hosts: Vec<String>,
     user: Option<String>,
+    launcher: String,
+    always: Vec<String>,
 }
 
 impl Bed {
@@ -25,7 +27,13 @@ impl Bed {
     pub fn up(test: &str, hosts: &str) -> Option<Self> {
         let all = format!("head {hosts}");
         let cluster = Cluster::up(test, &all)?;
-        Some(Self { cluster, hosts: all.split(' ').map(str::to_owned).collect(), user: None })
+        Some(Self {
+            cluster,
+            hosts: all.split(' ').map(str::to_owned).collect(),
+            user: None,
+            launcher: binary("gasnetrun_ibv").display().to_string(),
+            always: Vec::new(),
+        })
     }
 
     /// The same hosts, with jobs launched by this user.
@@ -33,6 +41,38 @@ impl Bed {
     pub fn of_user(mut self, user: &str) -> Self {
         self.user = Some(user.to_owned());
         self
+    }
+
+    /// Jobs are launched by this user from now on; `None` is root.
+    pub fn set_user(&mut self, user: Option<&str>) {
+        self.user = user.map(str::to_owned);
+    }
+
+    /// Jobs are launched by this program from now on.
+    pub fn set_launcher(&mut self, launcher: &str) {
+        launcher.clone_into(&mut self.launcher);
+    }
+
+    /// Variables, as `NAME=value`, of all jobs from now on; those of a job win.
+    pub fn set_always(&mut self, set: &[&str]) {
+        self.always = set.iter().map(|word| (*word).to_owned()).collect();
+    }
+
+    /// The hosts, the launching one first.
+    #[must_use]
+    pub fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
+    /// What a command on a host prints, without blanks around it.
+    ///
+    /// # Panics
+    /// When it fails.
+    #[track_caller]
+    pub fn shell(&self, host: &str, command: &str) -> String {
+        let outcome = self.cluster.on(host, &["sh", "-c", command]).run();
+        outcome.expect(0);
+        outcome.out().trim().to_owned()
     }
 
     /// A directory that all hosts share and everybody can write to.
@@ -45,10 +85,17 @@ impl Bed {
     /// the root, which all hosts have.
     #[must_use]
     pub fn job(&self, set: &[&str], words: &[&str]) -> Tree {
-        let launcher = binary("gasnetrun_ibv").display().to_string();
+        self.job_under(&[], set, words)
+    }
+
+    /// The same behind the words of a wrapper.
+    #[must_use]
+    pub fn job_under(&self, wrapper: &[&str], set: &[&str], words: &[&str]) -> Tree {
         let mut line = vec!["env", "-C", "/", "GASNET_QUIET=1", "GASNET_IBV_FABRIC=soft"];
+        line.extend(self.always.iter().map(String::as_str));
         line.extend(set);
-        line.push(&launcher);
+        line.extend(wrapper);
+        line.push(&self.launcher);
         line.extend(words);
         let tree = match &self.user {
             None => self.cluster.on("head", &line),

@@ -47,6 +47,8 @@ pub(super) struct Driver {
     options: Options,
     alarms: Alarms,
     begin: Instant,
+    /// What is decided on one host is heard on all.
+    control: bool,
     /// A process made by `fork` inherits all this but is no rank.
     process: u32,
     protocol: Mutex<Protocol>,
@@ -90,6 +92,7 @@ impl Driver {
             options,
             alarms: Alarms::new(options.timeout),
             begin: Instant::now(),
+            control,
             process: std::process::id(),
             protocol: Mutex::new(protocol),
             owner: AtomicI32::new(0),
@@ -315,7 +318,11 @@ impl Driver {
             }
             return true;
         }
-        if phase == Phase::Draining && self.flush.is_over() && (sent || !self.flush.is_graceful()) {
+        // Whoever the messages are for reads a decided end in the page of its host. This rank may be unable to send them
+        // for ever: its handler interrupted the network, which is shut from then on.
+        let told = self.control && self.link.page().notice().is_some();
+        let needless = sent || told || !self.flush.is_graceful();
+        if phase == Phase::Draining && self.flush.is_over() && needless {
             self.take(Event::Flushed);
             return true;
         }

@@ -86,40 +86,92 @@ fn inside(network: SoftAddress) -> IpAddr {
     }
 }
 
-/// Where the software adapter listens.
-fn soft_address(settings: &NetSettings, hosts: u32) -> Result<IpAddr, Error> {
-    let name = "GASNET_IBV_SOFT_ADDRESS";
-    match settings.soft.address {
-        Some(network) => {
-            let whole = if network.ip.is_ipv4() { 32 } else { 128 };
-            if network.bits == whole {
-                return Ok(network.ip);
-            }
-            source_towards(inside(network)).filter(|own| network.covers(*own)).ok_or_else(|| {
-                let problem = format!(
-                    "this host has no address in {}/{}; see `ip address`",
-                    network.ip, network.bits
-                );
-                Error::Setting { name, problem }
-            })
-        }
-        None if hosts == 1 => Ok(Ipv4Addr::LOCALHOST.into()),
-        None => source_towards(Ipv4Addr::new(192, 0, 2, 1).into())
-            .or_else(|| source_towards(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()))
-            .ok_or_else(|| {
-                let problem = "this host has no default route that would tell which address other hosts reach; set the \
-                     network that joins the hosts, as 10.1.2.0/24"
-                    .to_owned();
-                Error::Setting { name, problem }
-            }),
+const SOFT_ADDRESS: &str = "GASNET_IBV_SOFT_ADDRESS";
+
+/// The address of this host by itself: as set, of the default route, or what the launcher's login came to. `None` when
+/// nothing tells.
+fn own_address(settings: &NetSettings) -> Result<Option<IpAddr>, Error> {
+    let Some(network) = settings.soft.address else {
+        let routed = source_towards(Ipv4Addr::new(192, 0, 2, 1).into())
+            .or_else(|| source_towards(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()));
+        return Ok(routed.or(settings.soft.reached));
+    };
+    let whole = if network.ip.is_ipv4() { 32 } else { 128 };
+    if network.bits == whole {
+        return Ok(Some(network.ip));
     }
+    let own = source_towards(inside(network)).filter(|own| network.covers(*own));
+    own.map(Some).ok_or_else(|| {
+        let problem = format!(
+            "this host has no address in {}/{}; see `ip address`",
+            network.ip, network.bits
+        );
+        Error::Setting { name: SOFT_ADDRESS, problem }
+    })
+}
+
+/// An address as ranks tell it each other: its length in bytes, 0 for none, and 16 bytes.
+fn told(address: Option<IpAddr>) -> [u8; 17] {
+    let mut bytes = [0; 17];
+    match address {
+        None => {}
+        Some(IpAddr::V4(ip)) => {
+            bytes[0] = 4;
+            bytes[1..5].copy_from_slice(&ip.octets());
+        }
+        Some(IpAddr::V6(ip)) => {
+            bytes[0] = 16;
+            bytes[1..].copy_from_slice(&ip.octets());
+        }
+    }
+    bytes
+}
+
+/// The other way.
+fn heard(bytes: &[u8]) -> Option<IpAddr> {
+    let (length, ip) = bytes.split_first()?;
+    match length {
+        4 => Some(<[u8; 4]>::try_from(ip.get(..4)?).ok()?.into()),
+        16 => Some(<[u8; 16]>::try_from(ip.get(..16)?).ok()?.into()),
+        _ => None,
+    }
+}
+
+/// Where the software adapter listens. Collective when the job has several hosts: who does not know it takes the address
+/// from which another rank is reached. (The launching host without a default route is such a one.)
+fn soft_address(
+    settings: &NetSettings,
+    members: &Members,
+    services: &mut dyn Bootstrap,
+) -> Result<IpAddr, Error> {
+    if members.hosts == 1 && settings.soft.address.is_none() {
+        return Ok(Ipv4Addr::LOCALHOST.into());
+    }
+    let own = own_address(settings);
+    let mut all = None;
+    if members.hosts > 1 {
+        all = Some(services.exchange(&told(own.as_ref().ok().copied().flatten()))?);
+    }
+    if let Some(own) = own? {
+        return Ok(own);
+    }
+    let others = all.iter().flat_map(|all| all.chunks_exact(17)).filter_map(heard);
+    let mut towards = others.filter_map(source_towards).filter(|own| !own.is_loopback());
+    towards.next().ok_or_else(|| {
+        let problem = "this host has no default route, and no login over ssh, that would tell which address other hosts \
+                       reach; set the network that joins the hosts, as 10.1.2.0/24"
+            .to_owned();
+        Error::Setting { name: SOFT_ADDRESS, problem }
+    })
 }
 
 fn open_soft(
     settings: &NetSettings,
     members: &Members,
     key: [u8; 16],
+    services: &mut dyn Bootstrap,
 ) -> Result<Arc<dyn Fabric>, Error> {
+    let bind = soft_address(settings, members, services)?;
     // Sections of the script are for ranks.
     let name = members.rank.to_string();
     let script = |text| soft::faults::Script::parse_for(text, &name);
@@ -131,7 +183,7 @@ fn open_soft(
     Ok(soft::open(&SoftConfig {
         devices: settings.soft.devices,
         ports: 1,
-        bind: soft_address(settings, members.hosts)?,
+        bind,
         key,
         mtu: Mtu::B4096,
         faults,
@@ -182,7 +234,7 @@ fn opened(
         ports.family = Default::default();
     }
     let settings = NetSettings { ports, ..settings.clone() };
-    let fabric = open_soft(&settings, members, key)?;
+    let fabric = open_soft(&settings, members, key, services)?;
     open_ports(Ok(fabric), &settings, nbrhd, services).map_err(|problem| Error::Mismatch {
         rank: members.rank,
         problem: format!("cannot use its software adapter: {problem}"),
@@ -295,4 +347,19 @@ pub(super) fn setup(
     let lanes = opened.selection.queue_pairs.clone();
     let limits = limits_of(settings, members, &sizes, lanes.len());
     Ok(Setup { rails, lanes, limits })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_heard_as_they_were_told() {
+        for ip in [Some(IpAddr::from([10, 0, 0, 1])), Some(IpAddr::from([9u16; 8])), None] {
+            assert_eq!(heard(&told(ip)), ip);
+        }
+        for bad in [&[][..], &[4, 1, 2][..], &[16; 16], &[5; 17]] {
+            assert_eq!(heard(bad), None, "{bad:?}");
+        }
+    }
 }

@@ -57,6 +57,8 @@ pub(crate) struct SoftSettings {
     pub devices: u8,
     /// Where it listens; `None` chooses.
     pub address: Option<SoftAddress>,
+    /// `GASNETRUN_ADDRESS`: what the launcher's login came to.
+    pub reached: Option<std::net::IpAddr>,
     /// Script of faults, for tests.
     pub faults: Option<String>,
 }
@@ -384,6 +386,8 @@ fn soft(table: &vars::Settings) -> Result<SoftSettings, Error> {
     Ok(SoftSettings {
         devices: u8::try_from(table.int("GASNET_IBV_SOFT_DEVICES")).unwrap_or(1),
         address: address.transpose().map_err(wrong)?,
+        // The agent's own word; if it is none, the address is not known.
+        reached: table.text("GASNETRUN_ADDRESS").and_then(|text| text.parse().ok()),
         faults: table.text("GASNET_IBV_SOFT_FAULTS"),
     })
 }
@@ -571,7 +575,10 @@ mod tests {
     fn defaults_are_those_of_the_documents() {
         let settings = NetSettings::default();
         assert_eq!(settings.fabric, FabricChoice::Auto);
-        assert_eq!(settings.soft, SoftSettings { devices: 1, address: None, faults: None });
+        assert_eq!(
+            settings.soft,
+            SoftSettings { devices: 1, address: None, reached: None, faults: None }
+        );
         assert_eq!(settings.retry, Retry::default());
         assert_eq!((settings.inline, settings.packed_long), (Some(72), 4012));
         assert_eq!((settings.put_bounce, settings.gather_min), (65_536, Some(1500)));

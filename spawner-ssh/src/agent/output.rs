@@ -8,7 +8,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::capture::Outlet;
@@ -91,14 +91,22 @@ impl Output {
         Ok(())
     }
 
-    fn file(&self, rank: u32, suffix: &str) -> io::Result<Option<File>> {
-        let directory = self.plan.directory.as_ref();
-        directory.map(|d| File::create(d.join(format!("rank.{rank}.{suffix}")))).transpose()
+    fn path(&self, rank: u32, which: Which) -> Option<PathBuf> {
+        let suffix = if which == Which::Out { "out" } else { "err" };
+        Some(self.plan.directory.as_ref()?.join(format!("rank.{rank}.{suffix}")))
+    }
+
+    fn file(&self, rank: u32, which: Which) -> io::Result<Option<File>> {
+        let Some(path) = self.path(rank, which) else { return Ok(None) };
+        let named = |error: io::Error| {
+            io::Error::new(error.kind(), format!("{}: {}", here(&path), seen(&error)))
+        };
+        File::create(&path).map(Some).map_err(named)
     }
 
     /// One more rank runs: makes its files.
     pub(crate) fn adopt(&mut self, rank: u32) -> io::Result<()> {
-        let [out, err] = [self.file(rank, "out")?, self.file(rank, "err")?];
+        let [out, err] = [self.file(rank, Which::Out)?, self.file(rank, Which::Err)?];
         if let Some([out_stream, err_stream]) = self.streams_of(rank) {
             out_stream.file = out;
             err_stream.file = err;
@@ -123,9 +131,7 @@ impl Output {
             && let Err(error) = file.write_all(data)
         {
             stream.file = None;
-            let text =
-                format!("gasnetrun_ibv: cannot write the output file of rank {rank}: {error}\n");
-            self.sinks[self.sink_of[1]].push(&[text.as_bytes()]);
+            self.file_failed(rank, which, &error);
         }
         if which == Which::Err {
             keep_tail(&mut self.tails[rank as usize], data);
@@ -153,6 +159,19 @@ impl Output {
             self.flush_partial(rank, which);
         } else if sink.terminal && self.prompter == Some(rank) && !stream.partial.is_empty() {
             self.prompt_at = Some(Instant::now() + PROMPT.limit);
+        }
+    }
+
+    /// The job goes on, and fails at its end. One line: the files of the other ranks are in the same place.
+    fn file_failed(&mut self, rank: u32, which: Which, error: &io::Error) {
+        let path = self.path(rank, which).unwrap_or_default();
+        if !std::mem::replace(&mut self.lost, true) {
+            let text = format!(
+                "gasnetrun_ibv: cannot write {}: {}; output files there are not complete\n",
+                here(&path),
+                seen(error)
+            );
+            self.sinks[self.sink_of[1]].push(&[text.as_bytes()]);
         }
     }
 
@@ -214,7 +233,10 @@ impl Output {
             if let Some(error) = self.sinks[at].failure.take() {
                 self.lost = true;
                 let name = if self.sinks[at].number == 1 { "output" } else { "error" };
-                let text = format!("gasnetrun_ibv: cannot write standard {name}: {error}\n");
+                let place = self.sinks[at].path().map(|path| format!(", {}", here(&path)));
+                let place = place.unwrap_or_default();
+                let error = seen(&error);
+                let text = format!("gasnetrun_ibv: cannot write standard {name}{place}: {error}\n");
                 self.sinks[self.sink_of[1]].push(&[text.as_bytes()]);
             }
         }
@@ -236,7 +258,8 @@ impl Output {
         self.sinks.iter().all(|sink| sink.waiting() == 0)
     }
 
-    /// Whether output was lost because our own streams could not be written (a reader that left does not count).
+    /// Whether output was lost because our own streams or the output files could not be written (a reader that left does
+    /// not count).
     pub(crate) const fn is_lost(&self) -> bool {
         self.lost
     }
@@ -275,6 +298,22 @@ impl Outlet for Output {
         if let Some(streams) = self.streams.get_mut(rank as usize) {
             streams[which as usize] = Stream::default();
         }
+    }
+}
+
+/// A file of this host in words.
+fn here(path: &Path) -> String {
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    format!("{} on host {}", path.display(), host.to_string_lossy())
+}
+
+/// An error of writing with what helps.
+fn seen(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!("{error}; free some space there, or write somewhere else")
+        }
+        _ => error.to_string(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use nix::fcntl::OFlag;
@@ -86,6 +86,12 @@ impl Sink {
             Target::Reopened(fd) => fd.as_fd(),
             Target::Direct | Target::Asked => standard(self.number),
         }
+    }
+
+    /// What it is written to, when that has a name.
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", self.number)).ok()?;
+        path.is_absolute().then_some(path)
     }
 
     pub(super) const fn waiting(&self) -> usize {

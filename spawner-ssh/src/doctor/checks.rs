@@ -5,6 +5,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 
+use bootstrap::names;
 use fabric::{DeviceInfo, PortState};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::{FsFlags, statvfs};
@@ -28,7 +29,12 @@ pub(super) fn all(directory: &Path, several: bool) -> Vec<Finding> {
         processes(limit(Resource::RLIMIT_NPROC).0),
         descriptors(limit(Resource::RLIMIT_NOFILE).1),
         adapters,
-        address(variable("GASNET_IBV_SOFT_ADDRESS"), towards_others(), several && !usable),
+        address(
+            variable("GASNET_IBV_SOFT_ADDRESS"),
+            towards_others(),
+            variable(names::ADDRESS),
+            several && !usable,
+        ),
         shared_memory(),
         dev_shm(Path::new("/dev/shm")),
         sent_programs(stage::place().map_err(|error| error.to_string())),
@@ -195,7 +201,13 @@ fn towards_others() -> Option<IpAddr> {
         .filter(|ip| !ip.is_loopback())
 }
 
-fn address(set: Option<OsString>, own: Option<IpAddr>, needed: bool) -> Finding {
+/// `own`: that of the default route. `reached`: what the agent's login came to.
+fn address(
+    set: Option<OsString>,
+    own: Option<IpAddr>,
+    reached: Option<OsString>,
+    needed: bool,
+) -> Finding {
     let name = "address";
     if let Some(set) = set.filter(|set| !set.is_empty()) {
         let seen = format!("GASNET_IBV_SOFT_ADDRESS={}", set.to_string_lossy());
@@ -204,6 +216,9 @@ fn address(set: Option<OsString>, own: Option<IpAddr>, needed: bool) -> Finding 
     match own {
         Some(_) => Finding::ok(name, "that of the default route"),
         None if !needed => Finding::ok(name, "none is needed"),
+        None if reached.is_some() => {
+            Finding::ok(name, "that of the login, as there is no default route")
+        }
         None => {
             let seen = "no default route tells which address other hosts reach";
             let fix =
@@ -337,10 +352,11 @@ mod tests {
     #[test]
     fn addresses() {
         let own = Some(IpAddr::from([10, 0, 0, 1]));
-        assert_eq!(address(None, own, true).level, Level::Ok);
-        assert_eq!(address(None, None, false).level, Level::Ok);
-        assert_eq!(address(Some("10.0.0.0/8".into()), None, true).level, Level::Ok);
-        let none = address(Some("".into()), None, true);
+        assert_eq!(address(None, own, None, true).level, Level::Ok);
+        assert_eq!(address(None, None, None, false).level, Level::Ok);
+        assert_eq!(address(Some("10.0.0.0/8".into()), None, None, true).level, Level::Ok);
+        assert!(address(None, None, Some("10.0.0.1".into()), true).seen.contains("login"));
+        let none = address(Some("".into()), None, None, true);
         assert!(none.level == Level::Problem && none.fix.contains("GASNET_IBV_SOFT_ADDRESS"));
     }
 

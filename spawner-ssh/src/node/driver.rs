@@ -68,9 +68,10 @@ fn work(origin: Origin) -> Result<(), AgentError> {
     let mut events = Vec::new();
     add_groups(&mut links, &subtree, words.ssh.out_degree, ms(started.elapsed()));
     links.step(&poller, ms(started.elapsed()), &mut events);
-    let mut plan = plan_of(&words, &own.name, host_of.len());
-    let examine =
-        words.doctor.then(|| (words.directory.clone(), words.hosts > 1, words.env.clone()));
+    let mut plan = plan_of(&words, &own, host_of.len());
+    // The launching host finds its address by that of another one.
+    let several = words.hosts > 1 && !own.here;
+    let examine = words.doctor.then(|| (words.directory.clone(), several, plan.env.clone()));
     let (staging, unstaged) = staging_of(&words, own.here, job, &mut plan);
     let host_of: Vec<HostId> = host_of.into_iter().map(HostId).collect();
     let (share, problem) = share_of(&words, index, host_of);

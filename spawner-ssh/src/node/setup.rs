@@ -1,8 +1,11 @@
 //! An agent's first message: what it is told, and what follows for this host.
 
+use std::ffi::{OsStr, OsString};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use bootstrap::names;
 use bootstrap::{HostId, Rank};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
@@ -12,7 +15,7 @@ use super::parent::Parent;
 use crate::agent::driver::{AgentError, io};
 use crate::agent::poller::{Poller, Token};
 use crate::agent::share::Share;
-use crate::plan::{JobPlan, Map, StdinTo, cpu_sets};
+use crate::plan::{HostEntry, JobPlan, Map, StdinTo, cpu_sets};
 use crate::stage::{Host, Staging};
 use crate::tree::deadlines::SETUP;
 use crate::tree::diagnosis::{Class, Failure};
@@ -50,10 +53,14 @@ pub(super) fn setup(
 }
 
 /// The plan as far as this host needs it. Ranks get the environment of the login, with what the launcher sent on top.
-pub(super) fn plan_of(common: &Common, name: &str, size: usize) -> JobPlan {
-    let size = u32::try_from(size).unwrap_or(u32::MAX);
-    let sent = |name: &std::ffi::OsString| common.env.iter().any(|(sent, _)| sent == name);
+pub(super) fn plan_of(common: &Common, own: &HostEntry, size: usize) -> JobPlan {
+    let (name, size) = (&own.name, u32::try_from(size).unwrap_or(u32::MAX));
+    let address = reached_at(own.here, std::env::var_os("SSH_CONNECTION").as_deref());
+    let address = address.map(|ip| (names::ADDRESS.into(), ip.to_string().into()));
+    let sent =
+        |name: &OsString| name == names::ADDRESS || common.env.iter().any(|(sent, _)| sent == name);
     let env = std::env::vars_os().filter(|(name, _)| !sent(name)).chain(common.env.clone());
+    let env = env.chain(address);
     JobPlan {
         job_id: common.job_id.clone(),
         host: name.to_owned(),
@@ -71,6 +78,15 @@ pub(super) fn plan_of(common: &Common, name: &str, size: usize) -> JobPlan {
         verbose: common.verbose,
         ..JobPlan::new(size, PathBuf::from(&common.program), common.argv.clone())
     }
+}
+
+/// The address of this host that our login came to: the third word of what sshd says. The launching host's own login, if
+/// there was one, came from somewhere else.
+fn reached_at(here: bool, connection: Option<&OsStr>) -> Option<IpAddr> {
+    let connection = connection.filter(|_| !here)?.to_str()?;
+    let own: IpAddr = connection.split_ascii_whitespace().nth(2)?.parse().ok()?;
+    // Through a tunnel that ends here it is one that nobody else reaches.
+    (!own.is_loopback() && !own.is_unspecified()).then_some(own)
 }
 
 /// What is done about the program on this host; the plan has where its ranks will find it.
@@ -142,4 +158,24 @@ pub(crate) fn ranks_of(hosts: &[Member], host_of: &[HostId]) -> Vec<Rank> {
         }
     }
     each.concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_a_login_is_one_that_others_reach() {
+        let of = |text: &str| reached_at(false, Some(OsStr::new(text))).map(|ip| ip.to_string());
+        assert_eq!(of("10.0.0.1 51000 10.0.0.2 22").as_deref(), Some("10.0.0.2"));
+        assert_eq!(of("fd00::1 51000 fd00::2 22").as_deref(), Some("fd00::2"));
+        for bad in
+            ["", "10.0.0.1 5", "a b c d", "127.0.0.1 5 127.0.0.1 22", "::1 5 ::1 22", "1 2 0.0.0.0"]
+        {
+            assert_eq!(of(bad), None, "{bad}");
+        }
+        let login = Some(OsStr::new("10.0.0.1 51000 10.0.0.2 22"));
+        assert_eq!(reached_at(true, login), None, "the user's own login");
+        assert_eq!(reached_at(false, None), None);
+    }
 }

@@ -263,13 +263,19 @@ impl Staging {
         }
     }
 
-    /// Sends what the window of a link has room for.
+    /// Sends what is here and the window of a link has room for, also while the rest is still to come: a deep tree is not
+    /// slower than a flat one. Whoever gets it checks the whole before anybody can run it.
     fn pump(&mut self, link: usize) {
-        let (State::Here(file), Some(program)) = (&self.state, &self.program) else { return };
+        let Some(program) = &self.program else { return };
+        let (file, here) = match &self.state {
+            State::Here(file) => (file, program.size),
+            State::Coming(_, incoming) => (incoming.file(), incoming.received()),
+            State::Unknown | State::Failed(_) => return,
+        };
         let Some(flow) = self.flows.get_mut(&link) else { return };
         let mut problem = None;
-        while flow.at < program.size && flow.room > 0 {
-            let left = u32::try_from(program.size - flow.at).unwrap_or(u32::MAX);
+        while flow.at < here && flow.room > 0 {
+            let left = u32::try_from(here - flow.at).unwrap_or(u32::MAX);
             let count = PIECE.min(flow.room).min(left);
             let mut bytes = vec![0; count as usize];
             if let Err(error) = file.read_exact_at(&mut bytes, flow.at) {
@@ -297,7 +303,7 @@ impl Staging {
             self.actions.push_back(Action::Took(count));
         }
         match taken {
-            Ok(false) => {}
+            Ok(false) => self.pump_all(),
             Ok(true) => self.complete(),
             Err(error) => self.fail(&error.to_string()),
         }

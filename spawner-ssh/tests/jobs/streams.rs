@@ -132,7 +132,10 @@ fn full_device() -> Checked {
     if let Some(fault) = outcome.fault(1) {
         return Err(fault.into());
     }
-    ensure(outcome.err().contains("cannot write standard output: No space left"), outcome.err())
+    ensure(
+        outcome.err().contains("cannot write standard output, /dev/full on host "),
+        outcome.err(),
+    )
 }
 
 fn stdin_one() -> Checked {

@@ -5,32 +5,23 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use testkit::{Cluster, Outcome, binary};
+use testkit::{Bed, Outcome, binary};
 
 /// Far above what it takes on a busy machine, retries included.
 const BOUND: Duration = Duration::from_secs(120);
 const HOSTS: &str = "n1,n2,n3";
 
-struct Bed(Cluster);
+/// The doctor, called on the head.
+fn doctor(bed: &Bed, launcher: &str, directory: &str, words: &[&str]) -> Outcome {
+    let mut line = vec!["env", "-C", directory, launcher, "doctor"];
+    line.extend(words);
+    bed.cluster.on("head", &line).deadline("an examination", BOUND).run()
+}
 
-impl Bed {
-    fn shell(&self, host: &str, command: &str) {
-        self.0.on(host, &["sh", "-c", command]).run().expect(0);
-    }
-
-    /// The doctor, called on the head.
-    fn doctor(&self, launcher: &str, directory: &str, words: &[&str]) -> Outcome {
-        let mut line = vec!["env", "-C", directory, launcher, "doctor"];
-        line.extend(words);
-        self.0.on("head", &line).deadline("an examination", BOUND).run()
-    }
-
-    /// Examines three hosts from `/` and compares with a golden file; `code` is the exit code.
-    fn golden(&self, name: &str, code: i32) {
-        let launcher = binary("gasnetrun_ibv").display().to_string();
-        let outcome = self.doctor(&launcher, "/", &["--hosts", HOSTS]);
-        compare(name, &outcome, code);
-    }
+/// Examines three hosts from `/` and compares with a golden file; `code` is the exit code.
+fn golden(bed: &Bed, name: &str, code: i32) {
+    let launcher = binary("gasnetrun_ibv").display().to_string();
+    compare(name, &doctor(bed, &launcher, "/", &["--hosts", HOSTS]), code);
 }
 
 /// Compares what was printed, without what differs from machine to machine.
@@ -60,38 +51,37 @@ fn steady(line: &str) -> String {
 
 #[test]
 fn hosts_that_are_well_and_hosts_that_are_broken() {
-    let Some(cluster) = Cluster::up("the doctor's hosts", "head n1 n2 n3") else { return };
-    let bed = Bed(cluster);
-    bed.golden("healthy", 0);
+    let Some(bed) = Bed::up("the doctor's hosts", "n1 n2 n3") else { return };
+    golden(&bed, "healthy", 0);
 
-    bed.0.verb(&["unplug", "n2"]);
-    bed.golden("unplugged", 1);
-    bed.0.verb(&["plug", "n2"]);
+    bed.cluster.verb(&["unplug", "n2"]);
+    golden(&bed, "unplugged", 1);
+    bed.cluster.verb(&["plug", "n2"]);
 
-    let known = bed.0.directory().join("ssh/ssh_known_hosts");
+    let known = bed.cluster.directory().join("ssh/ssh_known_hosts");
     let right = std::fs::read_to_string(&known).expect("known hosts");
     let key = |host: &str| {
         let line = right.lines().find(|line| line.starts_with(host)).expect("a line");
         line.split_once(' ').expect("a key").1.to_owned()
     };
     std::fs::write(&known, right.replace(&key("n2,"), &key("n1,"))).expect("written");
-    bed.golden("other-host-key", 1);
+    golden(&bed, "other-host-key", 1);
     std::fs::write(&known, &right).expect("written");
 
     bed.shell("n2", "mount --bind /dev/null /etc/ssh/authorized_keys");
     bed.shell("n3", "mount --bind /dev/null /etc/ssh/authorized_keys");
-    bed.golden("key-not-accepted", 1);
+    golden(&bed, "key-not-accepted", 1);
     bed.shell("n2", "umount /etc/ssh/authorized_keys");
     bed.shell("n3", "umount /etc/ssh/authorized_keys");
 
     bed.shell("n1", "mount -o remount,size=1m /dev/shm");
     bed.shell("n3", "mount -o remount,ro /dev/shm");
-    bed.golden("dev-shm", 1);
+    golden(&bed, "dev-shm", 1);
     bed.shell("n1", "mount -o remount,size=50% /dev/shm");
     bed.shell("n3", "mount -o remount,rw /dev/shm");
 
     bed.shell("n1", "ip route del default");
-    bed.golden("no-default-route", 1);
+    golden(&bed, "no-default-route", 0);
     bed.shell("n1", "ip route add default dev eth0");
 
     // The launcher is where only the head has it, and so is the working directory.
@@ -99,18 +89,18 @@ fn hosts_that_are_well_and_hosts_that_are_broken() {
     bed.shell("head", &format!("cp {} /tmp/only/", binary("gasnetrun_ibv").display()));
     let launcher = "/tmp/only/gasnetrun_ibv";
     let words = ["--stage", "never", "n1", "n2", "n3"];
-    compare("agent-missing", &bed.doctor(launcher, "/", &words), 1);
+    compare("agent-missing", &doctor(&bed, launcher, "/", &words), 1);
     bed.shell("n2", "mount -o remount,noexec /tmp");
-    compare("directory-missing", &bed.doctor(launcher, "/tmp/only", &["n[1-2]"]), 1);
+    compare("directory-missing", &doctor(&bed, launcher, "/tmp/only", &["n[1-2]"]), 1);
     bed.shell("n2", "mount -o remount,exec /tmp");
 
     // What a job would use, and the report.
-    let report = bed.0.directory().join("share/report.json");
+    let report = bed.cluster.directory().join("share/report.json");
     let list = format!("GASNET_SSH_SERVERS={HOSTS}");
     let program = binary("gasnetrun_ibv").display().to_string();
     let path = report.display().to_string();
     let words = ["env", "-C", "/", &list, &program, "doctor", "--report", &path];
-    let outcome = bed.0.on("head", &words).deadline("an examination", BOUND).run();
+    let outcome = bed.cluster.on("head", &words).deadline("an examination", BOUND).run();
     compare("healthy", &outcome, 0);
     let text = std::fs::read_to_string(&report).expect("a report");
     let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -125,11 +115,9 @@ fn hosts_that_are_well_and_hosts_that_are_broken() {
     // The last one: not everybody may raise a limit again.
     bed.shell("n1", "prlimit --nofile=100:100 --pid $(cat /run/sshd.pid)");
     bed.shell("n2", "prlimit --nofile=512:512 --pid $(cat /run/sshd.pid)");
-    bed.golden("descriptors", 1);
-    for host in ["head", "n1", "n2", "n3"] {
-        let left = bed.0.processes(host);
-        assert!(left.is_empty(), "{host}: {left:?}");
-    }
+    golden(&bed, "descriptors", 1);
+    let left = bed.left(&[]);
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]

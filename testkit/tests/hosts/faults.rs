@@ -2,6 +2,7 @@
 //! over, and who survived. Prints the table.
 
 use std::fmt::Write;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -37,7 +38,7 @@ enum Fault {
 impl Fault {
     const KILLS: [Self; 6] =
         [Self::Front, Self::Root, Self::Ssh, Self::Agent, Self::Guard, Self::Rank];
-    const HOSTS: [Self; 5] = [Self::Kill, Self::Crash, Self::Freeze, Self::Drop, Self::Unplug];
+    const SILENT: [Self; 4] = [Self::Crash, Self::Freeze, Self::Drop, Self::Unplug];
 
     const fn name(self) -> &'static str {
         match self {
@@ -72,11 +73,6 @@ impl Fault {
         matches!(self, Self::Crash | Self::Freeze | Self::Drop | Self::Unplug)
     }
 
-    /// Whether the processes of the host go on meanwhile.
-    const fn goes_on(self) -> bool {
-        matches!(self, Self::Freeze | Self::Drop | Self::Unplug)
-    }
-
     /// The host that must be named.
     const fn names(self) -> &'static str {
         match self {
@@ -94,6 +90,8 @@ impl Fault {
 enum Phase {
     /// n4's login takes long; all others are there.
     Start,
+    /// All ranks have met their agents and make their network.
+    Init,
     /// All ranks but one have called.
     Exchange,
     Running,
@@ -102,11 +100,12 @@ enum Phase {
 }
 
 impl Phase {
-    const ALL: [Self; 4] = [Self::Start, Self::Exchange, Self::Running, Self::Exit];
+    const ALL: [Self; 5] = [Self::Start, Self::Init, Self::Exchange, Self::Running, Self::Exit];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Start => "start",
+            Self::Init => "init",
             Self::Exchange => "exchange",
             Self::Running => "running",
             Self::Exit => "exit",
@@ -120,8 +119,17 @@ struct Case {
     degree: &'static str,
 }
 
-/// What there is to know about one case: code, milliseconds until the end, until all is gone; what is wrong.
-type Seen = (i32, u128, u128, Option<String>);
+/// What there is to know about one case.
+struct Seen {
+    code: i32,
+    /// From the fault until the launcher has ended.
+    end: Duration,
+    /// The same until nothing of the job is left on hosts that can be told.
+    clean: Duration,
+    /// Processes that were still there when they had to be gone, on any host.
+    survivors: usize,
+    wrong: Option<String>,
+}
 
 impl Case {
     fn code(&self) -> i32 {
@@ -145,6 +153,7 @@ impl Case {
         let hello = binary("hello").display().to_string();
         let script = match self.phase {
             Phase::Start | Phase::Running => "sleep 600 & echo up; sleep 601; true".to_owned(),
+            Phase::Init => format!("echo up; exec {} 55 2", binary("testexit").display()),
             Phase::Exchange => {
                 format!("echo up; test $GASNETRUN_RANK = 5 && sleep 601; exec {hello}")
             }
@@ -162,6 +171,7 @@ impl Case {
         }
         let running = bed.lasting(8, &[&degree], &words);
         match self.phase {
+            Phase::Init => running.wait_stderr("event Hello", 8),
             Phase::Exchange => running.wait_stderr("event Hello", 7),
             Phase::Exit => {
                 std::fs::write(&go, "").expect("the share can be written");
@@ -179,7 +189,7 @@ impl Case {
             Fault::Ssh => bed.find("head", "(ssh) ").into_iter().next(),
             Fault::Guard => bed.agents("n2").into_iter().next(),
             Fault::Agent => bed.agents("n3").into_iter().nth(1),
-            // A shell that was started by the agent.
+            // What was started by the agent.
             Fault::Rank => {
                 let agent = bed.agents("n4").into_iter().nth(1)?.pid;
                 bed.cluster.processes("n4").into_iter().find(|process| process.parent == agent)
@@ -202,7 +212,7 @@ impl Case {
         let begin = Instant::now();
         let outcome = running.wait();
         let end = begin.elapsed();
-        let mut wrong = String::new();
+        let (mut wrong, mut survivors) = (String::new(), 0);
         let bound = if self.fault.is_silent() { SILENT } else { SOON };
         // Who is behind a silent host learns nothing either.
         let but = match self.fault {
@@ -212,6 +222,7 @@ impl Case {
         };
         if let Err(left) = bed.clean_within(bound.saturating_sub(end), but) {
             let _ = writeln!(wrong, "{} processes are left: {left:?}", left.len());
+            survivors += left.len();
         }
         let clean = begin.elapsed();
         if clean > bound {
@@ -231,47 +242,56 @@ impl Case {
         if self.fault != Fault::Front && !said.any(|line| line.contains(names)) {
             let _ = writeln!(wrong, "{names:?} is not said");
         }
-        self.mend(bed, begin, &mut wrong);
+        survivors += self.mend(bed, begin, &mut wrong);
         if !wrong.is_empty() {
             let lines: Vec<&str> = err.lines().collect();
             let last = lines[lines.len().saturating_sub(40)..].join("\n");
             wrong = format!("{self}: {wrong}{last}\n");
         }
-        (outcome.code(), end.as_millis(), clean.as_millis(), Some(wrong).filter(|w| !w.is_empty()))
+        let wrong = Some(wrong).filter(|wrong| !wrong.is_empty());
+        Seen { code: outcome.code(), end, clean, survivors, wrong }
     }
 
-    /// Looks at the host that was cut off: what runs there ends by itself, or as soon as it can.
-    fn mend(&self, bed: &Bed, begin: Instant, wrong: &mut String) {
-        let Some((_, mend)) = self.fault.verbs() else { return };
-        if let Err(left) = bed.clean_within(ALONE.saturating_sub(begin.elapsed()), &["n2"]) {
-            let _ = writeln!(wrong, "cut off, and still there: {left:?}");
+    /// Looks at the hosts that were cut off: what runs there ends by itself, or as soon as it can. How much does not.
+    fn mend(&self, bed: &Bed, begin: Instant, wrong: &mut String) -> usize {
+        let Some((_, mend)) = self.fault.verbs() else { return 0 };
+        // A frozen host does nothing before it goes on.
+        let but = if self.fault == Fault::Freeze { &["n2"][..] } else { &[] };
+        let ours = || {
+            let mut left = bed.left(but);
+            // Whose login came from beyond the cut, or was that of the host itself: nobody can tell its sshd.
+            left.retain(|(_, process)| {
+                !(self.fault.is_silent() && process.command.starts_with("(sshd)"))
+            });
+            left
+        };
+        while !ours().is_empty() && begin.elapsed() < ALONE {
+            std::thread::sleep(Duration::from_millis(20));
         }
-        if matches!(self.fault, Fault::Drop | Fault::Unplug) {
-            // Nobody can tell it, and its sshd learns of it much later.
-            let ours = || {
-                let mut left = bed.cluster.processes("n2");
-                left.retain(|process| !process.command.starts_with("(sshd)"));
-                left
-            };
-            while !ours().is_empty() && begin.elapsed() < ALONE {
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            if !ours().is_empty() {
-                let _ = writeln!(wrong, "n2 was cut off and still has {:?}", ours());
-            }
+        let mut survivors = ours().len();
+        if survivors > 0 {
+            let _ = writeln!(wrong, "cut off, and still there: {:?}", ours());
         }
         bed.cluster.verb(&[mend, "n2"]);
         if self.fault == Fault::Freeze
             && let Err(left) = bed.clean_within(SOON, &[])
         {
             let _ = writeln!(wrong, "n2 goes on and still has {left:?}");
+            survivors += left.len();
         }
-        if self.fault.goes_on() {
-            // What is left there is sshd, which waits for a connection that is no more.
-            for process in bed.find("n2", "(sshd) ") {
+        // An sshd that waits for a connection that is no more does so until its own limits have passed.
+        for (_, process) in bed.left(&[]) {
+            if self.fault.is_silent() && process.command.starts_with("(sshd)") {
                 let _ = send(process.pid, Signal::SIGKILL);
             }
         }
+        survivors
+    }
+
+    /// Where it stands in the table.
+    fn order(&self) -> impl Ord + use<> {
+        let number = |text: &str| text.parse::<u32>().unwrap_or(0);
+        (number(self.degree), self.phase as u8, self.fault as u8)
     }
 }
 
@@ -290,16 +310,17 @@ fn cases() -> Vec<Case> {
             for phase in Phase::ALL {
                 cases.extend(Fault::KILLS.map(|fault| case(fault, phase, degree)));
                 cases.push(case(Fault::Kill, phase, degree));
+                // These take long; the shape of the tree matters while it runs.
+                let slow = degree == "2" || phase == Phase::Running;
+                let silent = Fault::SILENT.into_iter().filter(|_| slow);
+                cases.extend(silent.map(|fault| case(fault, phase, degree)));
             }
-            cases.extend(Fault::HOSTS.map(|fault| case(fault, Phase::Running, degree)));
-        }
-        for phase in [Phase::Start, Phase::Exchange, Phase::Exit] {
-            cases.extend(Fault::HOSTS.map(|fault| case(fault, phase, "2")));
         }
     } else {
         let few = [Fault::Root, Fault::Agent, Fault::Rank];
         for (number, phase) in Phase::ALL.into_iter().enumerate() {
-            let faults = if number % 3 == 0 { &few[..] } else { &Fault::KILLS };
+            let all = matches!(phase, Phase::Exchange | Phase::Running);
+            let faults = if all { &Fault::KILLS[..] } else { &few };
             for (other, fault) in faults.iter().enumerate() {
                 cases.push(case(*fault, phase, ["1", "2", "32"][(number + other) % 3]));
             }
@@ -312,36 +333,71 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-#[test]
-fn every_fault_in_every_phase_ends_the_job_and_leaves_nothing() {
-    let Some(bed) = Bed::up("faults of several hosts", HOSTS) else { return };
+/// A cluster on which every case can be run, once and again.
+fn bed() -> Option<Bed> {
+    let bed = Bed::up("faults of several hosts", HOSTS)?;
     let slow = format!("{}/ssh-slow", bed.share());
     let script = "#!/bin/sh\ncase \"$*\" in *' n4 '*) sleep 30;; esac\nexec ssh \"$@\"\n";
     std::fs::write(&slow, script).expect("the share can be written");
     std::fs::set_permissions(&slow, std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .expect("it can be made executable");
-    let columns = ["fault", "phase", "out-degree", "code", "ended ms", "clean ms", ""];
-    let mut table = Table::new("Faults of jobs on four hosts over ssh (! = wrong)", &columns);
-    let mut faults = String::new();
-    for case in cases() {
-        let (code, end, clean, wrong) = case.run(&bed);
-        table.row(vec![
-            case.fault.name().to_owned(),
-            case.phase.name().to_owned(),
-            case.degree.to_owned(),
-            code.to_string(),
-            end.to_string(),
-            clean.to_string(),
-            if wrong.is_some() { "!".to_owned() } else { String::new() },
-        ]);
-        if let Some(wrong) = wrong {
-            faults.push_str(&wrong);
+    Some(bed)
+}
+
+/// Runs cases on a cluster of its own until there is none left. `false` after a `SKIP`.
+fn worker(cases: &Mutex<Vec<Case>>, done: &Mutex<Vec<(Case, Seen)>>) -> bool {
+    let Some(bed) = bed() else { return false };
+    let next = || cases.lock().expect("no worker panics with it").pop();
+    while let Some(case) = next() {
+        let seen = case.run(&bed);
+        if seen.wrong.is_some() {
             // The next case begins with hosts that are as they should be.
             for host in HOSTS.split(' ') {
                 bed.cluster.verb(&["kill", host]);
                 bed.cluster.verb(&["boot", host]);
             }
         }
+        done.lock().expect("no worker panics with it").push((case, seen));
+    }
+    true
+}
+
+#[test]
+fn every_fault_in_every_phase_ends_the_job_and_leaves_nothing() {
+    let mut all = cases();
+    // One kind alone, for whoever looks for its reason: `TESTKIT_FAULT="cable out, exit"`.
+    if let Ok(only) = std::env::var("TESTKIT_FAULT") {
+        all.retain(|case| case.to_string().contains(&only));
+        assert!(!all.is_empty(), "no case is called {only:?}");
+    }
+    // The slow ones first; they wait and use no processor, so several clusters do not get into each other's way.
+    all.sort_by_key(|case| case.fault.is_silent());
+    let workers = if all_requested() { 4.min(all.len()) } else { 1 };
+    let (cases, done) = (Mutex::new(all), Mutex::new(Vec::new()));
+    let ran = std::thread::scope(|scope| {
+        let each: Vec<_> = (0..workers).map(|_| scope.spawn(|| worker(&cases, &done))).collect();
+        each.into_iter().all(|one| one.join().expect("a worker ends"))
+    });
+    if !ran {
+        return;
+    }
+    let mut done = done.into_inner().expect("no worker panicked");
+    done.sort_by_key(|(case, _)| case.order());
+    let columns = ["fault", "phase", "out-degree", "code", "ended ms", "clean ms", "survivors", ""];
+    let mut table = Table::new("Faults of jobs on four hosts over ssh (! = wrong)", &columns);
+    let mut faults = String::new();
+    for (case, seen) in &done {
+        table.row(vec![
+            case.fault.name().to_owned(),
+            case.phase.name().to_owned(),
+            case.degree.to_owned(),
+            seen.code.to_string(),
+            seen.end.as_millis().to_string(),
+            seen.clean.as_millis().to_string(),
+            seen.survivors.to_string(),
+            if seen.wrong.is_some() { "!".to_owned() } else { String::new() },
+        ]);
+        faults.push_str(seen.wrong.as_deref().unwrap_or_default());
     }
     table.show();
     assert!(faults.is_empty(), "{faults}");

@@ -1,12 +1,16 @@
 //! Jobs on several hosts, which `scripts/cluster` makes on this machine. One program, so that tests that wait overlap.
 
+mod address;
 mod adoption;
 mod builtin;
 mod cluster;
 mod doctor;
 mod faults;
+mod full_disk;
 mod jobs;
 mod placement;
 mod reasons;
+mod self_start;
 mod staging;
+mod transports;
 mod trees;

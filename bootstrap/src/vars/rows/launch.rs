@@ -122,6 +122,12 @@ pub(crate) const RANK: &[Row] = &[
         .local(),
     open("GASNETRUN_LOCAL_SIZE", COUNT, "Ranks on this rank's host.").local(),
     open("GASNETRUN_HOST", COUNT, "Number of this rank's host in the job, from 0.").local(),
+    open(
+        "GASNETRUN_ADDRESS",
+        Kind::Text,
+        "Address of this rank's host that its agent was reached at over ssh; not on the launching host. The software adapter uses it where no default route says which one others reach.",
+    )
+    .local(),
     open("GASNETRUN_JOB", Kind::Text, "Text that no other job has.").local(),
     open(
         "GASNETRUN_AGENT_FD",

@@ -105,6 +105,114 @@ fn a_host_without_a_place_for_it_says_so_to_those_below() {
     assert!(drain(&mut nothing).is_empty());
 }
 
+/// Hosts below each other, the first one with the program. Each of the others has asked and waits for it.
+struct Chain {
+    hosts: Vec<Staging>,
+    /// By host: pieces that came, and whether it can start.
+    pieces: Vec<usize>,
+    ends: Vec<Option<Action>>,
+    rounds: usize,
+}
+
+impl Chain {
+    fn new(directory: &Path, program: &Program, own: &Path, below: usize) -> Self {
+        let mut hosts = vec![staging(program, own, Stage::Auto, true)];
+        for host in 1..=below {
+            let nowhere = directory.join("nowhere");
+            let mut agent = staging(program, &nowhere, Stage::Auto, false);
+            let value = directory.join(host.to_string()).into_os_string();
+            std::fs::create_dir(&value).unwrap();
+            let cache = Cache::open(|name| (name == "TMPDIR").then(|| value.clone())).unwrap();
+            let job = cache.job_directory(&agent.host.job, false);
+            let incoming = Incoming::new(&cache, &job, program).unwrap();
+            agent.place = Some(job.join("program"));
+            agent.state = State::Coming(cache, incoming);
+            hosts.push(agent);
+        }
+        for host in &mut hosts[..below] {
+            host.want(0);
+        }
+        let (pieces, ends) = (vec![0; below + 1], (0..=below).map(|_| None).collect());
+        Self { hosts, pieces, ends, rounds: 0 }
+    }
+
+    /// What every host has to say goes one link further. `false`: nobody had anything.
+    fn round(&mut self) -> bool {
+        let said: Vec<Vec<Action>> = self.hosts.iter_mut().map(drain).collect();
+        let any = said.iter().any(|actions| !actions.is_empty());
+        for (host, actions) in said.into_iter().enumerate() {
+            for action in actions {
+                match action {
+                    Action::Give(0, Down::Program(bytes)) => {
+                        self.pieces[host + 1] += 1;
+                        self.hosts[host + 1].piece(&bytes);
+                    }
+                    Action::Give(0, Down::NoProgram(why)) => self.hosts[host + 1].refused(&why),
+                    Action::Took(bytes) => self.hosts[host - 1].took(0, bytes),
+                    end @ (Action::Ready | Action::Failed(_)) => self.ends[host] = Some(end),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        self.rounds += usize::from(any);
+        any
+    }
+}
+
+#[test]
+fn a_program_goes_down_a_deep_tree_piece_by_piece() {
+    const BELOW: usize = 6;
+    let directory = tempfile::tempdir().unwrap();
+    let (program, own) = program(directory.path(), 20 * WINDOW as usize, true);
+    let pieces = usize::try_from(program.size).unwrap() / PIECE as usize;
+    let mut chain = Chain::new(directory.path(), &program, &own, BELOW);
+    while chain.pieces[BELOW] == 0 {
+        assert!(chain.round(), "it stands still: {:?}", chain.pieces);
+    }
+    // What is at the end of the chain is not at its beginning yet, and nobody can run it.
+    assert!(chain.pieces[1] < pieces / 2, "{:?} of {pieces}", chain.pieces);
+    assert!(chain.ends.iter().all(Option::is_none));
+    while chain.round() {}
+    assert_eq!(chain.pieces[1..], [pieces; BELOW]);
+    // As if there was one link, and for each other link a round more.
+    let flat = {
+        let directory = tempfile::tempdir().unwrap();
+        let mut flat = Chain::new(directory.path(), &program, &own, 1);
+        while flat.round() {}
+        flat.rounds
+    };
+    assert!(chain.rounds <= flat + 2 * BELOW, "{} rounds, {flat} for one link", chain.rounds);
+    for agent in &chain.hosts[1..] {
+        assert!(matches!(agent.state, State::Here(_)));
+    }
+    assert!(chain.ends[1..].iter().all(|end| *end == Some(Action::Ready)), "{:?}", chain.ends);
+}
+
+#[test]
+fn what_was_damaged_on_its_way_is_run_by_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut program, own) = program(directory.path(), 3 * WINDOW as usize + 5, true);
+    // Somebody writes the file anew while it is sent.
+    std::fs::write(&own, vec![1; usize::try_from(program.size).unwrap()]).unwrap();
+    let mut chain = Chain::new(directory.path(), &program, &own, 3);
+    while chain.round() {}
+    assert!(chain.ends[1..].iter().all(|end| matches!(end, Some(Action::Failed(_)))));
+    // It became shorter: there is no rest.
+    let other = tempfile::tempdir().unwrap();
+    program.size += 1;
+    let mut chain = Chain::new(other.path(), &program, &own, 3);
+    while chain.round() {}
+    assert!(chain.ends[1..].iter().all(|end| matches!(end, Some(Action::Failed(_)))));
+    for entry in ["1", "2", "3"] {
+        let user = other.path().join(entry).join(format!("gasnetrun-{}", nix::unistd::geteuid()));
+        let left: Vec<_> = std::fs::read_dir(user).unwrap().collect();
+        assert!(left.iter().all(|entry| {
+            let path = entry.as_ref().unwrap().path();
+            path.is_dir() && std::fs::read_dir(path).unwrap().count() == 0
+        }));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
