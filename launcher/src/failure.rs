@@ -102,5 +102,6 @@ impl Failure {
 
 /// Name of the launching host.
 fn here() -> String {
-    nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned()
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim_end().to_owned()
 }

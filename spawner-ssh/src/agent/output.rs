@@ -303,8 +303,8 @@ impl Outlet for Output {
 
 /// A file of this host in words.
 fn here(path: &Path) -> String {
-    let host = nix::unistd::gethostname().unwrap_or_default();
-    format!("{} on host {}", path.display(), host.to_string_lossy())
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{} on host {}", path.display(), host.trim_end())
 }
 
 /// An error of writing with what helps.

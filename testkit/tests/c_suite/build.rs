@@ -184,15 +184,6 @@ pub(crate) fn smoke(name: &str, mode: &'static str, kind: Kind) -> PathBuf {
     path
 }
 
-/// Makes a program of `examples/c` with the shared library in a folder.
-pub(crate) fn example(name: &str, mode: &str, libraries: &Path, path: &Path) {
-    let mut command = compiler("gcc", false, mode);
-    command.arg(root().join(format!("examples/c/{name}.c")));
-    command.arg(format!("-L{}", libraries.display()));
-    command.arg(format!("-Wl,-rpath,{}", libraries.display()));
-    must(command.arg(format!("-lgasnet-ibv-{mode}")).arg("-o").arg(path));
-}
-
 /// Makes a C program with the C++ compiler.
 pub(crate) fn built_as_cxx(name: &str, mode: &'static str, kind: Kind) -> PathBuf {
     let path = folder().join(format!("{name}-{mode}-cxx-{}", kind.ending()));

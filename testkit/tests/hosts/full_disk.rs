@@ -1,7 +1,5 @@
 //! Disks that fill up while a job runs: it goes on or ends in a defined way, with one line that names host and path.
 
-use std::time::{Duration, Instant};
-
 use testkit::{Bed, Running};
 
 const HOSTS: &str = "n1 n2";
@@ -92,15 +90,14 @@ fn disks_that_fill_up_during_a_job() {
 
     // The disk with the job's directory and the cache: what runs is there already, and all is tidied up.
     bed.shell("n2", "mount -o remount,size=4m /tmp");
-    bed.shell("head", "cp /bin/sleep /tmp/only");
-    let words = ["-n", "1", "--hosts", "n2", "--stage", "always", "/tmp/only", "3"];
-    let running = bed.job(&[], &words).start();
-    let begin = Instant::now();
-    while bed.find("n2", "(only) ").is_empty() {
-        assert!(begin.elapsed() < Duration::from_secs(30), "the job does not start");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    bed.shell("head", "cp /bin/sh /tmp/only");
+    let script = format!("echo up; until test -e {}/go; do sleep 0.02; done", bed.share());
+    let words = ["-n", "1", "--hosts", "n2", "/tmp/only", "-c", &script];
+    let _ = std::fs::remove_file(format!("{}/go", bed.share()));
+    let running = bed.lasting(1, &[], &words);
+    assert!(bed.shell("n2", "ls /tmp/gasnetrun-0").contains("job."));
     bed.shell("n2", "cat /dev/zero > /tmp/fill 2>/dev/null; true");
+    go(&bed);
     running.wait().expect(0);
     bed.assert_clean();
     let left = bed.shell("n2", "ls /tmp/gasnetrun-0");
