@@ -12,5 +12,4 @@ mod placement;
 mod reasons;
 mod self_start;
 mod staging;
-mod transports;
 mod trees;
