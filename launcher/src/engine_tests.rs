@@ -119,7 +119,7 @@ fn lists_of_hosts_are_read_as_for_our_own_agents() {
         ours
     };
     assert_eq!(both(b"n1\n# n9\nn2\nn1\n"), Ok("n1,n2".to_owned()));
-    for bytes in [&b"n1\nn\xff2\n"[..], b"n1 \xc3\n", b"", b"n[1\n"] {
+    for bytes in [&b"n1\nn\xff2\n"[..], b"\xc3 n1\n", b"", b"n[1\n"] {
         both(bytes).expect_err("a mistake");
     }
 }

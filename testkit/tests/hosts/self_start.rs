@@ -7,6 +7,7 @@ use std::time::Duration;
 use testkit::{Bed, Outcome, binary};
 
 #[expect(dead_code, reason = "the suite of C programs uses all of it")]
+#[expect(clippy::unwrap_used, reason = "a test that cannot be built ends at once")]
 #[path = "../c_suite/build.rs"]
 mod build;
 
