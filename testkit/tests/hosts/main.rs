@@ -12,4 +12,5 @@ mod placement;
 mod reasons;
 mod self_start;
 mod staging;
+mod transports;
 mod trees;

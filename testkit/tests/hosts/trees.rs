@@ -1,7 +1,7 @@
-//! Jobs on several hosts over ssh: every shape of the tree, exit codes, input and output, and processes that are killed.
+//! Jobs on several hosts over ssh whose processes are killed, and hosts that cannot take part.
 
 use testkit::process::Process;
-use testkit::{Bed, Outcome, Running, Tree, binary};
+use testkit::{Bed, Running, Tree};
 
 const HOSTS: &str = "n1 n2 n3 n4";
 const DEGREES: [&str; 4] = ["0", "1", "2", "32"];
@@ -10,12 +10,6 @@ const DEGREES: [&str; 4] = ["0", "1", "2", "32"];
 fn job(bed: &Bed, degree: &str, words: &[&str]) -> Tree {
     let degree = format!("GASNET_SSH_OUT_DEGREE={degree}");
     bed.job(&["GASNET_IBV_SOFT_ADDRESS=198.18.77.0/24", &degree], words)
-}
-
-fn run(bed: &Bed, degree: &str, words: &[&str]) -> Outcome {
-    let outcome = job(bed, degree, words).run();
-    bed.assert_clean();
-    outcome
 }
 
 /// A job of two ranks on each of four hosts that would last, once all of them run.
@@ -30,20 +24,6 @@ fn lasting(bed: &Bed, degree: &str) -> Running {
 fn kill(process: &Process) {
     let pid = nix::unistd::Pid::from_raw(process.pid);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("it runs");
-}
-
-fn results(bed: &Bed, degree: &str) {
-    let hello = binary("hello").display().to_string();
-    let outcome = run(bed, degree, &["-n", "8", "--hosts", "n1,n2,n3,n4", &hello]);
-    outcome.expect(0);
-    for (rank, host) in ["n1", "n1", "n2", "n2", "n3", "n3", "n4", "n4"].iter().enumerate() {
-        let line = format!("rank {rank} of 8 on {host},");
-        assert!(outcome.out().contains(&line), "{line} in {}", outcome.out());
-    }
-    let seven = "test $GASNETRUN_RANK = 5 && exit 7; sleep 600";
-    let outcome = run(bed, degree, &["-n", "6", "--hosts", "n1,n2,n3", "sh", "-c", seven]);
-    outcome.expect(7);
-    assert!(outcome.err().contains("rank 5 of 6 on host n3"), "{}", outcome.err());
 }
 
 fn killed(bed: &Bed, degree: &str) {
@@ -80,11 +60,8 @@ fn killed(bed: &Bed, degree: &str) {
 }
 
 #[test]
-fn jobs_on_four_hosts_with_every_out_degree() {
+fn processes_that_are_killed_end_the_job_with_every_out_degree() {
     let Some(bed) = Bed::up("jobs on several hosts over ssh", HOSTS) else { return };
-    for degree in DEGREES {
-        results(&bed, degree);
-    }
     let degrees = if testkit::all_requested() { &DEGREES[..] } else { &DEGREES[1..2] };
     for degree in degrees {
         killed(&bed, degree);
