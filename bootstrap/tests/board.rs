@@ -15,9 +15,16 @@ use server::{pair, receive, send};
 
 const SIZE: u32 = 2;
 
+/// Page of two ranks on one host.
+fn page() -> HostPage {
+    let (ranks, hosts) = ([Rank(0), Rank(1)], [HostId(0); 2]);
+    let spec = PageSpec { host: HostId(0), hosts: 1, local_ranks: &ranks, host_of: &hosts };
+    HostPage::create_with_board(&spec).unwrap()
+}
+
 /// The frame that rank 1 has posted as call `seq`; the other rank of the host arrives after it or, when `first`, before.
 fn posted(board: Board<'_>, seq: u32, first: bool, socket: BorrowedFd<'_>) -> Vec<u8> {
-    let mut packet = [0; 512];
+    let mut packet = [0; Board::POST];
     let len = loop {
         if let Some((found, len)) = board.take(1, seq - 1, &mut packet) {
             assert_eq!(found, seq);
@@ -39,9 +46,7 @@ fn exchanges(
 ) -> [Result<Vec<u8>, Error>; 2] {
     let (theirs, ours) = pair();
     let thread = std::thread::spawn(move || {
-        let (ranks, hosts) = ([Rank(0), Rank(1)], [HostId(0); 2]);
-        let spec = PageSpec { host: HostId(0), hosts: 1, local_ranks: &ranks, host_of: &hosts };
-        let page = HostPage::create_with_board(&spec).unwrap();
+        let page = page();
         receive(ours.as_fd());
         let board = page.board().unwrap();
         if first {
@@ -125,9 +130,7 @@ fn a_result_of_another_length_is_no_result() {
 fn the_end_of_the_agent_is_noticed() {
     let (theirs, ours) = pair();
     let thread = std::thread::spawn(move || {
-        let (ranks, hosts) = ([Rank(0), Rank(1)], [HostId(0); 2]);
-        let spec = PageSpec { host: HostId(0), hosts: 1, local_ranks: &ranks, host_of: &hosts };
-        let page = HostPage::create_with_board(&spec).unwrap();
+        let page = page();
         receive(ours.as_fd());
         send(ours.as_fd(), &Frame::bare(Kind::Welcome, 0, 1, SIZE), Some(page.fd()));
         posted(page.board().unwrap(), 1, false, ours.as_fd());

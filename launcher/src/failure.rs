@@ -6,7 +6,7 @@ use crate::command_line::CommandLineError;
 use crate::cpus::CpusError;
 use crate::engine::EngineError;
 use crate::exit_code::ExitClass;
-use crate::hosts::HostsError;
+use crate::hosts::{self, HostsError};
 use crate::program::ProgramError;
 use crate::reach::ReachError;
 use crate::settings::SettingsError;
@@ -62,7 +62,7 @@ pub enum Failure {
     #[error(
         "--report {}: cannot write it on host {}: {source}; name a file in a directory that you may write, with room for it",
         .path.display(),
-        here()
+        hosts::own_name().unwrap_or_default()
     )]
     Report {
         /// Value.
@@ -98,10 +98,4 @@ impl Failure {
             _ => ExitClass::Launch,
         }
     }
-}
-
-/// Name of the launching host.
-fn here() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim_end().to_owned()
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
@@ -52,9 +52,8 @@ impl StepNote {
     #[must_use]
     pub fn read(&self) -> Option<(String, String)> {
         let mut text = String::new();
-        // A descriptor of its own, so that the place in the file is its own as well.
-        let mut note = File::open(path(&self.note)).ok()?;
-        note.rewind().ok()?;
+        // Opened anew, so that the place in the file is its own and the beginning.
+        let note = File::open(path(&self.note)).ok()?;
         note.take(NOTE).read_to_string(&mut text).ok()?;
         let (job, step) = text.trim_end().split_once(' ')?;
         let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());

@@ -32,8 +32,6 @@ use crate::sys;
 pub(super) const PLACES: usize = 8;
 /// Longest result that is published, bytes.
 const PLACE: usize = 64 * 1024;
-/// Longest frame that can be posted, with its header.
-const POST: usize = 62 * 8;
 /// Most ranks of a host whose arrivals can be counted.
 const MOST: u32 = 0xffff;
 /// In place of kind and length: a call over a socket.
@@ -67,7 +65,7 @@ pub(super) struct Post {
     /// Number of the call; written last.
     seq: AtomicU32,
     len: AtomicU32,
-    words: [AtomicU64; POST / 8],
+    words: [AtomicU64; Board::POST / 8],
 }
 
 /// Ranks that hold a result.
@@ -163,6 +161,11 @@ fn key(frame: &Frame<'_>) -> u64 {
     (frame.kind as u64) << 9 | frame.payload.len() as u64
 }
 
+impl Board<'_> {
+    /// Longest frame that can be posted, with its header, bytes.
+    pub const POST: usize = 62 * 8;
+}
+
 impl<'a> Board<'a> {
     pub(super) const fn new(page: &'a HostPage, layout: Layout) -> Self {
         Self { page, layout }
@@ -171,7 +174,7 @@ impl<'a> Board<'a> {
     /// Whether a call can be made here: its payload can be posted and its result published.
     #[must_use]
     pub const fn has_room(payload: usize, result: usize) -> bool {
-        payload <= POST - HEADER_LEN && result <= PLACE
+        payload <= Board::POST - HEADER_LEN && result <= PLACE
     }
 
     fn head(&self) -> &'a Head {
@@ -207,7 +210,7 @@ impl<'a> Board<'a> {
     #[must_use]
     pub fn post(&self, local: u32, frame: &Frame<'_>) -> bool {
         let post = self.at(local);
-        let mut bytes = [0; POST];
+        let mut bytes = [0; Board::POST];
         let len = HEADER_LEN + frame.payload.len();
         bytes[..HEADER_LEN].copy_from_slice(&frame.header());
         bytes[HEADER_LEN..len].copy_from_slice(frame.payload);
@@ -311,7 +314,7 @@ impl<'a> Board<'a> {
         if seq == taken || seq == 0 {
             return None;
         }
-        let len = (post.len.load(Ordering::Relaxed) as usize).min(POST).min(buffer.len());
+        let len = (post.len.load(Ordering::Relaxed) as usize).min(Board::POST).min(buffer.len());
         for (slot, chunk) in post.words.iter().zip(buffer[..len].chunks_mut(8)) {
             chunk.copy_from_slice(&slot.load(Ordering::Relaxed).to_ne_bytes()[..chunk.len()]);
         }

@@ -142,7 +142,7 @@ fn send_plainly<const LOOK: bool>(
     args: &[i32],
 ) -> bool {
     let Some(state) = state::get() else { return false };
-    if !is_plain(handler, flags) || !std::ptr::eq(tm, state::TM0.handle()) {
+    if !is_plain(handler, flags) || !state::is_whole_team(tm) {
         return false;
     }
     // For a remote rank this is no neighbour's index, and is found out.

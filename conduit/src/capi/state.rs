@@ -177,7 +177,7 @@ impl State {
         if rank >= self.size {
             return Err(self.no_rank(rank));
         }
-        if std::ptr::eq(tm, TM0.handle()) {
+        if is_whole_team(tm) {
             return Ok(Target { rank, endpoint: 0, from: 0 });
         }
         let (endpoint, from) = self.pair(tm)?;

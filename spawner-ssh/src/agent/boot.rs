@@ -15,7 +15,7 @@ use bootstrap::collective::{
     Action as Answer, Branch, Collective, Down, Letter, Node, ProtocolError, To, Up,
 };
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
-use bootstrap::page::{Ack, HostPage, Notice, PageSpec};
+use bootstrap::page::{Ack, Board, HostPage, Notice, PageSpec};
 use nix::sys::socket::{ControlMessage, MsgFlags, recv, sendmsg};
 use nix::unistd::Pid;
 
@@ -308,7 +308,7 @@ impl Boot {
 
     /// Serves what ranks have posted on the board.
     fn take_posts(&mut self, poller: &Poller, events: &mut Vec<Happened>) {
-        let mut packet = [0; 512];
+        let mut packet = [0; Board::POST];
         for local in 0..self.share.count() {
             let Some(peer) = self.peers.get_mut(local as usize).filter(|peer| !peer.refused) else {
                 continue;

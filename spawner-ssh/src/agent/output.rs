@@ -303,8 +303,7 @@ impl Outlet for Output {
 
 /// A file of this host in words.
 fn here(path: &Path) -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{} on host {}", path.display(), host.trim_end())
+    format!("{} on host {}", path.display(), sys::host_name())
 }
 
 /// An error of writing with what helps.

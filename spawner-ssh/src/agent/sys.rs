@@ -416,6 +416,12 @@ fn reset_signals(mask: &libc::sigset_t) -> Result<(), Step> {
     )
 }
 
+/// Name of this host; empty when the kernel does not tell.
+pub(crate) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim_end().to_owned()
+}
+
 /// Name of a signal (`SIGTERM`), or its number for real-time signals.
 pub(crate) fn signal_name(signal: i32) -> String {
     nix::sys::signal::Signal::try_from(signal)

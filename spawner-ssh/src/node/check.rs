@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -61,46 +61,51 @@ fn libraries(loader: &Path, path: &Path, env: &[(OsString, OsString)]) -> Result
 
 /// Standard error of a process that fails in time.
 fn complaint(mut child: Child) -> Option<String> {
-    const MOST: usize = 16 * 1024;
     let until = Instant::now() + LOADER.limit;
-    let mut err = child.stderr.take()?;
+    let text = child.stderr.take().and_then(|err| written(err, until));
+    let ended = text.and_then(|text| Some((text, end(&mut child, until)?)));
+    let Some((text, status)) = ended else {
+        let _ = child.kill();
+        let _ = child.wait();
+        return None;
+    };
+    (!status.success()).then(|| String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The first of what is written to a pipe until it is closed; `None` when it is not closed in time.
+fn written(mut pipe: ChildStderr, until: Instant) -> Option<Vec<u8>> {
+    const MOST: usize = 16 * 1024;
     let mut text = Vec::new();
     loop {
         let left = until.saturating_duration_since(Instant::now()).as_millis();
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(err.as_fd(), PollFlags::POLLIN)], timeout) {
+        match poll(&mut [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)], timeout) {
             Err(nix::Error::EINTR) => continue,
             Ok(1..) => {}
-            Ok(_) | Err(_) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return None;
-            }
+            Ok(_) | Err(_) => return None,
         }
         let mut piece = [0; 4096];
-        match err.read(&mut piece) {
-            Ok(0) => break,
+        match pipe.read(&mut piece) {
+            Ok(0) => return Some(text),
             Ok(count) if text.len() < MOST => text.extend_from_slice(&piece[..count]),
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(_) => break,
+            Err(_) => return Some(text),
         }
     }
-    // Its end has closed its standard error, and shows at once or very soon.
-    let status = loop {
+}
+
+/// How a process ends that has closed its standard error, which shows at once or very soon; `None` when not in time.
+fn end(child: &mut Child, until: Instant) -> Option<ExitStatus> {
+    loop {
         match child.try_wait() {
-            Ok(Some(status)) => break status,
+            Ok(Some(status)) => return Some(status),
             Ok(None) if Instant::now() < until => {
                 std::thread::sleep(std::time::Duration::from_micros(100));
             }
-            _ => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return None;
-            }
+            _ => return None,
         }
-    };
-    (!status.success()).then(|| String::from_utf8_lossy(&text).into_owned())
+    }
 }
 
 /// What the head of an executable says.

@@ -20,6 +20,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, eaccess, geteuid};
 
 use super::digest::Digest;
+use crate::agent::sys;
 
 /// Age after which nothing is kept, used or not.
 const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -61,7 +62,7 @@ pub(crate) fn place() -> Result<(), CacheError> {
 
 /// Name of the directory of one job on this host, without its beginning; no other process has the same.
 pub(crate) fn job_directory_name() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = sys::host_name();
     let host: String = host.chars().filter(char::is_ascii_alphanumeric).take(32).collect();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{host}.{}.{:x}", std::process::id(), now.as_micros())

@@ -15,7 +15,6 @@ pub(crate) struct Incoming {
     part: PathBuf,
     file: File,
     hash: Hasher,
-    received: u64,
     left: u64,
     finished: bool,
 }
@@ -33,7 +32,7 @@ impl Incoming {
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o700).open(&part);
         let made = made.map_err(file("make a file in", cache.root()))?;
         let (hash, left) = (Hasher::default(), program.size);
-        Ok(Self { part, file: made, hash, received: 0, left, finished: false })
+        Ok(Self { part, file: made, hash, left, finished: false })
     }
 
     /// The next piece; whether it was the last.
@@ -42,7 +41,6 @@ impl Incoming {
         self.left = self.left.checked_sub(bytes.len() as u64).ok_or(CacheError::Differs)?;
         self.file.write_all(bytes).map_err(file("write the program into", cache.root()))?;
         self.hash.update(bytes);
-        self.received += bytes.len() as u64;
         Ok(self.left == 0)
     }
 
@@ -51,9 +49,9 @@ impl Incoming {
         &self.file
     }
 
-    /// How many bytes that is.
-    pub(super) const fn received(&self) -> u64 {
-        self.received
+    /// How many bytes are still to come.
+    pub(super) const fn left(&self) -> u64 {
+        self.left
     }
 
     /// Checks what came and gives it its place in the cache.

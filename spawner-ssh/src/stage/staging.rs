@@ -269,7 +269,7 @@ impl Staging {
         let Some(program) = &self.program else { return };
         let (file, here) = match &self.state {
             State::Here(file) => (file, program.size),
-            State::Coming(_, incoming) => (incoming.file(), incoming.received()),
+            State::Coming(_, incoming) => (incoming.file(), program.size - incoming.left()),
             State::Unknown | State::Failed(_) => return,
         };
         let Some(flow) = self.flows.get_mut(&link) else { return };

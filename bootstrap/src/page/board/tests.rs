@@ -105,8 +105,8 @@ fn what_is_no_place_is_not_looked_at() {
         assert!(Lent::new(&rank, Published { place, len }).is_none());
     }
     assert!(agent.result(Published { place: 0, len: 1 }).is_none(), "the agent maps none");
-    assert!(!Board::has_room(POST - HEADER_LEN + 1, 0) && !Board::has_room(0, PLACE + 1));
-    assert!(Board::has_room(POST - HEADER_LEN, PLACE));
+    assert!(!Board::has_room(Board::POST - HEADER_LEN + 1, 0) && !Board::has_room(0, PLACE + 1));
+    assert!(Board::has_room(Board::POST - HEADER_LEN, PLACE));
 }
 
 #[test]
