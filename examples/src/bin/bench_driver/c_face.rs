@@ -94,13 +94,8 @@ impl Beside<'_> {
                 if launches < FEW {
                     continue;
                 }
-                for (name, reference, target) in self.references {
-                    let figure =
-                        format!("C {mode}: {}, {name}; {place} ({launches} launches)", self.figure);
-                    let keys = [format!("{mode} {}", self.ours), format!("{mode} {reference}")];
-                    let keys = keys.each_ref().map(String::as_str);
-                    rows.push(Row::paired(&figure, &there, keys, self.unit, *target)?);
-                }
+                let place = format!("; {place} ({launches} launches)");
+                self.rows_of(mode, &place, &there, rows)?;
             }
             if rows.len() == before {
                 let reason = format!("no place of the processors was seen in {FEW} launches");
@@ -112,13 +107,22 @@ impl Beside<'_> {
     }
 
     fn rows(&self, samples: &Samples, rows: &mut Vec<Row>) -> Result<()> {
-        for (mode, _) in MODES {
-            for (name, reference, target) in self.references {
-                let figure = format!("C {mode}: {}, {name}", self.figure);
-                let keys = [format!("{mode} {}", self.ours), format!("{mode} {reference}")];
-                let [ours, reference] = keys.each_ref().map(String::as_str);
-                rows.push(Row::paired(&figure, samples, [ours, reference], self.unit, *target)?);
-            }
+        MODES.iter().try_for_each(|(mode, _)| self.rows_of(mode, "", samples, rows))
+    }
+
+    /// A row for each reference, of one mode; `place` stands behind its name.
+    fn rows_of(
+        &self,
+        mode: &str,
+        place: &str,
+        samples: &Samples,
+        rows: &mut Vec<Row>,
+    ) -> Result<()> {
+        for (name, reference, target) in self.references {
+            let figure = format!("C {mode}: {}, {name}{place}", self.figure);
+            let keys = [format!("{mode} {}", self.ours), format!("{mode} {reference}")];
+            let keys = keys.each_ref().map(String::as_str);
+            rows.push(Row::paired(&figure, samples, keys, self.unit, *target)?);
         }
         Ok(())
     }

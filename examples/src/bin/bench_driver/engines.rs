@@ -6,6 +6,7 @@ use std::process::Command;
 use testkit::Cluster;
 
 use crate::Repetitions;
+use crate::launch::in_path;
 use crate::row::{Findings, Row, Target, Verdict};
 use crate::run::{Failure, Result, Samples, run, sibling};
 
@@ -47,11 +48,6 @@ const SRUN: [Engine; 2] = [
     },
 ];
 
-fn is_here(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
-}
-
 fn text(path: PathBuf) -> String {
     path.display().to_string()
 }
@@ -64,7 +60,7 @@ impl Engine {
 
     /// Three programs in turn; `command` gives what runs the script.
     fn measure(&self, rounds: usize, command: impl FnOnce(&[&str]) -> Command) -> Result<Findings> {
-        if !is_here(self.program) {
+        if in_path(self.program).is_none() {
             return Ok(self.skipped(&format!("{} is not installed", self.program)));
         }
         let bare = format!("{} {}", text(sibling("bench_pmi")?), self.kind);

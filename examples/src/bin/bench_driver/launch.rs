@@ -14,7 +14,8 @@ const LOOPS: [(&str, &str); 3] = [
     ("spawn-threads", "256 no-op processes, posix_spawn from one thread per processor"),
 ];
 
-fn in_path(name: &str) -> Option<PathBuf> {
+/// A program in the directories of `PATH`.
+pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
 }

@@ -1,6 +1,6 @@
 //! Jobs on four hosts over ssh: their start, an exchange, the memory of an agent, their end.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use testkit::Cluster;
 use testkit::process::{Process, send};
 
 use crate::Repetitions;
+use crate::launch::in_path;
 use crate::row::{Findings, Row, Target, Verdict};
 use crate::run::{Failure, RUN, Result, Samples, run, sibling};
 
@@ -52,9 +53,7 @@ pub(crate) fn launch(repetitions: Repetitions) -> Result<Findings> {
         Ok(cluster) => cluster,
         Err(skipped) => return Ok(skipped),
     };
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut hydra = std::env::split_paths(&path).map(|directory| directory.join("mpiexec.hydra"));
-    let hydra: Option<PathBuf> = hydra.find(|file| file.is_file());
+    let hydra = in_path("mpiexec.hydra");
     let count = repetitions.launches.to_string();
     let hydra_word = hydra.as_deref().map(text).unwrap_or_default();
     let (launcher, noop) = (text(&sibling("gasnetrun_ibv")?), text(&sibling("noop")?));
