@@ -105,7 +105,8 @@ impl Core {
             // Where the end of the job is decided, that is what the caller hears.
             self.check_open(call)?;
         }
-        Ok(met?)
+        met?;
+        self.remote().map_or(Ok(()), crate::remote::Remote::begin)
     }
 }
 

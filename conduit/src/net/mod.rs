@@ -12,7 +12,9 @@ mod deadlines;
 mod engine;
 mod error;
 mod family;
+mod greeting;
 mod grow;
+mod introductions;
 mod list;
 mod open;
 mod ops;
@@ -30,8 +32,8 @@ mod topology;
 mod xrc;
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use bootstrap::page::HostPage;
@@ -43,9 +45,11 @@ pub(crate) use self::am::pool::{LastingMemory, RawTarget};
 use self::connect::file;
 use self::engine::{Engine, KEPT_BUFFERS};
 pub(crate) use self::error::Error;
+use self::introductions::{Introduction, Introductions};
 pub(crate) use self::ops::OpCounter;
 pub(crate) use self::settings::NetSettings;
 use self::setup::Setup;
+use self::start::Links;
 pub(crate) use self::threads::SharedSink;
 use self::threads::Threads;
 use crate::mode::Mode;
@@ -238,6 +242,15 @@ impl Members {
     }
 }
 
+/// What the core has to agree on with all ranks, which travels with the network's first words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Common {
+    /// Largest segment that this rank can have.
+    pub(crate) max_segment: u64,
+    /// Most ranks of a neighbourhood: all hosts must be cut alike.
+    pub(crate) neighbourhood_max: u32,
+}
+
 /// A buffer of the library that the client fills for a negotiated payload. Goes back when dropped.
 #[derive(Debug)]
 pub(crate) struct SendBuffer {
@@ -306,6 +319,8 @@ pub(crate) struct Network {
     engine: Arc<Engine>,
     threads: Threads,
     settings: NetSettings,
+    /// Ranks that are connected at the start, until [`Network::begin`].
+    prepared: Mutex<Vec<Rank>>,
 }
 
 #[expect(
@@ -313,20 +328,23 @@ pub(crate) struct Network {
     reason = "callers say their mode; no call takes a lock"
 )]
 impl Network {
-    /// Collective. `None` when every rank is in this neighbourhood.
+    /// Collective. `None` when every rank is in this neighbourhood; otherwise the network, and the smallest of the largest
+    /// segments of all ranks. After a barrier of all ranks [`Network::begin`] has to follow.
     ///
     /// # Errors
     /// No usable device, settings that cannot be met, ranks that do not fit together.
     pub(crate) fn start(
         settings: &NetSettings,
         members: &Members,
+        common: Common,
         services: &mut dyn Bootstrap,
-    ) -> Result<Option<Self>, Error> {
+    ) -> Result<Option<(Self, u64)>, Error> {
         if members.neighbours.len() == members.size as usize {
             return Ok(None);
         }
-        let setup = open::setup(settings, members, services)?;
-        Self::with_setup(settings, setup, members, services).map(Some)
+        let (setup, max_segment) = open::setup(settings, members, common, services)?;
+        let network = Self::with_setup(settings, setup, members, services)?;
+        Ok(Some((network, max_segment)))
     }
 
     /// From opened ports on.
@@ -336,17 +354,40 @@ impl Network {
         members: &Members,
         services: &mut dyn Bootstrap,
     ) -> Result<Self, Error> {
+        let datagrams = start::datagrams(&setup, members.size, &settings.connect)?;
+        let number = datagrams.as_ref().map_or(0, |(socket, _)| socket.number());
+        let sharing = xrc::sharing(settings.xrc, &setup, members)?;
+        let mine = Introduction::new(&setup, sharing, number)?;
+        let others = Introductions::exchange(members.rank, &mine, services)?;
         // All ranks share receive queues or none does.
         let xrc = match setup.limits.shared {
-            Some(_) => xrc::Xrc::open(settings.xrc, &setup, members, services)?,
+            Some(_) => xrc::Xrc::open(settings.xrc, &setup, members, &others, services)?,
             None => {
                 settings.xrc.refused(members, "receive queues are not shared (see GASNET_USE_SRQ)");
                 None
             }
         };
         let engine = Arc::new(Engine::new(setup, members.clone(), xrc)?);
-        let threads = start::connect(&engine, settings, services)?;
-        Ok(Self { engine, threads, settings: settings.clone() })
+        let links = Links { engine: Arc::clone(&engine), others };
+        let (threads, prepared) = start::connect(links, datagrams, &settings.connect, services)?;
+        let prepared = Mutex::new(prepared);
+        Ok(Self { engine, threads, settings: settings.clone(), prepared })
+    }
+
+    /// After a barrier of all ranks, before anything is sent: connections that are made at the start may be used.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub(crate) fn begin(&self) -> Result<(), Error> {
+        let prepared =
+            std::mem::take(&mut *self.prepared.lock().unwrap_or_else(PoisonError::into_inner));
+        start::open(self.threads.links(), &prepared)
+    }
+
+    /// Address, in its owner, and length of a remote rank's segment; `None` before attach.
+    pub(crate) fn segment(&self, rank: Rank) -> Option<(u64, u64)> {
+        let far = self.engine.segments.get()?.remote(rank);
+        Some((far.base, far.len))
     }
 
     /// Starts the progress threads that the settings ask for. Those for receives call `sink`, also while the program is

@@ -10,11 +10,12 @@ use fabric::{Fabric, Mtu};
 
 use super::am::header::MAX_RANKS;
 use super::choice::{Devices, choose};
+use super::greeting::{Greeting, Greetings, Key};
 use super::ports::Selection;
 use super::settings::{FabricChoice, NetSettings, SoftAddress};
 use super::setup::{INTERNAL, Limits, RailChoice, Setup, SharedLimits};
 use super::sizes::{self, Agreement, Job, Sizes};
-use super::{Error, Members, say};
+use super::{Common, Error, Members, say};
 
 /// An opened fabric with the ports that this rank uses.
 struct Opened {
@@ -48,21 +49,12 @@ fn open_ports(
     Ok(Opened { devices, selection: chosen.selection })
 }
 
-/// The first rank whose byte is 0.
-fn first_without(services: &mut dyn Bootstrap, has: bool) -> Result<Option<Rank>, Error> {
-    let all = services.exchange(&[u8::from(has)])?;
-    Ok((0..).map(Rank).zip(&*all).find(|(_, has)| **has == 0).map(|(rank, _)| rank))
-}
-
-/// 16 random bytes of rank 0: only who has them may talk to this job.
-fn job_key(services: &mut dyn Bootstrap) -> Result<[u8; 16], Error> {
+/// Random bytes.
+fn job_key() -> Result<Key, Error> {
     let mut key = [0; 16];
-    if services.place().rank == Rank(0) {
-        std::fs::File::open("/dev/urandom")
-            .and_then(|mut file| file.read_exact(&mut key))
-            .map_err(|source| Error::Os { operation: "read random numbers", source })?;
-    }
-    services.broadcast(Rank(0), &mut key)?;
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut key))
+        .map_err(|source| Error::Os { operation: "read random numbers", source })?;
     Ok(key)
 }
 
@@ -110,54 +102,17 @@ fn own_address(settings: &NetSettings) -> Result<Option<IpAddr>, Error> {
     })
 }
 
-/// An address as ranks tell it each other: its length in bytes, 0 for none, and 16 bytes.
-fn told(address: Option<IpAddr>) -> [u8; 17] {
-    let mut bytes = [0; 17];
-    match address {
-        None => {}
-        Some(IpAddr::V4(ip)) => {
-            bytes[0] = 4;
-            bytes[1..5].copy_from_slice(&ip.octets());
-        }
-        Some(IpAddr::V6(ip)) => {
-            bytes[0] = 16;
-            bytes[1..].copy_from_slice(&ip.octets());
-        }
-    }
-    bytes
-}
-
-/// The other way.
-fn heard(bytes: &[u8]) -> Option<IpAddr> {
-    let (length, ip) = bytes.split_first()?;
-    match length {
-        4 => Some(<[u8; 4]>::try_from(ip.get(..4)?).ok()?.into()),
-        16 => Some(<[u8; 16]>::try_from(ip.get(..16)?).ok()?.into()),
-        _ => None,
-    }
-}
-
-/// Where the software adapter listens. Collective when the job has several hosts: who does not know it takes the address
-/// from which another rank is reached. (The launching host without a default route is such a one.)
+/// Where the software adapter listens. Who does not know it takes the address from which another rank is reached. (The
+/// launching host without a default route is such a one.)
 fn soft_address(
-    settings: &NetSettings,
-    members: &Members,
-    services: &mut dyn Bootstrap,
+    own: Result<Option<IpAddr>, Error>,
+    greetings: &Greetings,
 ) -> Result<IpAddr, Error> {
-    if members.hosts == 1 && settings.soft.address.is_none() {
-        return Ok(Ipv4Addr::LOCALHOST.into());
-    }
-    let own = own_address(settings);
-    let mut all = None;
-    if members.hosts > 1 {
-        all = Some(services.exchange(&told(own.as_ref().ok().copied().flatten()))?);
-    }
     if let Some(own) = own? {
         return Ok(own);
     }
-    let others = all.iter().flat_map(|all| all.chunks_exact(17)).filter_map(heard);
-    let mut towards = others.filter_map(source_towards).filter(|own| !own.is_loopback());
-    towards.next().ok_or_else(|| {
+    let mut sources = greetings.addresses().filter_map(source_towards);
+    sources.find(|own| !own.is_loopback()).ok_or_else(|| {
         let problem = "this host has no default route, and no login over ssh, that would tell which address other hosts \
                        reach; set the network that joins the hosts, as 10.1.2.0/24"
             .to_owned();
@@ -168,10 +123,9 @@ fn soft_address(
 fn open_soft(
     settings: &NetSettings,
     members: &Members,
-    key: [u8; 16],
-    services: &mut dyn Bootstrap,
+    key: Key,
+    bind: IpAddr,
 ) -> Result<Arc<dyn Fabric>, Error> {
-    let bind = soft_address(settings, members, services)?;
     // Sections of the script are for ranks.
     let name = members.rank.to_string();
     let script = |text| soft::faults::Script::parse_for(text, &name);
@@ -202,24 +156,38 @@ fn fallen_back(reason: &str, named: &str) -> String {
     )
 }
 
-/// Decides on the fabric, for all ranks alike.
+/// Decides on the fabric, for all ranks alike. Also what all ranks said first, and what their devices can do.
 fn opened(
     settings: &NetSettings,
     members: &Members,
+    common: Common,
     services: &mut dyn Bootstrap,
-) -> Result<Opened, Error> {
+) -> Result<(Opened, sizes::Limits, u64), Error> {
     let nbrhd = members.neighbours.binary_search(&members.rank).unwrap_or(0);
     let nbrhd = u32::try_from(nbrhd).unwrap_or(0);
-    let key = job_key(services)?;
+    let verbs = (settings.fabric != FabricChoice::Soft)
+        .then(|| open_ports(fabric::verbs::open(None), settings, nbrhd, services));
+    // Only the software adapter needs it.
+    let address = match settings.soft.address {
+        None if members.hosts == 1 => Ok(Some(Ipv4Addr::LOCALHOST.into())),
+        _ => own_address(settings),
+    };
+    let usable = verbs.as_ref().and_then(|verbs| verbs.as_ref().ok());
+    let mine = Greeting {
+        common,
+        key: if members.rank == Rank(0) { job_key()? } else { [0; 16] },
+        fabric: settings.fabric,
+        adapter: usable.is_some(),
+        limits: usable.map_or(sizes::Limits::NONE, limits_of_ports),
+        address: address.as_ref().ok().copied().flatten(),
+    };
+    let greetings = Greetings::exchange(members.rank, &mine, services)?;
     let mut reason = None;
-    if settings.fabric != FabricChoice::Soft {
-        let verbs = open_ports(fabric::verbs::open(None), settings, nbrhd, services);
-        let without = first_without(services, verbs.is_ok())?;
-        match (verbs, without) {
-            (Ok(verbs), None) => return Ok(verbs),
-            (Ok(_), Some(rank)) => reason = Some(format!("rank {rank} has no usable adapter")),
-            (Err(problem), _) => reason = Some(problem),
-        }
+    match (verbs, greetings.without_adapter) {
+        (Some(Ok(verbs)), None) => return Ok((verbs, greetings.limits, greetings.max_segment)),
+        (Some(Ok(_)), Some(rank)) => reason = Some(format!("rank {rank} has no usable adapter")),
+        (Some(Err(problem)), _) => reason = Some(problem),
+        (None, _) => {}
     }
     if settings.fabric == FabricChoice::Verbs {
         let problem = format!("verbs was asked for, and {}", reason.unwrap_or_default());
@@ -234,50 +202,47 @@ fn opened(
         ports.family = Default::default();
     }
     let settings = NetSettings { ports, ..settings.clone() };
-    let fabric = open_soft(&settings, members, key, services)?;
-    open_ports(Ok(fabric), &settings, nbrhd, services).map_err(|problem| Error::Mismatch {
+    let bind = soft_address(address, &greetings)?;
+    let fabric = open_soft(&settings, members, greetings.key, bind)?;
+    let soft = open_ports(Ok(fabric), &settings, nbrhd, services);
+    let soft = soft.map_err(|problem| Error::Mismatch {
         rank: members.rank,
         problem: format!("cannot use its software adapter: {problem}"),
-    })
+    })?;
+    // Software devices can do the same everywhere.
+    let limits = limits_of_ports(&soft);
+    Ok((soft, limits, greetings.max_segment))
 }
 
-/// What all ranks together can do, and what each wants.
+/// What the devices of the chosen ports can do.
+fn limits_of_ports(opened: &Opened) -> sizes::Limits {
+    let rails = opened.selection.rails.iter();
+    let caps = rails.filter_map(|rail| opened.devices.found.get(rail.device)?.caps.as_ref().ok());
+    caps.map(sizes::Limits::of).fold(sizes::Limits::NONE, sizes::Limits::least)
+}
+
+/// Depths and numbers from what all ranks can do, and what must be the same on all ranks for that.
 fn sizes_of(
     settings: &NetSettings,
     members: &Members,
     opened: &Opened,
-    services: &mut dyn Bootstrap,
-) -> Result<Sizes, Error> {
-    let rails = &opened.selection.rails;
-    let own =
-        rails.iter().filter_map(|rail| opened.devices.found.get(rail.device)?.caps.as_ref().ok());
-    let own = own.map(sizes::Limits::of).fold(sizes::Limits::NONE, sizes::Limits::least);
-    let all = services.exchange(&own.to_bytes())?;
-    let limits = all
-        .chunks_exact(sizes::Limits::BYTES)
-        .filter_map(|bytes| Some(sizes::Limits::from_bytes(bytes.try_into().ok()?)))
-        .fold(sizes::Limits::NONE, sizes::Limits::least);
+    limits: sizes::Limits,
+    locals: u32,
+) -> Result<(Sizes, Agreement), Error> {
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let job = Job {
         ranks: members.size,
-        rails: count(rails.len()),
+        rails: count(opened.selection.rails.len()),
         queue_pairs: count(opened.selection.queue_pairs.len()),
         reserve: INTERNAL,
         spares: count(std::thread::available_parallelism().map_or(1, usize::from))
-            .div_ceil(services.place().locals.max(1))
+            .div_ceil(locals.max(1))
             + u32::from(settings.receive_thread.on),
         connect_receives: 0,
     };
     let sizes = Sizes::of(&settings.depths, &job, limits)?;
-    let mine = Agreement { ways: settings.connect.ways(), ..sizes.agreement(&job) };
-    let all = services.exchange(&mine.to_bytes())?;
-    for (rank, bytes) in (0..).map(Rank).zip(all.chunks_exact(Agreement::BYTES)) {
-        let theirs = bytes.try_into().map(Agreement::from_bytes);
-        if let Some(problem) = theirs.ok().and_then(|theirs| mine.differs(members.rank, theirs)) {
-            return Err(Error::Mismatch { rank, problem });
-        }
-    }
-    Ok(sizes)
+    let agreement = Agreement { ways: settings.connect.ways(), ..sizes.agreement(&job) };
+    Ok((sizes, agreement))
 }
 
 /// Numbers of the engine, from those of the settings.
@@ -308,12 +273,13 @@ fn limits_of(settings: &NetSettings, members: &Members, sizes: &Sizes, lanes: us
     }
 }
 
-/// Collective: everything up to the engine.
+/// Collective: everything up to the engine; with the smallest of the largest segments of all ranks.
 pub(super) fn setup(
     settings: &NetSettings,
     members: &Members,
+    common: Common,
     services: &mut dyn Bootstrap,
-) -> Result<Setup, Error> {
+) -> Result<(Setup, u64), Error> {
     if members.size > MAX_RANKS {
         let problem = format!(
             "is one of {}, and messages have room for {MAX_RANKS} ranks; start fewer",
@@ -321,8 +287,9 @@ pub(super) fn setup(
         );
         return Err(Error::Mismatch { rank: members.rank, problem });
     }
-    let opened = opened(settings, members, services)?;
-    let sizes = sizes_of(settings, members, &opened, services)?;
+    let (opened, can, max_segment) = opened(settings, members, common, services)?;
+    let locals = services.place().locals;
+    let (sizes, agreement) = sizes_of(settings, members, &opened, can, locals)?;
     if members.rank == Rank(0) {
         for note in settings.warnings.iter().chain(&sizes.warnings) {
             say(&format!("gasnet_ibv: {note}\n"));
@@ -346,20 +313,5 @@ pub(super) fn setup(
     let rails: Vec<RailChoice> = opened.selection.rails.iter().filter_map(rail).collect();
     let lanes = opened.selection.queue_pairs.clone();
     let limits = limits_of(settings, members, &sizes, lanes.len());
-    Ok(Setup { rails, lanes, limits })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_heard_as_they_were_told() {
-        for ip in [Some(IpAddr::from([10, 0, 0, 1])), Some(IpAddr::from([9u16; 8])), None] {
-            assert_eq!(heard(&told(ip)), ip);
-        }
-        for bad in [&[][..], &[4, 1, 2][..], &[16; 16], &[5; 17]] {
-            assert_eq!(heard(bad), None, "{bad:?}");
-        }
-    }
+    Ok((Setup { rails, lanes, limits, agreement }, max_segment))
 }

@@ -50,6 +50,27 @@ pub(crate) enum FabricChoice {
     Soft,
 }
 
+impl FabricChoice {
+    /// The variable's value.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Verbs => "verbs",
+            Self::Soft => "soft",
+        }
+    }
+
+    /// For the exchange between ranks.
+    pub(crate) const fn to_byte(self) -> u8 {
+        self as u8
+    }
+
+    /// From the exchange between ranks.
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
+        [Self::Auto, Self::Verbs, Self::Soft].into_iter().find(|one| one.to_byte() == byte)
+    }
+}
+
 /// The software adapter: `GASNET_IBV_SOFT_*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SoftSettings {
@@ -167,6 +188,7 @@ impl ConnectSettings {
             at_start: self.at_start,
             dynamic: self.dynamic,
             one_list: self.lists_together(),
+            listed: self.file_in.is_some(),
         }
     }
 
@@ -191,17 +213,21 @@ pub(crate) struct ConnectWays {
     pub dynamic: bool,
     /// `GASNET_CONNECTFILE_OUT` without `%`.
     pub one_list: bool,
+    /// `GASNET_CONNECTFILE_IN`.
+    pub listed: bool,
 }
 
 impl ConnectWays {
     /// For the exchange between ranks.
     pub(crate) fn to_byte(self) -> u8 {
-        u8::from(self.at_start) | u8::from(self.dynamic) << 1 | u8::from(self.one_list) << 2
+        let bits = [self.at_start, self.dynamic, self.one_list, self.listed];
+        bits.into_iter().rev().fold(0, |byte, bit| byte << 1 | u8::from(bit))
     }
 
     /// From the exchange between ranks.
     pub(crate) const fn from_byte(byte: u8) -> Self {
-        Self { at_start: byte & 1 != 0, dynamic: byte & 2 != 0, one_list: byte & 4 != 0 }
+        let [at_start, dynamic] = [byte & 1 != 0, byte & 2 != 0];
+        Self { at_start, dynamic, one_list: byte & 4 != 0, listed: byte & 8 != 0 }
     }
 
     /// In what another rank differs from this one, `me`, and what to set. `None`: they fit.
@@ -215,6 +241,7 @@ impl ConnectWays {
                 "GASNET_CONNECTFILE_OUT (where a % means one file for each rank)",
                 "one list of connections to write with all others",
             ),
+            (self.listed, other.listed, "GASNET_CONNECTFILE_IN", "a list of whom to connect to"),
         ];
         let (_, theirs, name, what) =
             pairs.into_iter().find(|(mine, theirs, ..)| mine != theirs)?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fabric::{Address, Device, Mtu, PortInfo, Retry};
 
 use super::am::header::{self, BUFFER};
+use super::sizes::Agreement;
 
 /// Receive buffers of a connection beyond those that credits stand for: for messages of the library.
 pub(super) const INTERNAL: u32 = 4;
@@ -114,6 +115,8 @@ pub(super) struct Setup {
     /// The rail of each connection that a pair of ranks has.
     pub(super) lanes: Vec<usize>,
     pub(super) limits: Limits,
+    /// What must be the same on all ranks.
+    pub(super) agreement: Agreement,
 }
 
 impl Setup {

@@ -154,6 +154,7 @@ fn ranks_that_differ_are_told_what_to_set() {
             Agreement { ways: ConnectWays { dynamic: true, ..ways }, ..mine },
             "GASNET_CONNECT_DYNAMIC",
         ),
+        (Agreement { ways: ConnectWays { listed: true, ..ways }, ..mine }, "GASNET_CONNECTFILE_IN"),
         (
             Agreement { ways: ConnectWays { one_list: true, ..ways }, ..mine },
             "GASNET_CONNECTFILE_OUT",
@@ -263,7 +264,7 @@ proptest! {
         if let Total::Is(total) = depths.credits {
             prop_assert!(sizes.credits <= total);
         }
-        let ways = ConnectWays { at_start: job.ranks % 2 == 0, dynamic: job.rails % 2 == 0, one_list: job.spares % 2 == 0 };
+        let ways = ConnectWays { at_start: job.ranks % 2 == 0, dynamic: job.rails % 2 == 0, one_list: job.spares % 2 == 0, listed: job.reserve % 2 == 0 };
         let record = Agreement { ways, ..sizes.agreement(&job) };
         prop_assert_eq!(Agreement::from_bytes(record.to_bytes()), record);
         prop_assert_eq!(Limits::from_bytes(limits.to_bytes()), limits);

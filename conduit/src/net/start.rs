@@ -2,97 +2,26 @@
 
 use std::sync::Arc;
 
-use bootstrap::{Bootstrap, Rank, Shared};
-use fabric::{Address, Gid, Mtu};
+use bootstrap::{Bootstrap, Rank};
+use fabric::{Address, Channel};
 
 use super::connect::driver::{Identity, Setup as ConnectSetup, Socket};
+use super::connect::fixed::{self, Chosen};
 use super::connect::machine::Timing;
-use super::connect::wire::queue_key;
-use super::connect::{self, Failure, Numbers, PeerAddress, Peers as Handshake, file, fixed};
+use super::connect::{self, Failure, Numbers, PeerAddress, Peers as Handshake, file};
 use super::engine::{Engine, Segments};
+use super::introductions::Introductions;
 use super::peer::Stage;
-use super::rail::Rail;
-use super::settings::{ConnectSettings, NetSettings};
+use super::settings::ConnectSettings;
+use super::setup::Setup;
 use super::threads::Threads;
 use super::{Error, LastingMemory};
-
-/// Bytes of a rank's record before its rails: number of its datagram queue pair.
-const RECORD: usize = 4;
-/// Bytes for each rail.
-const RAIL: usize = 24;
-
-/// What every rank tells all others at the start. Read where a rank is first talked to.
-#[derive(Clone, Debug)]
-pub(super) struct Addresses {
-    table: Shared,
-    rails: usize,
-}
-
-fn encode_rail(rail: &Rail) -> [u8; RAIL] {
-    let mut bytes = [0; RAIL];
-    bytes[..2].copy_from_slice(&rail.address.lid.to_le_bytes());
-    bytes[2..4].copy_from_slice(&rail.address.service.to_le_bytes());
-    bytes[4..20].copy_from_slice(&rail.address.gid.0);
-    bytes[20] = u8::from(rail.address.global);
-    bytes[21] = u8::try_from(rail.mtu.bytes().ilog2()).unwrap_or(0);
-    bytes[22] = rail.rd_atom;
-    bytes
-}
-
-impl Addresses {
-    /// Collective.
-    pub(super) fn exchange(
-        engine: &Engine,
-        datagrams: u32,
-        services: &mut dyn Bootstrap,
-    ) -> Result<Self, Error> {
-        let mut mine = datagrams.to_le_bytes().to_vec();
-        mine.extend(engine.rails.iter().flat_map(encode_rail));
-        let table = services.exchange(&mine)?;
-        Ok(Self { table, rails: engine.rails.len() })
-    }
-
-    /// Key of the job's datagrams, derived from all ranks' numbers.
-    pub(super) fn queue_key(&self, size: u32) -> u32 {
-        queue_key((0..size).map(|rank| self.datagrams(Rank(rank))))
-    }
-
-    fn record(&self, rank: Rank) -> &[u8] {
-        let len = RECORD + RAIL * self.rails;
-        let at = len * rank.0 as usize;
-        self.table.get(at..at + len).unwrap_or_default()
-    }
-
-    /// Number of a rank's datagram queue pair, 0 when it has none.
-    pub(super) fn datagrams(&self, rank: Rank) -> u32 {
-        let bytes = self.record(rank).first_chunk::<4>();
-        bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
-    }
-
-    /// Where a rail of a rank is, its MTU, and the reads in flight that it can have.
-    pub(super) fn rail(&self, rank: Rank, rail: usize) -> (Address, Mtu, u8) {
-        let at = RECORD + RAIL * rail;
-        let record = self.record(rank).get(at..).and_then(<[u8]>::first_chunk::<RAIL>);
-        let record = record.copied().unwrap_or_default();
-        let [a, b, c, d, ..] = record;
-        let gid = record[4..20].try_into().map(Gid).unwrap_or_default();
-        let address = Address {
-            lid: u16::from_le_bytes([a, b]),
-            service: u16::from_le_bytes([c, d]),
-            gid,
-            sgid_index: 0,
-            global: record[20] != 0,
-        };
-        let mtu = 1u32.checked_shl(record[21].into()).and_then(Mtu::of_bytes);
-        (address, mtu.unwrap_or(Mtu::B256), record[22])
-    }
-}
 
 /// The engine as connections see it.
 #[derive(Clone, Debug)]
 pub(super) struct Links {
     pub(super) engine: Arc<Engine>,
-    pub(super) addresses: Addresses,
+    pub(super) others: Introductions,
 }
 
 impl Handshake for Links {
@@ -104,7 +33,7 @@ impl Handshake for Links {
 
     fn receive_ready(&self, rank: Rank, numbers: &Numbers) -> Result<(), Failure> {
         let peer = self.engine.prepare(rank)?;
-        let address = |rail| self.addresses.rail(rank, rail);
+        let address = |rail| self.others.rail(rank, rail);
         Ok(self.engine.receive_ready(peer, numbers.as_slice(), address)?)
     }
 
@@ -123,10 +52,10 @@ impl Handshake for Links {
     }
 
     fn address(&self, rank: Rank) -> PeerAddress {
-        let (address, ..) = self.addresses.rail(rank, 0);
+        let (address, ..) = self.others.rail(rank, 0);
         let own = self.engine.rails.first().map_or(0, |rail| rail.address.sgid_index);
         let address = Address { sgid_index: own, ..address };
-        PeerAddress { address, qpn: self.addresses.datagrams(rank) }
+        PeerAddress { address, qpn: self.others.datagrams(rank) }
     }
 }
 
@@ -146,7 +75,9 @@ pub(super) fn attach(
     services: &mut dyn Bootstrap,
 ) -> Result<(), Error> {
     let mut mine = [0; 8];
-    mine.copy_from_slice(&memory.address().to_ne_bytes());
+    if memory.len > 0 {
+        mine.copy_from_slice(&memory.address().to_ne_bytes());
+    }
     let mut mine = mine.to_vec();
     mine.extend((memory.len as u64).to_ne_bytes());
     for rail in &engine.rails {
@@ -164,52 +95,57 @@ pub(super) fn attach(
     Ok(())
 }
 
-/// Connects the ranks that are connected at the start, and starts the threads. Collective.
-pub(super) fn connect(
-    engine: &Arc<Engine>,
-    settings: &NetSettings,
-    services: &mut dyn Bootstrap,
-) -> Result<Threads, Error> {
-    let members = &engine.members;
-    let settings = &settings.connect;
-    // A rank that is connected to everybody at the start needs no datagrams.
+/// The queue pair for datagrams, with the channel of its completion queue.
+pub(super) type Datagrams = (Socket, Arc<dyn Channel>);
+
+/// Makes the queue pair for datagrams. `None` for a rank that is connected to everybody at the start: it needs none.
+pub(super) fn datagrams(
+    setup: &Setup,
+    size: u32,
+    settings: &ConnectSettings,
+) -> Result<Option<Datagrams>, Error> {
     let dynamic = !settings.at_start || settings.dynamic && settings.file_in.is_some();
-    let mut datagrams = None;
-    if let (true, Some(rail)) = (dynamic, engine.rails.first()) {
-        let channel = rail.device.channel()?;
-        let setup = ConnectSetup {
-            port: rail.port,
-            pkey_index: rail.pkey_index,
-            sends: settings.sends,
-            receives: settings.receives(members.size),
-            timing: timing(settings)?,
-            drop: settings.drop,
-        };
-        datagrams = Some((Socket::new(&rail.device, Some(&channel), &setup)?, channel));
-    }
-    let number = datagrams.as_ref().map_or(0, |(socket, _)| socket.number());
-    let addresses = Addresses::exchange(engine, number, services)?;
-    let links = Links { engine: Arc::clone(engine), addresses };
-    let me = members.rank;
-    let remote = |rank: Rank| members.is_remote(rank);
-    let chosen: Vec<bool> = match &settings.file_in {
-        _ if !settings.at_start => vec![false; members.size as usize],
-        Some(pattern) => file::read(pattern, me.0, members.size).map_err(connect::Error::from)?,
-        None => vec![true; members.size as usize],
+    let (true, Some(rail)) = (dynamic, setup.rails.first()) else { return Ok(None) };
+    let channel = rail.device.channel()?;
+    let setup = ConnectSetup {
+        port: rail.port,
+        pkey_index: rail.pkey_index,
+        sends: settings.sends,
+        receives: settings.receives(size),
+        timing: timing(settings)?,
+        drop: settings.drop,
     };
-    let ranks = || (0..members.size).map(Rank);
-    let chosen: Vec<bool> = ranks().zip(chosen).map(|(rank, wish)| wish && remote(rank)).collect();
+    Ok(Some((Socket::new(&rail.device, Some(&channel), &setup)?, channel)))
+}
+
+/// Prepares connections to the ranks that are connected at the start, and starts the threads. Collective. After a barrier
+/// [`open`] opens the connections to the ranks that it returns.
+pub(super) fn connect(
+    links: Links,
+    datagrams: Option<Datagrams>,
+    settings: &ConnectSettings,
+    services: &mut dyn Bootstrap,
+) -> Result<(Threads, Vec<Rank>), Error> {
+    let members = &links.engine.members;
+    let (me, size) = (members.rank, members.size);
+    let mut prepared = Vec::new();
     // All ranks have the same settings here, so either all take part or none does.
     if settings.at_start {
-        fixed::connect(me, &chosen, &remote, links.count(), &links, services)?;
+        let listed = match &settings.file_in {
+            Some(name) => Some(file::read(name, me.0, size).map_err(connect::Error::from)?),
+            None => None,
+        };
+        let chosen = listed.as_deref().map_or(Chosen::All, Chosen::Listed);
+        let remote = |rank| members.is_remote(rank);
+        prepared = fixed::prepare((me, size), chosen, &remote, links.count(), &links, services)?;
     }
     let connector = match datagrams {
         None => None,
         Some((socket, channel)) => {
-            let key = links.addresses.queue_key(members.size);
+            let key = links.others.queue_key(size);
             let identity = Identity {
                 me,
-                size: members.size,
+                size,
                 job: key.rotate_left(13),
                 queue_key: key,
                 count: links.count(),
@@ -217,9 +153,12 @@ pub(super) fn connect(
             Some((socket.start(&identity)?, channel))
         }
     };
-    // Nobody asks for a connection before everybody listens.
-    services.barrier()?;
-    Threads::start(links, connector)
+    Ok((Threads::start(links, connector)?, prepared))
+}
+
+/// Opens connections that [`connect`] prepared. After a barrier: everybody can receive.
+pub(super) fn open(links: &Links, prepared: &[Rank]) -> Result<(), Error> {
+    Ok(fixed::open(links.engine.members.rank, prepared, links)?)
 }
 
 fn timing(settings: &ConnectSettings) -> Result<Timing, Error> {

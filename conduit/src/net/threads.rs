@@ -64,6 +64,11 @@ impl Threads {
         Ok(threads)
     }
 
+    /// What connections are made with.
+    pub(super) const fn links(&self) -> &Links {
+        &self.links
+    }
+
     fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         let builder = std::thread::Builder::new().name(name.to_owned());
         let handle = builder

@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use bootstrap::{Bootstrap, Rank, Shared};
+use bootstrap::{Bootstrap, Rank};
 use fabric::{QpKind, QpSpec, QueuePair, RcPeer, Retry, SharedReceiveQueue, XrcDomain};
 
 use super::am::credits::Permits;
 use super::connect::MAX_NUMBERS;
 use super::engine::Engine;
+use super::introductions::Introductions;
 use super::peer::Half;
 use super::rail::Rail;
 use super::setup::{RailChoice, Setup};
@@ -45,19 +46,18 @@ impl Wish {
 }
 
 /// Bytes of what each rank says of itself: whether it can and will, its neighbourhood's first rank, its ports.
-const RECORD: usize = 13;
+pub(super) const RECORD: usize = 13;
 
 /// Which ranks share connections.
 #[derive(Clone, Debug)]
 struct Groups {
-    table: Shared,
+    said: Introductions,
     size: u32,
 }
 
 impl Groups {
     fn record(&self, rank: Rank) -> Option<&[u8; RECORD]> {
-        let at = rank.0 as usize * RECORD;
-        self.table.get(at..)?.first_chunk()
+        self.said.sharing(rank)
     }
 
     fn can(&self, rank: Rank) -> bool {
@@ -231,23 +231,42 @@ pub(super) struct Xrc {
     senders: Mutex<HashMap<(Rank, usize), Arc<Sender>>>,
 }
 
+/// Halves of all lanes.
+const fn halves(setup: &Setup) -> usize {
+    setup.lanes.len() * 2
+}
+
+/// A port of this rank whose device has no shared connections, and whether this rank can have them.
+fn ability(setup: &Setup) -> (Option<&RailChoice>, bool) {
+    let lacking = setup.rails.iter().find(|rail| !rail.device.caps().xrc);
+    (lacking, lacking.is_none() && halves(setup) * NUMBERS <= MAX_NUMBERS)
+}
+
+/// What this rank says of shared connections.
+pub(super) fn sharing(wish: Wish, setup: &Setup, members: &Members) -> Result<[u8; RECORD], Error> {
+    let mut record = [0; RECORD];
+    if setup.limits.shared.is_some() {
+        let first = members.neighbours.first().copied().unwrap_or(members.rank);
+        record[0] = u8::from(wish.on && ability(setup).1);
+        record[1..5].copy_from_slice(&first.0.to_le_bytes());
+        record[5..].copy_from_slice(&ports(&setup.rails)?.to_le_bytes());
+    }
+    Ok(record)
+}
+
 impl Xrc {
-    /// Collective over all ranks that share receive queues: whether all of them can and will share connections, and what
-    /// for.
+    /// Collective over all ranks that share receive queues, with what all said: whether all of them can and will share
+    /// connections, and what for.
     pub(super) fn open(
         wish: Wish,
         setup: &Setup,
         members: &Members,
+        said: &Introductions,
         services: &mut dyn Bootstrap,
     ) -> Result<Option<Self>, Error> {
-        let halves = setup.lanes.len() * 2;
-        let lacking = setup.rails.iter().find(|rail| !rail.device.caps().xrc);
-        let can = lacking.is_none() && halves * NUMBERS <= MAX_NUMBERS;
-        let first = members.neighbours.first().copied().unwrap_or(members.rank);
-        let mut mine = vec![u8::from(wish.on && can)];
-        mine.extend(first.0.to_le_bytes());
-        mine.extend(ports(&setup.rails)?.to_le_bytes());
-        let groups = Groups { table: services.exchange(&mine)?, size: members.size };
+        let halves = halves(setup);
+        let (lacking, can) = ability(setup);
+        let groups = Groups { said: said.clone(), size: members.size };
         let without = groups.ranks().find(|rank| !groups.can(*rank));
         if without.is_some() || !groups.is_worth_it() {
             wish.refused(members, &refusal(lacking, can, without));

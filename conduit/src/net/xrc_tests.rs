@@ -6,14 +6,15 @@ use super::*;
 
 /// Ranks with a neighbourhood's first rank and ports each.
 fn groups(ranks: &[(u32, u64)]) -> Groups {
-    let mut bytes = Vec::new();
-    for (first, ports) in ranks {
-        bytes.push(1);
-        bytes.extend(first.to_le_bytes());
-        bytes.extend(ports.to_le_bytes());
-    }
+    let record = |(first, ports): &(u32, u64)| {
+        let mut record = [1; RECORD];
+        record[1..5].copy_from_slice(&first.to_le_bytes());
+        record[5..].copy_from_slice(&ports.to_le_bytes());
+        record
+    };
+    let records: Vec<_> = ranks.iter().map(record).collect();
     let size = u32::try_from(ranks.len()).unwrap();
-    Groups { table: Shared::Owned(bytes), size }
+    Groups { said: Introductions::of_sharing(&records), size }
 }
 
 #[test]

@@ -14,11 +14,11 @@ mod rma;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 use std::time::Instant;
 
-use bootstrap::{Bootstrap, Env, Place, Rank, Shared, vars};
+use bootstrap::{Bootstrap, Env, Rank, vars};
 
 use self::barrier::Barriers;
 use self::exits::Exits;
@@ -30,8 +30,8 @@ use crate::message::Flags;
 use crate::mode::{Mode, Par};
 use crate::neighbours::{Neighbours, remote_rank};
 use crate::net::{
-    Arrived, FIRST_CLIENT_HANDLER, Freight, Incoming, Members, NetSettings, Network, Outgoing,
-    Poll, SendBuffer, Sent, SharedSink, Sink, Ticket,
+    Arrived, Common, FIRST_CLIENT_HANDLER, Freight, Incoming, Members, NetSettings, Network,
+    Outgoing, Poll, SendBuffer, Sent, SharedSink, Sink, Ticket,
 };
 use crate::post::{Later, Load, Message};
 use crate::progress::{self, Arrived as Payload};
@@ -70,9 +70,6 @@ pub(crate) struct FarSegment {
     pub(crate) len: u64,
 }
 
-/// Bytes of a segment in the exchange.
-const SEGMENT_ROW: usize = 16;
-
 /// The network and what the core keeps beside it.
 pub(crate) struct Remote {
     network: Box<Network>,
@@ -81,8 +78,6 @@ pub(crate) struct Remote {
     max_segment: u64,
     /// Threads of the network may run handlers.
     receives: bool,
-    /// Address and length of each rank's segment, in rank order.
-    segments: OnceLock<Shared>,
     barriers: Barriers,
     exits: Exits,
 }
@@ -99,7 +94,6 @@ impl Remote {
         if neighbours.span().locals == place.size {
             return Ok(None);
         }
-        let max_segment = agree(settings, place, services)?;
         let members = Members {
             rank: place.rank,
             size: place.size,
@@ -111,16 +105,20 @@ impl Remote {
         let network = NetSettings::of(table, env);
         let network = network.map_err(|error| Error::Network(error.to_string()))?;
         let receives = network.receive_thread.on;
-        let network = Network::start(&network, &members, services)?;
+        let common = Common {
+            max_segment: segment::limit(settings.max_segment, place.locals),
+            neighbourhood_max: settings.neighbourhood_max,
+        };
+        let network = Network::start(&network, &members, common, services)?;
         let reason = || format!("the job has {} neighbourhoods", neighbours.count());
         let remedy = "start all ranks on one host, without GASNET_SUPERNODE_MAXSIZE";
-        let network = network.ok_or_else(|| Error::NeedsNetwork { reason: reason(), remedy })?;
+        let (network, max_segment) =
+            network.ok_or_else(|| Error::NeedsNetwork { reason: reason(), remedy })?;
         Ok(Some(Self {
             network: Box::new(network),
             closed: AtomicBool::new(false),
             max_segment,
             receives,
-            segments: OnceLock::new(),
             barriers: Barriers::new(neighbours),
             exits: Exits::new(),
         }))
@@ -182,33 +180,13 @@ impl Remote {
 
     /// Segment of a remote rank; `None` before attach.
     pub(crate) fn segment(&self, rank: Rank) -> Option<FarSegment> {
-        let rows = self.segments.get()?;
-        let row = rows.get(rank.0 as usize * SEGMENT_ROW..)?.get(..SEGMENT_ROW)?;
-        let word = |at: usize| {
-            row.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes)
-        };
-        Some(FarSegment { base: word(0), len: word(8) })
+        self.network.segment(rank).map(|(base, len)| FarSegment { base, len })
     }
-}
 
-/// Sees to it that all hosts are cut alike; the smallest of the largest segments.
-fn agree(settings: &Settings, place: Place, services: &mut dyn Bootstrap) -> Result<u64, Error> {
-    let mine =
-        [segment::limit(settings.max_segment, place.locals), u64::from(settings.neighbourhood_max)];
-    let rows = services.exchange(&mine.map(u64::to_le_bytes).concat())?;
-    let word = |row: &[u8], at: usize| {
-        row.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes)
-    };
-    let mut least = mine[0];
-    for (rank, row) in rows.chunks_exact(SEGMENT_ROW).enumerate() {
-        if word(row, 8) != mine[1] {
-            let (theirs, mine) = (word(row, 8), mine[1]);
-            let problem = format!("{theirs} on rank {rank}, {mine} on rank {}", place.rank);
-            return Err(Error::Setting { name: "GASNET_SUPERNODE_MAXSIZE", problem });
-        }
-        least = least.min(word(row, 0));
+    /// After the barrier at the end of init: connections that are made at the start may be used.
+    pub(crate) fn begin(&self) -> Result<(), Error> {
+        Ok(self.network.begin()?)
     }
-    Ok(least)
 }
 
 impl Drop for Remote {
@@ -464,14 +442,8 @@ impl Core {
         let (base, len) = self.segment_base(self.local()).map_or((0, 0), |base| {
             (base.expose_provenance() as u64, self.row(self.local()).len.load(Ordering::Relaxed))
         });
-        let row = [base.to_le_bytes(), len.to_le_bytes()].concat();
-        self.services(|services| {
-            let rows = services.exchange(&row)?;
-            // A second attach was refused before.
-            let _ = remote.segments.set(rows);
-            remote.network.attach(memory::segment(base, len), services)?;
-            Ok(())
-        })
+        let memory = memory::segment(base, len);
+        Ok(self.services(|services| remote.network.attach(memory, services))?)
     }
 
     /// Runs the handler for a message of a remote rank.

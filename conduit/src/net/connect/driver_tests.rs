@@ -354,8 +354,12 @@ fn ranks_connect_at_the_start_and_talk_without_a_datagram() {
                 let me = side.me;
                 // Each names the next; all pairs are connected.
                 let chosen: Vec<bool> = (0..3).map(|rank| rank == (me.0 + 1) % 3).collect();
+                let chosen = fixed::Chosen::Listed(&chosen);
+                let services = &mut *services;
                 let list =
-                    fixed::connect(me, &chosen, &|_| true, COUNT, &**side, &mut *services).unwrap();
+                    fixed::prepare((me, 3), chosen, &|_| true, COUNT, &**side, services).unwrap();
+                services.barrier().unwrap();
+                fixed::open(me, &list, &**side).unwrap();
                 assert_eq!(list.len(), 2);
                 services.fini(0).unwrap();
             });

@@ -4,20 +4,29 @@ use bootstrap::{Bootstrap, Rank};
 
 use super::{Error, MAX_NUMBERS, Numbers, Peers};
 
-/// Connects this rank with those that it or they choose. Collective over the job, also for ranks that choose nobody.
+/// Whom a rank wants to be connected to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Chosen<'a> {
+    /// Everybody. Then all ranks want that.
+    All,
+    /// An entry for each rank of the job.
+    Listed(&'a [bool]),
+}
+
+/// First half: this rank can receive from those that it or they choose. Collective over the job, also for ranks that choose
+/// nobody, and for all with the same kind of choice.
 ///
-/// * `me`: this rank.
-/// * `chosen`: an entry for each rank of the job, true only for ranks reached over the network.
+/// * `me`, `size`: this rank, ranks of the job.
 /// * `remote`: whether a rank is reached over the network; others are not connected, whatever they say.
 /// * `count`: queue pairs per peer, the same on all ranks.
 ///
-/// Returns the connected peers, ascending; all of them are open, and every one of them can receive.
+/// Returns the peers, ascending. Nobody sends before everybody can receive: after a barrier [`open`] does the rest.
 ///
 /// # Errors
 /// A service or a device fails, or a rank announces wrong numbers.
-pub(crate) fn connect(
-    me: Rank,
-    chosen: &[bool],
+pub(crate) fn prepare(
+    (me, size): (Rank, u32),
+    chosen: Chosen<'_>,
     remote: &dyn Fn(Rank) -> bool,
     count: usize,
     peers: &dyn Peers,
@@ -26,17 +35,25 @@ pub(crate) fn connect(
     if count > MAX_NUMBERS || count == 0 {
         return Err(Error::Count { count, most: MAX_NUMBERS });
     }
-    let ranks = || (0_u32..).map(Rank);
-    let wishes: Vec<u8> = chosen.iter().copied().map(u8::from).collect();
-    let theirs = services.alltoall(&wishes, 1)?;
-    let both = wishes.iter().zip(&theirs).zip(ranks());
-    let list: Vec<Rank> = both
-        .filter(|((mine, their), rank)| (**mine | **their) != 0 && *rank != me && remote(*rank))
-        .map(|(_, rank)| rank)
-        .collect();
+    let ranks = || (0..size).map(Rank);
+    let others = ranks().filter(|rank| *rank != me && remote(*rank));
+    let list: Vec<Rank> = match chosen {
+        Chosen::All => others.collect(),
+        Chosen::Listed(wishes) => {
+            let mut bytes = vec![0; size as usize];
+            for rank in others {
+                let at = rank.0 as usize;
+                bytes[at] = u8::from(wishes.get(at).copied().unwrap_or(false));
+            }
+            let theirs = services.alltoall(&bytes, 1)?;
+            let wanted = bytes.iter().zip(&theirs).map(|(mine, their)| (*mine | *their) != 0);
+            let listed = ranks().zip(wanted).filter(|(rank, wanted)| *wanted && *rank != me);
+            listed.map(|(rank, _)| rank).filter(|rank| remote(*rank)).collect()
+        }
+    };
 
     let row = 4 * count;
-    let mut rows = vec![0; row * chosen.len()];
+    let mut rows = vec![0; row * size as usize];
     for rank in &list {
         let numbers = peers.prepare(*rank).map_err(failure(me, *rank, "make queue pairs"))?;
         check(*rank, me, &numbers, count)?;
@@ -57,14 +74,20 @@ pub(crate) fn connect(
         let ready = peers.receive_ready(*rank, &numbers);
         ready.map_err(failure(me, *rank, "make its queue pairs ready to receive"))?;
     }
-    // Nobody sends before everybody can receive.
-    services.barrier()?;
-    for rank in &list {
+    Ok(list)
+}
+
+/// Second half, after a barrier of all ranks: the peers of `list` are open, and every one of them can receive.
+///
+/// # Errors
+/// A device fails.
+pub(crate) fn open(me: Rank, list: &[Rank], peers: &dyn Peers) -> Result<(), Error> {
+    for rank in list {
         let ready = peers.send_ready(*rank);
         ready.map_err(failure(me, *rank, "make its queue pairs ready to send"))?;
         peers.open(*rank);
     }
-    Ok(list)
+    Ok(())
 }
 
 /// Checks what `peer` said to `me`. Number 0 is of no queue pair that a program makes: a rank that sends it did not make any.

@@ -18,7 +18,9 @@ use fabric::soft::{self, SoftConfig};
 use fabric::{Mtu, Retry};
 
 use super::am::pool::testing::lasting;
+use super::settings::ConnectWays;
 use super::setup::{Limits, RailChoice, Setup, SharedLimits};
+use super::sizes::Agreement;
 use super::*;
 use crate::mode::{Par, Seq};
 
@@ -118,7 +120,14 @@ fn setup(fabric: &dyn fabric::Fabric, kind: &Kind) -> Setup {
     };
     let rails = (0..kind.rails).map(rail).collect();
     let lanes = (0..kind.lanes).map(|lane| lane % kind.rails).collect();
-    Setup { rails, lanes, limits: kind.limits }
+    let agreement = Agreement {
+        rails: u16::try_from(kind.rails).expect("few"),
+        queue_pairs: u16::try_from(kind.lanes).expect("few"),
+        credits: kind.limits.credits,
+        srq: kind.limits.shared.is_some(),
+        ways: ConnectWays { at_start: !kind.dynamic, dynamic: kind.dynamic, ..Default::default() },
+    };
+    Setup { rails, lanes, limits: kind.limits, agreement }
 }
 
 /// Runs `body` on every rank of a job of `size`, each with a segment of `segment` bytes.
@@ -164,6 +173,8 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
                 let setup = setup(&*fabric, kind);
                 let net = Network::with_setup(&settings, setup, &members, &mut *services);
                 let net = net.expect("network");
+                services.barrier().expect("everybody has prepared");
+                net.begin().expect("connections are open");
                 let memory = lasting(segment);
                 net.attach(memory, &mut *services).expect("attach");
                 let services = services.into();

@@ -56,7 +56,7 @@ fn a_storm_with_the_smallest_queues_on_shared_connections() {
 fn a_host_has_one_receiver_for_a_sender_and_a_rank_one_sender_for_a_host() {
     for dynamic in [false, true] {
         let kind = Kind { per_host: 3, dynamic, ..shared(ROOMY, true) };
-        let seen = std::sync::Mutex::new(Vec::new());
+        let seen = Mutex::new(Vec::new());
         run(6, 0, &kind, |member| {
             member.meet(&|_| {});
             let peers = member.others().filter_map(|rank| member.net.engine.peers.get(rank));

@@ -1,0 +1,102 @@
+//! What ranks read from each other's first words.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn greeting(rank: u8) -> Greeting {
+    Greeting {
+        common: Common { max_segment: 1 << 20, neighbourhood_max: 0 },
+        key: [rank; 16],
+        fabric: FabricChoice::Auto,
+        adapter: true,
+        limits: Limits { max_cqe: 100, max_qp_wr: 200, max_srq_wr: 300 },
+        address: Some(IpAddr::from([10, 0, 0, rank])),
+    }
+}
+
+fn read(all: &[Greeting], me: u32) -> Result<Greetings, Error> {
+    let table = all.iter().flat_map(|one| one.to_bytes()).collect();
+    Greetings::of(Rank(me), &all[me as usize], Shared::Owned(table))
+}
+
+#[test]
+fn the_least_of_all_counts_and_the_key_of_rank_0() {
+    let mut all = [1, 2, 3].map(greeting);
+    all[1].common.max_segment = 4096;
+    all[2].limits.max_qp_wr = 7;
+    all[1].address = None;
+    for me in 0..3 {
+        let seen = read(&all, me).unwrap();
+        assert_eq!((seen.max_segment, seen.key), (4096, [1; 16]));
+        assert_eq!(seen.limits, Limits { max_cqe: 100, max_qp_wr: 7, max_srq_wr: 300 });
+        assert_eq!(seen.without_adapter, None);
+        let addresses: Vec<_> = seen.addresses().collect();
+        assert_eq!(addresses, [IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 3])]);
+    }
+    all[1].adapter = false;
+    all[2].adapter = false;
+    assert_eq!(read(&all, 0).unwrap().without_adapter, Some(Rank(1)));
+}
+
+#[test]
+fn what_must_be_alike_is_named_with_both_values() {
+    let mut all = [1, 2].map(greeting);
+    all[1].common.neighbourhood_max = 2;
+    let text = read(&all, 0).unwrap_err().to_string();
+    let end = "; set it to the same on all ranks";
+    assert_eq!(text, format!("setting GASNET_SUPERNODE_MAXSIZE: 2 on rank 1, 0 on rank 0{end}"));
+    let mut all = [1, 2].map(greeting);
+    all[0].fabric = FabricChoice::Soft;
+    let text = read(&all, 1).unwrap_err().to_string();
+    assert_eq!(text, format!("setting GASNET_IBV_FABRIC: soft on rank 0, auto on rank 1{end}"));
+}
+
+#[test]
+fn words_of_another_build_are_refused() {
+    let mut bytes = greeting(1).to_bytes();
+    let fabric = 8 + 4 + 16;
+    bytes[fabric] = 9;
+    let table = [greeting(0).to_bytes(), bytes].concat();
+    let refused = Greetings::of(Rank(0), &greeting(0), Shared::Owned(table));
+    assert!(refused.unwrap_err().to_string().starts_with("network: rank 1 greets"));
+}
+
+#[test]
+fn addresses_are_heard_as_they_were_told() {
+    for ip in [Some(IpAddr::from([10, 0, 0, 1])), Some(IpAddr::from([9u16; 8])), None] {
+        assert_eq!(heard(&told(ip)), ip);
+    }
+    for bad in [&[][..], &[4, 1, 2][..], &[16; 16], &[5; 17]] {
+        assert_eq!(heard(bad), None, "{bad:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_greeting_is_read_as_it_was_written(
+        words in any::<(u64, u32, [u8; 16], bool)>(),
+        limits in any::<[u32; 3]>(),
+        fabric in 0u8..3,
+        ip in proptest::option::of(any::<std::net::Ipv6Addr>()),
+    ) {
+        let (max_segment, neighbourhood_max, key, adapter) = words;
+        let [max_cqe, max_qp_wr, max_srq_wr] = limits;
+        let written = Greeting {
+            common: Common { max_segment, neighbourhood_max },
+            key,
+            fabric: FabricChoice::from_byte(fabric).unwrap(),
+            adapter,
+            limits: Limits { max_cqe, max_qp_wr, max_srq_wr },
+            address: ip.map(IpAddr::from),
+        };
+        let bytes = written.to_bytes();
+        prop_assert_eq!(bytes.len(), RECORD);
+        prop_assert_eq!(Greeting::from_bytes(&bytes), Some(written));
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..4 * RECORD)) {
+        let _read_or_refused = Greetings::of(Rank(0), &greeting(0), Shared::Owned(bytes));
+    }
+}

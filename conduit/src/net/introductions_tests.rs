@@ -1,0 +1,85 @@
+//! What ranks say of themselves reaches the others, for any number of rails, and ranks that do not fit hear it.
+
+use proptest::prelude::*;
+
+use super::super::settings::ConnectWays;
+use super::*;
+
+fn agreement(rails: u16) -> Agreement {
+    Agreement { rails, queue_pairs: rails, credits: 12, srq: false, ways: ConnectWays::default() }
+}
+
+/// An introduction whose parts are told by the rank and the rail.
+fn introduction(rank: u8, rails: u16) -> Introduction {
+    let rail = |index: u16| {
+        let mut bytes = [0; RAIL];
+        bytes[0] = u8::try_from(index).unwrap();
+        bytes[4] = rank;
+        bytes[21] = 11;
+        bytes[22] = 3;
+        bytes
+    };
+    Introduction {
+        agreement: agreement(rails),
+        sharing: [rank; xrc::RECORD],
+        datagrams: 1000 + u32::from(rank),
+        rails: (0..rails).map(rail).collect(),
+    }
+}
+
+/// What the ranks of a job hear from each other, each on a thread.
+fn job(all: &[Introduction]) -> Vec<Result<Introductions, Error>> {
+    let size = u32::try_from(all.len()).unwrap();
+    let services = bootstrap::memory::job(size).unwrap();
+    std::thread::scope(|scope| {
+        let ranks = (0..).map(Rank).zip(services).zip(all);
+        let threads: Vec<_> = ranks
+            .map(|((me, mut services), mine)| {
+                scope.spawn(move || {
+                    let heard = Introductions::exchange(me, mine, &mut *services);
+                    let _ = services.fini(0);
+                    heard
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn every_rail_of_every_rank_is_found() {
+    for rails in [1, 2, 5] {
+        let all = [7, 8, 9].map(|rank| introduction(rank, rails));
+        for heard in job(&all) {
+            let heard = heard.unwrap();
+            for (rank, number) in (0..3).map(Rank).zip([7, 8, 9]) {
+                assert_eq!(heard.sharing(rank), Some(&[number; xrc::RECORD]));
+                assert_eq!(heard.datagrams(rank), 1000 + u32::from(number));
+                for rail in 0..rails {
+                    let (address, mtu, reads) = heard.rail(rank, rail.into());
+                    assert_eq!((address.lid, address.gid.0[0]), (rail, number));
+                    assert_eq!((mtu, reads), (Mtu::B2048, 3));
+                }
+            }
+            // Ranks that are not there have no address.
+            assert_eq!((heard.datagrams(Rank(3)), heard.sharing(Rank(3))), (0, None));
+            assert_eq!(heard.rail(Rank(3), 0).0, decode_rail(&[0; RAIL]).0);
+        }
+    }
+}
+
+#[test]
+fn a_rank_with_another_number_of_rails_is_named_by_both_sides() {
+    let heard = job(&[introduction(0, 2), introduction(1, 1)]);
+    let text = |rank: usize| heard[rank].as_ref().unwrap_err().to_string();
+    assert!(text(0).starts_with("network: rank 1 has 1 ports, rank 0 2: "), "{}", text(0));
+    assert!(text(1).starts_with("network: rank 0 has 2 ports, rank 1 1: "), "{}", text(1));
+}
+
+proptest! {
+    #[test]
+    fn a_table_of_any_length_is_only_read_inside(bytes in proptest::collection::vec(any::<u8>(), 0..3 * RECORD), rank in 0u32..5, rail in 0usize..4) {
+        let heard = Introductions { table: Shared::Owned(bytes.clone()), further: Some(Shared::Owned(bytes)), rails: 3 };
+        let _found_or_zero = (heard.rail(Rank(rank), rail), heard.datagrams(Rank(rank)), heard.sharing(Rank(rank)));
+    }
+}
