@@ -4,6 +4,8 @@
 #[path = "../fuzz/fuzz_targets/messages/play.rs"]
 mod play;
 
+use std::path::Path;
+
 use bootstrap::Rank;
 use bootstrap::collective::{Down, Gone, Part, Service, Up};
 use bootstrap::frame::{Frame, Kind};
@@ -133,6 +135,19 @@ fn seeds() -> Vec<(Vec<u8>, usize)> {
 fn seeds_go_as_deep_as_they_should() {
     for (at, (bytes, right)) in seeds().into_iter().enumerate() {
         assert_eq!(play::play(&bytes), right, "seed {at}");
+    }
+}
+
+/// A fuzzer begins with the same plays. (`GASNETRUN_UPDATE_DOCUMENTS=1` writes them.)
+#[test]
+fn seeds_of_the_target_are_these() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds/messages");
+    for (at, (bytes, _)) in seeds().into_iter().enumerate() {
+        let path = folder.join(format!("play_{at}"));
+        if std::env::var_os("GASNETRUN_UPDATE_DOCUMENTS").is_some() {
+            std::fs::write(&path, &bytes).unwrap();
+        }
+        assert!(std::fs::read(&path).unwrap() == bytes, "{} is another play", path.display());
     }
 }
 

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use link::{ChannelLink, Exchange, FdLink, channel_links};
+pub use memory::Buffer;
 
 use crate::Fabric;
 use rig::{Stop, fail};

@@ -8,6 +8,8 @@ mod device;
 mod faults;
 #[path = "../fuzz/bodies/hello.rs"]
 mod hello;
+#[path = "../fuzz/bodies/peer.rs"]
+mod peer;
 #[path = "../fuzz/seeds.rs"]
 mod seeds;
 #[path = "../fuzz/bodies/wire.rs"]
@@ -44,4 +46,10 @@ fn fault_scripts() {
 fn an_open_device() {
     // Each is a connection.
     each("device", 30, device::run);
+}
+
+#[test]
+fn peers_with_the_key() {
+    // Each is a connection, too.
+    each("peer", 100, peer::run);
 }

@@ -20,7 +20,7 @@ impl End {
     pub const fn shell_code(self) -> i32 {
         match self {
             Self::Code(code) => code,
-            Self::Signal(signal) => 128 + signal,
+            Self::Signal(signal) => signal.saturating_add(128),
         }
     }
 }

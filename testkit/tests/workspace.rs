@@ -170,3 +170,23 @@ fn the_program_in_the_readme_is_the_example_that_is_built_and_run() {
     let page = fs::read_to_string(root().join("README.md")).unwrap();
     assert!(page.contains(&format!("```rust\n{body}```")), "README.md and greet.rs differ");
 }
+
+#[test]
+fn every_fuzz_target_is_built_explained_and_has_seeds() {
+    let mut count = 0;
+    for file in sources().iter().filter(|file| file.parent().unwrap().ends_with("fuzz_targets")) {
+        let folder = root().join(file).parent().unwrap().parent().unwrap().to_owned();
+        let name = file.file_stem().unwrap().to_str().unwrap();
+        let text = |file: &str| fs::read_to_string(folder.join(file)).unwrap();
+        let bin = format!("name = \"{name}\"\npath = \"fuzz_targets/{name}.rs\"");
+        assert!(text("Cargo.toml").contains(&bin), "{}: no [[bin]]", file.display());
+        let explained = text("README.md")
+            .lines()
+            .any(|line| line.starts_with('|') && line.contains(&format!("`{name}`")));
+        assert!(explained, "{}: no row in the table of README.md", file.display());
+        let seeds = fs::read_dir(folder.join("seeds").join(name)).map_or(0, Iterator::count);
+        assert!(seeds >= 3, "{}: {seeds} seeds", file.display());
+        count += 1;
+    }
+    assert!(count >= 20, "only {count} targets found");
+}

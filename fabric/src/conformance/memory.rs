@@ -10,7 +10,7 @@ use crate::{Access, Device, Error, Region, Sge};
 const ALIGN: usize = 4096;
 
 /// Page-aligned memory, zero at first, registered for as long as it lives.
-pub(super) struct Buffer {
+pub struct Buffer {
     // Goes before the memory does.
     region: Option<Arc<dyn Region>>,
     base: NonNull<u8>,
@@ -25,7 +25,10 @@ unsafe impl Sync for Buffer {}
 
 impl Buffer {
     /// `len` bytes (at least 1).
-    pub(super) fn new(device: &dyn Device, len: usize, access: Access) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn new(device: &dyn Device, len: usize, access: Access) -> Result<Self, Error> {
         let mut buffer = Self::unregistered(len);
         // SAFETY: the memory lives until `Drop`, which drops the region first; a case expects any change of it.
         buffer.region = Some(unsafe { device.register(buffer.base, len, access) }?);
@@ -46,7 +49,7 @@ impl Buffer {
     }
 
     /// Address of a byte.
-    pub(super) fn addr(&self, offset: usize) -> u64 {
+    pub fn addr(&self, offset: usize) -> u64 {
         (self.base.as_ptr() as u64).wrapping_add(offset as u64)
     }
 
@@ -54,11 +57,13 @@ impl Buffer {
         self.region.as_ref().map_or(0, |region| region.lkey())
     }
 
-    pub(super) fn rkey(&self) -> u32 {
+    /// Key for peers.
+    pub fn rkey(&self) -> u32 {
         self.region.as_ref().map_or(0, |region| region.rkey())
     }
 
-    pub(super) fn sge(&self, offset: usize, len: usize) -> Sge {
+    /// `len` bytes from `offset` on, for requests of this side.
+    pub fn sge(&self, offset: usize, len: usize) -> Sge {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         Sge { addr: self.addr(offset), len, lkey: self.lkey() }
     }
@@ -80,7 +85,11 @@ impl Buffer {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
-    pub(super) fn get(&self, offset: usize, len: usize) -> Vec<u8> {
+    /// A copy of `len` bytes from `offset` on.
+    ///
+    /// # Panics
+    /// The part is not inside.
+    pub fn get(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut out = vec![0; len];
         let from = self.at(offset, len);
         // SAFETY: the range is inside the memory (checked above), `out` is new and as long.
@@ -88,7 +97,8 @@ impl Buffer {
         out
     }
 
-    pub(super) fn fill(&self, byte: u8) {
+    /// Sets every byte to `byte`.
+    pub fn fill(&self, byte: u8) {
         // SAFETY: the whole memory, which is owned.
         unsafe { std::ptr::write_bytes(self.base.as_ptr(), byte, self.len()) }
     }

@@ -4,6 +4,7 @@ use super::frames::Inbox;
 use super::hosts::Hosts;
 use super::marker::{Found, MAX_NOISE, Search};
 use super::message::{Common, Down, Up};
+use crate::wire;
 
 /// Bytes as a stream of messages from either side, cut into pieces by the first byte: no panic, no more memory than came,
 /// and what is accepted is encoded to something that means the same.
@@ -76,6 +77,38 @@ pub fn marker(bytes: &[u8]) {
     }
 }
 
+/// Bytes as what front process and agent say to each other, cut into pieces by the first byte: no panic, and what is accepted is
+/// accepted again when it is encoded.
+///
+/// # Panics
+/// When that is not so.
+pub fn front(bytes: &[u8]) {
+    let Some((cut, bytes)) = bytes.split_first() else { return };
+    let mut inbox = wire::Inbox::default();
+    for piece in bytes.chunks(usize::from(*cut) + 1) {
+        inbox.push(piece);
+        loop {
+            let message = match inbox.take() {
+                Ok(None) => break,
+                Ok(Some(message)) => message,
+                Err(_) => return,
+            };
+            let mut again = Vec::new();
+            assert!(message.encode(&mut again).is_ok(), "{message:?}");
+            let mut second = wire::Inbox::default();
+            second.push(&again);
+            let second = second.take();
+            match &message {
+                // Numbers of a report may differ in their last digit.
+                wire::Message::Report(_) => {
+                    assert!(matches!(second, Ok(Some(wire::Message::Report(_)))), "{second:?}");
+                }
+                _ => assert!(second.is_ok_and(|second| second.as_ref() == Some(&message))),
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -121,6 +154,11 @@ mod tests {
     #[test]
     fn seeds_of_the_target_marker() {
         play("marker", marker);
+    }
+
+    #[test]
+    fn seeds_of_the_target_front() {
+        play("front", front);
     }
 
     #[test]
