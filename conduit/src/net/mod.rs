@@ -605,4 +605,6 @@ fn say(text: &str) {
 }
 
 #[cfg(test)]
+mod seeds;
+#[cfg(test)]
 mod tests;

@@ -4,6 +4,4 @@ pub(super) mod credits;
 pub(super) mod header;
 pub(super) mod pool;
 pub(super) mod receive;
-#[cfg(test)]
-mod seeds;
 pub(super) mod send;

@@ -14,8 +14,6 @@ mod error;
 pub(crate) mod file;
 pub(crate) mod fixed;
 pub(crate) mod machine;
-#[cfg(test)]
-mod seeds;
 pub(crate) mod table;
 pub(crate) mod used;
 pub(crate) mod wire;

@@ -2,18 +2,26 @@
 
 use std::path::Path;
 
-use super::{file, wire};
+use super::am::header;
+use super::connect::{file, wire};
 
-#[path = "../../../fuzz/bodies/connect_file.rs"]
+#[path = "../../fuzz/bodies/am_header.rs"]
+mod am_header;
+#[path = "../../fuzz/bodies/connect_file.rs"]
 mod connect_file;
-#[path = "../../../fuzz/bodies/connect_wire.rs"]
+#[path = "../../fuzz/bodies/connect_wire.rs"]
 mod connect_wire;
-#[path = "../../../../fabric/fuzz/seeds.rs"]
+#[path = "../../../fabric/fuzz/seeds.rs"]
 mod run;
 
 fn each(target: &str, body: impl Fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
     run::each(&folder, 1, body);
+}
+
+#[test]
+fn messages_of_peers() {
+    each("am_header", am_header::run);
 }
 
 #[test]
