@@ -88,6 +88,9 @@ pub const SIGNAL_EFFECT: Deadline = Deadline::new(
 /// A repetition within this time is the same signal (shells and `timeout` send twice).
 pub const SIGNAL_REPEAT: Deadline =
     Deadline::new("signal.repeat", 50, "until a further ending signal means: kill now");
+/// A host that was silent for so long before a rank failed, and is lost in the end, explains the failure: two heartbeats.
+pub const HOST_MISSED: Deadline =
+    Deadline::new("host.missed", 4000, "of a host's silence, until it explains failures of ranks");
 /// How often a terminal that belongs to another job is looked at again.
 pub const TERMINAL_RETRY: Deadline = Deadline::new(
     "stdin.terminal-retry",
@@ -102,7 +105,8 @@ pub const AFTER_LOSS: Deadline =
     Deadline::new("agent.after-loss", 5000, "to kill every descendant of a lost agent");
 
 /// The table.
-pub const ALL: [Deadline; 16] = [
+pub const ALL: [Deadline; 17] = [
+    HOST_MISSED,
     QUIET_WINDOW,
     QUIET_BASE,
     QUIET_RETRY,

@@ -6,7 +6,8 @@
 //! carries out the [`Action`]s in order, and calls with [`Event::Tick`] when [`Machine::deadline`] has come. Rules, in
 //! short (`docs/ARCHITECTURE.md` section 4 has the reasons):
 //!
-//! * The **first cause** is recorded once. What happens after it, our own killing above all, never replaces it.
+//! * The **first cause** is recorded once. What happens after it, our own killing above all, never replaces it. One thing
+//!   is noticed long after it happened: the loss of a host that fell silent. It replaces a rank's failure that came later.
 //! * A death (signal, non-zero exit without announcement, exit 0 after `Hello` without farewell) ends the job at once:
 //!   notice, TERM, and KILL after the grace.
 //! * A rank that announces its exit opens the quiet window. If it passes while another rank is not exiting, and that is
@@ -19,8 +20,8 @@
 use bootstrap::ExitPath;
 
 use super::deadlines::{
-    Deadline, KILL_GRACE, NOTICE_ACK, QUIET_BASE, QUIET_LIMIT, QUIET_RETRY, QUIET_WINDOW, REAP,
-    SIGNAL_EFFECT, SIGNAL_REPEAT, STRAY_GRACE, STRAY_GRACE_FAILED,
+    Deadline, HOST_MISSED, KILL_GRACE, NOTICE_ACK, QUIET_BASE, QUIET_LIMIT, QUIET_RETRY,
+    QUIET_WINDOW, REAP, SIGNAL_EFFECT, SIGNAL_REPEAT, STRAY_GRACE, STRAY_GRACE_FAILED,
 };
 use crate::report::{CauseKind, End};
 
@@ -78,7 +79,10 @@ pub enum Event {
     /// The rank sent what no correct client sends.
     Protocol(u32),
     /// A host of the job cannot be reached any more.
-    HostLost,
+    HostLost {
+        /// Nothing had been heard from it for so many milliseconds.
+        silent: u64,
+    },
     /// The rank's process was reaped.
     Ended {
         /// Rank.
@@ -349,9 +353,7 @@ impl Machine {
             Event::Protocol(rank) => {
                 self.fail(now, Self::of_rank(CauseKind::Protocol, rank, CODE_LAUNCH), out);
             }
-            Event::HostLost => {
-                self.fail(now, Self::of_job(CauseKind::AgentLost, CODE_LAUNCH, None), out);
-            }
+            Event::HostLost { silent } => self.host_lost(now, silent, out),
             Event::Ended { rank, end } => self.ended(now, rank, end, out),
             Event::Signal(signal) => self.signal(now, signal, out),
             Event::FrontLost => {
@@ -498,6 +500,20 @@ impl Machine {
         } else {
             self.terminate(now, out);
         }
+    }
+
+    /// Ranks that talk to a host which cannot be reached may fail before the host counts as lost. If it had missed a
+    /// heartbeat when the first sign of the end was seen, the loss came first.
+    fn host_lost(&mut self, now: u64, silent: u64, out: &mut Vec<Action>) {
+        let lost = Self::of_job(CauseKind::AgentLost, CODE_LAUNCH, None);
+        let missed = after(now.saturating_sub(silent), HOST_MISSED);
+        let first = self.end_begins.is_some_and(|begins| missed <= begins);
+        let of_rank =
+            |cause: FirstCause| cause.rank.is_some() && cause.kind != CauseKind::LauncherSignal;
+        if first && self.cause.is_some_and(of_rank) {
+            self.cause = Some(lost);
+        }
+        self.fail(now, lost, out);
     }
 
     /// A rank's end that follows from a signal to the launcher has that signal as its cause.

@@ -7,7 +7,7 @@ use bootstrap::ExitPath;
 use proptest::prelude::*;
 
 use super::deadlines::{KILL_GRACE, NOTICE_ACK, QUIET_LIMIT, REAP, STRAY_GRACE};
-use super::machine::{Action, Event, FirstCause, Machine, Rules};
+use super::machine::{Action, CODE_LAUNCH, Event, FirstCause, Machine, Rules};
 use crate::report::{CauseKind, End};
 
 const EXIT_BOUND: u64 = 3000;
@@ -405,10 +405,52 @@ fn event() -> impl Strategy<Value = Event> {
         prop_oneof![Just(2), Just(15), Just(1), Just(10), Just(18), Just(20)]
             .prop_map(Event::Signal),
         Just(Event::FrontLost),
+        (0u64..20_000).prop_map(|silent| Event::HostLost { silent }),
         any::<bool>().prop_map(|starved| Event::Looked { starved }),
         any::<bool>().prop_map(|left| Event::Strays { left }),
         Just(Event::Tick),
     ]
+}
+
+/// The cause when rank 0 of two exits alone at 10 s, and the other's host is lost 2 s later, silent for so long.
+fn cause_with_silence(silent: u64, end: Event) -> FirstCause {
+    let mut machine = Machine::new(2, Rules { exit_bound: EXIT_BOUND, timeout_at: None });
+    let mut out = Vec::new();
+    for rank in 0..2 {
+        machine.handle(0, Event::Started(rank), &mut out);
+        machine.handle(0, Event::Hello(rank), &mut out);
+    }
+    let exiting = Event::Exiting { rank: 0, code: 99, path: ExitPath::Explicit };
+    machine.handle(10_000, exiting, &mut out);
+    machine.handle(10_100, end, &mut out);
+    assert!(machine.cause().is_some());
+    machine.handle(12_000, Event::HostLost { silent }, &mut out);
+    machine.handle(12_000, Event::Ended { rank: 1, end: End::Signal(9) }, &mut out);
+    machine.cause().expect("it ended badly")
+}
+
+#[test]
+fn a_host_that_fell_silent_before_a_rank_failed_is_the_cause() {
+    let exit = Event::Ended { rank: 0, end: End::Code(99) };
+    let lost = cause_with_silence(12_000, exit);
+    assert_eq!((lost.kind, lost.code, lost.rank), (CauseKind::AgentLost, CODE_LAUNCH, None));
+    // Heard shortly before, or after, the rank began to exit: the rank came first.
+    for silent in [0, 1_900, 5_900] {
+        let exit = cause_with_silence(silent, exit);
+        assert_eq!(
+            (exit.kind, exit.code, exit.rank),
+            (CauseKind::LoneExit, 99, Some(0)),
+            "{silent}"
+        );
+    }
+    // What the user asked for stays what he asked for.
+    let mut machine = Machine::new(1, Rules { exit_bound: EXIT_BOUND, timeout_at: None });
+    let mut out = Vec::new();
+    machine.handle(0, Event::Started(0), &mut out);
+    machine.handle(10_000, Event::Signal(15), &mut out);
+    machine.handle(10_100, Event::Ended { rank: 0, end: End::Signal(15) }, &mut out);
+    machine.handle(12_000, Event::HostLost { silent: 12_000 }, &mut out);
+    assert_eq!(machine.cause().map(|cause| cause.kind), Some(CauseKind::LauncherSignal));
 }
 
 proptest! {
@@ -446,9 +488,10 @@ proptest! {
             let ended = machine.cause().filter(|_| machine.is_ending());
             if let Some(first) = first && let Some(cause) = ended {
                 let kept: FirstCause = first;
-                prop_assert!(kept == cause || kept.kind == CauseKind::CollectiveExit);
+                let of_silence = cause.kind == CauseKind::AgentLost && kept.rank.is_some();
+                prop_assert!(kept == cause || kept.kind == CauseKind::CollectiveExit || of_silence);
             }
-            first = first.or(ended);
+            first = ended.or(first);
         }
         // From any state, time alone ends a job that has begun to end.
         if machine.is_ending() {

@@ -213,11 +213,11 @@ impl<'a> Doctor<'a> {
                     let rest = self.links.take_rest(link);
                     self.add_groups(&rest);
                 }
-                LinkEvent::Lost(link, seen) => {
+                LinkEvent::Lost(link, loss) => {
                     let hosts: Vec<u32> =
                         self.links.hosts(link).iter().map(|(host, _)| *host).collect();
                     for host in hosts {
-                        self.fail(host, Failure::new(Class::Lost, seen.clone()));
+                        self.fail(host, Failure::new(Class::Lost, loss.seen.clone()));
                     }
                 }
             }
@@ -247,10 +247,10 @@ impl<'a> Doctor<'a> {
                 self.take(host, clock(before, at, epoch()), findings);
             }
             Up::Orphans(orphans) => self.adopt(link, orphans),
-            Up::Lost { hosts, seen } => {
+            Up::Lost { hosts, loss } => {
                 let hosts: Vec<u32> = hosts.into_iter().filter(|host| behind(*host)).collect();
                 for host in hosts {
-                    self.fail(host, Failure::new(Class::Lost, seen.clone()));
+                    self.fail(host, Failure::new(Class::Lost, loss.seen.clone()));
                 }
             }
             _ => {}

@@ -17,7 +17,7 @@ use crate::tree::deadlines::{CHILD_SILENT, CONNECT, HEARTBEAT, LAST_WORDS};
 use crate::tree::diagnosis::{Class, Failure, retry_after};
 use crate::tree::frames::Lane;
 use crate::tree::marker::{self, First, Found};
-use crate::tree::message::{Down, Member, Ssh, Stage as Staging, Up};
+use crate::tree::message::{Down, Loss, Member, Ssh, Stage as Staging, Up};
 
 /// Logins under way at the same time. An sshd with its usual limit (10 at once before it drops some) may stand behind
 /// several names.
@@ -33,7 +33,7 @@ pub(crate) enum LinkEvent {
     /// It never came to that, and will not be tried again.
     Failed(usize, Failure),
     /// It was open and broke.
-    Lost(usize, String),
+    Lost(usize, Loss),
 }
 
 /// See the module.
@@ -397,7 +397,8 @@ impl Links {
         }
         link.cut();
         link.stage = Stage::Over;
-        out.push(LinkEvent::Lost(index, seen));
+        let silent = now.saturating_sub(link.heard);
+        out.push(LinkEvent::Lost(index, Loss { seen, silent }));
     }
 
     /// Everything that is due. To be called after what was ready has been served.

@@ -7,7 +7,7 @@ use crate::link::LinkEvent;
 use crate::plan::StdinTo;
 use crate::tree::diagnosis::Step;
 use crate::tree::hosts::News;
-use crate::tree::message::Up;
+use crate::tree::message::{Loss, Up};
 
 impl Driver<'_> {
     pub(super) fn link_events(&mut self, events: Vec<LinkEvent>) {
@@ -27,12 +27,12 @@ impl Driver<'_> {
                     self.up(&Up::Orphans(hosts));
                     self.standing.insert(link);
                 }
-                LinkEvent::Lost(link, seen) => self.lost(link, seen),
+                LinkEvent::Lost(link, loss) => self.lost(link, loss),
             }
         }
     }
 
-    pub(super) fn lost(&mut self, link: usize, seen: String) {
+    pub(super) fn lost(&mut self, link: usize, loss: Loss) {
         self.standing.insert(link);
         self.staging.lost(link);
         if let Some(branch) = self.branches.iter().position(|other| *other == link) {
@@ -47,7 +47,7 @@ impl Driver<'_> {
         // After its farewell the end of a link is no loss.
         if !self.done.contains(&link) {
             let hosts = self.links.hosts(link).iter().map(|(host, _)| *host).collect();
-            self.up(&Up::Lost { hosts, seen });
+            self.up(&Up::Lost { hosts, loss });
         }
         self.answer_look();
     }
@@ -82,7 +82,7 @@ impl Driver<'_> {
                 let branch = self.branches.iter().position(|other| *other == link);
                 let Some(branch) = branch else { return };
                 if let Err(error) = self.body.boot.letter_of_child(&self.poller, branch, up) {
-                    self.lost(link, error.to_string());
+                    self.lost(link, Loss::at_once(error.to_string()));
                 }
             }
             Up::InputTaken { more } => {

@@ -14,7 +14,7 @@ use crate::plan::StdinTo;
 use crate::report::End;
 use crate::tree::diagnosis::{Class, Failure, Step};
 use crate::tree::hosts::News;
-use crate::tree::message::{Down, Order, Up};
+use crate::tree::message::{Down, Loss, Order, Up};
 
 impl Root<'_> {
     pub(super) fn link_events(&mut self, events: Vec<LinkEvent>) {
@@ -27,7 +27,7 @@ impl Root<'_> {
                 }
                 LinkEvent::Up(link, up) => self.heard_below(link, up),
                 LinkEvent::Failed(link, failure) => self.link_failed(link, failure),
-                LinkEvent::Lost(link, seen) => self.link_lost(link, &seen),
+                LinkEvent::Lost(link, loss) => self.link_lost(link, &loss),
             }
         }
     }
@@ -41,10 +41,10 @@ impl Root<'_> {
         match up {
             Up::Host { host, news } if self.is_behind(link, host) => self.host_news(host, news),
             Up::Orphans(orphans) => self.adopt(link, orphans),
-            Up::Lost { hosts, seen } => {
+            Up::Lost { hosts, loss } => {
                 let hosts: Vec<u32> =
                     hosts.into_iter().filter(|host| self.is_behind(link, *host)).collect();
-                self.hosts_lost(&hosts, &seen);
+                self.hosts_lost(&hosts, &loss);
             }
             Up::Standing => drop(self.standing.insert(link)),
             Up::Events(events) => {
@@ -79,7 +79,7 @@ impl Root<'_> {
                     _ => Ok(()),
                 };
                 if let Err(error) = answer {
-                    self.link_lost(link, &error.to_string());
+                    self.link_lost(link, &Loss::at_once(error.to_string()));
                 }
                 self.letters();
             }
@@ -126,7 +126,7 @@ impl Root<'_> {
         }
     }
 
-    fn link_lost(&mut self, link: usize, seen: &str) {
+    fn link_lost(&mut self, link: usize, loss: &Loss) {
         self.standing.insert(link);
         self.staging.lost(link);
         if let Some(branch) = self.branches.iter().position(|other| *other == link)
@@ -144,14 +144,15 @@ impl Root<'_> {
         // After its farewell the end of a link is no loss.
         if !self.done.contains(&link) {
             let hosts: Vec<u32> = self.links.hosts(link).iter().map(|(host, _)| *host).collect();
-            self.hosts_lost(&hosts, seen);
+            self.hosts_lost(&hosts, loss);
         }
         self.answer_look();
     }
 
     /// Hosts that cannot be reached any more: their agents end their ranks by themselves.
-    fn hosts_lost(&mut self, hosts: &[u32], seen: &str) {
+    fn hosts_lost(&mut self, hosts: &[u32], loss: &Loss) {
         let Some(first) = hosts.first() else { return };
+        let seen = loss.seen.as_str();
         let name = self.hosts.name(*first).to_owned();
         let more = match hosts.len() {
             1 => String::new(),
@@ -170,7 +171,7 @@ impl Root<'_> {
             return;
         }
         self.job.lose(&name, format!("{seen}{more}"));
-        self.event(Event::HostLost);
+        self.event(Event::HostLost { silent: loss.silent });
         let lost: HashSet<u32> = hosts.iter().copied().collect();
         let gone: Vec<u32> = (0..self.plan.size)
             .filter(|rank| {

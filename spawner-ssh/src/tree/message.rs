@@ -133,6 +133,22 @@ pub(crate) enum Down {
     Ping,
 }
 
+/// How a host was lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Loss {
+    /// What was seen.
+    pub(crate) seen: String,
+    /// Nothing had been heard from it before that for so many milliseconds.
+    pub(crate) silent: u64,
+}
+
+impl Loss {
+    /// Of a host that was heard until now.
+    pub(crate) const fn at_once(seen: String) -> Self {
+        Self { seen, silent: 0 }
+    }
+}
+
 /// From a child to its parent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Up {
@@ -146,7 +162,7 @@ pub(crate) enum Up {
     /// A link broke after it had stood: these hosts are lost.
     Lost {
         hosts: Vec<u32>,
-        seen: String,
+        loss: Loss,
     },
     /// Every host of the subtree is ready, has failed or was named an orphan.
     Standing,
