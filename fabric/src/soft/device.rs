@@ -84,6 +84,8 @@ pub(super) struct Dev {
     events: Mutex<VecDeque<AsyncEvent>>,
     event: EventFd,
     told: Mutex<HashSet<Refused>>,
+    /// It was told that this host lacks something for connections.
+    told_lack: AtomicBool,
     counters: Counters,
     mishaps: Mishaps,
     engine: Arc<Engine>,
@@ -158,6 +160,7 @@ pub(super) fn open(
         events: Mutex::new(VecDeque::new()),
         event,
         told: Mutex::new(HashSet::new()),
+        told_lack: AtomicBool::new(false),
         counters: Counters::default(),
         mishaps: Mishaps::new(faults),
         engine: Arc::clone(engine),
@@ -492,6 +495,19 @@ impl Dev {
         let first = hold(&self.told).is_some_and(|mut told| told.insert(why));
         if first && why != Refused::Closed {
             eprintln!("fabric: {}: refused a connection with {peer}: {why}", self.name());
+        }
+    }
+
+    /// This host does not let the device do something (no descriptors, no way to an address). It is tried again; told once.
+    pub(super) fn lacks(&self, operation: std::fmt::Arguments<'_>, error: &io::Error) {
+        // That a peer is gone is noticed otherwise.
+        let gone = error.kind() == io::ErrorKind::ConnectionRefused;
+        if !gone && !self.told_lack.swap(true, Ordering::Relaxed) {
+            let advice = match error.raw_os_error() {
+                Some(libc::EMFILE) => "; raise the limit on open files (ulimit -n)",
+                _ => "",
+            };
+            eprintln!("fabric: {}: cannot {operation}: {error}{advice}", self.name());
         }
     }
 

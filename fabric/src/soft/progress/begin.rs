@@ -93,7 +93,8 @@ impl Progress {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(_) => {
+                Err(error) => {
+                    dev.lacks(format_args!("take a connection"), &error);
                     // No descriptors: those that wait are taken when there are some again.
                     self.accept_again = true;
                     return;
@@ -138,7 +139,8 @@ impl Progress {
             let peer = setup.peer?;
             let to = SocketAddr::new(peer.address.gid.ip(), peer.address.service);
             let target = Target { to: peer.qpn, from: qp.number(), psn: setup.psn, rnr: setup.rnr };
-            Dial::start(qp, to, target).ok()
+            let started = Dial::start(qp, to, target);
+            started.inspect_err(|error| dev.lacks(format_args!("connect to {to}"), error)).ok()
         });
         let token = started.and_then(|dial| self.add(dev, Conn::Dial(dial)));
         match token {
