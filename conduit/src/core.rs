@@ -152,6 +152,8 @@ impl Core {
         let neighbours = Neighbours::new(place, &page, settings.neighbourhood_max);
         let (memory, host) = Self::share(&neighbours, &settings, services.as_mut(), &page)?;
         let (span, layout) = (neighbours.span(), *memory.layout());
+        // Before the network has threads: of a process with one thread the system needs no grace period (some milliseconds).
+        let in_barriers = sys::join_barriers();
         let remote = Remote::start(&settings, &neighbours, variables, services.as_mut())?;
         let hot = Hot {
             closed: AtomicBool::new(false),
@@ -191,7 +193,7 @@ impl Core {
         });
         core.agree_on_layout()?;
         core.announce_cpus();
-        core.join_barriers();
+        core.join_barriers(in_barriers);
         Ok(core)
     }
 
@@ -235,9 +237,9 @@ impl Core {
         }
     }
 
-    /// Takes part in the barriers that sleeping ranks make, if the system has them.
-    fn join_barriers(&self) {
-        if sys::join_barriers() {
+    /// Takes part in the barriers that sleeping ranks make, if the system has them and this process is in them.
+    fn join_barriers(&self, joined: bool) {
+        if joined {
             self.hot.registered.store(true, Ordering::Relaxed);
             self.control().registered.fetch_add(1, Ordering::SeqCst);
         }
