@@ -32,8 +32,7 @@ pub fn connect(
 ) -> Result<Box<dyn Bootstrap>, Error> {
     let socket = AgentSocket::adopt(fd)
         .map_err(|source| Error::Os { operation: "use the node agent's socket", source })?;
-    let channel = Socket { socket, rank, size, bounds, buffer: Vec::new(), mail: 0, engine: None };
-    begin(channel, BUILD_ID)
+    begin(Socket::new(socket, rank, size, bounds, None), BUILD_ID)
 }
 
 /// As [`connect`], to the first rank of this host, which does for ranks under an engine what an agent does. `greeting` is what
@@ -45,9 +44,7 @@ pub(crate) fn join(
     bounds: Bounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
     let (rank, size) = (engine.about().rank, engine.about().size);
-    let channel =
-        Socket { socket, rank, size, bounds, buffer: Vec::new(), mail: 0, engine: Some(engine) };
-    begin(channel, greeting)
+    begin(Socket::new(socket, rank, size, bounds, Some(engine)), greeting)
 }
 
 fn begin(mut channel: Socket, greeting: &str) -> Result<Box<dyn Bootstrap>, Error> {
@@ -61,6 +58,7 @@ fn begin(mut channel: Socket, greeting: &str) -> Result<Box<dyn Bootstrap>, Erro
         let seen = format!("a host page for {} ranks, the environment says {size}", place.size);
         return Err(Error::Protocol { during: "hello", seen });
     }
+    channel.local = place.local;
     page.slot(place.local).set_pid(std::process::id().cast_signed());
     let page = Arc::new(page);
     if let Some(engine) = &channel.engine {
@@ -73,6 +71,8 @@ fn begin(mut channel: Socket, greeting: &str) -> Result<Box<dyn Bootstrap>, Erro
 struct Socket {
     socket: AgentSocket,
     rank: Rank,
+    /// Its number among the ranks of this host, once the page is there.
+    local: u32,
     size: u32,
     bounds: Bounds,
     buffer: Vec<u8>,
@@ -83,6 +83,16 @@ struct Socket {
 }
 
 impl Socket {
+    const fn new(
+        socket: AgentSocket,
+        rank: Rank,
+        size: u32,
+        bounds: Bounds,
+        engine: Option<Box<dyn Engine>>,
+    ) -> Self {
+        Self { socket, rank, local: 0, size, bounds, buffer: Vec::new(), mail: 0, engine }
+    }
+
     /// Enters the engine's fence whenever the first rank of this host asks for it, until it says something else. A fence ends early
     /// with the job, with that rank, or when a refusal comes from there.
     fn fences(&mut self, wait: &Wait, page: &HostPage) -> Result<(), Error> {
@@ -312,7 +322,7 @@ fn published_reply(
         return Ok(Reply::Mapped(Shared::Owned(Vec::new())));
     }
     match Lent::new(page, published) {
-        Some(lent) => Ok(Reply::Mapped(Shared::Lent(Arc::new(lent)))),
+        Some(lent) => Ok(Reply::Mapped(Shared::Lent(lent))),
         None => {
             let seen = format!("a result at place {} of the board", published.place);
             Err(Error::Protocol { during: wait.during(), seen })
@@ -370,11 +380,7 @@ impl Socket {
         page: &Arc<HostPage>,
     ) -> Result<Reply, Error> {
         let (seq, rank) = (request.head.seq, self.rank);
-        let Some(local) = page.local_of(rank) else {
-            let seen = format!("a host page without rank {rank}");
-            return Err(Error::Protocol { during: wait.during(), seen });
-        };
-        if request.frames().any(|frame| board.post(local, &frame)) {
+        if request.frames().any(|frame| board.post(self.local, &frame)) {
             self.send(&Frame::bare(Kind::Posted, seq, rank.0, 0), wait, Some(page))?;
         }
         loop {

@@ -164,12 +164,13 @@ impl Default for Bounds {
 pub(crate) struct Wait {
     during: &'static str,
     deadline: Deadline,
-    since: Instant,
+    /// Not looked at for a wait without a bound: a rank in a short call does not read the clock.
+    since: Option<Instant>,
 }
 
 impl Wait {
     pub(crate) fn new(during: &'static str, deadline: Deadline) -> Self {
-        Self { during, deadline, since: Instant::now() }
+        Self { during, deadline, since: deadline.bound.map(|_| Instant::now()) }
     }
 
     pub(crate) const fn during(&self) -> &'static str {
@@ -185,8 +186,10 @@ impl Wait {
             return Err(self.ending(notice));
         }
         let slice = SLICE.bound.unwrap_or(Duration::MAX);
-        let Some(bound) = self.deadline.bound else { return Ok(slice) };
-        let waited = self.since.elapsed();
+        let (Some(bound), Some(since)) = (self.deadline.bound, self.since) else {
+            return Ok(slice);
+        };
+        let waited = since.elapsed();
         match bound.checked_sub(waited) {
             Some(left) if !left.is_zero() => Ok(left.min(slice)),
             _ => Err(Error::Deadline {

@@ -133,6 +133,8 @@ pub struct HostPage {
     board: Option<board::Layout>,
     /// The places for results of the board, in a rank.
     results: Option<Mapping>,
+    /// Who has it. A child that was forked from that has a copy.
+    process: u32,
 }
 
 /// What a page is made of; the agent fills it.
@@ -201,7 +203,8 @@ impl HostPage {
         let len = board.map_or(page_len(locals, size), |board| board.end());
         let map = SharedMap::create(c"gasnet-host-page", len).map_err(os)?;
         let (hosts, host) = (spec.hosts, spec.host);
-        let page = Self { map, size, hosts, host, locals, board, results: None };
+        let (results, process) = (None, std::process::id());
+        let page = Self { map, size, hosts, host, locals, board, results, process };
         page.map.put(0, &[PAGE_MAGIC]);
         let has_board = u32::from(board.is_some());
         page.map.put(8, &[PAGE_VERSION, size, hosts, host.0, locals, has_board]);
@@ -243,7 +246,8 @@ impl HostPage {
             results.map_err(|source| PageError::Os { operation: "map the results in", source })
         });
         let results = results.transpose()?;
-        let page = Self { map, size, hosts, host: HostId(host), locals, board, results };
+        let (host, process) = (HostId(host), std::process::id());
+        let page = Self { map, size, hosts, host, locals, board, results, process };
         page.check_locals().map_err(bad)?;
         Ok(page)
     }

@@ -75,7 +75,7 @@ pub enum Shared {
     /// Read-only mapping of memory shared by the host.
     Mapped(Arc<crate::Mapping>),
     /// A place of the host page, until the last clone is dropped.
-    Lent(Arc<crate::page::Lent>),
+    Lent(crate::page::Lent),
 }
 
 impl std::fmt::Debug for Shared {

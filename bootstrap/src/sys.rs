@@ -195,6 +195,7 @@ fn unmap(base: NonNull<u8>, len: usize) {
 }
 
 /// Sleeps while `*word == seen`, at most `timeout`. Spurious returns are allowed.
+#[inline]
 pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, timeout: Duration) {
     let spec = libc::timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),

@@ -115,19 +115,17 @@ pub struct Published {
     pub len: usize,
 }
 
-/// A result that this rank looks at. Dropping it gives it back.
+/// A result that this rank looks at. Dropping the last clone gives it back.
 pub struct Lent {
     page: Arc<HostPage>,
     published: Published,
-    /// A child that the rank has forked must not give back for it.
-    process: u32,
 }
 
 impl Lent {
     /// `None` when there is no such place.
     pub(crate) fn new(page: &Arc<HostPage>, published: Published) -> Option<Self> {
         let there = page.result(published).is_some();
-        there.then(|| Self { page: Arc::clone(page), published, process: std::process::id() })
+        there.then(|| Self { page: Arc::clone(page), published })
     }
 
     /// The bytes.
@@ -135,11 +133,26 @@ impl Lent {
     pub fn bytes(&self) -> &[u8] {
         self.page.result(self.published).unwrap_or_default()
     }
+
+    /// The board, unless this is a child that the rank has forked: that holds nothing.
+    fn board(&self) -> Option<Board<'_>> {
+        self.page.board().filter(|_| self.page.process == std::process::id())
+    }
+}
+
+impl Clone for Lent {
+    fn clone(&self) -> Self {
+        // The place is held by this one until then, so it cannot have become another result.
+        if let Some(board) = self.board() {
+            board.hold(self.published.place);
+        }
+        Self { page: Arc::clone(&self.page), published: self.published }
+    }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        if let Some(board) = self.page.board().filter(|_| self.process == std::process::id()) {
+        if let Some(board) = self.board() {
             board.give_back(self.published.place);
         }
     }
@@ -159,6 +172,19 @@ const fn word(seq: u32, key: u64, count: u64) -> u64 {
 /// Kind and length of a frame that can be posted.
 fn key(frame: &Frame<'_>) -> u64 {
     (frame.kind as u64) << 9 | frame.payload.len() as u64
+}
+
+/// Copies bytes into words of shared memory, as far as there are words.
+fn put(words: &[AtomicU64], bytes: &[u8]) {
+    let (whole, rest) = bytes.as_chunks::<8>();
+    for (slot, chunk) in words.iter().zip(whole) {
+        slot.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
+    }
+    if let Some(slot) = words.get(whole.len()).filter(|_| !rest.is_empty()) {
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        slot.store(u64::from_ne_bytes(last), Ordering::Relaxed);
+    }
 }
 
 impl Board<'_> {
@@ -210,15 +236,11 @@ impl<'a> Board<'a> {
     #[must_use]
     pub fn post(&self, local: u32, frame: &Frame<'_>) -> bool {
         let post = self.at(local);
-        let mut bytes = [0; Board::POST];
         let len = HEADER_LEN + frame.payload.len();
-        bytes[..HEADER_LEN].copy_from_slice(&frame.header());
-        bytes[HEADER_LEN..len].copy_from_slice(frame.payload);
-        let words = bytes[..len.next_multiple_of(8)].chunks_exact(8);
-        for (slot, chunk) in post.words.iter().zip(words) {
-            let word = chunk.try_into().map_or(0, u64::from_ne_bytes);
-            slot.store(word, Ordering::Relaxed);
-        }
+        assert!(len <= Board::POST, "{len} bytes for a post of {}", Board::POST);
+        let (head, rest) = post.words.split_at(HEADER_LEN / 8);
+        put(head, &frame.header());
+        put(rest, frame.payload);
         post.len.store(u32::try_from(len).unwrap_or(0), Ordering::Relaxed);
         post.seq.store(frame.seq, Ordering::Release);
         self.arrive(frame.seq, key(frame))
@@ -250,6 +272,7 @@ impl<'a> Board<'a> {
 
     /// Rank: the answer to call `seq`, when it is there. A result has been lent to this rank and is to be
     /// [given back](Board::give_back).
+    #[inline]
     #[must_use]
     pub fn answer(&self, seq: u32) -> Option<Published> {
         let state = self.state();
@@ -267,25 +290,34 @@ impl<'a> Board<'a> {
     }
 
     /// Rank: a result is not looked at any more.
+    #[inline]
     pub fn give_back(&self, place: u32) {
         let less = |count: u32| count.checked_sub(1);
         let _ =
             self.holders(place as usize).fetch_update(Ordering::Release, Ordering::Relaxed, less);
     }
 
+    /// Rank: a result that it holds is held once more.
+    fn hold(&self, place: u32) {
+        self.holders(place as usize).fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts the agent's packets to ranks that wait here.
+    #[inline]
     #[must_use]
     pub fn mail(&self) -> u32 {
         self.state().mail.load(Ordering::Acquire)
     }
 
     /// Changes with everything that is worth a look.
+    #[inline]
     #[must_use]
     pub fn bell(&self) -> u32 {
         self.state().bell.load(Ordering::Acquire)
     }
 
     /// Rank: sleeps until the bell is another than the one `seen`, at most `timeout`.
+    #[inline]
     pub fn sleep(&self, seen: u32, timeout: Duration) {
         sys::futex_wait(&self.state().bell, seen, timeout);
     }
@@ -333,11 +365,7 @@ impl<'a> Board<'a> {
             };
             place = found;
             self.holders(place).store(ranks, Ordering::Relaxed);
-            for (slot, chunk) in self.result(place).0.iter().zip(bytes.chunks(8)) {
-                let mut whole = [0; 8];
-                whole[..chunk.len()].copy_from_slice(chunk);
-                slot.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
-            }
+            put(&self.result(place).0, bytes);
         }
         let state = self.state();
         state.place.store(u32::try_from(place).unwrap_or(0), Ordering::Relaxed);

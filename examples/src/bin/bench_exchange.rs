@@ -15,9 +15,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Some(count) = std::env::args().nth(1) {
         let mut times = Vec::new();
         for round in 0..count.parse::<u32>()?.max(1) {
-            let begin = std::time::Instant::now();
+            let begin = (place.rank.0 == 0).then(std::time::Instant::now);
             let result = job.exchange(&mine)?;
-            times.push(begin.elapsed().as_secs_f64() * 1e6);
+            times.extend(begin.map(|begin| begin.elapsed().as_secs_f64() * 1e6));
             // All of it would take longer than the exchange: on the whole every row is looked at.
             check_row(&result, place.size, (round + place.rank.0) % place.size)?;
         }

@@ -59,6 +59,8 @@ pub(crate) struct Boot {
     buffer: Vec<u8>,
     /// Packets went to ranks that may wait on the board.
     mail: bool,
+    /// Number of the call over sockets before which the board was looked at last.
+    looked: u32,
 }
 
 enum Sent {
@@ -124,7 +126,7 @@ impl Boot {
     fn with(share: Share, calls: Collective) -> Self {
         let buffer = vec![0; HEADER_LEN + MAX_PAYLOAD + 1];
         let peers = Vec::with_capacity(share.ranks.len());
-        Self { share, peers, page: None, page_fd: None, calls, buffer, mail: false }
+        Self { share, peers, page: None, page_fd: None, calls, buffer, mail: false, looked: 0 }
     }
 
     /// What is to be sent up or down the tree; to be asked after anything that may have served a call.
@@ -292,8 +294,11 @@ impl Boot {
             Kind::Abort => events.push(Happened::Abort { rank, code }),
             Kind::Posted => self.take_posts(poller, events),
             _ => {
-                // Another rank may wait on the board in a call that this one does not fit.
-                self.take_posts(poller, events);
+                // Another rank may wait on the board in a call that this one does not fit. Whoever posts in this call
+                // from now on sees that it was begun over a socket, and says so.
+                if std::mem::replace(&mut self.looked, frame.seq) != frame.seq {
+                    self.take_posts(poller, events);
+                }
                 self.call(poller, local, &frame, events);
             }
         }
@@ -506,3 +511,6 @@ impl Boot {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -90,7 +90,12 @@ fn places_are_lent_to_all_and_used_again() {
     let [one, other] = held.remove(4);
     drop(one);
     assert!(!agent.publish(9, b"x", 2), "one rank looks at it");
+    let clone = other.clone();
+    drop(clone.clone());
+    assert_eq!(clone.bytes(), other.bytes());
     drop(other);
+    assert!(!agent.publish(9, b"x", 2), "it looks at it still");
+    drop(clone);
     assert!(agent.publish(9, b"x", 2));
     assert_eq!(board.answer(9), Some(Published { place: 4, len: 1 }));
     assert!(!agent.publish(10, &[0; PLACE + 1], 2), "too long");
