@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use super::deadlines::DRAIN;
 use super::output::PIECE;
 use super::poller::{Poller, Token, Which};
 
@@ -144,7 +145,90 @@ impl Capture {
     }
 }
 
+/// How long the end of the ranks' pipes is awaited once the job is over: somebody outside the job may hold them open. A reader
+/// of the outlet that is slow keeps us from reading the pipes; that is nobody's who holds them open, so its time does not count.
+#[derive(Debug)]
+pub(crate) struct Draining {
+    give_up: u64,
+}
+
+impl Draining {
+    /// From `now` on, milliseconds.
+    pub(crate) fn new(now: u64) -> Self {
+        Self { give_up: now.saturating_add(DRAIN.ms()) }
+    }
+
+    /// When pipes that are still open are given up, unless the outlet is full until then.
+    pub(crate) const fn deadline(&self) -> u64 {
+        self.give_up
+    }
+
+    /// Looks at the outlet and the time; `true` when the pipes that were left have been given up.
+    pub(crate) fn step(
+        &mut self,
+        now: u64,
+        capture: &mut Capture,
+        outlet: &mut dyn Outlet,
+    ) -> bool {
+        if !BOTH.iter().all(|which| outlet.has_room(*which)) {
+            *self = Self::new(now);
+        }
+        let late = now >= self.give_up && !capture.is_over();
+        if late {
+            capture.close_all(outlet);
+        }
+        late
+    }
+}
+
 /// Ranks are counted in 32 bits; there are as many entries as ranks.
 pub(super) fn number(rank: usize) -> u32 {
     u32::try_from(rank).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Full or not; counts streams that ended.
+    #[derive(Default)]
+    struct Sink {
+        full: bool,
+        ended: usize,
+    }
+
+    impl Outlet for Sink {
+        fn is_full(&self, _: Which) -> bool {
+            self.full
+        }
+        fn has_room(&self, which: Which) -> bool {
+            which == Which::Out || !self.full
+        }
+        fn is_gone(&self, _: Which) -> bool {
+            false
+        }
+        fn take(&mut self, _: u32, _: Which, _: &[u8]) {}
+        fn end(&mut self, _: u32, _: Which) {
+            self.ended += 1;
+        }
+    }
+
+    #[test]
+    fn pipes_that_stay_open_are_given_up_but_not_while_a_reader_is_slow() {
+        let (poller, mut capture, mut sink) =
+            (Poller::new().unwrap(), Capture::new(), Sink::default());
+        let pipes = [(); 2].map(|()| nix::unistd::pipe().unwrap());
+        let [(out, _held), (err, _held_too)] = pipes;
+        capture.adopt(&poller, 0, out, err).unwrap();
+        let (mut draining, limit) = (Draining::new(5), DRAIN.ms());
+        assert!(!draining.step(4 + limit, &mut capture, &mut sink));
+        sink.full = true;
+        assert!(!draining.step(9 + limit, &mut capture, &mut sink), "one of both has no room");
+        assert_eq!(draining.deadline(), 9 + 2 * limit);
+        sink.full = false;
+        assert!(!draining.step(8 + 2 * limit, &mut capture, &mut sink) && sink.ended == 0);
+        assert!(draining.step(9 + 2 * limit, &mut capture, &mut sink));
+        assert!(capture.is_over() && sink.ended == 2);
+        assert!(!draining.step(u64::MAX, &mut capture, &mut sink), "nothing is left");
+    }
 }

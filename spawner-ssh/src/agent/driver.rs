@@ -10,15 +10,14 @@ use nix::unistd::getppid;
 
 use super::body::Body;
 use super::boot::Boot;
-use super::capture::Outlet;
-use super::deadlines::DRAIN;
+use super::capture::Draining;
 use super::front::FrontLink;
 use super::happened::Happened;
 use super::input::{self, Feed, Stdin};
 use super::job::Job;
 use super::machine::{Action, CODE_LAUNCH, Event};
 use super::output::Output;
-use super::poller::{Poller, Ready, Token, Which};
+use super::poller::{Poller, Ready, Token};
 use super::share::Share;
 use super::sys;
 use crate::plan::JobPlan;
@@ -345,22 +344,22 @@ impl<'a> Driver<'a> {
             let text = format!("gave up on processes that SIGKILL did not end: {}", pids.join(" "));
             self.output.message(&self.poller, &text);
         }
-        let mut give_up = self.now() + DRAIN.ms();
+        let mut draining = Draining::new(self.now());
         while !self.is_drained() {
             let now = self.now();
-            // A reader that is slow keeps us from reading the pipes; that is nobody's who holds them open.
-            if !(self.output.has_room(Which::Out) && self.output.has_room(Which::Err)) {
-                give_up = now + DRAIN.ms();
-            }
-            let hurry = self.job.impatient && self.front.gone;
-            if now >= give_up || hurry {
+            let mut closed = draining.step(now, &mut self.body.capture, &mut self.output);
+            if self.job.impatient && self.front.gone {
                 self.body.capture.close_all(&mut self.output);
+                closed = true;
+            }
+            if closed {
                 self.output.settle(&self.poller);
             }
             if self.job.impatient || self.is_drained() {
                 break;
             }
-            let timeout = (now < give_up).then(|| give_up - now);
+            let late = self.body.capture.is_over();
+            let timeout = (!late).then(|| draining.deadline().saturating_sub(now));
             self.turn(timeout, &mut ready)?;
         }
         let strays = self.body.strays();

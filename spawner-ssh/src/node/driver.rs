@@ -13,12 +13,11 @@ use super::setup::{plan_of, setup, share_of, staging_of};
 use super::{Origin, complain};
 use crate::agent::body::{Body, Look};
 use crate::agent::boot::Boot;
-use crate::agent::capture::Outlet;
-use crate::agent::deadlines::DRAIN;
+use crate::agent::capture::Draining;
 use crate::agent::driver::{AgentError, TICK_PATIENCE, io, read_signals, supervise_children};
 use crate::agent::input::Stdin;
 use crate::agent::machine::{CODE_LAUNCH, Event, Machine};
-use crate::agent::poller::{Poller, Ready, Token, Which};
+use crate::agent::poller::{Poller, Ready, Token};
 use crate::agent::{Happened, sys};
 use crate::link::Links;
 use crate::plan::JobPlan;
@@ -162,7 +161,7 @@ pub(super) struct Driver<'a> {
     pub(super) done: HashSet<usize>,
     pub(super) strays: u32,
     /// When pipes that unknown processes keep open are given up.
-    pub(super) finishing: Option<u64>,
+    pub(super) finishing: Option<Draining>,
     /// Decides when the parent is lost; its ranks are local numbers.
     pub(super) own: Option<Machine>,
     pub(super) over: bool,
@@ -259,7 +258,8 @@ impl Driver<'_> {
             let silent = self.parent.heard.saturating_add(PARENT_SILENT.ms());
             silent.min(self.parent.said.saturating_add(HEARTBEAT.ms()))
         });
-        let finish = self.finishing.filter(|_| !self.body.capture.is_over());
+        let finish = self.finishing.as_ref().filter(|_| !self.body.capture.is_over());
+        let finish = finish.map(Draining::deadline);
         let at = [own, parent, finish, self.links.deadline()].into_iter().flatten().min();
         at.map(|at| at.saturating_sub(self.now()))
     }
@@ -382,15 +382,9 @@ impl Driver<'_> {
     /// After everything was sent: whether this is the end.
     fn step_finish(&mut self) {
         let now = self.now();
-        let Some(give_up) = self.finishing.filter(|_| self.own.is_none() && !self.over) else {
-            return;
-        };
-        if !self.relay.has_room(Which::Out) {
-            // A reader that is slow keeps us from reading the pipes; that is nobody's who holds them open.
-            self.finishing = Some(now + DRAIN.ms());
-        } else if now >= give_up && !self.body.capture.is_over() {
-            self.body.capture.close_all(&mut self.relay);
-        }
+        let ending = self.own.is_none() && !self.over;
+        let Some(draining) = self.finishing.as_mut().filter(|_| ending) else { return };
+        draining.step(now, &mut self.body.capture, &mut self.relay);
         let below = self.links.open().all(|link| self.done.contains(&link));
         if !self.body.capture.is_over() || !below {
             return;

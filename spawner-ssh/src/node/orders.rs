@@ -7,7 +7,7 @@ use nix::unistd::getpid;
 use super::driver::{Driver, LookUp, Piece};
 use super::setup::ranks_of;
 use crate::agent::boot::Boot;
-use crate::agent::deadlines::DRAIN;
+use crate::agent::capture::Draining;
 use crate::agent::machine::{Action, CODE_LAUNCH, Event};
 use crate::agent::{Happened, tree};
 use crate::tree::message::{Down, Order, Up};
@@ -61,7 +61,7 @@ impl Driver<'_> {
             Order::InputEnd => self.body.readers.close(),
             Order::Finish => {
                 self.body.stop();
-                self.finishing = Some(self.now() + DRAIN.ms());
+                self.finishing = Some(Draining::new(self.now()));
             }
         }
     }
