@@ -312,7 +312,9 @@ fn cases() -> Vec<Case> {
                 cases.extend(Fault::KILLS.map(|fault| case(fault, phase, degree)));
                 cases.push(case(Fault::Kill, phase, degree));
                 // These take long; the shape of the tree matters while it runs.
-                let slow = degree == "2" || phase == Phase::Running;
+                let slow = degree == "2"
+                    || phase == Phase::Running
+                    || (phase, degree) == (Phase::Init, "1");
                 let silent = Fault::SILENT.into_iter().filter(|_| slow);
                 cases.extend(silent.map(|fault| case(fault, phase, degree)));
             }
