@@ -8,7 +8,7 @@ use bootstrap::collective::{Branch, Bytes, Collective, Node, groups};
 use super::driver::{Root, Stage};
 use crate::node::ranks_of;
 use crate::plan::{JobPlan, Reach, Stage as StageMode, StdinTo};
-use crate::stage::{Action, Digest, Host, Program, Staging};
+use crate::stage::{Action, Digest, Host, Program, Staging, Stamp};
 use crate::tree::deadlines::{GATHER, START};
 use crate::tree::diagnosis::{Class, Failure, Step};
 use crate::tree::hosts::News;
@@ -69,11 +69,13 @@ fn staged(plan: &JobPlan, path: &Path) -> std::io::Result<Option<Program>> {
     if plan.reach.stage == StageMode::Never {
         return Ok(None);
     }
+    let stamp = Stamp::of(&path.metadata()?);
     let (digest, size) = Digest::of(path)?;
     Ok(Some(Program {
         name: path.file_name().unwrap_or(path.as_os_str()).to_owned(),
         digest,
         size,
+        stamp,
         same: plan.conduit_program,
     }))
 }

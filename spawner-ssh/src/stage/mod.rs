@@ -16,8 +16,25 @@ pub(crate) use digest::Digest;
 pub(crate) use staging::{Action, Host, Staging};
 
 use std::ffi::OsString;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
 
 use serde::{Deserialize, Serialize};
+
+/// What tells a file without a look at its content: its number in its file system, and when it was changed. A host that
+/// sees the launcher's own file, over a shared file system, need not read all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Stamp {
+    number: u64,
+    /// Seconds and nanoseconds.
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    pub(crate) fn of(data: &Metadata) -> Self {
+        Self { number: data.ino(), changed: (data.mtime(), data.mtime_nsec()) }
+    }
+}
 
 /// The job's program, as every agent is told of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +44,7 @@ pub(crate) struct Program {
     pub(crate) digest: Digest,
     /// Bytes.
     pub(crate) size: u64,
+    pub(crate) stamp: Stamp,
     /// Whether a host's own file must be the same one: so for a GASNet program, while of a tool like `hostname` each
     /// host has its own.
     pub(crate) same: bool,

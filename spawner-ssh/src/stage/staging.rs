@@ -10,10 +10,10 @@ use std::time::SystemTime;
 
 use nix::unistd::{AccessFlags, eaccess};
 
-use super::Program;
 use super::cache::{Cache, CacheError};
 use super::digest::Digest;
 use super::incoming::Incoming;
+use super::{Program, Stamp};
 use crate::tree::message::{Down, Stage};
 
 /// Bytes in one message.
@@ -337,7 +337,8 @@ fn fits(path: &Path, program: &Program, same: bool) -> bool {
     let runs = data.is_file() && eaccess(path, AccessFlags::X_OK).is_ok();
     runs && (!same
         || (data.len() == program.size
-            && Digest::of(path).is_ok_and(|(digest, _)| digest == program.digest)))
+            && (Stamp::of(&data) == program.stamp
+                || Digest::of(path).is_ok_and(|(digest, _)| digest == program.digest))))
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ fn program(directory: &Path, size: usize, same: bool) -> (Program, PathBuf) {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     let (digest, size) = Digest::of(&path).unwrap();
     let name = "program".into();
-    (Program { name, digest, size, same }, path)
+    let stamp = Stamp::of(&path.metadata().unwrap());
+    (Program { name, digest, size, stamp, same }, path)
 }
 
 fn staging(program: &Program, own: &Path, mode: Stage, here: bool) -> Staging {
@@ -50,6 +51,25 @@ fn a_tool_may_differ_from_host_to_host_and_a_gasnet_program_may_not() {
     assert!(fits(&own, &program, program.same));
     std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o644)).unwrap();
     assert!(!fits(&own, &program, false), "it cannot be executed");
+}
+
+#[test]
+fn the_launchers_own_file_is_known_without_its_content_and_a_copy_by_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut wanted, own) = program(directory.path(), 1000, true);
+    let copy = directory.path().join("copy");
+    std::fs::copy(&own, &copy).unwrap();
+    assert!(fits(&copy, &wanted, true), "another file with this content");
+    // A file of this size that is not the launcher's is read.
+    std::fs::write(&copy, vec![1; 1000]).unwrap();
+    assert!(!fits(&copy, &wanted, true));
+    // The launcher's own is not: nobody notices that the hash is of something else.
+    wanted.digest = Digest::of(&copy).unwrap().0;
+    assert!(fits(&own, &wanted, true));
+    // Changed after the launcher looked: read, and not what is wanted.
+    let later = SystemTime::now() + std::time::Duration::from_secs(1);
+    File::options().write(true).open(&own).unwrap().set_modified(later).unwrap();
+    assert!(!fits(&own, &wanted, true));
 }
 
 #[test]
