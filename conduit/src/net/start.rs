@@ -156,7 +156,7 @@ pub(super) fn connect(
     Ok((Threads::start(links, connector)?, prepared))
 }
 
-/// Opens connections that [`connect`] prepared. After a barrier: everybody can receive.
+/// Opens connections that [`connect()`] prepared. After a barrier: everybody can receive.
 pub(super) fn open(links: &Links, prepared: &[Rank]) -> Result<(), Error> {
     Ok(fixed::open(links.engine.members.rank, prepared, links)?)
 }
