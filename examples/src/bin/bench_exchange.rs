@@ -1,7 +1,8 @@
 //! How much memory of a rank the result of an exchange takes. Run it as a job: every rank exchanges 64 bytes, keeps the
 //! result, and prints what `/proc/self/smaps` says about the mapping that holds it.
 //!
-//! With a number as argument: rank 0 prints the microseconds of one exchange, the median of so many.
+//! With a number as argument: rank 0 prints the microseconds of one exchange, the median of so many. With `start`: every rank
+//! goes through one barrier and one exchange, and prints nothing.
 
 use bootstrap::Error;
 use testkit::report::show;
@@ -12,7 +13,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut job = bootstrap::connect()?;
     let place = job.place();
     let mine = [u8::try_from(place.rank.0 % 251)?; LEN];
-    if let Some(count) = std::env::args().nth(1) {
+    let argument = std::env::args().nth(1);
+    if argument.as_deref() == Some("start") {
+        job.barrier()?;
+        check(&job.exchange(&mine)?, place.size)?;
+        return Ok(job.fini(0)?);
+    }
+    if let Some(count) = argument {
         let mut times = Vec::new();
         for round in 0..count.parse::<u32>()?.max(1) {
             let begin = (place.rank.0 == 0).then(std::time::Instant::now);
