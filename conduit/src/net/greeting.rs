@@ -97,8 +97,8 @@ impl Greeting {
         if mine != theirs {
             return Some(("GASNET_SUPERNODE_MAXSIZE", theirs.to_string(), mine.to_string()));
         }
-        let [mine, theirs] = [self, other].map(|one| one.fabric.name().to_owned());
-        (mine != theirs).then_some(("GASNET_IBV_FABRIC", theirs, mine))
+        let name = |one: &Self| one.fabric.name().to_owned();
+        (self.fabric != other.fabric).then(|| ("GASNET_IBV_FABRIC", name(other), name(self)))
     }
 }
 

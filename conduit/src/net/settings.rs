@@ -51,6 +51,13 @@ pub(crate) enum FabricChoice {
 }
 
 impl FabricChoice {
+    const ALL: [Self; 3] = [Self::Auto, Self::Verbs, Self::Soft];
+
+    /// Of a value that the table of variables has taken.
+    fn of(word: &str) -> Self {
+        Self::ALL.into_iter().find(|one| one.name() == word).unwrap_or(Self::Auto)
+    }
+
     /// The variable's value.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -67,7 +74,7 @@ impl FabricChoice {
 
     /// From the exchange between ranks.
     pub(crate) fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Auto, Self::Verbs, Self::Soft].into_iter().find(|one| one.to_byte() == byte)
+        Self::ALL.into_iter().find(|one| one.to_byte() == byte)
     }
 }
 
@@ -363,11 +370,7 @@ impl NetSettings {
         refuse(table)?;
         let mut fold = Fold { table, warnings: Vec::new() };
         let mut settings = Self {
-            fabric: match table.word("GASNET_IBV_FABRIC") {
-                "verbs" => FabricChoice::Verbs,
-                "soft" => FabricChoice::Soft,
-                _ => FabricChoice::Auto,
-            },
+            fabric: FabricChoice::of(table.word("GASNET_IBV_FABRIC")),
             soft: soft(table)?,
             ports: fold.ports(env)?,
             retry: fold.retry(),

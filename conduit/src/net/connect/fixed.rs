@@ -35,20 +35,14 @@ pub(crate) fn prepare(
     if count > MAX_NUMBERS || count == 0 {
         return Err(Error::Count { count, most: MAX_NUMBERS });
     }
-    let ranks = || (0..size).map(Rank);
-    let others = ranks().filter(|rank| *rank != me && remote(*rank));
+    let others = (0..size).map(Rank).filter(|rank| *rank != me && remote(*rank));
     let list: Vec<Rank> = match chosen {
         Chosen::All => others.collect(),
         Chosen::Listed(wishes) => {
-            let mut bytes = vec![0; size as usize];
-            for rank in others {
-                let at = rank.0 as usize;
-                bytes[at] = u8::from(wishes.get(at).copied().unwrap_or(false));
-            }
-            let theirs = services.alltoall(&bytes, 1)?;
-            let wanted = bytes.iter().zip(&theirs).map(|(mine, their)| (*mine | *their) != 0);
-            let listed = ranks().zip(wanted).filter(|(rank, wanted)| *wanted && *rank != me);
-            listed.map(|(rank, _)| rank).filter(|rank| remote(*rank)).collect()
+            let mine: Vec<u8> = wishes.iter().copied().map(u8::from).collect();
+            let theirs = services.alltoall(&mine, 1)?;
+            let wished = |row: &[u8], rank: Rank| row.get(rank.0 as usize).is_some_and(|b| *b != 0);
+            others.filter(|rank| wished(&mine, *rank) || wished(&theirs, *rank)).collect()
         }
     };
 
