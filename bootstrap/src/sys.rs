@@ -2,10 +2,11 @@
 #![allow(unsafe_code, reason = "the module that owns this crate's system calls")]
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, FdFlag, SealFlag, fcntl};
@@ -247,35 +248,26 @@ pub(crate) fn end_process(code: i32) -> ! {
 /// Inherited descriptor numbers that have an owner in this process.
 static ADOPTED: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
-/// An entry of [`ADOPTED`].
-#[derive(Debug)]
-struct Adopted(RawFd);
-
-impl Adopted {
-    fn enter(number: RawFd) -> io::Result<Self> {
-        let mut adopted = ADOPTED.lock().unwrap_or_else(PoisonError::into_inner);
-        if adopted.contains(&number) {
-            return Err(io::Error::other(format!(
-                "descriptor {number} is already in use by this process"
-            )));
-        }
-        adopted.push(number);
-        Ok(Self(number))
-    }
-}
-
-impl Drop for Adopted {
-    fn drop(&mut self) {
-        ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).retain(|known| *known != self.0);
-    }
+/// The list of [`ADOPTED`], locked.
+fn adopted() -> MutexGuard<'static, Vec<RawFd>> {
+    ADOPTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A descriptor that this process inherited with its environment.
 #[derive(Debug)]
 pub(crate) struct Inherited {
-    // Dropped in this order: the number is free again only after it is closed.
-    fd: OwnedFd,
-    _adopted: Adopted,
+    fd: ManuallyDrop<OwnedFd>,
+}
+
+impl Drop for Inherited {
+    /// Closes the descriptor and strikes its number off the list as one step: a new descriptor that gets the number at
+    /// once must not be taken for this one.
+    fn drop(&mut self) {
+        let mut adopted = adopted();
+        adopted.retain(|known| *known != self.fd.as_raw_fd());
+        // SAFETY: this value is never looked at again.
+        unsafe { ManuallyDrop::drop(&mut self.fd) };
+    }
 }
 
 impl Inherited {
@@ -287,7 +279,12 @@ impl Inherited {
         if number <= libc::STDERR_FILENO {
             return Err(io::Error::other(format!("descriptor {number} is a standard stream")));
         }
-        let adopted = Adopted::enter(number)?;
+        let mut adopted = adopted();
+        if adopted.contains(&number) {
+            return Err(io::Error::other(format!(
+                "descriptor {number} is already in use by this process"
+            )));
+        }
         // SAFETY: the look below fails on a closed descriptor, and this borrow ends before the ownership begins.
         let fd = unsafe { BorrowedFd::borrow_raw(number) };
         let seen = nix::sys::socket::getsockopt(&fd, nix::sys::socket::sockopt::SockType);
@@ -295,10 +292,11 @@ impl Inherited {
             return Err(io::Error::other(format!("descriptor {number} {otherwise}")));
         }
         fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+        adopted.push(number);
         // SAFETY: the launcher made this descriptor for this process and named it to nobody else; the entry in the list
         // keeps a second owner out until this one has closed it.
-        let fd = unsafe { OwnedFd::from_raw_fd(number) };
-        Ok(Self { fd, _adopted: adopted })
+        let fd = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
+        Ok(Self { fd })
     }
 
     /// The connection to the server of another launcher.
@@ -548,4 +546,26 @@ pub(crate) fn receive_packet(
         }
     }
     Ok((message.bytes, first))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::IntoRawFd;
+
+    use super::*;
+
+    #[test]
+    fn a_number_is_free_again_when_its_descriptor_is_closed() {
+        use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+        let round = || {
+            let pair =
+                socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC);
+            drop(AgentSocket::adopt(pair.unwrap().0.into_raw_fd()).unwrap());
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..5000).for_each(|_| round()));
+            }
+        });
+    }
 }
