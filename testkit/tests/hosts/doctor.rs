@@ -116,8 +116,7 @@ fn hosts_that_are_well_and_hosts_that_are_broken() {
     bed.shell("n1", "prlimit --nofile=100:100 --pid $(cat /run/sshd.pid)");
     bed.shell("n2", "prlimit --nofile=512:512 --pid $(cat /run/sshd.pid)");
     golden(&bed, "descriptors", 1);
-    let left = bed.left(&[]);
-    assert!(left.is_empty(), "{left:?}");
+    bed.assert_clean();
 }
 
 #[test]
