@@ -80,7 +80,7 @@ impl Core {
             if let Some(name) = self.try_pass(which) {
                 return Ok(name);
             }
-            if self.poll::<M>(call)? > 0 {
+            if waiter.poll::<M>(self, call, || self.is_open(which))? > 0 {
                 waiter.progressed();
             } else {
                 waiter.idle(self, || self.has_work() || self.is_open(which));

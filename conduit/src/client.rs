@@ -184,7 +184,7 @@ impl<M: Mode> Client<M> {
         let core = &self.core;
         let mut waiter = Waiter::new();
         while !condition() {
-            if core.poll::<M>("block_until")? > 0 {
+            if waiter.poll::<M>(core, "block_until", &mut condition)? > 0 {
                 waiter.progressed();
             } else {
                 let condition = &mut condition;

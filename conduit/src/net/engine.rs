@@ -39,8 +39,18 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 6] =
-        [Self::Message, Self::Internal, Self::Ack, Self::Put, Self::Get, Self::LongPayload];
+    #[inline]
+    const fn of(number: u64) -> Option<Self> {
+        Some(match number & 0xff {
+            1 => Self::Message,
+            2 => Self::Internal,
+            3 => Self::Ack,
+            4 => Self::Put,
+            5 => Self::Get,
+            6 => Self::LongPayload,
+            _ => return None,
+        })
+    }
 
     /// In words.
     pub(super) const fn name(self) -> &'static str {
@@ -74,9 +84,37 @@ pub(super) struct Flight {
     pub(super) has_end: bool,
 }
 
+impl Flight {
+    /// All but the buffer and the end, as a number: kind (8 bits), lane (8), half, whether there is an end, rank (upper half).
+    #[inline]
+    const fn packed(&self) -> u64 {
+        self.kind as u64
+            | (self.lane as u64 & 0xff) << 8
+            | (self.upper as u64) << 16
+            | (self.has_end as u64) << 17
+            | (self.peer.0 as u64) << 32
+    }
+
+    /// What [`Flight::packed`] made; `None` for 0.
+    #[inline]
+    fn unpacked(info: u64, buffer: Option<u32>) -> Option<Self> {
+        Some(Self {
+            kind: Kind::of(info)?,
+            peer: Rank((info >> 32) as u32),
+            lane: (info >> 8 & 0xff) as usize,
+            upper: info >> 16 & 1 == 1,
+            buffer,
+            has_end: info >> 17 & 1 == 1,
+        })
+    }
+}
+
+/// Marks the number of an operation that has neither buffer nor end: the number itself says all. No index is so great.
+const SELF_CONTAINED: u64 = 1 << 31;
+
 #[derive(Debug, Default)]
 struct Row {
-    /// 0, or kind (8 bits), lane (8), half, whether there is an end, rank (upper half).
+    /// 0, or [`Flight::packed`].
     info: AtomicU64,
     /// 0, or one more than the buffer.
     buffer: AtomicU32,
@@ -106,43 +144,43 @@ impl Flights {
 
     /// Books an operation. `None` cannot be when the caller holds a completion queue slot.
     #[inline]
-    pub(super) fn begin(&self, flight: &Flight, end: Option<End>) -> Option<u32> {
+    pub(super) fn begin(&self, flight: &Flight, end: Option<End>) -> Option<u64> {
+        if flight.buffer.is_none() && end.is_none() {
+            return Some(flight.packed() | SELF_CONTAINED);
+        }
+        self.begin_in_row(flight, end)
+    }
+
+    fn begin_in_row(&self, flight: &Flight, end: Option<End>) -> Option<u64> {
         let index = self.free.pop(|index| &self.rows[index as usize].next)?;
         let row = &self.rows[index as usize];
         if let Some(end) = end {
             *row.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
         }
         row.buffer.store(flight.buffer.map_or(0, |buffer| buffer + 1), Ordering::Relaxed);
-        let info = flight.kind as u64
-            | (flight.lane as u64 & 0xff) << 8
-            | u64::from(flight.upper) << 16
-            | u64::from(flight.has_end) << 17
-            | u64::from(flight.peer.0) << 32;
-        row.info.store(info, Ordering::Release);
-        Some(index)
+        row.info.store(flight.packed(), Ordering::Release);
+        Some(u64::from(index))
     }
 
     /// Takes an operation out. `None` when the number is of none.
     #[inline]
     pub(super) fn end(&self, id: u64) -> Option<(Flight, Option<End>)> {
+        if id & SELF_CONTAINED != 0 {
+            return Some((Flight::unpacked(id, None)?, None));
+        }
+        self.end_in_row(id)
+    }
+
+    fn end_in_row(&self, id: u64) -> Option<(Flight, Option<End>)> {
         let index = u32::try_from(id).ok()?;
         let row = self.rows.get(index as usize)?;
         let info = row.info.swap(0, Ordering::AcqRel);
-        let kind = Kind::ALL.into_iter().find(|kind| *kind as u64 == info & 0xff)?;
-        let peer = Rank((info >> 32) as u32);
-        let has_end = info >> 17 & 1 == 1;
-        let end = if has_end {
+        let buffer = row.buffer.load(Ordering::Relaxed).checked_sub(1);
+        let flight = Flight::unpacked(info, buffer)?;
+        let end = if flight.has_end {
             row.end.lock().unwrap_or_else(PoisonError::into_inner).take()
         } else {
             None
-        };
-        let flight = Flight {
-            kind,
-            peer,
-            lane: (info >> 8 & 0xff) as usize,
-            upper: info >> 16 & 1 == 1,
-            buffer: row.buffer.load(Ordering::Relaxed).checked_sub(1),
-            has_end,
         };
         self.release(index);
         Some((flight, end))
@@ -278,22 +316,34 @@ impl Engine {
 
     /// Posts a receive buffer with `post`. There is always room for it, so a full queue only means that the device was busy (the
     /// software adapter says so when a thread that holds it has lost its processor): tried again for [`deadlines::NET_REPOST`].
+    #[inline]
     pub(super) fn post(
         &self,
         buffer: Buffer,
         rail: usize,
         post: impl Fn(&Receive) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
-        let piece = self.pool.piece(&buffer, rail, 0, self.setup.limits.buffer());
-        let index = self.pool.lend(buffer);
+        let (index, piece) = self.pool.lend_piece(buffer, rail, self.setup.limits.buffer());
         let receive = Receive { id: u64::from(index), buffer: piece };
-        let mut posted = post(&receive);
-        if posted == Err(PostError::Full) {
-            let end = Instant::now() + deadlines::NET_REPOST;
-            while posted == Err(PostError::Full) && Instant::now() < end {
-                std::thread::yield_now();
-                posted = post(&receive);
-            }
+        match post(&receive) {
+            Ok(()) => Ok(()),
+            Err(first) => self.post_again(first, &receive, (index, rail), post),
+        }
+    }
+
+    #[cold]
+    fn post_again(
+        &self,
+        first: PostError,
+        receive: &Receive,
+        (index, rail): (u32, usize),
+        post: impl Fn(&Receive) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        let mut posted = Err(first);
+        let end = Instant::now() + deadlines::NET_REPOST;
+        while posted == Err(PostError::Full) && Instant::now() < end {
+            std::thread::yield_now();
+            posted = post(receive);
         }
         if posted.is_err()
             && let Some(buffer) = self.pool.reclaim(index)

@@ -546,6 +546,20 @@ impl Network {
         self.engine.poll(sink, what, M::THREADED)
     }
 
+    /// One look for messages in a wait, between polls, where [`Network::only_receives`].
+    ///
+    /// # Errors
+    /// As [`Network::poll`].
+    #[inline]
+    pub(crate) fn glance<M: Mode>(&self, sink: &dyn Sink) -> Result<usize, Error> {
+        self.engine.glance(sink, M::THREADED)
+    }
+
+    /// Whether nothing can happen by itself but that messages arrive: a wait need not ask for more.
+    pub(crate) fn only_receives(&self) -> bool {
+        self.engine.only_receives()
+    }
+
     /// Whether a poll would certainly find something. A hint: completions of the device do not count.
     pub(crate) fn has_work(&self) -> bool {
         !self.engine.waiting.is_empty() || self.engine.has_failed()

@@ -90,6 +90,12 @@ impl Lane {
         self.requests.as_ref().unwrap_or(&self.main)
     }
 
+    /// Whether messages of the peer come through a queue pair.
+    #[inline]
+    fn is_entered_by(&self, qpn: u32) -> bool {
+        self.main.entrance == qpn || self.requests.as_ref().is_some_and(|half| half.entrance == qpn)
+    }
+
     /// Both queue pairs, or the only one.
     pub(super) fn halves(&self) -> impl Iterator<Item = &Half> {
         std::iter::once(&self.main).chain(&self.requests)
@@ -167,7 +173,7 @@ impl Peer {
     /// The lane whose messages come through a queue pair.
     #[inline]
     pub(super) fn lane_of(&self, qpn: u32) -> Option<usize> {
-        self.lanes.iter().position(|lane| lane.halves().any(|half| half.entrance() == qpn))
+        self.lanes.iter().position(|lane| lane.is_entered_by(qpn))
     }
 
     /// Whether a queue pair belongs to the connection with this peer.

@@ -57,6 +57,8 @@ pub(super) struct Rail {
     pub(super) shared: Option<Shared>,
     /// Buffers to put in the place of one that a handler works on.
     pub(super) spares: Shelf,
+    /// The last look found messages: the next one asks for a batch.
+    pub(super) is_lively: AtomicBool,
     /// A thread alone takes messages from this rail.
     pub(super) is_taken: AtomicBool,
     /// A thread alone takes completions of sends.
@@ -111,6 +113,7 @@ impl Rail {
             send_depth,
             shared,
             spares: Shelf::new(),
+            is_lively: AtomicBool::new(false),
             is_taken: AtomicBool::new(false),
             is_reaped: AtomicBool::new(false),
             has_receiver: AtomicBool::new(false),
@@ -127,6 +130,12 @@ impl Rail {
     /// Whether sends are in flight.
     #[inline]
     pub(super) fn is_sending(&self) -> bool {
-        self.sends.left() < self.send_depth
+        self.under_way() > 0
+    }
+
+    /// Sends in flight.
+    #[inline]
+    pub(super) fn under_way(&self) -> u32 {
+        self.send_depth.saturating_sub(self.sends.left())
     }
 }

@@ -2,7 +2,7 @@
 //! they said together ([`crate::dissemination`]), and releases the neighbourhood when it knows what all have said.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bootstrap::Rank;
@@ -43,6 +43,8 @@ struct Stage {
     machine: Mutex<Dissemination>,
     /// Generation that the machine was begun for.
     begun: AtomicU32,
+    /// It may go further: a word has come, or one could not be sent.
+    stirred: AtomicBool,
 }
 
 /// Both kinds.
@@ -57,6 +59,7 @@ impl Barriers {
         let stage = || Stage {
             machine: Mutex::new(Dissemination::new(neighbours.count())),
             begun: AtomicU32::new(0),
+            stirred: AtomicBool::new(false),
         };
         Self { stages: [stage(), stage()], behind: neighbours.behind().into() }
     }
@@ -74,7 +77,9 @@ impl Barriers {
         if !core.neighbours().leads() || self.behind.get(word.round) != Some(&source.0) {
             return false;
         }
-        stage.machine.lock().unwrap_or_else(PoisonError::into_inner).receive(word)
+        let new = stage.machine.lock().unwrap_or_else(PoisonError::into_inner).receive(word);
+        stage.stirred.store(true, Ordering::Release);
+        new
     }
 }
 
@@ -106,16 +111,28 @@ impl Core {
     fn drive(&self, which: Which) -> bool {
         let Some(remote) = self.remote() else { return false };
         let stage = remote.barriers.stage(which);
+        let generation = self.progress_of(which).generation();
+        let begun = stage.begun.load(Ordering::Relaxed) == generation;
+        if begun && !stage.stirred.load(Ordering::Relaxed) {
+            return false;
+        }
         let _driving = Driving::begin();
         // Another thread that moves it on does so for all.
         let Ok(mut machine) = stage.machine.try_lock() else { return false };
-        let generation = self.progress_of(which).generation();
+        // Before the look: a word that comes after it stirs again.
+        stage.stirred.store(false, Ordering::Relaxed);
         if stage.begun.load(Ordering::Relaxed) != generation {
             let Some(name) = self.gathered(which) else { return false };
             machine.begin(generation & 1 == 1, name);
             stage.begun.store(generation, Ordering::Relaxed);
         }
-        let merged = machine.advance(|word| self.tell(which, word));
+        let merged = machine.advance(|word| {
+            let told = self.tell(which, word);
+            if !told {
+                stage.stirred.store(true, Ordering::Relaxed);
+            }
+            told
+        });
         if let Some(name) = merged {
             self.release(which, generation, name);
         }

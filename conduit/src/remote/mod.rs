@@ -39,6 +39,8 @@ use crate::segment::{self, Landing};
 use crate::settings::Settings;
 use crate::token::RawToken;
 
+/// Looks for messages that a wait takes between two polls.
+pub(crate) const GLANCES: u32 = 8;
 /// Internal messages below this number belong to the exit.
 const EXITS: u8 = 8;
 /// Internal message: a word of a barrier between neighbourhoods.
@@ -201,6 +203,8 @@ struct Receiver<'a, M: Mode> {
     remote: &'a Remote,
     /// Why a message could not be taken.
     refused: Cell<Option<String>>,
+    /// A message of the library has come.
+    stirred: Cell<bool>,
     mode: PhantomData<M>,
 }
 
@@ -222,12 +226,7 @@ impl<M: Mode> Sink for Receiver<'_, M> {
     fn arrived(&self, message: Incoming<'_>) {
         let _outside = Mark::set(false);
         if message.internal {
-            if !self.internal(&message) {
-                let Incoming { source, handler, args, .. } = message;
-                let text =
-                    format!("internal message {handler} from rank {source} with words {args:?}");
-                self.refused.set(Some(text));
-            }
+            self.arrived_inside(&message);
         } else if !self.core.is_closed() {
             self.core.deliver_remote::<M>(message);
         }
@@ -236,7 +235,8 @@ impl<M: Mode> Sink for Receiver<'_, M> {
 
 impl<'a, M: Mode> Receiver<'a, M> {
     const fn new(core: &'a Core, remote: &'a Remote) -> Self {
-        Self { core, remote, refused: Cell::new(None), mode: PhantomData }
+        let stirred = Cell::new(false);
+        Self { core, remote, refused: Cell::new(None), stirred, mode: PhantomData }
     }
 
     /// Ends the job when a message was none.
@@ -244,6 +244,16 @@ impl<'a, M: Mode> Receiver<'a, M> {
         if let Some(text) = self.refused.take() {
             let rank = self.core.place().rank;
             self.core.fatal(&format!("rank {rank} received a malformed {text}"));
+        }
+    }
+
+    #[inline(never)]
+    fn arrived_inside(&self, message: &Incoming<'_>) {
+        self.stirred.set(true);
+        if !self.internal(message) {
+            let Incoming { source, handler, args, .. } = message;
+            let text = format!("internal message {handler} from rank {source} with words {args:?}");
+            self.refused.set(Some(text));
         }
     }
 
@@ -267,10 +277,10 @@ impl Core {
         let (Some(to), Some(remote)) = (remote_rank(message.target), self.remote()) else {
             return false;
         };
-        let sent = freight(message, to, |outgoing| {
-            remote.enter(|network| network.try_send::<M>(outgoing)).unwrap_or(Ok(Sent::Full))
-        });
-        self.is_sent(sent)
+        freight(message, to, |outgoing| {
+            let send = |network: &Network| self.is_sent(network.try_send::<M>(outgoing));
+            remote.enter(send).unwrap_or(false)
+        })
     }
 
     /// Replies to a message of a remote rank. `false`: the network is closing, and nobody waits for the reply.
@@ -278,10 +288,10 @@ impl Core {
         let (Some(to), Some(remote)) = (remote_rank(message.target), self.remote()) else {
             return false;
         };
-        let sent = freight(message, to, |outgoing| {
-            remote.enter(|network| network.reply::<M>(ticket, outgoing)).unwrap_or(Ok(Sent::Full))
-        });
-        self.is_sent(sent)
+        freight(message, to, |outgoing| {
+            let reply = |network: &Network| self.is_sent(network.reply::<M>(ticket, outgoing));
+            remote.enter(reply).unwrap_or(false)
+        })
     }
 
     /// Whether the payload of a message to a remote rank would be read where it is, after the call too, if the sender can wait
@@ -299,16 +309,23 @@ impl Core {
         }
     }
 
+    /// Whether a call into the network has sent something. Inside it.
+    #[inline]
     fn is_sent(&self, sent: Result<Sent, crate::net::Error>) -> bool {
         match sent {
             Ok(sent) => sent == Sent::Yes,
-            Err(error) => {
-                if !self.is_closed() && !self.ends_soon() {
-                    self.fatal(&error.to_string());
-                }
-                false
-            }
+            Err(error) => self.failed_send(&error),
         }
+    }
+
+    #[cold]
+    fn failed_send(&self, error: &crate::net::Error) -> bool {
+        // The call is over: an exit may use the network.
+        let _outside = Mark::set(false);
+        if !self.is_closed() && !self.ends_soon() {
+            self.fatal(&error.to_string());
+        }
+        false
     }
 
     /// A connection has failed: usually its peer has died, and those who know say so in a moment.
@@ -390,19 +407,61 @@ impl Core {
         }
         let receiver = Receiver::<M>::new(self, remote);
         let polled = remote.enter(|network| network.poll::<M>(&receiver, what));
+        self.after_poll(&receiver, polled)
+    }
+
+    /// What a wait does between two polls that find nothing: a few looks for messages alone, where nothing else can come. Ends
+    /// when one has come, or `done`; returns how many.
+    #[inline(never)]
+    pub(crate) fn glance_remote<M: Mode>(
+        &self,
+        mut done: impl FnMut() -> bool,
+    ) -> Result<usize, Error> {
+        let Some(remote) = self.remote() else { return Ok(0) };
+        if barrier::is_driving() || !remote.network.only_receives() {
+            return Ok(0);
+        }
+        let alone = self.span().locals == 1;
+        let receiver = Receiver::<M>::new(self, remote);
+        for _ in 0..GLANCES {
+            if done() || !alone && self.memory().arrived() {
+                break;
+            }
+            match remote.enter(|network| network.glance::<M>(&receiver)) {
+                None | Some(Ok(0)) => {}
+                // Only the library's own messages have consequences.
+                Some(Ok(count)) if !receiver.stirred.get() => return Ok(count),
+                looked => return self.after_poll(&receiver, looked),
+            }
+        }
+        Ok(0)
+    }
+
+    /// What follows a call into the network that may have brought something.
+    #[inline]
+    fn after_poll<M: Mode>(
+        &self,
+        receiver: &Receiver<'_, M>,
+        polled: Option<Result<usize, crate::net::Error>>,
+    ) -> Result<usize, Error> {
         receiver.check();
         let count = match polled {
             None => 0,
             Some(Ok(count)) => count,
-            Some(Err(_)) if self.is_closed() => 0,
-            Some(Err(error)) => {
-                self.ends_soon();
-                // Where the end of the job is decided, that is what the caller hears.
-                self.check_open("poll")?;
-                return Err(error.into());
-            }
+            Some(Err(error)) => self.failed_poll(error)?,
         };
-        Ok(count + remote.exits.deliver(self) + self.drive_barriers())
+        Ok(count + receiver.remote.exits.deliver(self) + self.drive_barriers())
+    }
+
+    #[cold]
+    fn failed_poll(&self, error: crate::net::Error) -> Result<usize, Error> {
+        if self.is_closed() {
+            return Ok(0);
+        }
+        self.ends_soon();
+        // Where the end of the job is decided, that is what the caller hears.
+        self.check_open("poll")?;
+        Err(error.into())
     }
 
     /// As [`Core::poll_remote`] for the library's own messages alone. Async-signal-safe in the sense of
@@ -447,6 +506,7 @@ impl Core {
     }
 
     /// Runs the handler for a message of a remote rank.
+    #[inline]
     fn deliver_remote<M: Mode>(&self, message: Incoming<'_>) {
         let Incoming { source, reply, handler, args, load, ticket, .. } = message;
         let target = crate::neighbours::remote(source);
@@ -488,28 +548,49 @@ impl Core {
 }
 
 /// Calls `send` with the message as the network wants it.
+#[inline(always)]
 fn freight<T>(message: &Message<'_>, to: Rank, send: impl FnOnce(&mut Outgoing<'_>) -> T) -> T {
-    let Message { net, handler, args, load, .. } = *message;
-    debug_assert!(handler >= FIRST_CLIENT_HANDLER, "internal messages have a way of their own");
-    let outgoing =
-        |load| Outgoing { to, reply: net == Net::Reply, internal: false, handler, args, load };
-    match load {
-        Load::Medium(payload) => send(&mut outgoing(Freight::Medium(payload))),
-        Load::Long { payload, dest } => send(&mut outgoing(Freight::Long { payload, dest })),
+    debug_assert!(
+        message.handler >= FIRST_CLIENT_HANDLER,
+        "internal messages have a way of their own"
+    );
+    match message.load {
+        // Blocks and landed payloads are of shared memory: only neighbours get them.
+        Load::None | Load::Block { .. } | Load::Landed { .. } => {
+            send(&mut outgoing(message, to, Freight::None))
+        }
+        _ => with_payload(message, to, send),
+    }
+}
+
+#[inline(never)]
+fn with_payload<T>(
+    message: &Message<'_>,
+    to: Rank,
+    send: impl FnOnce(&mut Outgoing<'_>) -> T,
+) -> T {
+    let send = |load: Freight<'_>| send(&mut outgoing(message, to, load));
+    match message.load {
+        Load::Medium(payload) => send(Freight::Medium(payload)),
+        Load::Long { payload, dest } => send(Freight::Long { payload, dest }),
         Load::Far { buffer, len, dest } => {
             let mut held = buffer.take();
-            let result = send(&mut outgoing(match dest {
+            let result = send(match dest {
                 None => Freight::Buffer { buffer: &mut held, len },
                 Some(dest) => Freight::LongBuffer { buffer: &mut held, len, dest },
-            }));
+            });
             buffer.set(held);
             result
         }
-        Load::Later(&Later { payload, dest, completion }) => send(&mut outgoing(match dest {
+        Load::Later(&Later { payload, dest, completion }) => send(match dest {
             None => Freight::MediumLater { payload, completion },
             Some(dest) => Freight::LongLater { payload, dest, completion },
-        })),
-        // Blocks and landed payloads are of shared memory: only neighbours get them.
-        Load::None | Load::Block { .. } | Load::Landed { .. } => send(&mut outgoing(Freight::None)),
+        }),
+        Load::None | Load::Block { .. } | Load::Landed { .. } => send(Freight::None),
     }
+}
+
+const fn outgoing<'a>(message: &Message<'a>, to: Rank, load: Freight<'a>) -> Outgoing<'a> {
+    let Message { net, handler, args, .. } = *message;
+    Outgoing { to, reply: matches!(net, Net::Reply), internal: false, handler, args, load }
 }

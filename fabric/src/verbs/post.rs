@@ -83,7 +83,7 @@ pub(super) fn post_send(
         return Err(PostError::State(state));
     }
     let mut pieces = [const { MaybeUninit::<ffi::Sge>::uninit() }; PIECES];
-    match send.data {
+    let (count, flags) = match send.data {
         Data::Gather(list) => {
             if list.len() > qp.send_sge() {
                 return Err(PostError::Invalid("more pieces than the queue pair gathers"));
@@ -91,7 +91,7 @@ pub(super) fn post_send(
             for (to, from) in pieces.iter_mut().zip(list) {
                 to.write(piece(from));
             }
-            submit(qp, send, queue, &mut pieces, list.len(), 0)
+            (list.len(), 0)
         }
         Data::Inline(list) => {
             if matches!(send.operation, Operation::Read { .. } | Operation::FetchAdd { .. }) {
@@ -107,12 +107,14 @@ pub(super) fn post_send(
             for (to, from) in pieces.iter_mut().zip(list) {
                 to.write(inline_piece(from));
             }
-            submit(qp, send, queue, &mut pieces, list.len(), ffi::SEND_INLINE)
+            (list.len(), ffi::SEND_INLINE)
         }
-    }
+    };
+    submit(qp, send, queue, &mut pieces, count, flags)
 }
 
 /// More parts than the queue pair gathers: copied together first. Their sum is below the inline limit.
+#[inline(never)]
 fn join_and_submit(
     qp: &VerbsQp,
     send: &Send<'_>,
@@ -141,7 +143,7 @@ fn inline_piece(part: &[u8]) -> ffi::Sge {
 }
 
 /// The first `count` pieces are written.
-#[inline]
+#[inline(always)]
 fn submit(
     qp: &VerbsQp,
     send: &Send<'_>,

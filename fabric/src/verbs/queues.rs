@@ -147,6 +147,24 @@ impl VerbsCq {
         })
     }
 
+    /// Takes up to `room.len()` completions, at most `N`.
+    #[inline]
+    fn take<const N: usize>(&self, room: &mut [Completion]) -> Result<usize, Error> {
+        // Zeroed, because providers leave fields alone that do not count.
+        let mut seen = [ffi::Wc::EMPTY; N];
+        let wanted = c_int::try_from(room.len().min(N)).unwrap_or(1);
+        // SAFETY: a living queue and room for at least `wanted` completions.
+        let got = unsafe { (self.domain.poll_cq)(self.cq.as_ptr(), wanted, seen.as_mut_ptr()) };
+        let Ok(count) = usize::try_from(got) else { return Err(self.broken(got)) };
+        for (to, from) in room.iter_mut().zip(&seen).take(count) {
+            *to = convert::completion(from);
+            if to.status != Status::Success {
+                self.domain.failed(to.qpn, Some(self.cq));
+            }
+        }
+        Ok(count)
+    }
+
     #[cold]
     fn broken(&self, result: c_int) -> Error {
         let source = if result == -1 {
@@ -165,26 +183,22 @@ impl CompletionQueue for VerbsCq {
     }
 
     fn poll(&self, into: &mut [Completion]) -> Result<usize, Error> {
+        // A look at a queue that is mostly empty clears no room for a batch.
+        if into.len() == 1 {
+            return self.take::<1>(into);
+        }
         let mut taken = 0;
         for room in into.chunks_mut(BATCH) {
-            // Zeroed, because providers leave fields alone that do not count.
-            let mut seen = [ffi::Wc::EMPTY; BATCH];
-            let wanted = c_int::try_from(room.len()).unwrap_or(1);
-            // SAFETY: a living queue and room for at least `wanted` completions.
-            let got = unsafe { (self.domain.poll_cq)(self.cq.as_ptr(), wanted, seen.as_mut_ptr()) };
-            let Ok(count) = usize::try_from(got) else {
-                // What was taken is handed out first; the error comes again with the next poll.
-                return if taken > 0 { Ok(taken) } else { Err(self.broken(got)) };
-            };
-            for (to, from) in room.iter_mut().zip(&seen).take(count) {
-                *to = convert::completion(from);
-                if to.status != Status::Success {
-                    self.domain.failed(to.qpn, Some(self.cq));
+            match self.take::<BATCH>(room) {
+                Ok(count) => {
+                    taken += count;
+                    if count < room.len() {
+                        break;
+                    }
                 }
-            }
-            taken += count;
-            if count < room.len() {
-                break;
+                // What was taken is handed out first; the error comes again with the next poll.
+                Err(_) if taken > 0 => break,
+                Err(error) => return Err(error),
             }
         }
         Ok(taken)

@@ -111,6 +111,7 @@ pub(in crate::net) const fn header_len(shape: Shape, nargs: usize, hidden: bool)
 
 /// Writes a header. `args` beyond the sixteenth are not sent.
 #[expect(clippy::cast_possible_truncation, reason = "at most 16 arguments")]
+#[inline(always)]
 pub(in crate::net) fn encode(head: &Head, args: &[i32]) -> Encoded {
     let args = &args[..args.len().min(MAX_ARGS)];
     let mut bytes = [0; MAX_HEADER];
@@ -191,6 +192,7 @@ fn word(bytes: &[u8], at: usize) -> Option<[u8; 4]> {
 }
 
 /// Reads a message of exactly `bytes`.
+#[inline(always)]
 pub(in crate::net) fn decode(imm: u32, bytes: &[u8]) -> Result<Decoded, Wrong> {
     let short = |expected: usize| Wrong::Length { seen: bytes.len(), expected: expected as u64 };
     let number = |at: usize| word(bytes, at).map(u32::from_ne_bytes).ok_or(short(at + 4));

@@ -146,8 +146,10 @@ pub(in crate::net) fn bytes_of(words: &mut [u64], len: usize) -> &mut [u8] {
 /// A mapping registered with the devices that use its buffers.
 #[derive(Debug)]
 struct Slab {
-    /// By rail; dropped before the mapping.
-    regions: Vec<Option<Arc<dyn Region>>>,
+    /// Keys by rail; 0 for one whose device does not use it.
+    keys: Box<[u32]>,
+    /// Dropped before the mapping.
+    _regions: Vec<Option<Arc<dyn Region>>>,
     memory: Mapping,
 }
 
@@ -200,13 +202,28 @@ struct Row {
     note: [AtomicU32; 3],
 }
 
+impl Row {
+    #[inline]
+    fn piece(&self, rail: usize, from: usize, len: u32) -> Sge {
+        assert!(from + len as usize <= self.len, "piece outside the buffer");
+        let base = self.slab.memory.base.as_ptr().addr() as u64;
+        Sge { addr: base + (self.offset + from) as u64, len, lkey: self.slab.keys[rail] }
+    }
+}
+
 /// A buffer, by its only owner. It must be lent or put into a list; dropping it wastes it.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(in crate::net) struct Buffer {
     pool: u32,
     index: u32,
+    row: NonNull<Row>,
 }
+
+// SAFETY: rows are shared by all threads (`Pool` is `Sync`).
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
 
 /// All message buffers of a rank.
 #[derive(Debug)]
@@ -244,24 +261,34 @@ impl Pool {
                 .transpose()
         };
         let regions = devices.iter().map(register).collect::<Result<Vec<_>, _>>()?;
-        let slab = Arc::new(Slab { regions, memory });
-        let row = |index: u32| {
-            self.rows.push(Row {
+        let key = |region: &Option<Arc<dyn Region>>| region.as_ref().map_or(0, |one| one.lkey());
+        let keys = regions.iter().map(key).collect();
+        let slab = Arc::new(Slab { keys, _regions: regions, memory });
+        let row = |at: u32| {
+            let index = self.rows.push(Row {
                 slab: Arc::clone(&slab),
-                offset: index as usize * len,
+                offset: at as usize * len,
                 len,
                 state: AtomicU8::new(OWNED),
                 next: AtomicU32::new(0),
                 note: Default::default(),
-            })
+            });
+            self.buffer(index, self.rows.at(index))
         };
-        Ok((0..count).map(|index| Buffer { pool: self.id, index: row(index) }).collect())
+        Ok((0..count).map(row).collect())
+    }
+
+    /// The only [`Buffer`] of a row: for one that was just made, or that the device has given back.
+    #[inline]
+    fn buffer(&self, index: u32, row: &Row) -> Buffer {
+        Buffer { pool: self.id, index, row: NonNull::from(row) }
     }
 
     #[inline]
     fn row(&self, buffer: &Buffer) -> &Row {
-        assert_eq!(buffer.pool, self.id, "a buffer of another pool");
-        self.rows.at(buffer.index)
+        assert!(buffer.pool == self.id, "a buffer of another pool");
+        // SAFETY: a row of this pool (checked above); rows neither move nor go before the pool does.
+        unsafe { buffer.row.as_ref() }
     }
 
     /// The bytes.
@@ -279,11 +306,7 @@ impl Pool {
     /// A part of a buffer as a device of rail `rail` sees it.
     #[inline]
     pub(in crate::net) fn piece(&self, buffer: &Buffer, rail: usize, from: usize, len: u32) -> Sge {
-        let row = self.row(buffer);
-        assert!(from + len as usize <= row.len, "piece outside the buffer");
-        let lkey = row.slab.regions[rail].as_ref().map_or(0, |region| region.lkey());
-        let base = row.slab.memory.base.as_ptr().addr() as u64;
-        Sge { addr: base + (row.offset + from) as u64, len, lkey }
+        self.row(buffer).piece(rail, from, len)
     }
 
     /// Gives a buffer to a device; its number comes back in a completion.
@@ -293,12 +316,21 @@ impl Pool {
         buffer.index
     }
 
+    /// As [`Pool::lend`], with the first `len` bytes as a device of rail `rail` sees them.
+    #[inline]
+    pub(in crate::net) fn lend_piece(&self, buffer: Buffer, rail: usize, len: u32) -> (u32, Sge) {
+        let row = self.row(&buffer);
+        let piece = row.piece(rail, 0, len);
+        row.state.store(LENT, Ordering::Release);
+        (buffer.index, piece)
+    }
+
     /// The device has given a buffer back. `None` when it did not have it.
     #[inline]
     pub(in crate::net) fn reclaim(&self, index: u32) -> Option<Buffer> {
         let row = self.rows.get(index)?;
         let taken = row.state.compare_exchange(LENT, OWNED, Ordering::Acquire, Ordering::Relaxed);
-        taken.is_ok().then_some(Buffer { pool: self.id, index })
+        taken.is_ok().then(|| self.buffer(index, row))
     }
 }
 

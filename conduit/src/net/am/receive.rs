@@ -12,6 +12,7 @@ use super::header::{self, ACK, Decoded, Shape};
 use super::pool::{Buffer, Note};
 use crate::net::engine::{End, Engine, Kind};
 use crate::net::peer::{Lane, Peer};
+use crate::net::rail::Rail;
 use crate::net::{Arrived, Error, FIRST_CLIENT_HANDLER, Incoming, Poll, Sink, Ticket};
 
 /// Most messages that one poll takes.
@@ -30,6 +31,7 @@ struct Entrance<'a> {
 
 impl Engine {
     /// One poll. `locked`: take turns with other threads.
+    #[inline(never)]
     pub(in crate::net) fn poll(
         &self,
         sink: &dyn Sink,
@@ -53,6 +55,19 @@ impl Engine {
         Ok(count)
     }
 
+    /// What a wait may do between two polls: one look for a message. Returns how many came.
+    #[inline(never)]
+    pub(in crate::net) fn glance(&self, sink: &dyn Sink, locked: bool) -> Result<usize, Error> {
+        self.receive(sink, Poll::All, locked)
+    }
+
+    /// Whether nothing can happen by itself but that messages arrive.
+    pub(in crate::net) fn only_receives(&self) -> bool {
+        self.rails.iter().all(|rail| !rail.is_sending())
+            && self.waiting.is_empty()
+            && self.owing.load(Ordering::Relaxed) == 0
+    }
+
     /// Whether completions of sends should be taken although there is something else to do.
     fn is_short(&self) -> bool {
         self.rails.iter().any(|rail| rail.sends.left() < rail.send_depth / 2)
@@ -69,18 +84,20 @@ impl Engine {
         Ok(count)
     }
 
+    #[inline(always)]
     fn receive(&self, sink: &dyn Sink, what: Poll, locked: bool) -> Result<usize, Error> {
-        let rails = self.rails.len();
-        let first = match rails {
-            1 => 0,
-            _ => self.turn.fetch_add(1, Ordering::Relaxed) as usize % rails,
-        };
+        let locked = locked && what == Poll::All;
+        let is_taken = |rail: &Rail| rail.is_taken.load(Ordering::Relaxed) && what == Poll::All;
+        if let [rail] = &self.rails[..] {
+            return if is_taken(rail) { Ok(0) } else { self.receive_on(0, sink, what, locked) };
+        }
+        let (rails, first) = (self.rails.len(), self.turn.fetch_add(1, Ordering::Relaxed) as usize);
         for step in 0..rails {
-            let rail = (first + step) % rails;
-            if self.rails[rail].is_taken.load(Ordering::Relaxed) && what == Poll::All {
+            let rail = first.wrapping_add(step) % rails;
+            if is_taken(&self.rails[rail]) {
                 continue;
             }
-            let count = self.receive_on(rail, sink, what, locked && what == Poll::All)?;
+            let count = self.receive_on(rail, sink, what, locked)?;
             if count > 0 {
                 return Ok(count);
             }
@@ -88,7 +105,8 @@ impl Engine {
         Ok(0)
     }
 
-    /// Takes a batch from one rail. The library's messages come first: a client's handler may end this process.
+    /// Takes messages from one rail: one where the last look found none, else a batch.
+    #[inline(always)]
     pub(in crate::net) fn receive_on(
         &self,
         at: usize,
@@ -97,18 +115,33 @@ impl Engine {
         locked: bool,
     ) -> Result<usize, Error> {
         let rail = &self.rails[at];
-        if locked && self.receiving.swap(true, Ordering::Acquire) {
+        if rail.is_lively.load(Ordering::Relaxed) {
+            return self.receive_batch(at, sink, what, locked);
+        }
+        let mut one = [Completion::EMPTY];
+        if self.look(rail, &mut one, locked)? == 0 {
             return Ok(0);
         }
+        rail.is_lively.store(true, Ordering::Relaxed);
+        self.received(at, &one[0], sink, what)?;
+        Ok(1)
+    }
+
+    /// Takes a batch from one rail. The library's messages come first: a client's handler may end this process.
+    #[inline(never)]
+    fn receive_batch(
+        &self,
+        at: usize,
+        sink: &dyn Sink,
+        what: Poll,
+        locked: bool,
+    ) -> Result<usize, Error> {
+        let rail = &self.rails[at];
         let mut batch = [Completion::EMPTY; MESSAGES];
-        let count = rail.recv_cq.poll(&mut batch);
-        if locked {
-            self.receiving.store(false, Ordering::Release);
-        }
-        let batch = &batch[..count?];
-        if let [completion] = batch {
-            self.received(at, completion, sink, what)?;
-            return Ok(1);
+        let count = self.look(rail, &mut batch, locked)?;
+        let batch = &batch[..count];
+        if batch.is_empty() {
+            rail.is_lively.store(false, Ordering::Relaxed);
         }
         let internal = |completion: &&Completion| {
             completion.imm.is_some_and(|imm| header::handler_of(imm) < FIRST_CLIENT_HANDLER)
@@ -119,9 +152,23 @@ impl Engine {
         for completion in batch.iter().filter(|completion| !internal(completion)) {
             self.received(at, completion, sink, what)?;
         }
-        Ok(batch.len())
+        Ok(count)
     }
 
+    /// Asks a rail for completions of receives; `locked`: none while another thread asks.
+    #[inline(always)]
+    fn look(&self, rail: &Rail, into: &mut [Completion], locked: bool) -> Result<usize, Error> {
+        if locked && self.receiving.swap(true, Ordering::Acquire) {
+            return Ok(0);
+        }
+        let count = rail.recv_cq.poll(into);
+        if locked {
+            self.receiving.store(false, Ordering::Release);
+        }
+        Ok(count?)
+    }
+
+    #[inline(never)]
     fn received(
         &self,
         rail: usize,
@@ -132,20 +179,7 @@ impl Engine {
         let index = u32::try_from(completion.id).ok();
         let buffer = index.and_then(|index| self.pool.reclaim(index));
         if completion.status != Status::Success {
-            if let Some(buffer) = buffer {
-                self.rails[rail].spares.put(&self.pool, buffer);
-            }
-            // What is flushed failed for a reason that something else reports.
-            if completion.status == Status::Flushed || self.is_quiet() {
-                return Ok(());
-            }
-            return Err(Error::FailedReceive {
-                rank: self.members.rank,
-                status: status_text(completion.status),
-                qpn: completion.qpn,
-                device: self.rails[rail].name(),
-                vendor: completion.vendor,
-            });
+            return self.failed_receive(rail, completion, buffer);
         }
         let note =
             Note { imm: completion.imm.unwrap_or(0), len: completion.len, qpn: completion.qpn };
@@ -163,16 +197,37 @@ impl Engine {
         self.deliver(entrance, buffer, note, sink)
     }
 
+    #[cold]
+    fn failed_receive(
+        &self,
+        rail: usize,
+        completion: &Completion,
+        buffer: Option<Buffer>,
+    ) -> Result<(), Error> {
+        if let Some(buffer) = buffer {
+            self.rails[rail].spares.put(&self.pool, buffer);
+        }
+        // What is flushed failed for a reason that something else reports.
+        if completion.status == Status::Flushed || self.is_quiet() {
+            return Ok(());
+        }
+        Err(Error::FailedReceive {
+            rank: self.members.rank,
+            status: status_text(completion.status),
+            qpn: completion.qpn,
+            device: self.rails[rail].name(),
+            vendor: completion.vendor,
+        })
+    }
+
     /// Whose message it is: the sender must own the far end of the queue pair that it came through.
+    #[inline(always)]
     fn entrance(&self, note: Note) -> Result<Entrance<'_>, Error> {
         let source = Rank(u32::from(header::source_of(note.imm)));
         let qpn = note.qpn;
         let peer = self.peers.get(source);
         let found = peer.and_then(|peer| Some((peer, peer.lane_of(qpn)?)));
-        let Some((peer, at)) = found else {
-            let problem = format!("queue pair {qpn:#x} is not connected to that rank");
-            return Err(self.malformed(source, problem));
-        };
+        let Some((peer, at)) = found else { return Err(self.unconnected(source, qpn)) };
         peer.use_it();
         if !peer.is_open() {
             self.heard(peer);
@@ -180,10 +235,17 @@ impl Engine {
         Ok(Entrance { peer, at, lane: &peer.lanes[at], qpn })
     }
 
+    #[cold]
+    fn unconnected(&self, source: Rank, qpn: u32) -> Error {
+        self.malformed(source, format!("queue pair {qpn:#x} is not connected to that rank"))
+    }
+
+    #[cold]
     fn malformed(&self, peer: Rank, problem: impl Into<String>) -> Error {
         Error::Malformed { rank: self.members.rank, peer, problem: problem.into() }
     }
 
+    #[inline(always)]
     fn deliver(
         &self,
         from: Entrance<'_>,
@@ -203,17 +265,12 @@ impl Engine {
         }
         let internal = head.handler < FIRST_CLIENT_HANDLER;
         let ticket = Ticket::new(peer, from.at, !head.reply && !internal);
-        if !ticket.is_request() || from.lane.requests.is_some() {
-            self.hand_over(&ticket, &decoded, bytes, sink)?;
+        if head.shape == Shape::Short {
+            // Nothing of it is left in its buffer.
             self.repost(from, buffer)?;
-        } else if let Some(spare) = self.rails[from.lane.rail].spares.take(&self.pool, 0) {
-            self.repost(from, spare)?;
-            self.hand_over(&ticket, &decoded, bytes, sink)?;
-            self.rails[from.lane.rail].spares.put(&self.pool, buffer);
+            hand_over(&ticket, &decoded, Arrived::None, sink);
         } else {
-            let mut copy = Copy::of(bytes);
-            self.repost(from, buffer)?;
-            self.hand_over(&ticket, &decoded, copy.bytes(), sink)?;
+            self.deliver_payload(from, &ticket, (buffer, note.len), &decoded, sink)?;
         }
         if ticket.is_request() && !ticket.is_replied() && from.lane.account.bank() {
             self.ack_if_due(from.peer, from.at)?;
@@ -222,6 +279,7 @@ impl Engine {
     }
 
     /// Credits that came with a message.
+    #[inline(always)]
     fn book(&self, from: Entrance<'_>, decoded: &Decoded) -> Result<(), Error> {
         let head = &decoded.head;
         let own = head.reply && head.handler >= FIRST_CLIENT_HANDLER;
@@ -238,16 +296,42 @@ impl Engine {
         Ok(())
     }
 
-    fn hand_over(
+    /// A message whose buffer is wanted while its handler runs.
+    #[inline(never)]
+    fn deliver_payload(
+        &self,
+        from: Entrance<'_>,
+        ticket: &Ticket,
+        (mut buffer, len): (Buffer, u32),
+        decoded: &Decoded,
+        sink: &dyn Sink,
+    ) -> Result<(), Error> {
+        let bytes = &mut self.pool.bytes(&mut buffer)[..len as usize];
+        let spares = &self.rails[from.lane.rail].spares;
+        if !ticket.is_request() || from.lane.requests.is_some() {
+            hand_over(ticket, decoded, self.arrival(ticket, decoded, bytes)?, sink);
+            self.repost(from, buffer)?;
+        } else if let Some(spare) = spares.take(&self.pool, 0) {
+            self.repost(from, spare)?;
+            hand_over(ticket, decoded, self.arrival(ticket, decoded, bytes)?, sink);
+            spares.put(&self.pool, buffer);
+        } else {
+            let mut copy = Copy::of(bytes);
+            self.repost(from, buffer)?;
+            hand_over(ticket, decoded, self.arrival(ticket, decoded, copy.bytes())?, sink);
+        }
+        Ok(())
+    }
+
+    /// The payload of a message of `bytes`; that of a packed Long is put where it belongs.
+    fn arrival<'a>(
         &self,
         ticket: &Ticket,
         decoded: &Decoded,
-        bytes: &mut [u8],
-        sink: &dyn Sink,
-    ) -> Result<(), Error> {
-        let head = &decoded.head;
+        bytes: &'a mut [u8],
+    ) -> Result<Arrived<'a>, Error> {
         let payload = &mut bytes[decoded.payload..];
-        let load = match head.shape {
+        Ok(match decoded.head.shape {
             Shape::Short => Arrived::None,
             Shape::Medium { .. } => Arrived::Medium(payload),
             // Without payload any place will do, and no segment is needed.
@@ -262,20 +346,11 @@ impl Engine {
                 }
                 Arrived::Long { offset: dest, len: len as usize }
             }
-        };
-        sink.arrived(Incoming {
-            source: ticket.source(),
-            reply: head.reply,
-            internal: head.handler < FIRST_CLIENT_HANDLER,
-            handler: head.handler,
-            args: decoded.args(),
-            load,
-            ticket,
-        });
-        Ok(())
+        })
     }
 
     /// Gives a buffer back to the queue that a message came through.
+    #[inline]
     fn repost(&self, from: Entrance<'_>, buffer: Buffer) -> Result<(), Error> {
         let lane = from.lane;
         let posted = match (&self.rails[lane.rail].shared, &lane.requests) {
@@ -286,13 +361,18 @@ impl Engine {
             }
             _ => self.post(buffer, lane.rail, |receive| lane.main.qp.post_receive(receive)),
         };
-        match posted {
-            Ok(()) => Ok(()),
+        posted.or_else(|error| self.not_reposted(from, error))
+    }
+
+    #[cold]
+    fn not_reposted(&self, from: Entrance<'_>, error: PostError) -> Result<(), Error> {
+        match error {
             // The connection is gone; what failed on it says so.
-            Err(PostError::State(_)) => Ok(()),
-            Err(_) if self.is_quiet() => Ok(()),
-            Err(source) => {
-                Err(self.post_error("a receive buffer", from.peer.rank, lane.rail, source))
+            PostError::State(_) => Ok(()),
+            _ if self.is_quiet() => Ok(()),
+            error => {
+                let rail = from.lane.rail;
+                Err(self.post_error("a receive buffer", from.peer.rank, rail, error))
             }
         }
     }
@@ -301,18 +381,25 @@ impl Engine {
     pub(in crate::net) fn reap(&self) -> Result<usize, Error> {
         let mut count = 0;
         for at in 0..self.rails.len() {
-            let rail = &self.rails[at];
-            if !rail.is_sending() || rail.is_reaped.load(Ordering::Relaxed) {
-                continue;
+            if !self.rails[at].is_reaped.load(Ordering::Relaxed) {
+                count += self.reap_on(at)?;
             }
-            count += self.reap_on(at)?;
         }
         Ok(count)
     }
 
     /// As [`Engine::reap`], for one rail.
     pub(in crate::net) fn reap_on(&self, at: usize) -> Result<usize, Error> {
-        let mut batch = [Completion::EMPTY; SENDS];
+        match self.rails[at].under_way() {
+            0 => Ok(0),
+            // Nothing else can be complete: no room for more is made ready.
+            1 => self.reap_some::<1>(at),
+            _ => self.reap_some::<SENDS>(at),
+        }
+    }
+
+    fn reap_some<const N: usize>(&self, at: usize) -> Result<usize, Error> {
+        let mut batch = [Completion::EMPTY; N];
         let count = self.rails[at].send_cq.poll(&mut batch)?;
         let mut failure = None;
         for completion in &batch[..count] {
@@ -375,6 +462,20 @@ impl Engine {
             }
         }
     }
+}
+
+#[inline]
+fn hand_over(ticket: &Ticket, decoded: &Decoded, load: Arrived<'_>, sink: &dyn Sink) {
+    let head = &decoded.head;
+    sink.arrived(Incoming {
+        source: ticket.source(),
+        reply: head.reply,
+        internal: head.handler < FIRST_CLIENT_HANDLER,
+        handler: head.handler,
+        args: decoded.args(),
+        load,
+        ticket,
+    });
 }
 
 /// A message outside its buffer; aligned as buffers are.

@@ -67,8 +67,7 @@ struct Slots<'a> {
 
 impl Slots<'_> {
     fn give_back(&self) {
-        self.half.slots.give(1);
-        self.engine.rails[self.lane.rail].sends.give(1);
+        self.engine.release(self.lane, self.half);
     }
 }
 
@@ -134,14 +133,39 @@ impl Engine {
         self.check(message)?;
         let Some(peer) = self.connected(message.to) else { return Ok(Sent::Full) };
         let class = Class::of(message);
-        if let Some(lane) = lane {
-            return self.on_lane(peer, lane, class, message);
+        if matches!(message.load, Freight::None) {
+            let (handler, args) = (message.handler, message.args);
+            let draft = Draft { class, handler, args, shape: Shape::Short };
+            return self.on_lanes(peer, lane, class, |_, at| self.short(peer, at, &draft));
         }
-        let first = peer.first_lane();
-        for step in 0..peer.lanes.len() {
-            let lane = (first + step) % peer.lanes.len();
-            if self.on_lane(peer, lane, class, message)? == Sent::Yes {
-                return Ok(Sent::Yes);
+        self.on_lanes(peer, lane, class, |lane, at| self.loaded(peer, at, lane, class, message))
+    }
+
+    /// Sends on the lane that is given, or on the first that has what is needed.
+    #[inline(always)]
+    fn on_lanes(
+        &self,
+        peer: &Peer,
+        lane: Option<usize>,
+        class: Class,
+        mut send: impl FnMut(&Lane, usize) -> Result<Sent, Error>,
+    ) -> Result<Sent, Error> {
+        let (first, count) = match lane {
+            Some(lane) => (lane, 1),
+            None => (peer.first_lane(), peer.lanes.len()),
+        };
+        for step in 0..count {
+            let at = if count == 1 { first } else { (first + step) % count };
+            let Some(lane) = peer.lanes.get(at) else { break };
+            if !self.admit(lane, class) {
+                continue;
+            }
+            let sent = send(lane, at);
+            if !matches!(sent, Ok(Sent::Yes)) {
+                self.unadmit(lane, class);
+            }
+            if !matches!(sent, Ok(Sent::Full)) {
+                return sent;
             }
         }
         Ok(Sent::Full)
@@ -159,6 +183,7 @@ impl Engine {
     }
 
     /// Takes what a message of a class needs from its peer.
+    #[inline]
     fn admit(&self, lane: &Lane, class: Class) -> bool {
         match class {
             Class::Reply | Class::Ack => true,
@@ -198,26 +223,25 @@ impl Engine {
         }
     }
 
-    fn on_lane(
-        &self,
-        peer: &Peer,
-        at: usize,
-        class: Class,
-        message: &mut Outgoing<'_>,
-    ) -> Result<Sent, Error> {
-        let Some(lane) = peer.lanes.get(at) else { return Ok(Sent::Full) };
-        if !self.admit(lane, class) {
-            return Ok(Sent::Full);
+    /// A message without payload.
+    #[inline(always)]
+    fn short(&self, peer: &Peer, at: usize, draft: &Draft<'_>) -> Result<Sent, Error> {
+        let lane = &peer.lanes[at];
+        let longest = header::header_len(draft.shape, draft.args.len(), true);
+        if longest > self.half_for(lane, draft.class).inline {
+            return self.copied(peer, at, draft, &[]);
         }
-        let sent = self.admitted(peer, at, lane, class, message);
-        if !matches!(sent, Ok(Sent::Yes)) {
-            self.unadmit(lane, class);
-        }
-        sent
+        let Some(slots) = self.slots(lane, draft.class) else { return Ok(Sent::Full) };
+        let (encoded, credits) = self.encode(lane, draft);
+        let flight = self.flight(peer, at, draft.class, None, false);
+        let data = Data::Inline(&[encoded.bytes()]);
+        self.fire(&slots, (encoded.imm, credits), data, &flight, None)
     }
 
+    /// An admitted message with a payload.
     #[expect(clippy::cast_possible_truncation, reason = "lengths were checked")]
-    fn admitted(
+    #[inline(never)]
+    fn loaded(
         &self,
         peer: &Peer,
         at: usize,
@@ -283,12 +307,16 @@ impl Engine {
         }
     }
 
+    /// The queue pair that a message of a class leaves on.
+    #[inline]
+    fn half_for<'a>(&self, lane: &'a Lane, class: Class) -> &'a Half {
+        Self::half_of(lane, class == Class::Request)
+    }
+
     /// Takes a slot of the send queue and one of its completion queue.
+    #[inline]
     fn slots<'a>(&'a self, lane: &'a Lane, class: Class) -> Option<Slots<'a>> {
-        let half = match class {
-            Class::Request => lane.for_requests(),
-            _ => &lane.main,
-        };
+        let half = self.half_for(lane, class);
         let split = lane.requests.is_some() && class == Class::Request;
         let kept = if class.is_urgent() || split { 0 } else { KEPT };
         if !half.slots.take(kept) {
@@ -302,6 +330,7 @@ impl Engine {
         Some(Slots { engine: self, lane, half })
     }
 
+    #[inline(always)]
     fn encode(&self, lane: &Lane, draft: &Draft<'_>) -> (Encoded, u8) {
         let credits = lane.account.carry();
         let head = Head {
@@ -329,8 +358,8 @@ impl Engine {
             let (encoded, credits) = self.encode(lane, draft);
             let parts = [encoded.bytes(), payload];
             let parts = if payload.is_empty() { &parts[..1] } else { &parts[..] };
-            let data = Data::Inline(parts);
-            return self.launch(peer, at, draft, &slots, (encoded.imm, credits), data, None, None);
+            let (imm, data) = ((encoded.imm, credits), Data::Inline(parts));
+            return self.launch(peer, at, draft, &slots, imm, data, None, None);
         }
         let kept = if draft.class.is_urgent() { 0 } else { KEPT_BUFFERS };
         let Some(mut buffer) = self.bounce.take(&self.pool, kept) else {
@@ -433,8 +462,7 @@ impl Engine {
         let index = self.pool.lend(buffer);
         let data = Data::Gather(&[piece]);
         let flight = self.flight(peer, at, draft.class, Some(index), false);
-        let sent =
-            self.fire(peer, at, draft.class, &slots, (encoded.imm, credits), data, &flight, None);
+        let sent = self.fire(&slots, (encoded.imm, credits), data, &flight, None);
         let back = match sent {
             Ok(Sent::Yes) => None,
             _ => self.pool.reclaim(index),
@@ -469,7 +497,7 @@ impl Engine {
     ) -> Result<Sent, Error> {
         let buffer = buffer.map(|buffer| self.pool.lend(buffer));
         let flight = self.flight(peer, at, draft.class, buffer, end.is_some());
-        let sent = self.fire(peer, at, draft.class, slots, imm, data, &flight, end);
+        let sent = self.fire(slots, imm, data, &flight, end);
         if !matches!(sent, Ok(Sent::Yes))
             && let Some(buffer) = buffer.and_then(|index| self.pool.reclaim(index))
         {
@@ -478,12 +506,10 @@ impl Engine {
         sent
     }
 
-    #[expect(clippy::too_many_arguments, reason = "all that a message is made of")]
+    /// Posts a message; on failure the credits that it carried stay here.
+    #[inline(always)]
     fn fire(
         &self,
-        peer: &Peer,
-        at: usize,
-        class: Class,
         slots: &Slots<'_>,
         (imm, credits): (u32, u8),
         data: Data<'_>,
@@ -493,13 +519,13 @@ impl Engine {
         let operation = Operation::Send { imm: Some(imm) };
         let sent = self.post_flight(slots.lane, slots.half, operation, data, flight, end);
         if !matches!(sent, Ok(Sent::Yes)) {
-            peer.lanes[at].account.uncarry(credits);
+            slots.lane.account.uncarry(credits);
         }
-        let _ = class;
         sent
     }
 
     /// Posts a request whose slots are taken. They go back when it is not posted, and so does its end's counting.
+    #[inline(always)]
     pub(in crate::net) fn post_flight(
         &self,
         lane: &Lane,
@@ -509,19 +535,35 @@ impl Engine {
         flight: &Flight,
         end: Option<End>,
     ) -> Result<Sent, Error> {
-        let rail = &self.rails[lane.rail];
-        let give_back = || {
-            half.slots.give(1);
-            rail.sends.give(1);
-        };
         let Some(id) = self.flights.begin(flight, end) else {
-            give_back();
+            self.release(lane, half);
             return Ok(Sent::Full);
         };
-        let send = Send { id: u64::from(id), operation, data, signaled: true, to: None };
-        let Err(error) = half.post(&send) else { return Ok(Sent::Yes) };
-        let _ = self.flights.end(u64::from(id));
-        give_back();
+        let send = Send { id, operation, data, signaled: true, to: None };
+        match half.post(&send) {
+            Ok(()) => Ok(Sent::Yes),
+            Err(error) => self.not_posted(lane, half, flight, id, error),
+        }
+    }
+
+    /// Slots that were not used.
+    fn release(&self, lane: &Lane, half: &Half) {
+        half.slots.give(1);
+        self.rails[lane.rail].sends.give(1);
+    }
+
+    #[cold]
+    fn not_posted(
+        &self,
+        lane: &Lane,
+        half: &Half,
+        flight: &Flight,
+        id: u64,
+        error: PostError,
+    ) -> Result<Sent, Error> {
+        let rail = &self.rails[lane.rail];
+        let _ = self.flights.end(id);
+        self.release(lane, half);
         match error {
             PostError::Full => Ok(Sent::Full),
             _ if self.is_quiet() => Ok(Sent::Full),
@@ -541,7 +583,7 @@ impl Engine {
     /// Returns the credits that are banked on a lane.
     pub(in crate::net) fn ack(&self, peer: &Peer, at: usize) -> Result<Sent, Error> {
         let draft = Draft { class: Class::Ack, handler: ACK, args: &[], shape: Shape::Short };
-        self.copied(peer, at, &draft, &[])
+        self.short(peer, at, &draft)
     }
 
     /// Writes the payload of a Long, then sends its header. Waits until the device has taken the payload, unless there is a
