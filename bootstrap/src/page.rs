@@ -26,7 +26,7 @@ use crate::sys::{self, Mapping, SharedMap};
 
 const PAGE_MAGIC: u64 = 0x4741_534e_4554_5047;
 /// Version of the layout; agent and rank must agree.
-pub const PAGE_VERSION: u32 = 3;
+pub const PAGE_VERSION: u32 = 4;
 
 /// Fixed part of the page.
 #[repr(C, align(128))]
@@ -133,8 +133,8 @@ pub struct HostPage {
     board: Option<board::Layout>,
     /// The places for results of the board, in a rank.
     results: Option<Mapping>,
-    /// Who has it. A child that was forked from that has a copy.
-    process: u32,
+    /// Which of these this process looks at.
+    looks: board::Looks,
 }
 
 /// What a page is made of; the agent fills it.
@@ -203,8 +203,8 @@ impl HostPage {
         let len = board.map_or(page_len(locals, size), |board| board.end());
         let map = SharedMap::create(c"gasnet-host-page", len).map_err(os)?;
         let (hosts, host) = (spec.hosts, spec.host);
-        let (results, process) = (None, std::process::id());
-        let page = Self { map, size, hosts, host, locals, board, results, process };
+        let (results, looks) = (None, board::Looks::default());
+        let page = Self { map, size, hosts, host, locals, board, results, looks };
         page.map.put(0, &[PAGE_MAGIC]);
         let has_board = u32::from(board.is_some());
         page.map.put(8, &[PAGE_VERSION, size, hosts, host.0, locals, has_board]);
@@ -246,8 +246,8 @@ impl HostPage {
             results.map_err(|source| PageError::Os { operation: "map the results in", source })
         });
         let results = results.transpose()?;
-        let (host, process) = (HostId(host), std::process::id());
-        let page = Self { map, size, hosts, host, locals, board, results, process };
+        let (host, looks) = (HostId(host), board::Looks::default());
+        let page = Self { map, size, hosts, host, locals, board, results, looks };
         page.check_locals().map_err(bad)?;
         Ok(page)
     }
@@ -485,8 +485,6 @@ mod layout {
     unsafe impl crate::sys::SharedLayout for super::board::Head {}
     // SAFETY: as above.
     unsafe impl crate::sys::SharedLayout for super::board::Post {}
-    // SAFETY: as above.
-    unsafe impl crate::sys::SharedLayout for super::board::Holders {}
     // SAFETY: as above.
     unsafe impl crate::sys::SharedLayout for super::board::Result {}
 }

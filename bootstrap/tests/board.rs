@@ -77,9 +77,9 @@ fn a_result_is_read_where_it_was_published() {
                 (frame.kind, frame.rank, frame.payload),
                 (Kind::Exchange, 1, &[7, 8, 9][..])
             );
-            assert!(board.publish(1, &RESULT, 1));
+            assert!(board.publish(1, &RESULT));
             posted(board, 2, false, socket);
-            assert!(board.publish(2, &RESULT, 1));
+            assert!(board.publish(2, &RESULT));
             assert_eq!(board.answer(2).unwrap().place, 0, "the first result was given back");
         });
         assert_eq!((one.unwrap(), two.unwrap()), (RESULT.to_vec(), RESULT.to_vec()));
@@ -94,7 +94,7 @@ fn an_answer_by_packets_is_taken_and_the_board_used_again() {
         send(socket, &mapped, Some(memfd::result(&RESULT).unwrap().as_fd()));
         board.announce_mail();
         posted(board, 2, false, socket);
-        assert!(board.publish(2, &RESULT, 1));
+        assert!(board.publish(2, &RESULT));
     });
     assert_eq!((one.unwrap(), two.unwrap()), (RESULT.to_vec(), RESULT.to_vec()));
 }
@@ -117,9 +117,9 @@ fn a_refusal_is_heard_also_by_a_later_call() {
 fn a_result_of_another_length_is_no_result() {
     let [one, _] = exchanges(false, |socket, board| {
         posted(board, 1, false, socket);
-        assert!(board.publish(1, &RESULT[1..], 1));
+        assert!(board.publish(1, &RESULT[1..]));
         posted(board, 2, false, socket);
-        assert!(board.publish(2, &RESULT, 1));
+        assert!(board.publish(2, &RESULT));
     });
     let error = one.unwrap_err();
     assert!(matches!(error, Error::Protocol { .. }), "{error}");

@@ -10,8 +10,9 @@
 //! * the agent **publishes** the answer once: it lies in one of a few places for results, which ranks have mapped
 //!   read-only since they opened the page, and one futex wakes them all.
 //!
-//! A place is lent to every rank of the call and free again when the last has given it back; ranks may keep results for
-//! ever, so the agent answers by packets when no place is free, or the result is too long. A rank on the board looks at
+//! A place is free again when no rank looks at it: each post says which ones its rank does, and by the next answer on the
+//! board all ranks have posted again. So giving one back touches no memory that others use. Ranks may keep results for ever, so
+//! the agent answers by packets when no place is free, or the result is too long. A rank on the board looks at
 //! its socket when [`Board::mail`] has changed, or a slice of its wait has passed.
 //!
 //! Ranks that make different calls must not wait for each other. Whoever finds that another rank has begun another call
@@ -36,6 +37,9 @@ const PLACE: usize = 64 * 1024;
 const MOST: u32 = 0xffff;
 /// In place of kind and length: a call over a socket.
 const APART: u64 = 0xffff;
+/// Bits of the length of a post.
+const LEN_BITS: u32 = 16;
+const LEN_MASK: u32 = (1 << LEN_BITS) - 1;
 /// No machine has larger pages.
 const MEMORY_PAGE: usize = 64 * 1024;
 
@@ -64,13 +68,10 @@ struct State {
 pub(super) struct Post {
     /// Number of the call; written last.
     seq: AtomicU32,
+    /// Bytes (16 bits), and a bit for each place of a result that its rank looks at.
     len: AtomicU32,
     words: [AtomicU64; Board::POST / 8],
 }
-
-/// Ranks that hold a result.
-#[repr(C, align(128))]
-pub(super) struct Holders(AtomicU32);
 
 /// A place for a result.
 #[repr(C, align(128))]
@@ -81,7 +82,6 @@ pub(super) struct Result([AtomicU64; PLACE / 8]);
 pub(super) struct Layout {
     head: usize,
     posts: usize,
-    holders: usize,
     pub(super) results: usize,
 }
 
@@ -93,9 +93,8 @@ impl Layout {
         }
         let head = at.next_multiple_of(align_of::<Head>());
         let posts = head + size_of::<Head>();
-        let holders = posts + locals as usize * size_of::<Post>();
-        let results = holders + PLACES * size_of::<Holders>();
-        Some(Self { head, posts, holders, results: results.next_multiple_of(MEMORY_PAGE) })
+        let results = posts + locals as usize * size_of::<Post>();
+        Some(Self { head, posts, results: results.next_multiple_of(MEMORY_PAGE) })
     }
 
     pub(super) const fn end(&self) -> usize {
@@ -125,7 +124,10 @@ impl Lent {
     /// `None` when there is no such place.
     pub(crate) fn new(page: &Arc<HostPage>, published: Published) -> Option<Self> {
         let there = page.result(published).is_some();
-        there.then(|| Self { page: Arc::clone(page), published })
+        there.then(|| {
+            page.looks.begin(published.place);
+            Self { page: Arc::clone(page), published }
+        })
     }
 
     /// The bytes.
@@ -133,28 +135,44 @@ impl Lent {
     pub fn bytes(&self) -> &[u8] {
         self.page.result(self.published).unwrap_or_default()
     }
-
-    /// The board, unless this is a child that the rank has forked: that holds nothing.
-    fn board(&self) -> Option<Board<'_>> {
-        self.page.board().filter(|_| self.page.process == std::process::id())
-    }
 }
 
 impl Clone for Lent {
     fn clone(&self) -> Self {
-        // The place is held by this one until then, so it cannot have become another result.
-        if let Some(board) = self.board() {
-            board.hold(self.published.place);
-        }
+        self.page.looks.begin(self.published.place);
         Self { page: Arc::clone(&self.page), published: self.published }
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        if let Some(board) = self.board() {
-            board.give_back(self.published.place);
+        self.page.looks.end(self.published.place);
+    }
+}
+
+/// How often this process looks at each place. Its own memory: a child that the rank has forked has a copy, which nobody asks.
+#[derive(Debug, Default)]
+pub(super) struct Looks([AtomicU32; PLACES]);
+
+impl Looks {
+    fn begin(&self, place: u32) {
+        if let Some(count) = self.0.get(place as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    fn end(&self, place: u32) {
+        if let Some(count) = self.0.get(place as usize) {
+            // What was read comes before the post that gives the place back.
+            count.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// A bit for each place that is looked at.
+    fn bits(&self) -> u32 {
+        let bit =
+            |(at, count): (usize, &AtomicU32)| u32::from(count.load(Ordering::Acquire) > 0) << at;
+        self.0.iter().enumerate().map(bit).sum()
     }
 }
 
@@ -216,13 +234,6 @@ impl<'a> Board<'a> {
         self.page.map.at(self.layout.posts + local as usize * size_of::<Post>())
     }
 
-    fn holders(&self, place: usize) -> &'a AtomicU32 {
-        assert!(place < PLACES, "place {place} of {PLACES}");
-        let holders: &Holders =
-            self.page.map.at(self.layout.holders + place * size_of::<Holders>());
-        &holders.0
-    }
-
     fn result(&self, place: usize) -> &'a Result {
         assert!(place < PLACES, "place {place} of {PLACES}");
         self.page.map.at(self.layout.results + place * PLACE)
@@ -241,7 +252,8 @@ impl<'a> Board<'a> {
         let (head, rest) = post.words.split_at(HEADER_LEN / 8);
         put(head, &frame.header());
         put(rest, frame.payload);
-        post.len.store(u32::try_from(len).unwrap_or(0), Ordering::Relaxed);
+        let len = u32::try_from(len).unwrap_or(0) | self.page.looks.bits() << LEN_BITS;
+        post.len.store(len, Ordering::Relaxed);
         post.seq.store(frame.seq, Ordering::Release);
         self.arrive(frame.seq, key(frame))
     }
@@ -270,8 +282,7 @@ impl<'a> Board<'a> {
         let _ = call.fetch_update(Ordering::SeqCst, Ordering::SeqCst, begin);
     }
 
-    /// Rank: the answer to call `seq`, when it is there. A result has been lent to this rank and is to be
-    /// [given back](Board::give_back).
+    /// Rank: the answer to call `seq`, when it is there. A result is to be looked at through a [`Lent`].
     #[inline]
     #[must_use]
     pub fn answer(&self, seq: u32) -> Option<Published> {
@@ -287,19 +298,6 @@ impl<'a> Board<'a> {
         let Published { place, len } = published;
         let start = place as usize * PLACE;
         ((place as usize) < PLACES && len <= PLACE).then(|| start..start + len)
-    }
-
-    /// Rank: a result is not looked at any more.
-    #[inline]
-    pub fn give_back(&self, place: u32) {
-        let less = |count: u32| count.checked_sub(1);
-        let _ =
-            self.holders(place as usize).fetch_update(Ordering::Release, Ordering::Relaxed, less);
-    }
-
-    /// Rank: a result that it holds is held once more.
-    fn hold(&self, place: u32) {
-        self.holders(place as usize).fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts the agent's packets to ranks that wait here.
@@ -346,25 +344,32 @@ impl<'a> Board<'a> {
         if seq == taken || seq == 0 {
             return None;
         }
-        let len = (post.len.load(Ordering::Relaxed) as usize).min(Board::POST).min(buffer.len());
+        let len = (post.len.load(Ordering::Relaxed) & LEN_MASK) as usize;
+        let len = len.min(Board::POST).min(buffer.len());
         for (slot, chunk) in post.words.iter().zip(buffer[..len].chunks_mut(8)) {
             chunk.copy_from_slice(&slot.load(Ordering::Relaxed).to_ne_bytes()[..chunk.len()]);
         }
         Some((seq, len))
     }
 
-    /// Agent: answers call `seq`, which `ranks` ranks have made here, and wakes them; `false`, and nothing is done, when
-    /// there is no place for the result.
+    /// Places that ranks looked at when they posted last, a bit for each.
+    fn looked_at(&self) -> u32 {
+        let bits = |local| self.at(local).len.load(Ordering::Relaxed) >> LEN_BITS;
+        (0..self.page.locals).fold(0, |all, local| all | bits(local))
+    }
+
+    /// Agent: answers call `seq`, which every rank of the host has made here and which has been [taken](Board::take) from all of
+    /// them, and wakes them; `false`, and nothing is done, when there is no place for the result.
     #[must_use]
-    pub fn publish(&self, seq: u32, bytes: &[u8], ranks: u32) -> bool {
+    pub fn publish(&self, seq: u32, bytes: &[u8]) -> bool {
         let mut place = 0;
         if !bytes.is_empty() {
-            let free = |place: &usize| self.holders(*place).load(Ordering::Acquire) == 0;
+            let taken = self.looked_at();
+            let free = |place: &usize| taken >> place & 1 == 0;
             let Some(found) = (0..PLACES).find(free).filter(|_| bytes.len() <= PLACE) else {
                 return false;
             };
             place = found;
-            self.holders(place).store(ranks, Ordering::Relaxed);
             put(&self.result(place).0, bytes);
         }
         let state = self.state();

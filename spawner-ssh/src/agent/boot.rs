@@ -444,7 +444,7 @@ impl Boot {
     fn publish(&self, seq: u32, bytes: &[u8]) -> bool {
         let Some(board) = self.page.as_ref().and_then(HostPage::board) else { return false };
         let posted = seq != 0 && self.peers.iter().all(|peer| peer.posted == seq);
-        posted && board.publish(seq, bytes, self.share.count())
+        posted && board.publish(seq, bytes)
     }
 
     /// Ranks that wait on the board do not look at their sockets unless they are told to.

@@ -68,39 +68,60 @@ fn ranks_that_differ_tell_the_agent_at_once() {
     assert!(!board.post(2, &exchange(3, 2, b"abc")), "the packet makes the agent look");
 }
 
+/// The page as another rank sees it.
+fn opened(agent: &HostPage) -> Arc<HostPage> {
+    Arc::new(HostPage::open(agent.fd().try_clone_to_owned().unwrap()).unwrap())
+}
+
 #[test]
-fn places_are_lent_to_all_and_used_again() {
-    let (agent, rank) = pages(2);
-    let (agent, board) = (agent.board().unwrap(), rank.board().unwrap());
+fn places_are_used_again_when_no_post_says_that_they_are_looked_at() {
+    let (page, first) = pages(2);
+    let (agent, ranks) = (page.board().unwrap(), [first, opened(&page)]);
+    let post = |seq| {
+        for (local, page) in (0..).zip(&ranks) {
+            let _ = page.board().unwrap().post(local, &exchange(seq, local, b"abc"));
+        }
+    };
+    let board = ranks[0].board().unwrap();
     assert_eq!(board.answer(1), None);
     let mut held = Vec::new();
     for seq in 1..=8 {
         let bytes = vec![u8::try_from(seq).unwrap(); PLACE - 3];
-        assert!(agent.publish(seq, &bytes, 2));
+        post(seq);
+        assert!(agent.publish(seq, &bytes));
         let published = board.answer(seq).unwrap();
         assert_eq!((published.len, published.place), (PLACE - 3, seq - 1));
         assert_eq!(board.answer(seq - 1), None);
-        held.push([(); 2].map(|()| Lent::new(&rank, published).unwrap()));
+        held.push(ranks.each_ref().map(|page| Lent::new(page, published).unwrap()));
     }
-    assert!(!agent.publish(9, b"x", 2), "no place is free");
+    post(9);
+    assert!(!agent.publish(9, b"x"), "no place is free");
     assert_eq!(board.answer(9), None);
     for (index, lent) in (1..).zip(&held) {
         assert!(lent.iter().all(|lent| lent.bytes() == vec![index; PLACE - 3]));
     }
     let [one, other] = held.remove(4);
     drop(one);
-    assert!(!agent.publish(9, b"x", 2), "one rank looks at it");
+    post(9);
+    assert!(!agent.publish(9, b"x"), "one rank looks at it");
     let clone = other.clone();
     drop(clone.clone());
     assert_eq!(clone.bytes(), other.bytes());
     drop(other);
-    assert!(!agent.publish(9, b"x", 2), "it looks at it still");
+    post(9);
+    assert!(!agent.publish(9, b"x"), "it looks at it still");
     drop(clone);
-    assert!(agent.publish(9, b"x", 2));
+    assert!(!agent.publish(9, b"x"), "it has not said so yet");
+    post(9);
+    assert!(agent.publish(9, b"x"));
     assert_eq!(board.answer(9), Some(Published { place: 4, len: 1 }));
-    assert!(!agent.publish(10, &[0; PLACE + 1], 2), "too long");
-    assert!(agent.publish(10, &[], 2), "nothing needs no place");
+    post(10);
+    assert!(!agent.publish(10, &[0; PLACE + 1]), "too long");
+    assert!(agent.publish(10, &[]), "nothing needs no place");
     assert_eq!(board.answer(10).map(|published| published.len), Some(0));
+    let mut buffer = [0; 512];
+    let (seq, len) = agent.take(0, 9, &mut buffer).unwrap();
+    assert_eq!((seq, len), (10, HEADER_LEN + 3), "what is looked at is no part of the length");
 }
 
 #[test]
@@ -118,7 +139,7 @@ fn what_is_no_place_is_not_looked_at() {
 fn sleepers_are_woken_by_answers_mail_and_the_end() {
     let (agent, rank) = pages(1);
     let wakes: [fn(&HostPage); 3] = [
-        |page| assert!(page.board().is_some_and(|board| board.publish(1, b"x", 1))),
+        |page| assert!(page.board().is_some_and(|board| board.publish(1, b"x"))),
         |page| page.board().unwrap().announce_mail(),
         |page| {
             page.decide(crate::page::Notice { code: 1, cause: None });
@@ -143,11 +164,11 @@ fn sleepers_are_woken_by_answers_mail_and_the_end() {
 
 /// An agent that concatenates what was posted; ranks that keep some results and check them to the end.
 fn run(locals: u32, rounds: u32, len: usize, keep: u32) {
-    let (agent, rank) = pages(locals);
+    let (agent, _) = pages(locals);
     let told = AtomicU32::new(0);
     std::thread::scope(|scope| {
         for local in 0..locals {
-            let (rank, told) = (&rank, &told);
+            let (rank, told) = (opened(&agent), &told);
             scope.spawn(move || {
                 let board = rank.board().unwrap();
                 let mut kept = HashMap::new();
@@ -163,7 +184,7 @@ fn run(locals: u32, rounds: u32, len: usize, keep: u32) {
                         }
                         board.sleep(bell, Duration::from_millis(50));
                     };
-                    let lent = Lent::new(rank, published).unwrap();
+                    let lent = Lent::new(&rank, published).unwrap();
                     let whole: Vec<u8> = (0..locals).flat_map(|local| mine(seq, local)).collect();
                     assert_eq!(lent.bytes(), whole);
                     kept.insert(seq, (lent, whole));
@@ -186,7 +207,7 @@ fn run(locals: u32, rounds: u32, len: usize, keep: u32) {
                 assert_eq!(number, seq);
                 whole.extend_from_slice(&buffer[HEADER_LEN..len]);
             }
-            while !board.publish(seq, &whole, locals) {
+            while !board.publish(seq, &whole) {
                 std::thread::yield_now();
             }
         }
