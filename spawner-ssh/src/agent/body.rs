@@ -128,6 +128,11 @@ impl<'a> Body<'a> {
         self.next == self.share.count()
     }
 
+    /// Whether every rank of this host was started and has ended.
+    pub(crate) fn is_through(&self) -> bool {
+        self.is_complete() && !self.failed && self.by_pid.is_empty()
+    }
+
     /// Process ids of the ranks that run.
     pub(crate) fn pids(&self) -> impl Iterator<Item = i32> {
         self.by_pid.keys().copied()

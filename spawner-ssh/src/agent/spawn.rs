@@ -196,8 +196,7 @@ impl<'a> Spawner<'a> {
         let children = made.iter().map(|prepared| Child {
             env: &prepared.env,
             streams: prepared.streams,
-            socket: prepared.socket_end,
-            socket_target: self.empty.as_raw_fd(),
+            socket: Some((prepared.socket_end, self.empty.as_raw_fd())),
             cpus: prepared.cpus.as_ref(),
             limit: self.limit,
             mask: self.mask.as_ref(),

@@ -226,9 +226,8 @@ pub(crate) struct Child<'a> {
     /// Strings in place of those of the image, with their positions.
     pub(crate) env: &'a [(usize, CString)],
     pub(crate) streams: [RawFd; 3],
-    pub(crate) socket: RawFd,
-    /// Number under which the rank sees its socket.
-    pub(crate) socket_target: RawFd,
+    /// Its socket, and the number under which it sees that.
+    pub(crate) socket: Option<(RawFd, RawFd)>,
     pub(crate) cpus: Option<&'a libc::cpu_set_t>,
     /// Descriptor limit to restore.
     pub(crate) limit: Option<libc::rlimit>,
@@ -270,35 +269,68 @@ impl Image {
         Self { program, words, env, word_pointers, places: Vec::new() }
     }
 
+    fn make_places(&mut self, count: usize) {
+        let place = || Place { env: pointers(&self.env), stack: vec![0; STACK] };
+        self.places.resize_with(self.places.len().max(count), place);
+    }
+
+    fn view<'a>(&self, place: &Place, child: &'a Child<'a>) -> Shared<'a> {
+        Shared {
+            program: self.program.as_ptr(),
+            words: self.word_pointers.as_ptr(),
+            env: place.env.as_ptr(),
+            child,
+            parent: nix::unistd::getpid().as_raw(),
+            step: AtomicI32::new(0),
+            errno: AtomicI32::new(0),
+            here: AtomicI32::new(1),
+        }
+    }
+
     /// Starts processes at the same time and returns when each of them runs its program or has failed to. They use our
     /// memory until then, so nothing is copied and failures come back directly. (As with `CLONE_VFORK`, but that would
     /// put us to sleep and wake us once per process, which takes longer than all the rest when the processors are busy.)
     pub(crate) fn launch(&mut self, children: &[Child<'_>]) -> Vec<Result<i32, Failure>> {
         debug_assert_eq!(self.word_pointers.len(), self.words.len() + 1);
-        let place = || Place { env: pointers(&self.env), stack: vec![0; STACK] };
-        self.places.resize_with(self.places.len().max(children.len()), place);
-        let parent = nix::unistd::getpid().as_raw();
-        let mut views = Vec::with_capacity(children.len());
+        self.make_places(children.len());
         for (child, place) in children.iter().zip(&mut self.places) {
             for (at, value) in child.env {
                 place.env[*at] = value.as_ptr();
             }
-            views.push(Shared {
-                program: self.program.as_ptr(),
-                words: self.word_pointers.as_ptr(),
-                env: place.env.as_ptr(),
-                child,
-                parent,
-                step: AtomicI32::new(0),
-                errno: AtomicI32::new(0),
-                here: AtomicI32::new(1),
-            });
         }
+        let views = children.iter().zip(&self.places);
+        let views: Vec<_> = views.map(|(child, place)| self.view(place, child)).collect();
         let started = views.iter().zip(&mut self.places);
         let started: Vec<_> = started.map(|(view, place)| clone_into(view, place)).collect();
         // Only after the last process has left our memory may `views` and the stacks go.
         views.iter().zip(started).map(|(view, pid)| outcome(view, pid?)).collect()
     }
+}
+
+/// Starts one process of each image at the same time, with these standard streams, in a group of its own and bound to die with
+/// us. Returns as [`Image::launch`] does.
+pub(crate) fn launch_helpers(helpers: &mut [(Image, [RawFd; 3])]) -> Vec<Result<i32, Failure>> {
+    let mask = nix::sys::signal::SigSet::empty();
+    let streams: Vec<[RawFd; 3]> = helpers.iter().map(|(_, streams)| *streams).collect();
+    let child = |streams: &[RawFd; 3]| Child {
+        env: &[],
+        streams: *streams,
+        socket: None,
+        cpus: None,
+        limit: None,
+        mask: mask.as_ref(),
+    };
+    let children: Vec<Child<'_>> = streams.iter().map(child).collect();
+    let mut views = Vec::with_capacity(children.len());
+    for ((image, _), child) in helpers.iter_mut().zip(&children) {
+        image.make_places(1);
+        views.extend(image.places.first().map(|place| image.view(place, child)));
+    }
+    let started = views.iter().zip(helpers.iter_mut());
+    let started: Vec<_> = started
+        .filter_map(|(view, (image, _))| Some(clone_into(view, image.places.first_mut()?)))
+        .collect();
+    views.iter().zip(started).map(|(view, pid)| outcome(view, pid?)).collect()
 }
 
 /// Words of a new process's stack, 64 KiB.
@@ -397,9 +429,11 @@ fn prepare(shared: &Shared<'_>) -> Result<(), Step> {
             check(unsafe { libc::dup2(from, to) }, Step::Streams)?;
         }
     }
-    // SAFETY: descriptors only. Where the numbers differ the copy is not close-on-exec; another launcher, which gets no socket,
-    // has equal ones, and they close.
-    check(unsafe { libc::dup2(child.socket, child.socket_target) }, Step::Socket)?;
+    if let Some((socket, target)) = child.socket {
+        // SAFETY: descriptors only. Where the numbers differ the copy is not close-on-exec; another launcher, which gets no
+        // socket, has equal ones, and they close.
+        check(unsafe { libc::dup2(socket, target) }, Step::Socket)?;
+    }
     reset_signals(child.mask)
 }
 

@@ -1,9 +1,13 @@
 //! The process behind a link.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::OFlag;
+use nix::unistd::{AccessFlags, eaccess};
 
 use crate::agent::sys;
 use crate::plan::HostEntry;
@@ -13,6 +17,10 @@ use crate::tree::message::{Ssh, Stage};
 
 /// First word of our program when it is to be an agent.
 pub const AGENT_WORD: &str = "--node-agent";
+/// Second word: the lines of the script come first on standard input, unread.
+pub(crate) const LINES_WORD: &str = "lines";
+/// Lines that the script reads before it does anything.
+pub(crate) const LINES: usize = 2;
 
 /// What the login shell over there is told to do. Any shell must understand it: one line, one pair of single quotes, and
 /// inside them neither a backslash (fish) nor an exclamation mark (csh). What differs from job to job comes by standard
@@ -46,7 +54,29 @@ pub(super) const SCRIPT: &str = concat!(
     r#"case "$k" in keep) ;; *) rm -rf "$d";; esac; exit $r'"#
 );
 
-/// The lines that the script reads first. `misfit`: what is there does not fit.
+/// What the login shell may run before the script: the agent itself, which saves a shell. Only where its path has no letter that
+/// means something to any shell.
+fn short_way(ssh: &Ssh) -> Option<String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._+-".contains(&byte);
+    let path =
+        ssh.agent.to_str().filter(|path| path.starts_with('/') && path.bytes().all(plain))?;
+    let there = format!("test -x {path} && exec {path} {AGENT_WORD} {LINES_WORD}; ");
+    (ssh.stage != Stage::Always).then_some(there)
+}
+
+/// Whether [`remote_command`] is more than the script, unless the `whole` script is wanted.
+pub(super) fn has_short_way(ssh: &Ssh) -> bool {
+    short_way(ssh).is_some()
+}
+
+/// What the login shell is told. `whole`: the script and nothing else, because the shell did not understand the short way (`&&`
+/// means nothing to fish before 3.0), or what it leads to does not fit.
+pub(super) fn remote_command(ssh: &Ssh, whole: bool) -> String {
+    let short = short_way(ssh).filter(|_| !whole);
+    short.unwrap_or_default() + SCRIPT
+}
+
+/// The [`LINES`] that the script reads first. `misfit`: what is there does not fit.
 pub(super) fn script_input(ssh: &Ssh, misfit: bool) -> Vec<u8> {
     let mode = if misfit { "cached" } else { ssh.stage.name() };
     let mode = if ssh.stage == Stage::Always { Stage::Always.name() } else { mode };
@@ -67,7 +97,7 @@ fn is_openssh(command: &OsStr) -> bool {
 }
 
 /// Words behind the remote shell's own: the user's options first, because the first of a kind wins.
-fn words(ssh: &Ssh, host: &HostEntry) -> Vec<OsString> {
+fn words(ssh: &Ssh, host: &HostEntry, told: &str) -> Vec<OsString> {
     let mut words = ssh.options.clone();
     if is_openssh(&ssh.command) {
         let timeout = format!("ConnectTimeout={}", CONNECT.limit.as_secs());
@@ -82,28 +112,105 @@ fn words(ssh: &Ssh, host: &HostEntry) -> Vec<OsString> {
     if let Some(user) = &host.user {
         words.extend(["-l".into(), user.into()]);
     }
-    words.extend([OsString::from(&host.name), SCRIPT.into()]);
+    words.extend([OsString::from(&host.name), told.into()]);
     words
 }
 
-/// The process for `host`, ready to be started.
-pub(super) fn command(ssh: &Ssh, host: &HostEntry) -> Command {
-    let mut command = if host.here {
-        let mut command = Command::new("/proc/self/exe");
-        command.arg(AGENT_WORD);
-        command
-    } else {
-        let mut command = Command::new(&ssh.command);
-        command.args(words(ssh, host));
-        command
+/// The words of the process for `host`, the program first; its login shell is `told` that.
+pub(super) fn process(ssh: &Ssh, host: &HostEntry, told: &str) -> Vec<OsString> {
+    if host.here {
+        return vec!["/proc/self/exe".into(), AGENT_WORD.into()];
+    }
+    let mut all = vec![ssh.command.clone()];
+    all.extend(words(ssh, host, told));
+    all
+}
+
+/// A process that was started, with our ends of its standard streams.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) pid: i32,
+    pub(super) streams: [OwnedFd; 3],
+}
+
+/// Our ends of the pipes of one process, and its own.
+struct Pipes {
+    ours: [OwnedFd; 3],
+    theirs: [OwnedFd; 3],
+}
+
+impl Pipes {
+    fn new() -> io::Result<Self> {
+        let pipe = || nix::unistd::pipe2(OFlag::O_CLOEXEC);
+        let ((input, to), (from, output), (err, err_end)) = (pipe()?, pipe()?, pipe()?);
+        Ok(Self { ours: [to, from, err], theirs: [input, output, err_end] })
+    }
+}
+
+/// Starts processes with these words, all at the same time: on a busy machine one after the other would take long, because
+/// each gets the processors that we need for the next.
+pub(super) fn start(all: &[Vec<OsString>]) -> Vec<io::Result<Started>> {
+    let env: Vec<CString> = std::env::vars_os().filter_map(|(n, v)| assignment(&n, &v)).collect();
+    let mut made = Vec::new();
+    let mut pipes_of = Vec::new();
+    for words in all {
+        match image(words, &env).and_then(|image| Ok((image, Pipes::new()?))) {
+            Ok((image, pipes)) => {
+                let streams = pipes.theirs.each_ref().map(AsRawFd::as_raw_fd);
+                made.push((image, streams));
+                pipes_of.push(Ok(pipes));
+            }
+            Err(error) => pipes_of.push(Err(error)),
+        }
+    }
+    let mut pids = sys::launch_helpers(&mut made).into_iter();
+    let outcome = |pipes: io::Result<Pipes>| {
+        let Pipes { ours, theirs } = pipes?;
+        drop(theirs);
+        let none = || io::Error::other("it was not started");
+        let pid = pids.next().ok_or_else(none)?;
+        let pid = pid.map_err(|failure| io::Error::from_raw_os_error(failure.errno))?;
+        Ok(Started { pid, streams: ours })
     };
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    sys::die_with_us(&mut command);
-    command
+    pipes_of.into_iter().map(outcome).collect()
+}
+
+fn assignment(name: &OsStr, value: &OsStr) -> Option<CString> {
+    CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok()
+}
+
+/// A program and its words as the system takes them; a name without a slash is looked up in `PATH`.
+fn image(words: &[OsString], env: &[CString]) -> io::Result<sys::Image> {
+    let text = |word: &OsStr| CString::new(word.as_bytes()).map_err(io::Error::other);
+    let name = words.first().map(OsString::as_os_str).unwrap_or_default();
+    let program = match name.as_bytes().contains(&b'/') {
+        true => PathBuf::from(name),
+        false => in_path(name)?,
+    };
+    let words = words.iter().map(|word| text(word)).collect::<io::Result<Vec<_>>>()?;
+    Ok(sys::Image::new(text(program.as_os_str())?, words, env.to_vec()))
+}
+
+/// The first executable file of that name.
+fn in_path(name: &OsStr) -> io::Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let mut found = io::Error::from_raw_os_error(libc::ENOENT);
+    for file in std::env::split_paths(&path).map(|directory| directory.join(name)) {
+        if !file.is_file() {
+            continue;
+        }
+        match eaccess(&file, AccessFlags::X_OK) {
+            Ok(()) => return Ok(file),
+            Err(errno) => found = errno.into(),
+        }
+    }
+    Err(found)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use super::*;
     use crate::tree::diagnosis::{Class, Failure};
 
@@ -122,12 +229,12 @@ mod tests {
     #[test]
     fn the_users_options_come_first_and_the_host_before_the_script() {
         let host = HostEntry { user: Some("me".into()), port: Some(7), ..HostEntry::new("n1") };
-        let words = words(&ssh("/usr/bin/ssh", &["-o", "BatchMode=no"]), &host);
+        let words = words(&ssh("/usr/bin/ssh", &["-o", "BatchMode=no"]), &host, SCRIPT);
         assert_eq!(words[..2], ["-o", "BatchMode=no"]);
         assert!(words.iter().any(|word| word == "BatchMode=yes"));
         let tail = ["-p", "7", "-l", "me", "n1", SCRIPT];
         assert_eq!(words[words.len() - tail.len()..], tail);
-        let plain = super::words(&ssh("/opt/rsh-like", &[]), &HostEntry::new("n1"));
+        let plain = super::words(&ssh("/opt/rsh-like", &[]), &HostEntry::new("n1"), SCRIPT);
         assert_eq!(plain, ["n1", SCRIPT]);
     }
 
@@ -137,11 +244,11 @@ mod tests {
         assert!(!inner.contains(['\'', '\\', '!', '\n']), "{inner}");
     }
 
-    /// Runs the script as a login shell of the kind named would; its output.
-    fn run(shell: &str, input: &[u8], directory: &Path) -> Option<String> {
+    /// Does what it is `told` as a login shell of the kind named would; its output.
+    fn run(shell: &str, told: &str, input: &[u8], directory: &Path) -> Option<String> {
         use std::io::Write;
         let mut child = Command::new(shell)
-            .args(["-c", SCRIPT])
+            .args(["-c", told])
             .env("TMPDIR", directory)
             .env_remove("XDG_CACHE_HOME")
             .stdin(Stdio::piped())
@@ -155,7 +262,7 @@ mod tests {
 
     /// What the script prints when `bytes` are its input.
     fn lines(shell: &str, bytes: &[&[u8]], directory: &Path) -> Option<String> {
-        run(shell, &bytes.concat(), directory)
+        run(shell, SCRIPT, &bytes.concat(), directory)
     }
 
     #[test]
@@ -229,6 +336,41 @@ mod tests {
     }
 
     #[test]
+    fn a_login_shell_runs_the_agent_itself_where_it_can_and_the_script_where_not() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let agent = directory.path().join("an-agent");
+        std::fs::write(&agent, "#!/bin/sh\necho \"here $*\"; cat\n").unwrap();
+        std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut shells = 0;
+        for shell in ["sh", "bash", "zsh", "tcsh", "csh", "fish"] {
+            let there = Ssh { agent: agent.clone().into(), ..ssh("ssh", &[]) };
+            let told = remote_command(&there, false);
+            let input = script_input(&there, false);
+            assert_eq!(input.iter().filter(|byte| **byte == b'\n').count(), LINES);
+            let input = [&input[..], b"frames"].concat();
+            let Some(output) = run(shell, &told, &input, directory.path()) else { continue };
+            shells += 1;
+            let lines = String::from_utf8_lossy(&input).into_owned();
+            assert_eq!(output, format!("here --node-agent lines\n{lines}"), "{shell}");
+            // Missing: the script has the lines.
+            let missing = Ssh { agent: "/nowhere/x".into(), stage: Stage::Never, ..there };
+            let (told, input) = (remote_command(&missing, false), script_input(&missing, false));
+            assert_ne!(told, SCRIPT);
+            let output = run(shell, &told, &input, directory.path()).unwrap();
+            assert_eq!(output, "GASNETRUN-MISSING \n", "{shell}");
+        }
+        assert!(shells > 0, "no shell at all");
+        for agent in ["a/b", "/a b", "/a$b", "/a'b", "/a;b", "/ä"] {
+            let odd = Ssh { agent: agent.into(), ..ssh("ssh", &[]) };
+            assert!(!has_short_way(&odd) && remote_command(&odd, false) == SCRIPT, "{agent}");
+        }
+        assert!(!has_short_way(&Ssh { stage: Stage::Always, ..ssh("ssh", &[]) }));
+        let there = Ssh { agent: "/a/b".into(), ..ssh("ssh", &[]) };
+        assert!(has_short_way(&there) && remote_command(&there, true) == SCRIPT);
+    }
+
+    #[test]
     fn the_script_says_why_there_is_no_place_for_an_agent() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
@@ -241,7 +383,7 @@ mod tests {
         command.args(["-c", SCRIPT]).env("TMPDIR", &file).env_remove("XDG_CACHE_HOME");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        std::io::Write::write_all(&mut child.stdin.take().unwrap(), &input).unwrap();
+        io::Write::write_all(&mut child.stdin.take().unwrap(), &input).unwrap();
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(126), "{said}");

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use bootstrap::collective::Bytes;
 
 use super::builtin;
-use super::command::{SCRIPT, command, script_input, stage_input};
+use super::command::{self, has_short_way, remote_command, script_input, stage_input};
 use super::state::{Link, Stage, TURN};
 use crate::agent::poller::{Pipe, Poller, Ready, Token};
 use crate::report::End;
@@ -376,7 +376,15 @@ impl Links {
         // What is there does not fit: send ours.
         let misfit = matches!(failure.class, Class::Version | Class::AgentBroken);
         if misfit && stages && !link.send_agent && !link.hosts.first().is_some_and(|h| h.1.here) {
-            link.send_agent = true;
+            (link.send_agent, link.whole_script) = (true, true);
+            link.stage = Stage::Queued { at: now };
+            return;
+        }
+        // Perhaps the login shell did not understand the short way to the agent.
+        let shell = matches!(failure.class, Class::Shell | Class::Other) && link.ended.is_some();
+        let there = link.hosts.first().is_some_and(|host| !host.1.here);
+        if shell && there && !link.whole_script && has_short_way(&self.ssh) && !self.parting {
+            link.whole_script = true;
             link.stage = Stage::Queued { at: now };
             return;
         }
@@ -405,37 +413,62 @@ impl Links {
     pub(crate) fn step(&mut self, poller: &Poller, now: u64, out: &mut Vec<LinkEvent>) {
         let mut logins =
             self.links.iter().filter(|link| matches!(link.stage, Stage::Silent { .. })).count();
+        let mut due = Vec::new();
         for index in 0..self.links.len() {
             match self.links[index].stage {
                 Stage::Queued { at } if now >= at && logins < LOGINS => {
                     logins += 1;
-                    self.start(poller, index, now, out);
+                    due.push(index);
                 }
                 Stage::Silent { since } => self.step_silent(poller, index, since, now, out),
                 Stage::Open => self.step_open(poller, index, now, out),
                 Stage::Queued { .. } | Stage::Over => {}
             }
         }
+        if !due.is_empty() {
+            self.start(poller, &due, now, out);
+        }
     }
 
-    fn start(&mut self, poller: &Poller, index: usize, now: u64, out: &mut Vec<LinkEvent>) {
+    /// Starts the processes of links, or clients of our own.
+    fn start(&mut self, poller: &Poller, due: &[usize], now: u64, out: &mut Vec<LinkEvent>) {
+        let (mut indices, mut all) = (Vec::new(), Vec::new());
+        for &index in due {
+            let link = &mut self.links[index];
+            let Some((_, host)) = link.hosts.first() else {
+                link.stage = Stage::Over;
+                continue;
+            };
+            let told = remote_command(&self.ssh, link.whole_script);
+            if self.ssh.command == builtin::NAME && !host.here {
+                let session = builtin::start(&self.ssh, host, &told);
+                let attached = session
+                    .and_then(|session| link.attach_session(poller, token(index), session, now));
+                self.started(poller, index, attached, now, out);
+            } else {
+                indices.push(index);
+                all.push(command::process(&self.ssh, host, &told));
+            }
+        }
+        for (index, started) in indices.into_iter().zip(command::start(&all)) {
+            let attached = started.and_then(|started| {
+                self.by_pid.insert(started.pid, index);
+                self.links[index].attach(poller, token(index), started, now)
+            });
+            self.started(poller, index, attached, now, out);
+        }
+    }
+
+    fn started(
+        &mut self,
+        poller: &Poller,
+        index: usize,
+        attached: std::io::Result<()>,
+        now: u64,
+        out: &mut Vec<LinkEvent>,
+    ) {
         let link = &mut self.links[index];
-        let Some((_, host)) = link.hosts.first() else {
-            link.stage = Stage::Over;
-            return;
-        };
-        let here = host.here;
-        let attached = if self.ssh.command == builtin::NAME && !here {
-            let started = builtin::start(&self.ssh, host, SCRIPT);
-            started.and_then(|session| link.attach_session(poller, token(index), session, now))
-        } else {
-            command(&self.ssh, host).spawn().and_then(|child| {
-                if let Ok(pid) = i32::try_from(child.id()) {
-                    self.by_pid.insert(pid, index);
-                }
-                link.attach(poller, token(index), child, now)
-            })
-        };
+        let here = link.hosts.first().is_some_and(|(_, host)| host.here);
         if let Err(error) = attached {
             let program = if here { OsStr::new("/proc/self/exe") } else { &self.ssh.command };
             let seen = format!("cannot start {}: {error}", program.display());

@@ -16,4 +16,5 @@ pub use builtin::{
     NAME as BUILTIN, check_options as check_builtin_options, is_there as has_builtin,
 };
 pub use command::AGENT_WORD;
+pub(crate) use command::{LINES, LINES_WORD};
 pub(crate) use links::{LinkEvent, Links};

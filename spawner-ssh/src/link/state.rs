@@ -3,13 +3,13 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::Child;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::builtin::Session;
+use super::command::Started;
 use crate::agent::poller::{Pipe, Poller, Token};
 use crate::agent::sys;
 use crate::report::End;
@@ -43,6 +43,8 @@ pub(super) struct Link {
     pub(super) attempts: u32,
     /// The agent's program is sent whether it is there or not.
     pub(super) send_agent: bool,
+    /// The login shell is told the whole script and nothing else.
+    pub(super) whole_script: bool,
     pub(super) pid: Option<i32>,
     pub(super) ended: Option<End>,
     /// How a client of our own ended, in place of a process.
@@ -77,6 +79,7 @@ impl Link {
             stage: Stage::Queued { at },
             attempts: 0,
             send_agent: false,
+            whole_script: false,
             pid: None,
             ended: None,
             session: None,
@@ -102,16 +105,12 @@ impl Link {
         &mut self,
         poller: &Poller,
         number: u32,
-        mut child: Child,
+        started: Started,
         now: u64,
     ) -> std::io::Result<()> {
         self.session = None;
-        self.pid = i32::try_from(child.id()).ok();
-        let fds = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (Some(to), Some(from), Some(err)) = fds else {
-            return Err(std::io::Error::other("no pipes"));
-        };
-        self.begin(poller, number, [to.into(), from.into(), err.into()], now)
+        self.pid = Some(started.pid);
+        self.begin(poller, number, started.streams, now)
     }
 
     /// Takes over a client of our own that was just started.

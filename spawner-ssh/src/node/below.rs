@@ -35,7 +35,10 @@ impl Driver<'_> {
     pub(super) fn lost(&mut self, link: usize, loss: Loss) {
         self.standing.insert(link);
         self.staging.lost(link);
-        if let Some(branch) = self.branches.iter().position(|other| *other == link) {
+        // After its farewell the end of a link is no loss; ranks that have ended need no calls.
+        let parted = self.done.contains(&link);
+        let branch = self.branches.iter().position(|other| *other == link);
+        if let Some(branch) = branch.filter(|_| !parted) {
             self.body.boot.lost(&self.poller, branch);
         }
         if let Some(look) = &mut self.look {
@@ -44,8 +47,7 @@ impl Driver<'_> {
         if let Some(input) = &mut self.input {
             input.waiting.remove(&link);
         }
-        // After its farewell the end of a link is no loss.
-        if !self.done.contains(&link) {
+        if !parted {
             let hosts = self.links.hosts(link).iter().map(|(host, _)| *host).collect();
             self.up(&Up::Lost { hosts, loss });
         }
@@ -92,6 +94,7 @@ impl Driver<'_> {
                     input.more |= more;
                 }
             }
+            Up::Describe => self.describe(link),
             Up::Want => self.staging.want(link),
             Up::Took { bytes } => self.staging.took(link, bytes),
             Up::Ping => {}

@@ -14,6 +14,7 @@ use std::time::Instant;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{AccessFlags, eaccess};
 
+use super::libraries;
 use crate::tree::deadlines::LOADER;
 use crate::tree::diagnosis::{Class, Failure};
 
@@ -31,8 +32,8 @@ pub(super) fn program(path: &Path, env: &[(OsString, OsString)]) -> Result<(), F
         return failed(errno.desc().to_owned());
     }
     let Some(elf) = Elf::read(path) else { return Ok(()) };
-    let own = Elf::read(Path::new("/proc/self/exe")).map(|elf| elf.machine);
-    if own.is_some_and(|own| own != elf.machine) {
+    let own = Elf::read(Path::new("/proc/self/exe"));
+    if own.as_ref().is_some_and(|own| own.machine != elf.machine) {
         let theirs = elf.machine;
         return failed(format!("it is built for another machine (ELF machine {theirs})"));
     }
@@ -40,13 +41,20 @@ pub(super) fn program(path: &Path, env: &[(OsString, OsString)]) -> Result<(), F
         Some(loader) if !loader.exists() => {
             failed(format!("its loader {} is not there", loader.display()))
         }
-        Some(loader) => libraries(&loader, path, env),
+        Some(loader) if own.and_then(|own| own.loader).as_ref() == Some(&loader) => {
+            if libraries::are_known(path, env) {
+                Ok(())
+            } else {
+                ask_loader(&loader, path, env)
+            }
+        }
+        Some(loader) => ask_loader(&loader, path, env),
         None => Ok(()),
     }
 }
 
 /// Asks the loader for the libraries of a program, which is not run by that.
-fn libraries(loader: &Path, path: &Path, env: &[(OsString, OsString)]) -> Result<(), Failure> {
+fn ask_loader(loader: &Path, path: &Path, env: &[(OsString, OsString)]) -> Result<(), Failure> {
     let mut command = Command::new(loader);
     command.arg("--list").arg(path).env_clear().envs(env.iter().cloned());
     // It ends soon; when this agent is killed, the guard ends it. So nothing needs to be prepared in the child, and the
@@ -210,10 +218,10 @@ mod tests {
             .unwrap();
         std::fs::set_permissions(&loader, std::fs::Permissions::from_mode(0o755)).unwrap();
         let env = [("LATER".into(), "!".into()), ("PATH".into(), "/bin".into())];
-        let failure = libraries(&loader, Path::new("/p"), &env).unwrap_err();
+        let failure = ask_loader(&loader, Path::new("/p"), &env).unwrap_err();
         assert_eq!(failure, Failure::new(Class::Library, format!("{said}!")));
         std::fs::write(&loader, "#!/bin/sh\necho unknown option --list >&2; exit 1\n").unwrap();
-        assert!(libraries(&loader, Path::new("/p"), &[]).is_ok(), "it cannot be asked");
-        assert!(libraries(Path::new("/nowhere"), Path::new("/p"), &[]).is_ok());
+        assert!(ask_loader(&loader, Path::new("/p"), &[]).is_ok(), "it cannot be asked");
+        assert!(ask_loader(Path::new("/nowhere"), Path::new("/p"), &[]).is_ok());
     }
 }

@@ -9,7 +9,7 @@ use nix::sys::signalfd::SignalFd;
 
 use super::parent::Parent;
 use super::relay::Relay;
-use super::setup::{plan_of, setup, share_of, staging_of};
+use super::setup::{begin_staging, hash_of_parent, plan_of, setup, share_of, staging_of};
 use super::{Origin, complain};
 use crate::agent::body::{Body, Look};
 use crate::agent::boot::Boot;
@@ -21,11 +21,11 @@ use crate::agent::poller::{Poller, Ready, Token};
 use crate::agent::{Happened, sys};
 use crate::link::Links;
 use crate::plan::JobPlan;
+use crate::report::End;
 use crate::stage::Staging;
-use crate::tree::deadlines::{FAREWELL, HEARTBEAT, PARENT_SILENT};
+use crate::tree::deadlines::{FAREWELL, HEARTBEAT, HOLD, PARENT_SILENT};
 use crate::tree::diagnosis::{Class, Failure};
 use crate::tree::frames::Lane;
-use crate::tree::marker;
 use crate::tree::message::{Common, Down, Member, Up};
 
 /// Events in one message.
@@ -55,7 +55,6 @@ fn work(origin: Origin) -> Result<(), AgentError> {
     let signals = supervise_children(&poller)?;
     let Origin { input, output, guard, mask, job, started } = origin;
     let mut parent = Parent::new(&poller, input, output).map_err(io("watch the parent"))?;
-    parent.greet(&marker::line()).map_err(io("greet the parent"))?;
     let mut waiting = Vec::new();
     let (common, subtree) = setup(&poller, &mut parent, &mut waiting, started)?;
     let (words, host_of) = Common::decode(&common).map_err(other)?;
@@ -71,7 +70,11 @@ fn work(origin: Origin) -> Result<(), AgentError> {
     // The launching host finds its address by that of another one.
     let several = words.hosts > 1 && !own.here;
     let examine = words.doctor.then(|| (words.directory.clone(), several, plan.env.clone()));
-    let (staging, unstaged) = staging_of(&words, own.here, job, &mut plan);
+    let mut staging = staging_of(&words, own.here, job);
+    if staging.needs_hash() {
+        staging.learn(hash_of_parent(&poller, &mut parent, &mut waiting, started)?);
+    }
+    let unstaged = begin_staging(&mut staging, &mut plan);
     let host_of: Vec<HostId> = host_of.into_iter().map(HostId).collect();
     let (share, problem) = share_of(&words, index, host_of);
     let boot = Boot::node(share.clone(), Vec::new()).map_err(|error| other(error.to_string()))?;
@@ -87,7 +90,9 @@ fn work(origin: Origin) -> Result<(), AgentError> {
         relay: Relay::new(),
         links,
         staging,
+        describing: Vec::new(),
         events: Vec::new(),
+        held: None,
         standing: HashSet::new(),
         announced: false,
         starting: false,
@@ -96,6 +101,7 @@ fn work(origin: Origin) -> Result<(), AgentError> {
         input: None,
         sweeping: false,
         told_left: None,
+        bare: false,
         done: HashSet::new(),
         strays: 0,
         finishing: None,
@@ -147,7 +153,11 @@ pub(super) struct Driver<'a> {
     pub(super) body: Body<'a>,
     pub(super) links: Links,
     pub(super) staging: Staging,
+    /// Links whose agents wait for the program's hash, which our parent was asked for.
+    pub(super) describing: Vec<usize>,
     pub(super) events: Vec<Happened>,
+    /// Since when there has been news that can wait for more.
+    pub(super) held: Option<u64>,
     /// Links whose subtrees have said all there is to say about their start.
     pub(super) standing: HashSet<usize>,
     pub(super) announced: bool,
@@ -158,6 +168,8 @@ pub(super) struct Driver<'a> {
     pub(super) input: Option<Piece>,
     pub(super) sweeping: bool,
     pub(super) told_left: Option<bool>,
+    /// All ranks of this host have ended and no process is left of them.
+    pub(super) bare: bool,
     pub(super) done: HashSet<usize>,
     pub(super) strays: u32,
     /// When pipes that unknown processes keep open are given up.
@@ -175,6 +187,12 @@ impl Driver<'_> {
     pub(super) fn up(&mut self, up: &Up) {
         let now = self.now();
         self.parent.send(&self.poller, up, now);
+    }
+
+    /// As [`up`](Self::up), with what else this turn brings: each write wakes the server of the login.
+    pub(super) fn queue(&mut self, up: &Up) {
+        let now = self.now();
+        self.parent.queue(up.lane(), up.encode(), now);
     }
 
     /// Sees whether the job can run here. When the program is still to come, that is known later.
@@ -210,8 +228,13 @@ impl Driver<'_> {
             self.announce();
             self.step_input();
             self.step_staging();
-            self.flush();
+            self.step_leave();
+            self.letters();
+            if !self.can_wait() {
+                self.gather();
+            }
             self.step_finish();
+            self.parent.write(&self.poller);
             if self.over {
                 break;
             }
@@ -260,7 +283,8 @@ impl Driver<'_> {
         });
         let finish = self.finishing.as_ref().filter(|_| !self.body.capture.is_over());
         let finish = finish.map(Draining::deadline);
-        let at = [own, parent, finish, self.links.deadline()].into_iter().flatten().min();
+        let held = self.held.map(|at| at.saturating_add(HOLD.ms()));
+        let at = [own, parent, finish, held, self.links.deadline()].into_iter().flatten().min();
         at.map(|at| at.saturating_sub(self.now()))
     }
 
@@ -316,6 +340,31 @@ impl Driver<'_> {
 
     /// Sends what has come together in this turn.
     pub(super) fn flush(&mut self) {
+        self.gather();
+        self.parent.write(&self.poller);
+    }
+
+    /// Whether there is nothing but news that nobody waits for: an orderly end of a rank while others of this host run. For a
+    /// moment it waits for more of its kind, because each write wakes four processes up to the root.
+    fn can_wait(&mut self) -> bool {
+        let quiet = |event: &Happened| matches!(event, Happened::Ended { end: End::Code(0), .. });
+        let quiet = !(self.events.is_empty() && self.relay.is_empty())
+            && self.events.iter().all(quiet)
+            && !self.relay.has_output()
+            && self.own.is_none()
+            && self.finishing.is_none()
+            && self.body.pids().next().is_some();
+        if !quiet {
+            self.held = None;
+            return false;
+        }
+        let now = self.now();
+        now < self.held.get_or_insert(now).saturating_add(HOLD.ms())
+    }
+
+    /// Puts what has come together in this turn in order.
+    fn gather(&mut self) {
+        self.held = None;
         self.letters();
         let now = self.now();
         for batch in std::mem::take(&mut self.events).chunks(BATCH) {
@@ -325,7 +374,6 @@ impl Driver<'_> {
         while let Some(message) = self.relay.next() {
             self.parent.queue(Lane::Bulk, message, now);
         }
-        self.parent.write(&self.poller);
         if self.relay.has_room_below() {
             self.links.settle_debts(&self.poller, now);
         }
@@ -375,7 +423,7 @@ impl Driver<'_> {
     fn announce(&mut self) {
         if !self.announced && (0..self.links.len()).all(|link| self.standing.contains(&link)) {
             self.announced = true;
-            self.up(&Up::Standing);
+            self.queue(&Up::Standing);
         }
     }
 
@@ -398,7 +446,7 @@ impl Driver<'_> {
                 self.up(&Up::Say(text));
             }
             let strays = self.strays.saturating_add(self.body.strays());
-            self.up(&Up::Done { strays });
+            self.queue(&Up::Done { strays });
             self.over = true;
         }
     }

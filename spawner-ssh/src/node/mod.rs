@@ -7,12 +7,14 @@
 //! * `driver`: the loop. `setup`: what it is told first. `orders`: what comes from the parent, `below`: from the agents
 //!   below. `alone`: its own decisions, once the parent is lost.
 //! * `staging`: the job's program on its way.
-//! * `parent`: the link up. `relay`: what goes up it, output above all. `check`: whether the job can run here.
+//! * `parent`: the link up. `relay`: what goes up it, output above all. `check`: whether the job can run here,
+//!   `libraries`: with its libraries.
 
 mod alone;
 mod below;
 mod check;
 mod driver;
+mod libraries;
 mod orders;
 mod parent;
 mod relay;
@@ -20,10 +22,11 @@ mod setup;
 mod staging;
 
 use std::fs::OpenOptions;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::getpid;
@@ -32,8 +35,11 @@ use crate::agent::deadlines::AFTER_LOSS;
 use crate::agent::machine::CODE_LAUNCH;
 use crate::agent::sys::{self, Forked, Reaped};
 use crate::agent::tree;
+use crate::link::{LINES, LINES_WORD};
 use crate::report::End;
 use crate::stage;
+use crate::tree::deadlines::SETUP;
+use crate::tree::marker;
 
 pub(crate) use setup::ranks_of;
 
@@ -76,7 +82,12 @@ fn complain(text: &str) {
 fn start(started: Instant) -> std::io::Result<i32> {
     let mut mask = SigSet::empty();
     sigprocmask(SigmaskHow::SIG_BLOCK, None, Some(&mut mask))?;
+    if std::env::args_os().nth(2).is_some_and(|word| word == LINES_WORD) {
+        skip_lines(std::io::stdin().as_fd(), started)?;
+    }
     let (input, output) = private_streams()?;
+    // While the parent looks for what to say, the rest gets ready.
+    parent::greet(&output, &marker::line())?;
     prctl::set_child_subreaper(true)?;
     let guard = getpid().as_raw();
     let job = stage::job_directory_name();
@@ -93,6 +104,30 @@ fn start(started: Instant) -> std::io::Result<i32> {
     }
 }
 
+/// Reads what was meant for the script. Nothing else comes before our first word.
+fn skip_lines(input: BorrowedFd<'_>, started: Instant) -> std::io::Result<()> {
+    let (mut lines, mut buffer) = (0, [0; 4096]);
+    while lines < LINES {
+        let left = SETUP.limit.saturating_sub(started.elapsed()).as_millis();
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let count = match poll(&mut [PollFd::new(input, PollFlags::POLLIN)], timeout) {
+            Ok(0) => {
+                let text = format!("its parent said nothing for {} s", SETUP.limit.as_secs());
+                return Err(std::io::Error::other(text));
+            }
+            Ok(_) => nix::unistd::read(input, &mut buffer),
+            Err(errno) => Err(errno),
+        };
+        match count {
+            Ok(0) => return Err(std::io::Error::other("its parent closed the connection")),
+            Ok(count) => lines += buffer[..count].iter().filter(|byte| **byte == b'\n').count(),
+            Err(nix::Error::EINTR | nix::Error::EAGAIN) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
 /// Makes the link to the parent ours alone: standard input and output become the empty file.
 fn private_streams() -> std::io::Result<(OwnedFd, OwnedFd)> {
     let own = |fd| -> std::io::Result<OwnedFd> {
@@ -102,8 +137,8 @@ fn private_streams() -> std::io::Result<(OwnedFd, OwnedFd)> {
     };
     let stdin = std::io::stdin();
     let stdout = std::io::stdout();
-    let input = own(std::os::fd::AsFd::as_fd(&stdin))?;
-    let output = own(std::os::fd::AsFd::as_fd(&stdout))?;
+    let input = own(stdin.as_fd())?;
+    let output = own(stdout.as_fd())?;
     let empty = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     nix::unistd::dup2_stdin(&empty)?;
     nix::unistd::dup2_stdout(&empty)?;

@@ -37,6 +37,7 @@ impl Driver<'_> {
                 self.input = Some(Piece { own: false, waiting: targets, more: false });
             }
             Down::Credit(bytes) => self.relay.grant(bytes),
+            Down::Described(digest) => self.described(digest),
             Down::Program(bytes) => self.staging.piece(&bytes),
             Down::NoProgram(why) => self.staging.refused(&why),
             Down::Ping => {}
@@ -131,7 +132,7 @@ impl Driver<'_> {
             self.links.child_ended(pid, end);
         }
         self.happened(events);
-        if !self.sweeping {
+        if !self.sweeping && !self.is_through() {
             return;
         }
         let left = others.left && {
@@ -141,9 +142,26 @@ impl Driver<'_> {
         };
         if self.own.is_some() {
             self.decide(Event::Strays { left });
+        } else if !self.sweeping {
+            self.bare = !left;
         } else if self.told_left != Some(left) || left {
             self.told_left = Some(left);
             self.up(&Up::Strays { host: self.index, left });
+        }
+    }
+
+    /// Whether the ranks of this host have all run and ended, without an order to end them.
+    fn is_through(&self) -> bool {
+        self.starting && self.own.is_none() && self.body.is_through()
+    }
+
+    /// A host that has nothing more to do for the job, and has left nothing behind, says so and leaves without being told: the
+    /// last ones of a job do not wait for a question and its answer.
+    pub(super) fn step_leave(&mut self) {
+        let through = self.bare && !self.sweeping && self.is_through();
+        if through && self.finishing.is_none() && self.body.capture.is_over() {
+            self.queue(&Up::Strays { host: self.index, left: false });
+            self.finishing = Some(Draining::new(self.now()));
         }
     }
 }

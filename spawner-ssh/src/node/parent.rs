@@ -4,9 +4,24 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
 use crate::agent::poller::{Poller, Token};
 use crate::tree::frames::{Inbox, Lane, Outbox};
 use crate::tree::message::{Down, Up};
+
+/// Our first word, which is no message yet.
+pub(super) fn greet(output: &OwnedFd, line: &str) -> io::Result<()> {
+    let mut rest = line.as_bytes();
+    while !rest.is_empty() {
+        match nix::unistd::write(output, rest) {
+            Ok(count) => rest = &rest[count..],
+            Err(nix::Error::EINTR | nix::Error::EAGAIN) => std::thread::yield_now(),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -39,17 +54,11 @@ impl Parent {
         })
     }
 
-    /// Our first word, which is no message yet.
-    pub(super) fn greet(&self, line: &str) -> io::Result<()> {
-        let mut rest = line.as_bytes();
-        while !rest.is_empty() {
-            match nix::unistd::write(&self.output, rest) {
-                Ok(count) => rest = &rest[count..],
-                Err(nix::Error::EINTR | nix::Error::EAGAIN) => std::thread::yield_now(),
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        Ok(())
+    /// Waits until it has sent something, at most so many milliseconds.
+    pub(super) fn has_spoken(&self, limit: u64) -> bool {
+        let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+        let mut entry = [PollFd::new(self.input.as_fd(), PollFlags::POLLIN)];
+        poll(&mut entry, timeout).is_ok_and(|count| count > 0)
     }
 
     /// What it has sent; the text when the link is over.

@@ -73,6 +73,11 @@ impl Relay {
         self.waiting < LOW
     }
 
+    /// Whether bytes of output wait, not only ends of streams.
+    pub(super) const fn has_output(&self) -> bool {
+        self.waiting > 0
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }

@@ -16,10 +16,10 @@ use crate::agent::driver::{AgentError, io};
 use crate::agent::poller::{Poller, Token};
 use crate::agent::share::Share;
 use crate::plan::{HostEntry, JobPlan, Map, StdinTo, cpu_sets};
-use crate::stage::{Host, Staging};
-use crate::tree::deadlines::SETUP;
+use crate::stage::{Digest, Host, Staging};
+use crate::tree::deadlines::{HEARTBEAT, SETUP, START};
 use crate::tree::diagnosis::{Class, Failure};
-use crate::tree::message::{Common, Down, Member, Ssh};
+use crate::tree::message::{Common, Down, Member, Ssh, Up};
 
 /// Waits for the first message.
 pub(super) fn setup(
@@ -89,29 +89,66 @@ fn reached_at(here: bool, connection: Option<&OsStr>) -> Option<IpAddr> {
     (!own.is_loopback() && !own.is_unspecified()).then_some(own)
 }
 
-/// What is done about the program on this host; the plan has where its ranks will find it.
-pub(super) fn staging_of(
-    common: &Common,
-    here: bool,
-    job: String,
-    plan: &mut JobPlan,
-) -> (Staging, Option<Failure>) {
-    let word = plan.program_word;
+/// The program's part on this host.
+pub(super) fn staging_of(common: &Common, here: bool, job: String) -> Staging {
+    let word = common.program_word as usize;
     let own = if word == 0 { Some(&common.program) } else { common.argv.get(word) };
     let own = own.map(PathBuf::from).unwrap_or_default();
     let Ssh { stage: mode, keep, cache, .. } = common.ssh;
     let host = Host { mode, keep, here, cache, job };
-    let mut staging = Staging::new(common.staged.clone(), own, host);
+    Staging::new(None, own, host).offering(common.staged.clone())
+}
+
+/// Asks the parent for the hash of the program; `None`: it sends none. What else comes from it goes into `rest`.
+pub(super) fn hash_of_parent(
+    poller: &Poller,
+    parent: &mut Parent,
+    rest: &mut Vec<Down>,
+    started: Instant,
+) -> Result<Option<Digest>, AgentError> {
+    let begin = ms(started.elapsed());
+    parent.send(poller, &Up::Describe, begin);
+    let mut came = Vec::new();
+    loop {
+        let now = ms(started.elapsed());
+        let left = (begin + START.ms()).saturating_sub(now);
+        if left == 0 {
+            let seconds = START.limit.as_secs();
+            return Err(other(format!("it did not tell the program's hash for {seconds} s")));
+        }
+        if now >= parent.said.saturating_add(HEARTBEAT.ms()) {
+            parent.send(poller, &Up::Ping, now);
+        }
+        if parent.has_spoken(left.min(HEARTBEAT.ms())) {
+            parent.read(now, &mut came).map_err(other)?;
+        }
+        let mut found = None;
+        for down in came.drain(..) {
+            match down {
+                Down::Described(digest) => found = Some(digest),
+                Down::Ping => {}
+                down => rest.push(down),
+            }
+        }
+        if let Some(digest) = found {
+            return Ok(digest);
+        }
+    }
+}
+
+/// Begins with the program; the plan has where the ranks will find it.
+pub(super) fn begin_staging(staging: &mut Staging, plan: &mut JobPlan) -> Option<Failure> {
+    let word = plan.program_word;
     match staging.begin() {
-        Ok(None) => (staging, None),
+        Ok(None) => None,
         Ok(Some(place)) => {
             match plan.argv.get_mut(word).filter(|_| word > 0) {
                 Some(word) => *word = place.into_os_string(),
                 None => plan.program = place,
             }
-            (staging, None)
+            None
         }
-        Err(why) => (staging, Some(Failure::new(Class::Staging, why))),
+        Err(why) => Some(Failure::new(Class::Staging, why)),
     }
 }
 

@@ -4,10 +4,10 @@ use std::ffi::{OsStr, OsString};
 
 use super::check;
 use super::driver::Driver;
-use crate::stage::Action;
+use crate::stage::{Action, Digest};
 use crate::tree::diagnosis::{Class, Failure, Step};
 use crate::tree::hosts::News;
-use crate::tree::message::Up;
+use crate::tree::message::{Down, Up};
 
 impl Driver<'_> {
     /// Carries out what is due.
@@ -33,6 +33,28 @@ impl Driver<'_> {
                     self.up(&Up::Say(text));
                 }
             }
+        }
+    }
+
+    /// An agent below wants the program's hash.
+    pub(super) fn describe(&mut self, link: usize) {
+        if let Some(digest) = self.staging.hash() {
+            let now = self.now();
+            self.links.send(&self.poller, link, &Down::Described(Some(digest)), now);
+            return;
+        }
+        if self.describing.is_empty() {
+            self.up(&Up::Describe);
+        }
+        self.describing.push(link);
+    }
+
+    /// The parent has told it.
+    pub(super) fn described(&mut self, digest: Option<Digest>) {
+        self.staging.learn(digest);
+        let now = self.now();
+        for link in std::mem::take(&mut self.describing) {
+            self.links.send(&self.poller, link, &Down::Described(digest), now);
         }
     }
 
@@ -64,6 +86,6 @@ impl Driver<'_> {
             Ok(()) => News::Reached(Step::Ready),
             Err(failure) => News::Failed(failure),
         };
-        self.up(&Up::Host { host: self.index, news });
+        self.queue(&Up::Host { host: self.index, news });
     }
 }

@@ -71,6 +71,8 @@ pub(super) struct Root<'a> {
     /// What every agent is told.
     pub(super) common: Common,
     pub(super) staging: Staging,
+    /// Links whose agents want the program's hash.
+    pub(super) describing: Vec<usize>,
     pub(super) hosts: Hosts,
     /// Host of every rank.
     pub(super) host_of: Vec<HostId>,
@@ -90,6 +92,8 @@ pub(super) struct Root<'a> {
     looks: u32,
     /// Hosts whose processes are being looked for; whether any is left there, once they said so.
     pub(super) strays: Option<HashMap<u32, Option<bool>>>,
+    /// Hosts that have said by themselves that nothing of the job is left on them.
+    pub(super) bare: HashSet<u32>,
     pub(super) strays_killed: u32,
     pub(super) feed: Option<Feed>,
     /// Links that do not have the last piece of input yet, and whether anybody reads more.
@@ -117,6 +121,7 @@ impl<'a> Root<'a> {
             output: Output::new(&plan.output, plan.size, plan.stdin),
             links: Links::new(ssh, Bytes::default()),
             staging: Staging::new(None, PathBuf::new(), super::start::host_of_root(plan)),
+            describing: Vec::new(),
             common,
             hosts: Hosts::new(names),
             host_of: plan.map.host_of.iter().map(|host| HostId(*host)).collect(),
@@ -130,6 +135,7 @@ impl<'a> Root<'a> {
             look: None,
             looks: 0,
             strays: None,
+            bare: HashSet::new(),
             strays_killed: 0,
             feed: None,
             piece: None,
@@ -369,7 +375,9 @@ impl<'a> Root<'a> {
     fn finish(mut self, mut ready: Vec<Ready>) -> Result<(), AgentError> {
         self.stage = Stage::Draining;
         self.links.give_up_silent();
-        self.order(Order::Finish);
+        if self.links.open().any(|link| !self.done.contains(&link)) {
+            self.order(Order::Finish);
+        }
         // A slow reader at the top makes the agents wait, too; without one they have no excuse.
         let mut give_up = self.now() + FINISH.ms();
         while !self.is_drained() && !self.job.impatient {

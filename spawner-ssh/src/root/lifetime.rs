@@ -90,6 +90,7 @@ impl Root<'_> {
                     *any |= more;
                 }
             }
+            Up::Describe => self.describing.push(link),
             Up::Want => self.staging.want(link),
             Up::Took { bytes } => self.staging.took(link, bytes),
             Up::Say(text) => self.output.message(&self.poller, &text),
@@ -129,7 +130,10 @@ impl Root<'_> {
     fn link_lost(&mut self, link: usize, loss: &Loss) {
         self.standing.insert(link);
         self.staging.lost(link);
+        // After its farewell the end of a link is no loss; ranks that have ended need no calls.
+        let parted = self.done.contains(&link);
         if let Some(branch) = self.branches.iter().position(|other| *other == link)
+            && !parted
             && let Some(calls) = &mut self.calls
         {
             // The root has no ranks, so nothing follows here; letters may.
@@ -141,8 +145,7 @@ impl Root<'_> {
         if let Some((waiting, _)) = &mut self.piece {
             waiting.remove(&link);
         }
-        // After its farewell the end of a link is no loss.
-        if !self.done.contains(&link) {
+        if !parted {
             let hosts: Vec<u32> = self.links.hosts(link).iter().map(|(host, _)| *host).collect();
             self.hosts_lost(&hosts, loss);
         }
@@ -194,16 +197,22 @@ impl Root<'_> {
         for link in self.links.open() {
             for (host, _) in self.links.hosts(link) {
                 if !self.lost.contains(host) && self.stage != Stage::Starting {
-                    asked.insert(*host, None);
+                    asked.insert(*host, self.bare.contains(host).then_some(false));
                 }
             }
         }
+        let answered = asked.values().all(Option::is_some);
         self.strays = Some(asked);
-        self.order(Order::Sweep);
+        if !answered {
+            self.order(Order::Sweep);
+        }
         self.answer_strays();
     }
 
     fn stray_news(&mut self, host: u32, left: bool) {
+        if !left {
+            self.bare.insert(host);
+        }
         if let Some(answer) = self.strays.as_mut().and_then(|strays| strays.get_mut(&host)) {
             *answer = Some(left);
             self.answer_strays();

@@ -1,5 +1,6 @@
 //! Brings the hosts up: links, adoption of hosts that their own parents cannot reach, and the decision to start.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use bootstrap::HostId;
@@ -8,11 +9,11 @@ use bootstrap::collective::{Branch, Bytes, Collective, Node, groups};
 use super::driver::{Root, Stage};
 use crate::node::ranks_of;
 use crate::plan::{JobPlan, Reach, Stage as StageMode, StdinTo};
-use crate::stage::{Action, Digest, Host, Program, Staging, Stamp};
+use crate::stage::{Action, Host, Offer, Staging, Stamp};
 use crate::tree::deadlines::{GATHER, START};
 use crate::tree::diagnosis::{Class, Failure, Step};
 use crate::tree::hosts::News;
-use crate::tree::message::{Common, Member, Order, Ssh, encode};
+use crate::tree::message::{Common, Down, Member, Order, Ssh, encode};
 
 /// What every agent is told, and how the first are started.
 pub(super) fn common(plan: &JobPlan) -> (Ssh, Common) {
@@ -65,17 +66,15 @@ fn program(plan: &JobPlan) -> PathBuf {
 }
 
 /// What agents are told about the program; `None`: it is not sent.
-fn staged(plan: &JobPlan, path: &Path) -> std::io::Result<Option<Program>> {
+fn offer(plan: &JobPlan, path: &Path) -> std::io::Result<Option<Offer>> {
     if plan.reach.stage == StageMode::Never {
         return Ok(None);
     }
-    let stamp = Stamp::of(&path.metadata()?);
-    let (digest, size) = Digest::of(path)?;
-    Ok(Some(Program {
+    let data = File::open(path)?.metadata()?;
+    Ok(Some(Offer {
         name: path.file_name().unwrap_or(path.as_os_str()).to_owned(),
-        digest,
-        size,
-        stamp,
+        size: data.len(),
+        stamp: Stamp::of(&data),
         same: plan.conduit_program,
     }))
 }
@@ -94,23 +93,29 @@ impl Root<'_> {
         }
     }
 
-    /// Looks at the program while logins are under way, and completes what agents are told.
+    /// Looks for the program while logins are under way, and completes what agents are told.
     pub(super) fn stage_program(&mut self) {
         let (now, mut events) = (self.now(), Vec::new());
         self.links.step(&self.poller, now, &mut events);
         let path = program(self.plan);
-        let found = staged(self.plan, &path).unwrap_or_else(|error| {
+        let found = offer(self.plan, &path).unwrap_or_else(|error| {
             self.say(1, || format!("{} is not sent to any host: {error}", path.display()));
             None
         });
         self.common.staged = found.clone();
-        self.staging = Staging::new(found, path, host_of_root(self.plan));
+        self.staging = Staging::new(None, path, host_of_root(self.plan)).offering(found);
         self.links.set_common(Bytes::from(encode(&self.common).as_ref().clone()));
         self.link_events(events);
     }
 
     /// Sends what agents asked for.
     pub(super) fn step_staging(&mut self) {
+        for link in std::mem::take(&mut self.describing) {
+            // Reading the program takes its time: what agents say meanwhile is heard before their silence counts.
+            let described = Down::Described(self.staging.hash());
+            let now = self.now();
+            self.links.send(&self.poller, link, &described, now);
+        }
         while let Some(action) = self.staging.next() {
             // The root has no parent and no ranks.
             if let Action::Give(link, down) = action {

@@ -16,7 +16,7 @@ impl Digest {
     /// Hash and length of a file.
     pub(crate) fn of(path: &Path) -> std::io::Result<(Self, u64)> {
         let mut file = File::open(path)?;
-        let (mut hash, mut size, mut buffer) = (Hasher::default(), 0, vec![0; 256 * 1024]);
+        let (mut hash, mut size, mut buffer) = (Hasher::default(), 0, vec![0; 32 * 1024]);
         loop {
             match file.read(&mut buffer) {
                 Ok(0) => return Ok((hash.finish(), size)),

@@ -13,7 +13,7 @@ use nix::unistd::{AccessFlags, eaccess};
 use super::cache::{Cache, CacheError};
 use super::digest::Digest;
 use super::incoming::Incoming;
-use super::{Program, Stamp};
+use super::{Offer, Program, Stamp};
 use crate::tree::message::{Down, Stage};
 
 /// Bytes in one message.
@@ -72,7 +72,9 @@ struct Flow {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Staging {
-    /// None: there is nothing to be sent.
+    /// What was said about the program; none: there is nothing to be sent.
+    offer: Option<Offer>,
+    /// The same with its hash, once it was needed.
     program: Option<Program>,
     /// Where the program is on the launching host, and should be here.
     own: PathBuf,
@@ -93,6 +95,7 @@ impl Staging {
     /// `own` is the program's path.
     pub(crate) fn new(program: Option<Program>, own: PathBuf, host: Host) -> Self {
         Self {
+            offer: None,
             program,
             own,
             host,
@@ -101,6 +104,42 @@ impl Staging {
             flows: BTreeMap::new(),
             actions: VecDeque::new(),
         }
+    }
+
+    /// With what was said about the program.
+    pub(crate) fn offering(self, offer: Option<Offer>) -> Self {
+        Self { offer, ..self }
+    }
+
+    /// Whether the hash must be known before [`Staging::begin`].
+    pub(crate) fn needs_hash(&self) -> bool {
+        let good = |offer: &Offer| match self.host.mode {
+            _ if self.host.here => true,
+            Stage::Never => true,
+            Stage::Auto => offer.is_good_at(&self.own),
+            Stage::Always => false,
+        };
+        self.program.is_none() && self.offer.as_ref().is_some_and(|offer| !good(offer))
+    }
+
+    /// The parent has told the hash; `None`: it sends no program.
+    pub(crate) fn learn(&mut self, digest: Option<Digest>) {
+        if self.program.is_none() {
+            self.program = digest.and_then(|digest| Some(self.offer.clone()?.with(digest)));
+        }
+    }
+
+    /// The hash for an agent below, of the file itself where this host sees it. `None`: the parent must be asked.
+    pub(crate) fn hash(&mut self) -> Option<Digest> {
+        let seen = |offer: &Offer| self.host.here || offer.is_seen_at(&self.own);
+        if self.program.is_none()
+            && let Some(offer) = self.offer.clone().filter(seen)
+            && let Ok((digest, size)) = Digest::of(&self.own)
+            && size == offer.size
+        {
+            self.program = Some(offer.with(digest));
+        }
+        self.program.as_ref().map(|program| program.digest)
     }
 
     /// What is to be done next.
@@ -126,7 +165,10 @@ impl Staging {
     /// # Errors
     /// There is no place for it.
     pub(crate) fn begin(&mut self) -> Result<Option<PathBuf>, String> {
-        let Some(program) = &self.program else { return Ok(None) };
+        let Some(program) = &self.program else {
+            super::cache::tidy_own(self.host.cache);
+            return Ok(None);
+        };
         let is_there = match self.host.mode {
             _ if self.host.here => true,
             Stage::Never => true,

@@ -44,12 +44,16 @@ pub const CHECKS: Deadline =
 pub const FINISH: Deadline =
     Deadline::new("tree.finish", 10_000, "until agents have drained and said so");
 
+/// News that nobody waits for goes up together with more of its kind.
+pub const HOLD: Deadline =
+    Deadline::new("tree.hold", 5, "after the orderly end of a rank, until its host tells of it");
+
 /// A loader that is slower (a file system that hangs) tells what it has to say when the ranks start.
 pub const LOADER: Deadline =
     Deadline::new("tree.loader", 5_000, "for the loader to list the libraries of the program");
 
 /// The table.
-pub const ALL: [Deadline; 13] = [
+pub const ALL: [Deadline; 14] = [
     CONNECT,
     START,
     SETUP,
@@ -62,6 +66,7 @@ pub const ALL: [Deadline; 13] = [
     FAREWELL,
     CHECKS,
     FINISH,
+    HOLD,
     LOADER,
 ];
 

@@ -5,7 +5,7 @@
 //! end with a newline.
 
 /// Version of the messages between agents; both sides must have the same.
-pub(crate) const PROTOCOL: u32 = 3;
+pub(crate) const PROTOCOL: u32 = 4;
 /// Most noise that is read before the line.
 pub(crate) const MAX_NOISE: usize = 64 * 1024;
 

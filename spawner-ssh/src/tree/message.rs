@@ -11,7 +11,7 @@ use super::hosts::News;
 use crate::agent::{Happened, Look};
 use crate::doctor::Finding;
 use crate::plan::HostEntry;
-use crate::stage::Program;
+use crate::stage::{Digest, Offer};
 
 /// What is the same for every host of a job. Encoded once, passed on as it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub(crate) struct Common {
     /// Which word is the program; 0: the one that is executed.
     pub(crate) program_word: u32,
     /// What is sent to hosts that do not have it.
-    pub(crate) staged: Option<Program>,
+    pub(crate) staged: Option<Offer>,
     pub(crate) env: Vec<(OsString, OsString)>,
     pub(crate) directory: OsString,
     pub(crate) cpus_per_rank: u32,
@@ -125,6 +125,8 @@ pub(crate) enum Down {
     Input(Bytes),
     /// So many bytes of output may be sent in addition.
     Credit(u32),
+    /// The hash of the job's program; none: it is not sent.
+    Described(Option<Digest>),
     /// The next piece of the job's program.
     Program(Bytes),
     /// It will not come; why.
@@ -199,6 +201,8 @@ pub(crate) enum Up {
         at: f64,
         findings: Vec<Finding>,
     },
+    /// The hash of the job's program is wanted.
+    Describe,
     /// The job's program is wanted.
     Want,
     /// So many bytes of it may be sent in addition.
@@ -221,7 +225,7 @@ impl Down {
     pub(crate) const fn lane(&self) -> Lane {
         match self {
             Self::Setup { .. } | Self::Bootstrap(_) | Self::Input(_) => Lane::Bulk,
-            Self::Program(_) | Self::NoProgram(_) => Lane::Bulk,
+            Self::Described(_) | Self::Program(_) | Self::NoProgram(_) => Lane::Bulk,
             // Behind the setup, and behind the last piece of input.
             Self::Order(Order::Start | Order::InputEnd) => Lane::Bulk,
             Self::Order(_) | Self::Credit(_) | Self::Ping => Lane::Control,

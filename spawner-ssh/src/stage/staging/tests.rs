@@ -41,6 +41,45 @@ fn a_host_with_the_same_program_needs_nothing() {
 }
 
 #[test]
+fn the_hash_is_asked_for_only_where_the_launchers_file_is_not_seen() {
+    let directory = tempfile::tempdir().unwrap();
+    let (program, own) = program(directory.path(), 1000, true);
+    let Program { name, digest, size, stamp, same } = program.clone();
+    let offer = Offer { name, size, stamp, same };
+    let copy = directory.path().join("copy");
+    std::fs::copy(&own, &copy).unwrap();
+    let told = |own: &Path, mode, here| {
+        let host = Host { mode, keep: false, here, cache: 1 << 30, job: "x".to_owned() };
+        Staging::new(None, own.to_owned(), host).offering(Some(offer.clone()))
+    };
+    assert!(!told(&own, Stage::Auto, false).needs_hash(), "this is the file");
+    assert!(!told(&copy, Stage::Auto, true).needs_hash(), "the launching host");
+    assert!(!told(&copy, Stage::Never, false).needs_hash());
+    assert!(told(&own, Stage::Always, false).needs_hash());
+    let mut other = told(&copy, Stage::Auto, false);
+    assert!(other.needs_hash());
+    assert_eq!(other.hash(), None, "of another file it says nothing: the parent knows");
+    other.learn(Some(digest));
+    assert!(!other.needs_hash() && other.hash() == Some(digest));
+    assert_eq!(other.begin(), Ok(None), "a copy with the same content");
+    assert_eq!(
+        told(&own, Stage::Auto, false).hash(),
+        Some(digest),
+        "it is read for an agent below"
+    );
+    let mut none = told(&copy, Stage::Auto, false);
+    none.learn(None);
+    assert_eq!(none.begin(), Ok(None), "what the parent does not send must be there");
+    let mut tool = Staging::new(
+        None,
+        copy,
+        Host { mode: Stage::Auto, keep: false, here: false, cache: 0, job: "x".into() },
+    );
+    tool = tool.offering(Some(Offer { same: false, ..offer.clone() }));
+    assert!(!tool.needs_hash(), "a tool may differ");
+}
+
+#[test]
 fn a_tool_may_differ_from_host_to_host_and_a_gasnet_program_may_not() {
     let directory = tempfile::tempdir().unwrap();
     let (mut program, own) = program(directory.path(), 1000, true);
