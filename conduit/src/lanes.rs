@@ -312,7 +312,7 @@ impl Core {
     /// between them, a few more may then pass without a look. (A handler is never inside a row: polls end it.)
     #[inline(always)]
     pub(crate) fn may_send<M: Mode>(&self) -> bool {
-        if !self.is_running::<M>() || self.has_work() {
+        if !self.is_running::<M>() || self.has_arrivals() {
             return false;
         }
         let row = self.row_of_requests().load(Ordering::Relaxed);

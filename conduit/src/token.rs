@@ -26,7 +26,7 @@ pub(crate) struct RawToken<'a> {
     replied: Cell<bool>,
     deferred: DeferredSlot,
     /// For a message of a remote rank: how to reply.
-    ticket: Option<&'a Ticket>,
+    ticket: Option<&'a Ticket<'a>>,
 }
 
 impl<'a> RawToken<'a> {
@@ -43,7 +43,7 @@ impl<'a> RawToken<'a> {
     }
 
     /// The token of a message that came over the network.
-    pub(crate) fn with_ticket(self, ticket: &'a Ticket) -> Self {
+    pub(crate) fn with_ticket(self, ticket: &'a Ticket<'a>) -> Self {
         Self { ticket: Some(ticket), ..self }
     }
 

@@ -79,7 +79,8 @@ impl Waiter {
         done: impl FnMut() -> bool,
     ) -> Result<usize, Error> {
         let count = core.poll::<M>(call)?;
-        if count > 0 || !core.networked() || !core.may_spin() || self.idle + GLANCES >= SPINS {
+        let spins = core.may_spin() && self.idle + GLANCES < SPINS;
+        if count > 0 || !spins || !core.only_receives() {
             return Ok(count);
         }
         self.idle += GLANCES;

@@ -183,6 +183,8 @@ pub struct Caps {
     pub odp: bool,
     /// Inline bytes that cost less than a registered buffer on this device, whatever its limit; 0: no opinion.
     pub cheap_inline: u32,
+    /// A look at an empty completion queue makes no system call.
+    pub quick_looks: bool,
 }
 
 /// What peers and the device may do with a region.

@@ -47,6 +47,7 @@ use self::engine::{Engine, KEPT_BUFFERS};
 pub(crate) use self::error::Error;
 use self::introductions::{Introduction, Introductions};
 pub(crate) use self::ops::OpCounter;
+use self::peer::Peer;
 pub(crate) use self::settings::NetSettings;
 use self::setup::Setup;
 use self::start::Links;
@@ -163,7 +164,7 @@ pub(crate) struct Incoming<'a> {
     /// Payload.
     pub(crate) load: Arrived<'a>,
     /// How to reply to it.
-    pub(crate) ticket: &'a Ticket,
+    pub(crate) ticket: &'a Ticket<'a>,
 }
 
 /// The payload of an arrived message.
@@ -190,21 +191,21 @@ pub(crate) trait Sink {
 
 /// How to reply to an arrived message. Made by the network, valid during the call of the sink.
 #[derive(Debug)]
-pub(crate) struct Ticket {
-    source: Rank,
+pub(crate) struct Ticket<'a> {
+    peer: &'a Peer,
     lane: usize,
     request: bool,
     replied: Cell<bool>,
 }
 
-impl Ticket {
-    const fn new(source: Rank, lane: usize, request: bool) -> Self {
-        Self { source, lane, request, replied: Cell::new(false) }
+impl<'a> Ticket<'a> {
+    const fn new(peer: &'a Peer, lane: usize, request: bool) -> Self {
+        Self { peer, lane, request, replied: Cell::new(false) }
     }
 
     /// Who sent the message.
     pub(crate) const fn source(&self) -> Rank {
-        self.source
+        self.peer.rank
     }
 
     /// Whether it may be replied to.
@@ -496,7 +497,7 @@ impl Network {
     /// A message that cannot be sent at all, or a lost connection.
     #[inline]
     pub(crate) fn try_send<M: Mode>(&self, message: &mut Outgoing<'_>) -> Result<Sent, Error> {
-        self.engine.try_message(message, None)
+        self.engine.try_message(message)
     }
 
     /// Whether the payload of a [`Freight::MediumLater`] would be read where it is, after the call too.
@@ -516,14 +517,14 @@ impl Network {
     /// As [`Network::try_send`].
     pub(crate) fn reply<M: Mode>(
         &self,
-        ticket: &Ticket,
+        ticket: &Ticket<'_>,
         message: &mut Outgoing<'_>,
     ) -> Result<Sent, Error> {
         if !ticket.request || ticket.replied.get() {
             let problem = "a second reply, or a reply to what is no request";
             return Err(Error::Message { peer: message.to, problem });
         }
-        let sent = self.engine.answer(ticket.source, ticket.lane, message)?;
+        let sent = self.engine.answer(ticket.peer, ticket.lane, message)?;
         ticket.replied.set(sent == Sent::Yes);
         Ok(sent)
     }
@@ -555,7 +556,7 @@ impl Network {
         self.engine.glance(sink, M::THREADED)
     }
 
-    /// Whether nothing can happen by itself but that messages arrive: a wait need not ask for more.
+    /// Whether nothing can happen by itself but that messages arrive, and looks for them are quick: a wait need not ask for more.
     pub(crate) fn only_receives(&self) -> bool {
         self.engine.only_receives()
     }

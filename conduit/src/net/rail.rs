@@ -59,6 +59,8 @@ pub(super) struct Rail {
     pub(super) spares: Shelf,
     /// The last look found messages: the next one asks for a batch.
     pub(super) is_lively: AtomicBool,
+    /// A look at an empty completion queue is cheap enough to make many in a row.
+    pub(super) quick_looks: bool,
     /// A thread alone takes messages from this rail.
     pub(super) is_taken: AtomicBool,
     /// A thread alone takes completions of sends.
@@ -114,6 +116,7 @@ impl Rail {
             shared,
             spares: Shelf::new(),
             is_lively: AtomicBool::new(false),
+            quick_looks: device.caps().quick_looks,
             is_taken: AtomicBool::new(false),
             is_reaped: AtomicBool::new(false),
             has_receiver: AtomicBool::new(false),

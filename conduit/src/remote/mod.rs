@@ -40,7 +40,7 @@ use crate::settings::Settings;
 use crate::token::RawToken;
 
 /// Looks for messages that a wait takes between two polls.
-pub(crate) const GLANCES: u32 = 8;
+pub(crate) const GLANCES: u32 = 16;
 /// Internal messages below this number belong to the exit.
 const EXITS: u8 = 8;
 /// Internal message: a word of a barrier between neighbourhoods.
@@ -284,7 +284,7 @@ impl Core {
     }
 
     /// Replies to a message of a remote rank. `false`: the network is closing, and nobody waits for the reply.
-    pub(crate) fn reply_remote<M: Mode>(&self, ticket: &Ticket, message: &Message<'_>) -> bool {
+    pub(crate) fn reply_remote<M: Mode>(&self, ticket: &Ticket<'_>, message: &Message<'_>) -> bool {
         let (Some(to), Some(remote)) = (remote_rank(message.target), self.remote()) else {
             return false;
         };
@@ -410,15 +410,21 @@ impl Core {
         self.after_poll(&receiver, polled)
     }
 
-    /// What a wait does between two polls that find nothing: a few looks for messages alone, where nothing else can come. Ends
-    /// when one has come, or `done`; returns how many.
+    /// Whether nothing can come from outside but messages, so that a wait need not look for more ([`Core::glance_remote`]).
+    #[inline]
+    pub(crate) fn only_receives(&self) -> bool {
+        self.remote().is_some_and(|remote| remote.network.only_receives())
+    }
+
+    /// What a wait does between two polls that find nothing: a few looks for messages alone. Ends when one has come, or `done`;
+    /// returns how many.
     #[inline(never)]
     pub(crate) fn glance_remote<M: Mode>(
         &self,
         mut done: impl FnMut() -> bool,
     ) -> Result<usize, Error> {
         let Some(remote) = self.remote() else { return Ok(0) };
-        if barrier::is_driving() || !remote.network.only_receives() {
+        if barrier::is_driving() {
             return Ok(0);
         }
         let alone = self.span().locals == 1;

@@ -186,6 +186,7 @@ fn caps() -> Caps {
         odp: false,
         // Inline bytes go from where they are into the socket.
         cheap_inline: MAX_INLINE,
+        quick_looks: false,
     }
 }
 

@@ -61,9 +61,9 @@ impl Engine {
         self.receive(sink, Poll::All, locked)
     }
 
-    /// Whether nothing can happen by itself but that messages arrive.
+    /// Whether nothing can happen by itself but that messages arrive, and looks for them are quick.
     pub(in crate::net) fn only_receives(&self) -> bool {
-        self.rails.iter().all(|rail| !rail.is_sending())
+        self.rails.iter().all(|rail| rail.quick_looks && !rail.is_sending())
             && self.waiting.is_empty()
             && self.owing.load(Ordering::Relaxed) == 0
     }
@@ -264,7 +264,7 @@ impl Engine {
             return self.repost(from, buffer);
         }
         let internal = head.handler < FIRST_CLIENT_HANDLER;
-        let ticket = Ticket::new(peer, from.at, !head.reply && !internal);
+        let ticket = Ticket::new(from.peer, from.at, !head.reply && !internal);
         if head.shape == Shape::Short {
             // Nothing of it is left in its buffer.
             self.repost(from, buffer)?;
@@ -301,7 +301,7 @@ impl Engine {
     fn deliver_payload(
         &self,
         from: Entrance<'_>,
-        ticket: &Ticket,
+        ticket: &Ticket<'_>,
         (mut buffer, len): (Buffer, u32),
         decoded: &Decoded,
         sink: &dyn Sink,
@@ -326,7 +326,7 @@ impl Engine {
     /// The payload of a message of `bytes`; that of a packed Long is put where it belongs.
     fn arrival<'a>(
         &self,
-        ticket: &Ticket,
+        ticket: &Ticket<'_>,
         decoded: &Decoded,
         bytes: &'a mut [u8],
     ) -> Result<Arrived<'a>, Error> {
@@ -465,7 +465,7 @@ impl Engine {
 }
 
 #[inline]
-fn hand_over(ticket: &Ticket, decoded: &Decoded, load: Arrived<'_>, sink: &dyn Sink) {
+fn hand_over(ticket: &Ticket<'_>, decoded: &Decoded, load: Arrived<'_>, sink: &dyn Sink) {
     let head = &decoded.head;
     sink.arrived(Incoming {
         source: ticket.source(),

@@ -124,15 +124,22 @@ impl Engine {
         }
     }
 
-    /// One attempt to send a message to a peer that may be unconnected; on `lane` if one is given.
-    pub(in crate::net) fn try_message(
-        &self,
-        message: &mut Outgoing<'_>,
-        lane: Option<usize>,
-    ) -> Result<Sent, Error> {
+    /// One attempt to send a message that is no reply, to a peer that may be unconnected.
+    pub(in crate::net) fn try_message(&self, message: &mut Outgoing<'_>) -> Result<Sent, Error> {
         self.check(message)?;
         let Some(peer) = self.connected(message.to) else { return Ok(Sent::Full) };
-        let class = Class::of(message);
+        self.to_peer(peer, None, Class::of(message), message)
+    }
+
+    /// One attempt to send a checked message; on `lane` if one is given.
+    #[inline(always)]
+    fn to_peer(
+        &self,
+        peer: &Peer,
+        lane: Option<usize>,
+        class: Class,
+        message: &mut Outgoing<'_>,
+    ) -> Result<Sent, Error> {
         if matches!(message.load, Freight::None) {
             let (handler, args) = (message.handler, message.args);
             let draft = Draft { class, handler, args, shape: Shape::Short };
@@ -684,19 +691,23 @@ impl Engine {
         Ok(())
     }
 
-    /// A reply to a message of `source` that came on a lane. Waits for completions of sends.
+    /// A reply to a message of `peer` that came on a lane. Waits for completions of sends.
     pub(in crate::net) fn answer(
         &self,
-        source: Rank,
+        peer: &Peer,
         lane: usize,
         message: &mut Outgoing<'_>,
     ) -> Result<Sent, Error> {
-        if message.to != source || !message.reply {
+        if message.to != peer.rank || !message.reply {
             let problem = "a reply that is not to the sender of the request";
             return Err(Error::Message { peer: message.to, problem });
         }
+        self.check(message)?;
         loop {
-            if self.try_message(message, Some(lane))? == Sent::Yes {
+            // Where the handshake is not complete yet, it is asked for.
+            if (peer.is_open() || self.connected(peer.rank).is_some())
+                && self.to_peer(peer, Some(lane), Class::Reply, message)? == Sent::Yes
+            {
                 return Ok(Sent::Yes);
             }
             if !self.await_sends()? {
