@@ -57,8 +57,11 @@ pub(crate) fn launch(repetitions: Repetitions) -> Result<Findings> {
     let count = repetitions.launches.to_string();
     let hydra_word = hydra.as_deref().map(text).unwrap_or_default();
     let (launcher, noop) = (text(&sibling("gasnetrun_ibv")?), text(&sibling("noop")?));
+    // scripts/bench builds it where OpenSSL is.
+    let builtin = sibling("with-builtin-ssh/release/gasnetrun_ibv").ok();
+    let builtin_word = builtin.as_deref().map(text).unwrap_or_default();
     let mut samples = Samples::default();
-    for (key, value) in script(&cluster, &[&launcher, &noop, &count, &hydra_word])? {
+    for (key, value) in script(&cluster, &[&launcher, &noop, &count, &hydra_word, &builtin_word])? {
         if key == "ssh" {
             samples.add("1.3 x ssh + 50 ms", 1.3 * value + 50.0);
         }
@@ -81,12 +84,19 @@ pub(crate) fn launch(repetitions: Repetitions) -> Result<Findings> {
             Target::AtMost(1.0),
         )?,
     ];
-    let name = "the same, mpiexec.hydra";
-    rows.push(if hydra.is_some() {
-        Row::paired(name, &samples, [ours, "mpiexec.hydra"], "ms", Target::AtMost(1.0))?
-    } else {
-        let reason = "no mpiexec.hydra in PATH; scripts/bench --install, or apt-get install mpich";
-        Row::without(name, Verdict::Skipped(reason.into()))
+    let skipped = |name, reason: &str| Row::without(name, Verdict::Skipped(reason.into()));
+    let no_hydra = "no mpiexec.hydra in PATH; scripts/bench --install, or apt-get install mpich";
+    let no_builtin = "no OpenSSL to build the launcher's own ssh client with (apt-get install libssl-dev pkg-config)";
+    let beside_hydra = |name, key| match hydra {
+        Some(_) => Row::paired(name, &samples, [key, "mpiexec.hydra"], "ms", Target::AtMost(1.0)),
+        None => Ok(skipped(name, no_hydra)),
+    };
+    rows.push(beside_hydra("the same, mpiexec.hydra", ours)?);
+    let name =
+        "the same with the launcher's own ssh client (GASNET_SSH_CMD=builtin), mpiexec.hydra";
+    rows.push(match builtin {
+        Some(_) => beside_hydra(name, "builtin")?,
+        None => skipped(name, no_builtin),
     });
     let notes = vec![
         "ssh: four hosts are network namespaces of one machine, which share its processors: logins are slower here than \

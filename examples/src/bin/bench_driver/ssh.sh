@@ -1,6 +1,7 @@
 # Measures on the launching host: what is started, beside what ssh alone takes. Prints `KEY MILLISECONDS` lines.
-# Arguments: launcher, program that does nothing, repetitions, hydra's mpiexec or nothing.
-launcher=$1 noop=$2 count=$3 hydra=$4
+# Arguments: launcher, program that does nothing, repetitions, hydra's mpiexec or nothing, launcher with the ssh client of its
+# own or nothing.
+launcher=$1 noop=$2 count=$3 hydra=$4 builtin=$5
 hosts=(n1 n2 n3 n4)
 list=n1,n2,n3,n4
 timed() { # timed KEY COMMAND…
@@ -23,12 +24,16 @@ parallel() {
 }
 each=(ours ssh)
 [ -z "$hydra" ] || each+=(hydra)
+[ -z "$builtin" ] || each+=(builtin)
 for ((round = 0; round <= count; round++)); do
     # Each goes first in turn.
     for ((turn = 0; turn < ${#each[@]}; turn++)); do
         case ${each[(round + turn) % ${#each[@]}]} in
             ours) timed gasnetrun_ibv "$launcher" -n 16 --hosts "$list" "$noop" ;;
             ssh) timed ssh parallel ;;
+            builtin)
+                timed builtin env GASNET_SSH_CMD=builtin GASNET_SSH_OPTIONS='-i /etc/ssh/id_root' \
+                    "$builtin" -n 16 --hosts "$list" "$noop" ;;
             hydra) timed mpiexec.hydra "$hydra" -launcher ssh -hosts "$list" -n 16 -ppn 4 "$noop" ;;
         esac
     done
