@@ -300,11 +300,19 @@ impl Image {
         }
         let views = children.iter().zip(&self.places);
         let views: Vec<_> = views.map(|(child, place)| self.view(place, child)).collect();
-        let started = views.iter().zip(&mut self.places);
-        let started: Vec<_> = started.map(|(view, place)| clone_into(view, place)).collect();
-        // Only after the last process has left our memory may `views` and the stacks go.
-        views.iter().zip(started).map(|(view, pid)| outcome(view, pid?)).collect()
+        start_all(&views, self.places.iter_mut())
     }
+}
+
+/// Starts a process for each view on the stack of its place. Returns only after the last one has left our memory: before, neither
+/// the views nor the stacks may go.
+fn start_all<'a>(
+    views: &[Shared<'_>],
+    places: impl Iterator<Item = &'a mut Place>,
+) -> Vec<Result<i32, Failure>> {
+    let started: Vec<_> =
+        views.iter().zip(places).map(|(view, place)| clone_into(view, place)).collect();
+    views.iter().zip(started).map(|(view, pid)| outcome(view, pid?)).collect()
 }
 
 /// Starts one process of each image at the same time, with these standard streams, in a group of its own and bound to die with
@@ -326,11 +334,7 @@ pub(crate) fn launch_helpers(helpers: &mut [(Image, [RawFd; 3])]) -> Vec<Result<
         image.make_places(1);
         views.extend(image.places.first().map(|place| image.view(place, child)));
     }
-    let started = views.iter().zip(helpers.iter_mut());
-    let started: Vec<_> = started
-        .filter_map(|(view, (image, _))| Some(clone_into(view, image.places.first_mut()?)))
-        .collect();
-    views.iter().zip(started).map(|(view, pid)| outcome(view, pid?)).collect()
+    start_all(&views, helpers.iter_mut().filter_map(|(image, _)| image.places.first_mut()))
 }
 
 /// Words of a new process's stack, 64 KiB.

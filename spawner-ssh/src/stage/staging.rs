@@ -113,13 +113,18 @@ impl Staging {
 
     /// Whether the hash must be known before [`Staging::begin`].
     pub(crate) fn needs_hash(&self) -> bool {
-        let good = |offer: &Offer| match self.host.mode {
+        let stays = |offer: &Offer| self.stays(|own| offer.is_good_at(own));
+        self.program.is_none() && self.offer.as_ref().is_some_and(|offer| !stays(offer))
+    }
+
+    /// Whether ranks of this host run the program where it is; `is_good`: whether what is there will do.
+    fn stays(&self, is_good: impl FnOnce(&Path) -> bool) -> bool {
+        match self.host.mode {
             _ if self.host.here => true,
             Stage::Never => true,
-            Stage::Auto => offer.is_good_at(&self.own),
+            Stage::Auto => is_good(&self.own),
             Stage::Always => false,
-        };
-        self.program.is_none() && self.offer.as_ref().is_some_and(|offer| !good(offer))
+        }
     }
 
     /// The parent has told the hash; `None`: it sends no program.
@@ -165,20 +170,11 @@ impl Staging {
     /// # Errors
     /// There is no place for it.
     pub(crate) fn begin(&mut self) -> Result<Option<PathBuf>, String> {
-        let Some(program) = &self.program else {
+        let stays = |program: &Program| self.stays(|own| fits(own, program, program.same));
+        let Some(program) = self.program.as_ref().filter(|program| !stays(program)) else {
             super::cache::tidy_own(self.host.cache);
             return Ok(None);
         };
-        let is_there = match self.host.mode {
-            _ if self.host.here => true,
-            Stage::Never => true,
-            Stage::Auto => fits(&self.own, program, program.same),
-            Stage::Always => false,
-        };
-        if is_there {
-            super::cache::tidy_own(self.host.cache);
-            return Ok(None);
-        }
         let cache = Cache::open(variable).map_err(|error| error.to_string())?;
         let place = cache.job_directory(&self.host.job, self.host.keep).join(&program.name);
         self.place = Some(place.clone());
