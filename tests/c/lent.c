@@ -236,6 +236,8 @@ int main(int argc, char **argv)
             post_filled(category, to, sizes[number], 77);
             await(&acks, ++sent);
         }
+    /* Until here puts of others land where answers will. */
+    t_barrier();
     for (number = 0; number < SIZES; number++)
         for (category = 0; category < CATEGORIES; category++) {
             uint32_t key = key_of(t_rank, number, 50);
