@@ -19,7 +19,7 @@ use super::engine::{Engine, wait_for};
 use super::faults::Faults;
 use super::hello::{Key, Refused};
 use super::limits::{
-    MAX_CQE, MAX_INLINE, MAX_MESSAGE, MAX_QP, MAX_RD_ATOM, MAX_SGE, MAX_WR, NAP, UDP_ROOM,
+    MAX_CQE, MAX_INLINE, MAX_MESSAGE, MAX_QP, MAX_RD_ATOM, MAX_SGE, MAX_WR, NAP, TRIES, UDP_ROOM,
 };
 use super::memory::{Gather, Keys, MAX_REGIONS, Table};
 use super::mishaps::Mishaps;
@@ -75,6 +75,8 @@ pub(super) struct Dev {
     progress: Mutex<Progress>,
     polls: AtomicU64,
     polls_seen: AtomicU64,
+    /// Polls that found another thread looking after the streams.
+    turned_away: AtomicU32,
     posts: AtomicU64,
     armed: AtomicU32,
     blocked: AtomicU32,
@@ -151,6 +153,7 @@ pub(super) fn open(
         progress: Mutex::new(Progress::new()),
         polls: AtomicU64::new(0),
         polls_seen: AtomicU64::new(0),
+        turned_away: AtomicU32::new(0),
         posts: AtomicU64::new(0),
         armed: AtomicU32::new(0),
         blocked: AtomicU32::new(0),
@@ -261,8 +264,18 @@ impl Dev {
 
     /// Moves data, unless another thread does.
     pub(super) fn progress(self: &Arc<Self>) {
-        if let Some(mut progress) = try_once(&self.progress) {
-            progress.pass(self, false);
+        match try_once(&self.progress) {
+            Some(mut progress) => drop(progress.pass(self, false)),
+            None => self.turned_away(),
+        }
+    }
+
+    /// Another thread is in there. It may be one that lost its processor to this one.
+    #[cold]
+    fn turned_away(&self) {
+        let times = self.turned_away.fetch_add(1, Ordering::Relaxed);
+        if times % TRIES == TRIES - 1 {
+            std::thread::yield_now();
         }
     }
 

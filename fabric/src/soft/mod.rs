@@ -130,11 +130,8 @@ impl Fabric for Soft {
 
 /// A lock for posts and polls: they run in signal handlers too, above code that may hold it and never goes on.
 fn hold<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    for _ in 0..limits::TRIES {
-        if let Some(guard) = try_once(lock) {
-            return Some(guard);
-        }
-        std::hint::spin_loop();
+    if let Some(guard) = briefly(lock) {
+        return Some(guard);
     }
     // Its holder may wait for a processor.
     let end = Instant::now() + limits::HOLD;
@@ -143,6 +140,18 @@ fn hold<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         if let Some(guard) = try_once(lock) {
             return Some(guard);
         }
+    }
+    None
+}
+
+/// A lock for those who look after the streams of a device: where they gave up their processor, nobody could look until they
+/// have it back. What they cannot do now they do in a later look.
+fn briefly<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    for _ in 0..limits::TRIES {
+        if let Some(guard) = try_once(lock) {
+            return Some(guard);
+        }
+        std::hint::spin_loop();
     }
     None
 }

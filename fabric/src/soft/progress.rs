@@ -15,8 +15,8 @@ use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 
 use self::begin::turn_dial;
 use self::pairs::{Heard, turn_answers, way_back_is_gone};
+use super::briefly;
 use super::device::Dev;
-use super::hold;
 use super::limits::{ASK_EVERY, HOT, HOT_MISSES, SCRATCH, TICK_EVERY, UNWATCH};
 use super::qp::Qp;
 use super::rx::{Outcome, Responder};
@@ -232,7 +232,7 @@ impl Progress {
             if let Some(Conn::Answers(qp, _)) = &entry.conn
                 && qp.take_dirty()
             {
-                match hold(&qp.tx) {
+                match briefly(&qp.tx) {
                     Some(mut tx) => tx.flush(qp),
                     None => qp.mark_dirty(),
                 }

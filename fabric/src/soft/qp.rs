@@ -10,7 +10,7 @@ use super::limits::{MAX_INLINE, MAX_RD_ATOM, MAX_SPILL, REDIAL_FIRST, patience};
 use super::queue::{Rq, Srq};
 use super::state::{ALL, Step, after, answers, may_receive, may_send};
 use super::tx::Tx;
-use super::{hold, low, patiently, ud};
+use super::{briefly, hold, low, patiently, ud};
 use crate::{
     Access, AsyncEvent, Completion, CompletionQueue, Error, Gid, Opcode, PostError, QpKind, QpSpec,
     QpState, QueuePair, RcPeer, Receive, Retry, Send, SharedReceiveQueue, Status,
@@ -281,7 +281,7 @@ impl Qp {
 
     /// An acknowledgement that came with a request of the peer. False: it cannot be.
     pub(super) fn acknowledged(&self, done: u32) -> bool {
-        match hold(&self.tx) {
+        match briefly(&self.tx) {
             Some(mut tx) => tx.acknowledged(self, done).is_ok(),
             None => {
                 self.late.store(u64::from(done) | 1 << 32, Ordering::SeqCst);

@@ -6,13 +6,13 @@ use std::time::Instant;
 use super::{Conn, Progress};
 use crate::soft::back::Way;
 use crate::soft::device::Dev;
-use crate::soft::hold;
 use crate::soft::limits::{ACK_COUNT, ACK_IDLE};
 use crate::soft::memory::Gather;
 use crate::soft::qp::Qp;
 use crate::soft::rx::Responder;
 use crate::soft::tx::Answers;
 use crate::soft::wire::Refusal;
+use crate::soft::{briefly, hold};
 use crate::{QpKind, QpState, Status};
 
 impl Progress {
@@ -46,7 +46,7 @@ impl Progress {
         if qp.kind() != QpKind::Rc {
             return !qp.is_error() || qp.flush_receives();
         }
-        let Some(mut tx) = hold(&qp.tx) else { return false };
+        let Some(mut tx) = briefly(&qp.tx) else { return false };
         if !qp.take_late(&mut tx) {
             tx.fail(qp, Status::RemoteOperation);
         }
@@ -193,7 +193,7 @@ pub(super) fn turn_answers(
     scratch: &mut [u8],
     writable: bool,
 ) -> Option<Heard> {
-    let Some(mut tx) = hold(&qp.tx) else {
+    let Some(mut tx) = briefly(&qp.tx) else {
         return Some(Heard { did: false, again: true, takes: false, refused: None });
     };
     if !tx.stream.as_ref().is_some_and(|own| Arc::ptr_eq(own, stream)) {

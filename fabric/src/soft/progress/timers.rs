@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use super::begin::dial_failed;
 use super::{Conn, Progress};
+use crate::soft::briefly;
 use crate::soft::device::Dev;
 use crate::soft::hello::Refused;
-use crate::soft::hold;
 use crate::soft::limits::TICK;
 use crate::soft::memory::silence;
 use crate::soft::qp::Qp;
@@ -85,7 +85,7 @@ impl Progress {
         let Some(qp) = conn.and_then(Conn::qp).map(Arc::clone) else { return false };
         let since = *entry.unheard.get_or_insert(now);
         // The same for both sides, as queue pairs that are connected have the same attributes.
-        let Some(mut tx) = hold(&qp.tx) else { return true };
+        let Some(mut tx) = briefly(&qp.tx) else { return true };
         if tx.patience.is_some_and(|patience| now.duration_since(since) >= patience) {
             tx.back.is_lost = true;
             tx.lose(&qp);
@@ -98,7 +98,7 @@ impl Progress {
 
 /// Timers of a requester; whether it has any running.
 fn tick_qp(qp: &Arc<Qp>, now: Instant) -> bool {
-    let Some(mut tx) = hold(&qp.tx) else { return true };
+    let Some(mut tx) = briefly(&qp.tx) else { return true };
     if tx.overdue(now) {
         let patience = tx.patience.unwrap_or_default();
         // The peer's process may be slow; only its host must answer.

@@ -2,6 +2,7 @@
 
 mod cut;
 mod kill;
+mod looks;
 mod rc;
 mod speed;
 mod strangers;
