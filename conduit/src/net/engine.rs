@@ -143,7 +143,7 @@ impl Flights {
     }
 
     /// Books an operation. `None` cannot be when the caller holds a completion queue slot.
-    #[inline]
+    #[inline(always)]
     pub(super) fn begin(&self, flight: &Flight, end: Option<End>) -> Option<u64> {
         if flight.buffer.is_none() && end.is_none() {
             return Some(flight.packed() | SELF_CONTAINED);
@@ -151,6 +151,7 @@ impl Flights {
         self.begin_in_row(flight, end)
     }
 
+    #[inline(never)]
     fn begin_in_row(&self, flight: &Flight, end: Option<End>) -> Option<u64> {
         let index = self.free.pop(|index| &self.rows[index as usize].next)?;
         let row = &self.rows[index as usize];

@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gasnet_ibv::{
     BarrierFlags, Client, Entry, Flags, HandlerIndex, LocalCompletion, Operations, Rank, Seq,
@@ -130,14 +130,13 @@ fn megabytes_per_second(begin: Instant, bytes: usize) -> f64 {
 
 /// The median of the times of `count` calls, microseconds; one look at the clock for each, as perftest takes them.
 fn typical(count: usize, mut trip: impl FnMut() -> Result<()>) -> Result<f64> {
-    let mut times = Vec::with_capacity(count);
-    let mut before = Instant::now();
+    let mut looks = Vec::with_capacity(count + 1);
+    looks.push(Instant::now());
     for _ in 0..count {
         trip()?;
-        let now = Instant::now();
-        times.push(now - before);
-        before = now;
+        looks.push(Instant::now());
     }
+    let mut times: Vec<Duration> = looks.windows(2).map(|pair| pair[1] - pair[0]).collect();
     times.sort_unstable();
     let middle = times.get(count / 2).ok_or("no round trips asked for")?;
     Ok(middle.as_secs_f64() * 1e6)

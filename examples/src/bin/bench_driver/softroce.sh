@@ -1,6 +1,6 @@
-# Runs inside the virtual machine: DIRECTORY (of the programs) PAIRS. Prints `KEY VALUE` lines.
+# Runs inside the virtual machine: DIRECTORY (of the programs) PAIRS-OF-LATENCIES PAIRS. Prints `KEY VALUE` lines.
 set -u -o pipefail
-programs=$1 pairs=$2
+programs=$1 latencies=$2 pairs=$3
 export GASNET_SUPERNODE_MAXSIZE=1 GASNET_IBV_FABRIC=verbs
 
 ours() { # ours KIND COUNT: the first pair of a job warms up
@@ -44,9 +44,11 @@ system_calls() { # system_calls COUNT
 
 ours quiet 500
 command -v strace >/dev/null && system_calls 300
-for ((pair = 0; pair < pairs; pair++)); do
+for ((pair = 0; pair < latencies; pair++)); do
     perftest send_lat_twice_us 5 2 ib_send_lat -s 8 -n 2000
     ours short 2000
+done
+for ((pair = 0; pair < pairs; pair++)); do
     # -b of perftest's bandwidth: MB/s with 2^20 bytes by default, so as decimal ones by and 125.
     perftest send_bw_mbps 4 1.048576 ib_send_bw -s 65536 -n 1000
     ours medium 1000
