@@ -165,8 +165,8 @@ pub(crate) fn soft_roce(repetitions: Repetitions) -> Result<Findings> {
     let mut command = Command::new(script);
     command.args(["--limit", &MACHINE.as_secs().to_string(), "--see"]).arg(programs);
     command.args(["--", "bash", "-c", INSIDE, "softroce"]).arg(programs);
-    // The machine has two speeds and changes between them within seconds: few pairs of latencies say little.
-    command.args([6 * repetitions.exits, repetitions.exits].map(|pairs| pairs.to_string()));
+    // The machine has two speeds and changes between them within seconds: few pairs say little.
+    command.args([6, 3].map(|times| (times * repetitions.exits).to_string()));
     let samples = run_within(MACHINE + Duration::from_secs(30), command)?.samples();
     let row = |figure, keys, unit, target| Row::paired(figure, &samples, keys, unit, target);
     let mut rows = vec![
