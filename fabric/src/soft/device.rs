@@ -303,6 +303,11 @@ impl Dev {
         match try_once(&self.progress) {
             Some(mut progress) => {
                 let looked = progress.pass(self, true);
+                drop(progress);
+                if looked.hindered {
+                    // The next look comes at once, and the other thread may be waiting for this processor.
+                    std::thread::yield_now();
+                }
                 wait_for(looked.busy, looked.soon)
             }
             None => NAP,

@@ -137,6 +137,8 @@ pub(super) struct Looked {
     pub(super) soon: bool,
     /// Requests or timers are out.
     pub(super) busy: bool,
+    /// A thread that posts kept it from something.
+    pub(super) hindered: bool,
 }
 
 /// The streams of a device.
@@ -157,6 +159,7 @@ pub(super) struct Progress {
     ticked: Instant,
     accept_again: bool,
     busy: bool,
+    hindered: bool,
     strangers: usize,
 }
 
@@ -182,6 +185,7 @@ impl Progress {
             ticked: Instant::now(),
             accept_again: false,
             busy: false,
+            hindered: false,
             strangers: 0,
         }
     }
@@ -217,7 +221,8 @@ impl Progress {
         if eager || self.passes.is_multiple_of(TICK_EVERY) {
             self.tick(dev);
         }
-        Looked { soon: !self.again.is_empty(), busy: self.busy }
+        let hindered = std::mem::take(&mut self.hindered);
+        Looked { soon: !self.again.is_empty(), busy: self.busy, hindered }
     }
 
     /// Requests that were gathered go out when the poller posted nothing between two looks.
@@ -234,7 +239,10 @@ impl Progress {
             {
                 match briefly(&qp.tx) {
                     Some(mut tx) => tx.flush(qp),
-                    None => qp.mark_dirty(),
+                    None => {
+                        qp.mark_dirty();
+                        self.hindered = true;
+                    }
                 }
             }
         }

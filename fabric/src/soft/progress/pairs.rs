@@ -26,6 +26,7 @@ impl Progress {
         for qp in &qps {
             if qp.take_attention() && !self.attend_to(dev, qp) {
                 qp.want_attention();
+                self.hindered = true;
             }
         }
         for index in 0..self.entries.len() {
