@@ -397,7 +397,12 @@ impl Progress {
             }
             Conn::Requests(mut responder) => {
                 let pay = eager || !hot && self.hot.len() == HOT;
-                match responder.turn(dev, &mut self.scratch, pay) {
+                let outcome = responder.turn(dev, &mut self.scratch, pay);
+                if responder.owes() {
+                    // The engine pays when polls stop.
+                    dev.wake();
+                }
+                match outcome {
                     Outcome::Gone => {
                         way_back_is_gone(&responder.qp);
                         Fate::Gone

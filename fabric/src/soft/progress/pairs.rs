@@ -159,10 +159,13 @@ impl Progress {
     /// Acknowledges what came back, when no request is likely to do it soon. `misses`: looks without data.
     pub(super) fn pay_for_back(&mut self, dev: &Dev, qp: &Qp, misses: u32, eager: bool) {
         let debt = qp.debt();
-        if debt != 0
-            && (eager || misses >= ACK_IDLE || debt >= ACK_COUNT)
-            && let Some(responder) = self.responder(qp)
-        {
+        if debt == 0 {
+            return;
+        }
+        if !(eager || misses >= ACK_IDLE || debt >= ACK_COUNT) {
+            // As where requests come in.
+            dev.wake();
+        } else if let Some(responder) = self.responder(qp) {
             responder.settle(dev);
         }
     }

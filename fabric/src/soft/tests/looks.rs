@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::{Memory, pair};
 use crate::soft::cq::Cq;
 use crate::soft::device::Dev;
-use crate::soft::limits::HOLD;
+use crate::soft::limits::{HOLD, WATCH_IDLE};
 use crate::{Access, Data, Operation, Receive, Send};
 
 /// The longest of the looks of `time`.
@@ -19,6 +19,32 @@ fn longest_look(dev: &Arc<Dev>, time: Duration) -> Duration {
         longest = longest.max(begin.elapsed());
     }
     longest
+}
+
+/// The longest time that a sender waits for the completion of a message that has come, over some messages of different sizes.
+fn longest_acknowledgement() -> Duration {
+    let (a, b) = pair();
+    let source = Memory::new(&a.device, 1 << 20, Access::LOCAL_WRITE);
+    let target = Memory::new(&b.device, 1 << 20, Access::ALL);
+    let acknowledged_after = |len| {
+        b.qp.post_receive(&Receive { id: 1, buffer: target.sge(0, 1 << 20) }).unwrap();
+        let piece = [source.sge(0, len)];
+        let (operation, data) = (Operation::Send { imm: None }, Data::Gather(&piece));
+        a.qp.post_send(&Send { id: 2, operation, data, signaled: true, to: None }).unwrap();
+        assert_eq!(b.wait().id, 1);
+        let begin = Instant::now();
+        assert_eq!(a.wait().id, 2);
+        begin.elapsed()
+    };
+    [0, 8, 4096, 70_000, 1 << 20].into_iter().map(acknowledged_after).max().unwrap_or_default()
+}
+
+/// A receiver that takes a message and polls no more: its engine, which slept when the message came, says that it is there.
+#[test]
+fn what_was_polled_last_is_acknowledged() {
+    // Each alone may be unlucky: this thread has to share its processor.
+    let soon = (0..20).filter(|_| longest_acknowledgement() < WATCH_IDLE / 5).count();
+    assert!(soon > 15, "only {soon} of 20 were acknowledged in {:?}", WATCH_IDLE / 5);
 }
 
 /// The thread that posts may be without a processor because this one has it. While this one waited, nobody could look: a flood
