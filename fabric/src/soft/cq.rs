@@ -1,7 +1,7 @@
 //! Completion queues and channels.
 //!
-//! The ring takes no lock: a thread that is interrupted for ever inside a push or a pop hinders nobody else more than by
-//! hiding the entries behind its own.
+//! The ring takes no lock: a thread that is interrupted for ever inside a push hides the entries behind its own, and one inside a
+//! pop hinders nobody.
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -78,7 +78,8 @@ pub(super) enum Gives {
 
 #[derive(Debug, Default)]
 struct Slot {
-    turn: AtomicU64,
+    /// The position behind that of the entry that was written last; zero at first.
+    published: AtomicU64,
     words: [AtomicU64; 5],
 }
 
@@ -177,12 +178,9 @@ fn unpack(words: [u64; 5]) -> (Completion, Gives) {
 
 impl Cq {
     pub(super) fn new(dev: &Arc<Dev>, depth: u32, channel: Option<SoftChannel>) -> Self {
-        let size = u64::from(depth.max(2).next_power_of_two());
-        let slots = (0..size)
-            .map(|turn| Slot { turn: AtomicU64::new(turn), words: Default::default() })
-            .collect();
+        let size = depth.max(2).next_power_of_two();
         Self {
-            slots,
+            slots: (0..size).map(|_| Slot::default()).collect(),
             head: AtomicU64::new(0),
             tail: AtomicU64::new(0),
             overflown: AtomicBool::new(false),
@@ -215,63 +213,49 @@ impl Cq {
         }
     }
 
+    /// False when the queue is full.
     fn place(&self, entry: &Completion, gives: Gives) -> bool {
         let mut position = self.tail.load(Ordering::Relaxed);
         loop {
-            let Some(slot) = self.slot(position) else { return false };
-            let turn = slot.turn.load(Ordering::Acquire);
-            if turn == position {
-                let next = position + 1;
-                match self.tail.compare_exchange_weak(
-                    position,
-                    next,
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                ) {
-                    Ok(_) => {
-                        for (word, value) in slot.words.iter().zip(pack(entry, gives)) {
-                            word.store(value, Ordering::Relaxed);
-                        }
-                        slot.turn.store(next, Ordering::Release);
-                        return true;
-                    }
-                    Err(seen) => position = seen,
-                }
-            } else if turn < position {
+            // After the tail, so that what this thread has seen polled counts. It may be beyond a tail that is out of date;
+            // the exchange fails then.
+            if position >= self.head.load(Ordering::Acquire) + self.slots.len() as u64 {
                 return false;
-            } else {
-                position = self.tail.load(Ordering::Relaxed);
+            }
+            let next = position + 1;
+            let (done, missed) = (Ordering::Relaxed, Ordering::Relaxed);
+            match self.tail.compare_exchange_weak(position, next, done, missed) {
+                Ok(_) => {
+                    let Some(slot) = self.slot(position) else { return false };
+                    for (word, value) in slot.words.iter().zip(pack(entry, gives)) {
+                        word.store(value, Ordering::Relaxed);
+                    }
+                    slot.published.store(next, Ordering::Release);
+                    return true;
+                }
+                Err(seen) => position = seen,
             }
         }
     }
 
+    /// Copies the next entry first and claims it then: a slot is free from its claim on, so that a thread that loses its
+    /// processor here keeps no slot.
     fn take(&self) -> Option<(Completion, Gives)> {
         let mut position = self.head.load(Ordering::Relaxed);
         loop {
             let slot = self.slot(position)?;
-            let turn = slot.turn.load(Ordering::Acquire);
             let next = position + 1;
-            if turn == next {
-                match self.head.compare_exchange_weak(
-                    position,
-                    next,
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                ) {
-                    Ok(_) => {
-                        let mut words = [0; 5];
-                        for (word, value) in slot.words.iter().zip(&mut words) {
-                            *value = word.load(Ordering::Relaxed);
-                        }
-                        slot.turn.store(position + self.slots.len() as u64, Ordering::Release);
-                        return Some(unpack(words));
-                    }
-                    Err(seen) => position = seen,
-                }
-            } else if turn < next {
+            let published = slot.published.load(Ordering::Acquire);
+            if published < next {
                 return None;
-            } else {
-                position = self.head.load(Ordering::Relaxed);
+            }
+            let words = slot.words.each_ref().map(|word| word.load(Ordering::Relaxed));
+            // Release: who finds the slot free writes it after it was read here. It fails if another thread took the entry,
+            // and what was read may be of several.
+            let (done, missed) = (Ordering::Release, Ordering::Relaxed);
+            match self.head.compare_exchange_weak(position, next, done, missed) {
+                Ok(_) => return Some(unpack(words)),
+                Err(seen) => position = seen,
             }
         }
     }
@@ -339,8 +323,55 @@ impl Drop for Cq {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::atomic::AtomicU32;
+
     use proptest::prelude::*;
+
+    use super::*;
+    use crate::soft::tests::End;
+
+    const ENTRIES: u32 = 400_000;
+
+    /// Each thread pushes one entry and takes one, so that the queue has room for all of them always. A thread that lost its
+    /// processor while it took one used to keep its slot, and the others met it when they had gone around the ring.
+    #[test]
+    fn a_queue_that_has_room_is_never_full() {
+        let end = End::with(crate::soft::tests::fabric(), 1);
+        let cq = end.cq.as_any().downcast_ref::<Cq>().unwrap();
+        let next = AtomicU32::new(0);
+        let times = (0..ENTRIES).map(|_| AtomicU32::new(0)).collect::<Vec<_>>();
+        let gave_up = AtomicBool::new(false);
+        let push_and_take = || {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= ENTRIES {
+                return false;
+            }
+            let entry = Completion { id: u64::from(number), len: !number, ..Completion::EMPTY };
+            if !cq.place(&entry, Gives::Nothing) {
+                gave_up.store(true, Ordering::Relaxed);
+                panic!("full at entry {number} with one entry of each thread at most");
+            }
+            loop {
+                if let Some((one, _)) = cq.take() {
+                    assert_eq!(one.id, u64::from(!one.len));
+                    times[usize::try_from(one.id).unwrap()].fetch_add(1, Ordering::Relaxed);
+                    return true;
+                }
+                // The entry that is there is behind one that another thread is writing.
+                std::thread::yield_now();
+                if gave_up.load(Ordering::Relaxed) {
+                    return false;
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..cq.depth() {
+                scope.spawn(|| while push_and_take() {});
+            }
+        });
+        assert!(times.iter().all(|times| times.load(Ordering::Relaxed) == 1));
+        assert!(cq.take().is_none());
+    }
 
     proptest! {
         #[test]

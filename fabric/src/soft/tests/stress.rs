@@ -1,6 +1,5 @@
 //! Many threads, many sizes, both directions.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,9 +10,19 @@ const MESSAGES: u32 = 3_000;
 const THREADS: u32 = 2;
 /// Sends without completion, at most: well below the 256 entries of the queue.
 const UNREAPED: u32 = 128;
-/// Each side gives up then, in case the other has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 const ROOM: u32 = 8 << 10;
+
+/// Tells the other threads to end when this one fails.
+struct Failure<'a>(&'a AtomicBool);
+
+impl Drop for Failure<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
 
 fn size(number: u32) -> u32 {
     // 4 bytes at least, to carry the number; up to more than what is copied.
@@ -26,7 +35,7 @@ fn threads_that_post_and_poll_lose_and_mix_nothing() {
     let bytes = vec![7_u8; ROOM as usize];
     let (sent, ended) = (AtomicU32::new(0), AtomicU32::new(0));
     let sums = AtomicU32::new(0);
-    let stop = Arc::new(AtomicBool::new(false));
+    let (stop, failed) = (AtomicBool::new(false), AtomicBool::new(false));
     let memory = Memory::new(&b.device, ROOM as usize * 64, Access::ALL);
     let post = |id: u64| {
         let buffer = memory.sge(id * u64::from(ROOM), ROOM);
@@ -46,6 +55,7 @@ fn threads_that_post_and_poll_lose_and_mix_nothing() {
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
+                let _failure = Failure(&failed);
                 loop {
                     let number = sent.fetch_add(1, Ordering::Relaxed);
                     if number >= MESSAGES {
@@ -53,6 +63,9 @@ fn threads_that_post_and_poll_lose_and_mix_nothing() {
                     }
                     // As with a real adapter, who posts sees to it that the completion queue has room.
                     while number >= ended.load(Ordering::Relaxed) + UNREAPED {
+                        if failed.load(Ordering::Relaxed) {
+                            return;
+                        }
                         assert!(begin.elapsed() < PATIENCE, "no completions");
                         reap();
                     }
@@ -67,6 +80,7 @@ fn threads_that_post_and_poll_lose_and_mix_nothing() {
                     loop {
                         match a.qp.post_send(&send) {
                             Ok(()) => break,
+                            Err(PostError::Full) if failed.load(Ordering::Relaxed) => return,
                             Err(PostError::Full) => reap(),
                             Err(error) => panic!("{error}"),
                         }
@@ -74,7 +88,9 @@ fn threads_that_post_and_poll_lose_and_mix_nothing() {
                 }
             });
             scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) && begin.elapsed() < PATIENCE {
+                let _failure = Failure(&failed);
+                while !stop.load(Ordering::Relaxed) && !failed.load(Ordering::Relaxed) {
+                    assert!(begin.elapsed() < PATIENCE, "no messages");
                     let mut some = [Completion::EMPTY; 4];
                     let count = b.cq.poll(&mut some).unwrap();
                     for one in &some[..count] {
