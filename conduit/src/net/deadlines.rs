@@ -20,3 +20,6 @@ pub(super) const NET_SHARED_LOOK: Duration = Duration::from_micros(50);
 
 /// How long a receive buffer is offered to a device that says it is full.
 pub(super) const NET_REPOST: Duration = Duration::from_secs(2);
+
+/// Time between tries of an ack that has no room yet, where the client need not poll.
+pub(super) const NET_DEBT: Duration = Duration::from_millis(1);

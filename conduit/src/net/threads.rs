@@ -173,7 +173,10 @@ impl Service {
     fn serve(&self) -> Result<(), Error> {
         let engine = &*self.links.engine;
         while !self.stopping.load(Ordering::SeqCst) {
-            let timeout = self.connect()?;
+            let timeout = [self.connect()?, self.pay()].into_iter().flatten().min();
+            let timeout = timeout.map_or(PollTimeout::NONE, |left| {
+                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+            });
             let mut list = Vec::new();
             let watched = |fd| PollFd::new(fd, PollFlags::POLLIN);
             list.push(watched(self.stop.as_fd()));
@@ -217,14 +220,28 @@ impl Service {
         Ok(())
     }
 
+    /// Acks that somebody could not send, where ranks may count on progress without polls; returns when to try again.
+    fn pay(&self) -> Option<Duration> {
+        let engine = &*self.links.engine;
+        let owes = || engine.owing.load(Ordering::Relaxed) != 0;
+        if !owes() || !engine.has_receivers() {
+            return None;
+        }
+        if let Err(error) = engine.reap().and_then(|_| engine.pay_debts()) {
+            engine.fail(error);
+            return None;
+        }
+        owes().then_some(deadlines::NET_DEBT)
+    }
+
     /// Connections that are wanted or under way; returns how long the handshake can be left alone.
-    fn connect(&self) -> Result<PollTimeout, Error> {
+    fn connect(&self) -> Result<Option<Duration>, Error> {
         let engine = &*self.links.engine;
         let Some((connector, _)) = &self.connector else {
             while let Some((rank, heard)) = engine.calls.take() {
                 engine.cannot_connect(rank, heard)?;
             }
-            return Ok(PollTimeout::NONE);
+            return Ok(None);
         };
         connector.arm()?;
         let mut opened = 0;
@@ -247,10 +264,7 @@ impl Service {
             // A connection may be open now that somebody waits for.
             engine.ring();
         }
-        Ok(connector.deadline().map_or(PollTimeout::NONE, |left| {
-            let left = left.saturating_add(Duration::from_millis(1));
-            PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
-        }))
+        Ok(connector.deadline().map(|left| left.saturating_add(Duration::from_millis(1))))
     }
 }
 
@@ -343,6 +357,19 @@ impl Progress {
 }
 
 impl Engine {
+    /// Whether a thread takes messages although the client does not poll.
+    fn has_receivers(&self) -> bool {
+        self.rails.iter().any(|rail| rail.has_receiver.load(Ordering::Relaxed))
+    }
+
+    /// There is a new debt. Without polls only the service thread can pay it.
+    pub(super) fn owes(&self) {
+        self.owing.fetch_add(1, Ordering::AcqRel);
+        if self.has_receivers() {
+            let _ = self.calls.kick.write(1);
+        }
+    }
+
     /// Wakes the rank if it sleeps.
     pub(super) fn ring(&self) {
         self.members.page.slot(self.members.slot).ring();

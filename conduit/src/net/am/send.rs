@@ -678,7 +678,7 @@ impl Engine {
         Ok(count)
     }
 
-    /// Sends an ack when too much is banked; when that is not possible now, a later poll does.
+    /// Sends an ack when too much is banked; when that is not possible now, a later poll does, or the service thread.
     pub(in crate::net) fn ack_if_due(&self, peer: &Peer, at: usize) -> Result<(), Error> {
         let lane = &peer.lanes[at];
         if !lane.account.is_ack_due() || self.is_quiet() {
@@ -686,7 +686,7 @@ impl Engine {
         }
         let sent = if peer.is_open() { self.ack(peer, at)? } else { Sent::Full };
         if sent == Sent::Full && !lane.owing.swap(true, Ordering::AcqRel) {
-            self.owing.fetch_add(1, Ordering::AcqRel);
+            self.owes();
         }
         Ok(())
     }

@@ -79,6 +79,46 @@ fn progress_threads_deliver_without_polls() {
     }
 }
 
+/// An ack that found no room when it was due used to wait for a poll, and its peer for credits.
+#[test]
+fn an_ack_without_room_goes_out_although_nobody_polls() {
+    use super::super::settings::{PollMode, ThreadSettings};
+    run(2, 0, &PLAIN, |member| {
+        if member.rank == 0 {
+            member.services.borrow_mut().barrier().expect("barrier");
+            for number in 0..200 {
+                member.send(&mut request(Rank(1), &[number], Freight::None), &|_| {});
+            }
+            member.services.borrow_mut().barrier().expect("barrier");
+            return;
+        }
+        let sink = Arc::new(Counting::default());
+        let shared: SharedSink = sink.clone();
+        let mode = PollMode::Exclusive;
+        let on = ThreadSettings { on: true, rate: 0, idle: Duration::ZERO, mode };
+        let off = ThreadSettings { on: false, ..on };
+        member.net.threads.progress(&on, &off, &shared).expect("threads");
+        let engine = &member.net.engine;
+        let lane = &engine.peers.get(Rank(0)).expect("a peer").lanes[0];
+        let mut taken = 0;
+        while lane.main.slots.take(0) {
+            taken += 1;
+        }
+        member.services.borrow_mut().barrier().expect("barrier");
+        let begin = Instant::now();
+        let wait_until = |what: &str, done: &dyn Fn() -> bool| {
+            while !done() {
+                assert!(begin.elapsed() < PATIENCE, "{what}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        wait_until("no ack was due", &|| engine.owing.load(Ordering::SeqCst) != 0);
+        lane.main.slots.give(taken);
+        wait_until("no ack", &|| sink.requests.load(Ordering::SeqCst) == 200);
+        member.services.borrow_mut().barrier().expect("barrier");
+    });
+}
+
 #[test]
 fn threads_of_a_rank_send_and_poll_together() {
     run(2, 0, &PLAIN, |member| {
