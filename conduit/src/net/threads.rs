@@ -227,7 +227,12 @@ impl Service {
         if !owes() || !engine.has_receivers() {
             return None;
         }
-        if let Err(error) = engine.reap().and_then(|_| engine.pay_debts()) {
+        let reaped = engine.reap();
+        if !matches!(reaped, Ok(0)) {
+            // The rank may sleep until one of these is complete.
+            engine.ring();
+        }
+        if let Err(error) = reaped.and_then(|_| engine.pay_debts()) {
             engine.fail(error);
             return None;
         }
