@@ -227,12 +227,14 @@ impl Service {
         if !owes() || !engine.has_receivers() {
             return None;
         }
-        let reaped = engine.reap();
-        if !matches!(reaped, Ok(0)) {
-            // The rank may sleep until one of these is complete.
-            engine.ring();
-        }
-        if let Err(error) = reaped.and_then(|_| engine.pay_debts()) {
+        let paid = engine.reap().and_then(|count| {
+            if count > 0 {
+                // The rank may sleep until one of these is complete.
+                engine.ring();
+            }
+            engine.pay_debts()
+        });
+        if let Err(error) = paid {
             engine.fail(error);
             return None;
         }
@@ -367,8 +369,8 @@ impl Engine {
         self.rails.iter().any(|rail| rail.has_receiver.load(Ordering::Relaxed))
     }
 
-    /// There is a new debt. Without polls only the service thread can pay it.
-    pub(super) fn owes(&self) {
+    /// A lane owes an ack. Without polls only the service thread can pay it.
+    pub(super) fn add_debt(&self) {
         self.owing.fetch_add(1, Ordering::AcqRel);
         if self.has_receivers() {
             let _ = self.calls.kick.write(1);

@@ -686,7 +686,7 @@ impl Engine {
         }
         let sent = if peer.is_open() { self.ack(peer, at)? } else { Sent::Full };
         if sent == Sent::Full && !lane.owing.swap(true, Ordering::AcqRel) {
-            self.owes();
+            self.add_debt();
         }
         Ok(())
     }

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use super::{End, KEY, Memory};
-use crate::soft::cq::Cq;
 use crate::soft::faults::Script;
 use crate::soft::{SoftConfig, open};
 use crate::{Access, Completion, Data, Mtu, Operation, Receive, Retry, Send, Status};
@@ -50,7 +49,7 @@ fn pair(script: &dyn Fn(Duration) -> String) -> (End, End, Memory, (Instant, Dur
             std::thread::sleep(cut.saturating_sub(opened.elapsed()));
             // Polls look at the script too: the engine's thread may come late on a busy machine. One that finds the engine at
             // work does not, and that may have no processor. (What this misses was over before.)
-            let dev = b.cq.as_any().downcast_ref::<Cq>().unwrap().dev();
+            let dev = b.soft_cq().dev();
             let mut none = [Completion::EMPTY];
             while dev.is_up(1) && !dev.is_cut(dev.ip()) && opened.elapsed() < cut + SEEN {
                 assert_eq!(b.cq.poll(&mut none).unwrap(), 0);

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use nix::time::{ClockId, clock_gettime};
 
 use super::{Memory, pair};
-use crate::soft::cq::Cq;
 use crate::soft::device::Dev;
 use crate::soft::limits::{HOLD, WATCH_IDLE};
 use crate::{Access, Data, Operation, Receive, Send};
@@ -65,7 +64,7 @@ fn a_look_does_not_wait_for_a_thread_that_posts() {
     let data = Data::Inline(&[b"connected"]);
     a.qp.post_send(&Send { id: 2, operation, data, signaled: true, to: None }).unwrap();
     assert_eq!((b.wait().id, a.wait().id), (1, 2));
-    let dev = a.cq.as_any().downcast_ref::<Cq>().unwrap().dev();
+    let dev = a.soft_cq().dev();
     let qps = dev.all_qps().unwrap();
     let _posting = qps[0].tx.lock().unwrap();
     // One that waits goes round with its processor, each time. (A machine that is a guest may count what its host took.)

@@ -10,8 +10,10 @@ mod stress;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::cq::Cq;
 use super::{SoftConfig, open};
 use crate::{
     Access, Address, Completion, CompletionQueue, Device, Fabric, Gid, Mtu, QpKind, QpSpec,
@@ -89,6 +91,11 @@ impl End {
         Self { qp, cq, device, _fabric: fabric }
     }
 
+    /// The queue as the adapter has it.
+    pub(super) fn soft_cq(&self) -> &Cq {
+        self.cq.as_any().downcast_ref().unwrap()
+    }
+
     pub(super) fn address(&self) -> Address {
         let port = self.device.port(1).unwrap();
         Address { service: port.service, gid: port.gids[0].gid, global: true, ..Address::default() }
@@ -108,6 +115,17 @@ impl End {
             assert!(Instant::now() < end, "no completion");
         }
         one[0]
+    }
+}
+
+/// Tells the other threads to end when this one fails.
+pub(super) struct Failure<'a>(pub(super) &'a AtomicBool);
+
+impl Drop for Failure<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 }
 

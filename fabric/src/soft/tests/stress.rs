@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Memory, pair};
+use super::{Failure, Memory, pair};
 use crate::{Access, Completion, Data, Opcode, Operation, PostError, Receive, Send, Status};
 
 const MESSAGES: u32 = 3_000;
@@ -12,17 +12,6 @@ const THREADS: u32 = 2;
 const UNREAPED: u32 = 128;
 const PATIENCE: Duration = Duration::from_secs(120);
 const ROOM: u32 = 8 << 10;
-
-/// Tells the other threads to end when this one fails.
-struct Failure<'a>(&'a AtomicBool);
-
-impl Drop for Failure<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-}
 
 fn size(number: u32) -> u32 {
     // 4 bytes at least, to carry the number; up to more than what is copied.
