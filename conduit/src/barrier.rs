@@ -106,7 +106,7 @@ impl Core {
             self.check_open(call)?;
         }
         met?;
-        self.remote().map_or(Ok(()), crate::remote::Remote::begin)
+        self.remote().map_or(Ok(()), crate::transport::remote::Remote::begin)
     }
 }
 

@@ -13,15 +13,15 @@ use crate::gate::{Progress, Which};
 use crate::handler::Table;
 use crate::lanes::Passes;
 use crate::mode::Mode;
-use crate::neighbours::{self, Neighbours, Span};
 use crate::operations::Operations;
-use crate::remote::Remote;
 use crate::settings::Settings;
-use crate::shm::{
+use crate::sys;
+use crate::transport::neighbours::{self, Neighbours, Span};
+use crate::transport::remote::Remote;
+use crate::transport::shm::{
     Arena, Control, HostMemory, HostWords, LANES, Layout, Member, Queue, Ring, SegmentRow,
     Segments, SharedMemory, Tail,
 };
-use crate::sys;
 
 /// The two queues of the client's messages. They never wait for each other, which is what makes storms of requests and
 /// replies free of deadlock: replies always drain.

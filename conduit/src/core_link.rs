@@ -14,7 +14,7 @@ use bootstrap::{Announcer, Place, Rank, vars};
 use crate::core::{Core, Net};
 use crate::error::Error;
 use crate::exit::{self, Link};
-use crate::shm::{Block, Kind, Packet, Post};
+use crate::transport::shm::{Block, Kind, Packet, Post};
 
 /// Position of the internal queue among the consumers.
 const INTERNAL: usize = 2;

@@ -6,7 +6,7 @@
 //! barrier or to the next, and the parity of its number says which.
 
 use crate::gate::Name;
-use crate::neighbours::rounds;
+use crate::transport::neighbours::rounds;
 
 /// Most rounds: neighbourhoods are counted with 32 bits.
 pub(crate) const MAX_ROUNDS: usize = 32;

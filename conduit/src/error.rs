@@ -251,8 +251,8 @@ impl std::fmt::Debug for Error {
     }
 }
 
-impl From<crate::net::Error> for Error {
-    fn from(error: crate::net::Error) -> Self {
+impl From<crate::transport::net::Error> for Error {
+    fn from(error: crate::transport::net::Error) -> Self {
         Self::Network(error.to_string())
     }
 }

@@ -20,10 +20,10 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::message::{Flags, Outcome};
 use crate::mode::Mode;
-use crate::net::OpCounter;
 use crate::operations::{Op, Part, Row};
-use crate::remote::Start;
 use crate::rma::value_bytes;
+use crate::transport::net::OpCounter;
+use crate::transport::remote::Start;
 use crate::wait::Waiter;
 
 /// Sets of operations and of their steps, for NBI synchronisation and leaf events.

@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::core::Core;
-use crate::shm::Gate;
+use crate::transport::shm::Gate;
 
 /// Most ranks that look at each other's words.
 const FEW: u32 = 8;

@@ -8,10 +8,10 @@ use crate::mode::Mode;
 #[cfg(feature = "capi")]
 use crate::progress::keeps_promise;
 #[cfg(feature = "capi")]
-use crate::shm::Row;
-use crate::shm::{Lane, Packet, Post, Tail, lanes_of};
-#[cfg(feature = "capi")]
 use crate::token::RawToken;
+#[cfg(feature = "capi")]
+use crate::transport::shm::Row;
+use crate::transport::shm::{Lane, Packet, Post, Tail, lanes_of};
 
 /// Most messages of one lane that one poll delivers.
 const BATCH: usize = 64;

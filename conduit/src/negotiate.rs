@@ -11,11 +11,11 @@ use crate::error::Error;
 use crate::handler::HandlerIndex;
 use crate::message::{self, Flags, MAX_ARGS, MAX_LONG, Outcome};
 use crate::mode::Mode;
-use crate::net::SendBuffer;
 use crate::post::{Load, Message};
 use crate::segment::SegmentOffset;
-use crate::shm::Block;
 use crate::token::RawToken;
+use crate::transport::net::SendBuffer;
+use crate::transport::shm::Block;
 use crate::wait::Waiter;
 
 /// What is negotiated.

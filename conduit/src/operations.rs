@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::net::OpCounter;
+use crate::transport::net::OpCounter;
 
 /// Rows that there can be: their numbers have 24 bits.
 const MOST: usize = 1 << 24;

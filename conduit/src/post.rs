@@ -8,8 +8,8 @@ use crate::core::{Core, Net};
 use crate::error::Error;
 use crate::message::{MAX_ARGS, MAX_LONG, max_medium};
 use crate::mode::Mode;
-use crate::net::{OpCounter, SendBuffer};
-use crate::shm::{Block, Kind, Packet, Post};
+use crate::transport::net::{OpCounter, SendBuffer};
+use crate::transport::shm::{Block, Kind, Packet, Post};
 
 /// What a message carries besides its arguments.
 #[derive(Clone, Copy)]

@@ -9,11 +9,11 @@ use crate::core::{Core, Net};
 use crate::error::Error;
 use crate::handler::{Function, Payload, Registered, Role};
 use crate::mode::Mode;
-use crate::net::Poll;
 use crate::post::{Load, Message};
 use crate::segment::Landing;
-use crate::shm::{Block, Kind, Packet};
 use crate::token::RawToken;
+use crate::transport::net::Poll;
+use crate::transport::shm::{Block, Kind, Packet};
 use crate::wait::Waiter;
 
 /// Most messages of each kind that one poll delivers.

@@ -8,8 +8,8 @@ use bootstrap::Rank;
 use crate::core::Core;
 use crate::error::Error;
 use crate::settings::SegmentLimit;
-use crate::shm::{Landed, Segments, SharedMemory};
 use crate::sys;
+use crate::transport::shm::{Landed, Segments, SharedMemory};
 
 /// Distance in bytes from the start of a rank's segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -185,7 +185,8 @@ impl Core {
 
     /// Smallest of the largest segments of all ranks.
     pub(crate) fn max_segment_of_all(&self) -> u64 {
-        self.remote().map_or_else(|| self.max_segment(), crate::remote::Remote::max_segment)
+        self.remote()
+            .map_or_else(|| self.max_segment(), crate::transport::remote::Remote::max_segment)
     }
 
     /// Where this neighbourhood's segments begin in the memory of the host, and what all segments of the host take.

@@ -11,10 +11,10 @@ use crate::handler::{HandlerIndex, Registered};
 use crate::message::{self, Flags, Outcome};
 use crate::mode::Mode;
 use crate::negotiate::{self, PreparedReplyLong, PreparedReplyMedium, Terms};
-use crate::net::Ticket;
 use crate::post::{Load, Message};
 use crate::progress::{Deferred, DeferredSlot};
 use crate::segment::SegmentOffset;
+use crate::transport::net::Ticket;
 
 /// Token without the thread mode; what dispatch makes.
 pub(crate) struct RawToken<'a> {

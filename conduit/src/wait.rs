@@ -21,8 +21,8 @@ use crate::deadlines;
 use crate::error::Error;
 use crate::gate::Which;
 use crate::mode::Mode;
-use crate::remote::GLANCES;
 use crate::sys;
+use crate::transport::remote::GLANCES;
 
 /// Fruitless polls before the first yield, where there is a processor for every rank. About 50 µs.
 const SPINS: u32 = 4000;

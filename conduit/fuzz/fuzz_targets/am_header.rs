@@ -10,7 +10,7 @@ mod message;
 
 #[path = "."]
 mod net {
-    #[path = "../../src/net/am/header.rs"]
+    #[path = "../../src/transport/net/am/header.rs"]
     pub(super) mod header;
 
     #[path = "../bodies/am_header.rs"]

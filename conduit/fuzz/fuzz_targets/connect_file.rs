@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 
 // The module uses nothing of its crate.
-#[path = "../../src/net/connect/file.rs"]
+#[path = "../../src/transport/net/connect/file.rs"]
 mod file;
 
 #[path = "../bodies/connect_file.rs"]

@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 
 // The module uses nothing of its crate.
-#[path = "../../src/net/connect/wire.rs"]
+#[path = "../../src/transport/net/connect/wire.rs"]
 mod wire;
 
 #[path = "../bodies/connect_wire.rs"]

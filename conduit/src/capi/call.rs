@@ -5,8 +5,8 @@ use std::ffi::c_void;
 use super::token;
 use super::types::{AM_LONG, AM_MEDIUM, AM_SHORT, Entry};
 use crate::handler::Category;
-use crate::shm::{LANE_ARGS, Row};
 use crate::token::RawToken;
+use crate::transport::shm::{LANE_ARGS, Row};
 
 /// Number of arguments of a handler that takes what comes (GASNet-1 tables name none).
 pub const ANY_ARGS: usize = usize::MAX;

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::message::{self, Outcome};
 use crate::operations::{Op, Part, Row};
 use crate::post::{Later, Load, Message};
-use crate::remote::Start;
+use crate::transport::remote::Start;
 
 /// Kind of the events of operations; what is meant is in the two bits below.
 const OPERATION: usize = 0x20;

@@ -11,10 +11,10 @@ use super::{M, am, far, state, token};
 use crate::core::Net;
 use crate::error::Error;
 use crate::message::{self, Outcome};
-use crate::net::SendBuffer;
 use crate::post::{Load, Message};
-use crate::shm::Block;
 use crate::token::RawToken;
+use crate::transport::net::SendBuffer;
+use crate::transport::shm::Block;
 use crate::wait::Waiter;
 
 enum Buffer {

@@ -423,7 +423,7 @@ pub extern "C" fn gex_System_QueryMaxThreads() -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn gex_System_QueryHiddenAMConcurrencyLevel() -> c_int {
     let remote = state::get().and_then(|state| state.core.remote());
-    c_int::from(remote.is_some_and(crate::remote::Remote::has_receivers))
+    c_int::from(remote.is_some_and(crate::transport::remote::Remote::has_receivers))
 }
 
 /// There are no progress threads: the list is empty.

@@ -2,7 +2,7 @@
 
 use nix::sched::CpuSet;
 
-use crate::shm::CPU_WORDS;
+use crate::transport::shm::CPU_WORDS;
 
 /// Processors that this process may run on, as bit masks.
 pub(crate) fn allowed_cpus() -> [u64; CPU_WORDS] {

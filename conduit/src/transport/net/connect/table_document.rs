@@ -8,7 +8,7 @@ use super::state_table::{self, Rows};
 use super::table::Table;
 use super::wire::{Kind, Numbers};
 
-const DOCUMENT: &str = include_str!("../../../../docs/design/connect.md");
+const DOCUMENT: &str = include_str!("../../../../../docs/design/connect.md");
 
 /// Towards rank 2 this rank asks when both ask, towards rank 3 it answers.
 const ME: Rank = Rank(1);

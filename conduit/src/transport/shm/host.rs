@@ -14,7 +14,7 @@ use super::lane::{LANES, Lane, LaneHead, LaneOwners, LaneSlot, SLOTS, Tail};
 use super::layout::{CPU_WORDS, Control, Layout, Member, SegmentRow};
 use super::map::{SharedLayout, SharedMemory};
 use super::ring::{Ring, RingHead, Slot};
-use crate::neighbours::Span;
+use crate::transport::neighbours::Span;
 
 /// A mapping and the layout that it was made for. Offsets of the layout lie inside the mapping for every local index
 /// below [`Layout::locals`], which every access checks; nothing else is checked again.

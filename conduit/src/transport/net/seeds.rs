@@ -5,13 +5,13 @@ use std::path::Path;
 use super::am::header;
 use super::connect::{file, wire};
 
-#[path = "../../fuzz/bodies/am_header.rs"]
+#[path = "../../../fuzz/bodies/am_header.rs"]
 mod am_header;
-#[path = "../../fuzz/bodies/connect_file.rs"]
+#[path = "../../../fuzz/bodies/connect_file.rs"]
 mod connect_file;
-#[path = "../../fuzz/bodies/connect_wire.rs"]
+#[path = "../../../fuzz/bodies/connect_wire.rs"]
 mod connect_wire;
-#[path = "../../../fabric/fuzz/seeds.rs"]
+#[path = "../../../../fabric/fuzz/seeds.rs"]
 mod run;
 
 fn each(target: &str, body: impl Fn(&[u8])) {

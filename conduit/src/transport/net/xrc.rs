@@ -22,7 +22,7 @@ use super::peer::Half;
 use super::rail::Rail;
 use super::setup::{RailChoice, Setup};
 use super::{Error, Members, deadlines, say};
-use crate::shm::SharedWords;
+use crate::transport::shm::SharedWords;
 
 /// Numbers that a rank tells a peer for each half of a lane: receive queue, receiver, sender.
 pub(super) const NUMBERS: usize = 3;

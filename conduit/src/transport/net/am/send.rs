@@ -12,15 +12,17 @@ use fabric::{Data, Operation, PostError, Send, Sge};
 use super::header::{self, ACK, BUFFER, Encoded, Head, MAX_HEADER, Shape};
 use super::pool::Buffer;
 use crate::message::{MAX_ARGS, MAX_LONG, max_long_alloc, max_medium};
-use crate::net::engine::{End, Engine, Flight, KEPT_BUFFERS, Kind};
-use crate::net::peer::{Half, Lane, Peer};
-use crate::net::rail::KEPT_SLOTS;
-use crate::net::setup::KEPT;
-use crate::net::{Error, FIRST_CLIENT_HANDLER, Freight, OpCounter, Outgoing, Sent, deadlines};
+use crate::transport::net::engine::{End, Engine, Flight, KEPT_BUFFERS, Kind};
+use crate::transport::net::peer::{Half, Lane, Peer};
+use crate::transport::net::rail::KEPT_SLOTS;
+use crate::transport::net::setup::KEPT;
+use crate::transport::net::{
+    Error, FIRST_CLIENT_HANDLER, Freight, OpCounter, Outgoing, Sent, deadlines,
+};
 
 /// Why a message goes out; decides what it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::net) enum Class {
+pub(in crate::transport::net) enum Class {
     Request,
     Reply,
     Internal,
@@ -125,7 +127,10 @@ impl Engine {
     }
 
     /// One attempt to send a message that is no reply, to a peer that may be unconnected.
-    pub(in crate::net) fn try_message(&self, message: &mut Outgoing<'_>) -> Result<Sent, Error> {
+    pub(in crate::transport::net) fn try_message(
+        &self,
+        message: &mut Outgoing<'_>,
+    ) -> Result<Sent, Error> {
         self.check(message)?;
         let Some(peer) = self.connected(message.to) else { return Ok(Sent::Full) };
         self.to_peer(peer, None, Class::of(message), message)
@@ -180,7 +185,7 @@ impl Engine {
 
     /// A peer that may be sent to; one that is not connected is asked for.
     #[inline]
-    pub(in crate::net) fn connected(&self, rank: Rank) -> Option<&Peer> {
+    pub(in crate::transport::net) fn connected(&self, rank: Rank) -> Option<&Peer> {
         let peer = self.peers.get(rank).filter(|peer| peer.is_open());
         match peer {
             Some(peer) => peer.use_it(),
@@ -395,7 +400,7 @@ impl Engine {
     }
 
     /// Whether a payload need not be copied behind its header.
-    pub(in crate::net) fn gathers(&self, payload: &[u8]) -> bool {
+    pub(in crate::transport::net) fn gathers(&self, payload: &[u8]) -> bool {
         let least = self.setup.limits.gather_min;
         least.is_some_and(|least| payload.len() >= least as usize)
             && !payload.is_empty()
@@ -403,7 +408,12 @@ impl Engine {
     }
 
     /// Whether the payload of a Long may be in use when the call returns.
-    pub(in crate::net) fn keeps_long(&self, payload: &[u8], nargs: usize, reply: bool) -> bool {
+    pub(in crate::transport::net) fn keeps_long(
+        &self,
+        payload: &[u8],
+        nargs: usize,
+        reply: bool,
+    ) -> bool {
         if self.packs(payload, nargs) {
             return self.gathers(payload);
         }
@@ -533,7 +543,7 @@ impl Engine {
 
     /// Posts a request whose slots are taken. They go back when it is not posted, and so does its end's counting.
     #[inline(always)]
-    pub(in crate::net) fn post_flight(
+    pub(in crate::transport::net) fn post_flight(
         &self,
         lane: &Lane,
         half: &Half,
@@ -588,7 +598,7 @@ impl Engine {
     }
 
     /// Returns the credits that are banked on a lane.
-    pub(in crate::net) fn ack(&self, peer: &Peer, at: usize) -> Result<Sent, Error> {
+    pub(in crate::transport::net) fn ack(&self, peer: &Peer, at: usize) -> Result<Sent, Error> {
         let draft = Draft { class: Class::Ack, handler: ACK, args: &[], shape: Shape::Short };
         self.short(peer, at, &draft)
     }
@@ -654,7 +664,7 @@ impl Engine {
     }
 
     /// Takes completions of sends while something waits for them. `false`: the network is closing, give up.
-    pub(in crate::net) fn await_sends(&self) -> Result<bool, Error> {
+    pub(in crate::transport::net) fn await_sends(&self) -> Result<bool, Error> {
         if self.reap()? == 0 {
             std::thread::yield_now();
         }
@@ -663,7 +673,7 @@ impl Engine {
 
     /// Tries acks that could not be sent when they were due.
     #[cold]
-    pub(in crate::net) fn pay_debts(&self) -> Result<usize, Error> {
+    pub(in crate::transport::net) fn pay_debts(&self) -> Result<usize, Error> {
         let mut count = 0;
         for peer in self.peers.iter() {
             for (at, lane) in peer.lanes.iter().enumerate() {
@@ -679,7 +689,11 @@ impl Engine {
     }
 
     /// Sends an ack when too much is banked; when that is not possible now, a later poll does, or the service thread.
-    pub(in crate::net) fn ack_if_due(&self, peer: &Peer, at: usize) -> Result<(), Error> {
+    pub(in crate::transport::net) fn ack_if_due(
+        &self,
+        peer: &Peer,
+        at: usize,
+    ) -> Result<(), Error> {
         let lane = &peer.lanes[at];
         if !lane.account.is_ack_due() || self.is_quiet() {
             return Ok(());
@@ -692,7 +706,7 @@ impl Engine {
     }
 
     /// A reply to a message of `peer` that came on a lane. Waits for completions of sends.
-    pub(in crate::net) fn answer(
+    pub(in crate::transport::net) fn answer(
         &self,
         peer: &Peer,
         lane: usize,

@@ -71,7 +71,7 @@ mod fixed_tests;
 #[cfg(test)]
 mod sim;
 #[cfg(test)]
-#[path = "../../../tests/shared/state_table.rs"]
+#[path = "../../../../tests/shared/state_table.rs"]
 mod state_table;
 #[cfg(test)]
 mod table_document;

@@ -28,16 +28,16 @@ use crate::deadlines;
 use crate::error::Error;
 use crate::message::Flags;
 use crate::mode::{Mode, Par};
-use crate::neighbours::{Neighbours, remote_rank};
-use crate::net::{
-    Arrived, Common, FIRST_CLIENT_HANDLER, Freight, Incoming, Members, NetSettings, Network,
-    Outgoing, Poll, SendBuffer, Sent, SharedSink, Sink, Ticket,
-};
 use crate::post::{Later, Load, Message};
 use crate::progress::{self, Arrived as Payload};
 use crate::segment::{self, Landing};
 use crate::settings::Settings;
 use crate::token::RawToken;
+use crate::transport::neighbours::{Neighbours, remote_rank};
+use crate::transport::net::{
+    Arrived, Common, FIRST_CLIENT_HANDLER, Freight, Incoming, Members, NetSettings, Network,
+    Outgoing, Poll, SendBuffer, Sent, SharedSink, Sink, Ticket,
+};
 
 /// Looks for messages that a wait takes between two polls.
 pub(crate) const GLANCES: u32 = 16;
@@ -311,7 +311,7 @@ impl Core {
 
     /// Whether a call into the network has sent something. Inside it.
     #[inline]
-    fn is_sent(&self, sent: Result<Sent, crate::net::Error>) -> bool {
+    fn is_sent(&self, sent: Result<Sent, crate::transport::net::Error>) -> bool {
         match sent {
             Ok(sent) => sent == Sent::Yes,
             Err(error) => self.failed_send(&error),
@@ -319,7 +319,7 @@ impl Core {
     }
 
     #[cold]
-    fn failed_send(&self, error: &crate::net::Error) -> bool {
+    fn failed_send(&self, error: &crate::transport::net::Error) -> bool {
         // The call is over: an exit may use the network.
         let _outside = Mark::set(false);
         if !self.is_closed() && !self.ends_soon() {
@@ -448,7 +448,7 @@ impl Core {
     fn after_poll<M: Mode>(
         &self,
         receiver: &Receiver<'_, M>,
-        polled: Option<Result<usize, crate::net::Error>>,
+        polled: Option<Result<usize, crate::transport::net::Error>>,
     ) -> Result<usize, Error> {
         receiver.check();
         let count = match polled {
@@ -460,7 +460,7 @@ impl Core {
     }
 
     #[cold]
-    fn failed_poll(&self, error: crate::net::Error) -> Result<usize, Error> {
+    fn failed_poll(&self, error: crate::transport::net::Error) -> Result<usize, Error> {
         if self.is_closed() {
             return Ok(0);
         }
@@ -515,7 +515,7 @@ impl Core {
     #[inline]
     fn deliver_remote<M: Mode>(&self, message: Incoming<'_>) {
         let Incoming { source, reply, handler, args, load, ticket, .. } = message;
-        let target = crate::neighbours::remote(source);
+        let target = crate::transport::neighbours::remote(source);
         let Some(entry) = self.handlers.get(handler) else {
             #[cfg(feature = "capi")]
             if crate::capi::is_collective(handler)

@@ -7,9 +7,9 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::message::Outcome;
 use crate::mode::Mode;
-use crate::neighbours::remote_rank;
-use crate::net::{self, OpCounter, RawSource, Sent};
 use crate::operations::Part;
+use crate::transport::neighbours::remote_rank;
+use crate::transport::net::{self, OpCounter, RawSource, Sent};
 use crate::wait::Waiter;
 
 /// How a put or get is started.

@@ -3,7 +3,7 @@
 
 use std::ptr::NonNull;
 
-use crate::net::{LastingMemory, RawTarget};
+use crate::transport::net::{LastingMemory, RawTarget};
 
 /// The attached segment of this rank: a mapping that the core owns, and drops after the network (order of its fields).
 pub(super) fn segment(base: u64, len: u64) -> LastingMemory {

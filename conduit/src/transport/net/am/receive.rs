@@ -10,10 +10,10 @@ use fabric::{Completion, PostError, Status};
 
 use super::header::{self, ACK, Decoded, Shape};
 use super::pool::{Buffer, Note};
-use crate::net::engine::{End, Engine, Kind};
-use crate::net::peer::{Lane, Peer};
-use crate::net::rail::Rail;
-use crate::net::{Arrived, Error, FIRST_CLIENT_HANDLER, Incoming, Poll, Sink, Ticket};
+use crate::transport::net::engine::{End, Engine, Kind};
+use crate::transport::net::peer::{Lane, Peer};
+use crate::transport::net::rail::Rail;
+use crate::transport::net::{Arrived, Error, FIRST_CLIENT_HANDLER, Incoming, Poll, Sink, Ticket};
 
 /// Most messages that one poll takes.
 const MESSAGES: usize = 16;
@@ -32,7 +32,7 @@ struct Entrance<'a> {
 impl Engine {
     /// One poll. `locked`: take turns with other threads.
     #[inline(never)]
-    pub(in crate::net) fn poll(
+    pub(in crate::transport::net) fn poll(
         &self,
         sink: &dyn Sink,
         what: Poll,
@@ -57,12 +57,16 @@ impl Engine {
 
     /// What a wait may do between two polls: one look for a message. Returns how many came.
     #[inline(never)]
-    pub(in crate::net) fn glance(&self, sink: &dyn Sink, locked: bool) -> Result<usize, Error> {
+    pub(in crate::transport::net) fn glance(
+        &self,
+        sink: &dyn Sink,
+        locked: bool,
+    ) -> Result<usize, Error> {
         self.receive(sink, Poll::All, locked)
     }
 
     /// Whether nothing can happen by itself but that messages arrive, and looks for them are quick.
-    pub(in crate::net) fn only_receives(&self) -> bool {
+    pub(in crate::transport::net) fn only_receives(&self) -> bool {
         self.rails.iter().all(|rail| rail.quick_looks && !rail.is_sending())
             && self.waiting.is_empty()
             && self.owing.load(Ordering::Relaxed) == 0
@@ -107,7 +111,7 @@ impl Engine {
 
     /// Takes messages from one rail: one where the last look found none, else a batch.
     #[inline(always)]
-    pub(in crate::net) fn receive_on(
+    pub(in crate::transport::net) fn receive_on(
         &self,
         at: usize,
         sink: &dyn Sink,
@@ -378,7 +382,7 @@ impl Engine {
     }
 
     /// Takes completions of sends; runs no handlers.
-    pub(in crate::net) fn reap(&self) -> Result<usize, Error> {
+    pub(in crate::transport::net) fn reap(&self) -> Result<usize, Error> {
         let mut count = 0;
         for at in 0..self.rails.len() {
             if !self.rails[at].is_reaped.load(Ordering::Relaxed) {
@@ -389,7 +393,7 @@ impl Engine {
     }
 
     /// As [`Engine::reap`], for one rail.
-    pub(in crate::net) fn reap_on(&self, at: usize) -> Result<usize, Error> {
+    pub(in crate::transport::net) fn reap_on(&self, at: usize) -> Result<usize, Error> {
         match self.rails[at].under_way() {
             0 => Ok(0),
             // Nothing else can be complete: no room for more is made ready.
@@ -500,7 +504,7 @@ impl Copy {
 }
 
 /// A status in words.
-pub(in crate::net) const fn status_text(status: Status) -> &'static str {
+pub(in crate::transport::net) const fn status_text(status: Status) -> &'static str {
     match status {
         Status::Success => "success",
         Status::LocalLength => "the message was longer than the buffer",

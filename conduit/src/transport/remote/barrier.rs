@@ -11,7 +11,7 @@ use super::BARRIER;
 use crate::core::Core;
 use crate::dissemination::{Dissemination, Word};
 use crate::gate::Which;
-use crate::neighbours::Neighbours;
+use crate::transport::neighbours::Neighbours;
 
 thread_local! {
     static DRIVING: Cell<bool> = const { Cell::new(false) };

@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fabric::{Access, Device, Region, Sge};
 
 use super::credits::Permits;
-use crate::net::Error;
-use crate::net::grow::{Grow, Stack};
+use crate::transport::net::Error;
+use crate::transport::net::grow::{Grow, Stack};
 
 /// Memory that lasts as long as the network and that devices and peers may read and write at any time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LastingMemory {
-    pub(in crate::net) base: NonNull<u8>,
-    pub(in crate::net) len: usize,
+    pub(in crate::transport::net) base: NonNull<u8>,
+    pub(in crate::transport::net) len: usize,
 }
 
 // SAFETY: the promise of `LastingMemory::new` holds for every thread.
@@ -36,32 +36,35 @@ impl LastingMemory {
     }
 
     /// Makes it known to a device.
-    pub(in crate::net) fn register(&self, device: &dyn Device) -> Result<Arc<dyn Region>, Error> {
+    pub(in crate::transport::net) fn register(
+        &self,
+        device: &dyn Device,
+    ) -> Result<Arc<dyn Region>, Error> {
         // SAFETY: the promise of `new`: mapped and writable until the network, which holds the region, is dropped; peers and
         // devices are expected to change it.
         Ok(unsafe { device.register(self.base, self.len, Access::ALL) }?)
     }
 
     /// First address.
-    pub(in crate::net) fn address(&self) -> u64 {
+    pub(in crate::transport::net) fn address(&self) -> u64 {
         self.base.as_ptr().addr() as u64
     }
 
     /// Whether all of `bytes` lies in it.
     #[inline]
-    pub(in crate::net) fn holds(&self, bytes: &[u8]) -> bool {
+    pub(in crate::transport::net) fn holds(&self, bytes: &[u8]) -> bool {
         self.covers(bytes.as_ptr().addr(), bytes.len())
     }
 
     /// Whether `len` bytes from an address lie in it.
     #[inline]
-    pub(in crate::net) fn covers(&self, address: usize, len: usize) -> bool {
+    pub(in crate::transport::net) fn covers(&self, address: usize, len: usize) -> bool {
         let from = address.wrapping_sub(self.base.as_ptr().addr());
         from < self.len && len <= self.len - from
     }
 
     /// Copies into it; `false` when the range is outside.
-    pub(in crate::net) fn write(&self, offset: u64, bytes: &[u8]) -> bool {
+    pub(in crate::transport::net) fn write(&self, offset: u64, bytes: &[u8]) -> bool {
         let Ok(offset) = usize::try_from(offset) else { return false };
         if offset > self.len || bytes.len() > self.len - offset {
             return false;
@@ -78,9 +81,9 @@ impl LastingMemory {
 /// The local end of a get, and how much of it was posted.
 #[derive(Debug)]
 pub(crate) struct RawTarget {
-    pub(in crate::net) at: NonNull<u8>,
-    pub(in crate::net) left: usize,
-    pub(in crate::net) done: u64,
+    pub(in crate::transport::net) at: NonNull<u8>,
+    pub(in crate::transport::net) left: usize,
+    pub(in crate::transport::net) done: u64,
 }
 
 impl RawTarget {
@@ -96,7 +99,7 @@ impl RawTarget {
 
 /// Where the bytes of a get belong when they have arrived in a buffer.
 #[derive(Debug)]
-pub(in crate::net) struct Landing {
+pub(in crate::transport::net) struct Landing {
     at: NonNull<u8>,
     len: usize,
 }
@@ -106,12 +109,12 @@ unsafe impl Send for Landing {}
 
 impl RawTarget {
     /// Where the next `len` bytes, at most what is left, belong.
-    pub(in crate::net) fn peek(&self, len: usize) -> Landing {
+    pub(in crate::transport::net) fn peek(&self, len: usize) -> Landing {
         Landing { at: self.at, len: len.min(self.left) }
     }
 
     /// Takes off the next `len` bytes.
-    pub(in crate::net) fn skip(&mut self, len: usize) {
+    pub(in crate::transport::net) fn skip(&mut self, len: usize) {
         let len = len.min(self.left);
         // SAFETY: `len` is at most what is left of the memory that `new` was promised, so the result is in it or at its end.
         self.at = unsafe { self.at.add(len) };
@@ -120,14 +123,14 @@ impl RawTarget {
     }
 
     /// Address of what is left.
-    pub(in crate::net) fn address(&self) -> usize {
+    pub(in crate::transport::net) fn address(&self) -> usize {
         self.at.as_ptr().addr()
     }
 }
 
 impl Landing {
     /// Puts arrived bytes where they belong; bytes beyond the end are dropped.
-    pub(in crate::net) fn fill(self, bytes: &[u8]) {
+    pub(in crate::transport::net) fn fill(self, bytes: &[u8]) {
         let len = self.len.min(bytes.len());
         // SAFETY: `at` and `len` come from `RawTarget::peek`: writable, and used by nobody else until the operation, of which
         // this is a part, is complete; `bytes` is a buffer of the pool.
@@ -136,7 +139,7 @@ impl Landing {
 }
 
 /// The first `len` bytes of words, for messages that are handled outside a buffer.
-pub(in crate::net) fn bytes_of(words: &mut [u64], len: usize) -> &mut [u8] {
+pub(in crate::transport::net) fn bytes_of(words: &mut [u64], len: usize) -> &mut [u8] {
     assert!(len <= size_of_val(words), "{len} bytes of {} words", words.len());
     // SAFETY: at most the bytes of `words` (checked above), borrowed exclusively through it; any byte is a valid `u8`, any
     // eight are a valid `u64`.
@@ -214,7 +217,7 @@ impl Row {
 /// A buffer, by its only owner. It must be lent or put into a list; dropping it wastes it.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
-pub(in crate::net) struct Buffer {
+pub(in crate::transport::net) struct Buffer {
     pool: u32,
     index: u32,
     row: NonNull<Row>,
@@ -227,21 +230,21 @@ unsafe impl Sync for Buffer {}
 
 /// All message buffers of a rank.
 #[derive(Debug)]
-pub(in crate::net) struct Pool {
+pub(in crate::transport::net) struct Pool {
     id: u32,
     rows: Grow<Row>,
     growing: Mutex<()>,
 }
 
 impl Pool {
-    pub(in crate::net) fn new() -> Self {
+    pub(in crate::transport::net) fn new() -> Self {
         static POOLS: AtomicU32 = AtomicU32::new(0);
         let id = POOLS.fetch_add(1, Ordering::Relaxed);
         Self { id, rows: Grow::new(), growing: Mutex::new(()) }
     }
 
     /// Makes `count` buffers of `len` bytes for the rails whose device is given.
-    pub(in crate::net) fn grow(
+    pub(in crate::transport::net) fn grow(
         &self,
         count: u32,
         len: usize,
@@ -293,7 +296,7 @@ impl Pool {
 
     /// The bytes.
     #[inline]
-    pub(in crate::net) fn bytes<'a>(&'a self, buffer: &'a mut Buffer) -> &'a mut [u8] {
+    pub(in crate::transport::net) fn bytes<'a>(&'a self, buffer: &'a mut Buffer) -> &'a mut [u8] {
         let row = self.row(buffer);
         // SAFETY: rows divide the slab without overlap (`grow`), so the offset is inside.
         let at = unsafe { row.slab.memory.base.as_ptr().add(row.offset) };
@@ -305,20 +308,31 @@ impl Pool {
 
     /// A part of a buffer as a device of rail `rail` sees it.
     #[inline]
-    pub(in crate::net) fn piece(&self, buffer: &Buffer, rail: usize, from: usize, len: u32) -> Sge {
+    pub(in crate::transport::net) fn piece(
+        &self,
+        buffer: &Buffer,
+        rail: usize,
+        from: usize,
+        len: u32,
+    ) -> Sge {
         self.row(buffer).piece(rail, from, len)
     }
 
     /// Gives a buffer to a device; its number comes back in a completion.
     #[inline]
-    pub(in crate::net) fn lend(&self, buffer: Buffer) -> u32 {
+    pub(in crate::transport::net) fn lend(&self, buffer: Buffer) -> u32 {
         self.row(&buffer).state.store(LENT, Ordering::Release);
         buffer.index
     }
 
     /// As [`Pool::lend`], with the first `len` bytes as a device of rail `rail` sees them.
     #[inline]
-    pub(in crate::net) fn lend_piece(&self, buffer: Buffer, rail: usize, len: u32) -> (u32, Sge) {
+    pub(in crate::transport::net) fn lend_piece(
+        &self,
+        buffer: Buffer,
+        rail: usize,
+        len: u32,
+    ) -> (u32, Sge) {
         let row = self.row(&buffer);
         let piece = row.piece(rail, 0, len);
         row.state.store(LENT, Ordering::Release);
@@ -327,7 +341,7 @@ impl Pool {
 
     /// The device has given a buffer back. `None` when it did not have it.
     #[inline]
-    pub(in crate::net) fn reclaim(&self, index: u32) -> Option<Buffer> {
+    pub(in crate::transport::net) fn reclaim(&self, index: u32) -> Option<Buffer> {
         let row = self.rows.get(index)?;
         let taken = row.state.compare_exchange(LENT, OWNED, Ordering::Acquire, Ordering::Relaxed);
         taken.is_ok().then(|| self.buffer(index, row))
@@ -336,24 +350,24 @@ impl Pool {
 
 /// Buffers that wait to be used. Lock free, so that signal handlers may use it.
 #[derive(Debug)]
-pub(in crate::net) struct Shelf {
+pub(in crate::transport::net) struct Shelf {
     stack: Stack,
     count: Permits,
 }
 
 impl Shelf {
-    pub(in crate::net) const fn new() -> Self {
+    pub(in crate::transport::net) const fn new() -> Self {
         Self { stack: Stack::new(), count: Permits::new(0) }
     }
 
-    pub(in crate::net) fn put(&self, pool: &Pool, buffer: Buffer) {
+    pub(in crate::transport::net) fn put(&self, pool: &Pool, buffer: Buffer) {
         let index = pool.lend(buffer);
         self.stack.push(index, |index| &pool.rows.at(index).next);
         self.count.give(1);
     }
 
     /// Takes one if more than `reserve` are left.
-    pub(in crate::net) fn take(&self, pool: &Pool, reserve: u32) -> Option<Buffer> {
+    pub(in crate::transport::net) fn take(&self, pool: &Pool, reserve: u32) -> Option<Buffer> {
         if !self.count.take(reserve) {
             return None;
         }
@@ -362,35 +376,35 @@ impl Shelf {
     }
 
     /// Buffers in it.
-    pub(in crate::net) fn len(&self) -> u32 {
+    pub(in crate::transport::net) fn len(&self) -> u32 {
         self.count.left()
     }
 }
 
 /// A received message that waits for a poll that may deliver it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::net) struct Note {
-    pub(in crate::net) imm: u32,
-    pub(in crate::net) len: u32,
-    pub(in crate::net) qpn: u32,
+pub(in crate::transport::net) struct Note {
+    pub(in crate::transport::net) imm: u32,
+    pub(in crate::transport::net) len: u32,
+    pub(in crate::transport::net) qpn: u32,
 }
 
 /// Received messages that wait.
 #[derive(Debug)]
-pub(in crate::net) struct Waiting {
+pub(in crate::transport::net) struct Waiting {
     stack: Stack,
 }
 
 impl Waiting {
-    pub(in crate::net) const fn new() -> Self {
+    pub(in crate::transport::net) const fn new() -> Self {
         Self { stack: Stack::new() }
     }
 
-    pub(in crate::net) fn is_empty(&self) -> bool {
+    pub(in crate::transport::net) fn is_empty(&self) -> bool {
         self.stack.is_empty()
     }
 
-    pub(in crate::net) fn put(&self, pool: &Pool, buffer: Buffer, note: Note) {
+    pub(in crate::transport::net) fn put(&self, pool: &Pool, buffer: Buffer, note: Note) {
         let row = pool.row(&buffer);
         for (word, value) in row.note.iter().zip([note.imm, note.len, note.qpn]) {
             word.store(value, Ordering::Relaxed);
@@ -400,7 +414,7 @@ impl Waiting {
     }
 
     /// All that wait, oldest first.
-    pub(in crate::net) fn take_all(&self, pool: &Pool) -> Vec<(Buffer, Note)> {
+    pub(in crate::transport::net) fn take_all(&self, pool: &Pool) -> Vec<(Buffer, Note)> {
         let pop = || self.stack.pop(|index| &pool.rows.at(index).next);
         let mut all = Vec::new();
         while let Some(index) = pop() {
@@ -415,11 +429,11 @@ impl Waiting {
 
 /// Memory for tests, which outlives every network.
 #[cfg(test)]
-pub(in crate::net) mod testing {
+pub(in crate::transport::net) mod testing {
     use super::*;
 
     /// Zeroed memory that is never unmapped.
-    pub(in crate::net) fn lasting(len: usize) -> LastingMemory {
+    pub(in crate::transport::net) fn lasting(len: usize) -> LastingMemory {
         let memory = Mapping::new(len.max(1)).expect("memory");
         let base = memory.base;
         std::mem::forget(memory);
@@ -429,7 +443,7 @@ pub(in crate::net) mod testing {
 
     impl LastingMemory {
         /// A copy of some bytes.
-        pub(in crate::net) fn read(&self, offset: usize, len: usize) -> Vec<u8> {
+        pub(in crate::transport::net) fn read(&self, offset: usize, len: usize) -> Vec<u8> {
             assert!(offset + len <= self.len);
             let mut bytes = vec![0; len];
             // SAFETY: the offset is inside (checked above).
@@ -440,7 +454,7 @@ pub(in crate::net) mod testing {
         }
 
         /// A part as the source of a put that the device reads.
-        pub(in crate::net) fn part(&self, offset: usize, len: usize) -> &'static [u8] {
+        pub(in crate::transport::net) fn part(&self, offset: usize, len: usize) -> &'static [u8] {
             assert!(offset + len <= self.len);
             // SAFETY: the offset is inside (checked above).
             let at = unsafe { self.base.as_ptr().add(offset) };
@@ -449,7 +463,7 @@ pub(in crate::net) mod testing {
         }
 
         /// A part as the target of a get.
-        pub(in crate::net) fn target(&self, offset: usize, len: usize) -> RawTarget {
+        pub(in crate::transport::net) fn target(&self, offset: usize, len: usize) -> RawTarget {
             assert!(offset + len <= self.len);
             // SAFETY: the offset is inside (checked above).
             let at = unsafe { self.base.add(offset) };

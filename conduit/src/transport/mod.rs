@@ -1,0 +1,6 @@
+//! How messages and one-sided operations travel: shared memory inside a neighbourhood, the network between them.
+
+pub(crate) mod neighbours;
+pub(crate) mod net;
+pub(crate) mod remote;
+pub(crate) mod shm;
