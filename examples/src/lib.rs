@@ -1,4 +1,3 @@
-//! What the example and benchmark programs share.
+//! What the examples share.
 
-pub mod sys;
 pub mod words;

@@ -1,6 +1,6 @@
-//! Where the workspace's binaries are.
+//! Where the workspace and its binaries are.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Path of the workspace binary `name`, taken from the build directory of the running executable.
 ///
@@ -25,6 +25,13 @@ pub fn binary(name: &str) -> PathBuf {
         path.display()
     );
     path
+}
+
+/// Top of the checkout that the tests were built from.
+#[must_use]
+pub fn repository() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().expect("the package is inside the workspace").to_owned()
 }
 
 /// Whether `scripts/test --all` asked for the long versions (variable `TESTKIT_ALL` set to something but `0`).

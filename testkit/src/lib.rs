@@ -20,7 +20,7 @@ pub mod texts;
 pub mod tree;
 
 pub use bed::Bed;
-pub use bins::{all_requested, binary};
+pub use bins::{all_requested, binary, repository};
 pub use cluster::Cluster;
 pub use jobs::{job, launcher};
 pub use report::{Table, skip};

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn root() -> PathBuf {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    package.parent().expect("the package is inside the workspace").to_owned()
+    testkit::repository()
 }
 
 /// Every Rust source file of the workspace, relative to its root.
@@ -19,7 +18,7 @@ fn sources() -> Vec<PathBuf> {
     let mut directories: Vec<PathBuf> = fs::read_dir(&root)
         .unwrap()
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.join("Cargo.toml").is_file())
+        .filter(|path| path.join("Cargo.toml").is_file() || path.ends_with("tests"))
         .collect();
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory).unwrap().filter_map(Result::ok) {
@@ -70,7 +69,7 @@ fn crates_import_only_what_the_architecture_allows() {
     };
     for package in packages {
         let from = package["name"].as_str().unwrap();
-        if matches!(from, "testkit" | "gasnet-ibv-examples") {
+        if matches!(from, "bench" | "e2e" | "gasnet-ibv-examples" | "testkit") {
             continue;
         }
         for dependency in package["dependencies"].as_array().unwrap() {

@@ -1,0 +1,374 @@
+//! What two ranks on different "hosts" reach, beside raw TCP between the same two processes where that is asked for.
+//! Usage, on 2 ranks of a job with `GASNET_SUPERNODE_MAXSIZE=1`: `bench_net short|medium|put|quiet PAIRS [COUNT] [tcp]`
+//!
+//! COUNT is how many round trips, blocks of 64 KiB or puts of 1 MiB a sample has. Prints `KEY VALUE` lines: microseconds of
+//! a round trip (the median of the trips, because a scheduling gap sits in nearly every series), MB/s, or (`quiet`) allocations of both ranks together in each round trip.
+
+use std::hint::black_box;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bench::sys::CountingAllocator;
+use gasnet_ibv::{
+    BarrierFlags, Client, Entry, Flags, HandlerIndex, LocalCompletion, Operations, Rank, Seq,
+};
+use testkit::report::show;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+#[global_allocator]
+static HEAP: CountingAllocator = CountingAllocator::new();
+
+/// Payload of the flood of Mediums, bytes.
+const BLOCK: usize = 64 << 10;
+/// Bytes of a put.
+const PUT: usize = 1 << 20;
+/// Bytes of a message of the TCP ping-pong: about what a Short without arguments takes on the wire of the software adapter.
+const TRIP: usize = 32;
+
+const PING: HandlerIndex = HandlerIndex(200);
+const PONG: HandlerIndex = HandlerIndex(201);
+const DATA: HandlerIndex = HandlerIndex(202);
+const PORT: HandlerIndex = HandlerIndex(203);
+
+/// What handlers tell the program.
+#[derive(Default)]
+struct Seen {
+    pongs: AtomicU64,
+    port: AtomicU64,
+    sum: AtomicU64,
+}
+
+/// A rank of the two.
+struct Side {
+    client: Client<Seq>,
+    seen: Arc<Seen>,
+    tcp: Option<TcpStream>,
+    pairs: usize,
+    count: usize,
+}
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let usage = "usage: bench_net short|medium|put|quiet PAIRS [COUNT] [tcp]";
+    let (words, tcp) = match words.split_last() {
+        Some((&"tcp", words)) => (words, true),
+        _ => (&words[..], false),
+    };
+    let (kind, pairs, count) = match *words {
+        [kind, pairs] => (kind, pairs.parse()?, None),
+        [kind, pairs, count] => (kind, pairs.parse()?, Some(count.parse()?)),
+        _ => return Err(usage.into()),
+    };
+    let (measure, usual): (fn(&mut Side) -> Result<()>, usize) = match kind {
+        "short" => (short, 5_000),
+        "medium" => (medium, 4_000),
+        "put" => (put, 200),
+        "quiet" => (quiet, 2_000),
+        _ => return Err(usage.into()),
+    };
+    let client = Client::<Seq>::init("bench_net")?;
+    if client.size() != 2 {
+        return Err(format!("{usage}, on 2 ranks and not on {}", client.size()).into());
+    }
+    // The first words are for `quiet`.
+    let _segment = client.attach_segment(PUT as u64)?;
+    let seen = Arc::new(Seen::default());
+    register(&client, &seen)?;
+    let mut side = Side { client, seen, tcp: None, pairs, count: count.unwrap_or(usual) };
+    side.meet()?;
+    if tcp {
+        side.tcp = Some(side.connect()?);
+    }
+    measure(&mut side)?;
+    side.meet()?;
+    side.client.exit(0)
+}
+
+fn register(client: &Client<Seq>, seen: &Arc<Seen>) -> Result<()> {
+    let (pong, data, port) = (Arc::clone(seen), Arc::clone(seen), Arc::clone(seen));
+    let mut entries = [
+        Entry::short("ping", 0, |token, _| {
+            // A reply that fails ends the job, which the waiting side sees.
+            let _ = token.reply_short(PONG, &[], Flags::NONE);
+        })
+        .at(PING.0),
+        Entry::short("pong", 0, move |_, _| {
+            pong.pongs.fetch_add(1, Ordering::Relaxed);
+        })
+        .at(PONG.0),
+        Entry::medium("data", 1, move |token, payload, args| {
+            data.sum.fetch_add(sum_lines(payload), Ordering::Relaxed);
+            if args[0] != 0 {
+                let _ = token.reply_short(PONG, &[], Flags::NONE);
+            }
+        })
+        .at(DATA.0),
+        Entry::short("port", 1, move |_, args: &[i32]| {
+            port.port.store(u64::from(args[0].cast_unsigned()), Ordering::Relaxed);
+        })
+        .at(PORT.0),
+    ];
+    client.endpoint().register(&mut entries)?;
+    Ok(())
+}
+
+/// One byte of each cache line: the receiver looks at what arrived.
+fn sum_lines(bytes: &[u8]) -> u64 {
+    bytes.iter().step_by(64).map(|byte| u64::from(*byte)).sum()
+}
+
+/// Million bytes per second.
+#[expect(clippy::cast_precision_loss, reason = "a quotient for people")]
+fn megabytes_per_second(begin: Instant, bytes: usize) -> f64 {
+    bytes as f64 / 1e6 / begin.elapsed().as_secs_f64()
+}
+
+/// The median of the times of `count` calls, microseconds; one look at the clock for each, as perftest takes them.
+fn typical(count: usize, mut trip: impl FnMut() -> Result<()>) -> Result<f64> {
+    let mut looks = Vec::with_capacity(count + 1);
+    looks.push(Instant::now());
+    for _ in 0..count {
+        trip()?;
+        looks.push(Instant::now());
+    }
+    let mut times: Vec<Duration> = looks.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    times.sort_unstable();
+    let middle = times.get(count / 2).ok_or("no round trips asked for")?;
+    Ok(middle.as_secs_f64() * 1e6)
+}
+
+impl Side {
+    fn meet(&self) -> Result<()> {
+        Ok(self.client.barrier(0, BarrierFlags::ANONYMOUS)?)
+    }
+
+    fn first(&self) -> bool {
+        self.client.rank() == Rank(0)
+    }
+
+    /// Rank 1 listens, rank 0 connects.
+    fn connect(&self) -> Result<TcpStream> {
+        let stream = if self.first() {
+            self.client.block_until(|| self.seen.port.load(Ordering::Relaxed) != 0)?;
+            let port = u16::try_from(self.seen.port.load(Ordering::Relaxed))?;
+            TcpStream::connect((Ipv4Addr::LOCALHOST, port))?
+        } else {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+            let port = i32::from(listener.local_addr()?.port());
+            let _ = self.client.team().request_short(Rank(0), PORT, &[port], Flags::NONE)?;
+            listener.accept()?.0
+        };
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    /// Rank 0 runs `work`; rank 1 waits in a barrier, and so serves.
+    fn against_server(&self, work: impl FnOnce() -> Result<f64>) -> Result<f64> {
+        self.meet()?;
+        let value = if self.first() { work()? } else { 0.0 };
+        self.meet()?;
+        Ok(value)
+    }
+
+    /// Rank 0 runs `work`, rank 1 `peer`; neither calls the library.
+    fn over_tcp(
+        &mut self,
+        work: impl FnOnce(&mut TcpStream) -> Result<f64>,
+        peer: impl FnOnce(&mut TcpStream) -> Result<f64>,
+    ) -> Result<f64> {
+        self.meet()?;
+        let first = self.first();
+        let stream = self.tcp.as_mut().ok_or("no connection")?;
+        let value = if first { work(stream) } else { peer(stream) }?;
+        self.meet()?;
+        Ok(value)
+    }
+
+    /// Prints the samples of a pair; the first pair warms up.
+    fn tell(&self, pair: usize, samples: &[(&str, f64)]) {
+        if self.first() && pair > 0 {
+            let lines: Vec<String> =
+                samples.iter().map(|(key, value)| format!("{key} {value:.2}\n")).collect();
+            show(&lines.concat());
+        }
+    }
+
+    fn pongs(&self) -> u64 {
+        self.seen.pongs.load(Ordering::Relaxed)
+    }
+}
+
+fn short(side: &mut Side) -> Result<()> {
+    for pair in 0..=side.pairs {
+        let ours = |side: &Side| {
+            let mut pongs = side.pongs();
+            typical(side.count, || {
+                let _ = side.client.team().request_short(Rank(1), PING, &[], Flags::NONE)?;
+                pongs += 1;
+                Ok(side.client.block_until(|| side.pongs() == pongs)?)
+            })
+        };
+        let mut samples = vec![("am_short_us", side.against_server(|| ours(side))?)];
+        if side.tcp.is_some() {
+            samples.push(("tcp_us", tcp_trips(side, read_asleep)?));
+            samples.push(("tcp_spin_us", tcp_trips(side, read_awake)?));
+        }
+        side.tell(pair, &samples);
+    }
+    Ok(())
+}
+
+type ReadWay = fn(&mut TcpStream, &mut [u8]) -> std::io::Result<()>;
+
+fn read_asleep(stream: &mut TcpStream, into: &mut [u8]) -> std::io::Result<()> {
+    stream.read_exact(into)
+}
+
+/// Asks again and again instead of sleeping in the system.
+fn read_awake(stream: &mut TcpStream, into: &mut [u8]) -> std::io::Result<()> {
+    let mut filled = 0;
+    while filled < into.len() {
+        match stream.read(&mut into[filled..]) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(got) => filled += got,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn tcp_trips(side: &mut Side, read: ReadWay) -> Result<f64> {
+    let count = side.count;
+    let awake = read as usize == read_awake as ReadWay as usize;
+    let message = [1_u8; TRIP];
+    let (mut question, mut answer) = (message, message);
+    let stream = side.tcp.as_ref().ok_or("no connection")?;
+    stream.set_nonblocking(awake)?;
+    let value = side.over_tcp(
+        |stream| {
+            typical(count, || {
+                stream.write_all(&message)?;
+                Ok(read(stream, &mut answer)?)
+            })
+        },
+        |stream| {
+            for _ in 0..count {
+                read(stream, &mut question)?;
+                stream.write_all(&question)?;
+            }
+            Ok(0.0)
+        },
+    )?;
+    if let Some(stream) = &side.tcp {
+        stream.set_nonblocking(false)?;
+    }
+    Ok(value)
+}
+
+fn medium(side: &mut Side) -> Result<()> {
+    let most = side.client.team().max_request_medium(Some(Rank(1)), 1, Flags::NONE);
+    let block = vec![1_u8; BLOCK.min(most)];
+    for pair in 0..=side.pairs {
+        let ours = |side: &Side| {
+            let (pongs, team) = (side.pongs(), side.client.team());
+            let begin = Instant::now();
+            for number in 1..=side.count {
+                // The last one is acknowledged, and so are all, because they arrive in order.
+                let last = i32::from(number == side.count);
+                let _ =
+                    team.request_medium(Rank(1), DATA, black_box(&block), &[last], Flags::NONE)?;
+            }
+            side.client.block_until(|| side.pongs() > pongs)?;
+            Ok(megabytes_per_second(begin, block.len() * side.count))
+        };
+        let mut samples = vec![("medium_mbps", side.against_server(|| ours(side))?)];
+        if side.tcp.is_some() {
+            samples.push(("tcp_mbps", tcp_flood(side, &block)?));
+        }
+        side.tell(pair, &samples);
+    }
+    black_box(side.seen.sum.load(Ordering::Relaxed));
+    Ok(())
+}
+
+fn tcp_flood(side: &mut Side, block: &[u8]) -> Result<f64> {
+    let count = side.count;
+    side.over_tcp(
+        |stream| {
+            let begin = Instant::now();
+            for _ in 0..count {
+                stream.write_all(black_box(block))?;
+            }
+            stream.read_exact(&mut [0])?;
+            Ok(megabytes_per_second(begin, block.len() * count))
+        },
+        |stream| {
+            let mut into = vec![0; block.len()];
+            for _ in 0..count {
+                stream.read_exact(&mut into)?;
+                black_box(sum_lines(&into));
+            }
+            stream.write_all(&[1])?;
+            Ok(0.0)
+        },
+    )
+}
+
+fn put(side: &mut Side) -> Result<()> {
+    let from = vec![1_u8; PUT];
+    for pair in 0..=side.pairs {
+        let ours = |side: &Side| {
+            let begin = Instant::now();
+            side.client.scope(|scope| -> Result<()> {
+                for _ in 0..side.count {
+                    let _ = scope.put_nbi(
+                        Rank(1),
+                        0,
+                        black_box(&from),
+                        LocalCompletion::Defer,
+                        Flags::NONE,
+                    )?;
+                }
+                Ok(scope.nbi_wait(Operations::ALL)?)
+            })??;
+            Ok(megabytes_per_second(begin, PUT * side.count))
+        };
+        let value = side.against_server(|| ours(side))?;
+        side.tell(pair, &[("put_mbps", value)]);
+    }
+    Ok(())
+}
+
+/// Counts what a round trip allocates, once everything that is made on first use is there.
+#[expect(clippy::cast_precision_loss, reason = "a quotient for people")]
+fn quiet(side: &mut Side) -> Result<()> {
+    for pair in 0..=side.pairs {
+        side.meet()?;
+        let before = HEAP.calls();
+        side.meet()?;
+        if side.first() {
+            for _ in 0..side.count {
+                let pongs = side.pongs();
+                let _ = side.client.team().request_short(Rank(1), PING, &[], Flags::NONE)?;
+                side.client.block_until(|| side.pongs() > pongs)?;
+            }
+        }
+        side.meet()?;
+        let calls = HEAP.calls() - before;
+        if !side.first() {
+            side.client.put_value(Rank(0), 0, calls, 8)?;
+        }
+        side.meet()?;
+        if side.first() {
+            let both = calls + side.client.get_value(Rank(0), 0, 8)?;
+            side.tell(pair, &[("allocations_per_trip", both as f64 / side.count as f64)]);
+        }
+    }
+    Ok(())
+}

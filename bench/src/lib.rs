@@ -1,0 +1,4 @@
+//! Benchmarks of the product beside hand-written references; `scripts/bench` runs them.
+
+pub mod arena;
+pub mod sys;

@@ -1,0 +1,8 @@
+//! Opens the bootstrap and ends with status 0 without finishing it: the launcher must call that a failure.
+
+use e2e::sys::leave;
+
+fn main() -> Result<(), bootstrap::Error> {
+    let _open = bootstrap::connect()?;
+    leave(0)
+}

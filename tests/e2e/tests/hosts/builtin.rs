@@ -1,0 +1,119 @@
+//! The ssh client of the launcher itself (`GASNET_SSH_CMD=builtin`, feature `builtin-ssh`), built for this test.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use testkit::{Bed, Input, binary, skip};
+
+const NAME: &str = "the built-in ssh client";
+/// The key of the hosts, which this client does not look up in ssh's configuration.
+pub(crate) const KEY: &str = "GASNET_SSH_OPTIONS=-i /etc/ssh/id_root";
+
+/// Path of a launcher with the client, built once; `None` after a `SKIP` where that is not possible.
+pub(crate) fn launcher() -> Option<String> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    BUILT.get_or_init(build).as_ref().map(|path| path.display().to_string())
+}
+
+fn build() -> Option<PathBuf> {
+    let found = Command::new("pkg-config").args(["--exists", "openssl"]).status();
+    if !found.is_ok_and(|status| status.success()) {
+        skip(NAME, "pkg-config does not find openssl (packages libssl-dev and pkg-config)");
+        return None;
+    }
+    let target = binary("gasnetrun_ibv").parent()?.join("with-builtin-ssh");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "-p", "gasnetrun-ibv", "--features", "builtin-ssh", "--target-dir"])
+        .arg(&target)
+        .current_dir(testkit::repository())
+        .output()
+        .expect("cargo can be run");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    Some(target.join("debug/gasnetrun_ibv"))
+}
+
+/// A job that must fail before it starts, with all of this in what it says. `options` is the value of
+/// `GASNET_SSH_OPTIONS`.
+fn refused(bed: &Bed, options: &str, hosts: &str, parts: &[&str]) {
+    let ranks = (hosts.matches(',').count() + 1).to_string();
+    let options = format!("GASNET_SSH_OPTIONS={options}");
+    let outcome = bed.run(&[&options], &["-n", &ranks, "--hosts", hosts, "true"]);
+    outcome.expect(125);
+    for part in parts {
+        assert!(outcome.err().contains(part), "{part} in {}", outcome.err());
+    }
+}
+
+/// Another user, a port, IPv6, and the keys of an agent. (Jobs as such: `transports`.)
+fn logins(bed: &Bed) {
+    let outcome = bed.run(&[KEY], &["-n", "1", "--hosts", "gx@n1:22", "id", "-un"]);
+    outcome.expect(0);
+    assert_eq!(outcome.out(), "gx\n");
+    let known = bed.cluster.directory().join("share/known");
+    let key = std::fs::read_to_string(bed.cluster.directory().join("ssh/host_head.pub"));
+    std::fs::write(&known, format!("::1 {}", key.expect("a key"))).expect("written");
+    let options = format!("{KEY} -o UserKnownHostsFile={}", known.display());
+    let outcome = bed.run(&[&options], &["-n", "1", "--hosts", "gx@[::1]:22", "id", "-un"]);
+    outcome.expect(0);
+    assert_eq!(outcome.out(), "gx\n");
+    let agent = ["ssh-agent", "sh", "-c", "ssh-add -q /etc/ssh/id_root && exec \"$@\"", "sh"];
+    bed.job_under(&agent, &[], &["-n", "2", "--hosts", "n1,n2", "true"]).run().expect(0);
+}
+
+fn failures(bed: &Bed) {
+    let key = KEY.split_once('=').expect("a value").1;
+    refused(bed, key, "nx,n1", &["(nx), at the step `resolve`"]);
+    refused(bed, key, "root@n1:9", &["at the step `connect`", "Connection refused"]);
+    let denied = ["at the step `authentication`", "Permission denied (publickey", "/nowhere/key"];
+    refused(bed, "-i /nowhere/key", "n1,n2", &denied);
+    refused(bed, "-J n1", "n1", &["GASNET_SSH_OPTIONS", "-J", "IdentityFile"]);
+    let known = bed.cluster.directory().join("ssh/ssh_known_hosts");
+    let right = std::fs::read_to_string(&known).expect("known hosts");
+    let of = |host: &str| {
+        let line = right.lines().find(|line| line.starts_with(host)).expect("a line");
+        line.split_once(' ').expect("a key").1.to_owned()
+    };
+    std::fs::write(&known, right.replace(&of("n2,"), &of("n1,"))).expect("written");
+    refused(bed, key, "n1,n2", &["1 of 2 hosts (n2), at the step `host key`", "HAS CHANGED"]);
+    let without: String = right.lines().filter(|line| !line.starts_with("n2,")).collect();
+    std::fs::write(&known, without).expect("written");
+    let parts = ["(n2), at the step `host key`", "No ED25519 host key is known", "log in once"];
+    refused(bed, key, "n2", &parts);
+    std::fs::write(&known, &right).expect("written");
+    // A host that takes the connection and says nothing.
+    bed.shell("n2", "kill -STOP $(cat /run/sshd.pid)");
+    let options = format!("{key} -o ConnectTimeout=1");
+    refused(bed, &options, "n2", &["(n2), at the step `connect`", "Connection timed out"]);
+    bed.shell("n2", "kill -CONT $(cat /run/sshd.pid)");
+}
+
+#[test]
+fn a_client_of_our_own_instead_of_ssh() {
+    let Some(launcher) = launcher() else { return };
+    let Some(mut bed) = Bed::up(NAME, "n1 n2") else { return };
+    bed.set_launcher(&launcher);
+    bed.set_always(&["GASNET_SSH_CMD=builtin"]);
+    logins(&bed);
+    failures(&bed);
+    // Much input to every rank.
+    let words = ["-n", "2", "--hosts", "n1,n2", "--stdin", "all", "sh", "-c", "cat; seq 100000"];
+    let text: String = (0..20_000).map(|line| format!("in {line}\n")).collect();
+    let outcome = bed.job(&[KEY], &words).stdin(Input::Bytes(text.into_bytes())).run();
+    outcome.expect(0);
+    assert_eq!(outcome.out().lines().count(), 2 * (20_000 + 100_000));
+    assert_eq!(outcome.out().lines().filter(|line| *line == "in 19999").count(), 2);
+    bed.assert_clean();
+}
+
+#[test]
+fn a_build_without_the_client_says_so() {
+    let outcome = testkit::launcher(["-n", "1", "--hosts", "gx@nowhere", "true"])
+        .env("GASNET_SSH_CMD", "builtin")
+        .env("GASNET_QUIET", "1")
+        .run();
+    outcome.expect(125);
+    let said = outcome.err();
+    assert!(said.contains("--features builtin-ssh") || said.contains("resolve"), "{said}");
+}
