@@ -1,13 +1,13 @@
 //! Which provider serves this process: decided from the environment alone, by a pure function, with a trace.
 
+use settings::{Env, Values};
+
 use crate::agent;
 use crate::deadlines::{Bounds, EngineBounds};
 use crate::engine::{EngineError, mpi, pmi, pmix};
-use crate::env::Env;
 use crate::self_start;
 use crate::service::{Bootstrap, Error, Rank};
 use crate::solo;
-use crate::vars::Settings;
 
 /// Names of the variables that a rank gets from its agent.
 pub mod names {
@@ -176,7 +176,7 @@ pub fn connect_from(env: &Env) -> Result<Box<dyn Bootstrap>, Error> {
 fn exit_bounds(env: &Env, size: u32) -> EngineBounds {
     let mut bounds = EngineBounds::default();
     // Whoever reads the variables afterwards says what is wrong with them.
-    if let Ok(time) = Settings::from_env(env).and_then(|settings| settings.exit_timeout(size)) {
+    if let Ok(time) = Values::from_env(env).and_then(|settings| settings.exit_timeout(size)) {
         bounds.others.bound = Some(time);
     }
     bounds

@@ -10,10 +10,9 @@
 //!   by it.
 //! * [`conformance`]: what every provider must do, as a suite to run over it.
 //! * [`memfd`]: memory made by a provider for its ranks.
-//! * [`vars`]: the one table of `GASNET_*` variables, its parsers and what is folded out of it.
 //! * [`connect()`]: chooses the provider. [`agent`], [`solo`], [`memory`]: the providers.
 //! * [`self_start`]: a program that becomes the launcher of itself, if it is asked to.
-//! * [`mod@env`]: the environment as a value. [`deadlines`]: the bounds of every wait.
+//! * [`deadlines`]: the bounds of every wait.
 //!
 //! This crate does *not* start processes and does not know the fabric.
 
@@ -24,7 +23,6 @@ pub mod conformance;
 mod connect;
 pub mod deadlines;
 pub mod engine;
-pub mod env;
 pub mod frame;
 pub mod memfd;
 pub mod memory;
@@ -33,12 +31,10 @@ pub mod self_start;
 pub mod service;
 pub mod solo;
 mod sys;
-pub mod vars;
 
 pub use connect::{
     Choice, PmiVersion, Provider, choose, connect, connect_from, names, provider_trace,
 };
-pub use env::Env;
 pub use service::{Announcer, Bootstrap, Error, ExitPath, HostId, Place, Rank, Shared};
 pub use sys::Mapping;
 

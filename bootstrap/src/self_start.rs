@@ -7,8 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::env::Env;
-use crate::vars::{self, Kind, Value};
+use settings::{Env, Kind, Value};
 
 /// Asks for it.
 const VARIABLE: &str = "GASNET_IBV_SELF_START";
@@ -98,7 +97,7 @@ fn launcher_words(asked: &Asked, program: &Path) -> Vec<OsString> {
 /// Whether the environment asks for it.
 fn is_asked(env: &Env) -> bool {
     // Whoever reads the variables afterwards says what is wrong with other values.
-    let yes = |text: String| vars::parse(Kind::Bool, &text) == Ok(Value::Bool(true));
+    let yes = |text: String| settings::parse(Kind::Bool, &text) == Ok(Value::Bool(true));
     env.text(VARIABLE).is_some_and(yes)
         && env.text(SPAWNER).is_some_and(|text| text.eq_ignore_ascii_case("ssh"))
 }

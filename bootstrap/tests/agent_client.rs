@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use bootstrap::deadlines::{Bounds, Deadline};
 use bootstrap::frame::{Frame, Kind, MAX_PAYLOAD};
 use bootstrap::page::{HostPage, Notice, PageSpec};
-use bootstrap::{BUILD_ID, Bootstrap, Env, Error, ExitPath, HostId, Rank, agent, memfd};
+use bootstrap::{BUILD_ID, Bootstrap, Error, ExitPath, HostId, Rank, agent, memfd};
 use server::{pair, receive, send};
+use settings::Env;
 
 const SIZE: u32 = 2;
 

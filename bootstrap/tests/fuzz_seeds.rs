@@ -5,10 +5,10 @@
 mod collective;
 #[path = "../fuzz/bodies/frame.rs"]
 mod frame;
+#[path = "../fuzz/bodies/provider.rs"]
+mod provider;
 #[path = "../../fabric/fuzz/seeds.rs"]
 mod seeds;
-#[path = "../fuzz/bodies/variables.rs"]
-mod variables;
 
 use std::path::Path;
 
@@ -28,7 +28,6 @@ fn collective_calls() {
 }
 
 #[test]
-fn variables_and_their_values() {
-    // Each goes to every parser.
-    each("variables", 10, variables::run);
+fn choice_of_a_provider() {
+    each("provider", 10, provider::run);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bootstrap::{Bootstrap, Rank, vars};
+use bootstrap::{Bootstrap, Rank};
 
 use crate::core::Core;
 use crate::endpoint::{Endpoint, Team};
@@ -75,12 +75,12 @@ impl<M: Mode> Client<M> {
     /// As [`Client::init`]; `adjust` may change the settings that the table of variables gave.
     pub(crate) fn init_with(
         name: &str,
-        adjust: impl FnOnce(&vars::Settings, Settings) -> Result<Settings, Error>,
+        adjust: impl FnOnce(&settings::Values, Settings) -> Result<Settings, Error>,
     ) -> Result<Self, Error> {
         identity::keep();
         core_link::first_init()?;
-        let env = bootstrap::Env::from_process();
-        let table = vars::Settings::from_env(&env)?;
+        let env = settings::Env::from_process();
+        let table = settings::Values::from_env(&env)?;
         notes::provider(&env, &table);
         let settings = adjust(&table, Settings::of(&table))?;
         let core = Core::join(name, bootstrap::connect_from(&env)?, settings, (&table, &env))?;
@@ -101,7 +101,7 @@ impl<M: Mode> Client<M> {
     ) -> Result<Self, Error> {
         identity::keep();
         let env = settings.network.iter().cloned().collect();
-        let table = vars::Settings::from_env(&env)?;
+        let table = settings::Values::from_env(&env)?;
         Self::meet_first(Core::join(name, bootstrap, settings, (&table, &env))?)
     }
 

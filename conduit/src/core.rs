@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bootstrap::page::{HostPage, Notice, Slot};
-use bootstrap::{Announcer, Bootstrap, Env, Place, Rank, vars};
+use bootstrap::{Announcer, Bootstrap, Place, Rank};
+use settings::Env;
 
 use crate::client::WaitMode;
 use crate::consumer::{self, Consumer};
@@ -143,7 +144,7 @@ impl Core {
         name: &str,
         mut services: Box<dyn Bootstrap>,
         settings: Settings,
-        variables: (&vars::Settings, &Env),
+        variables: (&settings::Values, &Env),
     ) -> Result<Arc<Self>, Error> {
         let place = services.place();
         settings.check()?;

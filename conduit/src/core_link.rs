@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bootstrap::page::{HostPage, Notice};
-use bootstrap::{Announcer, Place, Rank, vars};
+use bootstrap::{Announcer, Place, Rank};
 
 use crate::core::{Core, Net};
 use crate::error::Error;
@@ -181,7 +181,7 @@ pub(crate) fn first_init() -> Result<(), Error> {
 
 /// Installs the exit machinery of the process for this rank. Before the first barrier of init, so that no peer's message
 /// comes earlier.
-pub(crate) fn install(core: &Arc<Core>, table: &vars::Settings) -> Result<(), Error> {
+pub(crate) fn install(core: &Arc<Core>, table: &settings::Values) -> Result<(), Error> {
     let link: Arc<dyn Link> = Arc::<Core>::clone(core);
     exit::install(link, table)?;
     core.set_hooked();

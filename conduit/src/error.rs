@@ -17,7 +17,7 @@ pub enum Error {
     InitTwice,
     /// An environment variable has a value that cannot be used.
     #[error(transparent)]
-    Variable(#[from] bootstrap::vars::Error),
+    Variable(#[from] settings::Error),
     /// A setting has a value that cannot be used.
     #[error("setting {name}: {problem}")]
     Setting {

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use bootstrap::{Env, vars};
+use settings::Env;
 
 use crate::core::Core;
 
 /// `GASNET_SPAWN_VERBOSE`: which provider of the bootstrap services was chosen, and why not the others.
-pub(crate) fn provider(env: &Env, table: &vars::Settings) {
+pub(crate) fn provider(env: &Env, table: &settings::Values) {
     if !table.bool("GASNET_SPAWN_VERBOSE") {
         return;
     }
@@ -21,13 +21,13 @@ pub(crate) fn provider(env: &Env, table: &vars::Settings) {
 }
 
 /// On rank 0: `GASNET_VERBOSEENV`, every setting; `GASNET_AMPSHM_MEMORY_REPORT`, what the queues take.
-pub(crate) fn settings(core: &Core, env: &Env, table: &vars::Settings) {
+pub(crate) fn settings(core: &Core, env: &Env, table: &settings::Values) {
     if core.place().rank.0 != 0 {
         return;
     }
     let mut text = String::new();
     if table.bool("GASNET_VERBOSEENV") {
-        for line in vars::print_settings(env).lines() {
+        for line in settings::print_settings(env).lines() {
             let _ = writeln!(text, "gasnet_ibv: env: {line}");
         }
     }

@@ -1,6 +1,6 @@
 //! Settings that the core reads, folded out of the table of variables.
 
-use bootstrap::vars::{self, Amount, Per};
+use settings::{Amount, Per};
 
 use crate::error::Error;
 
@@ -19,7 +19,7 @@ pub enum SegmentLimit {
 
 impl SegmentLimit {
     /// The limit that a value of GASNET_MAX_SEGSIZE says.
-    pub(crate) fn of(spec: vars::MemSpec) -> Self {
+    pub(crate) fn of(spec: settings::MemSpec) -> Self {
         match (spec.amount, spec.per) {
             (Amount::Bytes(bytes), Per::Process) => Self::PerRank(bytes),
             (Amount::Bytes(bytes), Per::Host) => Self::PerHost(bytes),
@@ -58,7 +58,7 @@ impl Settings {
 
     /// Folds the table's values.
     #[must_use]
-    pub fn of(table: &vars::Settings) -> Self {
+    pub fn of(table: &settings::Values) -> Self {
         let number = |name| u32::try_from(table.int(name)).unwrap_or(0);
         let max_segment = table.memory("GASNET_MAX_SEGSIZE").map(SegmentLimit::of);
         let depth = number("GASNET_PSHM_NETWORK_DEPTH");

@@ -2,7 +2,6 @@
 
 use std::io;
 
-use bootstrap::vars;
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
@@ -69,7 +68,7 @@ pub fn man_page() -> io::Result<String> {
     end_of_job().to_writer(&mut page)?;
     doctor_section().to_writer(&mut page)?;
     environment().to_writer(&mut page)?;
-    page.extend_from_slice(vars::man_section().as_bytes());
+    page.extend_from_slice(settings::man_section().as_bytes());
     exit_status().to_writer(&mut page)?;
     examples().to_writer(&mut page)?;
     Ok(String::from_utf8_lossy(&page).into_owned())

@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use bootstrap::vars;
-
 use crate::spawner::{Spawner, VARIABLE};
 
 /// Variables: names with values, of any bytes.
@@ -48,7 +46,7 @@ pub fn forwarded(list: Option<&OsStr>, environment: &Variables) -> Forwarded {
 /// about its own rank must not reach the ranks of this one.
 #[must_use]
 pub fn set_by_launcher(name: &OsStr) -> bool {
-    let known = |name: &str| name.starts_with("GASNETRUN_") && vars::find(name).is_some();
+    let known = |name: &str| name.starts_with("GASNETRUN_") && settings::find(name).is_some();
     name == VARIABLE || name.to_str().is_some_and(known)
 }
 
@@ -59,7 +57,7 @@ fn goes_along(name: &OsStr) -> bool {
     let Some(text) = name.to_str() else { return name.as_bytes().starts_with(b"GASNET_") };
     let ours = text.starts_with("GASNET_") && !text.starts_with("GASNET_SSH_");
     ["MLX4_", "MLX5_"].iter().any(|p| text.starts_with(p))
-        || (ours && vars::find(text).is_none_or(|row| row.propagates))
+        || (ours && settings::find(text).is_none_or(|row| row.propagates))
 }
 
 /// What ranks on other hosts get on top of what a login there sets: `GASNET_*`, the names of `-E`, and what

@@ -1,17 +1,16 @@
 //! What the launcher takes from `GASNET_*` variables. The table itself, its parsers and its texts are
-//! [`bootstrap::vars`]; this module decides what the launcher does with them.
+//! [`::settings`]; this module decides what the launcher does with them.
 
 use std::time::Duration;
 
-use bootstrap::Env;
-use bootstrap::vars::{self, Settings};
+use settings::{Env, Values};
 
 use crate::environment::{Variables, set_by_launcher};
 
 /// Values that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  "))]
-pub struct SettingsError(pub Vec<vars::Error>);
+pub struct SettingsError(pub Vec<settings::Error>);
 
 /// Variables that passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,16 +39,16 @@ pub struct Checked {
 pub fn check(environment: &Variables, ranks: u32) -> Result<Checked, SettingsError> {
     let inherited = environment.iter().filter(|(name, _)| !set_by_launcher(name)).cloned();
     let env: Env = inherited.collect();
-    let settings = match Settings::from_env(&env) {
+    let settings = match Values::from_env(&env) {
         Ok(settings) => settings,
         Err(first) => {
-            let all = Settings::errors(&env);
+            let all = Values::errors(&env);
             return Err(SettingsError(if all.is_empty() { vec![first] } else { all }));
         }
     };
     let quiet = settings.bool("GASNET_QUIET");
     Ok(Checked {
-        warnings: if quiet { Vec::new() } else { vars::warnings(&env) },
+        warnings: if quiet { Vec::new() } else { settings::warnings(&env) },
         quiet,
         spawn_verbose: settings.bool("GASNET_SPAWN_VERBOSE"),
         keep_duplicates: settings.bool("GASNET_SSH_KEEPDUP"),
@@ -62,7 +61,7 @@ pub fn check(environment: &Variables, ranks: u32) -> Result<Checked, SettingsErr
 /// The text of `--print-settings`.
 #[must_use]
 pub fn table(environment: &Variables) -> String {
-    vars::print_settings(&environment.iter().cloned().collect())
+    settings::print_settings(&environment.iter().cloned().collect())
 }
 
 #[cfg(test)]

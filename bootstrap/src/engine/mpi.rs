@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use settings::{Env, Values};
+
 use super::error::EngineError;
 use super::foreign::mpi::{Plugin, is_loaded};
 use super::identity::{Identity, mark};
 use super::{About, Departure, Engine, Leave, Watch, join, unwatched};
 use crate::deadlines::{CALL, EngineBounds, Wait};
-use crate::env::Env;
 use crate::service::{Bootstrap, Error, HostId, Rank};
-use crate::vars::Settings;
 
 const NAME: &str = "MPI";
 /// Bytes of a value; what a fence carries has no other limit.
@@ -59,7 +59,7 @@ fn candidates(asked: Option<&Path>, program: Option<&Path>, flavour: &str) -> Ve
     beside.into_iter().chain(installed).collect()
 }
 
-fn open(env: &Env, settings: &Settings) -> Result<Plugin, Error> {
+fn open(env: &Env, settings: &Values) -> Result<Plugin, Error> {
     let flavour = flavour(env);
     let asked = settings.path("GASNET_IBV_MPI_PLUGIN");
     let program = std::fs::read_link("/proc/self/exe").ok();
@@ -85,7 +85,7 @@ pub(crate) fn connect(
     announced: (&'static str, u32),
     bounds: impl FnOnce(u32) -> EngineBounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
-    let settings = Settings::from_env(env).map_err(|error| EngineError::Library {
+    let settings = Values::from_env(env).map_err(|error| EngineError::Library {
         engine: NAME,
         problem: error.to_string(),
         advice: "correct the variable",

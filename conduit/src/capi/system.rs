@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-use bootstrap::{Rank, vars};
+use bootstrap::Rank;
 
 use super::coll::Coll;
 use super::fail::{Fail, RESOURCE, code, must, value};
@@ -115,7 +115,7 @@ abi!(
 );
 
 /// Keeps the limit of threads. The program's own default for the size of segments, where the environment says nothing.
-fn limits(table: &vars::Settings, settings: Settings) -> Result<Settings, Error> {
+fn limits(table: &settings::Values, settings: Settings) -> Result<Settings, Error> {
     let threads = u64::try_from(table.int("GASNET_MAX_THREADS")).unwrap_or(MOST_THREADS);
     MAX_THREADS.store(threads.clamp(1, MOST_THREADS), Ordering::Relaxed);
     let variable = "GASNET_MAX_SEGSIZE";
@@ -134,10 +134,10 @@ fn limits(table: &vars::Settings, settings: Settings) -> Result<Settings, Error>
     } else {
         return Ok(settings);
     };
-    let Some(row) = vars::find(variable) else { return Ok(settings) };
+    let Some(row) = settings::find(variable) else { return Ok(settings) };
     let name = "gasnet_max_segsize_str";
-    match vars::parse(row.kind, &text) {
-        Ok(vars::Value::MemSpec(spec)) => {
+    match settings::parse(row.kind, &text) {
+        Ok(settings::Value::MemSpec(spec)) => {
             Ok(Settings { max_segment: SegmentLimit::of(spec), ..settings })
         }
         Ok(_) => Ok(settings),

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
-use bootstrap::vars::Signals;
+use settings::Signals;
 
 use super::driver::Driver;
 use super::line::Line;
@@ -358,7 +358,7 @@ fn mechanism(word: &str, threads: bool) -> Option<Mechanism> {
 
 /// An executable file on PATH.
 fn find(program: &str) -> Option<CString> {
-    let path = bootstrap::Env::from_process().get("PATH")?.to_owned();
+    let path = settings::Env::from_process().get("PATH")?.to_owned();
     let found = std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| {
         file.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
     })?;

@@ -22,7 +22,6 @@ use std::sync::{Arc, OnceLock};
 
 use bootstrap::Rank;
 use bootstrap::page::Notice;
-use bootstrap::vars;
 
 pub(crate) use link::Link;
 
@@ -41,7 +40,10 @@ fn driver() -> Option<&'static Driver> {
 ///
 /// # Errors
 /// An exit time-out below the floor.
-pub(crate) fn install(link: Arc<dyn Link>, settings: &vars::Settings) -> Result<(), vars::Error> {
+pub(crate) fn install(
+    link: Arc<dyn Link>,
+    settings: &settings::Values,
+) -> Result<(), settings::Error> {
     let place = link.place();
     let bound = settings.exit_timeout(place.size)?;
     let timeout = Millis(u64::try_from(bound.as_millis()).unwrap_or(u64::MAX));
@@ -59,7 +61,7 @@ pub(crate) fn install(link: Arc<dyn Link>, settings: &vars::Settings) -> Result<
     Ok(())
 }
 
-fn diagnostics(rank: u32, settings: &vars::Settings) -> Diagnostics {
+fn diagnostics(rank: u32, settings: &settings::Values) -> Diagnostics {
     let here = settings.nodes("GASNET_BACKTRACE_NODES").contains(rank);
     let threads = settings.bool_opt("GASNET_BACKTRACE_MT").unwrap_or(true);
     Diagnostics {

@@ -50,7 +50,7 @@ fn manual_page_has_every_option_code_and_variable() {
     for row in exit_code::TABLE {
         assert!(page.contains(&format!("\\fB{}\\fR\n", row.code)), "{row:?}");
     }
-    for row in bootstrap::vars::rows() {
+    for row in settings::rows() {
         assert!(page.contains(row.name), "{}", row.name);
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use bootstrap::env::Env;
+use settings::Env;
 
 use super::topology::{Cpus, Object, Topology};
 

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bootstrap::Rank;
-use bootstrap::env::Env;
-use bootstrap::vars::{self, Nodes};
 use fabric::{Mtu, Retry};
+use settings::{Env, Nodes, Values};
 
 use super::family::{self, Family};
 pub(crate) use super::xrc::Wish;
@@ -366,7 +365,7 @@ impl NetSettings {
     ///
     /// # Errors
     /// A value that cannot be used, or a feature that this version does not have, by name.
-    pub(crate) fn of(table: &vars::Settings, env: &Env) -> Result<Self, Error> {
+    pub(crate) fn of(table: &Values, env: &Env) -> Result<Self, Error> {
         refuse(table)?;
         let mut fold = Fold { table, warnings: Vec::new() };
         let mut settings = Self {
@@ -394,7 +393,7 @@ impl NetSettings {
 impl Default for NetSettings {
     /// What an empty environment gives.
     fn default() -> Self {
-        match Self::of(&vars::Settings::default(), &Env::default()) {
+        match Self::of(&Values::default(), &Env::default()) {
             Ok(settings) => settings,
             Err(error) => unreachable!("defaults (checked by a test): {error}"),
         }
@@ -402,7 +401,7 @@ impl Default for NetSettings {
 }
 
 /// What this version cannot do and must not pretend to.
-fn refuse(table: &vars::Settings) -> Result<(), Error> {
+fn refuse(table: &Values) -> Result<(), Error> {
     if table.bool("GASNET_USE_ODP") {
         let problem = "this version registers segments as a whole and has no paging on demand; unset it or set it to 0".to_owned();
         return Err(Error::Variable { name: "GASNET_USE_ODP", problem });
@@ -410,7 +409,7 @@ fn refuse(table: &vars::Settings) -> Result<(), Error> {
     Ok(())
 }
 
-fn soft(table: &vars::Settings) -> Result<SoftSettings, Error> {
+fn soft(table: &Values) -> Result<SoftSettings, Error> {
     let address = table.text("GASNET_IBV_SOFT_ADDRESS").map(|text| SoftAddress::parse(&text));
     let wrong = |problem| Error::Variable { name: "GASNET_IBV_SOFT_ADDRESS", problem };
     Ok(SoftSettings {
@@ -429,7 +428,7 @@ fn narrow(number: i64) -> u32 {
 
 /// The table, and what was cut.
 struct Fold<'a> {
-    table: &'a vars::Settings,
+    table: &'a Values,
     warnings: Vec<String>,
 }
 
@@ -519,7 +518,7 @@ impl Fold<'_> {
         let micros = |number: i64| Duration::from_micros(u64::from(narrow(number)));
         let (mut min, mut max) = (table.int(MIN), table.int(MAX));
         if min >= max {
-            let empty = vars::Settings::default();
+            let empty = Values::default();
             let preset = (empty.int(MIN), empty.int(MAX));
             self.warn(format!(
                 "{MIN}={min} is not below {MAX}={max}: {} and {} µs are used",
@@ -598,7 +597,7 @@ mod tests {
 
     fn read(pairs: &[(&str, &str)]) -> Result<NetSettings, Error> {
         let env: Env = pairs.iter().copied().collect();
-        NetSettings::of(&vars::Settings::from_env(&env).unwrap(), &env)
+        NetSettings::of(&Values::from_env(&env).unwrap(), &env)
     }
 
     #[test]
@@ -733,7 +732,7 @@ mod tests {
             let names = ["GASNET_QP_TIMEOUT", "GASNET_QP_RETRY_COUNT", "GASNET_AM_CREDITS_PP", "GASNET_AM_CREDITS_SLACK",
                 "GASNET_NUM_QPS", "GASNET_NETWORKDEPTH_PP", "GASNET_CONNECT_RETRANS_MIN", "GASNET_CONNECT_RETRANS_MAX"];
             let env: Env = names.iter().zip(&values).map(|(name, value)| ((*name).to_owned(), value.to_string())).collect();
-            let settings = NetSettings::of(&vars::Settings::from_env(&env).unwrap(), &env).unwrap();
+            let settings = NetSettings::of(&Values::from_env(&env).unwrap(), &env).unwrap();
             prop_assert!(settings.retry.timeout <= 31 && (1..=7).contains(&settings.retry.count));
             prop_assert!(settings.depths.slack < settings.depths.credits_per_peer && settings.depths.slack <= 255);
             prop_assert!(settings.connect.retransmit_min <= settings.connect.retransmit_max);

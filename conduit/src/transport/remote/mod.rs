@@ -18,7 +18,8 @@ use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 use std::time::Instant;
 
-use bootstrap::{Bootstrap, Env, Rank, vars};
+use bootstrap::{Bootstrap, Rank};
+use settings::Env;
 
 use self::barrier::Barriers;
 use self::exits::Exits;
@@ -89,7 +90,7 @@ impl Remote {
     pub(crate) fn start(
         settings: &Settings,
         neighbours: &Neighbours,
-        (table, env): (&vars::Settings, &Env),
+        (table, env): (&settings::Values, &Env),
         services: &mut dyn Bootstrap,
     ) -> Result<Option<Self>, Error> {
         let place = services.place();

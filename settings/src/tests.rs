@@ -4,7 +4,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::env::Env;
+use crate::Env;
 
 fn env(pairs: &[(&str, &str)]) -> Env {
     pairs.iter().copied().collect()
@@ -74,7 +74,7 @@ fn active_sizes_that_may_be_negative_are_known_to_their_readers() {
         let negative = matches!(row.kind, Kind::Size { min: ..0, .. });
         assert_eq!(negative, CODES.contains(&row.name), "{}", row.name);
     }
-    let settings = Settings::from_env(&env(&[("GASNET_AM_GATHER_MIN", "-1")])).unwrap();
+    let settings = Values::from_env(&env(&[("GASNET_AM_GATHER_MIN", "-1")])).unwrap();
     assert_eq!(settings.size_or_code("GASNET_AM_GATHER_MIN"), -1);
 }
 
@@ -87,14 +87,14 @@ fn a_number_below_its_floor_is_refused_by_the_rule() {
         ("GASNET_QP_RETRY_COUNT", "0", "(GASNET_QP_RETRY_COUNT < 1)"),
         ("GASNET_PACKEDLONG_LIMIT", "-1", "(GASNET_PACKEDLONG_LIMIT < 0)"),
     ] {
-        let error = Settings::from_env(&env(&[(name, value)])).unwrap_err().to_string();
+        let error = Values::from_env(&env(&[(name, value)])).unwrap_err().to_string();
         assert!(error.contains(rule), "{error}");
     }
 }
 
 #[test]
 fn an_empty_environment_gives_the_defaults() {
-    let settings = Settings::from_env(&Env::default()).unwrap();
+    let settings = Values::from_env(&Env::default()).unwrap();
     assert!(!settings.bool("GASNET_BACKTRACE") && settings.bool("GASNET_CATCH_EXIT"));
     assert_eq!(settings.int("GASNET_PSHM_NETWORK_DEPTH"), 32);
     assert_eq!(settings.word("GASNET_BARRIER"), "DISSEM");
@@ -122,7 +122,7 @@ fn set_values_count() {
         ("GASNET_VERBOSEENV", ""),
         ("GASNET_EXITTIMEOUT", "5/2"),
     ];
-    let settings = Settings::from_env(&env(&pairs)).unwrap();
+    let settings = Values::from_env(&env(&pairs)).unwrap();
     assert!(settings.bool("GASNET_BACKTRACE") && settings.is_set("GASNET_BACKTRACE"));
     assert!(settings.bool("GASNET_VERBOSEENV"));
     let nodes = settings.nodes("GASNET_BACKTRACE_NODES");
@@ -140,14 +140,13 @@ fn paths_keep_their_bytes() {
     use std::os::unix::ffi::OsStrExt;
     let odd = std::ffi::OsStr::from_bytes(b"/tmp/\xff%0x41");
     let env: Env = [("GASNET_SSH_NODEFILE", odd)].into_iter().collect();
-    assert_eq!(Settings::from_env(&env).unwrap().path("GASNET_SSH_NODEFILE"), Some(odd.into()));
+    assert_eq!(Values::from_env(&env).unwrap().path("GASNET_SSH_NODEFILE"), Some(odd.into()));
 }
 
 #[test]
 fn the_exit_time_out_follows_the_formula() {
-    let timeout = |pairs: &[(&str, &str)], ranks| {
-        Settings::from_env(&env(pairs)).unwrap().exit_timeout(ranks)
-    };
+    let timeout =
+        |pairs: &[(&str, &str)], ranks| Values::from_env(&env(pairs)).unwrap().exit_timeout(ranks);
     assert_eq!(timeout(&[], 1), Ok(Duration::from_millis(2250)));
     assert_eq!(timeout(&[], 64), Ok(Duration::from_secs(18)));
     assert_eq!(timeout(&[], 1_000_000), Ok(Duration::from_secs(480)));
@@ -158,7 +157,7 @@ fn the_exit_time_out_follows_the_formula() {
     for part in ["_MAX", "_MIN", "_FACTOR", "1.5 s", "at least 2 s"] {
         assert!(error.contains(part), "{error}");
     }
-    let below = Settings::from_env(&env(&[("GASNET_EXITTIMEOUT", "1.9")])).unwrap_err().to_string();
+    let below = Values::from_env(&env(&[("GASNET_EXITTIMEOUT", "1.9")])).unwrap_err().to_string();
     assert!(below.contains("below the least value 2"), "{below}");
 }
 
@@ -191,7 +190,7 @@ fn bad_values_are_named_with_what_is_expected() {
         ("GASNET_EXITTIMEOUT", "30s", "not a number"),
         ("GASNET_EXITTIMEOUT", "1e999", "not a number"),
     ] {
-        let settings = Settings::from_env(&env(&[(name, value)]));
+        let settings = Values::from_env(&env(&[(name, value)]));
         let error = settings.expect_err(&format!("{name}={value}"));
         let text = error.to_string();
         assert!(
@@ -200,7 +199,7 @@ fn bad_values_are_named_with_what_is_expected() {
         );
         let printed = print_settings(&env(&[(name, value)]));
         assert!(printed.contains("ERROR"), "{printed}");
-        assert_eq!(Settings::errors(&env(&[(name, value)])), [error]);
+        assert_eq!(Values::errors(&env(&[(name, value)])), [error]);
     }
 }
 
@@ -270,7 +269,7 @@ fn variables_without_effect_give_one_warning() {
     );
     assert!(lines[1].contains("no effect in this version"), "{lines:?}");
     // A bad value of a variable without effect ends nothing.
-    assert!(Settings::from_env(&env(&[("GASNET_PHYSMEM_WARN", "x")])).is_ok());
+    assert!(Values::from_env(&env(&[("GASNET_PHYSMEM_WARN", "x")])).is_ok());
 }
 
 #[test]
@@ -367,6 +366,6 @@ proptest! {
     #[test]
     fn no_environment_panics(pairs in proptest::collection::vec(("GASNET_[A-Z_]{0,12}", "\\PC{0,12}"), 0..6)) {
         let env: Env = pairs.into_iter().collect();
-        let _ = (Settings::from_env(&env), warnings(&env), print_settings(&env), Settings::errors(&env));
+        let _ = (Values::from_env(&env), warnings(&env), print_settings(&env), Values::errors(&env));
     }
 }

@@ -1,7 +1,7 @@
 //! Names in an environment that do not do what their user may think.
 
-use super::{Row, Status, rows, settings};
-use crate::env::Env;
+use super::{Row, Status, rows, values};
+use crate::Env;
 
 /// Prefixes of names that are ours, so that an unknown one is a mistake.
 const PREFIXES: [&str; 2] = ["GASNET_", "GASNETRUN_"];
@@ -64,7 +64,7 @@ pub fn warnings(env: &Env) -> Vec<String> {
 }
 
 fn about(row: &Row, env: &Env) -> Vec<String> {
-    let Some((name, _)) = settings::seen(row, env) else { return Vec::new() };
+    let Some((name, _)) = values::seen(row, env) else { return Vec::new() };
     let mut lines = Vec::new();
     if name != row.name {
         lines.push(format!("environment variable {name} is an old name, use {}", row.name));

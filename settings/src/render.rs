@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::parse::{Amount, Nodes, Per, Signals, Value, parse};
-use super::{GROUPS, Kind, Preset, Reader, Row, Status, settings};
-use crate::env::Env;
+use super::{GROUPS, Kind, Preset, Reader, Row, Status, values};
+use crate::Env;
 
 /// What the settings are in this environment, one line for each active variable and for each other one that is set:
 /// name, `*` when the default holds, value, unit, where the value comes from. A bad value is shown as such. What the
@@ -23,7 +23,7 @@ pub fn print_settings(env: &Env) -> String {
 }
 
 fn line(row: &Row, env: &Env) -> Option<String> {
-    let seen = settings::seen(row, env);
+    let seen = values::seen(row, env);
     let always = row.status == Status::Active && (row.propagates || row.reader == Reader::Launcher);
     if seen.is_none() && !always {
         return None;

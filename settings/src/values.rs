@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use super::parse::{MemSpec, Nodes, Signals, Value, parse};
 use super::{Error, Kind, Preset, Row, Status, find, rows};
-use crate::env::Env;
+use crate::Env;
 
 /// The values that an environment gives to the active variables of the table.
 ///
 /// The typed getters give the default of a variable that is not set. A getter that does not fit the row is a mistake
-/// in the program and panics; a bad value never does, it is refused by [`Settings::from_env`].
+/// in the program and panics; a bad value never does, it is refused by [`Values::from_env`].
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Settings {
+pub struct Values {
     set: BTreeMap<&'static str, (Value, OsString)>,
 }
 
@@ -52,7 +52,7 @@ fn floor(kind: Kind, name: &str, text: &str) -> String {
     }
 }
 
-impl Settings {
+impl Values {
     /// Reads every active variable.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl Settings {
         self.bool_opt(name).unwrap_or(false)
     }
 
-    /// As [`Settings::bool`]; `None` when it is not set and has no fixed default.
+    /// As [`Values::bool`]; `None` when it is not set and has no fixed default.
     ///
     /// # Panics
     /// When the variable is of another form.
@@ -127,7 +127,7 @@ impl Settings {
         self.int_opt(name).unwrap_or(0)
     }
 
-    /// As [`Settings::int`]; `None` when it is not set and has no fixed default.
+    /// As [`Values::int`]; `None` when it is not set and has no fixed default.
     ///
     /// # Panics
     /// When the variable is of another form.
@@ -151,7 +151,7 @@ impl Settings {
         })
     }
 
-    /// As [`Settings::size`] for a size whose negative values are codes, such as -1 for "never".
+    /// As [`Values::size`] for a size whose negative values are codes, such as -1 for "never".
     ///
     /// # Panics
     /// When the variable is of another form.
@@ -267,7 +267,7 @@ impl Settings {
         text.filter(|text| !text.is_empty())
     }
 
-    /// As [`Settings::text`] for a path: exactly the bytes that were set.
+    /// As [`Values::text`] for a path: exactly the bytes that were set.
     ///
     /// # Panics
     /// When the variable is of another form.

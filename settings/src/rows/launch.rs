@@ -1,7 +1,7 @@
 //! Starting ranks: what the launcher reads, what it sets, and what other launchers and scripts set.
 
-use super::super::{Kind, Row};
 use super::{BYTES, COUNT, NO, YES, fixed, flag, open};
+use crate::{Kind, Row};
 
 const THREAD_LEVELS: Kind = Kind::Enum(&["SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE"]);
 

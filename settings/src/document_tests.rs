@@ -66,7 +66,7 @@ fn each_documented_variable_is_honoured_or_refused_by_name() {
         if !right {
             wrong.push(format!("{name} should be {fate:?} and is {seen:?}"));
         }
-        let env: crate::env::Env = [(name, "1")].into_iter().collect();
+        let env: Env = [(name, "1")].into_iter().collect();
         let said = warnings(&env);
         let quiet = said.is_empty();
         if quiet != (fate == Honoured) || said.iter().any(|line| !line.contains(name)) {
@@ -80,11 +80,11 @@ fn each_documented_variable_is_honoured_or_refused_by_name() {
 fn sources() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut text = String::new();
-    let mut directories: Vec<PathBuf> =
-        ["bootstrap", "conduit", "launcher", "spawner-ssh", "spawner-mpi", "spawner-pmi"]
-            .iter()
-            .map(|name| root.join(name).join("src"))
-            .collect();
+    let crates = std::fs::read_dir(&root).into_iter().flatten().filter_map(Result::ok);
+    let mut directories: Vec<PathBuf> = crates
+        .filter(|entry| entry.path().join("Cargo.toml").is_file())
+        .map(|entry| entry.path().join("src"))
+        .collect();
     while let Some(directory) = directories.pop() {
         for entry in std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok) {
             let path = entry.path();

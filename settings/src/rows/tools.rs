@@ -1,7 +1,7 @@
 //! Tracing, heap checks, collectives and clocks: all of it comes with later versions.
 
-use super::super::{Kind, Preset, Row};
 use super::{BYTES, COUNT, NO, POSITIVE, YES, computed, fixed, flag, open};
+use crate::{Kind, Preset, Row};
 
 /// A part of 1.
 const PART: Kind = Kind::Real { min: 0.0, max: 1.0 };

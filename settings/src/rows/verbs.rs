@@ -1,7 +1,7 @@
 //! The network between ranks that share no memory: fabric, ports, connections, progress threads, registration.
 
-use super::super::{Kind, Row};
 use super::{COUNT, MEGABYTES, NO, POSITIVE, REAL, YES, computed, fixed, flag, open};
+use crate::{Kind, Row};
 
 const ADAPTER: &str = "name adapters in GASNET_IBV_PORTS";
 const POLL_MODES: Kind = Kind::Enum(&["serialized", "unserialized", "exclusive"]);

@@ -2,23 +2,25 @@
 //! variables is folded out of it: parsing, `--print-settings`, the man page, the README's table, and warnings about
 //! names that mean nothing.
 //!
-//! * [`GROUPS`]: the table. * [`Settings`]: typed values of one environment.
+//! * [`Env`]: an environment as a value. [`GROUPS`]: the table. [`Values`]: typed values of one environment.
 //! * [`unknown_names`], [`warnings`]: names that are misspelt, old, or without effect in this version.
 //! * [`print_settings`], [`man_section`], [`markdown`]: the table for people.
 //!
 //! Values are never percent-decoded: they travel between launcher and ranks as they are, with any bytes, so nothing
 //! has to be encoded, and a value that happens to contain a percent sign keeps it.
 
+mod env;
 mod names;
 mod parse;
 mod render;
 mod rows;
-mod settings;
+mod values;
 
+pub use env::Env;
 pub use names::{unknown_names, warnings};
 pub use parse::{Amount, MemSpec, Nodes, Per, Signals, Value, parse};
 pub use render::{man_section, markdown, print_settings};
-pub use settings::Settings;
+pub use values::Values;
 
 /// The form of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use bootstrap::{Env, choose, vars};
+use settings::{Env, Values};
 
 /// One input.
 pub(crate) fn run(bytes: &[u8]) {
@@ -15,22 +15,22 @@ pub(crate) fn run(bytes: &[u8]) {
         ))
     };
     let env: Env = bytes.split(|b| *b == b'\n').filter_map(pair).collect();
-    let _ = (vars::warnings(&env), choose(&env).trace);
-    let printed = vars::print_settings(&env);
-    match vars::Settings::from_env(&env) {
-        Ok(settings) => {
+    let _ = settings::warnings(&env);
+    let printed = settings::print_settings(&env);
+    match Values::from_env(&env) {
+        Ok(values) => {
             let _ = (
-                settings.exit_timeout(4),
-                settings.memory("GASNET_MAX_SEGSIZE"),
-                settings.path("GASNET_SSH_NODEFILE"),
+                values.exit_timeout(4),
+                values.memory("GASNET_MAX_SEGSIZE"),
+                values.path("GASNET_SSH_NODEFILE"),
             );
         }
         Err(error) => assert!(printed.contains("ERROR"), "{error}"),
     }
     // Every value also goes to every parser.
     for (_, value) in env.iter() {
-        for row in vars::rows() {
-            let _ = vars::parse(row.kind, &value.to_string_lossy());
+        for row in settings::rows() {
+            let _ = settings::parse(row.kind, &value.to_string_lossy());
         }
     }
 }

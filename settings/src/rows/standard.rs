@@ -1,7 +1,7 @@
 //! What every rank honours: messages, debugging, exit, memory and shared memory.
 
-use super::super::{Kind, Preset, Row};
 use super::{BYTES, COUNT, NO, POSITIVE, REAL, YES, computed, fixed, flag, open};
+use crate::{Kind, Preset, Row};
 
 const BACKTRACERS: Kind = Kind::EnumList(&[
     "EXECINFO",
@@ -17,8 +17,7 @@ const BACKTRACERS: Kind = Kind::EnumList(&[
 const BARRIERS: Kind =
     Kind::Enum(&["DISSEM", "AMDISSEM", "RDMADISSEM", "AMCENTRAL", "IBDISSEM", "GNIDISSEM"]);
 /// Seconds, with the floor of the exit time-out.
-const EXIT_SECONDS: Kind =
-    Kind::Real { min: super::super::settings::EXIT_FLOOR, max: f64::INFINITY };
+const EXIT_SECONDS: Kind = Kind::Real { min: crate::values::EXIT_FLOOR, max: f64::INFINITY };
 /// Smallest page of the platform.
 const PAGE: u64 = 4096;
 
