@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use crate::{
     Access, Address, AsyncEvent, Caps, Completion, DeviceInfo, Error, PortInfo, PostError, QpSpec,
-    QpState, RcPeer, Receive, Retry, Send,
+    QpState, RcPeer, RecvWr, Retry, SendWr,
 };
 
 /// A way to reach other hosts.
-pub trait Fabric: std::marker::Send + Sync + Debug {
+pub trait Fabric: Send + Sync + Debug {
     /// `verbs` or `soft`.
     fn name(&self) -> &'static str;
 
@@ -28,7 +28,7 @@ pub trait Fabric: std::marker::Send + Sync + Debug {
 }
 
 /// An open device with one protection domain.
-pub trait Device: std::marker::Send + Sync + Debug {
+pub trait Device: Send + Sync + Debug {
     /// As in [`Fabric::devices`].
     fn info(&self) -> &DeviceInfo;
 
@@ -115,9 +115,9 @@ pub trait Device: std::marker::Send + Sync + Debug {
 }
 
 /// What processes of one host share on extended reliable connections. A connection goes from a queue pair of kind
-/// [`crate::QpKind::XrcSend`] of one process to a *receiver* of a domain, and each request names the receive queue of the domain
+/// [`crate::QpType::XrcSend`] of one process to a *receiver* of a domain, and each request names the receive queue of the domain
 /// that it is for: so one connection reaches all processes that have a queue in the domain.
-pub trait XrcDomain: std::marker::Send + Sync + Debug {
+pub trait XrcDomain: Send + Sync + Debug {
     /// A receive queue with a number that senders name. Ends of its receives are reported on `cq`, with the receiver's number
     /// as their queue pair. Writes, reads and atomics reach only memory of the device object that made the queue.
     ///
@@ -139,7 +139,7 @@ pub trait XrcDomain: std::marker::Send + Sync + Debug {
 }
 
 /// Memory known to a device; dropping it ends that.
-pub trait Region: std::marker::Send + Sync + Debug {
+pub trait Region: Send + Sync + Debug {
     /// Key for local work requests.
     fn lkey(&self) -> u32;
 
@@ -148,7 +148,7 @@ pub trait Region: std::marker::Send + Sync + Debug {
 }
 
 /// Where armed completion queues report.
-pub trait Channel: std::marker::Send + Sync + Debug {
+pub trait Channel: Send + Sync + Debug {
     /// Readable when an armed completion queue of this channel got a completion.
     fn fd(&self) -> BorrowedFd<'_>;
 
@@ -163,7 +163,7 @@ pub trait Channel: std::marker::Send + Sync + Debug {
 }
 
 /// Ends of work requests.
-pub trait CompletionQueue: std::marker::Send + Sync + Debug {
+pub trait CompletionQueue: Send + Sync + Debug {
     /// Entries that it really has.
     fn depth(&self) -> u32;
 
@@ -185,12 +185,12 @@ pub trait CompletionQueue: std::marker::Send + Sync + Debug {
 }
 
 /// Receive buffers that several queue pairs share.
-pub trait SharedReceiveQueue: std::marker::Send + Sync + Debug {
+pub trait SharedReceiveQueue: Send + Sync + Debug {
     /// Adds a buffer.
     ///
     /// # Errors
     /// No room.
-    fn post(&self, receive: &Receive) -> Result<(), PostError>;
+    fn post(&self, receive: &RecvWr) -> Result<(), PostError>;
 
     /// Entries that it really has.
     fn depth(&self) -> u32;
@@ -205,7 +205,7 @@ pub trait SharedReceiveQueue: std::marker::Send + Sync + Debug {
 }
 
 /// A queue pair. Dropping it destroys it; work that is not complete is lost without completions.
-pub trait QueuePair: std::marker::Send + Sync + Debug {
+pub trait QueuePair: Send + Sync + Debug {
     /// Number; peers need it.
     fn number(&self) -> u32;
 
@@ -251,14 +251,14 @@ pub trait QueuePair: std::marker::Send + Sync + Debug {
     ///
     /// # Errors
     /// [`PostError`]; nothing was done then.
-    fn post_send(&self, send: &Send<'_>) -> Result<(), PostError>;
+    fn post_send(&self, send: &SendWr<'_>) -> Result<(), PostError>;
 
-    /// As [`QueuePair::post_send`], from a queue pair of kind [`crate::QpKind::XrcSend`] to a receive queue of the peer's domain.
+    /// As [`QueuePair::post_send`], from a queue pair of kind [`crate::QpType::XrcSend`] to a receive queue of the peer's domain.
     /// Operations on memory name it too: it says whose memory.
     ///
     /// # Errors
     /// As [`QueuePair::post_send`]; also for another kind.
-    fn post_send_to(&self, send: &Send<'_>, queue: u32) -> Result<(), PostError> {
+    fn post_send_to(&self, send: &SendWr<'_>, queue: u32) -> Result<(), PostError> {
         let _ = (send, queue);
         Err(PostError::Invalid("only extended reliable connections name a receive queue"))
     }
@@ -267,11 +267,11 @@ pub trait QueuePair: std::marker::Send + Sync + Debug {
     ///
     /// # Errors
     /// As [`QueuePair::post_send`].
-    fn post_receive(&self, receive: &Receive) -> Result<(), PostError>;
+    fn post_receive(&self, receive: &RecvWr) -> Result<(), PostError>;
 }
 
 /// A port to send datagrams to.
-pub trait AddressHandle: std::marker::Send + Sync + Debug {
+pub trait AddressHandle: Send + Sync + Debug {
     /// For the fabric's own use.
     fn as_any(&self) -> &dyn Any;
 }

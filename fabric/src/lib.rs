@@ -18,6 +18,6 @@ pub use device::{
 pub use error::{Error, PostError};
 pub use types::{
     Access, Address, AsyncEvent, Caps, Completion, Data, DeviceInfo, Gid, GidEntry, GidKind,
-    LinkLayer, Mtu, Opcode, Operation, PortInfo, PortState, QpKind, QpSpec, QpState, RcPeer,
-    Receive, Retry, Send, Sge, Status, UdTarget,
+    LinkLayer, Mtu, Opcode, Operation, PortInfo, PortState, QpSpec, QpState, QpType, RcPeer,
+    RecvWr, Retry, SendWr, Sge, Status, UdTarget,
 };

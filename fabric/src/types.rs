@@ -184,7 +184,7 @@ pub struct Caps {
     /// Inline bytes that cost less than a registered buffer on this device, whatever its limit; 0: no opinion.
     pub cheap_inline: u32,
     /// A look at an empty completion queue makes no system call.
-    pub quick_looks: bool,
+    pub cheap_poll: bool,
 }
 
 /// What peers and the device may do with a region.
@@ -220,7 +220,7 @@ impl Access {
 
 /// Kind of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QpKind {
+pub enum QpType {
     /// Reliable connection.
     Rc,
     /// Unreliable datagrams.
@@ -249,7 +249,7 @@ pub enum QpState {
 #[derive(Clone)]
 pub struct QpSpec<'a> {
     /// Reliable or datagram.
-    pub kind: QpKind,
+    pub qp_type: QpType,
     /// Where ends of sends are reported.
     pub send_cq: &'a Arc<dyn CompletionQueue>,
     /// Where ends of receives are reported.
@@ -384,7 +384,7 @@ pub struct UdTarget<'a> {
 
 /// A send request.
 #[derive(Clone, Copy, Debug)]
-pub struct Send<'a> {
+pub struct SendWr<'a> {
     /// Comes back in the completion.
     pub id: u64,
     /// What to do.
@@ -400,7 +400,7 @@ pub struct Send<'a> {
 
 /// A receive request. A datagram's first 40 bytes are a GRH (or undefined).
 #[derive(Clone, Copy, Debug)]
-pub struct Receive {
+pub struct RecvWr {
     /// Comes back in the completion.
     pub id: u64,
     /// Where to.

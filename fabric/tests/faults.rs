@@ -10,7 +10,7 @@ use fabric::soft::faults::Script;
 use fabric::soft::{SoftConfig, open};
 use fabric::{
     Access, Address, AsyncEvent, Completion, CompletionQueue, Data, Device, Fabric, Mtu, Operation,
-    PortState, QpKind, QpSpec, QpState, QueuePair, RcPeer, Receive, Retry, Send, Sge, Status,
+    PortState, QpSpec, QpState, QpType, QueuePair, RcPeer, RecvWr, Retry, SendWr, Sge, Status,
 };
 
 /// Bound on everything that must happen here.
@@ -38,7 +38,7 @@ impl End {
     fn new(device: &Arc<dyn Device>) -> Self {
         let cq = device.completion_queue(64, None).unwrap();
         let spec = QpSpec {
-            kind: QpKind::Rc,
+            qp_type: QpType::Rc,
             send_cq: &cq,
             recv_cq: &cq,
             srq: None,
@@ -66,13 +66,13 @@ impl End {
     }
 
     fn receive(&self) {
-        self.qp.post_receive(&Receive { id: 1, buffer: Sge::default() }).unwrap();
+        self.qp.post_receive(&RecvWr { id: 1, buffer: Sge::default() }).unwrap();
     }
 
     fn send(&self) {
         let data = Data::Inline(&[]);
         let operation = Operation::Send { imm: None };
-        self.qp.post_send(&Send { id: 2, operation, data, signaled: true, to: None }).unwrap();
+        self.qp.post_send(&SendWr { id: 2, operation, data, signaled: true, to: None }).unwrap();
     }
 
     fn ended(&self) -> Status {

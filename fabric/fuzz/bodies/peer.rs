@@ -14,8 +14,8 @@ use fabric::conformance::Buffer;
 use fabric::soft::wire::{Refusal, Request, Response, Verb};
 use fabric::soft::{SoftConfig, hello, open};
 use fabric::{
-    Access, Address, Completion, CompletionQueue, Data, Device, Gid, Mtu, Operation, QpKind,
-    QpSpec, QueuePair, RcPeer, Receive, Retry, Send,
+    Access, Address, Completion, CompletionQueue, Data, Device, Gid, Mtu, Operation, QpSpec,
+    QpType, QueuePair, RcPeer, RecvWr, Retry, SendWr,
 };
 
 const KEY: hello::Key = *b"0123456789abcdef";
@@ -210,7 +210,7 @@ impl Own {
     fn new(target: &Target, service: u16, theirs: u32) -> Self {
         let queue = target.device.completion_queue(64, None).expect("a queue");
         let spec = QpSpec {
-            kind: QpKind::Rc,
+            qp_type: QpType::Rc,
             send_cq: &queue,
             recv_cq: &queue,
             srq: None,
@@ -227,7 +227,7 @@ impl Own {
         qp.to_init(1, 0, 0, Access::ALL).expect("INIT");
         for id in 0..RECEIVES {
             let buffer = target.memory[0].sge(id as usize * 4096, 4096);
-            qp.post_receive(&Receive { id: id.into(), buffer }).expect("a receive");
+            qp.post_receive(&RecvWr { id: id.into(), buffer }).expect("a receive");
         }
         qp.to_rtr(Some(&peer), &retry).expect("RTR");
         qp.to_rts(7, 4, &retry).expect("RTS");
@@ -260,7 +260,7 @@ impl Own {
             (Operation::FetchAdd { remote, rkey, add: 1 }, Data::Gather(&[word])),
         ];
         for (id, (operation, data)) in (10..).zip(both) {
-            let send = Send { id, operation, data, signaled: true, to: None };
+            let send = SendWr { id, operation, data, signaled: true, to: None };
             self.qp.post_send(&send).expect("a request");
         }
     }

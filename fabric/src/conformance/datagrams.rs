@@ -6,8 +6,8 @@ use super::Side;
 use super::memory::Buffer;
 use super::rig::{Done, End, Plan, Rig, ensure, good, one, pattern, persist, silent, skip};
 use crate::{
-    Access, AddressHandle, Completion, Data, Opcode, Operation, PostError, QpKind, RcPeer, Retry,
-    Send, Status, UdTarget,
+    Access, AddressHandle, Completion, Data, Opcode, Operation, PostError, QpType, RcPeer, Retry,
+    SendWr, Status, UdTarget,
 };
 
 const QKEY: u32 = 0x0011_2233;
@@ -25,7 +25,7 @@ struct Post {
 
 fn post(side: &mut Side<'_>, receives: u32) -> Done<Post> {
     let rig = Rig::open(side)?;
-    let plan = Plan { kind: QpKind::Ud, inline: 64, receives, depth: 512, ..Plan::default() };
+    let plan = Plan { qp_type: QpType::Ud, inline: 64, receives, depth: 512, ..Plan::default() };
     let end = rig.end(&plan)?;
     end.qp.to_init(rig.port.number, 0, QKEY, Access::LOCAL_WRITE)?;
     end.qp.to_rtr(None, &Retry::default())?;
@@ -41,7 +41,7 @@ impl Post {
     fn send(&self, qkey: u32, imm: Option<u32>, data: Data<'_>) -> Result<(), PostError> {
         let to = Some(UdTarget { handle: &*self.handle, qpn: self.peer.qpn, qkey });
         let operation = Operation::Send { imm };
-        self.end.qp.post_send(&Send { id: 9, operation, data, signaled: true, to })
+        self.end.qp.post_send(&SendWr { id: 9, operation, data, signaled: true, to })
     }
 
     /// Sends and takes the completion, which does not depend on the receiver.
@@ -174,7 +174,7 @@ pub(super) fn wrong_key(side: &mut Side<'_>) -> Done {
     let source = post.rig.buffer(64)?;
     let bad = || post.sends(QKEY + 1, None, Data::Gather(&[source.sge(0, 64)]));
     dropped(side, &post, bad)?;
-    let stranger = Plan { kind: QpKind::Ud, ..Plan::default() };
+    let stranger = Plan { qp_type: QpType::Ud, ..Plan::default() };
     drop(post.rig.end(&stranger)?);
     Ok(())
 }

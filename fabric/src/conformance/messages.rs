@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::memory::Buffer;
 use super::rig::{Done, End, Plan, Rig, ensure, fail, good, one, pattern, skip};
 use super::{COMPLETION, Side};
-use crate::{Completion, Data, Opcode, Operation, PostError, Send, Sge, Status};
+use crate::{Completion, Data, Opcode, Operation, PostError, SendWr, Sge, Status};
 
 const SEND: Operation = Operation::Send { imm: None };
 
@@ -255,7 +255,7 @@ pub(super) fn unsignalled(side: &mut Side<'_>) -> Done {
     for n in 0..count {
         let signaled = n % 4 == 3;
         let data = Data::Gather(&[buffer.sge(0, 8)]);
-        let send = Send { id: n, operation: SEND, data, signaled, to: None };
+        let send = SendWr { id: n, operation: SEND, data, signaled, to: None };
         while let Err(error) = end.qp.post_send(&send) {
             ensure!(error == PostError::Full, "message {n}: {error}");
             ensure!(Instant::now() < until, "message {n}: full for ever");

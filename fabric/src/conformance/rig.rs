@@ -7,8 +7,8 @@ use super::memory::Buffer;
 use super::{COMPLETION, SILENCE, Side};
 use crate::{
     Access, Address, AddressHandle, Channel, Completion, CompletionQueue, Data, Device, Error, Gid,
-    GidEntry, GidKind, LinkLayer, Mtu, Opcode, Operation, PortInfo, PostError, QpKind, QpSpec,
-    QueuePair, RcPeer, Receive, Retry, Send, SharedReceiveQueue, Status,
+    GidEntry, GidKind, LinkLayer, Mtu, Opcode, Operation, PortInfo, PostError, QpSpec, QpType,
+    QueuePair, RcPeer, RecvWr, Retry, SendWr, SharedReceiveQueue, Status,
 };
 
 /// Why a case ended early.
@@ -79,7 +79,7 @@ pub(super) struct Rig {
 /// How to make an [`End`].
 #[derive(Clone)]
 pub(super) struct Plan {
-    pub(super) kind: QpKind,
+    pub(super) qp_type: QpType,
     pub(super) sends: u32,
     pub(super) receives: u32,
     pub(super) gather: u32,
@@ -94,7 +94,7 @@ pub(super) struct Plan {
 impl Default for Plan {
     fn default() -> Self {
         Self {
-            kind: QpKind::Rc,
+            qp_type: QpType::Rc,
             sends: 32,
             receives: 32,
             gather: 1,
@@ -155,7 +155,7 @@ impl Rig {
         let sent = self.device.completion_queue(plan.depth, channel.as_ref())?;
         let got = self.device.completion_queue(plan.depth, channel.as_ref())?;
         let qp = self.device.queue_pair(&QpSpec {
-            kind: plan.kind,
+            qp_type: plan.qp_type,
             send_cq: &sent,
             recv_cq: &got,
             srq: plan.srq.as_ref(),
@@ -252,7 +252,7 @@ impl Access {
 impl End {
     pub(super) fn receive(&self, id: u64, buffer: &Buffer, offset: usize, len: usize) -> Done {
         let buffer = buffer.sge(offset, len);
-        persist(|| self.qp.post_receive(&Receive { id, buffer }))
+        persist(|| self.qp.post_receive(&RecvWr { id, buffer }))
     }
 
     pub(super) fn post(&self, id: u64, operation: Operation, data: Data<'_>) -> Done {
@@ -265,7 +265,7 @@ impl End {
         operation: Operation,
         data: Data<'_>,
     ) -> Result<(), PostError> {
-        self.qp.post_send(&Send { id, operation, data, signaled: true, to: None })
+        self.qp.post_send(&SendWr { id, operation, data, signaled: true, to: None })
     }
 
     pub(super) fn send(&self, id: u64, buffer: &Buffer, offset: usize, len: usize) -> Done {
@@ -300,7 +300,7 @@ impl End {
         let until = Instant::now() + COMPLETION;
         loop {
             // An error that the responder's side saw may take a moment to reach the queue pair.
-            match self.qp.post_receive(&Receive { id: 7777, buffer: buffer.sge(0, 1) }) {
+            match self.qp.post_receive(&RecvWr { id: 7777, buffer: buffer.sge(0, 1) }) {
                 Ok(()) => break,
                 Err(PostError::Full) if Instant::now() < until => {
                     let mut some = [Completion::EMPTY; 16];

@@ -2,7 +2,7 @@
 
 use super::Side;
 use super::rig::{Done, End, Plan, Rig, ensure, fail, one, pattern, skip};
-use crate::{PostError, Receive, Status};
+use crate::{PostError, RecvWr, Status};
 
 fn has_srq(rig: &Rig) -> Done {
     if rig.device.caps().max_srq_wr == 0 {
@@ -23,10 +23,10 @@ pub(super) fn two_on_one(side: &mut Side<'_>) -> Done {
     if side.role == 1 {
         for n in 0..2 * each {
             let at = usize::try_from(n)? * 64;
-            srq.post(&Receive { id: n, buffer: buffer.sge(at, 64) })?;
+            srq.post(&RecvWr { id: n, buffer: buffer.sge(at, 64) })?;
         }
         for end in &ends {
-            let refused = end.qp.post_receive(&Receive { id: 0, buffer: buffer.sge(0, 8) });
+            let refused = end.qp.post_receive(&RecvWr { id: 0, buffer: buffer.sge(0, 8) });
             ensure!(refused.is_err(), "a receive beside the shared queue is taken");
         }
         side.sync()?;
@@ -54,7 +54,7 @@ pub(super) fn two_on_one(side: &mut Side<'_>) -> Done {
     side.sync()?;
     // Full at its depth, not before.
     let srq = rig.device.shared_receive_queue(8)?;
-    let receive = Receive { id: 0, buffer: buffer.sge(0, 8) };
+    let receive = RecvWr { id: 0, buffer: buffer.sge(0, 8) };
     for n in 0..srq.depth() {
         srq.post(&receive).map_err(|e| fail(format!("{n} of {}: {e}", srq.depth())))?;
     }
@@ -77,7 +77,7 @@ pub(super) fn refill(side: &mut Side<'_>) -> Done {
     let each = 60_u64;
     if side.role == 1 {
         for id in 0..4_usize {
-            srq.post(&Receive { id: id as u64, buffer: buffer.sge(id * 8, 8) })?;
+            srq.post(&RecvWr { id: id as u64, buffer: buffer.sge(id * 8, 8) })?;
         }
     }
     side.sync()?;
@@ -108,7 +108,7 @@ pub(super) fn refill(side: &mut Side<'_>) -> Done {
                 let seen = u64::from_le(buffer.word(at));
                 ensure!(seen == *next, "message {seen} instead of {next}");
                 *next += 1;
-                srq.post(&Receive { id: got.id, buffer: buffer.sge(at, 8) })?;
+                srq.post(&RecvWr { id: got.id, buffer: buffer.sge(at, 8) })?;
             }
         }
         std::thread::yield_now();

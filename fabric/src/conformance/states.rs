@@ -4,7 +4,7 @@ use super::Side;
 use super::devices::ping;
 use super::rig::{Done, End, Plan, Rig, ensure, one, silent, skip};
 use crate::{
-    Access, Data, Error, Operation, PostError, QpKind, QpState, RcPeer, Receive, Retry, Status,
+    Access, Data, Error, Operation, PostError, QpState, QpType, RcPeer, RecvWr, Retry, Status,
 };
 
 const STATES: [QpState; 5] =
@@ -57,8 +57,8 @@ fn table(side: &mut Side<'_>, plan: &Plan) -> Done {
     let target = rig.end(plan)?;
     let theirs = side.swap(&rig.words(&target))?;
     let peer = rig.peer(&theirs)?;
-    let peer = (plan.kind == QpKind::Rc).then_some(&peer);
-    if plan.kind == QpKind::Rc {
+    let peer = (plan.qp_type == QpType::Rc).then_some(&peer);
+    if plan.qp_type == QpType::Rc {
         target.qp.to_init(rig.port.number, 0, 0, Access::LOCAL_WRITE)?;
     }
     for from in STATES {
@@ -100,7 +100,7 @@ pub(super) fn rc_states(side: &mut Side<'_>) -> Done {
 }
 
 pub(super) fn ud_states(side: &mut Side<'_>) -> Done {
-    table(side, &Plan { kind: QpKind::Ud, ..Plan::default() })
+    table(side, &Plan { qp_type: QpType::Ud, ..Plan::default() })
 }
 
 pub(super) fn posts(side: &mut Side<'_>) -> Done {
@@ -113,7 +113,7 @@ pub(super) fn posts(side: &mut Side<'_>) -> Done {
     target.qp.to_init(rig.port.number, 0, 0, Access::LOCAL_WRITE)?;
     for state in STATES {
         let end = at(&rig, &plan, state, Some(&peer))?;
-        let receive = end.qp.post_receive(&Receive { id: 1, buffer: buffer.sge(0, 8) });
+        let receive = end.qp.post_receive(&RecvWr { id: 1, buffer: buffer.sge(0, 8) });
         let legal = state != QpState::Reset;
         ensure!(receive.is_ok() == legal, "receive in {state:?}: {receive:?}");
         if state != QpState::Rts {

@@ -7,8 +7,8 @@ use super::Side;
 use super::memory::Buffer;
 use super::rig::{Done, Rig, ensure, fail, good, one, pattern, silent, skip};
 use crate::{
-    Access, CompletionQueue, Data, Device, Error, Opcode, Operation, PostError, QpKind, QpSpec,
-    QpState, QueuePair, RcPeer, Receive, Retry, Send, SharedReceiveQueue, Status, XrcDomain,
+    Access, CompletionQueue, Data, Device, Error, Opcode, Operation, PostError, QpSpec, QpState,
+    QpType, QueuePair, RcPeer, RecvWr, Retry, SendWr, SharedReceiveQueue, Status, XrcDomain,
 };
 
 const SEND: Operation = Operation::Send { imm: None };
@@ -51,7 +51,7 @@ impl Inbox {
     }
 
     fn receive(&self, id: u64, buffer: &Buffer, offset: usize, len: usize) -> Done {
-        Ok(self.queue.post(&Receive { id, buffer: buffer.sge(offset, len) })?)
+        Ok(self.queue.post(&RecvWr { id, buffer: buffer.sge(offset, len) })?)
     }
 }
 
@@ -60,7 +60,7 @@ impl Pair {
     fn new(rig: &Rig, domain: &dyn XrcDomain, retry: Retry) -> Done<Self> {
         let sent = rig.device.completion_queue(64, None)?;
         let sender = rig.device.queue_pair(&QpSpec {
-            kind: QpKind::XrcSend,
+            qp_type: QpType::XrcSend,
             send_cq: &sent,
             recv_cq: &sent,
             srq: None,
@@ -96,7 +96,7 @@ impl Pair {
     }
 
     fn post(&self, id: u64, queue: u32, operation: Operation, data: Data<'_>) -> Done {
-        let send = Send { id, operation, data, signaled: true, to: None };
+        let send = SendWr { id, operation, data, signaled: true, to: None };
         Ok(self.sender.post_send_to(&send, queue)?)
     }
 
@@ -213,7 +213,7 @@ pub(super) fn two_holders(side: &mut Side<'_>) -> Done {
             side.sync()?;
             buffers[0].put(0, &pattern(round + which as u64, 32));
             let data = Data::Gather(&[buffers[0].sge(0, 32)]);
-            let send = Send { id: 1, operation: SEND, data, signaled: true, to: None };
+            let send = SendWr { id: 1, operation: SEND, data, signaled: true, to: None };
             sender.post_send_to(&send, number(&theirs, which)?)?;
             let ended = one(&sent)?.status;
             ensure!(ended == Status::Success, "round {round}, queue {which}: {ended:?}");
@@ -302,8 +302,8 @@ pub(super) fn refused(side: &mut Side<'_>) -> Done {
         Ok(())
     };
     let data = Data::Gather(&[]);
-    let send = Send { id: 1, operation: SEND, data, signaled: true, to: None };
-    let receive = Receive { id: 1, buffer: buffer.sge(0, 8) };
+    let send = SendWr { id: 1, operation: SEND, data, signaled: true, to: None };
+    let receive = RecvWr { id: 1, buffer: buffer.sge(0, 8) };
     invalid("a send that names no queue", pair.sender.post_send(&send))?;
     invalid("a receive of a sender", pair.sender.post_receive(&receive))?;
     invalid("a receive of a receiver", pair.receiver.post_receive(&receive))?;

@@ -29,7 +29,7 @@ use super::queue::Srq;
 use super::{SoftConfig, hold, patiently, random, try_once};
 use crate::{
     Access, Address, AddressHandle, AsyncEvent, Caps, Channel, CompletionQueue, Device, DeviceInfo,
-    Error, Gid, GidEntry, GidKind, LinkLayer, Mtu, PortInfo, PortState, QpKind, QpSpec, QueuePair,
+    Error, Gid, GidEntry, GidKind, LinkLayer, Mtu, PortInfo, PortState, QpSpec, QpType, QueuePair,
     Region, SharedReceiveQueue,
 };
 
@@ -189,7 +189,7 @@ fn caps() -> Caps {
         odp: false,
         // Inline bytes go from where they are into the socket.
         cheap_inline: MAX_INLINE,
-        quick_looks: false,
+        cheap_poll: false,
     }
 }
 
@@ -608,7 +608,7 @@ impl Opened {
 
     fn check_spec(&self, spec: &QpSpec<'_>) -> Result<(), Error> {
         const OPERATION: &str = "make a queue pair";
-        if spec.kind == QpKind::XrcSend {
+        if spec.qp_type == QpType::XrcSend {
             let device = self.info().name.clone();
             let what = "extended reliable connections (XRC): a process cannot receive for another";
             return Err(Error::Unsupported { device, what });

@@ -11,7 +11,7 @@ use super::hold;
 use super::progress::Progress;
 use super::qp::Qp;
 use super::ud::{Late, send_late};
-use crate::{AsyncEvent, QpKind, QpState};
+use crate::{AsyncEvent, QpState, QpType};
 
 /// The script's state on one device.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl Progress {
     /// Stops what is cut off and lets go on what no longer is.
     fn cut(&mut self, dev: &Arc<Dev>, dies: bool) {
         let Some(qps) = dev.all_qps() else { return };
-        for qp in qps.iter().filter(|qp| qp.kind() == QpKind::Rc) {
+        for qp in qps.iter().filter(|qp| qp.qp_type() == QpType::Rc) {
             if dies {
                 self.drop_streams(qp);
                 qp.fail_here();

@@ -12,8 +12,8 @@ use super::state::{ALL, Step, after, answers, may_receive, may_send};
 use super::tx::Tx;
 use super::{briefly, hold, low, patiently, ud};
 use crate::{
-    Access, AsyncEvent, Completion, CompletionQueue, Error, Gid, Opcode, PostError, QpKind, QpSpec,
-    QpState, QueuePair, RcPeer, Receive, Retry, Send, SharedReceiveQueue, Status,
+    Access, AsyncEvent, Completion, CompletionQueue, Error, Gid, Opcode, PostError, QpSpec,
+    QpState, QpType, QueuePair, RcPeer, RecvWr, Retry, SendWr, SharedReceiveQueue, Status,
 };
 
 /// What the changes of state have set.
@@ -45,7 +45,7 @@ const BLANK: Setup = Setup {
 pub(super) struct Qp {
     dev: Arc<Dev>,
     number: u32,
-    kind: QpKind,
+    qp_type: QpType,
     send_cq: Arc<dyn CompletionQueue>,
     recv_cq: Arc<dyn CompletionQueue>,
     srq: Option<Arc<dyn SharedReceiveQueue>>,
@@ -80,7 +80,7 @@ impl Qp {
         Self {
             dev: Arc::clone(dev),
             number,
-            kind: spec.kind,
+            qp_type: spec.qp_type,
             send_cq: Arc::clone(spec.send_cq),
             recv_cq: Arc::clone(spec.recv_cq),
             srq: spec.srq.map(Arc::clone),
@@ -111,8 +111,8 @@ impl Qp {
         self.number
     }
 
-    pub(super) const fn kind(&self) -> QpKind {
-        self.kind
+    pub(super) const fn qp_type(&self) -> QpType {
+        self.qp_type
     }
 
     pub(super) const fn inline_limit(&self) -> usize {
@@ -432,11 +432,11 @@ impl QueuePair for Handle {
         let (qp, to) = (&self.0, QpState::Rtr);
         qp.step(Step::Rtr, to)?;
         qp.check_retry(to, retry)?;
-        match (qp.kind, peer) {
-            (QpKind::Rc | QpKind::XrcSend, None) => return Err(qp.wrong(to, "no peer is given")),
-            (QpKind::Ud, Some(_)) => return Err(qp.wrong(to, "datagrams have no peer")),
-            (QpKind::Rc | QpKind::XrcSend, Some(peer)) => check_peer(qp, peer)?,
-            (QpKind::Ud, None) => {}
+        match (qp.qp_type, peer) {
+            (QpType::Rc | QpType::XrcSend, None) => return Err(qp.wrong(to, "no peer is given")),
+            (QpType::Ud, Some(_)) => return Err(qp.wrong(to, "datagrams have no peer")),
+            (QpType::Rc | QpType::XrcSend, Some(peer)) => check_peer(qp, peer)?,
+            (QpType::Ud, None) => {}
         }
         qp.change(to, |setup, tx| {
             setup.peer = peer.copied();
@@ -476,7 +476,7 @@ impl QueuePair for Handle {
             qp.set_state(to);
             Ok(())
         })?;
-        if qp.kind == QpKind::Rc {
+        if qp.qp_type == QpType::Rc {
             qp.dev.mishaps().queue_pair_ready(qp.number);
         }
         qp.want_attention();
@@ -510,13 +510,13 @@ impl QueuePair for Handle {
         })
     }
 
-    fn post_send(&self, send: &Send<'_>) -> Result<(), PostError> {
+    fn post_send(&self, send: &SendWr<'_>) -> Result<(), PostError> {
         let qp = &*self.0;
         let state = qp.state();
         if !may_send(state) {
             return Err(PostError::State(state));
         }
-        if qp.kind == QpKind::Ud {
+        if qp.qp_type == QpType::Ud {
             return ud::post(qp, &qp.datagrams, send);
         }
         let mut tx = hold(&qp.tx).ok_or(PostError::Full)?;
@@ -524,7 +524,7 @@ impl QueuePair for Handle {
         tx.post(qp, send, freed, qp.dev.somebody_looks())
     }
 
-    fn post_receive(&self, receive: &Receive) -> Result<(), PostError> {
+    fn post_receive(&self, receive: &RecvWr) -> Result<(), PostError> {
         let qp = &*self.0;
         let state = qp.state();
         if !may_receive(state) {

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use super::device::Dev;
 use super::hold;
-use crate::{PostError, Receive, Sge, SharedReceiveQueue};
+use crate::{PostError, RecvWr, Sge, SharedReceiveQueue};
 
 #[derive(Debug)]
 struct Ring {
-    items: Box<[Receive]>,
+    items: Box<[RecvWr]>,
     head: u64,
     tail: u64,
 }
@@ -19,7 +19,7 @@ struct Ring {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Taken {
     /// A receive, with its number.
-    One(Receive, u64),
+    One(RecvWr, u64),
     /// None is posted.
     None,
     /// Another thread is in the queue; try again soon.
@@ -45,7 +45,7 @@ const fn index(number: u64, size: usize) -> usize {
 
 impl Rq {
     pub(super) fn new(depth: u32) -> Self {
-        let none = Receive { id: 0, buffer: Sge::default() };
+        let none = RecvWr { id: 0, buffer: Sge::default() };
         let items = vec![none; depth.max(1).next_power_of_two() as usize].into_boxed_slice();
         Self {
             ring: Mutex::new(Ring { items, head: 0, tail: 0 }),
@@ -57,7 +57,7 @@ impl Rq {
     }
 
     /// Adds a receive. `freed`: receives before this number have been polled (for a shared queue: taken).
-    pub(super) fn post(&self, receive: &Receive, freed: Option<u64>) -> Result<(), PostError> {
+    pub(super) fn post(&self, receive: &RecvWr, freed: Option<u64>) -> Result<(), PostError> {
         let mut ring = hold(&self.ring).ok_or(PostError::Full)?;
         let freed = freed.unwrap_or(ring.head);
         if ring.tail.saturating_sub(freed) >= u64::from(self.depth) {
@@ -89,7 +89,7 @@ impl Rq {
     }
 
     /// Gives back the receive that was taken last, as the next one. False: there is no room for it.
-    pub(super) fn put_back(&self, receive: Receive) -> bool {
+    pub(super) fn put_back(&self, receive: RecvWr) -> bool {
         let Some(mut ring) = hold(&self.ring) else { return false };
         if ring.head == 0 || ring.tail - ring.head >= ring.items.len() as u64 {
             return false;
@@ -156,7 +156,7 @@ impl Srq {
 }
 
 impl SharedReceiveQueue for Srq {
-    fn post(&self, receive: &Receive) -> Result<(), PostError> {
+    fn post(&self, receive: &RecvWr) -> Result<(), PostError> {
         self.rq.post(receive, None)?;
         if self.rq.take_wanted() {
             self.dev.wake();

@@ -17,12 +17,12 @@ use super::qp::{Qp, Setup};
 use super::queue::Taken;
 use super::wire::{REQUEST, RESPONSE, Refusal, Request, Response, Verb};
 use super::{low, narrow};
-use crate::{Access, Completion, Receive, Status};
+use crate::{Access, Completion, RecvWr, Status};
 
 /// Where the data of a request goes.
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    Buffer(Receive, u64),
+    Buffer(RecvWr, u64),
     Memory { remote: u64, rkey: u32 },
     Addend { remote: u64, rkey: u32, bytes: [u8; 8] },
     Nowhere,
@@ -215,7 +215,7 @@ impl Responder {
 
     fn end_receive(
         &self,
-        receive: Receive,
+        receive: RecvWr,
         number: u64,
         status: Status,
         len: u32,

@@ -17,7 +17,7 @@ use super::limits::{DEFER_BYTES, DEFER_COUNT, DEFER_FROM, KEEP, MAX_MESSAGE, RED
 use super::qp::Qp;
 use super::wire::Garbage;
 use super::{low, narrow};
-use crate::{Data, Operation, PostError, Send, Sge, Status};
+use crate::{Data, Operation, PostError, SendWr, Sge, Status};
 
 pub(super) use self::answers::Answers;
 
@@ -132,7 +132,7 @@ impl Tx {
     pub(super) fn post(
         &mut self,
         qp: &Qp,
-        send: &Send<'_>,
+        send: &SendWr<'_>,
         freed: u64,
         may_defer: bool,
     ) -> Result<(), PostError> {
@@ -189,7 +189,7 @@ impl Tx {
     }
 
     /// Checks a request and makes its entry.
-    fn admit(&self, qp: &Qp, send: &Send<'_>) -> Result<Wqe, PostError> {
+    fn admit(&self, qp: &Qp, send: &SendWr<'_>) -> Result<Wqe, PostError> {
         if send.to.is_some() {
             return Err(PostError::Invalid("a target of datagrams on a reliable connection"));
         }

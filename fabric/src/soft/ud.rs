@@ -21,7 +21,7 @@ use super::limits::{DATAGRAMS_PER_TURN, MAX_LATE};
 use super::qp::Qp;
 use super::queue::Taken;
 use crate::{
-    Completion, Data, Gid, Opcode, Operation, PostError, QpKind, QpState, Receive, Send, Status,
+    Completion, Data, Gid, Opcode, Operation, PostError, QpState, QpType, RecvWr, SendWr, Status,
 };
 
 /// Bytes before the payload.
@@ -217,7 +217,7 @@ fn collect(qp: &Qp, data: &Data<'_>, packet: &mut [u8; PACKET]) -> Result<usize,
 }
 
 /// Sends a datagram.
-pub(super) fn post(qp: &Qp, sent: &Sent, send: &Send<'_>) -> Result<(), PostError> {
+pub(super) fn post(qp: &Qp, sent: &Sent, send: &SendWr<'_>) -> Result<(), PostError> {
     let Operation::Send { imm } = send.operation else {
         return Err(PostError::Invalid("a datagram queue pair only sends"));
     };
@@ -305,13 +305,13 @@ pub(super) fn receive(dev: &Arc<Dev>, scratch: &mut [u8]) -> bool {
 
 /// Puts a datagram into the receive that waits for it. False: there is none.
 fn deliver(dev: &Arc<Dev>, header: &Header, bytes: &[u8]) -> bool {
-    let Some(qp) = dev.qp(header.to).filter(|qp| qp.kind() == QpKind::Ud && qp.answers()) else {
+    let Some(qp) = dev.qp(header.to).filter(|qp| qp.qp_type() == QpType::Ud && qp.answers()) else {
         return false;
     };
     if !qp.setup().is_some_and(|setup| setup.qkey == header.qkey && dev.is_up(setup.port)) {
         return false;
     }
-    let Taken::One(Receive { id, buffer }, number) = qp.receives().take() else { return false };
+    let Taken::One(RecvWr { id, buffer }, number) = qp.receives().take() else { return false };
     let status = if (buffer.len as usize) < bytes.len() {
         Status::LocalLength
     } else {

@@ -164,7 +164,7 @@ impl Opened {
                 && xrc::Functions::of(self).is_ok_and(|functions| functions.work(self)),
             odp: self.on_demand_paging(),
             cheap_inline: 0,
-            quick_looks: true,
+            cheap_poll: true,
         })
     }
 }

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::{
-    Access, Address, AddressHandle, CompletionQueue, Error, PostError, QpKind, QpSpec, QpState,
-    QueuePair, RcPeer, Receive, Retry, Send, SharedReceiveQueue,
+    Access, Address, AddressHandle, CompletionQueue, Error, PostError, QpSpec, QpState, QpType,
+    QueuePair, RcPeer, RecvWr, Retry, SendWr, SharedReceiveQueue,
 };
 
 use super::device::{Domain, failure};
@@ -50,11 +50,11 @@ pub(super) enum Sort {
 }
 
 impl Sort {
-    const fn of(kind: QpKind) -> Self {
-        match kind {
-            QpKind::Rc => Self::Rc,
-            QpKind::Ud => Self::Ud,
-            QpKind::XrcSend => Self::XrcSend,
+    const fn of(qp_type: QpType) -> Self {
+        match qp_type {
+            QpType::Rc => Self::Rc,
+            QpType::Ud => Self::Ud,
+            QpType::XrcSend => Self::XrcSend,
         }
     }
 }
@@ -80,7 +80,7 @@ pub(super) struct VerbsQp {
 }
 
 // SAFETY: the library's calls may come from any thread.
-unsafe impl std::marker::Send for VerbsQp {}
+unsafe impl Send for VerbsQp {}
 // SAFETY: as above.
 unsafe impl Sync for VerbsQp {}
 
@@ -99,7 +99,7 @@ impl VerbsQp {
         Ok(Self {
             domain: Arc::clone(domain),
             qp,
-            sort: Sort::of(spec.kind),
+            sort: Sort::of(spec.qp_type),
             number,
             inline: wanted.cap.max_inline_data.min(post::MAX_INLINE),
             send_sge: wanted.cap.max_send_sge.min(domain.caps.max_sge),
@@ -328,7 +328,7 @@ fn wanted(
         let problem = format!("{} receive requests beside a shared receive queue", spec.max_recv);
         return Err(opened.argument(MAKE, problem));
     }
-    let sends_only = spec.kind == QpKind::XrcSend;
+    let sends_only = spec.qp_type == QpType::XrcSend;
     if sends_only && !caps.xrc {
         return Err(opened.unsupported("extended reliable connections (XRC)"));
     }
@@ -349,10 +349,10 @@ fn wanted(
             max_recv_sge: if shared || spec.max_recv == 0 { 0 } else { spec.recv_sge.max(1) },
             max_inline_data: 0,
         },
-        qp_type: match spec.kind {
-            QpKind::Rc => ffi::QPT_RC,
-            QpKind::Ud => ffi::QPT_UD,
-            QpKind::XrcSend => ffi::QPT_XRC_SEND,
+        qp_type: match spec.qp_type {
+            QpType::Rc => ffi::QPT_RC,
+            QpType::Ud => ffi::QPT_UD,
+            QpType::XrcSend => ffi::QPT_XRC_SEND,
         },
         sq_sig_all: 0,
     };
@@ -548,15 +548,15 @@ impl QueuePair for VerbsQp {
         self.modify(QpState::Reset, ffi::QpAttr::NONE, 0, *port)
     }
 
-    fn post_send(&self, send: &Send<'_>) -> Result<(), PostError> {
+    fn post_send(&self, send: &SendWr<'_>) -> Result<(), PostError> {
         post::post_send(self, send, None)
     }
 
-    fn post_send_to(&self, send: &Send<'_>, queue: u32) -> Result<(), PostError> {
+    fn post_send_to(&self, send: &SendWr<'_>, queue: u32) -> Result<(), PostError> {
         post::post_send(self, send, Some(queue))
     }
 
-    fn post_receive(&self, receive: &Receive) -> Result<(), PostError> {
+    fn post_receive(&self, receive: &RecvWr) -> Result<(), PostError> {
         post::post_receive(self, receive)
     }
 }
@@ -592,7 +592,7 @@ pub(super) struct VerbsAh {
 }
 
 // SAFETY: the library's calls may come from any thread.
-unsafe impl std::marker::Send for VerbsAh {}
+unsafe impl Send for VerbsAh {}
 // SAFETY: as above.
 unsafe impl Sync for VerbsAh {}
 

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use crate::{Data, Operation, PostError, QpState, Receive, Send, Sge};
+use crate::{Data, Operation, PostError, QpState, RecvWr, SendWr, Sge};
 
 use super::device::{MAX_SGE, failure};
 use super::ffi;
@@ -51,7 +51,7 @@ fn refused(result: c_int) -> PostError {
 
 /// Posts a receive request.
 #[inline]
-pub(super) fn post_receive(qp: &VerbsQp, request: &Receive) -> Result<(), PostError> {
+pub(super) fn post_receive(qp: &VerbsQp, request: &RecvWr) -> Result<(), PostError> {
     if matches!(qp.sort(), Sort::XrcSend | Sort::XrcReceive) {
         return Err(PostError::Invalid(
             "extended reliable connections receive into queues of a domain",
@@ -75,7 +75,7 @@ pub(super) fn post_receive(qp: &VerbsQp, request: &Receive) -> Result<(), PostEr
 #[inline]
 pub(super) fn post_send(
     qp: &VerbsQp,
-    send: &Send<'_>,
+    send: &SendWr<'_>,
     queue: Option<u32>,
 ) -> Result<(), PostError> {
     let state = qp.known_state();
@@ -117,7 +117,7 @@ pub(super) fn post_send(
 #[inline(never)]
 fn join_and_submit(
     qp: &VerbsQp,
-    send: &Send<'_>,
+    send: &SendWr<'_>,
     queue: Option<u32>,
     list: &[&[u8]],
 ) -> Result<(), PostError> {
@@ -146,7 +146,7 @@ fn inline_piece(part: &[u8]) -> ffi::Sge {
 #[inline(always)]
 fn submit(
     qp: &VerbsQp,
-    send: &Send<'_>,
+    send: &SendWr<'_>,
     queue: Option<u32>,
     pieces: &mut [MaybeUninit<ffi::Sge>; PIECES],
     count: usize,

@@ -8,7 +8,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use crate::{
-    Channel, Completion, CompletionQueue, Error, PostError, Receive, SharedReceiveQueue, Status,
+    Channel, Completion, CompletionQueue, Error, PostError, RecvWr, SharedReceiveQueue, Status,
 };
 
 use super::device::{Domain, failure, make_nonblocking};
@@ -293,7 +293,7 @@ impl VerbsSrq {
 }
 
 impl SharedReceiveQueue for VerbsSrq {
-    fn post(&self, receive: &Receive) -> Result<(), PostError> {
+    fn post(&self, receive: &RecvWr) -> Result<(), PostError> {
         let mut piece = post::piece(&receive.buffer);
         let mut request = post::receive(receive.id, &mut piece);
         let mut bad = ptr::null_mut();

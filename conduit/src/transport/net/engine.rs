@@ -5,9 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use bootstrap::{Rank, Shared};
-use fabric::{
-    Access, Address, Mtu, PostError, QpKind, QpSpec, RcPeer, Receive, SharedReceiveQueue,
-};
+use fabric::{Access, Address, Mtu, PostError, QpSpec, QpType, RcPeer, RecvWr, SharedReceiveQueue};
 
 use super::am::credits::{Account, Permits};
 use super::am::pool::{Buffer, Landing, LastingMemory, Pool, Shelf, Waiting};
@@ -322,10 +320,10 @@ impl Engine {
         &self,
         buffer: Buffer,
         rail: usize,
-        post: impl Fn(&Receive) -> Result<(), PostError>,
+        post: impl Fn(&RecvWr) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
         let (index, piece) = self.pool.lend_piece(buffer, rail, self.setup.limits.buffer());
-        let receive = Receive { id: u64::from(index), buffer: piece };
+        let receive = RecvWr { id: u64::from(index), buffer: piece };
         match post(&receive) {
             Ok(()) => Ok(()),
             Err(first) => self.post_again(first, &receive, (index, rail), post),
@@ -336,9 +334,9 @@ impl Engine {
     fn post_again(
         &self,
         first: PostError,
-        receive: &Receive,
+        receive: &RecvWr,
         (index, rail): (u32, usize),
-        post: impl Fn(&Receive) -> Result<(), PostError>,
+        post: impl Fn(&RecvWr) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
         let mut posted = Err(first);
         let end = Instant::now() + deadlines::NET_REPOST;
@@ -409,7 +407,7 @@ impl Engine {
         let limits = &self.setup.limits;
         let wanted = self.inline_wanted(rail);
         let spec = QpSpec {
-            kind: QpKind::Rc,
+            qp_type: QpType::Rc,
             send_cq: &rail.send_cq,
             recv_cq: &rail.recv_cq,
             srq,

@@ -52,7 +52,7 @@ impl Half {
     }
 
     #[inline]
-    pub(super) fn post(&self, send: &fabric::Send<'_>) -> Result<(), PostError> {
+    pub(super) fn post(&self, send: &fabric::SendWr<'_>) -> Result<(), PostError> {
         match self.queue.load(Ordering::Relaxed) {
             0 => self.qp.post_send(send),
             queue => self.qp.post_send_to(send, queue),

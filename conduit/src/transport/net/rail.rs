@@ -60,7 +60,7 @@ pub(super) struct Rail {
     /// The last look found messages: the next one asks for a batch.
     pub(super) is_lively: AtomicBool,
     /// A look at an empty completion queue is cheap enough to make many in a row.
-    pub(super) quick_looks: bool,
+    pub(super) cheap_poll: bool,
     /// A thread alone takes messages from this rail.
     pub(super) is_taken: AtomicBool,
     /// A thread alone takes completions of sends.
@@ -116,7 +116,7 @@ impl Rail {
             shared,
             spares: Shelf::new(),
             is_lively: AtomicBool::new(false),
-            quick_looks: device.caps().quick_looks,
+            cheap_poll: device.caps().cheap_poll,
             is_taken: AtomicBool::new(false),
             is_reaped: AtomicBool::new(false),
             has_receiver: AtomicBool::new(false),

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bootstrap::{Bootstrap, Rank};
-use fabric::{QpKind, QpSpec, QueuePair, RcPeer, Retry, SharedReceiveQueue, XrcDomain};
+use fabric::{QpSpec, QpType, QueuePair, RcPeer, Retry, SharedReceiveQueue, XrcDomain};
 
 use super::am::credits::Permits;
 use super::connect::MAX_NUMBERS;
@@ -434,7 +434,7 @@ impl Engine {
             // Beyond the completion queue's depth nothing can be in flight.
             let depth = sends.saturating_mul(ranks).min(rail.send_depth).min(caps.max_qp_wr);
             let qp = rail.device.queue_pair(&QpSpec {
-                kind: QpKind::XrcSend,
+                qp_type: QpType::XrcSend,
                 send_cq: &rail.send_cq,
                 recv_cq: &rail.recv_cq,
                 srq: None,

@@ -13,7 +13,7 @@ use crate::soft::qp::Qp;
 use crate::soft::rx::Responder;
 use crate::soft::strangers::{Dial, Parked, Step, Stranger, set_up};
 use crate::soft::{hold, patiently};
-use crate::{QpKind, QpState};
+use crate::{QpState, QpType};
 
 impl Progress {
     pub(super) fn turn_stranger(
@@ -46,7 +46,7 @@ impl Progress {
             Fate::Gone
         };
         let Some(qp) = dev.qp(to) else { return no(&parked) };
-        if qp.kind() != QpKind::Rc {
+        if qp.qp_type() != QpType::Rc {
             return no(&parked);
         }
         let (state, setup) = (qp.state(), qp.setup());

@@ -13,7 +13,7 @@ use crate::soft::rx::Responder;
 use crate::soft::tx::Answers;
 use crate::soft::wire::Refusal;
 use crate::soft::{briefly, hold};
-use crate::{QpKind, QpState, Status};
+use crate::{QpState, QpType, Status};
 
 impl Progress {
     /// Looks after queue pairs whose state changed.
@@ -44,7 +44,7 @@ impl Progress {
 
     /// False: another thread is in the queue pair; once more later.
     pub(super) fn attend_to(&mut self, dev: &Arc<Dev>, qp: &Arc<Qp>) -> bool {
-        if qp.kind() != QpKind::Rc {
+        if qp.qp_type() != QpType::Rc {
             return !qp.is_error() || qp.flush_receives();
         }
         let Some(mut tx) = briefly(&qp.tx) else { return false };

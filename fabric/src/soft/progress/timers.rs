@@ -12,7 +12,7 @@ use crate::soft::hello::Refused;
 use crate::soft::limits::TICK;
 use crate::soft::memory::silence;
 use crate::soft::qp::Qp;
-use crate::{QpKind, QpState, Status};
+use crate::{QpState, QpType, Status};
 
 impl Progress {
     /// Timers.
@@ -32,7 +32,7 @@ impl Progress {
         }
         let mut qps = std::mem::take(&mut self.qps);
         if dev.list_qps(&mut qps) {
-            let used = |qp: &&Arc<Qp>| qp.kind() == QpKind::Rc && qp.state() == QpState::Rts;
+            let used = |qp: &&Arc<Qp>| qp.qp_type() == QpType::Rc && qp.state() == QpState::Rts;
             for qp in qps.iter().filter(used) {
                 busy |= tick_qp(qp, now);
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{End, KEY, Memory};
 use crate::soft::faults::Script;
 use crate::soft::{SoftConfig, open};
-use crate::{Access, Completion, Data, Mtu, Operation, Receive, Retry, Send, Status};
+use crate::{Access, Completion, Data, Mtu, Operation, RecvWr, Retry, SendWr, Status};
 
 /// 4.096 µs × 2^14 × 4: 268 ms.
 const RETRY: Retry = Retry { timeout: 14, count: 3, rnr: 7, rnr_timer: 6 };
@@ -27,8 +27,8 @@ fn cut_off(script: &str) -> End {
     End::with(open(&config).unwrap(), 64)
 }
 
-fn send(id: u64, data: Data<'_>) -> Send<'_> {
-    Send { id, operation: Operation::Send { imm: None }, data, signaled: true, to: None }
+fn send(id: u64, data: Data<'_>) -> SendWr<'_> {
+    SendWr { id, operation: Operation::Send { imm: None }, data, signaled: true, to: None }
 }
 
 /// A pair of which the second is cut off after a message went there, and when it was opened and was cut off.
@@ -40,7 +40,7 @@ fn pair(script: &dyn Fn(Duration) -> String) -> (End, End, Memory, (Instant, Dur
         b.connect(a.address(), a.qp.number(), &RETRY);
         let memory = Memory::new(&b.device, 64 << 10, Access::ALL);
         for id in 0..8 {
-            b.qp.post_receive(&Receive { id, buffer: memory.sge(0, 64 << 10) }).unwrap();
+            b.qp.post_receive(&RecvWr { id, buffer: memory.sge(0, 64 << 10) }).unwrap();
         }
         a.qp.post_send(&send(100, Data::Inline(&[b"before"]))).unwrap();
         let statuses = [b.wait().status, a.wait().status];

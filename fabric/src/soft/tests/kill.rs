@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{End, Memory};
-use crate::{Access, Address, Completion, Data, Gid, Operation, Receive, Retry, Send, Status};
+use crate::{Access, Address, Completion, Data, Gid, Operation, RecvWr, Retry, SendWr, Status};
 
 const RETRY: Retry = Retry { timeout: 12, count: 3, rnr: 7, rnr_timer: 6 };
 const ROLE: &str = "SOFT_TEST_CHILD";
@@ -37,11 +37,11 @@ fn child() {
     end.connect(address, qpn, &RETRY);
     let memory = Memory::new(&end.device, 64, Access::ALL);
     let stop = Instant::now() + Duration::from_secs(60);
-    end.qp.post_receive(&Receive { id: 1, buffer: memory.sge(0, 64) }).unwrap();
+    end.qp.post_receive(&RecvWr { id: 1, buffer: memory.sge(0, 64) }).unwrap();
     while Instant::now() < stop {
         let mut one = [Completion::EMPTY];
         if end.cq.poll(&mut one).unwrap() == 1 {
-            end.qp.post_receive(&Receive { id: 1, buffer: memory.sge(0, 64) }).unwrap();
+            end.qp.post_receive(&RecvWr { id: 1, buffer: memory.sge(0, 64) }).unwrap();
         }
     }
 }
@@ -61,7 +61,7 @@ fn a_killed_process_is_reported_to_its_peer() {
     let (address, qpn) = lines.find_map(|line| parse(&line.unwrap())).unwrap();
     end.connect(address, qpn, &RETRY);
     let bytes: [&[u8]; 1] = [b"hello"];
-    let send = Send {
+    let send = SendWr {
         id: 1,
         operation: Operation::Send { imm: None },
         data: Data::Inline(&bytes),
@@ -75,7 +75,7 @@ fn a_killed_process_is_reported_to_its_peer() {
     child.kill().unwrap();
     child.wait().unwrap();
     end.qp.post_send(&send).unwrap();
-    end.qp.post_send(&Send { id: 2, ..send }).unwrap();
+    end.qp.post_send(&SendWr { id: 2, ..send }).unwrap();
     let first = end.wait();
     assert_eq!((first.id, first.status), (1, Status::RetryExceeded));
     let second = end.wait();

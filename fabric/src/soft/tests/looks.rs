@@ -8,7 +8,7 @@ use nix::time::{ClockId, clock_gettime};
 use super::{Memory, pair};
 use crate::soft::device::Dev;
 use crate::soft::limits::{HOLD, WATCH_IDLE};
-use crate::{Access, Data, Operation, Receive, Send};
+use crate::{Access, Data, Operation, RecvWr, SendWr};
 
 /// What this thread had of a processor so far.
 fn processor_time() -> Duration {
@@ -33,10 +33,10 @@ fn longest_acknowledgement() -> Duration {
     let source = Memory::new(&a.device, 1 << 20, Access::LOCAL_WRITE);
     let target = Memory::new(&b.device, 1 << 20, Access::ALL);
     let acknowledged_after = |len| {
-        b.qp.post_receive(&Receive { id: 1, buffer: target.sge(0, 1 << 20) }).unwrap();
+        b.qp.post_receive(&RecvWr { id: 1, buffer: target.sge(0, 1 << 20) }).unwrap();
         let piece = [source.sge(0, len)];
         let (operation, data) = (Operation::Send { imm: None }, Data::Gather(&piece));
-        a.qp.post_send(&Send { id: 2, operation, data, signaled: true, to: None }).unwrap();
+        a.qp.post_send(&SendWr { id: 2, operation, data, signaled: true, to: None }).unwrap();
         assert_eq!(b.wait().id, 1);
         let begin = Instant::now();
         assert_eq!(a.wait().id, 2);
@@ -59,10 +59,10 @@ fn what_was_polled_last_is_acknowledged() {
 fn a_look_does_not_wait_for_a_thread_that_posts() {
     let (a, b) = pair();
     let memory = Memory::new(&b.device, 64, Access::ALL);
-    b.qp.post_receive(&Receive { id: 1, buffer: memory.sge(0, 64) }).unwrap();
+    b.qp.post_receive(&RecvWr { id: 1, buffer: memory.sge(0, 64) }).unwrap();
     let operation = Operation::Send { imm: None };
     let data = Data::Inline(&[b"connected"]);
-    a.qp.post_send(&Send { id: 2, operation, data, signaled: true, to: None }).unwrap();
+    a.qp.post_send(&SendWr { id: 2, operation, data, signaled: true, to: None }).unwrap();
     assert_eq!((b.wait().id, a.wait().id), (1, 2));
     let dev = a.soft_cq().dev();
     let qps = dev.all_qps().unwrap();

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use super::cq::Cq;
 use super::{SoftConfig, open};
 use crate::{
-    Access, Address, Completion, CompletionQueue, Device, Fabric, Gid, Mtu, QpKind, QpSpec,
+    Access, Address, Completion, CompletionQueue, Device, Fabric, Gid, Mtu, QpSpec, QpType,
     QueuePair, RcPeer, Region, Retry, Sge,
 };
 
@@ -131,7 +131,7 @@ impl Drop for Failure<'_> {
 
 pub(super) fn spec(cq: &Arc<dyn CompletionQueue>, depth: u32) -> QpSpec<'_> {
     QpSpec {
-        kind: QpKind::Rc,
+        qp_type: QpType::Rc,
         send_cq: cq,
         recv_cq: cq,
         srq: None,

@@ -1,10 +1,10 @@
 //! Reliable connections.
 
 use super::{Memory, pair};
-use crate::{Access, Data, Opcode, Operation, Receive, Send, Status};
+use crate::{Access, Data, Opcode, Operation, RecvWr, SendWr, Status};
 
-fn send(id: u64, operation: Operation, data: Data<'_>) -> Send<'_> {
-    Send { id, operation, data, signaled: true, to: None }
+fn send(id: u64, operation: Operation, data: Data<'_>) -> SendWr<'_> {
+    SendWr { id, operation, data, signaled: true, to: None }
 }
 
 #[test]
@@ -14,7 +14,7 @@ fn a_message_a_write_a_read_and_an_addition() {
     let target = Memory::new(&b.device, 1 << 20, Access::ALL);
     source.fill(1);
     for len in [0_u32, 1, 8, 4096, 70_000, 1 << 20] {
-        b.qp.post_receive(&Receive { id: 9, buffer: target.sge(0, 1 << 20) }).unwrap();
+        b.qp.post_receive(&RecvWr { id: 9, buffer: target.sge(0, 1 << 20) }).unwrap();
         let piece = [source.sge(0, len)];
         let operation = Operation::Send { imm: Some(77) };
         a.qp.post_send(&send(5, operation, Data::Gather(&piece))).unwrap();

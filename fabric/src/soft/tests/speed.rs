@@ -6,7 +6,9 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::{End, Memory};
-use crate::{Access, Completion, Data, Opcode, Operation, PostError, Receive, Retry, Send, Status};
+use crate::{
+    Access, Completion, Data, Opcode, Operation, PostError, RecvWr, Retry, SendWr, Status,
+};
 
 const ROUNDS: u32 = 20_000;
 const SMALL: usize = 32;
@@ -108,7 +110,7 @@ impl Player {
 
     fn post(&self, id: u64) {
         let buffer = self.memory.sge(id * LARGE as u64, super::super::narrow(LARGE));
-        self.end.qp.post_receive(&Receive { id, buffer }).unwrap();
+        self.end.qp.post_receive(&RecvWr { id, buffer }).unwrap();
     }
 
     /// Takes completions; how many messages came.
@@ -129,7 +131,7 @@ impl Player {
     }
 
     fn send(&mut self, data: Data<'_>) {
-        let send = Send {
+        let send = SendWr {
             id: 0,
             operation: Operation::Send { imm: None },
             data,

@@ -12,7 +12,7 @@ use super::super::hello::{self, Target};
 use super::super::wire::{Request, Verb};
 use super::{End, KEY, Memory, fabric, pair_with, spec};
 use crate::{
-    Access, Completion, Data, Device, DeviceInfo, Mtu, Operation, Receive, Retry, Send, Status,
+    Access, Completion, Data, Device, DeviceInfo, Mtu, Operation, RecvWr, Retry, SendWr, Status,
 };
 
 /// A device whose inside the test sees.
@@ -95,9 +95,9 @@ fn half_a_hello_ends_in_time_and_hinders_nobody() {
     other.connect(end.address(), end.qp.number(), &Retry::default());
     end.connect(other.address(), other.qp.number(), &Retry::default());
     let memory = Memory::new(&end.device, 64, Access::ALL);
-    end.qp.post_receive(&Receive { id: 1, buffer: memory.sge(0, 64) }).unwrap();
+    end.qp.post_receive(&RecvWr { id: 1, buffer: memory.sge(0, 64) }).unwrap();
     let bytes: [&[u8]; 1] = [b"over the heads of the crowd"];
-    let send = Send {
+    let send = SendWr {
         id: 2,
         operation: Operation::Send { imm: None },
         data: Data::Inline(&bytes),
@@ -135,7 +135,7 @@ fn a_peer_with_the_key_that_sends_garbage_fails_its_queue_pair_only() {
     stream.read_exact(&mut verdict).unwrap();
     assert_eq!(hello::read_verdict(verdict), Ok(true));
     let memory = Memory::new(&end.device, 64, Access::ALL);
-    end.qp.post_receive(&Receive { id: 1, buffer: memory.sge(0, 64) }).unwrap();
+    end.qp.post_receive(&RecvWr { id: 1, buffer: memory.sge(0, 64) }).unwrap();
     let header = Request {
         verb: Verb::Send { imm: None, room: 0 },
         len: 4,
@@ -180,7 +180,7 @@ fn a_peer_that_names_another_connection_is_told_no() {
 fn a_gone_peer_is_reported_after_the_retries() {
     let retry = Retry { timeout: 12, count: 2, ..Retry::default() };
     let (a, b) = pair_with(&retry);
-    let send = Send {
+    let send = SendWr {
         id: 1,
         operation: Operation::Send { imm: None },
         data: Data::Inline(&[]),
@@ -189,7 +189,7 @@ fn a_gone_peer_is_reported_after_the_retries() {
     };
     drop(b);
     a.qp.post_send(&send).unwrap();
-    a.qp.post_send(&Send { id: 2, ..send }).unwrap();
+    a.qp.post_send(&SendWr { id: 2, ..send }).unwrap();
     assert_eq!((a.wait().id, a.qp.state()), (1, crate::QpState::Error));
     assert_eq!(a.wait().status, Status::Flushed);
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Failure, Memory, pair};
-use crate::{Access, Completion, Data, Opcode, Operation, PostError, Receive, Send, Status};
+use crate::{Access, Completion, Data, Opcode, Operation, PostError, RecvWr, SendWr, Status};
 
 const MESSAGES: u32 = 3_000;
 const THREADS: u32 = 2;
@@ -28,7 +28,7 @@ fn threads_that_post_and_poll_lose_and_mix_nothing() {
     let memory = Memory::new(&b.device, ROOM as usize * 64, Access::ALL);
     let post = |id: u64| {
         let buffer = memory.sge(id * u64::from(ROOM), ROOM);
-        let receive = Receive { id, buffer };
+        let receive = RecvWr { id, buffer };
         while b.qp.post_receive(&receive) == Err(PostError::Full) {}
     };
     (0..64).for_each(post);
@@ -59,7 +59,7 @@ fn threads_that_post_and_poll_lose_and_mix_nothing() {
                         reap();
                     }
                     let body = &bytes[..size(number) as usize - 4];
-                    let send = Send {
+                    let send = SendWr {
                         id: u64::from(number),
                         operation: Operation::Send { imm: Some(number) },
                         data: Data::Inline(&[&number.to_le_bytes(), body]),

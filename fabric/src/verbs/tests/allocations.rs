@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use super::fake::{Fake, connected};
 use super::*;
-use crate::{Data, Operation, Receive, Send};
+use crate::{Data, Operation, RecvWr, SendWr};
 
 struct Counting;
 
@@ -61,11 +61,11 @@ fn posting_and_polling_do_not_allocate() {
     let before = count();
     for id in 0..500 {
         for (operation, data) in requests {
-            let send = Send { id, operation, data, signaled: true, to: None };
+            let send = SendWr { id, operation, data, signaled: true, to: None };
             pair.post_send(&send).expect("taken");
         }
-        pair.post_receive(&Receive { id, buffer }).expect("taken");
-        let _full_at_the_end = srq.post(&Receive { id, buffer });
+        pair.post_receive(&RecvWr { id, buffer }).expect("taken");
+        let _full_at_the_end = srq.post(&RecvWr { id, buffer });
         ends += cq.poll(&mut room).expect("poll");
         ends += cq.poll(&mut room).expect("poll");
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::verbs::open;
-use crate::{Data, Opcode, Operation, Receive, Send, Status};
+use crate::{Data, Opcode, Operation, RecvWr, SendWr, Status};
 
 /// Where a usable port is: device and port. `FABRIC_VERBS_REQUIRED` makes it a failure that there is none.
 pub(super) fn place() -> Option<(usize, u8)> {
@@ -49,8 +49,8 @@ fn a_device_shows_itself() {
 fn messages_writes_reads_and_atomics_go_through_a_reliable_connection() {
     let Some((device, port)) = device() else { return };
     let cq = device.completion_queue(64, None).expect("queue");
-    let one = device.queue_pair(&spec(QpKind::Rc, &cq)).expect("pair");
-    let other = device.queue_pair(&spec(QpKind::Rc, &cq)).expect("pair");
+    let one = device.queue_pair(&spec(QpType::Rc, &cq)).expect("pair");
+    let other = device.queue_pair(&spec(QpType::Rc, &cq)).expect("pair");
     connect(&port, &*one, &*other);
     let mut here = Memory::new(&*device, 4096);
     let there = Memory::new(&*device, 4096);
@@ -58,10 +58,10 @@ fn messages_writes_reads_and_atomics_go_through_a_reliable_connection() {
     here.fill(0, b"gathered");
     for id in 1..=2 {
         let buffer = there.sge(256 * id, 256);
-        other.post_receive(&Receive { id, buffer }).expect("receive");
+        other.post_receive(&RecvWr { id, buffer }).expect("receive");
     }
     let send = |id, operation, data: Data<'_>| {
-        one.post_send(&Send { id, operation, data, signaled: true, to: None }).expect("send");
+        one.post_send(&SendWr { id, operation, data, signaled: true, to: None }).expect("send");
     };
     let pieces = [here.sge(0, 4), here.sge(4, 4)];
     send(10, Operation::Send { imm: Some(0xabcd_0123) }, Data::Gather(&pieces));

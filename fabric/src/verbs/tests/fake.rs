@@ -7,7 +7,7 @@ use std::process::Command;
 use super::*;
 use crate::verbs::open;
 use crate::{
-    AsyncEvent, Caps, Data, Error, Fabric, Gid, Mtu, Operation, PostError, QpState, Receive, Send,
+    AsyncEvent, Caps, Data, Error, Fabric, Gid, Mtu, Operation, PostError, QpState, RecvWr, SendWr,
     Status, UdTarget,
 };
 
@@ -116,7 +116,7 @@ impl Fake {
 
 /// A reliable connection to nobody in particular.
 pub(super) fn connected(device: &dyn Device, cq: &Arc<dyn CompletionQueue>) -> Arc<dyn QueuePair> {
-    let pair = device.queue_pair(&spec(QpKind::Rc, cq)).expect("pair");
+    let pair = device.queue_pair(&spec(QpType::Rc, cq)).expect("pair");
     pair.to_init(1, 0, 0, Access::ALL).expect("INIT");
     pair.to_rtr(Some(&peer(1)), &Retry::default()).expect("RTR");
     pair.to_rts(0, 1, &Retry::default()).expect("RTS");
@@ -219,14 +219,14 @@ fn an_infiniband_port_has_a_lid_and_is_addressed_by_it() {
         assert!(text.contains("only 1 to 2"), "{text}");
     }
     let cq = device.completion_queue(8, None).expect("queue");
-    let pair = device.queue_pair(&spec(QpKind::Rc, &cq)).expect("pair");
+    let pair = device.queue_pair(&spec(QpType::Rc, &cq)).expect("pair");
     pair.to_init(1, 2, 0, Access::ALL).expect("a used partition key");
     pair.to_rtr(Some(&peer(0x22)), &Retry::default()).expect("RTR");
     assert_eq!((fake.get("dlid"), fake.get("global")), (0x22, 0));
     pair.to_rts(0, 1, &Retry::default()).expect("RTS");
     assert_eq!(fake.get("retry_cnt"), 7);
     let across = Address { gid: Gid([3; 16]), sgid_index: 0, global: true, lid: 5, service: 0 };
-    let other = device.queue_pair(&spec(QpKind::Rc, &cq)).expect("pair");
+    let other = device.queue_pair(&spec(QpType::Rc, &cq)).expect("pair");
     other.to_init(1, 0, 0, Access::ALL).expect("INIT");
     other.to_rtr(Some(&RcPeer { address: across, ..peer(5) }), &Retry::default()).expect("RTR");
     assert_eq!((fake.get("dlid"), fake.get("global"), fake.get("hop_limit")), (5, 1, 64));
@@ -239,7 +239,7 @@ fn a_refused_change_of_state_names_the_attribute() {
     let Some(fake) = Fake::new("refused") else { return };
     let device = fake.device();
     let cq = device.completion_queue(8, None).expect("queue");
-    let pair = || device.queue_pair(&spec(QpKind::Rc, &cq)).expect("pair");
+    let pair = || device.queue_pair(&spec(QpType::Rc, &cq)).expect("pair");
     let retry = Retry::default();
 
     let one = pair();
@@ -316,7 +316,7 @@ fn the_inline_limit_is_found_once_for_a_kind() {
     fake.set("max_inline", 77);
     let device = fake.device();
     let cq = device.completion_queue(8, None).expect("queue");
-    let wish = QpSpec { inline: 500, ..spec(QpKind::Rc, &cq) };
+    let wish = QpSpec { inline: 500, ..spec(QpType::Rc, &cq) };
     let first = device.queue_pair(&wish).expect("pair");
     assert_eq!(first.max_inline(), 77);
     let tries = fake.get("created_qps");
@@ -336,10 +336,10 @@ fn requests_reach_the_device_as_they_were_meant() {
     let Some(fake) = Fake::new("requests") else { return };
     let device = fake.device();
     let cq = device.completion_queue(64, None).expect("queue");
-    let pair = device.queue_pair(&spec(QpKind::Rc, &cq)).expect("pair");
+    let pair = device.queue_pair(&spec(QpType::Rc, &cq)).expect("pair");
     let piece = Sge { addr: 4096, len: 10, lkey: 1 };
-    fn request(operation: Operation, data: Data<'_>) -> Send<'_> {
-        Send { id: 5, operation, data, signaled: true, to: None }
+    fn request(operation: Operation, data: Data<'_>) -> SendWr<'_> {
+        SendWr { id: 5, operation, data, signaled: true, to: None }
     }
     let plain = Operation::Send { imm: None };
     let early = pair.post_send(&request(plain, Data::Gather(&[])));
@@ -357,7 +357,7 @@ fn requests_reach_the_device_as_they_were_meant() {
     pair.post_send(&request(plain, Data::Inline(&parts))).expect("send");
     assert_eq!((fake.get("sent_flags"), fake.get("sent_pieces")), (2 | 8, 1));
     assert_eq!(fake.get("sent_bytes"), 8);
-    let invalid = |request: &Send<'_>| match pair.post_send(request) {
+    let invalid = |request: &SendWr<'_>| match pair.post_send(request) {
         Err(PostError::Invalid(text)) => text,
         other => panic!("{other:?}"),
     };
@@ -374,19 +374,19 @@ fn requests_reach_the_device_as_they_were_meant() {
     fake.set("post_errno", 0);
     assert_eq!(wait(&*cq, 2).len(), 2);
 
-    let datagrams = device.queue_pair(&spec(QpKind::Ud, &cq)).expect("pair");
+    let datagrams = device.queue_pair(&spec(QpType::Ud, &cq)).expect("pair");
     datagrams.to_init(1, 0, 0x77, Access::NONE).expect("INIT");
     datagrams.to_rtr(None, &Retry::default()).expect("RTR");
     datagrams.to_rts(0, 0, &Retry::default()).expect("RTS");
     let handle = device.address_handle(1, &Address { lid: 0x33, ..Address::default() });
     let handle = handle.expect("handle");
     let to = Some(UdTarget { handle: &*handle, qpn: 12, qkey: 0x88 });
-    datagrams.post_send(&Send { to, ..request(plain, Data::Gather(&[piece])) }).expect("send");
+    datagrams.post_send(&SendWr { to, ..request(plain, Data::Gather(&[piece])) }).expect("send");
     assert_eq!(
         (fake.get("sent_qpn"), fake.get("sent_qkey"), fake.get("ah_dlid")),
         (12, 0x88, 0x33)
     );
-    assert!(invalid(&Send { to, ..request(plain, Data::Gather(&[])) }).contains("one peer"));
+    assert!(invalid(&SendWr { to, ..request(plain, Data::Gather(&[])) }).contains("one peer"));
     let nowhere = datagrams.post_send(&request(plain, Data::Gather(&[])));
     assert_eq!(nowhere, Err(PostError::Invalid("a datagram needs an address")));
     fake.set("link", 2);
@@ -404,12 +404,12 @@ fn a_failed_request_takes_its_queue_pair_along() {
     let pair = connected(&*device, &cq);
     fake.set("status", 12);
     let operation = Operation::Send { imm: None };
-    let send = Send { id: 1, operation, data: Data::Gather(&[]), signaled: false, to: None };
+    let send = SendWr { id: 1, operation, data: Data::Gather(&[]), signaled: false, to: None };
     pair.post_send(&send).expect("taken");
     assert_eq!(wait(&*cq, 1)[0].status, Status::RetryExceeded);
     assert_eq!(pair.state(), QpState::Error);
     let buffer = Sge { addr: 4096, len: 8, lkey: 1 };
-    pair.post_receive(&Receive { id: 2, buffer }).expect("it is flushed");
+    pair.post_receive(&RecvWr { id: 2, buffer }).expect("it is flushed");
     let end = wait(&*cq, 1)[0];
     assert_eq!((end.id, end.status), (2, Status::Flushed));
     fake.set("poll_result", -1);
@@ -430,7 +430,7 @@ fn events_of_the_device_are_read_without_waiting_and_acknowledged() {
     };
     assert!(!readable(&*device));
     let cq = device.completion_queue(8, None).expect("queue");
-    let pair = device.queue_pair(&spec(QpKind::Rc, &cq)).expect("pair");
+    let pair = device.queue_pair(&spec(QpType::Rc, &cq)).expect("pair");
     pair.to_init(1, 0, 0, Access::ALL).expect("INIT");
     fake.event(10, 2);
     fake.event(9, 1);
@@ -461,13 +461,13 @@ fn completion_events_are_taken_all_at_once() {
     assert!(silent.arm().is_err(), "there is no channel");
     let cq = device.completion_queue(8, Some(&channel)).expect("queue");
     assert_eq!(cq.depth(), 11, "what the device gave");
-    let pair = device.queue_pair(&spec(QpKind::Rc, &cq)).expect("pair");
+    let pair = device.queue_pair(&spec(QpType::Rc, &cq)).expect("pair");
     pair.to_error().expect("from RESET, by way of INIT");
     assert_eq!(channel.consume().expect("none"), 0);
     cq.arm().expect("arm");
     let buffer = Sge { addr: 4096, len: 8, lkey: 1 };
     for id in 0..3 {
-        pair.post_receive(&Receive { id, buffer }).expect("flushed");
+        pair.post_receive(&RecvWr { id, buffer }).expect("flushed");
     }
     assert_eq!(channel.consume().expect("one"), 1);
     assert_eq!(channel.consume().expect("none"), 0);
@@ -486,7 +486,7 @@ fn things_go_in_the_right_order_whatever_is_dropped_first() {
         let channel = device.channel().expect("channel");
         let cq = device.completion_queue(8, Some(&channel)).expect("queue");
         let srq = device.shared_receive_queue(4).expect("queue");
-        let shared = QpSpec { srq: Some(&srq), max_recv: 0, ..spec(QpKind::Rc, &cq) };
+        let shared = QpSpec { srq: Some(&srq), max_recv: 0, ..spec(QpType::Rc, &cq) };
         let pair = device.queue_pair(&shared).expect("pair");
         let handle = device.address_handle(1, &Address { lid: 1, ..Address::default() });
         let memory = Memory::new(&*device, 64);

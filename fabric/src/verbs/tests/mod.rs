@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::{
     Access, Address, Completion, CompletionQueue, Device, GidKind, LinkLayer, PortInfo, PortState,
-    QpKind, QpSpec, QueuePair, RcPeer, Region, Retry, Sge,
+    QpSpec, QpType, QueuePair, RcPeer, Region, Retry, Sge,
 };
 
 /// A directory of a test, removed with what is in it.
@@ -97,9 +97,9 @@ pub(super) fn active_port(device: &dyn Device) -> Option<PortInfo> {
     ports.filter_map(|number| device.port(number).ok()).find(|port| port.state == PortState::Active)
 }
 
-pub(super) fn spec<'a>(kind: QpKind, cq: &'a Arc<dyn CompletionQueue>) -> QpSpec<'a> {
+pub(super) fn spec<'a>(qp_type: QpType, cq: &'a Arc<dyn CompletionQueue>) -> QpSpec<'a> {
     QpSpec {
-        kind,
+        qp_type,
         send_cq: cq,
         recv_cq: cq,
         srq: None,

@@ -67,7 +67,7 @@ impl Engine {
 
     /// Whether nothing can happen by itself but that messages arrive, and looks for them are quick.
     pub(in crate::transport::net) fn only_receives(&self) -> bool {
-        self.rails.iter().all(|rail| rail.quick_looks && !rail.is_sending())
+        self.rails.iter().all(|rail| rail.cheap_poll && !rail.is_sending())
             && self.waiting.is_empty()
             && self.owing.load(Ordering::Relaxed) == 0
     }

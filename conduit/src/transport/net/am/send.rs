@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bootstrap::Rank;
-use fabric::{Data, Operation, PostError, Send, Sge};
+use fabric::{Data, Operation, PostError, SendWr, Sge};
 
 use super::header::{self, ACK, BUFFER, Encoded, Head, MAX_HEADER, Shape};
 use super::pool::Buffer;
@@ -556,7 +556,7 @@ impl Engine {
             self.release(lane, half);
             return Ok(Sent::Full);
         };
-        let send = Send { id, operation, data, signaled: true, to: None };
+        let send = SendWr { id, operation, data, signaled: true, to: None };
         match half.post(&send) {
             Ok(()) => Ok(Sent::Yes),
             Err(error) => self.not_posted(lane, half, flight, id, error),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bootstrap::Rank;
 use fabric::{
     Access, AddressHandle, Channel, Completion, CompletionQueue, Data, Device, Operation,
-    PostError, QpKind, QpSpec, QueuePair, Receive, Retry, Send, Status, UdTarget,
+    PostError, QpSpec, QpType, QueuePair, RecvWr, Retry, SendWr, Status, UdTarget,
 };
 
 use super::buffers::Buffers;
@@ -112,7 +112,7 @@ impl Socket {
         let cq = device.completion_queue(depth, channel);
         let cq = cq.map_err(refused("make a completion queue"))?;
         let spec = QpSpec {
-            kind: QpKind::Ud,
+            qp_type: QpType::Ud,
             send_cq: &cq,
             recv_cq: &cq,
             srq: None,
@@ -334,7 +334,7 @@ impl Inner {
     fn post_receive(&mut self, index: usize) -> Result<(), Error> {
         let id = self.id(index) | RECEIVE;
         let Some(buffer) = self.buffers.lend(index, BUFFER) else { return Ok(()) };
-        match self.qp.post_receive(&Receive { id, buffer }) {
+        match self.qp.post_receive(&RecvWr { id, buffer }) {
             Ok(()) => Ok(()),
             // It failed, and a completion that says so makes it work again.
             Err(PostError::State(_)) => Ok(()),
@@ -507,7 +507,7 @@ impl Inner {
         let (immediate, len) = content.encode(self.context.job, &mut bytes);
         self.buffers.write(index, bytes.get(..len).unwrap_or_default());
         let Some(data) = self.buffers.lend(index, len) else { return Ok(()) };
-        let send = Send {
+        let send = SendWr {
             id: self.id(index),
             operation: Operation::Send { imm: Some(immediate) },
             data: Data::Gather(&[data]),

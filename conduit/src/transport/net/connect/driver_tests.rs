@@ -10,8 +10,8 @@ use bootstrap::Rank;
 use fabric::soft::faults::Script;
 use fabric::soft::{self, SoftConfig};
 use fabric::{
-    Access, Address, Channel, Completion, CompletionQueue, Data, Device, Mtu, Operation, QpKind,
-    QpSpec, QueuePair, RcPeer, Receive, Retry, Send, Status, UdTarget,
+    Access, Address, Channel, Completion, CompletionQueue, Data, Device, Mtu, Operation, QpSpec,
+    QpType, QueuePair, RcPeer, RecvWr, Retry, SendWr, Status, UdTarget,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 
@@ -99,7 +99,7 @@ impl Side {
 
     fn pair(&self) -> Arc<dyn QueuePair> {
         let spec = QpSpec {
-            kind: QpKind::Rc,
+            qp_type: QpType::Rc,
             send_cq: &self.cq,
             recv_cq: &self.cq,
             srq: None,
@@ -113,7 +113,7 @@ impl Side {
         qp.to_init(1, 0, 0, Access::NONE).unwrap();
         let id = self.next_buffer.fetch_add(1, Ordering::Relaxed);
         let buffer = self.buffers.lock().unwrap().lend(usize::try_from(id).unwrap(), 64).unwrap();
-        qp.post_receive(&Receive { id, buffer }).unwrap();
+        qp.post_receive(&RecvWr { id, buffer }).unwrap();
         qp
     }
 
@@ -175,7 +175,7 @@ impl Peers for Side {
         // At once, so that it can overtake the acknowledgement.
         for (qp, index) in pair.qps.iter().zip(0..) {
             let imm = Some(self.me.0 << 8 | index);
-            qp.post_send(&Send {
+            qp.post_send(&SendWr {
                 id: 0,
                 operation: Operation::Send { imm },
                 data: Data::Inline(&[b"hello"]),
@@ -429,7 +429,7 @@ impl Stranger {
         let device = device();
         let cq = device.completion_queue(16, None).unwrap();
         let spec = QpSpec {
-            kind: QpKind::Ud,
+            qp_type: QpType::Ud,
             send_cq: &cq,
             recv_cq: &cq,
             srq: None,
@@ -452,7 +452,7 @@ impl Stranger {
         assert!(self.buffers.write(0, bytes));
         let data = self.buffers.lend(0, bytes.len()).unwrap();
         self.qp
-            .post_send(&Send {
+            .post_send(&SendWr {
                 id: 0,
                 operation: Operation::Send { imm },
                 data: Data::Gather(&[data]),
