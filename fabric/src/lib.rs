@@ -4,6 +4,8 @@
 //! The traits of [`device`] are all that the conduit sees. What a device lacks it says in its [`Caps`]; nobody assumes.
 //! This crate knows no ranks and no jobs.
 
+/// For tests only (feature `testing`).
+#[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 pub mod device;
 mod error;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fabric::conformance::{Outcome, Side, Verdict, channel_links, run};
-use fabric::soft::faults::Script;
+use fabric::soft::FaultScript;
 use fabric::soft::{SoftConfig, open};
 use fabric::{
     Access, Address, AsyncEvent, Completion, CompletionQueue, Data, Device, Fabric, Mtu, Operation,
@@ -23,7 +23,7 @@ fn fabric(script: &str) -> Arc<dyn Fabric> {
         bind: "127.0.0.1".parse().unwrap(),
         key: *b"key of the tests",
         mtu: Mtu::B4096,
-        faults: Some(Script::parse(script).unwrap()),
+        faults: Some(FaultScript::parse(script).unwrap()),
     };
     open(&config).unwrap()
 }

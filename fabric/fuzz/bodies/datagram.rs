@@ -1,6 +1,6 @@
 //! Any bytes as a datagram: none is taken without the key's tag; with it, what is taken is what was sent.
 
-use fabric::soft::ud::{HEADER, Header, MAX_PAYLOAD, PACKET};
+use fabric::soft::testing::datagram::{HEADER, Header, MAX_PAYLOAD, PACKET};
 
 /// One input.
 pub(crate) fn run(bytes: &[u8]) {

@@ -2,19 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use fabric::soft::faults::{Faults, Script};
+use fabric::soft::FaultScript;
+use fabric::soft::testing::FaultPlan;
 
 /// One input.
 pub(crate) fn run(text: &str) {
     for name in ["", "1"] {
-        let script = match Script::parse_for(text, name) {
+        let script = match FaultScript::parse_for(text, name) {
             Ok(script) => script,
             Err(problem) => {
                 assert!(problem.column > 0 && problem.column <= text.len() + 2);
                 continue;
             }
         };
-        let faults = Faults::new(script);
+        let faults = FaultPlan::new(script);
         assert!(faults.datagram().copies <= 2);
         let _ = (faults.refuse_registration(), faults.queue_pair_ready(), faults.need_clock());
         let age = faults.age(Instant::now()) + Duration::from_secs(1);

@@ -1,6 +1,6 @@
 //! Any bytes where strangers introduce themselves: nobody gets in without the key.
 
-use fabric::soft::hello::{
+use fabric::soft::testing::handshake::{
     CHALLENGE, HELLO, PROOF, Target, VERDICT, challenge, check, prove, read_hello, read_verdict,
 };
 

@@ -11,14 +11,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use fabric::conformance::Buffer;
-use fabric::soft::wire::{Refusal, Request, Response, Verb};
-use fabric::soft::{SoftConfig, hello, open};
+use fabric::soft::testing::handshake as hello;
+use fabric::soft::testing::wire::{Refusal, Request, Response, Verb};
+use fabric::soft::{JobKey, SoftConfig, open};
 use fabric::{
     Access, Address, Completion, CompletionQueue, Data, Device, Gid, Mtu, Operation, QpSpec,
     QpType, QueuePair, RcPeer, RecvWr, Retry, SendWr,
 };
 
-const KEY: hello::Key = *b"0123456789abcdef";
+const KEY: JobKey = *b"0123456789abcdef";
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const ROOM: usize = 1 << 16;
 /// What stands in memory that the peer may not read.

@@ -1,6 +1,6 @@
 //! Any bytes as headers of a stream: no panic, no length over the limit, and nothing that is accepted is overlooked.
 
-use fabric::soft::wire::{REQUEST, RESPONSE, Request, Response};
+use fabric::soft::testing::wire::{REQUEST, RESPONSE, Request, Response};
 
 /// One input.
 pub(crate) fn run(bytes: &[u8]) {

@@ -16,8 +16,8 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 use super::cq::{Cq, Gives, SoftChannel};
 use super::engine::{Engine, wait_for};
-use super::faults::Faults;
-use super::hello::{Key, Refused};
+use super::fault_script::FaultPlan;
+use super::hello::{JobKey, Refused};
 use super::limits::{
     MAX_CQE, MAX_INLINE, MAX_MESSAGE, MAX_QP, MAX_RD_ATOM, MAX_SGE, MAX_WR, NAP, TRIES, UDP_ROOM,
 };
@@ -62,7 +62,7 @@ const FREED_CHUNK: usize = 256;
 pub(super) struct Dev {
     info: DeviceInfo,
     caps: Caps,
-    key: Key,
+    key: JobKey,
     mtu: Mtu,
     ip: IpAddr,
     service: u16,
@@ -123,7 +123,7 @@ fn sockets(name: &str, ip: IpAddr) -> Result<(TcpListener, UdpSocket, u16), Erro
 pub(super) fn open(
     info: &DeviceInfo,
     config: &SoftConfig,
-    faults: &Arc<Faults>,
+    faults: &Arc<FaultPlan>,
     engine: &Arc<Engine>,
 ) -> Result<Arc<Dev>, Error> {
     let name = info.name.as_str();
@@ -198,7 +198,7 @@ impl Dev {
         &self.info.name
     }
 
-    pub(super) const fn key(&self) -> &Key {
+    pub(super) const fn key(&self) -> &JobKey {
         &self.key
     }
 

@@ -28,7 +28,7 @@ const GO: [u8; VERDICT] = *b"go\r\n";
 const NO: [u8; VERDICT] = *b"no\r\n";
 
 /// The key of a job.
-pub type Key = [u8; 16];
+pub type JobKey = [u8; 16];
 /// A number that is used once.
 pub type Nonce = [u8; 16];
 
@@ -43,7 +43,7 @@ pub enum Refused {
     Version(u16),
     /// Wrong proof.
     #[error("it does not have the job key")]
-    Key,
+    WrongKey,
     /// Neither yes nor no.
     #[error("its verdict is garbage")]
     Verdict,
@@ -92,7 +92,7 @@ impl Target {
     }
 }
 
-fn mac(key: &Key, parts: [&[u8]; 4]) -> Hmac<Sha256> {
+fn mac(key: &JobKey, parts: [&[u8]; 4]) -> Hmac<Sha256> {
     // The block of SHA-256 is longer than the key, so the padded key is the same key.
     let mut block = [0_u8; 64];
     block[..key.len()].copy_from_slice(key);
@@ -133,7 +133,7 @@ pub fn read_hello(bytes: &[u8; HELLO]) -> Result<Nonce, Refused> {
 
 /// The answer to `theirs`.
 #[must_use]
-pub fn challenge(key: &Key, theirs: &Nonce, own: &Nonce) -> [u8; CHALLENGE] {
+pub fn challenge(key: &JobKey, theirs: &Nonce, own: &Nonce) -> [u8; CHALLENGE] {
     let mut out = [0; CHALLENGE];
     out[0..16].copy_from_slice(own);
     let tag = mac(key, [b"responder", theirs, own, b""]).finalize().into_bytes();
@@ -146,13 +146,13 @@ pub fn challenge(key: &Key, theirs: &Nonce, own: &Nonce) -> [u8; CHALLENGE] {
 /// # Errors
 /// The other side does not have the key.
 pub fn prove(
-    key: &Key,
+    key: &JobKey,
     own: &Nonce,
     answer: &[u8; CHALLENGE],
     target: Target,
 ) -> Result<[u8; PROOF], Refused> {
     let (theirs, tag) = answer.split_at(16);
-    mac(key, [b"responder", own, theirs, b""]).verify_slice(tag).map_err(|_| Refused::Key)?;
+    mac(key, [b"responder", own, theirs, b""]).verify_slice(tag).map_err(|_| Refused::WrongKey)?;
     let mut out = [0; PROOF];
     let target = target.encode();
     out[0..16].copy_from_slice(&target);
@@ -166,13 +166,13 @@ pub fn prove(
 /// # Errors
 /// The requester does not have the key.
 pub fn check(
-    key: &Key,
+    key: &JobKey,
     theirs: &Nonce,
     own: &Nonce,
     proof: &[u8; PROOF],
 ) -> Result<Target, Refused> {
     let (body, tag) = proof.split_at(16);
-    mac(key, [b"requester", theirs, own, body]).verify_slice(tag).map_err(|_| Refused::Key)?;
+    mac(key, [b"requester", theirs, own, body]).verify_slice(tag).map_err(|_| Refused::WrongKey)?;
     let mut target = [0; 16];
     target.copy_from_slice(body);
     Ok(Target::decode(target))
@@ -228,19 +228,19 @@ mod tests {
             let (key, a, b) = ([3; 16], [1; 16], [2; 16]);
             let flip = |mut bytes: [u8; 48]| { bytes[bit / 8] ^= 1 << (bit % 8); bytes };
             let answer = challenge(&key, &a, &b);
-            prop_assert_eq!(prove(&key, &a, &flip(answer), TARGET), Err(Refused::Key));
+            prop_assert_eq!(prove(&key, &a, &flip(answer), TARGET), Err(Refused::WrongKey));
             let proof = prove(&key, &a, &answer, TARGET).unwrap();
-            prop_assert_eq!(check(&key, &a, &b, &flip(proof)), Err(Refused::Key));
+            prop_assert_eq!(check(&key, &a, &b, &flip(proof)), Err(Refused::WrongKey));
         }
 
         #[test]
-        fn another_key_is_refused(key in any::<Key>(), other in any::<Key>()) {
+        fn another_key_is_refused(key in any::<JobKey>(), other in any::<JobKey>()) {
             prop_assume!(key != other);
             let (a, b) = ([1; 16], [2; 16]);
             let answer = challenge(&key, &a, &b);
-            prop_assert_eq!(prove(&other, &a, &answer, TARGET), Err(Refused::Key));
+            prop_assert_eq!(prove(&other, &a, &answer, TARGET), Err(Refused::WrongKey));
             let proof = prove(&key, &a, &answer, TARGET).unwrap();
-            prop_assert_eq!(check(&other, &a, &b, &proof), Err(Refused::Key));
+            prop_assert_eq!(check(&other, &a, &b, &proof), Err(Refused::WrongKey));
         }
 
         #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::device::Dev;
-use super::faults::Faults;
+use super::fault_script::FaultPlan;
 use super::hold;
 use super::progress::Progress;
 use super::qp::Qp;
@@ -16,7 +16,7 @@ use crate::{AsyncEvent, QpState, QpType};
 /// The script's state on one device.
 #[derive(Debug)]
 pub(super) struct Mishaps {
-    faults: Arc<Faults>,
+    faults: Arc<FaultPlan>,
     late: Late,
     /// A port is down, somebody is cut off, or the device is dead.
     active: AtomicBool,
@@ -26,7 +26,7 @@ pub(super) struct Mishaps {
 }
 
 impl Mishaps {
-    pub(super) fn new(faults: &Arc<Faults>) -> Self {
+    pub(super) fn new(faults: &Arc<FaultPlan>) -> Self {
         Self {
             faults: Arc::clone(faults),
             late: Late::default(),
@@ -36,7 +36,7 @@ impl Mishaps {
         }
     }
 
-    pub(super) fn faults(&self) -> &Faults {
+    pub(super) fn faults(&self) -> &FaultPlan {
         &self.faults
     }
 

@@ -7,8 +7,10 @@ mod back;
 mod cq;
 mod device;
 mod engine;
-pub mod faults;
-pub mod hello;
+#[allow(unreachable_pub, reason = "public with the feature `testing`")]
+mod fault_script;
+#[allow(unreachable_pub, reason = "public with the feature `testing`")]
+mod hello;
 mod limits;
 mod memory;
 mod mishaps;
@@ -19,8 +21,10 @@ mod rx;
 mod state;
 mod strangers;
 mod tx;
-pub mod ud;
-pub mod wire;
+#[allow(unreachable_pub, reason = "public with the feature `testing`")]
+mod ud;
+#[allow(unreachable_pub, reason = "public with the feature `testing`")]
+mod wire;
 
 #[cfg(test)]
 mod tests;
@@ -32,6 +36,26 @@ use std::time::Instant;
 use crate::{Device, DeviceInfo, Error, Fabric, Mtu};
 
 pub use device::Counters;
+pub use fault_script::{FaultScript, ScriptError};
+pub use hello::JobKey;
+
+/// The protocols of the adapter, for fuzz targets and for tests that play a peer.
+#[cfg(any(test, feature = "testing"))]
+pub mod testing {
+    /// Messages of the handshake.
+    pub mod handshake {
+        pub use super::super::hello::*;
+    }
+    /// Datagrams.
+    pub mod datagram {
+        pub use super::super::ud::{GRH, HEADER, Header, MAX_PAYLOAD, PACKET};
+    }
+    /// Headers of streams.
+    pub mod wire {
+        pub use super::super::wire::*;
+    }
+    pub use super::fault_script::FaultPlan;
+}
 
 /// How to open the software adapter.
 #[derive(Clone, Debug)]
@@ -43,18 +67,18 @@ pub struct SoftConfig {
     /// Address of this host that peers reach.
     pub bind: IpAddr,
     /// Key of the job: only who has it is listened to.
-    pub key: hello::Key,
+    pub key: JobKey,
     /// MTU of the ports.
     pub mtu: Mtu,
     /// What goes wrong on purpose.
-    pub faults: Option<faults::Script>,
+    pub faults: Option<FaultScript>,
 }
 
 #[derive(Debug)]
 struct Soft {
     config: SoftConfig,
     infos: Vec<DeviceInfo>,
-    faults: Arc<faults::Faults>,
+    faults: Arc<fault_script::FaultPlan>,
     engine: Arc<engine::Engine>,
 }
 
@@ -91,7 +115,7 @@ pub fn open(config: &SoftConfig) -> Result<Arc<dyn Fabric>, Error> {
         })
         .collect();
     raise_descriptors();
-    let faults = Arc::new(faults::Faults::new(config.faults.clone().unwrap_or_default()));
+    let faults = Arc::new(fault_script::FaultPlan::new(config.faults.clone().unwrap_or_default()));
     let engine = engine::Engine::start()?;
     Ok(Arc::new(Soft { config: config.clone(), infos, faults, engine }))
 }

@@ -14,8 +14,8 @@ use siphasher::sip::SipHasher24;
 
 use super::cq::Gives;
 use super::device::{Dev, SoftAddress};
-use super::faults::Fate;
-use super::hello::Key;
+use super::fault_script::Fate;
+use super::hello::JobKey;
 use super::hold;
 use super::limits::{DATAGRAMS_PER_TURN, MAX_LATE};
 use super::qp::Qp;
@@ -64,7 +64,7 @@ pub struct Header {
     pub imm: Option<u32>,
 }
 
-fn tag(key: &Key, header: &[u8], payload: &[u8]) -> [u8; 8] {
+fn tag(key: &JobKey, header: &[u8], payload: &[u8]) -> [u8; 8] {
     let mut hasher = SipHasher24::new_with_key(key);
     hasher.write(header);
     hasher.write(payload);
@@ -74,7 +74,7 @@ fn tag(key: &Key, header: &[u8], payload: &[u8]) -> [u8; 8] {
 impl Header {
     /// The packet in `packet`, whose payload of `len` bytes stands behind [`HEADER`] already; `None` when it does not fit.
     #[must_use]
-    pub fn seal<'a>(&self, key: &Key, packet: &'a mut [u8], len: usize) -> Option<&'a [u8]> {
+    pub fn seal<'a>(&self, key: &JobKey, packet: &'a mut [u8], len: usize) -> Option<&'a [u8]> {
         let whole = packet.get_mut(..HEADER.checked_add(len)?)?;
         let (head, payload) = whole.split_at_mut(HEADER);
         let length = u32::try_from(len).ok().filter(|_| len <= MAX_PAYLOAD)?;
@@ -94,7 +94,7 @@ impl Header {
     ///
     /// # Errors
     /// It is not from a member of this job.
-    pub fn open<'a>(key: &Key, packet: &'a [u8]) -> Result<(Self, &'a [u8]), Garbage> {
+    pub fn open<'a>(key: &JobKey, packet: &'a [u8]) -> Result<(Self, &'a [u8]), Garbage> {
         let short = Garbage::Length(packet.len());
         let (head, payload) = packet.split_first_chunk::<HEADER>().ok_or(short)?;
         let word = |at: usize| {
@@ -119,7 +119,7 @@ impl Header {
 
 /// The first bytes of a receive, as the global route header of a real datagram: lengths, then both addresses.
 #[must_use]
-pub fn route_header(from: IpAddr, to: IpAddr, payload: usize) -> [u8; GRH] {
+fn route_header(from: IpAddr, to: IpAddr, payload: usize) -> [u8; GRH] {
     let mut out = [0; GRH];
     out[0] = 0x60;
     out[4..6].copy_from_slice(&u16::try_from(payload).unwrap_or(u16::MAX).to_be_bytes());

@@ -128,7 +128,7 @@ fn open_soft(
 ) -> Result<Arc<dyn Fabric>, Error> {
     // Sections of the script are for ranks.
     let name = members.rank.to_string();
-    let script = |text| soft::faults::Script::parse_for(text, &name);
+    let script = |text| soft::FaultScript::parse_for(text, &name);
     let faults = settings.soft.faults.as_deref().map(script).transpose();
     let faults = faults.map_err(|problem| Error::Setting {
         name: "GASNET_IBV_SOFT_FAULTS",

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{End, KEY, Memory};
-use crate::soft::faults::Script;
+use crate::soft::FaultScript;
 use crate::soft::{SoftConfig, open};
 use crate::{Access, Completion, Data, Mtu, Operation, RecvWr, Retry, SendWr, Status};
 
@@ -22,7 +22,7 @@ fn cut_off(script: &str) -> End {
         bind: "127.0.0.1".parse().unwrap(),
         key: KEY,
         mtu: Mtu::B4096,
-        faults: Some(Script::parse(script).unwrap()),
+        faults: Some(FaultScript::parse(script).unwrap()),
     };
     End::with(open(&config).unwrap(), 64)
 }

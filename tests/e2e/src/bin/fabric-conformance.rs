@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fabric::conformance::{Exchange, FdLink, Outcome, Side, Verdict, channel_links, run};
-use fabric::soft::faults::Script;
+use fabric::soft::FaultScript;
 use fabric::soft::{SoftConfig, open as open_soft};
 use fabric::{Fabric, Mtu};
 use testkit::Table;
@@ -127,7 +127,7 @@ impl Options {
         if self.fabric == "verbs" {
             return fabric::verbs::open(self.library.as_deref()).map_err(|e| e.to_string());
         }
-        let script = self.faults.as_deref().map(Script::parse).transpose();
+        let script = self.faults.as_deref().map(FaultScript::parse).transpose();
         let config = SoftConfig {
             devices: self.devices,
             ports: 1,

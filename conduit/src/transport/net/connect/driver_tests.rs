@@ -7,8 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bootstrap::Rank;
-use fabric::soft::faults::Script;
-use fabric::soft::{self, SoftConfig};
+use fabric::soft::{self, FaultScript, SoftConfig};
 use fabric::{
     Access, Address, Channel, Completion, CompletionQueue, Data, Device, Mtu, Operation, QpSpec,
     QpType, QueuePair, RcPeer, RecvWr, Retry, SendWr, Status, UdTarget,
@@ -38,7 +37,7 @@ fn device() -> Arc<dyn Device> {
     faulty(None)
 }
 
-fn faulty(faults: Option<Script>) -> Arc<dyn Device> {
+fn faulty(faults: Option<FaultScript>) -> Arc<dyn Device> {
     let config = SoftConfig {
         devices: 1,
         ports: 1,
@@ -324,7 +323,8 @@ fn everybody_connects_over_a_network_that_loses_doubles_and_delays() {
         // With one seed for all, they would lose the same packets.
         let script = |me: u64| {
             let seed = 100 * seed + me;
-            Script::parse(&format!("seed={seed} drop-ud=20% dup-ud=30% delay-ud=3ms@40%")).unwrap()
+            FaultScript::parse(&format!("seed={seed} drop-ud=20% dup-ud=30% delay-ud=3ms@40%"))
+                .unwrap()
         };
         let world = World::on((0..3).map(|me| faulty(Some(script(me)))), &setup(), false);
         let pairs = [(0, 1), (1, 0), (1, 2), (2, 0)];
@@ -338,7 +338,7 @@ fn everybody_connects_over_a_network_that_loses_doubles_and_delays() {
 
 #[test]
 fn memory_that_cannot_be_registered_is_named() {
-    let device = faulty(Some(Script::parse("seed=1 register-fail=1st").unwrap()));
+    let device = faulty(Some(FaultScript::parse("seed=1 register-fail=1st").unwrap()));
     let error = Socket::new(&device, None, &setup()).unwrap_err().to_string();
     let start = "network: cannot register buffers for connection requests: ";
     assert!(error.starts_with(start), "{error}");

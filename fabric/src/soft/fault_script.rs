@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// What is wrong with a script.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("fault script, column {column}: {problem}")]
-pub struct Problem {
+pub struct ScriptError {
     /// Where the word or value begins, from 1.
     pub column: usize,
     /// What is wrong, with the text seen.
@@ -73,7 +73,7 @@ const ALL: Share = 1_000_000;
 
 /// A parsed script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Script {
+pub struct FaultScript {
     seed: u64,
     drop_ud: Share,
     dup_ud: Share,
@@ -85,12 +85,12 @@ pub struct Script {
     death: Option<Duration>,
 }
 
-impl Script {
+impl FaultScript {
     /// Reads a script for a fabric without a name.
     ///
     /// # Errors
     /// The first thing that is not understood, anywhere in the text.
-    pub fn parse(text: &str) -> Result<Self, Problem> {
+    pub fn parse(text: &str) -> Result<Self, ScriptError> {
         Self::parse_for(text, "")
     }
 
@@ -98,7 +98,7 @@ impl Script {
     ///
     /// # Errors
     /// As [`Self::parse`].
-    pub fn parse_for(text: &str, name: &str) -> Result<Self, Problem> {
+    pub fn parse_for(text: &str, name: &str) -> Result<Self, ScriptError> {
         let mut script = Self::default();
         let mut start = 0;
         for section in text.split(';') {
@@ -118,7 +118,7 @@ impl Script {
         Ok(script)
     }
 
-    fn word(&mut self, word: &str, at: usize) -> Result<(), Problem> {
+    fn word(&mut self, word: &str, at: usize) -> Result<(), ScriptError> {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
         let value = Text { text: value, at: at + key.len() + 1 };
         match key {
@@ -169,7 +169,11 @@ impl Script {
 }
 
 /// Whether a section is for `name`, its words, and where they begin.
-fn select<'a>(section: &'a str, name: &str, at: usize) -> Result<(bool, &'a str, usize), Problem> {
+fn select<'a>(
+    section: &'a str,
+    name: &str,
+    at: usize,
+) -> Result<(bool, &'a str, usize), ScriptError> {
     // A colon inside a word (`soft0:1`) stands behind an equals sign.
     let first = section.char_indices().find(|(_, c)| matches!(c, ':' | '='));
     let Some((end, ':')) = first else { return Ok((true, section, at)) };
@@ -193,8 +197,8 @@ struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    fn problem(self, needs: &str) -> Problem {
-        Problem { column: self.at + 1, problem: format!("{:?} is not {needs}", self.text) }
+    fn problem(self, needs: &str) -> ScriptError {
+        ScriptError { column: self.at + 1, problem: format!("{:?} is not {needs}", self.text) }
     }
 
     fn split(self, mark: char) -> (Self, Option<Self>) {
@@ -207,13 +211,13 @@ impl<'a> Text<'a> {
         }
     }
 
-    fn number<T: std::str::FromStr>(self, what: &str) -> Result<T, Problem> {
+    fn number<T: std::str::FromStr>(self, what: &str) -> Result<T, ScriptError> {
         let digits = !self.text.is_empty() && self.text.bytes().all(|byte| byte.is_ascii_digit());
         self.text.parse().ok().filter(|_| digits).ok_or_else(|| self.problem(what))
     }
 
     /// At most four digits after the point, so that nothing is lost.
-    fn share(self) -> Result<Share, Problem> {
+    fn share(self) -> Result<Share, ScriptError> {
         let needs = "a share from 0% to 100%, as 2.5%";
         let percent = self.text.strip_suffix('%').ok_or_else(|| self.problem(needs))?;
         let (whole, part) = percent.split_once('.').unwrap_or((percent, "0"));
@@ -225,7 +229,7 @@ impl<'a> Text<'a> {
         scaled.filter(|&share| share <= ALL).ok_or_else(|| self.problem(needs))
     }
 
-    fn duration(self) -> Result<Duration, Problem> {
+    fn duration(self) -> Result<Duration, ScriptError> {
         let needs = "a time with its unit, as 250us, 10ms or 2s";
         let end = self.text.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.text.len());
         let (number, unit) = self.text.split_at(end);
@@ -238,12 +242,12 @@ impl<'a> Text<'a> {
         }
     }
 
-    fn window(self) -> Result<Window, Problem> {
+    fn window(self) -> Result<Window, ScriptError> {
         let (from, length) = self.split('+');
         Ok(Window { from: from.duration()?, length: length.map(Text::duration).transpose()? })
     }
 
-    fn ordinal(self) -> Result<u32, Problem> {
+    fn ordinal(self) -> Result<u32, ScriptError> {
         let digits = self.text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         let suffix = self.text.get(digits.len()..).unwrap_or_default();
         let known = matches!(suffix, "" | "st" | "nd" | "rd" | "th");
@@ -252,7 +256,7 @@ impl<'a> Text<'a> {
         right.ok_or_else(|| self.problem("a position, as 1st or 3rd"))
     }
 
-    fn whom(self) -> Result<Whom, Problem> {
+    fn whom(self) -> Result<Whom, ScriptError> {
         let needs = "all, an address, or a prefix as 10.0.0.0/8";
         if self.text == "all" {
             return Ok(Whom(None));
@@ -284,18 +288,18 @@ impl Fate {
 
 /// A script at work on one fabric. Ages are counted from its opening.
 #[derive(Debug)]
-pub struct Faults {
-    script: Script,
+pub struct FaultPlan {
+    script: FaultScript,
     opened: Instant,
     random: AtomicU64,
     registrations: AtomicU32,
     ready: AtomicU32,
 }
 
-impl Faults {
+impl FaultPlan {
     /// Begins.
     #[must_use]
-    pub fn new(script: Script) -> Self {
+    pub fn new(script: FaultScript) -> Self {
         Self {
             random: AtomicU64::new(script.seed),
             script,
@@ -394,9 +398,9 @@ impl Faults {
     }
 }
 
-impl Default for Faults {
+impl Default for FaultPlan {
     fn default() -> Self {
-        Self::new(Script::default())
+        Self::new(FaultScript::default())
     }
 }
 
@@ -411,9 +415,9 @@ mod tests {
     fn every_word_is_understood() {
         let text = "seed=7 drop-ud=10% dup-ud=2.5% delay-ud=2ms@50% port-down=soft0:1@100ms+50ms \
             kill-qp=2nd@10ms register-fail=3rd partition=10.0.0.0/8@1s+1s death=9s";
-        let script = Script::parse(text).unwrap();
+        let script = FaultScript::parse(text).unwrap();
         assert_eq!((script.seed, script.drop_ud, script.dup_ud), (7, 100_000, 25_000));
-        let faults = Faults::new(script);
+        let faults = FaultPlan::new(script);
         let down = |age| faults.port_is_down("soft0", 1, age * MS);
         assert_eq!([99, 100, 149, 150].map(down), [false, true, true, false]);
         assert!(!faults.port_is_down("soft1", 1, 120 * MS));
@@ -424,7 +428,7 @@ mod tests {
         assert!(cut("10.9.9.9", 1000) && !cut("11.0.0.1", 1000) && !cut("10.9.9.9", 2000));
         assert!(!cut("::1", 1500));
         assert!(faults.is_dead(9000 * MS) && !faults.is_dead(8999 * MS));
-        assert!(faults.need_clock() && !Faults::default().need_clock());
+        assert!(faults.need_clock() && !FaultPlan::default().need_clock());
     }
 
     #[test]
@@ -449,7 +453,7 @@ mod tests {
             ("1,: seed=2", 1, "names"),
             ("1: seed=2; 2: seed=q", 20, "\"q\""),
         ] {
-            let problem = Script::parse(text).unwrap_err();
+            let problem = FaultScript::parse(text).unwrap_err();
             assert_eq!(problem.column, column, "{text}: {problem}");
             assert!(problem.to_string().contains(part), "{text}: {problem}");
         }
@@ -459,7 +463,7 @@ mod tests {
     fn sections_are_for_their_names() {
         let text = "seed=1 drop-ud=1%; 1,3: death=1s ; 2: seed=9 port-down=soft0:1@1s";
         let [none, one, two, three] =
-            ["", "1", "2", "3"].map(|name| Script::parse_for(text, name).unwrap());
+            ["", "1", "2", "3"].map(|name| FaultScript::parse_for(text, name).unwrap());
         assert_eq!((none.seed, none.death, none.drop_ud), (1, None, 10_000));
         assert_eq!(one.death, Some(1000 * MS));
         assert_eq!(three, one);
@@ -468,22 +472,22 @@ mod tests {
 
     #[test]
     fn shares_are_met() {
-        let script = Script::parse("seed=3 drop-ud=20% dup-ud=10% delay-ud=1ms@30%").unwrap();
-        let faults = Faults::new(script.clone());
+        let script = FaultScript::parse("seed=3 drop-ud=20% dup-ud=10% delay-ud=1ms@30%").unwrap();
+        let faults = FaultPlan::new(script.clone());
         let fates: Vec<Fate> = (0..100_000).map(|_| faults.datagram()).collect();
         let share = |want: fn(&Fate) -> bool| fates.iter().filter(|fate| want(fate)).count();
         assert!((19_000..21_000).contains(&share(|fate| fate.copies == 0)));
         assert!((7_000..9_000).contains(&share(|fate| fate.copies == 2)));
         assert!((29_000..31_000).contains(&share(|fate| fate.delay == MS)));
-        let again = Faults::new(script);
+        let again = FaultPlan::new(script);
         assert!(fates.iter().all(|fate| *fate == again.datagram()), "the same seed");
-        assert_eq!(Faults::default().datagram(), Fate::PLAIN);
+        assert_eq!(FaultPlan::default().datagram(), Fate::PLAIN);
     }
 
     proptest! {
         #[test]
         fn any_text_is_judged(text in "[a-z0-9=@%+:;,./ -]{0,60}|\\PC{0,30}") {
-            if let Err(problem) = Script::parse(&text) {
+            if let Err(problem) = FaultScript::parse(&text) {
                 prop_assert!(problem.column <= text.len() + 1, "{}", problem);
             }
         }
@@ -494,8 +498,8 @@ mod tests {
              "[0-9]{1,10}(ms|s|%|th|\\.[0-9]%)?([@+:/][0-9a-z.]{1,6}){0,3}"), 0..6))
         {
             let text: Vec<String> = words.iter().map(|(k, v)| format!("{k}={v}")).collect();
-            if let Ok(script) = Script::parse(&text.join(" ")) {
-                let faults = Faults::new(script);
+            if let Ok(script) = FaultScript::parse(&text.join(" ")) {
+                let faults = FaultPlan::new(script);
                 let age = Duration::from_secs(5);
                 let _ = (faults.datagram(), faults.refuse_registration(), faults.is_dead(age));
                 let _ = faults.is_cut("10.0.0.1".parse().unwrap(), age);
