@@ -91,7 +91,7 @@ impl CommandLine {
             return Err(CommandLineError::NoProgram { ranks });
         }
         match self.flags.stdin {
-            spawner_ssh::plan::StdinTo::Rank(rank) if rank.0 >= ranks => {
+            supervisor::plan::StdinTo::Rank(rank) if rank.0 >= ranks => {
                 Err(CommandLineError::StdinRank { seen: rank.0, last: ranks - 1 })
             }
             _ => Ok(ranks),

@@ -272,7 +272,7 @@ fn doctor_section() -> Roff {
         entry(&mut roff, name, &help);
     }
     paragraphs(&mut roff, &["It checks:"]);
-    for (name, text) in spawner_ssh::doctor::CHECKS {
+    for (name, text) in doctor::CHECKS {
         entry(&mut roff, [bold(name)], text);
     }
     roff

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use spawner_pmi::Call;
-use spawner_ssh::plan::{HostEntry, StdinTo};
+use supervisor::plan::{HostEntry, StdinTo};
 
 use crate::cpus::ranges;
 use crate::job::Job;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use spawner_pmi::{Call, Family, Machine, PMI, Wanted};
-use spawner_ssh::plan::StdinTo;
+use supervisor::plan::StdinTo;
 
 use crate::environment::Variables;
 use crate::flags::{Flags, MapRule, StageMode};

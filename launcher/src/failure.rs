@@ -78,7 +78,7 @@ pub enum Failure {
     Doctor(std::io::Error),
     /// The job could not be supervised.
     #[error("{0}; nothing was started")]
-    Supervise(#[from] spawner_ssh::local::LocalError),
+    Supervise(#[from] supervisor::local::LocalError),
 }
 
 impl Failure {

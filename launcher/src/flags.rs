@@ -10,7 +10,7 @@ use std::time::Duration;
 use bootstrap::Rank;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, CommandFactory, Parser, ValueEnum, ValueHint};
-use spawner_ssh::plan::{Stage, StdinTo};
+use supervisor::plan::{Stage, StdinTo};
 
 /// How the launcher shows that the job starts and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bootstrap::Rank;
 use spawner_pmi::{Call, System};
-use spawner_ssh::plan::{JobPlan, Map, OutputPlan, Reach, StdinTo};
+use supervisor::plan::{JobPlan, Map, OutputPlan, Reach, StdinTo};
 
 use crate::command_line::CommandLine;
 use crate::environment::{self, Forwarded, Variables};

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! words ─ normalise ─ flags ─> command_line ─ spawner, hosts, settings, program (ident), cpus, environment ─> job
-//!                                                                     job ─> dry_run | spawner_ssh::local::supervise
+//!                                                                     job ─> dry_run | supervisor::local::supervise
 //!                                                                                    └─> progress, summary, report_file
 //! ```
 //!
 //! [`run`] ties them together; nothing else writes, except through [`messages`]. The job itself is supervised by
-//! `spawner-ssh`.
+//! `supervisor`.
 
 #![forbid(unsafe_code)]
 

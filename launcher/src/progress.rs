@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use spawner_ssh::local::{Observer, Progress};
+use supervisor::local::{Observer, Progress};
 
 use crate::flags::ProgressMode;
 use crate::messages::say;

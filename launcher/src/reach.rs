@@ -4,7 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use spawner_ssh::plan::{BUILTIN, Reach, check_builtin_options, has_builtin};
+use spawner_ssh::builtin::{
+    NAME as BUILTIN, check_options as check_builtin_options, is_there as has_builtin,
+};
+use supervisor::plan::Reach;
 
 const NAME: &str = "gasnetrun_ibv";
 

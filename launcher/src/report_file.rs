@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use spawner_ssh::plan::HostEntry;
-use spawner_ssh::report::{Cause, HostRecord, JobReport, Phases, RankRecord};
+use supervisor::plan::HostEntry;
+use supervisor::report::{Cause, HostRecord, JobReport, Phases, RankRecord};
 
 use crate::failure::Failure;
 use crate::job::Job;

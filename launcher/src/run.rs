@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use nix::unistd::AccessFlags;
-use spawner_ssh::report::JobReport;
+use supervisor::report::JobReport;
 
 use crate::command_line::{self, CommandLine, CommandLineError};
 use crate::environment::Variables;
@@ -73,7 +73,7 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
         return Err(give_up(report, Some(&job), failure));
     }
     let mut display = Display::new(flags.progress);
-    let outcome = spawner_ssh::local::supervise(&job.plan, started, &mut display);
+    let outcome = supervisor::local::supervise(&job.plan, started, &mut display);
     display.clear();
     match outcome {
         Ok(outcome) => finish(&job, &outcome, report, flags.level()),

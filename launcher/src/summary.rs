@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use nix::sys::signal::Signal::{self, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV};
 use spawner_pmi::Call;
-use spawner_ssh::report::{Cause, CauseKind, JobReport};
+use supervisor::report::{Cause, CauseKind, JobReport};
 
 /// The summary, or nothing when the job ended well. Several lines, the first without prefix, the others indented.
 #[must_use]
@@ -157,7 +157,7 @@ fn advice(cause: &Cause, level: u8, conduit_program: bool) -> Option<&'static st
 
 #[cfg(test)]
 mod tests {
-    use spawner_ssh::report::Phases;
+    use supervisor::report::Phases;
 
     use super::*;
 

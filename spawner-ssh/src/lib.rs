@@ -1,25 +1,24 @@
-//! Starts the ranks of a job and brings them to an end.
+//! Logins to other hosts: what to start here, what it runs there, and what a failed login means. Nothing here waits.
 //!
-//! * [`plan`]: what is to be started, as data (pure).
-//! * [`hostlist`]: host lists and maps, from text to data (pure).
-//! * [`report`]: what became of it, as data.
-//! * [`agent`]: the supervisor of one host's ranks: a pure machine and the driver around it.
-//! * [`local`]: the front half on the launching host: forks the agent, forwards signals, collects the report.
-//! * [`doctor`]: all steps of a start without a job.
-//! * `stage`: the job's program on hosts that do not have it.
-//! * `root`, [`node`], [`tree`], `link`: jobs with other hosts. The root is what the front forks then; a node is the agent
-//!   of one host; they talk over links (`docs/design/tree.md`).
+//! * [`HostEntry`], [`Ssh`]: whom to reach and how. [`End`]: how a process ended.
+//! * [`command`]: the words of the remote shell (OpenSSH), and the script that finds or receives our program there.
+//! * [`builtin`]: a client on libssh2 in place of the remote shell, if the feature `builtin-ssh` is on.
+//! * [`marker`]: finds our program's first line behind whatever a login prints.
+//! * [`diagnosis`]: why a host could not be reached, read from what the remote shell said.
+//! * [`deadlines`]: every time limit of a login.
 
-pub mod agent;
-pub mod doctor;
-pub mod hostlist;
-mod layout;
-mod link;
-pub mod local;
-pub mod node;
-pub mod plan;
-pub mod report;
-mod root;
-mod stage;
-pub mod tree;
-mod wire;
+#![forbid(unsafe_code)]
+
+pub mod builtin;
+pub mod command;
+pub mod deadlines;
+pub mod diagnosis;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
+mod host;
+pub mod marker;
+mod options;
+
+pub use host::{End, HostEntry};
+pub use options::{Ssh, Stage};

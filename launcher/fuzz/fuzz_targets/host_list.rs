@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use spawner_ssh::hostlist::{Grammar, Here, distinct, parse, place};
+use launcher::hosts::list::{Grammar, Here, distinct, parse, place};
 
 fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(data);

@@ -43,7 +43,7 @@ fn what_is_well_in_different_ways_is_one_line() {
 
 #[test]
 fn a_host_that_was_not_reached_is_a_problem_of_its_step() {
-    let failure = spawner_ssh::tree::diagnosis::Failure {
+    let failure = spawner_ssh::diagnosis::Failure {
         class: Class::HostKey,
         seen: "Host key verification failed.".into(),
     };

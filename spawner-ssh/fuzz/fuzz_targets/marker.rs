@@ -2,6 +2,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use spawner_ssh::tree::fuzz::marker;
+use spawner_ssh::fuzz::marker;
 
 fuzz_target!(|bytes: &[u8]| marker(bytes));

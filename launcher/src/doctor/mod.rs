@@ -1,0 +1,284 @@
+//! `gasnetrun_ibv doctor`: examines hosts and says what to repair.
+
+mod checks;
+mod engines;
+
+pub use checks::{CHECKS, main as check_this_host};
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{CommandFactory, FromArgMatches, Parser, ValueHint};
+use serde::Serialize;
+use spawner_ssh::diagnosis::Class;
+use supervisor::doctor::{Finding, Health, Level, Request, examine};
+use supervisor::plan::{HostEntry, Reach};
+
+use crate::command_line::CommandLineError;
+use crate::environment::{self, Forwarded, Variables};
+use crate::failure::Failure;
+use crate::flags::{StageMode, duration};
+use crate::messages::{say, warn};
+use crate::spawner::Spawner;
+use crate::{hosts, reach, settings};
+
+/// The word that asks for it.
+pub const WORD: &str = "doctor";
+/// Exit code when something must be repaired.
+const CODE_PROBLEMS: u8 = 1;
+/// Number of the report's format; grows when a field changes its meaning or goes.
+const FORMAT: u32 = 1;
+
+/// Examines hosts as if a job were started there, starts none, and says what to repair.
+///
+/// Every step is made: login, agent, limits, adapters, shared memory and more. Each line says ok, warning or problem, what
+/// was seen, and on how many hosts; what to do follows behind fix. The exit code is 0 when there is no problem, 1 when
+/// there is one.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "doctor",
+    bin_name = "gasnetrun_ibv doctor",
+    version,
+    args_override_self = true,
+    max_term_width = 100
+)]
+pub struct DoctorFlags {
+    /// Hosts, written as in a host list; without any those that a job would use, else this one
+    #[arg(value_name = "HOST", conflicts_with_all = ["hosts", "hostfile"])]
+    pub host: Vec<OsString>,
+
+    /// Hosts between commas or blanks, as in n1,me@n2,n[3-6]; beats all variables
+    #[arg(long, value_name = "LIST", conflicts_with = "hostfile")]
+    pub hosts: Option<OsString>,
+
+    /// File with one host per line; beats all variables
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub hostfile: Option<PathBuf>,
+
+    /// Whether this launcher's program is sent to hosts that lack it, as for a job
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = StageMode::Auto)]
+    pub stage: StageMode,
+
+    /// Give up on hosts that have not answered after this time (default: 2 minutes)
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub start_timeout: Option<Duration>,
+
+    /// Also write what was found to this file, as JSON
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub report: Option<PathBuf>,
+}
+
+/// Its option table as a parser.
+#[must_use]
+pub fn command() -> clap::Command {
+    DoctorFlags::command()
+}
+
+/// Does it; `words` are those behind [`WORD`].
+///
+/// # Errors
+/// A wrong command line, hosts that cannot be used, a system that refuses.
+pub fn main(words: &[OsString]) -> Result<(String, u8), Failure> {
+    let flags = parse(words)?;
+    let variables: Variables = std::env::vars_os().collect();
+    let checked = settings::check(&variables, 1)?;
+    checked.warnings.iter().for_each(|text| warn(text));
+    let variable =
+        |name: &str| variables.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone());
+    let here = hosts::own_name()?;
+    let named = named(&flags);
+    let list = named.as_deref().or(flags.hosts.as_deref());
+    let listed = hosts::all(list, flags.hostfile.as_deref(), &here, variable)?;
+    listed.notes.iter().for_each(|text| warn(text));
+    let report = flags.report.as_deref().map(|path| {
+        let made = std::fs::File::create(path);
+        made.map_err(|source| Failure::Report { path: path.to_owned(), source })
+    });
+    let report = report.transpose()?;
+    let request = Request {
+        reach: Reach {
+            stage: flags.stage.into(),
+            start_timeout: flags.start_timeout,
+            cache: checked.stage_cache,
+            ..reach::reach(checked.out_degree, variable)?
+        },
+        hosts: listed.hosts,
+        directory: std::env::current_dir().map_err(Failure::WorkingDirectory)?,
+        env: environment::for_hosts(&variables, &Forwarded::default(), Spawner::Ssh, 0),
+    };
+    let health = examine(&request).map_err(Failure::Doctor)?;
+    let lines = lines(&health, &request.hosts);
+    let code =
+        if lines.iter().any(|line| line.level == Level::Problem) { CODE_PROBLEMS } else { 0 };
+    if let (Some(file), Some(path)) = (report, flags.report) {
+        write_report(file, &health, code)
+            .map_err(|source| Failure::Report { path, source: source.into() })?;
+    }
+    Ok((text(&lines, health.len()), code))
+}
+
+fn parse(words: &[OsString]) -> Result<DoctorFlags, Failure> {
+    let all = std::iter::once(OsString::from(WORD)).chain(words.iter().cloned());
+    let matches = command().try_get_matches_from(all);
+    let flags = matches.and_then(|matches| DoctorFlags::from_arg_matches(&matches));
+    Ok(flags.map_err(CommandLineError::from)?)
+}
+
+/// The words that name hosts as one list.
+fn named(flags: &DoctorFlags) -> Option<OsString> {
+    (!flags.host.is_empty()).then(|| flags.host.join(OsStr::new(" ")))
+}
+
+/// One line of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Line {
+    check: &'static str,
+    level: Level,
+    /// Hosts with it.
+    hosts: Vec<String>,
+    seen: String,
+    fix: String,
+}
+
+/// What a failure of the start is among the checks.
+const fn check_of(class: Class) -> &'static str {
+    match class {
+        Class::Version => "version",
+        Class::Directory => "directory",
+        _ => "login",
+    }
+}
+
+/// Findings of one host, with those that follow from how far it came.
+fn findings(health: &Health) -> Vec<Finding> {
+    let ok = |check: &str, seen: &str| Finding {
+        check: check.to_owned(),
+        level: Level::Ok,
+        seen: seen.to_owned(),
+        fix: String::new(),
+    };
+    let mut all = Vec::new();
+    match &health.failure {
+        Some(failure) => {
+            let rule = failure.class.rule();
+            all.push(Finding {
+                check: check_of(failure.class).to_owned(),
+                level: Level::Problem,
+                seen: format!("at the step `{}`: {}", rule.step.name(), failure.seen),
+                fix: rule.advice.to_owned(),
+            });
+        }
+        None => {
+            all.push(ok("login", "the agent answers"));
+            all.push(ok("version", env!("CARGO_PKG_VERSION")));
+        }
+    }
+    all.extend(health.findings.iter().cloned());
+    all
+}
+
+/// Everything, grouped by check, level and what was seen.
+fn lines(health: &[Health], entries: &[HostEntry]) -> Vec<Line> {
+    let mut groups: BTreeMap<(usize, Level, String), Line> = BTreeMap::new();
+    for (health, entry) in health.iter().zip(entries) {
+        for finding in findings(health) {
+            let known = CHECKS.iter().position(|(name, _)| *name == finding.check);
+            let Some(index) = known else { continue };
+            // What differs only in the host's own name, or is well, is the same.
+            let key = match finding.level {
+                Level::Ok => String::new(),
+                _ => finding.seen.replace(&entry.name, "HOST"),
+            };
+            let line = groups.entry((index, finding.level, key)).or_insert_with(|| Line {
+                check: CHECKS[index].0,
+                level: finding.level,
+                hosts: Vec::new(),
+                seen: finding.seen.clone(),
+                fix: finding.fix.clone(),
+            });
+            if line.seen != finding.seen && finding.level == Level::Ok {
+                line.seen = "differs, see --report".to_owned();
+            }
+            line.hosts.push(health.host.clone());
+        }
+    }
+    let mut lines: Vec<Line> = groups.into_values().collect();
+    // The worst of a check first, then what concerns most hosts.
+    let place = |name: &str| CHECKS.iter().position(|(known, _)| *known == name);
+    lines.sort_by(|a, b| {
+        let key = |line: &Line| {
+            (place(line.check), std::cmp::Reverse(line.level), std::cmp::Reverse(line.hosts.len()))
+        };
+        key(a).cmp(&key(b))
+    });
+    lines
+}
+
+/// The table for people.
+fn text(lines: &[Line], hosts: usize) -> String {
+    const SHOWN: usize = 4;
+    let width = CHECKS.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for line in lines {
+        let count = line.hosts.len();
+        let plural = if hosts == 1 { "host" } else { "hosts" };
+        let which = if line.level == Level::Ok {
+            String::new()
+        } else {
+            let more = count.saturating_sub(SHOWN);
+            let names = line.hosts[..count.min(SHOWN)].join(" ");
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!(" ({names}{more})")
+        };
+        let (level, check) = (line.level.name(), line.check);
+        let _ = writeln!(
+            text,
+            "{level:<8} {check:<width$}  {count} of {hosts} {plural}{which}: {}",
+            line.seen
+        );
+        if !line.fix.is_empty() {
+            let _ = writeln!(text, "{:<8} {:<width$}  fix: {}", "", "", line.fix);
+        }
+    }
+    let count = |level| lines.iter().filter(|line| line.level == level).count();
+    let (problems, warnings) = (count(Level::Problem), count(Level::Warning));
+    let named = |count: usize, one: &str| match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {one}s"),
+    };
+    let _ = writeln!(text, "{}, {}", named(problems, "problem"), named(warnings, "warning"));
+    text
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    format: u32,
+    version: &'static str,
+    exit_code: u8,
+    hosts: &'a [Health],
+}
+
+fn write_report(file: std::fs::File, hosts: &[Health], exit_code: u8) -> serde_json::Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    serde_json::to_writer_pretty(file, &Report { format: FORMAT, version, exit_code, hosts })
+}
+
+/// From the words behind [`WORD`] to the exit code.
+#[must_use]
+pub fn run(words: &[OsString], print: impl Fn(&str) -> Result<(), Failure>) -> u8 {
+    let done = match main(words) {
+        Ok((text, code)) => print(&text).map(|()| code),
+        Err(Failure::CommandLine(CommandLineError::Information(text))) => print(&text).map(|()| 0),
+        Err(failure) => Err(failure),
+    };
+    done.unwrap_or_else(|failure| {
+        say(&failure.to_string());
+        failure.class().code()
+    })
+}
+
+#[cfg(test)]
+mod tests;

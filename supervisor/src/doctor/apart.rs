@@ -1,0 +1,72 @@
+//! The checks of a host, in a process of their own.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::{Finding, Level};
+use crate::tree::deadlines::CHECKS;
+
+/// First word of our program when it is to look at its host: then whether there are other hosts (`yes`), and the working
+/// directory.
+pub const CHECKS_WORD: &str = "--doctor-checks";
+/// Most bytes that are believed.
+const MAX: usize = 1 << 20;
+
+/// What the checks say about this host. `env` goes to them on top of our own environment.
+pub(crate) fn findings(
+    directory: &OsStr,
+    several: bool,
+    env: &[(OsString, OsString)],
+) -> Vec<Finding> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg(CHECKS_WORD).arg(if several { "yes" } else { "no" }).arg(directory);
+    command.envs(env.iter().map(|(name, value)| (name, value)));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    crate::agent::sys::die_with_us(&mut command);
+    let told = command.spawn().map_err(|error| format!("cannot start the checks: {error}"));
+    let told = told.and_then(|mut child| {
+        let read = read(&mut child);
+        if read.is_err() {
+            let _ = child.kill();
+        }
+        let ended = child.wait().map_err(|error| error.to_string())?;
+        let bytes = read?;
+        serde_json::from_slice(&bytes).map_err(|_| format!("the checks ended with {ended}"))
+    });
+    told.unwrap_or_else(|seen| {
+        let fix = "a driver of an adapter may be broken: run `ibv_devinfo` there";
+        vec![Finding::bad("adapters", Level::Problem, seen, fix)]
+    })
+}
+
+/// Everything that the child writes, while its time lasts.
+fn read(child: &mut Child) -> Result<Vec<u8>, String> {
+    let Some(mut output) = child.stdout.take() else { return Err("no pipe".to_owned()) };
+    let until = Instant::now() + CHECKS.limit;
+    let (mut all, mut buffer) = (Vec::new(), vec![0; 16 * 1024]);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::from(u16::try_from(left.as_millis()).unwrap_or(u16::MAX));
+        let mut fds = [PollFd::new(output.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, timeout) {
+            Ok(0) => return Err(format!("the checks took more than {} s", CHECKS.limit.as_secs())),
+            Ok(_) => {}
+            Err(nix::Error::EINTR) => continue,
+            Err(errno) => return Err(errno.desc().to_owned()),
+        }
+        match output.read(&mut buffer) {
+            Ok(0) => return Ok(all),
+            Ok(count) if all.len() + count > MAX => {
+                return Err(format!("the checks wrote more than {MAX} bytes"));
+            }
+            Ok(count) => all.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Starts the ranks of a job, watches them and brings them to an end.
+//!
+//! * [`plan`]: what is to be started, as data (pure). `map`: where each rank runs.
+//! * [`report`]: what became of it, as data.
+//! * [`agent`]: the supervisor of one host's ranks: a pure machine and the driver around it.
+//! * [`local`]: the front half on the launching host: forks the agent, forwards signals, collects the report.
+//! * [`doctor`]: all steps of a start without a job.
+//! * `stage`: the job's program on hosts that do not have it.
+//! * `root`, [`node`], [`tree`], `link`: jobs with other hosts. The root is what the front forks then; a node is the agent
+//!   of one host; they talk over links (`docs/design/tree.md`).
+
+pub mod agent;
+pub mod doctor;
+mod link;
+pub mod local;
+mod map;
+pub mod node;
+pub mod plan;
+pub mod report;
+mod root;
+mod stage;
+pub mod tree;
+mod wire;
+
+/// Whether this host has a directory for programs that are sent to it; makes it.
+///
+/// # Errors
+/// Why no directory can be used.
+pub fn staging_place() -> Result<(), String> {
+    stage::place().map_err(|error| error.to_string())
+}

@@ -1,0 +1,137 @@
+//! What comes from the agents below.
+
+use std::collections::HashSet;
+
+use super::driver::Driver;
+use crate::link::LinkEvent;
+use crate::plan::StdinTo;
+use crate::tree::hosts::News;
+use crate::tree::message::{Loss, Up};
+use spawner_ssh::diagnosis::Step;
+
+impl Driver<'_> {
+    pub(super) fn link_events(&mut self, events: Vec<LinkEvent>) {
+        for event in events {
+            match event {
+                LinkEvent::Open(link) => {
+                    let host = self.links.hosts(link).first().map_or(0, |host| host.0);
+                    self.up(&Up::Host { host, news: News::Reached(Step::Version) });
+                }
+                LinkEvent::Up(link, up) => self.heard_below(link, up),
+                LinkEvent::Failed(link, failure) => {
+                    let hosts = self.links.hosts(link).to_vec();
+                    if let Some((host, _)) = hosts.first() {
+                        let news = News::Failed(failure);
+                        self.up(&Up::Host { host: *host, news });
+                    }
+                    self.up(&Up::Orphans(hosts));
+                    self.standing.insert(link);
+                }
+                LinkEvent::Lost(link, loss) => self.lost(link, loss),
+            }
+        }
+    }
+
+    pub(super) fn lost(&mut self, link: usize, loss: Loss) {
+        self.standing.insert(link);
+        self.staging.lost(link);
+        // After its farewell the end of a link is no loss; ranks that have ended need no calls.
+        let parted = self.done.contains(&link);
+        let branch = self.branches.iter().position(|other| *other == link);
+        if let Some(branch) = branch.filter(|_| !parted) {
+            self.body.boot.lost(&self.poller, branch);
+        }
+        if let Some(look) = &mut self.look {
+            look.waiting.remove(&link);
+        }
+        if let Some(input) = &mut self.input {
+            input.waiting.remove(&link);
+        }
+        if !parted {
+            let hosts = self.links.hosts(link).iter().map(|(host, _)| *host).collect();
+            self.up(&Up::Lost { hosts, loss });
+        }
+        self.answer_look();
+    }
+
+    pub(super) fn heard_below(&mut self, link: usize, up: Up) {
+        match up {
+            Up::Host { .. }
+            | Up::Lost { .. }
+            | Up::Strays { .. }
+            | Up::Findings { .. }
+            | Up::Say(_) => self.up(&up),
+            Up::Orphans(ref hosts) => {
+                self.links.remove_hosts(link, hosts);
+                self.up(&up);
+            }
+            Up::Standing => drop(self.standing.insert(link)),
+            Up::Events(events) => self.events.extend(events),
+            Up::Looked { number, look } => {
+                if let Some(open) = self.look.as_mut().filter(|open| open.number == number)
+                    && open.waiting.remove(&link)
+                {
+                    open.look = open.look.and(look);
+                }
+                self.answer_look();
+            }
+            Up::Output { ref bytes, .. } => {
+                self.links.owe(link, bytes.len());
+                self.relay.push(bytes.len(), up.encode());
+            }
+            Up::OutputEnd { .. } => self.relay.push(0, up.encode()),
+            Up::Bootstrap(up) => {
+                let branch = self.branches.iter().position(|other| *other == link);
+                let Some(branch) = branch else { return };
+                if let Err(error) = self.body.boot.letter_of_child(&self.poller, branch, up) {
+                    self.lost(link, Loss::at_once(error.to_string()));
+                }
+            }
+            Up::InputTaken { more } => {
+                if let Some(input) = &mut self.input
+                    && input.waiting.remove(&link)
+                {
+                    input.more |= more;
+                }
+            }
+            Up::Describe => self.describe(link),
+            Up::Want => self.staging.want(link),
+            Up::Took { bytes } => self.staging.took(link, bytes),
+            Up::Ping => {}
+            Up::Done { strays } => {
+                self.done.insert(link);
+                self.strays = self.strays.saturating_add(strays);
+            }
+        }
+    }
+
+    pub(super) fn answer_look(&mut self) {
+        // What was heard before goes up first: it may change what the answer means.
+        if let Some(look) = self.look.take_if(|look| look.waiting.is_empty()) {
+            self.flush();
+            self.up(&Up::Looked { number: look.number, look: look.look });
+        }
+    }
+
+    /// Links behind which ranks read standard input.
+    pub(super) fn readers_below(&self) -> HashSet<usize> {
+        let open = self.links.open();
+        match self.plan.stdin {
+            StdinTo::None => HashSet::new(),
+            StdinTo::All => open.collect(),
+            StdinTo::Rank(rank) => {
+                let host = self.body.share().host_of.get(rank.0 as usize).map(|host| host.0);
+                let behind = |link: &usize| {
+                    self.links.hosts(*link).iter().any(|(other, _)| Some(*other) == host)
+                };
+                open.filter(behind).collect()
+            }
+        }
+    }
+
+    pub(super) fn step_links(&mut self) {
+        let (now, mut events) = (self.now(), Vec::new());
+        self.links.step(&self.poller, now, &mut events);
+        self.link_events(events);
+    }
+}

@@ -1,0 +1,227 @@
+//! Whether the job can run on this host, before any rank is started.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::time::Instant;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::{AccessFlags, eaccess};
+
+use super::libraries;
+use crate::tree::deadlines::LOADER;
+use spawner_ssh::diagnosis::{Class, Failure};
+
+/// Checks the program, which must be an absolute path; `env` is what its ranks will have.
+pub(super) fn program(path: &Path, env: &[(OsString, OsString)]) -> Result<(), Failure> {
+    let failed = |text: String| {
+        Err(Failure::new(Class::Program, format!("cannot execute {}: {text}", path.display())))
+    };
+    match std::fs::metadata(path) {
+        Err(error) => return failed(error.to_string()),
+        Ok(data) if !data.is_file() => return failed("not a file".to_owned()),
+        Ok(_) => {}
+    }
+    if let Err(errno) = eaccess(path, AccessFlags::X_OK) {
+        return failed(errno.desc().to_owned());
+    }
+    let Some(elf) = Elf::read(path) else { return Ok(()) };
+    let own = Elf::read(Path::new("/proc/self/exe"));
+    if own.as_ref().is_some_and(|own| own.machine != elf.machine) {
+        let theirs = elf.machine;
+        return failed(format!("it is built for another machine (ELF machine {theirs})"));
+    }
+    match elf.loader {
+        Some(loader) if !loader.exists() => {
+            failed(format!("its loader {} is not there", loader.display()))
+        }
+        Some(loader) if own.and_then(|own| own.loader).as_ref() == Some(&loader) => {
+            if libraries::are_known(path, env) {
+                Ok(())
+            } else {
+                ask_loader(&loader, path, env)
+            }
+        }
+        Some(loader) => ask_loader(&loader, path, env),
+        None => Ok(()),
+    }
+}
+
+/// Asks the loader for the libraries of a program, which is not run by that.
+fn ask_loader(loader: &Path, path: &Path, env: &[(OsString, OsString)]) -> Result<(), Failure> {
+    let mut command = Command::new(loader);
+    command.arg("--list").arg(path).env_clear().envs(env.iter().cloned());
+    // It ends soon; when this agent is killed, the guard ends it. So nothing needs to be prepared in the child, and the
+    // system's quick way to start it can be taken.
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
+    // A loader that cannot be asked tells when the ranks start.
+    let Some(text) = command.spawn().ok().and_then(complaint) else { return Ok(()) };
+    let telling = ["shared librar", "not found"];
+    let line = text.lines().find(|line| telling.iter().any(|words| line.contains(words)));
+    line.map_or(Ok(()), |line| Err(Failure::new(Class::Library, line.trim())))
+}
+
+/// Standard error of a process that fails in time.
+fn complaint(mut child: Child) -> Option<String> {
+    let until = Instant::now() + LOADER.limit;
+    let text = child.stderr.take().and_then(|err| written(err, until));
+    let ended = text.and_then(|text| Some((text, end(&mut child, until)?)));
+    let Some((text, status)) = ended else {
+        let _ = child.kill();
+        let _ = child.wait();
+        return None;
+    };
+    (!status.success()).then(|| String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The first of what is written to a pipe until it is closed; `None` when it is not closed in time.
+fn written(mut pipe: ChildStderr, until: Instant) -> Option<Vec<u8>> {
+    const MOST: usize = 16 * 1024;
+    let mut text = Vec::new();
+    loop {
+        let left = until.saturating_duration_since(Instant::now()).as_millis();
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)], timeout) {
+            Err(nix::Error::EINTR) => continue,
+            Ok(1..) => {}
+            Ok(_) | Err(_) => return None,
+        }
+        let mut piece = [0; 4096];
+        match pipe.read(&mut piece) {
+            Ok(0) => return Some(text),
+            Ok(count) if text.len() < MOST => text.extend_from_slice(&piece[..count]),
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => return Some(text),
+        }
+    }
+}
+
+/// How a process ends that has closed its standard error, which shows at once or very soon; `None` when not in time.
+fn end(child: &mut Child, until: Instant) -> Option<ExitStatus> {
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if Instant::now() < until => {
+                std::thread::sleep(std::time::Duration::from_micros(100));
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// What the head of an executable says.
+struct Elf {
+    machine: u16,
+    /// Who loads its libraries.
+    loader: Option<PathBuf>,
+}
+
+impl Elf {
+    /// `None` for anything else, or when it cannot be read.
+    fn read(path: &Path) -> Option<Self> {
+        /// Longest name of a loader, and most entries of the table, that are believed.
+        const MAX_NAME: u64 = 4096;
+        const MAX_ENTRIES: u64 = 1024;
+        const INTERP: u64 = 3;
+        let file = File::open(path).ok()?;
+        let mut head = [0; 64];
+        file.read_exact_at(&mut head[..52], 0).ok()?;
+        if !head.starts_with(b"\x7fELF") {
+            return None;
+        }
+        let _ = file.read_exact_at(&mut head, 0);
+        let (wide, big) = (head[4] == 2, head[5] == 2);
+        let number = |bytes: &[u8]| {
+            let join = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
+            if big { bytes.iter().fold(0, join) } else { bytes.iter().rev().fold(0, join) }
+        };
+        let machine = u16::try_from(number(&head[18..20])).ok()?;
+        let (table, size, count) = if wide {
+            (number(&head[32..40]), number(&head[54..56]), number(&head[56..58]))
+        } else {
+            (number(&head[28..32]), number(&head[42..44]), number(&head[44..46]))
+        };
+        let loader = (0..count.min(MAX_ENTRIES)).find_map(|index| {
+            let mut entry = [0; 56];
+            let entry = &mut entry[..if wide { 56 } else { 32 }];
+            file.read_exact_at(entry, table.checked_add(index.checked_mul(size)?)?).ok()?;
+            let (at, len) = if wide {
+                (number(&entry[8..16]), number(&entry[32..40]))
+            } else {
+                (number(&entry[4..8]), number(&entry[16..20]))
+            };
+            let mut name = vec![0; usize::try_from(len.min(MAX_NAME)).ok()?];
+            (number(&entry[..4]) == INTERP).then_some(())?;
+            file.read_exact_at(&mut name, at).ok()?;
+            let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+            name.truncate(end);
+            Some(PathBuf::from(OsString::from_vec(name)))
+        });
+        Some(Self { machine, loader: loader.filter(|name| name != OsStr::new("")) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn what_can_be_wrong_with_a_program() {
+        assert!(program(Path::new("/bin/sh"), &[]).is_ok());
+        let seen = |path: &Path| program(path, &[]).unwrap_err().seen;
+        assert!(seen(Path::new("/nonexistent/x")).contains("No such file"));
+        assert!(seen(Path::new("/")).contains("not a file"));
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("program");
+        let mut elf = std::fs::read("/bin/sh").unwrap();
+        elf[18] ^= 0x55;
+        std::fs::write(&path, elf).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(seen(&path).contains("another machine"));
+        std::fs::write(&path, "echo").unwrap();
+        assert!(program(&path, &[]).is_ok(), "the kernel decides about what is no ELF file");
+    }
+
+    #[test]
+    fn a_head_that_lies_is_read_without_harm() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("program");
+        let whole = std::fs::read("/bin/sh").unwrap();
+        assert!(Elf::read(Path::new("/bin/sh")).unwrap().loader.is_some(), "a dynamic program");
+        for at in 0..64 {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut elf = whole[..4096.min(whole.len())].to_vec();
+                elf[at] = value;
+                std::fs::write(&path, &elf).unwrap();
+                let _ = Elf::read(&path);
+                std::fs::write(&path, &elf[..at]).unwrap();
+                assert!(at >= 52 || Elf::read(&path).is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_library_is_told_in_the_words_of_the_loader() {
+        let directory = tempfile::tempdir().unwrap();
+        let loader = directory.path().join("loader");
+        let said = "p: error while loading shared libraries: libx.so: cannot open";
+        std::fs::write(&loader, format!("#!/bin/sh\necho \"{said}$LATER\" >&2; exit 127\n"))
+            .unwrap();
+        std::fs::set_permissions(&loader, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let env = [("LATER".into(), "!".into()), ("PATH".into(), "/bin".into())];
+        let failure = ask_loader(&loader, Path::new("/p"), &env).unwrap_err();
+        assert_eq!(failure, Failure::new(Class::Library, format!("{said}!")));
+        std::fs::write(&loader, "#!/bin/sh\necho unknown option --list >&2; exit 1\n").unwrap();
+        assert!(ask_loader(&loader, Path::new("/p"), &[]).is_ok(), "it cannot be asked");
+        assert!(ask_loader(Path::new("/nowhere"), Path::new("/p"), &[]).is_ok());
+    }
+}

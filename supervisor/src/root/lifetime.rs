@@ -1,0 +1,294 @@
+//! What happens once hosts answer: news of ranks, output, input, collective calls, losses.
+
+use std::collections::HashSet;
+
+use super::driver::{Root, Stage};
+use crate::agent::Happened;
+use crate::agent::capture::Outlet;
+use crate::agent::input::Feed;
+use crate::agent::machine::Event;
+use crate::agent::poller::Which;
+use crate::agent::record::epoch_now;
+use crate::link::LinkEvent;
+use crate::plan::StdinTo;
+use crate::report::End;
+use crate::tree::hosts::News;
+use crate::tree::message::{Down, Loss, Order, Up};
+use spawner_ssh::diagnosis::{Class, Failure, Step};
+
+impl Root<'_> {
+    pub(super) fn link_events(&mut self, events: Vec<LinkEvent>) {
+        for event in events {
+            match event {
+                LinkEvent::Open(link) => {
+                    if let Some((host, _)) = self.links.hosts(link).first().cloned() {
+                        self.host_news(host, News::Reached(Step::Version));
+                    }
+                }
+                LinkEvent::Up(link, up) => self.heard_below(link, up),
+                LinkEvent::Failed(link, failure) => self.link_failed(link, failure),
+                LinkEvent::Lost(link, loss) => self.link_lost(link, &loss),
+            }
+        }
+    }
+
+    /// Whether a link may speak about this host.
+    fn is_behind(&self, link: usize, host: u32) -> bool {
+        self.links.hosts(link).iter().any(|(own, _)| *own == host)
+    }
+
+    fn heard_below(&mut self, link: usize, up: Up) {
+        match up {
+            Up::Host { host, news } if self.is_behind(link, host) => self.host_news(host, news),
+            Up::Orphans(orphans) => self.adopt(link, orphans),
+            Up::Lost { hosts, loss } => {
+                let hosts: Vec<u32> =
+                    hosts.into_iter().filter(|host| self.is_behind(link, *host)).collect();
+                self.hosts_lost(&hosts, &loss);
+            }
+            Up::Standing => drop(self.standing.insert(link)),
+            Up::Events(events) => {
+                for happened in events {
+                    self.rank_news(link, &happened);
+                }
+            }
+            Up::Looked { number, look } => {
+                if let Some(open) = self.look.as_mut().filter(|open| open.number == number)
+                    && open.waiting.remove(&link)
+                {
+                    open.look = open.look.and(look);
+                }
+                self.answer_look();
+            }
+            Up::Strays { host, left } if self.is_behind(link, host) => self.stray_news(host, left),
+            Up::Output { rank, stream, bytes } => {
+                self.links.owe(link, bytes.len());
+                if let Some(which) = which(stream) {
+                    self.output.take(rank, which, &bytes);
+                }
+            }
+            Up::OutputEnd { rank, stream } => {
+                if let Some(which) = which(stream) {
+                    self.output.end(rank, which);
+                }
+            }
+            Up::Bootstrap(up) => {
+                let branch = self.branches.iter().position(|other| *other == link);
+                let answer = match (branch, &mut self.calls) {
+                    (Some(branch), Some(calls)) => calls.from_child(branch, up).map(drop),
+                    _ => Ok(()),
+                };
+                if let Err(error) = answer {
+                    self.link_lost(link, &Loss::at_once(error.to_string()));
+                }
+                self.letters();
+            }
+            Up::InputTaken { more } => {
+                if let Some((waiting, any)) = &mut self.piece
+                    && waiting.remove(&link)
+                {
+                    *any |= more;
+                }
+            }
+            Up::Describe => self.describing.push(link),
+            Up::Want => self.staging.want(link),
+            Up::Took { bytes } => self.staging.took(link, bytes),
+            Up::Say(text) => self.output.message(&self.poller, &text),
+            Up::Done { strays } => {
+                if self.done.insert(link) {
+                    self.strays_killed = self.strays_killed.saturating_add(strays);
+                }
+            }
+            // A sign of life, or news about a host that is none of this link's.
+            Up::Ping | Up::Host { .. } | Up::Strays { .. } | Up::Findings { .. } => {}
+        }
+    }
+
+    fn rank_news(&mut self, link: usize, happened: &Happened) {
+        if let Some(rank) = happened.rank() {
+            let Some(host) = self.host_of.get(rank as usize).map(|host| host.0) else { return };
+            if !self.is_behind(link, host) || self.lost.contains(&host) {
+                return;
+            }
+            match happened {
+                Happened::Started { .. } => {
+                    self.hosts.news(host, News::Reached(Step::Ranks));
+                }
+                Happened::Hello { .. } => self.hosts.news(host, News::Reached(Step::Bootstrap)),
+                _ => {}
+            }
+        }
+        self.happened(happened);
+    }
+
+    pub(super) fn answer_look(&mut self) {
+        if let Some(look) = self.look.take_if(|look| look.waiting.is_empty()) {
+            self.event(Event::Looked { starved: look.look.is_starved() });
+        }
+    }
+
+    fn link_lost(&mut self, link: usize, loss: &Loss) {
+        self.standing.insert(link);
+        self.staging.lost(link);
+        // After its farewell the end of a link is no loss; ranks that have ended need no calls.
+        let parted = self.done.contains(&link);
+        if let Some(branch) = self.branches.iter().position(|other| *other == link)
+            && !parted
+            && let Some(calls) = &mut self.calls
+        {
+            // The root has no ranks, so nothing follows here; letters may.
+            let _ = calls.lost(branch);
+        }
+        if let Some(look) = &mut self.look {
+            look.waiting.remove(&link);
+        }
+        if let Some((waiting, _)) = &mut self.piece {
+            waiting.remove(&link);
+        }
+        if !parted {
+            let hosts: Vec<u32> = self.links.hosts(link).iter().map(|(host, _)| *host).collect();
+            self.hosts_lost(&hosts, loss);
+        }
+        self.answer_look();
+    }
+
+    /// Hosts that cannot be reached any more: their agents end their ranks by themselves.
+    fn hosts_lost(&mut self, hosts: &[u32], loss: &Loss) {
+        let Some(first) = hosts.first() else { return };
+        let seen = loss.seen.as_str();
+        let name = self.hosts.name(*first).to_owned();
+        let more = match hosts.len() {
+            1 => String::new(),
+            count => format!(" (and with it {} below it)", count - 1),
+        };
+        self.say(1, || format!("host {name}{more} was lost: {seen}"));
+        for host in hosts {
+            self.lost.insert(*host);
+            // Whoever broke off before the start is no loss of a running job.
+            let class =
+                if self.stage == Stage::Starting { Class::AgentSilent } else { Class::Lost };
+            let failure = Failure::new(class, seen);
+            self.hosts.news(*host, News::Failed(failure));
+        }
+        if self.stage == Stage::Starting {
+            return;
+        }
+        self.job.lose(&name, format!("{seen}{more}"));
+        self.event(Event::HostLost { silent: loss.silent });
+        let lost: HashSet<u32> = hosts.iter().copied().collect();
+        let gone: Vec<u32> = (0..self.plan.size)
+            .filter(|rank| {
+                let host = self.host_of.get(*rank as usize);
+                host.is_some_and(|host| lost.contains(&host.0)) && self.job.is_running(*rank)
+            })
+            .collect();
+        for rank in gone {
+            let end = End::Signal(libc::SIGKILL);
+            self.happened(&Happened::Ended { rank, end, at: epoch_now() });
+        }
+        for host in hosts {
+            self.stray_news(*host, false);
+        }
+    }
+
+    /// Asks every host whether processes are left; the machine is told when all have answered.
+    pub(super) fn sweep(&mut self) {
+        let mut asked = std::collections::HashMap::new();
+        for link in self.links.open() {
+            for (host, _) in self.links.hosts(link) {
+                if !self.lost.contains(host) && self.stage != Stage::Starting {
+                    asked.insert(*host, self.bare.contains(host).then_some(false));
+                }
+            }
+        }
+        let answered = asked.values().all(Option::is_some);
+        self.strays = Some(asked);
+        if !answered {
+            self.order(Order::Sweep);
+        }
+        self.answer_strays();
+    }
+
+    fn stray_news(&mut self, host: u32, left: bool) {
+        if !left {
+            self.bare.insert(host);
+        }
+        if let Some(answer) = self.strays.as_mut().and_then(|strays| strays.get_mut(&host)) {
+            *answer = Some(left);
+            self.answer_strays();
+        }
+    }
+
+    fn answer_strays(&mut self) {
+        let Some(strays) = &self.strays else { return };
+        if strays.values().all(Option::is_some) && self.job.machine.is_sweeping() {
+            let left = strays.values().any(|left| *left == Some(true));
+            self.event(Event::Strays { left });
+        }
+    }
+
+    pub(super) fn close_input(&mut self) {
+        self.feed = None;
+        self.piece = None;
+        self.input_over = true;
+    }
+
+    /// Links behind which ranks read standard input.
+    fn readers(&self) -> HashSet<usize> {
+        let open = self.links.open();
+        match self.plan.stdin {
+            StdinTo::None => HashSet::new(),
+            StdinTo::All => open.collect(),
+            StdinTo::Rank(rank) => {
+                let host = self.host_of.get(rank.0 as usize).map_or(0, |host| host.0);
+                open.filter(|link| self.is_behind(*link, host)).collect()
+            }
+        }
+    }
+
+    /// Moves standard input: one piece at a time, the slowest reader sets the pace.
+    pub(super) fn step_input(&mut self) {
+        // Every reader must be there before the first byte moves.
+        if self.input_over || self.stage != Stage::Running || self.job.count < self.plan.size {
+            return;
+        }
+        match self.piece.take() {
+            Some((waiting, more)) if !waiting.is_empty() => {
+                self.piece = Some((waiting, more));
+                return;
+            }
+            Some((_, false)) => return self.end_input(),
+            _ => {}
+        }
+        let readers = self.readers();
+        if readers.is_empty() {
+            return self.end_input();
+        }
+        let now = self.now();
+        let feed = self.feed.get_or_insert_with(Feed::new);
+        if let Some(bytes) = feed.piece(&self.poller, now) {
+            feed.rest(&self.poller);
+            let down = Down::Input(bytes.into());
+            for link in &readers {
+                self.links.send(&self.poller, *link, &down, now);
+            }
+            self.piece = Some((readers, false));
+        } else if feed.is_ended() {
+            self.end_input();
+        }
+    }
+
+    fn end_input(&mut self) {
+        self.close_input();
+        self.order(Order::InputEnd);
+    }
+}
+
+/// A stream by its number on the wire.
+const fn which(stream: u8) -> Option<Which> {
+    match stream {
+        1 => Some(Which::Out),
+        2 => Some(Which::Err),
+        _ => None,
+    }
+}

@@ -1,0 +1,384 @@
+//! What one agent (or the root) does about the program: whether its host has it, from where it gets it, and who below
+//! wants it from here. It looks at files and says what is to be sent; it sends nothing itself.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use nix::unistd::{AccessFlags, eaccess};
+
+use super::cache::{Cache, CacheError};
+use super::digest::Digest;
+use super::incoming::Incoming;
+use super::{Offer, Program, Stamp};
+use crate::tree::message::Down;
+use spawner_ssh::Stage;
+
+/// Bytes in one message.
+const PIECE: u32 = 64 * 1024;
+/// Bytes that may be under way to one agent and not in its file yet.
+const WINDOW: u32 = 4 * PIECE;
+
+/// What the driver has to do.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Action {
+    /// Ask the parent for the program.
+    Ask,
+    /// Tell the parent that so many more bytes may come.
+    Took(u32),
+    /// Send something over a link.
+    Give(usize, Down),
+    /// This host has the program: go on with its start.
+    Ready,
+    /// This host cannot have it.
+    Failed(String),
+    /// Tell the user.
+    Say(String),
+}
+
+/// How this host takes part.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    pub(crate) mode: Stage,
+    /// `-k`.
+    pub(crate) keep: bool,
+    /// It is the launching one, whose program is the one that is meant.
+    pub(crate) here: bool,
+    /// Most bytes that are kept here for later jobs.
+    pub(crate) cache: u64,
+    /// Name of the job's directory, from [`super::job_directory_name`].
+    pub(crate) job: String,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nobody has asked yet.
+    Unknown,
+    Coming(Cache, Incoming),
+    /// A file with the right content.
+    Here(File),
+    Failed(String),
+}
+
+/// An agent below that is being sent the program.
+#[derive(Clone, Copy, Debug)]
+struct Flow {
+    at: u64,
+    room: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    /// What was said about the program; none: there is nothing to be sent.
+    offer: Option<Offer>,
+    /// The same with its hash, once it was needed.
+    program: Option<Program>,
+    /// Where the program is on the launching host, and should be here.
+    own: PathBuf,
+    host: Host,
+    state: State,
+    /// Where this host's ranks will find it, while they wait for it.
+    place: Option<PathBuf>,
+    flows: BTreeMap<usize, Flow>,
+    actions: VecDeque<Action>,
+}
+
+/// The environment that says where the cache is.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
+impl Staging {
+    /// `own` is the program's path.
+    pub(crate) fn new(program: Option<Program>, own: PathBuf, host: Host) -> Self {
+        Self {
+            offer: None,
+            program,
+            own,
+            host,
+            state: State::Unknown,
+            place: None,
+            flows: BTreeMap::new(),
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// With what was said about the program.
+    pub(crate) fn offering(self, offer: Option<Offer>) -> Self {
+        Self { offer, ..self }
+    }
+
+    /// Whether the hash must be known before [`Staging::begin`].
+    pub(crate) fn needs_hash(&self) -> bool {
+        let stays = |offer: &Offer| self.stays(|own| offer.is_good_at(own));
+        self.program.is_none() && self.offer.as_ref().is_some_and(|offer| !stays(offer))
+    }
+
+    /// Whether ranks of this host run the program where it is; `is_good`: whether what is there will do.
+    fn stays(&self, is_good: impl FnOnce(&Path) -> bool) -> bool {
+        match self.host.mode {
+            _ if self.host.here => true,
+            Stage::Never => true,
+            Stage::Auto => is_good(&self.own),
+            Stage::Always => false,
+        }
+    }
+
+    /// The parent has told the hash; `None`: it sends no program.
+    pub(crate) fn learn(&mut self, digest: Option<Digest>) {
+        if self.program.is_none() {
+            self.program = digest.and_then(|digest| Some(self.offer.clone()?.with(digest)));
+        }
+    }
+
+    /// The hash for an agent below, of the file itself where this host sees it. `None`: the parent must be asked.
+    pub(crate) fn hash(&mut self) -> Option<Digest> {
+        let seen = |offer: &Offer| self.host.here || offer.is_seen_at(&self.own);
+        if self.program.is_none()
+            && let Some(offer) = self.offer.clone().filter(seen)
+            && let Ok((digest, size)) = Digest::of(&self.own)
+            && size == offer.size
+        {
+            self.program = Some(offer.with(digest));
+        }
+        self.program.as_ref().map(|program| program.digest)
+    }
+
+    /// What is to be done next.
+    pub(crate) fn next(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// Whether the start of this host waits for [`Action::Ready`] or [`Action::Failed`].
+    pub(crate) fn is_expected(&self) -> bool {
+        let told = |action: &Action| matches!(action, Action::Ready | Action::Failed(_));
+        self.place.is_some() || self.actions.iter().any(told)
+    }
+
+    /// This host has failed for another reason: it needs the program no more.
+    pub(crate) fn give_up(&mut self) {
+        self.place = None;
+        self.actions.retain(|action| !matches!(action, Action::Ready | Action::Failed(_)));
+    }
+
+    /// Decides about this host. `None`: its ranks run the program where it is. Else they will find it at that path, once
+    /// [`Action::Ready`] has come.
+    ///
+    /// # Errors
+    /// There is no place for it.
+    pub(crate) fn begin(&mut self) -> Result<Option<PathBuf>, String> {
+        let stays = |program: &Program| self.stays(|own| fits(own, program, program.same));
+        let Some(program) = self.program.as_ref().filter(|program| !stays(program)) else {
+            super::cache::tidy_own(self.host.cache);
+            return Ok(None);
+        };
+        let cache = Cache::open(variable).map_err(|error| error.to_string())?;
+        let place = cache.job_directory(&self.host.job, self.host.keep).join(&program.name);
+        self.place = Some(place.clone());
+        self.get(cache);
+        Ok(Some(place))
+    }
+
+    /// Gets the content: from the cache, or from above.
+    fn get(&mut self, cache: Cache) {
+        let Some(program) = &self.program else { return };
+        let kept = match self.host.mode {
+            Stage::Always => None,
+            _ => cache.find(&program.digest, program.size),
+        };
+        if let Some(path) = kept {
+            return self.have(&cache, &path);
+        }
+        let directory = cache.job_directory(&self.host.job, self.host.keep);
+        match Incoming::new(&cache, &directory, program) {
+            Ok(incoming) => {
+                self.state = State::Coming(cache, incoming);
+                self.actions.push_back(Action::Ask);
+            }
+            Err(error) => self.fail(&error.to_string()),
+        }
+    }
+
+    /// The content is in the cache.
+    fn have(&mut self, cache: &Cache, content: &Path) {
+        let keep = self.host.keep;
+        let directory = cache.job_directory(&self.host.job, keep);
+        let placed = match &self.place {
+            None => Ok(()),
+            Some(place) => {
+                cache.make_job_directory(&directory).and_then(|()| cache.place(content, place))
+            }
+        };
+        let opened = placed.and_then(|()| {
+            File::open(content).map_err(super::cache::file("read the program in", cache.root()))
+        });
+        match opened {
+            Ok(file) => {
+                self.state = State::Here(file);
+                cache.tidy(self.host.cache, SystemTime::now());
+                if let Some(place) = self.place.take() {
+                    if keep {
+                        self.actions.push_back(Action::Say(format!("kept {}", place.display())));
+                    }
+                    self.actions.push_back(Action::Ready);
+                } else {
+                    // Nobody runs it here, it is only passed on.
+                    let _ = std::fs::remove_dir_all(&directory);
+                }
+                self.pump_all();
+            }
+            Err(error) => self.fail(&error.to_string()),
+        }
+    }
+
+    /// Neither this host nor who asks it will have the program.
+    fn fail(&mut self, why: &str) {
+        self.state = State::Failed(why.to_owned());
+        if self.host.keep {
+            // Nothing was made that is worth keeping.
+            if let Some(directory) = self.place.as_deref().and_then(Path::parent) {
+                let _ = std::fs::remove_dir_all(directory);
+            }
+        } else {
+            super::forget_job(&self.host.job);
+        }
+        for link in std::mem::take(&mut self.flows).into_keys() {
+            self.refuse(link, why);
+        }
+        if self.place.take().is_some() {
+            self.actions.push_back(Action::Failed(why.to_owned()));
+        }
+    }
+
+    fn refuse(&mut self, link: usize, why: &str) {
+        let why = format!("the host above it has no program to send: {why}");
+        self.actions.push_back(Action::Give(link, Down::NoProgram(why)));
+    }
+
+    /// An agent below wants it.
+    pub(crate) fn want(&mut self, link: usize) {
+        let Some(program) = &self.program else {
+            return self.refuse(link, "the job sends none");
+        };
+        if let State::Unknown = self.state {
+            let own = self.host.here || fits(&self.own, program, true);
+            match own.then(|| File::open(&self.own)) {
+                Some(Ok(file)) => self.state = State::Here(file),
+                Some(Err(error)) => self.fail(&format!("{}: {error}", self.own.display())),
+                None => match Cache::open(variable) {
+                    Ok(cache) => self.get(cache),
+                    Err(error) => self.fail(&error.to_string()),
+                },
+            }
+        }
+        if let State::Failed(why) = &self.state {
+            let why = why.clone();
+            return self.refuse(link, &why);
+        }
+        self.flows.insert(link, Flow { at: 0, room: WINDOW });
+        self.pump(link);
+    }
+
+    /// An agent below has put so many bytes into its file.
+    pub(crate) fn took(&mut self, link: usize, bytes: u32) {
+        if let Some(flow) = self.flows.get_mut(&link) {
+            flow.room = flow.room.saturating_add(bytes).min(WINDOW);
+            self.pump(link);
+        }
+    }
+
+    /// A link is gone.
+    pub(crate) fn lost(&mut self, link: usize) {
+        self.flows.remove(&link);
+    }
+
+    fn pump_all(&mut self) {
+        for link in self.flows.keys().copied().collect::<Vec<_>>() {
+            self.pump(link);
+        }
+    }
+
+    /// Sends what is here and the window of a link has room for, also while the rest is still to come: a deep tree is not
+    /// slower than a flat one. Whoever gets it checks the whole before anybody can run it.
+    fn pump(&mut self, link: usize) {
+        let Some(program) = &self.program else { return };
+        let (file, here) = match &self.state {
+            State::Here(file) => (file, program.size),
+            State::Coming(_, incoming) => (incoming.file(), program.size - incoming.left()),
+            State::Unknown | State::Failed(_) => return,
+        };
+        let Some(flow) = self.flows.get_mut(&link) else { return };
+        let mut problem = None;
+        while flow.at < here && flow.room > 0 {
+            let left = u32::try_from(here - flow.at).unwrap_or(u32::MAX);
+            let count = PIECE.min(flow.room).min(left);
+            let mut bytes = vec![0; count as usize];
+            if let Err(error) = file.read_exact_at(&mut bytes, flow.at) {
+                problem = Some(error.to_string());
+                break;
+            }
+            flow.at += u64::from(count);
+            flow.room -= count;
+            self.actions.push_back(Action::Give(link, Down::Program(bytes.into())));
+        }
+        let over = flow.at >= program.size;
+        if over || problem.is_some() {
+            self.flows.remove(&link);
+        }
+        if let Some(problem) = problem {
+            self.refuse(link, &problem);
+        }
+    }
+
+    /// A piece came from above. What was not asked for is ignored.
+    pub(crate) fn piece(&mut self, bytes: &[u8]) {
+        let State::Coming(cache, incoming) = &mut self.state else { return };
+        let taken = incoming.take(cache, bytes);
+        if let Ok(count) = u32::try_from(bytes.len()) {
+            self.actions.push_back(Action::Took(count));
+        }
+        match taken {
+            Ok(false) => self.pump_all(),
+            Ok(true) => self.complete(),
+            Err(error) => self.fail(&error.to_string()),
+        }
+    }
+
+    fn complete(&mut self) {
+        let state = std::mem::replace(&mut self.state, State::Unknown);
+        let (State::Coming(cache, incoming), Some(program)) = (state, &self.program) else {
+            return;
+        };
+        match incoming.finish(&cache, program) {
+            Ok(path) => self.have(&cache, &path),
+            Err(error @ CacheError::Differs) => {
+                self.fail(&format!("{error}; was it changed after the start of the job?"));
+            }
+            Err(error) => self.fail(&error.to_string()),
+        }
+    }
+
+    /// The parent cannot send it.
+    pub(crate) fn refused(&mut self, why: &str) {
+        if let State::Coming(..) = self.state {
+            self.fail(why);
+        }
+    }
+}
+
+/// Whether a file can stand for the program; `same`: only if its content is the same.
+fn fits(path: &Path, program: &Program, same: bool) -> bool {
+    let Ok(data) = path.metadata() else { return false };
+    let runs = data.is_file() && eaccess(path, AccessFlags::X_OK).is_ok();
+    runs && (!same
+        || (data.len() == program.size
+            && (Stamp::of(&data) == program.stamp
+                || Digest::of(path).is_ok_and(|(digest, _)| digest == program.digest))))
+}
+
+#[cfg(test)]
+mod tests;

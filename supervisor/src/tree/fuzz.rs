@@ -1,0 +1,169 @@
+//! What is promised about any bytes that come over a link, for the fuzz targets and for the test with their seeds.
+
+use super::frames::Inbox;
+use super::hosts::Hosts;
+use super::message::{Common, Down, Up};
+use crate::wire;
+
+/// Bytes as a stream of messages from either side, cut into pieces by the first byte: no panic, no more memory than came,
+/// and what is accepted is encoded to something that means the same.
+///
+/// # Panics
+/// When that is not so.
+pub fn messages(bytes: &[u8]) {
+    let Some((cut, bytes)) = bytes.split_first() else { return };
+    let mut inbox = Inbox::default();
+    let mut hosts = Hosts::new(["n1", "n2", "n3"].map(str::to_owned));
+    let mut taken = 0;
+    for piece in bytes.chunks(usize::from(*cut) + 1) {
+        inbox.push(piece);
+        loop {
+            match inbox.take() {
+                Ok(None) => break,
+                Ok(Some(message)) => {
+                    taken += message.len();
+                    assert!(taken <= bytes.len(), "more than came");
+                    message_of(&message, &mut hosts);
+                }
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+fn message_of(bytes: &[u8], hosts: &mut Hosts) {
+    if let Ok(up) = Up::decode(bytes) {
+        let again = up.encode();
+        let same = Up::decode(&again).map(|up| up.encode());
+        assert!(same.is_ok_and(|same| same == again), "{up:?}");
+        if let Up::Host { host, news } = up {
+            hosts.news(host, news);
+            let _ = (hosts.table(), hosts.records());
+        }
+    }
+    if let Ok(down) = Down::decode(bytes) {
+        let again = down.encode();
+        let same = Down::decode(&again).map(|down| down.encode());
+        assert!(same.is_ok_and(|same| same == again), "{down:?}");
+        if let Down::Setup { common, .. } = down
+            && let Ok((common, host_of)) = Common::decode(&common)
+        {
+            assert!(host_of.iter().all(|host| *host < common.hosts));
+        }
+    }
+}
+
+/// Bytes as what front process and agent say to each other, cut into pieces by the first byte: no panic, and what is accepted is
+/// accepted again when it is encoded.
+///
+/// # Panics
+/// When that is not so.
+pub fn front(bytes: &[u8]) {
+    let Some((cut, bytes)) = bytes.split_first() else { return };
+    let mut inbox = wire::Inbox::default();
+    for piece in bytes.chunks(usize::from(*cut) + 1) {
+        inbox.push(piece);
+        loop {
+            let message = match inbox.take() {
+                Ok(None) => break,
+                Ok(Some(message)) => message,
+                Err(_) => return,
+            };
+            let mut again = Vec::new();
+            assert!(message.encode(&mut again).is_ok(), "{message:?}");
+            let mut second = wire::Inbox::default();
+            second.push(&again);
+            let second = second.take();
+            match &message {
+                // Numbers of a report may differ in their last digit.
+                wire::Message::Report(_) => {
+                    assert!(matches!(second, Ok(Some(wire::Message::Report(_)))), "{second:?}");
+                }
+                _ => assert!(second.is_ok_and(|second| second.as_ref() == Some(&message))),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::agent::Happened;
+    use crate::plan::HostEntry;
+    use crate::report::End;
+    use crate::tree::frames::{Lane, Outbox};
+    use crate::tree::hosts::News;
+    use crate::tree::message::Order;
+    use spawner_ssh::diagnosis::{Class, Failure, Step};
+
+    fn seeds(target: &str) -> Vec<Vec<u8>> {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
+        let files = std::fs::read_dir(directory).unwrap();
+        let seeds: Vec<_> =
+            files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
+        assert!(seeds.len() >= 3, "{target} has {} seeds", seeds.len());
+        seeds
+    }
+
+    /// Each seed, each of its beginnings, and each with a byte that differs.
+    fn play(target: &str, play: fn(&[u8])) {
+        for seed in seeds(target) {
+            play(&seed);
+            for at in 0..seed.len().min(2000) {
+                play(&seed[..at]);
+                let mut other = seed.clone();
+                for flip in [1, 0x80, 0xff] {
+                    other[at] = seed[at] ^ flip;
+                    play(&other);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn seeds_of_the_target_messages() {
+        play("messages", messages);
+    }
+
+    #[test]
+    fn seeds_of_the_target_front() {
+        play("front", front);
+    }
+
+    #[test]
+    fn real_messages_in_any_pieces() {
+        let failure = Failure::new(Class::Refused, "Connection refused");
+        let ups = [
+            Up::Host { host: 1, news: News::Failed(failure) },
+            Up::Host { host: 2, news: News::Reached(Step::Ready) },
+            Up::Orphans(vec![(1, HostEntry::new("n1"))]),
+            Up::Events(vec![Happened::Ended { rank: 1, end: End::Signal(9), at: 0.5 }]),
+            Up::Output { rank: 1, stream: 2, bytes: vec![1, 2].into() },
+            Up::Standing,
+            Up::Done { strays: 3 },
+        ];
+        let downs = [
+            Down::Setup { common: vec![1].into(), subtree: vec![(0, HostEntry::new("n"))] },
+            Down::Order(Order::Notice { code: 3, cause: Some(1) }),
+            Down::Input(vec![7; 300].into()),
+            Down::Ping,
+        ];
+        let mut outbox = Outbox::default();
+        for up in &ups {
+            outbox.push(Lane::Control, up.encode());
+        }
+        for down in &downs {
+            outbox.push(Lane::Bulk, down.encode());
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("stream");
+        outbox.write(std::fs::File::create(&path).unwrap()).unwrap();
+        let stream = std::fs::read(path).unwrap();
+        assert!(stream.len() > 300);
+        for cut in [0, 1, 16, 255] {
+            messages(&[&[cut], &stream[..]].concat());
+        }
+    }
+}

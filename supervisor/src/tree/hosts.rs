@@ -1,0 +1,203 @@
+//! The state of every host of a job (pure): how far its start has come, and what is wrong with those that failed.
+//!
+//! `docs/design/tree.md` has the table of steps and classes, which a test compares with this.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::report::HostRecord;
+use spawner_ssh::diagnosis::{Failure, Step};
+
+/// News about a host.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) enum News {
+    /// It has got as far as this.
+    Reached(Step),
+    /// It failed, after all attempts that its class is worth.
+    Failed(Failure),
+}
+
+#[derive(Clone, Debug)]
+struct Host {
+    name: String,
+    step: Step,
+    failure: Option<Failure>,
+}
+
+/// All hosts of a job, in the order of the map.
+#[derive(Clone, Debug)]
+pub(crate) struct Hosts {
+    hosts: Vec<Host>,
+    /// Hosts that are neither ready nor failed.
+    open: usize,
+    failed: usize,
+}
+
+impl Hosts {
+    pub(crate) fn new(names: impl IntoIterator<Item = String>) -> Self {
+        let host = |name| Host { name, step: Step::Waiting, failure: None };
+        let hosts: Vec<Host> = names.into_iter().map(host).collect();
+        Self { open: hosts.len(), failed: 0, hosts }
+    }
+
+    pub(crate) fn name(&self, host: u32) -> &str {
+        self.hosts.get(host as usize).map_or("?", |host| &host.name)
+    }
+
+    fn is_open(host: &Host) -> bool {
+        host.failure.is_none() && host.step < Step::Ready
+    }
+
+    /// Takes news; steps never go back, and a host that failed stays so until it is [`Hosts::again`].
+    pub(crate) fn news(&mut self, host: u32, news: News) {
+        let Some(host) = self.hosts.get_mut(host as usize) else { return };
+        let before = Self::is_open(host);
+        match news {
+            News::Reached(step) if host.failure.is_none() => host.step = host.step.max(step),
+            News::Failed(failure) if host.failure.is_none() => {
+                host.failure = Some(failure);
+                self.failed += 1;
+            }
+            _ => {}
+        }
+        self.open -= usize::from(before && !Self::is_open(host));
+    }
+
+    /// A host that failed is tried by another way.
+    pub(crate) fn again(&mut self, host: u32) {
+        let Some(host) = self.hosts.get_mut(host as usize) else { return };
+        if host.failure.take().is_some() {
+            self.failed -= 1;
+            host.step = Step::Waiting;
+            self.open += 1;
+        }
+    }
+
+    /// Whether every host is ready or has failed.
+    pub(crate) const fn is_settled(&self) -> bool {
+        self.open == 0
+    }
+
+    /// Hosts that failed.
+    pub(crate) const fn failed(&self) -> usize {
+        self.failed
+    }
+
+    /// Hosts that are neither ready nor failed.
+    pub(crate) fn unsettled(&self) -> Vec<u32> {
+        let open = (0..).zip(&self.hosts).filter(|(_, host)| Self::is_open(host));
+        open.map(|(number, _)| number).collect()
+    }
+
+    /// What failed, grouped by cause: one line for each, with the hosts and what to try.
+    pub(crate) fn table(&self) -> String {
+        const SHOWN: usize = 4;
+        let mut groups: BTreeMap<String, (&Failure, Vec<&str>)> = BTreeMap::new();
+        for host in &self.hosts {
+            let Some(failure) = &host.failure else { continue };
+            // What differs only in the host's own name is the same.
+            let key = failure.seen.replace(&host.name, "HOST");
+            let group = groups.entry(format!("{:?} {key}", failure.class));
+            group.or_insert_with(|| (failure, Vec::new())).1.push(&host.name);
+        }
+        let mut groups: Vec<_> = groups.into_values().collect();
+        groups.sort_by_key(|(_, hosts)| std::cmp::Reverse(hosts.len()));
+        let mut text = String::new();
+        for (failure, hosts) in groups {
+            let rule = failure.class.rule();
+            let more = hosts.len().saturating_sub(SHOWN);
+            let names = hosts[..hosts.len().min(SHOWN)].join(" ");
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let _ = write!(
+                text,
+                "{}{} of {} hosts ({names}{more}), at the step `{}`: {}\n    try: {}",
+                if text.is_empty() { "" } else { "\n  " },
+                hosts.len(),
+                self.hosts.len(),
+                rule.step.name(),
+                failure.seen,
+                rule.advice
+            );
+        }
+        text
+    }
+
+    /// For the report.
+    pub(crate) fn records(&self) -> Vec<HostRecord> {
+        let record = |host: &Host| HostRecord {
+            host: host.name.clone(),
+            step: host.failure.as_ref().map_or(host.step, |failure| failure.class.rule().step),
+            failure: host.failure.clone(),
+        };
+        self.hosts.iter().map(record).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use spawner_ssh::diagnosis::Class;
+
+    fn three() -> Hosts {
+        Hosts::new(["n1", "n2", "n3"].map(String::from))
+    }
+
+    fn denied(host: &str) -> News {
+        let seen = format!("me@{host}: Permission denied (publickey).");
+        News::Failed(Failure::new(Class::Authentication, seen))
+    }
+
+    #[test]
+    fn settled_when_each_is_ready_or_failed() {
+        let mut hosts = three();
+        hosts.news(0, News::Reached(Step::Connect));
+        hosts.news(0, News::Reached(Step::Ready));
+        hosts.news(1, denied("n2"));
+        assert!(!hosts.is_settled());
+        assert_eq!(hosts.unsettled(), [2]);
+        hosts.news(2, News::Reached(Step::Ready));
+        assert!(hosts.is_settled() && hosts.failed() == 1);
+        hosts.again(1);
+        assert!(!hosts.is_settled() && hosts.failed() == 0);
+        hosts.news(7, News::Reached(Step::Ready));
+    }
+
+    #[test]
+    fn hosts_with_the_same_trouble_share_a_line() {
+        let mut hosts = three();
+        hosts.news(0, denied("n1"));
+        hosts.news(2, denied("n3"));
+        hosts.news(1, News::Failed(Failure::new(Class::Refused, "Connection refused")));
+        let table = hosts.table();
+        let lines: Vec<&str> = table.lines().collect();
+        assert!(
+            lines[0].starts_with("2 of 3 hosts (n1 n3), at the step `authentication`"),
+            "{table}"
+        );
+        assert!(lines[2].contains("1 of 3 hosts (n2)"), "{table}");
+        assert!(lines[1].contains("try:") && lines[3].contains("try:"), "{table}");
+    }
+
+    proptest! {
+        #[test]
+        fn the_counts_are_those_of_the_states(
+            news in proptest::collection::vec((0u32..4, 0u8..4), 0..40),
+        ) {
+            let mut hosts = three();
+            for (host, what) in news {
+                match what {
+                    0 => hosts.news(host, News::Reached(Step::Connect)),
+                    1 => hosts.news(host, News::Reached(Step::Ready)),
+                    2 => hosts.news(host, denied("x")),
+                    _ => hosts.again(host),
+                }
+                let failed = hosts.hosts.iter().filter(|host| host.failure.is_some()).count();
+                prop_assert_eq!(hosts.failed(), failed);
+                prop_assert_eq!(hosts.is_settled(), hosts.unsettled().is_empty());
+                prop_assert_eq!(hosts.open, hosts.unsettled().len());
+            }
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! What agents say to each other. Everything that comes is checked where it is used: no length or index is believed.
+
+use std::ffi::OsString;
+use std::rc::Rc;
+
+use bootstrap::collective::{self, Bytes};
+use serde::{Deserialize, Serialize};
+use spawner_ssh::Ssh;
+
+use super::frames::Lane;
+use super::hosts::News;
+use crate::agent::{Happened, Look};
+use crate::doctor::Finding;
+use crate::plan::HostEntry;
+use crate::stage::{Digest, Offer};
+
+/// What is the same for every host of a job. Encoded once, passed on as it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Common {
+    pub(crate) job_id: String,
+    /// Number of hosts.
+    pub(crate) hosts: u32,
+    /// Host of every rank, as runs: host and number of consecutive ranks.
+    pub(crate) runs: Vec<(u32, u32)>,
+    pub(crate) program: OsString,
+    pub(crate) argv: Vec<OsString>,
+    /// Which word is the program; 0: the one that is executed.
+    pub(crate) program_word: u32,
+    /// What is sent to hosts that do not have it.
+    pub(crate) staged: Option<Offer>,
+    pub(crate) env: Vec<(OsString, OsString)>,
+    pub(crate) directory: OsString,
+    pub(crate) cpus_per_rank: u32,
+    /// Which ranks read the launcher's standard input: nobody, one, all.
+    pub(crate) stdin: Option<Option<u32>>,
+    pub(crate) exit_bound_ms: u64,
+    pub(crate) conduit_program: bool,
+    pub(crate) verbose: u8,
+    /// There is no job: hosts are to be looked at.
+    pub(crate) doctor: bool,
+    pub(crate) ssh: Ssh,
+}
+
+/// A host of a subtree, with its number in the job.
+pub(crate) type Member = (u32, HostEntry);
+
+/// What the root decided, for every host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Order {
+    Notice {
+        code: i32,
+        cause: Option<u32>,
+    },
+    Look {
+        number: u32,
+    },
+    QuitUnclaimed,
+    Forward(i32),
+    End(i32),
+    Sweep,
+    EndStrays(i32),
+    /// Nobody reads this stream (1 or 2) any more.
+    Deaf(u8),
+    /// End of the launcher's standard input.
+    InputEnd,
+    /// Start the ranks: every host is there.
+    Start,
+    /// Drain the output, say so, and go.
+    Finish,
+}
+
+/// From a parent to a child.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Down {
+    /// A [`Common`], and the hosts of the child's subtree, the child's first.
+    Setup {
+        common: Bytes,
+        subtree: Vec<Member>,
+    },
+    /// For this host and all below.
+    Order(Order),
+    Bootstrap(collective::Down),
+    /// Standard input, for the ranks that read it.
+    Input(Bytes),
+    /// So many bytes of output may be sent in addition.
+    Credit(u32),
+    /// The hash of the job's program; none: it is not sent.
+    Described(Option<Digest>),
+    /// The next piece of the job's program.
+    Program(Bytes),
+    /// It will not come; why.
+    NoProgram(String),
+    /// Nothing but a sign of life.
+    Ping,
+}
+
+/// How a host was lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Loss {
+    /// What was seen.
+    pub(crate) seen: String,
+    /// Nothing had been heard from it before that for so many milliseconds.
+    pub(crate) silent: u64,
+}
+
+impl Loss {
+    /// Of a host that was heard until now.
+    pub(crate) const fn at_once(seen: String) -> Self {
+        Self { seen, silent: 0 }
+    }
+}
+
+/// From a child to its parent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Up {
+    /// About a host of the subtree.
+    Host {
+        host: u32,
+        news: News,
+    },
+    /// A host could not be reached by its parent; with it, these are without agent.
+    Orphans(Vec<Member>),
+    /// A link broke after it had stood: these hosts are lost.
+    Lost {
+        hosts: Vec<u32>,
+        loss: Loss,
+    },
+    /// Every host of the subtree is ready, has failed or was named an orphan.
+    Standing,
+    Events(Vec<Happened>),
+    /// Answer to [`Order::Look`] for the whole subtree.
+    Looked {
+        number: u32,
+        look: Look,
+    },
+    /// Answer to [`Order::Sweep`], and again when it changes: whether processes are left on a host.
+    Strays {
+        host: u32,
+        left: bool,
+    },
+    Output {
+        rank: u32,
+        stream: u8,
+        bytes: Bytes,
+    },
+    OutputEnd {
+        rank: u32,
+        stream: u8,
+    },
+    Bootstrap(collective::Up),
+    /// The whole subtree has the last piece of input; whether anybody there reads more.
+    InputTaken {
+        more: bool,
+    },
+    /// A line for the user.
+    Say(String),
+    /// What was found on a host, and the time there, seconds since the epoch.
+    Findings {
+        host: u32,
+        at: f64,
+        findings: Vec<Finding>,
+    },
+    /// The hash of the job's program is wanted.
+    Describe,
+    /// The job's program is wanted.
+    Want,
+    /// So many bytes of it may be sent in addition.
+    Took {
+        bytes: u32,
+    },
+    Ping,
+    /// The subtree is drained; the number of processes left behind that were ended.
+    Done {
+        strays: u32,
+    },
+}
+
+/// Bytes that are no message.
+#[derive(Debug, thiserror::Error)]
+#[error("a message that cannot be read: {0}")]
+pub(crate) struct Unreadable(#[from] postcard::Error);
+
+impl Down {
+    pub(crate) const fn lane(&self) -> Lane {
+        match self {
+            Self::Setup { .. } | Self::Bootstrap(_) | Self::Input(_) => Lane::Bulk,
+            Self::Described(_) | Self::Program(_) | Self::NoProgram(_) => Lane::Bulk,
+            // Behind the setup, and behind the last piece of input.
+            Self::Order(Order::Start | Order::InputEnd) => Lane::Bulk,
+            Self::Order(_) | Self::Credit(_) | Self::Ping => Lane::Control,
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Rc<Vec<u8>> {
+        encode(self)
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
+        Ok(postcard::from_bytes(bytes)?)
+    }
+}
+
+impl Up {
+    pub(crate) const fn lane(&self) -> Lane {
+        match self {
+            Self::Output { .. }
+            | Self::OutputEnd { .. }
+            | Self::Bootstrap(_)
+            // Behind the output.
+            | Self::Done { .. } => Lane::Bulk,
+            _ => Lane::Control,
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Rc<Vec<u8>> {
+        encode(self)
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
+        Ok(postcard::from_bytes(bytes)?)
+    }
+}
+
+/// Encoding into growing memory cannot fail for these types: no map or sequence of unknown length is in them.
+pub(crate) fn encode(value: &impl Serialize) -> Rc<Vec<u8>> {
+    Rc::new(postcard::to_stdvec(value).unwrap_or_default())
+}
+
+impl Common {
+    /// Reads what [`encode`] wrote and checks what it says about ranks and hosts; the host of every rank comes with it.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, Vec<u32>), String> {
+        /// More ranks than anybody starts; keeps a broken message from taking all memory.
+        const MAX_RANKS: u64 = 1 << 24;
+        let common: Self = postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
+        let ranks: u64 = common.runs.iter().map(|(_, count)| u64::from(*count)).sum();
+        if ranks == 0 || ranks > MAX_RANKS || common.argv.is_empty() {
+            return Err(format!("a job of {ranks} ranks and {} words", common.argv.len()));
+        }
+        if let Some((host, _)) = common.runs.iter().find(|(host, _)| *host >= common.hosts) {
+            return Err(format!("host {host} of {}", common.hosts));
+        }
+        let each = common.runs.iter();
+        let host_of =
+            each.flat_map(|(host, count)| std::iter::repeat_n(*host, *count as usize)).collect();
+        Ok((common, host_of))
+    }
+
+    /// The runs of a map.
+    pub(crate) fn runs(host_of: &[u32]) -> Vec<(u32, u32)> {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for host in host_of {
+            match runs.last_mut() {
+                Some((last, count)) if last == host => *count += 1,
+                _ => runs.push((*host, 1)),
+            }
+        }
+        runs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use spawner_ssh::Stage;
+
+    use super::*;
+    use crate::report::End;
+    use spawner_ssh::diagnosis::{Class, Failure, Step};
+
+    fn common(host_of: &[u32], hosts: u32) -> Common {
+        Common {
+            job_id: "n1.1.2".into(),
+            hosts,
+            runs: Common::runs(host_of),
+            program: "/bin/true".into(),
+            argv: vec!["true".into(), OsString::from("\u{fffd}")],
+            program_word: 0,
+            staged: None,
+            env: vec![("A".into(), "B".into())],
+            directory: "/".into(),
+            cpus_per_rank: 0,
+            stdin: Some(Some(0)),
+            exit_bound_ms: 6000,
+            conduit_program: true,
+            verbose: 0,
+            doctor: false,
+            ssh: Ssh {
+                command: "ssh".into(),
+                options: Vec::new(),
+                out_degree: 32,
+                agent: "/x".into(),
+                stage: Stage::Auto,
+                keep: false,
+                cache: 0,
+            },
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_map_of_hosts_survives_as_runs(host_of in proptest::collection::vec(0u32..5, 1..60)) {
+            let sent = common(&host_of, 5);
+            let (read, back) = Common::decode(&encode(&sent)).unwrap();
+            prop_assert_eq!(back, host_of);
+            prop_assert_eq!(read, sent);
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = Up::decode(&bytes);
+            let _ = Down::decode(&bytes);
+            let _ = Common::decode(&bytes);
+        }
+
+        #[test]
+        fn a_broken_message_never_panics(at in 0usize..200, byte in any::<u8>()) {
+            let mut bytes = encode(&common(&[0, 0, 1], 2)).as_ref().clone();
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            let _ = Common::decode(&bytes);
+            bytes.truncate(at);
+            let _ = Common::decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn messages_survive() {
+        let failure = Failure::new(Class::Refused, "Connection refused");
+        for up in [
+            Up::Host { host: 3, news: News::Failed(failure) },
+            Up::Host { host: 3, news: News::Reached(Step::Ready) },
+            Up::Orphans(vec![(1, HostEntry::new("n1"))]),
+            Up::Events(vec![Happened::Ended { rank: 1, end: End::Signal(9), at: 0.5 }]),
+            Up::Output { rank: 1, stream: 2, bytes: vec![1, 2].into() },
+            Up::Done { strays: 3 },
+        ] {
+            assert_eq!(Up::decode(&up.encode()).unwrap(), up);
+        }
+        let down = Down::Setup { common: vec![1].into(), subtree: vec![(0, HostEntry::new("n"))] };
+        assert_eq!(Down::decode(&down.encode()).unwrap(), down);
+    }
+
+    #[test]
+    fn nonsense_about_hosts_is_refused() {
+        assert!(Common::decode(&encode(&common(&[0, 7], 2))).unwrap_err().contains("host 7 of 2"));
+        assert!(Common::decode(&encode(&common(&[], 2))).unwrap_err().contains("0 ranks"));
+    }
+}

@@ -1,0 +1,13 @@
+//! What agents of several hosts say to each other, and what is known about each host. Pure; `link` carries it.
+//!
+//! * `frames`: messages in pieces on a byte stream, control before bulk. `message`: what they mean.
+//! * [`hosts`]: the state of every host.
+//! * [`deadlines`]: every time limit between hosts.
+
+pub mod deadlines;
+pub(crate) mod frames;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
+pub mod hosts;
+pub(crate) mod message;
