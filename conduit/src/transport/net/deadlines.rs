@@ -22,4 +22,4 @@ pub(super) const NET_SHARED_LOOK: Duration = Duration::from_micros(50);
 pub(super) const NET_REPOST: Duration = Duration::from_secs(2);
 
 /// Time between tries of an ack that has no room yet, where the client need not poll.
-pub(super) const NET_DEBT: Duration = Duration::from_millis(1);
+pub(super) const NET_ACK_RETRY: Duration = Duration::from_millis(1);

@@ -5,30 +5,23 @@
 //! what was posted. `docs/design/am.md` has the protocol.
 
 mod am;
-mod calls;
-mod choice;
 mod connect;
+mod connect_queue;
+mod context;
+mod credits;
 mod deadlines;
-mod engine;
 mod error;
-mod family;
-mod greeting;
-mod grow;
-mod introductions;
-mod list;
-mod open;
-mod ops;
+mod lockfree;
+mod memory;
+mod op_counter;
 mod peer;
 mod ports;
 mod rail;
+mod recv_buffers;
 mod rma;
 mod settings;
 mod setup;
-mod sizes;
-mod start;
-mod stock;
 mod threads;
-mod topology;
 mod xrc;
 
 use std::cell::Cell;
@@ -40,17 +33,17 @@ use bootstrap::page::HostPage;
 use bootstrap::{Bootstrap, Rank};
 
 use self::am::header::MAX_HEADER;
-use self::am::pool::Buffer;
-pub(crate) use self::am::pool::{LastingMemory, RawTarget};
 use self::connect::file;
-use self::engine::{Engine, KEPT_BUFFERS};
+use self::context::{NetContext, RESERVED_BUFFERS};
 pub(crate) use self::error::Error;
-use self::introductions::{Introduction, Introductions};
-pub(crate) use self::ops::OpCounter;
+use self::memory::pool::Buffer;
+pub(crate) use self::memory::pool::{RawTarget, SegmentMemory};
+pub(crate) use self::op_counter::OpCounter;
 use self::peer::Peer;
 pub(crate) use self::settings::NetSettings;
 use self::setup::Setup;
-use self::start::Links;
+use self::setup::peer_addresses::{OwnAddress, PeerAddresses};
+use self::setup::start::Links;
 pub(crate) use self::threads::SharedSink;
 use self::threads::Threads;
 use crate::mode::Mode;
@@ -255,7 +248,7 @@ pub(crate) struct Common {
 /// A buffer of the library that the client fills for a negotiated payload. Goes back when dropped.
 #[derive(Debug)]
 pub(crate) struct SendBuffer {
-    engine: Arc<Engine>,
+    context: Arc<NetContext>,
     buffer: Option<Buffer>,
 }
 
@@ -263,7 +256,7 @@ impl SendBuffer {
     /// Room for the payload, aligned to 8.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         match &mut self.buffer {
-            Some(buffer) => &mut self.engine.pool.bytes(buffer)[MAX_HEADER..],
+            Some(buffer) => &mut self.context.pool.bytes(buffer)[MAX_HEADER..],
             None => &mut [],
         }
     }
@@ -284,7 +277,7 @@ impl SendBuffer {
 impl Drop for SendBuffer {
     fn drop(&mut self) {
         if let Some(buffer) = self.buffer.take() {
-            self.engine.bounce.put(&self.engine.pool, buffer);
+            self.context.bounce.put(&self.context.pool, buffer);
         }
     }
 }
@@ -317,7 +310,7 @@ impl<'a> RawSource<'a> {
 /// The network of one rank.
 #[derive(Debug)]
 pub(crate) struct Network {
-    engine: Arc<Engine>,
+    context: Arc<NetContext>,
     threads: Threads,
     settings: NetSettings,
     /// Ranks that are connected at the start, until [`Network::begin`].
@@ -343,7 +336,7 @@ impl Network {
         if members.neighbours.len() == members.size as usize {
             return Ok(None);
         }
-        let (setup, max_segment) = open::setup(settings, members, common, services)?;
+        let (setup, max_segment) = setup::open::setup(settings, members, common, services)?;
         let network = Self::with_setup(settings, setup, members, services)?;
         Ok(Some((network, max_segment)))
     }
@@ -355,11 +348,11 @@ impl Network {
         members: &Members,
         services: &mut dyn Bootstrap,
     ) -> Result<Self, Error> {
-        let datagrams = start::datagrams(&setup, members.size, &settings.connect)?;
+        let datagrams = setup::start::datagrams(&setup, members.size, &settings.connect)?;
         let number = datagrams.as_ref().map_or(0, |(socket, _)| socket.number());
         let sharing = xrc::sharing(settings.xrc, &setup, members)?;
-        let mine = Introduction::new(&setup, sharing, number)?;
-        let others = Introductions::exchange(members.rank, &mine, services)?;
+        let mine = OwnAddress::new(&setup, sharing, number)?;
+        let others = PeerAddresses::exchange(members.rank, &mine, services)?;
         // All ranks share receive queues or none does.
         let xrc = match setup.limits.shared {
             Some(_) => xrc::Xrc::open(settings.xrc, &setup, members, &others, services)?,
@@ -368,11 +361,12 @@ impl Network {
                 None
             }
         };
-        let engine = Arc::new(Engine::new(setup, members.clone(), xrc)?);
-        let links = Links { engine: Arc::clone(&engine), others };
-        let (threads, prepared) = start::connect(links, datagrams, &settings.connect, services)?;
+        let context = Arc::new(NetContext::new(setup, members.clone(), xrc)?);
+        let links = Links { context: Arc::clone(&context), others };
+        let (threads, prepared) =
+            setup::start::connect(links, datagrams, &settings.connect, services)?;
         let prepared = Mutex::new(prepared);
-        Ok(Self { engine, threads, settings: settings.clone(), prepared })
+        Ok(Self { context, threads, settings: settings.clone(), prepared })
     }
 
     /// After a barrier of all ranks, before anything is sent: connections that are made at the start may be used.
@@ -382,12 +376,12 @@ impl Network {
     pub(crate) fn begin(&self) -> Result<(), Error> {
         let prepared =
             std::mem::take(&mut *self.prepared.lock().unwrap_or_else(PoisonError::into_inner));
-        start::open(self.threads.links(), &prepared)
+        setup::start::open(self.threads.links(), &prepared)
     }
 
     /// Address, in its owner, and length of a remote rank's segment; `None` before attach.
     pub(crate) fn segment(&self, rank: Rank) -> Option<(u64, u64)> {
-        let far = self.engine.segments.get()?.remote(rank);
+        let far = self.context.segments.get()?.remote(rank);
         Some((far.base, far.len))
     }
 
@@ -405,7 +399,7 @@ impl Network {
     /// # Errors
     /// The device refuses.
     pub(crate) fn arm(&self) -> Result<(), Error> {
-        for rail in &self.engine.rails {
+        for rail in &self.context.rails {
             if !rail.has_receiver.load(Ordering::Relaxed) {
                 rail.recv_cq.arm()?;
             }
@@ -422,15 +416,15 @@ impl Network {
     /// The device cannot register the memory; the exchange fails.
     pub(crate) fn attach(
         &self,
-        memory: LastingMemory,
+        memory: SegmentMemory,
         services: &mut dyn Bootstrap,
     ) -> Result<(), Error> {
-        start::attach(&self.engine, memory, services)
+        setup::start::attach(&self.context, memory, services)
     }
 
     /// Peers that something was sent to or came from, ascending.
     fn used(&self) -> Vec<Rank> {
-        let peers = self.engine.peers.iter().filter(|peer| peer.was_used());
+        let peers = self.context.peers.iter().filter(|peer| peer.was_used());
         let mut used: Vec<Rank> = peers.map(|peer| peer.rank).collect();
         used.sort_unstable();
         used
@@ -438,7 +432,7 @@ impl Network {
 
     /// A file of used connections that each rank has for itself needs nobody else.
     fn write_own_connections(&self) {
-        let members = &self.engine.members;
+        let members = &self.context.members;
         let settings = &self.settings.connect;
         let pattern = settings.file_out.as_deref().filter(|name| file::is_per_rank(name));
         let Some(pattern) = pattern else { return };
@@ -465,7 +459,7 @@ impl Network {
         let Some(pattern) = settings.file_out.as_deref().filter(|_| self.lists_together()) else {
             return Ok(());
         };
-        let members = &self.engine.members;
+        let members = &self.context.members;
         let (base, used) = (settings.file_base, self.used());
         Ok(connect::used::write(pattern, base, members.rank, members.size, &used, services)?)
     }
@@ -477,8 +471,8 @@ impl Network {
         self.write_own_connections();
         let end = Instant::now() + deadlines::NET_DRAIN;
         let mut idle = 0_u32;
-        while self.engine.rails.iter().any(rail::Rail::is_sending) && Instant::now() < end {
-            if matches!(self.engine.reap(), Ok(count) if count > 0) {
+        while self.context.rails.iter().any(rail::Rail::is_sending) && Instant::now() < end {
+            if matches!(self.context.reap(), Ok(count) if count > 0) {
                 idle = 0;
             } else if idle < YIELDS {
                 idle += 1;
@@ -497,17 +491,17 @@ impl Network {
     /// A message that cannot be sent at all, or a lost connection.
     #[inline]
     pub(crate) fn try_send<M: Mode>(&self, message: &mut Outgoing<'_>) -> Result<Sent, Error> {
-        self.engine.try_message(message)
+        self.context.try_message(message)
     }
 
     /// Whether the payload of a [`Freight::MediumLater`] would be read where it is, after the call too.
     pub(crate) fn gathers(&self, payload: &[u8]) -> bool {
-        self.engine.gathers(payload)
+        self.context.gathers(payload)
     }
 
     /// As [`Network::gathers`] for a [`Freight::LongLater`].
     pub(crate) fn keeps_long(&self, payload: &[u8], nargs: usize, reply: bool) -> bool {
-        self.engine.keeps_long(payload, nargs, reply)
+        self.context.keeps_long(payload, nargs, reply)
     }
 
     /// Replies inside the sink's call; waits for completions of sends, runs no handlers. `Full` only when the network is
@@ -524,7 +518,7 @@ impl Network {
             let problem = "a second reply, or a reply to what is no request";
             return Err(Error::Message { peer: message.to, problem });
         }
-        let sent = self.engine.answer(ticket.peer, ticket.lane, message)?;
+        let sent = self.context.answer(ticket.peer, ticket.lane, message)?;
         ticket.replied.set(sent == Sent::Yes);
         Ok(sent)
     }
@@ -532,9 +526,9 @@ impl Network {
     /// A buffer for a negotiated payload of at most 65528 bytes; `None`: none is free, poll and try again. `reply`: inside a
     /// handler, where the last buffers may be used.
     pub(crate) fn buffer<M: Mode>(&self, reply: bool) -> Option<SendBuffer> {
-        let kept = if reply { 0 } else { KEPT_BUFFERS };
-        let buffer = self.engine.bounce.take(&self.engine.pool, kept)?;
-        Some(SendBuffer { engine: Arc::clone(&self.engine), buffer: Some(buffer) })
+        let kept = if reply { 0 } else { RESERVED_BUFFERS };
+        let buffer = self.context.bounce.take(&self.context.pool, kept)?;
+        Some(SendBuffer { context: Arc::clone(&self.context), buffer: Some(buffer) })
     }
 
     /// Takes arrived messages and completions, a bounded number, and calls `sink` for each message. Returns how many things
@@ -544,7 +538,7 @@ impl Network {
     /// A failed completion (not while closing), a malformed message.
     #[inline]
     pub(crate) fn poll<M: Mode>(&self, sink: &dyn Sink, what: Poll) -> Result<usize, Error> {
-        self.engine.poll(sink, what, M::THREADED)
+        self.context.poll(sink, what, M::THREADED)
     }
 
     /// One look for messages in a wait, between polls, where [`Network::only_receives`].
@@ -552,24 +546,24 @@ impl Network {
     /// # Errors
     /// As [`Network::poll`].
     #[inline]
-    pub(crate) fn glance<M: Mode>(&self, sink: &dyn Sink) -> Result<usize, Error> {
-        self.engine.glance(sink, M::THREADED)
+    pub(crate) fn poll_recv<M: Mode>(&self, sink: &dyn Sink) -> Result<usize, Error> {
+        self.context.poll_recv(sink, M::THREADED)
     }
 
     /// Whether nothing can happen by itself but that messages arrive, and looks for them are quick: a wait need not ask for more.
     pub(crate) fn only_receives(&self) -> bool {
-        self.engine.only_receives()
+        self.context.only_receives()
     }
 
     /// Whether a poll would certainly find something. A hint: completions of the device do not count.
     pub(crate) fn has_work(&self) -> bool {
-        !self.engine.waiting.is_empty() || self.engine.has_failed()
+        !self.context.waiting.is_empty() || self.context.has_failed()
     }
 
     /// Bytes of a rank's attached segment; 0 before attach.
     #[cfg(test)]
     pub(crate) fn segment_len(&self, rank: Rank) -> u64 {
-        self.engine.segments.get().map_or(0, |segments| segments.remote(rank).len)
+        self.context.segments.get().map_or(0, |segments| segments.remote(rank).len)
     }
 
     /// Posts as much of a put as there is room for. `Yes`: all of it; `Full`: poll and call again with the same source.
@@ -583,7 +577,7 @@ impl Network {
         source: &mut RawSource<'_>,
         completion: &Arc<OpCounter>,
     ) -> Result<Sent, Error> {
-        self.engine.put(to, offset, source, completion)
+        self.context.put(to, offset, source, completion)
     }
 
     /// Posts as much of a get as there is room for, as [`Network::put`].
@@ -597,12 +591,12 @@ impl Network {
         into: &mut RawTarget,
         completion: &Arc<OpCounter>,
     ) -> Result<Sent, Error> {
-        self.engine.get(from, offset, into, completion)
+        self.context.get(from, offset, into, completion)
     }
 
     /// From now on failed completions are ignored: the job is ending. Safe in signal handlers.
     pub(crate) fn quiet(&self) {
-        self.engine.quiet.store(true, Ordering::Relaxed);
+        self.context.quiet.store(true, Ordering::Relaxed);
     }
 }
 
@@ -620,6 +614,6 @@ fn say(text: &str) {
 }
 
 #[cfg(test)]
-mod seeds;
+mod fuzz_seeds;
 #[cfg(test)]
 mod tests;

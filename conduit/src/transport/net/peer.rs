@@ -8,33 +8,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bootstrap::Rank;
 use fabric::{PostError, QueuePair};
 
-use super::am::credits::{Account, Permits};
-use super::grow::Grow;
+use super::credits::{Account, Permits};
+use super::lockfree::AppendTable;
 use super::xrc::Link;
 
 /// One queue pair and its free send slots.
 #[derive(Debug)]
-pub(super) struct Half {
+pub(super) struct SendQp {
     pub(super) qp: Arc<dyn QueuePair>,
     pub(super) slots: Permits,
     /// Bytes that need no buffer.
     pub(super) inline: usize,
     /// Number of the queue pair that messages of the peer come through.
-    entrance: u32,
+    recv_qp: u32,
     /// The receive queue at the peer that requests name, where connections are shared; 0 where not.
     queue: AtomicU32,
     pub(super) link: Option<Box<Link>>,
 }
 
-impl Half {
+impl SendQp {
     pub(super) fn new(
         qp: Arc<dyn QueuePair>,
         slots: Permits,
         inline: usize,
         link: Option<Box<Link>>,
     ) -> Self {
-        let entrance = link.as_ref().map_or_else(|| qp.number(), |link| link.entrance());
-        Self { qp, slots, inline, entrance, queue: AtomicU32::new(0), link }
+        let recv_qp = link.as_ref().map_or_else(|| qp.number(), |link| link.recv_qp());
+        Self { qp, slots, inline, recv_qp, queue: AtomicU32::new(0), link }
     }
 
     pub(super) fn number(&self) -> u32 {
@@ -42,8 +42,8 @@ impl Half {
     }
 
     #[inline]
-    pub(super) const fn entrance(&self) -> u32 {
-        self.entrance
+    pub(super) const fn recv_qp(&self) -> u32 {
+        self.recv_qp
     }
 
     /// Requests go to a receive queue of this number from now on.
@@ -70,34 +70,35 @@ impl Half {
 
 /// One connection of a pair of ranks.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct Connection {
     pub(super) rail: usize,
     /// Replies, acks, messages of the library, puts and gets; requests too, when there are no shared receive queues.
-    pub(super) main: Half,
+    pub(super) main: SendQp,
     /// Requests, where receive queues are shared: a receiver that is short of buffers holds up only these.
-    pub(super) requests: Option<Half>,
+    pub(super) requests: Option<SendQp>,
     pub(super) account: Account,
     /// Messages of the library that may be on their way.
     pub(super) internal: Permits,
     /// An ack could not be sent when it was due.
-    pub(super) owing: AtomicBool,
+    pub(super) ack_pending: AtomicBool,
 }
 
-impl Lane {
+impl Connection {
     /// The half that requests leave on.
     #[inline]
-    pub(super) fn for_requests(&self) -> &Half {
+    pub(super) fn for_requests(&self) -> &SendQp {
         self.requests.as_ref().unwrap_or(&self.main)
     }
 
     /// Whether messages of the peer come through a queue pair.
     #[inline]
-    fn is_entered_by(&self, qpn: u32) -> bool {
-        self.main.entrance == qpn || self.requests.as_ref().is_some_and(|half| half.entrance == qpn)
+    fn receives_on(&self, qpn: u32) -> bool {
+        self.main.recv_qp == qpn
+            || self.requests.as_ref().is_some_and(|send_qp| send_qp.recv_qp == qpn)
     }
 
     /// Both queue pairs, or the only one.
-    pub(super) fn halves(&self) -> impl Iterator<Item = &Half> {
+    pub(super) fn send_qps(&self) -> impl Iterator<Item = &SendQp> {
         std::iter::once(&self.main).chain(&self.requests)
     }
 }
@@ -105,7 +106,7 @@ impl Lane {
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub(super) enum Stage {
+pub(super) enum Phase {
     /// Queue pairs exist; receives are posted.
     Prepared = 0,
     /// The peer may send.
@@ -120,8 +121,8 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) rank: Rank,
-    stage: AtomicU8,
-    pub(super) lanes: Box<[Lane]>,
+    phase: AtomicU8,
+    pub(super) lanes: Box<[Connection]>,
     /// Which lane the next message tries first.
     pub(super) turn: AtomicU32,
     /// Something was sent or has arrived.
@@ -129,11 +130,11 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(rank: Rank, lanes: Vec<Lane>) -> Self {
+    pub(super) fn new(rank: Rank, lanes: Vec<Connection>) -> Self {
         let lanes = lanes.into_boxed_slice();
         Self {
             rank,
-            stage: AtomicU8::new(0),
+            phase: AtomicU8::new(0),
             lanes,
             turn: AtomicU32::new(0),
             used: AtomicBool::new(false),
@@ -142,7 +143,7 @@ impl Peer {
 
     #[inline]
     pub(super) fn is_open(&self) -> bool {
-        self.stage.load(Ordering::Acquire) == Stage::Open as u8
+        self.phase.load(Ordering::Acquire) == Phase::Open as u8
     }
 
     /// The connection is used.
@@ -157,29 +158,29 @@ impl Peer {
         self.used.load(Ordering::Relaxed)
     }
 
-    pub(super) fn stage(&self) -> Stage {
-        match self.stage.load(Ordering::Acquire) {
-            0 => Stage::Prepared,
-            1 => Stage::Receiving,
-            2 => Stage::Sending,
-            _ => Stage::Open,
+    pub(super) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Prepared,
+            1 => Phase::Receiving,
+            2 => Phase::Sending,
+            _ => Phase::Open,
         }
     }
 
-    pub(super) fn set_stage(&self, stage: Stage) {
-        self.stage.store(stage as u8, Ordering::Release);
+    pub(super) fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Release);
     }
 
     /// The lane whose messages come through a queue pair.
     #[inline]
     pub(super) fn lane_of(&self, qpn: u32) -> Option<usize> {
-        self.lanes.iter().position(|lane| lane.is_entered_by(qpn))
+        self.lanes.iter().position(|lane| lane.receives_on(qpn))
     }
 
     /// Whether a queue pair belongs to the connection with this peer.
     pub(super) fn has(&self, qpn: u32) -> bool {
-        let mut halves = self.lanes.iter().flat_map(Lane::halves);
-        halves.any(|half| half.number() == qpn || half.entrance() == qpn)
+        let mut send_qps = self.lanes.iter().flat_map(Connection::send_qps);
+        send_qps.any(|send_qp| send_qp.number() == qpn || send_qp.recv_qp() == qpn)
     }
 
     /// The lane that the next message tries first.
@@ -195,7 +196,10 @@ impl Peer {
     /// connections are shared, three for each ([`super::xrc::NUMBERS`]).
     pub(super) fn numbers(&self) -> Vec<u32> {
         let mut numbers = Vec::new();
-        self.lanes.iter().flat_map(Lane::halves).for_each(|half| half.numbers(&mut numbers));
+        self.lanes
+            .iter()
+            .flat_map(Connection::send_qps)
+            .for_each(|send_qp| send_qp.numbers(&mut numbers));
         numbers
     }
 }
@@ -205,17 +209,17 @@ impl Peer {
 pub(super) struct Peers {
     /// 0, or one more than the position in `made`.
     index: Box<[AtomicU32]>,
-    made: Grow<Peer>,
+    made: AppendTable<Peer>,
     making: Mutex<()>,
 }
 
 impl Peers {
     pub(super) fn new(size: u32) -> Self {
         let index = (0..size).map(|_| AtomicU32::new(0)).collect();
-        Self { index, made: Grow::new(), making: Mutex::new(()) }
+        Self { index, made: AppendTable::new(), making: Mutex::new(()) }
     }
 
-    /// A rank's entry, whatever its stage; `None` when it has no queue pairs or is no rank of the job.
+    /// A rank's entry, whatever its phase; `None` when it has no queue pairs or is no rank of the job.
     #[inline]
     pub(super) fn get(&self, rank: Rank) -> Option<&Peer> {
         let at = self.index.get(rank.0 as usize)?.load(Ordering::Acquire).checked_sub(1)?;

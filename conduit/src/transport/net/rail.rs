@@ -8,13 +8,13 @@ use fabric::{
 };
 
 use super::Error;
-use super::am::credits::Permits;
-use super::am::pool::Shelf;
+use super::credits::Permits;
+use super::memory::pool::FreeList;
 use super::setup::{Limits, RailChoice};
 
 /// Completion queue slots that only replies, acks and the library's own messages may use, so that a flood of requests does not
 /// hold them up.
-pub(super) const KEPT_SLOTS: u32 = 4;
+pub(super) const RESERVED_CQ_SLOTS: u32 = 4;
 
 /// Shared receive queues of a rail.
 #[derive(Debug)]
@@ -25,13 +25,13 @@ pub(super) struct Shared {
     pub(super) replies: Arc<dyn SharedReceiveQueue>,
     /// Buffers for replies that no request under way counts on.
     pub(super) reply_room: Permits,
-    /// Buffers that either queue was given so far (`stock.rs`).
-    pub(super) stocked: SharedStock,
+    /// Buffers that either queue was given so far (`recv_buffers.rs`).
+    pub(super) posted: PostedCounts,
 }
 
 /// Buffers of the shared receive queues of a rail, as peers were connected.
 #[derive(Debug, Default)]
-pub(super) struct SharedStock {
+pub(super) struct PostedCounts {
     pub(super) requests: AtomicU32,
     pub(super) replies: AtomicU32,
 }
@@ -56,9 +56,9 @@ pub(super) struct Rail {
     pub(super) send_depth: u32,
     pub(super) shared: Option<Shared>,
     /// Buffers to put in the place of one that a handler works on.
-    pub(super) spares: Shelf,
+    pub(super) spares: FreeList,
     /// The last look found messages: the next one asks for a batch.
-    pub(super) is_lively: AtomicBool,
+    pub(super) is_busy: AtomicBool,
     /// A look at an empty completion queue is cheap enough to make many in a row.
     pub(super) cheap_poll: bool,
     /// A thread alone takes messages from this rail.
@@ -95,7 +95,7 @@ impl Rail {
                 requests: queue(shared.requests)?,
                 replies: queue(shared.replies + shared.internal)?,
                 reply_room: Permits::new(0),
-                stocked: SharedStock::default(),
+                posted: PostedCounts::default(),
             })
         });
         let shared = shared.transpose()?;
@@ -114,8 +114,8 @@ impl Rail {
             sends: Permits::new(send_depth),
             send_depth,
             shared,
-            spares: Shelf::new(),
-            is_lively: AtomicBool::new(false),
+            spares: FreeList::new(),
+            is_busy: AtomicBool::new(false),
             cheap_poll: device.caps().cheap_poll,
             is_taken: AtomicBool::new(false),
             is_reaped: AtomicBool::new(false),

@@ -6,10 +6,10 @@ use bootstrap::Rank;
 use fabric::{Data, Operation, Sge};
 
 use super::am::header::BUFFER;
-use super::engine::{End, Engine, Flight, KEPT_BUFFERS, Kind};
-use super::peer::{Lane, Peer};
-use super::rail::KEPT_SLOTS;
-use super::setup::KEPT;
+use super::context::{Kind, NetContext, OnComplete, PendingOp, RESERVED_BUFFERS};
+use super::peer::{Connection, Peer};
+use super::rail::RESERVED_CQ_SLOTS;
+use super::setup::RESERVED_SQ_SLOTS;
 use super::{Error, OpCounter, RawSource, RawTarget, Sent};
 
 /// Greatest piece of a transfer: devices take less than 2^31 bytes, and a multiple of a page keeps pieces aligned.
@@ -27,35 +27,35 @@ struct Piece<'a> {
     /// Lent, and given back where the piece cannot be posted.
     buffer: Option<u32>,
     counter: &'a OpCounter,
-    end: End,
+    end: OnComplete,
 }
 
-impl Engine {
+impl NetContext {
     /// Takes the slots of a one-sided operation.
-    fn rma_slots(&self, lane: &Lane) -> bool {
-        if !lane.main.slots.take(KEPT) {
+    fn rma_slots(&self, lane: &Connection) -> bool {
+        if !lane.main.slots.take(RESERVED_SQ_SLOTS) {
             return false;
         }
-        let taken = self.rails[lane.rail].sends.take(KEPT_SLOTS);
+        let taken = self.rails[lane.rail].sends.take(RESERVED_CQ_SLOTS);
         if !taken {
             lane.main.slots.give(1);
         }
         taken
     }
 
-    fn rma_unslots(&self, lane: &Lane) {
+    fn rma_unslots(&self, lane: &Connection) {
         lane.main.slots.give(1);
         self.rails[lane.rail].sends.give(1);
     }
 
-    fn piece(&self, lane: &Lane, len: usize) -> u32 {
+    fn piece(&self, lane: &Connection, len: usize) -> u32 {
         let most = PIECE.min(self.rails[lane.rail].max_message);
         u32::try_from(len).unwrap_or(u32::MAX).min(most)
     }
 
     /// Where a piece towards `offset` of a peer's segment is, by address and key; `None`: no room for it, or no segments yet. The
     /// slots of the piece are taken.
-    fn aim(&self, peer: &Peer, lane: &Lane, offset: u64) -> Option<(u64, u32)> {
+    fn aim(&self, peer: &Peer, lane: &Connection, offset: u64) -> Option<(u64, u32)> {
         let segments = self.segments.get()?;
         let there =
             || (segments.remote(peer.rank).base + offset, segments.key(peer.rank, lane.rail));
@@ -63,7 +63,7 @@ impl Engine {
     }
 
     /// A part of the own segment as the device sees it, if `len` bytes from `address` are in it.
-    fn own_piece(&self, lane: &Lane, address: usize, len: usize) -> Option<Sge> {
+    fn own_piece(&self, lane: &Connection, address: usize, len: usize) -> Option<Sge> {
         let own = &self.segments.get()?.own;
         let lkey = self.rails[lane.rail].segment.get().map_or(0, |region| region.lkey());
         let whole = own.covers(address, len);
@@ -74,11 +74,11 @@ impl Engine {
     /// the piece go back.
     fn bounce_piece(
         &self,
-        lane: &Lane,
+        lane: &Connection,
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Option<(u32, Sge)> {
-        let Some(mut buffer) = self.bounce.take(&self.pool, KEPT_BUFFERS) else {
+        let Some(mut buffer) = self.bounce.take(&self.pool, RESERVED_BUFFERS) else {
             self.rma_unslots(lane);
             return None;
         };
@@ -95,11 +95,10 @@ impl Engine {
         data: Data<'_>,
     ) -> Result<usize, Error> {
         let Piece { peer, at, kind, len, local, buffer, counter, end } = piece;
-        let flight =
-            Flight { kind, peer: peer.rank, lane: at, upper: false, buffer, has_end: true };
+        let op = PendingOp { kind, peer: peer.rank, lane: at, upper: false, buffer, has_end: true };
         let lane = &peer.lanes[at];
         counter.begin(local);
-        let sent = self.post_flight(lane, &lane.main, operation, data, &flight, Some(end));
+        let sent = self.post_op(lane, &lane.main, operation, data, &op, Some(end));
         if matches!(sent, Ok(Sent::Yes)) {
             return Ok(len);
         }
@@ -127,7 +126,7 @@ impl Engine {
         let Some((remote, rkey)) = self.aim(peer, lane, offset) else { return Ok(0) };
         let operation = Operation::Write { remote, rkey };
         let piece = |len: usize, local, buffer| {
-            let end = End::Count { counter: Arc::clone(counter), local };
+            let end = OnComplete::Count { counter: Arc::clone(counter), local };
             Piece { peer, at, kind, len, local, buffer, counter, end }
         };
         if bytes.len() <= lane.main.inline {
@@ -169,12 +168,12 @@ impl Engine {
         };
         let shared = || Arc::clone(counter);
         let len = if let Some(own) = self.own_piece(lane, into.address(), into.left) {
-            let end = End::Count { counter: shared(), local: true };
+            let end = OnComplete::Count { counter: shared(), local: true };
             self.post_piece(piece(own.len as usize, None, end), operation, Data::Gather(&[own]))?
         } else {
             let len = into.left.min(BUFFER);
             let Some((index, part)) = self.bounce_piece(lane, len, |_| {}) else { return Ok(0) };
-            let end = End::Land { counter: shared(), landing: into.peek(len), len };
+            let end = OnComplete::CopyOut { counter: shared(), landing: into.peek(len), len };
             self.post_piece(piece(len, Some(index), end), operation, Data::Gather(&[part]))?
         };
         into.skip(len);

@@ -17,11 +17,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::connect::driver::Connector;
-use super::engine::Engine;
+use super::context::NetContext;
 use super::peer::Peer;
 use super::rail::Rail;
 use super::settings::{PollMode, ThreadSettings};
-use super::start::Links;
+use super::setup::start::Links;
 use super::{Error, Poll, Sink, deadlines};
 
 /// A sink that progress threads may call.
@@ -88,12 +88,12 @@ impl Threads {
         send: &ThreadSettings,
         sink: &SharedSink,
     ) -> Result<(), Error> {
-        for rail in 0..self.links.engine.rails.len() {
+        for rail in 0..self.links.context.rails.len() {
             for (settings, task) in [(receive, Task::Receive(Arc::clone(sink))), (send, Task::Send)]
             {
                 if settings.on {
                     let progress = Progress {
-                        engine: Arc::clone(&self.links.engine),
+                        context: Arc::clone(&self.links.context),
                         rail,
                         settings: *settings,
                         task,
@@ -166,12 +166,12 @@ struct Service {
 impl Service {
     fn run(self) {
         if let Err(error) = self.serve() {
-            self.links.engine.fail(error);
+            self.links.context.fail(error);
         }
     }
 
     fn serve(&self) -> Result<(), Error> {
-        let engine = &*self.links.engine;
+        let context = &*self.links.context;
         while !self.stopping.load(Ordering::SeqCst) {
             let timeout = [self.connect()?, self.pay()].into_iter().flatten().min();
             let timeout = timeout.map_or(PollTimeout::NONE, |left| {
@@ -180,11 +180,11 @@ impl Service {
             let mut list = Vec::new();
             let watched = |fd| PollFd::new(fd, PollFlags::POLLIN);
             list.push(watched(self.stop.as_fd()));
-            list.push(watched(engine.calls.kick.as_fd()));
+            list.push(watched(context.connect_queue.wake.as_fd()));
             if let Some((_, channel)) = &self.connector {
                 list.push(watched(channel.fd()));
             }
-            for rail in &engine.rails {
+            for rail in &context.rails {
                 list.push(watched(rail.device.event_fd()));
                 if !rail.has_receiver.load(Ordering::Relaxed) {
                     list.push(watched(rail.recv_channel.fd()));
@@ -199,12 +199,12 @@ impl Service {
                 Err(errno) => return Err(os("wait for the network")(errno)),
             }
             drop(list);
-            let _ = engine.calls.kick.read();
+            let _ = context.connect_queue.wake.read();
             if let Some((_, channel)) = &self.connector {
                 channel.consume()?;
             }
             let mut events = 0;
-            for rail in &engine.rails {
+            for rail in &context.rails {
                 if !rail.has_receiver.load(Ordering::Relaxed) {
                     events += rail.recv_channel.consume()?;
                 }
@@ -212,9 +212,9 @@ impl Service {
                     events += rail.send_channel.consume()?;
                 }
             }
-            engine.watch()?;
+            context.watch()?;
             if events > 0 {
-                engine.ring();
+                context.ring();
             }
         }
         Ok(())
@@ -222,37 +222,37 @@ impl Service {
 
     /// Acks that somebody could not send, where ranks may count on progress without polls; returns when to try again.
     fn pay(&self) -> Option<Duration> {
-        let engine = &*self.links.engine;
-        let owes = || engine.owing.load(Ordering::Relaxed) != 0;
-        if !owes() || !engine.has_receivers() {
+        let context = &*self.links.context;
+        let owes = || context.ack_pending.load(Ordering::Relaxed) != 0;
+        if !owes() || !context.has_receivers() {
             return None;
         }
-        let paid = engine.reap().and_then(|count| {
+        let paid = context.reap().and_then(|count| {
             if count > 0 {
                 // The rank may sleep until one of these is complete.
-                engine.ring();
+                context.ring();
             }
-            engine.pay_debts()
+            context.flush_acks()
         });
         if let Err(error) = paid {
-            engine.fail(error);
+            context.fail(error);
             return None;
         }
-        owes().then_some(deadlines::NET_DEBT)
+        owes().then_some(deadlines::NET_ACK_RETRY)
     }
 
     /// Connections that are wanted or under way; returns how long the handshake can be left alone.
     fn connect(&self) -> Result<Option<Duration>, Error> {
-        let engine = &*self.links.engine;
+        let context = &*self.links.context;
         let Some((connector, _)) = &self.connector else {
-            while let Some((rank, heard)) = engine.calls.take() {
-                engine.cannot_connect(rank, heard)?;
+            while let Some((rank, heard)) = context.connect_queue.take() {
+                context.cannot_connect(rank, heard)?;
             }
             return Ok(None);
         };
         connector.arm()?;
         let mut opened = 0;
-        while let Some((rank, heard)) = engine.calls.take() {
+        while let Some((rank, heard)) = context.connect_queue.take() {
             if heard {
                 connector.heard(rank, &self.links)?;
             } else {
@@ -269,7 +269,7 @@ impl Service {
         }
         if opened > 0 {
             // A connection may be open now that somebody waits for.
-            engine.ring();
+            context.ring();
         }
         Ok(connector.deadline().map(|left| left.saturating_add(Duration::from_millis(1))))
     }
@@ -283,7 +283,7 @@ enum Task {
 
 /// A progress thread.
 struct Progress {
-    engine: Arc<Engine>,
+    context: Arc<NetContext>,
     rail: usize,
     settings: ThreadSettings,
     task: Task,
@@ -294,7 +294,7 @@ struct Progress {
 impl Progress {
     /// Tells others what is this thread's. Before it runs, so that nobody else waits on its channel.
     fn claim(&self) {
-        let rail = &self.engine.rails[self.rail];
+        let rail = &self.context.rails[self.rail];
         let alone = self.settings.mode == PollMode::Exclusive;
         let (has, only) = match self.task {
             Task::Receive(_) => (&rail.has_receiver, &rail.is_taken),
@@ -303,30 +303,32 @@ impl Progress {
         has.store(true, Ordering::SeqCst);
         only.store(alone, Ordering::SeqCst);
         // The service thread leaves the channel.
-        let _ = self.engine.calls.kick.write(1);
+        let _ = self.context.connect_queue.wake.write(1);
     }
 
     fn run(self) {
         if let Err(error) = self.progress() {
-            self.engine.fail(error);
+            self.context.fail(error);
         }
     }
 
     fn poll(&self) -> Result<usize, Error> {
         let locked = self.settings.mode == PollMode::Serialized;
         let count = match &self.task {
-            Task::Receive(sink) => self.engine.receive_on(self.rail, &**sink, Poll::All, locked)?,
-            Task::Send => self.engine.reap_on(self.rail)?,
+            Task::Receive(sink) => {
+                self.context.receive_on(self.rail, &**sink, Poll::All, locked)?
+            }
+            Task::Send => self.context.reap_on(self.rail)?,
         };
         if count > 0 {
-            self.engine.ring();
+            self.context.ring();
         }
         Ok(count)
     }
 
     /// Sleeps until there is something, takes all of it, and goes on looking for the idle time.
     fn progress(&self) -> Result<(), Error> {
-        let rail = &self.engine.rails[self.rail];
+        let rail = &self.context.rails[self.rail];
         let (queue, channel): (_, &dyn Channel) = match self.task {
             Task::Receive(_) => (&rail.recv_cq, &*rail.recv_channel),
             Task::Send => (&rail.send_cq, &*rail.send_channel),
@@ -363,17 +365,17 @@ impl Progress {
     }
 }
 
-impl Engine {
+impl NetContext {
     /// Whether a thread takes messages although the client does not poll.
     fn has_receivers(&self) -> bool {
         self.rails.iter().any(|rail| rail.has_receiver.load(Ordering::Relaxed))
     }
 
     /// A lane owes an ack. Without polls only the service thread can pay it.
-    pub(super) fn add_debt(&self) {
-        self.owing.fetch_add(1, Ordering::AcqRel);
+    pub(super) fn note_pending_ack(&self) {
+        self.ack_pending.fetch_add(1, Ordering::AcqRel);
         if self.has_receivers() {
-            let _ = self.calls.kick.write(1);
+            let _ = self.connect_queue.wake.write(1);
         }
     }
 

@@ -14,12 +14,12 @@ use std::time::Instant;
 use bootstrap::{Bootstrap, Rank};
 use fabric::{QpSpec, QpType, QueuePair, RcPeer, Retry, SharedReceiveQueue, XrcDomain};
 
-use super::am::credits::Permits;
 use super::connect::MAX_NUMBERS;
-use super::engine::Engine;
-use super::introductions::Introductions;
-use super::peer::Half;
+use super::context::NetContext;
+use super::credits::Permits;
+use super::peer::SendQp;
 use super::rail::Rail;
+use super::setup::peer_addresses::PeerAddresses;
 use super::setup::{RailChoice, Setup};
 use super::{Error, Members, deadlines, say};
 use crate::transport::shm::SharedWords;
@@ -29,14 +29,14 @@ pub(super) const NUMBERS: usize = 3;
 
 /// What the user wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct XrcMode {
     /// Where it is possible.
     pub(crate) on: bool,
     /// It was asked for, so that a refusal is worth a line.
     pub(crate) asked: bool,
 }
 
-impl Wish {
+impl XrcMode {
     /// One line on rank 0 for a user who asked for what cannot be.
     pub(super) fn refused(self, members: &Members, reason: &str) {
         if self.asked && self.on && members.rank == Rank(0) {
@@ -51,7 +51,7 @@ pub(super) const RECORD: usize = 13;
 /// Which ranks share connections.
 #[derive(Clone, Debug)]
 struct Groups {
-    said: Introductions,
+    said: PeerAddresses,
     size: u32,
 }
 
@@ -214,7 +214,7 @@ impl Link {
     }
 
     /// What messages come in through.
-    pub(super) fn entrance(&self) -> u32 {
+    pub(super) fn recv_qp(&self) -> u32 {
         self.receiver.number()
     }
 }
@@ -227,23 +227,27 @@ pub(super) struct Xrc {
     domains: Vec<Arc<dyn XrcDomain>>,
     /// Of this rank's group: a word for each rank of the job and half of a lane.
     receivers: SharedWords,
-    halves: usize,
+    send_qps: usize,
     senders: Mutex<HashMap<(Rank, usize), Arc<Sender>>>,
 }
 
 /// Halves of all lanes.
-const fn halves(setup: &Setup) -> usize {
+const fn send_qps(setup: &Setup) -> usize {
     setup.lanes.len() * 2
 }
 
 /// A port of this rank whose device has no shared connections, and whether this rank can have them.
 fn ability(setup: &Setup) -> (Option<&RailChoice>, bool) {
     let lacking = setup.rails.iter().find(|rail| !rail.device.caps().xrc);
-    (lacking, lacking.is_none() && halves(setup) * NUMBERS <= MAX_NUMBERS)
+    (lacking, lacking.is_none() && send_qps(setup) * NUMBERS <= MAX_NUMBERS)
 }
 
 /// What this rank says of shared connections.
-pub(super) fn sharing(wish: Wish, setup: &Setup, members: &Members) -> Result<[u8; RECORD], Error> {
+pub(super) fn sharing(
+    wish: XrcMode,
+    setup: &Setup,
+    members: &Members,
+) -> Result<[u8; RECORD], Error> {
     let mut record = [0; RECORD];
     if setup.limits.shared.is_some() {
         let first = members.neighbours.first().copied().unwrap_or(members.rank);
@@ -258,13 +262,13 @@ impl Xrc {
     /// Collective over all ranks that share receive queues, with what all said: whether all of them can and will share
     /// connections, and what for.
     pub(super) fn open(
-        wish: Wish,
+        wish: XrcMode,
         setup: &Setup,
         members: &Members,
-        said: &Introductions,
+        said: &PeerAddresses,
         services: &mut dyn Bootstrap,
     ) -> Result<Option<Self>, Error> {
-        let halves = halves(setup);
+        let send_qps = send_qps(setup);
         let (lacking, can) = ability(setup);
         let groups = Groups { said: said.clone(), size: members.size };
         let without = groups.ranks().find(|rank| !groups.can(*rank));
@@ -272,7 +276,7 @@ impl Xrc {
             wish.refused(members, &refusal(lacking, can, without));
             return Ok(None);
         }
-        let count = members.size as usize * halves;
+        let count = members.size as usize * send_qps;
         let room = SharedWords::room(count);
         let locals = services.place().locals as usize;
         let memory = services.host_memory(room.saturating_mul(locals))?;
@@ -285,7 +289,7 @@ impl Xrc {
         // The memory is also the file that the processes of the host meet at: nothing is left of it.
         let open = |rail: &RailChoice| rail.device.xrc_domain(Some(memory.as_fd()));
         let domains = setup.rails.iter().map(open).collect::<Result<_, _>>()?;
-        Ok(Some(Self { groups, domains, receivers, halves, senders: Mutex::default() }))
+        Ok(Some(Self { groups, domains, receivers, send_qps, senders: Mutex::default() }))
     }
 
     /// Where the receive queues of a rail are made.
@@ -323,17 +327,17 @@ impl Xrc {
     fn sender(
         &self,
         peer: Rank,
-        half: usize,
+        send_qp: usize,
         make: impl FnOnce(u32) -> Result<Arc<dyn QueuePair>, Error>,
     ) -> Result<Arc<Sender>, Error> {
         let leader = self.groups.leader(peer);
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sender) = senders.get(&(leader, half)) {
+        if let Some(sender) = senders.get(&(leader, send_qp)) {
             return Ok(Arc::clone(sender));
         }
         let qp = make(self.groups.count(peer))?;
         let sender = Arc::new(Sender { qp, far: Mutex::new(Far::Nothing) });
-        senders.insert((leader, half), Arc::clone(&sender));
+        senders.insert((leader, send_qp), Arc::clone(&sender));
         Ok(sender)
     }
 
@@ -341,13 +345,13 @@ impl Xrc {
     /// its place with the first sequence number of its sender.
     pub(super) fn receive_ready(
         &self,
-        half: &Half,
+        send_qp: &SendQp,
         peer: Rank,
         numbers: &[u32],
         far: &RcPeer,
         retry: &Retry,
     ) -> Result<(), Error> {
-        let (Some(link), &[queue, receiver, sender]) = (&half.link, numbers) else {
+        let (Some(link), &[queue, receiver, sender]) = (&send_qp.link, numbers) else {
             let problem = format!("offers {numbers:?} where {NUMBERS} numbers are expected");
             return Err(Error::Mismatch { rank: peer, problem });
         };
@@ -374,7 +378,7 @@ impl Xrc {
                 return Err(Error::Mismatch { rank: peer, problem });
             }
         }
-        half.send_to(queue);
+        send_qp.send_to(queue);
         Ok(())
     }
 }
@@ -406,16 +410,16 @@ impl Link {
     }
 }
 
-impl Engine {
+impl NetContext {
     /// A half of a lane towards `peer` over shared connections; `at` counts halves, `srq` is where its messages arrive.
-    pub(super) fn linked_half(
+    pub(super) fn shared_send_qp(
         &self,
         xrc: &Xrc,
         rail: &Rail,
         (peer, at): (Rank, usize),
         srq: &Arc<dyn SharedReceiveQueue>,
         sends: u32,
-    ) -> Result<Half, Error> {
+    ) -> Result<SendQp, Error> {
         let limits = &self.setup.limits;
         let caps = rail.device.caps();
         let wanted = self.inline_wanted(rail);
@@ -426,7 +430,7 @@ impl Engine {
         };
         let domain = xrc.domain(rail_at).ok_or_else(lost)?;
         let inbox = srq.number().ok_or_else(lost)?;
-        let place = peer.0 as usize * xrc.halves + at;
+        let place = peer.0 as usize * xrc.send_qps + at;
         let init =
             |qp: &dyn QueuePair| qp.to_init(rail.port, rail.pkey_index, 0, Self::peer_access());
         let receiver = xrc.receiver(&**domain, peer, place, init)?;
@@ -452,7 +456,7 @@ impl Engine {
         let qp = Arc::clone(&sender.qp);
         let link = Box::new(Link { sender, receiver, inbox, at: place });
         debug_assert!(limits.shared.is_some());
-        Ok(Half::new(qp, Permits::new(sends), inline, Some(link)))
+        Ok(SendQp::new(qp, Permits::new(sends), inline, Some(link)))
     }
 }
 

@@ -14,7 +14,7 @@ fn groups(ranks: &[(u32, u64)]) -> Groups {
     };
     let records: Vec<_> = ranks.iter().map(record).collect();
     let size = u32::try_from(ranks.len()).unwrap();
-    Groups { said: Introductions::of_sharing(&records), size }
+    Groups { said: PeerAddresses::of_sharing(&records), size }
 }
 
 #[test]

@@ -3,10 +3,10 @@
 
 use std::ptr::NonNull;
 
-use crate::transport::net::{LastingMemory, RawTarget};
+use crate::transport::net::{RawTarget, SegmentMemory};
 
 /// The attached segment of this rank: a mapping that the core owns, and drops after the network (order of its fields).
-pub(super) fn segment(base: u64, len: u64) -> LastingMemory {
+pub(super) fn segment(base: u64, len: u64) -> SegmentMemory {
     let address = |at| NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(at));
     let at = usize::try_from(base).ok().and_then(address);
     let (at, len) = match (at, usize::try_from(len)) {
@@ -15,7 +15,7 @@ pub(super) fn segment(base: u64, len: u64) -> LastingMemory {
     };
     // SAFETY: mapped and writable as long as the core, which closes the network before; only accessed through raw pointers and
     // atomics (`shm::Segments`).
-    unsafe { LastingMemory::new(at, len) }
+    unsafe { SegmentMemory::new(at, len) }
 }
 
 /// The local end of a get. `rma` sees to it that the buffer is not given back before the operation is complete, or the network

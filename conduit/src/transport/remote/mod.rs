@@ -434,7 +434,7 @@ impl Core {
             if done() || !alone && self.memory().arrived() {
                 break;
             }
-            match remote.enter(|network| network.glance::<M>(&receiver)) {
+            match remote.enter(|network| network.poll_recv::<M>(&receiver)) {
                 None | Some(Ok(0)) => {}
                 // Only the library's own messages have consequences.
                 Some(Ok(count)) if !receiver.stirred.get() => return Ok(count),

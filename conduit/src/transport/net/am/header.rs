@@ -16,13 +16,13 @@
 use crate::message::MAX_ARGS;
 
 /// Bytes of a receive buffer: the largest message.
-pub(in crate::transport::net) const BUFFER: usize = 65_536;
+pub(crate) const BUFFER: usize = 65_536;
 /// Bytes of the longest header: a Long with the hidden word and all arguments.
-pub(in crate::transport::net) const MAX_HEADER: usize = round_up_8(12 + 4 * (1 + MAX_ARGS));
+pub(crate) const MAX_HEADER: usize = round_up_8(12 + 4 * (1 + MAX_ARGS));
 /// Ranks that fit into the immediate data.
-pub(in crate::transport::net) const MAX_RANKS: u32 = 0xffff;
+pub(crate) const MAX_RANKS: u32 = 0xffff;
 /// Handler of the message that only returns credits.
-pub(in crate::transport::net) const ACK: u8 = 0;
+pub(crate) const ACK: u8 = 0;
 
 const HIDDEN: u32 = 17;
 const PACKED: u32 = 1 << 31;
@@ -34,7 +34,7 @@ const fn round_up_8(n: usize) -> usize {
 
 /// The category of a message with what its header says about the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::transport::net) enum Shape {
+pub(crate) enum Shape {
     Short,
     Medium {
         len: u32,
@@ -66,7 +66,7 @@ impl Shape {
     }
 
     /// Payload bytes in the message itself.
-    pub(in crate::transport::net) const fn carried(self) -> usize {
+    pub(crate) const fn carried(self) -> usize {
         match self {
             Self::Medium { len } | Self::Long { len, packed: true, .. } => len as usize,
             Self::Short | Self::Long { .. } => 0,
@@ -76,35 +76,31 @@ impl Shape {
 
 /// All of a message but its arguments and payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::transport::net) struct Head {
-    pub(in crate::transport::net) source: u16,
-    pub(in crate::transport::net) handler: u8,
-    pub(in crate::transport::net) reply: bool,
+pub(crate) struct Head {
+    pub(crate) source: u16,
+    pub(crate) handler: u8,
+    pub(crate) reply: bool,
     /// Returned credits beyond the one of a reply.
-    pub(in crate::transport::net) credits: u8,
-    pub(in crate::transport::net) shape: Shape,
+    pub(crate) credits: u8,
+    pub(crate) shape: Shape,
 }
 
 /// A header as bytes, with the immediate data.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::transport::net) struct Encoded {
+pub(crate) struct Encoded {
     bytes: [u8; MAX_HEADER],
     len: usize,
-    pub(in crate::transport::net) imm: u32,
+    pub(crate) imm: u32,
 }
 
 impl Encoded {
-    pub(in crate::transport::net) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
 /// Bytes of the header of a message.
-pub(in crate::transport::net) const fn header_len(
-    shape: Shape,
-    nargs: usize,
-    hidden: bool,
-) -> usize {
+pub(crate) const fn header_len(shape: Shape, nargs: usize, hidden: bool) -> usize {
     let words = shape.fixed() + 4 * (nargs + hidden as usize);
     match shape {
         Shape::Short if words == 0 => 4,
@@ -116,7 +112,7 @@ pub(in crate::transport::net) const fn header_len(
 /// Writes a header. `args` beyond the sixteenth are not sent.
 #[expect(clippy::cast_possible_truncation, reason = "at most 16 arguments")]
 #[inline(always)]
-pub(in crate::transport::net) fn encode(head: &Head, args: &[i32]) -> Encoded {
+pub(crate) fn encode(head: &Head, args: &[i32]) -> Encoded {
     let args = &args[..args.len().min(MAX_ARGS)];
     let mut bytes = [0; MAX_HEADER];
     match head.shape {
@@ -150,23 +146,23 @@ pub(in crate::transport::net) fn encode(head: &Head, args: &[i32]) -> Encoded {
 
 /// A decoded message.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::transport::net) struct Decoded {
-    pub(in crate::transport::net) head: Head,
+pub(crate) struct Decoded {
+    pub(crate) head: Head,
     args: [i32; MAX_ARGS],
     nargs: usize,
     /// Where the payload begins in the message; it is `head.shape.carried()` bytes and ends the message.
-    pub(in crate::transport::net) payload: usize,
+    pub(crate) payload: usize,
 }
 
 impl Decoded {
-    pub(in crate::transport::net) fn args(&self) -> &[i32] {
+    pub(crate) fn args(&self) -> &[i32] {
         &self.args[..self.nargs]
     }
 }
 
 /// What a peer may do wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in crate::transport::net) enum Wrong {
+pub(crate) enum Wrong {
     #[error("category 3 does not exist")]
     Category,
     #[error("{count} arguments, at most {MAX_ARGS} are possible")]
@@ -176,18 +172,18 @@ pub(in crate::transport::net) enum Wrong {
 }
 
 /// The rank that a message says it is from. Known before anything else of it is looked at.
-pub(in crate::transport::net) const fn source_of(imm: u32) -> u16 {
+pub(crate) const fn source_of(imm: u32) -> u16 {
     (imm >> 16) as u16
 }
 
 /// The handler that a message is for.
 #[expect(clippy::cast_possible_truncation, reason = "the lowest byte")]
-pub(in crate::transport::net) const fn handler_of(imm: u32) -> u8 {
+pub(crate) const fn handler_of(imm: u32) -> u8 {
     imm as u8
 }
 
 /// Whether it is a reply.
-pub(in crate::transport::net) const fn is_reply(imm: u32) -> bool {
+pub(crate) const fn is_reply(imm: u32) -> bool {
     imm >> 15 & 1 == 1
 }
 
@@ -197,7 +193,7 @@ fn word(bytes: &[u8], at: usize) -> Option<[u8; 4]> {
 
 /// Reads a message of exactly `bytes`.
 #[inline(always)]
-pub(in crate::transport::net) fn decode(imm: u32, bytes: &[u8]) -> Result<Decoded, Wrong> {
+pub(crate) fn decode(imm: u32, bytes: &[u8]) -> Result<Decoded, Wrong> {
     let short = |expected: usize| Wrong::Length { seen: bytes.len(), expected: expected as u64 };
     let number = |at: usize| word(bytes, at).map(u32::from_ne_bytes).ok_or(short(at + 4));
     let shape = match imm >> 8 & 3 {

@@ -9,9 +9,9 @@ use bootstrap::Rank;
 use fabric::{Completion, PostError, Status};
 
 use super::header::{self, ACK, Decoded, Shape};
-use super::pool::{Buffer, Note};
-use crate::transport::net::engine::{End, Engine, Kind};
-use crate::transport::net::peer::{Lane, Peer};
+use crate::transport::net::context::{Kind, NetContext, OnComplete};
+use crate::transport::net::memory::pool::{Buffer, RecvInfo};
+use crate::transport::net::peer::{Connection, Peer};
 use crate::transport::net::rail::Rail;
 use crate::transport::net::{Arrived, Error, FIRST_CLIENT_HANDLER, Incoming, Poll, Sink, Ticket};
 
@@ -22,22 +22,17 @@ const SENDS: usize = 32;
 
 /// Where a message came in.
 #[derive(Clone, Copy)]
-struct Entrance<'a> {
+struct RecvQp<'a> {
     peer: &'a Peer,
     at: usize,
-    lane: &'a Lane,
+    lane: &'a Connection,
     qpn: u32,
 }
 
-impl Engine {
+impl NetContext {
     /// One poll. `locked`: take turns with other threads.
     #[inline(never)]
-    pub(in crate::transport::net) fn poll(
-        &self,
-        sink: &dyn Sink,
-        what: Poll,
-        locked: bool,
-    ) -> Result<usize, Error> {
+    pub(crate) fn poll(&self, sink: &dyn Sink, what: Poll, locked: bool) -> Result<usize, Error> {
         self.check_failure()?;
         let mut count = 0;
         if what == Poll::All && !self.waiting.is_empty() {
@@ -49,27 +44,23 @@ impl Engine {
         if what != Poll::All || count == 0 || self.is_short() {
             count += self.reap()?;
         }
-        if what == Poll::All && self.owing.load(Ordering::Relaxed) != 0 {
-            count += self.pay_debts()?;
+        if what == Poll::All && self.ack_pending.load(Ordering::Relaxed) != 0 {
+            count += self.flush_acks()?;
         }
         Ok(count)
     }
 
     /// What a wait may do between two polls: one look for a message. Returns how many came.
     #[inline(never)]
-    pub(in crate::transport::net) fn glance(
-        &self,
-        sink: &dyn Sink,
-        locked: bool,
-    ) -> Result<usize, Error> {
+    pub(crate) fn poll_recv(&self, sink: &dyn Sink, locked: bool) -> Result<usize, Error> {
         self.receive(sink, Poll::All, locked)
     }
 
     /// Whether nothing can happen by itself but that messages arrive, and looks for them are quick.
-    pub(in crate::transport::net) fn only_receives(&self) -> bool {
+    pub(crate) fn only_receives(&self) -> bool {
         self.rails.iter().all(|rail| rail.cheap_poll && !rail.is_sending())
             && self.waiting.is_empty()
-            && self.owing.load(Ordering::Relaxed) == 0
+            && self.ack_pending.load(Ordering::Relaxed) == 0
     }
 
     /// Whether completions of sends should be taken although there is something else to do.
@@ -82,8 +73,8 @@ impl Engine {
         let all = self.waiting.take_all(&self.pool);
         let count = all.len();
         for (buffer, note) in all {
-            let entrance = self.entrance(note)?;
-            self.deliver(entrance, buffer, note, sink)?;
+            let recv_qp = self.recv_qp(note)?;
+            self.deliver(recv_qp, buffer, note, sink)?;
         }
         Ok(count)
     }
@@ -111,7 +102,7 @@ impl Engine {
 
     /// Takes messages from one rail: one where the last look found none, else a batch.
     #[inline(always)]
-    pub(in crate::transport::net) fn receive_on(
+    pub(crate) fn receive_on(
         &self,
         at: usize,
         sink: &dyn Sink,
@@ -119,14 +110,14 @@ impl Engine {
         locked: bool,
     ) -> Result<usize, Error> {
         let rail = &self.rails[at];
-        if rail.is_lively.load(Ordering::Relaxed) {
+        if rail.is_busy.load(Ordering::Relaxed) {
             return self.receive_batch(at, sink, what, locked);
         }
         let mut one = [Completion::EMPTY];
         if self.look(rail, &mut one, locked)? == 0 {
             return Ok(0);
         }
-        rail.is_lively.store(true, Ordering::Relaxed);
+        rail.is_busy.store(true, Ordering::Relaxed);
         self.received(at, &one[0], sink, what)?;
         Ok(1)
     }
@@ -145,7 +136,7 @@ impl Engine {
         let count = self.look(rail, &mut batch, locked)?;
         let batch = &batch[..count];
         if batch.is_empty() {
-            rail.is_lively.store(false, Ordering::Relaxed);
+            rail.is_busy.store(false, Ordering::Relaxed);
         }
         let internal = |completion: &&Completion| {
             completion.imm.is_some_and(|imm| header::handler_of(imm) < FIRST_CLIENT_HANDLER)
@@ -186,19 +177,19 @@ impl Engine {
             return self.failed_receive(rail, completion, buffer);
         }
         let note =
-            Note { imm: completion.imm.unwrap_or(0), len: completion.len, qpn: completion.qpn };
-        let entrance = self.entrance(note)?;
+            RecvInfo { imm: completion.imm.unwrap_or(0), len: completion.len, qpn: completion.qpn };
+        let recv_qp = self.recv_qp(note)?;
         let Some(buffer) = buffer else {
-            return Err(self.malformed(entrance.peer.rank, "a receive that was never posted"));
+            return Err(self.malformed(recv_qp.peer.rank, "a receive that was never posted"));
         };
         if completion.imm.is_none() {
-            return Err(self.malformed(entrance.peer.rank, "no immediate data"));
+            return Err(self.malformed(recv_qp.peer.rank, "no immediate data"));
         }
         if what == Poll::Internal && header::handler_of(note.imm) >= FIRST_CLIENT_HANDLER {
             self.waiting.put(&self.pool, buffer, note);
             return Ok(());
         }
-        self.deliver(entrance, buffer, note, sink)
+        self.deliver(recv_qp, buffer, note, sink)
     }
 
     #[cold]
@@ -226,7 +217,7 @@ impl Engine {
 
     /// Whose message it is: the sender must own the far end of the queue pair that it came through.
     #[inline(always)]
-    fn entrance(&self, note: Note) -> Result<Entrance<'_>, Error> {
+    fn recv_qp(&self, note: RecvInfo) -> Result<RecvQp<'_>, Error> {
         let source = Rank(u32::from(header::source_of(note.imm)));
         let qpn = note.qpn;
         let peer = self.peers.get(source);
@@ -236,7 +227,7 @@ impl Engine {
         if !peer.is_open() {
             self.heard(peer);
         }
-        Ok(Entrance { peer, at, lane: &peer.lanes[at], qpn })
+        Ok(RecvQp { peer, at, lane: &peer.lanes[at], qpn })
     }
 
     #[cold]
@@ -252,9 +243,9 @@ impl Engine {
     #[inline(always)]
     fn deliver(
         &self,
-        from: Entrance<'_>,
+        from: RecvQp<'_>,
         mut buffer: Buffer,
-        note: Note,
+        note: RecvInfo,
         sink: &dyn Sink,
     ) -> Result<(), Error> {
         let peer = from.peer.rank;
@@ -284,7 +275,7 @@ impl Engine {
 
     /// Credits that came with a message.
     #[inline(always)]
-    fn book(&self, from: Entrance<'_>, decoded: &Decoded) -> Result<(), Error> {
+    fn book(&self, from: RecvQp<'_>, decoded: &Decoded) -> Result<(), Error> {
         let head = &decoded.head;
         let own = head.reply && head.handler >= FIRST_CLIENT_HANDLER;
         let count = u32::from(own) + u32::from(head.credits);
@@ -304,7 +295,7 @@ impl Engine {
     #[inline(never)]
     fn deliver_payload(
         &self,
-        from: Entrance<'_>,
+        from: RecvQp<'_>,
         ticket: &Ticket<'_>,
         (mut buffer, len): (Buffer, u32),
         decoded: &Decoded,
@@ -355,12 +346,12 @@ impl Engine {
 
     /// Gives a buffer back to the queue that a message came through.
     #[inline]
-    fn repost(&self, from: Entrance<'_>, buffer: Buffer) -> Result<(), Error> {
+    fn repost(&self, from: RecvQp<'_>, buffer: Buffer) -> Result<(), Error> {
         let lane = from.lane;
         let posted = match (&self.rails[lane.rail].shared, &lane.requests) {
             (Some(shared), Some(upper)) => {
                 let queue =
-                    if upper.entrance() == from.qpn { &shared.requests } else { &shared.replies };
+                    if upper.recv_qp() == from.qpn { &shared.requests } else { &shared.replies };
                 self.post(buffer, lane.rail, |receive| queue.post(receive))
             }
             _ => self.post(buffer, lane.rail, |receive| lane.main.qp.post_receive(receive)),
@@ -369,7 +360,7 @@ impl Engine {
     }
 
     #[cold]
-    fn not_reposted(&self, from: Entrance<'_>, error: PostError) -> Result<(), Error> {
+    fn not_reposted(&self, from: RecvQp<'_>, error: PostError) -> Result<(), Error> {
         match error {
             // The connection is gone; what failed on it says so.
             PostError::State(_) => Ok(()),
@@ -382,7 +373,7 @@ impl Engine {
     }
 
     /// Takes completions of sends; runs no handlers.
-    pub(in crate::transport::net) fn reap(&self) -> Result<usize, Error> {
+    pub(crate) fn reap(&self) -> Result<usize, Error> {
         let mut count = 0;
         for at in 0..self.rails.len() {
             if !self.rails[at].is_reaped.load(Ordering::Relaxed) {
@@ -392,8 +383,8 @@ impl Engine {
         Ok(count)
     }
 
-    /// As [`Engine::reap`], for one rail.
-    pub(in crate::transport::net) fn reap_on(&self, at: usize) -> Result<usize, Error> {
+    /// As [`NetContext::reap`], for one rail.
+    pub(crate) fn reap_on(&self, at: usize) -> Result<usize, Error> {
         match self.rails[at].under_way() {
             0 => Ok(0),
             // Nothing else can be complete: no room for more is made ready.
@@ -416,8 +407,8 @@ impl Engine {
 
     fn finished(&self, at: usize, completion: &Completion) -> Result<(), Error> {
         let rail = &self.rails[at];
-        let Some((flight, end)) = self.flights.end(completion.id) else { return Ok(()) };
-        let buffer = flight.buffer.and_then(|index| self.pool.reclaim(index));
+        let Some((op, end)) = self.pending.end(completion.id) else { return Ok(()) };
+        let buffer = op.buffer.and_then(|index| self.pool.reclaim(index));
         let success = completion.status == Status::Success;
         if success {
             self.conclude(end, buffer);
@@ -425,10 +416,10 @@ impl Engine {
             self.bounce.put(&self.pool, buffer);
         }
         rail.sends.give(1);
-        let lane = self.peers.get(flight.peer).and_then(|peer| peer.lanes.get(flight.lane));
+        let lane = self.peers.get(op.peer).and_then(|peer| peer.lanes.get(op.lane));
         let Some(lane) = lane else { return Ok(()) };
-        Self::half_of(lane, flight.upper).slots.give(1);
-        if flight.kind == Kind::Internal {
+        Self::send_qp_of(lane, op.upper).slots.give(1);
+        if op.kind == Kind::Internal {
             lane.internal.give(1);
         }
         if success || self.is_quiet() {
@@ -438,9 +429,9 @@ impl Engine {
         self.watch()?;
         self.check_failure()?;
         Err(Error::Failed {
-            operation: flight.kind.name(),
+            operation: op.kind.name(),
             rank: self.members.rank,
-            peer: flight.peer,
+            peer: op.peer,
             status: status_text(completion.status),
             qpn: completion.qpn,
             device: rail.name(),
@@ -449,9 +440,9 @@ impl Engine {
         })
     }
 
-    fn conclude(&self, end: Option<End>, buffer: Option<Buffer>) {
+    fn conclude(&self, end: Option<OnComplete>, buffer: Option<Buffer>) {
         match (end, buffer) {
-            (Some(End::Land { counter, landing, len }), Some(mut buffer)) => {
+            (Some(OnComplete::CopyOut { counter, landing, len }), Some(mut buffer)) => {
                 landing.fill(&self.pool.bytes(&mut buffer)[..len]);
                 self.bounce.put(&self.pool, buffer);
                 counter.end(true);
@@ -460,7 +451,7 @@ impl Engine {
                 if let Some(buffer) = buffer {
                     self.bounce.put(&self.pool, buffer);
                 }
-                if let Some(End::Count { counter, local }) = end {
+                if let Some(OnComplete::Count { counter, local }) = end {
                     counter.end(local);
                 }
             }
@@ -499,12 +490,12 @@ impl Copy {
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        super::pool::bytes_of(&mut self.words, self.len)
+        crate::transport::net::memory::pool::bytes_of(&mut self.words, self.len)
     }
 }
 
 /// A status in words.
-pub(in crate::transport::net) const fn status_text(status: Status) -> &'static str {
+pub(crate) const fn status_text(status: Status) -> &'static str {
     match status {
         Status::Success => "success",
         Status::LocalLength => "the message was longer than the buffer",

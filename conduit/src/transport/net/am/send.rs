@@ -10,19 +10,19 @@ use bootstrap::Rank;
 use fabric::{Data, Operation, PostError, SendWr, Sge};
 
 use super::header::{self, ACK, BUFFER, Encoded, Head, MAX_HEADER, Shape};
-use super::pool::Buffer;
 use crate::message::{MAX_ARGS, MAX_LONG, max_long_alloc, max_medium};
-use crate::transport::net::engine::{End, Engine, Flight, KEPT_BUFFERS, Kind};
-use crate::transport::net::peer::{Half, Lane, Peer};
-use crate::transport::net::rail::KEPT_SLOTS;
-use crate::transport::net::setup::KEPT;
+use crate::transport::net::context::{Kind, NetContext, OnComplete, PendingOp, RESERVED_BUFFERS};
+use crate::transport::net::memory::pool::Buffer;
+use crate::transport::net::peer::{Connection, Peer, SendQp};
+use crate::transport::net::rail::RESERVED_CQ_SLOTS;
+use crate::transport::net::setup::RESERVED_SQ_SLOTS;
 use crate::transport::net::{
     Error, FIRST_CLIENT_HANDLER, Freight, OpCounter, Outgoing, Sent, deadlines,
 };
 
 /// Why a message goes out; decides what it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::transport::net) enum Class {
+pub(crate) enum Class {
     Request,
     Reply,
     Internal,
@@ -62,14 +62,14 @@ struct Draft<'a> {
 
 /// Slots of a queue pair and of its completion queue, until they are used.
 struct Slots<'a> {
-    engine: &'a Engine,
-    lane: &'a Lane,
-    half: &'a Half,
+    context: &'a NetContext,
+    lane: &'a Connection,
+    send_qp: &'a SendQp,
 }
 
 impl Slots<'_> {
     fn give_back(&self) {
-        self.engine.release(self.lane, self.half);
+        self.context.release(self.lane, self.send_qp);
     }
 }
 
@@ -79,7 +79,7 @@ struct Stall {
     since: Option<Instant>,
 }
 
-impl Engine {
+impl NetContext {
     /// Whether the layer above may send this at all.
     fn check(&self, message: &Outgoing<'_>) -> Result<(), Error> {
         let wrong = |problem| Err(Error::Message { peer: message.to, problem });
@@ -127,10 +127,7 @@ impl Engine {
     }
 
     /// One attempt to send a message that is no reply, to a peer that may be unconnected.
-    pub(in crate::transport::net) fn try_message(
-        &self,
-        message: &mut Outgoing<'_>,
-    ) -> Result<Sent, Error> {
+    pub(crate) fn try_message(&self, message: &mut Outgoing<'_>) -> Result<Sent, Error> {
         self.check(message)?;
         let Some(peer) = self.connected(message.to) else { return Ok(Sent::Full) };
         self.to_peer(peer, None, Class::of(message), message)
@@ -160,7 +157,7 @@ impl Engine {
         peer: &Peer,
         lane: Option<usize>,
         class: Class,
-        mut send: impl FnMut(&Lane, usize) -> Result<Sent, Error>,
+        mut send: impl FnMut(&Connection, usize) -> Result<Sent, Error>,
     ) -> Result<Sent, Error> {
         let (first, count) = match lane {
             Some(lane) => (lane, 1),
@@ -185,18 +182,18 @@ impl Engine {
 
     /// A peer that may be sent to; one that is not connected is asked for.
     #[inline]
-    pub(in crate::transport::net) fn connected(&self, rank: Rank) -> Option<&Peer> {
+    pub(crate) fn connected(&self, rank: Rank) -> Option<&Peer> {
         let peer = self.peers.get(rank).filter(|peer| peer.is_open());
         match peer {
             Some(peer) => peer.use_it(),
-            None => self.calls.need(rank),
+            None => self.connect_queue.need(rank),
         }
         peer
     }
 
     /// Takes what a message of a class needs from its peer.
     #[inline]
-    fn admit(&self, lane: &Lane, class: Class) -> bool {
+    fn admit(&self, lane: &Connection, class: Class) -> bool {
         match class {
             Class::Reply | Class::Ack => true,
             Class::Internal => lane.internal.take(0),
@@ -221,7 +218,7 @@ impl Engine {
         }
     }
 
-    fn unadmit(&self, lane: &Lane, class: Class) {
+    fn unadmit(&self, lane: &Connection, class: Class) {
         match class {
             Class::Reply | Class::Ack => {}
             Class::Internal => lane.internal.give(1),
@@ -240,14 +237,14 @@ impl Engine {
     fn short(&self, peer: &Peer, at: usize, draft: &Draft<'_>) -> Result<Sent, Error> {
         let lane = &peer.lanes[at];
         let longest = header::header_len(draft.shape, draft.args.len(), true);
-        if longest > self.half_for(lane, draft.class).inline {
+        if longest > self.send_qp_for(lane, draft.class).inline {
             return self.copied(peer, at, draft, &[]);
         }
         let Some(slots) = self.slots(lane, draft.class) else { return Ok(Sent::Full) };
         let (encoded, credits) = self.encode(lane, draft);
-        let flight = self.flight(peer, at, draft.class, None, false);
+        let op = self.op(peer, at, draft.class, None, false);
         let data = Data::Inline(&[encoded.bytes()]);
-        self.fire(&slots, (encoded.imm, credits), data, &flight, None)
+        self.fire(&slots, (encoded.imm, credits), data, &op, None)
     }
 
     /// An admitted message with a payload.
@@ -257,7 +254,7 @@ impl Engine {
         &self,
         peer: &Peer,
         at: usize,
-        lane: &Lane,
+        lane: &Connection,
         class: Class,
         message: &mut Outgoing<'_>,
     ) -> Result<Sent, Error> {
@@ -321,29 +318,29 @@ impl Engine {
 
     /// The queue pair that a message of a class leaves on.
     #[inline]
-    fn half_for<'a>(&self, lane: &'a Lane, class: Class) -> &'a Half {
-        Self::half_of(lane, class == Class::Request)
+    fn send_qp_for<'a>(&self, lane: &'a Connection, class: Class) -> &'a SendQp {
+        Self::send_qp_of(lane, class == Class::Request)
     }
 
     /// Takes a slot of the send queue and one of its completion queue.
     #[inline]
-    fn slots<'a>(&'a self, lane: &'a Lane, class: Class) -> Option<Slots<'a>> {
-        let half = self.half_for(lane, class);
+    fn slots<'a>(&'a self, lane: &'a Connection, class: Class) -> Option<Slots<'a>> {
+        let send_qp = self.send_qp_for(lane, class);
         let split = lane.requests.is_some() && class == Class::Request;
-        let kept = if class.is_urgent() || split { 0 } else { KEPT };
-        if !half.slots.take(kept) {
+        let kept = if class.is_urgent() || split { 0 } else { RESERVED_SQ_SLOTS };
+        if !send_qp.slots.take(kept) {
             return None;
         }
-        let kept = if class.is_urgent() { 0 } else { KEPT_SLOTS };
+        let kept = if class.is_urgent() { 0 } else { RESERVED_CQ_SLOTS };
         if !self.rails[lane.rail].sends.take(kept) {
-            half.slots.give(1);
+            send_qp.slots.give(1);
             return None;
         }
-        Some(Slots { engine: self, lane, half })
+        Some(Slots { context: self, lane, send_qp })
     }
 
     #[inline(always)]
-    fn encode(&self, lane: &Lane, draft: &Draft<'_>) -> (Encoded, u8) {
+    fn encode(&self, lane: &Connection, draft: &Draft<'_>) -> (Encoded, u8) {
         let credits = lane.account.carry();
         let head = Head {
             source: u16::try_from(self.members.rank.0).unwrap_or(u16::MAX),
@@ -366,14 +363,14 @@ impl Engine {
         let lane = &peer.lanes[at];
         let Some(slots) = self.slots(lane, draft.class) else { return Ok(Sent::Full) };
         let longest = header::header_len(draft.shape, draft.args.len(), true) + payload.len();
-        if longest <= slots.half.inline {
+        if longest <= slots.send_qp.inline {
             let (encoded, credits) = self.encode(lane, draft);
             let parts = [encoded.bytes(), payload];
             let parts = if payload.is_empty() { &parts[..1] } else { &parts[..] };
             let (imm, data) = ((encoded.imm, credits), Data::Inline(parts));
             return self.launch(peer, at, draft, &slots, imm, data, None, None);
         }
-        let kept = if draft.class.is_urgent() { 0 } else { KEPT_BUFFERS };
+        let kept = if draft.class.is_urgent() { 0 } else { RESERVED_BUFFERS };
         let Some(mut buffer) = self.bounce.take(&self.pool, kept) else {
             slots.give_back();
             return Ok(Sent::Full);
@@ -400,7 +397,7 @@ impl Engine {
     }
 
     /// Whether a payload need not be copied behind its header.
-    pub(in crate::transport::net) fn gathers(&self, payload: &[u8]) -> bool {
+    pub(crate) fn gathers(&self, payload: &[u8]) -> bool {
         let least = self.setup.limits.gather_min;
         least.is_some_and(|least| payload.len() >= least as usize)
             && !payload.is_empty()
@@ -408,12 +405,7 @@ impl Engine {
     }
 
     /// Whether the payload of a Long may be in use when the call returns.
-    pub(in crate::transport::net) fn keeps_long(
-        &self,
-        payload: &[u8],
-        nargs: usize,
-        reply: bool,
-    ) -> bool {
+    pub(crate) fn keeps_long(&self, payload: &[u8], nargs: usize, reply: bool) -> bool {
         if self.packs(payload, nargs) {
             return self.gathers(payload);
         }
@@ -433,7 +425,7 @@ impl Engine {
         let lane = &peer.lanes[at];
         let rail = &self.rails[lane.rail];
         let Some(slots) = self.slots(lane, draft.class) else { return Ok(Sent::Full) };
-        let kept = if draft.class.is_urgent() { 0 } else { KEPT_BUFFERS };
+        let kept = if draft.class.is_urgent() { 0 } else { RESERVED_BUFFERS };
         let Some(mut buffer) = self.bounce.take(&self.pool, kept) else {
             slots.give_back();
             return Ok(Sent::Full);
@@ -447,7 +439,7 @@ impl Engine {
             len: u32::try_from(payload.len()).unwrap_or(0),
             lkey: rail.segment.get().map_or(0, |region| region.lkey()),
         };
-        let end = End::Count { counter: Arc::clone(completion), local: true };
+        let end = OnComplete::Count { counter: Arc::clone(completion), local: true };
         completion.begin(true);
         let data = Data::Gather(&[first, second]);
         let imm = (encoded.imm, credits);
@@ -478,8 +470,8 @@ impl Engine {
         let piece = self.pool.piece(&buffer, lane.rail, from, len);
         let index = self.pool.lend(buffer);
         let data = Data::Gather(&[piece]);
-        let flight = self.flight(peer, at, draft.class, Some(index), false);
-        let sent = self.fire(&slots, (encoded.imm, credits), data, &flight, None);
+        let op = self.op(peer, at, draft.class, Some(index), false);
+        let sent = self.fire(&slots, (encoded.imm, credits), data, &op, None);
         let back = match sent {
             Ok(Sent::Yes) => None,
             _ => self.pool.reclaim(index),
@@ -487,16 +479,16 @@ impl Engine {
         (sent, back)
     }
 
-    const fn flight(
+    const fn op(
         &self,
         peer: &Peer,
         lane: usize,
         class: Class,
         buffer: Option<u32>,
         has_end: bool,
-    ) -> Flight {
+    ) -> PendingOp {
         let upper = matches!(class, Class::Request) && peer.lanes[lane].requests.is_some();
-        Flight { kind: class.kind(), peer: peer.rank, lane, upper, buffer, has_end }
+        PendingOp { kind: class.kind(), peer: peer.rank, lane, upper, buffer, has_end }
     }
 
     /// Posts a message; on failure everything it took goes back.
@@ -510,11 +502,11 @@ impl Engine {
         imm: (u32, u8),
         data: Data<'_>,
         buffer: Option<Buffer>,
-        end: Option<End>,
+        end: Option<OnComplete>,
     ) -> Result<Sent, Error> {
         let buffer = buffer.map(|buffer| self.pool.lend(buffer));
-        let flight = self.flight(peer, at, draft.class, buffer, end.is_some());
-        let sent = self.fire(slots, imm, data, &flight, end);
+        let op = self.op(peer, at, draft.class, buffer, end.is_some());
+        let sent = self.fire(slots, imm, data, &op, end);
         if !matches!(sent, Ok(Sent::Yes))
             && let Some(buffer) = buffer.and_then(|index| self.pool.reclaim(index))
         {
@@ -530,11 +522,11 @@ impl Engine {
         slots: &Slots<'_>,
         (imm, credits): (u32, u8),
         data: Data<'_>,
-        flight: &Flight,
-        end: Option<End>,
+        op: &PendingOp,
+        end: Option<OnComplete>,
     ) -> Result<Sent, Error> {
         let operation = Operation::Send { imm: Some(imm) };
-        let sent = self.post_flight(slots.lane, slots.half, operation, data, flight, end);
+        let sent = self.post_op(slots.lane, slots.send_qp, operation, data, op, end);
         if !matches!(sent, Ok(Sent::Yes)) {
             slots.lane.account.uncarry(credits);
         }
@@ -543,62 +535,62 @@ impl Engine {
 
     /// Posts a request whose slots are taken. They go back when it is not posted, and so does its end's counting.
     #[inline(always)]
-    pub(in crate::transport::net) fn post_flight(
+    pub(crate) fn post_op(
         &self,
-        lane: &Lane,
-        half: &Half,
+        lane: &Connection,
+        send_qp: &SendQp,
         operation: Operation,
         data: Data<'_>,
-        flight: &Flight,
-        end: Option<End>,
+        op: &PendingOp,
+        end: Option<OnComplete>,
     ) -> Result<Sent, Error> {
-        let Some(id) = self.flights.begin(flight, end) else {
-            self.release(lane, half);
+        let Some(id) = self.pending.begin(op, end) else {
+            self.release(lane, send_qp);
             return Ok(Sent::Full);
         };
         let send = SendWr { id, operation, data, signaled: true, to: None };
-        match half.post(&send) {
+        match send_qp.post(&send) {
             Ok(()) => Ok(Sent::Yes),
-            Err(error) => self.not_posted(lane, half, flight, id, error),
+            Err(error) => self.not_posted(lane, send_qp, op, id, error),
         }
     }
 
     /// Slots that were not used.
-    fn release(&self, lane: &Lane, half: &Half) {
-        half.slots.give(1);
+    fn release(&self, lane: &Connection, send_qp: &SendQp) {
+        send_qp.slots.give(1);
         self.rails[lane.rail].sends.give(1);
     }
 
     #[cold]
     fn not_posted(
         &self,
-        lane: &Lane,
-        half: &Half,
-        flight: &Flight,
+        lane: &Connection,
+        send_qp: &SendQp,
+        op: &PendingOp,
         id: u64,
         error: PostError,
     ) -> Result<Sent, Error> {
         let rail = &self.rails[lane.rail];
-        let _ = self.flights.end(id);
-        self.release(lane, half);
+        let _ = self.pending.end(id);
+        self.release(lane, send_qp);
         match error {
             PostError::Full => Ok(Sent::Full),
             _ if self.is_quiet() => Ok(Sent::Full),
             PostError::State(state) => Err(Error::NoConnection {
                 rank: self.members.rank,
-                peer: flight.peer,
+                peer: op.peer,
                 problem: format!(
                     "queue pair {:#x} of {} is in state {state:?}: the peer or the network failed",
-                    half.number(),
+                    send_qp.number(),
                     rail.name()
                 ),
             }),
-            error => Err(self.post_error(flight.kind.name(), flight.peer, lane.rail, error)),
+            error => Err(self.post_error(op.kind.name(), op.peer, lane.rail, error)),
         }
     }
 
     /// Returns the credits that are banked on a lane.
-    pub(in crate::transport::net) fn ack(&self, peer: &Peer, at: usize) -> Result<Sent, Error> {
+    pub(crate) fn ack(&self, peer: &Peer, at: usize) -> Result<Sent, Error> {
         let draft = Draft { class: Class::Ack, handler: ACK, args: &[], shape: Shape::Short };
         self.short(peer, at, &draft)
     }
@@ -609,7 +601,7 @@ impl Engine {
         &self,
         peer: &Peer,
         at: usize,
-        lane: &Lane,
+        lane: &Connection,
         draft: &Draft<'_>,
         (payload, dest): (&[u8], u64),
         later: Option<&Arc<OpCounter>>,
@@ -647,7 +639,7 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::await_sends`]; also `false` when nothing has completed for a while. Then the peer is short of receive
+    /// As [`NetContext::await_sends`]; also `false` when nothing has completed for a while. Then the peer is short of receive
     /// buffers, perhaps because it waits like this rank: the caller polls, and later sends all of it again, which changes
     /// nothing for the peer, as no handler has been told of it.
     fn await_unless_stalled(&self, stall: &mut Stall) -> Result<bool, Error> {
@@ -664,7 +656,7 @@ impl Engine {
     }
 
     /// Takes completions of sends while something waits for them. `false`: the network is closing, give up.
-    pub(in crate::transport::net) fn await_sends(&self) -> Result<bool, Error> {
+    pub(crate) fn await_sends(&self) -> Result<bool, Error> {
         if self.reap()? == 0 {
             std::thread::yield_now();
         }
@@ -673,14 +665,14 @@ impl Engine {
 
     /// Tries acks that could not be sent when they were due.
     #[cold]
-    pub(in crate::transport::net) fn pay_debts(&self) -> Result<usize, Error> {
+    pub(crate) fn flush_acks(&self) -> Result<usize, Error> {
         let mut count = 0;
         for peer in self.peers.iter() {
             for (at, lane) in peer.lanes.iter().enumerate() {
-                if !lane.owing.swap(false, Ordering::AcqRel) {
+                if !lane.ack_pending.swap(false, Ordering::AcqRel) {
                     continue;
                 }
-                self.owing.fetch_sub(1, Ordering::AcqRel);
+                self.ack_pending.fetch_sub(1, Ordering::AcqRel);
                 count += 1;
                 self.ack_if_due(peer, at)?;
             }
@@ -689,24 +681,20 @@ impl Engine {
     }
 
     /// Sends an ack when too much is banked; when that is not possible now, a later poll does, or the service thread.
-    pub(in crate::transport::net) fn ack_if_due(
-        &self,
-        peer: &Peer,
-        at: usize,
-    ) -> Result<(), Error> {
+    pub(crate) fn ack_if_due(&self, peer: &Peer, at: usize) -> Result<(), Error> {
         let lane = &peer.lanes[at];
         if !lane.account.is_ack_due() || self.is_quiet() {
             return Ok(());
         }
         let sent = if peer.is_open() { self.ack(peer, at)? } else { Sent::Full };
-        if sent == Sent::Full && !lane.owing.swap(true, Ordering::AcqRel) {
-            self.add_debt();
+        if sent == Sent::Full && !lane.ack_pending.swap(true, Ordering::AcqRel) {
+            self.note_pending_ack();
         }
         Ok(())
     }
 
     /// A reply to a message of `peer` that came on a lane. Waits for completions of sends.
-    pub(in crate::transport::net) fn answer(
+    pub(crate) fn answer(
         &self,
         peer: &Peer,
         lane: usize,

@@ -18,9 +18,9 @@ type Seen = (u32, Vec<i32>, Vec<u8>);
 
 /// Ranks of the second half send back what those of the first send, who compare.
 pub(super) fn echo(kind: &Kind) {
-    let half = kind.per_host;
-    run(2 * half, 1 << 18, kind, |member| {
-        let peer = Rank(member.rank + half);
+    let send_qp = kind.per_host;
+    run(2 * send_qp, 1 << 18, kind, |member| {
+        let peer = Rank(member.rank + send_qp);
         let answered = Cell::new(0u32);
         let seen: RefCell<Option<Seen>> = RefCell::new(None);
         let memory = member.memory;
@@ -53,7 +53,7 @@ pub(super) fn echo(kind: &Kind) {
         let mut rounds = 0;
         let mut round = |args: &[i32], load: Freight<'_>, expected: &[u8]| {
             rounds += 1;
-            if member.rank < half {
+            if member.rank < send_qp {
                 member.send(&mut request(peer, args, load), &handler);
                 member.poll_until(&handler, || answered.get() == rounds);
                 let got = seen.take().expect("an answer");
@@ -86,7 +86,7 @@ pub(super) fn echo(kind: &Kind) {
                 member.poll_until(&handler, || completion.is_complete());
             }
         }
-        if member.rank >= half {
+        if member.rank >= send_qp {
             member.poll_until(&handler, || answered.get() == rounds);
         }
         member.meet(&handler);
@@ -218,7 +218,7 @@ fn messages_of_the_library_pass_those_of_the_client() {
             while library.get() < 210 {
                 member
                     .net
-                    .poll::<Seq>(&Calls(&member.met, &handler), Poll::Internal)
+                    .poll::<Seq>(&TestSink(&member.met, &handler), Poll::Internal)
                     .expect("poll");
                 assert!(begin.elapsed() < PATIENCE);
             }

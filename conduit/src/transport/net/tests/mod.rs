@@ -17,10 +17,10 @@ use bootstrap::{Bootstrap, HostId, Rank};
 use fabric::soft::{self, SoftConfig};
 use fabric::{Mtu, Retry};
 
-use super::am::pool::testing::lasting;
+use super::memory::pool::testing::lasting;
 use super::settings::ConnectWays;
+use super::settings::sizes::Agreement;
 use super::setup::{Limits, RailChoice, Setup, SharedLimits};
-use super::sizes::Agreement;
 use super::*;
 use crate::mode::{Par, Seq};
 
@@ -96,7 +96,7 @@ struct Member<'a> {
     size: u32,
     per_host: u32,
     net: &'a Network,
-    memory: LastingMemory,
+    memory: SegmentMemory,
     /// Arrivals of others in [`Member::meet`], and how many there were to be.
     met: AtomicU32,
     meetings: AtomicU32,
@@ -193,9 +193,9 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
 }
 
 /// Counts those of [`Member::meet`], and calls a closure for each other message.
-struct Calls<'a>(&'a AtomicU32, &'a dyn Fn(Incoming<'_>));
+struct TestSink<'a>(&'a AtomicU32, &'a dyn Fn(Incoming<'_>));
 
-impl Sink for Calls<'_> {
+impl Sink for TestSink<'_> {
     fn arrived(&self, message: Incoming<'_>) {
         if message.handler == MEET {
             self.0.fetch_add(1, Ordering::Relaxed);
@@ -210,7 +210,8 @@ impl Member<'_> {
     fn poll_until(&self, handler: &dyn Fn(Incoming<'_>), done: impl Fn() -> bool) {
         let begin = Instant::now();
         while !done() {
-            let count = self.net.poll::<Par>(&Calls(&self.met, handler), Poll::All).expect("poll");
+            let count =
+                self.net.poll::<Par>(&TestSink(&self.met, handler), Poll::All).expect("poll");
             if count == 0 {
                 std::thread::yield_now();
             }
@@ -222,7 +223,7 @@ impl Member<'_> {
     fn send(&self, message: &mut Outgoing<'_>, handler: &dyn Fn(Incoming<'_>)) {
         let begin = Instant::now();
         while self.net.try_send::<Seq>(message).expect("send") == Sent::Full {
-            let _ = self.net.poll::<Par>(&Calls(&self.met, handler), Poll::All).expect("poll");
+            let _ = self.net.poll::<Par>(&TestSink(&self.met, handler), Poll::All).expect("poll");
             assert!(begin.elapsed() < PATIENCE, "rank {} has no room for ever", self.rank);
         }
     }

@@ -12,7 +12,7 @@ const OWN: usize = 4 << 20;
 fn finish(member: &Member<'_>, counter: &Arc<OpCounter>, mut post: impl FnMut() -> Sent) {
     let begin = Instant::now();
     while post() == Sent::Full {
-        let _ = member.net.poll::<Par>(&Calls(&member.met, &|_| {}), Poll::All).expect("poll");
+        let _ = member.net.poll::<Par>(&TestSink(&member.met, &|_| {}), Poll::All).expect("poll");
         assert!(begin.elapsed() < PATIENCE);
     }
     member.poll_until(&|_| {}, || counter.is_complete());
@@ -35,12 +35,12 @@ fn get(member: &Member<'_>, from: Rank, offset: usize, mut into: RawTarget) {
 }
 
 pub(super) fn all_sizes(kind: &Kind) {
-    let half = kind.per_host;
-    run(2 * half, SEGMENT, kind, |member| {
-        let peer = Rank((member.rank + half) % (2 * half));
+    let send_qp = kind.per_host;
+    run(2 * send_qp, SEGMENT, kind, |member| {
+        let peer = Rank((member.rank + send_qp) % (2 * send_qp));
         let side = lasting(2 << 20);
         // Each rank has its own part of the other's segment.
-        let base = REMOTE + (member.rank / half) as usize * (3 << 19);
+        let base = REMOTE + (member.rank / send_qp) as usize * (3 << 19);
         for (round, len) in SIZES.into_iter().enumerate() {
             let (odd, seed) = (round % 9, round + member.rank as usize);
             let bytes = pattern(seed, len);
@@ -138,7 +138,7 @@ fn many_in_flight_with_one_counter() {
                 {
                     let _ = member
                         .net
-                        .poll::<Par>(&Calls(&member.met, &|_| {}), Poll::All)
+                        .poll::<Par>(&TestSink(&member.met, &|_| {}), Poll::All)
                         .expect("poll");
                     assert!(begin.elapsed() < PATIENCE);
                 }

@@ -63,14 +63,14 @@ pub(super) fn storm(size: u32, each: u32, kind: &Kind) {
 
 /// All that was taken came back. (Banked credits are the peer's until it has something to carry them.)
 fn settled(member: &Member<'_>, kind: &Kind, handler: &dyn Fn(Incoming<'_>)) {
-    let engine = &member.net.engine;
+    let context = &member.net.context;
     let limits = &kind.limits;
     let banked = limits.slack * member.count() * u32::try_from(kind.lanes).expect("few");
     let whole = || {
-        engine.bounce.len() == limits.bounce
-            && engine.rails.iter().all(|rail| !rail.is_sending())
-            && engine.total.left() + banked >= limits.credits_total
-            && engine.peers.iter().flat_map(|peer| &*peer.lanes).all(|lane| {
+        context.bounce.len() == limits.bounce
+            && context.rails.iter().all(|rail| !rail.is_sending())
+            && context.total.left() + banked >= limits.credits_total
+            && context.peers.iter().flat_map(|peer| &*peer.lanes).all(|lane| {
                 lane.account.available() + limits.slack >= limits.credits
                     && lane.main.slots.left() == limits.sends()
             })

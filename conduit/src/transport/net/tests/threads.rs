@@ -21,8 +21,10 @@ fn an_armed_network_rings_the_doorbell() {
             while count.load(Ordering::Relaxed) < round {
                 let rung = page.slot(0).rung();
                 member.net.arm().expect("arm");
-                let polled =
-                    member.net.poll::<Seq>(&Calls(&member.met, &handler), Poll::All).expect("poll");
+                let polled = member
+                    .net
+                    .poll::<Seq>(&TestSink(&member.met, &handler), Poll::All)
+                    .expect("poll");
                 if polled == 0 && count.load(Ordering::Relaxed) < round {
                     page.slot(0).sleep(PATIENCE, || page.slot(0).rung() != rung);
                 }
@@ -98,8 +100,8 @@ fn an_ack_without_room_goes_out_although_nobody_polls() {
         let on = ThreadSettings { on: true, rate: 0, idle: Duration::ZERO, mode };
         let off = ThreadSettings { on: false, ..on };
         member.net.threads.progress(&on, &off, &shared).expect("threads");
-        let engine = &member.net.engine;
-        let lane = &engine.peers.get(Rank(0)).expect("a peer").lanes[0];
+        let context = &member.net.context;
+        let lane = &context.peers.get(Rank(0)).expect("a peer").lanes[0];
         let mut taken = 0;
         while lane.main.slots.take(0) {
             taken += 1;
@@ -112,7 +114,7 @@ fn an_ack_without_room_goes_out_although_nobody_polls() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
-        wait_until("no ack was due", &|| engine.owing.load(Ordering::SeqCst) != 0);
+        wait_until("no ack was due", &|| context.ack_pending.load(Ordering::SeqCst) != 0);
         lane.main.slots.give(taken);
         wait_until("no ack", &|| sink.requests.load(Ordering::SeqCst) == 200);
         member.services.borrow_mut().barrier().expect("barrier");
@@ -139,12 +141,13 @@ fn threads_of_a_rank_send_and_poll_together() {
                         let args = [number];
                         let mut message = request(peer, &args, Freight::Medium(&bytes));
                         while net.try_send::<Par>(&mut message).expect("send") == Sent::Full {
-                            let _ = net.poll::<Par>(&Calls(met, &count), Poll::All).expect("poll");
+                            let _ =
+                                net.poll::<Par>(&TestSink(met, &count), Poll::All).expect("poll");
                             assert!(begin.elapsed() < PATIENCE);
                         }
                     }
                     while got.load(Ordering::SeqCst) < 3000 {
-                        let _ = net.poll::<Par>(&Calls(met, &count), Poll::All).expect("poll");
+                        let _ = net.poll::<Par>(&TestSink(met, &count), Poll::All).expect("poll");
                         assert!(begin.elapsed() < PATIENCE);
                     }
                 });
@@ -158,7 +161,7 @@ fn threads_of_a_rank_send_and_poll_together() {
 fn a_peer_that_is_gone_is_named() {
     run(2, 0, &PLAIN, |member| {
         if member.rank == 1 {
-            for peer in member.net.engine.peers.iter() {
+            for peer in member.net.context.peers.iter() {
                 peer.lanes[0].main.qp.to_error().expect("error state");
             }
             member.services.borrow_mut().barrier().expect("barrier");
@@ -170,7 +173,7 @@ fn a_peer_that_is_gone_is_named() {
         let error = loop {
             assert!(begin.elapsed() < PATIENCE);
             let sent = member.net.try_send::<Seq>(&mut request(Rank(1), &[], Freight::None));
-            let polled = member.net.poll::<Seq>(&Calls(&member.met, &|_| {}), Poll::All);
+            let polled = member.net.poll::<Seq>(&TestSink(&member.met, &|_| {}), Poll::All);
             if let Some(error) = sent.err().or(polled.err()) {
                 break error;
             }
@@ -178,6 +181,9 @@ fn a_peer_that_is_gone_is_named() {
         let text = error.to_string();
         assert!(text.contains("rank 1") && text.contains("queue pair"), "{text}");
         member.net.quiet();
-        assert!(member.net.poll::<Seq>(&Calls(&member.met, &|_| {}), Poll::All).is_ok(), "quiet");
+        assert!(
+            member.net.poll::<Seq>(&TestSink(&member.met, &|_| {}), Poll::All).is_ok(),
+            "quiet"
+        );
     });
 }

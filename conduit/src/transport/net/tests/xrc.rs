@@ -59,14 +59,17 @@ fn a_host_has_one_receiver_for_a_sender_and_a_rank_one_sender_for_a_host() {
         let seen = Mutex::new(Vec::new());
         run(6, 0, &kind, |member| {
             member.meet(&|_| {});
-            let peers = member.others().filter_map(|rank| member.net.engine.peers.get(rank));
-            let halves = peers.flat_map(|peer| {
-                peer.lanes.iter().flat_map(|lane| lane.halves()).map(|half| (peer.rank, half))
+            let peers = member.others().filter_map(|rank| member.net.context.peers.get(rank));
+            let send_qps = peers.flat_map(|peer| {
+                peer.lanes
+                    .iter()
+                    .flat_map(|lane| lane.send_qps())
+                    .map(|send_qp| (peer.rank, send_qp))
             });
             let mut seen = seen.lock().expect("no panic before");
-            for (index, (peer, half)) in halves.enumerate() {
-                assert!(half.link.is_some(), "{peer}: not shared");
-                seen.push((member.rank, peer.0, index % 2, half.number(), half.entrance()));
+            for (index, (peer, send_qp)) in send_qps.enumerate() {
+                assert!(send_qp.link.is_some(), "{peer}: not shared");
+                seen.push((member.rank, peer.0, index % 2, send_qp.number(), send_qp.recv_qp()));
             }
         });
         let Ok(seen) = seen.into_inner() else { panic!("a rank panicked") };
@@ -74,9 +77,9 @@ fn a_host_has_one_receiver_for_a_sender_and_a_rank_one_sender_for_a_host() {
             return;
         }
         assert_eq!(seen.len(), 6 * 3 * 2);
-        for (rank, peer, half, sender, receiver) in &seen {
+        for (rank, peer, send_qp, sender, receiver) in &seen {
             for (rank2, peer2, half2, sender2, receiver2) in &seen {
-                if half == half2 {
+                if send_qp == half2 {
                     assert_eq!(rank == rank2, sender == sender2, "{seen:?}");
                     let host = rank / 3 == rank2 / 3;
                     assert_eq!(host && peer == peer2, receiver == receiver2, "{seen:?}");
@@ -101,7 +104,7 @@ fn connections_are_shared_only_where_that_is_of_use() {
     ];
     for (kind, expected) in cases {
         run(4, 0, &kind, |member| {
-            assert_eq!(member.net.engine.xrc.is_some(), expected, "{kind:?}");
+            assert_eq!(member.net.context.xrc.is_some(), expected, "{kind:?}");
             member.meet(&|_| {});
         });
     }
@@ -110,8 +113,8 @@ fn connections_are_shared_only_where_that_is_of_use() {
 #[test]
 fn numbers_that_do_not_fit_are_refused() {
     run(4, 0, &shared(ROOMY, true), |member| {
-        let engine = &member.net.engine;
-        let xrc = engine.xrc.as_ref().expect("shared connections");
+        let context = &member.net.context;
+        let xrc = context.xrc.as_ref().expect("shared connections");
         let far = fabric::RcPeer {
             address: fabric::Address::default(),
             qpn: 0,
@@ -119,13 +122,13 @@ fn numbers_that_do_not_fit_are_refused() {
             mtu: Mtu::B2048,
             rd_atom: 1,
         };
-        for peer in member.others().filter_map(|rank| engine.peers.get(rank)) {
-            let half = &peer.lanes[0].main;
+        for peer in member.others().filter_map(|rank| context.peers.get(rank)) {
+            let send_qp = &peer.lanes[0].main;
             let refused = |numbers: &[u32]| {
-                let done = xrc.receive_ready(half, peer.rank, numbers, &far, &Retry::default());
+                let done = xrc.receive_ready(send_qp, peer.rank, numbers, &far, &Retry::default());
                 done.expect_err("refused").to_string()
             };
-            let text = refused(&[9, half.entrance() + 0x100, 9]);
+            let text = refused(&[9, send_qp.recv_qp() + 0x100, 9]);
             assert!(text.contains("they do not share connections"), "{text}");
             let text = refused(&[9, 9]);
             assert!(text.contains("3 numbers are expected"), "{text}");

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use bootstrap::{Bootstrap, Rank, Shared};
 
-use super::settings::FabricChoice;
-use super::sizes::Limits;
-use super::{Common, Error};
+use crate::transport::net::settings::FabricChoice;
+use crate::transport::net::settings::sizes::Limits;
+use crate::transport::net::{Common, Error};
 
 /// Bytes of an address: its length, 0 for none, and 16 bytes.
 const ADDRESS: usize = 17;
@@ -15,21 +15,21 @@ const ADDRESS: usize = 17;
 const RECORD: usize = 8 + 4 + 16 + 1 + 1 + Limits::BYTES + ADDRESS;
 
 /// Random bytes of rank 0: only who has them may talk to this job.
-pub(super) type Key = [u8; 16];
+pub(crate) type Key = [u8; 16];
 
 /// What a rank says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Greeting {
-    pub(super) common: Common,
+pub(crate) struct FabricCaps {
+    pub(crate) common: Common,
     /// Of rank 0 it counts.
-    pub(super) key: Key,
-    pub(super) fabric: FabricChoice,
+    pub(crate) key: Key,
+    pub(crate) fabric: FabricChoice,
     /// It has an adapter that it can use.
-    pub(super) adapter: bool,
+    pub(crate) adapter: bool,
     /// Of its adapters.
-    pub(super) limits: Limits,
+    pub(crate) limits: Limits,
     /// Its host, as far as it knows.
-    pub(super) address: Option<IpAddr>,
+    pub(crate) address: Option<IpAddr>,
 }
 
 /// An address as ranks tell it each other.
@@ -66,7 +66,7 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
-impl Greeting {
+impl FabricCaps {
     fn to_bytes(self) -> Vec<u8> {
         let mut bytes = self.common.max_segment.to_le_bytes().to_vec();
         bytes.extend(self.common.neighbourhood_max.to_le_bytes());
@@ -104,31 +104,31 @@ impl Greeting {
 
 /// What all ranks said.
 #[derive(Debug)]
-pub(super) struct Greetings {
+pub(crate) struct JobFabricCaps {
     table: Shared,
     /// Smallest of the largest segments.
-    pub(super) max_segment: u64,
-    pub(super) key: Key,
+    pub(crate) max_segment: u64,
+    pub(crate) key: Key,
     /// The first rank without an adapter.
-    pub(super) without_adapter: Option<Rank>,
+    pub(crate) without_adapter: Option<Rank>,
     /// What the adapters of all ranks can do.
-    pub(super) limits: Limits,
+    pub(crate) limits: Limits,
 }
 
-impl Greetings {
+impl JobFabricCaps {
     /// Collective.
     ///
     /// # Errors
     /// The exchange fails; what must be the same on all ranks is not.
-    pub(super) fn exchange(
+    pub(crate) fn exchange(
         me: Rank,
-        mine: &Greeting,
+        mine: &FabricCaps,
         services: &mut dyn Bootstrap,
     ) -> Result<Self, Error> {
         Self::of(me, mine, services.exchange(&mine.to_bytes())?)
     }
 
-    fn of(me: Rank, mine: &Greeting, table: Shared) -> Result<Self, Error> {
+    fn of(me: Rank, mine: &FabricCaps, table: Shared) -> Result<Self, Error> {
         let mut all = Self {
             table: Shared::Owned(Vec::new()),
             max_segment: mine.common.max_segment,
@@ -137,7 +137,7 @@ impl Greetings {
             limits: mine.limits,
         };
         for (rank, bytes) in (0..).map(Rank).zip(table.chunks_exact(RECORD)) {
-            let theirs = Greeting::from_bytes(bytes).ok_or_else(|| {
+            let theirs = FabricCaps::from_bytes(bytes).ok_or_else(|| {
                 let problem = "greets in words that this rank does not know; use one build of the library on all hosts";
                 Error::Mismatch { rank, problem: problem.to_owned() }
             })?;
@@ -161,12 +161,12 @@ impl Greetings {
     }
 
     /// Addresses of the ranks' hosts, as far as those know them.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         let records = self.table.chunks_exact(RECORD);
         records.filter_map(|record| heard(&record[RECORD - ADDRESS..]))
     }
 }
 
 #[cfg(test)]
-#[path = "greeting_tests.rs"]
+#[path = "fabric_caps_tests.rs"]
 mod tests;

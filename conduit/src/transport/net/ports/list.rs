@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use fabric::{GidEntry, GidKind, LinkLayer, PortInfo, PortState};
 
-use super::ports::{Found, Rail};
+use super::{Found, Rail};
 
 /// Places of distances: 1 for the least, the same for equals; `None` where it is not known.
 pub(crate) fn places(distances: &[Option<u32>]) -> Vec<Option<usize>> {
@@ -100,8 +100,8 @@ const fn kind(entry: &GidEntry) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ports::tests::{device, host, port, settings};
-    use super::super::ports::{Filter, select};
+    use super::super::tests::{device, host, port, settings};
+    use super::super::{Filter, select};
     use super::*;
 
     #[test]

@@ -4,10 +4,10 @@
 use bootstrap::{Bootstrap, Rank, Shared};
 use fabric::{Address, Gid, Mtu};
 
-use super::connect::wire::queue_key;
-use super::setup::{RailChoice, Setup};
-use super::sizes::Agreement;
-use super::{Error, xrc};
+use super::{RailChoice, Setup};
+use crate::transport::net::connect::wire::queue_key;
+use crate::transport::net::settings::sizes::Agreement;
+use crate::transport::net::{Error, xrc};
 
 /// Bytes for each rail.
 const RAIL: usize = 24;
@@ -20,7 +20,7 @@ const RECORD: usize = FIRST_RAIL + RAIL;
 
 /// What a rank says.
 #[derive(Clone, Debug)]
-pub(super) struct Introduction {
+pub(crate) struct OwnAddress {
     agreement: Agreement,
     sharing: [u8; xrc::RECORD],
     datagrams: u32,
@@ -29,7 +29,7 @@ pub(super) struct Introduction {
 
 /// What all ranks said.
 #[derive(Clone, Debug)]
-pub(super) struct Introductions {
+pub(crate) struct PeerAddresses {
     table: Shared,
     /// Rails but the first of each rank.
     further: Option<Shared>,
@@ -61,12 +61,12 @@ fn decode_rail(bytes: &[u8; RAIL]) -> (Address, Mtu, u8) {
     (address, mtu.unwrap_or(Mtu::B256), bytes[22])
 }
 
-impl Introduction {
+impl OwnAddress {
     /// Of this rank; `datagrams` is the number of its datagram queue pair, 0 when it has none.
     ///
     /// # Errors
     /// A port cannot be read.
-    pub(super) fn new(
+    pub(crate) fn new(
         setup: &Setup,
         sharing: [u8; xrc::RECORD],
         datagrams: u32,
@@ -84,14 +84,14 @@ impl Introduction {
     }
 }
 
-impl Introductions {
+impl PeerAddresses {
     /// Collective.
     ///
     /// # Errors
     /// The exchange fails; a rank does not fit to this one.
-    pub(super) fn exchange(
+    pub(crate) fn exchange(
         me: Rank,
-        mine: &Introduction,
+        mine: &OwnAddress,
         services: &mut dyn Bootstrap,
     ) -> Result<Self, Error> {
         let table = services.exchange(&mine.record())?;
@@ -114,23 +114,23 @@ impl Introductions {
     }
 
     /// What a rank says of shared connections.
-    pub(super) fn sharing(&self, rank: Rank) -> Option<&[u8; xrc::RECORD]> {
+    pub(crate) fn sharing(&self, rank: Rank) -> Option<&[u8; xrc::RECORD]> {
         self.record(rank)?[SHARING..].first_chunk()
     }
 
     /// Number of a rank's datagram queue pair, 0 when it has none.
-    pub(super) fn datagrams(&self, rank: Rank) -> u32 {
+    pub(crate) fn datagrams(&self, rank: Rank) -> u32 {
         let bytes = self.record(rank).and_then(|record| record[DATAGRAMS..].first_chunk::<4>());
         bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
     }
 
     /// Key of the job's datagrams, derived from all ranks' numbers.
-    pub(super) fn queue_key(&self, size: u32) -> u32 {
+    pub(crate) fn queue_key(&self, size: u32) -> u32 {
         queue_key((0..size).map(|rank| self.datagrams(Rank(rank))))
     }
 
     /// Where a rail of a rank is, its MTU, and the reads in flight that it can have.
-    pub(super) fn rail(&self, rank: Rank, rail: usize) -> (Address, Mtu, u8) {
+    pub(crate) fn rail(&self, rank: Rank, rail: usize) -> (Address, Mtu, u8) {
         let bytes = match rail.checked_sub(1) {
             None => self.record(rank).and_then(|record| record[FIRST_RAIL..].first_chunk()),
             Some(index) => self.further.as_ref().and_then(|further| {
@@ -143,7 +143,7 @@ impl Introductions {
 
     /// Ranks that say only this of shared connections.
     #[cfg(test)]
-    pub(super) fn of_sharing(records: &[[u8; xrc::RECORD]]) -> Self {
+    pub(crate) fn of_sharing(records: &[[u8; xrc::RECORD]]) -> Self {
         let mut bytes = Vec::new();
         for record in records {
             bytes.extend([0; SHARING]);
@@ -155,5 +155,5 @@ impl Introductions {
 }
 
 #[cfg(test)]
-#[path = "introductions_tests.rs"]
+#[path = "peer_addresses_tests.rs"]
 mod tests;

@@ -5,55 +5,57 @@ use std::sync::Arc;
 use bootstrap::{Bootstrap, Rank};
 use fabric::{Address, Channel};
 
-use super::connect::driver::{Identity, Setup as ConnectSetup, Socket};
-use super::connect::fixed::{self, Chosen};
-use super::connect::machine::Timing;
-use super::connect::{self, Failure, Numbers, PeerAddress, Peers as Handshake, file};
-use super::engine::{Engine, Segments};
-use super::introductions::Introductions;
-use super::peer::Stage;
-use super::settings::ConnectSettings;
-use super::setup::Setup;
-use super::threads::Threads;
-use super::{Error, LastingMemory};
+use super::Setup;
+use super::peer_addresses::PeerAddresses;
+use crate::transport::net::connect::driver::{Identity, Setup as ConnectSetup, Socket};
+use crate::transport::net::connect::fixed::{self, Chosen};
+use crate::transport::net::connect::machine::Timing;
+use crate::transport::net::connect::{
+    self, Failure, Numbers, PeerAddress, Peers as Handshake, file,
+};
+use crate::transport::net::context::{NetContext, Segments};
+use crate::transport::net::peer::Phase;
+use crate::transport::net::settings::ConnectSettings;
+use crate::transport::net::threads::Threads;
+use crate::transport::net::{Error, SegmentMemory};
 
-/// The engine as connections see it.
+/// The context as connections see it.
 #[derive(Clone, Debug)]
-pub(super) struct Links {
-    pub(super) engine: Arc<Engine>,
-    pub(super) others: Introductions,
+pub(crate) struct Links {
+    pub(crate) context: Arc<NetContext>,
+    pub(crate) others: PeerAddresses,
 }
 
 impl Handshake for Links {
     fn prepare(&self, rank: Rank) -> Result<Numbers, Failure> {
-        let numbers = self.engine.prepare(rank)?.numbers();
+        let numbers = self.context.prepare(rank)?.numbers();
         let count = numbers.len();
         Numbers::new(&numbers).ok_or_else(|| format!("{count} queue pairs are too many").into())
     }
 
     fn receive_ready(&self, rank: Rank, numbers: &Numbers) -> Result<(), Failure> {
-        let peer = self.engine.prepare(rank)?;
+        let peer = self.context.prepare(rank)?;
         let address = |rail| self.others.rail(rank, rail);
-        Ok(self.engine.receive_ready(peer, numbers.as_slice(), address)?)
+        Ok(self.context.receive_ready(peer, numbers.as_slice(), address)?)
     }
 
     fn send_ready(&self, rank: Rank) -> Result<(), Failure> {
-        Ok(self.engine.send_ready(self.engine.prepare(rank)?)?)
+        Ok(self.context.send_ready(self.context.prepare(rank)?)?)
     }
 
     fn open(&self, rank: Rank) {
-        if let Some(peer) = self.engine.peers.get(rank) {
-            peer.set_stage(Stage::Open);
+        if let Some(peer) = self.context.peers.get(rank) {
+            peer.set_phase(Phase::Open);
         }
     }
 
     fn is_open(&self, rank: Rank) -> bool {
-        self.engine.peers.get(rank).is_some_and(super::peer::Peer::is_open)
+        self.context.peers.get(rank).is_some_and(crate::transport::net::peer::Peer::is_open)
     }
 
     fn address(&self, rank: Rank) -> PeerAddress {
         let (address, ..) = self.others.rail(rank, 0);
-        let own = self.engine.rails.first().map_or(0, |rail| rail.address.sgid_index);
+        let own = self.context.rails.first().map_or(0, |rail| rail.address.sgid_index);
         let address = Address { sgid_index: own, ..address };
         PeerAddress { address, qpn: self.others.datagrams(rank) }
     }
@@ -61,17 +63,18 @@ impl Handshake for Links {
 
 impl Links {
     /// Numbers that the ranks of a pair tell each other: of queue pairs, and of receive queues.
-    pub(super) fn count(&self) -> usize {
-        let halves = 1 + usize::from(self.engine.setup.limits.shared.is_some());
-        let numbers = if self.engine.xrc.is_some() { super::xrc::NUMBERS } else { 1 };
-        self.engine.setup.lanes.len() * halves * numbers
+    pub(crate) fn count(&self) -> usize {
+        let send_qps = 1 + usize::from(self.context.setup.limits.shared.is_some());
+        let numbers =
+            if self.context.xrc.is_some() { crate::transport::net::xrc::NUMBERS } else { 1 };
+        self.context.setup.lanes.len() * send_qps * numbers
     }
 }
 
 /// Registers the own segment with every rail and exchanges where the segments are. Collective.
-pub(super) fn attach(
-    engine: &Engine,
-    memory: LastingMemory,
+pub(crate) fn attach(
+    context: &NetContext,
+    memory: SegmentMemory,
     services: &mut dyn Bootstrap,
 ) -> Result<(), Error> {
     let mut mine = [0; 8];
@@ -80,7 +83,7 @@ pub(super) fn attach(
     }
     let mut mine = mine.to_vec();
     mine.extend((memory.len as u64).to_ne_bytes());
-    for rail in &engine.rails {
+    for rail in &context.rails {
         let mut key = 0;
         if memory.len > 0 {
             let region = memory.register(&*rail.device)?;
@@ -89,17 +92,17 @@ pub(super) fn attach(
         }
         mine.extend(key.to_ne_bytes());
     }
-    debug_assert_eq!(mine.len(), Segments::record_len(engine.rails.len()));
+    debug_assert_eq!(mine.len(), Segments::record_len(context.rails.len()));
     let table = services.exchange(&mine)?;
-    let _ = engine.segments.set(Segments::new(memory, table, engine.rails.len()));
+    let _ = context.segments.set(Segments::new(memory, table, context.rails.len()));
     Ok(())
 }
 
 /// The queue pair for datagrams, with the channel of its completion queue.
-pub(super) type Datagrams = (Socket, Arc<dyn Channel>);
+pub(crate) type Datagrams = (Socket, Arc<dyn Channel>);
 
 /// Makes the queue pair for datagrams. `None` for a rank that is connected to everybody at the start: it needs none.
-pub(super) fn datagrams(
+pub(crate) fn datagrams(
     setup: &Setup,
     size: u32,
     settings: &ConnectSettings,
@@ -120,13 +123,13 @@ pub(super) fn datagrams(
 
 /// Prepares connections to the ranks that are connected at the start, and starts the threads. Collective. After a barrier
 /// [`open`] opens the connections to the ranks that it returns.
-pub(super) fn connect(
+pub(crate) fn connect(
     links: Links,
     datagrams: Option<Datagrams>,
     settings: &ConnectSettings,
     services: &mut dyn Bootstrap,
 ) -> Result<(Threads, Vec<Rank>), Error> {
-    let members = &links.engine.members;
+    let members = &links.context.members;
     let (me, size) = (members.rank, members.size);
     let mut prepared = Vec::new();
     // All ranks have the same settings here, so either all take part or none does.
@@ -157,8 +160,8 @@ pub(super) fn connect(
 }
 
 /// Opens connections that [`connect()`] prepared. After a barrier: everybody can receive.
-pub(super) fn open(links: &Links, prepared: &[Rank]) -> Result<(), Error> {
-    Ok(fixed::open(links.engine.members.rank, prepared, links)?)
+pub(crate) fn open(links: &Links, prepared: &[Rank]) -> Result<(), Error> {
+    Ok(fixed::open(links.context.members.rank, prepared, links)?)
 }
 
 fn timing(settings: &ConnectSettings) -> Result<Timing, Error> {

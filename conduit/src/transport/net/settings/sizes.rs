@@ -4,7 +4,7 @@
 use bootstrap::Rank;
 use fabric::Caps;
 
-use super::settings::{ConnectWays, DepthSettings, Error, SharedReceive, Total};
+use super::{ConnectWays, DepthSettings, Error, SharedReceive, Total};
 
 /// Documented default of `GASNET_AM_CREDITS_TOTAL` in large jobs.
 const DEFAULT_CREDITS: u64 = 256;
@@ -475,7 +475,7 @@ impl Sizes {
 /// Estimates.
 #[cfg(test)]
 impl Sizes {
-    /// Bytes of message buffers of `buffer` bytes in a rank that is connected to `connected` peers (as `stock.rs` makes them).
+    /// Bytes of message buffers of `buffer` bytes in a rank that is connected to `connected` peers (as `recv_buffers.rs` makes them).
     pub(crate) fn buffer_bytes(&self, job: &Job, connected: u32, buffer: u32) -> u64 {
         let wide = u64::from;
         let rails = wide(job.rails.max(1));

@@ -2,15 +2,15 @@
 
 use proptest::prelude::*;
 
-use super::super::settings::ConnectWays;
 use super::*;
+use crate::transport::net::settings::ConnectWays;
 
 fn agreement(rails: u16) -> Agreement {
     Agreement { rails, queue_pairs: rails, credits: 12, srq: false, ways: ConnectWays::default() }
 }
 
 /// An introduction whose parts are told by the rank and the rail.
-fn introduction(rank: u8, rails: u16) -> Introduction {
+fn introduction(rank: u8, rails: u16) -> OwnAddress {
     let rail = |index: u16| {
         let mut bytes = [0; RAIL];
         bytes[0] = u8::try_from(index).unwrap();
@@ -19,7 +19,7 @@ fn introduction(rank: u8, rails: u16) -> Introduction {
         bytes[22] = 3;
         bytes
     };
-    Introduction {
+    OwnAddress {
         agreement: agreement(rails),
         sharing: [rank; xrc::RECORD],
         datagrams: 1000 + u32::from(rank),
@@ -28,7 +28,7 @@ fn introduction(rank: u8, rails: u16) -> Introduction {
 }
 
 /// What the ranks of a job hear from each other, each on a thread.
-fn job(all: &[Introduction]) -> Vec<Result<Introductions, Error>> {
+fn job(all: &[OwnAddress]) -> Vec<Result<PeerAddresses, Error>> {
     let size = u32::try_from(all.len()).unwrap();
     let services = bootstrap::memory::job(size).unwrap();
     std::thread::scope(|scope| {
@@ -36,7 +36,7 @@ fn job(all: &[Introduction]) -> Vec<Result<Introductions, Error>> {
         let threads: Vec<_> = ranks
             .map(|((me, mut services), mine)| {
                 scope.spawn(move || {
-                    let heard = Introductions::exchange(me, mine, &mut *services);
+                    let heard = PeerAddresses::exchange(me, mine, &mut *services);
                     let _ = services.fini(0);
                     heard
                 })
@@ -79,7 +79,7 @@ fn a_rank_with_another_number_of_rails_is_named_by_both_sides() {
 proptest! {
     #[test]
     fn a_table_of_any_length_is_only_read_inside(bytes in proptest::collection::vec(any::<u8>(), 0..3 * RECORD), rank in 0u32..5, rail in 0usize..4) {
-        let heard = Introductions { table: Shared::Owned(bytes.clone()), further: Some(Shared::Owned(bytes)), rails: 3 };
+        let heard = PeerAddresses { table: Shared::Owned(bytes.clone()), further: Some(Shared::Owned(bytes)), rails: 3 };
         let _found_or_zero = (heard.rail(Rank(rank), rail), heard.datagrams(Rank(rank)), heard.sharing(Rank(rank)));
     }
 }

@@ -7,7 +7,7 @@ use bootstrap::Rank;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::Error;
-use super::grow::Stack;
+use super::lockfree::IndexStack;
 
 /// A connection was asked for. Stays set: the handshake does not forget.
 const NEEDED: u8 = 1;
@@ -18,26 +18,26 @@ const QUEUED: u8 = 4;
 
 /// Ranks that wait for the service thread.
 #[derive(Debug)]
-pub(super) struct Calls {
+pub(super) struct ConnectQueue {
     flags: Box<[AtomicU8]>,
     links: Box<[AtomicU32]>,
-    stack: Stack,
+    stack: IndexStack,
     /// Wakes the service thread.
-    pub(super) kick: EventFd,
+    pub(super) wake: EventFd,
 }
 
-impl Calls {
+impl ConnectQueue {
     pub(super) fn new(size: u32) -> Result<Self, Error> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let kick = EventFd::from_value_and_flags(0, flags).map_err(|errno| Error::Os {
+        let wake = EventFd::from_value_and_flags(0, flags).map_err(|errno| Error::Os {
             operation: "make an event descriptor",
             source: errno.into(),
         })?;
         Ok(Self {
             flags: (0..size).map(|_| AtomicU8::new(0)).collect(),
             links: (0..size).map(|_| AtomicU32::new(0)).collect(),
-            stack: Stack::new(),
-            kick,
+            stack: IndexStack::new(),
+            wake,
         })
     }
 
@@ -62,7 +62,7 @@ impl Calls {
         if before & (why | QUEUED) == 0 {
             self.stack.push(rank.0, |index| &self.links[index as usize]);
             // Full means that the thread is about to wake anyhow.
-            let _ = self.kick.write(1);
+            let _ = self.wake.write(1);
         }
     }
 
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_rank_is_asked_for_once() {
-        let calls = Calls::new(4).unwrap();
+        let calls = ConnectQueue::new(4).unwrap();
         for rank in [1, 3, 1, 9] {
             calls.need(Rank(rank));
         }
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_rank_is_queued_once() {
-        let calls = Calls::new(2).unwrap();
+        let calls = ConnectQueue::new(2).unwrap();
         calls.need(Rank(1));
         calls.heard(Rank(1));
         assert_eq!(calls.take(), Some((Rank(1), true)));

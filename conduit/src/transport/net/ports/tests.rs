@@ -3,8 +3,8 @@
 use fabric::Gid;
 use proptest::prelude::*;
 
-use super::super::settings::NetSettings;
 use super::*;
+use crate::transport::net::settings::NetSettings;
 
 pub(crate) fn settings() -> PortSettings {
     NetSettings::default().ports

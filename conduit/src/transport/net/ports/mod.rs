@@ -8,6 +8,11 @@ use fabric::{Caps, DeviceInfo, GidEntry, GidKind, LinkLayer, Mtu, PortInfo, Port
 
 use super::settings::PortSettings;
 
+pub(crate) mod choice;
+pub(crate) mod family;
+mod list;
+mod topology;
+
 /// Partition keys are told apart without the membership bit.
 const PKEY_MASK: u16 = 0x7fff;
 /// Reads and atomics in flight that a queue pair may be told.
@@ -502,5 +507,4 @@ fn used(rail: &Rail) -> String {
 }
 
 #[cfg(test)]
-#[path = "ports_tests.rs"]
 pub(crate) mod tests;

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn greeting(rank: u8) -> Greeting {
-    Greeting {
+fn fabric_caps(rank: u8) -> FabricCaps {
+    FabricCaps {
         common: Common { max_segment: 1 << 20, neighbourhood_max: 0 },
         key: [rank; 16],
         fabric: FabricChoice::Auto,
@@ -15,14 +15,14 @@ fn greeting(rank: u8) -> Greeting {
     }
 }
 
-fn read(all: &[Greeting], me: u32) -> Result<Greetings, Error> {
+fn read(all: &[FabricCaps], me: u32) -> Result<JobFabricCaps, Error> {
     let table = all.iter().flat_map(|one| one.to_bytes()).collect();
-    Greetings::of(Rank(me), &all[me as usize], Shared::Owned(table))
+    JobFabricCaps::of(Rank(me), &all[me as usize], Shared::Owned(table))
 }
 
 #[test]
 fn the_least_of_all_counts_and_the_key_of_rank_0() {
-    let mut all = [1, 2, 3].map(greeting);
+    let mut all = [1, 2, 3].map(fabric_caps);
     all[1].common.max_segment = 4096;
     all[2].limits.max_qp_wr = 7;
     all[1].address = None;
@@ -41,12 +41,12 @@ fn the_least_of_all_counts_and_the_key_of_rank_0() {
 
 #[test]
 fn what_must_be_alike_is_named_with_both_values() {
-    let mut all = [1, 2].map(greeting);
+    let mut all = [1, 2].map(fabric_caps);
     all[1].common.neighbourhood_max = 2;
     let text = read(&all, 0).unwrap_err().to_string();
     let end = "; set it to the same on all ranks";
     assert_eq!(text, format!("setting GASNET_SUPERNODE_MAXSIZE: 2 on rank 1, 0 on rank 0{end}"));
-    let mut all = [1, 2].map(greeting);
+    let mut all = [1, 2].map(fabric_caps);
     all[0].fabric = FabricChoice::Soft;
     let text = read(&all, 1).unwrap_err().to_string();
     assert_eq!(text, format!("setting GASNET_IBV_FABRIC: soft on rank 0, auto on rank 1{end}"));
@@ -54,11 +54,11 @@ fn what_must_be_alike_is_named_with_both_values() {
 
 #[test]
 fn words_of_another_build_are_refused() {
-    let mut bytes = greeting(1).to_bytes();
+    let mut bytes = fabric_caps(1).to_bytes();
     let fabric = 8 + 4 + 16;
     bytes[fabric] = 9;
-    let table = [greeting(0).to_bytes(), bytes].concat();
-    let refused = Greetings::of(Rank(0), &greeting(0), Shared::Owned(table));
+    let table = [fabric_caps(0).to_bytes(), bytes].concat();
+    let refused = JobFabricCaps::of(Rank(0), &fabric_caps(0), Shared::Owned(table));
     assert!(refused.unwrap_err().to_string().starts_with("network: rank 1 greets"));
 }
 
@@ -82,7 +82,7 @@ proptest! {
     ) {
         let (max_segment, neighbourhood_max, key, adapter) = words;
         let [max_cqe, max_qp_wr, max_srq_wr] = limits;
-        let written = Greeting {
+        let written = FabricCaps {
             common: Common { max_segment, neighbourhood_max },
             key,
             fabric: FabricChoice::from_byte(fabric).unwrap(),
@@ -92,11 +92,11 @@ proptest! {
         };
         let bytes = written.to_bytes();
         prop_assert_eq!(bytes.len(), RECORD);
-        prop_assert_eq!(Greeting::from_bytes(&bytes), Some(written));
+        prop_assert_eq!(FabricCaps::from_bytes(&bytes), Some(written));
     }
 
     #[test]
     fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..4 * RECORD)) {
-        let _read_or_refused = Greetings::of(Rank(0), &greeting(0), Shared::Owned(bytes));
+        let _read_or_refused = JobFabricCaps::of(Rank(0), &fabric_caps(0), Shared::Owned(bytes));
     }
 }

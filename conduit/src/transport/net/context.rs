@@ -7,19 +7,19 @@ use std::time::Instant;
 use bootstrap::{Rank, Shared};
 use fabric::{Access, Address, Mtu, PostError, QpSpec, QpType, RcPeer, RecvWr, SharedReceiveQueue};
 
-use super::am::credits::{Account, Permits};
-use super::am::pool::{Buffer, Landing, LastingMemory, Pool, Shelf, Waiting};
-use super::calls::Calls;
+use super::connect_queue::ConnectQueue;
+use super::credits::{Account, Permits};
 use super::deadlines;
-use super::grow::Stack;
-use super::peer::{Half, Lane, Peer, Peers, Stage};
+use super::lockfree::IndexStack;
+use super::memory::pool::{Buffer, CopyOut, DeferredMessages, FreeList, Pool, SegmentMemory};
+use super::peer::{Connection, Peer, Peers, Phase, SendQp};
 use super::rail::Rail;
 use super::setup::{INTERNAL, Setup};
 use super::xrc::{self, Xrc};
 use super::{Error, Members, OpCounter};
 
 /// Bounce buffers that only replies and the library's messages may take.
-pub(super) const KEPT_BUFFERS: u32 = 2;
+pub(super) const RESERVED_BUFFERS: u32 = 2;
 
 /// Inline bytes that are tried when the user wants all.
 const MOST_INLINE: u32 = 1024;
@@ -65,14 +65,14 @@ impl Kind {
 
 /// What happens when an operation is complete, beyond giving back what it used.
 #[derive(Debug)]
-pub(super) enum End {
+pub(super) enum OnComplete {
     Count { counter: Arc<OpCounter>, local: bool },
-    Land { counter: Arc<OpCounter>, landing: Landing, len: usize },
+    CopyOut { counter: Arc<OpCounter>, landing: CopyOut, len: usize },
 }
 
 /// An operation in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Flight {
+pub(super) struct PendingOp {
     pub(super) kind: Kind,
     pub(super) peer: Rank,
     pub(super) lane: usize,
@@ -82,7 +82,7 @@ pub(super) struct Flight {
     pub(super) has_end: bool,
 }
 
-impl Flight {
+impl PendingOp {
     /// All but the buffer and the end, as a number: kind (8 bits), lane (8), half, whether there is an end, rank (upper half).
     #[inline]
     const fn packed(&self) -> u64 {
@@ -93,7 +93,7 @@ impl Flight {
             | (self.peer.0 as u64) << 32
     }
 
-    /// What [`Flight::packed`] made; `None` for 0.
+    /// What [`PendingOp::packed`] made; `None` for 0.
     #[inline]
     fn unpacked(info: u64, buffer: Option<u32>) -> Option<Self> {
         Some(Self {
@@ -112,27 +112,27 @@ const SELF_CONTAINED: u64 = 1 << 31;
 
 #[derive(Debug, Default)]
 struct Row {
-    /// 0, or [`Flight::packed`].
+    /// 0, or [`PendingOp::packed`].
     info: AtomicU64,
     /// 0, or one more than the buffer.
     buffer: AtomicU32,
     next: AtomicU32,
-    end: Mutex<Option<End>>,
+    end: Mutex<Option<OnComplete>>,
 }
 
 /// Operations in flight; their numbers are what completions carry.
 #[derive(Debug)]
-pub(super) struct Flights {
+pub(super) struct PendingOps {
     rows: Box<[Row]>,
-    free: Stack,
+    free: IndexStack,
 }
 
-impl Flights {
+impl PendingOps {
     pub(super) fn new(count: u32) -> Self {
-        let flights =
-            Self { rows: (0..count).map(|_| Row::default()).collect(), free: Stack::new() };
-        (0..count).rev().for_each(|index| flights.release(index));
-        flights
+        let pending =
+            Self { rows: (0..count).map(|_| Row::default()).collect(), free: IndexStack::new() };
+        (0..count).rev().for_each(|index| pending.release(index));
+        pending
     }
 
     #[inline]
@@ -142,54 +142,54 @@ impl Flights {
 
     /// Books an operation. `None` cannot be when the caller holds a completion queue slot.
     #[inline(always)]
-    pub(super) fn begin(&self, flight: &Flight, end: Option<End>) -> Option<u64> {
-        if flight.buffer.is_none() && end.is_none() {
-            return Some(flight.packed() | SELF_CONTAINED);
+    pub(super) fn begin(&self, op: &PendingOp, end: Option<OnComplete>) -> Option<u64> {
+        if op.buffer.is_none() && end.is_none() {
+            return Some(op.packed() | SELF_CONTAINED);
         }
-        self.begin_in_row(flight, end)
+        self.begin_in_row(op, end)
     }
 
     #[inline(never)]
-    fn begin_in_row(&self, flight: &Flight, end: Option<End>) -> Option<u64> {
+    fn begin_in_row(&self, op: &PendingOp, end: Option<OnComplete>) -> Option<u64> {
         let index = self.free.pop(|index| &self.rows[index as usize].next)?;
         let row = &self.rows[index as usize];
         if let Some(end) = end {
             *row.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
         }
-        row.buffer.store(flight.buffer.map_or(0, |buffer| buffer + 1), Ordering::Relaxed);
-        row.info.store(flight.packed(), Ordering::Release);
+        row.buffer.store(op.buffer.map_or(0, |buffer| buffer + 1), Ordering::Relaxed);
+        row.info.store(op.packed(), Ordering::Release);
         Some(u64::from(index))
     }
 
     /// Takes an operation out. `None` when the number is of none.
     #[inline]
-    pub(super) fn end(&self, id: u64) -> Option<(Flight, Option<End>)> {
+    pub(super) fn end(&self, id: u64) -> Option<(PendingOp, Option<OnComplete>)> {
         if id & SELF_CONTAINED != 0 {
-            return Some((Flight::unpacked(id, None)?, None));
+            return Some((PendingOp::unpacked(id, None)?, None));
         }
         self.end_in_row(id)
     }
 
-    fn end_in_row(&self, id: u64) -> Option<(Flight, Option<End>)> {
+    fn end_in_row(&self, id: u64) -> Option<(PendingOp, Option<OnComplete>)> {
         let index = u32::try_from(id).ok()?;
         let row = self.rows.get(index as usize)?;
         let info = row.info.swap(0, Ordering::AcqRel);
         let buffer = row.buffer.load(Ordering::Relaxed).checked_sub(1);
-        let flight = Flight::unpacked(info, buffer)?;
-        let end = if flight.has_end {
+        let op = PendingOp::unpacked(info, buffer)?;
+        let end = if op.has_end {
             row.end.lock().unwrap_or_else(PoisonError::into_inner).take()
         } else {
             None
         };
         self.release(index);
-        Some((flight, end))
+        Some((op, end))
     }
 }
 
 /// Where the segments are: the table that attach exchanged.
 #[derive(Debug)]
 pub(super) struct Segments {
-    pub(super) own: LastingMemory,
+    pub(super) own: SegmentMemory,
     table: Shared,
     rails: usize,
 }
@@ -206,7 +206,7 @@ impl Segments {
         16 + 4 * rails
     }
 
-    pub(super) const fn new(own: LastingMemory, table: Shared, rails: usize) -> Self {
+    pub(super) const fn new(own: SegmentMemory, table: Shared, rails: usize) -> Self {
         Self { own, table, rails }
     }
 
@@ -233,30 +233,30 @@ impl Segments {
 
 /// One rank's network.
 #[derive(Debug)]
-pub(super) struct Engine {
+pub(super) struct NetContext {
     pub(super) members: Members,
     pub(super) setup: Setup,
     pub(super) rails: Vec<Rail>,
     pub(super) peers: Peers,
     pub(super) pool: Pool,
     /// Send buffers.
-    pub(super) bounce: Shelf,
+    pub(super) bounce: FreeList,
     /// Send buffers that were made so far.
     pub(super) bounced: AtomicU32,
-    pub(super) flights: Flights,
+    pub(super) pending: PendingOps,
     /// Requests of this rank that may still be sent.
     pub(super) total: Permits,
     /// Arrived messages of the client that a poll for something else took.
-    pub(super) waiting: Waiting,
+    pub(super) waiting: DeferredMessages,
     /// Lanes on which an ack is due.
-    pub(super) owing: AtomicU32,
+    pub(super) ack_pending: AtomicU32,
     /// The rail that the next poll looks at first.
     pub(super) turn: AtomicU32,
     /// In threaded modes one poller at a time takes completions of receives.
     pub(super) receiving: AtomicBool,
     pub(super) segments: OnceLock<Segments>,
     /// What the service thread is asked for.
-    pub(super) calls: Calls,
+    pub(super) connect_queue: ConnectQueue,
     /// Why a thread of the network gave up; the next poll says it.
     failure: Mutex<Option<Error>>,
     has_failed: AtomicBool,
@@ -269,7 +269,7 @@ pub(super) struct Engine {
     pub(super) xrc: Option<Xrc>,
 }
 
-impl Engine {
+impl NetContext {
     /// Opens the rails and makes the buffers that all peers share.
     pub(super) fn new(setup: Setup, members: Members, xrc: Option<Xrc>) -> Result<Self, Error> {
         let limits = &setup.limits;
@@ -283,10 +283,10 @@ impl Engine {
             })
             .collect::<Result<_, _>>()?;
         let pool = Pool::new();
-        let bounce = Shelf::new();
-        let calls = Calls::new(members.size)?;
-        let flights = Flights::new(rails.iter().map(|rail| rail.send_depth).sum());
-        let engine = Self {
+        let bounce = FreeList::new();
+        let connect_queue = ConnectQueue::new(members.size)?;
+        let pending = PendingOps::new(rails.iter().map(|rail| rail.send_depth).sum());
+        let context = Self {
             peers: Peers::new(members.size),
             total: Permits::new(limits.credits_total),
             members,
@@ -294,13 +294,13 @@ impl Engine {
             pool,
             bounce,
             bounced: AtomicU32::new(0),
-            flights,
-            waiting: Waiting::new(),
-            owing: AtomicU32::new(0),
+            pending,
+            waiting: DeferredMessages::new(),
+            ack_pending: AtomicU32::new(0),
             turn: AtomicU32::new(0),
             receiving: AtomicBool::new(false),
             segments: OnceLock::new(),
-            calls,
+            connect_queue,
             failure: Mutex::new(None),
             has_failed: AtomicBool::new(false),
             events: Mutex::new(()),
@@ -309,8 +309,8 @@ impl Engine {
             setup,
             xrc,
         };
-        engine.stock()?;
-        Ok(engine)
+        context.add_initial()?;
+        Ok(context)
     }
 
     /// Posts a receive buffer with `post`. There is always room for it, so a full queue only means that the device was busy (the
@@ -372,38 +372,38 @@ impl Engine {
         })
     }
 
-    fn lane(&self, rank: Rank, lane: usize, at: usize) -> Result<Lane, Error> {
+    fn lane(&self, rank: Rank, lane: usize, at: usize) -> Result<Connection, Error> {
         let (rail, limits) = (&self.rails[at], &self.setup.limits);
         let shared = rail.shared.as_ref();
-        let half =
+        let send_qp =
             |upper: usize, srq: Option<&Arc<dyn SharedReceiveQueue>>, sends| match (&self.xrc, srq)
             {
                 (Some(xrc), Some(srq)) => {
-                    self.linked_half(xrc, rail, (rank, 2 * lane + upper), srq, sends)
+                    self.shared_send_qp(xrc, rail, (rank, 2 * lane + upper), srq, sends)
                 }
-                _ => self.half(rail, srq, sends),
+                _ => self.send_qp(rail, srq, sends),
             };
-        let main = half(0, shared.map(|shared| &shared.replies), limits.sends())?;
+        let main = send_qp(0, shared.map(|shared| &shared.replies), limits.sends())?;
         let requests = shared
-            .map(|shared| half(1, Some(&shared.requests), limits.request_sends()))
+            .map(|shared| send_qp(1, Some(&shared.requests), limits.request_sends()))
             .transpose()?;
-        self.stock_lane(rank, at, &main)?;
-        Ok(Lane {
+        self.add_for_connection(rank, at, &main)?;
+        Ok(Connection {
             rail: at,
             main,
             requests,
             account: Account::new(limits.credits, limits.slack),
             internal: Permits::new(INTERNAL),
-            owing: AtomicBool::new(false),
+            ack_pending: AtomicBool::new(false),
         })
     }
 
-    fn half(
+    fn send_qp(
         &self,
         rail: &Rail,
         srq: Option<&Arc<dyn SharedReceiveQueue>>,
         sends: u32,
-    ) -> Result<Half, Error> {
+    ) -> Result<SendQp, Error> {
         let limits = &self.setup.limits;
         let wanted = self.inline_wanted(rail);
         let spec = QpSpec {
@@ -421,7 +421,7 @@ impl Engine {
         qp.to_init(rail.port, rail.pkey_index, 0, Self::peer_access())?;
         let inline = qp.max_inline().min(wanted) as usize;
         self.check_inline(rail, qp.max_inline());
-        Ok(Half::new(qp, Permits::new(sends), inline, None))
+        Ok(SendQp::new(qp, Permits::new(sends), inline, None))
     }
 
     /// What peers may do through a queue pair.
@@ -457,8 +457,8 @@ impl Engine {
 
     /// First packet sequence number of a rank's queue pair.
     fn first_psn(&self, rank: Rank, qpi: usize) -> u32 {
-        let halves = 1 + usize::from(self.setup.limits.shared.is_some());
-        let number = rank.0 as usize * self.setup.lanes.len() * halves + qpi;
+        let send_qps = 1 + usize::from(self.setup.limits.shared.is_some());
+        let number = rank.0 as usize * self.setup.lanes.len() * send_qps + qpi;
         u32::try_from(number & 0xff_ffff).unwrap_or(0)
     }
 
@@ -469,14 +469,15 @@ impl Engine {
         numbers: &[u32],
         address: impl Fn(usize) -> (Address, Mtu, u8),
     ) -> Result<(), Error> {
-        if peer.stage() != Stage::Prepared {
+        if peer.phase() != Phase::Prepared {
             return Ok(());
         }
-        let halves = peer.lanes.iter().flat_map(|lane| lane.halves().map(move |half| (lane, half)));
-        for (qpi, (lane, half)) in halves.enumerate() {
+        let send_qps =
+            peer.lanes.iter().flat_map(|lane| lane.send_qps().map(move |send_qp| (lane, send_qp)));
+        for (qpi, (lane, send_qp)) in send_qps.enumerate() {
             let rail = &self.rails[lane.rail];
             let (address, mtu, rd_atom) = address(lane.rail);
-            let each = if half.link.is_some() { xrc::NUMBERS } else { 1 };
+            let each = if send_qp.link.is_some() { xrc::NUMBERS } else { 1 };
             let theirs = numbers.get(qpi * each..(qpi + 1) * each).unwrap_or_default();
             let Some(qpn) = theirs.first().copied() else {
                 let problem = format!("offers {} queue pairs, this rank has more", numbers.len());
@@ -491,30 +492,31 @@ impl Engine {
             };
             let retry = &self.setup.limits.retry;
             match &self.xrc {
-                Some(xrc) => xrc.receive_ready(half, peer.rank, theirs, &far, retry)?,
-                None => half.qp.to_rtr(Some(&far), retry)?,
+                Some(xrc) => xrc.receive_ready(send_qp, peer.rank, theirs, &far, retry)?,
+                None => send_qp.qp.to_rtr(Some(&far), retry)?,
             }
         }
-        peer.set_stage(Stage::Receiving);
+        peer.set_phase(Phase::Receiving);
         Ok(())
     }
 
     /// Queue pairs could send.
     pub(super) fn send_ready(&self, peer: &Peer) -> Result<(), Error> {
-        if peer.stage() >= Stage::Sending {
+        if peer.phase() >= Phase::Sending {
             return Ok(());
         }
-        let halves = peer.lanes.iter().flat_map(|lane| lane.halves().map(move |half| (lane, half)));
-        for (qpi, (lane, half)) in halves.enumerate() {
+        let send_qps =
+            peer.lanes.iter().flat_map(|lane| lane.send_qps().map(move |send_qp| (lane, send_qp)));
+        for (qpi, (lane, send_qp)) in send_qps.enumerate() {
             let psn = self.first_psn(self.members.rank, qpi);
             let rd_atom = self.rails[lane.rail].rd_atom.max(1);
             let retry = &self.setup.limits.retry;
-            match &half.link {
+            match &send_qp.link {
                 Some(link) => link.send_ready(psn, rd_atom, retry)?,
-                None => half.qp.to_rts(psn, rd_atom, retry)?,
+                None => send_qp.qp.to_rts(psn, rd_atom, retry)?,
             }
         }
-        peer.set_stage(Stage::Sending);
+        peer.set_phase(Phase::Sending);
         Ok(())
     }
 
@@ -523,17 +525,17 @@ impl Engine {
     }
 
     /// The queue pair of a half, for messages.
-    pub(super) fn half_of(lane: &Lane, upper: bool) -> &Half {
+    pub(super) fn send_qp_of(lane: &Connection, upper: bool) -> &SendQp {
         if upper { lane.for_requests() } else { &lane.main }
     }
 
     /// A message of a peer came before the last packet of the handshake: it is connected.
     #[cold]
     pub(super) fn heard(&self, peer: &Peer) {
-        if peer.stage() == Stage::Sending {
-            peer.set_stage(Stage::Open);
+        if peer.phase() == Phase::Sending {
+            peer.set_phase(Phase::Open);
         }
-        self.calls.heard(peer.rank);
+        self.connect_queue.heard(peer.rank);
     }
 
     /// A thread of the network cannot go on: the next poll of the program says why.

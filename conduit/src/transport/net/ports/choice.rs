@@ -12,16 +12,16 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::family::{Choice, MOST_DEVICES, Spot, deal};
 use super::list::listing;
-use super::ports::{self, Filter, Found, Selection, select};
-use super::settings::PortSettings;
 use super::topology::{self, Cpus, SYSTEM, Topology};
+use super::{Error as PortError, Filter, Found, Selection, select};
+use crate::transport::net::settings::PortSettings;
 
 /// Why there are no ports.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// A filter, or what it leaves.
     #[error(transparent)]
-    Ports(#[from] ports::Error),
+    Ports(#[from] PortError),
     /// The exchange with the other ranks failed.
     #[error(transparent)]
     Bootstrap(#[from] bootstrap::Error),
@@ -89,7 +89,7 @@ fn look(whole_process: bool) -> io::Result<(Topology, Cpus)> {
     Ok((Topology::read(Path::new(SYSTEM))?, topology::binding(whole_process)?))
 }
 
-fn filter_of(choice: &Choice) -> Result<Option<Filter>, ports::Error> {
+fn filter_of(choice: &Choice) -> Result<Option<Filter>, PortError> {
     match choice {
         Choice::All => Ok(None),
         Choice::Filter { name, text } => Filter::parse(name, text).map(Some),
@@ -158,9 +158,9 @@ fn automatic(
     devices: &Devices,
     settings: &PortSettings,
     distances: &[Option<u32>],
-    chosen: Result<Selection, ports::Error>,
+    chosen: Result<Selection, PortError>,
     services: &mut dyn Bootstrap,
-) -> Result<Result<Selection, ports::Error>, Error> {
+) -> Result<Result<Selection, PortError>, Error> {
     let mut usable: Vec<usize> =
         chosen.iter().flat_map(|one| &one.rails).map(|rail| rail.device).collect();
     usable.dedup();

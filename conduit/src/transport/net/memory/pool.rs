@@ -9,23 +9,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fabric::{Access, Device, Region, Sge};
 
-use super::credits::Permits;
 use crate::transport::net::Error;
-use crate::transport::net::grow::{Grow, Stack};
+use crate::transport::net::credits::Permits;
+use crate::transport::net::lockfree::{AppendTable, IndexStack};
 
 /// Memory that lasts as long as the network and that devices and peers may read and write at any time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LastingMemory {
-    pub(in crate::transport::net) base: NonNull<u8>,
-    pub(in crate::transport::net) len: usize,
+pub(crate) struct SegmentMemory {
+    pub(crate) base: NonNull<u8>,
+    pub(crate) len: usize,
 }
 
-// SAFETY: the promise of `LastingMemory::new` holds for every thread.
-unsafe impl Send for LastingMemory {}
+// SAFETY: the promise of `SegmentMemory::new` holds for every thread.
+unsafe impl Send for SegmentMemory {}
 // SAFETY: as above.
-unsafe impl Sync for LastingMemory {}
+unsafe impl Sync for SegmentMemory {}
 
-impl LastingMemory {
+impl SegmentMemory {
     /// `len` bytes from `base`; `len` may be 0, then `base` may dangle.
     ///
     /// # Safety
@@ -36,35 +36,32 @@ impl LastingMemory {
     }
 
     /// Makes it known to a device.
-    pub(in crate::transport::net) fn register(
-        &self,
-        device: &dyn Device,
-    ) -> Result<Arc<dyn Region>, Error> {
+    pub(crate) fn register(&self, device: &dyn Device) -> Result<Arc<dyn Region>, Error> {
         // SAFETY: the promise of `new`: mapped and writable until the network, which holds the region, is dropped; peers and
         // devices are expected to change it.
         Ok(unsafe { device.register(self.base, self.len, Access::ALL) }?)
     }
 
     /// First address.
-    pub(in crate::transport::net) fn address(&self) -> u64 {
+    pub(crate) fn address(&self) -> u64 {
         self.base.as_ptr().addr() as u64
     }
 
     /// Whether all of `bytes` lies in it.
     #[inline]
-    pub(in crate::transport::net) fn holds(&self, bytes: &[u8]) -> bool {
+    pub(crate) fn holds(&self, bytes: &[u8]) -> bool {
         self.covers(bytes.as_ptr().addr(), bytes.len())
     }
 
     /// Whether `len` bytes from an address lie in it.
     #[inline]
-    pub(in crate::transport::net) fn covers(&self, address: usize, len: usize) -> bool {
+    pub(crate) fn covers(&self, address: usize, len: usize) -> bool {
         let from = address.wrapping_sub(self.base.as_ptr().addr());
         from < self.len && len <= self.len - from
     }
 
     /// Copies into it; `false` when the range is outside.
-    pub(in crate::transport::net) fn write(&self, offset: u64, bytes: &[u8]) -> bool {
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> bool {
         let Ok(offset) = usize::try_from(offset) else { return false };
         if offset > self.len || bytes.len() > self.len - offset {
             return false;
@@ -81,9 +78,9 @@ impl LastingMemory {
 /// The local end of a get, and how much of it was posted.
 #[derive(Debug)]
 pub(crate) struct RawTarget {
-    pub(in crate::transport::net) at: NonNull<u8>,
-    pub(in crate::transport::net) left: usize,
-    pub(in crate::transport::net) done: u64,
+    pub(crate) at: NonNull<u8>,
+    pub(crate) left: usize,
+    pub(crate) done: u64,
 }
 
 impl RawTarget {
@@ -99,22 +96,22 @@ impl RawTarget {
 
 /// Where the bytes of a get belong when they have arrived in a buffer.
 #[derive(Debug)]
-pub(in crate::transport::net) struct Landing {
+pub(crate) struct CopyOut {
     at: NonNull<u8>,
     len: usize,
 }
 
 // SAFETY: the memory may be used by any thread (promise of `RawTarget::new`: by nobody else until the operation is complete).
-unsafe impl Send for Landing {}
+unsafe impl Send for CopyOut {}
 
 impl RawTarget {
     /// Where the next `len` bytes, at most what is left, belong.
-    pub(in crate::transport::net) fn peek(&self, len: usize) -> Landing {
-        Landing { at: self.at, len: len.min(self.left) }
+    pub(crate) fn peek(&self, len: usize) -> CopyOut {
+        CopyOut { at: self.at, len: len.min(self.left) }
     }
 
     /// Takes off the next `len` bytes.
-    pub(in crate::transport::net) fn skip(&mut self, len: usize) {
+    pub(crate) fn skip(&mut self, len: usize) {
         let len = len.min(self.left);
         // SAFETY: `len` is at most what is left of the memory that `new` was promised, so the result is in it or at its end.
         self.at = unsafe { self.at.add(len) };
@@ -123,14 +120,14 @@ impl RawTarget {
     }
 
     /// Address of what is left.
-    pub(in crate::transport::net) fn address(&self) -> usize {
+    pub(crate) fn address(&self) -> usize {
         self.at.as_ptr().addr()
     }
 }
 
-impl Landing {
+impl CopyOut {
     /// Puts arrived bytes where they belong; bytes beyond the end are dropped.
-    pub(in crate::transport::net) fn fill(self, bytes: &[u8]) {
+    pub(crate) fn fill(self, bytes: &[u8]) {
         let len = self.len.min(bytes.len());
         // SAFETY: `at` and `len` come from `RawTarget::peek`: writable, and used by nobody else until the operation, of which
         // this is a part, is complete; `bytes` is a buffer of the pool.
@@ -139,7 +136,7 @@ impl Landing {
 }
 
 /// The first `len` bytes of words, for messages that are handled outside a buffer.
-pub(in crate::transport::net) fn bytes_of(words: &mut [u64], len: usize) -> &mut [u8] {
+pub(crate) fn bytes_of(words: &mut [u64], len: usize) -> &mut [u8] {
     assert!(len <= size_of_val(words), "{len} bytes of {} words", words.len());
     // SAFETY: at most the bytes of `words` (checked above), borrowed exclusively through it; any byte is a valid `u8`, any
     // eight are a valid `u64`.
@@ -217,7 +214,7 @@ impl Row {
 /// A buffer, by its only owner. It must be lent or put into a list; dropping it wastes it.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
-pub(in crate::transport::net) struct Buffer {
+pub(crate) struct Buffer {
     pool: u32,
     index: u32,
     row: NonNull<Row>,
@@ -230,21 +227,21 @@ unsafe impl Sync for Buffer {}
 
 /// All message buffers of a rank.
 #[derive(Debug)]
-pub(in crate::transport::net) struct Pool {
+pub(crate) struct Pool {
     id: u32,
-    rows: Grow<Row>,
+    rows: AppendTable<Row>,
     growing: Mutex<()>,
 }
 
 impl Pool {
-    pub(in crate::transport::net) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static POOLS: AtomicU32 = AtomicU32::new(0);
         let id = POOLS.fetch_add(1, Ordering::Relaxed);
-        Self { id, rows: Grow::new(), growing: Mutex::new(()) }
+        Self { id, rows: AppendTable::new(), growing: Mutex::new(()) }
     }
 
     /// Makes `count` buffers of `len` bytes for the rails whose device is given.
-    pub(in crate::transport::net) fn grow(
+    pub(crate) fn grow(
         &self,
         count: u32,
         len: usize,
@@ -296,7 +293,7 @@ impl Pool {
 
     /// The bytes.
     #[inline]
-    pub(in crate::transport::net) fn bytes<'a>(&'a self, buffer: &'a mut Buffer) -> &'a mut [u8] {
+    pub(crate) fn bytes<'a>(&'a self, buffer: &'a mut Buffer) -> &'a mut [u8] {
         let row = self.row(buffer);
         // SAFETY: rows divide the slab without overlap (`grow`), so the offset is inside.
         let at = unsafe { row.slab.memory.base.as_ptr().add(row.offset) };
@@ -308,31 +305,20 @@ impl Pool {
 
     /// A part of a buffer as a device of rail `rail` sees it.
     #[inline]
-    pub(in crate::transport::net) fn piece(
-        &self,
-        buffer: &Buffer,
-        rail: usize,
-        from: usize,
-        len: u32,
-    ) -> Sge {
+    pub(crate) fn piece(&self, buffer: &Buffer, rail: usize, from: usize, len: u32) -> Sge {
         self.row(buffer).piece(rail, from, len)
     }
 
     /// Gives a buffer to a device; its number comes back in a completion.
     #[inline]
-    pub(in crate::transport::net) fn lend(&self, buffer: Buffer) -> u32 {
+    pub(crate) fn lend(&self, buffer: Buffer) -> u32 {
         self.row(&buffer).state.store(LENT, Ordering::Release);
         buffer.index
     }
 
     /// As [`Pool::lend`], with the first `len` bytes as a device of rail `rail` sees them.
     #[inline]
-    pub(in crate::transport::net) fn lend_piece(
-        &self,
-        buffer: Buffer,
-        rail: usize,
-        len: u32,
-    ) -> (u32, Sge) {
+    pub(crate) fn lend_piece(&self, buffer: Buffer, rail: usize, len: u32) -> (u32, Sge) {
         let row = self.row(&buffer);
         let piece = row.piece(rail, 0, len);
         row.state.store(LENT, Ordering::Release);
@@ -341,7 +327,7 @@ impl Pool {
 
     /// The device has given a buffer back. `None` when it did not have it.
     #[inline]
-    pub(in crate::transport::net) fn reclaim(&self, index: u32) -> Option<Buffer> {
+    pub(crate) fn reclaim(&self, index: u32) -> Option<Buffer> {
         let row = self.rows.get(index)?;
         let taken = row.state.compare_exchange(LENT, OWNED, Ordering::Acquire, Ordering::Relaxed);
         taken.is_ok().then(|| self.buffer(index, row))
@@ -350,24 +336,24 @@ impl Pool {
 
 /// Buffers that wait to be used. Lock free, so that signal handlers may use it.
 #[derive(Debug)]
-pub(in crate::transport::net) struct Shelf {
-    stack: Stack,
+pub(crate) struct FreeList {
+    stack: IndexStack,
     count: Permits,
 }
 
-impl Shelf {
-    pub(in crate::transport::net) const fn new() -> Self {
-        Self { stack: Stack::new(), count: Permits::new(0) }
+impl FreeList {
+    pub(crate) const fn new() -> Self {
+        Self { stack: IndexStack::new(), count: Permits::new(0) }
     }
 
-    pub(in crate::transport::net) fn put(&self, pool: &Pool, buffer: Buffer) {
+    pub(crate) fn put(&self, pool: &Pool, buffer: Buffer) {
         let index = pool.lend(buffer);
         self.stack.push(index, |index| &pool.rows.at(index).next);
         self.count.give(1);
     }
 
     /// Takes one if more than `reserve` are left.
-    pub(in crate::transport::net) fn take(&self, pool: &Pool, reserve: u32) -> Option<Buffer> {
+    pub(crate) fn take(&self, pool: &Pool, reserve: u32) -> Option<Buffer> {
         if !self.count.take(reserve) {
             return None;
         }
@@ -376,35 +362,35 @@ impl Shelf {
     }
 
     /// Buffers in it.
-    pub(in crate::transport::net) fn len(&self) -> u32 {
+    pub(crate) fn len(&self) -> u32 {
         self.count.left()
     }
 }
 
 /// A received message that waits for a poll that may deliver it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::transport::net) struct Note {
-    pub(in crate::transport::net) imm: u32,
-    pub(in crate::transport::net) len: u32,
-    pub(in crate::transport::net) qpn: u32,
+pub(crate) struct RecvInfo {
+    pub(crate) imm: u32,
+    pub(crate) len: u32,
+    pub(crate) qpn: u32,
 }
 
 /// Received messages that wait.
 #[derive(Debug)]
-pub(in crate::transport::net) struct Waiting {
-    stack: Stack,
+pub(crate) struct DeferredMessages {
+    stack: IndexStack,
 }
 
-impl Waiting {
-    pub(in crate::transport::net) const fn new() -> Self {
-        Self { stack: Stack::new() }
+impl DeferredMessages {
+    pub(crate) const fn new() -> Self {
+        Self { stack: IndexStack::new() }
     }
 
-    pub(in crate::transport::net) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.stack.is_empty()
     }
 
-    pub(in crate::transport::net) fn put(&self, pool: &Pool, buffer: Buffer, note: Note) {
+    pub(crate) fn put(&self, pool: &Pool, buffer: Buffer, note: RecvInfo) {
         let row = pool.row(&buffer);
         for (word, value) in row.note.iter().zip([note.imm, note.len, note.qpn]) {
             word.store(value, Ordering::Relaxed);
@@ -414,13 +400,13 @@ impl Waiting {
     }
 
     /// All that wait, oldest first.
-    pub(in crate::transport::net) fn take_all(&self, pool: &Pool) -> Vec<(Buffer, Note)> {
+    pub(crate) fn take_all(&self, pool: &Pool) -> Vec<(Buffer, RecvInfo)> {
         let pop = || self.stack.pop(|index| &pool.rows.at(index).next);
         let mut all = Vec::new();
         while let Some(index) = pop() {
             let note = &pool.rows.at(index).note;
             let [imm, len, qpn] = std::array::from_fn(|word| note[word].load(Ordering::Relaxed));
-            all.extend(pool.reclaim(index).map(|buffer| (buffer, Note { imm, len, qpn })));
+            all.extend(pool.reclaim(index).map(|buffer| (buffer, RecvInfo { imm, len, qpn })));
         }
         all.reverse();
         all
@@ -429,21 +415,21 @@ impl Waiting {
 
 /// Memory for tests, which outlives every network.
 #[cfg(test)]
-pub(in crate::transport::net) mod testing {
+pub(crate) mod testing {
     use super::*;
 
     /// Zeroed memory that is never unmapped.
-    pub(in crate::transport::net) fn lasting(len: usize) -> LastingMemory {
+    pub(crate) fn lasting(len: usize) -> SegmentMemory {
         let memory = Mapping::new(len.max(1)).expect("memory");
         let base = memory.base;
         std::mem::forget(memory);
         // SAFETY: never unmapped (forgotten above), and nobody but this module's functions looks into it.
-        unsafe { LastingMemory::new(base, len) }
+        unsafe { SegmentMemory::new(base, len) }
     }
 
-    impl LastingMemory {
+    impl SegmentMemory {
         /// A copy of some bytes.
-        pub(in crate::transport::net) fn read(&self, offset: usize, len: usize) -> Vec<u8> {
+        pub(crate) fn read(&self, offset: usize, len: usize) -> Vec<u8> {
             assert!(offset + len <= self.len);
             let mut bytes = vec![0; len];
             // SAFETY: the offset is inside (checked above).
@@ -454,7 +440,7 @@ pub(in crate::transport::net) mod testing {
         }
 
         /// A part as the source of a put that the device reads.
-        pub(in crate::transport::net) fn part(&self, offset: usize, len: usize) -> &'static [u8] {
+        pub(crate) fn part(&self, offset: usize, len: usize) -> &'static [u8] {
             assert!(offset + len <= self.len);
             // SAFETY: the offset is inside (checked above).
             let at = unsafe { self.base.as_ptr().add(offset) };
@@ -463,7 +449,7 @@ pub(in crate::transport::net) mod testing {
         }
 
         /// A part as the target of a get.
-        pub(in crate::transport::net) fn target(&self, offset: usize, len: usize) -> RawTarget {
+        pub(crate) fn target(&self, offset: usize, len: usize) -> RawTarget {
             assert!(offset + len <= self.len);
             // SAFETY: the offset is inside (checked above).
             let at = unsafe { self.base.add(offset) };

@@ -10,7 +10,7 @@ type Chunk<T> = OnceLock<Box<[OnceLock<T>]>>;
 
 /// A table whose elements never move: chunk `k` holds `64 * 2^k` of them.
 #[derive(Debug)]
-pub(super) struct Grow<T> {
+pub(super) struct AppendTable<T> {
     chunks: [Chunk<T>; CHUNKS],
     len: AtomicU32,
 }
@@ -22,7 +22,7 @@ fn place(index: u32) -> (usize, usize) {
     (chunk as usize, (shifted - (FIRST << chunk)) as usize)
 }
 
-impl<T> Grow<T> {
+impl<T> AppendTable<T> {
     pub(super) const fn new() -> Self {
         Self { chunks: [const { OnceLock::new() }; CHUNKS], len: AtomicU32::new(0) }
     }
@@ -43,7 +43,7 @@ impl<T> Grow<T> {
         self.chunks.get(chunk)?.get()?.get(at)?.get()
     }
 
-    /// As [`Grow::get`] for an index that [`Grow::push`] returned.
+    /// As [`AppendTable::get`] for an index that [`AppendTable::push`] returned.
     #[inline]
     pub(super) fn at(&self, index: u32) -> &T {
         match self.get(index) {
@@ -61,14 +61,14 @@ impl<T> Grow<T> {
 /// A stack of indices whose links are elsewhere. The upper half of the word counts changes, so that an index which was taken
 /// and put back meanwhile is not mistaken for one that stayed.
 #[derive(Debug)]
-pub(super) struct Stack(AtomicU64);
+pub(super) struct IndexStack(AtomicU64);
 
 #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
 const fn top(word: u64) -> u32 {
     word as u32
 }
 
-impl Stack {
+impl IndexStack {
     pub(super) const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn elements_stay_where_they_are() {
-        let table = Grow::new();
+        let table = AppendTable::new();
         for value in 0..1000u32 {
             assert_eq!(table.push(value), value);
         }
@@ -130,7 +130,7 @@ mod tests {
         let links: Vec<AtomicU32> = (0..64).map(|_| AtomicU32::new(0)).collect();
         let held: Vec<AtomicU32> = (0..64).map(|_| AtomicU32::new(0)).collect();
         let next = |index: u32| &links[index as usize];
-        let stack = Stack::new();
+        let stack = IndexStack::new();
         for index in 0..64 {
             stack.push(index, next);
         }

@@ -8,8 +8,10 @@ use bootstrap::Rank;
 use fabric::{Mtu, Retry};
 use settings::{Env, Nodes, Values};
 
-use super::family::{self, Family};
-pub(crate) use super::xrc::Wish;
+use super::ports::family::{self, Family};
+pub(crate) mod sizes;
+
+pub(crate) use super::xrc::XrcMode;
 
 /// Greatest ACK timeout exponent of a queue pair.
 const MOST_TIMEOUT: i64 = 31;
@@ -355,7 +357,7 @@ pub(crate) struct NetSettings {
     /// Queues and buffers.
     pub depths: DepthSettings,
     /// `GASNET_USE_XRC`.
-    pub xrc: Wish,
+    pub xrc: XrcMode,
     /// What was cut, for rank 0 to print.
     pub warnings: Vec<String>,
 }
@@ -367,7 +369,7 @@ impl NetSettings {
     /// A value that cannot be used, or a feature that this version does not have, by name.
     pub(crate) fn of(table: &Values, env: &Env) -> Result<Self, Error> {
         refuse(table)?;
-        let mut fold = Fold { table, warnings: Vec::new() };
+        let mut fold = SettingsBuilder { table, warnings: Vec::new() };
         let mut settings = Self {
             fabric: FabricChoice::of(table.word("GASNET_IBV_FABRIC")),
             soft: soft(table)?,
@@ -382,7 +384,10 @@ impl NetSettings {
             put_bounce: table.size("GASNET_NONBULKPUT_BOUNCE_LIMIT"),
             gather_min: u32::try_from(table.size_or_code("GASNET_AM_GATHER_MIN")).ok(),
             depths: fold.depths(),
-            xrc: Wish { on: table.bool("GASNET_USE_XRC"), asked: table.is_set("GASNET_USE_XRC") },
+            xrc: XrcMode {
+                on: table.bool("GASNET_USE_XRC"),
+                asked: table.is_set("GASNET_USE_XRC"),
+            },
             warnings: Vec::new(),
         };
         settings.warnings = fold.warnings;
@@ -427,12 +432,12 @@ fn narrow(number: i64) -> u32 {
 }
 
 /// The table, and what was cut.
-struct Fold<'a> {
+struct SettingsBuilder<'a> {
     table: &'a Values,
     warnings: Vec<String>,
 }
 
-impl Fold<'_> {
+impl SettingsBuilder<'_> {
     fn warn(&mut self, line: String) {
         self.warnings.push(line);
     }

@@ -10,9 +10,9 @@ use fabric::SharedReceiveQueue;
 
 use super::Error;
 use super::am::header::BUFFER;
-use super::am::pool::Buffer;
-use super::engine::{Engine, KEPT_BUFFERS};
-use super::peer::Half;
+use super::context::{NetContext, RESERVED_BUFFERS};
+use super::memory::pool::Buffer;
+use super::peer::SendQp;
 use super::setup::Setup;
 
 /// How many of `wanted` more there may be when there are `have` and at most `most`.
@@ -21,11 +21,11 @@ const fn more(have: u32, wanted: u32, most: u32) -> u32 {
     if wanted < room { wanted } else { room }
 }
 
-impl Engine {
+impl NetContext {
     /// What a rank has without connections.
-    pub(super) fn stock(&self) -> Result<(), Error> {
+    pub(super) fn add_initial(&self) -> Result<(), Error> {
         // As for one lane, so that messages can be prepared before there is a connection.
-        self.add_bounce((KEPT_BUFFERS + 1).saturating_add(self.bounce_of_lane()))?;
+        self.add_bounce((RESERVED_BUFFERS + 1).saturating_add(self.bounce_of_lane()))?;
         for (at, rail) in self.rails.iter().enumerate() {
             if rail.shared.is_none() {
                 for buffer in self.buffers(at, self.setup.limits.spares)? {
@@ -37,7 +37,12 @@ impl Engine {
     }
 
     /// What a lane on a rail adds. One lane at a time is made.
-    pub(super) fn stock_lane(&self, rank: Rank, at: usize, main: &Half) -> Result<(), Error> {
+    pub(super) fn add_for_connection(
+        &self,
+        rank: Rank,
+        at: usize,
+        main: &SendQp,
+    ) -> Result<(), Error> {
         let limits = &self.setup.limits;
         self.add_bounce(self.bounce_of_lane())?;
         let (Some(shared), Some(sizes)) = (&self.rails[at].shared, limits.shared) else {
@@ -47,17 +52,17 @@ impl Engine {
             }
             return Ok(());
         };
-        let first = shared.stocked.replies.load(Ordering::Relaxed) == 0;
+        let first = shared.posted.replies.load(Ordering::Relaxed) == 0;
         if first {
             // For messages of the library.
             self.add_shared(at, &shared.replies, &AtomicU32::new(0), sizes.internal)?;
         }
         let lane = limits.credits.max(1);
         let have = |count: &AtomicU32| count.load(Ordering::Relaxed);
-        let requests = more(have(&shared.stocked.requests), lane, sizes.requests);
-        self.add_shared(at, &shared.requests, &shared.stocked.requests, requests)?;
-        let replies = more(have(&shared.stocked.replies), lane, sizes.replies);
-        self.add_shared(at, &shared.replies, &shared.stocked.replies, replies)?;
+        let requests = more(have(&shared.posted.requests), lane, sizes.requests);
+        self.add_shared(at, &shared.requests, &shared.posted.requests, requests)?;
+        let replies = more(have(&shared.posted.replies), lane, sizes.replies);
+        self.add_shared(at, &shared.replies, &shared.posted.replies, replies)?;
         shared.reply_room.give(replies);
         Ok(())
     }
@@ -67,14 +72,14 @@ impl Engine {
         &self,
         at: usize,
         queue: &std::sync::Arc<dyn SharedReceiveQueue>,
-        stocked: &AtomicU32,
+        posted: &AtomicU32,
         count: u32,
     ) -> Result<(), Error> {
         for buffer in self.buffers(at, count)? {
             self.post(buffer, at, |receive| queue.post(receive)).map_err(|source| {
                 self.post_error("a shared receive buffer", self.members.rank, at, source)
             })?;
-            stocked.fetch_add(1, Ordering::Relaxed);
+            posted.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -86,7 +91,7 @@ impl Engine {
 
     /// Makes send buffers, as many more as the limit allows.
     fn add_bounce(&self, wanted: u32) -> Result<(), Error> {
-        let most = self.setup.limits.bounce.max(KEPT_BUFFERS + 1);
+        let most = self.setup.limits.bounce.max(RESERVED_BUFFERS + 1);
         let count = more(self.bounced.load(Ordering::Relaxed), wanted, most);
         let devices: Vec<_> = self.rails.iter().map(|rail| Some(&*rail.device)).collect();
         for buffer in self.pool.grow(count, Setup::bounce_len(), &devices)? {

@@ -8,14 +8,14 @@ use bootstrap::{Bootstrap, Rank};
 use fabric::soft::{self, SoftConfig};
 use fabric::{Fabric, Mtu};
 
-use super::am::header::MAX_RANKS;
-use super::choice::{Devices, choose};
-use super::greeting::{Greeting, Greetings, Key};
-use super::ports::Selection;
-use super::settings::{FabricChoice, NetSettings, SoftAddress};
-use super::setup::{INTERNAL, Limits, RailChoice, Setup, SharedLimits};
-use super::sizes::{self, Agreement, Job, Sizes};
-use super::{Common, Error, Members, say};
+use super::fabric_caps::{FabricCaps, JobFabricCaps, Key};
+use super::{INTERNAL, Limits, RailChoice, Setup, SharedLimits};
+use crate::transport::net::am::header::MAX_RANKS;
+use crate::transport::net::ports::Selection;
+use crate::transport::net::ports::choice::{Devices, choose};
+use crate::transport::net::settings::sizes::{self, Agreement, Job, Sizes};
+use crate::transport::net::settings::{FabricChoice, NetSettings, SoftAddress};
+use crate::transport::net::{Common, Error, Members, say};
 
 /// An opened fabric with the ports that this rank uses.
 struct Opened {
@@ -106,12 +106,12 @@ fn own_address(settings: &NetSettings) -> Result<Option<IpAddr>, Error> {
 /// launching host without a default route is such a one.)
 fn soft_address(
     own: Result<Option<IpAddr>, Error>,
-    greetings: &Greetings,
+    fabric_caps: &JobFabricCaps,
 ) -> Result<IpAddr, Error> {
     if let Some(own) = own? {
         return Ok(own);
     }
-    let mut sources = greetings.addresses().filter_map(source_towards);
+    let mut sources = fabric_caps.addresses().filter_map(source_towards);
     sources.find(|own| !own.is_loopback()).ok_or_else(|| {
         let problem = "this host has no default route, and no login over ssh, that would tell which address other hosts \
                        reach; set the network that joins the hosts, as 10.1.2.0/24"
@@ -173,7 +173,7 @@ fn opened(
         _ => own_address(settings),
     };
     let usable = verbs.as_ref().and_then(|verbs| verbs.as_ref().ok());
-    let mine = Greeting {
+    let mine = FabricCaps {
         common,
         key: if members.rank == Rank(0) { job_key()? } else { [0; 16] },
         fabric: settings.fabric,
@@ -181,10 +181,10 @@ fn opened(
         limits: usable.map_or(sizes::Limits::NONE, limits_of_ports),
         address: address.as_ref().ok().copied().flatten(),
     };
-    let greetings = Greetings::exchange(members.rank, &mine, services)?;
+    let fabric_caps = JobFabricCaps::exchange(members.rank, &mine, services)?;
     let mut reason = None;
-    match (verbs, greetings.without_adapter) {
-        (Some(Ok(verbs)), None) => return Ok((verbs, greetings.limits, greetings.max_segment)),
+    match (verbs, fabric_caps.without_adapter) {
+        (Some(Ok(verbs)), None) => return Ok((verbs, fabric_caps.limits, fabric_caps.max_segment)),
         (Some(Ok(_)), Some(rank)) => reason = Some(format!("rank {rank} has no usable adapter")),
         (Some(Err(problem)), _) => reason = Some(problem),
         (None, _) => {}
@@ -202,8 +202,8 @@ fn opened(
         ports.family = Default::default();
     }
     let settings = NetSettings { ports, ..settings.clone() };
-    let bind = soft_address(address, &greetings)?;
-    let fabric = open_soft(&settings, members, greetings.key, bind)?;
+    let bind = soft_address(address, &fabric_caps)?;
+    let fabric = open_soft(&settings, members, fabric_caps.key, bind)?;
     let soft = open_ports(Ok(fabric), &settings, nbrhd, services);
     let soft = soft.map_err(|problem| Error::Mismatch {
         rank: members.rank,
@@ -211,7 +211,7 @@ fn opened(
     })?;
     // Software devices can do the same everywhere.
     let limits = limits_of_ports(&soft);
-    Ok((soft, limits, greetings.max_segment))
+    Ok((soft, limits, fabric_caps.max_segment))
 }
 
 /// What the devices of the chosen ports can do.
@@ -245,7 +245,7 @@ fn sizes_of(
     Ok((sizes, agreement))
 }
 
-/// Numbers of the engine, from those of the settings.
+/// Numbers of the context, from those of the settings.
 fn limits_of(settings: &NetSettings, members: &Members, sizes: &Sizes, lanes: usize) -> Limits {
     // Credits that lie banked at all peers together must leave one to be used.
     let pairs = u64::from(members.size.max(2) - 1) * lanes.max(1) as u64;
@@ -273,8 +273,8 @@ fn limits_of(settings: &NetSettings, members: &Members, sizes: &Sizes, lanes: us
     }
 }
 
-/// Collective: everything up to the engine; with the smallest of the largest segments of all ranks.
-pub(super) fn setup(
+/// Collective: everything up to the context; with the smallest of the largest segments of all ranks.
+pub(crate) fn setup(
     settings: &NetSettings,
     members: &Members,
     common: Common,
@@ -298,7 +298,7 @@ pub(super) fn setup(
     for note in &opened.selection.notes {
         say(&format!("gasnet_ibv: rank {}: {note}\n", members.rank));
     }
-    let rail = |rail: &super::ports::Rail| {
+    let rail = |rail: &crate::transport::net::ports::Rail| {
         let device = opened.devices.open.get(rail.device).and_then(Option::as_ref)?;
         Some(RailChoice {
             device: Arc::clone(device),

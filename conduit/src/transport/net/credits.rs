@@ -10,34 +10,34 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Permits for something of which there is a fixed number.
 #[derive(Debug, Default)]
-pub(in crate::transport::net) struct Permits(AtomicU32);
+pub(crate) struct Permits(AtomicU32);
 
 impl Permits {
-    pub(in crate::transport::net) const fn new(count: u32) -> Self {
+    pub(crate) const fn new(count: u32) -> Self {
         Self(AtomicU32::new(count))
     }
 
     /// Takes one if more than `reserve` are left.
     #[inline]
-    pub(in crate::transport::net) fn take(&self, reserve: u32) -> bool {
+    pub(crate) fn take(&self, reserve: u32) -> bool {
         let less = |count: u32| (count > reserve).then(|| count - 1);
         self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less).is_ok()
     }
 
     #[inline]
-    pub(in crate::transport::net) fn give(&self, count: u32) {
+    pub(crate) fn give(&self, count: u32) {
         self.0.fetch_add(count, Ordering::AcqRel);
     }
 
     #[inline]
-    pub(in crate::transport::net) fn left(&self) -> u32 {
+    pub(crate) fn left(&self) -> u32 {
         self.0.load(Ordering::Acquire)
     }
 }
 
 /// One rank's view of the credits between it and a peer, on one pair of queue pairs.
 #[derive(Debug)]
-pub(in crate::transport::net) struct Account {
+pub(crate) struct Account {
     /// Requests that may be sent.
     available: AtomicU32,
     /// Credits of the peer that wait here to be carried back.
@@ -49,39 +49,39 @@ pub(in crate::transport::net) struct Account {
 /// A peer returned more credits than it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{returned} credits returned where at most {possible} can be out")]
-pub(in crate::transport::net) struct TooMany {
+pub(crate) struct TooMany {
     returned: u32,
     possible: u32,
 }
 
 impl Account {
     /// `slack` is cut to what cannot block.
-    pub(in crate::transport::net) fn new(credits: u32, slack: u32) -> Self {
+    pub(crate) fn new(credits: u32, slack: u32) -> Self {
         let slack = slack.min(credits.saturating_sub(1)).min(u32::from(u8::MAX));
         Self { available: AtomicU32::new(credits), banked: AtomicU32::new(0), most: credits, slack }
     }
 
     /// Takes the credit of a request.
     #[inline]
-    pub(in crate::transport::net) fn take(&self) -> bool {
+    pub(crate) fn take(&self) -> bool {
         let less = |count: u32| count.checked_sub(1);
         self.available.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less).is_ok()
     }
 
     /// Undoes [`Account::take`] for a request that was not sent.
-    pub(in crate::transport::net) fn untake(&self) {
+    pub(crate) fn untake(&self) {
         self.available.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Requests that may be sent now.
     #[cfg(test)]
-    pub(in crate::transport::net) fn available(&self) -> u32 {
+    pub(crate) fn available(&self) -> u32 {
         self.available.load(Ordering::Acquire)
     }
 
     /// Books credits that came back. Credits of a peer are not believed beyond what it can have.
     #[inline]
-    pub(in crate::transport::net) fn returned(&self, count: u32) -> Result<(), TooMany> {
+    pub(crate) fn returned(&self, count: u32) -> Result<(), TooMany> {
         if count == 0 {
             return Ok(());
         }
@@ -94,7 +94,7 @@ impl Account {
 
     /// Banked credits for the next message to the peer, which must then be sent, or [`Account::uncarry`] called.
     #[inline]
-    pub(in crate::transport::net) fn carry(&self) -> u8 {
+    pub(crate) fn carry(&self) -> u8 {
         if self.banked.load(Ordering::Relaxed) == 0 {
             return 0;
         }
@@ -107,18 +107,18 @@ impl Account {
     }
 
     /// Undoes [`Account::carry`].
-    pub(in crate::transport::net) fn uncarry(&self, count: u8) {
+    pub(crate) fn uncarry(&self, count: u8) {
         self.banked.fetch_add(u32::from(count), Ordering::AcqRel);
     }
 
     /// A request was handled and not answered. Whether an ack is due.
     #[inline]
-    pub(in crate::transport::net) fn bank(&self) -> bool {
+    pub(crate) fn bank(&self) -> bool {
         self.banked.fetch_add(1, Ordering::AcqRel) >= self.slack
     }
 
     /// Whether more is banked than may be.
-    pub(in crate::transport::net) fn is_ack_due(&self) -> bool {
+    pub(crate) fn is_ack_due(&self) -> bool {
         self.banked.load(Ordering::Acquire) > self.slack
     }
 }

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::super::settings::NetSettings;
 use super::*;
+use crate::transport::net::settings::NetSettings;
 
 /// What rdma_rxe says of itself.
 const RXE: Limits = Limits { max_cqe: 32_767, max_qp_wr: 1 << 20, max_srq_wr: 1 << 20 };

@@ -1,0 +1,3 @@
+//! Registered memory: message buffers, segments, targets of gets.
+
+pub(crate) mod pool;
