@@ -3,12 +3,14 @@
 //! names that mean nothing.
 //!
 //! * [`Env`]: an environment as a value. [`GROUPS`]: the table. [`Values`]: typed values of one environment.
+//! * [`deadlines`]: the one table of deadlines.
 //! * [`unknown_names`], [`warnings`]: names that are misspelt, old, or without effect in this version.
 //! * [`print_settings`], [`man_section`], [`markdown`]: the table for people.
 //!
 //! Values are never percent-decoded: they travel between launcher and ranks as they are, with any bytes, so nothing
 //! has to be encoded, and a value that happens to contain a percent sign keeps it.
 
+pub mod deadlines;
 mod env;
 mod names;
 mod parse;

@@ -311,7 +311,7 @@ impl Values {
 }
 
 /// Least exit time-out in seconds.
-pub(super) const EXIT_FLOOR: f64 = 2.0;
+pub(super) const EXIT_FLOOR: f64 = crate::deadlines::EXIT_FLOOR.as_secs_f64();
 
 fn active(name: &str) -> &'static Row {
     match find(name) {
