@@ -4,7 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::deadlines::CONNECT;
+use settings::deadlines::tree::CONNECT;
+
 use crate::{HostEntry, Ssh, Stage};
 
 /// First word of our program when it is to be an agent.

@@ -1,9 +1,9 @@
 //! Why a host cannot take part: classes of failure, read from what the remote shell said.
 
 use serde::{Deserialize, Serialize};
+use settings::deadlines::tree::RETRY;
 
 use crate::End;
-use crate::deadlines::RETRY;
 
 /// What is wrong with a host. Each class belongs to one step of its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

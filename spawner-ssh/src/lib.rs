@@ -5,13 +5,11 @@
 //! * [`builtin`]: a client on libssh2 in place of the remote shell, if the feature `builtin-ssh` is on.
 //! * [`marker`]: finds our program's first line behind whatever a login prints.
 //! * [`diagnosis`]: why a host could not be reached, read from what the remote shell said.
-//! * [`deadlines`]: every time limit of a login.
 
 #![forbid(unsafe_code)]
 
 pub mod builtin;
 pub mod command;
-pub mod deadlines;
 pub mod diagnosis;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]

@@ -14,8 +14,8 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
 use nix::unistd::getpid;
+use settings::deadlines::agent::{AFTER_LOSS, AGENT_EXIT, CLEANUP_SLICE};
 
-use crate::agent::deadlines::{AFTER_LOSS, AGENT_EXIT};
 use crate::agent::sys::{self, Forked, Reaped};
 use crate::agent::{self, Origin, tree};
 use crate::plan::{JobPlan, StdinTo};
@@ -345,7 +345,7 @@ impl<'a> Front<'a> {
             }
             // Their ends come as SIGCHLD; a short limit covers processes whose parent is still to be collected.
             self.hung_up = true;
-            self.wait(Some(Duration::from_millis(20)))?;
+            self.wait(Some(CLEANUP_SLICE.limit))?;
         }
         Ok(u32::try_from(killed.len()).unwrap_or(u32::MAX))
     }

@@ -95,7 +95,7 @@ pub struct Reach {
     pub keep: bool,
     /// Most bytes of programs that a host keeps for later jobs (`GASNET_SSH_STAGE_CACHE`).
     pub cache: u64,
-    /// Bound on the start of all agents; none = the default of [`crate::tree::deadlines::START`].
+    /// Bound on the start of all agents; none = the default of [`settings::deadlines::tree::START`].
     pub start_timeout: Option<Duration>,
 }
 

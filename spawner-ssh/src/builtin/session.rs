@@ -10,13 +10,13 @@ use std::time::Duration;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{User, geteuid};
+use settings::deadlines::tree::{CONNECT, FAREWELL};
 use ssh2::{
     BlockDirections, Channel, CheckResult, ErrorCode, HostKeyType, KnownHostFileKind, MethodType,
 };
 
 use super::{Ends, Task};
 use crate::End;
-use crate::deadlines::{CONNECT, FAREWELL};
 
 const SSH_PORT: u16 = 22;
 /// As OpenSSH: the client's own failure.

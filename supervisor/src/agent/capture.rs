@@ -5,7 +5,8 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use super::deadlines::DRAIN;
+use settings::deadlines::agent::DRAIN;
+
 use super::output::PIECE;
 use super::poller::{Poller, Token, Which};
 

@@ -11,8 +11,8 @@ use std::path::Path;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{Mode, SFlag, fstat};
+use settings::deadlines::agent::TERMINAL_RETRY;
 
-use super::deadlines::TERMINAL_RETRY;
 use super::poller::{Poller, Token};
 use super::spawn::Input;
 use crate::plan::{JobPlan, StdinTo};

@@ -18,11 +18,12 @@
 //! * When the last rank is gone, everything that it left behind is ended as well.
 
 use bootstrap::ExitPath;
-
-use super::deadlines::{
-    Deadline, HOST_MISSED, KILL_GRACE, NOTICE_ACK, QUIET_BASE, QUIET_LIMIT, QUIET_RETRY,
-    QUIET_WINDOW, REAP, SIGNAL_EFFECT, SIGNAL_REPEAT, STRAY_GRACE, STRAY_GRACE_FAILED,
+use settings::deadlines::Deadline;
+use settings::deadlines::agent::{
+    HOST_MISSED, KILL_GRACE, NOTICE_ACK, QUIET_BASE, QUIET_LIMIT, QUIET_RETRY, QUIET_WINDOW, REAP,
+    SIGNAL_EFFECT, SIGNAL_REPEAT, STRAY_GRACE, STRAY_GRACE_FAILED,
 };
+
 use crate::report::{CauseKind, End};
 
 /// Exit code of a job whose start failed or whose control broke.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use bootstrap::ExitPath;
 use proptest::prelude::*;
+use settings::deadlines::agent::{KILL_GRACE, NOTICE_ACK, QUIET_LIMIT, REAP, STRAY_GRACE};
 
-use super::deadlines::{KILL_GRACE, NOTICE_ACK, QUIET_LIMIT, REAP, STRAY_GRACE};
 use super::machine::{Action, CODE_LAUNCH, Event, FirstCause, Machine, Rules};
 use crate::report::{CauseKind, End};
 

@@ -7,12 +7,10 @@
 //! * `spawn`: starts ranks. `boot`: serves their bootstrap calls. `capture`, `output`, `sink`, `input`: their standard
 //!   streams.
 //! * `tree`: finds what they leave behind. `record`: writes down what happened.
-//! * [`deadlines`]: every time limit.
 
 pub(crate) mod body;
 pub(crate) mod boot;
 pub(crate) mod capture;
-pub mod deadlines;
 pub(crate) mod driver;
 pub(crate) mod front;
 mod happened;

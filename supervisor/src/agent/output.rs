@@ -11,8 +11,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use settings::deadlines::agent::PROMPT;
+
 use super::capture::Outlet;
-use super::deadlines::PROMPT;
 use super::poller::{Poller, Which};
 use super::sink::{HIGH, LOW, Sink, same_target};
 use super::sys;

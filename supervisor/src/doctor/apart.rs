@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use settings::deadlines::tree::CHECKS;
 
 use super::{Finding, Level};
-use crate::tree::deadlines::CHECKS;
 
 /// First word of our program when it is to look at its host: then whether there are other hosts (`yes`), and the working
 /// directory.

@@ -11,6 +11,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
+use settings::deadlines::tree::{FAREWELL, START};
 use spawner_ssh::Ssh;
 
 use super::{Finding, Health, clock};
@@ -18,7 +19,6 @@ use crate::agent::poller::{Poller, Ready, Token};
 use crate::agent::sys::{self, Reaped};
 use crate::link::{LinkEvent, Links};
 use crate::plan::{HostEntry, Reach};
-use crate::tree::deadlines::{FAREWELL, START};
 use crate::tree::hosts::News;
 use crate::tree::message::{Common, Down, Member, Order, Up, encode};
 use spawner_ssh::diagnosis::{Class, Failure, Step};

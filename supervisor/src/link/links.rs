@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use bootstrap::collective::Bytes;
 
+use settings::deadlines::tree::{CHILD_SILENT, CONNECT, HEARTBEAT, LAST_WORDS};
 use spawner_ssh::builtin;
 use spawner_ssh::command::{self, has_short_way, remote_command, script_input, stage_input};
 use spawner_ssh::{Ssh, Stage as Staging};
@@ -16,7 +17,6 @@ use super::state::{Link, Stage, TURN};
 use crate::agent::poller::{Pipe, Poller, Ready, Token};
 use crate::report::End;
 use crate::stage::Digest;
-use crate::tree::deadlines::{CHILD_SILENT, CONNECT, HEARTBEAT, LAST_WORDS};
 use crate::tree::frames::Lane;
 use crate::tree::message::{Down, Loss, Member, Up};
 use spawner_ssh::diagnosis::{Class, Failure, retry_after};

@@ -13,9 +13,9 @@ use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{AccessFlags, eaccess};
+use settings::deadlines::tree::{LOADER, LOADER_POLL};
 
 use super::libraries;
-use crate::tree::deadlines::LOADER;
 use spawner_ssh::diagnosis::{Class, Failure};
 
 /// Checks the program, which must be an absolute path; `env` is what its ranks will have.
@@ -109,7 +109,7 @@ fn end(child: &mut Child, until: Instant) -> Option<ExitStatus> {
         match child.try_wait() {
             Ok(Some(status)) => return Some(status),
             Ok(None) if Instant::now() < until => {
-                std::thread::sleep(std::time::Duration::from_micros(100));
+                std::thread::sleep(LOADER_POLL.limit);
             }
             _ => return None,
         }

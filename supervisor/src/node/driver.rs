@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bootstrap::HostId;
 use bootstrap::collective::Letter;
 use nix::sys::signalfd::SignalFd;
+use settings::deadlines::tree::{FAREWELL, HEARTBEAT, HOLD, PARENT_SILENT};
 
 use super::parent::Parent;
 use super::relay::Relay;
@@ -23,7 +24,6 @@ use crate::link::Links;
 use crate::plan::JobPlan;
 use crate::report::End;
 use crate::stage::Staging;
-use crate::tree::deadlines::{FAREWELL, HEARTBEAT, HOLD, PARENT_SILENT};
 use crate::tree::frames::Lane;
 use crate::tree::message::{Common, Down, Member, Up};
 use spawner_ssh::diagnosis::{Class, Failure};

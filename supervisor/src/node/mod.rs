@@ -23,21 +23,21 @@ mod staging;
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::getpid;
+use settings::deadlines::agent::{AFTER_LOSS, CLEANUP_HOST};
+use settings::deadlines::tree::SETUP;
 
-use crate::agent::deadlines::AFTER_LOSS;
 use crate::agent::machine::CODE_LAUNCH;
 use crate::agent::sys::{self, Forked, Reaped};
 use crate::agent::tree;
 use crate::report::End;
 use crate::stage;
-use crate::tree::deadlines::SETUP;
 use spawner_ssh::command::{LINES, LINES_WORD};
 use spawner_ssh::marker;
 
@@ -178,6 +178,6 @@ fn watch(agent: i32) -> i32 {
         for pid in left {
             let _ = sys::kill(pid, libc::SIGKILL);
         }
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(CLEANUP_HOST.limit);
     }
 }

@@ -9,6 +9,7 @@ use bootstrap::names;
 use bootstrap::{HostId, Rank};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
+use settings::deadlines::tree::{HEARTBEAT, SETUP, START};
 
 use super::driver::{ms, other};
 use super::parent::Parent;
@@ -17,7 +18,6 @@ use crate::agent::poller::{Poller, Token};
 use crate::agent::share::Share;
 use crate::plan::{HostEntry, JobPlan, Map, StdinTo, cpu_sets};
 use crate::stage::{Digest, Host, Staging};
-use crate::tree::deadlines::{HEARTBEAT, SETUP, START};
 use crate::tree::message::{Common, Down, Member, Up};
 use spawner_ssh::Ssh;
 use spawner_ssh::diagnosis::{Class, Failure};

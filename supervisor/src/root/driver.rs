@@ -8,6 +8,7 @@ use bootstrap::HostId;
 use bootstrap::collective::{Bytes, Collective, Letter};
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::getpid;
+use settings::deadlines::tree::{FAREWELL, FINISH};
 
 use crate::agent::body::Look;
 use crate::agent::capture::Outlet;
@@ -25,7 +26,6 @@ use crate::agent::{Happened, tree};
 use crate::link::Links;
 use crate::plan::JobPlan;
 use crate::stage::Staging;
-use crate::tree::deadlines::{FAREWELL, FINISH};
 use crate::tree::hosts::Hosts;
 use crate::tree::message::{Common, Down, Order};
 

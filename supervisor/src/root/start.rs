@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use bootstrap::HostId;
 use bootstrap::collective::{Branch, Bytes, Collective, Node, groups};
+use settings::deadlines::tree::{GATHER, START};
 
 use super::driver::{Root, Stage};
 use crate::node::ranks_of;
 use crate::plan::{JobPlan, Reach, Stage as StageMode, StdinTo};
 use crate::stage::{Action, Host, Offer, Staging, Stamp};
-use crate::tree::deadlines::{GATHER, START};
 use crate::tree::hosts::News;
 use crate::tree::message::{Common, Down, Member, Order, encode};
 use spawner_ssh::Ssh;

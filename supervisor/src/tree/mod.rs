@@ -2,9 +2,7 @@
 //!
 //! * `frames`: messages in pieces on a byte stream, control before bulk. `message`: what they mean.
 //! * [`hosts`]: the state of every host.
-//! * [`deadlines`]: every time limit between hosts.
 
-pub mod deadlines;
 pub(crate) mod frames;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
