@@ -26,7 +26,6 @@ mod client;
 mod consumer;
 mod core;
 mod core_link;
-mod deadlines;
 mod dissemination;
 mod endpoint;
 mod error;

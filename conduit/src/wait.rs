@@ -15,9 +15,10 @@
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 use std::time::Duration;
 
+use settings::deadlines::wait as deadlines;
+
 use crate::client::WaitMode;
 use crate::core::Core;
-use crate::deadlines;
 use crate::error::Error;
 use crate::gate::Which;
 use crate::mode::Mode;
@@ -47,19 +48,34 @@ pub(crate) struct Waiter {
 impl Waiter {
     /// A wait that is ended by the doorbell.
     pub(crate) const fn new() -> Self {
-        Self { idle: 0, armed: None, slice: deadlines::SLEEP_FIRST, most: deadlines::SLEEP_MOST }
+        Self {
+            idle: 0,
+            armed: None,
+            slice: deadlines::SLEEP_FIRST.limit,
+            most: deadlines::SLEEP_MOST.limit,
+        }
     }
 
     /// A wait for room at a peer, which rings nothing.
     pub(crate) const fn for_room() -> Self {
-        Self { idle: 0, armed: None, slice: deadlines::ROOM_FIRST, most: deadlines::ROOM_MOST }
+        Self {
+            idle: 0,
+            armed: None,
+            slice: deadlines::ROOM_FIRST.limit,
+            most: deadlines::ROOM_MOST.limit,
+        }
     }
 
     /// One turn of a wait that is driven from outside, after `idle` fruitless turns. It may be for something that rings no
     /// doorbell, so it rests for a short while only.
     #[cfg(feature = "capi")]
     pub(crate) const fn turn(idle: u32) -> Self {
-        Self { idle, armed: None, slice: deadlines::SLEEP_FIRST, most: deadlines::SLEEP_FIRST }
+        Self {
+            idle,
+            armed: None,
+            slice: deadlines::SLEEP_FIRST.limit,
+            most: deadlines::SLEEP_FIRST.limit,
+        }
     }
 
     /// Something was done: start over.

@@ -7,12 +7,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use settings::Signals;
+use settings::deadlines::exit::{BACKTRACE, CRASH_FLUSH};
 
 use super::driver::Driver;
 use super::line::Line;
 use super::machine::{Millis, Origin};
 use super::signals::{self, Command, Disposition, Stack, Streams};
-use super::timeouts::{BACKTRACE, CRASH_FLUSH_SECONDS};
 
 /// Signals that end a process by their nature.
 const FATAL: [i32; 5] = [libc::SIGABRT, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGBUS];
@@ -173,7 +173,7 @@ fn flush_bounded(signal: i32) {
     FLUSHING_FOR.store(signal, Ordering::SeqCst);
     signals::install(libc::SIGALRM, on_flush_alarm, Stack::Own);
     signals::unblock(libc::SIGALRM);
-    signals::alarm(CRASH_FLUSH_SECONDS);
+    signals::alarm(u32::try_from(CRASH_FLUSH.limit.as_secs()).unwrap_or(1));
     signals::flush(Streams::Standard);
     signals::alarm(0);
 }
@@ -316,7 +316,7 @@ fn in_child(body: impl FnOnce()) -> bool {
         }
         Some(child) => {
             signals::allow_debugger(child);
-            for _ in 0..BACKTRACE.0 / 10 {
+            for _ in 0..BACKTRACE.ms() / 10 {
                 if let Some(status) = signals::try_wait(child) {
                     return status == 0;
                 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use bootstrap::page::{Ack, Notice};
 use bootstrap::{ExitPath, Rank};
+use settings::deadlines::exit::{AGENT_QUIT, SLICE};
 
 use super::crash;
 use super::flush::Flush;
@@ -20,7 +21,7 @@ use super::machine::{
 };
 use super::outbox::Outbox;
 use super::signals::{self, Mask, Stack};
-use super::timeouts::{AGENT_QUIT, Alarms, SLICE};
+use super::timeouts::Alarms;
 use super::wire;
 
 /// Polls that find nothing before the body sleeps.
@@ -335,8 +336,8 @@ impl Driver {
             return;
         }
         let deadline = self.with(|protocol| protocol.machine.deadline());
-        let left = deadline.map_or(SLICE.0, |at| at.0.saturating_sub(self.now().0));
-        let slice = Duration::from_millis(left.clamp(1, SLICE.0));
+        let left = deadline.map_or(SLICE.ms(), |at| at.0.saturating_sub(self.now().0));
+        let slice = Duration::from_millis(left.clamp(1, SLICE.ms()));
         if self.phase() == Phase::Draining {
             // The decided end, which is still in the page, would end a sleep on the doorbell at once.
             self.flush.wait(slice);
@@ -424,7 +425,7 @@ impl Driver {
             signals::raise(libc::SIGQUIT);
         } else {
             // The agent has taken it on and its signal is on its way, or was here.
-            crash::nap(AGENT_QUIT);
+            crash::nap(Millis(AGENT_QUIT.ms()));
         }
         signals::restore(mask);
         self.raising.store(false, Ordering::SeqCst);

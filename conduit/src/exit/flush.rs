@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use settings::deadlines::exit::{FLUSH, FLUSH_OTHERS, FLUSH_SLICE};
+
 use super::signals::{self, Streams};
-use super::timeouts::{FLUSH, FLUSH_OTHERS};
 
 /// How far the helper thread is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,7 +92,7 @@ impl Flush {
             Stage::Standard => FLUSH_OTHERS,
             Stage::All => return true,
         };
-        helper.since.elapsed() >= Duration::from_millis(bound.0)
+        helper.since.elapsed() >= bound.limit
     }
 
     /// Waits for progress of the helper, at most `timeout`.
@@ -102,7 +103,7 @@ impl Flush {
                 drop(helper.changed.wait_timeout(stage, timeout));
             }
         } else {
-            std::thread::sleep(Duration::from_millis(1).min(timeout));
+            std::thread::sleep(FLUSH_SLICE.limit.min(timeout));
         }
     }
 }

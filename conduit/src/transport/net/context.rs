@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use bootstrap::{Rank, Shared};
 use fabric::{Access, Address, Mtu, PostError, QpSpec, QpType, RcPeer, RecvWr, SharedReceiveQueue};
+use settings::deadlines::net as deadlines;
 
 use super::connect_queue::ConnectQueue;
 use super::credits::{Account, Permits};
-use super::deadlines;
 use super::lockfree::IndexStack;
 use super::memory::pool::{Buffer, CopyOut, DeferredMessages, FreeList, Pool, SegmentMemory};
 use super::peer::{Connection, Peer, Peers, Phase, SendQp};
@@ -314,7 +314,7 @@ impl NetContext {
     }
 
     /// Posts a receive buffer with `post`. There is always room for it, so a full queue only means that the device was busy (the
-    /// software adapter says so when a thread that holds it has lost its processor): tried again for [`deadlines::NET_REPOST`].
+    /// software adapter says so when a thread that holds it has lost its processor): tried again for [`deadlines::REPOST`].
     #[inline]
     pub(super) fn post(
         &self,
@@ -339,7 +339,7 @@ impl NetContext {
         post: impl Fn(&RecvWr) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
         let mut posted = Err(first);
-        let end = Instant::now() + deadlines::NET_REPOST;
+        let end = Instant::now() + deadlines::REPOST.limit;
         while posted == Err(PostError::Full) && Instant::now() < end {
             std::thread::yield_now();
             posted = post(receive);

@@ -9,7 +9,6 @@ mod connect;
 mod connect_queue;
 mod context;
 mod credits;
-mod deadlines;
 mod error;
 mod lockfree;
 mod memory;
@@ -31,6 +30,7 @@ use std::time::Instant;
 
 use bootstrap::page::HostPage;
 use bootstrap::{Bootstrap, Rank};
+use ::settings::deadlines::net as deadlines;
 
 use self::am::header::MAX_HEADER;
 use self::connect::file;
@@ -469,7 +469,7 @@ impl Network {
     pub(crate) fn close(&self) {
         self.quiet();
         self.write_own_connections();
-        let end = Instant::now() + deadlines::NET_DRAIN;
+        let end = Instant::now() + deadlines::DRAIN.limit;
         let mut idle = 0_u32;
         while self.context.rails.iter().any(rail::Rail::is_sending) && Instant::now() < end {
             if matches!(self.context.reap(), Ok(count) if count > 0) {
@@ -478,7 +478,7 @@ impl Network {
                 idle += 1;
                 std::thread::yield_now();
             } else {
-                std::thread::sleep(deadlines::NET_CLOSE_SLICE);
+                std::thread::sleep(deadlines::CLOSE_SLICE.limit);
             }
         }
         self.threads.stop();

@@ -15,6 +15,7 @@ use bootstrap::Rank;
 use fabric::{AsyncEvent, Channel};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use settings::deadlines::net as deadlines;
 
 use super::connect::driver::Connector;
 use super::context::NetContext;
@@ -22,7 +23,7 @@ use super::peer::Peer;
 use super::rail::Rail;
 use super::settings::{PollMode, ThreadSettings};
 use super::setup::start::Links;
-use super::{Error, Poll, Sink, deadlines};
+use super::{Error, Poll, Sink};
 
 /// A sink that progress threads may call.
 pub(crate) type SharedSink = Arc<dyn Sink + Send + Sync>;
@@ -113,12 +114,12 @@ impl Threads {
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let _ = self.stop.write(1);
-        let end = Instant::now() + deadlines::NET_THREADS;
+        let end = Instant::now() + deadlines::THREADS.limit;
         let Ok(mut running) = self.running.try_lock() else { return };
         let me = std::thread::current().id();
         for handle in running.drain(..).filter(|handle| handle.thread().id() != me) {
             while !handle.is_finished() && Instant::now() < end {
-                std::thread::sleep(deadlines::NET_CLOSE_SLICE);
+                std::thread::sleep(deadlines::CLOSE_SLICE.limit);
             }
             if handle.is_finished() {
                 let _ = handle.join();
@@ -238,7 +239,7 @@ impl Service {
             context.fail(error);
             return None;
         }
-        owes().then_some(deadlines::NET_ACK_RETRY)
+        owes().then_some(deadlines::ACK_RETRY.limit)
     }
 
     /// Connections that are wanted or under way; returns how long the handshake can be left alone.

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use bootstrap::{Bootstrap, Rank};
 use fabric::{QpSpec, QpType, QueuePair, RcPeer, Retry, SharedReceiveQueue, XrcDomain};
+use settings::deadlines::net as deadlines;
 
 use super::connect::MAX_NUMBERS;
 use super::context::NetContext;
@@ -21,7 +22,7 @@ use super::peer::SendQp;
 use super::rail::Rail;
 use super::setup::peer_addresses::PeerAddresses;
 use super::setup::{RailChoice, Setup};
-use super::{Error, Members, deadlines, say};
+use super::{Error, Members, say};
 use crate::transport::shm::SharedWords;
 
 /// Numbers that a rank tells a peer for each half of a lane: receive queue, receiver, sender.
@@ -159,7 +160,7 @@ fn settled<T>(
     peer: Rank,
     done: impl Fn(Option<Receiver>) -> Option<T>,
 ) -> Result<T, Error> {
-    let end = Instant::now() + deadlines::NET_SHARED;
+    let end = Instant::now() + deadlines::SHARED.limit;
     loop {
         if let Some(value) = done(Receiver::of(word.load(Ordering::Acquire))) {
             return Ok(value);
@@ -167,11 +168,11 @@ fn settled<T>(
         if Instant::now() > end {
             let problem = format!(
                 "shares its connections with other ranks of a host, and one of those did not finish its part within {} s; see what it printed, or set GASNET_USE_XRC=0",
-                deadlines::NET_SHARED.as_secs()
+                deadlines::SHARED.limit.as_secs()
             );
             return Err(Error::Mismatch { rank: peer, problem });
         }
-        std::thread::sleep(deadlines::NET_SHARED_LOOK);
+        std::thread::sleep(deadlines::SHARED_POLL.limit);
     }
 }
 

@@ -20,12 +20,12 @@ use std::time::Instant;
 
 use bootstrap::{Bootstrap, Rank};
 use settings::Env;
+use settings::deadlines::wait as deadlines;
 
 use self::barrier::Barriers;
 use self::exits::Exits;
 pub(crate) use self::rma::Start;
 use crate::core::{Core, Net};
-use crate::deadlines;
 use crate::error::Error;
 use crate::message::Flags;
 use crate::mode::{Mode, Par};
@@ -332,14 +332,14 @@ impl Core {
     /// A connection has failed: usually its peer has died, and those who know say so in a moment.
     #[cold]
     fn ends_soon(&self) -> bool {
-        let end = Instant::now() + deadlines::LOST_PEER;
+        let end = Instant::now() + deadlines::LOST_PEER.limit;
         while self.page().notice().is_none() {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
             }
             // Who decides the end rings every doorbell.
-            let slice = left.min(deadlines::SLEEP_MOST);
+            let slice = left.min(deadlines::SLEEP_MOST.limit);
             self.slot().sleep(slice, || self.page().notice().is_some());
         }
         true
@@ -383,11 +383,11 @@ impl Core {
         };
         let problem = match thread::Builder::new().name("gasnet-list".into()).spawn(write) {
             Err(error) => Some(format!("cannot start a thread: {error}")),
-            Ok(_) => match written.recv_timeout(deadlines::CONNECTION_LIST) {
+            Ok(_) => match written.recv_timeout(deadlines::CONNECTION_LIST.limit) {
                 Ok(result) => result.err(),
                 Err(_) => Some(format!(
                     "other ranks gave no list within {} s",
-                    deadlines::CONNECTION_LIST.as_secs()
+                    deadlines::CONNECTION_LIST.limit.as_secs()
                 )),
             },
         };

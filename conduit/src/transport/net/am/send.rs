@@ -647,7 +647,7 @@ impl NetContext {
             stall.since = None;
         } else {
             let since = *stall.since.get_or_insert_with(Instant::now);
-            if since.elapsed() > deadlines::NET_STALL {
+            if since.elapsed() > deadlines::STALL.limit {
                 return Ok(false);
             }
             std::thread::yield_now();
