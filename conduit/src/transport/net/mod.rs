@@ -28,9 +28,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use ::settings::deadlines::net as deadlines;
 use bootstrap::page::HostPage;
 use bootstrap::{Bootstrap, Rank};
-use ::settings::deadlines::net as deadlines;
 
 use self::am::header::MAX_HEADER;
 use self::connect::file;
