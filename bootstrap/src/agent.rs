@@ -11,13 +11,61 @@ use std::sync::Arc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::client::{Channel, Client, Reply, Request};
-use crate::deadlines::{Bounds, Wait};
-use crate::engine::Engine;
+use crate::deadlines::{Bounds, Wait, Watch};
 use crate::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use crate::page::{Board, HostPage, Lent, PageError, Published};
-use crate::service::{Announcer, Bootstrap, Error, Rank, Shared, call_name};
+use crate::provider::{Announced, Provider, contradiction, names, number};
+use crate::service::{Announcer, Bootstrap, Error, Finalizer, Rank, Shared, call_name};
 use crate::sys::{self, AgentSocket, Mapping};
 use crate::{BUILD_ID, memfd};
+use settings::Env;
+
+/// The agent's announcement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Parent {
+    pub(crate) fd: i32,
+    pub(crate) rank: Rank,
+    pub(crate) size: u32,
+}
+
+/// The node agent of `gasnetrun_ibv`.
+pub const PROVIDER: Provider = Provider {
+    name: "agent",
+    find: |env, trace| Ok(parent(env, trace)?.map(|parent| Box::new(parent) as Box<dyn Announced>)),
+};
+
+impl Announced for Parent {
+    fn describe(&self) -> String {
+        let Self { fd, rank, size } = self;
+        format!("agent on descriptor {fd}: rank {rank} of {size}")
+    }
+
+    fn connect(&self, _: &Env) -> Result<Box<dyn Bootstrap>, Error> {
+        connect(self.fd, self.rank, self.size, Bounds::default())
+    }
+}
+
+/// Looks for the agent.
+pub(crate) fn parent(env: &Env, trace: &mut Vec<String>) -> Result<Option<Parent>, Error> {
+    let Some(value) = env.text(names::AGENT_FD) else {
+        trace.push(format!("{} is not set", names::AGENT_FD));
+        return Ok(None);
+    };
+    trace.push(format!("{}={value:?}: started by gasnetrun_ibv", names::AGENT_FD));
+    let sign = names::AGENT_FD;
+    let fd = number(env, names::AGENT_FD, sign)?;
+    let (rank, size) = (number(env, names::RANK, sign)?, number(env, names::SIZE, sign)?);
+    let fd = i32::try_from(fd)
+        .map_err(|_| contradiction(env, names::AGENT_FD, "is no descriptor number"))?;
+    if rank >= size {
+        return Err(contradiction(
+            env,
+            names::RANK,
+            &format!("is outside the job of {size} ranks"),
+        ));
+    }
+    Ok(Some(Parent { fd, rank: Rank(rank), size }))
+}
 
 /// Connects over an inherited descriptor number: says `Hello`, receives the host page.
 ///
@@ -35,16 +83,40 @@ pub fn connect(
     begin(Socket::new(socket, rank, size, bounds, None), BUILD_ID)
 }
 
-/// As [`connect`], to the first rank of this host, which does for ranks under an engine what an agent does. `greeting` is what
-/// it wants to hear.
-pub(crate) fn join(
+/// What a rank has beside its socket where a process manager started it.
+pub trait Fence: Send {
+    /// Enters the process manager's fence of the whole job. `watch` is asked several times a second.
+    ///
+    /// # Errors
+    /// The process manager fails, or what `watch` says.
+    fn fence(&mut self, watch: &mut Watch<'_>) -> Result<(), Error>;
+
+    /// How this rank leaves.
+    fn finalizer(&self) -> &'static dyn Finalizer;
+}
+
+/// A rank of a host without an agent: the first rank there does for it what an agent does.
+pub struct Member {
+    /// This rank.
+    pub rank: Rank,
+    /// Ranks of the job.
+    pub size: u32,
+    /// What it has beside its socket.
+    pub fence: Box<dyn Fence>,
+}
+
+/// As [`connect`], to the first rank of this host. `greeting` is what it wants to hear.
+///
+/// # Errors
+/// As [`connect`].
+pub fn join(
     socket: AgentSocket,
-    engine: Box<dyn Engine>,
+    member: Member,
     greeting: &str,
     bounds: Bounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
-    let (rank, size) = (engine.about().rank, engine.about().size);
-    begin(Socket::new(socket, rank, size, bounds, Some(engine)), greeting)
+    let Member { rank, size, fence } = member;
+    begin(Socket::new(socket, rank, size, bounds, Some(fence)), greeting)
 }
 
 fn begin(mut channel: Socket, greeting: &str) -> Result<Box<dyn Bootstrap>, Error> {
@@ -61,10 +133,6 @@ fn begin(mut channel: Socket, greeting: &str) -> Result<Box<dyn Bootstrap>, Erro
     channel.local = place.local;
     page.slot(place.local).set_pid(std::process::id().cast_signed());
     let page = Arc::new(page);
-    if let Some(engine) = &channel.engine {
-        let leader = (channel.socket.as_fd().as_raw_fd(), 0);
-        engine.departure().attach(&page, place.local, vec![leader]);
-    }
     Ok(Box::new(Client::new(channel, place, page)))
 }
 
@@ -78,8 +146,8 @@ struct Socket {
     buffer: Vec<u8>,
     /// [`Board::mail`] when the socket was looked at last.
     mail: u32,
-    /// What started this rank, when that is no agent; then the socket leads to the first rank of this host.
-    engine: Option<Box<dyn Engine>>,
+    /// Where a process manager started this rank; then the socket leads to the first rank of this host.
+    fence: Option<Box<dyn Fence>>,
 }
 
 impl Socket {
@@ -88,12 +156,12 @@ impl Socket {
         rank: Rank,
         size: u32,
         bounds: Bounds,
-        engine: Option<Box<dyn Engine>>,
+        fence: Option<Box<dyn Fence>>,
     ) -> Self {
-        Self { socket, rank, local: 0, size, bounds, buffer: Vec::new(), mail: 0, engine }
+        Self { socket, rank, local: 0, size, bounds, buffer: Vec::new(), mail: 0, fence }
     }
 
-    /// Enters the engine's fence whenever the first rank of this host asks for it, until it says something else. A fence ends early
+    /// Enters the fence whenever the first rank of this host asks for it, until it says something else. A fence ends early
     /// with the job, with that rank, or when a refusal comes from there.
     fn fences(&mut self, wait: &Wait, page: &HostPage) -> Result<(), Error> {
         loop {
@@ -104,9 +172,9 @@ impl Socket {
                 return Ok(());
             }
             self.receive(wait, Some(page))?;
-            let Some(engine) = &mut self.engine else { return Ok(()) };
+            let Some(fence) = &mut self.fence else { return Ok(()) };
             let (socket, mut refused) = (&self.socket, false);
-            let outcome = engine.fence(&mut || {
+            let outcome = fence.fence(&mut || {
                 wait.slice(Some(page))?;
                 let seen = sys::peek_packet(socket.as_fd(), &mut head);
                 refused = seen.is_some_and(|len| len > 0) && head[3] == Kind::Refuse as u8;
@@ -333,8 +401,8 @@ fn published_reply(
 impl Channel for Socket {
     fn call(&mut self, request: &Request<'_>, page: &Arc<HostPage>) -> Result<Reply, Error> {
         let wait = Wait::new(call_name(request.head.kind), self.bounds.call);
-        // The first rank of a host under an engine serves no board.
-        if let Some(board) = page.board().filter(|_| self.engine.is_none()) {
+        // The first rank of a host without an agent serves no board.
+        if let Some(board) = page.board().filter(|_| self.fence.is_none()) {
             if request.fits_board() {
                 return self.on_board(request, board, &wait, page);
             }
@@ -343,7 +411,7 @@ impl Channel for Socket {
         for frame in request.frames() {
             self.send(&frame, &wait, Some(page))?;
         }
-        if self.engine.is_some() {
+        if self.fence.is_some() {
             self.fences(&wait, page)?;
         }
         self.reply(request, &wait, page)
@@ -351,8 +419,8 @@ impl Channel for Socket {
 
     fn fini(&mut self, code: i32, page: &HostPage) -> Result<(), Error> {
         let outcome = self.part(code, page);
-        if let Some(engine) = &self.engine {
-            engine.departure().fini(code);
+        if let Some(fence) = &self.fence {
+            fence.finalizer().fini(code);
         }
         outcome
     }
@@ -363,9 +431,9 @@ impl Channel for Socket {
 
     fn announcer(&self) -> Announcer {
         let rank = self.rank.0;
-        match &self.engine {
-            Some(engine) => Announcer { socket: -1, rank, departure: Some(engine.departure()) },
-            None => Announcer { socket: self.socket.as_fd().as_raw_fd(), rank, departure: None },
+        match &self.fence {
+            Some(fence) => Announcer::finalizing(self.rank, fence.finalizer()),
+            None => Announcer { socket: self.socket.as_fd().as_raw_fd(), rank, finalizer: None },
         }
     }
 }

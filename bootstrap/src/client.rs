@@ -11,10 +11,15 @@ use crate::page::{Board, HostPage};
 use crate::service::{Announcer, Bootstrap, Error, Place, Rank, Shared, call_name};
 
 /// Answer to one call.
-pub(crate) enum Reply {
+#[derive(Debug)]
+pub enum Reply {
+    /// The call is complete; nothing comes back.
     Release,
+    /// The result of an exchange.
     Mapped(Shared),
+    /// The result of a broadcast or an all-to-all.
     Data(Vec<u8>),
+    /// Memory of the host.
     Memory(OwnedFd),
 }
 
@@ -30,40 +35,56 @@ impl Reply {
 }
 
 /// One collective call as a rank makes it.
-pub(crate) struct Request<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
     /// Everything but the payload; `total` is the length that the rank states.
-    pub(crate) head: Frame<'static>,
+    pub head: Frame<'static>,
     /// What the rank gives; empty or `total` bytes.
-    pub(crate) data: &'a [u8],
+    pub data: &'a [u8],
     /// Bytes that a result must have.
-    pub(crate) expect: usize,
+    pub expect: usize,
 }
 
 impl Request<'_> {
     /// The frames that carry this request.
-    pub(crate) fn frames(&self) -> impl Iterator<Item = Frame<'_>> {
+    pub fn frames(&self) -> impl Iterator<Item = Frame<'_>> {
         let total = self.head.total;
         // A rank that gives nothing still states the length.
         Frame::pieces(self.head, self.data).map(move |frame| Frame { total, ..frame })
     }
 
     /// Whether this call is made on the board, where there is one: the same on all ranks that make it.
-    pub(crate) const fn fits_board(&self) -> bool {
+    #[must_use]
+    pub const fn fits_board(&self) -> bool {
         matches!(self.head.kind, Kind::Barrier | Kind::Exchange)
             && Board::has_room(self.data.len(), self.expect)
     }
 }
 
 /// How requests reach the machine and answers come back.
-pub(crate) trait Channel: Send {
+pub trait Channel: Send {
+    /// Makes one call.
+    ///
+    /// # Errors
+    /// As [`Bootstrap::exchange`].
     fn call(&mut self, request: &Request<'_>, page: &Arc<HostPage>) -> Result<Reply, Error>;
+
+    /// As [`Bootstrap::fini`].
+    ///
+    /// # Errors
+    /// As there.
     fn fini(&mut self, code: i32, page: &HostPage) -> Result<(), Error>;
+
+    /// As [`Bootstrap::cleanup`].
     fn cleanup(&mut self) {}
+
+    /// As [`Bootstrap::announcer`].
     fn announcer(&self) -> Announcer;
 }
 
 /// The provider over a channel.
-pub(crate) struct Client<C> {
+#[derive(Debug)]
+pub struct Client<C> {
     channel: C,
     place: Place,
     page: Arc<HostPage>,
@@ -71,7 +92,9 @@ pub(crate) struct Client<C> {
 }
 
 impl<C: Channel> Client<C> {
-    pub(crate) const fn new(channel: C, place: Place, page: Arc<HostPage>) -> Self {
+    /// The services of the rank at `place`.
+    #[must_use]
+    pub const fn new(channel: C, place: Place, page: Arc<HostPage>) -> Self {
         Self { channel, place, page, seq: 0 }
     }
 

@@ -110,36 +110,9 @@ pub const TABLE: [&Deadline; 10] = [
 ];
 
 /// Bound of [`ANNOUNCE`], for exit paths.
-pub(crate) fn announce() -> Duration {
+#[must_use]
+pub fn announce() -> Duration {
     ANNOUNCE.bound.unwrap_or_default()
-}
-
-/// The bounds of the providers under an engine; tests shorten them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EngineBounds {
-    /// [`ENGINE_ANSWER`].
-    pub(crate) answer: Deadline,
-    /// [`ENGINE_MEET`].
-    pub(crate) meet: Deadline,
-    /// [`ENGINE_REFUSAL`].
-    pub(crate) refusal: Deadline,
-    /// [`ENGINE_OTHERS`].
-    pub(crate) others: Deadline,
-    /// Of the services.
-    pub(crate) services: Bounds,
-}
-
-impl Default for EngineBounds {
-    fn default() -> Self {
-        let services = Bounds::default();
-        Self {
-            answer: ENGINE_ANSWER,
-            meet: ENGINE_MEET,
-            refusal: ENGINE_REFUSAL,
-            others: ENGINE_OTHERS,
-            services,
-        }
-    }
 }
 
 /// The bounds of one provider; tests shorten them.
@@ -159,9 +132,12 @@ impl Default for Bounds {
     }
 }
 
+/// Called in every slice of a wait; fails when the wait has become pointless.
+pub type Watch<'a> = dyn FnMut() -> Result<(), Error> + 'a;
+
 /// A wait in progress.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wait {
+pub struct Wait {
     during: &'static str,
     deadline: Deadline,
     /// Not looked at for a wait without a bound: a rank in a short call does not read the clock.
@@ -169,11 +145,15 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    pub(crate) fn new(during: &'static str, deadline: Deadline) -> Self {
+    /// Begins now; `during` names the call that waits.
+    #[must_use]
+    pub fn new(during: &'static str, deadline: Deadline) -> Self {
         Self { during, deadline, since: deadline.bound.map(|_| Instant::now()) }
     }
 
-    pub(crate) const fn during(&self) -> &'static str {
+    /// The call that waits.
+    #[must_use]
+    pub const fn during(&self) -> &'static str {
         self.during
     }
 
@@ -181,7 +161,7 @@ impl Wait {
     ///
     /// # Errors
     /// The job's end is decided, or the bound has passed.
-    pub(crate) fn slice(&self, page: Option<&HostPage>) -> Result<Duration, Error> {
+    pub fn slice(&self, page: Option<&HostPage>) -> Result<Duration, Error> {
         if let Some(notice) = page.and_then(HostPage::notice) {
             return Err(self.ending(notice));
         }
@@ -200,12 +180,15 @@ impl Wait {
         }
     }
 
-    pub(crate) const fn ending(&self, notice: Notice) -> Error {
+    /// The end of the job is decided.
+    #[must_use]
+    pub const fn ending(&self, notice: Notice) -> Error {
         Error::Ending { during: self.during, notice }
     }
 
     /// The connection broke. When the end of the job is decided, that is the reason to tell.
-    pub(crate) fn lost(&self, page: Option<&HostPage>) -> Error {
+    #[must_use]
+    pub fn lost(&self, page: Option<&HostPage>) -> Error {
         match page.and_then(HostPage::notice) {
             Some(notice) => self.ending(notice),
             None => Error::Lost { during: self.during },

@@ -1,6 +1,6 @@
 //! Bootstrap services of a parallel job: what a rank needs before it has a network.
 //!
-//! A *provider* (node agent, in-memory peer, solo; later PMI and MPI) tells a rank who it is and offers the nine
+//! A *provider* (here: node agent, in-memory peer, solo; PMI and MPI have crates of their own) tells a rank who it is and offers the nine
 //! collective services of [`Bootstrap`]. The conduit never knows which provider it talks to.
 //!
 //! * [`service`]: the trait, the place of a rank in its job, the announcer used on exit paths.
@@ -10,33 +10,37 @@
 //!   by it.
 //! * [`conformance`]: what every provider must do, as a suite to run over it.
 //! * [`memfd`]: memory made by a provider for its ranks.
-//! * [`connect()`]: chooses the provider. [`agent`], [`solo`], [`memory`]: the providers.
+//! * [`provider`], [`connect()`]: chooses between providers that the caller names. [`agent`], [`solo`], [`memory`]: those of
+//!   this crate. [`client`]: a rank's half of the services over any channel.
 //! * [`self_start`]: a program that becomes the launcher of itself, if it is asked to.
 //! * [`deadlines`]: the bounds of every wait.
 //!
 //! This crate does *not* start processes and does not know the fabric.
 
 pub mod agent;
-mod client;
+pub mod client;
 pub mod collective;
 pub mod conformance;
 mod connect;
 pub mod deadlines;
-pub mod engine;
+mod foreign;
 pub mod frame;
 pub mod memfd;
 pub mod memory;
 pub mod page;
+pub mod provider;
 pub mod self_start;
 pub mod service;
 pub mod solo;
-mod sys;
+pub mod sys;
 
-pub use connect::{
-    Choice, PmiVersion, Provider, choose, connect, connect_from, names, provider_trace,
-};
+pub use connect::{Choice, choose, connect, connect_from, provider_trace};
+pub use provider::{Announced, Provider, names};
 pub use service::{Announcer, Bootstrap, Error, ExitPath, HostId, Place, Rank, Shared};
 pub use sys::Mapping;
+
+/// The providers of this crate: those of a rank that our own launcher started, or nobody.
+pub const PROVIDERS: [Provider; 2] = [agent::PROVIDER, solo::PROVIDER];
 
 /// What a rank says in its `Hello`: release and protocol of the library in the program. The agent compares it with its
 /// own, because a rank and an agent of different releases must not guess.

@@ -13,7 +13,6 @@ use crate::deadlines::{Bounds, Wait};
 use crate::memfd;
 use crate::page::{HostPage, PageSpec};
 use crate::service::{Announcer, Bootstrap, Error, HostId, Rank, Shared, call_name};
-use crate::solo::page_error;
 use crate::sys::Mapping;
 
 /// Out-degree of the tree of agents, unless a test wants another.
@@ -103,7 +102,7 @@ fn pages(host_of: &[HostId]) -> Result<Vec<Arc<HostPage>>, Error> {
         HostPage::create(&PageSpec { host, hosts, local_ranks: &local_ranks, host_of })
             .map(Arc::new)
     };
-    (0..hosts).map(|host| page(HostId(host)).map_err(page_error)).collect()
+    (0..hosts).map(|host| Ok(page(HostId(host))?)).collect()
 }
 
 enum Item {

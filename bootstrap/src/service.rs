@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::frame::{Frame, FrameError, Kind};
-use crate::page::HostPage;
+use crate::page::{HostPage, PageError};
 
 /// Number of a process in its job, `0..size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -189,9 +189,9 @@ pub enum Error {
     /// The program was asked to start itself as a job and cannot.
     #[error("bootstrap: {0}")]
     SelfStart(#[from] crate::self_start::SelfStartError),
-    /// The engine that started this rank cannot serve it.
+    /// The process manager that started this rank cannot serve it.
     #[error("bootstrap: {0}")]
-    Engine(#[from] crate::engine::EngineError),
+    Provider(Box<dyn std::error::Error + Send + Sync>),
     /// The caller's arguments are wrong.
     #[error("bootstrap: {during}: {problem}")]
     Argument {
@@ -202,8 +202,19 @@ pub enum Error {
     },
 }
 
+impl From<PageError> for Error {
+    fn from(error: PageError) -> Self {
+        let source = match error {
+            PageError::Os { source, .. } => source,
+            other @ PageError::Layout { .. } => std::io::Error::other(other),
+        };
+        Self::Os { operation: "create the host page", source }
+    }
+}
+
 /// Name of the service that a rank calls with frames of this kind; as in [`Bootstrap`].
-pub(crate) const fn call_name(kind: Kind) -> &'static str {
+#[must_use]
+pub const fn call_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Hello | Kind::Welcome => "hello",
         Kind::Barrier => "barrier",
@@ -291,6 +302,25 @@ pub trait Bootstrap: Send {
     fn abort(&mut self, code: i32) -> !;
 }
 
+/// How a rank leaves where no agent watches it; [`Announcer`] calls it on exit paths, so the same promises hold as far as the
+/// process manager allows.
+pub trait Finalizer: std::fmt::Debug + Send + Sync {
+    /// Whether the ranks of one host are the whole job, so that its page reaches all of them.
+    fn page_reaches_all(&self) -> bool;
+
+    /// Looks whether a rank of this host ended without farewell, and decides the end of the job if so. Never waits.
+    fn look(&self);
+
+    /// This rank dies of a signal; `code` is 128 and its number.
+    fn dying(&self, code: i32);
+
+    /// Orderly end of this rank with `code`.
+    fn fini(&self, code: i32);
+
+    /// Ends the whole job with `code`.
+    fn abort(&self, code: i32);
+}
+
 /// What an exit path may tell the provider at any time, from any thread and from signal handlers, also while another
 /// thread is inside a collective call. All methods are async-signal-safe: one packet, no allocation, no lock; they wait
 /// only when the socket is full, and then no longer than the deadline `bootstrap.announce`.
@@ -301,18 +331,24 @@ pub struct Announcer {
     /// Descriptor of the agent's packet socket; -1 where there is no agent (then all methods do nothing).
     pub(crate) socket: i32,
     pub(crate) rank: u32,
-    /// How the engine that started this rank hears of its end, where it is not an agent.
-    pub(crate) departure: Option<&'static crate::engine::Departure>,
+    /// How the process manager that started this rank hears of its end, where it is not an agent.
+    pub(crate) finalizer: Option<&'static dyn Finalizer>,
 }
 
 impl Announcer {
     /// An announcer that reaches nobody.
-    pub const NONE: Self = Self { socket: -1, rank: 0, departure: None };
+    pub const NONE: Self = Self { socket: -1, rank: 0, finalizer: None };
+
+    /// An announcer of a rank that no agent watches.
+    #[must_use]
+    pub fn finalizing(rank: Rank, finalizer: &'static dyn Finalizer) -> Self {
+        Self { socket: -1, rank: rank.0, finalizer: Some(finalizer) }
+    }
 
     /// Whether what is decided in the host page reaches all ranks of the job: there is a control tree, or the job has one host.
     #[must_use]
     pub fn is_connected(self) -> bool {
-        self.socket >= 0 || self.departure.is_some_and(crate::engine::Departure::page_reaches_all)
+        self.socket >= 0 || self.finalizer.is_some_and(Finalizer::page_reaches_all)
     }
 
     /// Whether there is a control tree that decides a lone exit in milliseconds. Without one a rank decides.
@@ -324,15 +360,15 @@ impl Announcer {
     /// Looks whether a rank of this host ended without farewell, where no agent watches; the end of the job is then decided in the
     /// host page. For waits that take long; never waits itself.
     pub fn look(self) {
-        if let Some(departure) = self.departure {
-            departure.look();
+        if let Some(finalizer) = self.finalizer {
+            finalizer.look();
         }
     }
 
     /// This rank dies of a signal now; `code` is 128 and its number. For ranks whose end no agent sees.
     pub fn dying(self, code: i32) {
-        if let Some(departure) = self.departure {
-            departure.dying(code);
+        if let Some(finalizer) = self.finalizer {
+            finalizer.dying(code);
         }
     }
 
@@ -344,16 +380,16 @@ impl Announcer {
     /// Orderly end with the job's code; does not wait. (The exit body calls this, not [`Bootstrap::fini`], when it may
     /// run in a signal handler.)
     pub fn fini(self, code: i32) {
-        if let Some(departure) = self.departure {
-            return departure.fini(code);
+        if let Some(finalizer) = self.finalizer {
+            return finalizer.fini(code);
         }
         self.send(Kind::Fini, code, 0);
     }
 
     /// End the whole job with `code`.
     pub fn abort(self, code: i32) {
-        if let Some(departure) = self.departure {
-            return departure.abort(code);
+        if let Some(finalizer) = self.finalizer {
+            return finalizer.abort(code);
         }
         self.send(Kind::Abort, code, 0);
     }

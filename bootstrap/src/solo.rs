@@ -3,9 +3,36 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use crate::foreign;
 use crate::memfd;
-use crate::page::{HostPage, Notice, PageError, PageSpec};
+use crate::page::{HostPage, Notice, PageSpec};
+use crate::provider::{Announced, Provider};
+use crate::self_start;
 use crate::service::{Announcer, Bootstrap, Error, HostId, Place, Rank, Shared};
+use settings::Env;
+
+/// A job of one rank, unless another launcher announces more; or the launcher of itself, if it is asked to.
+pub const PROVIDER: Provider = Provider {
+    name: "solo",
+    find: |env, trace| {
+        foreign::refuse_several(env, trace)?;
+        Ok(Some(Box::new(Alone)))
+    },
+};
+
+#[derive(Debug)]
+struct Alone;
+
+impl Announced for Alone {
+    fn describe(&self) -> String {
+        "solo: no launcher announces more than one rank".to_owned()
+    }
+
+    fn connect(&self, env: &Env) -> Result<Box<dyn Bootstrap>, Error> {
+        self_start::exec_if_asked(env)?;
+        job()
+    }
+}
 
 /// A job of one rank.
 ///
@@ -14,17 +41,9 @@ use crate::service::{Announcer, Bootstrap, Error, HostId, Place, Rank, Shared};
 pub fn job() -> Result<Box<dyn Bootstrap>, Error> {
     let spec =
         PageSpec { host: HostId(0), hosts: 1, local_ranks: &[Rank(0)], host_of: &[HostId(0)] };
-    let page = HostPage::create(&spec).map_err(page_error)?;
+    let page = HostPage::create(&spec)?;
     page.slot(0).set_pid(std::process::id().cast_signed());
     Ok(Box::new(Solo { page: Arc::new(page) }))
-}
-
-pub(crate) fn page_error(error: PageError) -> Error {
-    let source = match error {
-        PageError::Os { source, .. } => source,
-        other @ PageError::Layout { .. } => std::io::Error::other(other),
-    };
-    Error::Os { operation: "create the host page", source }
 }
 
 struct Solo {

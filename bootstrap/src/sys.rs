@@ -1,4 +1,5 @@
-//! The crate's only unsafe code: shared mappings, futexes, and a send that is safe in signal handlers.
+//! System calls of the providers, in this crate and in others: shared mappings, futexes, packets, and what is safe in signal
+//! handlers. The crate's only unsafe code.
 #![allow(unsafe_code, reason = "the module that owns this crate's system calls")]
 
 use std::io;
@@ -197,7 +198,7 @@ fn unmap(base: NonNull<u8>, len: usize) {
 
 /// Sleeps while `*word == seen`, at most `timeout`. Spurious returns are allowed.
 #[inline]
-pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, timeout: Duration) {
+pub fn futex_wait(word: &AtomicU32, seen: u32, timeout: Duration) {
     let spec = libc::timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(timeout.subsec_nanos()),
@@ -209,14 +210,14 @@ pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, timeout: Duration) {
 }
 
 /// Wakes at most `count` sleepers. Async-signal-safe.
-pub(crate) fn futex_wake(word: &AtomicU32, count: i32) {
+pub fn futex_wake(word: &AtomicU32, count: i32) {
     // SAFETY: `word` is a live aligned u32; waking has no effect on memory.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
 }
 
 /// Sends one packet; when there is no room, waits for it for at most `bound`. Errors are dropped because the caller is on
 /// its way out. Async-signal-safe.
-pub(crate) fn send_best_effort(socket: i32, bytes: &[u8], bound: Duration) {
+pub fn send_best_effort(socket: i32, bytes: &[u8], bound: Duration) {
     const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     let tries = bound.as_millis() / ANNOUNCE_SLICE_MS as u128 + 1;
     for _ in 0..tries {
@@ -237,10 +238,10 @@ pub(crate) fn send_best_effort(socket: i32, bytes: &[u8], bound: Duration) {
 }
 
 /// Longest single wait for room, so that a wait cut short by signals is not prolonged without end.
-const ANNOUNCE_SLICE_MS: i32 = 50;
+pub const ANNOUNCE_SLICE_MS: i32 = 50;
 
 /// Ends this process at once with `code`: no exit handlers, no flushing.
-pub(crate) fn end_process(code: i32) -> ! {
+pub fn end_process(code: i32) -> ! {
     // SAFETY: `_exit` is always allowed; nothing runs after it.
     unsafe { libc::_exit(code) }
 }
@@ -255,7 +256,7 @@ fn adopted() -> MutexGuard<'static, Vec<RawFd>> {
 
 /// A descriptor that this process inherited with its environment.
 #[derive(Debug)]
-pub(crate) struct Inherited {
+pub struct Inherited {
     fd: ManuallyDrop<OwnedFd>,
 }
 
@@ -303,7 +304,7 @@ impl Inherited {
     ///
     /// # Errors
     /// As [`Inherited::adopt`].
-    pub(crate) fn stream(number: RawFd) -> io::Result<Self> {
+    pub fn stream(number: RawFd) -> io::Result<Self> {
         let text = "is no stream socket: this program was probably started by a rank of a job, not by the launcher; \
                     unset PMI_FD to run it on its own";
         Self::adopt(number, nix::sys::socket::SockType::Stream, text)
@@ -318,7 +319,7 @@ impl AsFd for Inherited {
 
 /// A rank's end of its packet socket to the agent, or to the first rank of its host.
 #[derive(Debug)]
-pub(crate) enum AgentSocket {
+pub enum AgentSocket {
     /// From the launcher.
     Inherited(Inherited),
     /// Made by this process.
@@ -351,7 +352,7 @@ fn packet_socket() -> io::Result<OwnedFd> {
 }
 
 /// Listens under a name that is no file and ends with the process.
-pub(crate) fn listen_abstract(name: &[u8]) -> io::Result<OwnedFd> {
+pub fn listen_abstract(name: &[u8]) -> io::Result<OwnedFd> {
     use nix::sys::socket::{Backlog, UnixAddr, bind, listen};
     let fd = packet_socket()?;
     bind(fd.as_raw_fd(), &UnixAddr::new_abstract(name)?)?;
@@ -360,7 +361,7 @@ pub(crate) fn listen_abstract(name: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// Connects to such a name.
-pub(crate) fn connect_abstract(name: &[u8]) -> io::Result<OwnedFd> {
+pub fn connect_abstract(name: &[u8]) -> io::Result<OwnedFd> {
     use nix::sys::socket::{UnixAddr, connect};
     let fd = packet_socket()?;
     connect(fd.as_raw_fd(), &UnixAddr::new_abstract(name)?)?;
@@ -368,7 +369,7 @@ pub(crate) fn connect_abstract(name: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// Takes one connection, without waiting.
-pub(crate) fn accept_packet(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub fn accept_packet(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     use nix::sys::socket::{SockFlag, accept4};
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let number = accept4(listener.as_raw_fd(), flags)?;
@@ -377,85 +378,21 @@ pub(crate) fn accept_packet(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 }
 
 /// User that the peer of a Unix socket had when it connected.
-pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
+pub fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
     use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
     Ok(getsockopt(&socket, PeerCredentials)?.uid())
 }
 
-/// A few words made without memory of the heap. What does not fit is cut.
-pub(crate) struct Text {
-    bytes: [u8; 192],
-    len: usize,
-}
-
-impl Text {
-    pub(crate) const fn new() -> Self {
-        Self { bytes: [0; 192], len: 0 }
-    }
-
-    pub(crate) fn put(&mut self, more: &[u8]) -> &mut Self {
-        for byte in more {
-            if let Some(slot) = self.bytes.get_mut(self.len) {
-                *slot = *byte;
-                self.len += 1;
-            }
-        }
-        self
-    }
-
-    pub(crate) fn number(&mut self, number: i32) -> &mut Self {
-        let mut digits = [0; 10];
-        let (mut rest, mut at) = (number.unsigned_abs(), digits.len());
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (rest % 10).to_le_bytes()[0];
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-        }
-        if number < 0 {
-            self.put(b"-");
-        }
-        self.put(&digits[at..])
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
-/// Sends the last words on a byte stream and waits, within [`ENGINE_LEAVE`](crate::deadlines::ENGINE_LEAVE), until the answer has
-/// `sign` in it or the stream ends. Async-signal-safe.
-pub(crate) fn farewell(socket: i32, words: &[u8], sign: &[u8]) {
-    let bound = crate::deadlines::ENGINE_LEAVE.bound.unwrap_or_default();
-    send_best_effort(socket, words, bound);
-    let (mut seen, mut len) = ([0u8; 512], 0);
-    for _ in 0..=bound.as_millis() / ANNOUNCE_SLICE_MS as u128 {
-        let mut entry = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
-        // SAFETY: `entry` is one live entry.
-        if unsafe { libc::poll(&raw mut entry, 1, ANNOUNCE_SLICE_MS) } <= 0 {
-            continue;
-        }
-        if len == seen.len() {
-            // Late answers to something else: the end of what was seen may hold the start of the sign.
-            seen.copy_within(len - sign.len().min(len).., 0);
-            len = sign.len().min(len);
-        }
-        let room = &mut seen[len..];
-        let (at, size) = (room.as_mut_ptr(), room.len());
-        // SAFETY: `room` is a live slice of `size` bytes; a bad descriptor yields an error, nothing else.
-        let got = unsafe { libc::recv(socket, at.cast(), size, libc::MSG_DONTWAIT) };
-        let Ok(got) = usize::try_from(got) else { continue };
-        len += got.min(size);
-        if got == 0 || seen[..len].windows(sign.len()).any(|part| part == sign) {
-            return;
-        }
-    }
+/// Whether a socket has something to read, or its end, within some milliseconds. Async-signal-safe.
+#[must_use]
+pub fn is_readable(socket: i32, milliseconds: i32) -> bool {
+    let mut entry = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
+    // SAFETY: `entry` is one live entry.
+    unsafe { libc::poll(&raw mut entry, 1, milliseconds) > 0 }
 }
 
 /// Whether the peer of a socket has closed it. Async-signal-safe; never waits.
-pub(crate) fn has_hung_up(socket: i32) -> bool {
+pub fn has_hung_up(socket: i32) -> bool {
     let mut entry = libc::pollfd { fd: socket, events: libc::POLLRDHUP, revents: 0 };
     // SAFETY: `entry` is one live entry.
     let ready = unsafe { libc::poll(&raw mut entry, 1, 0) };
@@ -463,13 +400,13 @@ pub(crate) fn has_hung_up(socket: i32) -> bool {
 }
 
 /// Whether there is a process of this number. Async-signal-safe.
-pub(crate) fn is_alive(pid: i32) -> bool {
+pub fn is_alive(pid: i32) -> bool {
     // SAFETY: signal 0 is none.
     pid > 0 && unsafe { libc::kill(pid, 0) } == 0
 }
 
 /// Sends SIGQUIT to a rank of this host. Async-signal-safe.
-pub(crate) fn remind(pid: i32) {
+pub fn remind(pid: i32) {
     if pid > 0 {
         // SAFETY: the number is that of a rank of this job, whose page says that it has not left.
         unsafe { libc::kill(pid, libc::SIGQUIT) };
@@ -477,7 +414,7 @@ pub(crate) fn remind(pid: i32) {
 }
 
 /// Sleeps for some milliseconds. Async-signal-safe.
-pub(crate) fn nap(milliseconds: i32) {
+pub fn nap(milliseconds: i32) {
     // SAFETY: no entries to look at.
     unsafe { libc::poll(std::ptr::null_mut(), 0, milliseconds) };
 }
@@ -486,11 +423,7 @@ pub(crate) fn nap(milliseconds: i32) {
 ///
 /// # Errors
 /// As [`send_packet`].
-pub(crate) fn send_packet_with(
-    socket: BorrowedFd<'_>,
-    head: &[u8],
-    fd: BorrowedFd<'_>,
-) -> io::Result<()> {
+pub fn send_packet_with(socket: BorrowedFd<'_>, head: &[u8], fd: BorrowedFd<'_>) -> io::Result<()> {
     use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
     let (parts, fds) = ([io::IoSlice::new(head)], [fd.as_raw_fd()]);
     let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
@@ -499,7 +432,7 @@ pub(crate) fn send_packet_with(
 }
 
 /// The start of the packet that would be received next, without taking it; `None` when there is none.
-pub(crate) fn peek_packet(socket: BorrowedFd<'_>, into: &mut [u8]) -> Option<usize> {
+pub fn peek_packet(socket: BorrowedFd<'_>, into: &mut [u8]) -> Option<usize> {
     use nix::sys::socket::{MsgFlags, recv};
     recv(socket.as_raw_fd(), into, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK).ok()
 }
@@ -508,7 +441,7 @@ pub(crate) fn peek_packet(socket: BorrowedFd<'_>, into: &mut [u8]) -> Option<usi
 ///
 /// # Errors
 /// `WouldBlock` when there is no room now; else as `sendmsg(2)`.
-pub(crate) fn send_packet(socket: BorrowedFd<'_>, head: &[u8], tail: &[u8]) -> io::Result<()> {
+pub fn send_packet(socket: BorrowedFd<'_>, head: &[u8], tail: &[u8]) -> io::Result<()> {
     use nix::sys::socket::{MsgFlags, sendmsg};
     let parts = [io::IoSlice::new(head), io::IoSlice::new(tail)];
     let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
@@ -522,7 +455,7 @@ pub(crate) fn send_packet(socket: BorrowedFd<'_>, head: &[u8], tail: &[u8]) -> i
 ///
 /// # Errors
 /// `WouldBlock` when there is none now; else as `recvmsg(2)`.
-pub(crate) fn receive_packet(
+pub fn receive_packet(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
 ) -> io::Result<(usize, Option<OwnedFd>)> {

@@ -434,7 +434,7 @@ fn inherited_descriptors_are_looked_at() {
         let pairs =
             [("GASNETRUN_AGENT_FD", fd.as_str()), ("GASNETRUN_RANK", "0"), ("GASNETRUN_SIZE", "1")];
         let env: Env = pairs.into_iter().collect();
-        bootstrap::connect_from(&env).map(drop).unwrap_err().to_string()
+        bootstrap::connect_from(&env, &bootstrap::PROVIDERS).map(drop).unwrap_err().to_string()
     };
     assert!(with(1).contains("standard stream"));
     assert!(with(9999).contains("unset GASNETRUN_AGENT_FD"));
@@ -492,7 +492,8 @@ fn the_environment_leads_to_the_agent() {
     let fd = theirs.into_raw_fd().to_string();
     let pairs =
         [("GASNETRUN_AGENT_FD", fd.as_str()), ("GASNETRUN_RANK", "1"), ("GASNETRUN_SIZE", "2")];
-    let mut rank = bootstrap::connect_from(&pairs.into_iter().collect()).unwrap();
+    let mut rank =
+        bootstrap::connect_from(&pairs.into_iter().collect(), &bootstrap::PROVIDERS).unwrap();
     assert_eq!((rank.place().rank, rank.place().size, rank.place().local), (Rank(1), SIZE, 1));
     assert_eq!(rank.page().slot(1).pid(), std::process::id().cast_signed());
     rank.barrier().unwrap();

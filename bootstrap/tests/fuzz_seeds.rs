@@ -1,12 +1,10 @@
-//! The bodies of the fuzz targets on their seeds and on changes of them, with every run of the tests. (`messages`, `pmi1` and
-//! `pmi2` have test files of their own.)
+//! The bodies of the fuzz targets on their seeds and on changes of them, with every run of the tests. (`messages` has a
+//! test file of its own.)
 
 #[path = "../fuzz/bodies/collective.rs"]
 mod collective;
 #[path = "../fuzz/bodies/frame.rs"]
 mod frame;
-#[path = "../fuzz/bodies/provider.rs"]
-mod provider;
 #[path = "../../fabric/fuzz/seeds.rs"]
 mod seeds;
 
@@ -25,9 +23,4 @@ fn frames() {
 #[test]
 fn collective_calls() {
     each("collective", 1, collective::run);
-}
-
-#[test]
-fn choice_of_a_provider() {
-    each("provider", 10, provider::run);
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bootstrap::{Bootstrap, Rank};
+use spawner_mpi::client::PROVIDERS;
 
 use crate::core::Core;
 use crate::endpoint::{Endpoint, Team};
@@ -83,7 +84,8 @@ impl<M: Mode> Client<M> {
         let table = settings::Values::from_env(&env)?;
         notes::provider(&env, &table);
         let settings = adjust(&table, Settings::of(&table))?;
-        let core = Core::join(name, bootstrap::connect_from(&env)?, settings, (&table, &env))?;
+        let core =
+            Core::join(name, bootstrap::connect_from(&env, &PROVIDERS)?, settings, (&table, &env))?;
         notes::settings(&core, &env, &table);
         core_link::install(&core, &table)?;
         Self::meet_first(core)

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use settings::Env;
+use spawner_mpi::client::PROVIDERS;
 
 use crate::core::Core;
 
@@ -14,7 +15,7 @@ pub(crate) fn provider(env: &Env, table: &settings::Values) {
     }
     let rank = env.text("GASNETRUN_RANK").unwrap_or_else(|| "?".into());
     let mut text = String::new();
-    for line in bootstrap::provider_trace(env) {
+    for line in bootstrap::provider_trace(env, &PROVIDERS) {
         let _ = writeln!(text, "gasnet_ibv: rank {rank}: bootstrap: {line}");
     }
     say(&text);

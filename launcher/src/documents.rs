@@ -338,7 +338,7 @@ fn other_launchers() -> Roff {
              takes mpirun or mpiexec. The text is cut into words as a shell does it. In it",
         ],
     );
-    for (letter, text) in spawner_pmi::template::ESCAPES {
+    for (letter, text) in spawner_pmi::launch::template::ESCAPES {
         entry(&mut roff, [bold(format!("%{letter}"))], text);
     }
     paragraphs(

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 
-use spawner_pmi::Call;
+use spawner_pmi::launch::Call;
 use supervisor::plan::{HostEntry, StdinTo};
 
 use crate::cpus::ranges;

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use spawner_pmi::{Call, Family, Machine, PMI, Wanted};
+use spawner_pmi::launch::{Call, Family, Machine, PMI, Wanted};
 use supervisor::plan::StdinTo;
 
 use crate::environment::Variables;
@@ -18,7 +18,7 @@ use crate::spawner::Spawner;
 pub enum EngineError {
     /// The call.
     #[error(transparent)]
-    Plan(#[from] spawner_pmi::PlanError),
+    Plan(#[from] spawner_pmi::launch::PlanError),
     /// The list of hosts.
     #[error(transparent)]
     Hosts(#[from] HostsError),
@@ -92,7 +92,7 @@ pub fn owns_the_hosts(flags: &Flags, here: &str, machine: &dyn Machine) -> bool 
 
 const fn family(spawner: Spawner) -> &'static Family {
     match spawner {
-        Spawner::Mpi => &spawner_mpi::MPI,
+        Spawner::Mpi => &spawner_mpi::launch::MPI,
         Spawner::Pmi | Spawner::Ssh => &PMI,
     }
 }
@@ -134,7 +134,7 @@ pub fn call(request: &Request<'_>, machine: &dyn Machine) -> Result<Call, Engine
         before: request.note.map(Path::to_owned),
         directory: request.directory,
     };
-    let mut call = spawner_pmi::plan(family(request.spawner), &wanted, machine)?;
+    let mut call = spawner_pmi::launch::plan(family(request.spawner), &wanted, machine)?;
     call.warnings.splice(..0, notes);
     Ok(call)
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bootstrap::Rank;
-use spawner_pmi::{Call, System};
+use spawner_pmi::launch::{Call, System};
 use supervisor::plan::{JobPlan, Map, OutputPlan, Reach, StdinTo};
 
 use crate::command_line::CommandLine;

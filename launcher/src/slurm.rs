@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::Serialize;
-use spawner_pmi::{Call, Machine};
+use spawner_pmi::launch::{Call, Machine};
 
 use crate::environment::Variables;
 

@@ -10,7 +10,7 @@ fn set(variables: &[(&str, &str)]) -> Variables {
 
 fn call(dialect: &str) -> Call {
     Call {
-        dialect: spawner_pmi::dialect::named(dialect.as_ref()).expect("a row"),
+        dialect: spawner_pmi::launch::dialect::named(dialect.as_ref()).expect("a row"),
         program: "/bin/x".into(),
         argv: Vec::new(),
         from: String::new(),

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use nix::sys::signal::Signal::{self, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV};
-use spawner_pmi::Call;
+use spawner_pmi::launch::Call;
 use supervisor::report::{Cause, CauseKind, JobReport};
 
 /// The summary, or nothing when the job ended well. Several lines, the first without prefix, the others indented.

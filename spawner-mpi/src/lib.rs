@@ -1,8 +1,11 @@
-//! Jobs whose ranks are started by an MPI's own launcher (`mpirun`, `mpiexec`).
+//! Both sides of MPI.
 //!
-//! The templates, the dialects and the call are those of [`spawner_pmi`]; here is what differs. How the ranks use the MPI
-//! is the business of `bootstrap::engine` and of the plugin in `plugin/`, which is built where an MPI is.
+//! * [`launch`], for the launcher: jobs whose ranks an MPI's own launcher starts (`mpirun`, `mpiexec`). The templates, the
+//!   dialects and the call are those of [`spawner_pmi`]; here is what differs.
+//! * [`client`], for a rank: the bootstrap services over MPI, through the plugin in `plugin/`, which is built where an MPI
+//!   is; and the list of all providers.
 
-pub mod plan;
-
-pub use plan::MPI;
+#[cfg(feature = "client")]
+pub mod client;
+#[cfg(feature = "launch")]
+pub mod launch;

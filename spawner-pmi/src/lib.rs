@@ -1,16 +1,11 @@
-//! Jobs whose ranks are started by another launcher: `srun`, `mpiexec`, `aprun` and their kind.
+//! Both sides of PMI.
 //!
-//! * [`mod@plan`]: which launcher, and the words of its call. [`template`]: `PMIRUN_CMD` and `MPIRUN_CMD`.
-//!   [`dialect`]: the table of what launchers understand. All pure.
-//! * [`machine`]: what is looked at on the machine for it.
+//! * [`launch`], for the launcher: jobs whose ranks another launcher starts (`srun`, `mpiexec`, `aprun` and their kind).
+//! * [`client`], for a rank: the bootstrap services over what such a launcher serves (PMI-1, PMI-2, PMIx).
 //!
-//! The launcher supervises the other launcher as it does a plain program. How the ranks find each other is the business
-//! of `bootstrap::engine`.
+//! Each is a feature, so that neither program carries the other's half.
 
-pub mod dialect;
-pub mod machine;
-pub mod plan;
-pub mod template;
-
-pub use machine::System;
-pub use plan::{Call, Family, Machine, PMI, PlanError, Wanted, plan};
+#[cfg(feature = "client")]
+pub mod client;
+#[cfg(feature = "launch")]
+pub mod launch;

@@ -63,7 +63,7 @@ fn crates_import_only_what_the_architecture_allows() {
                 &["supervisor", "spawner-ssh", "spawner-mpi", "spawner-pmi", "bootstrap", "fabric"]
             }
             "supervisor" => &["spawner-ssh", "bootstrap"],
-            "gasnet-ibv" => &["bootstrap", "fabric"],
+            "gasnet-ibv" => &["bootstrap", "fabric", "spawner-mpi"],
             "spawner-mpi" => &["bootstrap", "spawner-pmi"],
             "spawner-pmi" => &["bootstrap"],
             _ => &[],

@@ -10,7 +10,7 @@ use testkit::report::show;
 const LEN: usize = 64;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut job = bootstrap::connect()?;
+    let mut job = bootstrap::connect(&spawner_mpi::client::PROVIDERS)?;
     let place = job.place();
     let mine = [u8::try_from(place.rank.0 % 251)?; LEN];
     let argument = std::env::args().nth(1);

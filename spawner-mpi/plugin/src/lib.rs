@@ -1,5 +1,5 @@
 //! What a rank under an MPI launcher needs of MPI, behind a C interface: one library per flavour of MPI, found and opened at run
-//! time by `bootstrap::engine` (`docs/design/engines.md`). Built by `scripts/build-mpi-plugin`.
+//! time by `spawner_mpi::client` (`docs/design/process-managers.md`). Built by `scripts/build-mpi-plugin`.
 //!
 //! The one exported symbol is `gasnetrun_mpi_plugin`, which returns a [`Table`]. Version and length come first; later versions may
 //! only add functions behind the last. No memory is given away in either direction and nothing unwinds across the border: there is

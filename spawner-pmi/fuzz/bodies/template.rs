@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use spawner_pmi::template::{Template, Values};
+use spawner_pmi::launch::template::{Template, Values};
 
 pub(crate) fn run(data: &[u8]) {
     let text = OsString::from_vec(data.to_vec());

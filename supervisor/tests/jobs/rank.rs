@@ -38,7 +38,7 @@ fn spin() -> ! {
 }
 
 fn garbage(bytes: &[u8]) -> Outcome {
-    let b = bootstrap::connect()?;
+    let b = bootstrap::connect(&bootstrap::PROVIDERS)?;
     if !first(&*b) {
         spin();
     }
@@ -53,13 +53,13 @@ fn act(name: &str, words: &[String]) -> Outcome {
     };
     match name {
         "services" => {
-            let mut b = bootstrap::connect()?;
+            let mut b = bootstrap::connect(&bootstrap::PROVIDERS)?;
             conformance::services(&mut *b)?;
             say("conforms");
             Ok(0)
         }
         "mismatch" => {
-            let mut b = bootstrap::connect()?;
+            let mut b = bootstrap::connect(&bootstrap::PROVIDERS)?;
             b.barrier()?;
             let refused = if first(&*b) { b.barrier().err() } else { b.exchange(b"x").err() };
             say(&format!("refused: {}", refused.ok_or("the call went through")?));
@@ -67,7 +67,7 @@ fn act(name: &str, words: &[String]) -> Outcome {
         }
         // Every rank exits with the first word plus its rank, as the conduit's collective exit does.
         "collective" => {
-            let mut b = bootstrap::connect()?;
+            let mut b = bootstrap::connect(&bootstrap::PROVIDERS)?;
             let code = number(0)? + i32::try_from(b.place().rank.0)?;
             b.barrier()?;
             b.announcer().exiting(code, ExitPath::Explicit);
@@ -76,7 +76,7 @@ fn act(name: &str, words: &[String]) -> Outcome {
             Ok(most)
         }
         "lone" => {
-            let mut b = bootstrap::connect()?;
+            let mut b = bootstrap::connect(&bootstrap::PROVIDERS)?;
             b.barrier()?;
             if first(&*b) {
                 b.announcer().exiting(number(0)?, ExitPath::Explicit);
@@ -85,7 +85,7 @@ fn act(name: &str, words: &[String]) -> Outcome {
         }
         // Rank 0 leaves without a word to the others, who never look.
         "lone-spin" => {
-            let mut b = bootstrap::connect()?;
+            let mut b = bootstrap::connect(&bootstrap::PROVIDERS)?;
             b.barrier()?;
             if !first(&*b) {
                 spin();
@@ -94,7 +94,7 @@ fn act(name: &str, words: &[String]) -> Outcome {
             until_notice(&mut *b)
         }
         "no-fini" => {
-            let mut b = bootstrap::connect()?;
+            let mut b = bootstrap::connect(&bootstrap::PROVIDERS)?;
             b.barrier()?;
             if first(&*b) { Ok(0) } else { spin() }
         }
@@ -102,17 +102,17 @@ fn act(name: &str, words: &[String]) -> Outcome {
             if std::env::var("GASNETRUN_RANK")? == "0" {
                 return Ok(0);
             }
-            let mut b = bootstrap::connect()?;
+            let mut b = bootstrap::connect(&bootstrap::PROVIDERS)?;
             b.barrier()?;
             Err("the barrier completed".into())
         }
         "abort" => {
-            let mut b = bootstrap::connect()?;
+            let mut b = bootstrap::connect(&bootstrap::PROVIDERS)?;
             b.barrier()?;
             if first(&*b) { b.abort(number(0)?) } else { spin() }
         }
         "crash" => {
-            let mut b = bootstrap::connect()?;
+            let mut b = bootstrap::connect(&bootstrap::PROVIDERS)?;
             b.barrier()?;
             if first(&*b) {
                 nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL)?;
@@ -128,8 +128,10 @@ fn act(name: &str, words: &[String]) -> Outcome {
         "foreign-rank" => garbage(&Frame::bare(Kind::Barrier, 1, 99, 0).header()),
         "other-name" => garbage(&Frame::bare(Kind::Exiting, 0, 1, 5).header()),
         "hello-twice" => {
-            let mut b = bootstrap::connect()?;
-            let again = bootstrap::connect().err().ok_or("a second Hello was accepted")?;
+            let mut b = bootstrap::connect(&bootstrap::PROVIDERS)?;
+            let again = bootstrap::connect(&bootstrap::PROVIDERS)
+                .err()
+                .ok_or("a second Hello was accepted")?;
             say(&format!("again: {again}"));
             b.fini(0)?;
             Ok(0)

@@ -3,6 +3,6 @@
 use e2e::sys::leave;
 
 fn main() -> Result<(), bootstrap::Error> {
-    let _open = bootstrap::connect()?;
+    let _open = bootstrap::connect(&spawner_mpi::client::PROVIDERS)?;
     leave(0)
 }

@@ -1,0 +1,5 @@
+//! What differs between MPI launchers and those of PMI.
+
+pub mod plan;
+
+pub use plan::MPI;

@@ -1,0 +1,100 @@
+//! `key=value` lists, as both PMI wires carry them. Read by key, never by position: servers differ in the order.
+
+/// Longest message that a server may send; more is nonsense.
+pub(super) const MAX_MESSAGE: usize = 64 * 1024;
+
+/// The fields of one message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fields {
+    pairs: Vec<(String, String)>,
+}
+
+impl Fields {
+    /// Reads a message whose fields stand between `separator`s. Words without `=` are skipped.
+    ///
+    /// # Errors
+    /// No command, or a field that is there twice with different values.
+    pub(super) fn parse(text: &str, separator: char) -> Result<Self, String> {
+        let mut fields = Self::default();
+        for word in text.trim_end_matches(['\n', '\r']).split(separator) {
+            let Some((key, value)) = word.split_once('=') else { continue };
+            match fields.get(key) {
+                Some(known) if known != value => return Err(format!("{key} is there twice")),
+                Some(_) => {}
+                None => fields.pairs.push((key.trim().to_owned(), value.to_owned())),
+            }
+        }
+        if fields.get("cmd").is_none() {
+            return Err("no command".to_owned());
+        }
+        Ok(fields)
+    }
+
+    /// Value of a field.
+    #[must_use]
+    pub(super) fn get(&self, key: &str) -> Option<&str> {
+        self.pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// Value of a field that must be there.
+    ///
+    /// # Errors
+    /// It is not.
+    pub(super) fn need(&self, key: &str) -> Result<&str, String> {
+        self.get(key).ok_or_else(|| format!("no {key}"))
+    }
+
+    /// As [`Fields::need`], a number.
+    ///
+    /// # Errors
+    /// As [`Fields::need`]; also no number.
+    pub(super) fn number(&self, key: &str) -> Result<i64, String> {
+        let text = self.need(key)?;
+        text.trim().parse().map_err(|_| format!("{key}={text:?} is no number"))
+    }
+
+    /// Fails unless the message is the answer `cmd`.
+    ///
+    /// # Errors
+    /// It is another.
+    pub(super) fn expect(&self, cmd: &str) -> Result<(), String> {
+        let seen = self.need("cmd")?;
+        if seen == cmd { Ok(()) } else { Err(format!("{seen:?} instead of {cmd:?}")) }
+    }
+
+    /// Why the server refused, if it did: a result code other than 0.
+    ///
+    /// # Errors
+    /// The code is no number.
+    pub(super) fn refusal(&self) -> Result<Option<String>, String> {
+        if self.get("rc").is_none() || self.number("rc")? == 0 {
+            return Ok(None);
+        }
+        let code = self.need("rc")?;
+        let words = self.get("errmsg").or_else(|| self.get("msg")).unwrap_or("no reason given");
+        Ok(Some(format!("{words} (rc={code})")))
+    }
+}
+
+/// Reads the 6 columns in front of a PMI-2 message: the length of what follows. Servers fill up on either side.
+///
+/// # Errors
+/// No number, or more than [`MAX_MESSAGE`].
+pub(super) fn frame_length(columns: &[u8; 6]) -> Result<usize, String> {
+    let text = std::str::from_utf8(columns).map_err(|_| "its length is no text".to_owned())?;
+    let digits = text.trim();
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("its length is {text:?}"));
+    }
+    let length: usize = digits.parse().map_err(|_| format!("its length is {text:?}"))?;
+    if length > MAX_MESSAGE {
+        return Err(format!("{length} bytes announced, at most {MAX_MESSAGE}"));
+    }
+    Ok(length)
+}
+
+/// A PMI-2 message on the wire.
+#[must_use]
+pub(super) fn frame(body: &str) -> String {
+    format!("{:6}{body}", body.len())
+}

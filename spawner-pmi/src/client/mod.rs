@@ -1,0 +1,26 @@
+//! A rank of a job that Slurm, Hydra, Open MPI or another process manager started: the bootstrap services over PMI-1, PMI-2
+//! and PMIx.
+//!
+//! * [`PMI`], [`PMIX`]: the providers.
+//! * [`process_manager`]: what all of them are made of, the one for MPI included.
+//! * [`shared_library`]: opens the libraries of others at run time.
+//! * [`rehearsal`]: a rank against any server, for tests.
+
+mod announced;
+mod fields;
+mod pmi;
+mod pmi1;
+mod pmi2;
+mod pmix;
+pub mod process_manager;
+pub mod rehearsal;
+pub mod shared_library;
+mod stream;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+pub use announced::{PmiVersion, allows};
+pub use pmi::PMI;
+pub use pmix::PMIX;

@@ -1,0 +1,81 @@
+//! The services under a launcher that serves PMI-1 or PMI-2.
+
+use super::announced::{Inherited, PmiVersion, Server, pmi_server};
+use super::pmi1::{Pmi1, introduce};
+use super::pmi2;
+use super::process_manager::{Engine, EngineBounds, EngineError, Identity, join};
+use super::stream::{Source, Stream, dial};
+use bootstrap::deadlines;
+use bootstrap::service::{Bootstrap, Error};
+use bootstrap::sys;
+use bootstrap::{Announced, Provider};
+use settings::Env;
+
+/// PMI-1 and PMI-2.
+pub const PMI: Provider = Provider {
+    name: "PMI",
+    find: |env, trace| {
+        Ok(pmi_server(env, trace)?.map(|server| Box::new(server) as Box<dyn Announced>))
+    },
+};
+
+impl Announced for Server {
+    fn describe(&self) -> String {
+        match self {
+            Self::Descriptor(Inherited { fd, rank, size, version, .. }) => {
+                let number = if *version == PmiVersion::Two { 2 } else { 1 };
+                format!("PMI-{number} on descriptor {fd}: rank {rank} of {size}")
+            }
+            Self::Port { address, id } => format!("PMI-1 at {address}: process {id} there"),
+        }
+    }
+
+    fn connect(&self, env: &Env) -> Result<Box<dyn Bootstrap>, Error> {
+        match self {
+            Self::Descriptor(server) => inherited(server, EngineBounds::of(env, server.size)),
+            Self::Port { address, id } => at_port(address, id, |size| EngineBounds::of(env, size)),
+        }
+    }
+}
+
+/// Connects over an inherited descriptor.
+fn inherited(server: &Inherited, bounds: EngineBounds) -> Result<Box<dyn Bootstrap>, Error> {
+    let fd = server.fd;
+    let inherited = sys::Inherited::stream(fd).map_err(|source| EngineError::Os {
+        engine: "PMI",
+        operation: format!("use PMI_FD={fd}"),
+        source,
+    })?;
+    over(Source::Inherited(inherited), server, &Identity::here(), bounds)
+}
+
+/// Connects to a port; the server there says how many ranks the job has.
+fn at_port(
+    address: &str,
+    id: &str,
+    bounds: impl FnOnce(u32) -> EngineBounds,
+) -> Result<Box<dyn Bootstrap>, Error> {
+    let answer = deadlines::ENGINE_ANSWER;
+    let source = Source::Own(dial("PMI-1", address, answer)?);
+    let mut stream = Stream::new("PMI-1", source, answer);
+    let (rank, size) = introduce(&mut stream, id)?;
+    join(Box::new(Pmi1::begin(stream, rank, size)?), &Identity::here(), bounds(size))
+}
+
+/// Over a connection.
+pub(super) fn over(
+    source: Source,
+    server: &Inherited,
+    identity: &Identity,
+    bounds: EngineBounds,
+) -> Result<Box<dyn Bootstrap>, Error> {
+    let stream = Stream::new("PMI", source, bounds.answer);
+    let (rank, size) = (server.rank.0, server.size);
+    let engine: Box<dyn Engine> = match server.version {
+        PmiVersion::One => Box::new(Pmi1::begin(stream, rank, size)?),
+        PmiVersion::Two => {
+            pmi2::begin(stream, rank, size, server.job.as_deref().unwrap_or_default())?
+        }
+    };
+    join(engine, identity, bounds)
+}

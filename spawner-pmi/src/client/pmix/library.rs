@@ -1,0 +1,433 @@
+//! The few functions of libpmix that are needed, with the layouts that the PMIx standard froze.
+#![allow(unsafe_code, reason = "the module that owns the calls into libpmix")]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::client::process_manager::Departure;
+use crate::client::shared_library::Library;
+use bootstrap::sys;
+
+/// Name of the library as distributions install it since PMIx 2.
+const NAME: &str = "libpmix.so.2";
+const RANK_WILDCARD: u32 = 0xffff_fffe;
+const SUCCESS: c_int = 0;
+const BOOL: u16 = 1;
+const STRING: u16 = 3;
+const INT: u16 = 6;
+const UINT32: u16 = 14;
+const SCOPE_GLOBAL: u8 = 3;
+/// Events that say that the server is gone: its name since PMIx 4, and the one before.
+const LOST: [c_int; 2] = [-61, -101];
+/// [`Pending::status`] before the answer. No status of PMIx is positive.
+const UNDER_WAY: c_int = 1;
+
+#[repr(C)]
+#[derive(Clone)]
+struct Proc {
+    nspace: [u8; 256],
+    rank: u32,
+}
+
+#[repr(C)]
+struct Value {
+    kind: u16,
+    /// A union whose largest members have three words.
+    data: [u64; 3],
+}
+
+#[repr(C)]
+struct Info {
+    key: [u8; 512],
+    flags: u32,
+    value: Value,
+}
+
+const _: () =
+    assert!(size_of::<Proc>() == 260 && size_of::<Value>() == 32 && size_of::<Info>() == 552);
+
+type OnDone = extern "C" fn(c_int, *mut c_void);
+type Init = unsafe extern "C" fn(*mut Proc, *mut Info, usize) -> c_int;
+type Finalize = unsafe extern "C" fn(*const Info, usize) -> c_int;
+type Abort = unsafe extern "C" fn(c_int, *const c_char, *mut Proc, usize) -> c_int;
+type Put = unsafe extern "C" fn(u8, *const c_char, *mut Value) -> c_int;
+type Commit = unsafe extern "C" fn() -> c_int;
+type FenceNb =
+    unsafe extern "C" fn(*const Proc, usize, *const Info, usize, OnDone, *mut c_void) -> c_int;
+type Get =
+    unsafe extern "C" fn(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> c_int;
+type OnHandled = extern "C" fn(c_int, *mut Info, usize, *mut c_void, *mut c_void, *mut c_void);
+type OnEvent = extern "C" fn(
+    usize,
+    c_int,
+    *const Proc,
+    *mut Info,
+    usize,
+    *mut Info,
+    usize,
+    Option<OnHandled>,
+    *mut c_void,
+);
+type Register = unsafe extern "C" fn(
+    *mut c_int,
+    usize,
+    *mut Info,
+    usize,
+    OnEvent,
+    *mut c_void,
+    *mut c_void,
+) -> c_int;
+type ErrorString = unsafe extern "C" fn(c_int) -> *const c_char;
+
+/// The functions.
+#[derive(Clone, Copy)]
+struct Calls {
+    init: Init,
+    finalize: Finalize,
+    abort: Abort,
+    put: Put,
+    commit: Commit,
+    fence_nb: FenceNb,
+    get: Get,
+    register: Register,
+    error_string: ErrorString,
+}
+
+impl std::fmt::Debug for Calls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(NAME)
+    }
+}
+
+/// Reads a function's address as a function of type `T`.
+///
+/// # Safety
+/// The library's function of this name has that type.
+unsafe fn function<T: Copy>(library: Library, name: &CStr) -> Result<T, String> {
+    let address = library.symbol(name)?;
+    const { assert!(size_of::<T>() == size_of::<*mut c_void>()) };
+    // SAFETY: of the size of an address (asserted above), and of that type by the caller's promise.
+    Ok(unsafe { std::mem::transmute_copy(&address) })
+}
+
+impl Calls {
+    fn load() -> Result<Self, String> {
+        let library = Library::open(NAME)?;
+        // SAFETY: the signature of the PMIx standard since version 2, as are all below.
+        let init = unsafe { function(library, c"PMIx_Init") }?;
+        // SAFETY: as above.
+        let finalize = unsafe { function(library, c"PMIx_Finalize") }?;
+        // SAFETY: as above.
+        let abort = unsafe { function(library, c"PMIx_Abort") }?;
+        // SAFETY: as above.
+        let put = unsafe { function(library, c"PMIx_Put") }?;
+        // SAFETY: as above.
+        let commit = unsafe { function(library, c"PMIx_Commit") }?;
+        // SAFETY: as above.
+        let fence_nb = unsafe { function(library, c"PMIx_Fence_nb") }?;
+        // SAFETY: as above.
+        let get = unsafe { function(library, c"PMIx_Get") }?;
+        // SAFETY: as above.
+        let register = unsafe { function(library, c"PMIx_Register_event_handler") }?;
+        // SAFETY: as above.
+        let error_string = unsafe { function(library, c"PMIx_Error_string") }?;
+        Ok(Self { init, finalize, abort, put, commit, fence_nb, get, register, error_string })
+    }
+}
+
+/// What PMIx said no with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Status {
+    pub(crate) code: i32,
+    pub(crate) text: String,
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} (status {})", self.text, self.code)
+    }
+}
+
+/// A value as PMIx has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Number(u32),
+    Text(String),
+    /// A type that is not used here.
+    Other(u16),
+}
+
+/// An initialised client. There is one in a process.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    calls: Calls,
+    space: [u8; 256],
+    rank: u32,
+}
+
+impl Client {
+    /// Opens the library. Nothing is initialised.
+    ///
+    /// # Errors
+    /// It is not there, or not of this interface.
+    pub(crate) fn open() -> Result<Unready, String> {
+        Calls::load().map(Unready).map_err(|problem| format!("cannot open {NAME}: {problem}"))
+    }
+
+    fn status(&self, code: c_int) -> Result<(), Status> {
+        self.calls.status(code)
+    }
+
+    /// Number of this rank.
+    pub(crate) const fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Name of the job.
+    pub(crate) fn space(&self) -> String {
+        let end = self.space.iter().position(|byte| *byte == 0).unwrap_or(self.space.len());
+        String::from_utf8_lossy(&self.space[..end]).into_owned()
+    }
+
+    /// What PMIx knows of `rank` (`None`: of the job) under one of its own or of a peer's keys. `optional`: only what is at hand.
+    pub(crate) fn get(
+        &self,
+        rank: Option<u32>,
+        key: &str,
+        optional: bool,
+        seconds: i32,
+    ) -> Result<Found, Status> {
+        let proc = Proc { nspace: self.space, rank: rank.unwrap_or(RANK_WILDCARD) };
+        let key = terminated::<512>(key);
+        let number = u64::from(seconds.unsigned_abs());
+        let directive = if optional {
+            info("pmix.optional", BOOL, 1)
+        } else {
+            info("pmix.timeout", INT, number)
+        };
+        let mut value: *mut Value = std::ptr::null_mut();
+        // SAFETY: a process, a key with a zero at its end and one directive, all alive during the call, and a place for the answer.
+        let code = unsafe {
+            (self.calls.get)(
+                &raw const proc,
+                key.as_ptr().cast(),
+                &raw const directive,
+                1,
+                &raw mut value,
+            )
+        };
+        self.status(code)?;
+        Ok(take(value))
+    }
+
+    /// Puts a text for all ranks; it is on its way after [`Client::commit`].
+    pub(crate) fn put(&self, key: &str, text: &str) -> Result<(), Status> {
+        let (key, text) = (terminated::<512>(key), terminated_vec(text));
+        let mut value = Value { kind: STRING, data: [text.as_ptr().addr() as u64, 0, 0] };
+        // The address is a number in the union.
+        text.as_ptr().expose_provenance();
+        // SAFETY: key and text with a zero at their ends, alive during the call; PMIx copies both.
+        let code = unsafe { (self.calls.put)(SCOPE_GLOBAL, key.as_ptr().cast(), &raw mut value) };
+        self.status(code)
+    }
+
+    /// Gives what was put to the server.
+    pub(crate) fn commit(&self) -> Result<(), Status> {
+        // SAFETY: no arguments.
+        self.status(unsafe { (self.calls.commit)() })
+    }
+
+    /// Begins a fence of all ranks of the job that collects what was put.
+    pub(crate) fn fence(&self) -> Result<Fence, Status> {
+        let proc = Proc { nspace: self.space, rank: RANK_WILDCARD };
+        // PMIx may look at these until it answers; the callback frees them.
+        let pending = Arc::new(Pending {
+            status: AtomicI32::new(UNDER_WAY),
+            bell: AtomicU32::new(0),
+            proc,
+            collect: info("pmix.collect", BOOL, 1),
+        });
+        let theirs = Arc::into_raw(Arc::clone(&pending));
+        let (procs, infos) = (&raw const pending.proc, &raw const pending.collect);
+        // SAFETY: both arrays have one element and live until `done` has run, as does `theirs`, whose count belongs to it.
+        let code =
+            unsafe { (self.calls.fence_nb)(procs, 1, infos, 1, done, theirs.cast_mut().cast()) };
+        if code != SUCCESS {
+            // SAFETY: the call failed, so `done` will not run and the count is still ours.
+            drop(unsafe { Arc::from_raw(theirs) });
+        }
+        self.status(code)?;
+        Ok(Fence { pending, calls: self.calls })
+    }
+
+    /// From now on `departure` hears when the server is gone. Once in a process.
+    pub(crate) fn on_lost_server(&self, departure: &'static Departure) -> Result<(), Status> {
+        LEAVING.get_or_init(|| departure);
+        let mut codes = LOST;
+        let none = std::ptr::null_mut();
+        // SAFETY: the codes live during the call, no directives; without a function for the answer it waits for it.
+        let code = unsafe {
+            (self.calls.register)(
+                codes.as_mut_ptr(),
+                codes.len(),
+                none,
+                0,
+                on_event,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+            )
+        };
+        // The number of the handler, or a status.
+        self.status(code.min(SUCCESS))
+    }
+
+    /// Orderly end. Further calls are refused by the library.
+    pub(crate) fn finalize(&self) {
+        // SAFETY: no directives.
+        unsafe { (self.calls.finalize)(std::ptr::null(), 0) };
+    }
+
+    /// Asks the server to end the job.
+    pub(crate) fn abort(&self, code: i32) {
+        let text = c"a rank of this job asked for its end";
+        // SAFETY: a text with a zero at its end; no list of processes means the whole job.
+        unsafe { (self.calls.abort)(code, text.as_ptr(), std::ptr::null_mut(), 0) };
+    }
+}
+
+/// An opened library that has no connection yet.
+pub(crate) struct Unready(Calls);
+
+impl Unready {
+    /// Connects to the server that the environment names.
+    ///
+    /// # Errors
+    /// There is none, or it refuses.
+    pub(crate) fn init(self) -> Result<Client, Status> {
+        let mut proc = Proc { nspace: [0; 256], rank: 0 };
+        // SAFETY: a place for the answer, no directives.
+        let code = unsafe { (self.0.init)(&raw mut proc, std::ptr::null_mut(), 0) };
+        self.0.status(code)?;
+        Ok(Client { calls: self.0, space: proc.nspace, rank: proc.rank })
+    }
+}
+
+impl Calls {
+    fn status(&self, code: c_int) -> Result<(), Status> {
+        if code == SUCCESS {
+            return Ok(());
+        }
+        // SAFETY: any number is allowed; the answer is a constant text.
+        let text = unsafe { (self.error_string)(code) };
+        let text = if text.is_null() {
+            "unknown".to_owned()
+        } else {
+            // SAFETY: not null, and a constant text of the library.
+            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        };
+        Err(Status { code, text })
+    }
+}
+
+struct Pending {
+    status: AtomicI32,
+    bell: AtomicU32,
+    proc: Proc,
+    collect: Info,
+}
+
+/// A fence under way. May be dropped before it is complete.
+pub(crate) struct Fence {
+    pending: Arc<Pending>,
+    calls: Calls,
+}
+
+impl Fence {
+    /// Waits for the end, at most `slice`; `None` when it has not come.
+    pub(crate) fn wait(&self, slice: Duration) -> Option<Result<(), Status>> {
+        if self.pending.status.load(Ordering::Acquire) == UNDER_WAY {
+            sys::futex_wait(&self.pending.bell, 0, slice);
+        }
+        match self.pending.status.load(Ordering::Acquire) {
+            UNDER_WAY => None,
+            code => Some(self.calls.status(code)),
+        }
+    }
+}
+
+/// Who hears of a lost server.
+static LEAVING: std::sync::OnceLock<&'static Departure> = std::sync::OnceLock::new();
+
+/// Runs on a thread of the library.
+extern "C" fn on_event(
+    _: usize,
+    _: c_int,
+    _: *const Proc,
+    _: *mut Info,
+    _: usize,
+    _: *mut Info,
+    _: usize,
+    handled: Option<OnHandled>,
+    ours: *mut c_void,
+) {
+    if let Some(departure) = LEAVING.get() {
+        departure.server_lost();
+    }
+    if let Some(handled) = handled {
+        let none = std::ptr::null_mut();
+        handled(SUCCESS, std::ptr::null_mut(), 0, none, none, ours);
+    }
+}
+
+/// Runs on a thread of the library.
+extern "C" fn done(code: c_int, pending: *mut c_void) {
+    // SAFETY: the pointer that `Client::fence` gave away, once.
+    let pending = unsafe { Arc::from_raw(pending.cast_const().cast::<Pending>()) };
+    pending.status.store(code.min(SUCCESS), Ordering::Release);
+    pending.bell.store(1, Ordering::Release);
+    sys::futex_wake(&pending.bell, i32::MAX);
+}
+
+/// Copies and frees a value that PMIx has allocated.
+fn take(value: *mut Value) -> Found {
+    if value.is_null() {
+        return Found::Other(0);
+    }
+    // SAFETY: not null, and made by PMIx for this caller.
+    let Value { kind, data } = unsafe { value.read() };
+    let address: *mut c_char =
+        std::ptr::with_exposed_provenance_mut(usize::try_from(data[0]).unwrap_or(0));
+    let found = match kind {
+        #[expect(clippy::cast_possible_truncation, reason = "the union's member has 32 bits")]
+        UINT32 => Found::Number(data[0] as u32),
+        STRING if !address.is_null() => {
+            // SAFETY: a text with a zero at its end, by the value's type.
+            let text = unsafe { CStr::from_ptr(address) }.to_string_lossy().into_owned();
+            // SAFETY: allocated by the library for the caller to free.
+            unsafe { libc::free(address.cast()) };
+            Found::Text(text)
+        }
+        other => Found::Other(other),
+    };
+    // SAFETY: as above.
+    unsafe { libc::free(value.cast()) };
+    found
+}
+
+/// A text in a field of fixed length, with a zero behind it.
+fn terminated<const N: usize>(text: &str) -> [u8; N] {
+    let mut field = [0; N];
+    let len = text.len().min(N - 1);
+    field[..len].copy_from_slice(&text.as_bytes()[..len]);
+    field
+}
+
+fn terminated_vec(text: &str) -> Vec<u8> {
+    text.bytes().filter(|byte| *byte != 0).chain([0]).collect()
+}
+
+fn info(key: &str, kind: u16, number: u64) -> Info {
+    Info { key: terminated(key), flags: 0, value: Value { kind, data: [number, 0, 0] } }
+}

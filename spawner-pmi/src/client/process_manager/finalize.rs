@@ -1,0 +1,213 @@
+//! How a rank under an engine leaves, and how its host notices one that left without a word.
+//!
+//! No agent watches these ranks, so they watch each other: every rank holds a socket to the first one of its host, and the end of
+//! the job is decided in the host page by the rank that has a reason. That rank sees the others of its host out.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use bootstrap::deadlines::{self, Deadline};
+use bootstrap::page::{Ack, HostPage, Notice, Slot};
+use bootstrap::service::{Finalizer, Rank};
+use bootstrap::sys;
+
+/// Exit code of a job in which a rank ended without farewell and nobody here knows how.
+const DIED: i32 = 1;
+
+/// How one kind of engine hears that a rank leaves. Async-signal-safe where the engine allows it; bounded.
+pub trait Leave: std::fmt::Debug + Send + Sync {
+    /// Orderly end.
+    fn finalize(&self);
+    /// End of the job. The engine ends this process, too, sooner or later.
+    fn abort(&self, code: i32);
+    /// Whether the server is gone, as far as this can be seen without waiting.
+    fn is_lost(&self) -> bool {
+        false
+    }
+}
+
+/// The way out of a rank under an engine. Kept for the life of the process, because exit paths use it at any time; the connection
+/// belongs to the [`Engine`](super::manager::Engine), which marks it as gone when it is dropped.
+#[derive(Debug)]
+pub struct Departure {
+    leave: Box<dyn Leave>,
+    /// The rank has left, or nobody is left to tell.
+    gone: AtomicBool,
+    /// This rank has decided the end of the job because another one died.
+    decided: AtomicBool,
+    /// Milliseconds that the others have to follow a decided end.
+    others_ms: AtomicU32,
+    host: OnceLock<Host>,
+}
+
+/// What is known once the ranks of the host have met.
+#[derive(Debug)]
+struct Host {
+    page: Weak<HostPage>,
+    local: u32,
+    /// Sockets to ranks of this host, by their index on it. They belong to the provider.
+    sockets: Vec<(RawFd, u32)>,
+}
+
+impl Departure {
+    /// Keeps `leave` for ever.
+    pub fn new(leave: Box<dyn Leave>) -> &'static Self {
+        let (gone, decided) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (others_ms, host) = (AtomicU32::new(0), OnceLock::new());
+        let departure = Self { leave, gone, decided, others_ms, host };
+        departure.allow(deadlines::ENGINE_OTHERS);
+        Box::leak(Box::new(departure))
+    }
+
+    /// Sets how long the others have to follow a decided end.
+    pub fn allow(&self, others: Deadline) {
+        let bound = others.bound.unwrap_or(Duration::MAX).as_millis();
+        self.others_ms.store(u32::try_from(bound).unwrap_or(u32::MAX), Ordering::SeqCst);
+    }
+
+    /// The ranks of the host have met: `sockets` lead to the ranks with these indices on the host.
+    pub fn attach(&self, page: &Arc<HostPage>, local: u32, sockets: Vec<(RawFd, u32)>) {
+        let page = Arc::downgrade(page);
+        // Once: a rank meets the others of its host once.
+        self.host.get_or_init(|| Host { page, local, sockets });
+    }
+
+    /// The connection is gone.
+    pub fn close(&self) {
+        self.gone.store(true, Ordering::SeqCst);
+    }
+
+    fn host(&self) -> Option<(&Host, Arc<HostPage>)> {
+        let host = self.host.get()?;
+        Some((host, host.page.upgrade()?))
+    }
+
+    /// A rank of this host ended without farewell: that is the end of the job.
+    pub fn died(&self, page: &HostPage, rank: Rank) {
+        self.decided.store(true, Ordering::SeqCst);
+        let slot = page.local_of(rank).map(|local| page.slot(local));
+        let code = slot.and_then(Slot::dying_with).unwrap_or(DIED);
+        page.decide(Notice { code, cause: Some(rank) });
+    }
+
+    /// The engine's server is gone, and with it whoever would end this rank: the job ends, and this process within the time that
+    /// others have to follow. Called on a thread of the engine's library; does not return while the process lives.
+    pub fn server_lost(&self) {
+        if self.gone.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        if let Some((host, page)) = self.host() {
+            page.decide(Notice { code: DIED, cause: None });
+            sys::nap(REMIND_MS.cast_signed());
+            let slot = page.slot(host.local);
+            if slot.claim_ack(Ack::Agent) {
+                sys::remind(slot.pid());
+            }
+            let bound = self.others_ms.load(Ordering::SeqCst);
+            sys::nap(i32::try_from(bound).unwrap_or(i32::MAX));
+        }
+        sys::end_process(DIED);
+    }
+
+    /// Waits until all other ranks of the host have left; whoever does not look at the page is reminded by a signal, as an agent
+    /// would. An end with code 0 is patient: nobody failed. False when some stay.
+    fn see_out(&self, host: &Host, page: &HostPage, notice: Notice) -> bool {
+        let bound = self.others_ms.load(Ordering::SeqCst);
+        let patience = if notice.code == 0 { bound } else { REMIND_MS.min(bound) };
+        let others = || (0..page.locals()).filter(|local| *local != host.local);
+        let stay = || {
+            others().any(|local| {
+                let slot = page.slot(local);
+                !slot.has_left() && sys::is_alive(slot.pid())
+            })
+        };
+        let wait = |limit: u32| {
+            let mut waited = 0;
+            while waited < limit && stay() {
+                sys::nap(STEP_MS);
+                waited += STEP_MS.unsigned_abs();
+            }
+        };
+        wait(patience);
+        for slot in others().map(|local| page.slot(local)) {
+            if !slot.has_left() && slot.claim_ack(Ack::Agent) {
+                sys::remind(slot.pid());
+            }
+        }
+        wait(bound);
+        !stay()
+    }
+}
+
+impl Finalizer for Departure {
+    /// Whether the ranks of one host are the whole job, so that its page reaches all of them.
+    fn page_reaches_all(&self) -> bool {
+        self.host().is_some_and(|(_, page)| page.locals() == page.size())
+    }
+
+    /// Looks whether a rank of this host ended without farewell, and decides the end of the job if so. Never waits.
+    fn look(&self) {
+        let Some((host, page)) = self.host() else { return };
+        if self.gone.load(Ordering::SeqCst) || page.notice().is_some() {
+            return;
+        }
+        if self.leave.is_lost() {
+            self.gone.store(true, Ordering::SeqCst);
+            page.decide(Notice { code: DIED, cause: None });
+            return;
+        }
+        for (socket, local) in &host.sockets {
+            if sys::has_hung_up(*socket) && !page.slot(*local).has_left() {
+                self.died(&page, page.local_rank(*local));
+            }
+        }
+    }
+
+    /// This rank dies of a signal; `code` is 128 and its number.
+    fn dying(&self, code: i32) {
+        if let Some((host, page)) = self.host() {
+            page.slot(host.local).set_dying(code);
+        }
+    }
+
+    /// Orderly end of this rank with `code`; the engine is told once.
+    ///
+    /// The rank that decided the end of the job sees the others of its host out first. What then still stays, here or on hosts that
+    /// know nothing of the decision, the engine ends.
+    fn fini(&self, code: i32) {
+        let host = self.host();
+        if let Some((host, page)) = &host {
+            page.slot(host.local).set_left();
+        }
+        if self.gone.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let mut alone = false;
+        if let Some((host, page)) = &host
+            && let Some(notice) = page.notice()
+            && (notice.cause == Some(page.local_rank(host.local))
+                || self.decided.load(Ordering::SeqCst))
+        {
+            alone = !self.see_out(host, page, notice) || page.locals() < page.size();
+        }
+        if alone { self.leave.abort(code) } else { self.leave.finalize() }
+    }
+
+    /// Asks the engine to end the job.
+    fn abort(&self, code: i32) {
+        if let Some((host, page)) = self.host() {
+            let cause = Some(page.local_rank(host.local));
+            page.decide(Notice { code, cause });
+        }
+        if !self.gone.swap(true, Ordering::SeqCst) {
+            self.leave.abort(code);
+        }
+    }
+}
+
+/// Time that ranks have to see a decided end by themselves; as with an agent.
+const REMIND_MS: u32 = 20;
+/// Between two looks at who has left.
+const STEP_MS: i32 = 2;

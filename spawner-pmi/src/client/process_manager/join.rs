@@ -1,0 +1,121 @@
+//! A rank joins its job: finds its host, meets the ranks there, leads them or follows.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+
+use bootstrap::agent::{self, Fence, Member};
+use bootstrap::client::Client;
+use bootstrap::deadlines::{self, Bounds, Deadline, Watch};
+use bootstrap::page::{HostPage, PageSpec};
+use bootstrap::service::{Bootstrap, Error, Finalizer, HostId, Rank};
+use settings::{Env, Values};
+
+use super::identity::Identity;
+use super::manager::Engine;
+use super::{hosts, leader, rendezvous};
+
+/// The bounds of the providers under an engine; tests shorten them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineBounds {
+    /// [`deadlines::ENGINE_ANSWER`].
+    pub answer: Deadline,
+    /// [`deadlines::ENGINE_MEET`].
+    pub meet: Deadline,
+    /// [`deadlines::ENGINE_REFUSAL`].
+    pub refusal: Deadline,
+    /// [`deadlines::ENGINE_OTHERS`].
+    pub others: Deadline,
+    /// Of the services.
+    pub services: Bounds,
+}
+
+impl EngineBounds {
+    /// With the time that the user gives a decided job to end.
+    #[must_use]
+    pub fn of(env: &Env, size: u32) -> Self {
+        let mut bounds = Self::default();
+        // Whoever reads the variables afterwards says what is wrong with them.
+        if let Ok(time) = Values::from_env(env).and_then(|settings| settings.exit_timeout(size)) {
+            bounds.others.bound = Some(time);
+        }
+        bounds
+    }
+}
+
+impl Default for EngineBounds {
+    fn default() -> Self {
+        Self {
+            answer: deadlines::ENGINE_ANSWER,
+            meet: deadlines::ENGINE_MEET,
+            refusal: deadlines::ENGINE_REFUSAL,
+            others: deadlines::ENGINE_OTHERS,
+            services: Bounds::default(),
+        }
+    }
+}
+
+/// The services over an engine. Collective over the job.
+///
+/// # Errors
+/// The engine fails, its map of hosts is wrong, or a rank of this host does not come.
+pub fn join(
+    mut engine: Box<dyn Engine>,
+    identity: &Identity,
+    bounds: EngineBounds,
+) -> Result<Box<dyn Bootstrap>, Error> {
+    engine.departure().allow(bounds.others);
+    let host_of = hosts::find(engine.as_mut(), identity)?;
+    let about = engine.about().clone();
+    let host = host_of.get(about.rank.0 as usize).copied().unwrap_or(HostId(0));
+    let all = (0u32..).map(Rank).zip(&host_of);
+    let ranks: Vec<Rank> = all.filter(|(_, h)| **h == host).map(|(rank, _)| rank).collect();
+    let meeting = rendezvous::Place { about: &about, identity, ranks: &ranks, meet: bounds.meet };
+    if ranks.first() != Some(&about.rank) {
+        return follow(engine, &meeting, bounds);
+    }
+    let listener = meeting.open()?;
+    let hosts = host_of.iter().map(|host| host.0 + 1).max().unwrap_or(1);
+    let spec = PageSpec { host, hosts, local_ranks: &ranks, host_of: &host_of };
+    let page = Arc::new(HostPage::create(&spec).map_err(Error::from)?);
+    let members = meeting.gather(&listener, &page)?;
+    let departure = engine.departure();
+    let local = |rank| page.local_of(rank).unwrap_or_default();
+    let sockets = members.iter().map(|(rank, fd)| (fd.as_raw_fd(), local(*rank))).collect();
+    let leader = leader::Leader::new(engine, &host_of, identity.name.clone(), members, bounds)?;
+    let Some(place) = page.place(about.rank) else {
+        let seen = format!("a host page without rank {}", about.rank);
+        return Err(Error::Protocol { during: "start", seen });
+    };
+    page.slot(place.local).set_pid(std::process::id().cast_signed());
+    departure.attach(&page, place.local, sockets);
+    Ok(Box::new(Client::new(leader, place, page)))
+}
+
+/// A rank that is not the first of its host: the first one does for it what an agent does.
+fn follow(
+    engine: Box<dyn Engine>,
+    meeting: &rendezvous::Place<'_>,
+    bounds: EngineBounds,
+) -> Result<Box<dyn Bootstrap>, Error> {
+    let socket = meeting.come()?;
+    let leader = socket.as_fd().as_raw_fd();
+    let departure = engine.departure();
+    let (rank, size) = (engine.about().rank, engine.about().size);
+    let member = Member { rank, size, fence: Box::new(Follower(engine)) };
+    let job = agent::join(socket, member, &meeting.greeting(), bounds.services)?;
+    departure.attach(job.page(), job.place().local, vec![(leader, 0)]);
+    Ok(job)
+}
+
+/// The engine as the provider of a follower needs it.
+struct Follower(Box<dyn Engine>);
+
+impl Fence for Follower {
+    fn fence(&mut self, watch: &mut Watch<'_>) -> Result<(), Error> {
+        self.0.fence(watch)
+    }
+
+    fn finalizer(&self) -> &'static dyn Finalizer {
+        self.0.departure()
+    }
+}

@@ -1,0 +1,528 @@
+//! The lowest rank of a host answers the calls of all its ranks, from within its own calls.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::error::EngineError;
+use super::finalize::Departure;
+use super::join::EngineBounds;
+use super::kvs::Space;
+use super::manager::Engine;
+use bootstrap::client::{Channel, Reply, Request};
+use bootstrap::collective::{
+    Action, Branch, Collective, Down, Letter, Node, ProtocolError, To, Up,
+};
+use bootstrap::deadlines::{Wait, Watch};
+use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
+use bootstrap::memfd;
+use bootstrap::page::HostPage;
+use bootstrap::service::{Announcer, Error, Finalizer, HostId, Rank, Shared, call_name};
+use bootstrap::sys::{self, Mapping};
+
+/// Another rank of this host.
+struct Member {
+    rank: Rank,
+    socket: OwnedFd,
+    /// Said its farewell here.
+    left: bool,
+    /// Its socket is closed.
+    closed: bool,
+}
+
+/// The other hosts of the job.
+struct Others {
+    /// The root of the tree of hosts; every leader has one, and all of them see the same letters.
+    root: Collective,
+    /// First rank of every host.
+    leaders: Vec<Rank>,
+    space: Space,
+    /// Number of the next exchange of letters.
+    round: u32,
+}
+
+enum Item {
+    Reply { seq: u32, reply: Reply },
+    Refuse(Arc<str>),
+}
+
+pub(super) struct Leader {
+    engine: Box<dyn Engine>,
+    host: HostId,
+    host_name: String,
+    rank: Rank,
+    machine: Collective,
+    others: Option<Others>,
+    members: Vec<Member>,
+    inbox: VecDeque<Item>,
+    buffer: Vec<u8>,
+    bounds: EngineBounds,
+}
+
+fn protocol(during: &'static str) -> impl Fn(ProtocolError) -> Error {
+    move |error| Error::Protocol { during, seen: error.to_string() }
+}
+
+impl Leader {
+    pub(super) fn new(
+        engine: Box<dyn Engine>,
+        host_of: &[HostId],
+        host_name: String,
+        members: Vec<(Rank, OwnedFd)>,
+        bounds: EngineBounds,
+    ) -> Result<Self, Error> {
+        let about = engine.about();
+        let (rank, size) = (about.rank, about.size);
+        let host = host_of.get(rank.0 as usize).copied().unwrap_or(HostId(0));
+        let hosts = host_of.iter().map(|host| host.0 + 1).max().unwrap_or(1);
+        let mut ranks: Vec<Vec<Rank>> = vec![Vec::new(); hosts as usize];
+        for (rank, host) in (0u32..).map(Rank).zip(host_of) {
+            ranks[host.0 as usize].push(rank);
+        }
+        let own = std::mem::take(&mut ranks[host.0 as usize]);
+        let node = Node { size, host, ranks: own.clone(), branches: Vec::new(), parent: hosts > 1 };
+        let machine = Collective::node(node).map_err(protocol("start"))?;
+        ranks[host.0 as usize] = own;
+        let others = if hosts > 1 {
+            let leaders = ranks.iter().filter_map(|ranks| ranks.first().copied()).collect();
+            let branch = |(host, ranks)| Branch { host: HostId(host), ranks };
+            let branches = (0..).zip(ranks).map(branch).collect();
+            let root = Node { size, host: HostId(0), ranks: Vec::new(), branches, parent: false };
+            let root = Collective::node(root).map_err(protocol("start"))?;
+            Some(Others { root, leaders, space: Space::new(engine.as_ref()), round: 0 })
+        } else {
+            None
+        };
+        let member = |(rank, socket)| Member { rank, socket, left: false, closed: false };
+        let members = members.into_iter().map(member).collect();
+        let (inbox, buffer) = (VecDeque::new(), Vec::new());
+        Ok(Self { engine, host, host_name, rank, machine, others, members, inbox, buffer, bounds })
+    }
+
+    /// Gives one frame of a rank of this host to the machine.
+    fn handle(
+        &mut self,
+        from: Rank,
+        frame: &Frame<'_>,
+        wait: &Wait,
+        page: &HostPage,
+    ) -> Result<(), Error> {
+        let actions = self.machine.handle(from, frame).map_err(protocol(wait.during()))?;
+        self.settle(actions, wait, page)
+    }
+
+    /// Carries out what the machine asks for. A refusal that other hosts must hear goes there first: the fence needs the ranks that
+    /// it is about to end.
+    fn settle(&mut self, actions: Vec<Action>, wait: &Wait, page: &HostPage) -> Result<(), Error> {
+        if self.others.is_none() || !self.machine.is_refused() {
+            self.carry_out(actions, wait, page)?;
+            return self.rounds(wait, page);
+        }
+        let outcome = self.rounds(wait, page);
+        self.carry_out(actions, wait, page)?;
+        match outcome {
+            Err(Error::Deadline { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Exchanges letters with the other hosts while there are some.
+    fn rounds(&mut self, wait: &Wait, page: &HostPage) -> Result<(), Error> {
+        loop {
+            let mut letters = Vec::new();
+            while let Some(letter) = self.machine.letter() {
+                // Farewells are between the ranks of a host here.
+                if let Letter::Up(message @ (Up::Part(_) | Up::Refuse(_))) = letter {
+                    letters.push(message);
+                }
+            }
+            if letters.is_empty() || self.others.is_none() {
+                return Ok(());
+            }
+            let actions = self.round(&letters, wait, page)?;
+            self.carry_out(actions, wait, page)?;
+        }
+    }
+
+    /// One exchange of letters: one datum and one fence.
+    fn round(
+        &mut self,
+        letters: &[Up],
+        wait: &Wait,
+        page: &HostPage,
+    ) -> Result<Vec<Action>, Error> {
+        let Some(others) = &mut self.others else { return Ok(Vec::new()) };
+        let during = wait.during();
+        let codec = |error: postcard::Error| Error::Protocol { during, seen: error.to_string() };
+        let bytes = postcard::to_allocvec(letters).map_err(codec)?;
+        others.round += 1;
+        let purpose = format!("r{}x", others.round);
+        others.space.publish(self.engine.as_mut(), &purpose, self.rank.0, &bytes)?;
+        self.fence(letters, wait, page)?;
+        let Some(others) = &mut self.others else { return Ok(Vec::new()) };
+        let mut actions = Vec::new();
+        for (index, leader) in others.leaders.clone().into_iter().enumerate() {
+            let theirs = if leader == self.rank {
+                letters.to_vec()
+            } else {
+                let bytes = others.space.read(self.engine.as_mut(), &purpose, leader)?;
+                postcard::from_bytes(&bytes).map_err(codec)?
+            };
+            for letter in theirs {
+                others.root.from_child(index, letter).map_err(protocol(during))?;
+            }
+            if let Some(notice) = page.notice() {
+                return Err(wait.ending(notice));
+            }
+        }
+        let mut answers: Vec<Down> = Vec::new();
+        while let Some(letter) = others.root.letter() {
+            if let Letter::Down { to, message } = letter
+                && to.contains(&(self.host.0 as usize))
+            {
+                answers.push(message);
+            }
+        }
+        for answer in answers {
+            actions.extend(self.machine.from_parent(answer).map_err(protocol(during))?);
+        }
+        Ok(actions)
+    }
+
+    /// All ranks of this host enter the engine's fence.
+    fn fence(&mut self, letters: &[Up], wait: &Wait, page: &HostPage) -> Result<(), Error> {
+        for index in 0..self.members.len() {
+            let member = &self.members[index];
+            if !member.closed {
+                let frame = Frame::bare(Kind::Barrier, 0, member.rank.0, 0);
+                self.send(index, &frame, None, wait, page)?;
+            }
+        }
+        let refusal = letters.iter().any(|letter| matches!(letter, Up::Refuse(_)));
+        let bounded = refusal.then(|| Wait::new(wait.during(), self.bounds.refusal));
+        let departure = self.engine.departure();
+        let (members, host) = (&mut self.members, &self.host_name);
+        let mut watch = || {
+            bounded.as_ref().unwrap_or(wait).slice(Some(page))?;
+            check_members(departure, members, host, page)
+        };
+        let watch: &mut Watch<'_> = &mut watch;
+        self.engine.fence(watch)
+    }
+
+    fn carry_out(
+        &mut self,
+        actions: Vec<Action>,
+        wait: &Wait,
+        page: &HostPage,
+    ) -> Result<(), Error> {
+        for action in actions {
+            self.carry_out_one(action, wait, page)?;
+        }
+        Ok(())
+    }
+
+    fn carry_out_one(&mut self, action: Action, wait: &Wait, page: &HostPage) -> Result<(), Error> {
+        let os = |operation| move |source| Error::Os { operation, source };
+        match action {
+            // Farewells are counted by this module.
+            Action::Release { seq: 0, .. } => {}
+            Action::Release { to: To::Rank(to), seq } => {
+                self.give(to, &Frame::bare(Kind::Release, seq, to.0, 0), wait, page)?;
+            }
+            Action::Release { to: To::Host(_), seq } => {
+                self.tell_all(&Frame::bare(Kind::Release, seq, 0, 0), None, wait, page)?;
+                self.inbox.push_back(Item::Reply { seq, reply: Reply::Release });
+            }
+            Action::Mapped { seq, bytes, .. } => {
+                let fd = memfd::result(&bytes).map_err(os("make the result of an exchange"))?;
+                let mut frame = Frame::bare(Kind::Mapped, seq, 0, 0);
+                frame.total = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                self.tell_all(&frame, Some(&fd), wait, page)?;
+                let map = Mapping::read_only(&fd, bytes.len())
+                    .map_err(os("map the result of an exchange"))?;
+                let reply = Reply::Mapped(Shared::Mapped(Arc::new(map)));
+                self.inbox.push_back(Item::Reply { seq, reply });
+            }
+            Action::Data { to, seq, bytes } if to == self.rank => {
+                self.inbox.push_back(Item::Reply { seq, reply: Reply::Data(bytes.to_vec()) });
+            }
+            Action::Data { to, seq, bytes } => {
+                for frame in Frame::pieces(Frame::bare(Kind::Data, seq, to.0, 0), &bytes) {
+                    self.give(to, &frame, wait, page)?;
+                }
+            }
+            Action::HostMemory { seq, len, .. } => {
+                let fd = memfd::zeroed(len).map_err(os("make host memory"))?;
+                let mut frame = Frame::bare(Kind::HostMemory, seq, 0, 0);
+                #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
+                let halves = (len as u32, (len >> 32) as u32);
+                (frame.total, frame.extra) = halves;
+                self.tell_all(&frame, Some(&fd), wait, page)?;
+                self.inbox.push_back(Item::Reply { seq, reply: Reply::Memory(fd) });
+            }
+            Action::Refuse { to, reason, .. } if to == self.rank => {
+                self.inbox.push_back(Item::Refuse(reason));
+            }
+            Action::Refuse { to, seq, reason } => {
+                let text = &reason.as_bytes()[..reason.len().min(MAX_PAYLOAD)];
+                for frame in Frame::pieces(Frame::bare(Kind::Refuse, seq, to.0, 0), text) {
+                    self.give(to, &frame, wait, page)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_all(
+        &mut self,
+        frame: &Frame<'_>,
+        fd: Option<&OwnedFd>,
+        wait: &Wait,
+        page: &HostPage,
+    ) -> Result<(), Error> {
+        for index in 0..self.members.len() {
+            let rank = self.members[index].rank.0;
+            self.send(index, &Frame { rank, ..*frame }, fd, wait, page)?;
+        }
+        Ok(())
+    }
+
+    fn give(
+        &mut self,
+        to: Rank,
+        frame: &Frame<'_>,
+        wait: &Wait,
+        page: &HostPage,
+    ) -> Result<(), Error> {
+        if to == self.rank {
+            self.inbox.push_back(Item::Reply { seq: frame.seq, reply: Reply::Release });
+            return Ok(());
+        }
+        match self.members.binary_search_by_key(&to, |member| member.rank) {
+            Ok(index) => self.send(index, frame, None, wait, page),
+            Err(_) => {
+                let seen = format!("an answer to rank {to} of another host");
+                Err(Error::Protocol { during: wait.during(), seen })
+            }
+        }
+    }
+
+    /// Sends one frame to a member; one that is gone needs none.
+    fn send(
+        &mut self,
+        index: usize,
+        frame: &Frame<'_>,
+        fd: Option<&OwnedFd>,
+        wait: &Wait,
+        page: &HostPage,
+    ) -> Result<(), Error> {
+        let member = &self.members[index];
+        if member.closed {
+            return Ok(());
+        }
+        loop {
+            let socket = member.socket.as_fd();
+            let sent = match fd {
+                Some(fd) => sys::send_packet_with(socket, &frame.header(), fd.as_fd()),
+                None => sys::send_packet(socket, &frame.header(), frame.payload),
+            };
+            match sent.map_err(|error| (error.kind(), error)) {
+                Ok(()) => break,
+                Err((io::ErrorKind::Interrupted, _)) => {}
+                Err((io::ErrorKind::WouldBlock, _)) => {
+                    let slice = wait.slice(Some(page))?;
+                    wait_for(&[socket], PollFlags::POLLOUT, slice)?;
+                }
+                Err((io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset, _)) => {
+                    // Reading tells how it left.
+                    break;
+                }
+                Err((_, source)) => {
+                    return Err(Error::Os { operation: "send to a rank of this host", source });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what the members have said until there is an answer for this rank.
+    fn serve(&mut self, wait: &Wait, page: &HostPage) -> Result<Item, Error> {
+        loop {
+            if let Some(item) = self.inbox.pop_front() {
+                return Ok(item);
+            }
+            self.listen(wait, page)?;
+        }
+    }
+
+    /// Waits for one slice and takes one frame of each member that has one.
+    fn listen(&mut self, wait: &Wait, page: &HostPage) -> Result<(), Error> {
+        let slice = wait.slice(Some(page))?;
+        let open: Vec<usize> =
+            (0..self.members.len()).filter(|index| !self.members[*index].closed).collect();
+        let sockets: Vec<_> =
+            open.iter().map(|index| self.members[*index].socket.as_fd()).collect();
+        for at in wait_for(&sockets, PollFlags::POLLIN, slice)? {
+            self.hear(open[at], wait, page)?;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, index: usize, wait: &Wait, page: &HostPage) -> Result<(), Error> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(HEADER_LEN + MAX_PAYLOAD + 1, 0);
+        let outcome = self.hear_into(index, &mut buffer, wait, page);
+        self.buffer = buffer;
+        outcome
+    }
+
+    fn hear_into(
+        &mut self,
+        index: usize,
+        buffer: &mut [u8],
+        wait: &Wait,
+        page: &HostPage,
+    ) -> Result<(), Error> {
+        let during = wait.during();
+        let rank = self.members[index].rank;
+        let len = match sys::receive_packet(self.members[index].socket.as_fd(), buffer) {
+            Ok((len, None)) => len,
+            Ok((_, Some(_))) => {
+                let seen = format!("a descriptor from rank {rank}");
+                return Err(Error::Protocol { during, seen });
+            }
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => return Ok(()),
+                io::ErrorKind::ConnectionReset => 0,
+                _ => {
+                    let operation = "receive from a rank of this host";
+                    return Err(Error::Os { operation, source: error });
+                }
+            },
+        };
+        if len == 0 {
+            self.members[index].closed = true;
+            let gone = self.members[index].left || has_left(page, rank);
+            return if gone {
+                self.left(index, wait, page)
+            } else {
+                Err(died(self.engine.departure(), page, rank, &self.host_name))
+            };
+        }
+        let frame = Frame::from_packet(&buffer[..len], self.machine.size())
+            .map_err(|source| Error::Frame { during, source })?;
+        match frame.kind {
+            Kind::Fini => self.left(index, wait, page),
+            Kind::Exiting | Kind::Abort => Ok(()),
+            _ => self.handle(rank, &frame, wait, page),
+        }
+    }
+
+    /// A member has said its farewell.
+    fn left(&mut self, index: usize, wait: &Wait, page: &HostPage) -> Result<(), Error> {
+        let member = &mut self.members[index];
+        if std::mem::replace(&mut member.left, true) {
+            return Ok(());
+        }
+        let rank = member.rank;
+        self.depart(rank, wait, page)
+    }
+
+    fn depart(&mut self, rank: Rank, wait: &Wait, page: &HostPage) -> Result<(), Error> {
+        let actions = self.machine.fini(rank).map_err(protocol(wait.during()))?;
+        self.carry_out(actions, wait, page)?;
+        if let Some(reason) = self.machine.stuck() {
+            let actions = self.machine.refuse_all(&reason);
+            self.settle(actions, wait, page)?;
+        }
+        Ok(())
+    }
+}
+
+fn has_left(page: &HostPage, rank: Rank) -> bool {
+    page.local_of(rank).is_some_and(|local| page.slot(local).has_left())
+}
+
+/// A rank of this host ended without farewell: that is the end of the job.
+fn died(departure: &Departure, page: &HostPage, rank: Rank, host: &str) -> Error {
+    departure.died(page, rank);
+    EngineError::Died { rank, host: host.to_owned() }.into()
+}
+
+/// Whether a member died, while this rank waits for something else. Reads nothing: its last words may be in the socket.
+fn check_members(
+    departure: &Departure,
+    members: &mut [Member],
+    host: &str,
+    page: &HostPage,
+) -> Result<(), Error> {
+    for member in members.iter_mut().filter(|member| !member.closed && !member.left) {
+        let mut head = [0; HEADER_LEN];
+        let ended = sys::peek_packet(member.socket.as_fd(), &mut head) == Some(0);
+        if ended && !has_left(page, member.rank) {
+            member.closed = true;
+            return Err(died(departure, page, member.rank, host));
+        }
+    }
+    Ok(())
+}
+
+/// Which of some sockets are ready, within `slice`.
+fn wait_for(
+    sockets: &[std::os::fd::BorrowedFd<'_>],
+    events: PollFlags,
+    slice: std::time::Duration,
+) -> Result<Vec<usize>, Error> {
+    let mut entries: Vec<_> = sockets.iter().map(|fd| PollFd::new(*fd, events)).collect();
+    let slice = PollTimeout::from(u16::try_from(slice.as_millis().max(1)).unwrap_or(u16::MAX));
+    match poll(&mut entries, slice) {
+        Ok(_) | Err(nix::Error::EINTR) => {}
+        Err(errno) => {
+            let operation = "wait for the ranks of this host";
+            return Err(Error::Os { operation, source: errno.into() });
+        }
+    }
+    let ready = entries.iter().enumerate().filter(|(_, entry)| entry.any() == Some(true));
+    Ok(ready.map(|(at, _)| at).collect())
+}
+
+impl Channel for Leader {
+    fn call(&mut self, request: &Request<'_>, page: &Arc<HostPage>) -> Result<Reply, Error> {
+        let during = call_name(request.head.kind);
+        let wait = Wait::new(during, self.bounds.services.call);
+        for frame in request.frames() {
+            self.handle(self.rank, &frame, &wait, page)?;
+        }
+        match self.serve(&wait, page)? {
+            Item::Refuse(reason) => Err(Error::Refused { during, reason: reason.to_string() }),
+            Item::Reply { seq, reply } if seq == request.head.seq => Ok(reply),
+            Item::Reply { seq, .. } => {
+                Err(Error::Protocol { during, seen: format!("an answer to call {seq}") })
+            }
+        }
+    }
+
+    /// The farewell is between the ranks of a host; then each takes its leave of the engine.
+    fn fini(&mut self, code: i32, page: &HostPage) -> Result<(), Error> {
+        let wait = Wait::new("fini", self.bounds.services.fini);
+        self.depart(self.rank, &wait, page)?;
+        while self.members.iter().any(|member| !member.left && !member.closed) {
+            self.listen(&wait, page)?;
+        }
+        self.tell_all(&Frame::bare(Kind::Release, 0, 0, 0), None, &wait, page)?;
+        self.engine.departure().fini(code);
+        Ok(())
+    }
+
+    fn cleanup(&mut self) {
+        self.buffer = Vec::new();
+    }
+
+    fn announcer(&self) -> Announcer {
+        Announcer::finalizing(self.rank, self.engine.departure())
+    }
+}

@@ -1,0 +1,233 @@
+//! The ranks of a host meet at its lowest one.
+//!
+//! The leader listens on an abstract Unix packet socket whose name is made of the job, the user and its rank; the others come to it
+//! and say `Hello` with the identity of their host. Both sides look at the user at the other end, because such names are open to
+//! everybody on the machine.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::error::EngineError;
+use super::identity::{Identity, mark};
+use super::manager::About;
+use bootstrap::BUILD_ID;
+use bootstrap::deadlines::{Deadline, Wait};
+use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
+use bootstrap::page::HostPage;
+use bootstrap::service::{Error, Rank};
+use bootstrap::sys::{self, AgentSocket};
+
+/// Where the ranks of a host meet.
+pub(super) struct Place<'a> {
+    pub(super) about: &'a About,
+    pub(super) identity: &'a Identity,
+    /// Ranks of this host, ascending.
+    pub(super) ranks: &'a [Rank],
+    pub(super) meet: Deadline,
+}
+
+impl Place<'_> {
+    fn leader(&self) -> Rank {
+        self.ranks.first().copied().unwrap_or(self.about.rank)
+    }
+
+    fn name(&self) -> Vec<u8> {
+        let user = nix::unistd::getuid();
+        let job = mark(&[self.about.engine, &self.about.job]);
+        format!("gasnetrun-{user}-{job}-{}", self.leader()).into_bytes()
+    }
+
+    fn os(&self, operation: &str) -> impl Fn(io::Error) -> Error + use<> {
+        let (engine, operation) = (self.about.engine, operation.to_owned());
+        move |source| EngineError::Os { engine, operation: operation.clone(), source }.into()
+    }
+
+    /// What a rank says of itself in its `Hello`.
+    pub(super) fn greeting(&self) -> String {
+        format!("{BUILD_ID}\n{}", self.identity.word())
+    }
+
+    fn foreign(&self, socket: &OwnedFd) -> Result<Option<u32>, Error> {
+        let user = sys::peer_user(socket.as_fd()).map_err(self.os("look at who is there"))?;
+        Ok((user != nix::unistd::getuid().as_raw()).then_some(user))
+    }
+
+    /// A rank that is not the leader: comes to it.
+    pub(super) fn come(&self) -> Result<AgentSocket, Error> {
+        let name = self.name();
+        let wait = Wait::new("meeting of the host's ranks", self.meet);
+        let mut nap = Duration::from_millis(1);
+        loop {
+            match sys::connect_abstract(&name) {
+                Ok(socket) => {
+                    if let Some(user) = self.foreign(&socket)? {
+                        return Err(self.wrong(format!("user {user} listens there instead")));
+                    }
+                    return Ok(AgentSocket::Own(socket));
+                }
+                // Not there yet, or very busy.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::ConnectionRefused
+                            | io::ErrorKind::WouldBlock
+                            | io::ErrorKind::Interrupted
+                    ) => {}
+                Err(error) => return Err(self.os("reach the first rank of this host")(error)),
+            }
+            match wait.slice(None) {
+                Ok(slice) => std::thread::sleep(nap.min(slice)),
+                Err(Error::Deadline { waited_ms, .. }) => {
+                    return Err(self.wrong(format!(
+                        "on host {} nobody of that name listened for {waited_ms} ms (deadline {})",
+                        self.identity.name, self.meet.name
+                    )));
+                }
+                Err(error) => return Err(error),
+            }
+            nap = (nap * 2).min(Duration::from_millis(20));
+        }
+    }
+
+    fn wrong(&self, problem: String) -> Error {
+        let (engine, rank, other) = (self.about.engine, self.about.rank, self.leader());
+        EngineError::Map { engine, rank, other, problem }.into()
+    }
+
+    /// The leader: begins to listen.
+    pub(super) fn open(&self) -> Result<OwnedFd, Error> {
+        sys::listen_abstract(&self.name()).map_err(self.os("listen for the ranks of this host"))
+    }
+
+    /// The leader: receives the others and gives each the host page. The sockets are in the order of the ranks.
+    pub(super) fn gather(
+        &self,
+        listener: &OwnedFd,
+        page: &Arc<HostPage>,
+    ) -> Result<Vec<(Rank, OwnedFd)>, Error> {
+        let others = self.ranks.get(1..).unwrap_or_default();
+        let mut here: Vec<(Rank, OwnedFd)> = Vec::with_capacity(others.len());
+        let mut strangers: Vec<OwnedFd> = Vec::new();
+        let wait = Wait::new("meeting of the host's ranks", self.meet);
+        while here.len() < others.len() {
+            let slice = match wait.slice(Some(page)) {
+                Err(Error::Deadline { waited_ms, .. }) => return Err(self.absent(&here, waited_ms)),
+                other => other?,
+            };
+            let ready = self.look(listener, &strangers, slice)?;
+            // From the back, so that the places before stay true.
+            for at in ready.iter().rev().filter_map(|at| at.checked_sub(1)) {
+                let socket = strangers.swap_remove(at);
+                if let Some(rank) = self.receive(&socket, page)? {
+                    if here.iter().any(|(known, _)| *known == rank) {
+                        return Err(self.wrong(format!("rank {rank} came twice")));
+                    }
+                    here.push((rank, socket));
+                }
+            }
+            while let Ok(socket) = sys::accept_packet(listener.as_fd()) {
+                strangers.push(socket);
+            }
+        }
+        here.sort_unstable_by_key(|(rank, _)| *rank);
+        Ok(here)
+    }
+
+    /// Which of the listener (0) and the strangers (from 1) have something.
+    fn look(
+        &self,
+        listener: &OwnedFd,
+        strangers: &[OwnedFd],
+        slice: Duration,
+    ) -> Result<Vec<usize>, Error> {
+        let all = std::iter::once(listener).chain(strangers);
+        let mut entries: Vec<_> =
+            all.map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)).collect();
+        let slice = PollTimeout::from(u16::try_from(slice.as_millis().max(1)).unwrap_or(u16::MAX));
+        match poll(&mut entries, slice) {
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(errno) => return Err(self.os("wait for the ranks of this host")(errno.into())),
+        }
+        let ready = entries.iter().enumerate().filter(|(_, entry)| entry.any() == Some(true));
+        Ok(ready.map(|(at, _)| at).collect())
+    }
+
+    /// The `Hello` of whoever came. `None`: nobody of this job, left alone.
+    fn receive(&self, socket: &OwnedFd, page: &HostPage) -> Result<Option<Rank>, Error> {
+        let mut buffer = vec![0; HEADER_LEN + MAX_PAYLOAD + 1];
+        let Ok((len, None)) = sys::receive_packet(socket.as_fd(), &mut buffer) else {
+            return Ok(None);
+        };
+        if len == 0 || self.foreign(socket)?.is_some() {
+            return Ok(None);
+        }
+        let frame = Frame::from_packet(&buffer[..len], self.about.size)
+            .map_err(|source| Error::Frame { during: "hello", source })?;
+        let rank = Rank(frame.rank);
+        let said = String::from_utf8_lossy(frame.payload).into_owned();
+        let (build, word) = said.split_once('\n').unwrap_or((&said, ""));
+        let problem = if frame.kind != Kind::Hello {
+            Some(format!("rank {rank} began with a {:?} frame", frame.kind))
+        } else if build != BUILD_ID {
+            Some(format!("rank {rank} runs {build:?}, rank {} {BUILD_ID:?}", self.leader()))
+        } else {
+            match Identity::read(word) {
+                Some(other) if other.mark == self.identity.mark => None,
+                other => {
+                    let name = other.map_or_else(|| "?".to_owned(), |other| other.name);
+                    Some(format!(
+                        "rank {rank} runs on host {name} and rank {} on host {}, in other namespaces",
+                        self.leader(),
+                        self.identity.name
+                    ))
+                }
+            }
+        };
+        if let Some(problem) = problem {
+            self.refuse(socket, rank, &problem);
+            let (engine, other) = (self.about.engine, self.leader());
+            return Err(EngineError::Map { engine, rank, other, problem }.into());
+        }
+        if !self.ranks.contains(&rank) {
+            let problem = format!("rank {rank} is not of this host");
+            self.refuse(socket, rank, &problem);
+            return Err(self.wrong(problem));
+        }
+        let welcome = Frame::bare(Kind::Welcome, 0, rank.0, self.about.size);
+        sys::send_packet_with(socket.as_fd(), &welcome.header(), page.fd())
+            .map_err(self.os("give the host page to a rank"))?;
+        Ok(Some(rank))
+    }
+
+    fn refuse(&self, socket: &OwnedFd, rank: Rank, reason: &str) {
+        let mut frame = Frame::bare(Kind::Refuse, 0, rank.0, 0);
+        frame.payload = &reason.as_bytes()[..reason.len().min(MAX_PAYLOAD)];
+        frame.total = u32::try_from(frame.payload.len()).unwrap_or_default();
+        // Best effort: this rank fails with the same words.
+        let _ = sys::send_packet(socket.as_fd(), &frame.header(), frame.payload);
+    }
+
+    fn absent(&self, here: &[(Rank, OwnedFd)], waited_ms: u64) -> Error {
+        let others = self.ranks.get(1..).unwrap_or_default();
+        let missing: Vec<String> = others
+            .iter()
+            .filter(|rank| here.iter().all(|(known, _)| known != *rank))
+            .map(|rank| rank.to_string())
+            .collect();
+        let some = missing.iter().take(16).cloned().collect::<Vec<_>>().join(", ");
+        let more = if missing.len() > 16 { " and more" } else { "" };
+        EngineError::Absent {
+            engine: self.about.engine,
+            missing: format!("rank {some}{more}"),
+            leader: self.leader(),
+            host: self.identity.name.clone(),
+            waited_ms,
+            deadline: self.meet.name,
+        }
+        .into()
+    }
+}

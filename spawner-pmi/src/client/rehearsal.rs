@@ -1,0 +1,42 @@
+//! A rank against a server that says whatever it is given: for fuzz targets and tests with recorded dialogues.
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use super::announced::PmiVersion;
+use super::pmi1::Pmi1;
+use super::pmi2;
+use super::process_manager::{Engine, unwatched};
+use super::stream::{Source, Stream};
+use bootstrap::deadlines::{self, Deadline};
+use bootstrap::service::{Error, Rank};
+
+/// Most bytes of a dialogue; what is beyond them is not said.
+pub const MAX_SAID: usize = 32 * 1024;
+
+/// Lets rank 0 of `size` begin with `version`, ask for the host map, put a key, enter a fence and read a key, while the server
+/// says `said` and hangs up. Gives the value that was read.
+///
+/// # Errors
+/// What the rank says when the server makes no sense.
+pub fn rehearse(version: PmiVersion, size: u32, said: &[u8]) -> Result<String, Error> {
+    let os = |source| Error::Os { operation: "make a pair of sockets", source };
+    let (ours, mut theirs) = UnixStream::pair().map_err(os)?;
+    theirs.set_nonblocking(true).map_err(os)?;
+    theirs.write_all(&said[..said.len().min(MAX_SAID)]).map_err(os)?;
+    theirs.shutdown(std::net::Shutdown::Write).map_err(os)?;
+    let bound = Some(Duration::from_secs(1));
+    let answer = Deadline { bound, ..deadlines::ENGINE_ANSWER };
+    let stream = Stream::new("PMI", Source::Own(OwnedFd::from(ours)), answer);
+    let mut engine: Box<dyn Engine> = match version {
+        PmiVersion::One => Box::new(Pmi1::begin(stream, 0, size)?),
+        PmiVersion::Two => pmi2::begin(stream, 0, size, "job.0")?,
+    };
+    let map = engine.host_map()?;
+    debug_assert!(map.is_none_or(|map| map.len() == size as usize));
+    engine.put("GRIr1x0.0", "1.AAAA")?;
+    engine.fence(&mut unwatched())?;
+    engine.get(Rank(0), "GRIr1x0.0")
+}

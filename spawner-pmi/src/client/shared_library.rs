@@ -1,0 +1,46 @@
+//! Libraries of others, opened at run time: a program that uses this crate starts where they are not installed.
+#![allow(unsafe_code, reason = "the module that owns the calls of the loader")]
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::ptr::NonNull;
+
+/// An open library. It stays loaded until the process ends: such libraries leave threads and handlers behind.
+#[derive(Clone, Copy, Debug)]
+pub struct Library(NonNull<c_void>);
+
+impl Library {
+    /// Opens a library by path, or by name where the loader looks for it. Its names are seen by the components that it loads itself.
+    ///
+    /// # Errors
+    /// What the loader said.
+    pub fn open(name: &str) -> Result<Self, String> {
+        let file = CString::new(name).map_err(|_| "the name has a zero byte".to_owned())?;
+        // SAFETY: a name with a zero at its end; what the library's constructors do is its affair.
+        let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+        NonNull::new(handle).map(Self).ok_or_else(said)
+    }
+
+    /// Address of a function.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn symbol(self, name: &CStr) -> Result<NonNull<c_void>, String> {
+        // SAFETY: an open handle and a text with a zero at its end.
+        let found = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
+        NonNull::new(found).ok_or_else(|| {
+            let name = name.to_string_lossy();
+            format!("it lacks the function {name} ({})", said())
+        })
+    }
+}
+
+/// What the loader said last.
+fn said() -> String {
+    // SAFETY: no arguments.
+    let text: *const c_char = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "no reason given".to_owned();
+    }
+    // SAFETY: not null; the text stays until this thread's next call of the loader.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}

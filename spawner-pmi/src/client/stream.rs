@@ -1,0 +1,214 @@
+//! The byte stream to a PMI server: every read and write has a deadline.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{MsgFlags, recv, send};
+
+use super::fields::{self, Fields, MAX_MESSAGE};
+use super::process_manager::{EngineError, unwatched};
+use bootstrap::deadlines::{Deadline, Wait, Watch};
+use bootstrap::service::Error;
+use bootstrap::sys::Inherited;
+
+/// Who owns the descriptor's number.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// It came with the environment.
+    Inherited(Inherited),
+    /// Made by this process.
+    Own(OwnedFd),
+}
+
+impl AsFd for Source {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        match self {
+            Self::Inherited(inherited) => inherited.as_fd(),
+            Self::Own(fd) => fd.as_fd(),
+        }
+    }
+}
+
+/// A connection and what was read from it too early.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) engine: &'static str,
+    source: Source,
+    answer: Deadline,
+    buffer: Vec<u8>,
+}
+
+impl Stream {
+    pub(super) const fn new(engine: &'static str, source: Source, answer: Deadline) -> Self {
+        Self { engine, source, answer, buffer: Vec::new() }
+    }
+
+    /// Number of the descriptor, for exit paths.
+    pub(super) fn number(&self) -> i32 {
+        self.source.as_fd().as_raw_fd()
+    }
+
+    /// A wait for one answer.
+    pub(super) fn wait(&self, during: &'static str) -> Wait {
+        Wait::new(during, self.answer)
+    }
+
+    /// The fields of an answer that must be `expected`.
+    pub(super) fn fields_of(
+        &self,
+        during: &'static str,
+        text: &str,
+        separator: char,
+        expected: &str,
+    ) -> Result<Fields, Error> {
+        let fields = Fields::parse(text, separator).and_then(|f| f.expect(expected).map(|()| f));
+        fields.map_err(|problem| self.nonsense(during, problem, text))
+    }
+
+    /// Fails when the server refused; `seen` is its answer where that helps.
+    pub(super) fn accepted(
+        &self,
+        during: &'static str,
+        answer: &Fields,
+        seen: &str,
+    ) -> Result<(), Error> {
+        match answer.refusal().map_err(|problem| self.nonsense(during, problem, seen))? {
+            None => Ok(()),
+            Some(reason) => {
+                Err(EngineError::Refused { engine: self.engine, during, reason }.into())
+            }
+        }
+    }
+
+    /// The server speaks another version.
+    pub(super) fn wrong_version(&self, seen: String, ours: &'static str) -> Error {
+        let advice = "ask the launcher for PMI-1 or PMI-2 (srun --mpi=pmi2)";
+        EngineError::Version { engine: self.engine, seen, ours, advice }.into()
+    }
+
+    pub(super) fn nonsense(&self, during: &'static str, problem: String, seen: &str) -> Error {
+        let seen = seen.chars().take(200).collect();
+        EngineError::Nonsense { engine: self.engine, during, problem, seen }.into()
+    }
+
+    fn os(&self, operation: &str, errno: nix::Error) -> Error {
+        let (engine, operation) = (self.engine, operation.to_owned());
+        EngineError::Os { engine, operation, source: errno.into() }.into()
+    }
+
+    fn ready(&self, events: PollFlags, wait: &Wait, watch: &mut Watch<'_>) -> Result<(), Error> {
+        loop {
+            let slice = u16::try_from(wait.slice(None)?.as_millis().max(1)).unwrap_or(u16::MAX);
+            let mut entry = [PollFd::new(self.source.as_fd(), events)];
+            match poll(&mut entry, PollTimeout::from(slice)) {
+                Ok(0) => watch()?,
+                Err(nix::Error::EINTR) => {}
+                Ok(_) => return Ok(()),
+                Err(errno) => return Err(self.os("wait for the server", errno)),
+            }
+        }
+    }
+
+    /// Sends all of `bytes`.
+    pub(super) fn send(&mut self, bytes: &[u8], wait: &Wait) -> Result<(), Error> {
+        let mut rest = bytes;
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        while !rest.is_empty() {
+            match send(self.number(), rest, flags) {
+                Ok(sent) => rest = &rest[sent.min(rest.len())..],
+                Err(nix::Error::EINTR) => {}
+                Err(nix::Error::EAGAIN) => {
+                    self.ready(PollFlags::POLLOUT, wait, &mut unwatched())?
+                }
+                Err(nix::Error::EPIPE | nix::Error::ECONNRESET) => return Err(self.closed(wait)),
+                Err(errno) => return Err(self.os("send to the server", errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn closed(&self, wait: &Wait) -> Error {
+        EngineError::Closed { engine: self.engine, during: wait.during() }.into()
+    }
+
+    /// Reads some more bytes into the buffer.
+    fn fill(&mut self, wait: &Wait, watch: &mut Watch<'_>) -> Result<(), Error> {
+        let mut piece = [0; 4096];
+        loop {
+            match recv(self.number(), &mut piece, MsgFlags::MSG_DONTWAIT) {
+                Ok(0) => return Err(self.closed(wait)),
+                Ok(len) => {
+                    self.buffer.extend_from_slice(&piece[..len]);
+                    return Ok(());
+                }
+                Err(nix::Error::EINTR) => {}
+                Err(nix::Error::EAGAIN) => self.ready(PollFlags::POLLIN, wait, watch)?,
+                Err(nix::Error::ECONNRESET) => return Err(self.closed(wait)),
+                Err(errno) => return Err(self.os("receive from the server", errno)),
+            }
+        }
+    }
+
+    fn take(&mut self, len: usize, wait: &Wait) -> Result<String, Error> {
+        let bytes: Vec<u8> = self.buffer.drain(..len).collect();
+        String::from_utf8(bytes).map_err(|error| {
+            let seen = String::from_utf8_lossy(error.as_bytes()).into_owned();
+            self.nonsense(wait.during(), "it is no text".to_owned(), &seen)
+        })
+    }
+
+    /// The next line, without its end.
+    pub(super) fn line(&mut self, wait: &Wait, watch: &mut Watch<'_>) -> Result<String, Error> {
+        let mut looked = 0;
+        loop {
+            if let Some(at) = self.buffer[looked..].iter().position(|byte| *byte == b'\n') {
+                let mut line = self.take(looked + at + 1, wait)?;
+                line.pop();
+                return Ok(line);
+            }
+            looked = self.buffer.len();
+            if looked > MAX_MESSAGE {
+                let seen = String::from_utf8_lossy(&self.buffer[..200]).into_owned();
+                let problem = format!("a line of more than {MAX_MESSAGE} bytes");
+                return Err(self.nonsense(wait.during(), problem, &seen));
+            }
+            self.fill(wait, watch)?;
+        }
+    }
+
+    /// The body of the next message that has its length in front.
+    pub(super) fn frame(&mut self, wait: &Wait, watch: &mut Watch<'_>) -> Result<String, Error> {
+        let columns = loop {
+            if let Some((columns, _)) = self.buffer.split_first_chunk::<6>() {
+                break *columns;
+            }
+            self.fill(wait, watch)?;
+        };
+        let length = fields::frame_length(&columns).map_err(|problem| {
+            let seen = String::from_utf8_lossy(&self.buffer).into_owned();
+            self.nonsense(wait.during(), problem, &seen)
+        })?;
+        while self.buffer.len() < 6 + length {
+            self.fill(wait, watch)?;
+        }
+        self.buffer.drain(..6);
+        self.take(length, wait)
+    }
+}
+
+/// Connects to `host:port`.
+pub(super) fn dial(engine: &'static str, address: &str, bound: Deadline) -> Result<OwnedFd, Error> {
+    use std::net::{TcpStream, ToSocketAddrs};
+    let os = |source: io::Error| -> Error {
+        EngineError::Os { engine, operation: format!("connect to {address}"), source }.into()
+    };
+    let mut last = io::Error::other("no such address");
+    for one in address.to_socket_addrs().map_err(os)? {
+        match TcpStream::connect_timeout(&one, bound.bound.unwrap_or_default()) {
+            Ok(stream) => return Ok(stream.into()),
+            Err(error) => last = error,
+        }
+    }
+    Err(os(last))
+}

@@ -1,0 +1,322 @@
+//! The services over servers in this process, good and bad.
+
+mod server;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use server::{Fault, Flavour, Habits, Server};
+
+use super::announced::{Inherited, PmiVersion};
+use super::pmi::over;
+use super::process_manager::{EngineBounds, Identity};
+use super::stream::Source;
+use bootstrap::conformance;
+use bootstrap::service::{Bootstrap, Error, Rank};
+
+fn habits(flavour: Flavour, version: PmiVersion) -> Habits {
+    Habits { flavour, version, mapping: None, value_limit: 1024, fault: None }
+}
+
+fn short(milliseconds: u64) -> EngineBounds {
+    let mut bounds = EngineBounds::default();
+    let bound = Some(Duration::from_millis(milliseconds));
+    (bounds.answer.bound, bounds.meet.bound, bounds.refusal.bound) = (bound, bound, bound);
+    (bounds.services.hello.bound, bounds.services.fini.bound) = (bound, bound);
+    bounds
+}
+
+/// Rank `r` on the host named by element `r`.
+fn members(
+    ends: Vec<OwnedFd>,
+    hosts: &[u32],
+    version: PmiVersion,
+    bounds: EngineBounds,
+) -> Vec<Result<Box<dyn Bootstrap>, Error>> {
+    let size = u32::try_from(hosts.len()).unwrap();
+    std::thread::scope(|scope| {
+        let start = |(rank, (fd, host)): (u32, (OwnedFd, &u32))| {
+            let identity = Identity::named(&format!("n{host}"));
+            scope.spawn(move || {
+                let job = Some("job.0".to_owned());
+                let server = Inherited { fd: -1, rank: Rank(rank), size, job, version };
+                over(Source::Own(fd), &server, &identity, bounds)
+            })
+        };
+        let threads: Vec<_> = (0..).zip(ends.into_iter().zip(hosts)).map(start).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn job(
+    hosts: &[u32],
+    habits: Habits,
+    version: PmiVersion,
+) -> (Arc<Server>, Vec<Box<dyn Bootstrap>>) {
+    let (server, ends) = Server::start(u32::try_from(hosts.len()).unwrap(), habits);
+    let members = members(ends, hosts, version, EngineBounds::default());
+    (server, members.into_iter().map(Result::unwrap).collect())
+}
+
+const KINDS: [(Flavour, PmiVersion); 4] = [
+    (Flavour::Hydra, PmiVersion::One),
+    (Flavour::Hydra, PmiVersion::Two),
+    (Flavour::Slurm, PmiVersion::One),
+    (Flavour::Slurm, PmiVersion::Two),
+];
+
+fn conforms(hosts: &[u32], mapping: Option<&str>) {
+    for (flavour, version) in KINDS {
+        let habits = Habits { mapping: mapping.map(str::to_owned), ..habits(flavour, version) };
+        let mut last = None;
+        conformance::check(|| {
+            let (server, members) = job(hosts, habits.clone(), version);
+            if let Some(server) = last.replace(server) {
+                assert_eq!(server.counts().again, 0, "a key was put twice");
+            }
+            members
+        })
+        .map_err(|failure| format!("{flavour:?} {version:?} {hosts:?}: {failure}"))
+        .unwrap();
+    }
+}
+
+#[test]
+fn conforms_on_one_host() {
+    conforms(&[0], None);
+    conforms(&[0, 0, 0], Some("(vector,(0,1,1))"));
+}
+
+#[test]
+fn conforms_on_hosts_of_one_rank() {
+    conforms(&[0, 1], None);
+}
+
+#[test]
+fn conforms_on_two_hosts() {
+    conforms(&[0, 0, 1, 1], Some("(vector,(0,2,2))"));
+}
+
+#[test]
+fn conforms_on_three_hosts_in_turn() {
+    conforms(&[0, 1, 2, 0, 1], None);
+}
+
+#[test]
+fn the_server_hears_nothing_of_calls_on_one_host() {
+    let habits = Habits {
+        mapping: Some("(vector,(0,1,1))".to_owned()),
+        ..habits(Flavour::Hydra, PmiVersion::One)
+    };
+    let (server, members) = job(&[0; 4], habits, PmiVersion::One);
+    conformance::run(members, |b| conformance::services(b)).unwrap();
+    let counts = server.counts();
+    assert_eq!((counts.puts, counts.gets, counts.fences), (0, 0, 0));
+    assert_eq!(counts.finalized, 4);
+}
+
+/// 64 bytes of 64 ranks on 4 hosts: hosts + ranks key operations at most.
+#[test]
+fn keys_of_an_exchange_grow_with_hosts() {
+    for (flavour, version) in KINDS {
+        let map = Some("(vector,(0,4,16))".to_owned());
+        let habits = Habits { mapping: map, ..habits(flavour, version) };
+        let hosts: Vec<u32> = (0..64).map(|rank| rank / 16).collect();
+        let (server, members) = job(&hosts, habits, version);
+        let before = server.counts();
+        assert_eq!((before.puts, before.gets), (0, 0));
+        conformance::run(members, |b| {
+            let mine = [b.place().rank.0.to_le_bytes()[0]; 64];
+            let all = b.exchange(&mine).map_err(|error| error.to_string())?;
+            let right = (0..64u8).flat_map(|rank| [rank; 64]).eq(all.iter().copied());
+            b.fini(0).map_err(|error| error.to_string())?;
+            if right { Ok(()) } else { Err("another result".to_owned()) }
+        })
+        .unwrap();
+        let counts = server.counts();
+        let operations = counts.puts + counts.gets;
+        assert!(operations <= 4 + 64, "{counts:?}");
+        assert_eq!((counts.puts, counts.gets), (8, 24), "{counts:?}");
+        assert_eq!(counts.fences, 64);
+        assert!(counts.longest < 1024);
+    }
+}
+
+#[test]
+fn an_older_server_gets_pmi_1() {
+    let (server, ends) = Server::start(2, habits(Flavour::Hydra, PmiVersion::One));
+    let members = members(ends, &[0, 0], PmiVersion::Two, EngineBounds::default());
+    let members = members.into_iter().map(Result::unwrap).collect();
+    conformance::run(members, |b| conformance::services(b)).unwrap();
+    assert_eq!(server.counts().finalized, 2);
+}
+
+#[test]
+fn small_values_do() {
+    for limit in [40, 100] {
+        let habits = Habits { value_limit: limit, ..habits(Flavour::Hydra, PmiVersion::One) };
+        let (_server, members) = job(&[0, 1], habits, PmiVersion::One);
+        conformance::run(members, |b| {
+            let all = b.exchange(&[7; 3000]).map_err(|error| error.to_string())?;
+            if *all == [7; 6000] { Ok(()) } else { Err("another result".to_owned()) }
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn an_abort_reaches_the_server() {
+    for (flavour, version) in KINDS {
+        let (server, members) = job(&[0, 0], habits(flavour, version), version);
+        members[1].announcer().abort(77);
+        // The page tells the other rank of the host.
+        assert_eq!(members[0].page().notice().map(|notice| notice.code), Some(77));
+        let since = Instant::now();
+        while server.counts().aborted.is_none() && since.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(server.counts().aborted, Some(77), "{flavour:?} {version:?}");
+    }
+}
+
+#[test]
+fn a_farewell_is_said_once() {
+    for (flavour, version) in KINDS {
+        let (server, members) = job(&[0, 0], habits(flavour, version), version);
+        for member in &members {
+            member.announcer().fini(3);
+            member.announcer().fini(3);
+            member.announcer().abort(4);
+        }
+        let counts = server.counts();
+        assert_eq!((counts.finalized, counts.aborted), (2, None));
+    }
+}
+
+#[test]
+fn a_rank_that_ends_without_farewell_is_noticed() {
+    for dead in [0, 1] {
+        let (_server, mut members) =
+            job(&[0, 0, 0], habits(Flavour::Slurm, PmiVersion::Two), PmiVersion::Two);
+        drop(members.remove(dead));
+        let errors: Vec<String> = std::thread::scope(|scope| {
+            let barrier = |mut member: Box<dyn Bootstrap>| {
+                scope.spawn(move || member.barrier().unwrap_err().to_string())
+            };
+            let threads: Vec<_> = members.into_iter().map(barrier).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        if dead == 1 {
+            assert!(errors[0].contains("rank 1 of host n0 ended without farewell"), "{errors:?}");
+            assert!(errors[1].contains("ending with code 1"), "{errors:?}");
+        } else {
+            assert!(
+                errors.iter().all(|error| error.contains("closed the connection")),
+                "{errors:?}"
+            );
+        }
+    }
+}
+
+/// What a server may do wrong, and what the rank says.
+#[test]
+fn bad_servers_are_named() {
+    let long = format!("cmd=response_to_init {}", "x".repeat(70_000));
+    let say = |text: &str| Fault::Say(text.as_bytes().to_vec());
+    let one = |sign, fault, words| (PmiVersion::One, sign, fault, words);
+    let two = |sign, fault, words| (PmiVersion::Two, sign, fault, words);
+    for (version, sign, fault, words) in [
+        one("cmd=init", say("hello\n"), "no command"),
+        one("cmd=init", say("cmd=response_to_init pmi_version=7 rc=0\n"), "version 7"),
+        one("cmd=init", say("cmd=response_to_init pmi_vers"), "bootstrap.engine.answer"),
+        one("cmd=init", say(&long), "a line of more than"),
+        one("cmd=init", Fault::Say(vec![0xff, 0xfe, b'\n']), "it is no text"),
+        one("cmd=init", Fault::Hangup, "closed the connection during init"),
+        one("get_maxes", say("cmd=maxes keylen_max=64 vallen_max=-1\n"), "vallen_max is negative"),
+        one("get_maxes", say("cmd=maxes keylen_max=64 vallen_max=12\n"), "too little"),
+        one("get_maxes", say("cmd=maxes keylen_max=64\n"), "no vallen_max"),
+        one("get_maxes", say("cmd=maxes keylen_max=1 keylen_max=2\n"), "there twice"),
+        one("get_maxes", Fault::Silence, "bootstrap.engine.answer"),
+        one("get_my_kvsname", say("cmd=maxes kvsname=a\n"), "instead of"),
+        one("cmd=put", say("cmd=put_result rc=-1 msg=no_room\n"), "no_room (rc=-1)"),
+        one("barrier_in", say("cmd=barrier_out rc=5\n"), "refused barrier"),
+        one("barrier_in", say("cmd=get_result rc=0 value=x\n"), "instead of"),
+        one("key=GRIi", say("cmd=get_result rc=-1 msg=key_not_found\n"), "not_found"),
+        two("cmd=init", say("cmd=response_to_init pmi_version=3 rc=0\n"), "version 3"),
+        two("fullinit", say("999999cmd="), "999999 bytes announced"),
+        two("fullinit", say("  -1  x"), "its length is"),
+        two("fullinit", say("      "), "its length is"),
+        two("fullinit", say("    10cmd=f"), "bootstrap.engine.answer"),
+        two(
+            "fullinit",
+            say("    54cmd=fullinit-response;rc=0;rank=0;size=9;appnum=0;xxxx=;"),
+            "size 9",
+        ),
+        two("job-getid", say("    29cmd=job-getid-response;rc=14;"), "refused job-getid"),
+        two("kvs-put", say("    28cmd=kvs-fence-response;rc=0;"), "instead of"),
+        two("kvs-fence", Fault::Hangup, "closed the connection during kvs-fence"),
+    ] {
+        let habits = Habits { fault: Some((sign, fault)), ..habits(Flavour::Slurm, version) };
+        let (_server, ends) = Server::start(if version == PmiVersion::Two { 2 } else { 1 }, habits);
+        let since = Instant::now();
+        let identity = Identity::named("n0");
+        // A job of two ranks, of which one comes: the first fault is this rank's.
+        let job = Some("j".to_owned());
+        let server = Inherited { fd: -1, rank: Rank(0), size: 2, job, version };
+        let fd = ends.into_iter().next().unwrap();
+        let mut bounds = short(300);
+        bounds.meet.bound = Some(Duration::from_millis(50));
+        let outcome = over(Source::Own(fd), &server, &identity, bounds);
+        let error = outcome.err().unwrap().to_string();
+        assert!(error.contains(words), "{sign}: {error}");
+        assert!(error.starts_with("bootstrap: "), "{error}");
+        assert!(since.elapsed() < Duration::from_secs(20));
+    }
+}
+
+#[test]
+fn bad_values_of_other_hosts_are_named() {
+    for (fault, words) in
+        [(Fault::Cut(0), "does not start with a number of chunks"), (Fault::Cut(9), "key GRIr1x")]
+    {
+        let habits =
+            Habits { fault: Some(("GRIr1x", fault)), ..habits(Flavour::Hydra, PmiVersion::One) };
+        let (_server, members) = job(&[0, 1], habits, PmiVersion::One);
+        let outcome = conformance::run(members, |b| {
+            let error = b.exchange(&[1; 100]).err().ok_or("no error")?.to_string();
+            if error.contains(words) || error.contains("Hit the end") { Ok(()) } else { Err(error) }
+        });
+        outcome.unwrap();
+    }
+}
+
+#[test]
+fn a_wrong_map_of_hosts_names_them() {
+    // The server says one host; rank 1 is elsewhere (here: another identity on the same machine).
+    let map = Some("(vector,(0,1,1))".to_owned());
+    let habits = Habits { mapping: map, ..habits(Flavour::Hydra, PmiVersion::One) };
+    let (_server, ends) = Server::start(2, habits);
+    let outcomes = members(ends, &[0, 1], PmiVersion::One, short(2000));
+    for outcome in outcomes {
+        let error = outcome.err().unwrap().to_string();
+        assert!(error.contains("host n1") && error.contains("host n0"), "{error}");
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_named() {
+    let map = Some("(vector,(0,1,1))".to_owned());
+    let habits = Habits { mapping: map, ..habits(Flavour::Hydra, PmiVersion::One) };
+    let (_server, mut ends) = Server::start(3, habits);
+    let alone = |rank, fd| {
+        let server =
+            Inherited { fd: -1, rank: Rank(rank), size: 3, job: None, version: PmiVersion::One };
+        let identity = Identity::named("n0");
+        over(Source::Own(fd), &server, &identity, short(200)).err().unwrap().to_string()
+    };
+    let error = alone(1, ends.remove(1));
+    assert!(error.contains("ranks 1 and 0 share a host") && error.contains("n0"), "{error}");
+    let error = alone(0, ends.remove(0));
+    assert!(error.contains("rank 1, 2 did not meet rank 0 on host n0"), "{error}");
+}
