@@ -2,16 +2,14 @@
 //! thread of its own.
 
 use std::io::IsTerminal;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use settings::deadlines::launcher::PROGRESS;
 use supervisor::local::{Observer, Progress};
 
 use crate::flags::ProgressMode;
 use crate::messages::say;
-
-/// A start faster than this needs no bar in mode `auto`.
-const NOTICEABLE: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
@@ -56,7 +54,7 @@ impl Display {
             self.clear();
             return;
         }
-        if !until_end && self.began.elapsed() < NOTICEABLE {
+        if !until_end && self.began.elapsed() < PROGRESS.limit {
             return;
         }
         let bar = self.bar.get_or_insert_with(|| new_bar(now.total));

@@ -13,13 +13,14 @@ use std::time::Duration;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{setsockopt, sockopt};
+use settings::deadlines::soft::NAP;
 
 use super::cq::{Cq, Gives, SoftChannel};
 use super::engine::{Engine, wait_for};
 use super::fault_script::FaultPlan;
 use super::hello::{JobKey, Refused};
 use super::limits::{
-    MAX_CQE, MAX_INLINE, MAX_MESSAGE, MAX_QP, MAX_RD_ATOM, MAX_SGE, MAX_WR, NAP, TRIES, UDP_ROOM,
+    MAX_CQE, MAX_INLINE, MAX_MESSAGE, MAX_QP, MAX_RD_ATOM, MAX_SGE, MAX_WR, TRIES, UDP_ROOM,
 };
 use super::memory::{Gather, Keys, MAX_REGIONS, Table};
 use super::mishaps::Mishaps;
@@ -310,7 +311,7 @@ impl Dev {
                 }
                 wait_for(looked.busy, looked.soon)
             }
-            None => NAP,
+            None => NAP.limit,
         }
     }
 

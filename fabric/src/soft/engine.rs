@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use settings::deadlines::soft::{NAP, WATCH_BUSY, WATCH_IDLE};
 
 use super::device::Dev;
-use super::limits::{NAP, WATCH_BUSY, WATCH_IDLE};
 use crate::Error;
 
 #[derive(Debug)]
@@ -113,12 +113,12 @@ fn run(shared: &Shared) {
         let known = shared.devices.lock().unwrap_or_else(PoisonError::into_inner);
         devices.extend(known.iter().filter_map(Weak::upgrade));
         drop(known);
-        let mut wait = WATCH_IDLE;
+        let mut wait = WATCH_IDLE.limit;
         let mut napping = false;
         for (number, dev) in devices.iter().enumerate() {
             if dev.is_polled() {
                 dev.tick();
-                wait = wait.min(NAP);
+                wait = wait.min(NAP.limit);
                 napping = true;
             } else {
                 wait = wait.min(dev.look());
@@ -138,7 +138,7 @@ fn run(shared: &Shared) {
 }
 
 fn sleep(shared: &Shared, devices: &[Arc<Dev>], watched: &[usize], wait: Duration) {
-    let wait = PollTimeout::try_from(wait.min(WATCH_IDLE)).unwrap_or(PollTimeout::ZERO);
+    let wait = PollTimeout::try_from(wait.min(WATCH_IDLE.limit)).unwrap_or(PollTimeout::ZERO);
     let kick = PollFd::new(shared.kick.as_fd(), PollFlags::POLLIN);
     let polled = if watched.is_empty() {
         poll(&mut [kick], wait)
@@ -148,7 +148,7 @@ fn sleep(shared: &Shared, devices: &[Arc<Dev>], watched: &[usize], wait: Duratio
         poll(&mut std::iter::once(kick).chain(fds).collect::<Vec<_>>(), wait)
     };
     if polled.is_err() {
-        std::thread::sleep(NAP);
+        std::thread::sleep(NAP.limit);
     }
     if shared.kicked.load(Ordering::SeqCst) {
         // In this order: a kick in between is lost, but the loop goes round anyway.
@@ -160,8 +160,8 @@ fn sleep(shared: &Shared, devices: &[Arc<Dev>], watched: &[usize], wait: Duratio
 /// Longest wait of the engine for a device that has timers or requests out.
 pub(super) const fn wait_for(busy: bool, soon: bool) -> Duration {
     match (soon, busy) {
-        (true, _) => NAP,
-        (false, true) => WATCH_BUSY,
-        (false, false) => WATCH_IDLE,
+        (true, _) => NAP.limit,
+        (false, true) => WATCH_BUSY.limit,
+        (false, false) => WATCH_IDLE.limit,
     }
 }

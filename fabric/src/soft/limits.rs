@@ -1,4 +1,5 @@
-//! Sizes, counts and deadlines of the software adapter. No number of this kind stands anywhere else.
+//! Sizes and counts of the software adapter. No number of this kind stands anywhere else; its
+//! deadlines are those of `settings::deadlines::soft`.
 
 use std::time::Duration;
 
@@ -64,30 +65,8 @@ pub(super) const DATAGRAMS_PER_TURN: u32 = 64;
 /// Datagrams that a fault script holds back at once; more are lost.
 pub(super) const MAX_LATE: usize = 4096;
 
-/// A stranger must prove the job key in this time.
-pub(super) const HELLO: Duration = Duration::from_secs(5);
-/// A known peer's stream waits so long for its queue pair to be ready to receive.
-pub(super) const PARKED: Duration = Duration::from_secs(120);
-/// A failed stream stays so long, so that the peer can read why.
-pub(super) const LINGER: Duration = Duration::from_secs(2);
-/// First pause before a refused connection is tried again; it doubles.
-pub(super) const REDIAL_FIRST: Duration = Duration::from_millis(5);
-/// Greatest such pause.
-pub(super) const REDIAL_MOST: Duration = Duration::from_millis(500);
-/// The engine looks so often while somebody polls.
-pub(super) const NAP: Duration = Duration::from_millis(1);
 /// One poll in so many looks at the clock.
 pub(super) const TICK_EVERY: u32 = 256;
-/// Timers are looked at so often.
-pub(super) const TICK: Duration = Duration::from_millis(5);
-/// Longest sleep of the engine while a request or a timer is out.
-pub(super) const WATCH_BUSY: Duration = Duration::from_millis(10);
-/// Longest sleep of the engine.
-pub(super) const WATCH_IDLE: Duration = Duration::from_millis(250);
-/// A control call (never a post or a poll) waits so long for another thread of this process.
-pub(super) const CONTROL: Duration = Duration::from_secs(5);
-/// A post waits so long for a lock whose holder lost its processor.
-pub(super) const HOLD: Duration = Duration::from_millis(20);
 /// Tries for a lock before that.
 pub(super) const TRIES: u32 = 200;
 

@@ -33,6 +33,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Instant;
 
+use settings::deadlines::soft::{CONTROL, HOLD};
+
 use crate::{Device, DeviceInfo, Error, Fabric, Mtu};
 
 pub use device::Counters;
@@ -158,7 +160,7 @@ fn hold<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         return Some(guard);
     }
     // Its holder may wait for a processor.
-    let end = Instant::now() + limits::HOLD;
+    let end = Instant::now() + HOLD.limit;
     while Instant::now() < end {
         std::thread::yield_now();
         if let Some(guard) = try_once(lock) {
@@ -191,7 +193,7 @@ fn try_once<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 
 /// A lock for control calls.
 fn patiently<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    let end = Instant::now() + limits::CONTROL;
+    let end = Instant::now() + CONTROL.limit;
     loop {
         if let Some(guard) = hold(lock) {
             return Some(guard);

@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use settings::deadlines::soft::REDIAL_FIRST;
+
 use super::back::{Back, Way};
 use super::cq::{Cq, Gives};
 use super::device::Dev;
-use super::limits::{MAX_INLINE, MAX_RD_ATOM, MAX_SPILL, REDIAL_FIRST, patience};
+use super::limits::{MAX_INLINE, MAX_RD_ATOM, MAX_SPILL, patience};
 use super::queue::{Rq, Srq};
 use super::state::{ALL, Step, after, answers, may_receive, may_send};
 use super::tx::Tx;
@@ -472,7 +474,7 @@ impl QueuePair for Handle {
             setup.rnr = retry.rnr;
             tx.rd_atom = u32::from(rd_atom.max(1));
             tx.patience = patience(retry.timeout, retry.count);
-            tx.redial = (None, REDIAL_FIRST);
+            tx.redial = (None, REDIAL_FIRST.limit);
             qp.set_state(to);
             Ok(())
         })?;

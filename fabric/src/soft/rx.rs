@@ -7,10 +7,12 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use settings::deadlines::soft::LINGER;
+
 use super::back::Way;
 use super::device::Dev;
 use super::limits::{
-    ACK_BYTES, ACK_COUNT, ACK_IDLE, DIRECT, LINGER, MAX_RD_ATOM, MAX_WR, READS_PER_TURN, rnr_timer,
+    ACK_BYTES, ACK_COUNT, ACK_IDLE, DIRECT, MAX_RD_ATOM, MAX_WR, READS_PER_TURN, rnr_timer,
 };
 use super::memory::{Gather, Scatter, Span};
 use super::qp::{Qp, Setup};
@@ -508,7 +510,7 @@ impl Responder {
     /// Says no. `fatal`: this queue pair fails too.
     pub(super) fn refuse(&mut self, why: Refusal, fatal: bool) {
         self.answer(Response::Nak { msn: self.qp.next_msn(), why }, &[]);
-        self.parse = Parse::Over { until: Instant::now() + LINGER };
+        self.parse = Parse::Over { until: Instant::now() + LINGER.limit };
         self.held = Vec::new();
         self.held_at = 0;
         if fatal {

@@ -12,13 +12,13 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrIn6, connect, setsockopt, socket,
     sockopt,
 };
+use settings::deadlines::soft::{HELLO as PATIENCE, PARKED};
 
 use super::device::Dev;
 use super::hello::{
     CHALLENGE, HELLO, Nonce, PROOF, Refused, Target, VERDICT, challenge, check, hello, prove,
     read_hello, read_verdict,
 };
-use super::limits::{HELLO as PATIENCE, PARKED};
 use super::qp::Qp;
 use super::random;
 
@@ -86,7 +86,7 @@ pub(super) struct Stranger {
 
 impl Stranger {
     pub(super) fn new(stream: TcpStream, peer: SocketAddr) -> Self {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + PATIENCE.limit;
         Self { stream: Arc::new(stream), peer, until, packet: Packet::EMPTY, nonces: None }
     }
 
@@ -129,7 +129,7 @@ pub(super) struct Parked {
 
 impl Parked {
     pub(super) fn new(stream: Arc<TcpStream>, target: Target) -> Self {
-        Self { stream, target, until: Instant::now() + PARKED }
+        Self { stream, target, until: Instant::now() + PARKED.limit }
     }
 
     /// Whether the requester went away.
@@ -192,7 +192,7 @@ impl Dial {
             qp: Arc::clone(qp),
             stream: Arc::new(stream),
             // The peer may let us wait until its queue pair is ready.
-            until: Instant::now() + PARKED,
+            until: Instant::now() + PARKED.limit,
             target,
             packet: Packet::EMPTY,
             stage: Stage::Connecting,

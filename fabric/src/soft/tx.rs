@@ -9,11 +9,13 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use settings::deadlines::soft::REDIAL_FIRST;
+
 use self::answers::{FRESH, Reading};
 use self::wqe::Wqe;
 use super::back::{Back, Way};
 use super::cq::Gives;
-use super::limits::{DEFER_BYTES, DEFER_COUNT, DEFER_FROM, KEEP, MAX_MESSAGE, REDIAL_FIRST};
+use super::limits::{DEFER_BYTES, DEFER_COUNT, DEFER_FROM, KEEP, MAX_MESSAGE};
 use super::qp::Qp;
 use super::wire::Garbage;
 use super::{low, narrow};
@@ -104,7 +106,7 @@ impl Tx {
             back: Back::new(Way::Apart),
             seen: (0, None),
             patience: None,
-            redial: (None, REDIAL_FIRST),
+            redial: (None, REDIAL_FIRST.limit),
             dialing: false,
         }
     }
@@ -345,7 +347,7 @@ impl Tx {
         self.spill = VecDeque::new();
         self.seen = (self.tail, None);
         self.dialing = false;
-        self.redial = (None, REDIAL_FIRST);
+        self.redial = (None, REDIAL_FIRST.limit);
     }
 
     /// The number after the last posted request.

@@ -4,7 +4,8 @@ use std::ffi::c_int;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::Duration;
+
+use settings::deadlines::verbs::BUSY_FIRST;
 
 use crate::{Access, Error, Region};
 
@@ -13,9 +14,6 @@ use super::ffi;
 
 /// A driver that is short of resources for a moment says EAGAIN: so often it is asked.
 const TRIES: u32 = 8;
-
-/// Wait before the second try; it doubles each time, which makes 127 ms in all.
-const FIRST_WAIT: Duration = Duration::from_millis(1);
 
 /// Memory known to the device.
 #[derive(Debug)]
@@ -51,7 +49,7 @@ pub(super) unsafe fn register(
         return Err(opened.argument("register memory", problem));
     }
     let rights = rights(access, domain.caps.atomics);
-    let mut wait = FIRST_WAIT;
+    let mut wait = BUSY_FIRST.limit;
     let mut tries = 1;
     loop {
         // SAFETY: a living domain; the caller promises that the memory stays and may be changed.

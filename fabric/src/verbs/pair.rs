@@ -7,7 +7,8 @@ use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+
+use settings::deadlines::verbs::FAILED_POLL;
 
 use crate::{
     Access, Address, AddressHandle, CompletionQueue, Error, PostError, QpSpec, QpState, QpType,
@@ -23,9 +24,8 @@ use super::{convert, ffi, memory, port, post};
 /// Hops that a routed packet may make.
 const HOP_LIMIT: u8 = 64;
 
-/// How often a device is asked whether a queue pair failed whose request did, and the time between.
+/// How often a device is asked whether a queue pair failed whose request did.
 const LOOKS: u32 = 4;
-const BETWEEN_LOOKS: Duration = Duration::from_micros(200);
 
 /// Sequence numbers and queue pair numbers have 24 bits.
 const BITS_24: u32 = 0xff_ffff;
@@ -187,7 +187,7 @@ impl VerbsQp {
                 return;
             }
             if look > 0 {
-                std::thread::sleep(BETWEEN_LOOKS);
+                std::thread::sleep(FAILED_POLL.limit);
             }
             if self.asked_state() == Some(QpState::Error) {
                 self.flush();

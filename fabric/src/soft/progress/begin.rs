@@ -5,10 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use settings::deadlines::soft::REDIAL_MOST;
+
 use super::{Conn, Fate, Progress};
 use crate::soft::device::Dev;
 use crate::soft::hello::{Refused, Target, verdict};
-use crate::soft::limits::{MAX_STRANGERS, REDIAL_MOST};
+use crate::soft::limits::MAX_STRANGERS;
 use crate::soft::qp::Qp;
 use crate::soft::rx::Responder;
 use crate::soft::strangers::{Dial, Parked, Step, Stranger, set_up};
@@ -154,7 +156,7 @@ pub(super) fn dial_failed(qp: &Qp) {
     if let Some(mut tx) = hold(&qp.tx) {
         tx.dialing = false;
         let pause = tx.redial.1;
-        tx.redial = (Some(Instant::now() + pause), (pause * 2).min(REDIAL_MOST));
+        tx.redial = (Some(Instant::now() + pause), (pause * 2).min(REDIAL_MOST.limit));
     } else {
         qp.want_attention();
     }

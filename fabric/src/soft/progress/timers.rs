@@ -4,12 +4,13 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Instant;
 
+use settings::deadlines::soft::TICK;
+
 use super::begin::dial_failed;
 use super::{Conn, Progress};
 use crate::soft::briefly;
 use crate::soft::device::Dev;
 use crate::soft::hello::Refused;
-use crate::soft::limits::TICK;
 use crate::soft::memory::silence;
 use crate::soft::qp::Qp;
 use crate::{QpState, QpType, Status};
@@ -18,7 +19,7 @@ impl Progress {
     /// Timers.
     pub(in crate::soft) fn tick(&mut self, dev: &Arc<Dev>) {
         let now = Instant::now();
-        if now.duration_since(self.ticked) < TICK {
+        if now.duration_since(self.ticked) < TICK.limit {
             return;
         }
         self.ticked = now;

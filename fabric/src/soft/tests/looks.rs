@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
+use settings::deadlines::soft::{HOLD, WATCH_IDLE};
 
 use super::{Memory, pair};
 use crate::soft::device::Dev;
-use crate::soft::limits::{HOLD, WATCH_IDLE};
 use crate::{Access, Data, Operation, RecvWr, SendWr};
 
 /// What this thread had of a processor so far.
@@ -49,8 +49,8 @@ fn longest_acknowledgement() -> Duration {
 #[test]
 fn what_was_polled_last_is_acknowledged() {
     // Each alone may be unlucky: this thread has to share its processor.
-    let soon = (0..20).filter(|_| longest_acknowledgement() < WATCH_IDLE / 5).count();
-    assert!(soon > 15, "only {soon} of 20 were acknowledged in {:?}", WATCH_IDLE / 5);
+    let soon = (0..20).filter(|_| longest_acknowledgement() < WATCH_IDLE.limit / 5).count();
+    assert!(soon > 15, "only {soon} of 20 were acknowledged in {:?}", WATCH_IDLE.limit / 5);
 }
 
 /// The thread that posts may be without a processor because this one has it. While this one waited, nobody could look: a flood
@@ -68,6 +68,6 @@ fn a_look_does_not_wait_for_a_thread_that_posts() {
     let qps = dev.all_qps().unwrap();
     let _posting = qps[0].tx.lock().unwrap();
     // One that waits goes round with its processor, each time. (A machine that is a guest may count what its host took.)
-    let longest = (0..5).map(|_| longest_look(dev, 5 * HOLD)).min().unwrap();
-    assert!(longest < HOLD / 4, "a look took {longest:?} of a processor");
+    let longest = (0..5).map(|_| longest_look(dev, 5 * HOLD.limit)).min().unwrap();
+    assert!(longest < HOLD.limit / 4, "a look took {longest:?} of a processor");
 }
