@@ -8,7 +8,7 @@
 //! * [`page`]: the page of shared memory that a host's ranks and agent share: doorbells and the exit notice.
 //! * [`collective`]: the pure machine that matches the ranks' calls, one node of the tree of agents; every provider is driven
 //!   by it.
-//! * [`conformance`]: what every provider must do, as a suite to run over it.
+//! * [`conformance`]: what every provider must do, as a suite to run over it (feature `testing`).
 //! * [`memfd`]: memory made by a provider for its ranks.
 //! * [`provider`], [`connect()`]: chooses between providers that the caller names. [`agent`], [`solo`], [`memory`]: those of
 //!   this crate. [`client`]: a rank's half of the services over any channel.
@@ -20,6 +20,7 @@
 pub mod agent;
 pub mod client;
 pub mod collective;
+#[cfg(feature = "testing")]
 pub mod conformance;
 mod connect;
 pub mod deadlines;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use spawner_pmi::client::PmiVersion;
-use spawner_pmi::client::rehearsal::rehearse;
+use spawner_pmi::client::fuzz_harness::converse;
 
 #[path = "../fuzz/bodies/pmi1.rs"]
 mod pmi1;
@@ -55,7 +55,7 @@ fn answers_of_pmi_2() {
 #[test]
 fn recorded_dialogues_are_understood() {
     for (version, said) in seeds() {
-        assert_eq!(rehearse(version, 4, &said).unwrap(), "1.AAAA");
+        assert_eq!(converse(version, 4, &said).unwrap(), "1.AAAA");
     }
 }
 
@@ -64,7 +64,7 @@ fn a_dialogue_that_ends_early_is_an_error_at_once() {
     for (version, said) in seeds() {
         let since = std::time::Instant::now();
         for end in 0..said.len() - 1 {
-            let error = rehearse(version, 4, &said[..end]).unwrap_err().to_string();
+            let error = converse(version, 4, &said[..end]).unwrap_err().to_string();
             assert!(error.contains("closed the connection"), "{end}: {error}");
         }
         assert!(since.elapsed() < std::time::Duration::from_secs(60));
@@ -83,7 +83,7 @@ proptest! {
             let at = at.index(said.len());
             said[at] = byte;
         }
-        if let Err(error) = rehearse(version, size, &said) {
+        if let Err(error) = converse(version, size, &said) {
             prop_assert!(error.to_string().starts_with("bootstrap: "));
         }
     }
@@ -91,7 +91,7 @@ proptest! {
     #[test]
     fn any_bytes_never_panic(two: bool, said in prop::collection::vec(any::<u8>(), 0..400)) {
         let version = if two { PmiVersion::Two } else { PmiVersion::One };
-        prop_assert!(rehearse(version, 4, &said).is_err());
+        prop_assert!(converse(version, 4, &said).is_err());
     }
 
     #[test]
@@ -99,7 +99,7 @@ proptest! {
         let said = [HYDRA_1, SLURM_1][seed];
         let lines: Vec<&str> = said.lines().collect();
         let shuffled: String = order.iter().map(|at| format!("{}\n", lines[*at])).collect();
-        let outcome = rehearse(PmiVersion::One, 4, shuffled.as_bytes());
+        let outcome = converse(PmiVersion::One, 4, shuffled.as_bytes());
         let right = order.len() >= 7 && order[..3] == [0, 1, 2] && [3, 6].contains(&order[3]) && order[4..6] == [4, 5];
         prop_assert!(outcome.is_err() || right);
     }

@@ -4,16 +4,17 @@
 //! * [`PMI`], [`PMIX`]: the providers.
 //! * [`process_manager`]: what all of them are made of, the one for MPI included.
 //! * [`shared_library`]: opens the libraries of others at run time.
-//! * [`rehearsal`]: a rank against any server, for tests.
+//! * [`fuzz_harness`]: a rank against any server (feature `testing`).
 
 mod announced;
 mod fields;
+#[cfg(feature = "testing")]
+pub mod fuzz_harness;
 mod pmi;
 mod pmi1;
 mod pmi2;
 mod pmix;
 pub mod process_manager;
-pub mod rehearsal;
 pub mod shared_library;
 mod stream;
 mod text;

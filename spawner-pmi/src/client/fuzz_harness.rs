@@ -21,7 +21,7 @@ pub const MAX_SAID: usize = 32 * 1024;
 ///
 /// # Errors
 /// What the rank says when the server makes no sense.
-pub fn rehearse(version: PmiVersion, size: u32, said: &[u8]) -> Result<String, Error> {
+pub fn converse(version: PmiVersion, size: u32, said: &[u8]) -> Result<String, Error> {
     let os = |source| Error::Os { operation: "make a pair of sockets", source };
     let (ours, mut theirs) = UnixStream::pair().map_err(os)?;
     theirs.set_nonblocking(true).map_err(os)?;
