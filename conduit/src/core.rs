@@ -17,30 +17,13 @@ use crate::mode::Mode;
 use crate::operations::Operations;
 use crate::settings::Settings;
 use crate::sys;
+use crate::transport::message::MessageClass;
 use crate::transport::neighbours::{self, Neighbours, Span};
 use crate::transport::remote::Remote;
 use crate::transport::shm::{
-    Arena, Control, HostMemory, HostWords, LANES, Layout, Member, Queue, Ring, SegmentRow,
-    Segments, SharedMemory, Tail,
+    Arena, Control, HostMemory, HostWords, LANES, Layout, Member, Ring, SegmentRow, Segments,
+    SharedMemory, Tail,
 };
-
-/// The two queues of the client's messages. They never wait for each other, which is what makes storms of requests and
-/// replies free of deadlock: replies always drain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Net {
-    Request = 0,
-    Reply = 1,
-}
-
-impl Net {
-    #[inline]
-    const fn queue(self) -> Queue {
-        match self {
-            Self::Request => Queue::Requests,
-            Self::Reply => Queue::Replies,
-        }
-    }
-}
 
 /// A payload arena of this rank and the lock that threaded modes take.
 pub(crate) struct Payloads {
@@ -413,13 +396,13 @@ impl Core {
     }
 
     #[inline(always)]
-    pub(crate) fn ring_of(&self, local: usize, net: Net) -> Ring<'_> {
-        self.hot.memory.ring(local, net.queue())
+    pub(crate) fn ring_of(&self, local: usize, class: MessageClass) -> Ring<'_> {
+        self.hot.memory.ring(local, class)
     }
 
     #[inline(always)]
     pub(crate) fn internal_of(&self, local: usize) -> Ring<'_> {
-        self.hot.memory.ring(local, Queue::Internal)
+        self.hot.memory.ring(local, MessageClass::Internal)
     }
 
     /// Messages taken since the last one sent.
@@ -449,18 +432,18 @@ impl Core {
 
     /// Producer side of the lane to a rank.
     #[inline(always)]
-    pub(crate) fn tail(&self, target: usize, net: Net) -> Option<&Tail> {
-        self.hot.memory.tail(target, net as usize)
+    pub(crate) fn tail(&self, target: usize, class: MessageClass) -> Option<&Tail> {
+        self.hot.memory.tail(target, class as usize)
     }
 
-    pub(crate) const fn payloads(&self, net: Net) -> &Payloads {
-        &self.payloads[net as usize]
+    pub(crate) const fn payloads(&self, class: MessageClass) -> &Payloads {
+        &self.payloads[class as usize]
     }
 
     /// Release table of `owner`'s arena.
     #[inline]
-    pub(crate) fn freed(&self, owner: usize, net: Net) -> &[AtomicU32] {
-        self.hot.memory.freed(owner, net as usize)
+    pub(crate) fn freed(&self, owner: usize, class: MessageClass) -> &[AtomicU32] {
+        self.hot.memory.freed(owner, class as usize)
     }
 
     #[inline]

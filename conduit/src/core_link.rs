@@ -11,13 +11,13 @@ use std::time::Duration;
 use bootstrap::page::{HostPage, Notice};
 use bootstrap::{Announcer, Place, Rank};
 
-use crate::core::{Core, Net};
+use crate::core::Core;
 use crate::error::Error;
 use crate::exit::{self, Link};
-use crate::transport::shm::{Block, Kind, Packet, Post};
+use crate::transport::message::Block;
+use crate::transport::message::MessageClass;
+use crate::transport::shm::{Kind, Packet, Post};
 
-/// Position of the internal queue among the consumers.
-const INTERNAL: usize = 2;
 /// Most arguments of an internal message.
 pub(crate) const INTERNAL_ARGS: usize = 8;
 
@@ -52,8 +52,8 @@ impl Core {
             count += self.poll_remote_internal();
         }
         if self.is_closed() {
-            self.discard(Net::Reply);
-            self.discard(Net::Request);
+            self.discard(MessageClass::Reply);
+            self.discard(MessageClass::Request);
         }
         count
     }
@@ -63,7 +63,9 @@ impl Core {
         let ring = self.internal_of(self.local());
         let mut packet = Packet::empty();
         while ring.ready() {
-            let Some(turn) = self.consumers[INTERNAL].take_over() else { break };
+            let Some(turn) = self.consumers[MessageClass::Internal as usize].take_over() else {
+                break;
+            };
             if !ring.receive(&mut packet) {
                 break;
             }
@@ -81,25 +83,25 @@ impl Core {
     }
 
     /// Takes the client's messages out of a queue without running handlers.
-    fn discard(&self, net: Net) {
-        let ring = self.ring_of(self.local(), net);
+    fn discard(&self, class: MessageClass) {
+        let ring = self.ring_of(self.local(), class);
         let mut packet = Packet::empty();
         while ring.ready() {
-            let Some(turn) = self.consumers[net as usize].take_over() else { break };
+            let Some(turn) = self.consumers[class as usize].take_over() else { break };
             if !ring.receive(&mut packet) {
                 break;
             }
             drop(turn);
-            self.release_block(net, &packet);
+            self.release_block(class, &packet);
         }
-        self.discard_lanes(net);
+        self.discard_lanes(class);
     }
 
-    pub(crate) fn release_block(&self, net: Net, packet: &Packet) {
+    pub(crate) fn release_block(&self, class: MessageClass, packet: &Packet) {
         let source = packet.source() as usize;
         if packet.kind() == Some(Kind::MediumBlock) && source < self.layout().locals {
             let block = Block::from_wire(packet.place());
-            if let Some(word) = self.freed(source, net).get(block.index as usize) {
+            if let Some(word) = self.freed(source, class).get(block.index as usize) {
                 word.store(block.generation, Ordering::Release);
             }
         }

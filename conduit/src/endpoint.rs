@@ -3,14 +3,15 @@
 use bootstrap::Rank;
 
 use crate::client::Client;
-use crate::core::{Core, Net};
+use crate::core::Core;
 use crate::error::Error;
 use crate::handler::{Entry, HandlerIndex};
-use crate::message::{self, Flags, Outcome};
 use crate::mode::Mode;
 use crate::negotiate::{self, PreparedRequestLong, PreparedRequestMedium, Terms};
-use crate::post::{Load, Message};
 use crate::segment::SegmentOffset;
+use crate::transport::message::MessageClass;
+use crate::transport::message::{self, Flags, Outcome};
+use crate::transport::message::{AmMessage, AmPayload};
 use crate::wait::Waiter;
 
 /// Pauses of the processor between two looks for room. About 100 ns.
@@ -22,7 +23,7 @@ impl Core {
     pub(crate) fn request<M: Mode>(
         &self,
         call: &'static str,
-        message: &Message<'_>,
+        message: &AmMessage<'_>,
         flags: Flags,
     ) -> Result<Outcome, Error> {
         let waits = !flags.contains(Flags::IMMEDIATE);
@@ -37,7 +38,7 @@ impl Core {
     fn request_slowly<M: Mode>(
         &self,
         call: &'static str,
-        message: &Message<'_>,
+        message: &AmMessage<'_>,
         flags: Flags,
     ) -> Result<Outcome, Error> {
         if flags.contains(Flags::IMMEDIATE) {
@@ -126,10 +127,11 @@ impl<M: Mode> Team<'_, M> {
         rank: Rank,
         handler: HandlerIndex,
         args: &'m [i32],
-        load: Load<'m>,
-    ) -> Result<Message<'m>, Error> {
+        payload: AmPayload<'m>,
+    ) -> Result<AmMessage<'m>, Error> {
         let target = self.core().target(call, rank)?;
-        let message = Message { net: Net::Request, target, handler: handler.0, args, load };
+        let message =
+            AmMessage { class: MessageClass::Request, target, handler: handler.0, args, payload };
         message.check(call)?;
         Ok(message)
     }
@@ -147,7 +149,7 @@ impl<M: Mode> Team<'_, M> {
         flags: Flags,
     ) -> Result<Outcome, Error> {
         let call = "request_short";
-        let message = self.message(call, rank, handler, args, Load::None)?;
+        let message = self.message(call, rank, handler, args, AmPayload::None)?;
         self.core().request::<M>(call, &message, flags)
     }
 
@@ -165,7 +167,7 @@ impl<M: Mode> Team<'_, M> {
         flags: Flags,
     ) -> Result<Outcome, Error> {
         let call = "request_medium";
-        let message = self.message(call, rank, handler, args, Load::Medium(payload))?;
+        let message = self.message(call, rank, handler, args, AmPayload::Medium(payload))?;
         self.core().request::<M>(call, &message, flags)
     }
 
@@ -187,9 +189,9 @@ impl<M: Mode> Team<'_, M> {
         let call = "request_long";
         let core = self.core();
         let message =
-            self.message(call, rank, handler, args, Load::Long { payload, dest: dest.0 })?;
+            self.message(call, rank, handler, args, AmPayload::Long { payload, dest: dest.0 })?;
         core.check_outside::<M>(call)?;
-        let full = !core.has_room::<M>(message.target, Net::Request, args.len());
+        let full = !core.has_room::<M>(message.target, MessageClass::Request, args.len());
         if flags.contains(Flags::IMMEDIATE) && full {
             return Ok(Outcome::NotSent);
         }

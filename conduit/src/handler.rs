@@ -5,10 +5,10 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 use crate::error::Error;
-use crate::message::MAX_ARGS;
 use crate::mode::Mode;
 use crate::segment::Landing;
 use crate::token::{RawToken, Token};
+use crate::transport::message::MAX_ARGS;
 
 /// Number of a handler at an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

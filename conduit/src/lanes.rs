@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::consumer;
-use crate::core::{Core, Net};
+use crate::core::Core;
 use crate::mode::Mode;
 #[cfg(feature = "capi")]
 use crate::progress::keeps_promise;
 #[cfg(feature = "capi")]
 use crate::token::RawToken;
+use crate::transport::message::MessageClass;
 #[cfg(feature = "capi")]
 use crate::transport::shm::Row;
 use crate::transport::shm::{Lane, Packet, Post, Tail, lanes_of};
@@ -75,8 +76,8 @@ impl Passes {
 impl Core {
     /// This thread's lane to a rank.
     #[inline(always)]
-    fn lane_to<M: Mode>(&self, target: usize, net: Net) -> Option<(&Tail, Lane<'_>)> {
-        let tail = self.tail(target, net)?;
+    fn lane_to<M: Mode>(&self, target: usize, class: MessageClass) -> Option<(&Tail, Lane<'_>)> {
+        let tail = self.tail(target, class)?;
         let lane = tail.lane()?;
         if M::THREADED && !tail.is_of(me::<M>()) {
             return None;
@@ -87,11 +88,16 @@ impl Core {
     /// Puts a message into this thread's lane to the target, or into the queue that all senders share, and rings; `false` when
     /// it is full. The ways may be mixed: nothing promises an order of messages.
     #[inline(always)]
-    pub(crate) fn send<M: Mode>(&self, target: usize, net: Net, post: &Post<'_>) -> bool {
+    pub(crate) fn send<M: Mode>(
+        &self,
+        target: usize,
+        class: MessageClass,
+        post: &Post<'_>,
+    ) -> bool {
         self.answered();
-        let sent = match self.lane_to::<M>(target, net) {
+        let sent = match self.lane_to::<M>(target, class) {
             Some((tail, lane)) => lane.send(tail, post),
-            None => self.send_shared::<M>(target, net, post),
+            None => self.send_shared::<M>(target, class, post),
         };
         if sent {
             self.wake(target);
@@ -100,21 +106,26 @@ impl Core {
     }
 
     #[inline(never)]
-    fn send_shared<M: Mode>(&self, target: usize, net: Net, post: &Post<'_>) -> bool {
-        self.memory().approach(target, net as usize, me::<M>(), self.span().local);
-        self.ring_of(target, net).send(post)
+    fn send_shared<M: Mode>(&self, target: usize, class: MessageClass, post: &Post<'_>) -> bool {
+        self.memory().approach(target, class as usize, me::<M>(), self.span().local);
+        self.ring_of(target, class).send(post)
     }
 
     /// Whether a message with `nargs` arguments, its payload elsewhere, would find room now. A hint.
     #[inline]
-    pub(crate) fn has_room<M: Mode>(&self, target: usize, net: Net, nargs: usize) -> bool {
+    pub(crate) fn has_room<M: Mode>(
+        &self,
+        target: usize,
+        class: MessageClass,
+        nargs: usize,
+    ) -> bool {
         if !self.is_near(target) {
             // The network says so when it is tried.
             return true;
         }
-        match self.lane_to::<M>(target, net) {
+        match self.lane_to::<M>(target, class) {
             Some((tail, lane)) => lane.has_room(tail, nargs),
-            None => self.ring_of(target, net).has_room(),
+            None => self.ring_of(target, class).has_room(),
         }
     }
 
@@ -131,8 +142,8 @@ impl Core {
 
     /// Whether a message waits in a lane of one kind.
     #[inline(always)]
-    pub(crate) fn lane_ready(&self, net: Net) -> bool {
-        self.any_ready(lanes_of(net as usize))
+    pub(crate) fn lane_ready(&self, class: MessageClass) -> bool {
+        self.any_ready(lanes_of(class as usize))
     }
 
     #[inline(always)]
@@ -143,25 +154,25 @@ impl Core {
     /// Delivers messages of all lanes; returns how many. Replies first.
     #[inline(always)]
     pub(crate) fn drain_all_lanes<M: Mode>(&self) -> usize {
-        self.drain_some::<M>(Net::Reply) + self.drain_some::<M>(Net::Request)
+        self.drain_some::<M>(MessageClass::Reply) + self.drain_some::<M>(MessageClass::Request)
     }
 
     #[inline(always)]
-    fn drain_some<M: Mode>(&self, net: Net) -> usize {
+    fn drain_some<M: Mode>(&self, class: MessageClass) -> usize {
         let ready = |lane: &usize| self.memory().own_lane(*lane).ready();
-        let lanes = self.lanes_in_use(lanes_of(net as usize)).filter(ready);
-        lanes.map(|lane| self.drain_lane::<M>(net, lane)).sum()
+        let lanes = self.lanes_in_use(lanes_of(class as usize)).filter(ready);
+        lanes.map(|lane| self.drain_lane::<M>(class, lane)).sum()
     }
 
     /// Delivers messages of the lanes of one kind; returns how many.
     #[inline(never)]
-    pub(crate) fn drain_lanes<M: Mode>(&self, net: Net) -> usize {
-        self.drain_some::<M>(net)
+    pub(crate) fn drain_lanes<M: Mode>(&self, class: MessageClass) -> usize {
+        self.drain_some::<M>(class)
     }
 
     /// In threaded modes this thread keeps the lane while it runs the handlers of a batch: other threads serve other lanes.
     #[inline(never)]
-    fn drain_lane<M: Mode>(&self, net: Net, number: usize) -> usize {
+    fn drain_lane<M: Mode>(&self, class: MessageClass, number: usize) -> usize {
         let turn = if M::THREADED { self.lane_consumers[number].try_take() } else { None };
         if M::THREADED && turn.is_none() {
             return 0;
@@ -169,10 +180,10 @@ impl Core {
         let mut count = 0;
         loop {
             #[cfg(feature = "capi")]
-            let served = self.serve_row::<M>(net, number, BATCH - count);
+            let served = self.serve_row::<M>(class, number, BATCH - count);
             #[cfg(not(feature = "capi"))]
             let served = 0;
-            if served == 0 && !self.deliver_next::<M>(net, number) {
+            if served == 0 && !self.deliver_next::<M>(class, number) {
                 return count;
             }
             count += served.max(1);
@@ -184,12 +195,12 @@ impl Core {
 
     /// Takes the next message out of a lane and delivers it, whatever it is.
     #[inline(never)]
-    fn deliver_next<M: Mode>(&self, net: Net, number: usize) -> bool {
+    fn deliver_next<M: Mode>(&self, class: MessageClass, number: usize) -> bool {
         let (lane, source) = (self.memory().own_lane(number), self.memory().lane_source(number));
         let mut packet = Packet::empty();
         let received = lane.receive(source, &mut packet);
         if received {
-            self.deliver::<M>(net, &mut packet);
+            self.deliver::<M>(class, &mut packet);
         }
         received
     }
@@ -198,7 +209,7 @@ impl Core {
     /// for the first holds for all. Returns how many; 0 when there is none or it needs the way that all others go.
     #[cfg(feature = "capi")]
     #[inline]
-    fn serve_row<M: Mode>(&self, net: Net, number: usize, most: usize) -> usize {
+    fn serve_row<M: Mode>(&self, class: MessageClass, number: usize, most: usize) -> usize {
         use crate::handler::Function;
         let Some(mut row) = Row::begin(self.memory().own_lane(number)) else { return 0 };
         let (source, nargs) = (self.memory().lane_source(number) as usize, row.nargs());
@@ -207,10 +218,10 @@ impl Core {
         if source >= self.layout().locals || !function.takes_shorts() {
             return 0;
         }
-        if !keeps_promise(entry, net, nargs) {
-            self.check_promise(entry, net, self.rank_of(source), nargs);
+        if !keeps_promise(entry, class, nargs) {
+            self.check_promise(entry, class, self.rank_of(source), nargs);
         }
-        let token = RawToken::new(self, source, net, false, entry);
+        let token = RawToken::new(self, source, class, false, entry);
         let (mut count, mut answered) = (0, false);
         let go_on = || {
             if token.has_replied() {
@@ -245,7 +256,7 @@ impl Core {
     #[cfg(feature = "capi")]
     #[inline(always)]
     pub(crate) fn pass_short<M: Mode>(&self, target: usize, handler: u8, args: &[i32]) -> bool {
-        let Some(tail) = self.tail(target, Net::Request) else { return false };
+        let Some(tail) = self.tail(target, MessageClass::Request) else { return false };
         if M::THREADED && !tail.is_of(me::<M>()) || !self.passes().take_one(me::<M>()) {
             return false;
         }
@@ -264,7 +275,7 @@ impl Core {
     #[cfg(feature = "capi")]
     #[inline(always)]
     pub(crate) fn look_and_pass<M: Mode>(&self, target: usize, handler: u8, args: &[i32]) -> bool {
-        let Some(tail) = self.tail(target, Net::Request) else { return false };
+        let Some(tail) = self.tail(target, MessageClass::Request) else { return false };
         if !self.light() || M::THREADED && !tail.is_of(me::<M>()) || !self.may_send::<M>() {
             return false;
         }
@@ -285,7 +296,7 @@ impl Core {
     #[cfg(feature = "capi")]
     #[inline(always)]
     pub(crate) fn pass_reply<M: Mode>(&self, target: usize, handler: u8, args: &[i32]) -> bool {
-        let Some(tail) = self.tail(target, Net::Reply) else { return false };
+        let Some(tail) = self.tail(target, MessageClass::Reply) else { return false };
         if !self.light() || M::THREADED && !tail.is_of(me::<M>()) {
             return false;
         }
@@ -327,9 +338,9 @@ impl Core {
     }
 
     /// Takes messages out of the lanes of one kind without running handlers.
-    pub(crate) fn discard_lanes(&self, net: Net) {
+    pub(crate) fn discard_lanes(&self, class: MessageClass) {
         let mut packet = Packet::empty();
-        for number in self.lanes_in_use(lanes_of(net as usize)) {
+        for number in self.lanes_in_use(lanes_of(class as usize)) {
             let (lane, source) =
                 (self.memory().own_lane(number), self.memory().lane_source(number));
             while lane.ready() {
@@ -338,7 +349,7 @@ impl Core {
                     break;
                 }
                 drop(turn);
-                self.release_block(net, &packet);
+                self.release_block(class, &packet);
             }
         }
     }

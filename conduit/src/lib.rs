@@ -35,7 +35,6 @@ mod gate;
 mod handler;
 mod identity;
 mod lanes;
-mod message;
 mod mode;
 mod negotiate;
 mod notes;
@@ -59,7 +58,6 @@ pub use crate::error::Error;
 pub use crate::event::{AccessRegion, Event, LocalCompletion, Operations, Scope, wait_all};
 pub use crate::exit::{exit, fatal_error, print_backtrace};
 pub use crate::handler::{Category, Entry, HandlerIndex, Payload, Registered, Role};
-pub use crate::message::{Flags, LUB_LONG, LUB_MEDIUM, MAX_ARGS, Outcome};
 pub use crate::mode::{Mode, Par, ParSync, Seq};
 pub use crate::negotiate::{
     PreparedReplyLong, PreparedReplyMedium, PreparedRequestLong, PreparedRequestMedium,
@@ -67,3 +65,4 @@ pub use crate::negotiate::{
 pub use crate::segment::{Landing, Segment, SegmentOffset};
 pub use crate::settings::{SegmentLimit, Settings};
 pub use crate::token::Token;
+pub use crate::transport::message::{Flags, LUB_LONG, LUB_MEDIUM, MAX_ARGS, Outcome};

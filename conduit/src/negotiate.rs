@@ -6,16 +6,17 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-use crate::core::{Core, Net};
+use crate::core::Core;
 use crate::error::Error;
 use crate::handler::HandlerIndex;
-use crate::message::{self, Flags, MAX_ARGS, MAX_LONG, Outcome};
 use crate::mode::Mode;
-use crate::post::{Load, Message};
 use crate::segment::SegmentOffset;
 use crate::token::RawToken;
+use crate::transport::message::Block;
+use crate::transport::message::MessageClass;
+use crate::transport::message::{self, Flags, MAX_ARGS, MAX_LONG, Outcome};
+use crate::transport::message::{AmMessage, AmPayload};
 use crate::transport::net::SendBuffer;
-use crate::transport::shm::Block;
 use crate::wait::Waiter;
 
 /// What is negotiated.
@@ -73,8 +74,8 @@ struct Draft<'a, M: Mode> {
 }
 
 impl<'a, M: Mode> Draft<'a, M> {
-    const fn net(&self) -> Net {
-        if self.token.is_some() { Net::Reply } else { Net::Request }
+    const fn class(&self) -> MessageClass {
+        if self.token.is_some() { MessageClass::Reply } else { MessageClass::Request }
     }
 
     fn buffer_mut(&mut self) -> &mut [u8] {
@@ -121,20 +122,22 @@ impl<'a, M: Mode> Draft<'a, M> {
         if self.dest.is_some() && self.dest != dest {
             return Err(Error::DestinationChanged { call });
         }
-        let net = self.net();
+        let class = self.class();
         if flags.contains(Flags::IMMEDIATE)
-            && !self.core.has_room::<M>(self.target, net, args.len())
+            && !self.core.has_room::<M>(self.target, class, args.len())
         {
             return Ok(Outcome::NotSent);
         }
         let len = u32::try_from(nbytes).unwrap_or(u32::MAX);
-        let load = match (dest, &self.buffer) {
-            (dest, Buffer::Far(buffer)) => Load::Far { buffer, len, dest: dest.map(|dest| dest.0) },
-            (Some(dest), _) => Load::Long { payload: self.bytes(nbytes), dest: dest.0 },
-            (None, Buffer::Block { block, .. }) => Load::Block { block: *block, len },
-            (None, _) => Load::Medium(self.bytes(nbytes)),
+        let payload = match (dest, &self.buffer) {
+            (dest, Buffer::Far(buffer)) => {
+                AmPayload::SendBuffer { buffer, len, dest: dest.map(|dest| dest.0) }
+            }
+            (Some(dest), _) => AmPayload::Long { payload: self.bytes(nbytes), dest: dest.0 },
+            (None, Buffer::Block { block, .. }) => AmPayload::Block { block: *block, len },
+            (None, _) => AmPayload::Medium(self.bytes(nbytes)),
         };
-        let message = Message { net, target: self.target, handler: handler.0, args, load };
+        let message = AmMessage { class, target: self.target, handler: handler.0, args, payload };
         let message = self.core.placed(call, message)?;
         let outcome = match self.token {
             None => self.core.request::<M>(call, &message, flags)?,
@@ -147,7 +150,7 @@ impl<'a, M: Mode> Draft<'a, M> {
     }
 
     /// As [`RawToken::send`], but keeps the right to reply when nothing was sent.
-    fn send_reply(&self, token: &RawToken<'_>, message: &Message<'_>, flags: Flags) -> Outcome {
+    fn send_reply(&self, token: &RawToken<'_>, message: &AmMessage<'_>, flags: Flags) -> Outcome {
         if token.post::<M>(message) {
             return Outcome::Sent;
         }
@@ -162,7 +165,7 @@ impl<'a, M: Mode> Draft<'a, M> {
 impl<M: Mode> Drop for Draft<'_, M> {
     fn drop(&mut self) {
         if let Buffer::Block { block, .. } = self.buffer {
-            self.core.forget::<M>(self.net(), block);
+            self.core.forget::<M>(self.class(), block);
         }
         if !matches!(self.buffer, Buffer::Spent)
             && let Some(token) = self.token
@@ -180,20 +183,25 @@ struct SendParts<'m> {
 }
 
 /// A buffer that the network sends from.
-fn far<'a, M: Mode>(core: &Core, target: usize, net: Net) -> Option<Buffer<'a>> {
+fn far<'a, M: Mode>(core: &Core, target: usize, class: MessageClass) -> Option<Buffer<'a>> {
     let remote = core.remote().filter(|_| !core.is_near(target))?;
-    Some(Buffer::Far(Cell::new(Some(remote.buffer::<M>(net == Net::Reply)?))))
+    Some(Buffer::Far(Cell::new(Some(remote.buffer::<M>(class == MessageClass::Reply)?))))
 }
 
 /// A buffer for `size` bytes of `net`, with its memory, where the receiver or the network takes it from.
-fn block<M: Mode>(core: &Core, target: usize, net: Net, size: usize) -> Option<Buffer<'_>> {
+fn block<M: Mode>(
+    core: &Core,
+    target: usize,
+    class: MessageClass,
+    size: usize,
+) -> Option<Buffer<'_>> {
     if !core.is_near(target) {
-        return far::<M>(core, target, net);
+        return far::<M>(core, target, class);
     }
-    let block = core.allocate::<M>(net, size)?;
-    let bytes = core.memory().block_payload(core.local(), net as usize, block, size);
+    let block = core.allocate::<M>(class, size)?;
+    let bytes = core.memory().block_payload(core.local(), class as usize, block, size);
     if bytes.is_none() {
-        core.forget::<M>(net, block);
+        core.forget::<M>(class, block);
     }
     bytes.map(|bytes| Buffer::Block { block, bytes })
 }
@@ -209,7 +217,7 @@ pub(crate) fn request_medium<'t, M: Mode>(
     let buffer = loop {
         let found = match terms.client_buf {
             Some(bytes) => Some(Buffer::Client(bytes)),
-            None => block::<M>(core, target, Net::Request, size),
+            None => block::<M>(core, target, MessageClass::Request, size),
         };
         if found.is_some() || flags.contains(Flags::IMMEDIATE) {
             break found;
@@ -228,7 +236,7 @@ pub(crate) fn request_long<'t, M: Mode>(
     terms: Terms<'t>,
     dest: Option<SegmentOffset>,
 ) -> Result<PreparedRequestLong<'t, M>, Error> {
-    let (buffer, size) = long_buffer::<M>(core, target, Net::Request, &terms)?;
+    let (buffer, size) = long_buffer::<M>(core, target, MessageClass::Request, &terms)?;
     let (token, mode) = (None, PhantomData);
     let draft = Draft { core, token, target, buffer, size, nargs: terms.nargs, dest, mode };
     Ok(PreparedRequestLong(draft))
@@ -244,7 +252,7 @@ pub(crate) fn reply_medium<'t, M: Mode>(
     token.claim(terms.call)?;
     let buffer = match terms.client_buf {
         Some(bytes) => Buffer::Client(bytes),
-        None => match block::<M>(core, token.source_target(), Net::Reply, size) {
+        None => match block::<M>(core, token.source_target(), MessageClass::Reply, size) {
             Some(buffer) => buffer,
             None if flags.contains(Flags::IMMEDIATE) => {
                 token.unclaim();
@@ -267,7 +275,7 @@ pub(crate) fn reply_long<'t, M: Mode>(
 ) -> Result<PreparedReplyLong<'t, M>, Error> {
     let core = token.core();
     let target = token.source_target();
-    let (buffer, size) = long_buffer::<M>(core, target, Net::Reply, &terms)?;
+    let (buffer, size) = long_buffer::<M>(core, target, MessageClass::Reply, &terms)?;
     token.claim(terms.call)?;
     let mode = PhantomData;
     let token = Some(token);
@@ -279,12 +287,12 @@ pub(crate) fn reply_long<'t, M: Mode>(
 fn long_buffer<'t, M: Mode>(
     core: &Core,
     target: usize,
-    net: Net,
+    class: MessageClass,
     terms: &Terms<'t>,
 ) -> Result<(Buffer<'t>, usize), Error> {
     let alloc = message::max_long_alloc(terms.nargs.min(MAX_ARGS));
     let size = terms.settle(if terms.client_buf.is_some() { MAX_LONG } else { alloc })?;
-    let own = || far::<M>(core, target, net).unwrap_or_else(|| Buffer::Owned(vec![0; size]));
+    let own = || far::<M>(core, target, class).unwrap_or_else(|| Buffer::Owned(vec![0; size]));
     Ok((terms.client_buf.map_or_else(own, Buffer::Client), size))
 }
 

@@ -5,15 +5,17 @@ use std::sync::atomic::Ordering;
 
 use bootstrap::Rank;
 
-use crate::core::{Core, Net};
+use crate::core::Core;
 use crate::error::Error;
 use crate::handler::{Function, Payload, Registered, Role};
 use crate::mode::Mode;
-use crate::post::{Load, Message};
 use crate::segment::Landing;
 use crate::token::RawToken;
+use crate::transport::message::Block;
+use crate::transport::message::MessageClass;
+use crate::transport::message::{AmMessage, AmPayload};
 use crate::transport::net::Poll;
-use crate::transport::shm::{Block, Kind, Packet};
+use crate::transport::shm::{Kind, Packet};
 use crate::wait::Waiter;
 
 /// Most messages of each kind that one poll delivers.
@@ -24,7 +26,7 @@ pub(crate) struct Deferred {
     pub(crate) target: usize,
     pub(crate) handler: u8,
     pub(crate) args: Vec<i32>,
-    pub(crate) load: DeferredLoad,
+    pub(crate) payload: DeferredLoad,
 }
 
 /// What a deferred reply carries.
@@ -32,38 +34,39 @@ pub(crate) enum DeferredLoad {
     None,
     Medium(Vec<u8>),
     Block { block: Block, len: u32 },
-    Landed { len: u32, dest: u64 },
+    Placed { len: u32, dest: u64 },
 }
 
 impl Deferred {
     /// An owned copy of a reply.
-    pub(crate) fn of(message: &Message<'_>) -> Box<Self> {
-        let load = match message.load {
-            Load::Medium(payload) => DeferredLoad::Medium(payload.to_vec()),
-            Load::Landed { len, dest } => DeferredLoad::Landed { len, dest },
-            Load::Block { block, len } => DeferredLoad::Block { block, len },
+    pub(crate) fn of(message: &AmMessage<'_>) -> Box<Self> {
+        let payload = match message.payload {
+            AmPayload::Medium(payload) => DeferredLoad::Medium(payload.to_vec()),
+            AmPayload::Placed { len, dest } => DeferredLoad::Placed { len, dest },
+            AmPayload::Block { block, len } => DeferredLoad::Block { block, len },
             // Not for neighbours, or without a payload.
-            Load::None | Load::Long { .. } | Load::Far { .. } | Load::Later(_) => {
-                DeferredLoad::None
-            }
+            AmPayload::None
+            | AmPayload::Long { .. }
+            | AmPayload::SendBuffer { .. }
+            | AmPayload::ZeroCopy(_) => DeferredLoad::None,
         };
         let (target, handler) = (message.target, message.handler);
-        Box::new(Self { target, handler, args: message.args.to_vec(), load })
+        Box::new(Self { target, handler, args: message.args.to_vec(), payload })
     }
 
-    fn message(&self) -> Message<'_> {
-        let load = match &self.load {
-            DeferredLoad::None => Load::None,
-            DeferredLoad::Medium(payload) => Load::Medium(payload),
-            DeferredLoad::Block { block, len } => Load::Block { block: *block, len: *len },
-            DeferredLoad::Landed { len, dest } => Load::Landed { len: *len, dest: *dest },
+    fn message(&self) -> AmMessage<'_> {
+        let payload = match &self.payload {
+            DeferredLoad::None => AmPayload::None,
+            DeferredLoad::Medium(payload) => AmPayload::Medium(payload),
+            DeferredLoad::Block { block, len } => AmPayload::Block { block: *block, len: *len },
+            DeferredLoad::Placed { len, dest } => AmPayload::Placed { len: *len, dest: *dest },
         };
-        Message {
-            net: Net::Reply,
+        AmMessage {
+            class: MessageClass::Reply,
             target: self.target,
             handler: self.handler,
             args: &self.args,
-            load,
+            payload,
         }
     }
 }
@@ -131,21 +134,21 @@ impl Core {
         if self.internal_of(me).ready() {
             count += self.poll_internal();
         }
-        if self.ring_of(me, Net::Reply).ready() {
-            count += self.drain::<M>(Net::Reply);
+        if self.ring_of(me, MessageClass::Reply).ready() {
+            count += self.drain::<M>(MessageClass::Reply);
         }
-        if self.ring_of(me, Net::Request).ready() {
-            count += self.drain::<M>(Net::Request);
+        if self.ring_of(me, MessageClass::Request).ready() {
+            count += self.drain::<M>(MessageClass::Request);
         }
         count
     }
 
     #[inline(never)]
-    fn drain<M: Mode>(&self, net: Net) -> usize {
+    fn drain<M: Mode>(&self, class: MessageClass) -> usize {
         let mut packet = Packet::empty();
         let mut count = 0;
-        while count < BATCH && !self.is_closed() && self.take::<M>(net, &mut packet) {
-            self.deliver::<M>(net, &mut packet);
+        while count < BATCH && !self.is_closed() && self.take::<M>(class, &mut packet) {
+            self.deliver::<M>(class, &mut packet);
             count += 1;
         }
         count
@@ -153,22 +156,22 @@ impl Core {
 
     /// Takes a message out of a queue; in threaded modes under the consumer's try-lock, which ends before the handler runs.
     #[inline]
-    fn take<M: Mode>(&self, net: Net, packet: &mut Packet) -> bool {
-        let ring = self.ring_of(self.local(), net);
+    fn take<M: Mode>(&self, class: MessageClass, packet: &mut Packet) -> bool {
+        let ring = self.ring_of(self.local(), class);
         if !M::THREADED {
             return ring.receive(packet);
         }
         if !ring.ready() {
             return false;
         }
-        match self.consumers[net as usize].try_take() {
+        match self.consumers[class as usize].try_take() {
             Some(_turn) => ring.receive(packet),
             None => false,
         }
     }
 
     #[inline]
-    pub(crate) fn deliver<M: Mode>(&self, net: Net, packet: &mut Packet) {
+    pub(crate) fn deliver<M: Mode>(&self, class: MessageClass, packet: &mut Packet) {
         let (source, index, len, place) =
             (packet.source() as usize, packet.handler(), packet.len(), packet.place());
         let kind = packet.kind();
@@ -186,10 +189,11 @@ impl Core {
                     }
                     Some(Kind::MediumBlock) => {
                         let (len, block) = (len as usize, Block::from_wire(place));
-                        let payload = self.memory().block_payload(source, net as usize, block, len);
+                        let payload =
+                            self.memory().block_payload(source, class as usize, block, len);
                         let Some(payload) = payload else { self.malformed(source, "block") };
                         crate::capi::arrived(self.rank_of(source), args, payload);
-                        let freed = &self.freed(source, net)[block.index as usize];
+                        let freed = &self.freed(source, class)[block.index as usize];
                         return freed.store(block.generation, Ordering::Release);
                     }
                     _ => self.malformed(source, "kind"),
@@ -197,28 +201,28 @@ impl Core {
             }
             self.no_handler(self.rank_of(source), index)
         };
-        self.check_promise(entry, net, self.rank_of(source), args.len());
-        let token = RawToken::new(self, source, net, kind == Some(Kind::Long), entry);
+        self.check_promise(entry, class, self.rank_of(source), args.len());
+        let token = RawToken::new(self, source, class, kind == Some(Kind::Long), entry);
         match kind {
-            Some(Kind::Short) => run::<M>(&token, args, Arrived::None),
-            Some(Kind::MediumInline) => run::<M>(&token, args, Arrived::Medium(inline)),
+            Some(Kind::Short) => run::<M>(&token, args, Delivery::None),
+            Some(Kind::MediumInline) => run::<M>(&token, args, Delivery::Medium(inline)),
             Some(Kind::MediumBlock) => {
                 let block = Block::from_wire(place);
                 let memory = self.memory();
-                let payload = memory.block_payload(source, net as usize, block, len as usize);
+                let payload = memory.block_payload(source, class as usize, block, len as usize);
                 let Some(payload) = payload else { self.malformed(source, "payload block") };
-                run::<M>(&token, args, Arrived::Medium(payload));
-                self.freed(source, net)[block.index as usize]
+                run::<M>(&token, args, Delivery::Medium(payload));
+                self.freed(source, class)[block.index as usize]
                     .store(block.generation, Ordering::Release);
             }
             #[cfg(feature = "capi")]
             Some(Kind::Long) if matches!(entry.function, Function::C(_)) => {
-                run::<M>(&token, args, Arrived::Address(place, len as usize));
+                run::<M>(&token, args, Delivery::Address(place, len as usize));
             }
             Some(Kind::Long) => {
                 let landing = Landing::new(self, place, len as usize);
                 let Some(landing) = landing else { self.malformed(source, "destination") };
-                run::<M>(&token, args, Arrived::Long(landing));
+                run::<M>(&token, args, Delivery::Long(landing));
             }
             Some(Kind::Internal) | None => self.malformed(source, "kind"),
         }
@@ -237,13 +241,13 @@ impl Core {
                 return;
             }
             let me = self.local();
-            let count = self.poll_internal() + self.drain::<M>(Net::Reply);
-            if count + self.drain_lanes::<M>(Net::Reply) > 0 {
+            let count = self.poll_internal() + self.drain::<M>(MessageClass::Reply);
+            if count + self.drain_lanes::<M>(MessageClass::Reply) > 0 {
                 waiter.progressed();
             } else {
                 waiter.idle(self, || {
-                    self.ring_of(me, Net::Reply).ready()
-                        || self.lane_ready(Net::Reply)
+                    self.ring_of(me, MessageClass::Reply).ready()
+                        || self.lane_ready(MessageClass::Reply)
                         || self.internal_of(me).ready()
                 });
             }
@@ -252,9 +256,15 @@ impl Core {
 
     /// A message must be what the handler was registered for.
     #[inline]
-    pub(crate) fn check_promise(&self, entry: &Registered, net: Net, source: Rank, nargs: usize) {
-        if !keeps_promise(entry, net, nargs) {
-            let role = role_of(net);
+    pub(crate) fn check_promise(
+        &self,
+        entry: &Registered,
+        class: MessageClass,
+        source: Rank,
+        nargs: usize,
+    ) {
+        if !keeps_promise(entry, class, nargs) {
+            let role = role_of(class);
             self.fatal(&format!(
                 "rank {} received a {role:?} with {nargs} arguments from rank {source} for handler {entry:?}",
                 self.place().rank,
@@ -280,25 +290,26 @@ impl Core {
     }
 }
 
-const fn role_of(net: Net) -> Role {
-    match net {
-        Net::Request => Role::Request,
-        Net::Reply => Role::Reply,
+const fn role_of(class: MessageClass) -> Role {
+    match class {
+        MessageClass::Reply => Role::Reply,
+        // Internal messages have no registered handler.
+        MessageClass::Request | MessageClass::Internal => Role::Request,
     }
 }
 
 /// Whether a message is what its handler was registered for.
 #[inline(always)]
-pub(crate) fn keeps_promise(entry: &Registered, net: Net, nargs: usize) -> bool {
+pub(crate) fn keeps_promise(entry: &Registered, class: MessageClass, nargs: usize) -> bool {
     #[cfg(feature = "capi")]
     if entry.nargs == crate::capi::ANY_ARGS {
         return true;
     }
-    nargs == entry.nargs && (entry.role == Role::ReqRep || entry.role == role_of(net))
+    nargs == entry.nargs && (entry.role == Role::ReqRep || entry.role == role_of(class))
 }
 
 /// The payload of a message, where it is.
-pub(crate) enum Arrived<'a> {
+pub(crate) enum Delivery<'a> {
     None,
     Medium(&'a mut [u8]),
     Long(Landing<'a>),
@@ -308,28 +319,28 @@ pub(crate) enum Arrived<'a> {
 }
 
 #[inline]
-pub(crate) fn run<M: Mode>(token: &RawToken<'_>, args: &[i32], arrived: Arrived<'_>) {
+pub(crate) fn run<M: Mode>(token: &RawToken<'_>, args: &[i32], arrived: Delivery<'_>) {
     token.core().run_handler::<M>(|| match (&token.entry().function, arrived) {
         #[cfg(feature = "capi")]
         (Function::C(function), mut arrived) => {
             use crate::capi::Arrival;
             let arrival = match &mut arrived {
-                Arrived::None => Arrival::Short,
-                Arrived::Medium(payload) => Arrival::Medium(payload.as_mut_ptr(), payload.len()),
-                Arrived::Address(at, len) => Arrival::Long(*at, *len),
-                Arrived::Long(_) => wrong_category(token, &arrived),
+                Delivery::None => Arrival::Short,
+                Delivery::Medium(payload) => Arrival::Medium(payload.as_mut_ptr(), payload.len()),
+                Delivery::Address(at, len) => Arrival::Long(*at, *len),
+                Delivery::Long(_) => wrong_category(token, &arrived),
             };
             if !function.run(token, arrival, args) {
                 wrong_category(token, &arrived);
             }
         }
-        (Function::Short(function), Arrived::None) => function(token, args),
-        (Function::Medium(function), Arrived::Medium(payload)) => function(token, payload, args),
-        (Function::Long(function), Arrived::Long(landing)) => function(token, landing, args),
-        (Function::MedLong(function), Arrived::Medium(payload)) => {
+        (Function::Short(function), Delivery::None) => function(token, args),
+        (Function::Medium(function), Delivery::Medium(payload)) => function(token, payload, args),
+        (Function::Long(function), Delivery::Long(landing)) => function(token, landing, args),
+        (Function::MedLong(function), Delivery::Medium(payload)) => {
             function(token, Payload::Medium(payload), args);
         }
-        (Function::MedLong(function), Arrived::Long(landing)) => {
+        (Function::MedLong(function), Delivery::Long(landing)) => {
             function(token, Payload::Long(landing), args);
         }
         (_, arrived) => wrong_category(token, &arrived),
@@ -337,13 +348,13 @@ pub(crate) fn run<M: Mode>(token: &RawToken<'_>, args: &[i32], arrived: Arrived<
 }
 
 #[cold]
-fn wrong_category(token: &RawToken<'_>, arrived: &Arrived<'_>) -> ! {
+fn wrong_category(token: &RawToken<'_>, arrived: &Delivery<'_>) -> ! {
     let category = match arrived {
-        Arrived::None => "Short",
-        Arrived::Medium(_) => "Medium",
-        Arrived::Long(_) => "Long",
+        Delivery::None => "Short",
+        Delivery::Medium(_) => "Medium",
+        Delivery::Long(_) => "Long",
         #[cfg(feature = "capi")]
-        Arrived::Address(..) => "Long",
+        Delivery::Address(..) => "Long",
     };
     token.core().fatal(&format!(
         "rank {} received a {category} from rank {} for handler {:?}",

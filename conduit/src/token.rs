@@ -5,28 +5,29 @@ use std::marker::PhantomData;
 
 use bootstrap::Rank;
 
-use crate::core::{Core, Net};
+use crate::core::Core;
 use crate::error::Error;
 use crate::handler::{HandlerIndex, Registered};
-use crate::message::{self, Flags, Outcome};
 use crate::mode::Mode;
 use crate::negotiate::{self, PreparedReplyLong, PreparedReplyMedium, Terms};
-use crate::post::{Load, Message};
 use crate::progress::{Deferred, DeferredSlot};
 use crate::segment::SegmentOffset;
-use crate::transport::net::Ticket;
+use crate::transport::message::MessageClass;
+use crate::transport::message::ReplyToken;
+use crate::transport::message::{self, Flags, Outcome};
+use crate::transport::message::{AmMessage, AmPayload};
 
 /// Token without the thread mode; what dispatch makes.
 pub(crate) struct RawToken<'a> {
     core: &'a Core,
     source: usize,
-    net: Net,
+    class: MessageClass,
     is_long: bool,
     entry: &'a Registered,
     replied: Cell<bool>,
     deferred: DeferredSlot,
     /// For a message of a remote rank: how to reply.
-    ticket: Option<&'a Ticket<'a>>,
+    reply: Option<&'a ReplyToken>,
 }
 
 impl<'a> RawToken<'a> {
@@ -34,26 +35,26 @@ impl<'a> RawToken<'a> {
     pub(crate) fn new(
         core: &'a Core,
         source: usize,
-        net: Net,
+        class: MessageClass,
         is_long: bool,
         entry: &'a Registered,
     ) -> Self {
         let (replied, deferred) = (Cell::new(false), Cell::new(None));
-        Self { core, source, net, is_long, entry, replied, deferred, ticket: None }
+        Self { core, source, class, is_long, entry, replied, deferred, reply: None }
     }
 
     /// The token of a message that came over the network.
-    pub(crate) fn with_ticket(self, ticket: &'a Ticket<'a>) -> Self {
-        Self { ticket: Some(ticket), ..self }
+    pub(crate) fn with_reply(self, reply: Option<&'a ReplyToken>) -> Self {
+        Self { reply, ..self }
     }
 
     /// One attempt to send a reply. Replies over the network wait inside it, and are lost where the network is closing.
     #[inline]
-    pub(crate) fn post<M: Mode>(&self, message: &Message<'_>) -> bool {
-        match self.ticket {
+    pub(crate) fn post<M: Mode>(&self, message: &AmMessage<'_>) -> bool {
+        match self.reply {
             None => self.core.try_post::<M>(message),
-            Some(ticket) => {
-                self.core.reply_remote::<M>(ticket, message);
+            Some(reply) => {
+                self.core.reply_remote::<M>(reply, message);
                 true
             }
         }
@@ -97,7 +98,7 @@ impl<'a> RawToken<'a> {
     #[cfg(feature = "capi")]
     #[inline(always)]
     pub(crate) fn may_reply(&self) -> bool {
-        self.net == Net::Request && !self.replied.get()
+        self.class == MessageClass::Request && !self.replied.get()
     }
 
     /// As [`RawToken::claim`] when it would succeed.
@@ -109,7 +110,7 @@ impl<'a> RawToken<'a> {
 
     /// Takes the right to reply.
     pub(crate) fn claim(&self, call: &'static str) -> Result<(), Error> {
-        if self.net == Net::Reply {
+        if self.class == MessageClass::Reply {
             let problem = "a reply handler cannot reply; only requests are answered";
             return Err(Error::Reply { call, problem });
         }
@@ -126,7 +127,7 @@ impl<'a> RawToken<'a> {
     }
 
     /// Sends a checked reply whose Long payload is in place; what finds no room waits for the end of the handler.
-    pub(crate) fn send<M: Mode>(&self, message: &Message<'_>, flags: Flags) -> Outcome {
+    pub(crate) fn send<M: Mode>(&self, message: &AmMessage<'_>, flags: Flags) -> Outcome {
         if self.post::<M>(message) {
             return Outcome::Sent;
         }
@@ -139,7 +140,7 @@ impl<'a> RawToken<'a> {
     }
 
     /// Keeps a reply until the handler has returned.
-    pub(crate) fn defer(&self, message: &Message<'_>) {
+    pub(crate) fn defer(&self, message: &AmMessage<'_>) {
         self.deferred.set(Some(Deferred::of(message)));
     }
 
@@ -147,9 +148,15 @@ impl<'a> RawToken<'a> {
         &self,
         handler: HandlerIndex,
         args: &'m [i32],
-        load: Load<'m>,
-    ) -> Message<'m> {
-        Message { net: Net::Reply, target: self.source, handler: handler.0, args, load }
+        payload: AmPayload<'m>,
+    ) -> AmMessage<'m> {
+        AmMessage {
+            class: MessageClass::Reply,
+            target: self.source,
+            handler: handler.0,
+            args,
+            payload,
+        }
     }
 
     /// Where a reply goes.
@@ -159,7 +166,7 @@ impl<'a> RawToken<'a> {
 
     /// Whether the reply queue of the requester has room now.
     fn has_room<M: Mode>(&self, nargs: usize) -> bool {
-        self.core.has_room::<M>(self.source, Net::Reply, nargs)
+        self.core.has_room::<M>(self.source, MessageClass::Reply, nargs)
     }
 }
 
@@ -191,7 +198,7 @@ impl<'a, M: Mode> Token<'a, M> {
     /// Whether the message is a request.
     #[must_use]
     pub fn is_request(&self) -> bool {
-        self.raw.net == Net::Request
+        self.raw.class == MessageClass::Request
     }
 
     /// Whether the message is a Long.
@@ -231,7 +238,7 @@ impl<'a, M: Mode> Token<'a, M> {
         flags: Flags,
     ) -> Result<Outcome, Error> {
         let call = "reply_short";
-        let message = self.raw.reply(handler, args, Load::None);
+        let message = self.raw.reply(handler, args, AmPayload::None);
         message.check(call)?;
         self.raw.claim(call)?;
         Ok(self.raw.send::<M>(&message, flags))
@@ -250,7 +257,7 @@ impl<'a, M: Mode> Token<'a, M> {
         flags: Flags,
     ) -> Result<Outcome, Error> {
         let call = "reply_medium";
-        let message = self.raw.reply(handler, args, Load::Medium(payload));
+        let message = self.raw.reply(handler, args, AmPayload::Medium(payload));
         message.check(call)?;
         self.raw.claim(call)?;
         Ok(self.raw.send::<M>(&message, flags))
@@ -270,7 +277,7 @@ impl<'a, M: Mode> Token<'a, M> {
         flags: Flags,
     ) -> Result<Outcome, Error> {
         let call = "reply_long";
-        let message = self.raw.reply(handler, args, Load::Long { payload, dest: dest.0 });
+        let message = self.raw.reply(handler, args, AmPayload::Long { payload, dest: dest.0 });
         message.check(call)?;
         self.raw.claim(call)?;
         if flags.contains(Flags::IMMEDIATE) && !self.raw.has_room::<M>(args.len()) {

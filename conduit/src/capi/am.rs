@@ -7,11 +7,11 @@ use bootstrap::Rank;
 use super::fail::{self, BAD_ARG, Fail, code, value};
 use super::types::{EVENT_DEFER, EVENT_GROUP, EventValue, Flags, IMMEDIATE, RANK_INVALID};
 use super::{M, coll, far, rma, state, token, tools};
-use crate::core::Net;
 use crate::error::Error;
 use crate::handler::HandlerIndex;
-use crate::message::{self, MAX_ARGS, MAX_LONG, Outcome};
-use crate::post::{Load, Message};
+use crate::transport::message::MessageClass;
+use crate::transport::message::{self, MAX_ARGS, MAX_LONG, Outcome};
+use crate::transport::message::{AmMessage, AmPayload};
 
 /// Returned by a message that was not sent because it was not to wait.
 const NOT_SENT: c_int = 1;
@@ -190,7 +190,13 @@ fn request_closely(tm: *const c_void, rank: u32, handler: u8, flags: Flags, args
         check_index(handler)?;
         let state = state::open()?;
         let target = state.message_target(tm, rank)?;
-        let message = Message { net: Net::Request, target, handler, args, load: Load::None };
+        let message = AmMessage {
+            class: MessageClass::Request,
+            target,
+            handler,
+            args,
+            payload: AmPayload::None,
+        };
         Ok(said(state.core.request::<M>(call, &message, options(flags))?))
     };
     result(call, send())
@@ -205,7 +211,13 @@ fn reply_closely(token: *mut c_void, handler: u8, flags: Flags, args: &[i32]) ->
         let token = token::get(token)?;
         token.claim(call)?;
         let target = token.source_target();
-        let message = Message { net: Net::Reply, target, handler, args, load: Load::None };
+        let message = AmMessage {
+            class: MessageClass::Reply,
+            target,
+            handler,
+            args,
+            payload: AmPayload::None,
+        };
         Ok(said(token.send::<M>(&message, options(flags))))
     };
     result(call, send())
@@ -284,10 +296,10 @@ pub unsafe extern "C" fn gexi_AM_RequestMedium(
         let (target, args) = (state.message_target(tm, rank)?, args(nargs, argv)?);
         let bytes = payload(source, nbytes, message::max_medium(args.len()))?;
         completion(lc_opt, true)?;
-        let load = Load::Medium(bytes);
-        let message = Message { net: Net::Request, target, handler, args, load };
+        let payload = AmPayload::Medium(bytes);
+        let message = AmMessage { class: MessageClass::Request, target, handler, args, payload };
         let options = options(flags);
-        let send = |message: &Message<'_>| Ok(state.core.request::<M>(call, message, options)?);
+        let send = |message: &AmMessage<'_>| Ok(state.core.request::<M>(call, message, options)?);
         Ok(said(far::send(state, call, &message, lc_opt, options, send)?))
     };
     result(call, send())
@@ -316,13 +328,14 @@ pub unsafe extern "C" fn gexi_AM_RequestLong(
         let core = state.core;
         core.check_outside::<M>(call)?;
         core.check_open(call)?;
-        if flags & IMMEDIATE != 0 && !core.has_room::<M>(target, Net::Request, args.len()) {
+        if flags & IMMEDIATE != 0 && !core.has_room::<M>(target, MessageClass::Request, args.len())
+        {
             return Ok(NOT_SENT);
         }
-        let load = landed(state, rank, source, nbytes, dest)?;
-        let message = Message { net: Net::Request, target, handler, args, load };
+        let payload = landed(state, rank, source, nbytes, dest)?;
+        let message = AmMessage { class: MessageClass::Request, target, handler, args, payload };
         let options = options(flags);
-        let send = |message: &Message<'_>| Ok(core.request::<M>(call, message, options)?);
+        let send = |message: &AmMessage<'_>| Ok(core.request::<M>(call, message, options)?);
         Ok(said(far::send(state, call, &message, lc_opt, options, send)?))
     };
     result(call, send())
@@ -351,17 +364,17 @@ pub fn landed(
     source: *const c_void,
     nbytes: usize,
     dest: *const c_void,
-) -> Result<Load<'static>, Fail> {
+) -> Result<AmPayload<'static>, Fail> {
     let target = state.core.target("message", Rank(rank))?;
     if !state.core.is_near(target) {
         let dest = far_offset(state, rank, dest, nbytes)?;
-        return Ok(Load::Long { payload: payload(source, nbytes, MAX_LONG)?, dest });
+        return Ok(AmPayload::Long { payload: payload(source, nbytes, MAX_LONG)?, dest });
     }
     if nbytes > 0 {
         rma::place(state, rank, 0, dest.addr(), nbytes)?.write(source.cast(), nbytes)?;
     }
     let len = u32::try_from(nbytes).unwrap_or(u32::MAX);
-    Ok(Load::Landed { len, dest: dest.addr() as u64 })
+    Ok(AmPayload::Placed { len, dest: dest.addr() as u64 })
 }
 
 #[unsafe(no_mangle)]
@@ -397,10 +410,10 @@ pub unsafe extern "C" fn gexi_AM_ReplyMedium(
         let bytes = payload(source, nbytes, message::max_medium(args.len()))?;
         completion(lc_opt, false)?;
         token.claim(call)?;
-        let (target, load) = (token.source_target(), Load::Medium(bytes));
-        let message = Message { net: Net::Reply, target, handler, args, load };
+        let (target, payload) = (token.source_target(), AmPayload::Medium(bytes));
+        let message = AmMessage { class: MessageClass::Reply, target, handler, args, payload };
         let options = options(flags);
-        let send = |message: &Message<'_>| Ok(token.send::<M>(message, options));
+        let send = |message: &AmMessage<'_>| Ok(token.send::<M>(message, options));
         Ok(said(far::send(state, call, &message, lc_opt, options, send)?))
     };
     result(call, send())
@@ -427,15 +440,17 @@ pub unsafe extern "C" fn gexi_AM_ReplyLong(
         completion(lc_opt, false)?;
         token.claim(call)?;
         let target = token.source_target();
-        if flags & IMMEDIATE != 0 && !state.core.has_room::<M>(target, Net::Reply, args.len()) {
+        if flags & IMMEDIATE != 0
+            && !state.core.has_room::<M>(target, MessageClass::Reply, args.len())
+        {
             token.unclaim();
             return Ok(NOT_SENT);
         }
-        let load = landed(state, token.source().0, source, nbytes, dest)
+        let payload = landed(state, token.source().0, source, nbytes, dest)
             .inspect_err(|_| token.unclaim())?;
-        let message = Message { net: Net::Reply, target, handler, args, load };
+        let message = AmMessage { class: MessageClass::Reply, target, handler, args, payload };
         let options = options(flags);
-        let send = |message: &Message<'_>| Ok(token.send::<M>(message, options));
+        let send = |message: &AmMessage<'_>| Ok(token.send::<M>(message, options));
         Ok(said(far::send(state, call, &message, lc_opt, options, send)?))
     };
     result(call, send())

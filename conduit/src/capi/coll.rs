@@ -18,13 +18,13 @@ use super::state::{self, State};
 use super::types::{EventValue, Flags};
 use crate::barrier::{BarrierFlags, verdict};
 use crate::client::WaitMode;
-use crate::core::Net;
 use crate::error::Error;
 use crate::gate::{Name, Which};
-use crate::message::{Flags as Options, LUB_MEDIUM};
 use crate::mode::Mode;
-use crate::post::{Load, Message};
 use crate::sys;
+use crate::transport::message::MessageClass;
+use crate::transport::message::{AmMessage, AmPayload};
+use crate::transport::message::{Flags as Options, LUB_MEDIUM};
 use crate::wait::Waiter;
 
 const BARRIER: usize = 0x80;
@@ -360,8 +360,14 @@ fn send_parts(state: &State, call: &'static str, number: u64, bytes: &[u8]) -> R
         for (turn, part) in bytes.chunks(LUB_MEDIUM).enumerate() {
             let at = (turn * LUB_MEDIUM) as u64;
             let args = [low(number), high(number), low(at), high(at)];
-            let (target, load) = (state.core.target(call, Rank(rank))?, Load::Medium(part));
-            let message = Message { net: Net::Request, target, handler: PART, args: &args, load };
+            let (target, payload) = (state.core.target(call, Rank(rank))?, AmPayload::Medium(part));
+            let message = AmMessage {
+                class: MessageClass::Request,
+                target,
+                handler: PART,
+                args: &args,
+                payload,
+            };
             let _sent = state.core.request::<M>(call, &message, Options::NONE)?;
         }
     }

@@ -15,7 +15,7 @@ use super::types::{
 };
 use super::{M, ancestor};
 use crate::handler::{Function, Registered, Role};
-use crate::message::MAX_ARGS;
+use crate::transport::message::MAX_ARGS;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gex_EP_Create(

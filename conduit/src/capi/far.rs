@@ -15,9 +15,9 @@ use super::state::{self, State};
 use super::types::{EVENT_DEFER, EVENT_GROUP, EVENT_NOW, EventValue};
 use super::{M, am, coll};
 use crate::error::Error;
-use crate::message::{self, Outcome};
 use crate::operations::{Op, Part, Row};
-use crate::post::{Later, Load, Message};
+use crate::transport::message::{self, Outcome};
+use crate::transport::message::{AmMessage, AmPayload, ZeroCopy};
 use crate::transport::remote::Start;
 
 /// Kind of the events of operations; what is meant is in the two bits below.
@@ -277,10 +277,10 @@ const fn said(outcome: Outcome) -> Begun {
 pub fn send(
     state: &State,
     call: &'static str,
-    message: &Message<'_>,
+    message: &AmMessage<'_>,
     lc_opt: *mut EventValue,
     flags: message::Flags,
-    post: impl FnOnce(&Message<'_>) -> Result<Outcome, Fail>,
+    post: impl FnOnce(&AmMessage<'_>) -> Result<Outcome, Fail>,
 ) -> Result<Outcome, Fail> {
     if lc_opt.addr() > EVENT_NOW && state.core.stays(message, flags) {
         return send_later(state, call, message, lc_opt, post);
@@ -296,18 +296,18 @@ pub fn send(
 fn send_later(
     state: &State,
     call: &'static str,
-    message: &Message<'_>,
+    message: &AmMessage<'_>,
     lc_opt: *mut EventValue,
-    post: impl FnOnce(&Message<'_>) -> Result<Outcome, Fail>,
+    post: impl FnOnce(&AmMessage<'_>) -> Result<Outcome, Fail>,
 ) -> Result<Outcome, Fail> {
-    let (payload, dest) = match message.load {
-        Load::Medium(payload) => (payload, None),
-        Load::Long { payload, dest } => (payload, Some(dest)),
+    let (payload, dest) = match message.payload {
+        AmPayload::Medium(payload) => (payload, None),
+        AmPayload::Long { payload, dest } => (payload, Some(dest)),
         _ => return post(message),
     };
     let post = |row: &Row| {
-        let later = Later { payload, dest, completion: &row.puts };
-        post(&Message { load: Load::Later(&later), ..*message })
+        let later = ZeroCopy { payload, dest, completion: &row.puts };
+        post(&AmMessage { payload: AmPayload::ZeroCopy(&later), ..*message })
     };
     if lc_opt.addr() == EVENT_GROUP {
         return post(&*group(state, call)?);

@@ -8,13 +8,13 @@ use super::am::{args, completion, limits, options};
 use super::fail::{self, Fail, code, must, value};
 use super::types::{COMMIT_MUST, EventValue, Flags, IMMEDIATE};
 use super::{M, am, far, state, token};
-use crate::core::Net;
 use crate::error::Error;
-use crate::message::{self, Outcome};
-use crate::post::{Load, Message};
 use crate::token::RawToken;
+use crate::transport::message::Block;
+use crate::transport::message::MessageClass;
+use crate::transport::message::{self, Outcome};
+use crate::transport::message::{AmMessage, AmPayload};
 use crate::transport::net::SendBuffer;
-use crate::transport::shm::Block;
 use crate::wait::Waiter;
 
 enum Buffer {
@@ -43,14 +43,14 @@ struct Draft {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Kind {
-    net: Net,
+    class: MessageClass,
     long: bool,
 }
 
-const REQUEST_MEDIUM: Kind = Kind { net: Net::Request, long: false };
-const REPLY_MEDIUM: Kind = Kind { net: Net::Reply, long: false };
-const REQUEST_LONG: Kind = Kind { net: Net::Request, long: true };
-const REPLY_LONG: Kind = Kind { net: Net::Reply, long: true };
+const REQUEST_MEDIUM: Kind = Kind { class: MessageClass::Request, long: false };
+const REPLY_MEDIUM: Kind = Kind { class: MessageClass::Reply, long: false };
+const REQUEST_LONG: Kind = Kind { class: MessageClass::Request, long: true };
+const REPLY_LONG: Kind = Kind { class: MessageClass::Reply, long: true };
 
 thread_local! {
     static DRAFT: RefCell<Option<Box<Draft>>> = const { RefCell::new(None) };
@@ -113,7 +113,7 @@ impl Terms {
             return Err(Fail::bad("lc_opt must be null with a buffer of the library"));
         }
         if !own {
-            completion(self.lc_opt, self.kind.net == Net::Request)?;
+            completion(self.lc_opt, self.kind.class == MessageClass::Request)?;
         }
         DRAFT.with_borrow_mut(|slot| {
             if slot.as_deref().is_some_and(Draft::is_stale) {
@@ -136,12 +136,12 @@ impl Terms {
         if !self.client_buf.is_null() {
             return Ok(Some(Buffer::Client(self.client_buf.cast())));
         }
-        let (core, net) = (state::open()?.core, self.kind.net);
+        let (core, class) = (state::open()?.core, self.kind.class);
         let mut waiter = Waiter::for_room();
         let near = core.is_near(target);
         let owned = || Ok(Some(Buffer::Owned(vec![0; size].into_boxed_slice())));
         loop {
-            let far = || core.remote()?.buffer::<M>(net == Net::Reply);
+            let far = || core.remote()?.buffer::<M>(class == MessageClass::Reply);
             if !near && let Some(buffer) = far() {
                 return Ok(Some(Buffer::Far(Cell::new(Some(buffer)))));
             }
@@ -149,18 +149,18 @@ impl Terms {
             if self.kind.long {
                 return owned();
             }
-            if near && let Some(block) = core.allocate::<M>(net, size) {
-                let memory = core.memory().block_payload(core.local(), net as usize, block, size);
+            if near && let Some(block) = core.allocate::<M>(class, size) {
+                let memory = core.memory().block_payload(core.local(), class as usize, block, size);
                 if let Some(memory) = memory {
                     return Ok(Some(Buffer::Block(block, memory.as_mut_ptr())));
                 }
-                core.forget::<M>(net, block);
+                core.forget::<M>(class, block);
                 return Err(Fail::bad("the payload does not fit a buffer"));
             }
             if self.flags & IMMEDIATE != 0 {
                 return Ok(None);
             }
-            if net == Net::Reply {
+            if class == MessageClass::Reply {
                 // A reply never waits.
                 return owned();
             }
@@ -325,24 +325,24 @@ impl Draft {
             return Err(Error::DestinationChanged { call }.into());
         }
         let state = state::open()?;
-        let (core, target, net, lc_opt) = (state.core, self.target, self.kind.net, self.lc_opt);
-        if flags & IMMEDIATE != 0 && !core.has_room::<M>(target, net, args.len()) {
+        let (core, target, class, lc_opt) = (state.core, self.target, self.kind.class, self.lc_opt);
+        if flags & IMMEDIATE != 0 && !core.has_room::<M>(target, class, args.len()) {
             return Ok(Outcome::NotSent);
         }
         let at = self.address();
         let len = u32::try_from(nbytes).unwrap_or(u32::MAX);
-        let load = match &self.buffer {
+        let payload = match &self.buffer {
             Buffer::Far(buffer) => {
                 let long = self.kind.long.then(|| am::far_offset(state, self.rank, dest, nbytes));
-                Load::Far { buffer, len, dest: long.transpose()? }
+                AmPayload::SendBuffer { buffer, len, dest: long.transpose()? }
             }
             _ if self.kind.long => am::landed(state, self.rank, at.cast(), nbytes, dest)?,
-            Buffer::Block(block, _) => Load::Block { block: *block, len },
+            Buffer::Block(block, _) => AmPayload::Block { block: *block, len },
             Buffer::Client(_) | Buffer::Owned(_) => {
-                Load::Medium(am::payload(at.cast(), nbytes, message::max_medium(self.nargs))?)
+                AmPayload::Medium(am::payload(at.cast(), nbytes, message::max_medium(self.nargs))?)
             }
         };
-        let message = Message { net, target, handler, args, load };
+        let message = AmMessage { class, target, handler, args, payload };
         far::send(state, call, &message, lc_opt, options(flags), |message| {
             let Some(token) = self.token else {
                 return Ok(core.request::<M>(call, message, options(flags))?);
@@ -360,7 +360,7 @@ impl Draft {
 
     fn cancel(self) -> Result<(), Fail> {
         if let Buffer::Block(block, _) = self.buffer {
-            state::open()?.core.forget::<M>(self.kind.net, block);
+            state::open()?.core.forget::<M>(self.kind.class, block);
         }
         if let Some(token) = self.token {
             token.unclaim();

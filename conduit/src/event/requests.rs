@@ -5,13 +5,13 @@ use std::sync::Arc;
 use bootstrap::Rank;
 
 use super::{Event, Scope};
-use crate::core::Net;
 use crate::error::Error;
 use crate::handler::HandlerIndex;
-use crate::message::{Flags, Outcome};
 use crate::mode::Mode;
-use crate::post::{Later, Load, Message};
 use crate::segment::SegmentOffset;
+use crate::transport::message::MessageClass;
+use crate::transport::message::{AmMessage, AmPayload, ZeroCopy};
+use crate::transport::message::{Flags, Outcome};
 
 impl<'scope, M: Mode> Scope<'scope, '_, M> {
     /// As [`Team::request_medium`](crate::Team::request_medium), but `payload` may still be read after the call: from the own
@@ -58,14 +58,16 @@ impl<'scope, M: Mode> Scope<'scope, '_, M> {
         let core = &self.client.core;
         let target = core.rma_target::<M>(call, rank)?;
         let dest = dest.map(|dest| dest.0);
-        let load = dest.map_or(Load::Medium(payload), |dest| Load::Long { payload, dest });
-        let message = Message { net: Net::Request, target, handler: handler.0, args, load };
+        let copied =
+            dest.map_or(AmPayload::Medium(payload), |dest| AmPayload::Long { payload, dest });
+        let (class, handler) = (MessageClass::Request, handler.0);
+        let message = AmMessage { class, target, handler, args, payload: copied };
         message.check(call)?;
         let event = |outcome, event| Ok((outcome == Outcome::Sent).then_some(event));
         if !core.stays(&message, flags) {
             if dest.is_some()
                 && flags.contains(Flags::IMMEDIATE)
-                && !core.has_room::<M>(target, Net::Request, args.len())
+                && !core.has_room::<M>(target, class, args.len())
             {
                 return Ok(None);
             }
@@ -75,8 +77,8 @@ impl<'scope, M: Mode> Scope<'scope, '_, M> {
         let message = core.placed(call, message)?;
         let (op, row) = self.row(call)?;
         let completion: &Arc<_> = &row.puts;
-        let later = Later { payload, dest, completion };
-        let message = Message { load: Load::Later(&later), ..message };
+        let zero_copy = ZeroCopy { payload, dest, completion };
+        let message = AmMessage { payload: AmPayload::ZeroCopy(&zero_copy), ..message };
         event(core.request::<M>(call, &message, flags)?, self.event((), op))
     }
 }

@@ -135,12 +135,4 @@ pub(crate) enum Error {
         /// Why.
         problem: String,
     },
-    /// A message that the layer above must not build.
-    #[error("network: message for rank {peer}: {problem}")]
-    Message {
-        /// Target.
-        peer: Rank,
-        /// What is wrong.
-        problem: &'static str,
-    },
 }

@@ -12,7 +12,6 @@ mod credits;
 mod error;
 mod lockfree;
 mod memory;
-mod op_counter;
 mod peer;
 mod ports;
 mod rail;
@@ -23,7 +22,6 @@ mod setup;
 mod threads;
 mod xrc;
 
-use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -38,8 +36,6 @@ use self::context::{NetContext, RESERVED_BUFFERS};
 pub(crate) use self::error::Error;
 use self::memory::pool::Buffer;
 pub(crate) use self::memory::pool::{RawTarget, SegmentMemory};
-pub(crate) use self::op_counter::OpCounter;
-use self::peer::Peer;
 pub(crate) use self::settings::NetSettings;
 use self::setup::Setup;
 use self::setup::peer_addresses::{OwnAddress, PeerAddresses};
@@ -47,77 +43,14 @@ use self::setup::start::Links;
 pub(crate) use self::threads::SharedSink;
 use self::threads::Threads;
 use crate::mode::Mode;
+use crate::transport::message::{AmMessage, ReplyToken, Sink};
+pub(crate) use crate::transport::op_counter::OpCounter;
 
 /// Looks for completions before closing sleeps between them.
 const YIELDS: u32 = 20;
 
 /// Handler numbers below this one are the library's own.
 pub(crate) const FIRST_CLIENT_HANDLER: u8 = 64;
-
-/// One active message to a remote rank.
-#[derive(Debug)]
-pub(crate) struct Outgoing<'a> {
-    /// Target, outside this rank's neighbourhood.
-    pub(crate) to: Rank,
-    /// A reply; sent with [`Network::reply`].
-    pub(crate) reply: bool,
-    /// Of the library: then `handler` is below [`FIRST_CLIENT_HANDLER`]. Such messages need no credits.
-    pub(crate) internal: bool,
-    /// Handler at the target; 0 is the network's own.
-    pub(crate) handler: u8,
-    /// At most 16.
-    pub(crate) args: &'a [i32],
-    /// Payload.
-    pub(crate) load: Freight<'a>,
-}
-
-/// What a message carries.
-#[derive(Debug)]
-pub(crate) enum Freight<'a> {
-    /// A Short.
-    None,
-    /// A Medium; copied before the call returns.
-    Medium(&'a [u8]),
-    /// A Long to `dest`, an offset in the target's attached segment; the payload is free when the call returns.
-    Long {
-        /// Source.
-        payload: &'a [u8],
-        /// Destination.
-        dest: u64,
-    },
-    /// As `Medium`; a payload inside the own segment may be sent from there, and then counts until it may be changed.
-    MediumLater {
-        /// Source.
-        payload: &'a [u8],
-        /// Begun only when the payload is still in use after the call.
-        completion: &'a Arc<OpCounter>,
-    },
-    /// As `Long`; a payload inside the own segment may be sent from there, and then counts until it may be changed.
-    LongLater {
-        /// Source.
-        payload: &'a [u8],
-        /// Destination.
-        dest: u64,
-        /// Begun only when the payload is still in use after the call.
-        completion: &'a Arc<OpCounter>,
-    },
-    /// A Medium in a buffer of the library, which the client filled. Taken out only when the message was sent.
-    Buffer {
-        /// From [`Network::buffer`].
-        buffer: &'a mut Option<SendBuffer>,
-        /// Payload bytes in it.
-        len: u32,
-    },
-    /// A Long (always packed) in a buffer of the library.
-    LongBuffer {
-        /// From [`Network::buffer`].
-        buffer: &'a mut Option<SendBuffer>,
-        /// Payload bytes in it.
-        len: u32,
-        /// Destination.
-        dest: u64,
-    },
-}
 
 /// What became of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,77 +72,6 @@ pub(crate) enum Poll {
     Internal,
     /// Completions of sends only: what a rank inside a handler may look at.
     SendsOnly,
-}
-
-/// An arrived message.
-#[derive(Debug)]
-pub(crate) struct Incoming<'a> {
-    /// Sender.
-    pub(crate) source: Rank,
-    /// A reply.
-    pub(crate) reply: bool,
-    /// Of the library.
-    pub(crate) internal: bool,
-    /// Handler number.
-    pub(crate) handler: u8,
-    /// Arguments, at most 16.
-    pub(crate) args: &'a [i32],
-    /// Payload.
-    pub(crate) load: Arrived<'a>,
-    /// How to reply to it.
-    pub(crate) ticket: &'a Ticket<'a>,
-}
-
-/// The payload of an arrived message.
-#[derive(Debug)]
-pub(crate) enum Arrived<'a> {
-    /// A Short.
-    None,
-    /// A Medium, aligned to 8; gone when the sink returns.
-    Medium(&'a mut [u8]),
-    /// A Long that is in this rank's attached segment already. Inside it: checked.
-    Long {
-        /// First byte, as an offset in the own segment.
-        offset: u64,
-        /// Bytes.
-        len: usize,
-    },
-}
-
-/// What the network calls for an arrived message. Must not call [`Network::poll`] with more than [`Poll::SendsOnly`].
-pub(crate) trait Sink {
-    /// A message has arrived.
-    fn arrived(&self, message: Incoming<'_>);
-}
-
-/// How to reply to an arrived message. Made by the network, valid during the call of the sink.
-#[derive(Debug)]
-pub(crate) struct Ticket<'a> {
-    peer: &'a Peer,
-    lane: usize,
-    request: bool,
-    replied: Cell<bool>,
-}
-
-impl<'a> Ticket<'a> {
-    const fn new(peer: &'a Peer, lane: usize, request: bool) -> Self {
-        Self { peer, lane, request, replied: Cell::new(false) }
-    }
-
-    /// Who sent the message.
-    pub(crate) const fn source(&self) -> Rank {
-        self.peer.rank
-    }
-
-    /// Whether it may be replied to.
-    pub(crate) const fn is_request(&self) -> bool {
-        self.request
-    }
-
-    /// Whether a reply was sent.
-    pub(crate) const fn is_replied(&self) -> bool {
-        self.replied.get()
-    }
 }
 
 /// The ranks of the job as the network sees them.
@@ -490,16 +352,16 @@ impl Network {
     /// # Errors
     /// A message that cannot be sent at all, or a lost connection.
     #[inline]
-    pub(crate) fn try_send<M: Mode>(&self, message: &mut Outgoing<'_>) -> Result<Sent, Error> {
+    pub(crate) fn try_send<M: Mode>(&self, message: &AmMessage<'_>) -> Result<Sent, Error> {
         self.context.try_message(message)
     }
 
-    /// Whether the payload of a [`Freight::MediumLater`] would be read where it is, after the call too.
+    /// Whether the payload of a Medium that may be read after the call would be read where it is.
     pub(crate) fn gathers(&self, payload: &[u8]) -> bool {
         self.context.gathers(payload)
     }
 
-    /// As [`Network::gathers`] for a [`Freight::LongLater`].
+    /// As [`Network::gathers`] for a Long.
     pub(crate) fn keeps_long(&self, payload: &[u8], nargs: usize, reply: bool) -> bool {
         self.context.keeps_long(payload, nargs, reply)
     }
@@ -511,15 +373,11 @@ impl Network {
     /// As [`Network::try_send`].
     pub(crate) fn reply<M: Mode>(
         &self,
-        ticket: &Ticket<'_>,
-        message: &mut Outgoing<'_>,
+        token: &ReplyToken,
+        message: &AmMessage<'_>,
     ) -> Result<Sent, Error> {
-        if !ticket.request || ticket.replied.get() {
-            let problem = "a second reply, or a reply to what is no request";
-            return Err(Error::Message { peer: message.to, problem });
-        }
-        let sent = self.context.answer(ticket.peer, ticket.lane, message)?;
-        ticket.replied.set(sent == Sent::Yes);
+        let sent = self.context.answer(token, message)?;
+        token.set_replied(sent == Sent::Yes);
         Ok(sent)
     }
 

@@ -23,7 +23,8 @@ use super::peer::Peer;
 use super::rail::Rail;
 use super::settings::{PollMode, ThreadSettings};
 use super::setup::start::Links;
-use super::{Error, Poll, Sink};
+use super::{Error, Poll};
+use crate::transport::message::Sink;
 
 /// A sink that progress threads may call.
 pub(crate) type SharedSink = Arc<dyn Sink + Send + Sync>;

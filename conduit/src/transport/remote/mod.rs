@@ -25,19 +25,20 @@ use settings::deadlines::wait as deadlines;
 use self::barrier::Barriers;
 use self::exits::Exits;
 pub(crate) use self::rma::Start;
-use crate::core::{Core, Net};
+use crate::core::Core;
 use crate::error::Error;
-use crate::message::Flags;
 use crate::mode::{Mode, Par};
-use crate::post::{Later, Load, Message};
-use crate::progress::{self, Arrived as Payload};
+use crate::progress::{self, Delivery};
 use crate::segment::{self, Landing};
 use crate::settings::Settings;
 use crate::token::RawToken;
-use crate::transport::neighbours::{Neighbours, remote_rank};
+use crate::transport::message::Flags;
+use crate::transport::message::{
+    AmMessage, AmPayload, Arrived, ArrivedPayload, MessageClass, ReplyToken, Sink,
+};
+use crate::transport::neighbours::{self, Neighbours};
 use crate::transport::net::{
-    Arrived, Common, FIRST_CLIENT_HANDLER, Freight, Incoming, Members, NetSettings, Network,
-    Outgoing, Poll, SendBuffer, Sent, SharedSink, Sink, Ticket,
+    Common, FIRST_CLIENT_HANDLER, Members, NetSettings, Network, Poll, SendBuffer, Sent, SharedSink,
 };
 
 /// Looks for messages that a wait takes between two polls.
@@ -213,7 +214,7 @@ struct Receiver<'a, M: Mode> {
 struct Behind(Weak<Core>);
 
 impl Sink for Behind {
-    fn arrived(&self, message: Incoming<'_>) {
+    fn arrived(&self, message: Arrived<'_>) {
         let Some(core) = self.0.upgrade() else { return };
         if let Some(remote) = core.remote() {
             let receiver = Receiver::<Par>::new(&core, remote);
@@ -224,9 +225,9 @@ impl Sink for Behind {
 }
 
 impl<M: Mode> Sink for Receiver<'_, M> {
-    fn arrived(&self, message: Incoming<'_>) {
+    fn arrived(&self, message: Arrived<'_>) {
         let _outside = Mark::set(false);
-        if message.internal {
+        if message.class == MessageClass::Internal {
             self.arrived_inside(&message);
         } else if !self.core.is_closed() {
             self.core.deliver_remote::<M>(message);
@@ -249,22 +250,24 @@ impl<'a, M: Mode> Receiver<'a, M> {
     }
 
     #[inline(never)]
-    fn arrived_inside(&self, message: &Incoming<'_>) {
+    fn arrived_inside(&self, message: &Arrived<'_>) {
         self.stirred.set(true);
         if !self.internal(message) {
-            let Incoming { source, handler, args, .. } = message;
+            let Arrived { source, handler, args, .. } = message;
+            let source = self.core.rank_of(*source);
             let text = format!("internal message {handler} from rank {source} with words {args:?}");
             self.refused.set(Some(text));
         }
     }
 
     /// A message of the library; `false` for what is none.
-    fn internal(&self, message: &Incoming<'_>) -> bool {
+    fn internal(&self, message: &Arrived<'_>) -> bool {
         let (core, remote) = (self.core, self.remote);
+        let source = core.rank_of(message.source);
         match (message.handler, message.args) {
-            (1..EXITS, args) => remote.exits.keep(message.source, message.handler, args),
+            (1..EXITS, args) => remote.exits.keep(source, message.handler, args),
             (BARRIER, &[which, head, low]) => {
-                remote.barriers.receive(core, message.source, which, [head, low])
+                remote.barriers.receive(core, source, which, [head, low])
             }
             _ => false,
         }
@@ -274,38 +277,38 @@ impl<'a, M: Mode> Receiver<'a, M> {
 impl Core {
     /// One attempt to send to a remote rank; `false`: not now.
     #[inline(never)]
-    pub(crate) fn post_remote<M: Mode>(&self, message: &Message<'_>) -> bool {
-        let (Some(to), Some(remote)) = (remote_rank(message.target), self.remote()) else {
-            return false;
-        };
-        freight(message, to, |outgoing| {
-            let send = |network: &Network| self.is_sent(network.try_send::<M>(outgoing));
-            remote.enter(send).unwrap_or(false)
-        })
+    pub(crate) fn post_remote<M: Mode>(&self, message: &AmMessage<'_>) -> bool {
+        debug_assert!(
+            message.handler >= FIRST_CLIENT_HANDLER,
+            "internal messages have a way of their own"
+        );
+        let Some(remote) = self.remote() else { return false };
+        let send = |network: &Network| self.is_sent(network.try_send::<M>(message));
+        remote.enter(send).unwrap_or(false)
     }
 
     /// Replies to a message of a remote rank. `false`: the network is closing, and nobody waits for the reply.
-    pub(crate) fn reply_remote<M: Mode>(&self, ticket: &Ticket<'_>, message: &Message<'_>) -> bool {
-        let (Some(to), Some(remote)) = (remote_rank(message.target), self.remote()) else {
-            return false;
-        };
-        freight(message, to, |outgoing| {
-            let reply = |network: &Network| self.is_sent(network.reply::<M>(ticket, outgoing));
-            remote.enter(reply).unwrap_or(false)
-        })
+    pub(crate) fn reply_remote<M: Mode>(
+        &self,
+        token: &ReplyToken,
+        message: &AmMessage<'_>,
+    ) -> bool {
+        let Some(remote) = self.remote() else { return false };
+        let reply = |network: &Network| self.is_sent(network.reply::<M>(token, message));
+        remote.enter(reply).unwrap_or(false)
     }
 
     /// Whether the payload of a message to a remote rank would be read where it is, after the call too, if the sender can wait
     /// for it. Without waiting for room a Long would not: part of it may be on its way when the call declines.
-    pub(crate) fn stays(&self, message: &Message<'_>, flags: Flags) -> bool {
+    pub(crate) fn stays(&self, message: &AmMessage<'_>, flags: Flags) -> bool {
         let Some(remote) = self.remote().filter(|_| !self.is_near(message.target)) else {
             return false;
         };
-        match message.load {
-            Load::Medium(payload) => remote.network.gathers(payload),
-            Load::Long { payload, .. } if !flags.contains(Flags::IMMEDIATE) => {
-                remote.network.keeps_long(payload, message.args.len(), message.net == Net::Reply)
-            }
+        match message.payload {
+            AmPayload::Medium(payload) => remote.network.gathers(payload),
+            AmPayload::Long { payload, .. } if !flags.contains(Flags::IMMEDIATE) => remote
+                .network
+                .keeps_long(payload, message.args.len(), message.class == MessageClass::Reply),
             _ => false,
         }
     }
@@ -481,9 +484,9 @@ impl Core {
     /// Sends an internal message to a remote rank.
     pub(crate) fn send_remote_internal(&self, to: Rank, handler: u8, args: &[i32]) -> bool {
         let Some(remote) = self.remote() else { return false };
-        let (reply, internal, load) = (false, true, Freight::None);
-        let mut message = Outgoing { to, reply, internal, handler, args, load };
-        let sent = remote.enter(|network| network.try_send::<Par>(&mut message));
+        let (class, target) = (MessageClass::Internal, neighbours::remote(to));
+        let message = AmMessage { class, target, handler, args, payload: AmPayload::None };
+        let sent = remote.enter(|network| network.try_send::<Par>(&message));
         matches!(sent, Some(Ok(Sent::Yes)))
     }
 
@@ -514,37 +517,38 @@ impl Core {
 
     /// Runs the handler for a message of a remote rank.
     #[inline]
-    fn deliver_remote<M: Mode>(&self, message: Incoming<'_>) {
-        let Incoming { source, reply, handler, args, load, ticket, .. } = message;
-        let target = crate::transport::neighbours::remote(source);
+    fn deliver_remote<M: Mode>(&self, message: Arrived<'_>) {
+        let Arrived { source, class, handler, args, payload, reply } = message;
+        let rank = self.rank_of(source);
         let Some(entry) = self.handlers.get(handler) else {
             #[cfg(feature = "capi")]
             if crate::capi::is_collective(handler)
-                && let Arrived::Medium(payload) = load
+                && let ArrivedPayload::Medium(payload) = payload
             {
-                return crate::capi::arrived(source, args, payload);
+                return crate::capi::arrived(rank, args, payload);
             }
-            self.no_handler(source, handler)
+            self.no_handler(rank, handler)
         };
-        let net = if reply { Net::Reply } else { Net::Request };
-        self.check_promise(entry, net, source, args.len());
-        let is_long = matches!(load, Arrived::Long { .. });
-        let token = RawToken::new(self, target, net, is_long, entry).with_ticket(ticket);
-        match load {
-            Arrived::None => progress::run::<M>(&token, args, Payload::None),
-            Arrived::Medium(payload) => progress::run::<M>(&token, args, Payload::Medium(payload)),
+        self.check_promise(entry, class, rank, args.len());
+        let is_long = matches!(payload, ArrivedPayload::Long { .. });
+        let token = RawToken::new(self, source, class, is_long, entry).with_reply(reply);
+        match payload {
+            ArrivedPayload::None => progress::run::<M>(&token, args, Delivery::None),
+            ArrivedPayload::Medium(payload) => {
+                progress::run::<M>(&token, args, Delivery::Medium(payload));
+            }
             #[cfg(feature = "capi")]
-            Arrived::Long { offset, len }
+            ArrivedPayload::Long { offset, len }
                 if matches!(entry.function, crate::handler::Function::C(_)) =>
             {
                 let base = self.segment_base(self.local()).map_or(0, |base| base.addr() as u64);
                 let address = base.wrapping_add(offset);
-                progress::run::<M>(&token, args, Payload::Address(address, len));
+                progress::run::<M>(&token, args, Delivery::Address(address, len));
             }
-            Arrived::Long { offset, len } => match Landing::new(self, offset, len) {
-                Some(landing) => progress::run::<M>(&token, args, Payload::Long(landing)),
+            ArrivedPayload::Long { offset, len } => match Landing::new(self, offset, len) {
+                Some(landing) => progress::run::<M>(&token, args, Delivery::Long(landing)),
                 None => self.fatal(&format!(
-                    "rank {} received a Long from rank {source} for bytes that are not in its segment",
+                    "rank {} received a Long from rank {rank} for bytes that are not in its segment",
                     self.place().rank,
                 )),
             },
@@ -552,52 +556,4 @@ impl Core {
         // A reply to a remote rank goes out at once, or the network is closing.
         drop(token.take_deferred());
     }
-}
-
-/// Calls `send` with the message as the network wants it.
-#[inline(always)]
-fn freight<T>(message: &Message<'_>, to: Rank, send: impl FnOnce(&mut Outgoing<'_>) -> T) -> T {
-    debug_assert!(
-        message.handler >= FIRST_CLIENT_HANDLER,
-        "internal messages have a way of their own"
-    );
-    match message.load {
-        // Blocks and landed payloads are of shared memory: only neighbours get them.
-        Load::None | Load::Block { .. } | Load::Landed { .. } => {
-            send(&mut outgoing(message, to, Freight::None))
-        }
-        _ => with_payload(message, to, send),
-    }
-}
-
-#[inline(never)]
-fn with_payload<T>(
-    message: &Message<'_>,
-    to: Rank,
-    send: impl FnOnce(&mut Outgoing<'_>) -> T,
-) -> T {
-    let send = |load: Freight<'_>| send(&mut outgoing(message, to, load));
-    match message.load {
-        Load::Medium(payload) => send(Freight::Medium(payload)),
-        Load::Long { payload, dest } => send(Freight::Long { payload, dest }),
-        Load::Far { buffer, len, dest } => {
-            let mut held = buffer.take();
-            let result = send(match dest {
-                None => Freight::Buffer { buffer: &mut held, len },
-                Some(dest) => Freight::LongBuffer { buffer: &mut held, len, dest },
-            });
-            buffer.set(held);
-            result
-        }
-        Load::Later(&Later { payload, dest, completion }) => send(match dest {
-            None => Freight::MediumLater { payload, completion },
-            Some(dest) => Freight::LongLater { payload, dest, completion },
-        }),
-        Load::None | Load::Block { .. } | Load::Landed { .. } => send(Freight::None),
-    }
-}
-
-const fn outgoing<'a>(message: &Message<'a>, to: Rank, load: Freight<'a>) -> Outgoing<'a> {
-    let Message { net, handler, args, .. } = *message;
-    Outgoing { to, reply: matches!(net, Net::Reply), internal: false, handler, args, load }
 }

@@ -8,6 +8,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::transport::message::Block;
+
 /// One size of blocks and its share of the arena.
 struct Class {
     size: usize,
@@ -29,26 +31,6 @@ const fn count(class: usize, arena: usize) -> usize {
 /// Blocks of an arena of `arena` bytes.
 pub(super) const fn blocks_in(arena: usize) -> usize {
     count(0, arena) + count(1, arena) + count(2, arena)
-}
-
-/// A block as a message names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Block {
-    /// Number in the arena.
-    pub(crate) index: u32,
-    /// Generation, to be written into the release table.
-    pub(crate) generation: u32,
-}
-
-impl Block {
-    pub(crate) const fn to_wire(self) -> u64 {
-        (self.generation as u64) << 32 | self.index as u64
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
-    pub(crate) const fn from_wire(word: u64) -> Self {
-        Self { index: word as u32, generation: (word >> 32) as u32 }
-    }
 }
 
 /// Where a block is and how much it holds: `(offset in the arena, bytes)`. `None` for a number that is no block.

@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bootstrap::page::HostPage;
 
-use super::arena::{Block, place};
+use super::arena::place;
 use super::lane::{LANES, Lane, LaneHead, LaneOwners, LaneSlot, SLOTS, Tail};
 use super::layout::{CPU_WORDS, Control, Layout, Member, SegmentRow};
 use super::map::{SharedLayout, SharedMemory};
 use super::ring::{Ring, RingHead, Slot};
+use crate::transport::message::{Block, MessageClass};
 use crate::transport::neighbours::Span;
 
 /// A mapping and the layout that it was made for. Offsets of the layout lie inside the mapping for every local index
@@ -88,14 +89,6 @@ impl HostWords {
         // changes go through atomics (`SharedLayout`).
         &unsafe { self.memory.base().cast::<Control>().as_ref() }.cpus
     }
-}
-
-/// The queues of a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Queue {
-    Requests,
-    Replies,
-    Internal,
 }
 
 impl HostMemory {
@@ -183,13 +176,13 @@ impl HostMemory {
 
     /// A rank's queue.
     #[inline(always)]
-    pub(crate) fn ring(&self, local: usize, queue: Queue) -> Ring<'_> {
+    pub(crate) fn ring(&self, local: usize, class: MessageClass) -> Ring<'_> {
         let member = self.member(local);
         let (layout, slots) = (&self.layout, self.layout.slots);
-        let (ends, offset, count) = match queue {
-            Queue::Requests => (&member.requests, layout.request_slots(local), slots),
-            Queue::Replies => (&member.replies, layout.reply_slots(local), slots),
-            Queue::Internal => {
+        let (ends, offset, count) = match class {
+            MessageClass::Request => (&member.requests, layout.request_slots(local), slots),
+            MessageClass::Reply => (&member.replies, layout.reply_slots(local), slots),
+            MessageClass::Internal => {
                 (&member.internal, layout.internal_slots(local), Layout::INTERNAL_SLOTS)
             }
         };

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::map::SharedLayout;
 use super::ring::{Kind, Packet, Post, inline_at};
-use crate::message::MAX_ARGS;
+use crate::transport::message::MAX_ARGS;
 
 #[cfg(feature = "capi")]
 pub(crate) use row::{LANE_ARGS, Row};

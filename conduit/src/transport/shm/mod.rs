@@ -11,8 +11,8 @@ mod ring;
 mod segments;
 mod words;
 
-pub(crate) use arena::{Arena, Block};
-pub(crate) use host::{HostMemory, HostWords, Queue};
+pub(crate) use arena::Arena;
+pub(crate) use host::{HostMemory, HostWords};
 #[cfg(feature = "capi")]
 pub(crate) use lane::{LANE_ARGS, Row};
 pub(crate) use lane::{LANES, Lane, Tail, lanes_of};

@@ -217,7 +217,7 @@ impl Packet {
     pub(crate) fn parts(&mut self) -> Option<(&[i32], &mut [u8])> {
         let nargs = usize::from(self.0.nargs);
         let inline = if self.0.kind == Kind::MediumInline as u8 { self.0.len as usize } else { 0 };
-        if nargs > crate::message::MAX_ARGS || inline > Self::inline_room(nargs) {
+        if nargs > crate::transport::message::MAX_ARGS || inline > Self::inline_room(nargs) {
             return None;
         }
         let (args, rest) = self.0.body.split_at_mut(inline_at(nargs));
@@ -330,7 +330,9 @@ impl<'a> Ring<'a> {
     pub(crate) fn send(&self, post: &Post<'_>) -> bool {
         let nargs = post.args.len();
         debug_assert!(post.inline.len() <= Packet::inline_room(nargs));
-        if nargs > crate::message::MAX_ARGS || post.inline.len() > Packet::inline_room(nargs) {
+        if nargs > crate::transport::message::MAX_ARGS
+            || post.inline.len() > Packet::inline_room(nargs)
+        {
             return false;
         }
         let Some(position) = self.claim() else { return false };

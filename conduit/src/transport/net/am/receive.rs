@@ -9,11 +9,13 @@ use bootstrap::Rank;
 use fabric::{Completion, PostError, Status};
 
 use super::header::{self, ACK, Decoded, Shape};
+use crate::transport::message::{Arrived, ArrivedPayload, MessageClass, ReplyToken, Sink};
+use crate::transport::neighbours;
 use crate::transport::net::context::{Kind, NetContext, OnComplete};
 use crate::transport::net::memory::pool::{Buffer, RecvInfo};
 use crate::transport::net::peer::{Connection, Peer};
 use crate::transport::net::rail::Rail;
-use crate::transport::net::{Arrived, Error, FIRST_CLIENT_HANDLER, Incoming, Poll, Sink, Ticket};
+use crate::transport::net::{Error, FIRST_CLIENT_HANDLER, Poll};
 
 /// Most messages that one poll takes.
 const MESSAGES: usize = 16;
@@ -259,15 +261,15 @@ impl NetContext {
             return self.repost(from, buffer);
         }
         let internal = head.handler < FIRST_CLIENT_HANDLER;
-        let ticket = Ticket::new(from.peer, from.at, !head.reply && !internal);
+        let token = ReplyToken::new(peer, from.at, !head.reply && !internal);
         if head.shape == Shape::Short {
             // Nothing of it is left in its buffer.
             self.repost(from, buffer)?;
-            hand_over(&ticket, &decoded, Arrived::None, sink);
+            hand_over(&token, &decoded, ArrivedPayload::None, sink);
         } else {
-            self.deliver_payload(from, &ticket, (buffer, note.len), &decoded, sink)?;
+            self.deliver_payload(from, &token, (buffer, note.len), &decoded, sink)?;
         }
-        if ticket.is_request() && !ticket.is_replied() && from.lane.account.bank() {
+        if token.is_request() && !token.is_replied() && from.lane.account.bank() {
             self.ack_if_due(from.peer, from.at)?;
         }
         Ok(())
@@ -296,24 +298,24 @@ impl NetContext {
     fn deliver_payload(
         &self,
         from: RecvQp<'_>,
-        ticket: &Ticket<'_>,
+        token: &ReplyToken,
         (mut buffer, len): (Buffer, u32),
         decoded: &Decoded,
         sink: &dyn Sink,
     ) -> Result<(), Error> {
         let bytes = &mut self.pool.bytes(&mut buffer)[..len as usize];
         let spares = &self.rails[from.lane.rail].spares;
-        if !ticket.is_request() || from.lane.requests.is_some() {
-            hand_over(ticket, decoded, self.arrival(ticket, decoded, bytes)?, sink);
+        if !token.is_request() || from.lane.requests.is_some() {
+            hand_over(token, decoded, self.arrival(token, decoded, bytes)?, sink);
             self.repost(from, buffer)?;
         } else if let Some(spare) = spares.take(&self.pool, 0) {
             self.repost(from, spare)?;
-            hand_over(ticket, decoded, self.arrival(ticket, decoded, bytes)?, sink);
+            hand_over(token, decoded, self.arrival(token, decoded, bytes)?, sink);
             spares.put(&self.pool, buffer);
         } else {
             let mut copy = Copy::of(bytes);
             self.repost(from, buffer)?;
-            hand_over(ticket, decoded, self.arrival(ticket, decoded, copy.bytes())?, sink);
+            hand_over(token, decoded, self.arrival(token, decoded, copy.bytes())?, sink);
         }
         Ok(())
     }
@@ -321,25 +323,25 @@ impl NetContext {
     /// The payload of a message of `bytes`; that of a packed Long is put where it belongs.
     fn arrival<'a>(
         &self,
-        ticket: &Ticket<'_>,
+        token: &ReplyToken,
         decoded: &Decoded,
         bytes: &'a mut [u8],
-    ) -> Result<Arrived<'a>, Error> {
+    ) -> Result<ArrivedPayload<'a>, Error> {
         let payload = &mut bytes[decoded.payload..];
         Ok(match decoded.head.shape {
-            Shape::Short => Arrived::None,
-            Shape::Medium { .. } => Arrived::Medium(payload),
+            Shape::Short => ArrivedPayload::None,
+            Shape::Medium { .. } => ArrivedPayload::Medium(payload),
             // Without payload any place will do, and no segment is needed.
-            Shape::Long { dest, len: 0, .. } => Arrived::Long { offset: dest, len: 0 },
+            Shape::Long { dest, len: 0, .. } => ArrivedPayload::Long { offset: dest, len: 0 },
             Shape::Long { dest, len, packed } => {
                 let own = self.segments.get().map(|segments| &segments.own);
                 let size = own.map_or(0, |own| own.len as u64);
                 let end = dest.checked_add(u64::from(len)).filter(|end| *end <= size);
                 if end.is_none() || packed && !own.is_some_and(|own| own.write(dest, payload)) {
                     let problem = format!("a Long to {dest}, {len} bytes, in a segment of {size}");
-                    return Err(self.malformed(ticket.source(), problem));
+                    return Err(self.malformed(token.source(), problem));
                 }
-                Arrived::Long { offset: dest, len: len as usize }
+                ArrivedPayload::Long { offset: dest, len: len as usize }
             }
         })
     }
@@ -460,16 +462,20 @@ impl NetContext {
 }
 
 #[inline]
-fn hand_over(ticket: &Ticket<'_>, decoded: &Decoded, load: Arrived<'_>, sink: &dyn Sink) {
+fn hand_over(token: &ReplyToken, decoded: &Decoded, payload: ArrivedPayload<'_>, sink: &dyn Sink) {
     let head = &decoded.head;
-    sink.arrived(Incoming {
-        source: ticket.source(),
-        reply: head.reply,
-        internal: head.handler < FIRST_CLIENT_HANDLER,
+    let class = match head.reply {
+        _ if head.handler < FIRST_CLIENT_HANDLER => MessageClass::Internal,
+        true => MessageClass::Reply,
+        false => MessageClass::Request,
+    };
+    sink.arrived(Arrived {
+        source: neighbours::remote(token.source()),
+        class,
         handler: head.handler,
         args: decoded.args(),
-        load,
-        ticket,
+        payload,
+        reply: Some(token),
     });
 }
 

@@ -10,15 +10,16 @@ use bootstrap::Rank;
 use fabric::{Data, Operation, PostError, SendWr, Sge};
 
 use super::header::{self, ACK, BUFFER, Encoded, Head, MAX_HEADER, Shape};
-use crate::message::{MAX_ARGS, MAX_LONG, max_long_alloc, max_medium};
+use crate::transport::message::{
+    AmMessage, AmPayload, MessageClass, ReplyToken, ZeroCopy, max_long_alloc,
+};
+use crate::transport::neighbours::remote_rank;
 use crate::transport::net::context::{Kind, NetContext, OnComplete, PendingOp, RESERVED_BUFFERS};
 use crate::transport::net::memory::pool::Buffer;
 use crate::transport::net::peer::{Connection, Peer, SendQp};
 use crate::transport::net::rail::RESERVED_CQ_SLOTS;
 use crate::transport::net::setup::RESERVED_SQ_SLOTS;
-use crate::transport::net::{
-    Error, FIRST_CLIENT_HANDLER, Freight, OpCounter, Outgoing, Sent, deadlines,
-};
+use crate::transport::net::{Error, OpCounter, Sent, deadlines};
 
 /// Why a message goes out; decides what it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +31,11 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    fn of(message: &Outgoing<'_>) -> Self {
-        match (message.internal, message.reply) {
-            (true, _) => Self::Internal,
-            (false, true) => Self::Reply,
-            (false, false) => Self::Request,
+    const fn of(class: MessageClass) -> Self {
+        match class {
+            MessageClass::Request => Self::Request,
+            MessageClass::Reply => Self::Reply,
+            MessageClass::Internal => Self::Internal,
         }
     }
 
@@ -80,57 +81,14 @@ struct Stall {
 }
 
 impl NetContext {
-    /// Whether the layer above may send this at all.
-    fn check(&self, message: &Outgoing<'_>) -> Result<(), Error> {
-        let wrong = |problem| Err(Error::Message { peer: message.to, problem });
-        let nargs = message.args.len();
-        if nargs > MAX_ARGS {
-            return wrong("more than 16 arguments");
-        }
-        if message.internal != (message.handler < FIRST_CLIENT_HANDLER) || message.handler == ACK {
-            return wrong("a handler number that is not of the message's kind");
-        }
-        match &message.load {
-            Freight::Medium(payload) | Freight::MediumLater { payload, .. }
-                if payload.len() > max_medium(nargs) =>
-            {
-                wrong("a Medium that is too long")
-            }
-            Freight::Buffer { buffer: None, .. } | Freight::LongBuffer { buffer: None, .. } => {
-                wrong("a prepared message without its buffer")
-            }
-            Freight::Buffer { len, .. } if *len as usize > max_medium(nargs) => {
-                wrong("a prepared Medium that is too long")
-            }
-            Freight::LongBuffer { len, .. } if *len as usize > max_long_alloc(nargs) => {
-                wrong("a prepared Long that is too long")
-            }
-            Freight::Long { payload, .. } | Freight::LongLater { payload, .. }
-                if payload.len() > MAX_LONG =>
-            {
-                wrong("a Long that is too long")
-            }
-            // Without payload any place will do.
-            Freight::Long { payload, .. } | Freight::LongLater { payload, .. }
-                if payload.is_empty() =>
-            {
-                Ok(())
-            }
-            Freight::Long { payload, dest } | Freight::LongLater { payload, dest, .. } => {
-                self.check_range(message.to, *dest, payload.len() as u64).map(|_| ())
-            }
-            Freight::LongBuffer { len, dest, .. } if *len > 0 => {
-                self.check_range(message.to, *dest, u64::from(*len)).map(|_| ())
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// One attempt to send a message that is no reply, to a peer that may be unconnected.
-    pub(crate) fn try_message(&self, message: &mut Outgoing<'_>) -> Result<Sent, Error> {
-        self.check(message)?;
-        let Some(peer) = self.connected(message.to) else { return Ok(Sent::Full) };
-        self.to_peer(peer, None, Class::of(message), message)
+    pub(in crate::transport::net) fn try_message(
+        &self,
+        message: &AmMessage<'_>,
+    ) -> Result<Sent, Error> {
+        let to = remote_rank(message.target);
+        let Some(peer) = to.and_then(|to| self.connected(to)) else { return Ok(Sent::Full) };
+        self.to_peer(peer, None, Class::of(message.class), message)
     }
 
     /// One attempt to send a checked message; on `lane` if one is given.
@@ -140,9 +98,9 @@ impl NetContext {
         peer: &Peer,
         lane: Option<usize>,
         class: Class,
-        message: &mut Outgoing<'_>,
+        message: &AmMessage<'_>,
     ) -> Result<Sent, Error> {
-        if matches!(message.load, Freight::None) {
+        if matches!(message.payload, AmPayload::None) {
             let (handler, args) = (message.handler, message.args);
             let draft = Draft { class, handler, args, shape: Shape::Short };
             return self.on_lanes(peer, lane, class, |_, at| self.short(peer, at, &draft));
@@ -256,61 +214,54 @@ impl NetContext {
         at: usize,
         lane: &Connection,
         class: Class,
-        message: &mut Outgoing<'_>,
+        message: &AmMessage<'_>,
     ) -> Result<Sent, Error> {
         let (handler, args) = (message.handler, message.args);
         let draft = |shape| Draft { class, handler, args, shape };
         let packs = |payload: &[u8]| self.packs(payload, args.len());
-        match &mut message.load {
-            Freight::None => self.copied(peer, at, &draft(Shape::Short), &[]),
-            Freight::Medium(payload) => {
+        match message.payload {
+            // Blocks and placed payloads are of shared memory.
+            AmPayload::None | AmPayload::Block { .. } | AmPayload::Placed { .. } => {
+                self.copied(peer, at, &draft(Shape::Short), &[])
+            }
+            AmPayload::Medium(payload) => {
                 let len = payload.len() as u32;
                 self.copied(peer, at, &draft(Shape::Medium { len }), payload)
             }
-            Freight::MediumLater { payload, completion } => {
-                let len = payload.len() as u32;
-                let draft = draft(Shape::Medium { len });
-                if self.gathers(payload) {
-                    self.gathered(peer, at, &draft, payload, completion)
-                } else {
+            AmPayload::Long { payload, dest } => {
+                let (len, packed) = (payload.len() as u32, packs(payload));
+                let draft = draft(Shape::Long { dest, len, packed });
+                if packed {
                     self.copied(peer, at, &draft, payload)
+                } else {
+                    self.with_payload(peer, at, lane, &draft, (payload, dest), None)
                 }
             }
-            Freight::LongLater { payload, dest, completion }
-                if packs(payload) && self.gathers(payload) =>
-            {
-                let (len, dest) = (payload.len() as u32, *dest);
-                let draft = draft(Shape::Long { dest, len, packed: true });
-                self.gathered(peer, at, &draft, payload, completion)
+            AmPayload::ZeroCopy(&ZeroCopy { payload, dest, completion }) => {
+                let (len, packed) = (payload.len() as u32, packs(payload));
+                let draft = draft(match dest {
+                    None => Shape::Medium { len },
+                    Some(dest) => Shape::Long { dest, len, packed },
+                });
+                match dest.filter(|_| !packed) {
+                    Some(dest) => {
+                        let counter = Some(completion);
+                        self.with_payload(peer, at, lane, &draft, (payload, dest), counter)
+                    }
+                    None if self.gathers(payload) => {
+                        self.gathered(peer, at, &draft, payload, completion)
+                    }
+                    None => self.copied(peer, at, &draft, payload),
+                }
             }
-            Freight::Long { payload, dest } | Freight::LongLater { payload, dest, .. }
-                if packs(payload) =>
-            {
-                let (len, dest) = (payload.len() as u32, *dest);
-                self.copied(peer, at, &draft(Shape::Long { dest, len, packed: true }), payload)
-            }
-            Freight::Long { payload, dest } => {
-                let (len, dest) = (payload.len() as u32, *dest);
-                let draft = draft(Shape::Long { dest, len, packed: false });
-                self.with_payload(peer, at, lane, &draft, (payload, dest), None)
-            }
-            Freight::LongLater { payload, dest, completion } => {
-                let (len, dest) = (payload.len() as u32, *dest);
-                let draft = draft(Shape::Long { dest, len, packed: false });
-                self.with_payload(peer, at, lane, &draft, (payload, dest), Some(completion))
-            }
-            Freight::Buffer { buffer, len } => {
-                let shape = Shape::Medium { len: *len };
+            AmPayload::SendBuffer { buffer, len, dest } => {
+                let shape = match dest {
+                    None => Shape::Medium { len },
+                    Some(dest) => Shape::Long { dest, len, packed: true },
+                };
                 let Some(prepared) = buffer.take() else { return Ok(Sent::Full) };
                 let (sent, back) = prepared.send(|own| self.filled(peer, at, &draft(shape), own));
-                **buffer = back;
-                sent
-            }
-            Freight::LongBuffer { buffer, len, dest } => {
-                let shape = Shape::Long { dest: *dest, len: *len, packed: true };
-                let Some(prepared) = buffer.take() else { return Ok(Sent::Full) };
-                let (sent, back) = prepared.send(|own| self.filled(peer, at, &draft(shape), own));
-                **buffer = back;
+                buffer.set(back);
                 sent
             }
         }
@@ -693,22 +644,18 @@ impl NetContext {
         Ok(())
     }
 
-    /// A reply to a message of `peer` that came on a lane. Waits for completions of sends.
-    pub(crate) fn answer(
+    /// A reply to the message of a token. Waits for completions of sends.
+    pub(in crate::transport::net) fn answer(
         &self,
-        peer: &Peer,
-        lane: usize,
-        message: &mut Outgoing<'_>,
+        token: &ReplyToken,
+        message: &AmMessage<'_>,
     ) -> Result<Sent, Error> {
-        if message.to != peer.rank || !message.reply {
-            let problem = "a reply that is not to the sender of the request";
-            return Err(Error::Message { peer: message.to, problem });
-        }
-        self.check(message)?;
+        let Some(peer) = self.peers.get(token.source()) else { return Ok(Sent::Full) };
+        let lane = Some(token.connection());
         loop {
             // Where the handshake is not complete yet, it is asked for.
             if (peer.is_open() || self.connected(peer.rank).is_some())
-                && self.to_peer(peer, Some(lane), Class::Reply, message)? == Sent::Yes
+                && self.to_peer(peer, lane, Class::Reply, message)? == Sent::Yes
             {
                 return Ok(Sent::Yes);
             }

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use super::*;
-use crate::message::{max_long_alloc, max_medium};
+use crate::transport::message::{max_long_alloc, max_medium};
 
 fn lengths(nargs: usize) -> Vec<usize> {
     let most = max_medium(nargs);
@@ -18,43 +18,46 @@ type Seen = (u32, Vec<i32>, Vec<u8>);
 
 /// Ranks of the second half send back what those of the first send, who compare.
 pub(super) fn echo(kind: &Kind) {
-    let send_qp = kind.per_host;
-    run(2 * send_qp, 1 << 18, kind, |member| {
-        let peer = Rank(member.rank + send_qp);
+    let half = kind.per_host;
+    run(2 * half, 1 << 18, kind, |member| {
+        let peer = Rank(member.rank + half);
         let answered = Cell::new(0u32);
         let seen: RefCell<Option<Seen>> = RefCell::new(None);
         let memory = member.memory;
-        let handler = |message: Incoming<'_>| {
-            let bytes = match &message.load {
-                Arrived::None => Vec::new(),
-                Arrived::Medium(bytes) => {
+        let handler = |message: Arrived<'_>| {
+            let bytes = match &message.payload {
+                ArrivedPayload::None => Vec::new(),
+                ArrivedPayload::Medium(bytes) => {
                     assert!(bytes.as_ptr().addr().is_multiple_of(8), "a Medium at an odd place");
                     bytes.to_vec()
                 }
-                Arrived::Long { offset, len } => {
+                ArrivedPayload::Long { offset, len } => {
                     memory.read(usize::try_from(*offset).expect("small"), *len)
                 }
             };
-            if message.reply {
-                *seen.borrow_mut() = Some((message.source.0, message.args.to_vec(), bytes));
+            if message.class == MessageClass::Reply {
+                *seen.borrow_mut() = Some((rank_of(&message).0, message.args.to_vec(), bytes));
                 answered.set(answered.get() + 1);
                 return;
             }
-            let load = match &message.load {
-                Arrived::None => Freight::None,
-                Arrived::Medium(_) => Freight::Medium(&bytes),
-                Arrived::Long { offset, .. } => Freight::Long { payload: &bytes, dest: *offset },
+            let load = match &message.payload {
+                ArrivedPayload::None => AmPayload::None,
+                ArrivedPayload::Medium(_) => AmPayload::Medium(&bytes),
+                ArrivedPayload::Long { offset, .. } => {
+                    AmPayload::Long { payload: &bytes, dest: *offset }
+                }
             };
-            let mut back = reply(message.source, message.args, load);
-            let sent = member.net.reply::<Seq>(message.ticket, &mut back).expect("reply");
+            let back = reply(rank_of(&message), message.args, load);
+            let token = message.reply.expect("a way back");
+            let sent = member.net.reply::<Seq>(token, &back).expect("reply");
             assert_eq!(sent, Sent::Yes);
             answered.set(answered.get() + 1);
         };
         let mut rounds = 0;
-        let mut round = |args: &[i32], load: Freight<'_>, expected: &[u8]| {
+        let mut round = |args: &[i32], load: AmPayload<'_>, expected: &[u8]| {
             rounds += 1;
-            if member.rank < send_qp {
-                member.send(&mut request(peer, args, load), &handler);
+            if member.rank < half {
+                member.send(&request(peer, args, load), &handler);
                 member.poll_until(&handler, || answered.get() == rounds);
                 let got = seen.take().expect("an answer");
                 assert_eq!((got.0, &got.1[..]), (peer.0, args));
@@ -64,29 +67,33 @@ pub(super) fn echo(kind: &Kind) {
         for nargs in [0, 1, 2, 16] {
             let args: Vec<i32> = (0..nargs).map(|at| 100 + at).collect();
             let nargs = args.len();
-            round(&args, Freight::None, &[]);
+            round(&args, AmPayload::None, &[]);
             for len in lengths(nargs) {
                 let bytes = pattern(nargs, len);
-                round(&args, Freight::Medium(&bytes), &bytes);
+                round(&args, AmPayload::Medium(&bytes), &bytes);
                 let completion = Arc::new(OpCounter::new());
                 memory.write(131_072, &bytes);
                 let payload = memory.part(131_072, len);
-                round(&args, Freight::MediumLater { payload, completion: &completion }, &bytes);
+                round(
+                    &args,
+                    AmPayload::ZeroCopy(&ZeroCopy { payload, dest: None, completion: &completion }),
+                    &bytes,
+                );
                 member.poll_until(&handler, || completion.is_complete());
             }
             let most = max_long_alloc(nargs);
             for len in [0, 1, 4012, 4013, 65_535, 65_536, 65_537, 131_072, most] {
                 let bytes = pattern(nargs + 1, len);
-                round(&args, Freight::Long { payload: &bytes, dest: 5 }, &bytes);
+                round(&args, AmPayload::Long { payload: &bytes, dest: 5 }, &bytes);
                 let completion = Arc::new(OpCounter::new());
                 memory.write(131_072, &bytes);
                 let payload = memory.part(131_072, len);
-                let load = Freight::LongLater { payload, dest: 8, completion: &completion };
-                round(&args, load, &bytes);
+                let load = ZeroCopy { payload, dest: Some(8), completion: &completion };
+                round(&args, AmPayload::ZeroCopy(&load), &bytes);
                 member.poll_until(&handler, || completion.is_complete());
             }
         }
-        if member.rank >= send_qp {
+        if member.rank >= half {
             member.poll_until(&handler, || answered.get() == rounds);
         }
         member.meet(&handler);
@@ -130,11 +137,11 @@ fn used_connections_are_written_down() {
     let name: &'static str = place.to_str().expect("text").to_owned().leak();
     run(3, 0, &Kind { dynamic: true, file_out: Some(name), ..PLAIN }, |member| {
         let done = Cell::new(member.rank == 2);
-        let handler = |_: Incoming<'_>| done.set(true);
+        let handler = |_: Arrived<'_>| done.set(true);
         // Rank 2 is talked to by nobody.
         if member.rank < 2 {
             let peer = Rank(1 - member.rank);
-            member.send(&mut request(peer, &[], Freight::None), &handler);
+            member.send(&request(peer, &[], AmPayload::None), &handler);
         }
         member.poll_until(&handler, || done.get());
     });
@@ -154,13 +161,13 @@ fn negotiated_payload_goes_out_of_the_librarys_buffer() {
     run(2, 1 << 17, &PLAIN, |member| {
         let got: RefCell<Vec<Vec<u8>>> = RefCell::default();
         let memory = member.memory;
-        let handler = |message: Incoming<'_>| match &message.load {
-            Arrived::Medium(bytes) => got.borrow_mut().push(bytes.to_vec()),
-            Arrived::Long { offset, len } => {
+        let handler = |message: Arrived<'_>| match &message.payload {
+            ArrivedPayload::Medium(bytes) => got.borrow_mut().push(bytes.to_vec()),
+            ArrivedPayload::Long { offset, len } => {
                 let at = usize::try_from(*offset).expect("small");
                 got.borrow_mut().push(memory.read(at, *len));
             }
-            Arrived::None => {}
+            ArrivedPayload::None => {}
         };
         let peer = Rank(1 - member.rank);
         let mut expected = Vec::new();
@@ -172,17 +179,12 @@ fn negotiated_payload_goes_out_of_the_librarys_buffer() {
                 *prepared = prepared.take().or_else(|| member.net.buffer::<Seq>(false));
                 prepared.is_some()
             });
-            let mut prepared: Option<SendBuffer> = prepared.into_inner();
-            let buffer = prepared.as_mut().expect("a buffer");
+            let mut buffer: SendBuffer = prepared.into_inner().expect("a buffer");
             buffer.bytes()[..len as usize].copy_from_slice(&bytes);
-            let buffer = &mut prepared;
-            let load = if long {
-                Freight::LongBuffer { buffer, len, dest: 3 }
-            } else {
-                Freight::Buffer { buffer, len }
-            };
-            member.send(&mut request(peer, &[], load), &handler);
-            assert!(prepared.is_none(), "the buffer went with the message");
+            let buffer = &Cell::new(Some(buffer));
+            let load = AmPayload::SendBuffer { buffer, len, dest: long.then_some(3) };
+            member.send(&request(peer, &[], load), &handler);
+            assert!(buffer.take().is_none(), "the buffer went with the message");
             expected.push(bytes);
         }
         // A buffer that is not used goes back.
@@ -198,7 +200,7 @@ fn messages_of_the_library_pass_those_of_the_client() {
     run(2, 0, &Kind { limits: TINY, ..PLAIN }, |member| {
         let client = Cell::new(0);
         let library = Cell::new(0);
-        let handler = |message: Incoming<'_>| match message.handler {
+        let handler = |message: Arrived<'_>| match message.handler {
             10 => library.set(library.get() + message.args[0]),
             _ => client.set(client.get() + 1),
         };
@@ -206,12 +208,12 @@ fn messages_of_the_library_pass_those_of_the_client() {
             // All credits are used up, and the peer does not take what they paid for.
             while member
                 .net
-                .try_send::<Seq>(&mut request(Rank(1), &[1], Freight::None))
+                .try_send::<Seq>(&request(Rank(1), &[1], AmPayload::None))
                 .expect("send")
                 == Sent::Yes
             {}
             for number in 1..=20 {
-                member.send(&mut internal(Rank(1), 10, &[number]), &handler);
+                member.send(&internal(Rank(1), 10, &[number]), &handler);
             }
         } else {
             let begin = Instant::now();
@@ -231,31 +233,12 @@ fn messages_of_the_library_pass_those_of_the_client() {
 }
 
 #[test]
-fn wrong_messages_are_refused() {
-    run(2, 100, &PLAIN, |member| {
-        let peer = Rank(1 - member.rank);
-        let refused = |message: &mut Outgoing<'_>| {
-            member.net.try_send::<Seq>(message).expect_err("refused").to_string()
-        };
-        let text = refused(&mut request(peer, &[0; 17], Freight::None));
-        assert!(text.contains("more than 16"), "{text}");
-        let text = refused(&mut request(peer, &[], Freight::Long { payload: &[1; 2], dest: 99 }));
-        assert!(text.contains("99..101") && text.contains("100 bytes"), "{text}");
-        let text = refused(&mut request(peer, &[], Freight::Medium(&vec![0; 70_000])));
-        assert!(text.contains("too long"), "{text}");
-        let text = refused(&mut internal(peer, 64, &[]));
-        assert!(text.contains("handler number"), "{text}");
-        member.meet(&|_| {});
-    });
-}
-
-#[test]
 fn a_payload_is_in_use_after_the_call_only_where_it_is_gathered() {
     for gather_min in [None, Some(0), Some(64), Some(1500)] {
         let limits = Limits { gather_min, ..USUAL };
         run(2, 1 << 17, &Kind { limits, ..PLAIN }, |member| {
             let (seen, peer) = (Cell::new(0), Rank(1 - member.rank));
-            let handler = |_: Incoming<'_>| seen.set(seen.get() + 1);
+            let handler = |_: Arrived<'_>| seen.set(seen.get() + 1);
             let mut sent = 0;
             for len in [0, 1, 63, 64, 1499, 1500, 4012] {
                 let gathered = gather_min.is_some_and(|least| len >= least as usize) && len > 0;
@@ -267,12 +250,9 @@ fn a_payload_is_in_use_after_the_call_only_where_it_is_gathered() {
                     assert_eq!(member.net.keeps_long(payload, 0, false), in_use);
                     for long in [false, true] {
                         let completion = Arc::new(OpCounter::new());
-                        let load = if long {
-                            Freight::LongLater { payload, dest: 8192, completion: &completion }
-                        } else {
-                            Freight::MediumLater { payload, completion: &completion }
-                        };
-                        member.send(&mut request(peer, &[], load), &handler);
+                        let dest = long.then_some(8192);
+                        let load = ZeroCopy { payload, dest, completion: &completion };
+                        member.send(&request(peer, &[], AmPayload::ZeroCopy(&load)), &handler);
                         assert_eq!(completion.is_local_complete(), !in_use, "{len}, {long}");
                         member.poll_until(&handler, || completion.is_complete());
                         sent += 1;

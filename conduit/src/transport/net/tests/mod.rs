@@ -23,6 +23,8 @@ use super::settings::sizes::Agreement;
 use super::setup::{Limits, RailChoice, Setup, SharedLimits};
 use super::*;
 use crate::mode::{Par, Seq};
+use crate::transport::message::{AmPayload, Arrived, ArrivedPayload, MessageClass, ZeroCopy};
+use crate::transport::neighbours;
 
 /// No test waits longer; far more than any needs.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -193,10 +195,10 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
 }
 
 /// Counts those of [`Member::meet`], and calls a closure for each other message.
-struct TestSink<'a>(&'a AtomicU32, &'a dyn Fn(Incoming<'_>));
+struct TestSink<'a>(&'a AtomicU32, &'a dyn Fn(Arrived<'_>));
 
 impl Sink for TestSink<'_> {
-    fn arrived(&self, message: Incoming<'_>) {
+    fn arrived(&self, message: Arrived<'_>) {
         if message.handler == MEET {
             self.0.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -207,7 +209,7 @@ impl Sink for TestSink<'_> {
 
 impl Member<'_> {
     /// Polls until `done`; `handler` gets the messages.
-    fn poll_until(&self, handler: &dyn Fn(Incoming<'_>), done: impl Fn() -> bool) {
+    fn poll_until(&self, handler: &dyn Fn(Arrived<'_>), done: impl Fn() -> bool) {
         let begin = Instant::now();
         while !done() {
             let count =
@@ -220,7 +222,7 @@ impl Member<'_> {
     }
 
     /// Sends; polls while there is no room.
-    fn send(&self, message: &mut Outgoing<'_>, handler: &dyn Fn(Incoming<'_>)) {
+    fn send(&self, message: &AmMessage<'_>, handler: &dyn Fn(Arrived<'_>)) {
         let begin = Instant::now();
         while self.net.try_send::<Seq>(message).expect("send") == Sent::Full {
             let _ = self.net.poll::<Par>(&TestSink(&self.met, handler), Poll::All).expect("poll");
@@ -239,9 +241,9 @@ impl Member<'_> {
     }
 
     /// All ranks of other hosts have come here; messages are delivered meanwhile.
-    fn meet(&self, handler: &dyn Fn(Incoming<'_>)) {
+    fn meet(&self, handler: &dyn Fn(Arrived<'_>)) {
         for peer in self.others() {
-            self.send(&mut internal(peer, MEET, &[]), handler);
+            self.send(&internal(peer, MEET, &[]), handler);
         }
         let count = self.count();
         let all = self.meetings.fetch_add(count, Ordering::Relaxed) + count;
@@ -252,16 +254,30 @@ impl Member<'_> {
 /// Handler number of [`Member::meet`].
 const MEET: u8 = 9;
 
-fn internal(to: Rank, handler: u8, args: &[i32]) -> Outgoing<'_> {
-    Outgoing { to, reply: false, internal: true, handler, args, load: Freight::None }
+fn message<'a>(
+    class: MessageClass,
+    (to, handler): (Rank, u8),
+    args: &'a [i32],
+    payload: AmPayload<'a>,
+) -> AmMessage<'a> {
+    AmMessage { class, target: neighbours::remote(to), handler, args, payload }
 }
 
-fn request<'a>(to: Rank, args: &'a [i32], load: Freight<'a>) -> Outgoing<'a> {
-    Outgoing { to, reply: false, internal: false, handler: 200, args, load }
+fn internal(to: Rank, handler: u8, args: &[i32]) -> AmMessage<'_> {
+    message(MessageClass::Internal, (to, handler), args, AmPayload::None)
 }
 
-fn reply<'a>(to: Rank, args: &'a [i32], load: Freight<'a>) -> Outgoing<'a> {
-    Outgoing { to, reply: true, internal: false, handler: 201, args, load }
+fn request<'a>(to: Rank, args: &'a [i32], payload: AmPayload<'a>) -> AmMessage<'a> {
+    message(MessageClass::Request, (to, 200), args, payload)
+}
+
+fn reply<'a>(to: Rank, args: &'a [i32], payload: AmPayload<'a>) -> AmMessage<'a> {
+    message(MessageClass::Reply, (to, 201), args, payload)
+}
+
+/// Who sent a message.
+fn rank_of(message: &Arrived<'_>) -> Rank {
+    neighbours::remote_rank(message.source).expect("a remote rank")
 }
 
 /// Bytes that differ from place to place.

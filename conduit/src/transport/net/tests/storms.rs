@@ -10,26 +10,27 @@ pub(super) fn storm(size: u32, each: u32, kind: &Kind) {
         let handled = Cell::new(0);
         let answers = Cell::new(0);
         let sums: RefCell<Vec<u64>> = RefCell::new(vec![0; size as usize]);
-        let handler = |message: Incoming<'_>| {
-            if message.reply {
+        let handler = |message: Arrived<'_>| {
+            if message.class == MessageClass::Reply {
                 answers.set(answers.get() + 1);
                 return;
             }
             let number = message.args[0].cast_unsigned();
-            sums.borrow_mut()[message.source.0 as usize] += u64::from(number);
-            if let Arrived::Medium(bytes) = &message.load {
+            sums.borrow_mut()[rank_of(&message).0 as usize] += u64::from(number);
+            if let ArrivedPayload::Medium(bytes) = &message.payload {
                 let expected = pattern(number as usize, bytes.len());
                 assert!(**bytes == expected[..], "damaged Medium");
             }
             if !number.is_multiple_of(3) {
                 let bytes = pattern(1, number as usize * 997 % 5000);
                 let load = match number % 4 {
-                    0 => Freight::None,
-                    1 => Freight::Long { payload: &bytes, dest: 0 },
-                    _ => Freight::Medium(&bytes),
+                    0 => AmPayload::None,
+                    1 => AmPayload::Long { payload: &bytes, dest: 0 },
+                    _ => AmPayload::Medium(&bytes),
                 };
-                let mut back = reply(message.source, &[], load);
-                let sent = member.net.reply::<Seq>(message.ticket, &mut back).expect("reply");
+                let back = reply(rank_of(&message), &[], load);
+                let token = message.reply.expect("a way back");
+                let sent = member.net.reply::<Seq>(token, &back).expect("reply");
                 assert_eq!(sent, Sent::Yes);
             }
             handled.set(handled.get() + 1);
@@ -41,11 +42,13 @@ pub(super) fn storm(size: u32, each: u32, kind: &Kind) {
                 let long = pattern(2, 9000);
                 let bytes = pattern(number as usize, number as usize * 379 % 3000);
                 let load = match number % 5 {
-                    0 => Freight::None,
-                    1 if number.is_multiple_of(2) => Freight::Long { payload: &long, dest: 65_536 },
-                    _ => Freight::Medium(&bytes),
+                    0 => AmPayload::None,
+                    1 if number.is_multiple_of(2) => {
+                        AmPayload::Long { payload: &long, dest: 65_536 }
+                    }
+                    _ => AmPayload::Medium(&bytes),
                 };
-                member.send(&mut request(peer, &args, load), &handler);
+                member.send(&request(peer, &args, load), &handler);
                 expected += u32::from(!number.is_multiple_of(3));
             }
         }
@@ -62,7 +65,7 @@ pub(super) fn storm(size: u32, each: u32, kind: &Kind) {
 }
 
 /// All that was taken came back. (Banked credits are the peer's until it has something to carry them.)
-fn settled(member: &Member<'_>, kind: &Kind, handler: &dyn Fn(Incoming<'_>)) {
+fn settled(member: &Member<'_>, kind: &Kind, handler: &dyn Fn(Arrived<'_>)) {
     let context = &member.net.context;
     let limits = &kind.limits;
     let banked = limits.slack * member.count() * u32::try_from(kind.lanes).expect("few");

@@ -7,8 +7,8 @@ fn an_armed_network_rings_the_doorbell() {
     const ROUNDS: u32 = 200;
     run(2, 0, &PLAIN, |member| {
         let count = AtomicU32::new(0);
-        let handler = |message: Incoming<'_>| {
-            assert!(!message.internal);
+        let handler = |message: Arrived<'_>| {
+            assert!(message.class != MessageClass::Internal);
             count.fetch_add(1, Ordering::Relaxed);
         };
         let peer = Rank(1 - member.rank);
@@ -16,7 +16,7 @@ fn an_armed_network_rings_the_doorbell() {
         let begin = Instant::now();
         for round in 1..=ROUNDS {
             if member.rank == 0 {
-                member.send(&mut request(peer, &[], Freight::None), &handler);
+                member.send(&request(peer, &[], AmPayload::None), &handler);
             }
             while count.load(Ordering::Relaxed) < round {
                 let rung = page.slot(0).rung();
@@ -30,7 +30,7 @@ fn an_armed_network_rings_the_doorbell() {
                 }
             }
             if member.rank == 1 {
-                member.send(&mut request(peer, &[], Freight::None), &handler);
+                member.send(&request(peer, &[], AmPayload::None), &handler);
             }
         }
         assert!(begin.elapsed() < PATIENCE, "a wake-up was lost");
@@ -45,8 +45,8 @@ struct Counting {
 }
 
 impl Sink for Counting {
-    fn arrived(&self, message: Incoming<'_>) {
-        if !message.reply && !message.internal {
+    fn arrived(&self, message: Arrived<'_>) {
+        if message.class == MessageClass::Request {
             self.requests.fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -65,9 +65,9 @@ fn progress_threads_deliver_without_polls() {
             let begin = Instant::now();
             for number in 0..500 {
                 let args = [number];
-                let mut message = request(peer, &args, Freight::None);
+                let message = request(peer, &args, AmPayload::None);
                 // No poll here: threads take what comes back.
-                while member.net.try_send::<Par>(&mut message).expect("send") == Sent::Full {
+                while member.net.try_send::<Par>(&message).expect("send") == Sent::Full {
                     assert!(begin.elapsed() < PATIENCE, "{mode:?}");
                     std::thread::yield_now();
                 }
@@ -89,7 +89,7 @@ fn an_ack_without_room_goes_out_although_nobody_polls() {
         if member.rank == 0 {
             member.services.borrow_mut().barrier().expect("barrier");
             for number in 0..200 {
-                member.send(&mut request(Rank(1), &[number], Freight::None), &|_| {});
+                member.send(&request(Rank(1), &[number], AmPayload::None), &|_| {});
             }
             member.services.borrow_mut().barrier().expect("barrier");
             return;
@@ -130,8 +130,8 @@ fn threads_of_a_rank_send_and_poll_together() {
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
-                    let count = |message: Incoming<'_>| {
-                        if !message.internal {
+                    let count = |message: Arrived<'_>| {
+                        if message.class != MessageClass::Internal {
                             got.fetch_add(1, Ordering::SeqCst);
                         }
                     };
@@ -139,8 +139,8 @@ fn threads_of_a_rank_send_and_poll_together() {
                     for number in 0..1000 {
                         let bytes = pattern(1, 500);
                         let args = [number];
-                        let mut message = request(peer, &args, Freight::Medium(&bytes));
-                        while net.try_send::<Par>(&mut message).expect("send") == Sent::Full {
+                        let message = request(peer, &args, AmPayload::Medium(&bytes));
+                        while net.try_send::<Par>(&message).expect("send") == Sent::Full {
                             let _ =
                                 net.poll::<Par>(&TestSink(met, &count), Poll::All).expect("poll");
                             assert!(begin.elapsed() < PATIENCE);
@@ -172,7 +172,7 @@ fn a_peer_that_is_gone_is_named() {
         let begin = Instant::now();
         let error = loop {
             assert!(begin.elapsed() < PATIENCE);
-            let sent = member.net.try_send::<Seq>(&mut request(Rank(1), &[], Freight::None));
+            let sent = member.net.try_send::<Seq>(&request(Rank(1), &[], AmPayload::None));
             let polled = member.net.poll::<Seq>(&TestSink(&member.met, &|_| {}), Poll::All);
             if let Some(error) = sent.err().or(polled.err()) {
                 break error;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{LAP_AT, Lane, SLOTS, Tag, WORDS, advanced, high, lap, low, slots_of_short};
-use crate::message::MAX_ARGS;
+use crate::transport::message::MAX_ARGS;
 
 /// Pauses of the processor that a consumer makes when it was faster than a flood.
 const REST: u32 = 8;

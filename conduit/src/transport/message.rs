@@ -1,0 +1,288 @@
+//! Active messages as every layer sees them: on the way out ([`AmMessage`]), after they have arrived ([`Arrived`]), their limits.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use bootstrap::Rank;
+
+use crate::error::Error;
+use crate::transport::net::SendBuffer;
+use crate::transport::op_counter::OpCounter;
+
+/// Most arguments of a message.
+pub const MAX_ARGS: usize = 16;
+/// Bytes of the largest buffer for a Medium with its header.
+const BUFFER: usize = 65_536;
+/// Most payload bytes of a Long.
+pub(crate) const MAX_LONG: usize = 0x7fff_ffff;
+
+/// Payload that every Medium may carry, whatever its arguments: the least of all maxima.
+pub const LUB_MEDIUM: usize = max_medium(MAX_ARGS);
+/// Payload that every Long may carry.
+pub const LUB_LONG: usize = MAX_LONG;
+
+const fn round_up_8(n: usize) -> usize {
+    n.next_multiple_of(8)
+}
+
+/// Most payload bytes of a Medium with `nargs` arguments.
+pub(crate) const fn max_medium(nargs: usize) -> usize {
+    BUFFER - round_up_8(4 + 4 * (1 + nargs))
+}
+
+/// Most bytes of a library buffer prepared for a Long with `nargs` arguments.
+pub(crate) const fn max_long_alloc(nargs: usize) -> usize {
+    BUFFER - round_up_8(12 + 4 * (1 + nargs))
+}
+
+/// As [`max_medium`] for a count that comes from the client: 0 when no message carries that many.
+pub(crate) const fn medium_limit(nargs: usize) -> usize {
+    if nargs > MAX_ARGS { 0 } else { max_medium(nargs) }
+}
+
+/// As [`max_long_alloc`] for a count that comes from the client.
+pub(crate) const fn long_alloc_limit(nargs: usize) -> usize {
+    if nargs > MAX_ARGS { 0 } else { max_long_alloc(nargs) }
+}
+
+/// Message classes never wait for each other's queues and buffers, which is what keeps storms of requests and replies free of
+/// deadlock: replies always drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MessageClass {
+    Request = 0,
+    Reply = 1,
+    /// Of the library itself: exits, barriers between neighbourhoods.
+    Internal = 2,
+}
+
+/// A message on its way out.
+#[derive(Clone, Copy)]
+pub(crate) struct AmMessage<'a> {
+    pub(crate) class: MessageClass,
+    /// Local index of a neighbour, or [`neighbours::remote`](crate::transport::neighbours::remote) of a rank.
+    pub(crate) target: usize,
+    pub(crate) handler: u8,
+    /// At most [`MAX_ARGS`].
+    pub(crate) args: &'a [i32],
+    pub(crate) payload: AmPayload<'a>,
+}
+
+/// A block of a rank's payload arena, as a message names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    /// Number in the arena.
+    pub(crate) index: u32,
+    /// Generation, to be written into the release table.
+    pub(crate) generation: u32,
+}
+
+impl Block {
+    pub(crate) const fn to_wire(self) -> u64 {
+        (self.generation as u64) << 32 | self.index as u64
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
+    pub(crate) const fn from_wire(word: u64) -> Self {
+        Self { index: word as u32, generation: (word >> 32) as u32 }
+    }
+}
+
+/// What a message carries besides its arguments.
+#[derive(Clone, Copy)]
+pub(crate) enum AmPayload<'a> {
+    /// Nothing: a Short.
+    None,
+    /// A Medium, copied before the call returns.
+    Medium(&'a [u8]),
+    /// A Medium whose first bytes are in a block of the arena; only for neighbours.
+    Block { block: Block, len: u32 },
+    /// A Long to `dest`, an offset in the target's segment; the payload is free when the call returns.
+    Long { payload: &'a [u8], dest: u64 },
+    /// A Long whose bytes are at the destination already; only for neighbours.
+    Placed { len: u32, dest: u64 },
+    /// A Medium, or a Long to `dest`, in a buffer of the network, which is taken when the message was sent; only for remote ranks.
+    SendBuffer { buffer: &'a Cell<Option<SendBuffer>>, len: u32, dest: Option<u64> },
+    /// A payload that may be read after the call; only for remote ranks.
+    ZeroCopy(&'a ZeroCopy<'a>),
+}
+
+/// A Medium, or a Long to `dest`, whose payload is the sender's again when the counter says so.
+pub(crate) struct ZeroCopy<'a> {
+    pub(crate) payload: &'a [u8],
+    pub(crate) dest: Option<u64>,
+    /// Begun only when the payload is still in use after the call.
+    pub(crate) completion: &'a Arc<OpCounter>,
+}
+
+impl AmMessage<'_> {
+    /// Checks counts and sizes against the limits. Nothing below checks them again.
+    #[inline]
+    pub(crate) fn check(&self, call: &'static str) -> Result<(), Error> {
+        let count = self.args.len();
+        if count > MAX_ARGS {
+            return Err(Error::TooManyArgs { call, count });
+        }
+        let (len, max) = match self.payload {
+            AmPayload::Medium(payload) => (payload.len(), max_medium(count)),
+            AmPayload::Long { payload, .. } => (payload.len(), MAX_LONG),
+            // Checked when they were prepared.
+            AmPayload::None
+            | AmPayload::Block { .. }
+            | AmPayload::Placed { .. }
+            | AmPayload::SendBuffer { .. }
+            | AmPayload::ZeroCopy(_) => return Ok(()),
+        };
+        if len > max {
+            return Err(Error::PayloadSize { call, len, max });
+        }
+        Ok(())
+    }
+}
+
+/// An arrived message. Nothing of it but its lengths and places was checked.
+#[derive(Debug)]
+pub(crate) struct Arrived<'a> {
+    /// Sender, as [`AmMessage::target`] of a message back.
+    pub(crate) source: usize,
+    pub(crate) class: MessageClass,
+    pub(crate) handler: u8,
+    /// At most [`MAX_ARGS`].
+    pub(crate) args: &'a [i32],
+    pub(crate) payload: ArrivedPayload<'a>,
+    /// How to reply to a message that came over the network.
+    pub(crate) reply: Option<&'a ReplyToken>,
+}
+
+/// What an arrived message carries.
+#[derive(Debug)]
+pub(crate) enum ArrivedPayload<'a> {
+    /// Nothing: a Short.
+    None,
+    /// A Medium, aligned to 8; gone when the handler has returned.
+    Medium(&'a mut [u8]),
+    /// A Long that is in this rank's segment already.
+    Long {
+        /// First byte, as an offset in the segment.
+        offset: u64,
+        /// Bytes.
+        len: usize,
+    },
+}
+
+/// The way back of a message that came over the network, valid while its handler runs.
+#[derive(Debug)]
+pub(crate) struct ReplyToken {
+    source: Rank,
+    /// Connection of that rank that the message came through.
+    connection: usize,
+    request: bool,
+    replied: Cell<bool>,
+}
+
+impl ReplyToken {
+    pub(crate) const fn new(source: Rank, connection: usize, request: bool) -> Self {
+        Self { source, connection, request, replied: Cell::new(false) }
+    }
+
+    /// Who sent the message.
+    pub(crate) const fn source(&self) -> Rank {
+        self.source
+    }
+
+    /// The connection that it came through, among those to its sender.
+    pub(crate) const fn connection(&self) -> usize {
+        self.connection
+    }
+
+    /// Whether it may be replied to.
+    pub(crate) const fn is_request(&self) -> bool {
+        self.request
+    }
+
+    /// Whether a reply was sent.
+    pub(crate) const fn is_replied(&self) -> bool {
+        self.replied.get()
+    }
+
+    /// A reply was sent, or not.
+    pub(crate) fn set_replied(&self, sent: bool) {
+        self.replied.set(sent);
+    }
+}
+
+/// Takes arrived messages. Must not poll for more than [`Poll::SendsOnly`](crate::transport::net::Poll::SendsOnly).
+pub(crate) trait Sink {
+    /// A message has arrived.
+    fn arrived(&self, message: Arrived<'_>);
+}
+
+/// Options of communication calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags(u32);
+
+impl Flags {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// Do not wait and do not poll: when something is missing that would have to be waited for, the call does nothing
+    /// and says so ([`Outcome::NotSent`]).
+    pub const IMMEDIATE: Self = Self(1);
+    /// For limit queries: the largest legal `least` of a Prepare with the client's buffer.
+    pub const LEAST_CLIENT: Self = Self(2);
+    /// For limit queries: the largest legal `least` of a Prepare with a buffer of the library.
+    pub const LEAST_ALLOC: Self = Self(4);
+
+    /// Whether all of `other` are set.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl std::ops::BitOr for Flags {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// What became of a call that may decline with [`Flags::IMMEDIATE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "with Flags::IMMEDIATE a message may not have been sent"]
+pub enum Outcome {
+    /// Injected; it will be delivered exactly once.
+    Sent,
+    /// Nothing happened; only with [`Flags::IMMEDIATE`].
+    NotSent,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_those_of_the_original() {
+        assert_eq!(max_medium(0), 65_528);
+        assert_eq!(LUB_MEDIUM, 65_464);
+        assert_eq!(max_long_alloc(16), 65_456);
+        assert_eq!(LUB_LONG, 0x7fff_ffff);
+        assert!((1..=MAX_ARGS).all(|n| max_medium(n) <= max_medium(n - 1)));
+        assert_eq!(medium_limit(MAX_ARGS + 1), 0);
+    }
+
+    #[test]
+    fn messages_over_the_limits_are_refused() {
+        let refused = |args: &[i32], payload: AmPayload<'_>| {
+            let class = MessageClass::Request;
+            let message = AmMessage { class, target: 0, handler: 200, args, payload };
+            message.check("test").map_err(|error| error.to_string())
+        };
+        assert!(refused(&[0; 16], AmPayload::Medium(&[0; 65_464])).is_ok());
+        let text = refused(&[0; 17], AmPayload::None).unwrap_err();
+        assert!(text.contains("17 arguments"), "{text}");
+        let text = refused(&[], AmPayload::Medium(&vec![0; 70_000])).unwrap_err();
+        assert!(text.contains("70000"), "{text}");
+        let text = refused(&[0; 16], AmPayload::Medium(&[0; 65_465])).unwrap_err();
+        assert!(text.contains("65465") && text.contains("65464"), "{text}");
+    }
+}
