@@ -29,3 +29,18 @@ need_rust() {
         return 1
     }
 }
+
+# need_openssl: what the launcher's built-in ssh client is built with. It is linked statically where the archives are, so that a
+# launcher that is copied to another host needs no OpenSSL there, and starts as fast as one without the client.
+# False: build the launcher with --no-default-features.
+need_openssl() {
+    local folder
+    need pkg-config pkg-config libssl-dev || return 1
+    pkg-config --exists openssl || need openssl-headers libssl-dev || return 1
+    folder=$(pkg-config --variable=libdir openssl)
+    if [ -e "$folder/libssl.a" ]; then
+        export OPENSSL_STATIC=1 LIBZ_SYS_STATIC=1 OPENSSL_LIB_DIR="$folder"
+        OPENSSL_INCLUDE_DIR=$(pkg-config --variable=includedir openssl)
+        export OPENSSL_INCLUDE_DIR
+    fi
+}

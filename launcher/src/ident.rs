@@ -14,6 +14,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use memchr::memmem::Finder;
+use object::NativeEndian;
+use object::elf::{self, FileHeader64};
+use object::read::ReadCache;
+use object::read::elf::{FileHeader as _, ProgramHeader as _};
 
 use crate::spawner::Spawner;
 
@@ -78,8 +82,7 @@ pub fn scan(path: &Path, wanted: Spawner) -> io::Result<Marks> {
     let mut marks = Marks::default();
     let finder = Finder::new(TAG);
     let mut buffer = Vec::new();
-    for range in
-        loaded_parts(&file, length)?.unwrap_or_else(|| std::iter::once(0..length).collect())
+    for range in loaded_parts(&file, length).unwrap_or_else(|| std::iter::once(0..length).collect())
     {
         scan_range(&file, range, &finder, &mut buffer, wanted, &mut marks)?;
         if marks.answers(wanted) {
@@ -129,31 +132,15 @@ fn read_at_most(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
 }
 
 /// File ranges of the loaded segments of a 64-bit ELF file in this machine's byte order; `None` for anything else.
-fn loaded_parts(file: &File, length: u64) -> io::Result<Option<Vec<Range<u64>>>> {
-    let mut header = [0; 64];
-    if read_at_most(file, &mut header, 0)? < header.len() {
-        return Ok(None);
-    }
-    let native = if cfg!(target_endian = "little") { 1 } else { 2 };
-    if !header.starts_with(&[0x7f, b'E', b'L', b'F', 2, native]) {
-        return Ok(None);
-    }
-    let (table, entry, count) = (word(&header, 32), half(&header, 54), half(&header, 56));
-    if entry < 56 || count == 0 || count > 1024 || table > length {
-        return Ok(None);
-    }
-    let mut segments = vec![0; usize::from(entry) * usize::from(count)];
-    if read_at_most(file, &mut segments, table)? < segments.len() {
-        return Ok(None);
-    }
-    let mut parts: Vec<Range<u64>> = Vec::new();
-    for segment in segments.chunks_exact(usize::from(entry)) {
-        const LOAD: [u8; 4] = 1u32.to_ne_bytes();
-        if segment.starts_with(&LOAD) {
-            let start = word(segment, 8).min(length);
-            parts.push(start..start.saturating_add(word(segment, 32)).min(length));
-        }
-    }
+fn loaded_parts(file: &File, length: u64) -> Option<Vec<Range<u64>>> {
+    let data = ReadCache::new(file);
+    let header = FileHeader64::<NativeEndian>::parse(&data).ok()?;
+    let segments = header.program_headers(NativeEndian, &data).ok()?;
+    let loaded = segments.iter().filter(|segment| segment.p_type(NativeEndian) == elf::PT_LOAD);
+    let mut parts: Vec<Range<u64>> = loaded
+        .map(|segment| segment.file_range(NativeEndian))
+        .map(|(start, size)| start.min(length)..start.saturating_add(size).min(length))
+        .collect();
     // Overlapping segments must not make a file be read more than once.
     parts.sort_by_key(|part| part.start);
     let mut seen = 0;
@@ -161,17 +148,7 @@ fn loaded_parts(file: &File, length: u64) -> io::Result<Option<Vec<Range<u64>>>>
         part.start = part.start.max(seen);
         seen = seen.max(part.end);
     }
-    Ok((!parts.is_empty()).then_some(parts))
-}
-
-fn word(bytes: &[u8], at: usize) -> u64 {
-    let mut value = [0; 8];
-    value.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_ne_bytes(value)
-}
-
-fn half(bytes: &[u8], at: usize) -> u16 {
-    u16::from_ne_bytes([bytes[at], bytes[at + 1]])
+    (!parts.is_empty()).then_some(parts)
 }
 
 #[cfg(test)]
@@ -236,7 +213,7 @@ mod tests {
     #[test]
     fn overlapping_segments_are_read_once() {
         let mut bytes = vec![0; 64 + 3 * 56];
-        bytes[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1]);
+        bytes[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1, 1]);
         bytes[32..40].copy_from_slice(&64u64.to_ne_bytes());
         bytes[54..58].copy_from_slice(&[56, 0, 3, 0]);
         for (index, (start, size)) in
@@ -248,7 +225,7 @@ mod tests {
             bytes[at + 32..at + 40].copy_from_slice(&size.to_ne_bytes());
         }
         let file = file(&[&bytes]);
-        let parts = loaded_parts(file.as_file(), 200).expect("read").expect("an ELF file");
+        let parts = loaded_parts(file.as_file(), 200).expect("an ELF file");
         assert_eq!(parts, [0..150, 150..200, 200..200]);
     }
 

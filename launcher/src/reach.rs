@@ -31,8 +31,9 @@ pub enum ReachError {
     },
     /// A build without it.
     #[error(
-        "GASNET_SSH_CMD={BUILTIN}: this {NAME} was built without the built-in ssh client. Use GASNET_SSH_CMD=ssh, or build \
-         it with `cargo build -p gasnetrun-ibv --features builtin-ssh`, which needs OpenSSL"
+        "GASNET_SSH_CMD={BUILTIN}: this {NAME} was built without the built-in ssh client (--no-default-features). Use \
+         GASNET_SSH_CMD=ssh, or build it with `cargo build -p gasnetrun-ibv --features builtin-ssh`, which needs OpenSSL \
+         (packages libssl-dev and pkg-config)"
     )]
     NoBuiltin,
     /// A command with arguments.

@@ -43,10 +43,11 @@ pub(super) fn finding(path: Option<&OsStr>, libraries: Option<&OsStr>) -> Findin
     let split = |value: Option<&OsStr>| -> Vec<PathBuf> {
         value.map(|value| std::env::split_paths(value).collect()).unwrap_or_default()
     };
-    let path = split(path);
     let mut places = split(libraries);
     places.extend(DIRECTORIES.iter().map(|directory| Path::new(directory).to_owned()));
-    let commands = ENGINES.into_iter().filter(|name| there(name, &path));
+    let commands = ENGINES.into_iter().filter(|name| {
+        which::which_in_global(name, path).is_ok_and(|mut found| found.next().is_some())
+    });
     let libraries = LIBRARIES.into_iter().filter(|name| there(name, &places));
     let found: Vec<&str> = commands.chain(libraries).collect();
     let seen = if found.is_empty() { "none found".to_owned() } else { found.join(" ") };
@@ -55,12 +56,16 @@ pub(super) fn finding(path: Option<&OsStr>, libraries: Option<&OsStr>) -> Findin
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
     fn what_is_in_the_way_of_the_search_is_found() {
         let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("srun"), "").unwrap();
+        let srun = directory.path().join("srun");
+        std::fs::write(&srun, "").unwrap();
+        std::fs::set_permissions(srun, std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::write(directory.path().join("libpmi.so.12"), "").unwrap();
         let here = Some(directory.path().as_os_str());
         assert!(finding(here, None).seen.starts_with("srun"));

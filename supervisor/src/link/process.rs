@@ -7,7 +7,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use nix::fcntl::OFlag;
-use nix::unistd::{AccessFlags, eaccess};
 
 use crate::agent::sys;
 
@@ -68,26 +67,11 @@ fn assignment(name: &OsStr, value: &OsStr) -> Option<CString> {
 fn image(words: &[OsString], env: &[CString]) -> io::Result<sys::Image> {
     let text = |word: &OsStr| CString::new(word.as_bytes()).map_err(io::Error::other);
     let name = words.first().map(OsString::as_os_str).unwrap_or_default();
+    // A name with a slash is a path: starting it says what is wrong with it.
     let program = match name.as_bytes().contains(&b'/') {
         true => PathBuf::from(name),
-        false => in_path(name)?,
+        false => which::which(name).map_err(|_| io::Error::from_raw_os_error(libc::ENOENT))?,
     };
     let words = words.iter().map(|word| text(word)).collect::<io::Result<Vec<_>>>()?;
     Ok(sys::Image::new(text(program.as_os_str())?, words, env.to_vec()))
-}
-
-/// The first executable file of that name.
-fn in_path(name: &OsStr) -> io::Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
-    let mut found = io::Error::from_raw_os_error(libc::ENOENT);
-    for file in std::env::split_paths(&path).map(|directory| directory.join(name)) {
-        if !file.is_file() {
-            continue;
-        }
-        match eaccess(&file, AccessFlags::X_OK) {
-            Ok(()) => return Ok(file),
-            Err(errno) => found = errno.into(),
-        }
-    }
-    Err(found)
 }

@@ -4,8 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
@@ -13,6 +12,10 @@ use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{AccessFlags, eaccess};
+use object::elf::{FileHeader32, FileHeader64};
+use object::read::ReadCache;
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, FileKind, ReadRef};
 use settings::deadlines::tree::{LOADER, LOADER_POLL};
 
 use super::libraries;
@@ -126,45 +129,21 @@ struct Elf {
 impl Elf {
     /// `None` for anything else, or when it cannot be read.
     fn read(path: &Path) -> Option<Self> {
-        /// Longest name of a loader, and most entries of the table, that are believed.
-        const MAX_NAME: u64 = 4096;
-        const MAX_ENTRIES: u64 = 1024;
-        const INTERP: u64 = 3;
-        let file = File::open(path).ok()?;
-        let mut head = [0; 64];
-        file.read_exact_at(&mut head[..52], 0).ok()?;
-        if !head.starts_with(b"\x7fELF") {
-            return None;
+        let data = ReadCache::new(File::open(path).ok()?);
+        match FileKind::parse(&data).ok()? {
+            FileKind::Elf32 => Self::parse::<FileHeader32<Endianness>, _>(&data),
+            FileKind::Elf64 => Self::parse::<FileHeader64<Endianness>, _>(&data),
+            _ => None,
         }
-        let _ = file.read_exact_at(&mut head, 0);
-        let (wide, big) = (head[4] == 2, head[5] == 2);
-        let number = |bytes: &[u8]| {
-            let join = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
-            if big { bytes.iter().fold(0, join) } else { bytes.iter().rev().fold(0, join) }
-        };
-        let machine = u16::try_from(number(&head[18..20])).ok()?;
-        let (table, size, count) = if wide {
-            (number(&head[32..40]), number(&head[54..56]), number(&head[56..58]))
-        } else {
-            (number(&head[28..32]), number(&head[42..44]), number(&head[44..46]))
-        };
-        let loader = (0..count.min(MAX_ENTRIES)).find_map(|index| {
-            let mut entry = [0; 56];
-            let entry = &mut entry[..if wide { 56 } else { 32 }];
-            file.read_exact_at(entry, table.checked_add(index.checked_mul(size)?)?).ok()?;
-            let (at, len) = if wide {
-                (number(&entry[8..16]), number(&entry[32..40]))
-            } else {
-                (number(&entry[4..8]), number(&entry[16..20]))
-            };
-            let mut name = vec![0; usize::try_from(len.min(MAX_NAME)).ok()?];
-            (number(&entry[..4]) == INTERP).then_some(())?;
-            file.read_exact_at(&mut name, at).ok()?;
-            let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-            name.truncate(end);
-            Some(PathBuf::from(OsString::from_vec(name)))
-        });
-        Some(Self { machine, loader: loader.filter(|name| name != OsStr::new("")) })
+    }
+
+    fn parse<'a, H: FileHeader<Endian = Endianness>, R: ReadRef<'a>>(data: R) -> Option<Self> {
+        let head = H::parse(data).ok()?;
+        let endian = head.endian().ok()?;
+        let entries = head.program_headers(endian, data).unwrap_or_default();
+        let name = entries.iter().find_map(|entry| entry.interpreter(endian, data).ok().flatten());
+        let loader = name.filter(|name| !name.is_empty()).map(OsStr::from_bytes).map(PathBuf::from);
+        Some(Self { machine: head.e_machine(endian), loader })
     }
 }
 

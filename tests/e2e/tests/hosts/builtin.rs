@@ -1,8 +1,4 @@
-//! The ssh client of the launcher itself (`GASNET_SSH_CMD=builtin`, feature `builtin-ssh`), built for this test.
-
-use std::path::PathBuf;
-use std::process::Command;
-use std::sync::OnceLock;
+//! The ssh client of the launcher itself (`GASNET_SSH_CMD=builtin`, feature `builtin-ssh`, on by default).
 
 use testkit::{Bed, Input, binary, skip};
 
@@ -10,28 +6,15 @@ const NAME: &str = "the built-in ssh client";
 /// The key of the hosts, which this client does not look up in ssh's configuration.
 pub(crate) const KEY: &str = "GASNET_SSH_OPTIONS=-i /etc/ssh/id_root";
 
-/// Path of a launcher with the client, built once; `None` after a `SKIP` where that is not possible.
+/// Path of a launcher with the client; `None` after a `SKIP` where it was built without.
 pub(crate) fn launcher() -> Option<String> {
-    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
-    BUILT.get_or_init(build).as_ref().map(|path| path.display().to_string())
-}
-
-fn build() -> Option<PathBuf> {
-    let found = Command::new("pkg-config").args(["--exists", "openssl"]).status();
-    if !found.is_ok_and(|status| status.success()) {
-        skip(NAME, "pkg-config does not find openssl (packages libssl-dev and pkg-config)");
+    let words = ["-t", "-n", "1", "--hosts", "gx@nowhere", "true"];
+    let outcome = testkit::launcher(words).env("GASNET_SSH_CMD", "builtin").run();
+    if outcome.err().contains("built without the built-in ssh client") {
+        skip(NAME, "the launcher was built with --no-default-features");
         return None;
     }
-    let target = binary("gasnetrun_ibv").parent()?.join("with-builtin-ssh");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
-        .args(["build", "-p", "gasnetrun-ibv", "--features", "builtin-ssh", "--target-dir"])
-        .arg(&target)
-        .current_dir(testkit::repository())
-        .output()
-        .expect("cargo can be run");
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    Some(target.join("debug/gasnetrun_ibv"))
+    Some(binary("gasnetrun_ibv").display().to_string())
 }
 
 /// A job that must fail before it starts, with all of this in what it says. `options` is the value of
