@@ -56,8 +56,7 @@ pub fn set_by_launcher(name: &OsStr) -> bool {
 fn goes_along(name: &OsStr) -> bool {
     let Some(text) = name.to_str() else { return name.as_bytes().starts_with(b"GASNET_") };
     let ours = text.starts_with("GASNET_") && !text.starts_with("GASNET_SSH_");
-    ["MLX4_", "MLX5_"].iter().any(|p| text.starts_with(p))
-        || (ours && settings::find(text).is_none_or(|row| row.propagates))
+    ["MLX4_", "MLX5_"].iter().any(|p| text.starts_with(p)) || (ours && settings::propagates(text))
 }
 
 /// What ranks on other hosts get on top of what a login there sets: `GASNET_*`, the names of `-E`, and what

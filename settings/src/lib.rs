@@ -5,7 +5,7 @@
 //! * [`Env`]: an environment as a value. [`GROUPS`]: the table. [`Values`]: typed values of one environment.
 //! * [`deadlines`]: the one table of deadlines.
 //! * [`unknown_names`], [`warnings`]: names that are misspelt, old, or without effect in this version.
-//! * [`print_settings`], [`man_section`], [`markdown`]: the table for people.
+//! * [`print_settings`], [`man_section`]: the table for people.
 //!
 //! Values are never percent-decoded: they travel between launcher and ranks as they are, with any bytes, so nothing
 //! has to be encoded, and a value that happens to contain a percent sign keeps it.
@@ -13,6 +13,7 @@
 pub mod deadlines;
 mod env;
 mod names;
+mod no_effect;
 mod parse;
 mod render;
 mod rows;
@@ -20,8 +21,9 @@ mod values;
 
 pub use env::Env;
 pub use names::{unknown_names, warnings};
+pub use no_effect::{NoEffect, Status};
 pub use parse::{Amount, MemSpec, Nodes, Per, Signals, Value, parse};
-pub use render::{man_section, markdown, print_settings};
+pub use render::{man_section, print_settings};
 pub use values::Values;
 
 /// The form of a value.
@@ -101,22 +103,9 @@ pub enum Reader {
     Rank,
 }
 
-/// Whether a variable does something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// It does what its text says.
-    Active,
-    /// Known, but what it controls does not exist in this version: setting it gives one warning.
-    Later,
-    /// Its time is over: setting it gives one warning with this advice.
-    Obsolete(&'static str),
-    /// Known and without meaning for this implementation; says nothing, because launch scripts set it unasked.
-    Ignored,
-}
-
 /// One variable.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Row {
+pub struct Variable {
     /// Name.
     pub name: &'static str,
     /// Form of its value.
@@ -129,39 +118,21 @@ pub struct Row {
     pub reader: Reader,
     /// Whether it is carried from the launching environment to ranks on other hosts without being named with `-E`.
     pub propagates: bool,
-    /// Whether it does something.
-    pub status: Status,
     /// Older names, looked at when the name itself is not set.
     pub aliases: &'static [&'static str],
     /// What it is for.
     pub doc: &'static str,
 }
 
-impl Row {
-    /// An active row that ranks read.
+impl Variable {
+    /// A row that ranks read.
     const fn new(name: &'static str, kind: Kind, preset: Preset, doc: &'static str) -> Self {
         let unit = match kind {
             Kind::Size { .. } => "bytes",
             _ => "",
         };
-        let (reader, status) = (Reader::Rank, Status::Active);
-        Self { name, kind, preset, unit, reader, propagates: true, status, aliases: &[], doc }
-    }
-
-    const fn later(mut self) -> Self {
-        self.status = Status::Later;
-        self
-    }
-
-    const fn obsolete(mut self, advice: &'static str) -> Self {
-        self.status = Status::Obsolete(advice);
-        self
-    }
-
-    const fn ignored(mut self) -> Self {
-        self.status = Status::Ignored;
-        self.propagates = false;
-        self
+        let reader = Reader::Rank;
+        Self { name, kind, preset, unit, reader, propagates: true, aliases: &[], doc }
     }
 
     /// Read by the launcher only, so there is nothing to carry.
@@ -194,33 +165,61 @@ pub struct Group {
     /// Title.
     pub title: &'static str,
     /// Rows in the order in which they are shown.
-    pub rows: &'static [Row],
+    pub rows: &'static [Variable],
+    /// Names that belong here and do nothing.
+    pub no_effect: &'static [NoEffect],
+}
+
+const fn group(
+    title: &'static str,
+    rows: &'static [Variable],
+    no_effect: &'static [NoEffect],
+) -> Group {
+    Group { title, rows, no_effect }
 }
 
 /// The table.
 pub const GROUPS: [Group; 11] = [
-    Group { title: "Launching", rows: rows::launch::LAUNCH },
-    Group { title: "Set by the launcher for each rank", rows: rows::launch::RANK },
-    Group { title: "Messages and debugging", rows: rows::standard::DEBUGGING },
-    Group { title: "Exit", rows: rows::standard::EXIT },
-    Group { title: "Memory, threads and shared memory", rows: rows::standard::MEMORY },
-    Group { title: "Tracing, statistics and heap checks", rows: rows::tools::TOOLS },
-    Group { title: "Collectives, strided transfers and clocks", rows: rows::tools::COLLECTIVES },
-    Group { title: "Adapters, ports and connections", rows: rows::verbs::PORTS },
-    Group { title: "Registration of memory", rows: rows::verbs::PINNING },
-    Group { title: "Protocol limits and resources", rows: rows::limits::LIMITS },
-    Group { title: "Names of other launchers and wrapper scripts", rows: rows::launch::FOREIGN },
+    group("Launching", rows::launch::LAUNCH, no_effect::LAUNCH),
+    group("Set by the launcher for each rank", rows::launch::RANK, &[]),
+    group("Messages and debugging", rows::standard::DEBUGGING, no_effect::DEBUGGING),
+    group("Exit", rows::standard::EXIT, &[]),
+    group("Memory, threads and shared memory", rows::standard::MEMORY, no_effect::MEMORY),
+    group("Tracing, statistics and heap checks", &[], no_effect::TOOLS),
+    group("Collectives, strided transfers and clocks", &[], no_effect::COLLECTIVES),
+    group("Adapters, ports and connections", rows::verbs::PORTS, no_effect::PORTS),
+    group("Registration of memory", rows::verbs::PINNING, no_effect::PINNING),
+    group("Protocol limits and resources", rows::limits::LIMITS, no_effect::LIMITS),
+    group("Names of other launchers and wrapper scripts", &[], no_effect::FOREIGN),
 ];
 
 /// All rows in the order of [`GROUPS`].
-pub fn rows() -> impl Iterator<Item = &'static Row> {
+pub fn rows() -> impl Iterator<Item = &'static Variable> {
     GROUPS.iter().flat_map(|group| group.rows)
 }
 
-/// The row of a name; not of an alias.
+/// All names that do nothing, each with its list, in the order of [`GROUPS`].
+pub fn without_effect() -> impl Iterator<Item = (&'static str, &'static NoEffect)> {
+    let lists = GROUPS.iter().flat_map(|group| group.no_effect);
+    lists.flat_map(|list| list.names().map(move |name| (name, list)))
+}
+
+/// The row of a name; not of an alias, nor of a name that does nothing.
 #[must_use]
-pub fn find(name: &str) -> Option<&'static Row> {
+pub fn find(name: &str) -> Option<&'static Variable> {
     rows().find(|row| row.name == name)
+}
+
+/// Whether a `GASNET_*` variable is carried to ranks on other hosts without being named with `-E`: as its
+/// row says; unknown names and those without effect are, but what is set unasked is not.
+#[must_use]
+pub fn propagates(name: &str) -> bool {
+    match find(name) {
+        Some(row) => row.propagates,
+        None => {
+            !without_effect().any(|(other, list)| other == name && list.status == Status::Ignored)
+        }
+    }
 }
 
 /// A value that cannot be used.

@@ -1,6 +1,6 @@
 //! Names in an environment that do not do what their user may think.
 
-use super::{Row, Status, rows, values};
+use super::{GROUPS, Group, Status, rows, values, without_effect};
 use crate::Env;
 
 /// Prefixes of names that are ours, so that an unknown one is a mistake.
@@ -34,6 +34,7 @@ fn is_known(name: &str) -> bool {
                 .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
     };
     rows().any(|row| row.name == name || row.aliases.contains(&name))
+        || without_effect().any(|(other, _)| other == name)
         || FAMILIES.iter().any(|family| member(family))
 }
 
@@ -43,10 +44,11 @@ fn near_match(name: &str) -> Option<&'static str> {
         PREFIXES.iter().find_map(|p| name.strip_prefix(p).map(str::to_owned)).unwrap_or_default()
     };
     let wanted = bare(&name.to_ascii_uppercase());
-    let offered =
-        rows().filter(|row| !matches!(row.status, Status::Ignored) && !bare(row.name).is_empty());
+    let idle = without_effect().filter(|(_, list)| list.status != Status::Ignored);
+    let offered = rows().map(|row| row.name).chain(idle.map(|(name, _)| name));
     let scored = offered
-        .map(|row| (strsim::normalized_damerau_levenshtein(&wanted, &bare(row.name)), row.name));
+        .filter(|name| !bare(name).is_empty())
+        .map(|name| (strsim::normalized_damerau_levenshtein(&wanted, &bare(name)), name));
     let best = scored.max_by(|a, b| a.0.total_cmp(&b.0));
     best.filter(|(score, _)| *score >= ALIKE).map(|(_, name)| name)
 }
@@ -55,7 +57,7 @@ fn near_match(name: &str) -> Option<&'static str> {
 /// at.
 #[must_use]
 pub fn warnings(env: &Env) -> Vec<String> {
-    let mut lines: Vec<String> = rows().flat_map(|row| about(row, env)).collect();
+    let mut lines: Vec<String> = GROUPS.iter().flat_map(|group| about(group, env)).collect();
     for (name, near) in unknown_names(env) {
         let hint = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
         lines.push(format!("environment variable {name} is unknown and has no effect{hint}"));
@@ -63,19 +65,23 @@ pub fn warnings(env: &Env) -> Vec<String> {
     lines
 }
 
-fn about(row: &Row, env: &Env) -> Vec<String> {
-    let Some((name, _)) = values::seen(row, env) else { return Vec::new() };
-    let mut lines = Vec::new();
-    if name != row.name {
-        lines.push(format!("environment variable {name} is an old name, use {}", row.name));
-    }
-    match row.status {
-        Status::Active | Status::Ignored => {}
-        Status::Later => lines.push(format!(
-            "environment variable {name} is known, but has no effect in this version"
-        )),
-        Status::Obsolete(advice) => lines
-            .push(format!("environment variable {name} is obsolete and has no effect: {advice}")),
-    }
-    lines
+fn about(group: &Group, env: &Env) -> Vec<String> {
+    let seen = group.rows.iter().filter_map(|row| Some((values::seen(row, env)?.0, row.name)));
+    let old = seen
+        .filter(|(name, now)| name != now)
+        .map(|(name, now)| format!("environment variable {name} is an old name, use {now}"));
+    let names = group.no_effect.iter().flat_map(|list| list.names().map(move |name| (name, list)));
+    let idle = names.filter(|(name, _)| env.get(name).is_some()).filter_map(|(name, list)| {
+        Some(match list.status {
+            Status::Ignored => return None,
+            Status::Later => {
+                format!("environment variable {name} is known, but has no effect in this version")
+            }
+            Status::Obsolete => format!(
+                "environment variable {name} is obsolete and has no effect: {}",
+                list.advice
+            ),
+        })
+    });
+    old.chain(idle).collect()
 }

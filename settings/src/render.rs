@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::parse::{Amount, Nodes, Per, Signals, Value, parse};
-use super::{GROUPS, Kind, Preset, Reader, Row, Status, values};
+use super::{GROUPS, Kind, NoEffect, Preset, Reader, Status, Variable, values};
 use crate::Env;
 
 /// What the settings are in this environment, one line for each active variable and for each other one that is set:
@@ -13,7 +13,9 @@ use crate::Env;
 pub fn print_settings(env: &Env) -> String {
     let mut out = String::new();
     for group in &GROUPS {
-        let lines: Vec<String> = group.rows.iter().filter_map(|row| line(row, env)).collect();
+        let rows = group.rows.iter().filter_map(|row| line(row, env));
+        let idle = group.no_effect.iter().flat_map(|list| idle_lines(list, env));
+        let lines: Vec<String> = rows.chain(idle).collect();
         if !lines.is_empty() {
             let _ = writeln!(out, "# {}", group.title);
             lines.iter().for_each(|line| out.push_str(line));
@@ -22,9 +24,9 @@ pub fn print_settings(env: &Env) -> String {
     out
 }
 
-fn line(row: &Row, env: &Env) -> Option<String> {
+fn line(row: &Variable, env: &Env) -> Option<String> {
     let seen = values::seen(row, env);
-    let always = row.status == Status::Active && (row.propagates || row.reader == Reader::Launcher);
+    let always = row.propagates || row.reader == Reader::Launcher;
     if seen.is_none() && !always {
         return None;
     }
@@ -35,18 +37,24 @@ fn line(row: &Row, env: &Env) -> Option<String> {
             (used_text(row, &raw.to_string_lossy()), " ", format!("environment{old}"))
         }
     };
-    let note = match row.status {
-        Status::Active => "",
-        Status::Later => ", no effect in this version",
-        Status::Obsolete(_) => ", obsolete, no effect",
-        Status::Ignored => ", not used",
-    };
     let number = seen.is_some() || matches!(row.preset, Preset::Value(_));
     let value = format!("{value} {}", if number { row.unit } else { "" });
-    Some(format!("{:<32} {marker} {:<24} ({origin}{note})\n", row.name, value.trim_end()))
+    Some(format!("{:<32} {marker} {:<24} ({origin})\n", row.name, value.trim_end()))
 }
 
-fn preset_text(row: &Row) -> &'static str {
+fn idle_lines(list: &'static NoEffect, env: &Env) -> impl Iterator<Item = String> {
+    let note = match list.status {
+        Status::Later => "no effect in this version",
+        Status::Obsolete => "obsolete, no effect",
+        Status::Ignored => "not used",
+    };
+    let set = list.names().filter_map(|name| Some((name, env.text(name)?)));
+    set.map(move |(name, raw)| {
+        format!("{name:<32}   {:<24} (environment, {note})\n", one_line(&raw))
+    })
+}
+
+fn preset_text(row: &Variable) -> &'static str {
     match row.preset {
         Preset::Value(text) | Preset::Computed(text) => text,
         Preset::Unset => "unset",
@@ -54,7 +62,7 @@ fn preset_text(row: &Row) -> &'static str {
 }
 
 /// The raw text and, where that differs, what it was understood as.
-fn used_text(row: &Row, raw: &str) -> String {
+fn used_text(row: &Variable, raw: &str) -> String {
     match parse(row.kind, raw) {
         Err(problem) => format!("ERROR {raw:?}: {problem}; expected {}", row.kind.expected()),
         Ok(value) => match value_text(&value) {
@@ -115,27 +123,13 @@ impl Kind {
     }
 }
 
-fn status_note(row: &Row) -> &'static str {
-    match row.status {
-        Status::Active => "",
-        Status::Later => " No effect in this version.",
-        Status::Obsolete(_) => " Obsolete.",
-        Status::Ignored => " Not used.",
-    }
-}
-
-fn full_doc(row: &Row) -> String {
-    let advice = if let Status::Obsolete(advice) = row.status {
-        format!(" {advice}.")
-    } else {
-        String::new()
-    };
+fn full_doc(row: &Variable) -> String {
     let old = if row.aliases.is_empty() {
         String::new()
     } else {
         format!(" Old names: {}.", row.aliases.join(", "))
     };
-    format!("{}{old}{}{advice}", row.doc, status_note(row))
+    format!("{}{old}", row.doc)
 }
 
 /// Text that roff takes literally.
@@ -161,32 +155,16 @@ pub fn man_section() -> String {
                 roff(&full_doc(row))
             );
         }
-    }
-    out
-}
-
-/// The table in Markdown, one section for each group.
-#[must_use]
-pub fn markdown() -> String {
-    let mut out = String::new();
-    let cell = |text: &str| text.replace('|', "\\|");
-    for group in &GROUPS {
-        let _ = writeln!(
-            out,
-            "### {}\n\n| name | form | default | read by | meaning |\n|---|---|---|---|---|",
-            group.title
-        );
-        for row in group.rows {
-            let reader = match row.reader {
-                Reader::Launcher => "launcher",
-                Reader::Agent => "agent",
-                Reader::Rank => "rank",
+        for list in group.no_effect {
+            let names = list.names().collect::<Vec<_>>().join(", ");
+            let note = match list.status {
+                Status::Later => "no effect in this version".to_owned(),
+                Status::Obsolete => format!("obsolete: {}", list.advice),
+                Status::Ignored => "not used".to_owned(),
             };
-            let (form, default, doc) = (row.kind.label(), preset_text(row), full_doc(row));
-            let cells = [&format!("`{}`", row.name), &form, default, reader, &doc].map(cell);
-            let _ = writeln!(out, "| {} |", cells.join(" | "));
+            let (names, note, doc) = (roff(&names), roff(&note), roff(list.doc));
+            let _ = writeln!(out, ".TP\n.B {names}\n({note})\n.br\n{doc}");
         }
-        out.push('\n');
     }
     out
 }

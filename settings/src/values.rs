@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::parse::{MemSpec, Nodes, Signals, Value, parse};
-use super::{Error, Kind, Preset, Row, Status, find, rows};
+use super::{Error, Kind, Preset, Variable, find, rows};
 use crate::Env;
 
-/// The values that an environment gives to the active variables of the table.
+/// The values that an environment gives to the variables of the table.
 ///
 /// The typed getters give the default of a variable that is not set. A getter that does not fit the row is a mistake
 /// in the program and panics; a bad value never does, it is refused by [`Values::from_env`].
@@ -19,13 +19,13 @@ pub struct Values {
 }
 
 /// The value that an environment gives to a row, by whatever name, and that name.
-pub(super) fn seen(row: &Row, env: &Env) -> Option<(&'static str, OsString)> {
+pub(super) fn seen(row: &Variable, env: &Env) -> Option<(&'static str, OsString)> {
     let names = std::iter::once(row.name).chain(row.aliases.iter().copied());
     names.into_iter().find_map(|name| Some((name, env.get(name)?.to_owned())))
 }
 
 /// As [`seen`], parsed.
-pub(super) fn read(row: &Row, env: &Env) -> Result<Option<(Value, OsString)>, Error> {
+pub(super) fn read(row: &Variable, env: &Env) -> Result<Option<(Value, OsString)>, Error> {
     let Some((name, raw)) = seen(row, env) else { return Ok(None) };
     let text = raw.to_string_lossy();
     match parse(row.kind, &text) {
@@ -53,13 +53,13 @@ fn floor(kind: Kind, name: &str, text: &str) -> String {
 }
 
 impl Values {
-    /// Reads every active variable.
+    /// Reads every variable.
     ///
     /// # Errors
     /// The first value, in the order of the table, that cannot be used.
     pub fn from_env(env: &Env) -> Result<Self, Error> {
         let mut set = BTreeMap::new();
-        for row in rows().filter(|row| row.status == Status::Active) {
+        for row in rows() {
             if let Some(value) = read(row, env)? {
                 set.insert(row.name, value);
             }
@@ -70,8 +70,7 @@ impl Values {
     /// All values that cannot be used, for a message that names them together.
     #[must_use]
     pub fn errors(env: &Env) -> Vec<Error> {
-        let active = rows().filter(|row| row.status == Status::Active);
-        active.filter_map(|row| read(row, env).err()).collect()
+        rows().filter_map(|row| read(row, env).err()).collect()
     }
 
     /// Whether the environment sets a variable.
@@ -80,11 +79,11 @@ impl Values {
     /// When the table has no such name.
     #[must_use]
     pub fn is_set(&self, name: &str) -> bool {
-        self.set.contains_key(active(name).name)
+        self.set.contains_key(row(name).name)
     }
 
     fn value(&self, name: &str) -> Option<Value> {
-        let row = active(name);
+        let row = row(name);
         if let Some((value, _)) = self.set.get(row.name) {
             return Some(value.clone());
         }
@@ -313,10 +312,9 @@ impl Values {
 /// Least exit time-out in seconds.
 pub(super) const EXIT_FLOOR: f64 = crate::deadlines::EXIT_FLOOR.as_secs_f64();
 
-fn active(name: &str) -> &'static Row {
+fn row(name: &str) -> &'static Variable {
     match find(name) {
-        Some(row) if row.status == Status::Active => row,
-        Some(row) => unreachable!("{name} is {:?} in the table of variables", row.status),
+        Some(row) => row,
         None => unreachable!("{name} is not in the table of variables"),
     }
 }

@@ -50,7 +50,8 @@ fn manual_page_has_every_option_code_and_variable() {
     for row in exit_code::TABLE {
         assert!(page.contains(&format!("\\fB{}\\fR\n", row.code)), "{row:?}");
     }
-    for row in settings::rows() {
-        assert!(page.contains(row.name), "{}", row.name);
+    let idle = settings::without_effect().map(|(name, _)| name);
+    for name in settings::rows().map(|row| row.name).chain(idle) {
+        assert!(page.contains(name), "{name}");
     }
 }

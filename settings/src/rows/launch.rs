@@ -1,11 +1,11 @@
 //! Starting ranks: what the launcher reads, what it sets, and what other launchers and scripts set.
 
 use super::{BYTES, COUNT, NO, YES, fixed, flag, open};
-use crate::{Kind, Row};
+use crate::{Kind, Variable};
 
 const THREAD_LEVELS: Kind = Kind::Enum(&["SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE"]);
 
-pub(crate) const LAUNCH: &[Row] = &[
+pub(crate) const LAUNCH: &[Variable] = &[
     fixed(
         "GASNET_IBV_SPAWNER",
         Kind::Enum(&["ssh", "mpi", "pmi"]),
@@ -75,9 +75,6 @@ pub(crate) const LAUNCH: &[Row] = &[
         "Path of the launcher for that, when it is neither beside the library, nor in its ../bin, nor in PATH.",
     )
     .local(),
-    open("GASNET_MASTERIP", Kind::Text, "Name or address at which other hosts reached the launching host.")
-        .launcher()
-        .obsolete("no host connects back to the launching one: all goes through the session of its remote shell"),
     fixed("GASNET_ENVCMD", Kind::Text, "env", "Program that sets variables in front of the ranks' program, for launchers of the mpi and pmi spawners that carry none themselves.")
         .launcher(),
     open(
@@ -110,7 +107,7 @@ pub(crate) const LAUNCH: &[Row] = &[
     open("GASNET_DISABLE_ARGDECODE", Kind::Presence, "Asks for arguments as they are. That is always so here."),
 ];
 
-pub(crate) const RANK: &[Row] = &[
+pub(crate) const RANK: &[Variable] = &[
     open(
         "GASNETRUN_RANK",
         COUNT,
@@ -135,35 +132,4 @@ pub(crate) const RANK: &[Row] = &[
         "Descriptor of the socket to the host's agent. Not for programs.",
     )
     .local(),
-];
-
-const WRAPPER: &str = "Set by the wrapper scripts of other installations.";
-
-const fn foreign(name: &'static str, doc: &'static str) -> Row {
-    open(name, Kind::Text, doc).ignored()
-}
-
-pub(crate) const FOREIGN: &[Row] = &[
-    foreign(
-        "GASNET_SPAWN_CONTROL",
-        "Name of the spawner in other installations; here GASNET_IBV_SPAWNER says it.",
-    ),
-    foreign("GASNET_SPAWN_ARGS", "Private arguments of another installation's ssh spawner."),
-    foreign("GASNET_SPAWN_CONDUIT", WRAPPER),
-    foreign("GASNET_SPAWN_HAVE_MPI", WRAPPER),
-    foreign("GASNET_SPAWN_HAVE_SSH", WRAPPER),
-    foreign("GASNET_SPAWN_HAVE_PMI", WRAPPER),
-    foreign("GASNET_SPAWN_HAVE_FORK", WRAPPER),
-    foreign("GASNET_PSHM_ENABLED", WRAPPER),
-    foreign("GASNET_PLATFORM", WRAPPER),
-    foreign("GASNET_RM_NODEFILE", WRAPPER),
-    foreign("GASNET_PREFIX", WRAPPER),
-    foreign("GASNET_BINDIR", WRAPPER),
-    foreign("GASNET_DUMMY", "Set for test programs that check how an environment arrives."),
-    open(
-        "GASNET_PSHM_NODES",
-        COUNT,
-        "Number of ranks in the shared-memory conduit of other installations.",
-    )
-    .obsolete("say gasnetrun_ibv -n RANKS"),
 ];

@@ -1,12 +1,12 @@
 //! Where the network layer changes from one protocol to another, and how much of everything it keeps.
 
-use super::{BYTES, COUNT, KILOBYTES, NO, POSITIVE, YES, computed, fixed, flag};
-use crate::{Kind, Row};
+use super::{BYTES, COUNT, POSITIVE, YES, computed, fixed, flag};
+use crate::{Kind, Variable};
 
 /// A number that may be -1, which has a meaning of its own.
 const OR_AUTOMATIC: Kind = Kind::Int { min: -1, max: i64::MAX };
 
-pub(crate) const LIMITS: &[Row] = &[
+pub(crate) const LIMITS: &[Variable] = &[
     fixed(
         "GASNET_INLINESEND_LIMIT",
         OR_AUTOMATIC,
@@ -27,27 +27,6 @@ pub(crate) const LIMITS: &[Row] = &[
         "Greatest put that is copied so that its source is free at once.",
     ),
     fixed(
-        "GASNET_PUTINMOVE_LIMIT",
-        Kind::Size { unit: 1, min: 0, max: 3072 },
-        "3072",
-        "Most data that a request for registration carries along.",
-    )
-    .later(),
-    fixed(
-        "GASNET_PUT_STRIPE_SZ",
-        KILOBYTES,
-        "0",
-        "Piece of a put that is spread over the ports; 0 means never.",
-    )
-    .later(),
-    fixed(
-        "GASNET_GET_STRIPE_SZ",
-        KILOBYTES,
-        "0",
-        "Piece of a get that is spread over the ports; 0 means never.",
-    )
-    .later(),
-    fixed(
         "GASNET_AM_GATHER_MIN",
         Kind::Size { unit: 1, min: -1, max: i64::MAX },
         "1500",
@@ -64,7 +43,6 @@ pub(crate) const LIMITS: &[Row] = &[
         YES,
         "Share connections between the ranks of a neighbourhood (XRC) where receive queues are shared and every adapter can.",
     ),
-    flag("GASNET_USE_FENCED_PUTS", NO, "Make atomics wait for puts on other adapters.").later(),
     computed(
         "GASNET_RBUF_SPARES",
         POSITIVE,
@@ -109,11 +87,4 @@ pub(crate) const LIMITS: &[Row] = &[
         "Bounce buffers for sends; 0 means GASNET_NETWORKDEPTH_TOTAL.",
     )
     .aliases(&["GASNET_BBUF_LIMIT"]),
-    fixed(
-        "GASNET_RATOMICBUF_COUNT",
-        COUNT,
-        "0",
-        "Buffers for results of atomics; 0 means GASNET_NETWORKDEPTH_TOTAL.",
-    )
-    .later(),
 ];

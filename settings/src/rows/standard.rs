@@ -1,7 +1,7 @@
 //! What every rank honours: messages, debugging, exit, memory and shared memory.
 
-use super::{BYTES, COUNT, NO, POSITIVE, REAL, YES, computed, fixed, flag, open};
-use crate::{Kind, Preset, Row};
+use super::{NO, REAL, YES, computed, fixed, flag, open};
+use crate::{Kind, Preset, Variable};
 
 const BACKTRACERS: Kind = Kind::EnumList(&[
     "EXECINFO",
@@ -21,7 +21,7 @@ const EXIT_SECONDS: Kind = Kind::Real { min: crate::values::EXIT_FLOOR, max: f64
 /// Smallest page of the platform.
 const PAGE: u64 = 4096;
 
-pub(crate) const DEBUGGING: &[Row] = &[
+pub(crate) const DEBUGGING: &[Variable] = &[
     fixed(
         "GASNET_VERBOSEENV",
         Kind::VerboseBool,
@@ -46,7 +46,7 @@ pub(crate) const DEBUGGING: &[Row] = &[
         "Signal that makes a rank wait for a debugger, then go on.",
     ),
     flag("GASNET_BACKTRACE", NO, "Print the stack at a fatal error or fatal signal."),
-    Row::new(
+    Variable::new(
         "GASNET_BACKTRACE_NODES",
         Kind::Nodes,
         Preset::Value("*"),
@@ -69,27 +69,9 @@ pub(crate) const DEBUGGING: &[Row] = &[
         "yes when threads are possible",
         "Print the stacks of all threads.",
     ),
-    computed(
-        "GASNET_TMPDIR",
-        Kind::Text,
-        "TMPDIR, then /tmp",
-        "Directory for temporary files: absolute, there, and writable, else the next candidate is taken.",
-    )
-    .later(),
-    fixed(
-        "TMPDIR",
-        Kind::Text,
-        "/tmp",
-        "Directory for temporary files when GASNET_TMPDIR cannot be used.",
-    )
-    .ignored(),
-    flag("GASNET_TEST_POLITE_SYNC", NO, "Tests only: yield the processor while waiting.").later(),
-    open("GASNET_TEST_THREAD_LIMIT", POSITIVE, "Tests only: most threads.").later(),
-    flag("GASNET_TEST_SET_AFFINITY", YES, "Tests only: try the binding of threads.").later(),
-    open("GASNET_TEST_TIME_SLACK", REAL, "Tests only: tolerance where times are compared.").later(),
 ];
 
-pub(crate) const EXIT: &[Row] = &[
+pub(crate) const EXIT: &[Variable] = &[
     flag(
         "GASNET_CATCH_EXIT",
         YES,
@@ -131,7 +113,7 @@ pub(crate) const EXIT: &[Row] = &[
     flag("GASNET_FS_SYNC", NO, "Let the file systems write everything out at exit."),
 ];
 
-pub(crate) const MEMORY: &[Row] = &[
+pub(crate) const MEMORY: &[Variable] = &[
     fixed(
         "GASNET_MAX_SEGSIZE",
         Kind::MemSpec { per: true, min: PAGE },
@@ -166,40 +148,16 @@ pub(crate) const MEMORY: &[Row] = &[
         "Algorithm of the barrier of all ranks. Inside one host AMCENTRAL counts in one place; all others are the same: \
          few ranks look at each other's flags, many count in one place.",
     ),
-    flag("GASNET_PSHM_BARRIER_HIER", YES, "Barriers in two levels: inside the hosts, then between them.").later(),
-    fixed(
-        "GASNET_PSHM_BARRIER_RADIX",
-        Kind::Int { min: i32::MIN as i64, max: i32::MAX as i64 },
-        "0",
-        "Shape of the barrier inside a host: 0 flat, above 0 a tree of that width, below 0 groups of that size.",
-    )
-    .later(),
-    flag("GASNET_USE_PSHM_SINGLETON", NO, "Use sharable memory even for a rank that is alone.").later(),
-    flag("GASNET_NODEMAP_EXACT", YES, "Group ranks by host without assumptions about their placement.").later(),
-    fixed(
-        "GASNET_HOST_DETECT",
-        Kind::Enum(&["gethostid", "hostname", "conduit", "trivial"]),
-        "conduit",
-        "How ranks find out who is on their host. Here the launcher tells them.",
-    )
-    .later(),
-    flag("GASNET_USE_GETHOSTID", NO, "Old way to choose how hosts are told apart.").obsolete("the launcher tells the ranks"),
-    computed("GASNET_USE_HUGEPAGES", Kind::Bool, "yes with HUGETLB_DEFAULT_PAGE_SIZE", "Back segments with huge pages.")
-        .later(),
-    open("HUGETLB_DEFAULT_PAGE_SIZE", BYTES, "Size of huge pages.").later(),
-    flag("GASNET_DISABLE_MUNMAP", YES, "Keep the allocator from giving registered memory back to the system.").later(),
-    fixed("GASNET_THREAD_STACK_MIN", BYTES, "0", "Least stack of the library's own threads.").later(),
-    fixed("GASNET_THREAD_STACK_PAD", BYTES, "0", "Added to the system's stack size for the library's own threads.")
-        .later(),
     fixed(
         "GASNET_HWLOC_QUERY",
         Kind::Enum(&["thread", "process"]),
         "thread",
         "Whose binding chooses between variables that depend on the topology.",
     ),
-    fixed("GASNET_ATOMIC_TABLESZ", POSITIVE, "256", "Locks for atomic operations that are emulated.").later(),
-    flag("GASNET_MAXIMIZE_MEMLOCK", YES, "Raise the soft limit of locked memory to the hard limit.")
-        .aliases(&["GASNET_MAXIMIZE_RLIMIT_MEMLOCK"]),
-    flag("GASNET_MAXIMIZE_RLIMIT_STACK", YES, "Raise the soft limit of the stack to the hard limit.").later(),
-    open("GASNET_NO_SCRATCH_WARN_THRESHOLD", COUNT, "Teams without scratch space before a warning is given.").later(),
+    flag(
+        "GASNET_MAXIMIZE_MEMLOCK",
+        YES,
+        "Raise the soft limit of locked memory to the hard limit.",
+    )
+    .aliases(&["GASNET_MAXIMIZE_RLIMIT_MEMLOCK"]),
 ];

@@ -1,12 +1,11 @@
 //! The network between ranks that share no memory: fabric, ports, connections, progress threads, registration.
 
-use super::{COUNT, MEGABYTES, NO, POSITIVE, REAL, YES, computed, fixed, flag, open};
-use crate::{Kind, Row};
+use super::{COUNT, NO, POSITIVE, YES, computed, fixed, flag, open};
+use crate::{Kind, Variable};
 
-const ADAPTER: &str = "name adapters in GASNET_IBV_PORTS";
 const POLL_MODES: Kind = Kind::Enum(&["serialized", "unserialized", "exclusive"]);
 
-pub(crate) const PORTS: &[Row] = &[
+pub(crate) const PORTS: &[Variable] = &[
     fixed(
         "GASNET_IBV_FABRIC",
         Kind::Enum(&["auto", "verbs", "soft"]),
@@ -58,8 +57,6 @@ pub(crate) const PORTS: &[Row] = &[
         YES,
         "Warn about models of adapters that another network serves better.",
     ),
-    open("GASNET_HCA_ID", Kind::Text, "Old way to choose an adapter.").obsolete(ADAPTER),
-    fixed("GASNET_PORT_NUM", COUNT, "0", "Old way to choose a port.").obsolete(ADAPTER),
     fixed("GASNET_NUM_QPS", COUNT, "0", "Queue pairs for each peer; 0 means one on each port."),
     fixed(
         "GASNET_QP_TIMEOUT",
@@ -150,8 +147,6 @@ pub(crate) const PORTS: &[Row] = &[
         "serialized",
         "How the receiving thread shares the queue with others.",
     ),
-    open("GASNET_RCV_THREAD_LOAD", Kind::Text, "Was announced and never existed.")
-        .obsolete("GASNET_RCV_THREAD_RATE bounds the receiving thread"),
     flag("GASNET_SND_THREAD", NO, "A thread for each adapter that waits for the ends of sends."),
     fixed("GASNET_SND_THREAD_RATE", COUNT, "0", "As GASNET_RCV_THREAD_RATE, for sends."),
     fixed("GASNET_SND_THREAD_IDLE", COUNT, "0", "As GASNET_RCV_THREAD_IDLE, for sends.").unit("ns"),
@@ -169,108 +164,8 @@ pub(crate) const PORTS: &[Row] = &[
     open("MLX5_SINGLE_THREADED", Kind::Text, "Read by the mlx5 driver, as MLX4_SINGLE_THREADED."),
 ];
 
-/// Least pinnable memory that makes sense.
-const LEAST_PINNED: u64 = 128 << 20;
-
-pub(crate) const PINNING: &[Row] = &[
-    fixed(
-        "GASNET_PHYSMEM_MAX",
-        Kind::MemSpec { per: false, min: LEAST_PINNED },
-        "2/3",
-        "Most memory that may be pinned on a host.",
-    )
-    .later(),
-    computed(
-        "GASNET_PHYSMEM_PROBE",
-        Kind::Bool,
-        "yes without GASNET_PHYSMEM_MAX",
-        "Find the limit by pinning.",
-    )
-    .later(),
-    flag("GASNET_PHYSMEM_WARN", YES, "Say when memory is probed.").later(),
-    flag("GASNET_PHYSMEM_NOPROBE", NO, "Old way to switch the probe off.")
-        .obsolete("set GASNET_PHYSMEM_PROBE=0"),
-    fixed(
-        "GASNET_PHYSMEM_PINNABLE_RATIO",
-        Kind::Real { min: 0.0, max: 1.0 },
-        "0.75",
-        "Part of the memory that another network takes to be pinnable.",
-    )
-    .obsolete("set GASNET_PHYSMEM_MAX"),
-    computed(
-        "GASNET_PINNED_REGIONS_MAX",
-        REAL,
-        "as the pinned part of the memory",
-        "Most registered regions on a host.",
-    )
-    .later(),
-    flag(
-        "GASNET_USE_ODP",
-        NO,
-        "Use paging on demand where the adapter has it; this version has none and refuses 1.",
-    ),
-    fixed(
-        "GASNET_ODP_VERBOSE",
-        Kind::Int { min: 0, max: 3 },
-        "1",
-        "How much is said about paging on demand.",
-    )
-    .later(),
-    flag("GASNET_USE_FIREHOSE", YES, "Register memory on demand instead of copying.").later(),
-    computed(
-        "GASNET_FIREHOSE_M",
-        MEGABYTES,
-        "75 % of what may be pinned",
-        "Memory pinned on behalf of other ranks.",
-    )
-    .later(),
-    computed(
-        "GASNET_FIREHOSE_MAXVICTIM_M",
-        MEGABYTES,
-        "25 % of what may be pinned",
-        "Memory kept pinned for own use.",
-    )
-    .later(),
-    computed(
-        "GASNET_FIREHOSE_R",
-        COUNT,
-        "in proportion to GASNET_FIREHOSE_M",
-        "Regions pinned on behalf of other ranks.",
-    )
-    .later(),
-    computed(
-        "GASNET_FIREHOSE_MAXVICTIM_R",
-        COUNT,
-        "in proportion to GASNET_FIREHOSE_MAXVICTIM_M",
-        "Regions kept pinned for own use.",
-    )
-    .later(),
-    fixed(
-        "GASNET_FIREHOSE_MAXREGION_SIZE",
-        MEGABYTES,
-        "128K",
-        "Greatest region registered on demand; 0 scales it.",
-    )
-    .later(),
-    fixed("GASNET_FIREHOSE_TABLE_SCALE", REAL, "1", "Size of the table of regions, as a factor.")
-        .later(),
-    flag("GASNET_FIREHOSE_VERBOSE", NO, "Print what is registered on demand.").later(),
-    open(
-        "GASNET_FIREHOSE_REUSE_PREPINNED",
-        Kind::Presence,
-        "Serve demand from memory that is pinned anyway.",
-    )
-    .later(),
-    open(
-        "MALLOC_MMAP_THRESHOLD_",
-        Kind::Text,
-        "Of the C library; a value other than -1 defeats GASNET_DISABLE_MUNMAP.",
-    )
-    .ignored(),
-    open(
-        "MALLOC_MMAP_MAX_",
-        Kind::Text,
-        "Of the C library; a value other than 0 defeats GASNET_DISABLE_MUNMAP.",
-    )
-    .ignored(),
-];
+pub(crate) const PINNING: &[Variable] = &[flag(
+    "GASNET_USE_ODP",
+    NO,
+    "Use paging on demand where the adapter has it; this version has none and refuses 1.",
+)];
