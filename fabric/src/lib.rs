@@ -10,6 +10,7 @@ pub mod conformance;
 pub mod device;
 mod error;
 pub mod soft;
+mod sync;
 mod types;
 pub mod verbs;
 

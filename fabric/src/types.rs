@@ -228,6 +228,8 @@ pub enum QpType {
     /// The sending half of an extended reliable connection: each request names a receive queue of the peer's host
     /// ([`crate::QueuePair::post_send_to`]). Its `recv_cq` is not used. Where [`Caps::xrc`].
     XrcSend,
+    /// The receiving half: never in a [`QpSpec`], made by [`crate::XrcDomain::receiver`].
+    XrcRecv,
 }
 
 /// State of a queue pair, as the InfiniBand specification names it.

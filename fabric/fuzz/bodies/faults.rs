@@ -19,7 +19,11 @@ pub(crate) fn run(text: &str) {
         assert!(faults.datagram().copies <= 2);
         let _ = (faults.refuse_registration(), faults.queue_pair_ready(), faults.need_clock());
         let age = faults.age(Instant::now()) + Duration::from_secs(1);
-        let _ = (faults.port_is_down("soft0", 1, age), faults.is_dead(age), faults.is_any_cut(age));
-        let _ = faults.is_cut([127, 0, 0, 1].into(), age);
+        let _ = (
+            faults.port_is_down("soft0", 1, age),
+            faults.is_dead(age),
+            faults.is_any_unreachable(age),
+        );
+        let _ = faults.is_unreachable([127, 0, 0, 1].into(), age);
     }
 }

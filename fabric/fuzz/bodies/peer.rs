@@ -81,8 +81,8 @@ fn stream(mut rest: &[u8], memory: &[Buffer; 3]) -> Vec<u8> {
         let rkey = buffer.rkey() ^ u32::from(key >> 7);
         let len = length(len);
         let verb = match kind % 9 {
-            0 => Verb::Send { imm: None, room: number.into() },
-            1 => Verb::Send { imm: Some(7), room: 1 << (number & 31) },
+            0 => Verb::Send { imm: None, credit_limit: number.into() },
+            1 => Verb::Send { imm: Some(7), credit_limit: 1 << (number & 31) },
             2 => Verb::Write { remote, rkey },
             3 => Verb::Read { remote, rkey },
             4 => Verb::FetchAdd { remote, rkey },

@@ -274,14 +274,14 @@ impl<'a> Text<'a> {
 
 /// What becomes of a datagram that is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fate {
+pub struct DatagramFault {
     /// How often it is sent: 0, 1 or 2.
     pub copies: u8,
     /// How much later.
     pub delay: Duration,
 }
 
-impl Fate {
+impl DatagramFault {
     /// As without a script.
     pub const PLAIN: Self = Self { copies: 1, delay: Duration::ZERO };
 }
@@ -326,10 +326,10 @@ impl FaultPlan {
 
     /// The fate of the next datagram that is sent.
     #[must_use]
-    pub fn datagram(&self) -> Fate {
+    pub fn datagram(&self) -> DatagramFault {
         let script = &self.script;
         if script.drop_ud == 0 && script.dup_ud == 0 && script.delay_ud.is_none() {
-            return Fate::PLAIN;
+            return DatagramFault::PLAIN;
         }
         // Always three numbers, so that one share does not change what another one hits.
         let (lost, twice, late) = (self.roll(), self.roll(), self.roll());
@@ -339,7 +339,7 @@ impl FaultPlan {
             () => 1,
         };
         let delay = script.delay_ud.filter(|&(_, share)| late < share);
-        Fate { copies, delay: delay.map_or(Duration::ZERO, |(delay, _)| delay) }
+        DatagramFault { copies, delay: delay.map_or(Duration::ZERO, |(delay, _)| delay) }
     }
 
     /// Whether the next registration is refused.
@@ -374,13 +374,13 @@ impl FaultPlan {
 
     /// Whether nothing goes to or comes from `address` at `age`.
     #[must_use]
-    pub fn is_cut(&self, address: IpAddr, age: Duration) -> bool {
+    pub fn is_unreachable(&self, address: IpAddr, age: Duration) -> bool {
         self.script.partition.iter().any(|(whom, window)| window.has(age) && whom.has(address))
     }
 
     /// Whether anybody is cut off at `age`.
     #[must_use]
-    pub fn is_any_cut(&self, age: Duration) -> bool {
+    pub fn is_any_unreachable(&self, age: Duration) -> bool {
         self.script.partition.iter().any(|(_, window)| window.has(age))
     }
 
@@ -390,7 +390,7 @@ impl FaultPlan {
         self.script.death.is_some_and(|death| age >= death)
     }
 
-    /// Whether anybody must look at the clock for [`Self::port_is_down`], [`Self::is_cut`] and [`Self::is_dead`].
+    /// Whether anybody must look at the clock for [`Self::port_is_down`], [`Self::is_unreachable`] and [`Self::is_dead`].
     #[must_use]
     pub fn need_clock(&self) -> bool {
         let script = &self.script;
@@ -424,7 +424,7 @@ mod tests {
         assert!(!faults.port_is_down("soft0", 2, 120 * MS));
         assert_eq!([(); 4].map(|()| faults.refuse_registration()), [false, false, true, false]);
         assert_eq!([(); 3].map(|()| faults.queue_pair_ready()), [None, Some(10 * MS), None]);
-        let cut = |ip: &str, age| faults.is_cut(ip.parse().unwrap(), age * MS);
+        let cut = |ip: &str, age| faults.is_unreachable(ip.parse().unwrap(), age * MS);
         assert!(cut("10.9.9.9", 1000) && !cut("11.0.0.1", 1000) && !cut("10.9.9.9", 2000));
         assert!(!cut("::1", 1500));
         assert!(faults.is_dead(9000 * MS) && !faults.is_dead(8999 * MS));
@@ -474,14 +474,15 @@ mod tests {
     fn shares_are_met() {
         let script = FaultScript::parse("seed=3 drop-ud=20% dup-ud=10% delay-ud=1ms@30%").unwrap();
         let faults = FaultPlan::new(script.clone());
-        let fates: Vec<Fate> = (0..100_000).map(|_| faults.datagram()).collect();
-        let share = |want: fn(&Fate) -> bool| fates.iter().filter(|fate| want(fate)).count();
+        let fates: Vec<DatagramFault> = (0..100_000).map(|_| faults.datagram()).collect();
+        let share =
+            |want: fn(&DatagramFault) -> bool| fates.iter().filter(|fate| want(fate)).count();
         assert!((19_000..21_000).contains(&share(|fate| fate.copies == 0)));
         assert!((7_000..9_000).contains(&share(|fate| fate.copies == 2)));
         assert!((29_000..31_000).contains(&share(|fate| fate.delay == MS)));
         let again = FaultPlan::new(script);
         assert!(fates.iter().all(|fate| *fate == again.datagram()), "the same seed");
-        assert_eq!(FaultPlan::default().datagram(), Fate::PLAIN);
+        assert_eq!(FaultPlan::default().datagram(), DatagramFault::PLAIN);
     }
 
     proptest! {
@@ -502,7 +503,7 @@ mod tests {
                 let faults = FaultPlan::new(script);
                 let age = Duration::from_secs(5);
                 let _ = (faults.datagram(), faults.refuse_registration(), faults.is_dead(age));
-                let _ = faults.is_cut("10.0.0.1".parse().unwrap(), age);
+                let _ = faults.is_unreachable("10.0.0.1".parse().unwrap(), age);
             }
         }
     }

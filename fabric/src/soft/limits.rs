@@ -1,5 +1,5 @@
-//! Sizes and counts of the software adapter. No number of this kind stands anywhere else; its
-//! deadlines are those of `settings::deadlines::soft`.
+//! Sizes and counts of the software adapter. No number of this kind stands anywhere else; its deadlines are those of
+//! `settings::deadlines::soft`.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ pub(super) const MAX_RD_ATOM: u8 = 16;
 /// Inline bytes of a request: the largest Medium with its header.
 pub(super) const MAX_INLINE: u32 = 68 << 10;
 /// Bytes that inline requests may wait in, per queue pair, when the socket takes no more.
-pub(super) const MAX_SPILL: usize = 16 << 20;
+pub(super) const MAX_BACKLOG: usize = 16 << 20;
 
 /// Inline bytes of a request that are kept in any case; larger ones only behind a stream that goes on.
-pub(super) const KEEP: usize = 8 << 10;
+pub(super) const INLINE_COPY_MAX: usize = 8 << 10;
 
 /// Requests in flight from which small ones are gathered into one system call.
 pub(super) const DEFER_FROM: u64 = 8;
@@ -34,12 +34,12 @@ pub(super) const DEFER_COUNT: u32 = 8;
 /// So many gathered bytes are sent at once.
 pub(super) const DEFER_BYTES: usize = 8 << 10;
 /// Greatest message that goes back on the stream of the peer's requests.
-pub(super) const BACK: usize = 4 << 10;
-/// Messages that may be done without an acknowledgement on its way.
+pub(super) const REVERSE_MAX: usize = 4 << 10;
+/// Messages that may be done without an acknowledgement on its reverse_role.
 pub(super) const ACK_COUNT: u64 = 16;
-/// Bytes that may have arrived without an acknowledgement on its way.
+/// Bytes that may have arrived without an acknowledgement on its reverse_role.
 pub(super) const ACK_BYTES: u64 = 128 << 10;
-/// Looks without data after which a debt of acknowledgements is paid.
+/// Looks without data after which a unacked of acknowledgements is paid.
 pub(super) const ACK_IDLE: u32 = 6;
 /// Bytes of one read from a socket into the shared buffer.
 pub(super) const SCRATCH: usize = 64 << 10;
@@ -56,19 +56,19 @@ pub(super) const UNWATCH: u32 = 64;
 /// One poll in so many asks the system which other streams are ready.
 pub(super) const ASK_EVERY: u32 = 16;
 /// Connections that have not proved the job key; the oldest goes when there are more.
-pub(super) const MAX_STRANGERS: usize = 512;
+pub(super) const MAX_ACCEPTING: usize = 512;
 
 /// Bytes of datagrams that may wait in a device's socket.
-pub(super) const UDP_ROOM: usize = 1 << 20;
+pub(super) const UDP_BUFFER: usize = 1 << 20;
 /// Datagrams that are taken before streams get their turn.
 pub(super) const DATAGRAMS_PER_TURN: u32 = 64;
 /// Datagrams that a fault script holds back at once; more are lost.
-pub(super) const MAX_LATE: usize = 4096;
+pub(super) const MAX_DELAYED: usize = 4096;
 
 /// One poll in so many looks at the clock.
 pub(super) const TICK_EVERY: u32 = 256;
 /// Tries for a lock before that.
-pub(super) const TRIES: u32 = 200;
+pub(super) const LOCK_SPINS: u32 = 200;
 
 /// Wait before a send to a receiver without a buffer is tried again, by index (InfiniBand specification, table of the RNR
 /// NAK timer), in hundredths of a millisecond.
@@ -84,7 +84,7 @@ pub(super) fn rnr_timer(index: u8) -> Duration {
 }
 
 /// How long a request may stay unanswered: 4.096 µs × 2^timeout for the first try and each retry. `None`: for ever.
-pub(super) fn patience(timeout: u8, count: u8) -> Option<Duration> {
+pub(super) fn retry_timeout(timeout: u8, count: u8) -> Option<Duration> {
     let timeout = u32::from(timeout.min(31));
     (timeout != 0).then(|| Duration::from_nanos(4096 << timeout) * (u32::from(count.min(7)) + 1))
 }

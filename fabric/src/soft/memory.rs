@@ -1,7 +1,7 @@
 //! Registered memory: the table of regions, and everything that touches their bytes.
 //!
 //! Looking a key up takes no lock: a slot of the table is a handful of atomics. Whoever touches a region's bytes holds a
-//! [`Span`] (or a vector of pieces) that counts as a user of the slot; the end of a registration waits for the users.
+//! [`Span`] (or a vector of fragments) that counts as a user of the slot; the end of a registration waits for the users.
 #![expect(
     unsafe_code,
     reason = "the bytes of a region are reached by address; its owner promised that they stay mapped"
@@ -72,7 +72,7 @@ impl Table {
         Self { chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect(), book: Mutex::default() }
     }
 
-    /// Enters a region. `random` gives the high halves of its keys. `None`: the table is full.
+    /// Enters a region. `random` release the high halves of its keys. `None`: the table is full.
     pub(super) fn enter(
         &self,
         base: u64,
@@ -218,22 +218,22 @@ impl Span<'_> {
 
 /// Bytes that are rather copied together than sent as a list.
 const JOINED: usize = 256;
-/// Pieces in one system call.
-pub(super) const PIECES: usize = 32;
+/// Fragments in one system call.
+pub(super) const MAX_FRAGMENTS: usize = 32;
 
 /// A list of pieces of memory for one system call: bytes of this program and spans of regions.
 #[derive(Debug)]
-struct Pieces<'a> {
-    list: [libc::iovec; PIECES],
-    pins: [Option<&'a Slot>; PIECES],
+struct Fragments<'a> {
+    list: [libc::iovec; MAX_FRAGMENTS],
+    pins: [Option<&'a Slot>; MAX_FRAGMENTS],
     count: usize,
     total: usize,
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> Fragments<'a> {
     const fn new() -> Self {
         let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        Self { list: [none; PIECES], pins: [None; PIECES], count: 0, total: 0 }
+        Self { list: [none; MAX_FRAGMENTS], pins: [None; MAX_FRAGMENTS], count: 0, total: 0 }
     }
 
     fn push(&mut self, base: u64, len: usize, pin: Option<&'a Slot>) -> bool {
@@ -270,7 +270,7 @@ impl<'a> Pieces<'a> {
     }
 }
 
-impl Drop for Pieces<'_> {
+impl Drop for Fragments<'_> {
     fn drop(&mut self) {
         for slot in self.pins.iter().take(self.count).flatten() {
             slot.users.fetch_sub(1, Ordering::Release);
@@ -282,23 +282,23 @@ fn count(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// Pieces to send in one call.
+/// Fragments to send in one call.
 #[derive(Debug)]
-pub(super) struct Gather<'a>(Pieces<'a>);
+pub(super) struct Gather<'a>(Fragments<'a>);
 
 impl<'a> Gather<'a> {
     pub(super) const fn new() -> Self {
-        Self(Pieces::new())
+        Self(Fragments::new())
     }
 
-    /// Bytes of all pieces.
+    /// Bytes of all fragments.
     pub(super) const fn total(&self) -> usize {
         self.0.total
     }
 
-    /// Room for more pieces.
+    /// Room for more fragments.
     pub(super) const fn room(&self) -> usize {
-        PIECES - self.0.count
+        MAX_FRAGMENTS - self.0.count
     }
 
     /// Adds bytes; false: no room.
@@ -345,16 +345,16 @@ impl Gather<'_> {
     }
 }
 
-/// Pieces to receive into in one call.
+/// Fragments to receive into in one call.
 #[derive(Debug)]
-pub(super) struct Scatter<'a>(Pieces<'a>, PhantomData<&'a mut [u8]>);
+pub(super) struct Scatter<'a>(Fragments<'a>, PhantomData<&'a mut [u8]>);
 
 impl<'a> Scatter<'a> {
     pub(super) const fn new() -> Self {
-        Self(Pieces::new(), PhantomData)
+        Self(Fragments::new(), PhantomData)
     }
 
-    /// Bytes of all pieces.
+    /// Bytes of all fragments.
     pub(super) const fn total(&self) -> usize {
         self.0.total
     }

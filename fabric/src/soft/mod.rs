@@ -3,54 +3,70 @@
 //! Reliable connections are TCP streams, one for the requests of each direction; datagrams are UDP packets. Data moves in
 //! the threads that post and poll; one engine thread per opened fabric moves what nobody polls for.
 
-mod back;
+mod activity;
+mod channel;
+mod completion_ring;
+mod context;
 mod cq;
+#[allow(unreachable_pub, reason = "public with the feature `testing`")]
+mod datagram;
 mod device;
-mod engine;
+mod device_handle;
+mod events;
+mod fault_injection;
 #[allow(unreachable_pub, reason = "public with the feature `testing`")]
 mod fault_script;
 #[allow(unreachable_pub, reason = "public with the feature `testing`")]
-mod hello;
+mod handshake;
 mod limits;
+mod lock;
 mod memory;
-mod mishaps;
 mod progress;
+mod progress_thread;
 mod qp;
-mod queue;
-mod rx;
-mod state;
-mod strangers;
-mod tx;
-#[allow(unreachable_pub, reason = "public with the feature `testing`")]
+mod qp_handle;
+mod qp_shared;
+mod qp_state;
+mod qp_table;
+mod queue_handles;
+mod random;
+mod requester;
+mod responder;
+mod reverse_path;
+mod rq;
+mod slots;
 mod ud;
+mod waker;
 #[allow(unreachable_pub, reason = "public with the feature `testing`")]
 mod wire;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
-use std::time::Instant;
+use std::sync::Arc;
 
-use settings::deadlines::soft::{CONTROL, HOLD};
-
+use self::context::Context;
+use self::device::SoftDevice;
+use self::device_handle::DeviceHandle;
+use self::fault_injection::FaultInjection;
+use self::fault_script::FaultPlan;
+use self::progress_thread::ProgressThread;
 use crate::{Device, DeviceInfo, Error, Fabric, Mtu};
 
-pub use device::Counters;
 pub use fault_script::{FaultScript, ScriptError};
-pub use hello::JobKey;
+pub use handshake::messages::JobKey;
 
 /// The protocols of the adapter, for fuzz targets and for tests that play a peer.
 #[cfg(any(test, feature = "testing"))]
 pub mod testing {
     /// Messages of the handshake.
     pub mod handshake {
-        pub use super::super::hello::*;
+        pub use super::super::handshake::messages::*;
     }
     /// Datagrams.
     pub mod datagram {
-        pub use super::super::ud::{GRH, HEADER, Header, MAX_PAYLOAD, PACKET};
+        pub use super::super::datagram::{GRH, HEADER, Header, MAX_PAYLOAD, PACKET};
     }
     /// Headers of streams.
     pub mod wire {
@@ -80,14 +96,14 @@ pub struct SoftConfig {
 struct Soft {
     config: SoftConfig,
     infos: Vec<DeviceInfo>,
-    faults: Arc<fault_script::FaultPlan>,
-    engine: Arc<engine::Engine>,
+    faults: Arc<FaultPlan>,
+    thread: ProgressThread,
 }
 
-/// Opens the software adapter and starts its engine thread.
+/// Opens the software adapter and starts its progress thread.
 ///
 /// # Errors
-/// A number out of range, an address that peers cannot use, or no thread or descriptor for the engine.
+/// A number out of range, an address that peers cannot use, or no thread or descriptor for the progress thread.
 pub fn open(config: &SoftConfig) -> Result<Arc<dyn Fabric>, Error> {
     let wrong = |problem: String| {
         Err(Error::Argument { device: "soft".to_owned(), operation: "open", problem })
@@ -117,9 +133,9 @@ pub fn open(config: &SoftConfig) -> Result<Arc<dyn Fabric>, Error> {
         })
         .collect();
     raise_descriptors();
-    let faults = Arc::new(fault_script::FaultPlan::new(config.faults.clone().unwrap_or_default()));
-    let engine = engine::Engine::start()?;
-    Ok(Arc::new(Soft { config: config.clone(), infos, faults, engine }))
+    let faults = Arc::new(FaultPlan::new(config.faults.clone().unwrap_or_default()));
+    let thread = ProgressThread::start()?;
+    Ok(Arc::new(Soft { config: config.clone(), infos, faults, thread }))
 }
 
 /// Each connection takes two descriptors, and the usual soft limit is for programs that use `select`.
@@ -149,85 +165,11 @@ impl Fabric for Soft {
                 problem: format!("number {index}, there are {}", self.infos.len()),
             });
         };
-        let dev = device::open(info, &self.config, &self.faults, &self.engine)?;
-        Ok(Arc::new(device::Opened(dev)))
+        let names = (self.config.bind, self.config.key, self.config.mtu);
+        let ctx =
+            Context::open(info, names, FaultInjection::new(&self.faults), self.thread.waker())?;
+        let device = Arc::new(SoftDevice::new(ctx));
+        self.thread.add(&device);
+        Ok(Arc::new(DeviceHandle(device)))
     }
-}
-
-/// A lock for posts and polls: they run in signal handlers too, above code that may hold it and never goes on.
-fn hold<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    if let Some(guard) = briefly(lock) {
-        return Some(guard);
-    }
-    // Its holder may wait for a processor.
-    let end = Instant::now() + HOLD.limit;
-    while Instant::now() < end {
-        std::thread::yield_now();
-        if let Some(guard) = try_once(lock) {
-            return Some(guard);
-        }
-    }
-    None
-}
-
-/// A lock for those who look after the streams of a device: where they gave up their processor, nobody could look until they
-/// have it back. What they cannot do now they do in a later look.
-fn briefly<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    for _ in 0..limits::TRIES {
-        if let Some(guard) = try_once(lock) {
-            return Some(guard);
-        }
-        std::hint::spin_loop();
-    }
-    None
-}
-
-/// A lock that is worth one try.
-fn try_once<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match lock.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
-
-/// A lock for control calls.
-fn patiently<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    let end = Instant::now() + CONTROL.limit;
-    loop {
-        if let Some(guard) = hold(lock) {
-            return Some(guard);
-        }
-        if Instant::now() >= end {
-            return None;
-        }
-        std::thread::yield_now();
-    }
-}
-
-/// The low half, as the wire carries sequence numbers.
-#[expect(clippy::cast_possible_truncation, reason = "the low half is wanted")]
-const fn low(number: u64) -> u32 {
-    number as u32
-}
-
-/// A length that is known to fit.
-fn narrow(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
-}
-
-/// A number that others do not guess.
-fn random<const N: usize>() -> [u8; N] {
-    let mut out = [0; N];
-    if getrandom::fill(&mut out).is_err() {
-        // No source in this system: keys of the standard library's hasher come from the best there is.
-        for chunk in out.chunks_mut(8) {
-            use std::hash::{BuildHasher as _, Hasher as _};
-            let word = std::hash::RandomState::new().build_hasher().finish().to_ne_bytes();
-            for (to, from) in chunk.iter_mut().zip(word) {
-                *to = from;
-            }
-        }
-    }
-    out
 }

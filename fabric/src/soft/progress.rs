@@ -1,51 +1,50 @@
-//! Everything that arrives at a device: its streams, which of them are looked at, and the timers.
+//! Drives the streams of a device, and its timers.
 //!
-//! One thread at a time is in here: a poller, or the engine. Streams that had data lately are *hot* and read without asking
-//! the system first; the others are found by an edge-triggered epoll.
+//! One thread at a time is in here: one that polls, or the progress thread. Streams that had data lately are *hot*: they
+//! are read without asking the system first. An edge-triggered epoll finds the others.
 
-mod begin;
-mod pairs;
+mod connect;
+mod faults;
+mod queue_pairs;
 mod timers;
 
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 
-use self::begin::turn_dial;
-use self::pairs::{Heard, turn_answers, way_back_is_gone};
-use super::briefly;
-use super::device::Dev;
+use super::context::{Context, DATAGRAMS, LISTENER};
+use super::handshake::{Accepting, Connecting, Parked};
 use super::limits::{ASK_EVERY, HOT, HOT_MISSES, SCRATCH, TICK_EVERY, UNWATCH};
+use super::lock::{Wait, try_lock_for};
 use super::qp::Qp;
-use super::rx::{Outcome, Responder};
-use super::strangers::{Dial, Parked, Stranger};
+use super::qp_table::QpTable;
+use super::responder::{Outcome, Responder};
 use super::ud;
+use super::wire::narrow;
 
-pub(super) const LISTENER: u64 = u64::MAX;
-pub(super) const DATAGRAMS: u64 = u64::MAX - 1;
-
-/// A stream and what it is at.
+/// A stream and what it is used for.
 #[derive(Debug)]
 enum Conn {
-    Stranger(Stranger),
+    Accepting(Accepting),
     Parked(Parked),
-    Dial(Dial),
+    Connecting(Arc<Qp>, Connecting),
     /// Requests go out, answers come in.
-    Answers(Arc<Qp>, Arc<std::net::TcpStream>),
+    Requester(Arc<Qp>, Arc<TcpStream>),
     /// Requests come in, answers go out.
-    Requests(Box<Responder>),
+    Responder(Box<Responder>),
 }
 
 impl Conn {
     /// A fault script keeps this stream from going on.
-    fn is_cut(&self, dev: &Dev) -> bool {
+    fn is_unreachable(&self, ctx: &Context) -> bool {
         match self {
-            Self::Stranger(stranger) => dev.is_cut(stranger.peer.ip()),
+            Self::Accepting(conn) => ctx.is_unreachable(conn.peer.ip()),
             Self::Parked(_) => false,
-            Self::Dial(Dial { qp, .. }) | Self::Answers(qp, _) => qp.is_cut(),
-            Self::Requests(responder) => responder.qp.is_cut(),
+            Self::Connecting(qp, _) | Self::Requester(qp, _) => qp.is_unreachable(),
+            Self::Responder(responder) => responder.qp.is_unreachable(),
         }
     }
 
@@ -53,28 +52,27 @@ impl Conn {
     /// whether the peer still waits for it.
     fn is_awaited(&self) -> bool {
         match self {
-            Self::Stranger(_) | Self::Parked(_) | Self::Dial(_) => false,
-            Self::Requests(responder) if responder.is_behind() => true,
-            Self::Requests(_) | Self::Answers(..) => self.stream().peek(&mut [0]).is_ok(),
+            Self::Accepting(_) | Self::Parked(_) | Self::Connecting(..) => false,
+            Self::Responder(responder) if responder.is_behind() => true,
+            Self::Responder(_) | Self::Requester(..) => self.stream().peek(&mut [0]).is_ok(),
         }
     }
 
-    const fn stream(&self) -> &Arc<std::net::TcpStream> {
+    const fn stream(&self) -> &Arc<TcpStream> {
         match self {
-            Self::Stranger(stranger) => &stranger.stream,
+            Self::Accepting(conn) => &conn.stream,
             Self::Parked(parked) => &parked.stream,
-            Self::Dial(dial) => &dial.stream,
-            Self::Answers(_, stream) => stream,
-            Self::Requests(responder) => &responder.stream,
+            Self::Connecting(_, conn) => &conn.stream,
+            Self::Requester(_, stream) => stream,
+            Self::Responder(responder) => &responder.stream,
         }
     }
 
     const fn qp(&self) -> Option<&Arc<Qp>> {
         match self {
-            Self::Stranger(_) | Self::Parked(_) => None,
-            Self::Dial(dial) => Some(&dial.qp),
-            Self::Answers(qp, _) => Some(qp),
-            Self::Requests(responder) => Some(&responder.qp),
+            Self::Accepting(_) | Self::Parked(_) => None,
+            Self::Connecting(qp, _) | Self::Requester(qp, _) => Some(qp),
+            Self::Responder(responder) => Some(&responder.qp),
         }
     }
 }
@@ -82,13 +80,13 @@ impl Conn {
 /// What a turn of a stream came to.
 #[derive(Debug)]
 enum Fate {
-    Keep { conn: Conn, did: bool, again: bool },
+    Keep { conn: Conn, progressed: bool, again: bool },
     Gone,
 }
 
 impl Fate {
     const fn keep(conn: Conn) -> Self {
-        Self::Keep { conn, did: false, again: false }
+        Self::Keep { conn, progressed: false, again: false }
     }
 }
 
@@ -103,28 +101,28 @@ struct Entry {
     hits: u32,
     /// The system tells of it.
     watched: bool,
-    /// Since when a fault script lets the peer wait on it.
-    unheard: Option<Instant>,
+    /// Since when a fault script cuts it off while the peer waits.
+    unreachable_since: Option<Instant>,
 }
 
 impl Entry {
     /// From now on the system tells of the stream, and at once when it is ready. False: it does already, or cannot.
-    fn watch(&mut self, dev: &Dev, token: u64) -> bool {
+    fn watch(&mut self, ctx: &Context, token: u64) -> bool {
         let flags = EpollFlags::EPOLLIN
             | EpollFlags::EPOLLOUT
             | EpollFlags::EPOLLRDHUP
             | EpollFlags::EPOLLET;
         let stream = self.conn.as_ref().map(Conn::stream).filter(|_| !self.watched);
         let event = EpollEvent::new(flags, token);
-        let begun = stream.is_some_and(|stream| dev.epoll().add(&**stream, event).is_ok());
+        let begun = stream.is_some_and(|stream| ctx.epoll.add(&**stream, event).is_ok());
         self.watched |= begun;
         begun
     }
 
     /// From now on somebody looks at it in each turn. False: the system goes on to tell of it.
-    fn unwatch(&mut self, dev: &Dev) -> bool {
+    fn unwatch(&mut self, ctx: &Context) -> bool {
         let stream = self.conn.as_ref().map(Conn::stream);
-        let ended = stream.is_some_and(|stream| dev.epoll().delete(&**stream).is_ok());
+        let ended = stream.is_some_and(|stream| ctx.epoll.delete(&**stream).is_ok());
         self.watched &= !ended;
         ended
     }
@@ -132,13 +130,13 @@ impl Entry {
 
 /// What a look at a device found.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Looked {
+pub(super) struct PassResult {
     /// Something must be looked at again soon, whatever the system says.
     pub(super) soon: bool,
     /// Requests or timers are out.
     pub(super) busy: bool,
     /// A thread that posts kept it from something.
-    pub(super) hindered: bool,
+    pub(super) contended: bool,
 }
 
 /// The streams of a device.
@@ -151,16 +149,22 @@ pub(super) struct Progress {
     /// Hot streams that the system does not tell of.
     unwatched: u32,
     spare: Vec<u64>,
-    /// Empty between timers; kept for its room.
-    qps: Vec<Arc<Qp>>,
+    qps: Arc<QpTable>,
+    /// Empty between timers; kept for its capacity.
+    list: Vec<Arc<Qp>>,
     scratch: Box<[u8]>,
     passes: u32,
     posts: u64,
     ticked: Instant,
     accept_again: bool,
     busy: bool,
-    hindered: bool,
-    strangers: usize,
+    contended: bool,
+    accepting: usize,
+}
+
+/// The name of an entry in the epoll.
+fn token_of(index: usize, generation: u32) -> u64 {
+    index as u64 | u64::from(generation) << 32
 }
 
 const fn split(token: u64) -> (usize, u32) {
@@ -170,7 +174,7 @@ const fn split(token: u64) -> (usize, u32) {
 }
 
 impl Progress {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(qps: Arc<QpTable>) -> Self {
         Self {
             entries: Vec::new(),
             free: Vec::new(),
@@ -178,77 +182,78 @@ impl Progress {
             again: Vec::new(),
             unwatched: 0,
             spare: Vec::new(),
-            qps: Vec::new(),
+            qps,
+            list: Vec::new(),
             scratch: vec![0; SCRATCH].into_boxed_slice(),
             passes: 0,
             posts: 0,
             ticked: Instant::now(),
             accept_again: false,
             busy: false,
-            hindered: false,
-            strangers: 0,
+            contended: false,
+            accepting: 0,
         }
     }
 
     /// Moves what there is to move. `eager`: for the engine and for control calls, which look at everything.
-    pub(super) fn pass(&mut self, dev: &Arc<Dev>, eager: bool) -> Looked {
+    pub(super) fn pass(&mut self, ctx: &Context, eager: bool) -> PassResult {
         self.passes = self.passes.wrapping_add(1);
-        if dev.take_attention() {
-            self.attend(dev);
+        if ctx.activity.take_attention() {
+            self.handle_attention(ctx);
         }
-        self.flush_deferred(dev, eager);
-        if self.unwatched != 0 && (eager || dev.is_blocked()) {
-            self.watch_all(dev);
+        self.flush_deferred(ctx, eager);
+        if self.unwatched != 0 && (eager || ctx.activity.is_blocked()) {
+            self.watch_all(ctx);
         }
-        self.turn_again(dev, eager);
-        let mut did = false;
+        self.turn_again(ctx, eager);
+        let mut progressed = false;
         for place in 0..self.hot.len() {
             if let Some(token) = self.hot.get(place).copied() {
-                did |= self.turn(dev, token, false, eager);
+                progressed |= self.turn(ctx, token, false, eager);
             }
         }
         // The engine sleeps until the system tells it, unless it only naps.
-        let polled = !eager && !dev.is_blocked() && dev.engine_naps();
-        self.cool(dev, polled);
-        let ask = eager || self.hot.is_empty() || dev.is_blocked();
-        if ask || (!did && self.passes.is_multiple_of(ASK_EVERY)) {
-            self.ask(dev, eager);
+        let polled = !eager && !ctx.activity.is_blocked() && ctx.activity.is_napping();
+        self.cool(ctx, polled);
+        let ask = eager || self.hot.is_empty() || ctx.activity.is_blocked();
+        if ask || (!progressed && self.passes.is_multiple_of(ASK_EVERY)) {
+            self.ask(ctx, eager);
         }
-        if dev.take_attention() {
-            self.attend(dev);
+        if ctx.activity.take_attention() {
+            self.handle_attention(ctx);
         }
         // Pollers look at the timers too: the engine may never find the device free.
         if eager || self.passes.is_multiple_of(TICK_EVERY) {
-            self.tick(dev);
+            self.tick(ctx);
         }
-        let hindered = std::mem::take(&mut self.hindered);
-        Looked { soon: !self.again.is_empty(), busy: self.busy, hindered }
+        let contended = std::mem::take(&mut self.contended);
+        PassResult { soon: !self.again.is_empty(), busy: self.busy, contended }
     }
 
     /// Requests that were gathered go out when the poller posted nothing between two looks.
-    fn flush_deferred(&mut self, dev: &Dev, eager: bool) {
-        let posts = dev.posts();
+    fn flush_deferred(&mut self, ctx: &Context, eager: bool) {
+        let posts = ctx.activity.posts();
         let idle = posts == self.posts;
         self.posts = posts;
-        if !(idle || eager) || !dev.take_dirty() {
+        if !(idle || eager) || !ctx.activity.take_deferred() {
             return;
         }
         for entry in &self.entries {
-            if let Some(Conn::Answers(qp, _)) = &entry.conn
-                && qp.take_dirty()
+            if let Some(Conn::Requester(qp, _)) = &entry.conn
+                && qp.take_deferred()
             {
-                match briefly(&qp.tx) {
-                    Some(mut tx) => tx.flush(qp),
+                match try_lock_for(&qp.sq, Wait::Spin) {
+                    Some(mut sq) => sq.flush(qp),
                     None => {
-                        qp.mark_dirty();
-                        self.hindered = true;
+                        qp.mark_deferred();
+                        self.contended = true;
                     }
                 }
             }
         }
     }
 
-    fn turn_again(&mut self, dev: &Arc<Dev>, eager: bool) {
+    fn turn_again(&mut self, ctx: &Context, eager: bool) {
         if self.again.is_empty() {
             return;
         }
@@ -257,7 +262,7 @@ impl Progress {
             if let Some(entry) = self.entry(token) {
                 entry.queued = false;
                 // The stream may have become writable while another thread was in its queue pair.
-                self.turn(dev, token, true, eager);
+                self.turn(ctx, token, true, eager);
             }
         }
         self.spare = list;
@@ -270,7 +275,7 @@ impl Progress {
 
     /// Streams that had nothing for long are not hot any more. `polled`: the system need not tell of those that are; it would
     /// for each message, on a line that both processors write.
-    fn cool(&mut self, dev: &Dev, polled: bool) {
+    fn cool(&mut self, ctx: &Context, polled: bool) {
         let (entries, unwatched) = (&mut self.entries, &mut self.unwatched);
         self.hot.retain(|token| {
             let (index, generation) = split(*token);
@@ -281,22 +286,22 @@ impl Progress {
                 entry.hot = false;
             }
             if lives && !stays && !entry.watched {
-                *unwatched -= u32::from(entry.watch(dev, *token));
+                *unwatched -= u32::from(entry.watch(ctx, *token));
             } else if stays && entry.watched && entry.hits >= UNWATCH && polled {
-                *unwatched += u32::from(entry.unwatch(dev));
+                *unwatched += u32::from(entry.unwatch(ctx));
             }
             stays
         });
     }
 
     /// The system tells of all streams again.
-    fn watch_all(&mut self, dev: &Dev) {
+    fn watch_all(&mut self, ctx: &Context) {
         for token in &self.hot {
             let (index, generation) = split(*token);
             let entry = self.entries.get_mut(index);
             if let Some(entry) = entry.filter(|entry| entry.generation == generation) {
                 entry.hits = 0;
-                self.unwatched -= u32::from(entry.watch(dev, *token));
+                self.unwatched -= u32::from(entry.watch(ctx, *token));
             }
         }
     }
@@ -312,36 +317,36 @@ impl Progress {
         }
     }
 
-    fn ask(&mut self, dev: &Arc<Dev>, eager: bool) {
+    fn ask(&mut self, ctx: &Context, eager: bool) {
         let mut events = [EpollEvent::empty(); 32];
-        let count = match dev.epoll().wait(&mut events, EpollTimeout::ZERO) {
+        let count = match ctx.epoll.wait(&mut events, EpollTimeout::ZERO) {
             Ok(count) => count,
             Err(Errno::EINTR) => 0,
             Err(_) => return,
         };
         for event in events.iter().take(count) {
             match event.data() {
-                LISTENER => self.accept(dev),
-                DATAGRAMS => drop(ud::receive(dev, &mut self.scratch)),
+                LISTENER => self.accept(ctx),
+                DATAGRAMS => drop(ud::receive(ctx, &self.qps, &mut self.scratch)),
                 token => {
                     let writable = event.events().contains(EpollFlags::EPOLLOUT);
-                    self.turn(dev, token, writable, eager);
+                    self.turn(ctx, token, writable, eager);
                 }
             }
         }
     }
 
     /// Puts a new stream under watch.
-    fn add(&mut self, dev: &Dev, conn: Conn) -> Option<u64> {
+    fn add(&mut self, ctx: &Context, conn: Conn) -> Option<u64> {
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(Entry::default());
-            super::narrow(self.entries.len() - 1)
+            narrow(self.entries.len() - 1)
         });
         let entry = self.entries.get_mut(index as usize)?;
-        let token = u64::from(index) | u64::from(entry.generation) << 32;
+        let token = token_of(index as usize, entry.generation);
         let generation = entry.generation;
         *entry = Entry { generation, conn: Some(conn), ..Entry::default() };
-        if !entry.watch(dev, token) {
+        if !entry.watch(ctx, token) {
             entry.conn = None;
             self.free.push(index);
             return None;
@@ -358,12 +363,12 @@ impl Progress {
             entry.conn = None;
             entry.queued = false;
             entry.hot = false;
-            self.free.push(super::narrow(index));
+            self.free.push(narrow(index));
         }
     }
 
     /// One turn of a stream; whether it had something.
-    fn turn(&mut self, dev: &Arc<Dev>, token: u64, writable: bool, eager: bool) -> bool {
+    fn turn(&mut self, ctx: &Context, token: u64, writable: bool, eager: bool) -> bool {
         let (index, generation) = split(token);
         let Some(entry) = self.entries.get_mut(index) else { return false };
         if entry.generation != generation {
@@ -371,66 +376,61 @@ impl Progress {
         }
         let (hot, misses) = (entry.hot, entry.misses);
         let Some(conn) = entry.conn.take() else { return false };
-        if dev.mishaps().is_active() && conn.is_cut(dev) {
+        if ctx.faults.is_active() && conn.is_unreachable(ctx) {
             entry.conn = Some(conn);
             return false;
         }
         let fate = match conn {
-            Conn::Stranger(stranger) => self.turn_stranger(dev, token, stranger),
+            Conn::Accepting(conn) => self.turn_accepting(ctx, token, conn),
             Conn::Parked(parked) if parked.is_closed() => Fate::Gone,
             Conn::Parked(parked) => Fate::keep(Conn::Parked(parked)),
-            Conn::Dial(dial) => turn_dial(dev, dial),
-            Conn::Answers(qp, stream) => {
-                match turn_answers(&qp, &stream, &mut self.scratch, writable) {
-                    None => Fate::Gone,
-                    Some(Heard { did, again, takes, refused }) => {
-                        if let Some(why) = refused {
-                            self.refuse(dev, &qp, why);
-                        }
-                        if takes {
-                            let misses = if did { 0 } else { misses };
-                            self.pay_for_back(dev, &qp, misses, eager);
-                        }
-                        Fate::Keep { conn: Conn::Answers(qp, stream), did, again }
-                    }
-                }
+            Conn::Connecting(qp, conn) => Self::turn_connecting(ctx, qp, conn),
+            Conn::Requester(qp, stream) => {
+                self.turn_requester(ctx, (qp, stream), misses, (writable, eager))
             }
-            Conn::Requests(mut responder) => {
-                let pay = eager || !hot && self.hot.len() == HOT;
-                let outcome = responder.turn(dev, &mut self.scratch, pay);
-                if responder.owes() {
-                    // The engine pays when polls stop.
-                    dev.wake();
-                }
-                match outcome {
-                    Outcome::Gone => {
-                        way_back_is_gone(&responder.qp);
-                        Fate::Gone
-                    }
-                    Outcome::Wait { did } => {
-                        Fate::Keep { conn: Conn::Requests(responder), did, again: false }
-                    }
-                    Outcome::Again { did } => {
-                        Fate::Keep { conn: Conn::Requests(responder), did, again: true }
-                    }
-                }
+            Conn::Responder(responder) => {
+                // A stream that nobody reads soon acknowledges at once.
+                let ack_now = eager || !hot && self.hot.len() == HOT;
+                self.turn_responder(ctx, responder, ack_now)
             }
         };
-        self.settle(dev, token, fate, eager)
+        self.finish_turn(ctx, token, fate, eager)
     }
 
-    fn settle(&mut self, dev: &Dev, token: u64, fate: Fate, eager: bool) -> bool {
+    fn turn_responder(
+        &mut self,
+        ctx: &Context,
+        mut responder: Box<Responder>,
+        ack_now: bool,
+    ) -> Fate {
+        let outcome = responder.turn(&ctx.regions, &mut self.scratch, ack_now);
+        if responder.ack_pending() {
+            // The progress thread acknowledges when polls stop.
+            ctx.activity.wake();
+        }
+        let (progressed, again) = match outcome {
+            Outcome::Gone => {
+                responder.qp.reverse_path_broken();
+                return Fate::Gone;
+            }
+            Outcome::Wait { progressed } => (progressed, false),
+            Outcome::Again { progressed } => (progressed, true),
+        };
+        Fate::Keep { conn: Conn::Responder(responder), progressed, again }
+    }
+
+    fn finish_turn(&mut self, ctx: &Context, token: u64, fate: Fate, eager: bool) -> bool {
         let (index, _) = split(token);
-        let Fate::Keep { conn, did, again } = fate else {
+        let Fate::Keep { conn, progressed, again } = fate else {
             self.release(index);
             return true;
         };
-        let flows = matches!(conn, Conn::Requests(_) | Conn::Answers(..));
-        let Some(entry) = self.entries.get_mut(index) else { return did };
+        let flows = matches!(conn, Conn::Responder(_) | Conn::Requester(..));
+        let Some(entry) = self.entries.get_mut(index) else { return progressed };
         entry.conn = Some(conn);
-        entry.misses = if did { 0 } else { entry.misses.saturating_add(1) };
-        entry.hits = entry.hits.saturating_add(u32::from(did));
-        let heat = did && flows && !entry.hot;
+        entry.misses = if progressed { 0 } else { entry.misses.saturating_add(1) };
+        entry.hits = entry.hits.saturating_add(u32::from(progressed));
+        let heat = progressed && flows && !entry.hot;
         if again && !entry.queued {
             entry.queued = true;
             self.again.push(token);
@@ -439,13 +439,13 @@ impl Progress {
             self.heat(token);
         } else if entry.hot && entry.misses >= HOT_MISSES {
             // It leaves the list of those that are looked at: nothing may be owed.
-            if let Some(Conn::Requests(responder)) = &mut entry.conn
-                && responder.owes()
+            if let Some(Conn::Responder(responder)) = &mut entry.conn
+                && responder.ack_pending()
                 && !eager
             {
-                responder.settle(dev);
+                responder.flush_acks(&ctx.regions);
             }
         }
-        did
+        progressed
     }
 }

@@ -1,4 +1,4 @@
-//! What goes over a stream: requests one way, responses the other, and among these small messages of the responder's own
+//! What goes over a stream: requests one reverse_role, responses the other, and among these small messages of the responder's own
 //! (`back.rs`). Nothing read here is believed: a length is checked against the largest message, an index is looked up by
 //! its user.
 
@@ -15,9 +15,20 @@ const WANT_ACK: u8 = 1;
 const HAS_ACK: u8 = 2;
 const HAS_IMM: u8 = 4;
 
-/// Why bytes are not what a peer of ours sends.
+/// The low half, as the wire carries sequence numbers.
+#[expect(clippy::cast_possible_truncation, reason = "the low half is wanted")]
+pub(super) const fn low(number: u64) -> u32 {
+    number as u32
+}
+
+/// A length that is known to fit.
+pub(super) fn narrow(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+/// Why bytes are not what a peer sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Garbage {
+pub enum Malformed {
     /// Not our header.
     #[error("no header of this protocol")]
     Mark,
@@ -31,8 +42,8 @@ pub enum Garbage {
     #[error("impossible length {0}")]
     Length(u32),
     /// More receives than can be counted.
-    #[error("{0} receives cannot be")]
-    Room(u64),
+    #[error("impossible credit limit {0}")]
+    CreditLimit(u64),
     /// A sequence number outside what is in flight.
     #[error("sequence number {0} is not in flight")]
     Sequence(u32),
@@ -46,7 +57,7 @@ pub enum Verb {
         /// 32 bits beside it.
         imm: Option<u32>,
         /// Messages (low bits of their number on this connection) that the sender has had receives for so far.
-        room: u32,
+        credit_limit: u32,
     },
     /// A write of `len` bytes that follow.
     Write {
@@ -100,7 +111,7 @@ impl Request {
     #[must_use]
     pub fn encode(&self) -> [u8; REQUEST] {
         let (kind, word, remote) = match self.verb {
-            Verb::Send { imm, room } => (1, imm.unwrap_or(0), u64::from(room)),
+            Verb::Send { imm, credit_limit } => (1, imm.unwrap_or(0), u64::from(credit_limit)),
             Verb::Write { remote, rkey } => (2, rkey, remote),
             Verb::Read { remote, rkey } => (3, rkey, remote),
             Verb::FetchAdd { remote, rkey } => (4, rkey, remote),
@@ -128,32 +139,33 @@ impl Request {
     ///
     /// # Errors
     /// They are none.
-    pub fn decode(bytes: &[u8; REQUEST]) -> Result<Self, Garbage> {
+    pub fn decode(bytes: &[u8; REQUEST]) -> Result<Self, Malformed> {
         let [m0, m1, kind, flags, l0, l1, l2, l3, s0, s1, s2, s3, a0, a1, a2, a3, rest @ ..] =
             *bytes;
         let [w0, w1, w2, w3, remote @ ..] = rest;
         if u16::from_le_bytes([m0, m1]) != REQUEST_MARK {
-            return Err(Garbage::Mark);
+            return Err(Malformed::Mark);
         }
         let len = u32::from_le_bytes([l0, l1, l2, l3]);
         let word = u32::from_le_bytes([w0, w1, w2, w3]);
         let remote = u64::from_le_bytes(remote);
         let imm = flags & HAS_IMM != 0;
         if flags & !(WANT_ACK | HAS_ACK | HAS_IMM) != 0 || (imm && kind != 1) {
-            return Err(Garbage::Flags(flags));
+            return Err(Malformed::Flags(flags));
         }
         let verb = match kind {
             1 => {
-                let room = u32::try_from(remote).map_err(|_| Garbage::Room(remote))?;
-                Verb::Send { imm: imm.then_some(word), room }
+                let credit_limit =
+                    u32::try_from(remote).map_err(|_| Malformed::CreditLimit(remote))?;
+                Verb::Send { imm: imm.then_some(word), credit_limit }
             }
             2 => Verb::Write { remote, rkey: word },
             3 => Verb::Read { remote, rkey: word },
             4 => Verb::FetchAdd { remote, rkey: word },
-            other => return Err(Garbage::Kind(other)),
+            other => return Err(Malformed::Kind(other)),
         };
         if len > MAX_MESSAGE || (kind == 4 && len != 8) {
-            return Err(Garbage::Length(len));
+            return Err(Malformed::Length(len));
         }
         let ack = (flags & HAS_ACK != 0).then(|| u32::from_le_bytes([a0, a1, a2, a3]));
         let msn = u32::from_le_bytes([s0, s1, s2, s3]);
@@ -226,20 +238,20 @@ impl Response {
     ///
     /// # Errors
     /// They are none.
-    pub fn decode(bytes: &[u8; RESPONSE]) -> Result<Self, Garbage> {
+    pub fn decode(bytes: &[u8; RESPONSE]) -> Result<Self, Malformed> {
         let [m0, m1, kind, code, n0, n1, n2, n3, l0, l1, l2, l3, z @ ..] = *bytes;
         if u16::from_le_bytes([m0, m1]) != RESPONSE_MARK || z != [0; 4] {
-            return Err(Garbage::Mark);
+            return Err(Malformed::Mark);
         }
         let number = u32::from_le_bytes([n0, n1, n2, n3]);
         let len = u32::from_le_bytes([l0, l1, l2, l3]);
         if kind != 3 && code != 0 {
-            return Err(Garbage::Flags(code));
+            return Err(Malformed::Flags(code));
         }
         match kind {
-            2 if len > MAX_MESSAGE => Err(Garbage::Length(len)),
+            2 if len > MAX_MESSAGE => Err(Malformed::Length(len)),
             2 => Ok(Self::Data { msn: number, len }),
-            1 | 3 if len != 0 => Err(Garbage::Length(len)),
+            1 | 3 if len != 0 => Err(Malformed::Length(len)),
             1 => Ok(Self::Ack { done: number }),
             3 => {
                 let why = match code {
@@ -247,11 +259,11 @@ impl Response {
                     1 => Refusal::Access,
                     2 => Refusal::Operation,
                     3 => Refusal::NotReady,
-                    other => return Err(Garbage::Flags(other)),
+                    other => return Err(Malformed::Flags(other)),
                 };
                 Ok(Self::Nak { msn: number, why })
             }
-            other => Err(Garbage::Kind(other)),
+            other => Err(Malformed::Kind(other)),
         }
     }
 }
@@ -263,7 +275,8 @@ mod tests {
 
     fn verbs() -> impl Strategy<Value = Verb> {
         prop_oneof![
-            any::<(Option<u32>, u32)>().prop_map(|(imm, room)| Verb::Send { imm, room }),
+            any::<(Option<u32>, u32)>()
+                .prop_map(|(imm, credit_limit)| Verb::Send { imm, credit_limit }),
             any::<(u64, u32)>().prop_map(|(remote, rkey)| Verb::Write { remote, rkey }),
             any::<(u64, u32)>().prop_map(|(remote, rkey)| Verb::Read { remote, rkey }),
             any::<(u64, u32)>().prop_map(|(remote, rkey)| Verb::FetchAdd { remote, rkey }),

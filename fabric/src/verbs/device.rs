@@ -15,7 +15,7 @@ use crate::{
 };
 
 use super::library::Library;
-use super::{convert, ffi, memory, pair, port, queues, sysfs, xrc};
+use super::{convert, ffi, memory, port, qp, queues, sysfs, xrc};
 
 /// Gather entries of a request that this module passes on: they are converted on the stack.
 pub(super) const MAX_SGE: u32 = 32;
@@ -188,7 +188,7 @@ pub(super) struct Domain {
     pub(super) post_recv: ffi::PostRecv,
     pub(super) post_srq_recv: Option<ffi::PostSrqRecv>,
     /// Queue pairs by number, for what completions and events tell about them.
-    pairs: Mutex<HashMap<u32, Weak<pair::VerbsQp>>>,
+    pairs: Mutex<HashMap<u32, Weak<qp::VerbsQp>>>,
     /// Greatest number of retries that ends.
     pub(super) max_retries: u8,
 }
@@ -239,11 +239,11 @@ impl Domain {
         })
     }
 
-    fn pairs(&self) -> MutexGuard<'_, HashMap<u32, Weak<pair::VerbsQp>>> {
+    fn pairs(&self) -> MutexGuard<'_, HashMap<u32, Weak<qp::VerbsQp>>> {
         self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn remember(&self, qp: &Arc<pair::VerbsQp>) {
+    pub(super) fn remember(&self, qp: &Arc<qp::VerbsQp>) {
         self.pairs().insert(qp.number(), Arc::downgrade(qp));
     }
 
@@ -274,7 +274,7 @@ impl Drop for Domain {
 #[derive(Debug)]
 pub(super) struct VerbsDevice {
     domain: Arc<Domain>,
-    inline: pair::InlineMemory,
+    inline: qp::InlineMemory,
 }
 
 impl VerbsDevice {
@@ -284,7 +284,7 @@ impl VerbsDevice {
         let events = unsafe { (*domain.opened.context.as_ptr()).async_fd };
         make_nonblocking(events)
             .map_err(|source| domain.opened.os("make its event descriptor non-blocking", source))?;
-        Ok(Self { domain, inline: pair::InlineMemory::default() })
+        Ok(Self { domain, inline: qp::InlineMemory::default() })
     }
 }
 
@@ -333,13 +333,13 @@ impl Device for VerbsDevice {
     }
 
     fn queue_pair(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error> {
-        let pair = Arc::new(pair::VerbsQp::new(&self.domain, spec, &self.inline)?);
+        let pair = Arc::new(qp::VerbsQp::new(&self.domain, spec, &self.inline)?);
         self.domain.remember(&pair);
         Ok(pair)
     }
 
     fn address_handle(&self, port: u8, to: &Address) -> Result<Arc<dyn AddressHandle>, Error> {
-        Ok(Arc::new(pair::VerbsAh::new(&self.domain, port, to)?))
+        Ok(Arc::new(qp::VerbsAh::new(&self.domain, port, to)?))
     }
 
     fn next_event(&self) -> Result<Option<AsyncEvent>, Error> {

@@ -11,9 +11,9 @@ mod diagnose;
 mod ffi;
 mod library;
 mod memory;
-mod pair;
 mod port;
 mod post;
+mod qp;
 mod queues;
 mod sysfs;
 #[cfg(test)]

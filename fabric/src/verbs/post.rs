@@ -4,11 +4,11 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use crate::{Data, Operation, PostError, QpState, RecvWr, SendWr, Sge};
+use crate::{Data, Operation, PostError, QpState, QpType, RecvWr, SendWr, Sge};
 
 use super::device::{MAX_SGE, failure};
 use super::ffi;
-use super::pair::{Sort, VerbsAh, VerbsQp};
+use super::qp::{VerbsAh, VerbsQp};
 
 /// Inline bytes that are asked of a device at most; more costs more than a registered buffer everywhere.
 pub(super) const MAX_INLINE: u32 = 1024;
@@ -52,7 +52,7 @@ fn refused(result: c_int) -> PostError {
 /// Posts a receive request.
 #[inline]
 pub(super) fn post_receive(qp: &VerbsQp, request: &RecvWr) -> Result<(), PostError> {
-    if matches!(qp.sort(), Sort::XrcSend | Sort::XrcReceive) {
+    if matches!(qp.qp_type(), QpType::XrcSend | QpType::XrcRecv) {
         return Err(PostError::Invalid(
             "extended reliable connections receive into queues of a domain",
         ));
@@ -164,22 +164,22 @@ fn submit(
         remote_srqn: 0,
         rest: [0; 6],
     };
-    match (qp.sort(), &send.to, queue) {
-        (Sort::Rc, None, None) => {}
-        (Sort::XrcSend, None, Some(queue)) => wr.remote_srqn = queue,
-        (Sort::Ud, Some(to), None) => {
+    match (qp.qp_type(), &send.to, queue) {
+        (QpType::Rc, None, None) => {}
+        (QpType::XrcSend, None, Some(queue)) => wr.remote_srqn = queue,
+        (QpType::Ud, Some(to), None) => {
             let handle = to.handle.as_any().downcast_ref::<VerbsAh>();
             let handle = handle.filter(|handle| handle.is_of(&qp.domain));
             let ah = handle.ok_or(PostError::Invalid("an address of another device"))?.ah.as_ptr();
             wr.wr.ud = ffi::WrUd { ah, remote_qpn: to.qpn, remote_qkey: to.qkey };
         }
-        (Sort::XrcReceive, ..) => {
+        (QpType::XrcRecv, ..) => {
             return Err(PostError::Invalid("a receiver of a domain sends nothing"));
         }
-        (Sort::XrcSend, _, None) => {
+        (QpType::XrcSend, _, None) => {
             return Err(PostError::Invalid("the receive queue at the peer is not named"));
         }
-        (_, _, Some(_)) if qp.sort() != Sort::XrcSend => {
+        (_, _, Some(_)) if qp.qp_type() != QpType::XrcSend => {
             return Err(PostError::Invalid(
                 "only extended reliable connections name a receive queue",
             ));
@@ -193,7 +193,7 @@ fn submit(
             wr.opcode = ffi::WR_SEND_WITH_IMM;
             wr.imm_data = imm.to_be();
         }
-        _ if qp.sort() == Sort::Ud => {
+        _ if qp.qp_type() == QpType::Ud => {
             return Err(PostError::Invalid("datagrams are only sent"));
         }
         Operation::Write { remote, rkey } => {

@@ -10,7 +10,7 @@ use crate::{CompletionQueue, Error, QueuePair, SharedReceiveQueue, XrcDomain};
 
 use super::device::{Domain, Opened};
 use super::ffi;
-use super::pair::VerbsQp;
+use super::qp::VerbsQp;
 use super::queues::{VerbsCq, VerbsSrq};
 
 /// Functions of the library's table that only these connections need; older providers leave them out.

@@ -245,9 +245,9 @@ deadlines! {
             "A known peer's stream waits for its queue pair to be ready to receive.";
         LINGER = "soft.linger", secs(2),
             "A failed stream stays, so that the peer can read why.";
-        REDIAL_FIRST = "soft.redial-first", ms(5),
+        RECONNECT_FIRST = "soft.reconnect-first", ms(5),
             "First pause before a refused connection is tried again; doubles.";
-        REDIAL_MOST = "soft.redial-most", ms(500),
+        RECONNECT_MOST = "soft.reconnect-most", ms(500),
             "Longest such pause.";
         NAP = "soft.nap", ms(1),
             "Longest sleep of the progress thread while somebody polls.";
@@ -257,9 +257,9 @@ deadlines! {
             "Longest sleep of the progress thread while a request or a timer is out.";
         WATCH_IDLE = "soft.watch-idle", ms(250),
             "Longest sleep of the progress thread.";
-        CONTROL = "soft.control", secs(5),
+        CONTROL_LOCK = "soft.control-lock", secs(5),
             "A control call (never a post or a poll) waits for another thread of this process.";
-        HOLD = "soft.hold", ms(20),
+        POST_LOCK = "soft.post-lock", ms(20),
             "A post waits for a lock whose holder lost its processor.";
     }
 }

@@ -1,59 +1,59 @@
 //! Timers.
 
+use settings::deadlines::soft::TICK;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Instant;
 
-use settings::deadlines::soft::TICK;
-
-use super::begin::dial_failed;
-use super::{Conn, Progress};
-use crate::soft::briefly;
-use crate::soft::device::Dev;
-use crate::soft::hello::Refused;
+use super::connect::connect_failed;
+use super::{Conn, Progress, token_of};
+use crate::soft::context::Context;
+use crate::soft::handshake::messages::Rejection;
+use crate::soft::lock::{Wait, try_lock_for};
 use crate::soft::memory::silence;
 use crate::soft::qp::Qp;
 use crate::{QpState, QpType, Status};
 
 impl Progress {
-    /// Timers.
-    pub(in crate::soft) fn tick(&mut self, dev: &Arc<Dev>) {
+    /// Runs the timers that are due.
+    pub(in crate::soft) fn tick(&mut self, ctx: &Context) {
         let now = Instant::now();
         if now.duration_since(self.ticked) < TICK.limit {
             return;
         }
         self.ticked = now;
         if std::mem::take(&mut self.accept_again) {
-            self.accept(dev);
+            self.accept(ctx);
         }
         let mut busy = self.accept_again;
-        busy |= self.suffer(dev, now);
+        busy |= self.inject_due_faults(ctx, now);
         for index in 0..self.entries.len() {
-            busy |= self.tick_stream(dev, index, now);
+            busy |= self.tick_stream(ctx, index, now);
         }
-        let mut qps = std::mem::take(&mut self.qps);
-        if dev.list_qps(&mut qps) {
+        let mut list = std::mem::take(&mut self.list);
+        if self.qps.list(&mut list) {
             let used = |qp: &&Arc<Qp>| qp.qp_type() == QpType::Rc && qp.state() == QpState::Rts;
-            for qp in qps.iter().filter(used) {
+            for qp in list.iter().filter(used) {
                 busy |= tick_qp(qp, now);
             }
             self.busy = busy;
         }
-        qps.clear();
-        self.qps = qps;
+        list.clear();
+        self.list = list;
     }
 
-    pub(super) fn tick_stream(&mut self, dev: &Arc<Dev>, index: usize, now: Instant) -> bool {
-        if dev.mishaps().is_active() && self.close_unheard(dev, index, now) {
+    /// The timer of a stream; whether it runs.
+    fn tick_stream(&mut self, ctx: &Context, index: usize, now: Instant) -> bool {
+        if ctx.faults.is_active() && self.close_unreachable(ctx, index, now) {
             return true;
         }
         let Some(entry) = self.entries.get_mut(index) else { return false };
-        entry.unheard = None;
-        let token = index as u64 | u64::from(entry.generation) << 32;
+        entry.unreachable_since = None;
+        let token = token_of(index, entry.generation);
         match &entry.conn {
-            Some(Conn::Stranger(one)) if now >= one.until => {
-                dev.refused(Refused::Late, one.peer);
-                self.strangers = self.strangers.saturating_sub(1);
+            Some(Conn::Accepting(one)) if now >= one.until => {
+                ctx.warnings.connection_rejected(Rejection::Late, one.peer);
+                self.accepting = self.accepting.saturating_sub(1);
                 self.release(index);
                 false
             }
@@ -61,61 +61,41 @@ impl Progress {
                 self.release(index);
                 false
             }
-            Some(Conn::Dial(one)) if now >= one.until => {
-                dial_failed(&one.qp);
+            Some(Conn::Connecting(qp, one)) if now >= one.until => {
+                connect_failed(qp);
                 self.release(index);
                 true
             }
-            Some(Conn::Requests(one)) if one.has_timer() || one.owes() => {
-                self.turn(dev, token, false, true);
+            Some(Conn::Responder(one)) if one.has_timer() || one.ack_pending() => {
+                self.turn(ctx, token, false, true);
                 true
             }
-            Some(Conn::Stranger(_) | Conn::Parked(_) | Conn::Dial(_)) => true,
+            Some(Conn::Accepting(_) | Conn::Parked(_) | Conn::Connecting(..)) => true,
             _ => false,
         }
     }
 }
 
-impl Progress {
-    /// What a fault script cuts off at this side alone, the system below goes on to acknowledge. A peer that waits longer than its
-    /// patience shall not wait for ever: its streams are closed, as if the last retry had been in vain. Returns whether the
-    /// stream is cut off and the peer waits.
-    fn close_unheard(&mut self, dev: &Dev, index: usize, now: Instant) -> bool {
-        let Some(entry) = self.entries.get_mut(index) else { return false };
-        let conn = entry.conn.as_ref().filter(|conn| conn.is_cut(dev) && conn.is_awaited());
-        let Some(qp) = conn.and_then(Conn::qp).map(Arc::clone) else { return false };
-        let since = *entry.unheard.get_or_insert(now);
-        // The same for both sides, as queue pairs that are connected have the same attributes.
-        let Some(mut tx) = briefly(&qp.tx) else { return true };
-        if tx.patience.is_some_and(|patience| now.duration_since(since) >= patience) {
-            tx.back.is_lost = true;
-            tx.lose(&qp);
-            drop(tx);
-            self.drop_streams(&qp);
-        }
-        true
-    }
-}
-
-/// Timers of a requester; whether it has any running.
+/// The retry timer of a requester; whether it runs.
 fn tick_qp(qp: &Arc<Qp>, now: Instant) -> bool {
-    let Some(mut tx) = briefly(&qp.tx) else { return true };
-    if tx.overdue(now) {
-        let patience = tx.patience.unwrap_or_default();
+    let Some(mut sq) = try_lock_for(&qp.sq, Wait::Spin) else { return true };
+    if sq.overdue(now) {
+        let timeout = sq.retry_timeout.unwrap_or_default();
         // The peer's process may be slow; only its host must answer.
-        let dead = match &tx.stream {
-            Some(_) if qp.is_cut() || tx.lost_what_went_back() => true,
-            Some(stream) => silence(stream.as_fd()).is_some_and(|quiet| quiet >= patience),
+        let dead = match &sq.stream {
+            Some(_) if qp.is_unreachable() || sq.reverse_sends_lost() => true,
+            Some(stream) => silence(stream.as_fd()).is_some_and(|silent| silent >= timeout),
             None => true,
         };
         if dead {
-            tx.fail(qp, Status::RetryExceeded);
+            sq.fail(qp, Status::RetryExceeded);
         } else {
-            tx.heard();
+            sq.reset_timeout();
         }
     }
-    if tx.stream.is_none() && !tx.lost && !tx.dialing {
-        qp.want_attention();
+    let disconnected = sq.stream.is_none() && !sq.lost;
+    if disconnected && !sq.connecting {
+        qp.request_attention();
     }
-    tx.in_flight() != 0 || tx.dialing || (tx.stream.is_none() && !tx.lost)
+    sq.in_flight() != 0 || sq.connecting || disconnected
 }

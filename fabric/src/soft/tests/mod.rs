@@ -1,11 +1,11 @@
 //! The adapter as its users see it. (The suite for every fabric is `fabric::conformance`.)
 
-mod cut;
+mod handshake;
 mod kill;
-mod looks;
+mod lock_contention;
+mod partition;
 mod rc;
 mod speed;
-mod strangers;
 mod stress;
 
 use std::ptr::NonNull;
@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::cq::Cq;
+use super::device::SoftDevice;
+use super::queue_handles::CqHandle;
 use super::{SoftConfig, open};
 use crate::{
     Access, Address, Completion, CompletionQueue, Device, Fabric, Gid, Mtu, QpSpec, QpType,
@@ -92,8 +93,9 @@ impl End {
     }
 
     /// The queue as the adapter has it.
-    pub(super) fn soft_cq(&self) -> &Cq {
-        self.cq.as_any().downcast_ref().unwrap()
+    /// The device as its own threads see it.
+    pub(super) fn soft_device(&self) -> &SoftDevice {
+        &self.cq.as_any().downcast_ref::<CqHandle>().unwrap().device
     }
 
     pub(super) fn address(&self) -> Address {

@@ -109,7 +109,7 @@ impl Player {
     }
 
     fn post(&self, id: u64) {
-        let buffer = self.memory.sge(id * LARGE as u64, super::super::narrow(LARGE));
+        let buffer = self.memory.sge(id * LARGE as u64, super::super::wire::narrow(LARGE));
         self.end.qp.post_receive(&RecvWr { id, buffer }).unwrap();
     }
 
@@ -202,7 +202,8 @@ fn soft_flood(inline: bool) -> Duration {
         }
     });
     let bytes = vec![1_u8; LARGE];
-    let piece = [one.memory.sge(u64::from(DEPTH) * LARGE as u64, super::super::narrow(LARGE))];
+    let piece =
+        [one.memory.sge(u64::from(DEPTH) * LARGE as u64, super::super::wire::narrow(LARGE))];
     let start = Instant::now();
     for _ in 0..FLOOD {
         if inline {

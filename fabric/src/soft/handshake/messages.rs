@@ -32,9 +32,9 @@ pub type JobKey = [u8; 16];
 /// A number that is used once.
 pub type Nonce = [u8; 16];
 
-/// Why a stranger is refused.
+/// Why a handshake fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Refused {
+pub enum Rejection {
     /// Not this protocol.
     #[error("it does not speak the protocol of the software adapter")]
     Magic,
@@ -45,7 +45,7 @@ pub enum Refused {
     #[error("it does not have the job key")]
     WrongKey,
     /// Neither yes nor no.
-    #[error("its verdict is garbage")]
+    #[error("its verdict is malformed")]
     Verdict,
     /// Took too long.
     #[error("it did not prove the job key in time")]
@@ -54,8 +54,8 @@ pub enum Refused {
     #[error("it closed the connection before it proved the job key")]
     Closed,
     /// Too many others wait.
-    #[error("too many strangers at once")]
-    Crowd,
+    #[error("too many unfinished handshakes at once")]
+    TooMany,
 }
 
 /// What a requester wants.
@@ -117,14 +117,14 @@ pub fn hello(nonce: &Nonce) -> [u8; HELLO] {
 ///
 /// # Errors
 /// Not ours.
-pub fn read_hello(bytes: &[u8; HELLO]) -> Result<Nonce, Refused> {
+pub fn read_hello(bytes: &[u8; HELLO]) -> Result<Nonce, Rejection> {
     let [magic @ .., _, _, _, _] = bytes;
     if magic[0..8] != MAGIC {
-        return Err(Refused::Magic);
+        return Err(Rejection::Magic);
     }
     let version = u16::from_le_bytes([bytes[8], bytes[9]]);
     if version != VERSION {
-        return Err(Refused::Version(version));
+        return Err(Rejection::Version(version));
     }
     let mut nonce = [0; 16];
     nonce.copy_from_slice(&bytes[12..28]);
@@ -150,9 +150,11 @@ pub fn prove(
     own: &Nonce,
     answer: &[u8; CHALLENGE],
     target: Target,
-) -> Result<[u8; PROOF], Refused> {
+) -> Result<[u8; PROOF], Rejection> {
     let (theirs, tag) = answer.split_at(16);
-    mac(key, [b"responder", own, theirs, b""]).verify_slice(tag).map_err(|_| Refused::WrongKey)?;
+    mac(key, [b"responder", own, theirs, b""])
+        .verify_slice(tag)
+        .map_err(|_| Rejection::WrongKey)?;
     let mut out = [0; PROOF];
     let target = target.encode();
     out[0..16].copy_from_slice(&target);
@@ -170,9 +172,11 @@ pub fn check(
     theirs: &Nonce,
     own: &Nonce,
     proof: &[u8; PROOF],
-) -> Result<Target, Refused> {
+) -> Result<Target, Rejection> {
     let (body, tag) = proof.split_at(16);
-    mac(key, [b"requester", theirs, own, body]).verify_slice(tag).map_err(|_| Refused::WrongKey)?;
+    mac(key, [b"requester", theirs, own, body])
+        .verify_slice(tag)
+        .map_err(|_| Rejection::WrongKey)?;
     let mut target = [0; 16];
     target.copy_from_slice(body);
     Ok(Target::decode(target))
@@ -188,11 +192,11 @@ pub const fn verdict(go: bool) -> [u8; VERDICT] {
 ///
 /// # Errors
 /// Neither yes nor no.
-pub fn read_verdict(bytes: [u8; VERDICT]) -> Result<bool, Refused> {
+pub fn read_verdict(bytes: [u8; VERDICT]) -> Result<bool, Rejection> {
     match bytes {
         GO => Ok(true),
         NO => Ok(false),
-        _ => Err(Refused::Verdict),
+        _ => Err(Rejection::Verdict),
     }
 }
 
@@ -212,14 +216,14 @@ mod tests {
         assert_eq!(check(&key, &a, &b, &proof), Ok(TARGET));
         assert_eq!(read_verdict(verdict(true)), Ok(true));
         assert_eq!(read_verdict(verdict(false)), Ok(false));
-        assert_eq!(read_verdict(*b"what"), Err(Refused::Verdict));
+        assert_eq!(read_verdict(*b"what"), Err(Rejection::Verdict));
     }
 
     #[test]
     fn another_version_is_named() {
         let mut bytes = hello(&[0; 16]);
         bytes[8] = 9;
-        assert_eq!(read_hello(&bytes), Err(Refused::Version(9)));
+        assert_eq!(read_hello(&bytes), Err(Rejection::Version(9)));
     }
 
     proptest! {
@@ -228,9 +232,9 @@ mod tests {
             let (key, a, b) = ([3; 16], [1; 16], [2; 16]);
             let flip = |mut bytes: [u8; 48]| { bytes[bit / 8] ^= 1 << (bit % 8); bytes };
             let answer = challenge(&key, &a, &b);
-            prop_assert_eq!(prove(&key, &a, &flip(answer), TARGET), Err(Refused::WrongKey));
+            prop_assert_eq!(prove(&key, &a, &flip(answer), TARGET), Err(Rejection::WrongKey));
             let proof = prove(&key, &a, &answer, TARGET).unwrap();
-            prop_assert_eq!(check(&key, &a, &b, &flip(proof)), Err(Refused::WrongKey));
+            prop_assert_eq!(check(&key, &a, &b, &flip(proof)), Err(Rejection::WrongKey));
         }
 
         #[test]
@@ -238,9 +242,9 @@ mod tests {
             prop_assume!(key != other);
             let (a, b) = ([1; 16], [2; 16]);
             let answer = challenge(&key, &a, &b);
-            prop_assert_eq!(prove(&other, &a, &answer, TARGET), Err(Refused::WrongKey));
+            prop_assert_eq!(prove(&other, &a, &answer, TARGET), Err(Rejection::WrongKey));
             let proof = prove(&key, &a, &answer, TARGET).unwrap();
-            prop_assert_eq!(check(&other, &a, &b, &proof), Err(Refused::WrongKey));
+            prop_assert_eq!(check(&other, &a, &b, &proof), Err(Rejection::WrongKey));
         }
 
         #[test]

@@ -40,31 +40,12 @@ impl InlineMemory {
     }
 }
 
-/// What a queue pair can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sort {
-    Rc,
-    Ud,
-    XrcSend,
-    XrcReceive,
-}
-
-impl Sort {
-    const fn of(qp_type: QpType) -> Self {
-        match qp_type {
-            QpType::Rc => Self::Rc,
-            QpType::Ud => Self::Ud,
-            QpType::XrcSend => Self::XrcSend,
-        }
-    }
-}
-
 /// A queue pair.
 #[derive(Debug)]
 pub(super) struct VerbsQp {
     pub(super) domain: Arc<Domain>,
     pub(super) qp: NonNull<ffi::Qp>,
-    sort: Sort,
+    qp_type: QpType,
     number: u32,
     inline: u32,
     send_sge: u32,
@@ -85,6 +66,8 @@ unsafe impl Send for VerbsQp {}
 unsafe impl Sync for VerbsQp {}
 
 const MAKE: &str = "make a queue pair";
+const XRC_RECV: &str =
+    "the receiving half of an extended reliable connection is made by its domain";
 
 impl VerbsQp {
     pub(super) fn new(
@@ -99,7 +82,7 @@ impl VerbsQp {
         Ok(Self {
             domain: Arc::clone(domain),
             qp,
-            sort: Sort::of(spec.qp_type),
+            qp_type: spec.qp_type,
             number,
             inline: wanted.cap.max_inline_data.min(post::MAX_INLINE),
             send_sge: wanted.cap.max_send_sge.min(domain.caps.max_sge),
@@ -119,7 +102,7 @@ impl VerbsQp {
         let pair = Self {
             domain: Arc::clone(domain),
             qp,
-            sort: Sort::XrcReceive,
+            qp_type: QpType::XrcRecv,
             number,
             inline: 0,
             send_sge: 0,
@@ -136,7 +119,7 @@ impl VerbsQp {
 
     /// Other processes change the state of a receiver.
     fn look(&self) {
-        if self.sort == Sort::XrcReceive
+        if self.qp_type == QpType::XrcRecv
             && let Some(state) = self.asked_state()
         {
             self.remember(state);
@@ -144,8 +127,8 @@ impl VerbsQp {
     }
 
     #[inline]
-    pub(super) fn sort(&self) -> Sort {
-        self.sort
+    pub(super) fn qp_type(&self) -> QpType {
+        self.qp_type
     }
 
     #[inline]
@@ -179,7 +162,7 @@ impl VerbsQp {
     /// state, hence the second look.
     pub(super) fn has_failed(&self, cq: Option<NonNull<ffi::Cq>>) {
         // A receiver reports to the queues of whoever a message was for.
-        if cq.is_some_and(|cq| !self.cqs.contains(&cq)) && self.sort != Sort::XrcReceive {
+        if cq.is_some_and(|cq| !self.cqs.contains(&cq)) && self.qp_type != QpType::XrcRecv {
             return;
         }
         for look in 0..LOOKS {
@@ -353,6 +336,7 @@ fn wanted(
             QpType::Rc => ffi::QPT_RC,
             QpType::Ud => ffi::QPT_UD,
             QpType::XrcSend => ffi::QPT_XRC_SEND,
+            QpType::XrcRecv => return Err(opened.argument(MAKE, XRC_RECV.to_owned())),
         },
         sq_sig_all: 0,
     };
@@ -456,13 +440,13 @@ impl QueuePair for VerbsQp {
         let mut attr = ffi::QpAttr::NONE;
         attr.port_num = port;
         attr.pkey_index = pkey_index;
-        let own = match self.sort {
-            Sort::Rc | Sort::XrcSend | Sort::XrcReceive => {
+        let own = match self.qp_type {
+            QpType::Rc | QpType::XrcSend | QpType::XrcRecv => {
                 let rights = memory::rights(access, self.domain.caps.atomics);
                 attr.qp_access_flags = c_uint::try_from(rights).unwrap_or(0);
                 ffi::mask::ACCESS_FLAGS
             }
-            Sort::Ud => {
+            QpType::Ud => {
                 attr.qkey = qkey;
                 ffi::mask::QKEY
             }
@@ -477,9 +461,9 @@ impl QueuePair for VerbsQp {
         let port = self.lock();
         self.must_be(QpState::Init, QpState::Rtr)?;
         let mut attr = ffi::QpAttr::NONE;
-        let mask = match (self.sort, peer) {
-            (Sort::Ud, None) => 0,
-            (Sort::Ud, Some(_)) => {
+        let mask = match (self.qp_type, peer) {
+            (QpType::Ud, None) => 0,
+            (QpType::Ud, Some(_)) => {
                 return Err(self.refused(QpState::Rtr, "datagrams have no peer".to_owned()));
             }
             (_, None) => {
@@ -497,7 +481,7 @@ impl QueuePair for VerbsQp {
                     ffi::mask::AV | ffi::mask::PATH_MTU | ffi::mask::DEST_QPN | ffi::mask::RQ_PSN;
                 // Who only sends answers nothing.
                 let answers = ffi::mask::MAX_DEST_RD_ATOMIC | ffi::mask::MIN_RNR_TIMER;
-                if sort == Sort::XrcSend { path } else { path | answers }
+                if sort == QpType::XrcSend { path } else { path | answers }
             }
         };
         self.modify(QpState::Rtr, attr, mask, *port)
@@ -509,11 +493,11 @@ impl QueuePair for VerbsQp {
         let mut attr = ffi::QpAttr::NONE;
         attr.sq_psn = psn & BITS_24;
         let mut mask = ffi::mask::SQ_PSN;
-        if self.sort == Sort::XrcReceive {
+        if self.qp_type == QpType::XrcRecv {
             attr.timeout = retry.timeout;
             mask |= ffi::mask::TIMEOUT;
         }
-        if matches!(self.sort, Sort::Rc | Sort::XrcSend) {
+        if matches!(self.qp_type, QpType::Rc | QpType::XrcSend) {
             attr.timeout = retry.timeout;
             // Soft-RoCE takes 7 for "for ever", and a dead peer would never be noticed.
             attr.retry_cnt = if retry.count == 7 { self.domain.max_retries } else { retry.count };
@@ -534,9 +518,9 @@ impl QueuePair for VerbsQp {
             // Linux does not allow it from RESET, the specification does: by way of INIT on any port.
             let mut attr = ffi::QpAttr::NONE;
             attr.port_num = 1;
-            let own = match self.sort {
-                Sort::Rc | Sort::XrcSend | Sort::XrcReceive => ffi::mask::ACCESS_FLAGS,
-                Sort::Ud => ffi::mask::QKEY,
+            let own = match self.qp_type {
+                QpType::Rc | QpType::XrcSend | QpType::XrcRecv => ffi::mask::ACCESS_FLAGS,
+                QpType::Ud => ffi::mask::QKEY,
             };
             self.modify(QpState::Init, attr, ffi::mask::PKEY_INDEX | ffi::mask::PORT | own, 1)?;
         }

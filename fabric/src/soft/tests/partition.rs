@@ -47,11 +47,11 @@ fn pair(script: &dyn Fn(Duration) -> String) -> (End, End, Memory, (Instant, Dur
         if opened.elapsed() < cut {
             assert_eq!(statuses, [Status::Success; 2]);
             std::thread::sleep(cut.saturating_sub(opened.elapsed()));
-            // Polls look at the script too: the engine's thread may come late on a busy machine. One that finds the engine at
-            // work does not, and that may have no processor. (What this misses was over before.)
-            let dev = b.soft_cq().dev();
+            // Polls run the script too: the progress thread may come late on a busy machine. A poll that finds that
+            // thread inside does not. (What this misses was over before.)
+            let ctx = &b.soft_device().ctx;
             let mut none = [Completion::EMPTY];
-            while dev.is_up(1) && !dev.is_cut(dev.ip()) && opened.elapsed() < cut + SEEN {
+            while ctx.is_up(1) && !ctx.is_unreachable(ctx.ip) && opened.elapsed() < cut + SEEN {
                 assert_eq!(b.cq.poll(&mut none).unwrap(), 0);
                 std::thread::yield_now();
             }

@@ -19,7 +19,7 @@ pub(in crate::soft) struct Wqe {
     /// Acknowledgement that goes with it.
     pub(in crate::soft) ack: Option<u32>,
     /// Messages of the peer that there were receives for when it was posted.
-    pub(in crate::soft) room: u32,
+    pub(in crate::soft) credit_limit: u32,
 }
 
 impl Wqe {
@@ -33,7 +33,7 @@ impl Wqe {
         answered: false,
         fault: None,
         ack: None,
-        room: 0,
+        credit_limit: 0,
     };
 
     pub(in crate::soft) const fn awaits_data(&self) -> bool {
@@ -60,7 +60,7 @@ impl Wqe {
 
     pub(in crate::soft) fn header(&self, msn: u32) -> [u8; REQUEST + 8] {
         let (verb, add) = match self.operation {
-            Operation::Send { imm } => (Verb::Send { imm, room: self.room }, 0),
+            Operation::Send { imm } => (Verb::Send { imm, credit_limit: self.credit_limit }, 0),
             Operation::Write { remote, rkey } => (Verb::Write { remote, rkey }, 0),
             Operation::Read { remote, rkey } => (Verb::Read { remote, rkey }, 0),
             Operation::FetchAdd { remote, rkey, add } => (Verb::FetchAdd { remote, rkey }, add),

@@ -1,12 +1,10 @@
 //! Receive queues, own and shared.
 
-use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use super::device::Dev;
-use super::hold;
-use crate::{PostError, RecvWr, Sge, SharedReceiveQueue};
+use super::lock::{Wait, try_lock_for};
+use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
+use crate::{PostError, RecvWr, Sge};
 
 #[derive(Debug)]
 struct Ring {
@@ -56,11 +54,11 @@ impl Rq {
         }
     }
 
-    /// Adds a receive. `freed`: receives before this number have been polled (for a shared queue: taken).
-    pub(super) fn post(&self, receive: &RecvWr, freed: Option<u64>) -> Result<(), PostError> {
-        let mut ring = hold(&self.ring).ok_or(PostError::Full)?;
-        let freed = freed.unwrap_or(ring.head);
-        if ring.tail.saturating_sub(freed) >= u64::from(self.depth) {
+    /// Adds a receive. `released`: receives before this number have been polled (for a shared queue: taken).
+    pub(super) fn post(&self, receive: &RecvWr, released: Option<u64>) -> Result<(), PostError> {
+        let mut ring = try_lock_for(&self.ring, Wait::Post).ok_or(PostError::Full)?;
+        let released = released.unwrap_or(ring.head);
+        if ring.tail.saturating_sub(released) >= u64::from(self.depth) {
             return Err(PostError::Full);
         }
         let at = index(ring.tail, ring.items.len());
@@ -76,7 +74,7 @@ impl Rq {
         if self.is_empty() {
             return Taken::None;
         }
-        let Some(mut ring) = hold(&self.ring) else { return Taken::Busy };
+        let Some(mut ring) = try_lock_for(&self.ring, Wait::Post) else { return Taken::Busy };
         if ring.head == ring.tail {
             return Taken::None;
         }
@@ -88,9 +86,9 @@ impl Rq {
         Taken::One(receive, number)
     }
 
-    /// Gives back the receive that was taken last, as the next one. False: there is no room for it.
+    /// SlotRelease back the receive that was taken last, as the next one. False: there is no room for it.
     pub(super) fn put_back(&self, receive: RecvWr) -> bool {
-        let Some(mut ring) = hold(&self.ring) else { return false };
+        let Some(mut ring) = try_lock_for(&self.ring, Wait::Post) else { return false };
         if ring.head == 0 || ring.tail - ring.head >= ring.items.len() as u64 {
             return false;
         }
@@ -101,6 +99,11 @@ impl Rq {
         }
         self.taken.store(ring.head, Ordering::SeqCst);
         true
+    }
+
+    /// Receives that may be posted at once.
+    pub(super) const fn depth(&self) -> u32 {
+        self.depth
     }
 
     /// Receives posted so far.
@@ -131,44 +134,9 @@ impl Rq {
 
     /// Forgets everything posted; returns the number of the next receive.
     pub(super) fn clear(&self) -> Option<u64> {
-        let mut ring = hold(&self.ring)?;
+        let mut ring = try_lock_for(&self.ring, Wait::Post)?;
         ring.head = ring.tail;
         self.taken.store(ring.head, Ordering::SeqCst);
         Some(ring.tail)
-    }
-}
-
-/// A shared receive queue.
-#[derive(Debug)]
-pub(super) struct Srq {
-    pub(super) rq: Rq,
-    dev: Arc<Dev>,
-}
-
-impl Srq {
-    pub(super) fn new(dev: &Arc<Dev>, depth: u32) -> Self {
-        Self { rq: Rq::new(depth), dev: Arc::clone(dev) }
-    }
-
-    pub(super) const fn dev(&self) -> &Arc<Dev> {
-        &self.dev
-    }
-}
-
-impl SharedReceiveQueue for Srq {
-    fn post(&self, receive: &RecvWr) -> Result<(), PostError> {
-        self.rq.post(receive, None)?;
-        if self.rq.take_wanted() {
-            self.dev.wake();
-        }
-        Ok(())
-    }
-
-    fn depth(&self) -> u32 {
-        self.rq.depth
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }

@@ -1,4 +1,6 @@
-//! Streams before requests flow: the handshake of both sides over sockets that do not block.
+//! The handshake of both sides over sockets that do not block: streams before requests flow.
+
+pub(super) mod messages;
 
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
@@ -12,15 +14,13 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrIn6, connect, setsockopt, socket,
     sockopt,
 };
-use settings::deadlines::soft::{HELLO as PATIENCE, PARKED};
+use settings::deadlines::soft::{HELLO as HELLO_TIMEOUT, PARKED};
 
-use super::device::Dev;
-use super::hello::{
-    CHALLENGE, HELLO, Nonce, PROOF, Refused, Target, VERDICT, challenge, check, hello, prove,
-    read_hello, read_verdict,
+use self::messages::{
+    CHALLENGE, HELLO, JobKey, Nonce, PROOF, Rejection, Target, VERDICT, challenge, check, hello,
+    prove, read_hello, read_verdict, verdict,
 };
-use super::qp::Qp;
-use super::random;
+use super::random::random;
 
 /// The congestion control that every Linux has and that does not pace.
 const NO_PACING: &str = "reno";
@@ -37,10 +37,10 @@ pub(super) enum Step {
     /// The responder has no such connection (yet), or cannot be reached.
     No,
     /// The other side is none of ours.
-    Refused(Refused),
+    Rejected(Rejection),
 }
 
-/// A packet of fixed length that arrives in pieces.
+/// A packet of fixed length that arrives in fragments.
 #[derive(Clone, Copy, Debug)]
 struct Packet {
     bytes: [u8; PROOF],
@@ -74,9 +74,9 @@ fn write(mut stream: &TcpStream, bytes: &[u8]) -> bool {
     matches!(stream.write(bytes), Ok(count) if count == bytes.len())
 }
 
-/// A stream that somebody opened to us.
+/// A stream that a peer opened; it has not proved the job key yet.
 #[derive(Debug)]
-pub(super) struct Stranger {
+pub(super) struct Accepting {
     pub(super) stream: Arc<TcpStream>,
     pub(super) peer: SocketAddr,
     pub(super) until: Instant,
@@ -84,37 +84,37 @@ pub(super) struct Stranger {
     nonces: Option<(Nonce, Nonce)>,
 }
 
-impl Stranger {
+impl Accepting {
     pub(super) fn new(stream: TcpStream, peer: SocketAddr) -> Self {
-        let until = Instant::now() + PATIENCE.limit;
+        let until = Instant::now() + HELLO_TIMEOUT.limit;
         Self { stream: Arc::new(stream), peer, until, packet: Packet::EMPTY, nonces: None }
     }
 
-    pub(super) fn turn(&mut self, dev: &Dev) -> Step {
+    pub(super) fn turn(&mut self, key: &JobKey) -> Step {
         if self.nonces.is_none() {
             let bytes = match self.packet.read::<HELLO>(&self.stream) {
                 Ok(Some(bytes)) => bytes,
                 Ok(None) => return Step::Wait,
-                Err(_) => return Step::Refused(Refused::Closed),
+                Err(_) => return Step::Rejected(Rejection::Closed),
             };
             let theirs = match read_hello(&bytes) {
                 Ok(nonce) => nonce,
-                Err(why) => return Step::Refused(why),
+                Err(why) => return Step::Rejected(why),
             };
             let own = random();
-            if !write(&self.stream, &challenge(dev.key(), &theirs, &own)) {
-                return Step::Refused(Refused::Closed);
+            if !write(&self.stream, &challenge(key, &theirs, &own)) {
+                return Step::Rejected(Rejection::Closed);
             }
             self.nonces = Some((theirs, own));
         }
         let Some((theirs, own)) = self.nonces else { return Step::Wait };
         match self.packet.read::<PROOF>(&self.stream) {
-            Ok(Some(proof)) => match check(dev.key(), &theirs, &own, &proof) {
+            Ok(Some(proof)) => match check(key, &theirs, &own, &proof) {
                 Ok(target) => Step::Known(target),
-                Err(why) => Step::Refused(why),
+                Err(why) => Step::Rejected(why),
             },
             Ok(None) => Step::Wait,
-            Err(_) => Step::Refused(Refused::Closed),
+            Err(_) => Step::Rejected(Rejection::Closed),
         }
     }
 }
@@ -132,6 +132,11 @@ impl Parked {
         Self { stream, target, until: Instant::now() + PARKED.limit }
     }
 
+    /// Tells the requester whether its connection exists; false: it is gone.
+    pub(super) fn answer(&self, go: bool) -> bool {
+        (&*self.stream).write(&verdict(go)).is_ok()
+    }
+
     /// Whether the requester went away.
     pub(super) fn is_closed(&self) -> bool {
         let mut byte = [0];
@@ -144,7 +149,7 @@ impl Parked {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Stage {
+enum ConnectState {
     Connecting,
     Challenged(Nonce),
     Proved,
@@ -152,29 +157,28 @@ enum Stage {
 
 /// A stream that we open.
 #[derive(Debug)]
-pub(super) struct Dial {
-    pub(super) qp: Arc<Qp>,
+pub(super) struct Connecting {
     pub(super) stream: Arc<TcpStream>,
     pub(super) until: Instant,
     target: Target,
     packet: Packet,
-    stage: Stage,
+    state: ConnectState,
 }
 
-/// Prepares a stream for messages. `near`: the peer is on this host.
-pub(super) fn set_up(stream: &TcpStream, near: bool) -> io::Result<()> {
+/// Prepares a stream for messages. `is_local`: the peer is on this host.
+pub(super) fn set_up(stream: &TcpStream, is_local: bool) -> io::Result<()> {
     stream.set_nonblocking(true)?;
     stream.set_nodelay(true)?;
-    if near {
+    if is_local {
         // There is no path to be fair on; a system whose default paces what it sends would do so here too.
         let _ = setsockopt(stream, sockopt::TcpCongestion, &OsString::from(NO_PACING));
     }
     Ok(())
 }
 
-impl Dial {
+impl Connecting {
     /// Starts to connect.
-    pub(super) fn start(qp: &Arc<Qp>, to: SocketAddr, target: Target) -> io::Result<Self> {
+    pub(super) fn start(to: SocketAddr, is_local: bool, target: Target) -> io::Result<Self> {
         let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let fd: OwnedFd = socket(family, SockType::Stream, flags, None)?;
@@ -187,22 +191,21 @@ impl Dial {
             Err(errno) => return Err(errno.into()),
         }
         let stream = TcpStream::from(fd);
-        set_up(&stream, to.ip() == qp.dev().ip())?;
+        set_up(&stream, is_local)?;
         Ok(Self {
-            qp: Arc::clone(qp),
             stream: Arc::new(stream),
             // The peer may let us wait until its queue pair is ready.
             until: Instant::now() + PARKED.limit,
             target,
             packet: Packet::EMPTY,
-            stage: Stage::Connecting,
+            state: ConnectState::Connecting,
         })
     }
 
-    pub(super) fn turn(&mut self, dev: &Dev) -> Step {
+    pub(super) fn turn(&mut self, key: &JobKey) -> Step {
         loop {
-            match self.stage {
-                Stage::Connecting => {
+            match self.state {
+                ConnectState::Connecting => {
                     if self.stream.take_error().is_ok_and(|error| error.is_some()) {
                         return Step::No;
                     }
@@ -213,21 +216,23 @@ impl Dial {
                     if !write(&self.stream, &hello(&nonce)) {
                         return Step::No;
                     }
-                    self.stage = Stage::Challenged(nonce);
+                    self.state = ConnectState::Challenged(nonce);
                 }
-                Stage::Challenged(nonce) => {
+                ConnectState::Challenged(nonce) => {
                     let answer = match self.packet.read::<CHALLENGE>(&self.stream) {
                         Ok(Some(answer)) => answer,
                         Ok(None) => return Step::Wait,
                         Err(_) => return Step::No,
                     };
-                    match prove(dev.key(), &nonce, &answer, self.target) {
-                        Ok(proof) if write(&self.stream, &proof) => self.stage = Stage::Proved,
+                    match prove(key, &nonce, &answer, self.target) {
+                        Ok(proof) if write(&self.stream, &proof) => {
+                            self.state = ConnectState::Proved
+                        }
                         Ok(_) => return Step::No,
-                        Err(why) => return Step::Refused(why),
+                        Err(why) => return Step::Rejected(why),
                     }
                 }
-                Stage::Proved => {
+                ConnectState::Proved => {
                     return match self
                         .packet
                         .read::<VERDICT>(&self.stream)
@@ -236,7 +241,7 @@ impl Dial {
                         Ok(None) => Step::Wait,
                         Ok(Some(Ok(true))) => Step::Go,
                         Ok(Some(Ok(false))) | Err(_) => Step::No,
-                        Ok(Some(Err(why))) => Step::Refused(why),
+                        Ok(Some(Err(why))) => Step::Rejected(why),
                     };
                 }
             }

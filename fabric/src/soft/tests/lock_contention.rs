@@ -1,13 +1,12 @@
-//! Who looks after the streams of a device, beside threads that post.
+//! The thread that drives the streams of a device, beside threads that post.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
-use settings::deadlines::soft::{HOLD, WATCH_IDLE};
+use settings::deadlines::soft::{POST_LOCK, WATCH_IDLE};
 
 use super::{Memory, pair};
-use crate::soft::device::Dev;
+use crate::soft::device::SoftDevice;
 use crate::{Access, Data, Operation, RecvWr, SendWr};
 
 /// What this thread had of a processor so far.
@@ -15,13 +14,13 @@ fn processor_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
 }
 
-/// The longest of the looks of `time`, without what other threads took of it.
-fn longest_look(dev: &Arc<Dev>, time: Duration) -> Duration {
+/// The longest of the passes of `time`, without what other threads took of it.
+fn longest_pass(device: &SoftDevice, time: Duration) -> Duration {
     let end = Instant::now() + time;
     let mut longest = Duration::ZERO;
     while Instant::now() < end {
         let begin = processor_time();
-        dev.progress_now();
+        device.progress_now();
         longest = longest.max(processor_time() - begin);
     }
     longest
@@ -45,7 +44,8 @@ fn longest_acknowledgement() -> Duration {
     [0, 8, 4096, 70_000, 1 << 20].into_iter().map(acknowledged_after).max().unwrap_or_default()
 }
 
-/// A receiver that takes a message and polls no more: its engine, which slept when the message came, says that it is there.
+/// A receiver that takes a message and polls no more: its progress thread, which slept when the message came,
+/// acknowledges it.
 #[test]
 fn what_was_polled_last_is_acknowledged() {
     // Each alone may be unlucky: this thread has to share its processor.
@@ -53,10 +53,10 @@ fn what_was_polled_last_is_acknowledged() {
     assert!(soon > 15, "only {soon} of 20 were acknowledged in {:?}", WATCH_IDLE.limit / 5);
 }
 
-/// The thread that posts may be without a processor because this one has it. While this one waited, nobody could look: a flood
-/// stood still for most of a time slice with every tick of the timers.
+/// The thread that posts may be without a processor because this one has it. While this one waited, nobody drove the
+/// streams: a flood stood still for most of a time slice with every tick of the timers.
 #[test]
-fn a_look_does_not_wait_for_a_thread_that_posts() {
+fn a_pass_does_not_wait_for_a_thread_that_posts() {
     let (a, b) = pair();
     let memory = Memory::new(&b.device, 64, Access::ALL);
     b.qp.post_receive(&RecvWr { id: 1, buffer: memory.sge(0, 64) }).unwrap();
@@ -64,10 +64,11 @@ fn a_look_does_not_wait_for_a_thread_that_posts() {
     let data = Data::Inline(&[b"connected"]);
     a.qp.post_send(&SendWr { id: 2, operation, data, signaled: true, to: None }).unwrap();
     assert_eq!((b.wait().id, a.wait().id), (1, 2));
-    let dev = a.soft_cq().dev();
-    let qps = dev.all_qps().unwrap();
-    let _posting = qps[0].tx.lock().unwrap();
+    let device = a.soft_device();
+    let mut qps = Vec::new();
+    assert!(device.qps.list(&mut qps));
+    let _posting = qps[0].sq.lock().unwrap();
     // One that waits goes round with its processor, each time. (A machine that is a guest may count what its host took.)
-    let longest = (0..5).map(|_| longest_look(dev, 5 * HOLD.limit)).min().unwrap();
-    assert!(longest < HOLD.limit / 4, "a look took {longest:?} of a processor");
+    let longest = (0..5).map(|_| longest_pass(device, 5 * POST_LOCK.limit)).min().unwrap();
+    assert!(longest < POST_LOCK.limit / 4, "a pass took {longest:?} of a processor");
 }

@@ -5,15 +5,14 @@ use std::io::{self, Write as _};
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 
-use super::{Tx, rest_of};
-use crate::soft::low;
+use super::wqe::Wqe;
+use super::{SendQueue, rest_of};
 use crate::soft::memory::Gather;
-use crate::soft::qp::Qp;
-use crate::soft::tx::wqe::Wqe;
-use crate::soft::wire::REQUEST;
+use crate::soft::qp_shared::QpShared;
+use crate::soft::wire::{REQUEST, low};
 use crate::{Data, Status};
 
-impl Tx {
+impl SendQueue {
     /// Keeps inline bytes from `from` on for later.
     pub(super) fn keep(&mut self, data: &Data<'_>, mut from: usize) {
         if let Data::Inline(list) = data {
@@ -21,13 +20,13 @@ impl Tx {
                 let skip = from.min(bytes.len());
                 from -= skip;
                 // A whole slice at once: byte by byte it takes longer than the system call.
-                self.spill.extend(bytes.get(skip..).unwrap_or_default());
+                self.backlog.extend(bytes.get(skip..).unwrap_or_default());
             }
         }
     }
 
     /// Writes the last posted request, which is the only one to be written, without a copy.
-    pub(super) fn write_now(&mut self, qp: &Qp, wqe: &Wqe, data: &Data<'_>) {
+    pub(super) fn write_now(&mut self, qp: &QpShared, wqe: &Wqe, data: &Data<'_>) {
         let number = self.tail - 1;
         let header = wqe.header(low(number - self.base));
         let size = wqe.size();
@@ -57,25 +56,8 @@ impl Tx {
         }
     }
 
-    /// Sends the last posted request, which is the only one to be written, back on the peer's stream. False: it must go on
-    /// the own one.
-    pub(super) fn write_back(&mut self, qp: &Qp, wqe: &Wqe, data: &Data<'_>) -> bool {
-        let header = wqe.header(low(self.tail - 1 - self.base));
-        let head = header.get(..REQUEST).unwrap_or_default();
-        let mut out = Gather::new();
-        if !(out.bytes(head) && gather(&mut out, qp, data)) {
-            return false;
-        }
-        if !qp.dev().send_back(qp, out, |written| rest_after(written, head, qp, data)) {
-            return false;
-        }
-        self.next = self.tail;
-        self.back.back_until = self.tail;
-        true
-    }
-
     /// What a write to the stream did.
-    fn wrote(&mut self, qp: &Qp, result: io::Result<usize>) -> usize {
+    fn wrote(&mut self, qp: &QpShared, result: io::Result<usize>) -> usize {
         match result {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
@@ -88,7 +70,7 @@ impl Tx {
     }
 
     /// Writes what the stream takes.
-    pub(in crate::soft) fn flush(&mut self, qp: &Qp) {
+    pub(in crate::soft) fn flush(&mut self, qp: &QpShared) {
         self.deferred = 0;
         while self.next < self.tail && !self.blocked {
             let Some(stream) = self.stream.clone() else { return };
@@ -105,7 +87,7 @@ impl Tx {
     }
 
     /// One system call for as many requests as fit. `None`: the next request cannot be written now.
-    fn write_batch(&mut self, qp: &Qp, stream: &TcpStream) -> Option<(usize, usize)> {
+    fn write_batch(&mut self, qp: &QpShared, stream: &TcpStream) -> Option<(usize, usize)> {
         const BATCH: usize = 12;
         let mut headers = [[0_u8; REQUEST + 8]; BATCH];
         let mut last = self.next;
@@ -132,11 +114,11 @@ impl Tx {
             let from = offset.saturating_sub(head.len());
             offset = 0;
             if wqe.inline {
-                push_kept(&mut out, &self.spill, kept, body - from);
+                push_kept(&mut out, &self.backlog, kept, body - from);
                 kept += body - from;
             } else if body != 0 && !wqe.awaits_data() {
                 for (sge, skip) in rest_of(self.sges(number, wqe.sges), from) {
-                    match qp.dev().table().local_from(sge, skip, false) {
+                    match qp.ctx().regions.local_from(sge, skip, false) {
                         Some(span) => drop(out.span(span)),
                         None => {
                             bad = Some(number);
@@ -156,7 +138,7 @@ impl Tx {
             if number == self.next && self.offset != 0 {
                 self.lose(qp);
             }
-            qp.want_attention();
+            qp.request_attention();
             return (number != self.next).then_some((0, 0));
         }
         if wanted == 0 {
@@ -175,7 +157,7 @@ impl Tx {
             if wqe.inline {
                 let before = self.offset.saturating_sub(REQUEST);
                 let after = (self.offset + now).saturating_sub(REQUEST);
-                self.spill.drain(..(after - before).min(self.spill.len()));
+                self.backlog.drain(..(after - before).min(self.backlog.len()));
             }
             written -= now;
             self.offset += now;
@@ -189,39 +171,18 @@ impl Tx {
 }
 
 /// Adds the data of a request; false: not all of it can be had.
-fn gather<'a>(out: &mut Gather<'a>, qp: &'a Qp, data: &Data<'a>) -> bool {
+pub(super) fn gather<'a>(out: &mut Gather<'a>, qp: &'a QpShared, data: &Data<'a>) -> bool {
     match data {
         Data::Inline(list) => list.iter().all(|bytes| out.bytes(bytes)),
         Data::Gather(list) => list
             .iter()
-            .all(|sge| qp.dev().table().local(sge, false).is_some_and(|span| out.span(span))),
+            .all(|sge| qp.ctx().regions.local(sge, false).is_some_and(|span| out.span(span))),
     }
-}
-
-/// A copy of a request after its first bytes.
-#[cold]
-fn rest_after(written: usize, head: &[u8], qp: &Qp, data: &Data<'_>) -> Vec<u8> {
-    let mut all = head.to_vec();
-    match data {
-        Data::Inline(list) => list.iter().for_each(|bytes| all.extend_from_slice(bytes)),
-        Data::Gather(list) => {
-            for sge in *list {
-                let from = all.len();
-                all.resize(from + sge.len as usize, 0);
-                if let (Some(span), Some(place)) =
-                    (qp.dev().table().local(sge, false), all.get_mut(from..))
-                {
-                    span.read(place);
-                }
-            }
-        }
-    }
-    all.split_off(written.min(all.len()))
 }
 
 /// Adds `len` kept bytes from position `from`.
-fn push_kept<'a>(out: &mut Gather<'a>, spill: &'a VecDeque<u8>, from: usize, len: usize) {
-    let (first, second) = spill.as_slices();
+fn push_kept<'a>(out: &mut Gather<'a>, backlog: &'a VecDeque<u8>, from: usize, len: usize) {
+    let (first, second) = backlog.as_slices();
     let one = first.get(from.min(first.len())..(from + len).min(first.len())).unwrap_or_default();
     let start = from.saturating_sub(first.len());
     let two = second.get(start..start + len - one.len()).unwrap_or_default();

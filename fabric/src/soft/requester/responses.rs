@@ -4,22 +4,24 @@ use std::io::{self, Read as _};
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 
-use super::{Tx, rest_of};
+use super::reverse::{Delivery, deliver};
+use super::{Responses, SendQueue, rest_of};
 use crate::Status;
-use crate::soft::back::{Taking, Way};
-use crate::soft::limits::{BACK, DIRECT, READS_PER_TURN};
+use crate::soft::limits::{DIRECT, READS_PER_TURN, REVERSE_MAX};
 use crate::soft::memory::{Scatter, Table};
-use crate::soft::qp::Qp;
-use crate::soft::wire::{Garbage, REQUEST, RESPONSE, Refusal, Request, Response, is_request};
-use crate::soft::{low, narrow};
+use crate::soft::qp_shared::QpShared;
+use crate::soft::reverse_path::ReverseRole;
+use crate::soft::wire::{
+    Malformed, REQUEST, RESPONSE, Refusal, Request, Response, is_request, low, narrow,
+};
 
 /// What a read from the stream ended in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::soft) enum Answers {
+pub(in crate::soft) enum ResponseRead {
     /// So far everything is read.
     Dry {
         /// Whether there was anything.
-        did: bool,
+        progressed: bool,
     },
     /// More may be there.
     More,
@@ -29,71 +31,57 @@ pub(in crate::soft) enum Answers {
     Refused(Refusal),
 }
 
-/// Where the parser of responses is.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Reading {
-    Header {
-        have: usize,
-        bytes: [u8; REQUEST],
-    },
-    Data {
-        number: u64,
-        len: u32,
-        done: u32,
-    },
-    /// A message of the peer, which comes on this stream because it is small.
-    Message(Request),
-}
-
 /// Why no more can be read.
 enum Stop {
-    Garbage,
+    Malformed,
     Refused(Refusal),
 }
 
-impl From<Garbage> for Stop {
-    fn from(_: Garbage) -> Self {
-        Self::Garbage
+impl From<Malformed> for Stop {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
     }
 }
 
-impl From<Stop> for Answers {
+impl From<Stop> for ResponseRead {
     fn from(stop: Stop) -> Self {
         match stop {
-            Stop::Garbage => Self::Lost,
+            Stop::Malformed => Self::Lost,
             Stop::Refused(why) => Self::Refused(why),
         }
     }
 }
 
-pub(super) const FRESH: Reading = Reading::Header { have: 0, bytes: [0; REQUEST] };
-
-impl Tx {
+impl SendQueue {
     /// Reads responses.
-    pub(in crate::soft) fn read_answers(&mut self, qp: &Qp, scratch: &mut [u8]) -> Answers {
-        let mut did = false;
+    pub(in crate::soft) fn read_responses(
+        &mut self,
+        qp: &QpShared,
+        scratch: &mut [u8],
+    ) -> ResponseRead {
+        let mut progressed = false;
         if !self.kept.is_empty() {
             if let Err(stop) = self.take_in(qp, &[]) {
                 return stop.into();
             }
-            if self.is_waiting() {
-                return Answers::More;
+            if self.message_waits() {
+                return ResponseRead::More;
             }
-            did = true;
+            progressed = true;
         }
         for _ in 0..READS_PER_TURN {
-            let Some(stream) = self.stream.clone() else { return Answers::Lost };
-            let (asked, result, direct) = self.receive(qp.dev().table(), &stream, scratch);
+            let Some(stream) = self.stream.clone() else { return ResponseRead::Lost };
+            let (asked, result, direct) = self.receive(&qp.ctx().regions, &stream, scratch);
             let count = match result {
-                Ok(0) => return Answers::Lost,
+                Ok(0) => return ResponseRead::Lost,
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Answers::Dry { did };
+                    return ResponseRead::Dry { progressed };
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => return Answers::Lost,
+                Err(_) => return ResponseRead::Lost,
             };
-            did = true;
+            progressed = true;
             let placed = count.min(direct);
             if placed != 0 {
                 self.placed(qp, narrow(placed));
@@ -103,19 +91,19 @@ impl Tx {
                 return stop.into();
             }
             if qp.is_error() {
-                return Answers::Lost;
+                return ResponseRead::Lost;
             }
-            if self.is_waiting() {
-                return Answers::More;
+            if self.message_waits() {
+                return ResponseRead::More;
             }
             if count < asked {
-                return Answers::Dry { did };
+                return ResponseRead::Dry { progressed };
             }
         }
-        Answers::More
+        ResponseRead::More
     }
 
-    /// One read: large data straight into its place, the rest into the scratch buffer. Gives the bytes asked for, and
+    /// One read: large data straight into its place, the rest into the scratch buffer. SlotRelease the bytes asked for, and
     /// how many of them go into their place.
     fn receive(
         &self,
@@ -123,7 +111,7 @@ impl Tx {
         stream: &TcpStream,
         scratch: &mut [u8],
     ) -> (usize, io::Result<usize>, usize) {
-        if let Reading::Data { number, len, done } = self.reading {
+        if let Responses::Data { number, len, done } = self.parser {
             let missing = (len - done) as usize;
             if missing >= DIRECT {
                 let mut into = Scatter::new();
@@ -143,18 +131,18 @@ impl Tx {
         (asked, stream.read(scratch), 0)
     }
 
-    fn placed(&mut self, qp: &Qp, count: u32) {
-        if let Reading::Data { number, len, done } = &mut self.reading {
+    fn placed(&mut self, qp: &QpShared, count: u32) {
+        if let Responses::Data { number, len, done } = &mut self.parser {
             *done += count;
             if *done >= *len {
                 let number = *number;
-                self.reading = FRESH;
+                self.parser = Responses::START;
                 self.answered(qp, number);
             }
         }
     }
 
-    fn answered(&mut self, qp: &Qp, number: u64) {
+    fn answered(&mut self, qp: &QpShared, number: u64) {
         if let Some(wqe) = self.wqe_mut(number) {
             wqe.answered = true;
         }
@@ -166,14 +154,8 @@ impl Tx {
         }
     }
 
-    /// A whole message waits for another thread to leave the queue of receives.
-    fn is_waiting(&self) -> bool {
-        matches!(self.reading, Reading::Message(request) if self.kept.len() >= request.len as usize)
-            && !self.kept.is_empty()
-    }
-
     /// Uses what was kept and what is new.
-    fn take_in(&mut self, qp: &Qp, fresh: &[u8]) -> Result<(), Stop> {
+    fn take_in(&mut self, qp: &QpShared, fresh: &[u8]) -> Result<(), Stop> {
         if self.kept.is_empty() {
             let used = self.consume(qp, fresh)?;
             self.kept.extend_from_slice(fresh.get(used..).unwrap_or_default());
@@ -188,11 +170,11 @@ impl Tx {
     }
 
     /// Uses bytes of the stream; returns how many: a message of the peer is only taken whole.
-    fn consume(&mut self, qp: &Qp, all: &[u8]) -> Result<usize, Stop> {
+    fn consume(&mut self, qp: &QpShared, all: &[u8]) -> Result<usize, Stop> {
         let mut bytes = all;
         while !bytes.is_empty() && !qp.is_error() {
-            match &mut self.reading {
-                Reading::Header { have, bytes: header } => {
+            match &mut self.parser {
+                Responses::Header { have, bytes: header } => {
                     let size = if *have >= 2 && is_request(header) { REQUEST } else { RESPONSE };
                     let count = bytes.len().min(size - *have);
                     let (now, rest) = bytes.split_at(count);
@@ -208,18 +190,18 @@ impl Tx {
                         }
                     } else if *have == RESPONSE {
                         let response =
-                            Response::decode(header.first_chunk().ok_or(Stop::Garbage)?)?;
-                        self.reading = FRESH;
+                            Response::decode(header.first_chunk().ok_or(Stop::Malformed)?)?;
+                        self.parser = Responses::START;
                         self.respond(qp, response)?;
                     }
                 }
-                Reading::Data { number, len, done } => {
+                Responses::Data { number, len, done } => {
                     let count = bytes.len().min((*len - *done) as usize);
                     let (mut now, rest) = bytes.split_at(count);
                     let (number, done) = (*number, *done as usize);
                     bytes = rest;
                     for (sge, skip) in rest_of(self.sges(number, self.wqe(number).sges), done) {
-                        let Some(span) = qp.dev().table().local_from(sge, skip, true) else {
+                        let Some(span) = qp.ctx().regions.local_from(sge, skip, true) else {
                             break;
                         };
                         now = now.get(span.fill(now)..).unwrap_or_default();
@@ -233,15 +215,15 @@ impl Tx {
                     }
                     self.placed(qp, narrow(count));
                 }
-                Reading::Message(request) => {
+                Responses::Message(request) => {
                     let request = *request;
                     let Some((message, rest)) = bytes.split_at_checked(request.len as usize) else {
                         break;
                     };
-                    match qp.take_back(&request, message)? {
-                        Taking::Done => self.reading = FRESH,
-                        Taking::Busy => break,
-                        Taking::Refused(why) => return Err(Stop::Refused(why)),
+                    match deliver(qp, &request, message)? {
+                        Delivery::Done => self.parser = Responses::START,
+                        Delivery::Busy => break,
+                        Delivery::Refused(why) => return Err(Stop::Refused(why)),
                     }
                     bytes = rest;
                 }
@@ -251,40 +233,40 @@ impl Tx {
     }
 
     /// A header of the peer's own on this stream.
-    fn message_begins(&mut self, qp: &Qp, header: &[u8; REQUEST]) -> Result<(), Stop> {
+    fn message_begins(&mut self, qp: &QpShared, header: &[u8; REQUEST]) -> Result<(), Stop> {
         let request = Request::decode(header)?;
-        let fits = (1..=BACK).contains(&(request.len as usize));
-        if self.back.way != Way::Takes || !fits {
-            return Err(Stop::Garbage);
+        let fits = (1..=REVERSE_MAX).contains(&(request.len as usize));
+        if self.reverse.role != ReverseRole::Receiver || !fits {
+            return Err(Stop::Malformed);
         }
         if let Some(done) = request.ack {
             self.acknowledged(qp, done)?;
         }
-        self.reading = Reading::Message(request);
+        self.parser = Responses::Message(request);
         Ok(())
     }
 
     /// The number of a request in flight by what the wire calls it.
-    fn number(&self, msn: u32) -> Result<u64, Garbage> {
+    fn number(&self, msn: u32) -> Result<u64, Malformed> {
         let number = self.head + u64::from(msn.wrapping_sub(low(self.head - self.base)));
-        if number < self.next { Ok(number) } else { Err(Garbage::Sequence(msn)) }
+        if number < self.next { Ok(number) } else { Err(Malformed::Sequence(msn)) }
     }
 
-    fn respond(&mut self, qp: &Qp, response: Response) -> Result<(), Garbage> {
+    fn respond(&mut self, qp: &QpShared, response: Response) -> Result<(), Malformed> {
         match response {
             Response::Ack { done } => self.acknowledged(qp, done),
             Response::Data { msn, len } => {
                 let number = self.number(msn)?;
                 let wqe = *self.wqe(number);
                 if !wqe.awaits_data() || wqe.answered || wqe.len != len {
-                    return Err(Garbage::Sequence(msn));
+                    return Err(Malformed::Sequence(msn));
                 }
                 self.acked = self.acked.max(number);
                 self.retire(qp);
                 if len == 0 {
                     self.answered(qp, number);
                 } else {
-                    self.reading = Reading::Data { number, len, done: 0 };
+                    self.parser = Responses::Data { number, len, done: 0 };
                 }
                 Ok(())
             }
@@ -293,7 +275,7 @@ impl Tx {
                 self.acked = self.acked.max(number);
                 self.retire(qp);
                 if self.head != number {
-                    return Err(Garbage::Sequence(msn));
+                    return Err(Malformed::Sequence(msn));
                 }
                 let status = match why {
                     Refusal::Invalid => Status::RemoteInvalid,

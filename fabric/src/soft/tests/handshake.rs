@@ -1,14 +1,17 @@
-//! Peers that are none of ours, and peers that go away.
+//! Peers without the job key, and peers that go away.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::super::device::{Dev, Opened, open as open_device};
-use super::super::engine::Engine;
-use super::super::hello::{self, Target};
+use super::super::context::Context;
+use super::super::device::SoftDevice;
+use super::super::device_handle::DeviceHandle;
+use super::super::fault_injection::FaultInjection;
+use super::super::handshake::messages::{self, Target};
+use super::super::progress_thread::ProgressThread;
 use super::super::wire::{Request, Verb};
 use super::{End, KEY, Memory, fabric, pair_with, spec};
 use crate::{
@@ -16,20 +19,17 @@ use crate::{
 };
 
 /// A device whose inside the test sees.
-fn device() -> (Arc<dyn Device>, Arc<Dev>, SocketAddr) {
+fn device() -> (Arc<dyn Device>, (Arc<SoftDevice>, ProgressThread), SocketAddr) {
     let info = DeviceInfo { name: "soft0".to_owned(), ports: 1, ib_transport: true, numa: None };
-    let config = super::super::SoftConfig {
-        devices: 1,
-        ports: 1,
-        bind: "127.0.0.1".parse().unwrap(),
-        key: KEY,
-        mtu: Mtu::B4096,
-        faults: None,
-    };
-    let dev = open_device(&info, &config, &Arc::default(), &Engine::start().unwrap()).unwrap();
-    let device = Opened(Arc::clone(&dev));
+    let names = (IpAddr::from([127, 0, 0, 1]), KEY, Mtu::B4096);
+    let thread = ProgressThread::start().unwrap();
+    let faults = FaultInjection::new(&Arc::default());
+    let ctx = Context::open(&info, names, faults, thread.waker()).unwrap();
+    let soft = Arc::new(SoftDevice::new(ctx));
+    thread.add(&soft);
+    let device = DeviceHandle(Arc::clone(&soft));
     let port = device.port(1).unwrap();
-    (Arc::new(device), dev, SocketAddr::new(port.gids[0].gid.ip(), port.service))
+    (Arc::new(device), (soft, thread), SocketAddr::new(port.gids[0].gid.ip(), port.service))
 }
 
 fn connect(to: SocketAddr) -> TcpStream {
@@ -57,8 +57,8 @@ fn wait_for(what: impl Fn() -> bool) {
 
 #[test]
 fn garbage_and_a_wrong_key_are_refused_and_counted() {
-    let (_device, dev, to) = device();
-    let refused = || dev.counters().refused.load(Ordering::Relaxed);
+    let (_device, (soft, _thread), to) = device();
+    let refused = || soft.ctx.warnings.rejected.load(Ordering::Relaxed);
     let mut stream = connect(to);
     stream.write_all(b"GET / HTTP/1.1\r\nHost: somebody\r\n\r\n").unwrap();
     assert!(is_closed(stream));
@@ -66,12 +66,12 @@ fn garbage_and_a_wrong_key_are_refused_and_counted() {
 
     let mut stream = connect(to);
     let nonce = [1; 16];
-    stream.write_all(&hello::hello(&nonce)).unwrap();
-    let mut answer = [0; hello::CHALLENGE];
+    stream.write_all(&messages::hello(&nonce)).unwrap();
+    let mut answer = [0; messages::CHALLENGE];
     stream.read_exact(&mut answer).unwrap();
     let target = Target { to: 0x4001, from: 1, psn: 0, rnr: 7 };
-    assert!(hello::prove(&[0; 16], &nonce, &answer, target).is_err());
-    let mut proof = hello::prove(&KEY, &nonce, &answer, target).unwrap();
+    assert!(messages::prove(&[0; 16], &nonce, &answer, target).is_err());
+    let mut proof = messages::prove(&KEY, &nonce, &answer, target).unwrap();
     proof[20] ^= 1;
     stream.write_all(&proof).unwrap();
     assert!(is_closed(stream));
@@ -89,7 +89,7 @@ fn half_a_hello_ends_in_time_and_hinders_nobody() {
     let to = SocketAddr::new(port.gid.ip(), port.service);
     let mut half: Vec<TcpStream> = (0..600).map(|_| connect(to)).collect();
     for stream in &mut half {
-        stream.write_all(&hello::hello(&[0; 16])[..10]).unwrap();
+        stream.write_all(&messages::hello(&[0; 16])[..10]).unwrap();
     }
     let other = End::new();
     other.connect(end.address(), end.qp.number(), &Retry::default());
@@ -115,10 +115,10 @@ fn requester(end: &End, target: Target) -> TcpStream {
     let port = end.address();
     let mut stream = connect(SocketAddr::new(port.gid.ip(), port.service));
     let nonce = [9; 16];
-    stream.write_all(&hello::hello(&nonce)).unwrap();
-    let mut answer = [0; hello::CHALLENGE];
+    stream.write_all(&messages::hello(&nonce)).unwrap();
+    let mut answer = [0; messages::CHALLENGE];
     stream.read_exact(&mut answer).unwrap();
-    stream.write_all(&hello::prove(&KEY, &nonce, &answer, target).unwrap()).unwrap();
+    stream.write_all(&messages::prove(&KEY, &nonce, &answer, target).unwrap()).unwrap();
     stream
 }
 
@@ -131,13 +131,13 @@ fn a_peer_with_the_key_that_sends_garbage_fails_its_queue_pair_only() {
     end.connect(address, 0x1234, &Retry { timeout: 10, count: 1, ..Retry::default() });
     let target = Target { to: end.qp.number(), from: 0x1234, psn: 7, rnr: 7 };
     let mut stream = requester(&end, target);
-    let mut verdict = [0; hello::VERDICT];
+    let mut verdict = [0; messages::VERDICT];
     stream.read_exact(&mut verdict).unwrap();
-    assert_eq!(hello::read_verdict(verdict), Ok(true));
+    assert_eq!(messages::read_verdict(verdict), Ok(true));
     let memory = Memory::new(&end.device, 64, Access::ALL);
     end.qp.post_receive(&RecvWr { id: 1, buffer: memory.sge(0, 64) }).unwrap();
     let header = Request {
-        verb: Verb::Send { imm: None, room: 0 },
+        verb: Verb::Send { imm: None, credit_limit: 0 },
         len: 4,
         msn: 0,
         ack: None,
@@ -170,9 +170,9 @@ fn a_peer_that_names_another_connection_is_told_no() {
         Target { psn: 8, ..good },
     ] {
         let mut stream = requester(&end, wrong);
-        let mut verdict = [0; hello::VERDICT];
+        let mut verdict = [0; messages::VERDICT];
         stream.read_exact(&mut verdict).unwrap();
-        assert_eq!(hello::read_verdict(verdict), Ok(false));
+        assert_eq!(messages::read_verdict(verdict), Ok(false));
     }
 }
 

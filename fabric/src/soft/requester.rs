@@ -1,31 +1,52 @@
-//! The requester's half of a reliable queue pair: the send queue. `write`: into its stream; `answers`: what comes back on it.
+//! The requester's half of a reliable queue pair: the send queue.
+//!
+//! `transmit` writes requests to the stream, `responses` reads what comes back on it, `reverse` is the reverse path.
 
-mod answers;
-pub(super) mod wqe;
-mod write;
+mod responses;
+mod reverse;
+mod transmit;
+mod wqe;
 
+use settings::deadlines::soft::RECONNECT_FIRST;
 use std::collections::VecDeque;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use settings::deadlines::soft::REDIAL_FIRST;
-
-use self::answers::{FRESH, Reading};
 use self::wqe::Wqe;
-use super::back::{Back, Way};
-use super::cq::Gives;
-use super::limits::{DEFER_BYTES, DEFER_COUNT, DEFER_FROM, KEEP, MAX_MESSAGE};
-use super::qp::Qp;
-use super::wire::Garbage;
-use super::{low, narrow};
+use super::limits::{DEFER_BYTES, DEFER_COUNT, DEFER_FROM, INLINE_COPY_MAX, MAX_MESSAGE};
+use super::qp_shared::QpShared;
+use super::reverse_path::{ReversePath, ReverseRole};
+use super::slots::SlotRelease;
+use super::wire::{Malformed, REQUEST, Request, low, narrow};
 use crate::{Data, Operation, PostError, SendWr, Sge, Status};
 
-pub(super) use self::answers::Answers;
+pub(super) use self::responses::ResponseRead;
+pub(super) use self::reverse::ReverseStream;
+
+/// Where the parser of responses is.
+#[derive(Clone, Copy, Debug)]
+enum Responses {
+    Header {
+        have: usize,
+        bytes: [u8; REQUEST],
+    },
+    Data {
+        number: u64,
+        len: u32,
+        done: u32,
+    },
+    /// A message of the peer on the reverse path.
+    Message(Request),
+}
+
+impl Responses {
+    const START: Self = Self::Header { have: 0, bytes: [0; REQUEST] };
+}
 
 /// The send queue. Numbers count requests since the queue pair was made.
 #[derive(Debug)]
-pub(super) struct Tx {
+pub(super) struct SendQueue {
     ring: Box<[Wqe]>,
     sges: Box<[Sge]>,
     per: usize,
@@ -41,8 +62,8 @@ pub(super) struct Tx {
     /// Number of the first request of this connection.
     base: u64,
     /// Bytes of inline requests that are not written yet, in order.
-    spill: VecDeque<u8>,
-    spill_max: usize,
+    backlog: VecDeque<u8>,
+    backlog_max: usize,
     deferred: u32,
     pub(super) stream: Option<Arc<TcpStream>>,
     /// The connection was there and is gone.
@@ -50,15 +71,15 @@ pub(super) struct Tx {
     pub(super) blocked: bool,
     reads: u32,
     pub(super) rd_atom: u32,
-    reading: Reading,
+    parser: Responses,
     /// Bytes of the stream that could not be used yet.
     kept: Vec<u8>,
-    pub(super) back: Back,
+    pub(super) reverse: ReversePath,
     /// For the timers: what was seen last and when.
     seen: (u64, Option<Instant>),
-    pub(super) patience: Option<Duration>,
-    pub(super) redial: (Option<Instant>, Duration),
-    pub(super) dialing: bool,
+    pub(super) retry_timeout: Option<Duration>,
+    pub(super) reconnect: (Option<Instant>, Duration),
+    pub(super) connecting: bool,
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the mask is below the ring's size")]
@@ -66,7 +87,7 @@ const fn index(number: u64, size: usize) -> usize {
     (number & (size as u64 - 1)) as usize
 }
 
-/// Pieces of a list of entries from `from` bytes on.
+/// Fragments of a list of entries from `from` bytes on.
 fn rest_of(sges: &[Sge], mut from: usize) -> impl Iterator<Item = (&Sge, usize)> {
     sges.iter().filter_map(move |sge| {
         let len = sge.len as usize;
@@ -78,8 +99,8 @@ fn rest_of(sges: &[Sge], mut from: usize) -> impl Iterator<Item = (&Sge, usize)>
     })
 }
 
-impl Tx {
-    pub(super) fn new(max: u32, per: u32, spill_max: usize) -> Self {
+impl SendQueue {
+    pub(super) fn new(max: u32, per: u32, backlog_max: usize) -> Self {
         let size = max.max(1).next_power_of_two() as usize;
         let per = per.max(1) as usize;
         Self {
@@ -93,21 +114,21 @@ impl Tx {
             offset: 0,
             tail: 0,
             base: 0,
-            spill: VecDeque::new(),
-            spill_max,
+            backlog: VecDeque::new(),
+            backlog_max,
             deferred: 0,
             stream: None,
             lost: false,
             blocked: false,
             reads: 0,
             rd_atom: 1,
-            reading: FRESH,
+            parser: Responses::START,
             kept: Vec::new(),
-            back: Back::new(Way::Apart),
+            reverse: ReversePath::new(ReverseRole::Unused),
             seen: (0, None),
-            patience: None,
-            redial: (None, REDIAL_FIRST.limit),
-            dialing: false,
+            retry_timeout: None,
+            reconnect: (None, RECONNECT_FIRST.limit),
+            connecting: false,
         }
     }
 
@@ -130,21 +151,22 @@ impl Tx {
         self.tail - self.head
     }
 
-    /// Takes a request; sends it at once when the stream takes it. `freed`: requests before this number were polled.
+    /// Takes a request; sends it at once when the stream takes it. `released`: requests before this number were polled.
     pub(super) fn post(
         &mut self,
-        qp: &Qp,
+        qp: &QpShared,
         send: &SendWr<'_>,
-        freed: u64,
+        released: u64,
         may_defer: bool,
+        reverse: &impl ReverseStream,
     ) -> Result<(), PostError> {
-        if self.tail.saturating_sub(freed) >= self.max {
+        if self.tail.saturating_sub(released) >= self.max {
             return Err(PostError::Full);
         }
         let mut wqe = self.admit(qp, send)?;
         let idle = self.next == self.tail;
         wqe.ack = qp.ack_to_carry(self.next == self.head);
-        wqe.room = qp.room();
+        wqe.credit_limit = qp.credit_limit();
         let number = self.tail;
         if let Some(place) = self.wqe_mut(number) {
             *place = wqe;
@@ -156,26 +178,26 @@ impl Tx {
             }
         }
         self.tail += 1;
-        let back = idle && self.goes_back(qp, &wqe);
-        self.back.count(&wqe.operation);
+        let back = idle && self.may_use_reverse(qp, &wqe);
+        self.reverse.count(&wqe.operation);
         if qp.is_error() {
             self.flush_all(qp);
             return Ok(());
         }
-        let small = wqe.size() + self.spill.len() <= DEFER_BYTES;
+        let small = wqe.size() + self.backlog.len() <= DEFER_BYTES;
         let busy = number - self.head >= DEFER_FROM;
         if back
             && wqe.fault.is_none()
             && self.can_write(&wqe)
-            && self.write_back(qp, &wqe, &send.data)
+            && self.write_reverse(qp, &wqe, &send.data, reverse)
         {
             return Ok(());
         }
-        self.back.apart_until = self.tail;
+        self.reverse.forward_until = self.tail;
         if may_defer && small && busy && self.deferred < DEFER_COUNT && !self.blocked {
             self.deferred += 1;
             self.keep(&send.data, 0);
-            qp.mark_dirty();
+            qp.mark_deferred();
             return Ok(());
         }
         if idle && wqe.fault.is_none() && self.can_write(&wqe) {
@@ -191,7 +213,7 @@ impl Tx {
     }
 
     /// Checks a request and makes its entry.
-    fn admit(&self, qp: &Qp, send: &SendWr<'_>) -> Result<Wqe, PostError> {
+    fn admit(&self, qp: &QpShared, send: &SendWr<'_>) -> Result<Wqe, PostError> {
         if send.to.is_some() {
             return Err(PostError::Invalid("a target of datagrams on a reliable connection"));
         }
@@ -209,7 +231,7 @@ impl Tx {
                     wqe.fault = Some(Status::LocalLength);
                 } else if list
                     .iter()
-                    .any(|sge| qp.dev().table().local(sge, wqe.awaits_data()).is_none())
+                    .any(|sge| qp.ctx().regions.local(sge, wqe.awaits_data()).is_none())
                 {
                     wqe.fault = Some(Status::LocalProtection);
                 }
@@ -223,8 +245,8 @@ impl Tx {
                     return Err(PostError::Invalid("more inline bytes than the limit"));
                 }
                 // While the stream takes nothing, a large one had better wait where it is than be copied.
-                let waits = self.blocked && total > KEEP && !self.spill.is_empty();
-                if waits || self.spill.len() + total > self.spill_max {
+                let waits = self.blocked && total > INLINE_COPY_MAX && !self.backlog.is_empty();
+                if waits || self.backlog.len() + total > self.backlog_max {
                     return Err(PostError::Full);
                 }
                 wqe.len = narrow(total);
@@ -237,32 +259,27 @@ impl Tx {
         Ok(wqe)
     }
 
-    /// Whether a request may go back on the peer's stream.
-    fn goes_back(&self, qp: &Qp, wqe: &Wqe) -> bool {
-        self.back.takes(wqe, self.acked, qp.peer_room())
-    }
-
     const fn can_write(&self, wqe: &Wqe) -> bool {
         let may_read = !wqe.awaits_data() || self.reads < self.rd_atom;
         self.stream.is_some() && !self.blocked && may_read
     }
 
-    pub(super) fn block(&mut self, qp: &Qp) {
+    pub(super) fn block(&mut self, qp: &QpShared) {
         if !self.blocked && self.stream.is_some() {
             self.blocked = true;
-            qp.dev().blocked(true);
+            qp.ctx().activity.set_blocked(true);
         }
     }
 
-    pub(super) fn unblock(&mut self, qp: &Qp) {
+    pub(super) fn unblock(&mut self, qp: &QpShared) {
         if self.blocked {
             self.blocked = false;
-            qp.dev().blocked(false);
+            qp.ctx().activity.set_blocked(false);
         }
     }
 
-    /// The stream is gone. What is in flight ends when the patience does.
-    pub(super) fn lose(&mut self, qp: &Qp) {
+    /// The stream is gone. What is in flight ends when the retry_timeout does.
+    pub(super) fn lose(&mut self, qp: &QpShared) {
         self.unblock(qp);
         if let Some(stream) = self.stream.take() {
             let _ = stream.shutdown(std::net::Shutdown::Both);
@@ -271,14 +288,14 @@ impl Tx {
     }
 
     /// Applies an acknowledgement: `done` requests of this connection are done. Older news than known is none.
-    pub(super) fn acknowledged(&mut self, qp: &Qp, done: u32) -> Result<(), Garbage> {
+    pub(super) fn acknowledged(&mut self, qp: &QpShared, done: u32) -> Result<(), Malformed> {
         let known = low(self.acked - self.base);
         let ahead = done.wrapping_sub(known);
         if ahead > u32::MAX / 2 {
             return Ok(());
         }
         if u64::from(ahead) > self.next - self.acked.min(self.next) {
-            return Err(Garbage::Sequence(done));
+            return Err(Malformed::Sequence(done));
         }
         self.acked += u64::from(ahead);
         self.retire(qp);
@@ -286,7 +303,7 @@ impl Tx {
     }
 
     /// Completes what is done, in order, and fails the queue pair at a request that was found wrong.
-    pub(super) fn retire(&mut self, qp: &Qp) {
+    pub(super) fn retire(&mut self, qp: &QpShared) {
         while self.head < self.acked {
             let wqe = *self.wqe(self.head);
             if wqe.awaits_data() && !wqe.answered {
@@ -303,15 +320,15 @@ impl Tx {
         }
     }
 
-    fn end(&self, qp: &Qp, wqe: &Wqe, number: u64, status: Status) {
+    fn end(&self, qp: &QpShared, wqe: &Wqe, number: u64, status: Status) {
         if wqe.signaled || status != Status::Success {
             let len = if wqe.awaits_data() { wqe.len } else { 0 };
-            qp.sent(wqe.id, status, wqe.opcode(), len, Gives::Sends(number + 1));
+            qp.complete_send(wqe.id, status, wqe.opcode(), len, SlotRelease::Sends(number + 1));
         }
     }
 
     /// The oldest request failed: reports it, flushes the rest, and the queue pair is in error.
-    pub(super) fn fail(&mut self, qp: &Qp, status: Status) {
+    pub(super) fn fail(&mut self, qp: &QpShared, status: Status) {
         if self.head < self.tail {
             let wqe = *self.wqe(self.head);
             self.end(qp, &wqe, self.head, status);
@@ -322,7 +339,7 @@ impl Tx {
     }
 
     /// Everything posted ends as flushed; the stream is closed.
-    pub(super) fn flush_all(&mut self, qp: &Qp) {
+    pub(super) fn flush_all(&mut self, qp: &QpShared) {
         while self.head < self.tail {
             let wqe = *self.wqe(self.head);
             self.end(qp, &wqe, self.head, Status::Flushed);
@@ -332,7 +349,7 @@ impl Tx {
     }
 
     /// Everything posted is forgotten; the stream is closed.
-    pub(super) fn forget(&mut self, qp: &Qp) {
+    pub(super) fn forget(&mut self, qp: &QpShared) {
         self.lose(qp);
         self.head = self.tail;
         self.acked = self.tail;
@@ -341,13 +358,13 @@ impl Tx {
         self.offset = 0;
         self.reads = 0;
         self.deferred = 0;
-        self.reading = FRESH;
+        self.parser = Responses::START;
         self.kept = Vec::new();
-        self.back = Back::new(self.back.way).from(self.tail);
-        self.spill = VecDeque::new();
+        self.reverse = ReversePath::new(self.reverse.role).from(self.tail);
+        self.backlog = VecDeque::new();
         self.seen = (self.tail, None);
-        self.dialing = false;
-        self.redial = (None, REDIAL_FIRST.limit);
+        self.connecting = false;
+        self.reconnect = (None, RECONNECT_FIRST.limit);
     }
 
     /// The number after the last posted request.
@@ -355,20 +372,15 @@ impl Tx {
         self.tail
     }
 
-    /// A new connection is to be made.
-    pub(super) const fn renew(&mut self) {
-        self.lost = false;
-    }
-
-    /// Whether requests wait longer than the patience without any progress. Counted from the look that saw them first.
+    /// Whether requests wait longer than the retry_timeout without any progress. Counted from the look that saw them first.
     pub(super) fn overdue(&mut self, now: Instant) -> bool {
-        let Some(patience) = self.patience else { return false };
+        let Some(retry_timeout) = self.retry_timeout else { return false };
         if self.head == self.tail {
             self.seen = (self.head, None);
             return false;
         }
         match self.seen {
-            (head, Some(since)) if head == self.head => now.duration_since(since) >= patience,
+            (head, Some(since)) if head == self.head => now.duration_since(since) >= retry_timeout,
             _ => {
                 self.seen = (self.head, Some(now));
                 false
@@ -376,13 +388,13 @@ impl Tx {
         }
     }
 
-    /// Whether a request that is not done went back on a stream that is gone.
-    pub(super) const fn lost_what_went_back(&self) -> bool {
-        self.back.is_lost && self.acked < self.back.back_until
+    /// Applies an acknowledgement that found the queue locked. False: it acknowledges what was not sent.
+    pub(super) fn apply_deferred_ack(&mut self, qp: &QpShared) -> bool {
+        qp.take_deferred_ack().is_none_or(|done| self.acknowledged(qp, done).is_ok())
     }
 
     /// Something was heard from the peer.
-    pub(super) const fn heard(&mut self) {
+    pub(super) const fn reset_timeout(&mut self) {
         self.seen.1 = None;
     }
 }

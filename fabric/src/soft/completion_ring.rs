@@ -1,0 +1,261 @@
+//! The lock-free ring of a completion queue.
+//!
+//! The ring takes no lock. A thread that is interrupted for ever inside a push hides the entries behind its own; one
+//! inside a pop keeps nothing.
+
+use super::slots::SlotRelease;
+use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
+use crate::{Completion, Opcode, Status};
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// The position behind that of the entry that was written last; zero at first.
+    published: AtomicU64,
+    words: [AtomicU64; 5],
+}
+
+/// Completions from any thread to any thread.
+#[derive(Debug)]
+pub(super) struct CompletionRing {
+    slots: Box<[Slot]>,
+    head: AtomicU64,
+    tail: AtomicU64,
+    /// The next completion is to be reported.
+    armed: AtomicBool,
+}
+
+fn status_number(status: Status) -> u64 {
+    match status {
+        Status::Success => 0,
+        Status::LocalLength => 1,
+        Status::LocalQp => 2,
+        Status::LocalProtection => 3,
+        Status::Flushed => 4,
+        Status::RemoteInvalid => 5,
+        Status::RemoteAccess => 6,
+        Status::RemoteOperation => 7,
+        Status::RetryExceeded => 8,
+        Status::RnrRetryExceeded => 9,
+        Status::Other(_) => 10,
+    }
+}
+
+const STATUSES: [Status; 11] = [
+    Status::Success,
+    Status::LocalLength,
+    Status::LocalQp,
+    Status::LocalProtection,
+    Status::Flushed,
+    Status::RemoteInvalid,
+    Status::RemoteAccess,
+    Status::RemoteOperation,
+    Status::RetryExceeded,
+    Status::RnrRetryExceeded,
+    Status::Other(0),
+];
+const OPCODES: [Opcode; 5] =
+    [Opcode::Send, Opcode::Write, Opcode::Read, Opcode::FetchAdd, Opcode::Receive];
+
+const IMM: u64 = 1 << 16;
+const SENDS: u64 = 1 << 17;
+const RECEIVES: u64 = 1 << 18;
+
+#[expect(clippy::cast_possible_truncation, reason = "takes one half of a word")]
+const fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
+fn pack(entry: &Completion, release: SlotRelease) -> [u64; 5] {
+    let (flag, number) = match release {
+        SlotRelease::None => (0, 0),
+        SlotRelease::Sends(number) => (SENDS, number),
+        SlotRelease::Receives(number) => (RECEIVES, number),
+    };
+    let opcode = OPCODES.iter().position(|one| *one == entry.opcode).unwrap_or(0) as u64;
+    let imm = if entry.imm.is_some() { IMM } else { 0 };
+    let first = status_number(entry.status) | opcode << 8 | imm | flag | u64::from(entry.len) << 32;
+    [
+        entry.id,
+        first,
+        u64::from(entry.imm.unwrap_or(0)) | u64::from(entry.qpn) << 32,
+        u64::from(entry.source_qpn) | u64::from(entry.vendor) << 32,
+        number,
+    ]
+}
+
+fn unpack(words: [u64; 5]) -> (Completion, SlotRelease) {
+    let [id, first, second, third, number] = words;
+    let (imm, qpn) = halves(second);
+    let (source_qpn, vendor) = halves(third);
+    let entry = Completion {
+        id,
+        status: STATUSES.get((first & 0xff) as usize).copied().unwrap_or(Status::Other(0)),
+        opcode: OPCODES.get((first >> 8 & 0xff) as usize).copied().unwrap_or(Opcode::Send),
+        len: halves(first).1,
+        imm: (first & IMM != 0).then_some(imm),
+        qpn,
+        source_qpn,
+        vendor,
+    };
+    let release = match first & (SENDS | RECEIVES) {
+        0 => SlotRelease::None,
+        SENDS => SlotRelease::Sends(number),
+        _ => SlotRelease::Receives(number),
+    };
+    (entry, release)
+}
+
+impl CompletionRing {
+    pub(super) fn new(depth: u32) -> Self {
+        let size = depth.max(2).next_power_of_two();
+        Self {
+            slots: (0..size).map(|_| Slot::default()).collect(),
+            head: AtomicU64::new(0),
+            tail: AtomicU64::new(0),
+            armed: AtomicBool::new(false),
+        }
+    }
+
+    /// Entries that it has room for.
+    pub(super) fn depth(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The next completion is to be reported; false: that was so before.
+    pub(super) fn arm(&self) -> bool {
+        !self.armed.swap(true, Ordering::SeqCst)
+    }
+
+    /// After a push: whether it is to be reported. At most one push is, for each time the ring was armed.
+    pub(super) fn take_armed(&self) -> bool {
+        // An arming thread polls after it armed: either it finds the entry, or this finds the ring armed.
+        fence(Ordering::SeqCst);
+        self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::SeqCst)
+    }
+
+    fn slot(&self, position: u64) -> Option<&Slot> {
+        #[expect(clippy::cast_possible_truncation, reason = "the mask is below the ring's size")]
+        self.slots.get((position & (self.slots.len() as u64 - 1)) as usize)
+    }
+
+    /// False when the queue is full.
+    pub(super) fn push(&self, entry: &Completion, release: SlotRelease) -> bool {
+        let mut position = self.tail.load(Ordering::Relaxed);
+        loop {
+            // After the tail, so that what this thread has seen polled counts. It may be beyond a tail that is out of date;
+            // the exchange fails then.
+            if position >= self.head.load(Ordering::Acquire) + self.slots.len() as u64 {
+                return false;
+            }
+            let Some(slot) = self.slot(position) else { return false };
+            let next = position + 1;
+            let (done, missed) = (Ordering::Relaxed, Ordering::Relaxed);
+            match self.tail.compare_exchange_weak(position, next, done, missed) {
+                Ok(_) => {
+                    for (word, value) in slot.words.iter().zip(pack(entry, release)) {
+                        word.store(value, Ordering::Relaxed);
+                    }
+                    slot.published.store(next, Ordering::Release);
+                    return true;
+                }
+                Err(seen) => position = seen,
+            }
+        }
+    }
+
+    /// Copies the next entry first and claims it then: a slot is free from its claim on, so that a thread that loses its
+    /// processor here keeps no slot.
+    pub(super) fn pop(&self) -> Option<(Completion, SlotRelease)> {
+        let mut position = self.head.load(Ordering::Relaxed);
+        loop {
+            let slot = self.slot(position)?;
+            let next = position + 1;
+            let published = slot.published.load(Ordering::Acquire);
+            if published < next {
+                return None;
+            }
+            let words = slot.words.each_ref().map(|word| word.load(Ordering::Relaxed));
+            // Release: who finds the slot free writes it after it was read here. It fails if another thread took the entry,
+            // and what was read may be of several.
+            let (done, missed) = (Ordering::Release, Ordering::Relaxed);
+            match self.head.compare_exchange_weak(position, next, done, missed) {
+                Ok(_) => return Some(unpack(words)),
+                Err(seen) => position = seen,
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::soft::tests::Failure;
+
+    const ENTRIES: u32 = 400_000;
+
+    /// Each thread pushes one entry and pops one, so that the ring always has room. A thread that lost its processor
+    /// inside a pop used to keep its slot, and the others met it when they had gone around the ring.
+    #[test]
+    fn a_queue_that_has_room_is_never_full() {
+        let ring = CompletionRing::new(2);
+        let next = AtomicU32::new(0);
+        let times = (0..ENTRIES).map(|_| AtomicU32::new(0)).collect::<Vec<_>>();
+        let failed = AtomicBool::new(false);
+        let push_and_take = || {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= ENTRIES {
+                return false;
+            }
+            let entry = Completion { id: u64::from(number), len: !number, ..Completion::EMPTY };
+            assert!(ring.push(&entry, SlotRelease::None), "full at entry {number}");
+            loop {
+                if let Some((one, _)) = ring.pop() {
+                    assert_eq!(one.id, u64::from(!one.len));
+                    times[usize::try_from(one.id).unwrap()].fetch_add(1, Ordering::Relaxed);
+                    return true;
+                }
+                // The entry that is there is behind one that another thread is writing.
+                std::thread::yield_now();
+                if failed.load(Ordering::Relaxed) {
+                    return false;
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..ring.depth() {
+                scope.spawn(|| {
+                    let _failure = Failure(&failed);
+                    while push_and_take() {}
+                });
+            }
+        });
+        assert!(times.iter().all(|times| times.load(Ordering::Relaxed) == 1));
+        assert!(ring.pop().is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn an_entry_comes_back(
+            id in any::<u64>(),
+            (status, opcode) in (0_usize..10, 0_usize..5),
+            numbers in any::<[u32; 4]>(),
+            imm in any::<Option<u32>>(),
+            number in any::<u64>(),
+            which in 0..3,
+        ) {
+            let [len, qpn, source_qpn, vendor] = numbers;
+            let (status, opcode) = (STATUSES[status], OPCODES[opcode]);
+            let entry = Completion { id, status, opcode, len, imm, qpn, source_qpn, vendor };
+            let release = match which {
+                0 => SlotRelease::None,
+                1 => SlotRelease::Sends(number),
+                _ => SlotRelease::Receives(number),
+            };
+            prop_assert_eq!(unpack(pack(&entry, release)), (entry, release));
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What all objects of an open device share: who the device is, its sockets, its regions, its counters.
+
+use std::io;
+use std::net::{IpAddr, TcpListener, UdpSocket};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::socket::{setsockopt, sockopt};
+
+use super::activity::Activity;
+use super::events::{AsyncEvents, Warnings};
+use super::fault_injection::FaultInjection;
+use super::handshake::messages::JobKey;
+use super::limits::UDP_BUFFER;
+use super::memory::Table;
+use super::slots::SlotTable;
+use super::waker::Waker;
+use crate::{AsyncEvent, DeviceInfo, Error, Mtu};
+
+/// The listener's name in the epoll.
+pub(super) const LISTENER: u64 = u64::MAX;
+/// The datagram socket's name in the epoll.
+pub(super) const DATAGRAMS: u64 = u64::MAX - 1;
+
+/// Tries to find a port number that is free for TCP and for UDP.
+const PORT_TRIES: u32 = 64;
+
+/// The shared part of a device.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) info: DeviceInfo,
+    pub(super) key: JobKey,
+    pub(super) mtu: Mtu,
+    pub(super) ip: IpAddr,
+    /// Port number of the listener and of the datagram socket.
+    pub(super) service: u16,
+    pub(super) listener: TcpListener,
+    pub(super) udp: UdpSocket,
+    pub(super) epoll: Epoll,
+    pub(super) regions: Table,
+    pub(super) slots: SlotTable,
+    pub(super) activity: Activity,
+    pub(super) events: AsyncEvents,
+    pub(super) warnings: Warnings,
+    pub(super) faults: FaultInjection,
+    /// Which ports are up.
+    ports: Vec<AtomicBool>,
+}
+
+fn failed(device: &str, operation: &str) -> impl Fn(io::Error) -> Error + use<> {
+    let (device, operation) = (device.to_owned(), operation.to_owned());
+    move |source| Error::Os { device: device.clone(), operation: operation.clone(), source }
+}
+
+/// A TCP and a UDP socket on the same port number.
+fn sockets(name: &str, ip: IpAddr) -> Result<(TcpListener, UdpSocket, u16), Error> {
+    let failed = failed(name, &format!("listen on {ip}"));
+    let mut last = io::Error::other("no port number is free for TCP and UDP");
+    for _ in 0..PORT_TRIES {
+        let listener = TcpListener::bind((ip, 0)).map_err(&failed)?;
+        let port = listener.local_addr().map_err(&failed)?.port();
+        match UdpSocket::bind((ip, port)) {
+            Ok(udp) => {
+                listener.set_nonblocking(true).map_err(&failed)?;
+                udp.set_nonblocking(true).map_err(&failed)?;
+                // Many peers ask at once: a larger buffer than usual, as far as the system grants it.
+                let _ = setsockopt(&udp, sockopt::RcvBuf, &UDP_BUFFER);
+                return Ok((listener, udp, port));
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(failed(last))
+}
+
+impl Context {
+    pub(super) fn open(
+        info: &DeviceInfo,
+        (ip, key, mtu): (IpAddr, JobKey, Mtu),
+        faults: FaultInjection,
+        waker: &Arc<Waker>,
+    ) -> Result<Self, Error> {
+        let name = info.name.as_str();
+        let (listener, udp, service) = sockets(name, ip)?;
+        let failed = failed(name, "watch its sockets");
+        let watch = || {
+            let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+            let edge = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
+            epoll.add(&listener, EpollEvent::new(edge, LISTENER))?;
+            epoll.add(&udp, EpollEvent::new(EpollFlags::EPOLLIN, DATAGRAMS))?;
+            Ok(epoll)
+        };
+        let epoll = watch().map_err(|errno: nix::errno::Errno| failed(errno.into()))?;
+        Ok(Self {
+            info: info.clone(),
+            key,
+            mtu,
+            ip,
+            service,
+            listener,
+            udp,
+            epoll,
+            regions: Table::new(),
+            slots: SlotTable::new(),
+            activity: Activity::new(waker),
+            events: AsyncEvents::new().map_err(&failed)?,
+            warnings: Warnings::new(name),
+            faults,
+            ports: (0..info.ports).map(|_| AtomicBool::new(true)).collect(),
+        })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// Readable when a socket of the device is ready.
+    pub(super) fn ready_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+
+    /// Takes a port up or down, and reports a change.
+    pub(super) fn set_port(&self, port: u8, up: bool) {
+        let place = self.ports.get(usize::from(port).wrapping_sub(1));
+        if place.is_some_and(|place| place.swap(up, Ordering::Relaxed) != up) {
+            let event =
+                if up { AsyncEvent::PortActive { port } } else { AsyncEvent::PortDown { port } };
+            self.events.push(event);
+        }
+    }
+
+    pub(super) fn is_up(&self, port: u8) -> bool {
+        let place = self.ports.get(usize::from(port).wrapping_sub(1));
+        place.is_some_and(|up| up.load(Ordering::Relaxed))
+    }
+
+    /// Whether a fault script lets nothing through between here and `address`.
+    pub(super) fn is_unreachable(&self, address: IpAddr) -> bool {
+        self.faults.is_active() && self.faults.is_unreachable(address, Instant::now())
+    }
+
+    /// An argument was refused.
+    pub(super) fn invalid(&self, operation: &'static str, problem: impl Into<String>) -> Error {
+        Error::Argument { device: self.name().to_owned(), operation, problem: problem.into() }
+    }
+}

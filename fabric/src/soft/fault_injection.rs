@@ -1,0 +1,141 @@
+//! A fault script at work on a device: what is down, cut off, delayed or about to fail.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use super::fault_script::FaultPlan;
+use super::limits::MAX_DELAYED;
+use super::lock::{Wait, try_lock_for};
+
+/// The script's state on one device.
+#[derive(Debug)]
+pub(super) struct FaultInjection {
+    pub(super) plan: Arc<FaultPlan>,
+    pub(super) delayed: DelayedDatagrams,
+    /// A port is down, an address is cut off, or the device is dead.
+    active: AtomicBool,
+    dead: AtomicBool,
+    /// Queue pairs that fail, and when.
+    kills: Mutex<Vec<(Instant, u32)>>,
+}
+
+impl FaultInjection {
+    pub(super) fn new(plan: &Arc<FaultPlan>) -> Self {
+        Self {
+            plan: Arc::clone(plan),
+            delayed: DelayedDatagrams::default(),
+            active: AtomicBool::new(false),
+            dead: AtomicBool::new(false),
+            kills: Mutex::default(),
+        }
+    }
+
+    /// Whether anything may be cut off now. Cheap.
+    pub(super) fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// Returns what it was before.
+    pub(super) fn set_active(&self, active: bool) -> bool {
+        self.active.swap(active, Ordering::Relaxed)
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    /// The device dies; false: it was dead already.
+    pub(super) fn die(&self) -> bool {
+        !self.dead.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether nothing goes to or comes from `address`.
+    pub(super) fn is_unreachable(&self, address: IpAddr, now: Instant) -> bool {
+        self.is_dead() || self.plan.is_unreachable(address, self.plan.age(now))
+    }
+
+    /// A reliable queue pair became ready to send.
+    pub(super) fn queue_pair_ready(&self, qpn: u32) {
+        if let Some(after) = self.plan.queue_pair_ready()
+            && let Some(mut kills) = try_lock_for(&self.kills, Wait::Post)
+        {
+            kills.push((Instant::now() + after, qpn));
+        }
+    }
+
+    /// Queue pairs that fail now, and whether others will later.
+    pub(super) fn due_kills(&self, now: Instant) -> (Vec<u32>, bool) {
+        let Some(mut kills) = try_lock_for(&self.kills, Wait::Post) else {
+            return (Vec::new(), true);
+        };
+        let due = kills.iter().filter(|(when, _)| *when <= now).map(|&(_, qpn)| qpn).collect();
+        kills.retain(|(when, _)| *when > now);
+        (due, !kills.is_empty())
+    }
+}
+
+/// A datagram that a fault script holds back.
+#[derive(Debug)]
+pub(super) struct DelayedDatagram {
+    pub(super) when: Instant,
+    pub(super) to: SocketAddr,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// All datagrams that a fault script holds back.
+#[derive(Debug, Default)]
+pub(super) struct DelayedDatagrams {
+    list: Mutex<Vec<DelayedDatagram>>,
+    count: AtomicUsize,
+}
+
+impl DelayedDatagrams {
+    pub(super) fn push(&self, datagram: DelayedDatagram) {
+        if let Some(mut list) = try_lock_for(&self.list, Wait::Post)
+            && list.len() < MAX_DELAYED
+        {
+            list.push(datagram);
+            self.count.store(list.len(), Ordering::Release);
+        }
+    }
+
+    /// Hands over what is due; whether more waits.
+    pub(super) fn send_due(&self, now: Instant, mut send: impl FnMut(SocketAddr, &[u8])) -> bool {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let Some(mut list) = try_lock_for(&self.list, Wait::Post) else { return true };
+        list.retain(|one| {
+            if one.when <= now {
+                send(one.to, &one.bytes);
+            }
+            one.when > now
+        });
+        self.count.store(list.len(), Ordering::Release);
+        !list.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delayed_datagrams_are_sent_when_they_are_due() {
+        let (delayed, now) = (DelayedDatagrams::default(), Instant::now());
+        let after = |ms| now + std::time::Duration::from_millis(ms);
+        let to = SocketAddr::from(([127, 0, 0, 1], 9));
+        for ms in [30, 10, 20] {
+            let bytes = vec![u8::try_from(ms).unwrap()];
+            delayed.push(DelayedDatagram { when: after(ms), to, bytes });
+        }
+        let mut seen = Vec::new();
+        assert!(delayed.send_due(after(9), |_, _| panic!("too early")));
+        assert!(delayed.send_due(after(20), |_, bytes| seen.extend_from_slice(bytes)));
+        assert!(!delayed.send_due(after(99), |_, bytes| seen.extend_from_slice(bytes)));
+        assert_eq!(seen, [10, 20, 30]);
+        assert!(!delayed.send_due(after(99), |_, _| panic!("twice")));
+    }
+}

@@ -1,0 +1,185 @@
+//! Streams that begin: those that peers open, and those that this side opens.
+
+use settings::deadlines::soft::RECONNECT_MOST;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Conn, Fate, Progress};
+use crate::soft::context::Context;
+use crate::soft::handshake::messages::{Rejection, Target};
+use crate::soft::handshake::{Accepting, Connecting, Parked, Step, set_up};
+use crate::soft::limits::MAX_ACCEPTING;
+use crate::soft::lock::{Wait, try_lock_for};
+use crate::soft::qp::Qp;
+use crate::soft::responder::Responder;
+use crate::{QpState, QpType};
+
+impl Progress {
+    pub(super) fn turn_accepting(
+        &mut self,
+        ctx: &Context,
+        token: u64,
+        mut conn: Accepting,
+    ) -> Fate {
+        let step = conn.turn(&ctx.key);
+        if matches!(step, Step::Wait) {
+            return Fate::keep(Conn::Accepting(conn));
+        }
+        self.accepting = self.accepting.saturating_sub(1);
+        match step {
+            Step::Known(target) => self.admit(token, Parked::new(conn.stream, target)),
+            Step::Rejected(why) => {
+                ctx.warnings.connection_rejected(why, conn.peer);
+                Fate::Gone
+            }
+            _ => Fate::Gone,
+        }
+    }
+
+    /// Gives the stream of a known requester to its queue pair, or keeps it until that is ready.
+    pub(super) fn admit(&mut self, token: u64, parked: Parked) -> Fate {
+        let Target { to, from, psn, rnr } = parked.target;
+        let refuse = |parked: &Parked| {
+            parked.answer(false);
+            Fate::Gone
+        };
+        let Some(qp) = self.qps.find(to).filter(|qp| qp.qp_type() == QpType::Rc) else {
+            return refuse(&parked);
+        };
+        let state = qp.state();
+        let attributes = qp.attributes().filter(|_| qp.answers());
+        let Some(attributes) = attributes else {
+            return match state {
+                QpState::Error => refuse(&parked),
+                _ => Fate::keep(Conn::Parked(parked)),
+            };
+        };
+        let expected = |peer: &crate::RcPeer| peer.qpn == from && peer.psn == psn;
+        if !attributes.peer.as_ref().is_some_and(expected) || !self.drop_unused_responder(&qp) {
+            return refuse(&parked);
+        }
+        if !parked.answer(true) {
+            return Fate::Gone;
+        }
+        qp.set_responder(token);
+        let responder = Responder::new(qp, Arc::clone(&parked.stream), rnr, &attributes);
+        Fate::Keep { conn: Conn::Responder(Box::new(responder)), progressed: false, again: true }
+    }
+
+    /// A requester that did not hear the verdict comes again. False: the stream that is there is in use.
+    fn drop_unused_responder(&mut self, qp: &Arc<Qp>) -> bool {
+        for index in 0..self.entries.len() {
+            let conn = self.entries.get(index).and_then(|entry| entry.conn.as_ref());
+            let Some(Conn::Responder(one)) = conn else { continue };
+            if Arc::ptr_eq(&one.qp, qp) {
+                let unused = one.is_unused();
+                if unused {
+                    self.release(index);
+                }
+                return unused;
+            }
+        }
+        true
+    }
+
+    pub(super) fn accept(&mut self, ctx: &Context) {
+        loop {
+            match ctx.listener.accept() {
+                Ok((stream, peer)) => self.begin_handshake(ctx, stream, peer),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    ctx.warnings.operation_failed(format_args!("take a connection"), &error);
+                    // No descriptors: those that wait are taken when there are some again.
+                    self.accept_again = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn begin_handshake(&mut self, ctx: &Context, stream: TcpStream, peer: SocketAddr) {
+        if set_up(&stream, peer.ip() == ctx.ip).is_err() {
+            return;
+        }
+        if self.accepting >= MAX_ACCEPTING {
+            self.drop_oldest_accepting(ctx);
+        }
+        if let Some(token) = self.add(ctx, Conn::Accepting(Accepting::new(stream, peer))) {
+            self.accepting += 1;
+            self.turn(ctx, token, false, true);
+        }
+    }
+
+    fn drop_oldest_accepting(&mut self, ctx: &Context) {
+        let accepting = self.entries.iter().enumerate().filter_map(|(index, entry)| {
+            let Some(Conn::Accepting(one)) = &entry.conn else { return None };
+            Some((one.until, index, one.peer))
+        });
+        if let Some((_, index, peer)) = accepting.min() {
+            ctx.warnings.connection_rejected(Rejection::TooMany, peer);
+            self.accepting = self.accepting.saturating_sub(1);
+            self.release(index);
+        }
+    }
+
+    /// Opens the stream of a queue pair's requests.
+    pub(super) fn connect(&mut self, ctx: &Context, qp: &Arc<Qp>) {
+        let attributes = qp.attributes().filter(|_| !qp.is_unreachable());
+        let started = attributes.and_then(|attributes| {
+            let peer = attributes.peer?;
+            let to = SocketAddr::new(peer.address.gid.ip(), peer.address.service);
+            let (psn, rnr) = (attributes.psn, attributes.rnr);
+            let target = Target { to: peer.qpn, from: qp.number(), psn, rnr };
+            let started = Connecting::start(to, to.ip() == ctx.ip, target);
+            let warn = |error: &io::Error| {
+                ctx.warnings.operation_failed(format_args!("connect to {to}"), error);
+            };
+            started.inspect_err(warn).ok()
+        });
+        let token = started.and_then(|conn| self.add(ctx, Conn::Connecting(Arc::clone(qp), conn)));
+        match token {
+            Some(token) => drop(self.turn(ctx, token, true, true)),
+            None => connect_failed(qp),
+        }
+    }
+
+    pub(super) fn turn_connecting(ctx: &Context, qp: Arc<Qp>, mut conn: Connecting) -> Fate {
+        if qp.is_destroyed() || qp.state() != QpState::Rts {
+            return Fate::Gone;
+        }
+        match conn.turn(&ctx.key) {
+            Step::Wait => return Fate::keep(Conn::Connecting(qp, conn)),
+            Step::Go => {
+                let Some(mut sq) = try_lock_for(&qp.sq, Wait::Control) else { return Fate::Gone };
+                sq.connecting = false;
+                sq.stream = Some(Arc::clone(&conn.stream));
+                sq.flush(&qp);
+                drop(sq);
+                return Fate::keep(Conn::Requester(qp, conn.stream));
+            }
+            Step::Rejected(why) => {
+                if let Ok(peer) = conn.stream.peer_addr() {
+                    ctx.warnings.connection_rejected(why, peer);
+                }
+            }
+            Step::No | Step::Known(_) => {}
+        }
+        connect_failed(&qp);
+        Fate::Gone
+    }
+}
+
+/// A connection could not be made; it is tried again later.
+pub(super) fn connect_failed(qp: &Qp) {
+    if let Some(mut sq) = try_lock_for(&qp.sq, Wait::Post) {
+        sq.connecting = false;
+        let pause = sq.reconnect.1;
+        sq.reconnect = (Some(Instant::now() + pause), (pause * 2).min(RECONNECT_MOST.limit));
+    } else {
+        qp.request_attention();
+    }
+}

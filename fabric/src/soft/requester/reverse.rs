@@ -1,0 +1,129 @@
+//! The reverse path: own messages on the stream of the peer's requests, and the peer's messages on the own stream.
+
+use super::transmit::gather;
+use super::wqe::Wqe;
+use super::{Responses, SendQueue};
+use crate::soft::memory::Gather;
+use crate::soft::qp_shared::QpShared;
+use crate::soft::rq::Taken;
+use crate::soft::wire::{Malformed, REQUEST, Refusal, Request, Verb, low};
+use crate::{Completion, Data, Status};
+
+/// Writes to the stream of a peer's requests.
+pub(in crate::soft) trait ReverseStream {
+    /// Writes a message; `rest` copies what is left of it after so many bytes. False: not now, nothing was written.
+    fn send(&self, qp: &QpShared, message: Gather<'_>, rest: impl FnOnce(usize) -> Vec<u8>)
+    -> bool;
+}
+
+/// What became of a message on the reverse path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Delivery {
+    /// It is in its buffer.
+    Done,
+    /// Another thread is in the receive queue: try again later.
+    Busy,
+    /// It does not fit.
+    Refused(Refusal),
+}
+
+impl SendQueue {
+    /// Whether a request may use the reverse path.
+    pub(super) fn may_use_reverse(&self, qp: &QpShared, wqe: &Wqe) -> bool {
+        self.reverse.takes(&wqe.operation, wqe.len, self.acked, qp.peer_credit_limit())
+    }
+
+    /// Sends the last posted request, the only one that is not written, on the reverse path. False: it must go on the own
+    /// stream.
+    pub(super) fn write_reverse(
+        &mut self,
+        qp: &QpShared,
+        wqe: &Wqe,
+        data: &Data<'_>,
+        stream: &impl ReverseStream,
+    ) -> bool {
+        let header = wqe.header(low(self.tail - 1 - self.base));
+        let head = header.get(..REQUEST).unwrap_or_default();
+        let mut out = Gather::new();
+        if !(out.bytes(head) && gather(&mut out, qp, data)) {
+            return false;
+        }
+        if !stream.send(qp, out, |written| rest_after(written, head, qp, data)) {
+            return false;
+        }
+        self.next = self.tail;
+        self.reverse.reverse_until = self.tail;
+        true
+    }
+
+    /// Whether a request that is not done was sent on a reverse path that is gone.
+    pub(in crate::soft) const fn reverse_sends_lost(&self) -> bool {
+        self.reverse.is_broken && self.acked < self.reverse.reverse_until
+    }
+
+    /// A whole message of the peer waits for another thread to leave the receive queue.
+    pub(super) fn message_waits(&self) -> bool {
+        matches!(self.parser, Responses::Message(request) if self.kept.len() >= request.len as usize)
+            && !self.kept.is_empty()
+    }
+}
+
+/// A copy of a request after its first bytes.
+#[cold]
+fn rest_after(written: usize, head: &[u8], qp: &QpShared, data: &Data<'_>) -> Vec<u8> {
+    let mut all = head.to_vec();
+    match data {
+        Data::Inline(list) => list.iter().for_each(|bytes| all.extend_from_slice(bytes)),
+        Data::Gather(list) => {
+            for sge in *list {
+                let from = all.len();
+                all.resize(from + sge.len as usize, 0);
+                if let (Some(span), Some(place)) =
+                    (qp.ctx().regions.local(sge, false), all.get_mut(from..))
+                {
+                    span.read(place);
+                }
+            }
+        }
+    }
+    all.split_off(written.min(all.len()))
+}
+
+/// Puts a message of the peer, which came on the stream of this queue pair's own requests, into a receive.
+pub(super) fn deliver(
+    qp: &QpShared,
+    request: &Request,
+    bytes: &[u8],
+) -> Result<Delivery, Malformed> {
+    let Verb::Send { imm, .. } = request.verb else {
+        return Err(Malformed::Sequence(request.msn));
+    };
+    if request.msn != qp.next_msn() {
+        return Err(Malformed::Sequence(request.msn));
+    }
+    let (receive, number) = match qp.receives().take() {
+        Taken::One(receive, number) => (receive, number),
+        Taken::Busy => return Ok(Delivery::Busy),
+        // All were flushed.
+        Taken::None if qp.is_error() => return Ok(Delivery::Done),
+        Taken::None => return Err(Malformed::Sequence(request.msn)),
+    };
+    let complete = |status, len, imm| {
+        let entry = Completion { id: receive.id, status, len, imm, ..Completion::EMPTY };
+        qp.complete_receive(&entry, number);
+    };
+    if request.len > receive.buffer.len {
+        complete(Status::LocalLength, 0, None);
+        return Ok(Delivery::Refused(Refusal::Invalid));
+    }
+    let Some(span) = qp.ctx().regions.local(&receive.buffer, true) else {
+        complete(Status::LocalProtection, 0, None);
+        return Ok(Delivery::Refused(Refusal::Operation));
+    };
+    span.fill(bytes);
+    drop(span);
+    complete(Status::Success, request.len, imm);
+    qp.request_done();
+    qp.set_next_msn(request.msn.wrapping_add(1));
+    Ok(Delivery::Done)
+}

@@ -1,0 +1,388 @@
+//! The responder's half of a reliable queue pair: takes the peer's requests from their stream and answers on it.
+//!
+//! `receive` reads requests and puts their data into place, `transmit` writes responses.
+
+mod receive;
+mod transmit;
+
+use settings::deadlines::soft::LINGER;
+use std::collections::VecDeque;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use self::transmit::Out;
+use super::limits::{ACK_BYTES, ACK_COUNT, ACK_IDLE, DIRECT, MAX_WR, rnr_timer};
+use super::memory::Table;
+use super::qp::{Attributes, Qp};
+use super::reverse_path::ReverseRole;
+use super::rq::Taken;
+use super::wire::{REQUEST, RESPONSE, Refusal, Request, Response, Verb, low};
+use crate::{Access, Completion, RecvWr, Status};
+
+/// Where the data of a request goes.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Buffer(RecvWr, u64),
+    Memory { remote: u64, rkey: u32 },
+    Operand { remote: u64, rkey: u32, bytes: [u8; 8] },
+    Nowhere,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Parse {
+    Header {
+        have: usize,
+        bytes: [u8; REQUEST],
+    },
+    /// A request that waits for a receive buffer.
+    RnrWait {
+        request: Request,
+        until: Option<Instant>,
+    },
+    /// A request behind messages that come on the other stream and are not here yet.
+    OutOfOrder {
+        request: Request,
+    },
+    Body {
+        request: Request,
+        place: Place,
+        done: usize,
+    },
+    /// Rejection: the rest of the stream is thrown away until the peer closes it.
+    Discard {
+        until: Instant,
+    },
+}
+
+impl Parse {
+    const START: Self = Self::Header { have: 0, bytes: [0; REQUEST] };
+}
+
+/// What to do with the stream after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Nothing more now. `did`: there was something.
+    Wait { progressed: bool },
+    /// Another turn soon, whatever the system says of the stream.
+    Again { progressed: bool },
+    /// The stream is over.
+    Gone,
+}
+
+/// One stream of requests.
+#[derive(Debug)]
+pub(super) struct Responder {
+    pub(super) qp: Arc<Qp>,
+    pub(super) stream: Arc<TcpStream>,
+    access: Access,
+    reverse_role: ReverseRole,
+    rnr: u8,
+    timer: Duration,
+    parse: Parse,
+    held: Vec<u8>,
+    held_at: usize,
+    out: VecDeque<Out>,
+    out_at: usize,
+    unacked_bytes: u64,
+    urgent: bool,
+    idle: u32,
+    large: bool,
+}
+
+impl Responder {
+    pub(super) fn new(
+        qp: Arc<Qp>,
+        stream: Arc<TcpStream>,
+        rnr: u8,
+        attributes: &Attributes,
+    ) -> Self {
+        Self {
+            qp,
+            stream,
+            access: attributes.access,
+            reverse_role: attributes.reverse_role,
+            rnr,
+            timer: rnr_timer(attributes.rnr_timer),
+            parse: Parse::START,
+            held: Vec::new(),
+            held_at: 0,
+            out: VecDeque::new(),
+            out_at: 0,
+            unacked_bytes: 0,
+            urgent: false,
+            idle: 0,
+            large: false,
+        }
+    }
+
+    /// Moves data. `eager`: nobody polls, so acknowledgements go out at once.
+    pub(super) fn turn(&mut self, regions: &Table, scratch: &mut [u8], eager: bool) -> Outcome {
+        if self.qp.is_destroyed() || !self.serves() {
+            self.abandon();
+            return Outcome::Gone;
+        }
+        if !self.out.is_empty() && self.write_out(regions).is_err() {
+            return self.gone();
+        }
+        let outcome = self.read(regions, scratch);
+        if outcome == Outcome::Gone {
+            return self.gone();
+        }
+        let progressed = matches!(
+            outcome,
+            Outcome::Wait { progressed: true } | Outcome::Again { progressed: true }
+        );
+        self.idle = if progressed { 0 } else { self.idle.saturating_add(1) };
+        let unacked = self.qp.unacked();
+        let due = eager
+            || (self.urgent && !matches!(outcome, Outcome::Again { .. }))
+            || self.idle >= ACK_IDLE
+            || unacked >= ACK_COUNT
+            || self.unacked_bytes >= ACK_BYTES;
+        if unacked != 0 && due {
+            self.queue_ack();
+        }
+        if !self.out.is_empty() && self.write_out(regions).is_err() {
+            return self.gone();
+        }
+        outcome
+    }
+
+    fn serves(&self) -> bool {
+        self.qp.answers() || matches!(self.parse, Parse::Discard { .. })
+    }
+
+    fn gone(&mut self) -> Outcome {
+        self.abandon();
+        Outcome::Gone
+    }
+
+    /// Puts the acknowledgement of everything done into the queue of answers.
+    fn queue_ack(&mut self) {
+        let done = self.qp.done();
+        if self.qp.unacked() == 0 {
+            return;
+        }
+        self.qp.set_announced(done);
+        self.unacked_bytes = 0;
+        self.urgent = false;
+        self.answer(Response::Ack { done: low(done) }, &[]);
+    }
+
+    /// Pays and writes what the stream takes.
+    pub(super) fn flush_acks(&mut self, regions: &Table) {
+        if !matches!(self.parse, Parse::Discard { .. }) {
+            self.queue_ack();
+        }
+        let _ = self.write_out(regions);
+    }
+
+    fn answer(&mut self, response: Response, word: &[u8]) {
+        let mut bytes = [0; RESPONSE + 8];
+        bytes[..RESPONSE].copy_from_slice(&response.encode());
+        let len = RESPONSE + word.len().min(8);
+        if let Some(place) = bytes.get_mut(RESPONSE..len) {
+            place.copy_from_slice(word.get(..len - RESPONSE).unwrap_or_default());
+        }
+        self.out.push_back(Out::Bytes { bytes, len });
+    }
+
+    /// The stream is over. A receive whose message will never be whole ends as flushed when the queue pair is in error, and
+    /// waits for its next message otherwise.
+    pub(super) fn abandon(&mut self) {
+        if let Parse::Body { place: Place::Buffer(receive, number), .. } = self.parse {
+            self.parse = Parse::START;
+            if self.qp.is_error() || !self.qp.receives().put_back(receive) {
+                self.end_receive(receive, number, Status::Flushed, 0, None);
+            }
+        }
+    }
+
+    fn end_receive(
+        &self,
+        receive: RecvWr,
+        number: u64,
+        status: Status,
+        len: u32,
+        imm: Option<u32>,
+    ) {
+        let entry = Completion { id: receive.id, status, len, imm, ..Completion::EMPTY };
+        self.qp.complete_receive(&entry, number);
+    }
+
+    fn arrived(&mut self, regions: &Table, header: &[u8; REQUEST]) {
+        let Ok(request) = Request::decode(header) else {
+            return self.refuse(Refusal::Invalid, true);
+        };
+        let ahead = request.msn.wrapping_sub(self.qp.next_msn());
+        if ahead != 0 && (self.reverse_role != ReverseRole::Receiver || ahead > MAX_WR) {
+            return self.refuse(Refusal::Invalid, true);
+        }
+        if let Verb::Send { credit_limit, .. } = request.verb {
+            self.qp.set_peer_credit_limit(credit_limit);
+        }
+        if let Some(done) = request.ack
+            && !self.qp.acknowledged(done)
+        {
+            return self.refuse(Refusal::Invalid, true);
+        }
+        if ahead != 0 {
+            self.parse = Parse::OutOfOrder { request };
+            return;
+        }
+        self.begin(regions, request, None);
+    }
+
+    /// Finds the place of a request's data, or does it when there is none.
+    fn begin(&mut self, regions: &Table, request: Request, until: Option<Instant>) {
+        let len = request.len as usize;
+        let place = match request.verb {
+            Verb::Send { .. } => match self.take(regions, request, until) {
+                Some(place) => place,
+                None => return,
+            },
+            Verb::Write { remote, rkey } => {
+                if !self.may(regions, Access::REMOTE_WRITE, rkey, remote, len) {
+                    return self.refuse(Refusal::Access, true);
+                }
+                Place::Memory { remote, rkey }
+            }
+            Verb::Read { remote, rkey } => {
+                if !self.may(regions, Access::REMOTE_READ, rkey, remote, len) {
+                    return self.refuse(Refusal::Access, true);
+                }
+                self.answer(Response::Data { msn: request.msn, len: request.len }, &[]);
+                if len != 0 {
+                    self.out.push_back(Out::Memory { remote, rkey, len });
+                }
+                Place::Nowhere
+            }
+            Verb::FetchAdd { remote, rkey } => {
+                if !remote.is_multiple_of(8) {
+                    return self.refuse(Refusal::Invalid, true);
+                }
+                if !self.may(regions, Access::REMOTE_ATOMIC, rkey, remote, len) {
+                    return self.refuse(Refusal::Access, true);
+                }
+                Place::Operand { remote, rkey, bytes: [0; 8] }
+            }
+        };
+        self.parse = Parse::Body { request, place, done: 0 };
+        if request.body() == 0 {
+            self.finish(regions, request, place);
+        }
+    }
+
+    fn may(&self, regions: &Table, need: Access, rkey: u32, remote: u64, len: usize) -> bool {
+        self.access.has(need) && regions.remote(rkey, remote, len, need).is_some()
+    }
+
+    /// Takes a receive buffer. `None`: the request waits or was refused.
+    fn take(&mut self, regions: &Table, request: Request, until: Option<Instant>) -> Option<Place> {
+        let (receive, number) = match self.qp.receives().take() {
+            Taken::One(receive, number) => (receive, number),
+            Taken::Busy => {
+                self.parse = Parse::RnrWait { request, until };
+                return None;
+            }
+            Taken::None => {
+                self.stall(request, until);
+                return None;
+            }
+        };
+        if request.len > receive.buffer.len {
+            self.end_receive(receive, number, Status::LocalLength, 0, None);
+            self.refuse(Refusal::Invalid, true);
+            return None;
+        }
+        if regions.local(&receive.buffer, true).is_none() {
+            self.end_receive(receive, number, Status::LocalProtection, 0, None);
+            self.refuse(Refusal::Operation, true);
+            return None;
+        }
+        Some(Place::Buffer(receive, number))
+    }
+
+    /// No receive is posted: the tries of the sender are counted here, so that what it reports as failed is never taken.
+    fn stall(&mut self, request: Request, until: Option<Instant>) {
+        let until = match (self.rnr, until) {
+            (7, _) => None,
+            (0, _) => return self.refuse(Refusal::NotReady, false),
+            (tries, None) => Some(Instant::now() + self.timer * u32::from(tries)),
+            (_, Some(until)) if Instant::now() >= until => {
+                return self.refuse(Refusal::NotReady, false);
+            }
+            (_, until) => until,
+        };
+        self.parse = Parse::RnrWait { request, until };
+        if !self.qp.receives().want() {
+            // A receive came between the two looks: the next turn takes it.
+            self.qp.ctx().activity.wake();
+        }
+    }
+
+    /// Says no. `fatal`: this queue pair fails too.
+    pub(super) fn refuse(&mut self, why: Refusal, fatal: bool) {
+        self.answer(Response::Nak { msn: self.qp.next_msn(), why }, &[]);
+        self.parse = Parse::Discard { until: Instant::now() + LINGER.limit };
+        self.held = Vec::new();
+        self.held_at = 0;
+        if fatal {
+            self.qp.enter_error(true);
+        }
+    }
+
+    /// A request is whole.
+    fn finish(&mut self, regions: &Table, request: Request, place: Place) {
+        self.parse = Parse::START;
+        match place {
+            Place::Buffer(receive, number) => {
+                let imm = match request.verb {
+                    Verb::Send { imm, .. } => imm,
+                    _ => None,
+                };
+                self.end_receive(receive, number, Status::Success, request.len, imm);
+            }
+            Place::Operand { remote, rkey, bytes } => {
+                let span = regions.remote(rkey, remote, 8, Access::REMOTE_ATOMIC);
+                let Some(old) = span.and_then(|span| span.fetch_add(u64::from_le_bytes(bytes)))
+                else {
+                    return self.refuse(Refusal::Access, true);
+                };
+                self.answer(Response::Data { msn: request.msn, len: 8 }, &old.to_ne_bytes());
+            }
+            Place::Memory { .. } | Place::Nowhere => {}
+        }
+        self.qp.set_next_msn(request.msn.wrapping_add(1));
+        self.unacked_bytes += request.body() as u64;
+        self.urgent |= request.want_ack;
+        self.large = request.body() >= DIRECT;
+        self.qp.request_done();
+        if matches!(request.verb, Verb::Read { .. } | Verb::FetchAdd { .. }) {
+            // Its data is its acknowledgement, and that of all before.
+            self.qp.set_announced(self.qp.done());
+        }
+    }
+
+    /// Whether the tries of a sender without a buffer have a limit.
+    pub(super) const fn has_timer(&self) -> bool {
+        matches!(self.parse, Parse::RnrWait { until: Some(_), .. } | Parse::Discard { .. })
+    }
+
+    /// Whether acknowledgements are owed.
+    pub(super) fn ack_pending(&self) -> bool {
+        self.qp.unacked() != 0
+    }
+
+    /// Whether a request of the peer has begun to arrive, or its end was not said yet.
+    pub(super) fn is_behind(&self) -> bool {
+        let rests = matches!(self.parse, Parse::Header { have: 0, .. } | Parse::Discard { .. });
+        !rests || self.ack_pending() || !self.out.is_empty() || !self.held.is_empty()
+    }
+
+    /// Whether no request has been taken yet.
+    pub(super) fn is_unused(&self) -> bool {
+        self.qp.next_msn() == 0 && matches!(self.parse, Parse::Header { have: 0, .. })
+    }
+}

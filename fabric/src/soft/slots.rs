@@ -1,0 +1,105 @@
+//! Slots of send and receive queues. A slot comes free when its completion is polled, as with verbs.
+
+use std::sync::OnceLock;
+
+use super::limits::MAX_QP;
+use crate::PostError;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+const CHUNK: usize = 256;
+
+/// Which slots come free when a completion is polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SlotRelease {
+    /// None (a shared receive queue frees its slots when receives are taken).
+    None,
+    /// Those of all sends before this number.
+    Sends(u64),
+    /// Those of all receives before this number.
+    Receives(u64),
+}
+
+#[derive(Debug, Default)]
+struct Released {
+    number: AtomicU32,
+    sends: AtomicU64,
+    receives: AtomicU64,
+}
+
+/// Slots that came free, of all queue pairs of a device, by the low bits of their numbers.
+#[derive(Debug)]
+pub(super) struct SlotTable(Vec<OnceLock<Box<[Released]>>>);
+
+impl SlotTable {
+    pub(super) fn new() -> Self {
+        Self((0..MAX_QP as usize / CHUNK).map(|_| OnceLock::new()).collect())
+    }
+
+    fn find(&self, qpn: u32) -> Option<&Released> {
+        let at = (qpn & (MAX_QP - 1)) as usize;
+        let one = self.0.get(at / CHUNK)?.get()?.get(at % CHUNK)?;
+        (one.number.load(Ordering::Relaxed) == qpn).then_some(one)
+    }
+
+    /// A queue pair is made.
+    pub(super) fn enter(&self, qpn: u32) {
+        let at = (qpn & (MAX_QP - 1)) as usize;
+        let Some(chunk) = self.0.get(at / CHUNK) else { return };
+        let chunk = chunk.get_or_init(|| (0..CHUNK).map(|_| Released::default()).collect());
+        if let Some(one) = chunk.get(at % CHUNK) {
+            one.sends.store(0, Ordering::SeqCst);
+            one.receives.store(0, Ordering::SeqCst);
+            one.number.store(qpn, Ordering::SeqCst);
+        }
+    }
+
+    /// A queue pair is gone.
+    pub(super) fn remove(&self, qpn: u32) {
+        if let Some(one) = self.find(qpn) {
+            one.number.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A completion was polled.
+    pub(super) fn release(&self, qpn: u32, release: SlotRelease) {
+        let (sends, number) = match release {
+            SlotRelease::None => return,
+            SlotRelease::Sends(number) => (true, number),
+            SlotRelease::Receives(number) => (false, number),
+        };
+        if let Some(one) = self.find(qpn) {
+            let counter = if sends { &one.sends } else { &one.receives };
+            counter.fetch_max(number, Ordering::SeqCst);
+        }
+    }
+
+    /// The slots of sends before this number are free.
+    pub(super) fn sends(&self, qpn: u32) -> u64 {
+        self.find(qpn).map_or(0, |one| one.sends.load(Ordering::SeqCst))
+    }
+
+    /// The slots of receives before this number are free.
+    pub(super) fn receives(&self, qpn: u32) -> u64 {
+        self.find(qpn).map_or(0, |one| one.receives.load(Ordering::SeqCst))
+    }
+}
+
+/// The send queue of a datagram queue pair: a send is done when it is posted, so only its completion takes a slot.
+#[derive(Debug)]
+pub(super) struct DatagramSlots {
+    posted: AtomicU64,
+    max: u64,
+}
+
+impl DatagramSlots {
+    pub(super) fn new(max: u32) -> Self {
+        Self { posted: AtomicU64::new(0), max: max.into() }
+    }
+
+    /// The number of the next send, if it has a slot. `released`: the slots of sends before this number are free.
+    pub(super) fn take(&self, released: u64) -> Result<u64, PostError> {
+        let more = |posted: u64| (posted.saturating_sub(released) < self.max).then_some(posted + 1);
+        let order = Ordering::SeqCst;
+        self.posted.fetch_update(order, order, more).map_err(|_| PostError::Full)
+    }
+}

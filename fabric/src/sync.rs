@@ -1,0 +1,7 @@
+//! Atomics of the lock-free structures: those of the standard library, or of `loom` where their models run
+//! (`RUSTFLAGS="--cfg loom"`).
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
