@@ -1,8 +1,8 @@
 //! Provider: client of the node agent that started this rank.
 //!
-//! The rank inherits one end of a `SOCK_SEQPACKET` pair; one packet is one [`Frame`]. Descriptors (host page, results,
+//! The rank inherits one end of a `SOCK_SEQPACKET` pair; one packet is one [`Frame`]. Descriptors (node memory, results,
 //! host memory) come along as `SCM_RIGHTS`. The client never sleeps longer than [`SLICE`](crate::deadlines::SLICE)
-//! without looking at the exit notice in the host page.
+//! without looking at the exit notice in the node memory.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::client::{Channel, Client, Reply, Request};
 use crate::deadlines::{Bounds, Wait, Watch};
 use crate::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
-use crate::page::{Board, HostPage, Lent, PageError, Published};
+use crate::node_shm::{Board, Lent, NodeShm, NodeShmError, Published};
 use crate::provider::{Announced, Provider, contradiction, names, number};
 use crate::service::{Announcer, Bootstrap, Error, Finalizer, Rank, Shared, call_name};
 use crate::sys::{self, AgentSocket, Mapping};
@@ -67,7 +67,7 @@ pub(crate) fn parent(env: &Env, trace: &mut Vec<String>) -> Result<Option<Parent
     Ok(Some(Parent { fd, rank: Rank(rank), size }))
 }
 
-/// Connects over an inherited descriptor number: says `Hello`, receives the host page.
+/// Connects over an inherited descriptor number: says `Hello`, receives the node memory.
 ///
 /// # Errors
 /// The descriptor is not the agent's socket or is in use already, the agent refuses (for example another release), does
@@ -123,11 +123,11 @@ fn begin(mut channel: Socket, greeting: &str) -> Result<Box<dyn Bootstrap>, Erro
     let (rank, size) = (channel.rank, channel.size);
     let page = channel.hello(greeting)?;
     let Some(place) = page.place(rank) else {
-        let seen = format!("a host page without rank {rank}");
+        let seen = format!("a node memory without rank {rank}");
         return Err(Error::Protocol { during: "hello", seen });
     };
     if place.size != size {
-        let seen = format!("a host page for {} ranks, the environment says {size}", place.size);
+        let seen = format!("a node memory for {} ranks, the environment says {size}", place.size);
         return Err(Error::Protocol { during: "hello", seen });
     }
     channel.local = place.local;
@@ -163,7 +163,7 @@ impl Socket {
 
     /// Enters the fence whenever the first rank of this host asks for it, until it says something else. A fence ends early
     /// with the job, with that rank, or when a refusal comes from there.
-    fn fences(&mut self, wait: &Wait, page: &HostPage) -> Result<(), Error> {
+    fn fences(&mut self, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
         loop {
             self.ready(PollFlags::POLLIN, wait, Some(page))?;
             let mut head = [0; HEADER_LEN];
@@ -186,7 +186,7 @@ impl Socket {
         }
     }
 
-    fn hello(&mut self, greeting: &str) -> Result<HostPage, Error> {
+    fn hello(&mut self, greeting: &str) -> Result<NodeShm, Error> {
         let wait = Wait::new("hello", self.bounds.hello);
         let mut frame = Frame::bare(Kind::Hello, 0, self.rank.0, std::process::id());
         frame.payload = greeting.as_bytes();
@@ -197,11 +197,11 @@ impl Socket {
         refused(&frame, &wait)?;
         match (frame.kind, fd) {
             (Kind::Welcome, Some(fd)) if frame.arg == size => {
-                HostPage::open(fd).map_err(|source| match source {
-                    PageError::Os { source, .. } => {
-                        Error::Os { operation: "map the host page", source }
+                NodeShm::open(fd).map_err(|source| match source {
+                    NodeShmError::Os { source, .. } => {
+                        Error::Os { operation: "map the node memory", source }
                     }
-                    PageError::Layout { .. } => {
+                    NodeShmError::Layout { .. } => {
                         Error::Protocol { during: "hello", seen: source.to_string() }
                     }
                 })
@@ -215,7 +215,7 @@ impl Socket {
     }
 
     /// Waits until the socket is ready for `events`, in slices.
-    fn ready(&self, events: PollFlags, wait: &Wait, page: Option<&HostPage>) -> Result<(), Error> {
+    fn ready(&self, events: PollFlags, wait: &Wait, page: Option<&NodeShm>) -> Result<(), Error> {
         loop {
             let slice = u16::try_from(wait.slice(page)?.as_millis().max(1)).unwrap_or(u16::MAX);
             let mut entry = [PollFd::new(self.socket.as_fd(), events)];
@@ -232,7 +232,7 @@ impl Socket {
         }
     }
 
-    fn send(&self, frame: &Frame<'_>, wait: &Wait, page: Option<&HostPage>) -> Result<(), Error> {
+    fn send(&self, frame: &Frame<'_>, wait: &Wait, page: Option<&NodeShm>) -> Result<(), Error> {
         loop {
             match sys::send_packet(self.socket.as_fd(), &frame.header(), frame.payload) {
                 Ok(()) => return Ok(()),
@@ -254,7 +254,7 @@ impl Socket {
     }
 
     /// The connection broke: the refusal that the peer sent before it left, if it did.
-    fn last_words(&self, wait: &Wait, page: Option<&HostPage>) -> Error {
+    fn last_words(&self, wait: &Wait, page: Option<&NodeShm>) -> Error {
         let mut buffer = vec![0; HEADER_LEN + MAX_PAYLOAD + 1];
         // A socket that was reset says so once, then gives what is in it.
         for _ in 0..2 {
@@ -273,7 +273,7 @@ impl Socket {
     fn receive(
         &mut self,
         wait: &Wait,
-        page: Option<&HostPage>,
+        page: Option<&NodeShm>,
     ) -> Result<(Frame<'_>, Option<OwnedFd>), Error> {
         // One byte more than any frame: a longer packet is seen as such.
         if self.buffer.is_empty() {
@@ -307,7 +307,7 @@ impl Socket {
         first: Vec<u8>,
         request: &Request<'_>,
         wait: &Wait,
-        page: &HostPage,
+        page: &NodeShm,
     ) -> Result<Vec<u8>, Error> {
         let (expect, seq) = (request.expect, request.head.seq);
         let mut data = first;
@@ -376,7 +376,7 @@ fn published_reply(
     published: Published,
     request: &Request<'_>,
     wait: &Wait,
-    page: &Arc<HostPage>,
+    page: &Arc<NodeShm>,
 ) -> Result<Reply, Error> {
     if published.len != request.expect {
         let (there, expect) = (published.len, request.expect);
@@ -399,7 +399,7 @@ fn published_reply(
 }
 
 impl Channel for Socket {
-    fn call(&mut self, request: &Request<'_>, page: &Arc<HostPage>) -> Result<Reply, Error> {
+    fn call(&mut self, request: &Request<'_>, page: &Arc<NodeShm>) -> Result<Reply, Error> {
         let wait = Wait::new(call_name(request.head.kind), self.bounds.call);
         // The first rank of a host without an agent serves no board.
         if let Some(board) = page.board().filter(|_| self.fence.is_none()) {
@@ -417,7 +417,7 @@ impl Channel for Socket {
         self.reply(request, &wait, page)
     }
 
-    fn fini(&mut self, code: i32, page: &HostPage) -> Result<(), Error> {
+    fn fini(&mut self, code: i32, page: &NodeShm) -> Result<(), Error> {
         let outcome = self.part(code, page);
         if let Some(fence) = &self.fence {
             fence.finalizer().fini(code);
@@ -445,7 +445,7 @@ impl Socket {
         request: &Request<'_>,
         board: Board<'_>,
         wait: &Wait,
-        page: &Arc<HostPage>,
+        page: &Arc<NodeShm>,
     ) -> Result<Reply, Error> {
         let (seq, rank) = (request.head.seq, self.rank);
         if request.frames().any(|frame| board.post(self.local, &frame)) {
@@ -471,7 +471,7 @@ impl Socket {
     }
 
     /// Whether the agent has sent a packet.
-    fn has_packet(&self, wait: &Wait, page: &HostPage) -> Result<bool, Error> {
+    fn has_packet(&self, wait: &Wait, page: &NodeShm) -> Result<bool, Error> {
         match sys::peek_packet(self.socket.as_fd(), &mut [0; HEADER_LEN]) {
             Some(0) => Err(wait.lost(Some(page))),
             seen => Ok(seen.is_some()),
@@ -483,7 +483,7 @@ impl Socket {
         &mut self,
         request: &Request<'_>,
         wait: &Wait,
-        page: &HostPage,
+        page: &NodeShm,
     ) -> Result<Reply, Error> {
         let (head, expect) = (request.head, request.expect);
         let (frame, fd) = self.receive(wait, Some(page))?;
@@ -514,7 +514,7 @@ impl Socket {
 
 impl Socket {
     /// The farewell to the agent.
-    fn part(&mut self, code: i32, page: &HostPage) -> Result<(), Error> {
+    fn part(&mut self, code: i32, page: &NodeShm) -> Result<(), Error> {
         let wait = Wait::new("fini", self.bounds.fini);
         let frame = Frame::bare(Kind::Fini, 0, self.rank.0, code.cast_unsigned());
         self.send(&frame, &wait, Some(page))?;

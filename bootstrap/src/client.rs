@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::collective::next_seq;
 use crate::frame::{Frame, Kind, MAX_TOTAL};
-use crate::page::{Board, HostPage};
+use crate::node_shm::{Board, NodeShm};
 use crate::service::{Announcer, Bootstrap, Error, Place, Rank, Shared, call_name};
 
 /// Answer to one call.
@@ -67,13 +67,13 @@ pub trait Channel: Send {
     ///
     /// # Errors
     /// As [`Bootstrap::exchange`].
-    fn call(&mut self, request: &Request<'_>, page: &Arc<HostPage>) -> Result<Reply, Error>;
+    fn call(&mut self, request: &Request<'_>, page: &Arc<NodeShm>) -> Result<Reply, Error>;
 
     /// As [`Bootstrap::fini`].
     ///
     /// # Errors
     /// As there.
-    fn fini(&mut self, code: i32, page: &HostPage) -> Result<(), Error>;
+    fn fini(&mut self, code: i32, page: &NodeShm) -> Result<(), Error>;
 
     /// As [`Bootstrap::cleanup`].
     fn cleanup(&mut self) {}
@@ -87,14 +87,14 @@ pub trait Channel: Send {
 pub struct Client<C> {
     channel: C,
     place: Place,
-    page: Arc<HostPage>,
+    page: Arc<NodeShm>,
     seq: u32,
 }
 
 impl<C: Channel> Client<C> {
     /// The services of the rank at `place`.
     #[must_use]
-    pub const fn new(channel: C, place: Place, page: Arc<HostPage>) -> Self {
+    pub const fn new(channel: C, place: Place, page: Arc<NodeShm>) -> Self {
         Self { channel, place, page, seq: 0 }
     }
 
@@ -158,7 +158,7 @@ impl<C: Channel> Bootstrap for Client<C> {
         self.place
     }
 
-    fn page(&self) -> &Arc<HostPage> {
+    fn node_shm(&self) -> &Arc<NodeShm> {
         &self.page
     }
 

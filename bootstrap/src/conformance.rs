@@ -154,12 +154,12 @@ fn lengths(size: u32) -> impl Iterator<Item = usize> {
 
 fn place(b: &mut dyn Bootstrap) -> Result<(), Failure> {
     let place = b.place();
-    same("place by the host page", &b.page().place(place.rank), &Some(place))?;
-    same("size in the host page", &b.page().size(), &place.size)?;
-    same("exit notice", &b.page().notice(), &None)?;
+    same("place by the node memory", &b.node_shm().place(place.rank), &Some(place))?;
+    same("size in the node memory", &b.node_shm().size(), &place.size)?;
+    same("exit notice", &b.node_shm().notice(), &None)?;
     let all = call(b.exchange(&place.host.0.to_le_bytes()))?;
     for (rank, word) in (0u32..).zip(all.chunks_exact(4)) {
-        let seen = b.page().host_of(Rank(rank)).map(|HostId(id)| id.to_le_bytes().to_vec());
+        let seen = b.node_shm().host_of(Rank(rank)).map(|HostId(id)| id.to_le_bytes().to_vec());
         same("host of a rank", &seen, &Some(word.to_vec()))?;
     }
     Ok(())
@@ -244,7 +244,7 @@ fn broadcast(b: &mut dyn Bootstrap) -> Result<(), Failure> {
 fn host_broadcasts(b: &mut dyn Bootstrap) -> Result<(), Failure> {
     let place = b.place();
     for (round, len) in (0u32..).zip(lengths(1)) {
-        let root = b.page().local_rank(round % place.locals);
+        let root = b.node_shm().local_rank(round % place.locals);
         let expected = pattern(root.0, round, len);
         let give = if place.rank == root { expected.clone() } else { vec![0xEE; len] };
         let mut data = give.clone();
@@ -279,7 +279,7 @@ fn host_memory(b: &mut dyn Bootstrap) -> Result<(), Failure> {
         call(b.barrier())?;
         for local in 0..place.locals {
             memory.read_exact_at(&mut word, at(local)).map_err(os)?;
-            same("word of another rank", &word, &mark(b.page().local_rank(local)))?;
+            same("word of another rank", &word, &mark(b.node_shm().local_rank(local)))?;
         }
     }
     Ok(())

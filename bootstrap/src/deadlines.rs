@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::page::{HostPage, Notice};
+use crate::node_shm::{NodeShm, Notice};
 use crate::service::Error;
 
 /// A named bound on a wait.
@@ -29,7 +29,7 @@ pub const CALL: Deadline = Deadline {
     name: "bootstrap.call",
     bound: None,
     doc: "A collective call waits as long as the slowest rank computes, so only the end of the job bounds it: a decided \
-          exit (notice in the host page) or a closed agent socket ends the wait.",
+          exit (notice in the node memory) or a closed agent socket ends the wait.",
 };
 
 /// See [`Deadline::doc`].
@@ -161,8 +161,8 @@ impl Wait {
     ///
     /// # Errors
     /// The job's end is decided, or the bound has passed.
-    pub fn slice(&self, page: Option<&HostPage>) -> Result<Duration, Error> {
-        if let Some(notice) = page.and_then(HostPage::notice) {
+    pub fn slice(&self, page: Option<&NodeShm>) -> Result<Duration, Error> {
+        if let Some(notice) = page.and_then(NodeShm::notice) {
             return Err(self.ending(notice));
         }
         let slice = SLICE.bound.unwrap_or(Duration::MAX);
@@ -188,8 +188,8 @@ impl Wait {
 
     /// The connection broke. When the end of the job is decided, that is the reason to tell.
     #[must_use]
-    pub fn lost(&self, page: Option<&HostPage>) -> Error {
-        match page.and_then(HostPage::notice) {
+    pub fn lost(&self, page: Option<&NodeShm>) -> Error {
+        match page.and_then(NodeShm::notice) {
             Some(notice) => self.ending(notice),
             None => Error::Lost { during: self.during },
         }

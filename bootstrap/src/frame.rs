@@ -38,7 +38,7 @@ pub const MAX_TOTAL: usize = 1 << 30;
 pub enum Kind {
     /// Rank to agent, first frame: `arg` = process id; payload = build identification (UTF-8).
     Hello = 1,
-    /// Agent to rank, answer to `Hello`: `arg` = job size; carries the descriptor of the [`HostPage`](crate::page::HostPage).
+    /// Agent to rank, answer to `Hello`: `arg` = job size; carries the descriptor of the [`NodeShm`](crate::node_shm::NodeShm).
     Welcome = 2,
     /// Rank to agent: arrived at barrier `seq`.
     Barrier = 3,
@@ -69,7 +69,7 @@ pub enum Kind {
     Data = 15,
     /// Agent to rank: the call `seq` cannot be served; payload = reason (UTF-8).
     Refuse = 16,
-    /// Rank to agent: what ranks have posted on the [board](crate::page::Board) of the host page is to be served.
+    /// Rank to agent: what ranks have posted on the [board](crate::node_shm::Board) of the node memory is to be served.
     Posted = 17,
 }
 

@@ -5,7 +5,7 @@
 //!
 //! * [`service`]: the trait, the place of a rank in its job, the announcer used on exit paths.
 //! * [`frame`]: the versioned codec spoken between a rank and its agent (and between agents).
-//! * [`page`]: the page of shared memory that a host's ranks and agent share: doorbells and the exit notice.
+//! * [`node_shm`]: the page of shared memory that a host's ranks and agent share: doorbells and the exit notice.
 //! * [`collective`]: the pure machine that matches the ranks' calls, one node of the tree of agents; every provider is driven
 //!   by it.
 //! * [`conformance`]: what every provider must do, as a suite to run over it (feature `testing`).
@@ -28,7 +28,7 @@ mod foreign;
 pub mod frame;
 pub mod memfd;
 pub mod memory;
-pub mod page;
+pub mod node_shm;
 pub mod provider;
 pub mod self_start;
 pub mod service;

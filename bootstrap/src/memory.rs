@@ -1,7 +1,7 @@
 //! Provider: the ranks of a job as threads of one process. For tests, and for programs that want to try a job without a
 //! launcher.
 //!
-//! Hosts are real as far as one process can have them: each has a [`HostPage`] and host memory of its own.
+//! Hosts are real as far as one process can have them: each has a [`NodeShm`] and host memory of its own.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use crate::client::{Channel, Client, Reply, Request};
 use crate::collective::{Action, ProtocolError, To, Tree};
 use crate::deadlines::{Bounds, Wait};
 use crate::memfd;
-use crate::page::{HostPage, PageSpec};
+use crate::node_shm::{NodeShm, NodeShmSpec};
 use crate::service::{Announcer, Bootstrap, Error, HostId, Rank, Shared, call_name};
 use crate::sys::Mapping;
 
@@ -23,7 +23,7 @@ const DEGREE: usize = 32;
 /// A connection that is dropped without [`Bootstrap::fini`] fails the calls of all others.
 ///
 /// # Errors
-/// No memory or descriptors for the host page, or no ranks.
+/// No memory or descriptors for the node memory, or no ranks.
 pub fn job(size: u32) -> Result<Vec<Box<dyn Bootstrap>>, Error> {
     job_on_hosts(&vec![HostId(0); size as usize])
 }
@@ -80,7 +80,7 @@ fn connect(
     Ok(clients)
 }
 
-fn pages(host_of: &[HostId]) -> Result<Vec<Arc<HostPage>>, Error> {
+fn pages(host_of: &[HostId]) -> Result<Vec<Arc<NodeShm>>, Error> {
     let problem = |problem: String| Error::Argument { during: "job", problem };
     let mut hosts = 0;
     for (rank, host) in host_of.iter().enumerate() {
@@ -99,7 +99,7 @@ fn pages(host_of: &[HostId]) -> Result<Vec<Arc<HostPage>>, Error> {
     let page = |host: HostId| {
         let local_ranks: Vec<Rank> =
             ranks().filter(|(_, h)| **h == host).map(|(rank, _)| rank).collect();
-        HostPage::create(&PageSpec { host, hosts, local_ranks: &local_ranks, host_of })
+        NodeShm::create(&NodeShmSpec { host, hosts, local_ranks: &local_ranks, host_of })
             .map(Arc::new)
     };
     (0..hosts).map(|host| Ok(page(HostId(host))?)).collect()
@@ -198,7 +198,7 @@ struct Peer {
 }
 
 impl Peer {
-    fn next(&self, wait: &Wait, page: &HostPage) -> Result<Item, Error> {
+    fn next(&self, wait: &Wait, page: &NodeShm) -> Result<Item, Error> {
         let index = self.rank.0 as usize;
         let mut state = self.hub.lock();
         loop {
@@ -219,7 +219,7 @@ fn protocol(during: &'static str) -> impl Fn(ProtocolError) -> Error {
 }
 
 impl Channel for Peer {
-    fn call(&mut self, request: &Request<'_>, page: &Arc<HostPage>) -> Result<Reply, Error> {
+    fn call(&mut self, request: &Request<'_>, page: &Arc<NodeShm>) -> Result<Reply, Error> {
         let during = call_name(request.head.kind);
         for frame in request.frames() {
             let mut state = self.hub.lock();
@@ -236,7 +236,7 @@ impl Channel for Peer {
         }
     }
 
-    fn fini(&mut self, _code: i32, page: &HostPage) -> Result<(), Error> {
+    fn fini(&mut self, _code: i32, page: &NodeShm) -> Result<(), Error> {
         let during = "fini";
         {
             let mut state = self.hub.lock();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::frame::{Frame, FrameError, Kind};
-use crate::page::{HostPage, PageError};
+use crate::node_shm::{NodeShm, NodeShmError};
 
 /// Number of a process in its job, `0..size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -74,8 +74,8 @@ pub enum Shared {
     Owned(Vec<u8>),
     /// Read-only mapping of memory shared by the host.
     Mapped(Arc<crate::Mapping>),
-    /// A place of the host page, until the last clone is dropped.
-    Lent(crate::page::Lent),
+    /// A place of the node memory, until the last clone is dropped.
+    Lent(crate::node_shm::Lent),
 }
 
 impl std::fmt::Debug for Shared {
@@ -157,7 +157,7 @@ pub enum Error {
         /// Name of the call.
         during: &'static str,
         /// The decision.
-        notice: crate::page::Notice,
+        notice: crate::node_shm::Notice,
     },
     /// The environment announces something that cannot be true.
     #[error("bootstrap: environment variable {name}={value:?}: {problem}")]
@@ -202,13 +202,13 @@ pub enum Error {
     },
 }
 
-impl From<PageError> for Error {
-    fn from(error: PageError) -> Self {
+impl From<NodeShmError> for Error {
+    fn from(error: NodeShmError) -> Self {
         let source = match error {
-            PageError::Os { source, .. } => source,
-            other @ PageError::Layout { .. } => std::io::Error::other(other),
+            NodeShmError::Os { source, .. } => source,
+            other @ NodeShmError::Layout { .. } => std::io::Error::other(other),
         };
-        Self::Os { operation: "create the host page", source }
+        Self::Os { operation: "create the node memory", source }
     }
 }
 
@@ -238,7 +238,7 @@ pub trait Bootstrap: Send {
     fn place(&self) -> Place;
 
     /// The page that this host's ranks and agent share. Same object for the whole job.
-    fn page(&self) -> &Arc<HostPage>;
+    fn node_shm(&self) -> &Arc<NodeShm>;
 
     /// A handle for exit paths. See [`Announcer`].
     fn announcer(&self) -> Announcer;
@@ -345,7 +345,7 @@ impl Announcer {
         Self { socket: -1, rank: rank.0, finalizer: Some(finalizer) }
     }
 
-    /// Whether what is decided in the host page reaches all ranks of the job: there is a control tree, or the job has one host.
+    /// Whether what is decided in the node memory reaches all ranks of the job: there is a control tree, or the job has one host.
     #[must_use]
     pub fn is_connected(self) -> bool {
         self.socket >= 0 || self.finalizer.is_some_and(Finalizer::page_reaches_all)
@@ -358,7 +358,7 @@ impl Announcer {
     }
 
     /// Looks whether a rank of this host ended without farewell, where no agent watches; the end of the job is then decided in the
-    /// host page. For waits that take long; never waits itself.
+    /// node memory. For waits that take long; never waits itself.
     pub fn look(self) {
         if let Some(finalizer) = self.finalizer {
             finalizer.look();

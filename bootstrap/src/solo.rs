@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::foreign;
 use crate::memfd;
-use crate::page::{HostPage, Notice, PageSpec};
+use crate::node_shm::{NodeShm, NodeShmSpec, Notice};
 use crate::provider::{Announced, Provider};
 use crate::self_start;
 use crate::service::{Announcer, Bootstrap, Error, HostId, Place, Rank, Shared};
@@ -37,17 +37,17 @@ impl Announced for Alone {
 /// A job of one rank.
 ///
 /// # Errors
-/// No memory or descriptors for the host page.
+/// No memory or descriptors for the node memory.
 pub fn job() -> Result<Box<dyn Bootstrap>, Error> {
     let spec =
-        PageSpec { host: HostId(0), hosts: 1, local_ranks: &[Rank(0)], host_of: &[HostId(0)] };
-    let page = HostPage::create(&spec)?;
+        NodeShmSpec { host: HostId(0), hosts: 1, local_ranks: &[Rank(0)], host_of: &[HostId(0)] };
+    let page = NodeShm::create(&spec)?;
     page.slot(0).set_pid(std::process::id().cast_signed());
     Ok(Box::new(Solo { page: Arc::new(page) }))
 }
 
 struct Solo {
-    page: Arc<HostPage>,
+    page: Arc<NodeShm>,
 }
 
 impl Solo {
@@ -72,7 +72,7 @@ impl Bootstrap for Solo {
         Place { rank: Rank(0), size: 1, host: HostId(0), hosts: 1, local: 0, locals: 1 }
     }
 
-    fn page(&self) -> &Arc<HostPage> {
+    fn node_shm(&self) -> &Arc<NodeShm> {
         &self.page
     }
 

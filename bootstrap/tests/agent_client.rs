@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bootstrap::deadlines::{Bounds, Deadline};
 use bootstrap::frame::{Frame, Kind, MAX_PAYLOAD};
-use bootstrap::page::{HostPage, Notice, PageSpec};
+use bootstrap::node_shm::{NodeShm, NodeShmSpec, Notice};
 use bootstrap::{BUILD_ID, Bootstrap, Error, ExitPath, HostId, Rank, agent, memfd};
 use server::{pair, receive, send};
 use settings::Env;
@@ -20,10 +20,15 @@ const SIZE: u32 = 2;
 /// What an agent does after the rank's first packet.
 type Script = fn(BorrowedFd<'_>);
 
-fn page() -> HostPage {
+fn page() -> NodeShm {
     let (ranks, hosts) = ([Rank(0), Rank(1)], [HostId(0); 2]);
-    HostPage::create(&PageSpec { host: HostId(0), hosts: 1, local_ranks: &ranks, host_of: &hosts })
-        .unwrap()
+    NodeShm::create(&NodeShmSpec {
+        host: HostId(0),
+        hosts: 1,
+        local_ranks: &ranks,
+        host_of: &hosts,
+    })
+    .unwrap()
 }
 
 fn bounds(milliseconds: u64) -> Bounds {
@@ -46,7 +51,7 @@ fn connect(
 }
 
 /// Greets rank 1 properly.
-fn welcome(socket: BorrowedFd<'_>, page: &HostPage) {
+fn welcome(socket: BorrowedFd<'_>, page: &NodeShm) {
     let packet = receive(socket);
     let hello = Frame::from_packet(&packet, SIZE).unwrap();
     assert_eq!((hello.kind, hello.rank, hello.arg), (Kind::Hello, 1, std::process::id()));
@@ -495,7 +500,7 @@ fn the_environment_leads_to_the_agent() {
     let mut rank =
         bootstrap::connect_from(&pairs.into_iter().collect(), &bootstrap::PROVIDERS).unwrap();
     assert_eq!((rank.place().rank, rank.place().size, rank.place().local), (Rank(1), SIZE, 1));
-    assert_eq!(rank.page().slot(1).pid(), std::process::id().cast_signed());
+    assert_eq!(rank.node_shm().slot(1).pid(), std::process::id().cast_signed());
     rank.barrier().unwrap();
     drop(rank);
     thread.join().unwrap();

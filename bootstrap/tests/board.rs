@@ -1,4 +1,4 @@
-//! Calls on the board of the host page, against agents that answer there, by packets, wrongly, or not at all.
+//! Calls on the board of the node memory, against agents that answer there, by packets, wrongly, or not at all.
 #![expect(clippy::unwrap_used, reason = "a failure here is a failure of the test")]
 
 #[expect(dead_code, reason = "these tests script their agent by hand")]
@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use bootstrap::deadlines::Bounds;
 use bootstrap::frame::{Frame, Kind};
-use bootstrap::page::{Board, HostPage, PageSpec};
+use bootstrap::node_shm::{Board, NodeShm, NodeShmSpec};
 use bootstrap::{Error, HostId, Rank, agent, memfd};
 use server::{pair, receive, send};
 
 const SIZE: u32 = 2;
 
 /// Page of two ranks on one host.
-fn page() -> HostPage {
+fn page() -> NodeShm {
     let (ranks, hosts) = ([Rank(0), Rank(1)], [HostId(0); 2]);
-    let spec = PageSpec { host: HostId(0), hosts: 1, local_ranks: &ranks, host_of: &hosts };
-    HostPage::create_with_board(&spec).unwrap()
+    let spec = NodeShmSpec { host: HostId(0), hosts: 1, local_ranks: &ranks, host_of: &hosts };
+    NodeShm::create_with_board(&spec).unwrap()
 }
 
 /// The frame that rank 1 has posted as call `seq`; the other rank of the host arrives after it or, when `first`, before.

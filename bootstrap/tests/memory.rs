@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bootstrap::deadlines::{Bounds, Deadline};
-use bootstrap::page::Notice;
+use bootstrap::node_shm::Notice;
 use bootstrap::{Announcer, Bootstrap, Error, HostId, Rank, conformance, memory};
 
 fn refused(outcome: Result<(), Error>, part: &str) -> Result<(), String> {
@@ -36,7 +36,7 @@ fn a_decided_exit_ends_a_wait() {
     let (mut second, mut first) = (job.pop().unwrap(), job.pop().unwrap());
     let notice = Notice { code: 3, cause: Some(Rank(1)) };
     let waiter = std::thread::spawn(move || first.exchange(&[1]).map(drop));
-    second.page().decide(notice);
+    second.node_shm().decide(notice);
     let Err(Error::Ending { during: "exchange", notice: seen }) = waiter.join().unwrap() else {
         panic!("no notice")
     };
@@ -71,8 +71,8 @@ fn impossible_jobs_are_refused() {
 fn hosts_have_pages_and_memory_of_their_own() {
     let job = memory::job_on_hosts(&[0, 1, 0].map(HostId)).unwrap();
     assert_eq!(job.iter().map(|b| b.place().local).collect::<Vec<_>>(), [0, 0, 1]);
-    assert!(std::sync::Arc::ptr_eq(job[0].page(), job[2].page()));
-    job[1].page().decide(Notice { code: 0, cause: None });
-    assert_eq!(job[0].page().notice(), None);
+    assert!(std::sync::Arc::ptr_eq(job[0].node_shm(), job[2].node_shm()));
+    job[1].node_shm().decide(Notice { code: 0, cause: None });
+    assert_eq!(job[0].node_shm().notice(), None);
     assert!(!job[0].announcer().is_connected() && !Announcer::NONE.is_connected());
 }

@@ -147,7 +147,7 @@ impl<M: Mode> Client<M> {
     /// Job ranks on this host, ascending, this one included.
     #[must_use]
     pub fn host_ranks(&self) -> Vec<Rank> {
-        let page = self.core.page();
+        let page = self.core.node_shm();
         (0..page.locals()).map(|local| page.local_rank(local)).collect()
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use bootstrap::page::{HostPage, Notice, Slot};
+use bootstrap::node_shm::{NodeShm, Notice, Slot};
 use bootstrap::{Announcer, Bootstrap, Place, Rank};
 use settings::Env;
 
@@ -65,7 +65,7 @@ struct Hot {
     /// Barrier of the client.
     barrier: Progress,
     memory: HostMemory,
-    page: Arc<HostPage>,
+    page: Arc<NodeShm>,
     /// Requests since the last poll that was asked for, not counting those that were let pass.
     row: AtomicU32,
     passes: Passes,
@@ -131,7 +131,7 @@ impl Core {
     ) -> Result<Arc<Self>, Error> {
         let place = services.place();
         settings.check()?;
-        let page = Arc::clone(services.page());
+        let page = Arc::clone(services.node_shm());
         let announcer = services.announcer();
         let neighbours = Neighbours::new(place, &page, settings.neighbourhood_max);
         let (memory, host) = Self::share(&neighbours, &settings, services.as_mut(), &page)?;
@@ -186,7 +186,7 @@ impl Core {
         neighbours: &Neighbours,
         settings: &Settings,
         services: &mut dyn Bootstrap,
-        page: &Arc<HostPage>,
+        page: &Arc<NodeShm>,
     ) -> Result<(HostMemory, HostWords), Error> {
         let (parts, part) = neighbours.on_host();
         let lengths = || parts.clone().map(|locals| Layout::new(locals, settings.depth).room());
@@ -545,8 +545,8 @@ impl Core {
         self.hot.place
     }
 
-    /// The host page.
-    pub(crate) const fn page(&self) -> &Arc<HostPage> {
+    /// The node memory.
+    pub(crate) const fn node_shm(&self) -> &Arc<NodeShm> {
         &self.hot.page
     }
 

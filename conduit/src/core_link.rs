@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bootstrap::page::{HostPage, Notice};
+use bootstrap::node_shm::{NodeShm, Notice};
 use bootstrap::{Announcer, Place, Rank};
 
 use crate::core::Core;
@@ -128,7 +128,7 @@ impl Core {
             self.slot().rung() != rung
                 || !self.barrier_for_senders()
                 || self.internal_of(self.local()).ready()
-                || self.page().notice().is_some()
+                || self.node_shm().notice().is_some()
         });
     }
 
@@ -146,8 +146,8 @@ impl Link for Core {
         self.place()
     }
 
-    fn page(&self) -> &HostPage {
-        self.page()
+    fn node_shm(&self) -> &NodeShm {
+        self.node_shm()
     }
 
     fn announcer(&self) -> Announcer {

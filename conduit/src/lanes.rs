@@ -249,7 +249,7 @@ impl Core {
     /// Whether communication is open and this thread outside handlers.
     #[inline(always)]
     pub(crate) fn is_running<M: Mode>(&self) -> bool {
-        !self.is_closed() && !self.in_handler::<M>() && self.page().notice().is_none()
+        !self.is_closed() && !self.in_handler::<M>() && self.node_shm().notice().is_none()
     }
 
     /// Sends a Short request of a row whose last look was not long ago, through this thread's lane; `false` when that is not so.

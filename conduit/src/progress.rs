@@ -75,7 +75,7 @@ impl Core {
     /// Whether a poll would find something. Loads only.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        self.memory().arrived() || self.page().notice().is_some() || self.remote_has_work()
+        self.memory().arrived() || self.node_shm().notice().is_some() || self.remote_has_work()
     }
 
     /// Whether a poll would deliver something. Loads only. A rank without neighbours does not look for what it sent itself.
@@ -237,7 +237,7 @@ impl Core {
         let message = deferred.message();
         let mut waiter = Waiter::for_room();
         while !self.try_post::<M>(&message) {
-            if self.is_closed() || self.page().notice().is_some() {
+            if self.is_closed() || self.node_shm().notice().is_some() {
                 return;
             }
             let me = self.local();

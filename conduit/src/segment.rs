@@ -200,7 +200,7 @@ impl Core {
             let word = all.get(at..at + 8).and_then(|word| word.try_into().ok());
             word.map_or(0, u64::from_le_bytes)
         };
-        let (page, base) = (self.page(), self.span().base);
+        let (page, base) = (self.node_shm(), self.span().base);
         let sum = |locals: std::ops::Range<u32>| {
             let mut lens = locals.map(|local| len_of(page.local_rank(local)));
             lens.try_fold(0_u64, u64::checked_add)

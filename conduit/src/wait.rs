@@ -194,7 +194,7 @@ impl Core {
         };
         self.slot().sleep(slice, || {
             // Without the barrier there is no sleep.
-            !self.barrier_for_senders() || self.page().notice().is_some() || opened() || ready()
+            !self.barrier_for_senders() || self.node_shm().notice().is_some() || opened() || ready()
         });
         for (_, sleepers) in gates.iter().flatten() {
             sleepers.fetch_sub(1, Ordering::SeqCst);

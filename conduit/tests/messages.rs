@@ -653,7 +653,7 @@ fn a_message_that_breaks_its_promise_is_fatal() {
 #[test]
 fn the_decided_end_of_the_job_ends_every_wait() {
     let services = bootstrap::memory::job(2).expect("job");
-    let page = Arc::clone(services[0].page());
+    let page = Arc::clone(services[0].node_shm());
     std::thread::scope(|scope| {
         for services in services {
             scope.spawn(move || {
@@ -668,6 +668,6 @@ fn the_decided_end_of_the_job_ends_every_wait() {
             });
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
-        page.decide(bootstrap::page::Notice { code: 42, cause: None });
+        page.decide(bootstrap::node_shm::Notice { code: 42, cause: None });
     });
 }

@@ -6,7 +6,7 @@ mod harness;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
-use bootstrap::page::HostPage;
+use bootstrap::node_shm::NodeShm;
 use bootstrap::{Announcer, Bootstrap, Error, Place, Rank, Shared};
 use gasnet_ibv::{Client, Seq, Settings};
 use harness::Placement;
@@ -28,8 +28,8 @@ impl Bootstrap for Noting {
         self.inner.place()
     }
 
-    fn page(&self) -> &Arc<HostPage> {
-        self.inner.page()
+    fn node_shm(&self) -> &Arc<NodeShm> {
+        self.inner.node_shm()
     }
 
     fn announcer(&self) -> Announcer {

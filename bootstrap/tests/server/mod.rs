@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use bootstrap::collective::{Action, Collective, To};
 use bootstrap::deadlines::Bounds;
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
-use bootstrap::page::{HostPage, PageSpec};
+use bootstrap::node_shm::{NodeShm, NodeShmSpec};
 use bootstrap::{BUILD_ID, Bootstrap, HostId, Rank, memfd};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
@@ -47,7 +47,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>) -> Vec<u8> {
 
 struct Server {
     sockets: Vec<Option<OwnedFd>>,
-    page: HostPage,
+    page: NodeShm,
     collective: Collective,
 }
 
@@ -147,8 +147,8 @@ impl Server {
 pub(crate) fn job(size: u32, bounds: Bounds) -> (Vec<Box<dyn Bootstrap>>, JoinHandle<()>) {
     let ranks: Vec<Rank> = (0..size).map(Rank).collect();
     let hosts = vec![HostId(0); size as usize];
-    let spec = PageSpec { host: HostId(0), hosts: 1, local_ranks: &ranks, host_of: &hosts };
-    let page = HostPage::create(&spec).unwrap();
+    let spec = NodeShmSpec { host: HostId(0), hosts: 1, local_ranks: &ranks, host_of: &hosts };
+    let page = NodeShm::create(&spec).unwrap();
     let (theirs, ours): (Vec<_>, Vec<_>) = ranks.iter().map(|_| pair()).unzip();
     let sockets = ours.into_iter().map(Some).collect();
     let server = Server { sockets, page, collective: Collective::new(size) };

@@ -503,7 +503,7 @@ pub unsafe extern "C" fn gasnet_getNodeInfo(rows: *mut NodeInfo, count: c_int) -
     let fill = || {
         let state = state::open()?;
         let core = state.core;
-        let host_of = |rank| core.page().host_of(Rank(rank)).map_or(0, |host| host.0);
+        let host_of = |rank| core.node_shm().host_of(Rank(rank)).map_or(0, |host| host.0);
         let supernodes = core.neighbours().of_all(core.place(), host_of);
         let rows = (0..).zip(table(state, rows, count)?).zip(supernodes);
         for ((rank, row), supernode) in rows {

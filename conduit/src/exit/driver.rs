@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use bootstrap::page::{Ack, Notice};
+use bootstrap::node_shm::{Ack, Notice};
 use bootstrap::{ExitPath, Rank};
 use settings::deadlines::exit::{AGENT_QUIT, SLICE};
 
@@ -125,7 +125,7 @@ impl Driver {
 
     /// Whether the end of the job is decided already.
     pub(super) fn is_decided(&self) -> bool {
-        self.link.page().notice().is_some()
+        self.link.node_shm().notice().is_some()
     }
 
     fn now(&self) -> Millis {
@@ -189,10 +189,10 @@ impl Driver {
         let in_signal = origin == Origin::Signal || signals::is_quit_blocked();
         let mask = signals::block();
         let natural = code;
-        let slot = self.link.page().slot(self.link.place().local);
+        let slot = self.link.node_shm().slot(self.link.place().local);
         // A decided end wins over whatever the user's SIGQUIT handler, which it may have started, exits with. But where
         // the others left with 0 and this rank worked on, its own code says how the job ended.
-        let notice = self.link.page().notice();
+        let notice = self.link.node_shm().notice();
         let worked_on = slot.ack() == Ack::None;
         let code = notice
             .filter(|notice| notice.code != 0 || !worked_on)
@@ -239,7 +239,7 @@ impl Driver {
         }
         signals::restore(mask);
         if self.has_begun() && self.owner.load(Ordering::SeqCst) != signals::thread() {
-            self.link.page().slot(self.link.place().local).ring();
+            self.link.node_shm().slot(self.link.place().local).ring();
         }
         // Nobody comes back to what could not be sent before the exit has begun.
         if !self.has_begun() && matches!(message, Message::RoleRequest) {
@@ -306,7 +306,7 @@ impl Driver {
         let phase = self.phase();
         let coordinating =
             matches!(phase, Phase::Reducing | Phase::Electing | Phase::Leading | Phase::Following);
-        if let Some(notice) = self.link.page().notice().filter(|_| coordinating) {
+        if let Some(notice) = self.link.node_shm().notice().filter(|_| coordinating) {
             self.take(Event::Notice { code: Code::new(notice.code) });
             return true;
         }
@@ -321,7 +321,7 @@ impl Driver {
         }
         // Whoever the messages are for reads a decided end in the page of its host. This rank may be unable to send them
         // for ever: its handler interrupted the network, which is shut from then on.
-        let told = self.control && self.link.page().notice().is_some();
+        let told = self.control && self.link.node_shm().notice().is_some();
         let needless = sent || told || !self.flush.is_graceful();
         if phase == Phase::Draining && self.flush.is_over() && needless {
             self.take(Event::Flushed);
@@ -366,7 +366,7 @@ impl Driver {
             Action::RaiseQuit => self.raise_quit(),
             Action::Decide { code } => {
                 let mine = Notice { code: code.get(), cause: Some(place.rank) };
-                let notice = self.link.page().decide(mine);
+                let notice = self.link.node_shm().decide(mine);
                 self.take(Event::Notice { code: Code::new(notice.code) });
             }
             Action::Flush { graceful } => {
@@ -376,7 +376,7 @@ impl Driver {
                 self.flush.start(graceful, in_signal, self.options.sync);
             }
             Action::Fini { code } => {
-                self.close(self.link.page().notice().is_none());
+                self.close(self.link.node_shm().notice().is_none());
                 self.bound(self.alarms.fini);
                 // The provider compares the farewell with how the process ends; it knows the codes of all from before.
                 self.link.announcer().fini(self.natural.get().copied().unwrap_or(code.get()));
@@ -411,7 +411,7 @@ impl Driver {
     }
 
     fn raise_quit(&self) {
-        let slot = self.link.page().slot(self.link.place().local);
+        let slot = self.link.node_shm().slot(self.link.place().local);
         let mine = slot.claim_ack(Ack::Rank);
         if !crash::user_handles_quit() {
             return;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bootstrap::page::HostPage;
+use bootstrap::node_shm::NodeShm;
 use bootstrap::{Announcer, Place, Rank};
 
 /// One rank, as the exit sees it. Everything here but [`Link::close`] is async-signal-safe.
@@ -11,8 +11,8 @@ pub(crate) trait Link: Send + Sync {
     /// Rank, size, host.
     fn place(&self) -> Place;
 
-    /// The host page.
-    fn page(&self) -> &HostPage;
+    /// The node memory.
+    fn node_shm(&self) -> &NodeShm;
 
     /// The handle to the control tree.
     fn announcer(&self) -> Announcer;

@@ -21,7 +21,7 @@ mod wire;
 use std::sync::{Arc, OnceLock};
 
 use bootstrap::Rank;
-use bootstrap::page::Notice;
+use bootstrap::node_shm::Notice;
 
 pub(crate) use link::Link;
 

@@ -57,7 +57,7 @@ impl Timeouts {
         }
     }
 
-    /// The table where no agent decides. On one host what a rank decides in the host page reaches the
+    /// The table where no agent decides. On one host what a rank decides in the node memory reaches the
     /// whole job, so a reduction that stays incomplete for `exit.stall_alone` is a lone exit; on
     /// several hosts one with a failure that does for `exit.lone`. An end with code 0 has the whole T:
     /// nobody failed, and the others may be at work.

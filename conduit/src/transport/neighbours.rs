@@ -6,7 +6,7 @@
 //!
 //! Calls name a rank by a *target*: the local index of a neighbour, or [`remote`] of a job rank.
 
-use bootstrap::page::HostPage;
+use bootstrap::node_shm::NodeShm;
 use bootstrap::{Place, Rank};
 
 /// Marks targets that are job ranks.
@@ -77,7 +77,7 @@ pub(crate) struct Neighbours {
 
 impl Neighbours {
     /// Cuts the hosts of a job into neighbourhoods of at most `most` ranks (0: no limit).
-    pub(crate) fn new(place: Place, page: &HostPage, most: u32) -> Self {
+    pub(crate) fn new(place: Place, page: &NodeShm, most: u32) -> Self {
         let host_ranks: Vec<u32> = (0..place.locals).map(|at| page.local_rank(at).0).collect();
         let host_of = |rank| page.host_of(Rank(rank)).map_or(0, |host| host.0);
         Self::of(place, &host_ranks, host_of, most)

@@ -116,7 +116,7 @@ enum Step {
 
 /// The agent's quiet window.
 const QUIET: Millis = Millis(20);
-/// A rank looks at the host page at least this often.
+/// A rank looks at the node memory at least this often.
 const LOOK_MAX: u64 = 40;
 /// From the end of the job to the kill of what is left.
 const KILL_GRACE: Millis = Millis(2_000);

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use bootstrap::HostId;
-use bootstrap::page::Notice;
+use bootstrap::node_shm::Notice;
 use gasnet_ibv::{Client, Mode, Settings};
 
 /// Settings with the smallest queues that are legal, so that tests run into full ones.
@@ -85,7 +85,7 @@ pub fn job_at<M: Mode>(
 ) {
     let (hosts, settings) = &placement.of(size, settings);
     let services = bootstrap::memory::job_on_hosts(hosts).expect("in-memory job");
-    let pages: Vec<_> = services.iter().map(|services| Arc::clone(services.page())).collect();
+    let pages: Vec<_> = services.iter().map(|services| Arc::clone(services.node_shm())).collect();
     let failed = std::sync::Mutex::new(None);
     std::thread::scope(|scope| {
         for services in services {

@@ -1,5 +1,5 @@
 //! Serves the bootstrap calls of this host's ranks: one packet socket per rank, the matching of collective calls by
-//! [`bootstrap::collective`], the host page.
+//! [`bootstrap::collective`], the node memory.
 //!
 //! Nothing that a rank sends can harm more than its own job: every frame is checked, sends never block (each rank has a
 //! queue), and at most [`BATCH`] frames of one rank are served before the others get their turn.
@@ -15,7 +15,7 @@ use bootstrap::collective::{
     Action as Answer, Branch, Collective, Down, Letter, Node, ProtocolError, To, Up,
 };
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
-use bootstrap::page::{Ack, Board, HostPage, Notice, PageSpec};
+use bootstrap::node_shm::{Ack, Board, NodeShm, NodeShmSpec, Notice};
 use nix::sys::socket::{ControlMessage, MsgFlags, recv, sendmsg};
 use nix::unistd::Pid;
 
@@ -53,7 +53,7 @@ struct Peer {
 pub(crate) struct Boot {
     share: Share,
     peers: Vec<Peer>,
-    page: Option<HostPage>,
+    page: Option<NodeShm>,
     page_fd: Option<Rc<OwnedFd>>,
     calls: Collective,
     buffer: Vec<u8>,
@@ -179,7 +179,7 @@ impl Boot {
         Ok(())
     }
 
-    /// Puts the decision into the host page, when any rank has it.
+    /// Puts the decision into the node memory, when any rank has it.
     pub(crate) fn notice(&self, code: i32, cause: Option<u32>) {
         if let Some(page) = &self.page {
             page.decide(Notice { code, cause: cause.map(Rank) });
@@ -318,7 +318,7 @@ impl Boot {
             let Some(peer) = self.peers.get_mut(local as usize).filter(|peer| !peer.refused) else {
                 continue;
             };
-            let board = self.page.as_ref().and_then(HostPage::board);
+            let board = self.page.as_ref().and_then(NodeShm::board);
             let taken = board.and_then(|board| board.take(local, peer.posted, &mut packet));
             let Some((seq, len)) = taken else { continue };
             peer.posted = seq;
@@ -358,21 +358,21 @@ impl Boot {
         events.push(Happened::Hello { rank });
     }
 
-    /// The host page, made when the first rank asks for it: plain programs never need it.
+    /// The node memory, made when the first rank asks for it: plain programs never need it.
     fn page(&mut self) -> Result<Rc<OwnedFd>, String> {
         if let Some(fd) = &self.page_fd {
             return Ok(Rc::clone(fd));
         }
         let Share { host, hosts, ranks, host_of, .. } = &self.share;
-        let spec = PageSpec { host: *host, hosts: *hosts, local_ranks: ranks, host_of };
-        let page = HostPage::create_with_board(&spec).map_err(|error| error.to_string())?;
+        let spec = NodeShmSpec { host: *host, hosts: *hosts, local_ranks: ranks, host_of };
+        let page = NodeShm::create_with_board(&spec).map_err(|error| error.to_string())?;
         for (local, peer) in (0..).zip(&self.peers) {
             page.slot(local).set_pid(peer.pid);
         }
         let fd = page
             .fd()
             .try_clone_to_owned()
-            .map_err(|error| format!("cannot pass on the host page: {error}"))?;
+            .map_err(|error| format!("cannot pass on the node memory: {error}"))?;
         self.page = Some(page);
         Ok(Rc::clone(self.page_fd.insert(Rc::new(fd))))
     }
@@ -442,7 +442,7 @@ impl Boot {
 
     /// Answers a call on the board, when every rank made it there.
     fn publish(&self, seq: u32, bytes: &[u8]) -> bool {
-        let Some(board) = self.page.as_ref().and_then(HostPage::board) else { return false };
+        let Some(board) = self.page.as_ref().and_then(NodeShm::board) else { return false };
         let posted = seq != 0 && self.peers.iter().all(|peer| peer.posted == seq);
         posted && board.publish(seq, bytes)
     }
@@ -450,7 +450,7 @@ impl Boot {
     /// Ranks that wait on the board do not look at their sockets unless they are told to.
     fn announce_mail(&mut self) {
         if std::mem::take(&mut self.mail)
-            && let Some(board) = self.page.as_ref().and_then(HostPage::board)
+            && let Some(board) = self.page.as_ref().and_then(NodeShm::board)
         {
             board.announce_mail();
         }

@@ -113,7 +113,7 @@ pub enum Event {
 /// What the driver must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Put the decision into the host page.
+    /// Put the decision into the node memory.
     Notice {
         /// Code to leave with.
         code: i32,

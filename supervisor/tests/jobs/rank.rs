@@ -22,12 +22,14 @@ fn first(b: &dyn Bootstrap) -> bool {
 fn until_notice(b: &mut dyn Bootstrap) -> Outcome {
     let place = b.place();
     loop {
-        if let Some(notice) = b.page().notice() {
-            b.page().slot(place.local).claim_ack(bootstrap::page::Ack::Rank);
+        if let Some(notice) = b.node_shm().notice() {
+            b.node_shm().slot(place.local).claim_ack(bootstrap::node_shm::Ack::Rank);
             b.announcer().fini(notice.code);
             return Ok(notice.code);
         }
-        b.page().slot(place.local).sleep(Duration::from_secs(60), || b.page().notice().is_some());
+        b.node_shm()
+            .slot(place.local)
+            .sleep(Duration::from_secs(60), || b.node_shm().notice().is_some());
     }
 }
 

@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use ::settings::deadlines::net as deadlines;
-use bootstrap::page::HostPage;
+use bootstrap::node_shm::NodeShm;
 use bootstrap::{Bootstrap, Rank};
 
 use self::am::header::MAX_HEADER;
@@ -86,7 +86,7 @@ pub(crate) struct Members {
     /// Hosts of the job.
     pub(crate) hosts: u32,
     /// This host's page.
-    pub(crate) page: Arc<HostPage>,
+    pub(crate) page: Arc<NodeShm>,
     /// This rank's slot in it: its index among the ranks of the host.
     pub(crate) slot: u32,
 }

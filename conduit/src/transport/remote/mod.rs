@@ -103,7 +103,7 @@ impl Remote {
             size: place.size,
             neighbours: neighbours.ranks().iter().map(|rank| Rank(*rank)).collect(),
             hosts: place.hosts,
-            page: Arc::clone(services.page()),
+            page: Arc::clone(services.node_shm()),
             slot: place.local,
         };
         let network = NetSettings::of(table, env);
@@ -336,14 +336,14 @@ impl Core {
     #[cold]
     fn ends_soon(&self) -> bool {
         let end = Instant::now() + deadlines::LOST_PEER.limit;
-        while self.page().notice().is_none() {
+        while self.node_shm().notice().is_none() {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
             }
             // Who decides the end rings every doorbell.
             let slice = left.min(deadlines::SLEEP_MOST.limit);
-            self.slot().sleep(slice, || self.page().notice().is_some());
+            self.slot().sleep(slice, || self.node_shm().notice().is_some());
         }
         true
     }
@@ -395,7 +395,7 @@ impl Core {
             },
         };
         // Where the end was decided meanwhile, others have said why.
-        if let Some(problem) = problem.filter(|_| self.page().notice().is_none()) {
+        if let Some(problem) = problem.filter(|_| self.node_shm().notice().is_none()) {
             crate::sys::say(&format!(
                 "rank {rank}: GASNET_CONNECTFILE_OUT is not written: {problem}"
             ));

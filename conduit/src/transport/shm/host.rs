@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use bootstrap::page::HostPage;
+use bootstrap::node_shm::NodeShm;
 
 use super::arena::place;
 use super::lane::{LANES, Lane, LaneHead, LaneOwners, LaneSlot, SLOTS, Tail};
@@ -26,7 +26,7 @@ pub(crate) struct HostMemory {
     /// This rank's ways to the others, for requests and for replies.
     tails: [Box<[Tail]>; 2],
     /// Holds the doorbells that the tails point at.
-    page: Arc<HostPage>,
+    page: Arc<NodeShm>,
     /// Slot of the first rank of the neighbourhood in it.
     base: u32,
     own: Own,
@@ -96,7 +96,7 @@ impl HostMemory {
     pub(crate) fn new(
         memory: SharedMemory,
         layout: Layout,
-        page: Arc<HostPage>,
+        page: Arc<NodeShm>,
         span: Span,
     ) -> Option<Self> {
         let (local, base) = (span.local as usize, span.base);

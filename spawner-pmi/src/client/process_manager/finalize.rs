@@ -1,7 +1,7 @@
 //! How a rank under an engine leaves, and how its host notices one that left without a word.
 //!
 //! No agent watches these ranks, so they watch each other: every rank holds a socket to the first one of its host, and the end of
-//! the job is decided in the host page by the rank that has a reason. That rank sees the others of its host out.
+//! the job is decided in the node memory by the rank that has a reason. That rank sees the others of its host out.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bootstrap::deadlines::{self, Deadline};
-use bootstrap::page::{Ack, HostPage, Notice, Slot};
+use bootstrap::node_shm::{Ack, NodeShm, Notice, Slot};
 use bootstrap::service::{Finalizer, Rank};
 use bootstrap::sys;
 
@@ -45,7 +45,7 @@ pub struct Departure {
 /// What is known once the ranks of the host have met.
 #[derive(Debug)]
 struct Host {
-    page: Weak<HostPage>,
+    page: Weak<NodeShm>,
     local: u32,
     /// Sockets to ranks of this host, by their index on it. They belong to the provider.
     sockets: Vec<(RawFd, u32)>,
@@ -68,7 +68,7 @@ impl Departure {
     }
 
     /// The ranks of the host have met: `sockets` lead to the ranks with these indices on the host.
-    pub fn attach(&self, page: &Arc<HostPage>, local: u32, sockets: Vec<(RawFd, u32)>) {
+    pub fn attach(&self, page: &Arc<NodeShm>, local: u32, sockets: Vec<(RawFd, u32)>) {
         let page = Arc::downgrade(page);
         // Once: a rank meets the others of its host once.
         self.host.get_or_init(|| Host { page, local, sockets });
@@ -79,13 +79,13 @@ impl Departure {
         self.gone.store(true, Ordering::SeqCst);
     }
 
-    fn host(&self) -> Option<(&Host, Arc<HostPage>)> {
+    fn host(&self) -> Option<(&Host, Arc<NodeShm>)> {
         let host = self.host.get()?;
         Some((host, host.page.upgrade()?))
     }
 
     /// A rank of this host ended without farewell: that is the end of the job.
-    pub fn died(&self, page: &HostPage, rank: Rank) {
+    pub fn died(&self, page: &NodeShm, rank: Rank) {
         self.decided.store(true, Ordering::SeqCst);
         let slot = page.local_of(rank).map(|local| page.slot(local));
         let code = slot.and_then(Slot::dying_with).unwrap_or(DIED);
@@ -113,7 +113,7 @@ impl Departure {
 
     /// Waits until all other ranks of the host have left; whoever does not look at the page is reminded by a signal, as an agent
     /// would. An end with code 0 is patient: nobody failed. False when some stay.
-    fn see_out(&self, host: &Host, page: &HostPage, notice: Notice) -> bool {
+    fn see_out(&self, host: &Host, page: &NodeShm, notice: Notice) -> bool {
         let bound = self.others_ms.load(Ordering::SeqCst);
         let patience = if notice.code == 0 { bound } else { REMIND_MS.min(bound) };
         let others = || (0..page.locals()).filter(|local| *local != host.local);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bootstrap::agent::{self, Fence, Member};
 use bootstrap::client::Client;
 use bootstrap::deadlines::{self, Bounds, Deadline, Watch};
-use bootstrap::page::{HostPage, PageSpec};
+use bootstrap::node_shm::{NodeShm, NodeShmSpec};
 use bootstrap::service::{Bootstrap, Error, Finalizer, HostId, Rank};
 use settings::{Env, Values};
 
@@ -75,15 +75,15 @@ pub fn join(
     }
     let listener = meeting.open()?;
     let hosts = host_of.iter().map(|host| host.0 + 1).max().unwrap_or(1);
-    let spec = PageSpec { host, hosts, local_ranks: &ranks, host_of: &host_of };
-    let page = Arc::new(HostPage::create(&spec).map_err(Error::from)?);
+    let spec = NodeShmSpec { host, hosts, local_ranks: &ranks, host_of: &host_of };
+    let page = Arc::new(NodeShm::create(&spec).map_err(Error::from)?);
     let members = meeting.gather(&listener, &page)?;
     let departure = engine.departure();
     let local = |rank| page.local_of(rank).unwrap_or_default();
     let sockets = members.iter().map(|(rank, fd)| (fd.as_raw_fd(), local(*rank))).collect();
     let leader = leader::Leader::new(engine, &host_of, identity.name.clone(), members, bounds)?;
     let Some(place) = page.place(about.rank) else {
-        let seen = format!("a host page without rank {}", about.rank);
+        let seen = format!("a node memory without rank {}", about.rank);
         return Err(Error::Protocol { during: "start", seen });
     };
     page.slot(place.local).set_pid(std::process::id().cast_signed());
@@ -103,7 +103,7 @@ fn follow(
     let (rank, size) = (engine.about().rank, engine.about().size);
     let member = Member { rank, size, fence: Box::new(Follower(engine)) };
     let job = agent::join(socket, member, &meeting.greeting(), bounds.services)?;
-    departure.attach(job.page(), job.place().local, vec![(leader, 0)]);
+    departure.attach(job.node_shm(), job.place().local, vec![(leader, 0)]);
     Ok(job)
 }
 

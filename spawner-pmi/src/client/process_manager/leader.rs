@@ -19,7 +19,7 @@ use bootstrap::collective::{
 use bootstrap::deadlines::{Wait, Watch};
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use bootstrap::memfd;
-use bootstrap::page::HostPage;
+use bootstrap::node_shm::NodeShm;
 use bootstrap::service::{Announcer, Error, Finalizer, HostId, Rank, Shared, call_name};
 use bootstrap::sys::{self, Mapping};
 
@@ -108,7 +108,7 @@ impl Leader {
         from: Rank,
         frame: &Frame<'_>,
         wait: &Wait,
-        page: &HostPage,
+        page: &NodeShm,
     ) -> Result<(), Error> {
         let actions = self.machine.handle(from, frame).map_err(protocol(wait.during()))?;
         self.settle(actions, wait, page)
@@ -116,7 +116,7 @@ impl Leader {
 
     /// Carries out what the machine asks for. A refusal that other hosts must hear goes there first: the fence needs the ranks that
     /// it is about to end.
-    fn settle(&mut self, actions: Vec<Action>, wait: &Wait, page: &HostPage) -> Result<(), Error> {
+    fn settle(&mut self, actions: Vec<Action>, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
         if self.others.is_none() || !self.machine.is_refused() {
             self.carry_out(actions, wait, page)?;
             return self.rounds(wait, page);
@@ -130,7 +130,7 @@ impl Leader {
     }
 
     /// Exchanges letters with the other hosts while there are some.
-    fn rounds(&mut self, wait: &Wait, page: &HostPage) -> Result<(), Error> {
+    fn rounds(&mut self, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
         loop {
             let mut letters = Vec::new();
             while let Some(letter) = self.machine.letter() {
@@ -148,12 +148,7 @@ impl Leader {
     }
 
     /// One exchange of letters: one datum and one fence.
-    fn round(
-        &mut self,
-        letters: &[Up],
-        wait: &Wait,
-        page: &HostPage,
-    ) -> Result<Vec<Action>, Error> {
+    fn round(&mut self, letters: &[Up], wait: &Wait, page: &NodeShm) -> Result<Vec<Action>, Error> {
         let Some(others) = &mut self.others else { return Ok(Vec::new()) };
         let during = wait.during();
         let codec = |error: postcard::Error| Error::Protocol { during, seen: error.to_string() };
@@ -193,7 +188,7 @@ impl Leader {
     }
 
     /// All ranks of this host enter the engine's fence.
-    fn fence(&mut self, letters: &[Up], wait: &Wait, page: &HostPage) -> Result<(), Error> {
+    fn fence(&mut self, letters: &[Up], wait: &Wait, page: &NodeShm) -> Result<(), Error> {
         for index in 0..self.members.len() {
             let member = &self.members[index];
             if !member.closed {
@@ -217,7 +212,7 @@ impl Leader {
         &mut self,
         actions: Vec<Action>,
         wait: &Wait,
-        page: &HostPage,
+        page: &NodeShm,
     ) -> Result<(), Error> {
         for action in actions {
             self.carry_out_one(action, wait, page)?;
@@ -225,7 +220,7 @@ impl Leader {
         Ok(())
     }
 
-    fn carry_out_one(&mut self, action: Action, wait: &Wait, page: &HostPage) -> Result<(), Error> {
+    fn carry_out_one(&mut self, action: Action, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
         let os = |operation| move |source| Error::Os { operation, source };
         match action {
             // Farewells are counted by this module.
@@ -282,7 +277,7 @@ impl Leader {
         frame: &Frame<'_>,
         fd: Option<&OwnedFd>,
         wait: &Wait,
-        page: &HostPage,
+        page: &NodeShm,
     ) -> Result<(), Error> {
         for index in 0..self.members.len() {
             let rank = self.members[index].rank.0;
@@ -296,7 +291,7 @@ impl Leader {
         to: Rank,
         frame: &Frame<'_>,
         wait: &Wait,
-        page: &HostPage,
+        page: &NodeShm,
     ) -> Result<(), Error> {
         if to == self.rank {
             self.inbox.push_back(Item::Reply { seq: frame.seq, reply: Reply::Release });
@@ -318,7 +313,7 @@ impl Leader {
         frame: &Frame<'_>,
         fd: Option<&OwnedFd>,
         wait: &Wait,
-        page: &HostPage,
+        page: &NodeShm,
     ) -> Result<(), Error> {
         let member = &self.members[index];
         if member.closed {
@@ -350,7 +345,7 @@ impl Leader {
     }
 
     /// Reads what the members have said until there is an answer for this rank.
-    fn serve(&mut self, wait: &Wait, page: &HostPage) -> Result<Item, Error> {
+    fn serve(&mut self, wait: &Wait, page: &NodeShm) -> Result<Item, Error> {
         loop {
             if let Some(item) = self.inbox.pop_front() {
                 return Ok(item);
@@ -360,7 +355,7 @@ impl Leader {
     }
 
     /// Waits for one slice and takes one frame of each member that has one.
-    fn listen(&mut self, wait: &Wait, page: &HostPage) -> Result<(), Error> {
+    fn listen(&mut self, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
         let slice = wait.slice(Some(page))?;
         let open: Vec<usize> =
             (0..self.members.len()).filter(|index| !self.members[*index].closed).collect();
@@ -372,7 +367,7 @@ impl Leader {
         Ok(())
     }
 
-    fn hear(&mut self, index: usize, wait: &Wait, page: &HostPage) -> Result<(), Error> {
+    fn hear(&mut self, index: usize, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(HEADER_LEN + MAX_PAYLOAD + 1, 0);
         let outcome = self.hear_into(index, &mut buffer, wait, page);
@@ -385,7 +380,7 @@ impl Leader {
         index: usize,
         buffer: &mut [u8],
         wait: &Wait,
-        page: &HostPage,
+        page: &NodeShm,
     ) -> Result<(), Error> {
         let during = wait.during();
         let rank = self.members[index].rank;
@@ -423,7 +418,7 @@ impl Leader {
     }
 
     /// A member has said its farewell.
-    fn left(&mut self, index: usize, wait: &Wait, page: &HostPage) -> Result<(), Error> {
+    fn left(&mut self, index: usize, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
         let member = &mut self.members[index];
         if std::mem::replace(&mut member.left, true) {
             return Ok(());
@@ -432,7 +427,7 @@ impl Leader {
         self.depart(rank, wait, page)
     }
 
-    fn depart(&mut self, rank: Rank, wait: &Wait, page: &HostPage) -> Result<(), Error> {
+    fn depart(&mut self, rank: Rank, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
         let actions = self.machine.fini(rank).map_err(protocol(wait.during()))?;
         self.carry_out(actions, wait, page)?;
         if let Some(reason) = self.machine.stuck() {
@@ -443,12 +438,12 @@ impl Leader {
     }
 }
 
-fn has_left(page: &HostPage, rank: Rank) -> bool {
+fn has_left(page: &NodeShm, rank: Rank) -> bool {
     page.local_of(rank).is_some_and(|local| page.slot(local).has_left())
 }
 
 /// A rank of this host ended without farewell: that is the end of the job.
-fn died(departure: &Departure, page: &HostPage, rank: Rank, host: &str) -> Error {
+fn died(departure: &Departure, page: &NodeShm, rank: Rank, host: &str) -> Error {
     departure.died(page, rank);
     EngineError::Died { rank, host: host.to_owned() }.into()
 }
@@ -458,7 +453,7 @@ fn check_members(
     departure: &Departure,
     members: &mut [Member],
     host: &str,
-    page: &HostPage,
+    page: &NodeShm,
 ) -> Result<(), Error> {
     for member in members.iter_mut().filter(|member| !member.closed && !member.left) {
         let mut head = [0; HEADER_LEN];
@@ -491,7 +486,7 @@ fn wait_for(
 }
 
 impl Channel for Leader {
-    fn call(&mut self, request: &Request<'_>, page: &Arc<HostPage>) -> Result<Reply, Error> {
+    fn call(&mut self, request: &Request<'_>, page: &Arc<NodeShm>) -> Result<Reply, Error> {
         let during = call_name(request.head.kind);
         let wait = Wait::new(during, self.bounds.services.call);
         for frame in request.frames() {
@@ -507,7 +502,7 @@ impl Channel for Leader {
     }
 
     /// The farewell is between the ranks of a host; then each takes its leave of the engine.
-    fn fini(&mut self, code: i32, page: &HostPage) -> Result<(), Error> {
+    fn fini(&mut self, code: i32, page: &NodeShm) -> Result<(), Error> {
         let wait = Wait::new("fini", self.bounds.services.fini);
         self.depart(self.rank, &wait, page)?;
         while self.members.iter().any(|member| !member.left && !member.closed) {

@@ -17,7 +17,7 @@ use super::manager::About;
 use bootstrap::BUILD_ID;
 use bootstrap::deadlines::{Deadline, Wait};
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
-use bootstrap::page::HostPage;
+use bootstrap::node_shm::NodeShm;
 use bootstrap::service::{Error, Rank};
 use bootstrap::sys::{self, AgentSocket};
 
@@ -103,11 +103,11 @@ impl Place<'_> {
         sys::listen_abstract(&self.name()).map_err(self.os("listen for the ranks of this host"))
     }
 
-    /// The leader: receives the others and gives each the host page. The sockets are in the order of the ranks.
+    /// The leader: receives the others and gives each the node memory. The sockets are in the order of the ranks.
     pub(super) fn gather(
         &self,
         listener: &OwnedFd,
-        page: &Arc<HostPage>,
+        page: &Arc<NodeShm>,
     ) -> Result<Vec<(Rank, OwnedFd)>, Error> {
         let others = self.ranks.get(1..).unwrap_or_default();
         let mut here: Vec<(Rank, OwnedFd)> = Vec::with_capacity(others.len());
@@ -157,7 +157,7 @@ impl Place<'_> {
     }
 
     /// The `Hello` of whoever came. `None`: nobody of this job, left alone.
-    fn receive(&self, socket: &OwnedFd, page: &HostPage) -> Result<Option<Rank>, Error> {
+    fn receive(&self, socket: &OwnedFd, page: &NodeShm) -> Result<Option<Rank>, Error> {
         let mut buffer = vec![0; HEADER_LEN + MAX_PAYLOAD + 1];
         let Ok((len, None)) = sys::receive_packet(socket.as_fd(), &mut buffer) else {
             return Ok(None);
@@ -199,7 +199,7 @@ impl Place<'_> {
         }
         let welcome = Frame::bare(Kind::Welcome, 0, rank.0, self.about.size);
         sys::send_packet_with(socket.as_fd(), &welcome.header(), page.fd())
-            .map_err(self.os("give the host page to a rank"))?;
+            .map_err(self.os("give the node memory to a rank"))?;
         Ok(Some(rank))
     }
 

@@ -9,7 +9,7 @@ struct Served {
     boot: Boot,
     poller: Poller,
     ranks: Vec<OwnedFd>,
-    page: HostPage,
+    page: NodeShm,
 }
 
 fn served() -> Served {
@@ -31,7 +31,7 @@ fn served() -> Served {
         ends.push(theirs);
     }
     let fd = boot.page_fd.as_ref().unwrap().try_clone().unwrap();
-    Served { boot, poller, ranks: ends, page: HostPage::open(fd).unwrap() }
+    Served { boot, poller, ranks: ends, page: NodeShm::open(fd).unwrap() }
 }
 
 fn say(socket: &OwnedFd, frame: &Frame<'_>) {

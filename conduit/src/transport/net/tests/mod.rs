@@ -164,7 +164,7 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
                     size,
                     neighbours: (first..size.min(first + per_host)).map(Rank).collect(),
                     hosts: place.hosts,
-                    page: Arc::clone(services.page()),
+                    page: Arc::clone(services.node_shm()),
                     slot: place.local,
                 };
                 let mut settings = NetSettings::default();

@@ -12,7 +12,7 @@ fn an_armed_network_rings_the_doorbell() {
             count.fetch_add(1, Ordering::Relaxed);
         };
         let peer = Rank(1 - member.rank);
-        let page = Arc::clone(member.services.borrow().page());
+        let page = Arc::clone(member.services.borrow().node_shm());
         let begin = Instant::now();
         for round in 1..=ROUNDS {
             if member.rank == 0 {

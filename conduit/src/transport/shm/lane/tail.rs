@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, compiler_fence};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 #[cfg(feature = "capi")]
-use bootstrap::page::Slot;
+use bootstrap::node_shm::Slot;
 
 #[cfg(feature = "capi")]
 use super::{Kind, Lane, LaneSlot, WORDS, lap, tag};

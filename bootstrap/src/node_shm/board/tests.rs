@@ -4,16 +4,16 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::frame::Kind;
-use crate::page::PageSpec;
+use crate::node_shm::NodeShmSpec;
 use crate::service::{HostId, Rank};
 
 /// The page of so many ranks, as the agent and as a rank see it.
-fn pages(locals: u32) -> (HostPage, Arc<HostPage>) {
+fn pages(locals: u32) -> (NodeShm, Arc<NodeShm>) {
     let ranks: Vec<Rank> = (0..locals).map(Rank).collect();
     let hosts = vec![HostId(0); ranks.len()];
-    let spec = PageSpec { host: HostId(0), hosts: 1, local_ranks: &ranks, host_of: &hosts };
-    let agent = HostPage::create_with_board(&spec).unwrap();
-    let rank = HostPage::open(agent.fd().try_clone_to_owned().unwrap()).unwrap();
+    let spec = NodeShmSpec { host: HostId(0), hosts: 1, local_ranks: &ranks, host_of: &hosts };
+    let agent = NodeShm::create_with_board(&spec).unwrap();
+    let rank = NodeShm::open(agent.fd().try_clone_to_owned().unwrap()).unwrap();
     (agent, Arc::new(rank))
 }
 
@@ -27,10 +27,10 @@ fn a_page_has_a_board_only_when_it_is_made_with_one() {
     let (agent, rank) = pages(3);
     assert!(agent.board().is_some() && rank.board().is_some());
     let spec =
-        PageSpec { host: HostId(0), hosts: 1, local_ranks: &[Rank(0)], host_of: &[HostId(0)] };
-    let bare = HostPage::create(&spec).unwrap();
+        NodeShmSpec { host: HostId(0), hosts: 1, local_ranks: &[Rank(0)], host_of: &[HostId(0)] };
+    let bare = NodeShm::create(&spec).unwrap();
     assert!(bare.board().is_none());
-    let seen = HostPage::open(bare.fd().try_clone_to_owned().unwrap()).unwrap();
+    let seen = NodeShm::open(bare.fd().try_clone_to_owned().unwrap()).unwrap();
     assert!(seen.board().is_none());
     assert!(Layout::new(0, MOST).is_some() && Layout::new(0, MOST + 1).is_none());
 }
@@ -69,8 +69,8 @@ fn ranks_that_differ_tell_the_agent_at_once() {
 }
 
 /// The page as another rank sees it.
-fn opened(agent: &HostPage) -> Arc<HostPage> {
-    Arc::new(HostPage::open(agent.fd().try_clone_to_owned().unwrap()).unwrap())
+fn opened(agent: &NodeShm) -> Arc<NodeShm> {
+    Arc::new(NodeShm::open(agent.fd().try_clone_to_owned().unwrap()).unwrap())
 }
 
 #[test]
@@ -138,11 +138,11 @@ fn what_is_no_place_is_not_looked_at() {
 #[test]
 fn sleepers_are_woken_by_answers_mail_and_the_end() {
     let (agent, rank) = pages(1);
-    let wakes: [fn(&HostPage); 3] = [
+    let wakes: [fn(&NodeShm); 3] = [
         |page| assert!(page.board().is_some_and(|board| board.publish(1, b"x"))),
         |page| page.board().unwrap().announce_mail(),
         |page| {
-            page.decide(crate::page::Notice { code: 1, cause: None });
+            page.decide(crate::node_shm::Notice { code: 1, cause: None });
         },
     ];
     for wake in wakes {

@@ -10,8 +10,8 @@ use super::*;
 
 const HOST_OF: [HostId; 5] = [HostId(0), HostId(1), HostId(0), HostId(1), HostId(1)];
 
-fn spec() -> PageSpec<'static> {
-    PageSpec {
+fn spec() -> NodeShmSpec<'static> {
+    NodeShmSpec {
         host: HostId(1),
         hosts: 2,
         local_ranks: &[Rank(1), Rank(3), Rank(4)],
@@ -19,7 +19,7 @@ fn spec() -> PageSpec<'static> {
     }
 }
 
-fn copy(page: &HostPage) -> OwnedFd {
+fn copy(page: &NodeShm) -> OwnedFd {
     page.fd().try_clone_to_owned().unwrap()
 }
 
@@ -31,14 +31,14 @@ fn memory(bytes: &[u8]) -> OwnedFd {
     file.into()
 }
 
-fn bytes_of(page: &HostPage) -> Vec<u8> {
+fn bytes_of(page: &NodeShm) -> Vec<u8> {
     Mapping::read_only(&copy(page), page.map.len()).unwrap().bytes().to_vec()
 }
 
 #[test]
 fn both_sides_see_the_same_job() {
-    let agent = HostPage::create(&spec()).unwrap();
-    let rank = HostPage::open(copy(&agent)).unwrap();
+    let agent = NodeShm::create(&spec()).unwrap();
+    let rank = NodeShm::open(copy(&agent)).unwrap();
     for page in [&agent, &rank] {
         assert_eq!((page.size(), page.locals()), (5, 3));
         assert_eq!([0, 1, 2].map(|local| page.local_rank(local).0), [1, 3, 4]);
@@ -60,8 +60,8 @@ fn both_sides_see_the_same_job() {
 
 #[test]
 fn the_first_decision_stays() {
-    let agent = HostPage::create(&spec()).unwrap();
-    let rank = HostPage::open(copy(&agent)).unwrap();
+    let agent = NodeShm::create(&spec()).unwrap();
+    let rank = NodeShm::open(copy(&agent)).unwrap();
     let first = Notice { code: -2, cause: Some(Rank(4)) };
     assert_eq!(agent.decide(first), first);
     assert_eq!(rank.decide(Notice { code: 1, cause: None }), first);
@@ -70,8 +70,8 @@ fn the_first_decision_stays() {
 
 #[test]
 fn the_task_of_the_quit_handler_is_taken_once() {
-    let agent = HostPage::create(&spec()).unwrap();
-    let rank = HostPage::open(copy(&agent)).unwrap();
+    let agent = NodeShm::create(&spec()).unwrap();
+    let rank = NodeShm::open(copy(&agent)).unwrap();
     assert_eq!(agent.slot(1).ack(), Ack::None);
     assert!(rank.slot(1).claim_ack(Ack::Rank) && !agent.slot(1).claim_ack(Ack::Agent));
     assert_eq!((agent.slot(1).ack(), agent.slot(0).ack()), (Ack::Rank, Ack::None));
@@ -83,10 +83,10 @@ fn the_task_of_the_quit_handler_is_taken_once() {
 #[test]
 fn doorbells_and_decisions_wake_sleepers() {
     const LONG: Duration = Duration::from_secs(600);
-    let agent = Arc::new(HostPage::create(&spec()).unwrap());
+    let agent = Arc::new(NodeShm::create(&spec()).unwrap());
     let work = Arc::new(AtomicBool::new(false));
     let sleeper = |until: Box<dyn Fn() -> bool + Send>, local| {
-        let page = HostPage::open(copy(&agent)).unwrap();
+        let page = NodeShm::open(copy(&agent)).unwrap();
         std::thread::spawn(move || {
             while !until() {
                 page.slot(local).sleep(LONG, &until);
@@ -105,7 +105,7 @@ fn doorbells_and_decisions_wake_sleepers() {
 
 #[test]
 fn sleeps_end_with_their_time() {
-    let page = HostPage::create(&spec()).unwrap();
+    let page = NodeShm::create(&spec()).unwrap();
     let start = Instant::now();
     page.slot(0).sleep(Duration::from_millis(30), || false);
     assert!(start.elapsed() >= Duration::from_millis(25));
@@ -115,20 +115,20 @@ fn sleeps_end_with_their_time() {
 #[test]
 fn impossible_jobs_are_refused() {
     let refused =
-        |spec: PageSpec<'_>| matches!(HostPage::create(&spec), Err(PageError::Layout { .. }));
-    assert!(refused(PageSpec { local_ranks: &[], ..spec() }));
-    assert!(refused(PageSpec { local_ranks: &[Rank(3), Rank(1)], ..spec() }));
-    assert!(refused(PageSpec { local_ranks: &[Rank(0)], ..spec() }));
-    assert!(refused(PageSpec { local_ranks: &[Rank(5)], ..spec() }));
-    assert!(refused(PageSpec { host: HostId(2), ..spec() }));
-    assert!(refused(PageSpec { host_of: &[], ..spec() }));
+        |spec: NodeShmSpec<'_>| matches!(NodeShm::create(&spec), Err(NodeShmError::Layout { .. }));
+    assert!(refused(NodeShmSpec { local_ranks: &[], ..spec() }));
+    assert!(refused(NodeShmSpec { local_ranks: &[Rank(3), Rank(1)], ..spec() }));
+    assert!(refused(NodeShmSpec { local_ranks: &[Rank(0)], ..spec() }));
+    assert!(refused(NodeShmSpec { local_ranks: &[Rank(5)], ..spec() }));
+    assert!(refused(NodeShmSpec { host: HostId(2), ..spec() }));
+    assert!(refused(NodeShmSpec { host_of: &[], ..spec() }));
 }
 
 #[test]
 fn memory_that_is_no_page_is_refused() {
-    let good = bytes_of(&HostPage::create(&spec()).unwrap());
-    let text = |bytes: &[u8]| HostPage::open(memory(bytes)).map(drop).unwrap_err().to_string();
-    assert!(HostPage::open(memory(&good)).is_ok());
+    let good = bytes_of(&NodeShm::create(&spec()).unwrap());
+    let text = |bytes: &[u8]| NodeShm::open(memory(bytes)).map(drop).unwrap_err().to_string();
+    assert!(NodeShm::open(memory(&good)).is_ok());
     for len in [0, 1, 127, 128, good.len() - 1] {
         assert!(text(&good[..len]).contains("bytes"), "{len}: {}", text(&good[..len]));
     }
@@ -156,12 +156,12 @@ proptest! {
     /// Whatever the memory holds, opening it answers; and what opens can be used.
     #[test]
     fn damaged_pages_never_panic(changes in proptest::collection::vec((0usize..600, any::<u8>()), 0..6)) {
-        let mut bytes = bytes_of(&HostPage::create(&spec()).unwrap());
+        let mut bytes = bytes_of(&NodeShm::create(&spec()).unwrap());
         for (at, value) in changes {
             let at = at % bytes.len();
             bytes[at] = value;
         }
-        if let Ok(page) = HostPage::open(memory(&bytes)) {
+        if let Ok(page) = NodeShm::open(memory(&bytes)) {
             for rank in (0..page.size().min(100)).map(Rank) {
                 let _ = (page.place(rank), page.host_of(rank));
             }
@@ -176,7 +176,7 @@ proptest! {
 
 #[test]
 fn a_rank_says_how_it_leaves() {
-    let page = HostPage::create(&spec()).unwrap();
+    let page = NodeShm::create(&spec()).unwrap();
     let slot = page.slot(0);
     assert!(!slot.has_left() && slot.dying_with().is_none());
     slot.set_dying(139);

@@ -1,4 +1,4 @@
-//! The host page: memory shared by the ranks of one host and their agent.
+//! The node memory: memory shared by the ranks of one host and their agent.
 //!
 //! # Primer
 //!
@@ -24,9 +24,9 @@ pub use board::{Board, Lent, Published};
 use crate::service::{HostId, Place, Rank};
 use crate::sys::{self, Mapping, SharedMap};
 
-const PAGE_MAGIC: u64 = 0x4741_534e_4554_5047;
+const NODE_SHM_MAGIC: u64 = 0x4741_534e_4554_5047;
 /// Version of the layout; agent and rank must agree.
-pub const PAGE_VERSION: u32 = 4;
+pub const NODE_SHM_VERSION: u32 = 4;
 
 /// Fixed part of the page.
 #[repr(C, align(128))]
@@ -105,9 +105,9 @@ impl Notice {
 
 /// Why a page cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum PageError {
+pub enum NodeShmError {
     /// Mapping or sizing failed.
-    #[error("cannot {operation} the host page: {source}")]
+    #[error("cannot {operation} the node memory: {source}")]
     Os {
         /// What was tried.
         operation: &'static str,
@@ -115,7 +115,7 @@ pub enum PageError {
         source: std::io::Error,
     },
     /// The contents are not a page of this version.
-    #[error("the host page is damaged or of another version: {seen}")]
+    #[error("the node memory is damaged or of another version: {seen}")]
     Layout {
         /// What was seen.
         seen: String,
@@ -124,7 +124,7 @@ pub enum PageError {
 
 /// The mapped page. Shared freely between threads; all mutable parts are atomics.
 #[derive(Debug)]
-pub struct HostPage {
+pub struct NodeShm {
     map: SharedMap,
     size: u32,
     hosts: u32,
@@ -139,7 +139,7 @@ pub struct HostPage {
 
 /// What a page is made of; the agent fills it.
 #[derive(Clone, Debug)]
-pub struct PageSpec<'a> {
+pub struct NodeShmSpec<'a> {
     /// This host.
     pub host: HostId,
     /// Hosts in the job.
@@ -162,29 +162,29 @@ fn page_len(locals: u32, size: u32) -> usize {
     locals_at(locals) + (locals as usize + size as usize) * size_of::<u32>()
 }
 
-impl HostPage {
-    /// Creates a page for a host. Its descriptor is given to the ranks with [`HostPage::fd`].
+impl NodeShm {
+    /// Creates a page for a host. Its descriptor is given to the ranks with [`NodeShm::fd`].
     ///
     /// # Errors
     /// No memory or descriptors.
-    pub fn create(spec: &PageSpec<'_>) -> Result<Self, PageError> {
+    pub fn create(spec: &NodeShmSpec<'_>) -> Result<Self, NodeShmError> {
         Self::make(spec, |_, _| None)
     }
 
-    /// As [`HostPage::create`], with a [`Board`], which the creator must serve. Hosts with very many ranks have none.
+    /// As [`NodeShm::create`], with a [`Board`], which the creator must serve. Hosts with very many ranks have none.
     ///
     /// # Errors
     /// As there.
-    pub fn create_with_board(spec: &PageSpec<'_>) -> Result<Self, PageError> {
+    pub fn create_with_board(spec: &NodeShmSpec<'_>) -> Result<Self, NodeShmError> {
         Self::make(spec, board::Layout::new)
     }
 
     fn make(
-        spec: &PageSpec<'_>,
+        spec: &NodeShmSpec<'_>,
         board: impl FnOnce(usize, u32) -> Option<board::Layout>,
-    ) -> Result<Self, PageError> {
+    ) -> Result<Self, NodeShmError> {
         let count = |n: usize| {
-            u32::try_from(n).map_err(|_| PageError::Layout { seen: format!("{n} ranks") })
+            u32::try_from(n).map_err(|_| NodeShmError::Layout { seen: format!("{n} ranks") })
         };
         let (locals, size) = (count(spec.local_ranks.len())?, count(spec.host_of.len())?);
         if size == 0
@@ -194,23 +194,23 @@ impl HostPage {
             || spec.host.0 >= spec.hosts
         {
             let (host, hosts) = (spec.host.0, spec.hosts);
-            return Err(PageError::Layout {
+            return Err(NodeShmError::Layout {
                 seen: format!("{locals} of {size} ranks on host {host} of {hosts}"),
             });
         }
-        let os = |source| PageError::Os { operation: "create", source };
+        let os = |source| NodeShmError::Os { operation: "create", source };
         let board = board(page_len(locals, size), locals);
         let len = board.map_or(page_len(locals, size), |board| board.end());
-        let map = SharedMap::create(c"gasnet-host-page", len).map_err(os)?;
+        let map = SharedMap::create(c"gasnet-node-shm", len).map_err(os)?;
         let (hosts, host) = (spec.hosts, spec.host);
         let (results, looks) = (None, board::Looks::default());
         let page = Self { map, size, hosts, host, locals, board, results, looks };
-        page.map.put(0, &[PAGE_MAGIC]);
+        page.map.put(0, &[NODE_SHM_MAGIC]);
         let has_board = u32::from(board.is_some());
-        page.map.put(8, &[PAGE_VERSION, size, hosts, host.0, locals, has_board]);
+        page.map.put(8, &[NODE_SHM_VERSION, size, hosts, host.0, locals, has_board]);
         let tables = spec.local_ranks.iter().map(|r| r.0).chain(spec.host_of.iter().map(|h| h.0));
         page.map.put(locals_at(locals), &tables.collect::<Vec<u32>>());
-        page.check_locals().map_err(|seen| PageError::Layout { seen })?;
+        page.check_locals().map_err(|seen| NodeShmError::Layout { seen })?;
         Ok(page)
     }
 
@@ -218,20 +218,20 @@ impl HostPage {
     ///
     /// # Errors
     /// Not a page, another version, or lengths that do not fit.
-    pub fn open(fd: std::os::fd::OwnedFd) -> Result<Self, PageError> {
+    pub fn open(fd: std::os::fd::OwnedFd) -> Result<Self, NodeShmError> {
         let map =
-            SharedMap::open(fd).map_err(|source| PageError::Os { operation: "map", source })?;
-        let bad = |seen: String| PageError::Layout { seen };
+            SharedMap::open(fd).map_err(|source| NodeShmError::Os { operation: "map", source })?;
+        let bad = |seen: String| NodeShmError::Layout { seen };
         if map.len() < size_of::<Header>() {
             return Err(bad(format!("{} bytes", map.len())));
         }
-        if map.get::<u64>(0) != PAGE_MAGIC {
+        if map.get::<u64>(0) != NODE_SHM_MAGIC {
             return Err(bad("wrong magic".into()));
         }
         let [version, size, hosts, host, locals, has_board] =
             std::array::from_fn(|i| map.get::<u32>(8 + 4 * i));
-        if version != PAGE_VERSION {
-            return Err(bad(format!("version {version}, this build has {PAGE_VERSION}")));
+        if version != NODE_SHM_VERSION {
+            return Err(bad(format!("version {version}, this build has {NODE_SHM_VERSION}")));
         }
         if size == 0 || locals == 0 || locals > size || hosts > size || host >= hosts {
             return Err(bad(format!("{locals} of {size} ranks on host {host} of {hosts}")));
@@ -243,7 +243,7 @@ impl HostPage {
         }
         let results = board.map(|board| {
             let results = Mapping::shared(map.fd(), board.results, board::Layout::RESULTS);
-            results.map_err(|source| PageError::Os { operation: "map the results in", source })
+            results.map_err(|source| NodeShmError::Os { operation: "map the results in", source })
         });
         let results = results.transpose()?;
         let (host, looks) = (HostId(host), board::Looks::default());
@@ -301,7 +301,7 @@ impl HostPage {
     /// Job rank of the `local`-th rank of this host.
     ///
     /// # Panics
-    /// When `local` is not below [`HostPage::locals`].
+    /// When `local` is not below [`NodeShm::locals`].
     #[must_use]
     pub fn local_rank(&self, local: u32) -> Rank {
         assert!(local < self.locals, "local index {local} of {}", self.locals);
@@ -346,7 +346,7 @@ impl HostPage {
     /// The words of the `local`-th rank.
     ///
     /// # Panics
-    /// When `local` is not below [`HostPage::locals`].
+    /// When `local` is not below [`NodeShm::locals`].
     #[must_use]
     #[inline(always)]
     pub fn slot(&self, local: u32) -> &Slot {
@@ -477,7 +477,7 @@ impl Slot {
 
 #[allow(unsafe_code, reason = "the layouts promise that only atomics change while shared")]
 mod layout {
-    // SAFETY: `notice` is atomic; the other fields are written only by `HostPage::create`, before sharing.
+    // SAFETY: `notice` is atomic; the other fields are written only by `NodeShm::create`, before sharing.
     unsafe impl crate::sys::SharedLayout for super::Header {}
     // SAFETY: all fields are atomics.
     unsafe impl crate::sys::SharedLayout for super::Slot {}

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::HostPage;
+use super::NodeShm;
 use crate::frame::{Frame, HEADER_LEN};
 use crate::sys;
 
@@ -116,13 +116,13 @@ pub struct Published {
 
 /// A result that this rank looks at. Dropping the last clone gives it back.
 pub struct Lent {
-    page: Arc<HostPage>,
+    page: Arc<NodeShm>,
     published: Published,
 }
 
 impl Lent {
     /// `None` when there is no such place.
-    pub(crate) fn new(page: &Arc<HostPage>, published: Published) -> Option<Self> {
+    pub(crate) fn new(page: &Arc<NodeShm>, published: Published) -> Option<Self> {
         let there = page.result(published).is_some();
         there.then(|| {
             page.looks.begin(published.place);
@@ -179,7 +179,7 @@ impl Looks {
 /// The board of a page. See the module.
 #[derive(Clone, Copy, Debug)]
 pub struct Board<'a> {
-    page: &'a HostPage,
+    page: &'a NodeShm,
     layout: Layout,
 }
 
@@ -211,7 +211,7 @@ impl Board<'_> {
 }
 
 impl<'a> Board<'a> {
-    pub(super) const fn new(page: &'a HostPage, layout: Layout) -> Self {
+    pub(super) const fn new(page: &'a NodeShm, layout: Layout) -> Self {
         Self { page, layout }
     }
 
