@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::client::{Channel, Client, Reply, Request};
 use crate::deadlines::{Bounds, Wait, Watch};
 use crate::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
-use crate::node_shm::{Board, Lent, NodeShm, NodeShmError, Published};
+use crate::node_shm::{NodeShm, NodeShmError, Published, ShmCollectives, SlotRef};
 use crate::provider::{Announced, Provider, contradiction, names, number};
 use crate::service::{Announcer, Bootstrap, Error, Finalizer, Rank, Shared, call_name};
 use crate::sys::{self, AgentSocket, Mapping};
@@ -123,11 +123,12 @@ fn begin(mut channel: Socket, greeting: &str) -> Result<Box<dyn Bootstrap>, Erro
     let (rank, size) = (channel.rank, channel.size);
     let page = channel.hello(greeting)?;
     let Some(place) = page.place(rank) else {
-        let seen = format!("a node memory without rank {rank}");
+        let seen = format!("a node's shared memory without rank {rank}");
         return Err(Error::Protocol { during: "hello", seen });
     };
     if place.size != size {
-        let seen = format!("a node memory for {} ranks, the environment says {size}", place.size);
+        let seen =
+            format!("a node's shared memory for {} ranks, the environment says {size}", place.size);
         return Err(Error::Protocol { during: "hello", seen });
     }
     channel.local = place.local;
@@ -144,7 +145,7 @@ struct Socket {
     size: u32,
     bounds: Bounds,
     buffer: Vec<u8>,
-    /// [`Board::mail`] when the socket was looked at last.
+    /// [`ShmCollectives::mail`] when the socket was looked at last.
     mail: u32,
     /// Where a process manager started this rank; then the socket leads to the first rank of this host.
     fence: Option<Box<dyn Fence>>,
@@ -199,7 +200,7 @@ impl Socket {
             (Kind::Welcome, Some(fd)) if frame.arg == size => {
                 NodeShm::open(fd).map_err(|source| match source {
                     NodeShmError::Os { source, .. } => {
-                        Error::Os { operation: "map the node memory", source }
+                        Error::Os { operation: "map the node's shared memory", source }
                     }
                     NodeShmError::Layout { .. } => {
                         Error::Protocol { during: "hello", seen: source.to_string() }
@@ -371,7 +372,7 @@ fn check_memory(fd: OwnedFd, len: usize, wait: &Wait) -> Result<Reply, Error> {
     Ok(Reply::Memory(fd))
 }
 
-/// An answer on the board.
+/// An answer on the collectives.
 fn published_reply(
     published: Published,
     request: &Request<'_>,
@@ -380,7 +381,7 @@ fn published_reply(
 ) -> Result<Reply, Error> {
     if published.len != request.expect {
         let (there, expect) = (published.len, request.expect);
-        let seen = format!("a result of {there} bytes on the board instead of {expect}");
+        let seen = format!("a result of {there} bytes on the collectives instead of {expect}");
         return Err(Error::Protocol { during: wait.during(), seen });
     }
     if request.head.kind == Kind::Barrier {
@@ -389,10 +390,10 @@ fn published_reply(
     if published.len == 0 {
         return Ok(Reply::Mapped(Shared::Owned(Vec::new())));
     }
-    match Lent::new(page, published) {
-        Some(lent) => Ok(Reply::Mapped(Shared::Lent(lent))),
+    match SlotRef::new(page, published) {
+        Some(lent) => Ok(Reply::Mapped(Shared::Slot(lent))),
         None => {
-            let seen = format!("a result at place {} of the board", published.place);
+            let seen = format!("a result at place {} of the collectives", published.place);
             Err(Error::Protocol { during: wait.during(), seen })
         }
     }
@@ -401,12 +402,12 @@ fn published_reply(
 impl Channel for Socket {
     fn call(&mut self, request: &Request<'_>, page: &Arc<NodeShm>) -> Result<Reply, Error> {
         let wait = Wait::new(call_name(request.head.kind), self.bounds.call);
-        // The first rank of a host without an agent serves no board.
-        if let Some(board) = page.board().filter(|_| self.fence.is_none()) {
-            if request.fits_board() {
-                return self.on_board(request, board, &wait, page);
+        // The first rank of a host without an agent serves no collectives.
+        if let Some(collectives) = page.collectives().filter(|_| self.fence.is_none()) {
+            if request.fits_shm() {
+                return self.on_shm(request, collectives, &wait, page);
             }
-            board.apart(request.head.seq);
+            collectives.apart(request.head.seq);
         }
         for frame in request.frames() {
             self.send(&frame, &wait, Some(page))?;
@@ -439,32 +440,32 @@ impl Channel for Socket {
 }
 
 impl Socket {
-    /// Makes a call on the board.
-    fn on_board(
+    /// Makes a call on the collectives.
+    fn on_shm(
         &mut self,
         request: &Request<'_>,
-        board: Board<'_>,
+        collectives: ShmCollectives<'_>,
         wait: &Wait,
         page: &Arc<NodeShm>,
     ) -> Result<Reply, Error> {
         let (seq, rank) = (request.head.seq, self.rank);
-        if request.frames().any(|frame| board.post(self.local, &frame)) {
+        if request.frames().any(|frame| collectives.post(self.local, &frame)) {
             self.send(&Frame::bare(Kind::Posted, seq, rank.0, 0), wait, Some(page))?;
         }
         loop {
-            let bell = board.bell();
-            if let Some(published) = board.answer(seq) {
+            let bell = collectives.bell();
+            if let Some(published) = collectives.answer(seq) {
                 return published_reply(published, request, wait, page);
             }
-            if self.mail != board.mail() {
-                self.mail = board.mail();
+            if self.mail != collectives.mail() {
+                self.mail = collectives.mail();
                 if self.has_packet(wait, page)? {
                     return self.reply(request, wait, page);
                 }
             }
-            board.sleep(bell, wait.slice(Some(page))?);
+            collectives.sleep(bell, wait.slice(Some(page))?);
             // A whole slice has passed: the agent may be gone.
-            if bell == board.bell() && self.has_packet(wait, page)? {
+            if bell == collectives.bell() && self.has_packet(wait, page)? {
                 return self.reply(request, wait, page);
             }
         }

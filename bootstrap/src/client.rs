@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::collective::next_seq;
 use crate::frame::{Frame, Kind, MAX_TOTAL};
-use crate::node_shm::{Board, NodeShm};
+use crate::node_shm::{NodeShm, ShmCollectives};
 use crate::service::{Announcer, Bootstrap, Error, Place, Rank, Shared, call_name};
 
 /// Answer to one call.
@@ -53,11 +53,11 @@ impl Request<'_> {
         Frame::pieces(self.head, self.data).map(move |frame| Frame { total, ..frame })
     }
 
-    /// Whether this call is made on the board, where there is one: the same on all ranks that make it.
+    /// Whether this call is made on the collectives, where there is one: the same on all ranks that make it.
     #[must_use]
-    pub const fn fits_board(&self) -> bool {
+    pub const fn fits_shm(&self) -> bool {
         matches!(self.head.kind, Kind::Barrier | Kind::Exchange)
-            && Board::has_room(self.data.len(), self.expect)
+            && ShmCollectives::has_room(self.data.len(), self.expect)
     }
 }
 

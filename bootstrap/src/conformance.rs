@@ -154,8 +154,8 @@ fn lengths(size: u32) -> impl Iterator<Item = usize> {
 
 fn place(b: &mut dyn Bootstrap) -> Result<(), Failure> {
     let place = b.place();
-    same("place by the node memory", &b.node_shm().place(place.rank), &Some(place))?;
-    same("size in the node memory", &b.node_shm().size(), &place.size)?;
+    same("place by the node's shared memory", &b.node_shm().place(place.rank), &Some(place))?;
+    same("size in the node's shared memory", &b.node_shm().size(), &place.size)?;
     same("exit notice", &b.node_shm().notice(), &None)?;
     let all = call(b.exchange(&place.host.0.to_le_bytes()))?;
     for (rank, word) in (0u32..).zip(all.chunks_exact(4)) {

@@ -29,7 +29,7 @@ pub const CALL: Deadline = Deadline {
     name: "bootstrap.call",
     bound: None,
     doc: "A collective call waits as long as the slowest rank computes, so only the end of the job bounds it: a decided \
-          exit (notice in the node memory) or a closed agent socket ends the wait.",
+          exit (notice in the node's shared memory) or a closed agent socket ends the wait.",
 };
 
 /// See [`Deadline::doc`].

@@ -69,7 +69,7 @@ pub enum Kind {
     Data = 15,
     /// Agent to rank: the call `seq` cannot be served; payload = reason (UTF-8).
     Refuse = 16,
-    /// Rank to agent: what ranks have posted on the [board](crate::node_shm::Board) of the node memory is to be served.
+    /// Rank to agent: what ranks have posted on the [collectives](crate::node_shm::ShmCollectives) of the node memory is to be served.
     Posted = 17,
 }
 

@@ -6,20 +6,20 @@
 //!
 //! * the **exit notice**, one word that the agent (or, where there is none, a rank) sets once when the end of the job is
 //!   decided. Every poll of the conduit loads it: that is how a lone exit reaches ranks in milliseconds;
-//! * one [`Slot`] per local rank: a **doorbell** (futex) that every blocking wait of the rank sleeps on, and the
+//! * one [`RankSlot`] per local rank: a **doorbell** (futex) that every blocking wait of the rank sleeps on, and the
 //!   acknowledgement that makes sure that the user's SIGQUIT handler runs exactly once;
 //! * the host map: the local ranks in order, and the host of every rank of the job. Once per host, not per rank.
 //!
-//! Layout: a header (one cache line pair), `locals` [`Slot`]s, `u32` local ranks, `u32` host of each job rank; then, where an
-//! agent serves the ranks, the [`Board`], on which they make short calls.
+//! Layout: a header (one cache line pair), `locals` [`RankSlot`]s, `u32` local ranks, `u32` host of each job rank; then, where an
+//! agent serves the ranks, the [`ShmCollectives`], on which they make short calls.
 
-mod board;
+mod collectives;
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-pub use board::{Board, Lent, Published};
+pub use collectives::{Published, ShmCollectives, SlotRef};
 
 use crate::service::{HostId, Place, Rank};
 use crate::sys::{self, Mapping, SharedMap};
@@ -37,16 +37,16 @@ struct Header {
     hosts: u32,
     host: u32,
     locals: u32,
-    /// 1 when there is a board.
-    board: u32,
+    /// 1 when there is a collectives.
+    collectives: u32,
     /// 0, or [`Notice`] encoded.
     notice: AtomicU64,
 }
 
 /// One local rank's words, each on lines of its own.
 #[repr(C, align(128))]
-pub struct Slot {
-    /// Bumped by whoever gives the rank something to do while [`Slot::sleeping`] is set; the rank's futex.
+pub struct RankSlot {
+    /// Bumped by whoever gives the rank something to do while [`RankSlot::sleeping`] is set; the rank's futex.
     doorbell: AtomicU32,
     /// 1 while the rank sleeps or is about to.
     sleeping: AtomicU32,
@@ -59,7 +59,7 @@ pub struct Slot {
     left: AtomicU32,
 }
 
-/// See [`Slot`]; no code of a death by signal.
+/// See [`RankSlot`]; no code of a death by signal.
 const LEFT: u32 = 1;
 
 /// Who took on the task to let the user's SIGQUIT handler run on a rank.
@@ -107,7 +107,7 @@ impl Notice {
 #[derive(Debug, thiserror::Error)]
 pub enum NodeShmError {
     /// Mapping or sizing failed.
-    #[error("cannot {operation} the node memory: {source}")]
+    #[error("cannot {operation} the node's shared memory: {source}")]
     Os {
         /// What was tried.
         operation: &'static str,
@@ -115,7 +115,7 @@ pub enum NodeShmError {
         source: std::io::Error,
     },
     /// The contents are not a page of this version.
-    #[error("the node memory is damaged or of another version: {seen}")]
+    #[error("the node's shared memory is damaged or of another version: {seen}")]
     Layout {
         /// What was seen.
         seen: String,
@@ -130,11 +130,11 @@ pub struct NodeShm {
     hosts: u32,
     host: HostId,
     locals: u32,
-    board: Option<board::Layout>,
-    /// The places for results of the board, in a rank.
+    collectives: Option<collectives::Layout>,
+    /// The places for results of the collectives, in a rank.
     results: Option<Mapping>,
     /// Which of these this process looks at.
-    looks: board::Looks,
+    slot_refs: collectives::SlotRefs,
 }
 
 /// What a page is made of; the agent fills it.
@@ -155,7 +155,7 @@ const fn slots_at() -> usize {
 }
 
 fn locals_at(locals: u32) -> usize {
-    slots_at() + locals as usize * size_of::<Slot>()
+    slots_at() + locals as usize * size_of::<RankSlot>()
 }
 
 fn page_len(locals: u32, size: u32) -> usize {
@@ -171,17 +171,17 @@ impl NodeShm {
         Self::make(spec, |_, _| None)
     }
 
-    /// As [`NodeShm::create`], with a [`Board`], which the creator must serve. Hosts with very many ranks have none.
+    /// As [`NodeShm::create`], with a [`ShmCollectives`], which the creator must serve. Hosts with very many ranks have none.
     ///
     /// # Errors
     /// As there.
-    pub fn create_with_board(spec: &NodeShmSpec<'_>) -> Result<Self, NodeShmError> {
-        Self::make(spec, board::Layout::new)
+    pub fn create_with_collectives(spec: &NodeShmSpec<'_>) -> Result<Self, NodeShmError> {
+        Self::make(spec, collectives::Layout::new)
     }
 
     fn make(
         spec: &NodeShmSpec<'_>,
-        board: impl FnOnce(usize, u32) -> Option<board::Layout>,
+        collectives: impl FnOnce(usize, u32) -> Option<collectives::Layout>,
     ) -> Result<Self, NodeShmError> {
         let count = |n: usize| {
             u32::try_from(n).map_err(|_| NodeShmError::Layout { seen: format!("{n} ranks") })
@@ -199,15 +199,15 @@ impl NodeShm {
             });
         }
         let os = |source| NodeShmError::Os { operation: "create", source };
-        let board = board(page_len(locals, size), locals);
-        let len = board.map_or(page_len(locals, size), |board| board.end());
+        let collectives = collectives(page_len(locals, size), locals);
+        let len = collectives.map_or(page_len(locals, size), |collectives| collectives.end());
         let map = SharedMap::create(c"gasnet-node-shm", len).map_err(os)?;
         let (hosts, host) = (spec.hosts, spec.host);
-        let (results, looks) = (None, board::Looks::default());
-        let page = Self { map, size, hosts, host, locals, board, results, looks };
+        let (results, slot_refs) = (None, collectives::SlotRefs::default());
+        let page = Self { map, size, hosts, host, locals, collectives, results, slot_refs };
         page.map.put(0, &[NODE_SHM_MAGIC]);
-        let has_board = u32::from(board.is_some());
-        page.map.put(8, &[NODE_SHM_VERSION, size, hosts, host.0, locals, has_board]);
+        let has_collectives = u32::from(collectives.is_some());
+        page.map.put(8, &[NODE_SHM_VERSION, size, hosts, host.0, locals, has_collectives]);
         let tables = spec.local_ranks.iter().map(|r| r.0).chain(spec.host_of.iter().map(|h| h.0));
         page.map.put(locals_at(locals), &tables.collect::<Vec<u32>>());
         page.check_locals().map_err(|seen| NodeShmError::Layout { seen })?;
@@ -228,7 +228,7 @@ impl NodeShm {
         if map.get::<u64>(0) != NODE_SHM_MAGIC {
             return Err(bad("wrong magic".into()));
         }
-        let [version, size, hosts, host, locals, has_board] =
+        let [version, size, hosts, host, locals, has_collectives] =
             std::array::from_fn(|i| map.get::<u32>(8 + 4 * i));
         if version != NODE_SHM_VERSION {
             return Err(bad(format!("version {version}, this build has {NODE_SHM_VERSION}")));
@@ -236,18 +236,20 @@ impl NodeShm {
         if size == 0 || locals == 0 || locals > size || hosts > size || host >= hosts {
             return Err(bad(format!("{locals} of {size} ranks on host {host} of {hosts}")));
         }
-        let board = board::Layout::new(page_len(locals, size), locals).filter(|_| has_board == 1);
-        let need = board.map_or(page_len(locals, size), |board| board.end());
+        let collectives = collectives::Layout::new(page_len(locals, size), locals)
+            .filter(|_| has_collectives == 1);
+        let need = collectives.map_or(page_len(locals, size), |collectives| collectives.end());
         if map.len() < need {
             return Err(bad(format!("{} bytes for {locals} of {size} ranks", map.len())));
         }
-        let results = board.map(|board| {
-            let results = Mapping::shared(map.fd(), board.results, board::Layout::RESULTS);
+        let results = collectives.map(|collectives| {
+            let results =
+                Mapping::shared(map.fd(), collectives.results, collectives::Layout::RESULTS);
             results.map_err(|source| NodeShmError::Os { operation: "map the results in", source })
         });
         let results = results.transpose()?;
-        let (host, looks) = (HostId(host), board::Looks::default());
-        let page = Self { map, size, hosts, host, locals, board, results, looks };
+        let (host, slot_refs) = (HostId(host), collectives::SlotRefs::default());
+        let page = Self { map, size, hosts, host, locals, collectives, results, slot_refs };
         page.check_locals().map_err(bad)?;
         Ok(page)
     }
@@ -276,14 +278,14 @@ impl NodeShm {
 
     /// Where short calls are made, if this page has it.
     #[must_use]
-    pub fn board(&self) -> Option<Board<'_>> {
-        self.board.map(|layout| Board::new(self, layout))
+    pub fn collectives(&self) -> Option<ShmCollectives<'_>> {
+        self.collectives.map(|layout| ShmCollectives::new(self, layout))
     }
 
-    /// The bytes of a result on the board; `None` in the process that made the page, and when there is no such place.
+    /// The bytes of a result on the collectives; `None` in the process that made the page, and when there is no such place.
     /// They change when every rank of the host has given them back.
     pub(crate) fn result(&self, published: Published) -> Option<&[u8]> {
-        self.results.as_ref()?.bytes().get(Board::range(published)?)
+        self.results.as_ref()?.bytes().get(ShmCollectives::range(published)?)
     }
 
     /// Ranks in the job.
@@ -349,9 +351,9 @@ impl NodeShm {
     /// When `local` is not below [`NodeShm::locals`].
     #[must_use]
     #[inline(always)]
-    pub fn slot(&self, local: u32) -> &Slot {
+    pub fn slot(&self, local: u32) -> &RankSlot {
         assert!(local < self.locals, "local index {local} of {}", self.locals);
-        self.map.at(slots_at() + local as usize * size_of::<Slot>())
+        self.map.at(slots_at() + local as usize * size_of::<RankSlot>())
     }
 
     /// The exit notice, if the end of the job is decided. One load; made for polling loops.
@@ -373,18 +375,18 @@ impl NodeShm {
         for local in 0..self.locals {
             self.slot(local).ring();
         }
-        if let Some(board) = self.board() {
-            board.ring();
+        if let Some(collectives) = self.collectives() {
+            collectives.ring();
         }
         set.map_or_else(|word| Notice::decode(word).unwrap_or(notice), |_| notice)
     }
 }
 
-impl Slot {
+impl RankSlot {
     /// Gives the rank a reason to look, and wakes it if it sleeps. Async-signal-safe.
     ///
     /// The caller has published its work before, with an instruction that is a full barrier (on x86-64 any locked one),
-    /// or calls [`Slot::ring`], which contains one.
+    /// or calls [`RankSlot::ring`], which contains one.
     #[inline(always)]
     pub fn ring_if_sleeping(&self) {
         if self.sleeping.load(Ordering::Relaxed) != 0 {
@@ -392,7 +394,7 @@ impl Slot {
         }
     }
 
-    /// As [`Slot::ring_if_sleeping`], without looking first.
+    /// As [`RankSlot::ring_if_sleeping`], without looking first.
     #[cold]
     pub fn ring(&self) {
         self.doorbell.fetch_add(1, Ordering::SeqCst);
@@ -401,7 +403,7 @@ impl Slot {
         }
     }
 
-    /// How often the doorbell rang, modulo 2^32. Who looks for work whose ringer needs no [`Slot::sleep`] to be seen (a thread of
+    /// How often the doorbell rang, modulo 2^32. Who looks for work whose ringer needs no [`RankSlot::sleep`] to be seen (a thread of
     /// the rank that waits for a device) reads it before it looks, and does not sleep once it has changed.
     #[must_use]
     pub fn rung(&self) -> u32 {
@@ -480,13 +482,13 @@ mod layout {
     // SAFETY: `notice` is atomic; the other fields are written only by `NodeShm::create`, before sharing.
     unsafe impl crate::sys::SharedLayout for super::Header {}
     // SAFETY: all fields are atomics.
-    unsafe impl crate::sys::SharedLayout for super::Slot {}
+    unsafe impl crate::sys::SharedLayout for super::RankSlot {}
     // SAFETY: as above.
-    unsafe impl crate::sys::SharedLayout for super::board::Head {}
+    unsafe impl crate::sys::SharedLayout for super::collectives::Head {}
     // SAFETY: as above.
-    unsafe impl crate::sys::SharedLayout for super::board::Post {}
+    unsafe impl crate::sys::SharedLayout for super::collectives::Post {}
     // SAFETY: as above.
-    unsafe impl crate::sys::SharedLayout for super::board::Result {}
+    unsafe impl crate::sys::SharedLayout for super::collectives::Result {}
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ pub enum Shared {
     /// Read-only mapping of memory shared by the host.
     Mapped(Arc<crate::Mapping>),
     /// A place of the node memory, until the last clone is dropped.
-    Lent(crate::node_shm::Lent),
+    Slot(crate::node_shm::SlotRef),
 }
 
 impl std::fmt::Debug for Shared {
@@ -83,7 +83,7 @@ impl std::fmt::Debug for Shared {
         match self {
             Self::Owned(_) => write!(f, "Owned({} bytes)", self.len()),
             Self::Mapped(_) => write!(f, "Mapped({} bytes)", self.len()),
-            Self::Lent(_) => write!(f, "Lent({} bytes)", self.len()),
+            Self::Slot(_) => write!(f, "SlotRef({} bytes)", self.len()),
         }
     }
 }
@@ -95,7 +95,7 @@ impl std::ops::Deref for Shared {
         match self {
             Self::Owned(bytes) => bytes,
             Self::Mapped(map) => map.bytes(),
-            Self::Lent(lent) => lent.bytes(),
+            Self::Slot(lent) => lent.bytes(),
         }
     }
 }
@@ -208,7 +208,7 @@ impl From<NodeShmError> for Error {
             NodeShmError::Os { source, .. } => source,
             other @ NodeShmError::Layout { .. } => std::io::Error::other(other),
         };
-        Self::Os { operation: "create the node memory", source }
+        Self::Os { operation: "create the node's shared memory", source }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use bootstrap::node_shm::{NodeShm, Notice, Slot};
+use bootstrap::node_shm::{NodeShm, Notice, RankSlot};
 use bootstrap::{Announcer, Bootstrap, Place, Rank};
 use settings::Env;
 
@@ -358,7 +358,7 @@ impl Core {
 
     /// Doorbell of a neighbour.
     #[inline(always)]
-    pub(crate) fn slot_of(&self, local: usize) -> &Slot {
+    pub(crate) fn slot_of(&self, local: usize) -> &RankSlot {
         let at = u32::try_from(local).unwrap_or(u32::MAX);
         self.hot.page.slot(self.hot.span.base.saturating_add(at))
     }
@@ -552,7 +552,7 @@ impl Core {
 
     /// This rank's doorbell.
     #[inline]
-    pub(crate) fn slot(&self) -> &Slot {
+    pub(crate) fn slot(&self) -> &RankSlot {
         self.hot.page.slot(self.hot.place.local)
     }
 

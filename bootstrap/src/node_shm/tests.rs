@@ -142,7 +142,7 @@ fn memory_that_is_no_page_is_refused() {
     assert!(changed(12, 0).contains("of 0 ranks"));
     assert!(changed(15, 0x7f).contains("bytes for"));
     assert!(changed(20, 2).contains("on host 2"));
-    assert!(changed(28, 1).contains("bytes for"), "there is no board");
+    assert!(changed(28, 1).contains("bytes for"), "there is no collectives");
     assert!(changed(locals_at(3), 9).contains("local rank 9"));
 }
 

@@ -15,7 +15,7 @@ use bootstrap::collective::{
     Action as Answer, Branch, Collective, Down, Letter, Node, ProtocolError, To, Up,
 };
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
-use bootstrap::node_shm::{Ack, Board, NodeShm, NodeShmSpec, Notice};
+use bootstrap::node_shm::{Ack, NodeShm, NodeShmSpec, Notice, ShmCollectives};
 use nix::sys::socket::{ControlMessage, MsgFlags, recv, sendmsg};
 use nix::unistd::Pid;
 
@@ -43,7 +43,7 @@ struct Peer {
     /// Broke the protocol: what comes further is read and dropped.
     refused: bool,
     pid: i32,
-    /// Number of the last call that it has posted on the board.
+    /// Number of the last call that it has posted in shared memory.
     posted: u32,
     /// The process that said `Hello`, when it is not the rank's own (a program behind a shell).
     speaker: Option<i32>,
@@ -57,9 +57,9 @@ pub(crate) struct Boot {
     page_fd: Option<Rc<OwnedFd>>,
     calls: Collective,
     buffer: Vec<u8>,
-    /// Packets went to ranks that may wait on the board.
+    /// Packets went to ranks that may wait in shared memory.
     mail: bool,
-    /// Number of the call over sockets before which the board was looked at last.
+    /// Number of the call over sockets before which the collectives were read last.
     looked: u32,
 }
 
@@ -294,7 +294,7 @@ impl Boot {
             Kind::Abort => events.push(Happened::Abort { rank, code }),
             Kind::Posted => self.take_posts(poller, events),
             _ => {
-                // Another rank may wait on the board in a call that this one does not fit. Whoever posts in this call
+                // Another rank may wait in shared memory in a call that this one does not fit. Whoever posts in this call
                 // from now on sees that it was begun over a socket, and says so.
                 if std::mem::replace(&mut self.looked, frame.seq) != frame.seq {
                     self.take_posts(poller, events);
@@ -311,15 +311,16 @@ impl Boot {
         }
     }
 
-    /// Serves what ranks have posted on the board.
+    /// Serves what ranks have posted in shared memory.
     fn take_posts(&mut self, poller: &Poller, events: &mut Vec<Happened>) {
-        let mut packet = [0; Board::POST];
+        let mut packet = [0; ShmCollectives::POST];
         for local in 0..self.share.count() {
             let Some(peer) = self.peers.get_mut(local as usize).filter(|peer| !peer.refused) else {
                 continue;
             };
-            let board = self.page.as_ref().and_then(NodeShm::board);
-            let taken = board.and_then(|board| board.take(local, peer.posted, &mut packet));
+            let collectives = self.page.as_ref().and_then(NodeShm::collectives);
+            let taken = collectives
+                .and_then(|collectives| collectives.take(local, peer.posted, &mut packet));
             let Some((seq, len)) = taken else { continue };
             peer.posted = seq;
             let frame = match Frame::from_packet(&packet[..len], self.share.size()) {
@@ -365,14 +366,14 @@ impl Boot {
         }
         let Share { host, hosts, ranks, host_of, .. } = &self.share;
         let spec = NodeShmSpec { host: *host, hosts: *hosts, local_ranks: ranks, host_of };
-        let page = NodeShm::create_with_board(&spec).map_err(|error| error.to_string())?;
+        let page = NodeShm::create_with_collectives(&spec).map_err(|error| error.to_string())?;
         for (local, peer) in (0..).zip(&self.peers) {
             page.slot(local).set_pid(peer.pid);
         }
         let fd = page
             .fd()
             .try_clone_to_owned()
-            .map_err(|error| format!("cannot pass on the node memory: {error}"))?;
+            .map_err(|error| format!("cannot pass on the node's shared memory: {error}"))?;
         self.page = Some(page);
         Ok(Rc::clone(self.page_fd.insert(Rc::new(fd))))
     }
@@ -440,19 +441,21 @@ impl Boot {
         self.announce_mail();
     }
 
-    /// Answers a call on the board, when every rank made it there.
+    /// Answers a call in shared memory, when every rank made it there.
     fn publish(&self, seq: u32, bytes: &[u8]) -> bool {
-        let Some(board) = self.page.as_ref().and_then(NodeShm::board) else { return false };
+        let Some(collectives) = self.page.as_ref().and_then(NodeShm::collectives) else {
+            return false;
+        };
         let posted = seq != 0 && self.peers.iter().all(|peer| peer.posted == seq);
-        posted && board.publish(seq, bytes)
+        posted && collectives.publish(seq, bytes)
     }
 
-    /// Ranks that wait on the board do not look at their sockets unless they are told to.
+    /// Ranks that wait in shared memory do not look at their sockets unless they are told to.
     fn announce_mail(&mut self) {
         if std::mem::take(&mut self.mail)
-            && let Some(board) = self.page.as_ref().and_then(NodeShm::board)
+            && let Some(collectives) = self.page.as_ref().and_then(NodeShm::collectives)
         {
-            board.announce_mail();
+            collectives.announce_mail();
         }
     }
 

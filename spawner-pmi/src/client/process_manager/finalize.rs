@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bootstrap::deadlines::{self, Deadline};
-use bootstrap::node_shm::{Ack, NodeShm, Notice, Slot};
+use bootstrap::node_shm::{Ack, NodeShm, Notice, RankSlot};
 use bootstrap::service::{Finalizer, Rank};
 use bootstrap::sys;
 
@@ -88,7 +88,7 @@ impl Departure {
     pub fn died(&self, page: &NodeShm, rank: Rank) {
         self.decided.store(true, Ordering::SeqCst);
         let slot = page.local_of(rank).map(|local| page.slot(local));
-        let code = slot.and_then(Slot::dying_with).unwrap_or(DIED);
+        let code = slot.and_then(RankSlot::dying_with).unwrap_or(DIED);
         page.decide(Notice { code, cause: Some(rank) });
     }
 

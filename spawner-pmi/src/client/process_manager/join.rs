@@ -83,7 +83,7 @@ pub fn join(
     let sockets = members.iter().map(|(rank, fd)| (fd.as_raw_fd(), local(*rank))).collect();
     let leader = leader::Leader::new(engine, &host_of, identity.name.clone(), members, bounds)?;
     let Some(place) = page.place(about.rank) else {
-        let seen = format!("a node memory without rank {}", about.rank);
+        let seen = format!("a node's shared memory without rank {}", about.rank);
         return Err(Error::Protocol { during: "start", seen });
     };
     page.slot(place.local).set_pid(std::process::id().cast_signed());

@@ -199,7 +199,7 @@ impl Place<'_> {
         }
         let welcome = Frame::bare(Kind::Welcome, 0, rank.0, self.about.size);
         sys::send_packet_with(socket.as_fd(), &welcome.header(), page.fd())
-            .map_err(self.os("give the node memory to a rank"))?;
+            .map_err(self.os("give the node's shared memory to a rank"))?;
         Ok(Some(rank))
     }
 

@@ -49,11 +49,11 @@ fn heard(socket: &OwnedFd) -> Option<(Kind, u32, String)> {
 }
 
 impl Served {
-    fn board(&self) -> Board<'_> {
-        self.page.board().unwrap()
+    fn collectives(&self) -> ShmCollectives<'_> {
+        self.page.collectives().unwrap()
     }
 
-    /// What happens when `rank` says that there is something on the board.
+    /// What happens when `rank` says that there is something in shared memory.
     fn posted(&mut self, rank: u32) -> Vec<Happened> {
         say(&self.ranks[rank as usize], &Frame::bare(Kind::Posted, 1, rank, 0));
         let mut events = Vec::new();
@@ -81,22 +81,26 @@ fn a_malformed_post_is_refused_and_named_and_harms_nobody_else() {
     ];
     for (frame, text) in cases {
         let mut served = served();
-        let _ = served.board().post(0, &exchange(1, 0));
-        let _ = served.board().post(1, &frame);
-        let _ = served.board().post(2, &exchange(1, 2));
-        let mail = served.board().mail();
+        let _ = served.collectives().post(0, &exchange(1, 0));
+        let _ = served.collectives().post(1, &frame);
+        let _ = served.collectives().post(2, &exchange(1, 2));
+        let mail = served.collectives().mail();
         match &served.posted(1)[..] {
             [Happened::Protocol { rank: 1, text: seen }] if seen.contains(text) => {}
             other => panic!("{text}: {other:?}"),
         }
         let (kind, _, reason) = heard(&served.ranks[1]).unwrap();
         assert!(kind == Kind::Refuse && reason.contains(text), "{kind:?} {reason}");
-        assert_ne!(served.board().mail(), mail, "a rank that waits on the board is told to look");
+        assert_ne!(
+            served.collectives().mail(),
+            mail,
+            "a rank that waits in shared memory is told to look"
+        );
         // The others were heard, and wait for a rank that is heard no more.
         assert_eq!((served.boot.peers[0].posted, served.boot.peers[2].posted), (1, 1));
         assert!(heard(&served.ranks[0]).is_none() && heard(&served.ranks[2]).is_none());
-        let _ = served.board().post(1, &exchange(1, 1));
-        assert!(served.posted(1).is_empty() && served.board().answer(1).is_none());
+        let _ = served.collectives().post(1, &exchange(1, 1));
+        assert!(served.posted(1).is_empty() && served.collectives().answer(1).is_none());
     }
 }
 
@@ -104,8 +108,8 @@ fn a_malformed_post_is_refused_and_named_and_harms_nobody_else() {
 fn the_board_is_looked_at_once_for_each_call_over_sockets() {
     let mut served = served();
     // Rank 0 posts, rank 1 makes another call over its socket: the first packet of that shows the misfit.
-    assert!(!served.board().post(0, &exchange(1, 0)));
-    served.board().apart(1);
+    assert!(!served.collectives().post(0, &exchange(1, 0)));
+    served.collectives().apart(1);
     let rows = Frame { total: 6, payload: b"abcdef", ..Frame::bare(Kind::Alltoall, 1, 1, 0) };
     say(&served.ranks[1], &rows);
     let mut events = Vec::new();
@@ -116,6 +120,6 @@ fn the_board_is_looked_at_once_for_each_call_over_sockets() {
     assert!(kind == Kind::Refuse, "{kind:?}");
     assert!(reason.contains("rank 0") && reason.contains("rank 1"), "{reason}");
     // A later post in the same call says itself that it does not fit, so further packets need no look.
-    assert!(!served.board().post(2, &exchange(1, 2)), "as the first on the board");
-    assert!(served.board().post(2, &Frame::bare(Kind::Barrier, 1, 2, 0)));
+    assert!(!served.collectives().post(2, &exchange(1, 2)), "as the first in shared memory");
+    assert!(served.collectives().post(2, &Frame::bare(Kind::Barrier, 1, 2, 0)));
 }

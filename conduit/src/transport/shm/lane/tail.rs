@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, compiler_fence};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 #[cfg(feature = "capi")]
-use bootstrap::node_shm::Slot;
+use bootstrap::node_shm::RankSlot;
 
 #[cfg(feature = "capi")]
 use super::{Kind, Lane, LaneSlot, WORDS, lap, tag};
@@ -39,7 +39,7 @@ pub(crate) struct Tail {
     #[cfg(feature = "capi")]
     slots: AtomicPtr<LaneSlot>,
     #[cfg(feature = "capi")]
-    bell: AtomicPtr<Slot>,
+    bell: AtomicPtr<RankSlot>,
 }
 
 /// In `Tail::lane`: the rest is a lane.
@@ -101,7 +101,7 @@ impl Tail {
     /// # Safety
     /// Both stay valid while `self` is used; called by the thread whose claim succeeded, before its next message.
     #[cfg(feature = "capi")]
-    pub(crate) unsafe fn point_at(&self, lane: Lane<'_>, bell: &Slot) {
+    pub(crate) unsafe fn point_at(&self, lane: Lane<'_>, bell: &RankSlot) {
         self.bell.store(std::ptr::from_ref(bell).cast_mut(), Ordering::Relaxed);
         self.slots.store(lane.slots.as_ptr().cast_mut(), Ordering::Relaxed);
     }

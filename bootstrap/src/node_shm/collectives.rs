@@ -1,9 +1,9 @@
-//! The board: short calls of a host's ranks without a packet, and without an answer, for each of them.
+//! The collectives: short calls of a host's ranks without a packet, and without an answer, for each of them.
 //!
 //! # Primer
 //!
 //! A barrier or a short exchange over a socket costs the agent a packet from and a packet to every rank, and the rank a
-//! mapping of the result. On the board
+//! mapping of the result. On the collectives
 //!
 //! * a rank **posts** the frame that it would have sent. The last one of the host to arrive sends the agent one packet
 //!   ([`Kind::Posted`](crate::frame::Kind::Posted)); the agent takes all posts and treats them as it treats packets;
@@ -11,15 +11,15 @@
 //!   read-only since they opened the page, and one futex wakes them all.
 //!
 //! A place is free again when no rank looks at it: each post says which ones its rank does, and by the next answer on the
-//! board all ranks have posted again. So giving one back touches no memory that others use. Ranks may keep results for ever, so
-//! the agent answers by packets when no place is free, or the result is too long. A rank on the board looks at
-//! its socket when [`Board::mail`] has changed, or a slice of its wait has passed.
+//! collectives all ranks have posted again. So giving one back touches no memory that others use. Ranks may keep results for ever, so
+//! the agent answers by packets when no place is free, or the result is too long. A rank on the collectives looks at
+//! its socket when [`ShmCollectives::mail`] has changed, or a slice of its wait has passed.
 //!
 //! Ranks that make different calls must not wait for each other. Whoever finds that another rank has begun another call
-//! with the same number sends `Posted` at once; whoever makes a call over its socket says so first ([`Board::apart`]),
+//! with the same number sends `Posted` at once; whoever makes a call over its socket says so first ([`ShmCollectives::apart`]),
 //! and the agent takes the posts before such a frame. One of two that differ comes second and is seen to differ.
 //!
-//! Nothing on the board is trusted by the agent: it copies a post before it looks at it, and checks it as a packet.
+//! Nothing on the collectives is trusted by the agent: it copies a post before it looks at it, and checks it as a packet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -43,7 +43,7 @@ const LEN_MASK: u32 = (1 << LEN_BITS) - 1;
 /// No machine has larger pages.
 const MEMORY_PAGE: usize = 64 * 1024;
 
-/// Words of the board, each group on a line of its own.
+/// Words of the collectives, each group on a line of its own.
 #[repr(C, align(128))]
 pub(super) struct Head {
     /// Number (32 bits), kind and length (16), arrivals (16) of the last call that was begun.
@@ -70,7 +70,7 @@ pub(super) struct Post {
     seq: AtomicU32,
     /// Bytes (16 bits), and a bit for each place of a result that its rank looks at.
     len: AtomicU32,
-    words: [AtomicU64; Board::POST / 8],
+    words: [AtomicU64; ShmCollectives::POST / 8],
 }
 
 /// A place for a result.
@@ -115,17 +115,17 @@ pub struct Published {
 }
 
 /// A result that this rank looks at. Dropping the last clone gives it back.
-pub struct Lent {
+pub struct SlotRef {
     page: Arc<NodeShm>,
     published: Published,
 }
 
-impl Lent {
+impl SlotRef {
     /// `None` when there is no such place.
     pub(crate) fn new(page: &Arc<NodeShm>, published: Published) -> Option<Self> {
         let there = page.result(published).is_some();
         there.then(|| {
-            page.looks.begin(published.place);
+            page.slot_refs.begin(published.place);
             Self { page: Arc::clone(page), published }
         })
     }
@@ -137,24 +137,24 @@ impl Lent {
     }
 }
 
-impl Clone for Lent {
+impl Clone for SlotRef {
     fn clone(&self) -> Self {
-        self.page.looks.begin(self.published.place);
+        self.page.slot_refs.begin(self.published.place);
         Self { page: Arc::clone(&self.page), published: self.published }
     }
 }
 
-impl Drop for Lent {
+impl Drop for SlotRef {
     fn drop(&mut self) {
-        self.page.looks.end(self.published.place);
+        self.page.slot_refs.end(self.published.place);
     }
 }
 
 /// How often this process looks at each place. Its own memory: a child that the rank has forked has a copy, which nobody asks.
 #[derive(Debug, Default)]
-pub(super) struct Looks([AtomicU32; PLACES]);
+pub(super) struct SlotRefs([AtomicU32; PLACES]);
 
-impl Looks {
+impl SlotRefs {
     fn begin(&self, place: u32) {
         if let Some(count) = self.0.get(place as usize) {
             count.fetch_add(1, Ordering::Relaxed);
@@ -176,9 +176,9 @@ impl Looks {
     }
 }
 
-/// The board of a page. See the module.
+/// The collectives of a page. See the module.
 #[derive(Clone, Copy, Debug)]
-pub struct Board<'a> {
+pub struct ShmCollectives<'a> {
     page: &'a NodeShm,
     layout: Layout,
 }
@@ -205,12 +205,12 @@ fn put(words: &[AtomicU64], bytes: &[u8]) {
     }
 }
 
-impl Board<'_> {
+impl ShmCollectives<'_> {
     /// Longest frame that can be posted, with its header, bytes.
     pub const POST: usize = 62 * 8;
 }
 
-impl<'a> Board<'a> {
+impl<'a> ShmCollectives<'a> {
     pub(super) const fn new(page: &'a NodeShm, layout: Layout) -> Self {
         Self { page, layout }
     }
@@ -218,7 +218,7 @@ impl<'a> Board<'a> {
     /// Whether a call can be made here: its payload can be posted and its result published.
     #[must_use]
     pub const fn has_room(payload: usize, result: usize) -> bool {
-        payload <= Board::POST - HEADER_LEN && result <= PLACE
+        payload <= ShmCollectives::POST - HEADER_LEN && result <= PLACE
     }
 
     fn head(&self) -> &'a Head {
@@ -239,7 +239,7 @@ impl<'a> Board<'a> {
         self.page.map.at(self.layout.results + place * PLACE)
     }
 
-    /// Rank: puts up a frame for which there is [room](Board::has_room). `true` when the agent must be told: all ranks of
+    /// Rank: puts up a frame for which there is [room](ShmCollectives::has_room). `true` when the agent must be told: all ranks of
     /// the host have arrived, or one has begun another call.
     ///
     /// # Panics
@@ -248,11 +248,11 @@ impl<'a> Board<'a> {
     pub fn post(&self, local: u32, frame: &Frame<'_>) -> bool {
         let post = self.at(local);
         let len = HEADER_LEN + frame.payload.len();
-        assert!(len <= Board::POST, "{len} bytes for a post of {}", Board::POST);
+        assert!(len <= ShmCollectives::POST, "{len} bytes for a post of {}", ShmCollectives::POST);
         let (head, rest) = post.words.split_at(HEADER_LEN / 8);
         put(head, &frame.header());
         put(rest, frame.payload);
-        let len = u32::try_from(len).unwrap_or(0) | self.page.looks.bits() << LEN_BITS;
+        let len = u32::try_from(len).unwrap_or(0) | self.page.slot_refs.bits() << LEN_BITS;
         post.len.store(len, Ordering::Relaxed);
         post.seq.store(frame.seq, Ordering::Release);
         self.arrive(frame.seq, key(frame))
@@ -282,7 +282,7 @@ impl<'a> Board<'a> {
         let _ = call.fetch_update(Ordering::SeqCst, Ordering::SeqCst, begin);
     }
 
-    /// Rank: the answer to call `seq`, when it is there. A result is to be looked at through a [`Lent`].
+    /// Rank: the answer to call `seq`, when it is there. A result is to be looked at through a [`SlotRef`].
     #[inline]
     #[must_use]
     pub fn answer(&self, seq: u32) -> Option<Published> {
@@ -345,7 +345,7 @@ impl<'a> Board<'a> {
             return None;
         }
         let len = (post.len.load(Ordering::Relaxed) & LEN_MASK) as usize;
-        let len = len.min(Board::POST).min(buffer.len());
+        let len = len.min(ShmCollectives::POST).min(buffer.len());
         for (slot, chunk) in post.words.iter().zip(buffer[..len].chunks_mut(8)) {
             chunk.copy_from_slice(&slot.load(Ordering::Relaxed).to_ne_bytes()[..chunk.len()]);
         }
@@ -358,7 +358,7 @@ impl<'a> Board<'a> {
         (0..self.page.locals).fold(0, |all, local| all | bits(local))
     }
 
-    /// Agent: answers call `seq`, which every rank of the host has made here and which has been [taken](Board::take) from all of
+    /// Agent: answers call `seq`, which every rank of the host has made here and which has been [taken](ShmCollectives::take) from all of
     /// them, and wakes them; `false`, and nothing is done, when there is no place for the result.
     #[must_use]
     pub fn publish(&self, seq: u32, bytes: &[u8]) -> bool {

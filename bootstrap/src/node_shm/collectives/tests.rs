@@ -12,7 +12,7 @@ fn pages(locals: u32) -> (NodeShm, Arc<NodeShm>) {
     let ranks: Vec<Rank> = (0..locals).map(Rank).collect();
     let hosts = vec![HostId(0); ranks.len()];
     let spec = NodeShmSpec { host: HostId(0), hosts: 1, local_ranks: &ranks, host_of: &hosts };
-    let agent = NodeShm::create_with_board(&spec).unwrap();
+    let agent = NodeShm::create_with_collectives(&spec).unwrap();
     let rank = NodeShm::open(agent.fd().try_clone_to_owned().unwrap()).unwrap();
     (agent, Arc::new(rank))
 }
@@ -25,22 +25,22 @@ fn exchange(seq: u32, rank: u32, payload: &[u8]) -> Frame<'_> {
 #[test]
 fn a_page_has_a_board_only_when_it_is_made_with_one() {
     let (agent, rank) = pages(3);
-    assert!(agent.board().is_some() && rank.board().is_some());
+    assert!(agent.collectives().is_some() && rank.collectives().is_some());
     let spec =
         NodeShmSpec { host: HostId(0), hosts: 1, local_ranks: &[Rank(0)], host_of: &[HostId(0)] };
     let bare = NodeShm::create(&spec).unwrap();
-    assert!(bare.board().is_none());
+    assert!(bare.collectives().is_none());
     let seen = NodeShm::open(bare.fd().try_clone_to_owned().unwrap()).unwrap();
-    assert!(seen.board().is_none());
+    assert!(seen.collectives().is_none());
     assert!(Layout::new(0, MOST).is_some() && Layout::new(0, MOST + 1).is_none());
 }
 
 #[test]
 fn the_last_rank_to_arrive_tells_the_agent() {
     let (agent, rank) = pages(3);
-    let (agent, board) = (agent.board().unwrap(), rank.board().unwrap());
+    let (agent, collectives) = (agent.collectives().unwrap(), rank.collectives().unwrap());
     for seq in [1, 2, u32::MAX, 1] {
-        let told = [2, 0, 1].map(|local| board.post(local, &exchange(seq, local, b"abc")));
+        let told = [2, 0, 1].map(|local| collectives.post(local, &exchange(seq, local, b"abc")));
         assert_eq!(told, [false, false, true]);
         let mut buffer = [0; 512];
         for local in 0..3 {
@@ -55,17 +55,17 @@ fn the_last_rank_to_arrive_tells_the_agent() {
 #[test]
 fn ranks_that_differ_tell_the_agent_at_once() {
     let (_agent, rank) = pages(4);
-    let board = rank.board().unwrap();
-    assert!(!board.post(0, &exchange(1, 0, b"abc")));
-    assert!(board.post(1, &exchange(1, 1, b"abcd")), "another length");
-    assert!(board.post(2, &Frame::bare(Kind::Barrier, 1, 2, 0)), "another call");
-    assert!(!board.post(3, &exchange(1, 3, b"xyz")), "as the first");
+    let collectives = rank.collectives().unwrap();
+    assert!(!collectives.post(0, &exchange(1, 0, b"abc")));
+    assert!(collectives.post(1, &exchange(1, 1, b"abcd")), "another length");
+    assert!(collectives.post(2, &Frame::bare(Kind::Barrier, 1, 2, 0)), "another call");
+    assert!(!collectives.post(3, &exchange(1, 3, b"xyz")), "as the first");
     // A call over a socket before the others, and after one.
-    board.apart(2);
-    assert!(board.post(0, &exchange(2, 0, b"abc")));
-    assert!(!board.post(1, &exchange(3, 1, b"abc")));
-    board.apart(3);
-    assert!(!board.post(2, &exchange(3, 2, b"abc")), "the packet makes the agent look");
+    collectives.apart(2);
+    assert!(collectives.post(0, &exchange(2, 0, b"abc")));
+    assert!(!collectives.post(1, &exchange(3, 1, b"abc")));
+    collectives.apart(3);
+    assert!(!collectives.post(2, &exchange(3, 2, b"abc")), "the packet makes the agent look");
 }
 
 /// The page as another rank sees it.
@@ -76,27 +76,27 @@ fn opened(agent: &NodeShm) -> Arc<NodeShm> {
 #[test]
 fn places_are_used_again_when_no_post_says_that_they_are_looked_at() {
     let (page, first) = pages(2);
-    let (agent, ranks) = (page.board().unwrap(), [first, opened(&page)]);
+    let (agent, ranks) = (page.collectives().unwrap(), [first, opened(&page)]);
     let post = |seq| {
         for (local, page) in (0..).zip(&ranks) {
-            let _ = page.board().unwrap().post(local, &exchange(seq, local, b"abc"));
+            let _ = page.collectives().unwrap().post(local, &exchange(seq, local, b"abc"));
         }
     };
-    let board = ranks[0].board().unwrap();
-    assert_eq!(board.answer(1), None);
+    let collectives = ranks[0].collectives().unwrap();
+    assert_eq!(collectives.answer(1), None);
     let mut held = Vec::new();
     for seq in 1..=8 {
         let bytes = vec![u8::try_from(seq).unwrap(); PLACE - 3];
         post(seq);
         assert!(agent.publish(seq, &bytes));
-        let published = board.answer(seq).unwrap();
+        let published = collectives.answer(seq).unwrap();
         assert_eq!((published.len, published.place), (PLACE - 3, seq - 1));
-        assert_eq!(board.answer(seq - 1), None);
-        held.push(ranks.each_ref().map(|page| Lent::new(page, published).unwrap()));
+        assert_eq!(collectives.answer(seq - 1), None);
+        held.push(ranks.each_ref().map(|page| SlotRef::new(page, published).unwrap()));
     }
     post(9);
     assert!(!agent.publish(9, b"x"), "no place is free");
-    assert_eq!(board.answer(9), None);
+    assert_eq!(collectives.answer(9), None);
     for (index, lent) in (1..).zip(&held) {
         assert!(lent.iter().all(|lent| lent.bytes() == vec![index; PLACE - 3]));
     }
@@ -114,11 +114,11 @@ fn places_are_used_again_when_no_post_says_that_they_are_looked_at() {
     assert!(!agent.publish(9, b"x"), "it has not said so yet");
     post(9);
     assert!(agent.publish(9, b"x"));
-    assert_eq!(board.answer(9), Some(Published { place: 4, len: 1 }));
+    assert_eq!(collectives.answer(9), Some(Published { place: 4, len: 1 }));
     post(10);
     assert!(!agent.publish(10, &[0; PLACE + 1]), "too long");
     assert!(agent.publish(10, &[]), "nothing needs no place");
-    assert_eq!(board.answer(10).map(|published| published.len), Some(0));
+    assert_eq!(collectives.answer(10).map(|published| published.len), Some(0));
     let mut buffer = [0; 512];
     let (seq, len) = agent.take(0, 9, &mut buffer).unwrap();
     assert_eq!((seq, len), (10, HEADER_LEN + 3), "what is looked at is no part of the length");
@@ -128,38 +128,41 @@ fn places_are_used_again_when_no_post_says_that_they_are_looked_at() {
 fn what_is_no_place_is_not_looked_at() {
     let (agent, rank) = pages(1);
     for (place, len) in [(8, 1), (u32::MAX, 1), (0, PLACE + 1), (7, usize::MAX)] {
-        assert!(Lent::new(&rank, Published { place, len }).is_none());
+        assert!(SlotRef::new(&rank, Published { place, len }).is_none());
     }
     assert!(agent.result(Published { place: 0, len: 1 }).is_none(), "the agent maps none");
-    assert!(!Board::has_room(Board::POST - HEADER_LEN + 1, 0) && !Board::has_room(0, PLACE + 1));
-    assert!(Board::has_room(Board::POST - HEADER_LEN, PLACE));
+    assert!(
+        !ShmCollectives::has_room(ShmCollectives::POST - HEADER_LEN + 1, 0)
+            && !ShmCollectives::has_room(0, PLACE + 1)
+    );
+    assert!(ShmCollectives::has_room(ShmCollectives::POST - HEADER_LEN, PLACE));
 }
 
 #[test]
 fn sleepers_are_woken_by_answers_mail_and_the_end() {
     let (agent, rank) = pages(1);
     let wakes: [fn(&NodeShm); 3] = [
-        |page| assert!(page.board().is_some_and(|board| board.publish(1, b"x"))),
-        |page| page.board().unwrap().announce_mail(),
+        |page| assert!(page.collectives().is_some_and(|collectives| collectives.publish(1, b"x"))),
+        |page| page.collectives().unwrap().announce_mail(),
         |page| {
             page.decide(crate::node_shm::Notice { code: 1, cause: None });
         },
     ];
     for wake in wakes {
-        let board = rank.board().unwrap();
-        let (bell, begin) = (board.bell(), std::time::Instant::now());
+        let collectives = rank.collectives().unwrap();
+        let (bell, begin) = (collectives.bell(), std::time::Instant::now());
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(20));
                 wake(&agent);
             });
-            while board.bell() == bell {
-                board.sleep(bell, Duration::from_secs(60));
+            while collectives.bell() == bell {
+                collectives.sleep(bell, Duration::from_secs(60));
             }
         });
         assert!(begin.elapsed() < Duration::from_secs(50), "woken, not timed out");
     }
-    assert_eq!(rank.board().unwrap().mail(), 1);
+    assert_eq!(rank.collectives().unwrap().mail(), 1);
 }
 
 /// An agent that concatenates what was posted; ranks that keep some results and check them to the end.
@@ -170,21 +173,21 @@ fn run(locals: u32, rounds: u32, len: usize, keep: u32) {
         for local in 0..locals {
             let (rank, told) = (opened(&agent), &told);
             scope.spawn(move || {
-                let board = rank.board().unwrap();
+                let collectives = rank.collectives().unwrap();
                 let mut kept = HashMap::new();
                 let mine = |seq: u32, local: u32| vec![(seq * 7 + local).to_ne_bytes()[0]; len];
                 for seq in 1..=rounds {
-                    if board.post(local, &exchange(seq, local, &mine(seq, local))) {
+                    if collectives.post(local, &exchange(seq, local, &mine(seq, local))) {
                         told.store(seq, Ordering::SeqCst);
                     }
                     let published = loop {
-                        let bell = board.bell();
-                        if let Some(published) = board.answer(seq) {
+                        let bell = collectives.bell();
+                        if let Some(published) = collectives.answer(seq) {
                             break published;
                         }
-                        board.sleep(bell, Duration::from_millis(50));
+                        collectives.sleep(bell, Duration::from_millis(50));
                     };
-                    let lent = Lent::new(&rank, published).unwrap();
+                    let lent = SlotRef::new(&rank, published).unwrap();
                     let whole: Vec<u8> = (0..locals).flat_map(|local| mine(seq, local)).collect();
                     assert_eq!(lent.bytes(), whole);
                     kept.insert(seq, (lent, whole));
@@ -195,7 +198,7 @@ fn run(locals: u32, rounds: u32, len: usize, keep: u32) {
                 }
             });
         }
-        let board = agent.board().unwrap();
+        let collectives = agent.collectives().unwrap();
         let mut buffer = [0; 512];
         for seq in 1..=rounds {
             while told.load(Ordering::SeqCst) != seq {
@@ -203,11 +206,11 @@ fn run(locals: u32, rounds: u32, len: usize, keep: u32) {
             }
             let mut whole = Vec::new();
             for local in 0..locals {
-                let (number, len) = board.take(local, seq - 1, &mut buffer).unwrap();
+                let (number, len) = collectives.take(local, seq - 1, &mut buffer).unwrap();
                 assert_eq!(number, seq);
                 whole.extend_from_slice(&buffer[HEADER_LEN..len]);
             }
-            while !board.publish(seq, &whole) {
+            while !collectives.publish(seq, &whole) {
                 std::thread::yield_now();
             }
         }

@@ -1,4 +1,4 @@
-//! Calls on the board of the node memory, against agents that answer there, by packets, wrongly, or not at all.
+//! Calls on the collectives of the node memory, against agents that answer there, by packets, wrongly, or not at all.
 #![expect(clippy::unwrap_used, reason = "a failure here is a failure of the test")]
 
 #[expect(dead_code, reason = "these tests script their agent by hand")]
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bootstrap::deadlines::Bounds;
 use bootstrap::frame::{Frame, Kind};
-use bootstrap::node_shm::{Board, NodeShm, NodeShmSpec};
+use bootstrap::node_shm::{NodeShm, NodeShmSpec, ShmCollectives};
 use bootstrap::{Error, HostId, Rank, agent, memfd};
 use server::{pair, receive, send};
 
@@ -19,14 +19,19 @@ const SIZE: u32 = 2;
 fn page() -> NodeShm {
     let (ranks, hosts) = ([Rank(0), Rank(1)], [HostId(0); 2]);
     let spec = NodeShmSpec { host: HostId(0), hosts: 1, local_ranks: &ranks, host_of: &hosts };
-    NodeShm::create_with_board(&spec).unwrap()
+    NodeShm::create_with_collectives(&spec).unwrap()
 }
 
 /// The frame that rank 1 has posted as call `seq`; the other rank of the host arrives after it or, when `first`, before.
-fn posted(board: Board<'_>, seq: u32, first: bool, socket: BorrowedFd<'_>) -> Vec<u8> {
-    let mut packet = [0; Board::POST];
+fn posted(
+    collectives: ShmCollectives<'_>,
+    seq: u32,
+    first: bool,
+    socket: BorrowedFd<'_>,
+) -> Vec<u8> {
+    let mut packet = [0; ShmCollectives::POST];
     let len = loop {
-        if let Some((found, len)) = board.take(1, seq - 1, &mut packet) {
+        if let Some((found, len)) = collectives.take(1, seq - 1, &mut packet) {
             assert_eq!(found, seq);
             break len;
         }
@@ -42,20 +47,20 @@ fn posted(board: Board<'_>, seq: u32, first: bool, socket: BorrowedFd<'_>) -> Ve
 /// What two exchanges of rank 1 yield.
 fn exchanges(
     first: bool,
-    answer: impl FnOnce(BorrowedFd<'_>, Board<'_>) + Send + 'static,
+    answer: impl FnOnce(BorrowedFd<'_>, ShmCollectives<'_>) + Send + 'static,
 ) -> [Result<Vec<u8>, Error>; 2] {
     let (theirs, ours) = pair();
     let thread = std::thread::spawn(move || {
         let page = page();
         receive(ours.as_fd());
-        let board = page.board().unwrap();
+        let collectives = page.collectives().unwrap();
         if first {
             let payload = &[0; 3];
             let frame = Frame { total: 3, payload, ..Frame::bare(Kind::Exchange, 1, 0, 0) };
-            assert!(!board.post(0, &frame));
+            assert!(!collectives.post(0, &frame));
         }
         send(ours.as_fd(), &Frame::bare(Kind::Welcome, 0, 1, SIZE), Some(page.fd()));
-        answer(ours.as_fd(), board);
+        answer(ours.as_fd(), collectives);
         while !receive(ours.as_fd()).is_empty() {}
     });
     let mut rank = agent::connect(theirs.into_raw_fd(), Rank(1), SIZE, Bounds::default()).unwrap();
@@ -70,17 +75,17 @@ const RESULT: [u8; 6] = [1, 2, 3, 7, 8, 9];
 #[test]
 fn a_result_is_read_where_it_was_published() {
     for first in [true, false] {
-        let [one, two] = exchanges(first, move |socket, board| {
-            let packet = posted(board, 1, first, socket);
+        let [one, two] = exchanges(first, move |socket, collectives| {
+            let packet = posted(collectives, 1, first, socket);
             let frame = Frame::from_packet(&packet, SIZE).unwrap();
             assert_eq!(
                 (frame.kind, frame.rank, frame.payload),
                 (Kind::Exchange, 1, &[7, 8, 9][..])
             );
-            assert!(board.publish(1, &RESULT));
-            posted(board, 2, false, socket);
-            assert!(board.publish(2, &RESULT));
-            assert_eq!(board.answer(2).unwrap().place, 0, "the first result was given back");
+            assert!(collectives.publish(1, &RESULT));
+            posted(collectives, 2, false, socket);
+            assert!(collectives.publish(2, &RESULT));
+            assert_eq!(collectives.answer(2).unwrap().place, 0, "the first result was given back");
         });
         assert_eq!((one.unwrap(), two.unwrap()), (RESULT.to_vec(), RESULT.to_vec()));
     }
@@ -88,26 +93,26 @@ fn a_result_is_read_where_it_was_published() {
 
 #[test]
 fn an_answer_by_packets_is_taken_and_the_board_used_again() {
-    let [one, two] = exchanges(false, |socket, board| {
-        posted(board, 1, false, socket);
+    let [one, two] = exchanges(false, |socket, collectives| {
+        posted(collectives, 1, false, socket);
         let mapped = Frame { total: 6, ..Frame::bare(Kind::Mapped, 1, 1, 0) };
         send(socket, &mapped, Some(memfd::result(&RESULT).unwrap().as_fd()));
-        board.announce_mail();
-        posted(board, 2, false, socket);
-        assert!(board.publish(2, &RESULT));
+        collectives.announce_mail();
+        posted(collectives, 2, false, socket);
+        assert!(collectives.publish(2, &RESULT));
     });
     assert_eq!((one.unwrap(), two.unwrap()), (RESULT.to_vec(), RESULT.to_vec()));
 }
 
 #[test]
 fn a_refusal_is_heard_also_by_a_later_call() {
-    let outcomes = exchanges(false, |socket, board| {
-        posted(board, 1, false, socket);
+    let outcomes = exchanges(false, |socket, collectives| {
+        posted(collectives, 1, false, socket);
         for reason in [&b"not together"[..], b"as before"] {
             let head = Frame::bare(Kind::Refuse, 1, 1, 0);
             Frame::pieces(head, reason).for_each(|frame| send(socket, &frame, None));
         }
-        board.announce_mail();
+        collectives.announce_mail();
     });
     let texts = outcomes.map(|outcome| outcome.unwrap_err().to_string());
     assert!(texts[0].contains("not together") && texts[1].contains("as before"), "{texts:?}");
@@ -115,15 +120,15 @@ fn a_refusal_is_heard_also_by_a_later_call() {
 
 #[test]
 fn a_result_of_another_length_is_no_result() {
-    let [one, _] = exchanges(false, |socket, board| {
-        posted(board, 1, false, socket);
-        assert!(board.publish(1, &RESULT[1..]));
-        posted(board, 2, false, socket);
-        assert!(board.publish(2, &RESULT));
+    let [one, _] = exchanges(false, |socket, collectives| {
+        posted(collectives, 1, false, socket);
+        assert!(collectives.publish(1, &RESULT[1..]));
+        posted(collectives, 2, false, socket);
+        assert!(collectives.publish(2, &RESULT));
     });
     let error = one.unwrap_err();
     assert!(matches!(error, Error::Protocol { .. }), "{error}");
-    assert!(error.to_string().contains("5 bytes on the board instead of 6"), "{error}");
+    assert!(error.to_string().contains("5 bytes on the collectives instead of 6"), "{error}");
 }
 
 #[test]
@@ -133,7 +138,7 @@ fn the_end_of_the_agent_is_noticed() {
         let page = page();
         receive(ours.as_fd());
         send(ours.as_fd(), &Frame::bare(Kind::Welcome, 0, 1, SIZE), Some(page.fd()));
-        posted(page.board().unwrap(), 1, false, ours.as_fd());
+        posted(page.collectives().unwrap(), 1, false, ours.as_fd());
     });
     let mut rank = agent::connect(theirs.into_raw_fd(), Rank(1), SIZE, Bounds::default()).unwrap();
     let outcome = rank.barrier();
