@@ -59,6 +59,9 @@ pub fn of_engine(report: &JobReport, call: &Call) -> Option<String> {
         }
         _ => format!("{who}: {} (code {code})", cause.text.trim_end()),
     };
+    if cause.kind == CauseKind::LauncherSignal && cause.text.contains(" from pid ") {
+        let _ = write!(text, "\n  {}", cause.text.trim_end());
+    }
     if cause.kind == CauseKind::ExitCode && !call.dialect.codes.is_empty() {
         let _ = write!(text, "\n  {}", call.dialect.codes);
     }

@@ -11,6 +11,7 @@
 
 pub mod agent;
 pub mod doctor;
+pub(crate) mod event_loop;
 mod link;
 pub mod local;
 mod map;

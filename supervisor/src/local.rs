@@ -8,16 +8,15 @@ use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
 use nix::unistd::getpid;
 use settings::deadlines::agent::{AFTER_LOSS, AGENT_EXIT, CLEANUP_SLICE};
 
 use crate::agent::sys::{self, Forked, Reaped};
 use crate::agent::{self, Origin, tree};
+use crate::event_loop::{self, Poller, Ready, Role, Sender, Signals, Token};
 use crate::plan::{JobPlan, StdinTo};
 use crate::report::{End, JobReport};
 use crate::root;
@@ -91,14 +90,15 @@ pub fn supervise(
         if tree::has_children() { tree::children(getpid().as_raw()) } else { Vec::new() }
             .into_iter()
             .collect();
-    let blocked = Blocked::new()?;
-    let outcome = Front::start(plan, started, observer, &blocked, foreign).and_then(Front::work);
-    drop(blocked);
-    outcome
+    Front::start(plan, started, observer, foreign).and_then(Front::work)
 }
 
 fn os(operation: &'static str) -> impl Fn(nix::Error) -> LocalError {
     move |errno| LocalError::Os { operation, source: errno.into() }
+}
+
+fn io(operation: &'static str) -> impl Fn(std::io::Error) -> LocalError {
+    move |source| LocalError::Os { operation, source }
 }
 
 fn check(plan: &JobPlan) -> Result<(), LocalError> {
@@ -120,46 +120,34 @@ fn check(plan: &JobPlan) -> Result<(), LocalError> {
     Ok(())
 }
 
-/// The forwarded signals, blocked and readable, until dropped.
-struct Blocked {
-    before: SigSet,
-    fd: SignalFd,
+/// Takes the signals that are forwarded, and those about children.
+fn take_signals(poller: &Poller) -> std::io::Result<Signals> {
+    use Signal::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
+    // A signal that is ignored when we begin (`nohup`, `cmd &` without job control) stays ignored.
+    let forwarded = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT];
+    let forwarded = forwarded.into_iter().filter(|signal| !sys::is_ignored(*signal as i32));
+    Signals::take(poller, &forwarded.chain([SIGCHLD]).collect::<Vec<_>>())
 }
 
-impl Blocked {
-    fn new() -> Result<Self, LocalError> {
-        use Signal::{
-            SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2,
-        };
-        // A signal that is ignored when we begin (`nohup`, `cmd &` without job control) stays ignored.
-        let forwarded = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT];
-        let forwarded = forwarded.into_iter().filter(|signal| !sys::is_ignored(*signal as i32));
-        let set: SigSet = forwarded.chain([SIGCHLD]).collect();
-        let mut before = SigSet::empty();
-        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), Some(&mut before))
-            .map_err(os("block signals"))?;
-        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-        match SignalFd::with_flags(&set, flags) {
-            Ok(fd) => Ok(Self { before, fd }),
-            Err(errno) => {
-                let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
-                Err(os("watch signals")(errno))
-            }
-        }
-    }
-}
-
-impl Drop for Blocked {
-    fn drop(&mut self) {
-        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.before), None);
-    }
+/// What the launcher's process waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The report.
+    Job,
+    /// The end of the agent, until then.
+    Agent(Instant),
+    /// The ends of processes that a lost agent left, until then; the next look at them is due at the other time.
+    CleanUp { until: Instant, look: Instant },
+    /// Nothing any more.
+    Over,
 }
 
 struct Front<'a> {
     plan: &'a JobPlan,
     started: Instant,
     observer: &'a mut dyn Observer,
-    blocked: &'a Blocked,
+    poller: Poller,
+    signals: Signals,
     foreign: HashSet<i32>,
     socket: OwnedFd,
     inbox: Inbox,
@@ -168,6 +156,8 @@ struct Front<'a> {
     report: Option<JobReport>,
     /// The agent closed its socket.
     hung_up: bool,
+    phase: Phase,
+    killed: HashSet<i32>,
 }
 
 impl<'a> Front<'a> {
@@ -175,21 +165,23 @@ impl<'a> Front<'a> {
         plan: &'a JobPlan,
         started: Instant,
         observer: &'a mut dyn Observer,
-        blocked: &'a Blocked,
         foreign: HashSet<i32>,
     ) -> Result<Self, LocalError> {
+        let poller = Poller::new().map_err(io("make an epoll set"))?;
+        let signals = take_signals(&poller).map_err(io("watch signals"))?;
         let (ours, theirs) =
             socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)
                 .map_err(os("make the agent's socket"))?;
+        poller.add_read(ours.as_fd(), Token::Front).map_err(io("watch the agent"))?;
         // What is buffered here must not be written twice.
         let _ = std::io::stdout().flush();
         let front = getpid().as_raw();
-        let forked = sys::fork()
-            .map_err(|source| LocalError::Os { operation: "fork the node agent", source })?;
-        match forked {
+        match sys::fork().map_err(io("fork the node agent"))? {
             Forked::Child => {
-                drop(ours);
-                let origin = Origin { front, socket: theirs, mask: blocked.before, started };
+                drop((ours, poller));
+                let mask = signals.before();
+                signals.give_up();
+                let origin = Origin { front, socket: theirs, mask, started };
                 if plan.map.is_here_only() {
                     agent::run(plan, origin)
                 }
@@ -199,7 +191,8 @@ impl<'a> Front<'a> {
                 plan,
                 started,
                 observer,
-                blocked,
+                poller,
+                signals,
                 foreign,
                 socket: ours,
                 inbox: Inbox::default(),
@@ -207,26 +200,16 @@ impl<'a> Front<'a> {
                 agent_end: None,
                 report: None,
                 hung_up: false,
+                phase: Phase::Job,
+                killed: HashSet::new(),
             }),
         }
     }
 
     fn work(mut self) -> Result<JobReport, LocalError> {
-        while self.report.is_none() && !self.hung_up {
-            self.wait(None)?;
-        }
-        let deadline = Instant::now() + AGENT_EXIT.limit;
-        while self.agent_end.is_none() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                // Collected by `clean_up`.
-                let _ = sys::kill(self.agent, libc::SIGKILL);
-                break;
-            }
-            self.wait(Some(left))?;
-        }
-        let killed = self.clean_up()?;
+        event_loop::run(&mut self).map_err(io("wait for the node agent"))?;
         let done = self.started.elapsed().as_secs_f64();
+        let killed = u32::try_from(self.killed.len()).unwrap_or(u32::MAX);
         Ok(match self.report {
             Some(mut report) => {
                 report.strays_killed = report.strays_killed.saturating_add(killed);
@@ -237,51 +220,25 @@ impl<'a> Front<'a> {
         })
     }
 
-    /// Waits for a signal or a message, at most `limit`, and serves it.
-    fn wait(&mut self, limit: Option<Duration>) -> Result<(), LocalError> {
-        let timeout = limit.map_or(PollTimeout::NONE, |limit| {
-            // Rounded up: a limit below a millisecond must not become a busy loop.
-            PollTimeout::from(u16::try_from(limit.as_millis() + 1).unwrap_or(u16::MAX))
-        });
-        let mut fds = vec![PollFd::new(self.blocked.fd.as_fd(), PollFlags::POLLIN)];
-        if !self.hung_up {
-            fds.push(PollFd::new(self.socket.as_fd(), PollFlags::POLLIN));
-        }
-        match poll(&mut fds, timeout) {
-            Ok(_) | Err(nix::Error::EINTR) => {}
-            Err(errno) => return Err(os("wait for the node agent")(errno)),
-        }
-        let message = fds.get(1).is_some_and(|fd| fd.any().unwrap_or(false));
-        self.signals();
-        if message {
-            self.messages();
-        }
-        Ok(())
-    }
-
-    fn signals(&mut self) {
-        while let Ok(Some(info)) = self.blocked.fd.read_signal() {
-            let signal = i32::try_from(info.ssi_signo).unwrap_or(0);
-            match signal {
-                libc::SIGCHLD => {
-                    self.reap();
-                }
-                libc::SIGTSTP => {
-                    self.forward(signal);
-                    // The shell must see us stop; SIGCONT brings us back here and is forwarded next.
-                    let _ = sys::kill(getpid().as_raw(), libc::SIGSTOP);
-                }
-                _ => self.forward(signal),
-            }
-        }
-    }
-
-    fn forward(&mut self, signal: i32) {
-        let mut bytes = Vec::new();
-        if Message::Signal(signal).encode(&mut bytes).is_ok() {
+    fn forward(&mut self, signal: i32, sender: Option<Sender>) {
+        if let Ok(bytes) = Message::Signal(signal, sender).encode() {
             // An agent that does not read any more is ending, or its end is noticed in a moment.
             let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
             let _ = send(self.socket.as_raw_fd(), &bytes, flags);
+        }
+    }
+
+    fn own_signals(&mut self) {
+        for (signal, sender) in self.signals.pending() {
+            if signal == libc::SIGCHLD {
+                self.reap();
+                continue;
+            }
+            self.forward(signal, sender);
+            if signal == libc::SIGTSTP {
+                // The shell must see us stop; SIGCONT brings us back here and is forwarded next.
+                let _ = sys::kill(getpid().as_raw(), libc::SIGSTOP);
+            }
         }
     }
 
@@ -296,19 +253,21 @@ impl<'a> Front<'a> {
         }
     }
 
+    fn hang_up(&mut self) {
+        if !std::mem::replace(&mut self.hung_up, true) {
+            self.poller.remove(&self.socket);
+        }
+    }
+
     fn messages(&mut self) {
         let mut bytes = [0; 64 * 1024];
         loop {
             match recv(self.socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
-                Ok(0) => {
-                    self.hung_up = true;
-                    break;
-                }
-                Ok(count) => self.inbox.push(&bytes[..count]),
+                Ok(count) if count > 0 => self.inbox.push(&bytes[..count]),
                 Err(nix::Error::EINTR) => {}
                 Err(nix::Error::EAGAIN) => break,
-                Err(_) => {
-                    self.hung_up = true;
+                Ok(_) | Err(_) => {
+                    self.hang_up();
                     break;
                 }
             }
@@ -319,34 +278,87 @@ impl<'a> Front<'a> {
                     self.observer.event(&Progress { total: self.plan.size, started, hello, ended });
                 }
                 Ok(Some(Message::Report(report))) => self.report = Some(*report),
-                Ok(Some(Message::Signal(_)) | None) => break,
+                Ok(Some(Message::Signal(..)) | None) => break,
                 Err(_) => {
-                    self.hung_up = true;
+                    self.hang_up();
                     break;
                 }
             }
         }
     }
 
-    /// Kills whatever the agent left; after an orderly end there is nothing. Returns how many processes that were.
-    fn clean_up(&mut self) -> Result<u32, LocalError> {
-        let deadline = Instant::now() + AFTER_LOSS.limit;
-        let mut killed = HashSet::new();
-        while self.reap() {
-            let left = tree::descendants(getpid().as_raw(), |pid| self.foreign.contains(&pid));
-            if left.is_empty() || Instant::now() >= deadline {
-                break;
-            }
-            for pid in left {
-                let _ = sys::kill(pid, libc::SIGKILL);
-                if pid != self.agent {
-                    killed.insert(pid);
-                }
-            }
-            // Their ends come as SIGCHLD; a short limit covers processes whose parent is still to be collected.
-            self.hung_up = true;
-            self.wait(Some(CLEANUP_SLICE.limit))?;
+    /// Kills whatever the agent left; after an orderly end there is nothing.
+    fn clean_up(&mut self, until: Instant) -> Phase {
+        if !self.reap() {
+            return Phase::Over;
         }
-        Ok(u32::try_from(killed.len()).unwrap_or(u32::MAX))
+        let now = Instant::now();
+        let left = tree::descendants(getpid().as_raw(), |pid| self.foreign.contains(&pid));
+        if left.is_empty() || now >= until {
+            return Phase::Over;
+        }
+        for pid in left {
+            let _ = sys::kill(pid, libc::SIGKILL);
+            if pid != self.agent {
+                self.killed.insert(pid);
+            }
+        }
+        // Their ends come as SIGCHLD; a short limit covers processes whose parent is still to be collected.
+        self.hang_up();
+        Phase::CleanUp { until, look: now + CLEANUP_SLICE.limit }
     }
+}
+
+impl Role for Front<'_> {
+    fn sources(&mut self) -> (&Poller, &Signals) {
+        (&self.poller, &self.signals)
+    }
+
+    fn now(&self) -> u64 {
+        ms(self.started.elapsed())
+    }
+
+    fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    fn step(&mut self) -> bool {
+        if self.phase == Phase::Job && (self.report.is_some() || self.hung_up) {
+            self.phase = Phase::Agent(Instant::now() + AGENT_EXIT.limit);
+        }
+        if let Phase::Agent(until) = self.phase {
+            let late = Instant::now() >= until;
+            if late {
+                // Collected by `clean_up`.
+                let _ = sys::kill(self.agent, libc::SIGKILL);
+            }
+            if late || self.agent_end.is_some() {
+                self.phase = self.clean_up(Instant::now() + AFTER_LOSS.limit);
+            }
+        } else if let Phase::CleanUp { until, .. } = self.phase {
+            self.phase = self.clean_up(until);
+        }
+        false
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        let at = match self.phase {
+            Phase::Job | Phase::Over => return None,
+            Phase::Agent(until) => until,
+            Phase::CleanUp { look, .. } => look,
+        };
+        // Rounded up: a rest below a millisecond must not become a busy loop.
+        Some(ms(at.saturating_duration_since(self.started)) + 1)
+    }
+
+    fn serve(&mut self, ready: Ready) {
+        match ready.token {
+            Token::Signals => self.own_signals(),
+            _ => self.messages(),
+        }
+    }
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -12,12 +12,12 @@ use super::capture::{Capture, Outlet};
 use super::happened::Happened;
 use super::input::{self, Readers, Stdin};
 use super::machine::CODE_LAUNCH;
-use super::poller::{Poller, Ready, Token};
 use super::record::epoch_now;
 use super::share::Share;
 use super::spawn::{SpawnError, Spawner, Started};
 use super::sys::{self, Reaped};
 use super::tree;
+use crate::event_loop::{Poller, Ready, Token};
 use crate::plan::JobPlan;
 use crate::report::End;
 

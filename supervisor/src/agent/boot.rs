@@ -20,8 +20,8 @@ use nix::sys::socket::{ControlMessage, MsgFlags, recv, sendmsg};
 use nix::unistd::Pid;
 
 use super::happened::Happened;
-use super::poller::{Poller, Token};
 use super::share::Share;
+use crate::event_loop::{Poller, Token};
 
 /// Frames served of one rank in a row.
 const BATCH: usize = 32;

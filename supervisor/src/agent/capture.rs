@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use settings::deadlines::agent::DRAIN;
 
 use super::output::PIECE;
-use super::poller::{Poller, Token, Which};
+use crate::event_loop::{Poller, Token, Which};
 
 /// Where captured bytes go.
 pub(crate) trait Outlet {

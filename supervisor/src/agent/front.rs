@@ -7,7 +7,7 @@ use nix::sys::socket::{MsgFlags, recv, send};
 use super::job::Job;
 use super::machine::Event;
 use super::output::Output;
-use super::poller::Poller;
+use crate::event_loop::{Poller, Sender};
 use crate::report::HostRecord;
 use crate::wire::{Inbox, Message, WireError};
 
@@ -30,7 +30,7 @@ impl FrontLink {
     }
 
     /// What the front says: signals for the ranks, in order, and its end. Nonsense is its end, too.
-    pub(crate) fn hear(&mut self, poller: &Poller) -> Vec<Event> {
+    pub(crate) fn hear(&mut self, poller: &Poller) -> Vec<(Event, Option<Sender>)> {
         let mut lost = false;
         let mut bytes = [0; 4096];
         loop {
@@ -47,7 +47,9 @@ impl FrontLink {
         let mut events = Vec::new();
         loop {
             match self.inbox.take() {
-                Ok(Some(Message::Signal(signal))) => events.push(Event::Signal(signal)),
+                Ok(Some(Message::Signal(signal, sender))) => {
+                    events.push((Event::Signal(signal), sender));
+                }
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(_) => {
@@ -57,7 +59,7 @@ impl FrontLink {
             }
         }
         if lost {
-            events.extend(self.lose(poller));
+            events.extend(self.lose(poller).map(|lost| (lost, None)));
         }
         events
     }
@@ -84,8 +86,7 @@ impl FrontLink {
         }
         self.told = counts;
         self.told_at = now;
-        let mut bytes = Vec::new();
-        if Message::Progress(counts).encode(&mut bytes).is_ok() {
+        if let Ok(bytes) = Message::Progress(counts).encode() {
             // A front that is stopped does not read: then it misses a count, nothing else. A message this small is
             // sent whole or not at all.
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
@@ -108,8 +109,7 @@ impl FrontLink {
         if report.exit_code == 0 && output.is_lost() {
             report.exit_code = 1;
         }
-        let mut bytes = Vec::new();
-        Message::Report(Box::new(report)).encode(&mut bytes)?;
+        let bytes = Message::Report(Box::new(report)).encode()?;
         let mut rest = &bytes[..];
         while !rest.is_empty() && !self.gone {
             match send(self.socket.as_raw_fd(), rest, MsgFlags::MSG_NOSIGNAL) {

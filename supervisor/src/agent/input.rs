@@ -13,8 +13,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use settings::deadlines::agent::TERMINAL_RETRY;
 
-use super::poller::{Poller, Token};
 use super::spawn::Input;
+use crate::event_loop::{Poller, Token};
 use crate::plan::{JobPlan, StdinTo};
 
 const PIECE: usize = 64 * 1024;

@@ -1,10 +1,12 @@
 //! A whole job as seen by the one who decides about it: the machine, and the record of what happened.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use super::happened::Happened;
 use super::machine::{Action, Event, Machine, Rules};
 use super::record::{self, Details};
+use crate::event_loop::Sender;
 use crate::plan::JobPlan;
 use crate::report::{JobReport, Phases, RankRecord};
 
@@ -20,6 +22,8 @@ pub(crate) struct Job<'a> {
     start_error: Option<String>,
     protocol_error: Option<String>,
     host_lost: Option<(String, String)>,
+    /// Who sent the first signal of each number to the launcher.
+    senders: HashMap<i32, Sender>,
     pub(crate) phases: Phases,
     /// The user does not want to wait for the rest of the output.
     pub(crate) impatient: bool,
@@ -39,6 +43,7 @@ impl<'a> Job<'a> {
             start_error: None,
             protocol_error: None,
             host_lost: None,
+            senders: HashMap::new(),
             phases: Phases::default(),
             impatient: false,
         }
@@ -105,6 +110,11 @@ impl<'a> Job<'a> {
         self.host_lost.get_or_insert_with(|| (host.to_owned(), text));
     }
 
+    /// The launcher got a signal, and this is who sent it.
+    pub(crate) fn signal_sent_by(&mut self, signal: i32, sender: Sender) {
+        self.senders.entry(signal).or_insert(sender);
+    }
+
     /// Ranks that run, of those given.
     pub(crate) fn is_running(&self, rank: u32) -> bool {
         self.ranks.get(rank as usize).is_some_and(|r| r.pid.is_some() && r.end.is_none())
@@ -133,6 +143,7 @@ impl<'a> Job<'a> {
             start: self.start_error.as_deref(),
             protocol: self.protocol_error.as_deref(),
             host_lost: self.host_lost.as_ref(),
+            senders: &self.senders,
             stderr_tail: rank.map(tail).unwrap_or_default(),
         };
         let phases = std::mem::take(&mut self.phases);

@@ -1,8 +1,8 @@
 //! The node agent: supervises the ranks of one host. One process, one thread.
 //!
 //! * `machine`: decides how the job ends (pure).
-//! * `driver`: the loop around it for a job on this host alone; `poller` its epoll set; `job` what it knows of the whole
-//!   job, `front` its link to the front.
+//! * `control`: what surrounds it for a whole job; `driver`: a job on this host alone; `job` what is known of the job,
+//!   `front` the link to the front.
 //! * `body`: the ranks of one host, `share` which those are, `happened` what they do. Agents of other hosts have it, too.
 //! * `spawn`: starts ranks. `boot`: serves their bootstrap calls. `capture`, `output`, `sink`, `input`: their standard
 //!   streams.
@@ -11,6 +11,7 @@
 pub(crate) mod body;
 pub(crate) mod boot;
 pub(crate) mod capture;
+pub(crate) mod control;
 pub(crate) mod driver;
 pub(crate) mod front;
 mod happened;
@@ -20,7 +21,6 @@ pub mod machine;
 #[cfg(test)]
 mod machine_sim;
 pub(crate) mod output;
-pub(crate) mod poller;
 pub(crate) mod record;
 pub(crate) mod share;
 mod sink;

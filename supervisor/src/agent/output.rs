@@ -14,9 +14,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use settings::deadlines::agent::PROMPT;
 
 use super::capture::Outlet;
-use super::poller::{Poller, Which};
 use super::sink::{HIGH, LOW, Sink, same_target};
 use super::sys;
+use crate::event_loop::{Poller, Which};
 use crate::plan::{OutputPlan, StdinTo};
 
 /// Longest line that is kept whole, bytes.

@@ -1,11 +1,13 @@
 //! Writes down what happened to each rank, and puts the first cause into words.
 
+use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bootstrap::ExitPath;
 
 use super::machine::{FirstCause, Machine};
 use super::sys::signal_name;
+use crate::event_loop::Sender;
 use crate::plan::JobPlan;
 use crate::report::{Cause, CauseKind, End, JobReport, Phases, RankRecord};
 
@@ -44,6 +46,8 @@ pub(super) struct Details<'a> {
     pub(super) protocol: Option<&'a str>,
     /// Name of a host that was lost, and what was seen.
     pub(super) host_lost: Option<&'a (String, String)>,
+    /// Who sent which signal to the launcher.
+    pub(super) senders: &'a HashMap<i32, Sender>,
     /// Last lines of the standard error of the rank behind the cause.
     pub(super) stderr_tail: Vec<String>,
 }
@@ -57,8 +61,11 @@ const fn path_text(path: Option<ExitPath>) -> &'static str {
     }
 }
 
-fn launcher_signal(cause: FirstCause, ended: Option<End>) -> String {
-    let name = cause.signal.map_or_else(|| "a signal".into(), signal_name);
+fn launcher_signal(cause: FirstCause, ended: Option<End>, sender: Option<&Sender>) -> String {
+    let mut name = cause.signal.map_or_else(|| "a signal".into(), signal_name);
+    if let Some(sender) = sender {
+        name = format!("{name} from {sender}");
+    }
     if cause.signal == Some(libc::SIGKILL) {
         return "the launcher was killed".into();
     }
@@ -109,7 +116,10 @@ fn text(
         CauseKind::CollectiveExit => {
             format!("collective exit with code {code}{}", path_text(cause.path))
         }
-        CauseKind::LauncherSignal => launcher_signal(cause, record.and_then(|r| r.end)),
+        CauseKind::LauncherSignal => {
+            let sender = cause.signal.and_then(|signal| details.senders.get(&signal));
+            launcher_signal(cause, record.and_then(|r| r.end), sender)
+        }
         CauseKind::Timeout => {
             let limit = plan.timeout.unwrap_or_default().as_secs_f64();
             format!("the time limit of {limit} s has passed")

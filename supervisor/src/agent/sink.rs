@@ -9,7 +9,7 @@ use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
-use super::poller::{Poller, Token};
+use crate::event_loop::{Poller, Token};
 
 /// Queue length of a sink above which the pipes behind it are not read, and below which they are again.
 pub(super) const HIGH: usize = 512 * 1024;

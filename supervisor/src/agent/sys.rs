@@ -81,15 +81,20 @@ pub(crate) fn ask_for_short_slices() {
     }
 }
 
-/// Whether the disposition of `signal` is "ignore".
-pub(crate) fn is_ignored(signal: c_int) -> bool {
+/// What is done when `signal` comes. Async-signal-safe.
+fn disposition(signal: c_int) -> Option<libc::sighandler_t> {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: asks only; `action` is large enough and zero is a valid value of the struct.
     if unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } != 0 {
-        return false;
+        return None;
     }
     // SAFETY: initialised by zeroing and by the call.
-    unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
+    Some(unsafe { action.assume_init() }.sa_sigaction)
+}
+
+/// Whether the disposition of `signal` is "ignore".
+pub(crate) fn is_ignored(signal: c_int) -> bool {
+    disposition(signal) == Some(libc::SIG_IGN)
 }
 
 /// One look for an ended child.
@@ -441,8 +446,29 @@ fn prepare(shared: &Shared<'_>) -> Result<(), Step> {
     reset_signals(child.mask)
 }
 
-/// The Rust runtime ignores SIGPIPE, and the agent blocks what it reads from a descriptor: programs expect neither.
+/// Signals for which we, or the process that forked us, may have handlers.
+const HANDLED: [c_int; 9] = [
+    libc::SIGCHLD,
+    libc::SIGCONT,
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGTSTP,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+];
+
+/// The Rust runtime ignores SIGPIPE, and the agent blocks the signals that it has handlers for: programs expect neither, and no
+/// handler may run here, with memory that is not ours.
 fn reset_signals(mask: &libc::sigset_t) -> Result<(), Step> {
+    for signal in HANDLED {
+        if disposition(signal).is_some_and(|known| ![libc::SIG_DFL, libc::SIG_IGN].contains(&known))
+        {
+            // SAFETY: as below.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    }
     // SAFETY: sets the default disposition; this process has its own table (no CLONE_SIGHAND).
     if unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) } == libc::SIG_ERR {
         return Err(Step::Signals);

@@ -2,21 +2,19 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bootstrap::collective::{Bytes, groups};
 use nix::sys::prctl;
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::Signal;
 
 use settings::deadlines::tree::{FAREWELL, START};
 use spawner_ssh::Ssh;
 
 use super::{Finding, Health, clock};
-use crate::agent::poller::{Poller, Ready, Token};
 use crate::agent::sys::{self, Reaped};
+use crate::event_loop::{self, Poller, Ready, Role, Signals, Token};
 use crate::link::{LinkEvent, Links};
 use crate::plan::{HostEntry, Reach};
 use crate::tree::hosts::News;
@@ -37,15 +35,15 @@ pub struct Request {
 }
 
 /// Examines all hosts; one record for each, in their order. The process must have one thread; afterwards it is a child
-/// sub-reaper and blocks `SIGCHLD`. Ending the process ends everything that was started.
+/// sub-reaper. Ending the process ends everything that was started.
 ///
 /// # Errors
 /// The system refuses what is needed before the first host is reached.
 pub fn examine(request: &Request) -> std::io::Result<Vec<Health>> {
     let mut doctor = Doctor::new(request)?;
     doctor.reach_all();
-    doctor.work()?;
-    doctor.part()?;
+    event_loop::run(&mut doctor)?;
+    doctor.links.cut_all();
     Ok(doctor.health)
 }
 
@@ -53,7 +51,7 @@ struct Doctor<'a> {
     request: &'a Request,
     started: Instant,
     poller: Poller,
-    signals: SignalFd,
+    signals: Signals,
     links: Links,
     health: Vec<Health>,
     /// Hosts about which all is known.
@@ -62,6 +60,9 @@ struct Doctor<'a> {
     tried: HashSet<u32>,
     /// When the agent of a link was told its part, seconds since the epoch.
     told: HashMap<usize, f64>,
+    /// When it is over with waiting: for answers, then for the ends of agents.
+    limit: u64,
+    parting: bool,
 }
 
 fn epoch() -> f64 {
@@ -110,10 +111,7 @@ impl<'a> Doctor<'a> {
     fn new(request: &'a Request) -> std::io::Result<Self> {
         prctl::set_child_subreaper(true)?;
         let poller = Poller::new()?;
-        let child: SigSet = [Signal::SIGCHLD].into_iter().collect();
-        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&child), None)?;
-        let signals = SignalFd::with_flags(&child, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        poller.add_read(signals.as_fd(), Token::Signals)?;
+        let signals = Signals::take(&poller, &[Signal::SIGCHLD])?;
         let (ssh, common) = common(request);
         let unknown = |host: &HostEntry| Health {
             host: host.name.clone(),
@@ -130,11 +128,9 @@ impl<'a> Doctor<'a> {
             settled: HashSet::new(),
             tried: HashSet::new(),
             told: HashMap::new(),
+            limit: ms(request.reach.start_timeout.unwrap_or(START.limit)),
+            parting: false,
         })
-    }
-
-    fn now(&self) -> u64 {
-        ms(self.started.elapsed())
     }
 
     fn reach_all(&mut self) {
@@ -158,48 +154,12 @@ impl<'a> Doctor<'a> {
         self.links.add(hosts, now);
     }
 
-    /// Until all is known about every host, or its time is over.
-    fn work(&mut self) -> std::io::Result<()> {
-        let limit = ms(self.request.reach.start_timeout.unwrap_or(START.limit));
-        let mut ready = Vec::new();
-        while self.settled.len() < self.health.len() {
-            let now = self.now();
-            if now >= limit {
-                let seen = format!("no answer within {} s (--start-timeout)", limit / 1000);
-                let open =
-                    (0..self.request.hosts.len()).filter_map(|host| u32::try_from(host).ok());
-                for host in open.filter(|host| !self.settled.contains(host)).collect::<Vec<_>>() {
-                    self.fail(host, Failure::new(Class::Timeout, seen.clone()));
-                }
-                break;
-            }
-            self.turn(limit, &mut ready)?;
+    /// The time for hosts to answer is over.
+    fn give_up_hosts(&mut self) {
+        let seen = format!("no answer within {} s (--start-timeout)", self.limit / 1000);
+        for host in (0..).take(self.request.hosts.len()) {
+            self.fail(host, Failure::new(Class::Timeout, seen.clone()));
         }
-        Ok(())
-    }
-
-    fn turn(&mut self, limit: u64, ready: &mut Vec<Ready>) -> std::io::Result<()> {
-        let mut events = Vec::new();
-        self.links.step(&self.poller, self.now(), &mut events);
-        self.events(events);
-        let until = self.links.deadline().map_or(limit, |at| at.min(limit));
-        self.poller.wait(Some(until.saturating_sub(self.now())), ready)?;
-        for ready in ready.iter() {
-            match ready.token {
-                Token::Signals => {
-                    while matches!(self.signals.read_signal(), Ok(Some(_))) {}
-                    while let Reaped::Child(pid, end) = sys::reap() {
-                        self.links.child_ended(pid, end);
-                    }
-                }
-                _ => {
-                    let (now, mut events) = (self.now(), Vec::new());
-                    self.links.serve(&self.poller, *ready, now, &mut events);
-                    self.events(events);
-                }
-            }
-        }
-        Ok(())
     }
 
     fn events(&mut self, events: Vec<LinkEvent>) {
@@ -281,16 +241,58 @@ impl<'a> Doctor<'a> {
     }
 
     /// Ends every agent.
-    fn part(&mut self) -> std::io::Result<()> {
+    fn part(&mut self) {
         self.links.give_up_silent();
         let now = self.now();
         self.links.send_all(&self.poller, &Down::Order(Order::Finish), now);
-        let until = self.now() + FAREWELL.ms();
-        let mut ready = Vec::new();
-        while self.links.is_any_left() && self.now() < until {
-            self.turn(until, &mut ready)?;
+        self.parting = true;
+        self.limit = now + FAREWELL.ms();
+    }
+}
+
+impl Role for Doctor<'_> {
+    fn sources(&mut self) -> (&Poller, &Signals) {
+        (&self.poller, &self.signals)
+    }
+
+    fn now(&self) -> u64 {
+        ms(self.started.elapsed())
+    }
+
+    fn is_over(&self) -> bool {
+        self.parting && (!self.links.is_any_left() || self.now() >= self.limit)
+    }
+
+    fn step(&mut self) -> bool {
+        if !self.parting {
+            if self.now() >= self.limit {
+                self.give_up_hosts();
+            }
+            if self.settled.len() >= self.health.len() {
+                self.part();
+            }
         }
-        self.links.cut_all();
-        Ok(())
+        let (now, mut events) = (self.now(), Vec::new());
+        self.links.step(&self.poller, now, &mut events);
+        self.events(events);
+        false
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        Some(self.links.deadline().map_or(self.limit, |at| at.min(self.limit)))
+    }
+
+    fn serve(&mut self, ready: Ready) {
+        if ready.token == Token::Signals {
+            if !self.signals.pending().is_empty() {
+                while let Reaped::Child(pid, end) = sys::reap() {
+                    self.links.child_ended(pid, end);
+                }
+            }
+            return;
+        }
+        let (now, mut events) = (self.now(), Vec::new());
+        self.links.serve(&self.poller, ready, now, &mut events);
+        self.events(events);
     }
 }

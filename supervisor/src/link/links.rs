@@ -14,7 +14,7 @@ use spawner_ssh::{Ssh, Stage as Staging};
 
 use super::process;
 use super::state::{Link, Stage, TURN};
-use crate::agent::poller::{Pipe, Poller, Ready, Token};
+use crate::event_loop::{Pipe, Poller, Ready, Token};
 use crate::report::End;
 use crate::stage::Digest;
 use crate::tree::frames::Lane;

@@ -11,8 +11,8 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use spawner_ssh::builtin::Session;
 
 use super::process::Started;
-use crate::agent::poller::{Pipe, Poller, Token};
 use crate::agent::sys;
+use crate::event_loop::{Pipe, Poller, Token};
 use crate::report::End;
 use crate::tree::frames::{Inbox, Lane, Outbox};
 use crate::tree::message::Member;

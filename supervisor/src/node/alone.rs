@@ -4,6 +4,7 @@ use super::complain;
 use super::driver::{Driver, ms};
 use crate::agent::Happened;
 use crate::agent::machine::{Event, Machine, Rules};
+use crate::event_loop::Role;
 
 impl Driver<'_> {
     /// The parent is lost: from now on we decide for our own ranks, and those below for theirs.

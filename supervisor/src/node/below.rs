@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::driver::Driver;
+use crate::event_loop::Role;
 use crate::link::LinkEvent;
 use crate::plan::StdinTo;
 use crate::tree::hosts::News;

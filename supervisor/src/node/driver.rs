@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use bootstrap::HostId;
 use bootstrap::collective::Letter;
-use nix::sys::signalfd::SignalFd;
 use settings::deadlines::tree::{FAREWELL, HEARTBEAT, HOLD, PARENT_SILENT};
 
 use super::parent::Parent;
@@ -15,11 +14,11 @@ use super::{Origin, complain};
 use crate::agent::body::{Body, Look};
 use crate::agent::boot::Boot;
 use crate::agent::capture::Draining;
-use crate::agent::driver::{AgentError, TICK_PATIENCE, io, read_signals, supervise_children};
+use crate::agent::driver::{AgentError, io, read_signals, supervise_children};
 use crate::agent::input::Stdin;
 use crate::agent::machine::{CODE_LAUNCH, Event, Machine};
-use crate::agent::poller::{Poller, Ready, Token};
 use crate::agent::{Happened, sys};
+use crate::event_loop::{self, Poller, Ready, Role, Signals, Token};
 use crate::link::Links;
 use crate::plan::JobPlan;
 use crate::report::End;
@@ -107,6 +106,8 @@ fn work(origin: Origin) -> Result<(), AgentError> {
         finishing: None,
         own: None,
         over: false,
+        leaving: None,
+        gone: false,
     };
     match examine {
         Some((directory, several, env)) => driver.examine(&directory, several, &env),
@@ -116,7 +117,7 @@ fn work(origin: Origin) -> Result<(), AgentError> {
     for down in waiting {
         driver.down(down);
     }
-    driver.work()
+    event_loop::run(&mut driver).map_err(io("wait for events"))
 }
 
 /// Links to the first hosts of the groups below.
@@ -147,7 +148,7 @@ pub(super) struct Driver<'a> {
     pub(super) guard: i32,
     pub(super) started: Instant,
     pub(super) poller: Poller,
-    pub(super) signals: SignalFd,
+    pub(super) signals: Signals,
     pub(super) parent: Parent,
     pub(super) relay: Relay,
     pub(super) body: Body<'a>,
@@ -177,13 +178,12 @@ pub(super) struct Driver<'a> {
     /// Decides when the parent is lost; its ranks are local numbers.
     pub(super) own: Option<Machine>,
     pub(super) over: bool,
+    /// Until when what is left is waited for, once all is over.
+    leaving: Option<u64>,
+    gone: bool,
 }
 
 impl Driver<'_> {
-    pub(super) fn now(&self) -> u64 {
-        ms(self.started.elapsed())
-    }
-
     pub(super) fn up(&mut self, up: &Up) {
         let now = self.now();
         self.parent.send(&self.poller, up, now);
@@ -215,103 +215,31 @@ impl Driver<'_> {
         }
     }
 
-    fn work(&mut self) -> Result<(), AgentError> {
-        let mut ready = Vec::new();
-        let mut busy = 0;
-        while !self.over {
-            let more = self.starting && self.own.is_none() && {
-                let mut events = Vec::new();
-                let more = self.body.start_some(&self.poller, &mut events);
-                self.happened(events);
-                more
-            };
-            self.announce();
-            self.step_input();
-            self.step_staging();
-            self.step_leave();
-            self.letters();
-            if !self.can_wait() {
-                self.gather();
+    /// Sends what is left and waits for the processes below, which are at their end.
+    fn leave(&mut self) {
+        let now = self.now();
+        let until = match self.leaving {
+            Some(until) => until,
+            None => {
+                self.links.part();
+                *self.leaving.insert(now + FAREWELL.ms())
             }
-            self.step_finish();
-            self.parent.write(&self.poller);
-            if self.over {
-                break;
-            }
-            let timeout = if more { Some(0) } else { self.timeout() };
-            self.poller.wait(timeout, &mut ready).map_err(io("wait for events"))?;
-            for ready in &ready {
-                self.serve(*ready);
-            }
-            self.body.capture.settle(&self.poller, &mut self.relay);
-            self.step();
-            busy = if ready.is_empty() { 0 } else { busy + 1 };
-            let now = self.now();
-            let due = self.own.as_ref().and_then(Machine::deadline).is_some_and(|at| now >= at);
-            if due && (ready.is_empty() || busy > TICK_PATIENCE) {
-                busy = 0;
-                self.decide(Event::Tick);
-            }
+        };
+        let left = self.links.is_any_left() || !self.parent.is_written();
+        if left && now >= until {
+            self.links.cut_all();
         }
-        self.leave(ready)
+        self.gone = !left || now >= until;
     }
 
-    /// Waits for the processes below, which are at their end.
-    fn leave(&mut self, mut ready: Vec<Ready>) -> Result<(), AgentError> {
-        self.links.part();
-        let until = self.now() + FAREWELL.ms();
-        while self.links.is_any_left() || !self.parent.is_written() {
-            let now = self.now();
-            if now >= until {
-                self.links.cut_all();
-                break;
-            }
-            self.poller.wait(Some(until - now), &mut ready).map_err(io("wait for the end"))?;
-            for ready in &ready {
-                self.serve(*ready);
-            }
-            self.step_links();
+    fn start_some(&mut self) -> bool {
+        if !self.starting || self.own.is_some() {
+            return false;
         }
-        Ok(())
-    }
-
-    fn timeout(&self) -> Option<u64> {
-        let own = self.own.as_ref().and_then(Machine::deadline);
-        let parent = (!self.parent.gone).then(|| {
-            let silent = self.parent.heard.saturating_add(PARENT_SILENT.ms());
-            silent.min(self.parent.said.saturating_add(HEARTBEAT.ms()))
-        });
-        let finish = self.finishing.as_ref().filter(|_| !self.body.capture.is_over());
-        let finish = finish.map(Draining::deadline);
-        let held = self.held.map(|at| at.saturating_add(HOLD.ms()));
-        let at = [own, parent, finish, held, self.links.deadline()].into_iter().flatten().min();
-        at.map(|at| at.saturating_sub(self.now()))
-    }
-
-    fn serve(&mut self, ready: Ready) {
-        match ready.token {
-            Token::Signals => {
-                let told = read_signals(&self.signals, self.guard);
-                if told.orphan {
-                    self.orphaned("its guard was killed");
-                }
-                if told.child {
-                    self.reap();
-                }
-            }
-            Token::ParentIn => self.hear_parent(),
-            Token::ParentOut => self.parent.write(&self.poller),
-            Token::Link(..) => {
-                let (now, mut events) = (self.now(), Vec::new());
-                self.links.serve(&self.poller, ready, now, &mut events);
-                self.link_events(events);
-            }
-            _ => {
-                let mut events = Vec::new();
-                self.body.serve(&self.poller, ready, &mut self.relay, &mut events);
-                self.happened(events);
-            }
-        }
+        let mut events = Vec::new();
+        let more = self.body.start_some(&self.poller, &mut events);
+        self.happened(events);
+        more
     }
 
     fn hear_parent(&mut self) {
@@ -405,9 +333,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Everything that depends on time or on several events.
-    fn step(&mut self) {
-        self.step_links();
+    /// What is due on the way to the parent.
+    fn step_parent(&mut self) {
         let now = self.now();
         if !self.parent.gone {
             if now >= self.parent.heard.saturating_add(PARENT_SILENT.ms()) {
@@ -449,5 +376,99 @@ impl Driver<'_> {
             self.queue(&Up::Done { strays });
             self.over = true;
         }
+    }
+}
+
+impl Role for Driver<'_> {
+    fn sources(&mut self) -> (&Poller, &Signals) {
+        (&self.poller, &self.signals)
+    }
+
+    fn now(&self) -> u64 {
+        ms(self.started.elapsed())
+    }
+
+    fn is_over(&self) -> bool {
+        self.gone
+    }
+
+    fn step(&mut self) -> bool {
+        let mut more = false;
+        if !self.over {
+            more = self.start_some();
+            self.announce();
+            self.step_input();
+            self.step_staging();
+            self.step_leave();
+            self.letters();
+            if !self.can_wait() {
+                self.gather();
+            }
+            self.step_finish();
+            self.parent.write(&self.poller);
+        }
+        if self.over {
+            self.leave();
+        }
+        more
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        if self.leaving.is_some() {
+            return self.leaving;
+        }
+        let own = self.decision_due();
+        let parent = (!self.parent.gone).then(|| {
+            let silent = self.parent.heard.saturating_add(PARENT_SILENT.ms());
+            silent.min(self.parent.said.saturating_add(HEARTBEAT.ms()))
+        });
+        let finish = self.finishing.as_ref().filter(|_| !self.body.capture.is_over());
+        let finish = finish.map(Draining::deadline);
+        let held = self.held.map(|at| at.saturating_add(HOLD.ms()));
+        [own, parent, finish, held, self.links.deadline()].into_iter().flatten().min()
+    }
+
+    fn serve(&mut self, ready: Ready) {
+        match ready.token {
+            Token::Signals => {
+                let pending = read_signals(&mut self.signals, self.guard);
+                if pending.orphan {
+                    self.orphaned("its guard was killed");
+                }
+                if pending.child {
+                    self.reap();
+                }
+            }
+            Token::ParentIn => self.hear_parent(),
+            Token::ParentOut => self.parent.write(&self.poller),
+            Token::Link(..) => {
+                let (now, mut events) = (self.now(), Vec::new());
+                self.links.serve(&self.poller, ready, now, &mut events);
+                self.link_events(events);
+            }
+            _ => {
+                let mut events = Vec::new();
+                self.body.serve(&self.poller, ready, &mut self.relay, &mut events);
+                self.happened(events);
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        if self.leaving.is_none() {
+            self.body.capture.settle(&self.poller, &mut self.relay);
+        }
+        self.step_links();
+        if self.leaving.is_none() {
+            self.step_parent();
+        }
+    }
+
+    fn decision_due(&self) -> Option<u64> {
+        self.own.as_ref().and_then(Machine::deadline)
+    }
+
+    fn tick(&mut self) {
+        self.decide(Event::Tick);
     }
 }

@@ -10,6 +10,7 @@ use crate::agent::boot::Boot;
 use crate::agent::capture::Draining;
 use crate::agent::machine::{Action, CODE_LAUNCH, Event};
 use crate::agent::{Happened, tree};
+use crate::event_loop::Role;
 use crate::tree::message::{Down, Order, Up};
 
 impl Driver<'_> {

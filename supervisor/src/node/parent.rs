@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::agent::poller::{Poller, Token};
+use crate::event_loop::{Poller, Token};
 use crate::tree::frames::{Inbox, Lane, Outbox};
 use crate::tree::message::{Down, Up};
 

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::agent::capture::Outlet;
-use crate::agent::poller::Which;
+use crate::event_loop::Which;
 use crate::tree::message::Up;
 
 /// Bytes of output that may be under way on one link.

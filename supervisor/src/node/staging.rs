@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 
 use super::check;
 use super::driver::Driver;
+use crate::event_loop::Role;
 use crate::stage::{Action, Digest};
 use crate::tree::hosts::News;
 use crate::tree::message::{Down, Up};

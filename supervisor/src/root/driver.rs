@@ -1,28 +1,21 @@
-//! The root's loop: carries events to the machine and its actions down the tree.
+//! The supervisor of a job with other hosts: carries events to the machine and its actions down the tree.
 
 use std::collections::{HashMap, HashSet};
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use bootstrap::HostId;
 use bootstrap::collective::{Bytes, Collective, Letter};
-use nix::sys::signalfd::SignalFd;
 use nix::unistd::getpid;
 use settings::deadlines::tree::{FAREWELL, FINISH};
 
 use crate::agent::body::Look;
 use crate::agent::capture::Outlet;
-use crate::agent::driver::{
-    AgentError, Origin, TICK_PATIENCE, io, read_signals, supervise_children,
-};
-use crate::agent::front::FrontLink;
-use crate::agent::input::Feed;
-use crate::agent::job::Job;
+use crate::agent::control::{Control, Supervise};
+use crate::agent::driver::{AgentError, Origin, io};
 use crate::agent::machine::{Action, CODE_LAUNCH, Event};
-use crate::agent::output::Output;
-use crate::agent::poller::{Poller, Ready, Token, Which};
 use crate::agent::sys::{self, Reaped};
-use crate::agent::{Happened, tree};
+use crate::agent::tree;
+use crate::event_loop::{self, Poller, Ready, Role, Signals, Token, Which};
 use crate::link::Links;
 use crate::plan::JobPlan;
 use crate::stage::Staging;
@@ -49,6 +42,10 @@ pub(super) enum Stage {
     Running,
     /// The machine has finished; output is on its way.
     Draining,
+    /// The links are at their end.
+    Parting,
+    /// Nothing is left.
+    Over,
 }
 
 /// Answers to one question about CPU times.
@@ -60,13 +57,7 @@ pub(super) struct LookUp {
 }
 
 pub(super) struct Root<'a> {
-    pub(super) plan: &'a JobPlan,
-    front_pid: i32,
-    pub(super) poller: Poller,
-    signals: SignalFd,
-    pub(super) front: FrontLink,
-    pub(super) job: Job<'a>,
-    pub(super) output: Output,
+    pub(super) control: Control<'a>,
     pub(super) links: Links,
     /// What every agent is told.
     pub(super) common: Common,
@@ -95,30 +86,21 @@ pub(super) struct Root<'a> {
     /// Hosts that have said by themselves that nothing of the job is left on them.
     pub(super) bare: HashSet<u32>,
     pub(super) strays_killed: u32,
-    pub(super) feed: Option<Feed>,
     /// Links that do not have the last piece of input yet, and whether anybody reads more.
     pub(super) piece: Option<(HashSet<usize>, bool)>,
     pub(super) input_over: bool,
     deaf: [bool; 2],
+    /// When agents are given up that still have not drained; then, when links are cut.
+    give_up: u64,
     pub(super) done: HashSet<usize>,
-    actions: Vec<Action>,
 }
 
 impl<'a> Root<'a> {
     fn new(plan: &'a JobPlan, origin: Origin) -> Result<Self, AgentError> {
-        let poller = Poller::new().map_err(io("make an epoll set"))?;
-        let signals = supervise_children(&poller)?;
-        poller.add_read(origin.socket.as_fd(), Token::Front).map_err(io("watch the front"))?;
         let names = plan.map.hosts.iter().map(|host| host.name.clone());
         let (ssh, common) = super::start::common(plan);
         Ok(Self {
-            plan,
-            front_pid: origin.front,
-            poller,
-            signals,
-            front: FrontLink::new(origin.socket),
-            job: Job::new(plan, origin.started),
-            output: Output::new(&plan.output, plan.size, plan.stdin),
+            control: Control::new(plan, origin)?,
             links: Links::new(ssh, Bytes::default()),
             staging: Staging::new(None, PathBuf::new(), super::start::host_of_root(plan)),
             describing: Vec::new(),
@@ -137,85 +119,33 @@ impl<'a> Root<'a> {
             strays: None,
             bare: HashSet::new(),
             strays_killed: 0,
-            feed: None,
             piece: None,
             input_over: false,
             deaf: [false; 2],
+            give_up: 0,
             done: HashSet::new(),
-            actions: Vec::new(),
         })
     }
 
-    pub(super) fn now(&self) -> u64 {
-        self.job.now()
-    }
-
-    pub(super) fn say(&mut self, level: u8, text: impl FnOnce() -> String) {
-        if self.plan.verbose >= level {
-            let at = self.job.elapsed() * 1000.0;
-            self.output.message(&self.poller, &format!("{at:.1} ms: {}", text()));
-        }
-    }
-
     fn work(mut self) -> Result<(), AgentError> {
-        self.begin();
-        let mut ready = Vec::new();
-        let mut busy = 0;
-        while !self.job.machine.is_finished() {
-            self.step();
-            // A start that failed ends here; nothing may be left that would wake us.
-            if self.job.machine.is_finished() {
-                break;
+        match self.control.make_directory() {
+            Ok(()) => {
+                self.start_links();
+                self.stage_program();
             }
-            self.front.tell(self.job.counts(), self.now(), false);
-            let timeout = self.timeout();
-            self.turn(timeout, &mut ready)?;
-            busy = if ready.is_empty() { 0 } else { busy + 1 };
-            let due = self.job.machine.deadline().is_some_and(|at| self.now() >= at);
-            if due && (ready.is_empty() || busy > TICK_PATIENCE) {
-                busy = 0;
-                self.event(Event::Tick);
-            }
+            Err(text) => self.fail_start(None, CODE_LAUNCH, text),
         }
-        self.finish(ready)
-    }
-
-    fn begin(&mut self) {
-        self.job.phases.prepare = self.job.elapsed();
-        if let Err((path, error)) = self.output.make_directory() {
-            let text = format!("cannot make the output directory {}: {error}", path.display());
-            return self.fail_start(text);
+        event_loop::run(&mut self).map_err(io("wait for events"))?;
+        // What a remote shell left behind (a shared connection) is not ours to keep.
+        for pid in tree::descendants(getpid().as_raw(), |_| false) {
+            let _ = sys::kill(pid, libc::SIGKILL);
         }
-        self.start_links();
-        self.stage_program();
+        let (strays, hosts) = (self.strays_killed, self.hosts.records());
+        self.control.report(strays, hosts)
     }
 
-    /// How long nothing needs to be done.
-    fn timeout(&self) -> Option<u64> {
-        let feed = self.feed.as_ref().and_then(Feed::deadline);
-        let told = self.front.due(self.job.counts());
-        let times =
-            [self.job.machine.deadline(), feed, told, self.links.deadline(), self.start_deadline()];
-        let at = times.into_iter().flatten().min();
-        let left = at.map(|at| at.saturating_sub(self.now()));
-        [left, self.output.prompt_in()].into_iter().flatten().min()
-    }
-
-    fn turn(&mut self, timeout: Option<u64>, ready: &mut Vec<Ready>) -> Result<(), AgentError> {
-        self.poller.wait(timeout, ready).map_err(io("wait for events"))?;
-        for ready in ready.iter() {
-            self.serve(*ready);
-        }
-        self.output.show_prompt(&self.poller);
-        self.output.settle(&self.poller);
-        let (now, mut events) = (self.now(), Vec::new());
-        self.links.step(&self.poller, now, &mut events);
-        self.link_events(events);
-        Ok(())
-    }
-
-    /// Everything that depends on several events.
-    fn step(&mut self) {
+    /// Everything that depends on several events, as long as the job lives.
+    fn step_job(&mut self) {
         self.step_start();
         self.step_staging();
         self.step_input();
@@ -223,20 +153,41 @@ impl<'a> Root<'a> {
         self.letters();
     }
 
-    fn serve(&mut self, ready: Ready) {
-        match ready.token {
-            Token::Signals => self.own_signals(),
-            Token::Front => {
-                let events = self.front.hear(&self.poller);
-                self.events(events);
-            }
-            Token::Sink(number) => self.output.writable(&self.poller, number),
-            Token::Link(..) => {
-                let (now, mut events) = (self.now(), Vec::new());
-                self.links.serve(&self.poller, ready, now, &mut events);
-                self.link_events(events);
-            }
-            _ => {}
+    /// The machine has finished: lets the agents drain and go.
+    fn begin_draining(&mut self) {
+        self.stage = Stage::Draining;
+        self.links.give_up_silent();
+        if self.links.open().any(|link| !self.done.contains(&link)) {
+            self.order(Order::Finish);
+        }
+        self.give_up = self.now() + FINISH.ms();
+    }
+
+    /// Writes what the agents send; then ends every link, so that no agent outlives the launcher.
+    fn drain(&mut self) {
+        let now = self.now();
+        let output = &self.control.output;
+        // A slow reader at the top makes the agents wait, too; without one they have no excuse.
+        if !(output.has_room(Which::Out) && output.has_room(Which::Err)) {
+            self.give_up = now + FINISH.ms();
+        }
+        let late = now >= self.give_up && output.is_written();
+        if !late && !self.is_drained() && !self.control.job.impatient {
+            return self.step_output();
+        }
+        self.links.part();
+        self.stage = Stage::Parting;
+        self.give_up = now + FAREWELL.ms();
+    }
+
+    /// Waits for the processes of links.
+    fn part(&mut self) {
+        let late = self.now() >= self.give_up;
+        if late {
+            self.links.cut_all();
+        }
+        if late || !self.links.is_any_left() {
+            self.stage = Stage::Over;
         }
     }
 
@@ -244,13 +195,13 @@ impl<'a> Root<'a> {
     pub(super) fn step_output(&mut self) {
         let now = self.now();
         for (which, number) in [(Which::Out, 1), (Which::Err, 2)] {
-            if self.output.is_gone(which) && !self.deaf[which as usize] {
+            if self.control.output.is_gone(which) && !self.deaf[which as usize] {
                 self.deaf[which as usize] = true;
-                self.links.send_all(&self.poller, &Down::Order(Order::Deaf(number)), now);
+                self.links.send_all(&self.control.poller, &Down::Order(Order::Deaf(number)), now);
             }
         }
-        if self.output.has_room(Which::Out) && self.output.has_room(Which::Err) {
-            self.links.settle_debts(&self.poller, now);
+        if self.control.output.has_room(Which::Out) && self.control.output.has_room(Which::Err) {
+            self.links.settle_debts(&self.control.poller, now);
         }
     }
 
@@ -263,87 +214,14 @@ impl<'a> Root<'a> {
             let down = Down::Bootstrap(message);
             let (lane, message) = (down.lane(), down.encode());
             for link in to.iter().filter_map(|branch| self.branches.get(*branch)) {
-                self.links.send_encoded(&self.poller, *link, lane, &message, now);
+                self.links.send_encoded(&self.control.poller, *link, lane, &message, now);
             }
         }
     }
 
     pub(super) fn order(&mut self, order: Order) {
         let now = self.now();
-        self.links.send_all(&self.poller, &Down::Order(order), now);
-    }
-
-    fn events(&mut self, events: impl IntoIterator<Item = Event>) {
-        for event in events {
-            self.event(event);
-        }
-    }
-
-    /// One event through the machine, and everything that follows from it.
-    pub(super) fn event(&mut self, event: Event) {
-        if self.plan.verbose >= 2 && event != Event::Tick {
-            self.say(2, || format!("event {event:?}"));
-        }
-        let mut actions = std::mem::take(&mut self.actions);
-        self.job.handle(event, &mut actions);
-        for action in actions.drain(..) {
-            self.act(action);
-        }
-        self.actions = actions;
-    }
-
-    /// What ranks did, or what is taken for it.
-    pub(super) fn happened(&mut self, happened: &Happened) {
-        self.job.note(happened);
-        self.event(happened.event());
-        match *happened {
-            Happened::Started { rank, pid, .. } => {
-                if let Err(error) = self.output.adopt(rank) {
-                    let text = format!("cannot make the output files of rank {rank}: {error}");
-                    self.fail_start(text);
-                }
-                self.say(1, || format!("rank {rank} runs as process {pid}"));
-            }
-            Happened::Ended { rank, end, .. } => {
-                self.say(1, || format!("rank {rank} ended: {end:?}"));
-            }
-            _ => {}
-        }
-    }
-
-    /// The job cannot be started.
-    pub(super) fn fail_start(&mut self, text: String) {
-        let failed = Happened::StartFailed { rank: None, code: CODE_LAUNCH, text };
-        self.job.note(&failed);
-        self.event(failed.event());
-    }
-
-    fn act(&mut self, action: Action) {
-        self.say(2, || format!("action {action:?}"));
-        match action {
-            Action::Notice { code, cause } => {
-                self.close_input();
-                self.order(Order::Notice { code, cause });
-            }
-            Action::Look => self.ask_for_look(),
-            Action::QuitUnclaimed => self.order(Order::QuitUnclaimed),
-            Action::Forward(signal) => {
-                self.order(Order::Forward(signal));
-                if let (libc::SIGCONT, Some(feed)) = (signal, &mut self.feed) {
-                    feed.unpark();
-                }
-            }
-            Action::End(signal) => {
-                self.close_input();
-                self.order(Order::End(signal));
-            }
-            Action::Sweep => {
-                self.close_input();
-                self.sweep();
-            }
-            Action::EndStrays(signal) => self.order(Order::EndStrays(signal)),
-            Action::Finish => {}
-        }
+        self.links.send_all(&self.control.poller, &Down::Order(order), now);
     }
 
     fn ask_for_look(&mut self) {
@@ -358,71 +236,116 @@ impl<'a> Root<'a> {
         self.answer_look();
     }
 
-    fn own_signals(&mut self) {
-        let told = read_signals(&self.signals, self.front_pid);
-        if told.orphan {
-            let lost = self.front.lose(&self.poller);
-            self.events(lost);
-        }
-        if told.child {
-            while let Reaped::Child(pid, end) = sys::reap() {
-                self.links.child_ended(pid, end);
-            }
-        }
-    }
-
-    /// Lets the agents drain and go, writes what they sent, reports.
-    fn finish(mut self, mut ready: Vec<Ready>) -> Result<(), AgentError> {
-        self.stage = Stage::Draining;
-        self.links.give_up_silent();
-        if self.links.open().any(|link| !self.done.contains(&link)) {
-            self.order(Order::Finish);
-        }
-        // A slow reader at the top makes the agents wait, too; without one they have no excuse.
-        let mut give_up = self.now() + FINISH.ms();
-        while !self.is_drained() && !self.job.impatient {
-            if !(self.output.has_room(Which::Out) && self.output.has_room(Which::Err)) {
-                give_up = self.now() + FINISH.ms();
-            }
-            let now = self.now();
-            if now >= give_up && self.output.is_written() {
-                break;
-            }
-            self.step_output();
-            let limit = give_up.saturating_sub(now).max(1);
-            let timeout = self.timeout().map_or(limit, |timeout| timeout.min(limit));
-            self.turn(Some(timeout), &mut ready)?;
-        }
-        self.part(&mut ready)?;
-        let (strays, hosts) = (self.strays_killed, self.hosts.records());
-        let told = self.front.report(&mut self.job, &self.output, strays, hosts);
-        told.map_err(|error| io("write the report")(std::io::Error::other(error)))
-    }
-
     fn is_drained(&self) -> bool {
         let all = self.links.open().all(|link| self.done.contains(&link));
-        all && self.output.is_written()
+        all && self.control.output.is_written()
+    }
+}
+
+impl Role for Root<'_> {
+    fn sources(&mut self) -> (&Poller, &Signals) {
+        (&self.control.poller, &self.control.signals)
     }
 
-    /// The end of every link, so that no agent outlives the launcher.
-    fn part(&mut self, ready: &mut Vec<Ready>) -> Result<(), AgentError> {
-        self.links.part();
-        let until = self.now() + FAREWELL.ms();
-        while self.links.is_any_left() {
-            let now = self.now();
-            if now >= until {
-                self.links.cut_all();
-                break;
+    fn now(&self) -> u64 {
+        self.control.job.now()
+    }
+
+    fn is_over(&self) -> bool {
+        self.stage == Stage::Over
+    }
+
+    fn step(&mut self) -> bool {
+        if matches!(self.stage, Stage::Starting | Stage::Running) {
+            if !self.control.job.machine.is_finished() {
+                self.step_job();
             }
-            self.poller.wait(Some(until - now), ready).map_err(io("wait for the end"))?;
-            for ready in ready.iter() {
-                self.serve(*ready);
+            // A start that failed ends here.
+            if !self.control.job.machine.is_finished() {
+                self.control.tell_progress();
+                return false;
             }
+            self.begin_draining();
         }
-        // What a remote shell left behind (a shared connection) is not ours to keep.
-        for pid in tree::descendants(getpid().as_raw(), |_| false) {
-            let _ = sys::kill(pid, libc::SIGKILL);
+        if self.stage == Stage::Draining {
+            self.drain();
         }
-        Ok(())
+        if self.stage == Stage::Parting {
+            self.part();
+        }
+        false
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        if self.stage == Stage::Parting {
+            return Some(self.give_up);
+        }
+        let limit = (self.stage == Stage::Draining).then(|| self.give_up.max(self.now() + 1));
+        let times = [self.control.deadline(), self.links.deadline(), self.start_deadline(), limit];
+        times.into_iter().flatten().min()
+    }
+
+    fn serve(&mut self, ready: Ready) {
+        match ready.token {
+            Token::Signals => {
+                if self.own_signals() {
+                    while let Reaped::Child(pid, end) = sys::reap() {
+                        self.links.child_ended(pid, end);
+                    }
+                }
+            }
+            Token::Front => self.hear_launcher(),
+            Token::Sink(number) => self.control.output.writable(&self.control.poller, number),
+            Token::Link(..) => {
+                let (now, mut events) = (self.now(), Vec::new());
+                self.links.serve(&self.control.poller, ready, now, &mut events);
+                self.link_events(events);
+            }
+            _ => {}
+        }
+    }
+
+    fn settle(&mut self) {
+        let Control { poller, output, .. } = &mut self.control;
+        output.show_prompt(poller);
+        output.settle(poller);
+        if self.stage != Stage::Parting {
+            let (now, mut events) = (self.now(), Vec::new());
+            self.links.step(&self.control.poller, now, &mut events);
+            self.link_events(events);
+        }
+    }
+
+    fn decision_due(&self) -> Option<u64> {
+        self.control.job.machine.deadline()
+    }
+
+    fn tick(&mut self) {
+        self.event(Event::Tick);
+    }
+}
+
+impl<'a> Supervise<'a> for Root<'a> {
+    fn control(&mut self) -> &mut Control<'a> {
+        &mut self.control
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Notice { code, cause } => self.order(Order::Notice { code, cause }),
+            Action::Look => self.ask_for_look(),
+            Action::QuitUnclaimed => self.order(Order::QuitUnclaimed),
+            Action::Forward(signal) => self.order(Order::Forward(signal)),
+            Action::End(signal) => self.order(Order::End(signal)),
+            Action::Sweep => self.sweep(),
+            Action::EndStrays(signal) => self.order(Order::EndStrays(signal)),
+            Action::Finish => {}
+        }
+    }
+
+    fn close_input(&mut self) {
+        self.control.feed = None;
+        self.piece = None;
+        self.input_over = true;
     }
 }

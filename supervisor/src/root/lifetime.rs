@@ -5,10 +5,12 @@ use std::collections::HashSet;
 use super::driver::{Root, Stage};
 use crate::agent::Happened;
 use crate::agent::capture::Outlet;
+use crate::agent::control::Supervise;
 use crate::agent::input::Feed;
 use crate::agent::machine::Event;
-use crate::agent::poller::Which;
 use crate::agent::record::epoch_now;
+use crate::event_loop::Role;
+use crate::event_loop::Which;
 use crate::link::LinkEvent;
 use crate::plan::StdinTo;
 use crate::report::End;
@@ -64,12 +66,12 @@ impl Root<'_> {
             Up::Output { rank, stream, bytes } => {
                 self.links.owe(link, bytes.len());
                 if let Some(which) = which(stream) {
-                    self.output.take(rank, which, &bytes);
+                    self.control.output.take(rank, which, &bytes);
                 }
             }
             Up::OutputEnd { rank, stream } => {
                 if let Some(which) = which(stream) {
-                    self.output.end(rank, which);
+                    self.control.output.end(rank, which);
                 }
             }
             Up::Bootstrap(up) => {
@@ -93,7 +95,7 @@ impl Root<'_> {
             Up::Describe => self.describing.push(link),
             Up::Want => self.staging.want(link),
             Up::Took { bytes } => self.staging.took(link, bytes),
-            Up::Say(text) => self.output.message(&self.poller, &text),
+            Up::Say(text) => self.control.output.message(&self.control.poller, &text),
             Up::Done { strays } => {
                 if self.done.insert(link) {
                     self.strays_killed = self.strays_killed.saturating_add(strays);
@@ -161,7 +163,7 @@ impl Root<'_> {
             1 => String::new(),
             count => format!(" (and with it {} below it)", count - 1),
         };
-        self.say(1, || format!("host {name}{more} was lost: {seen}"));
+        self.control.say(1, || format!("host {name}{more} was lost: {seen}"));
         for host in hosts {
             self.lost.insert(*host);
             // Whoever broke off before the start is no loss of a running job.
@@ -173,13 +175,14 @@ impl Root<'_> {
         if self.stage == Stage::Starting {
             return;
         }
-        self.job.lose(&name, format!("{seen}{more}"));
+        self.control.job.lose(&name, format!("{seen}{more}"));
         self.event(Event::HostLost { silent: loss.silent });
         let lost: HashSet<u32> = hosts.iter().copied().collect();
-        let gone: Vec<u32> = (0..self.plan.size)
+        let gone: Vec<u32> = (0..self.control.plan.size)
             .filter(|rank| {
                 let host = self.host_of.get(*rank as usize);
-                host.is_some_and(|host| lost.contains(&host.0)) && self.job.is_running(*rank)
+                host.is_some_and(|host| lost.contains(&host.0))
+                    && self.control.job.is_running(*rank)
             })
             .collect();
         for rank in gone {
@@ -221,22 +224,16 @@ impl Root<'_> {
 
     fn answer_strays(&mut self) {
         let Some(strays) = &self.strays else { return };
-        if strays.values().all(Option::is_some) && self.job.machine.is_sweeping() {
+        if strays.values().all(Option::is_some) && self.control.job.machine.is_sweeping() {
             let left = strays.values().any(|left| *left == Some(true));
             self.event(Event::Strays { left });
         }
     }
 
-    pub(super) fn close_input(&mut self) {
-        self.feed = None;
-        self.piece = None;
-        self.input_over = true;
-    }
-
     /// Links behind which ranks read standard input.
     fn readers(&self) -> HashSet<usize> {
         let open = self.links.open();
-        match self.plan.stdin {
+        match self.control.plan.stdin {
             StdinTo::None => HashSet::new(),
             StdinTo::All => open.collect(),
             StdinTo::Rank(rank) => {
@@ -249,7 +246,10 @@ impl Root<'_> {
     /// Moves standard input: one piece at a time, the slowest reader sets the pace.
     pub(super) fn step_input(&mut self) {
         // Every reader must be there before the first byte moves.
-        if self.input_over || self.stage != Stage::Running || self.job.count < self.plan.size {
+        if self.input_over
+            || self.stage != Stage::Running
+            || self.control.job.count < self.control.plan.size
+        {
             return;
         }
         match self.piece.take() {
@@ -265,12 +265,12 @@ impl Root<'_> {
             return self.end_input();
         }
         let now = self.now();
-        let feed = self.feed.get_or_insert_with(Feed::new);
-        if let Some(bytes) = feed.piece(&self.poller, now) {
-            feed.rest(&self.poller);
+        let feed = self.control.feed.get_or_insert_with(Feed::new);
+        if let Some(bytes) = feed.piece(&self.control.poller, now) {
+            feed.rest(&self.control.poller);
             let down = Down::Input(bytes.into());
             for link in &readers {
-                self.links.send(&self.poller, *link, &down, now);
+                self.links.send(&self.control.poller, *link, &down, now);
             }
             self.piece = Some((readers, false));
         } else if feed.is_ended() {

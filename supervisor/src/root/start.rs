@@ -8,6 +8,9 @@ use bootstrap::collective::{Branch, Bytes, Collective, Node, groups};
 use settings::deadlines::tree::{GATHER, START};
 
 use super::driver::{Root, Stage};
+use crate::agent::control::Supervise;
+use crate::agent::machine::CODE_LAUNCH;
+use crate::event_loop::Role;
 use crate::node::ranks_of;
 use crate::plan::{JobPlan, Reach, Stage as StageMode, StdinTo};
 use crate::stage::{Action, Host, Offer, Staging, Stamp};
@@ -83,12 +86,12 @@ fn offer(plan: &JobPlan, path: &Path) -> std::io::Result<Option<Offer>> {
 impl Root<'_> {
     /// The first links: one for each time that this host is in the list, and the groups of the others.
     pub(super) fn start_links(&mut self) {
-        let members = (0..).zip(self.plan.map.hosts.iter().cloned());
+        let members = (0..).zip(self.control.plan.map.hosts.iter().cloned());
         let (here, others): (Vec<Member>, Vec<Member>) = members.partition(|(_, host)| host.here);
         for member in here {
             self.add_link(vec![member]);
         }
-        let degree = self.plan.reach.out_degree as usize;
+        let degree = self.control.plan.reach.out_degree as usize;
         for group in groups(0..others.len(), degree) {
             self.add_link(others[group].to_vec());
         }
@@ -97,14 +100,14 @@ impl Root<'_> {
     /// Looks for the program while logins are under way, and completes what agents are told.
     pub(super) fn stage_program(&mut self) {
         let (now, mut events) = (self.now(), Vec::new());
-        self.links.step(&self.poller, now, &mut events);
-        let path = program(self.plan);
-        let found = offer(self.plan, &path).unwrap_or_else(|error| {
-            self.say(1, || format!("{} is not sent to any host: {error}", path.display()));
+        self.links.step(&self.control.poller, now, &mut events);
+        let path = program(self.control.plan);
+        let found = offer(self.control.plan, &path).unwrap_or_else(|error| {
+            self.control.say(1, || format!("{} is not sent to any host: {error}", path.display()));
             None
         });
         self.common.staged = found.clone();
-        self.staging = Staging::new(None, path, host_of_root(self.plan)).offering(found);
+        self.staging = Staging::new(None, path, host_of_root(self.control.plan)).offering(found);
         self.links.set_common(Bytes::from(encode(&self.common).as_ref().clone()));
         self.link_events(events);
     }
@@ -115,13 +118,13 @@ impl Root<'_> {
             // Reading the program takes its time: what agents say meanwhile is heard before their silence counts.
             let described = Down::Described(self.staging.hash());
             let now = self.now();
-            self.links.send(&self.poller, link, &described, now);
+            self.links.send(&self.control.poller, link, &described, now);
         }
         while let Some(action) = self.staging.next() {
             // The root has no parent and no ranks.
             if let Action::Give(link, down) = action {
                 let now = self.now();
-                self.links.send(&self.poller, link, &down, now);
+                self.links.send(&self.control.poller, link, &down, now);
             }
         }
     }
@@ -138,14 +141,14 @@ impl Root<'_> {
     /// A link could not be made.
     pub(super) fn link_failed(&mut self, link: usize, failure: Failure) {
         self.standing.insert(link);
-        if self.stage == Stage::Draining {
+        if !matches!(self.stage, Stage::Starting | Stage::Running) {
             return;
         }
         let Some((host, _)) = self.links.hosts(link).first().cloned() else { return };
         self.host_news(host, News::Failed(failure));
         // The hosts behind it are tried without it, so that the table of failures is complete.
         let rest = self.links.take_rest(link);
-        let degree = self.plan.reach.out_degree as usize;
+        let degree = self.control.plan.reach.out_degree as usize;
         for group in groups(0..rest.len(), degree) {
             self.add_link(rest[group].to_vec());
         }
@@ -161,7 +164,8 @@ impl Root<'_> {
         if self.stage != Stage::Starting || self.tried.contains(&first) {
             return;
         }
-        self.say(1, || format!("host {first} is not reached from its parent: started from here"));
+        self.control
+            .say(1, || format!("host {first} is not reached from its parent: started from here"));
         self.hosts.again(first);
         self.add_link(orphans);
     }
@@ -169,17 +173,17 @@ impl Root<'_> {
     pub(super) fn host_news(&mut self, host: u32, news: News) {
         if let News::Failed(failure) = &news {
             let (name, seen) = (self.hosts.name(host).to_owned(), failure.seen.clone());
-            self.say(1, || format!("host {name}: {seen}"));
-        } else if self.plan.verbose >= 2 {
+            self.control.say(1, || format!("host {name}: {seen}"));
+        } else if self.control.plan.verbose >= 2 {
             let (name, text) = (self.hosts.name(host).to_owned(), format!("{news:?}"));
-            self.say(2, || format!("host {name}: {text}"));
+            self.control.say(2, || format!("host {name}: {text}"));
         }
         self.hosts.news(host, news);
     }
 
     /// When the start must be looked at again.
     pub(super) fn start_deadline(&self) -> Option<u64> {
-        if self.stage != Stage::Starting || self.job.machine.is_ending() {
+        if self.stage != Stage::Starting || self.control.job.machine.is_ending() {
             return None;
         }
         let limit = self.start_limit();
@@ -187,13 +191,13 @@ impl Root<'_> {
     }
 
     fn start_limit(&self) -> u64 {
-        let limit = self.plan.reach.start_timeout.unwrap_or(START.limit);
+        let limit = self.control.plan.reach.start_timeout.unwrap_or(START.limit);
         u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Starts the ranks when every host is there, or gives up.
     pub(super) fn step_start(&mut self) {
-        if self.stage != Stage::Starting || self.job.machine.is_ending() {
+        if self.stage != Stage::Starting || self.control.job.machine.is_ending() {
             return;
         }
         let now = self.now();
@@ -212,7 +216,8 @@ impl Root<'_> {
         }
         if self.hosts.failed() > 0 && (late || gathered || (standing && self.hosts.is_settled())) {
             let table = self.hosts.table();
-            self.fail_start(format!("not every host can take part\n  {table}"));
+            let text = format!("not every host can take part\n  {table}");
+            self.fail_start(None, CODE_LAUNCH, text);
         } else if standing && self.hosts.is_settled() {
             self.start_ranks();
         }
@@ -227,7 +232,7 @@ impl Root<'_> {
         };
         let branches = self.branches.iter().map(branch).collect();
         let node = Node {
-            size: self.plan.size,
+            size: self.control.plan.size,
             host: HostId(0),
             ranks: Vec::new(),
             branches,
@@ -236,11 +241,12 @@ impl Root<'_> {
         match Collective::node(node) {
             Ok(calls) => self.calls = Some(calls),
             Err(error) => {
-                return self.fail_start(format!("the tree of hosts does not fit the map: {error}"));
+                let text = format!("the tree of hosts does not fit the map: {error}");
+                return self.fail_start(None, CODE_LAUNCH, text);
             }
         }
         self.stage = Stage::Running;
-        self.say(1, || "every host is ready: starting the ranks".to_owned());
+        self.control.say(1, || "every host is ready: starting the ranks".to_owned());
         self.order(Order::Start);
     }
 }

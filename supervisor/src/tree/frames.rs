@@ -114,6 +114,15 @@ impl Outbox {
     }
 }
 
+/// A message that is not empty, in fragments.
+pub(crate) fn framed(lane: Lane, message: &[u8]) -> Vec<u8> {
+    let (mut outbox, mut from) = (Outbox::default(), 0);
+    while !outbox.fragment(lane, message, from) {
+        from += FRAGMENT;
+    }
+    outbox.current
+}
+
 /// Puts a stream back into messages. Takes no more memory than bytes came.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {

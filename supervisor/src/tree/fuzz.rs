@@ -69,18 +69,12 @@ pub fn front(bytes: &[u8]) {
                 Ok(Some(message)) => message,
                 Err(_) => return,
             };
-            let mut again = Vec::new();
-            assert!(message.encode(&mut again).is_ok(), "{message:?}");
+            let Ok(again) = message.encode() else { panic!("{message:?}") };
             let mut second = wire::Inbox::default();
             second.push(&again);
-            let second = second.take();
-            match &message {
-                // Numbers of a report may differ in their last digit.
-                wire::Message::Report(_) => {
-                    assert!(matches!(second, Ok(Some(wire::Message::Report(_)))), "{second:?}");
-                }
-                _ => assert!(second.is_ok_and(|second| second.as_ref() == Some(&message))),
-            }
+            let Ok(Some(second)) = second.take() else { panic!("{message:?}") };
+            // Compared as bytes, because a report may hold a number that is none.
+            assert!(second.encode().is_ok_and(|bytes| bytes == again), "{second:?}");
         }
     }
 }

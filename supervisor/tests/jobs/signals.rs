@@ -39,8 +39,10 @@ fn default_ranks() -> Checked {
         ensure(live.running.signal(signal), "the front is gone")?;
         let done = live.wait().expect(code)?;
         let cause = done.report.as_ref().and_then(|r| r.cause.as_ref()).ok_or("no cause")?;
+        // This process sent it.
+        let sender = format!("{} from pid {} (", signal.as_str(), std::process::id());
         ensure(
-            cause.kind == CauseKind::LauncherSignal && cause.text.contains(signal.as_str()),
+            cause.kind == CauseKind::LauncherSignal && cause.text.contains(&sender),
             format!("{cause:?}"),
         )?;
     }
