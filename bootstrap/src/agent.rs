@@ -1,7 +1,7 @@
 //! Provider: client of the node agent that started this rank.
 //!
 //! The rank inherits one end of a `SOCK_SEQPACKET` pair; one packet is one [`Frame`]. Descriptors (node memory, results,
-//! host memory) come along as `SCM_RIGHTS`. The client never sleeps longer than [`SLICE`](crate::deadlines::SLICE)
+//! host memory) come along as `SCM_RIGHTS`. The client never sleeps longer than [`SLICE`](settings::deadlines::bootstrap::SLICE)
 //! without looking at the exit notice in the node memory.
 
 use std::io;
@@ -9,16 +9,16 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use settings::Env;
 
 use crate::client::{Channel, Client, Reply, Request};
-use crate::deadlines::{Bounds, Wait, Watch};
 use crate::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use crate::node_shm::{NodeShm, NodeShmError, Published, ShmCollectives, SlotRef};
 use crate::provider::{Announced, Provider, contradiction, names, number};
 use crate::service::{Announcer, Bootstrap, Error, Finalizer, Rank, Shared, call_name};
 use crate::sys::{self, AgentSocket, Mapping};
+use crate::wait::{Bounds, Wait, Watch};
 use crate::{BUILD_ID, memfd};
-use settings::Env;
 
 /// The agent's announcement.
 #[derive(Clone, Debug, PartialEq, Eq)]

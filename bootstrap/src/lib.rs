@@ -13,7 +13,7 @@
 //! * [`provider`], [`connect()`]: chooses between providers that the caller names. [`agent`], [`solo`], [`memory`]: those of
 //!   this crate. [`client`]: a rank's half of the services over any channel.
 //! * [`self_start`]: a program that becomes the launcher of itself, if it is asked to.
-//! * [`deadlines`]: the bounds of every wait.
+//! * [`wait`]: bounded waits.
 //!
 //! This crate does *not* start processes and does not know the fabric.
 
@@ -23,7 +23,6 @@ pub mod collective;
 #[cfg(feature = "testing")]
 pub mod conformance;
 mod connect;
-pub mod deadlines;
 mod foreign;
 pub mod frame;
 pub mod memfd;
@@ -34,6 +33,7 @@ pub mod self_start;
 pub mod service;
 pub mod solo;
 pub mod sys;
+pub mod wait;
 
 pub use connect::{Choice, choose, connect, connect_from, provider_trace};
 pub use provider::{Announced, Provider, names};

@@ -9,11 +9,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::client::{Channel, Client, Reply, Request};
 use crate::collective::{Action, ProtocolError, To, Tree};
-use crate::deadlines::{Bounds, Wait};
 use crate::memfd;
 use crate::node_shm::{NodeShm, NodeShmSpec};
 use crate::service::{Announcer, Bootstrap, Error, HostId, Rank, Shared, call_name};
 use crate::sys::Mapping;
+use crate::wait::{Bounds, Wait};
 
 /// Out-degree of the tree of agents, unless a test wants another.
 const DEGREE: usize = 32;

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use settings::deadlines::bootstrap::ANNOUNCE;
 
 use crate::frame::{Frame, FrameError, Kind};
 use crate::node_shm::{NodeShm, NodeShmError};
@@ -400,7 +401,6 @@ impl Announcer {
         }
         let mut frame = Frame::bare(kind, 0, self.rank, code.cast_unsigned());
         frame.extra = extra;
-        let bound = crate::deadlines::ANNOUNCE.bound.unwrap_or_default();
-        crate::sys::send_best_effort(self.socket, &frame.header(), bound);
+        crate::sys::send_best_effort(self.socket, &frame.header(), ANNOUNCE.limit);
     }
 }

@@ -8,9 +8,9 @@ use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use bootstrap::deadlines::{Bounds, Deadline};
 use bootstrap::frame::{Frame, Kind, MAX_PAYLOAD};
 use bootstrap::node_shm::{NodeShm, NodeShmSpec, Notice};
+use bootstrap::wait::Bounds;
 use bootstrap::{BUILD_ID, Bootstrap, Error, ExitPath, HostId, Rank, agent, memfd};
 use server::{pair, receive, send};
 use settings::Env;
@@ -32,12 +32,9 @@ fn page() -> NodeShm {
 }
 
 fn bounds(milliseconds: u64) -> Bounds {
-    let short = |deadline: Deadline| Deadline {
-        bound: Some(Duration::from_millis(milliseconds)),
-        ..deadline
-    };
+    let limit = Duration::from_millis(milliseconds);
     let Bounds { hello, call, fini } = Bounds::default();
-    Bounds { hello: short(hello), call, fini: short(fini) }
+    Bounds { hello: hello.within(limit), call, fini: fini.within(limit) }
 }
 
 /// Connects rank 1 to an agent that follows `script`.
@@ -473,7 +470,7 @@ fn announcements_to_a_stopped_agent_are_bounded() {
         done.recv().unwrap();
     });
     let rank = rank.unwrap();
-    let bound = bootstrap::deadlines::ANNOUNCE.bound.unwrap();
+    let bound = settings::deadlines::bootstrap::ANNOUNCE.limit;
     let waited = |_| {
         let start = Instant::now();
         rank.announcer().exiting(1, ExitPath::Explicit);

@@ -5,7 +5,7 @@ mod server;
 
 use std::io::Write as _;
 
-use bootstrap::deadlines::Bounds;
+use bootstrap::wait::Bounds;
 use bootstrap::{HostId, conformance, memory, solo};
 
 fn over_memory(size: u32) {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bootstrap::deadlines::{Bounds, Deadline};
 use bootstrap::node_shm::Notice;
+use bootstrap::wait::Bounds;
 use bootstrap::{Announcer, Bootstrap, Error, HostId, Rank, conformance, memory};
 
 fn refused(outcome: Result<(), Error>, part: &str) -> Result<(), String> {
@@ -46,7 +46,7 @@ fn a_decided_exit_ends_a_wait() {
 
 #[test]
 fn farewells_are_bounded() {
-    let short = Deadline { bound: Some(Duration::from_millis(80)), ..Bounds::default().fini };
+    let short = Bounds::default().fini.within(Duration::from_millis(80));
     let mut job =
         memory::job_with(&[HostId(0); 2], Bounds { fini: short, ..Bounds::default() }).unwrap();
     let outcome = job[0].fini(0);

@@ -7,9 +7,9 @@ mod server;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};
 use std::time::Duration;
 
-use bootstrap::deadlines::Bounds;
 use bootstrap::frame::{Frame, Kind};
 use bootstrap::node_shm::{NodeShm, NodeShmSpec, ShmCollectives};
+use bootstrap::wait::Bounds;
 use bootstrap::{Error, HostId, Rank, agent, memfd};
 use server::{pair, receive, send};
 

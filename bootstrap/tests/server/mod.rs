@@ -11,9 +11,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::thread::JoinHandle;
 
 use bootstrap::collective::{Action, Collective, To};
-use bootstrap::deadlines::Bounds;
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use bootstrap::node_shm::{NodeShm, NodeShmSpec};
+use bootstrap::wait::Bounds;
 use bootstrap::{BUILD_ID, Bootstrap, HostId, Rank, memfd};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use bootstrap::sys;
+use settings::deadlines::bootstrap::{MPI_EAGER, MPI_WATCH};
 use spawner_pmi::client::shared_library::Library;
 
 /// Version of the interface; the plugin has the same number.
@@ -160,7 +161,7 @@ impl Plugin {
             let code = (self.0.test)(&raw mut done);
             let waited = begin.elapsed();
             let outcome = self.outcome(code).map_err(E::from).and_then(|()| {
-                if waited < looked + Duration::from_millis(20) {
+                if waited < looked + MPI_WATCH.limit {
                     return Ok(());
                 }
                 looked = waited;
@@ -174,7 +175,7 @@ impl Plugin {
             if done != 0 {
                 return Ok(all);
             }
-            if waited > Duration::from_millis(1) {
+            if waited > MPI_EAGER.limit {
                 sys::nap(1);
             } else {
                 std::thread::yield_now();

@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use settings::deadlines::bootstrap::CALL;
+use settings::{Env, Values};
+
 use super::announced::{Launcher, mpi_launcher};
 use super::plugin::{Plugin, is_loaded};
-use bootstrap::deadlines::{CALL, Wait, Watch};
 use bootstrap::service::{Bootstrap, Error, HostId, Rank};
+use bootstrap::wait::{Wait, Watch};
 use bootstrap::{Announced, Provider};
-use settings::{Env, Values};
 use spawner_pmi::client::process_manager::{
     About, Departure, Engine, EngineBounds, EngineError, Identity, Leave, join, mark, unwatched,
 };

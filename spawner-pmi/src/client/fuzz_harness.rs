@@ -5,12 +5,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use settings::deadlines::bootstrap::ENGINE_ANSWER;
+
 use super::announced::PmiVersion;
 use super::pmi1::Pmi1;
 use super::pmi2;
 use super::process_manager::{Engine, unwatched};
 use super::stream::{Source, Stream};
-use bootstrap::deadlines::{self, Deadline};
 use bootstrap::service::{Error, Rank};
 
 /// Most bytes of a dialogue; what is beyond them is not said.
@@ -27,8 +28,7 @@ pub fn converse(version: PmiVersion, size: u32, said: &[u8]) -> Result<String, E
     theirs.set_nonblocking(true).map_err(os)?;
     theirs.write_all(&said[..said.len().min(MAX_SAID)]).map_err(os)?;
     theirs.shutdown(std::net::Shutdown::Write).map_err(os)?;
-    let bound = Some(Duration::from_secs(1));
-    let answer = Deadline { bound, ..deadlines::ENGINE_ANSWER };
+    let answer = ENGINE_ANSWER.within(Duration::from_secs(1));
     let stream = Stream::new("PMI", Source::Own(OwnedFd::from(ours)), answer);
     let mut engine: Box<dyn Engine> = match version {
         PmiVersion::One => Box::new(Pmi1::begin(stream, 0, size)?),

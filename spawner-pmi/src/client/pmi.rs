@@ -1,15 +1,16 @@
 //! The services under a launcher that serves PMI-1 or PMI-2.
 
+use settings::Env;
+use settings::deadlines::bootstrap::ENGINE_ANSWER;
+
 use super::announced::{Inherited, PmiVersion, Server, pmi_server};
 use super::pmi1::{Pmi1, introduce};
 use super::pmi2;
 use super::process_manager::{Engine, EngineBounds, EngineError, Identity, join};
 use super::stream::{Source, Stream, dial};
-use bootstrap::deadlines;
 use bootstrap::service::{Bootstrap, Error};
 use bootstrap::sys;
 use bootstrap::{Announced, Provider};
-use settings::Env;
 
 /// PMI-1 and PMI-2.
 pub const PMI: Provider = Provider {
@@ -55,7 +56,7 @@ fn at_port(
     id: &str,
     bounds: impl FnOnce(u32) -> EngineBounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
-    let answer = deadlines::ENGINE_ANSWER;
+    let answer = ENGINE_ANSWER;
     let source = Source::Own(dial("PMI-1", address, answer)?);
     let mut stream = Stream::new("PMI-1", source, answer);
     let (rank, size) = introduce(&mut stream, id)?;

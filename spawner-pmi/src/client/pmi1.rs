@@ -3,15 +3,17 @@
 //! Two servers matter: Hydra and Slurm (`srun --mpi=pmi2` speaks it as well). They differ in the order of fields, and agree in that
 //! puts are seen after the next barrier only.
 
+use settings::deadlines::bootstrap::{ANNOUNCE, CALL};
+
 use super::fields::Fields;
 use super::process_manager::{
     About, Departure, Engine, EngineError, Leave, mapping, unwatched, value,
 };
 use super::stream::Stream;
 use super::text::{Text, farewell};
-use bootstrap::deadlines::{self, CALL, Wait, Watch};
 use bootstrap::service::{Error, HostId, Rank};
 use bootstrap::sys;
+use bootstrap::wait::{Wait, Watch};
 
 const NAME: &str = "PMI-1";
 /// Least length of a key that is of use here.
@@ -202,6 +204,6 @@ impl Leave for Goodbye {
     fn abort(&self, code: i32) {
         let mut line = Text::new();
         line.put(b"cmd=abort exitcode=").number(code).put(b"\n");
-        sys::send_best_effort(self.fd, line.bytes(), deadlines::announce());
+        sys::send_best_effort(self.fd, line.bytes(), ANNOUNCE.limit);
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! The first line is that of PMI-1; the server's answer to it says which version it goes on with.
 
+use settings::deadlines::bootstrap::{ANNOUNCE, CALL};
+
 use super::fields::{Fields, frame};
 use super::pmi1::Pmi1;
 use super::process_manager::{
@@ -9,9 +11,9 @@ use super::process_manager::{
 };
 use super::stream::Stream;
 use super::text::{Text, farewell};
-use bootstrap::deadlines::{self, CALL, Wait, Watch};
 use bootstrap::service::{Error, HostId, Rank};
 use bootstrap::sys;
+use bootstrap::wait::{Wait, Watch};
 
 const NAME: &str = "PMI-2";
 /// Bytes of a value: the protocol has no question for it, the standard header says 1024.
@@ -178,6 +180,6 @@ impl Leave for Goodbye {
         let length = i32::try_from(body.bytes().len()).unwrap_or_default();
         // Six columns: the body has 60 to 99 bytes.
         message.put(b"    ").number(length).put(body.bytes());
-        sys::send_best_effort(self.fd, message.bytes(), deadlines::announce());
+        sys::send_best_effort(self.fd, message.bytes(), ANNOUNCE.limit);
     }
 }

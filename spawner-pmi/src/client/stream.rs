@@ -5,12 +5,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv, send};
+use settings::deadlines::Deadline;
 
 use super::fields::{self, Fields, MAX_MESSAGE};
 use super::process_manager::{EngineError, unwatched};
-use bootstrap::deadlines::{Deadline, Wait, Watch};
 use bootstrap::service::Error;
 use bootstrap::sys::Inherited;
+use bootstrap::wait::{Wait, Watch};
 
 /// Who owns the descriptor's number.
 #[derive(Debug)]
@@ -205,7 +206,7 @@ pub(super) fn dial(engine: &'static str, address: &str, bound: Deadline) -> Resu
     };
     let mut last = io::Error::other("no such address");
     for one in address.to_socket_addrs().map_err(os)? {
-        match TcpStream::connect_timeout(&one, bound.bound.unwrap_or_default()) {
+        match TcpStream::connect_timeout(&one, bound.limit) {
             Ok(stream) => return Ok(stream.into()),
             Err(error) => last = error,
         }

@@ -21,9 +21,9 @@ fn habits(flavour: Flavour, version: PmiVersion) -> Habits {
 
 fn short(milliseconds: u64) -> EngineBounds {
     let mut bounds = EngineBounds::default();
-    let bound = Some(Duration::from_millis(milliseconds));
-    (bounds.answer.bound, bounds.meet.bound, bounds.refusal.bound) = (bound, bound, bound);
-    (bounds.services.hello.bound, bounds.services.fini.bound) = (bound, bound);
+    let bound = Duration::from_millis(milliseconds);
+    (bounds.answer.limit, bounds.meet.limit, bounds.refusal.limit) = (bound, bound, bound);
+    (bounds.services.hello.limit, bounds.services.fini.limit) = (bound, bound);
     bounds
 }
 
@@ -266,7 +266,7 @@ fn bad_servers_are_named() {
         let server = Inherited { fd: -1, rank: Rank(0), size: 2, job, version };
         let fd = ends.into_iter().next().unwrap();
         let mut bounds = short(300);
-        bounds.meet.bound = Some(Duration::from_millis(50));
+        bounds.meet.limit = Duration::from_millis(50);
         let outcome = over(Source::Own(fd), &server, &identity, bounds);
         let error = outcome.err().unwrap().to_string();
         assert!(error.contains(words), "{sign}: {error}");

@@ -11,13 +11,10 @@ use std::time::{Duration, Instant};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use settings::deadlines::launcher::{ASK, ASK_POLL};
 
 use crate::launch::plan::Machine;
 
-/// Deadline `engine.ask`: what a launcher needs to say what it is.
-pub const ASK: Duration = Duration::from_secs(5);
-/// Between two looks whether it has ended.
-const TICK: Duration = Duration::from_millis(2);
 /// Most that is read of it.
 const SAYS: u64 = 1 << 20;
 
@@ -63,7 +60,7 @@ impl<'a> System<'a> {
                 child.wait()?;
                 return Ok(None);
             }
-            std::thread::sleep(TICK);
+            std::thread::sleep(ASK_POLL.limit);
         }
         let mut bytes = Vec::new();
         let mut file = file;
@@ -84,7 +81,7 @@ impl Machine for System<'_> {
     }
 
     fn ask(&self, program: &Path, words: &[&str]) -> Option<String> {
-        self.said(program, words, ASK).ok().flatten()
+        self.said(program, words, ASK.limit).ok().flatten()
     }
 
     fn variable(&self, name: &str) -> Option<OsString> {

@@ -5,15 +5,17 @@
 
 mod library;
 
+use settings::Env;
+use settings::deadlines::bootstrap::{CALL, ENGINE_ANSWER};
+
 use super::announced::{Announcement, announced_is, pmix_server};
 use super::process_manager::{
     About, Departure, Engine, EngineBounds, EngineError, Identity, Leave, join, mapping,
 };
-use bootstrap::deadlines::{self, CALL, Wait, Watch};
 use bootstrap::service::{Bootstrap, Error, HostId, Rank};
+use bootstrap::wait::{Wait, Watch};
 use bootstrap::{Announced, Provider};
 use library::{Client, Found, Status};
-use settings::Env;
 
 const NAME: &str = "PMIx";
 /// Bytes of a value. PMIx has no limit of its own; messages between servers should stay moderate.
@@ -77,7 +79,7 @@ fn connect(
 }
 
 fn seconds() -> i32 {
-    let bound = deadlines::ENGINE_ANSWER.bound.unwrap_or_default().as_secs();
+    let bound = ENGINE_ANSWER.limit.as_secs();
     i32::try_from(bound).unwrap_or(i32::MAX)
 }
 

@@ -6,12 +6,12 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
 
-use bootstrap::deadlines::{self, Deadline};
 use bootstrap::node_shm::{Ack, NodeShm, Notice, RankSlot};
 use bootstrap::service::{Finalizer, Rank};
 use bootstrap::sys;
+use settings::deadlines::Deadline;
+use settings::deadlines::bootstrap::ENGINE_OTHERS;
 
 /// Exit code of a job in which a rank ended without farewell and nobody here knows how.
 const DIED: i32 = 1;
@@ -57,13 +57,13 @@ impl Departure {
         let (gone, decided) = (AtomicBool::new(false), AtomicBool::new(false));
         let (others_ms, host) = (AtomicU32::new(0), OnceLock::new());
         let departure = Self { leave, gone, decided, others_ms, host };
-        departure.allow(deadlines::ENGINE_OTHERS);
+        departure.allow(ENGINE_OTHERS);
         Box::leak(Box::new(departure))
     }
 
     /// Sets how long the others have to follow a decided end.
     pub fn allow(&self, others: Deadline) {
-        let bound = others.bound.unwrap_or(Duration::MAX).as_millis();
+        let bound = others.limit.as_millis();
         self.others_ms.store(u32::try_from(bound).unwrap_or(u32::MAX), Ordering::SeqCst);
     }
 

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use bootstrap::agent::{self, Fence, Member};
 use bootstrap::client::Client;
-use bootstrap::deadlines::{self, Bounds, Deadline, Watch};
 use bootstrap::node_shm::{NodeShm, NodeShmSpec};
 use bootstrap::service::{Bootstrap, Error, Finalizer, HostId, Rank};
+use bootstrap::wait::{Bounds, Watch};
+use settings::deadlines::Deadline;
+use settings::deadlines::bootstrap as deadlines;
 use settings::{Env, Values};
 
 use super::identity::Identity;
@@ -36,7 +38,7 @@ impl EngineBounds {
         let mut bounds = Self::default();
         // Whoever reads the variables afterwards says what is wrong with them.
         if let Ok(time) = Values::from_env(env).and_then(|settings| settings.exit_timeout(size)) {
-            bounds.others.bound = Some(time);
+            bounds.others.limit = time;
         }
         bounds
     }

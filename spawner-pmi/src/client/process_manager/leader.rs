@@ -16,12 +16,12 @@ use bootstrap::client::{Channel, Reply, Request};
 use bootstrap::collective::{
     Action, Branch, Collective, Down, Letter, Node, ProtocolError, To, Up,
 };
-use bootstrap::deadlines::{Wait, Watch};
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use bootstrap::memfd;
 use bootstrap::node_shm::NodeShm;
 use bootstrap::service::{Announcer, Error, Finalizer, HostId, Rank, Shared, call_name};
 use bootstrap::sys::{self, Mapping};
+use bootstrap::wait::{Wait, Watch};
 
 /// Another rank of this host.
 struct Member {

@@ -1,7 +1,7 @@
 //! What an engine offers to the services.
 
-use bootstrap::deadlines::Watch;
 use bootstrap::service::{Error, HostId, Rank};
+use bootstrap::wait::Watch;
 
 use super::finalize::Departure;
 

@@ -10,16 +10,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use settings::deadlines::Deadline;
+use settings::deadlines::bootstrap::{MEET_FIRST, MEET_MOST};
 
 use super::error::EngineError;
 use super::identity::{Identity, mark};
 use super::manager::About;
 use bootstrap::BUILD_ID;
-use bootstrap::deadlines::{Deadline, Wait};
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use bootstrap::node_shm::NodeShm;
 use bootstrap::service::{Error, Rank};
 use bootstrap::sys::{self, AgentSocket};
+use bootstrap::wait::Wait;
 
 /// Where the ranks of a host meet.
 pub(super) struct Place<'a> {
@@ -60,7 +62,7 @@ impl Place<'_> {
     pub(super) fn come(&self) -> Result<AgentSocket, Error> {
         let name = self.name();
         let wait = Wait::new("meeting of the host's ranks", self.meet);
-        let mut nap = Duration::from_millis(1);
+        let mut nap = MEET_FIRST.limit;
         loop {
             match sys::connect_abstract(&name) {
                 Ok(socket) => {
@@ -89,7 +91,7 @@ impl Place<'_> {
                 }
                 Err(error) => return Err(error),
             }
-            nap = (nap * 2).min(Duration::from_millis(20));
+            nap = (nap * 2).min(MEET_MOST.limit);
         }
     }
 
