@@ -5,13 +5,13 @@
 //! The agents of a job form a tree; each owns one [`Collective`]. A driver (the node agent, the in-memory provider, a
 //! test) gives it every collective frame that a rank of its host sends ([`Collective::handle`]) and every message of the
 //! agents below and above ([`Collective::from_child`], [`Collective::from_parent`]), carries out the [`Action`]s that come
-//! back and sends the [`Letter`]s that wait ([`Collective::letter`]). The machine does no I/O and knows no time. A job on
+//! back and sends the [`TreeMessage`]s that wait ([`Collective::poll_transmit`]). The machine does no I/O and knows no time. A job on
 //! one host is the tree of one node: no message ever leaves it.
 //!
 //! * A rank is in at most one call. Its calls are numbered from 1 ([`next_seq`]); answers carry the number. Calls match by
 //!   order; all ranks of a host have the same number.
 //! * Calls of the job (barrier, exchange, all-to-all, broadcast) go up the tree and down again: one message per link,
-//!   direction and call, sent when the whole subtree has given everything. [`Part`] and [`Down::Answer`] say which bytes.
+//!   direction and call, sent when the whole subtree has given everything. [`Contribution`] and [`Down::Result`] say which bytes.
 //! * Calls of a host (memory, broadcasts inside host and neighbourhood) do not leave it. That hosts agree on how many
 //!   broadcasts they made is found at their next call of the job.
 //! * Ranks that do not fit together (another kind, length or root: a mistake in the program) are *refused*: every rank
@@ -40,7 +40,7 @@ pub(crate) use in_process::Tree;
 pub use error::{Link, Nonsense, ProtocolError};
 pub use layout::{Branch, Node, groups};
 pub use machine::{Collective, MAX_REASON};
-pub use message::{Bytes, Down, Gone, Letter, Part, Service, Up};
+pub use message::{Bytes, Contribution, Down, Gone, Service, TreeMessage, Up};
 
 use std::sync::Arc;
 

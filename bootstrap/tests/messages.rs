@@ -7,7 +7,7 @@ mod play;
 use std::path::Path;
 
 use bootstrap::Rank;
-use bootstrap::collective::{Down, Gone, Part, Service, Up};
+use bootstrap::collective::{Contribution, Down, Gone, Service, Up};
 use bootstrap::frame::{Frame, Kind};
 use play::Speaker;
 use proptest::prelude::*;
@@ -43,7 +43,7 @@ impl Play {
     ) -> Self {
         let first = Rank([4, 2][index]);
         let bytes = (0u8..).take(len).collect::<Vec<u8>>().into();
-        self.up(index, &Up::Part(Part { number, service, on_host, first, bytes }))
+        self.up(index, &Up::Contribution(Contribution { number, service, on_host, first, bytes }))
     }
 
     fn down(mut self, message: &Down) -> Self {
@@ -53,7 +53,7 @@ impl Play {
     }
 
     fn answer(self, number: u32, len: usize) -> Self {
-        self.down(&Down::Answer { number, bytes: vec![5; len].into() })
+        self.down(&Down::Result { number, bytes: vec![5; len].into() })
     }
 
     /// Both ranks of the host.

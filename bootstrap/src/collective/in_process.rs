@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::{Action, Branch, Collective, Letter, Node, ProtocolError, groups};
+use super::{Action, Branch, Collective, Node, ProtocolError, TreeMessage, groups};
 use crate::frame::Frame;
 use crate::service::{HostId, Rank};
 
@@ -111,7 +111,7 @@ impl Tree {
         // Every machine by itself: nothing can go wrong on a link.
         let refused = self.machines.iter_mut().flat_map(|machine| {
             let actions = machine.refuse_all(reason);
-            while machine.letter().is_some() {}
+            while machine.poll_transmit().is_some() {}
             actions
         });
         refused.collect()
@@ -127,18 +127,18 @@ impl Tree {
         self.machine_of(from).ok_or(ProtocolError::Outside { from, size })
     }
 
-    /// Carries letters until there are none.
+    /// Carries messages until there are none.
     fn settle(&mut self, at: usize, actions: Vec<Action>) -> Result<Vec<Action>, ProtocolError> {
         let (mut all, mut busy) = (actions, VecDeque::from([at]));
         while let Some(at) = busy.pop_front() {
-            while let Some(letter) = self.machines[at].letter() {
-                match letter {
-                    Letter::Up(message) => {
+            while let Some(message) = self.machines[at].poll_transmit() {
+                match message {
+                    TreeMessage::Up(message) => {
                         let Some((above, index)) = self.above[at] else { continue };
                         all.extend(self.machines[above].from_child(index, message)?);
                         busy.push_back(above);
                     }
-                    Letter::Down { to, message } => {
+                    TreeMessage::Down { to, message } => {
                         for index in to {
                             let below = self.below[at][index];
                             all.extend(self.machines[below].from_parent(message.clone())?);

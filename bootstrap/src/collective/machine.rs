@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::error::{Link, ProtocolError};
 use super::layout::{Node, Ranks};
 use super::local::{Local, Phase};
-use super::message::{Bytes, Down, Gone, Letter, Part, Service, Up};
+use super::message::{Bytes, Contribution, Down, Gone, Service, TreeMessage, Up};
 use super::{Action, To, next_seq};
 use crate::frame::{Frame, Kind};
 use crate::service::{HostId, Rank};
@@ -71,7 +71,7 @@ pub struct Collective {
     /// Everybody in the job has said its farewell.
     parted: bool,
     refused: bool,
-    letters: VecDeque<Letter>,
+    messages: VecDeque<TreeMessage>,
 }
 
 impl Collective {
@@ -120,7 +120,7 @@ impl Collective {
             done: false,
             parted: false,
             refused: false,
-            letters: VecDeque::new(),
+            messages: VecDeque::new(),
         }
     }
 
@@ -139,8 +139,8 @@ impl Collective {
 
     /// The next message to be sent. To be called after every other call until there is none; a node without parent and
     /// branches never has one.
-    pub fn letter(&mut self) -> Option<Letter> {
-        self.letters.pop_front()
+    pub fn poll_transmit(&mut self) -> Option<TreeMessage> {
+        self.messages.pop_front()
     }
 
     /// Bytes of calls that are kept.
@@ -235,7 +235,7 @@ impl Collective {
     }
 
     /// Refuses the current and all later calls of every rank, once: a rank in a call fails now, another at its next
-    /// call. Later frames are swallowed. The other agents hear it by letter.
+    /// call. Later frames are swallowed. The other agents hear it by message.
     pub fn refuse_all(&mut self, reason: &str) -> Vec<Action> {
         self.refuse(reason, None)
     }
@@ -249,7 +249,7 @@ impl Collective {
         self.children.iter_mut().for_each(|child| child.part = None);
         let told = &reason[..reason.floor_char_boundary(MAX_REASON)];
         if self.parent && from != Some(Link::Parent) {
-            self.letters.push_back(Letter::Up(Up::Refuse(told.to_owned())));
+            self.messages.push_back(TreeMessage::Up(Up::Refuse(told.to_owned())));
         }
         let source = match from {
             Some(Link::Child { index, .. }) => Some(index),
@@ -283,7 +283,7 @@ impl Collective {
         self.check_child(child, &message)
             .map_err(|problem| ProtocolError::Message { from, problem })?;
         Ok(match message {
-            Up::Part(part) => self.take_part(index, part),
+            Up::Contribution(part) => self.take_part(index, part),
             Up::Gone(gone) => {
                 self.children[index].gone = true;
                 self.depart(gone)
@@ -305,14 +305,14 @@ impl Collective {
         let from = Link::Parent;
         self.check_parent(&message).map_err(|problem| ProtocolError::Message { from, problem })?;
         Ok(match (message, self.open) {
-            (Down::Answer { bytes, .. }, Some(open)) => self.answer(open.service, bytes),
-            (Down::Answer { .. }, None) => Vec::new(),
+            (Down::Result { bytes, .. }, Some(open)) => self.answer(open.service, bytes),
+            (Down::Result { .. }, None) => Vec::new(),
             (Down::Farewell, _) => self.farewell(),
             (Down::Refuse(reason), _) => self.refuse(&reason, Some(from)),
         })
     }
 
-    fn take_part(&mut self, index: usize, part: Part) -> Vec<Action> {
+    fn take_part(&mut self, index: usize, part: Contribution) -> Vec<Action> {
         if self.refused {
             return Vec::new();
         }
@@ -357,8 +357,8 @@ impl Collective {
         let Open { service, on_host, first, .. } = open;
         let number = next_seq(self.number);
         self.open = Some(Open { sent: true, ..open });
-        let part = Part { number, service, on_host, first, bytes };
-        self.letters.push_back(Letter::Up(Up::Part(part)));
+        let part = Contribution { number, service, on_host, first, bytes };
+        self.messages.push_back(TreeMessage::Up(Up::Contribution(part)));
         Vec::new()
     }
 
@@ -371,10 +371,10 @@ impl Collective {
                 return self.farewell();
             }
             if !std::mem::replace(&mut self.done, true) {
-                self.letters.push_back(Letter::Up(Up::Done(first)));
+                self.messages.push_back(TreeMessage::Up(Up::Done(first)));
             }
         } else if is_first && self.parent {
-            self.letters.push_back(Letter::Up(Up::Gone(first)));
+            self.messages.push_back(TreeMessage::Up(Up::Gone(first)));
         }
         Vec::new()
     }
@@ -392,7 +392,7 @@ impl Collective {
         let live = children.filter(|(index, child)| !child.lost && Some(*index) != but);
         let to: Vec<usize> = live.map(|(index, _)| index).collect();
         if !to.is_empty() {
-            self.letters.push_back(Letter::Down { to, message });
+            self.messages.push_back(TreeMessage::Down { to, message });
         }
     }
 }

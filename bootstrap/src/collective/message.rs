@@ -96,7 +96,7 @@ impl Service {
 /// * all-to-all: for each rank its rows for the ranks outside the subtree, those in job order;
 /// * broadcast: the root's data when it is in the subtree, else none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct Contribution {
     /// Number of the call among the calls of the whole job, from 1.
     pub number: u32,
     /// What is called.
@@ -132,7 +132,7 @@ impl std::fmt::Display for Gone {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Up {
     /// The subtree's part of a call; one for each call.
-    Part(Part),
+    Contribution(Contribution),
     /// The first of the subtree that can give nothing any more; at most one.
     Gone(Gone),
     /// Every rank of the subtree has said its farewell (or is lost); at most one. Names the first, as `Gone` did if it
@@ -151,7 +151,7 @@ pub enum Down {
     /// * exchange: what each rank of the job gave, in job order;
     /// * all-to-all: for each rank of the subtree in tree order its rows from the ranks outside, those in job order;
     /// * broadcast: the root's data, none for the subtree that gave them.
-    Answer {
+    Result {
         /// Number of the call.
         number: u32,
         /// See above.
@@ -165,7 +165,7 @@ pub enum Down {
 
 /// A message to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Letter {
+pub enum TreeMessage {
     /// To the agent above.
     Up(Up),
     /// To agents below.

@@ -201,15 +201,15 @@ impl Net {
         Self { tree, links, count }
     }
 
-    /// Puts the letters of machine `at` on the links.
+    /// Puts the messages of machine `at` on the links.
     fn post(&mut self, at: usize) {
-        while let Some(letter) = self.tree.machines[at].letter() {
-            match letter {
-                Letter::Up(message) => {
+        while let Some(message) = self.tree.machines[at].poll_transmit() {
+            match message {
+                TreeMessage::Up(message) => {
                     self.links[at][0].push_back(postcard::to_stdvec(&message).unwrap());
                     self.count[at][0] += 1;
                 }
-                Letter::Down { to, message } => {
+                TreeMessage::Down { to, message } => {
                     assert!(!to.is_empty());
                     let packet = postcard::to_stdvec(&message).unwrap();
                     for below in to.into_iter().map(|index| self.tree.below[at][index]) {

@@ -105,8 +105,8 @@ enum Escape {
 }
 
 impl Escape {
-    const fn of(letter: u8) -> Option<Self> {
-        Some(match letter {
+    const fn of(message: u8) -> Option<Self> {
+        Some(match message {
             b'N' => Self::Ranks,
             b'M' => Self::Hosts,
             b'C' => Self::Command,
@@ -184,7 +184,7 @@ impl Template {
             pieces(word).map_err(|seen| {
                 let (from, text) = shown();
                 let known =
-                    ESCAPES[..ESCAPES.len() - 1].iter().map(|(letter, _)| format!("%{letter}"));
+                    ESCAPES[..ESCAPES.len() - 1].iter().map(|(message, _)| format!("%{message}"));
                 let (word, known) =
                     (String::from_utf8_lossy(word).into_owned(), known.collect::<Vec<_>>());
                 TemplateError::Escape { from, text, seen, word, known: known.join(" ") }
@@ -338,10 +338,10 @@ fn pieces(word: &[u8]) -> Result<Vec<Piece>, String> {
         }
         match rest.next() {
             Some(b'%') => text.push(b'%'),
-            Some(letter) => {
-                let escape = Escape::of(*letter);
+            Some(message) => {
+                let escape = Escape::of(*message);
                 let escape =
-                    escape.ok_or_else(|| format!("%{}", char::from(*letter).escape_default()))?;
+                    escape.ok_or_else(|| format!("%{}", char::from(*message).escape_default()))?;
                 if !text.is_empty() {
                     pieces.push(Piece::Text(std::mem::take(&mut text)));
                 }

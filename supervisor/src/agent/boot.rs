@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bootstrap::Rank;
 use bootstrap::collective::{
-    Action as Answer, Branch, Collective, Down, Letter, Node, ProtocolError, To, Up,
+    Action as Answer, Branch, Collective, Down, Node, ProtocolError, To, TreeMessage, Up,
 };
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use bootstrap::node_shm::{Ack, NodeShm, NodeShmSpec, Notice, ShmCollectives};
@@ -130,11 +130,11 @@ impl Boot {
     }
 
     /// What is to be sent up or down the tree; to be asked after anything that may have served a call.
-    pub(crate) fn letter(&mut self) -> Option<Letter> {
-        self.calls.letter()
+    pub(crate) fn poll_transmit(&mut self) -> Option<TreeMessage> {
+        self.calls.poll_transmit()
     }
 
-    /// A letter of the parent.
+    /// A message of the parent.
     pub(crate) fn letter_of_parent(
         &mut self,
         poller: &Poller,
@@ -145,7 +145,7 @@ impl Boot {
         Ok(())
     }
 
-    /// A letter of a child, by its index among the branches.
+    /// A message of a child, by its index among the branches.
     pub(crate) fn letter_of_child(
         &mut self,
         poller: &Poller,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use bootstrap::HostId;
-use bootstrap::collective::Letter;
+use bootstrap::collective::TreeMessage;
 use settings::deadlines::tree::{FAREWELL, HEARTBEAT, HOLD, PARENT_SILENT};
 
 use super::parent::Parent;
@@ -293,7 +293,7 @@ impl Driver<'_> {
     /// Puts what has come together in this turn in order.
     fn gather(&mut self) {
         self.held = None;
-        self.letters();
+        self.messages();
         let now = self.now();
         for batch in std::mem::take(&mut self.events).chunks(BATCH) {
             let up = Up::Events(batch.to_vec());
@@ -307,12 +307,12 @@ impl Driver<'_> {
         }
     }
 
-    fn letters(&mut self) {
+    fn messages(&mut self) {
         let now = self.now();
-        while let Some(letter) = self.body.boot.letter() {
-            match letter {
-                Letter::Up(up) => self.up(&Up::Bootstrap(up)),
-                Letter::Down { to, message } => {
+        while let Some(message) = self.body.boot.poll_transmit() {
+            match message {
+                TreeMessage::Up(up) => self.up(&Up::Bootstrap(up)),
+                TreeMessage::Down { to, message } => {
                     let down = Down::Bootstrap(message);
                     let (lane, message) = (down.lane(), down.encode());
                     for link in to.iter().filter_map(|branch| self.branches.get(*branch)) {
@@ -400,7 +400,7 @@ impl Role for Driver<'_> {
             self.step_input();
             self.step_staging();
             self.step_leave();
-            self.letters();
+            self.messages();
             if !self.can_wait() {
                 self.gather();
             }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use bootstrap::HostId;
-use bootstrap::collective::{Bytes, Collective, Letter};
+use bootstrap::collective::{Bytes, Collective, TreeMessage};
 use nix::unistd::getpid;
 use settings::deadlines::tree::{FAREWELL, FINISH};
 
@@ -150,7 +150,7 @@ impl<'a> Root<'a> {
         self.step_staging();
         self.step_input();
         self.step_output();
-        self.letters();
+        self.messages();
     }
 
     /// The machine has finished: lets the agents drain and go.
@@ -206,11 +206,11 @@ impl<'a> Root<'a> {
     }
 
     /// Sends what the collective machine wants sent.
-    pub(super) fn letters(&mut self) {
+    pub(super) fn messages(&mut self) {
         let now = self.now();
-        while let Some(letter) = self.calls.as_mut().and_then(Collective::letter) {
+        while let Some(message) = self.calls.as_mut().and_then(Collective::poll_transmit) {
             // The root has no parent, so there are no others.
-            let Letter::Down { to, message } = letter else { continue };
+            let TreeMessage::Down { to, message } = message else { continue };
             let down = Down::Bootstrap(message);
             let (lane, message) = (down.lane(), down.encode());
             for link in to.iter().filter_map(|branch| self.branches.get(*branch)) {

@@ -83,7 +83,7 @@ impl Root<'_> {
                 if let Err(error) = answer {
                     self.link_lost(link, &Loss::at_once(error.to_string()));
                 }
-                self.letters();
+                self.messages();
             }
             Up::InputTaken { more } => {
                 if let Some((waiting, any)) = &mut self.piece
@@ -138,7 +138,7 @@ impl Root<'_> {
             && !parted
             && let Some(calls) = &mut self.calls
         {
-            // The root has no ranks, so nothing follows here; letters may.
+            // The root has no ranks, so nothing follows here; messages may.
             let _ = calls.lost(branch);
         }
         if let Some(look) = &mut self.look {

@@ -30,7 +30,7 @@ pub(crate) fn sh(text: &str) -> Vec<String> {
 /// One of our own rank programs.
 pub(crate) fn rank(words: &[&str]) -> Vec<String> {
     let exe = std::env::current_exe().expect("the running executable has a path");
-    let own = [exe.to_str().expect("a path of letters"), "rank"];
+    let own = [exe.to_str().expect("a path of messages"), "rank"];
     own.iter().chain(words).map(|word| (*word).to_owned()).collect()
 }
 

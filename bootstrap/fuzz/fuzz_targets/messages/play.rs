@@ -1,6 +1,6 @@
 //! What the target does with its input. The normal tests do the same with seeds and with changed seeds.
 
-use bootstrap::collective::{Action, Branch, Collective, Down, Letter, Node, Up};
+use bootstrap::collective::{Action, Branch, Collective, Down, Node, TreeMessage, Up};
 use bootstrap::frame::{Frame, Kind};
 use bootstrap::{HostId, Rank};
 
@@ -41,17 +41,17 @@ pub(crate) fn node(parent: bool) -> Option<Collective> {
 }
 
 /// Bytes of the longest datum in an action or message.
-fn longest(actions: &[Action], letters: &[Letter]) -> usize {
+fn longest(actions: &[Action], messages: &[TreeMessage]) -> usize {
     let action = |action: &Action| match action {
         Action::Mapped { bytes, .. } | Action::Data { bytes, .. } => bytes.len(),
         _ => 0,
     };
-    let letter = |letter: &Letter| match letter {
-        Letter::Up(Up::Part(part)) => part.bytes.len(),
-        Letter::Down { message: Down::Answer { bytes, .. }, .. } => bytes.len(),
+    let message = |message: &TreeMessage| match message {
+        TreeMessage::Up(Up::Contribution(part)) => part.bytes.len(),
+        TreeMessage::Down { message: Down::Result { bytes, .. }, .. } => bytes.len(),
         _ => 0,
     };
-    let all = actions.iter().map(action).chain(letters.iter().map(letter));
+    let all = actions.iter().map(action).chain(messages.iter().map(message));
     all.max().unwrap_or(0)
 }
 
@@ -90,8 +90,8 @@ fn play_to(mut machine: Collective, bytes: &[u8]) -> usize {
         }
         taken += usize::from(outcome.is_ok());
         let actions = outcome.unwrap_or_default();
-        let letters: Vec<Letter> = std::iter::from_fn(|| machine.letter()).collect();
-        assert!(longest(&actions, &letters) <= bytes.len());
+        let messages: Vec<TreeMessage> = std::iter::from_fn(|| machine.poll_transmit()).collect();
+        assert!(longest(&actions, &messages) <= bytes.len());
         let _ = machine.stuck();
     }
     taken

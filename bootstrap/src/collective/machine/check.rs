@@ -3,7 +3,7 @@
 use super::{Child, Collective, MAX_REASON};
 use crate::collective::error::Nonsense;
 use crate::collective::layout::Ranks;
-use crate::collective::message::{Down, Gone, Part, Service, Up};
+use crate::collective::message::{Contribution, Down, Gone, Service, Up};
 use crate::collective::next_seq;
 use crate::frame::Kind;
 use crate::service::Rank;
@@ -22,13 +22,13 @@ impl Collective {
             Up::Gone(_) if child.gone || child.done => out("a farewell", "it had said one"),
             Up::Done(_) if child.done => out("the last farewell", "it had said it"),
             Up::Gone(gone) | Up::Done(gone) => known(gone),
-            Up::Part(_) if child.done => out("a call", "it had said the last farewell"),
-            Up::Part(_) if self.refused => Ok(()),
-            Up::Part(part) => self.check_part(child, part),
+            Up::Contribution(_) if child.done => out("a call", "it had said the last farewell"),
+            Up::Contribution(_) if self.refused => Ok(()),
+            Up::Contribution(part) => self.check_part(child, part),
         }
     }
 
-    fn check_part(&self, child: &Child, part: &Part) -> Result<(), Nonsense> {
+    fn check_part(&self, child: &Child, part: &Contribution) -> Result<(), Nonsense> {
         let (expected, seen, size) = (next_seq(self.number), part.number, self.size);
         if seen != expected {
             return Err(Nonsense::Number { expected, seen });
@@ -56,15 +56,15 @@ impl Collective {
             (Down::Farewell, _) if !self.done => out("a farewell", "ranks had not said theirs"),
             (Down::Farewell, _) if self.parted => out("a farewell", "it had been said"),
             (Down::Farewell, _) => Ok(()),
-            (Down::Answer { .. }, _) if self.refused => Ok(()),
-            (Down::Answer { number, bytes }, Some(open)) if open.sent => {
+            (Down::Result { .. }, _) if self.refused => Ok(()),
+            (Down::Result { number, bytes }, Some(open)) if open.sent => {
                 let (expected, seen) = (next_seq(self.number), *number);
                 if seen != expected {
                     return Err(Nonsense::Number { expected, seen });
                 }
                 check_length(open.service, self.length_down(open.service), bytes)
             }
-            (Down::Answer { .. }, _) => out("an answer", "no call was complete"),
+            (Down::Result { .. }, _) => out("an answer", "no call was complete"),
         }
     }
 

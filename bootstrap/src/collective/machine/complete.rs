@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Collective;
 use crate::collective::local::Member;
-use crate::collective::message::{Bytes, Down, Letter, Service};
+use crate::collective::message::{Bytes, Down, Service, TreeMessage};
 use crate::collective::rows::Rows;
 use crate::collective::{Action, To, next_seq};
 use crate::service::{HostId, Rank};
@@ -73,7 +73,7 @@ impl Collective {
     /// The call is complete: answers this host's ranks and the branches.
     pub(super) fn answer(&mut self, service: Service, bytes: Bytes) -> Vec<Action> {
         let number = next_seq(self.number);
-        let answer = |bytes: &Bytes| Down::Answer { number, bytes: bytes.clone() };
+        let answer = |bytes: &Bytes| Down::Result { number, bytes: bytes.clone() };
         let seq = self.local.current();
         let actions = match service {
             Service::Barrier => {
@@ -90,7 +90,7 @@ impl Collective {
                 self.send_down(answer(&bytes), giver);
                 if let Some(index) = giver.filter(|index| !self.children[*index].lost) {
                     let message = answer(&Bytes::default());
-                    self.letters.push_back(Letter::Down { to: vec![index], message });
+                    self.messages.push_back(TreeMessage::Down { to: vec![index], message });
                 }
                 self.spread(|_| root, |_| Arc::clone(&bytes.0))
             }
@@ -111,11 +111,11 @@ impl Collective {
     ) -> Vec<Action> {
         let rows = self.rows(total);
         let live = self.children.iter().enumerate().filter(|(_, child)| !child.lost);
-        let down = live.map(|(index, _)| Letter::Down {
+        let down = live.map(|(index, _)| TreeMessage::Down {
             to: vec![index],
             message: answer(&rows.downwards(index, above).into()),
         });
-        let down: Vec<Letter> = down.collect();
+        let down: Vec<TreeMessage> = down.collect();
         let seq = self.local.current();
         let column = |(index, to): (usize, &Rank)| Action::Data {
             to: *to,
@@ -123,7 +123,7 @@ impl Collective {
             bytes: Arc::new(rows.local(index, above)),
         };
         let actions = self.local.ranks.iter().enumerate().map(column).collect();
-        self.letters.extend(down);
+        self.messages.extend(down);
         actions
     }
 

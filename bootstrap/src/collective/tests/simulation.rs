@@ -87,26 +87,26 @@ impl Sim {
         self.root()
     }
 
-    /// Sends the letters of machine `at` from `now` on, one after another.
+    /// Sends the messages of machine `at` from `now` on, one after another.
     fn post(&mut self, at: usize, now: Time) {
         self.busy[at] = self.busy[at].max(now);
-        while let Some(letter) = self.tree.machines[at].letter() {
-            match letter {
-                Letter::Up(message) => {
+        while let Some(message) = self.tree.machines[at].poll_transmit() {
+            match message {
+                TreeMessage::Up(message) => {
                     let size = match &message {
-                        Up::Part(part) => {
-                            let short = Part { bytes: Bytes::default(), ..part.clone() };
-                            length(&Up::Part(short), part.bytes.len())
+                        Up::Contribution(part) => {
+                            let short = Contribution { bytes: Bytes::default(), ..part.clone() };
+                            length(&Up::Contribution(short), part.bytes.len())
                         }
                         other => length(other, 0),
                     };
                     let (above, index) = self.tree.above[at].unwrap();
                     self.send(at, size, Mail::Up { above, index, message });
                 }
-                Letter::Down { to, message } => {
+                TreeMessage::Down { to, message } => {
                     let size = match &message {
-                        Down::Answer { number, bytes } => {
-                            let short = Down::Answer { number: *number, bytes: Bytes::default() };
+                        Down::Result { number, bytes } => {
+                            let short = Down::Result { number: *number, bytes: Bytes::default() };
                             length(&short, bytes.len())
                         }
                         other => length(other, 0),
@@ -339,8 +339,8 @@ fn rows_cross_a_link_only_when_they_must() {
                 let next = sim.heap.peek().map(|Reverse((_, number, _))| *number);
                 let Some(number) = next else { break };
                 total += match sim.mail[number].as_ref().unwrap() {
-                    Mail::Up { message: Up::Part(part), .. } => part.bytes.len(),
-                    Mail::Down { message: Down::Answer { bytes, .. }, .. } => bytes.len(),
+                    Mail::Up { message: Up::Contribution(part), .. } => part.bytes.len(),
+                    Mail::Down { message: Down::Result { bytes, .. }, .. } => bytes.len(),
                     _ => 0,
                 };
                 sim.step();

@@ -218,7 +218,7 @@ fn nonsense() -> impl Strategy<Value = (Up, Down)> {
     ];
     let bytes = || proptest::collection::vec(any::<u8>(), 0..40).prop_map(Bytes::from);
     let part = (small(), service, prop_oneof![9 => Just(0), 1 => any::<u32>()], small(), bytes());
-    let part = part.prop_map(|(number, service, on_host, first, bytes)| Part {
+    let part = part.prop_map(|(number, service, on_host, first, bytes)| Contribution {
         number,
         service,
         on_host,
@@ -233,13 +233,13 @@ fn nonsense() -> impl Strategy<Value = (Up, Down)> {
     };
     let reason = || (0usize..3 * MAX_REASON).prop_map(|len| "x".repeat(len));
     let up = prop_oneof![
-        12 => part.prop_map(Up::Part),
+        12 => part.prop_map(Up::Contribution),
         2 => gone().prop_map(Up::Gone),
         2 => gone().prop_map(Up::Done),
         1 => reason().prop_map(Up::Refuse),
     ];
     let down = prop_oneof![
-        12 => (small(), bytes()).prop_map(|(number, bytes)| Down::Answer { number, bytes }),
+        12 => (small(), bytes()).prop_map(|(number, bytes)| Down::Result { number, bytes }),
         2 => Just(Down::Farewell),
         1 => reason().prop_map(Down::Refuse),
     ];
@@ -273,12 +273,12 @@ proptest! {
             let before = format!("{machine:?}");
             let (outcome, link) = match who {
                 index @ 0..3 => {
-                    if let Up::Part(part) = &up { arrived += part.bytes.len(); }
+                    if let Up::Contribution(part) = &up { arrived += part.bytes.len(); }
                     let name = format!("the agent of host {}", index + 1);
                     (machine.from_child(index, up), name)
                 }
                 3 => {
-                    if let Down::Answer { bytes, .. } = &down { arrived += bytes.len(); }
+                    if let Down::Result { bytes, .. } = &down { arrived += bytes.len(); }
                     (machine.from_parent(down), "the agent above in the tree".to_owned())
                 }
                 // The machine's own ranks behave.
@@ -299,7 +299,7 @@ proptest! {
                 }
             }
             prop_assert!(machine.kept() <= 2 * arrived + 64);
-            while machine.letter().is_some() {}
+            while machine.poll_transmit().is_some() {}
             let _ = machine.stuck();
         }
     }
@@ -328,7 +328,7 @@ proptest! {
 fn each_nonsense_is_told_apart() {
     let part = |number, service, first, len: usize| {
         let bytes = vec![0; len].into();
-        Up::Part(Part { number, service, on_host: 0, first: Rank(first), bytes })
+        Up::Contribution(Contribution { number, service, on_host: 0, first: Rank(first), bytes })
     };
     let exchange = Service::Exchange { len: 3 };
     for (message, word) in [
@@ -353,7 +353,7 @@ fn each_nonsense_is_told_apart() {
     assert_eq!(error, "the agent of host 1 gave its part of call 1 twice");
     let error = machine.from_parent(Down::Farewell).unwrap_err().to_string();
     assert!(error.ends_with("sent a farewell while ranks had not said theirs"), "{error}");
-    let answer = Down::Answer { number: 1, bytes: vec![0; 18].into() };
+    let answer = Down::Result { number: 1, bytes: vec![0; 18].into() };
     let error = machine.from_parent(answer.clone()).unwrap_err().to_string();
     assert_eq!(error, "the agent above in the tree sent an answer while no call was complete");
     assert_eq!(machine.from_child(1, part(1, exchange, 2, 3)), Ok(vec![]));
@@ -362,10 +362,10 @@ fn each_nonsense_is_told_apart() {
             Frame { total: 3, payload: &[1, 2, 3], ..Frame::bare(Kind::Exchange, 1, rank, 0) };
         assert_eq!(machine.handle(Rank(rank), &frame), Ok(vec![]));
     }
-    let short = Down::Answer { number: 1, bytes: vec![0; 17].into() };
+    let short = Down::Result { number: 1, bytes: vec![0; 17].into() };
     let error = machine.from_parent(short).unwrap_err().to_string();
     assert!(error.ends_with("sent 17 bytes for exchange of 3 bytes, expected 18"), "{error}");
-    let later = Down::Answer { number: 2, bytes: vec![0; 18].into() };
+    let later = Down::Result { number: 2, bytes: vec![0; 18].into() };
     assert!(machine.from_parent(later).is_err());
     assert_eq!(machine.from_parent(answer).map(|actions| actions.len()), Ok(1));
     assert_eq!(machine.from_child(1, Up::Done(Gone::Rank(Rank(2)))), Ok(vec![]));

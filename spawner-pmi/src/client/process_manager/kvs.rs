@@ -1,6 +1,6 @@
 //! Data of any length under names in the engine's key-value space.
 //!
-//! Keys are `GRI`, a letter for the use, a number that is used once, a dot and the chunk: no other library's keys look like that,
+//! Keys are `GRI`, a message for the use, a number that is used once, a dot and the chunk: no other library's keys look like that,
 //! and no key is put twice in a job.
 
 use super::error::EngineError;

@@ -14,7 +14,7 @@ use super::kvs::Space;
 use super::manager::Engine;
 use bootstrap::client::{Channel, Reply, Request};
 use bootstrap::collective::{
-    Action, Branch, Collective, Down, Letter, Node, ProtocolError, To, Up,
+    Action, Branch, Collective, Down, Node, ProtocolError, To, TreeMessage, Up,
 };
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use bootstrap::memfd;
@@ -35,12 +35,12 @@ struct Member {
 
 /// The other hosts of the job.
 struct Others {
-    /// The root of the tree of hosts; every leader has one, and all of them see the same letters.
+    /// The root of the tree of hosts; every leader has one, and all of them see the same messages.
     root: Collective,
     /// First rank of every host.
     leaders: Vec<Rank>,
     space: Space,
-    /// Number of the next exchange of letters.
+    /// Number of the next exchange of messages.
     round: u32,
 }
 
@@ -129,53 +129,58 @@ impl Leader {
         }
     }
 
-    /// Exchanges letters with the other hosts while there are some.
+    /// Exchanges messages with the other hosts while there are some.
     fn rounds(&mut self, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
         loop {
-            let mut letters = Vec::new();
-            while let Some(letter) = self.machine.letter() {
+            let mut messages = Vec::new();
+            while let Some(message) = self.machine.poll_transmit() {
                 // Farewells are between the ranks of a host here.
-                if let Letter::Up(message @ (Up::Part(_) | Up::Refuse(_))) = letter {
-                    letters.push(message);
+                if let TreeMessage::Up(message @ (Up::Contribution(_) | Up::Refuse(_))) = message {
+                    messages.push(message);
                 }
             }
-            if letters.is_empty() || self.others.is_none() {
+            if messages.is_empty() || self.others.is_none() {
                 return Ok(());
             }
-            let actions = self.round(&letters, wait, page)?;
+            let actions = self.round(&messages, wait, page)?;
             self.carry_out(actions, wait, page)?;
         }
     }
 
-    /// One exchange of letters: one datum and one fence.
-    fn round(&mut self, letters: &[Up], wait: &Wait, page: &NodeShm) -> Result<Vec<Action>, Error> {
+    /// One exchange of messages: one datum and one fence.
+    fn round(
+        &mut self,
+        messages: &[Up],
+        wait: &Wait,
+        page: &NodeShm,
+    ) -> Result<Vec<Action>, Error> {
         let Some(others) = &mut self.others else { return Ok(Vec::new()) };
         let during = wait.during();
         let codec = |error: postcard::Error| Error::Protocol { during, seen: error.to_string() };
-        let bytes = postcard::to_allocvec(letters).map_err(codec)?;
+        let bytes = postcard::to_allocvec(messages).map_err(codec)?;
         others.round += 1;
         let purpose = format!("r{}x", others.round);
         others.space.publish(self.engine.as_mut(), &purpose, self.rank.0, &bytes)?;
-        self.fence(letters, wait, page)?;
+        self.fence(messages, wait, page)?;
         let Some(others) = &mut self.others else { return Ok(Vec::new()) };
         let mut actions = Vec::new();
         for (index, leader) in others.leaders.clone().into_iter().enumerate() {
             let theirs = if leader == self.rank {
-                letters.to_vec()
+                messages.to_vec()
             } else {
                 let bytes = others.space.read(self.engine.as_mut(), &purpose, leader)?;
                 postcard::from_bytes(&bytes).map_err(codec)?
             };
-            for letter in theirs {
-                others.root.from_child(index, letter).map_err(protocol(during))?;
+            for message in theirs {
+                others.root.from_child(index, message).map_err(protocol(during))?;
             }
             if let Some(notice) = page.notice() {
                 return Err(wait.ending(notice));
             }
         }
         let mut answers: Vec<Down> = Vec::new();
-        while let Some(letter) = others.root.letter() {
-            if let Letter::Down { to, message } = letter
+        while let Some(message) = others.root.poll_transmit() {
+            if let TreeMessage::Down { to, message } = message
                 && to.contains(&(self.host.0 as usize))
             {
                 answers.push(message);
@@ -188,7 +193,7 @@ impl Leader {
     }
 
     /// All ranks of this host enter the engine's fence.
-    fn fence(&mut self, letters: &[Up], wait: &Wait, page: &NodeShm) -> Result<(), Error> {
+    fn fence(&mut self, messages: &[Up], wait: &Wait, page: &NodeShm) -> Result<(), Error> {
         for index in 0..self.members.len() {
             let member = &self.members[index];
             if !member.closed {
@@ -196,7 +201,7 @@ impl Leader {
                 self.send(index, &frame, None, wait, page)?;
             }
         }
-        let refusal = letters.iter().any(|letter| matches!(letter, Up::Refuse(_)));
+        let refusal = messages.iter().any(|message| matches!(message, Up::Refuse(_)));
         let bounded = refusal.then(|| Wait::new(wait.during(), self.bounds.refusal));
         let departure = self.engine.departure();
         let (members, host) = (&mut self.members, &self.host_name);

@@ -9,9 +9,9 @@
 //!   exchanged once.
 //! * `rendezvous`: the ranks of a host meet at its lowest one, the *leader*, over Unix packet sockets. The leader does for them
 //!   what a node agent does: it makes the node memory and answers their calls (`leader`), from within its own calls.
-//! * The leaders pass the letters of the tree of agents (`bootstrap::collective`) to each other through the key-value space: one datum
+//! * The leaders pass the messages of the tree of agents (`bootstrap::collective`) to each other through the key-value space: one datum
 //!   per host and call, then a fence of all ranks. Each leader runs the root of that tree for itself; as all of them read the same
-//!   letters, all come to the same answers. Calls that stay on a host never reach the server.
+//!   messages, all come to the same answers. Calls that stay on a host never reach the server.
 //!
 //! `docs/design/process-managers.md` has the wires, the keys, and what each engine does at the end of a rank.
 
