@@ -15,7 +15,7 @@ use crate::client::{Channel, Client, Reply, Request};
 use crate::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use crate::node_shm::{NodeShm, NodeShmError, Published, ShmCollectives, SlotRef};
 use crate::provider::{Announced, Provider, contradiction, names, number};
-use crate::service::{Announcer, Bootstrap, Error, Finalizer, Rank, Shared, call_name};
+use crate::service::{Bootstrap, Error, ExitNotifier, Finalizer, Rank, Shared, call_name};
 use crate::sys::{self, AgentSocket, Mapping};
 use crate::wait::{Bounds, Wait, Watch};
 use crate::{BUILD_ID, memfd};
@@ -430,11 +430,11 @@ impl Channel for Socket {
         self.buffer = Vec::new();
     }
 
-    fn announcer(&self) -> Announcer {
+    fn exit_notifier(&self) -> ExitNotifier {
         let rank = self.rank.0;
         match &self.fence {
-            Some(fence) => Announcer::finalizing(self.rank, fence.finalizer()),
-            None => Announcer { socket: self.socket.as_fd().as_raw_fd(), rank, finalizer: None },
+            Some(fence) => ExitNotifier::finalizing(self.rank, fence.finalizer()),
+            None => ExitNotifier { socket: self.socket.as_fd().as_raw_fd(), rank, finalizer: None },
         }
     }
 }

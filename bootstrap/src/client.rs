@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::collective::next_seq;
 use crate::frame::{Frame, Kind, MAX_TOTAL};
 use crate::node_shm::{NodeShm, ShmCollectives};
-use crate::service::{Announcer, Bootstrap, Error, Place, Rank, Shared, call_name};
+use crate::service::{Bootstrap, Error, ExitNotifier, Place, Rank, Shared, call_name};
 
 /// Answer to one call.
 #[derive(Debug)]
@@ -78,8 +78,8 @@ pub trait Channel: Send {
     /// As [`Bootstrap::cleanup`].
     fn cleanup(&mut self) {}
 
-    /// As [`Bootstrap::announcer`].
-    fn announcer(&self) -> Announcer;
+    /// As [`Bootstrap::exit_notifier`].
+    fn exit_notifier(&self) -> ExitNotifier;
 }
 
 /// The provider over a channel.
@@ -162,8 +162,8 @@ impl<C: Channel> Bootstrap for Client<C> {
         &self.page
     }
 
-    fn announcer(&self) -> Announcer {
-        self.channel.announcer()
+    fn exit_notifier(&self) -> ExitNotifier {
+        self.channel.exit_notifier()
     }
 
     fn barrier(&mut self) -> Result<(), Error> {
@@ -224,7 +224,7 @@ impl<C: Channel> Bootstrap for Client<C> {
     }
 
     fn abort(&mut self, code: i32) -> ! {
-        self.channel.announcer().abort(code);
+        self.channel.exit_notifier().abort(code);
         crate::sys::end_process(code)
     }
 }

@@ -3,7 +3,7 @@
 //! A *provider* (here: node agent, in-memory peer, solo; PMI and MPI have crates of their own) tells a rank who it is and offers the nine
 //! collective services of [`Bootstrap`]. The conduit never knows which provider it talks to.
 //!
-//! * [`service`]: the trait, the place of a rank in its job, the announcer used on exit paths.
+//! * [`service`]: the trait, the place of a rank in its job, the exit_notifier used on exit paths.
 //! * [`frame`]: the versioned codec spoken between a rank and its agent (and between agents).
 //! * [`node_shm`]: the page of shared memory that a host's ranks and agent share: doorbells and the exit notice.
 //! * [`collective`]: the pure machine that matches the ranks' calls, one node of the tree of agents; every provider is driven
@@ -37,7 +37,7 @@ pub mod wait;
 
 pub use connect::{Choice, choose, connect, connect_from, provider_trace};
 pub use provider::{Announced, Provider, names};
-pub use service::{Announcer, Bootstrap, Error, ExitPath, HostId, Place, Rank, Shared};
+pub use service::{Bootstrap, Error, ExitNotifier, ExitPath, HostId, Place, Rank, Shared};
 pub use sys::Mapping;
 
 /// The providers of this crate: those of a rank that our own launcher started, or nobody.

@@ -11,7 +11,7 @@ use crate::client::{Channel, Client, Reply, Request};
 use crate::collective::{Action, ProtocolError, To, Tree};
 use crate::memfd;
 use crate::node_shm::{NodeShm, NodeShmSpec};
-use crate::service::{Announcer, Bootstrap, Error, HostId, Rank, Shared, call_name};
+use crate::service::{Bootstrap, Error, ExitNotifier, HostId, Rank, Shared, call_name};
 use crate::sys::Mapping;
 use crate::wait::{Bounds, Wait};
 
@@ -260,8 +260,8 @@ impl Channel for Peer {
         }
     }
 
-    fn announcer(&self) -> Announcer {
-        Announcer::NONE
+    fn exit_notifier(&self) -> ExitNotifier {
+        ExitNotifier::NONE
     }
 }
 

@@ -241,8 +241,8 @@ pub trait Bootstrap: Send {
     /// The page that this host's ranks and agent share. Same object for the whole job.
     fn node_shm(&self) -> &Arc<NodeShm>;
 
-    /// A handle for exit paths. See [`Announcer`].
-    fn announcer(&self) -> Announcer;
+    /// A handle for exit paths. See [`ExitNotifier`].
+    fn exit_notifier(&self) -> ExitNotifier;
 
     /// Collective. Returns when every rank has called it.
     ///
@@ -303,7 +303,7 @@ pub trait Bootstrap: Send {
     fn abort(&mut self, code: i32) -> !;
 }
 
-/// How a rank leaves where no agent watches it; [`Announcer`] calls it on exit paths, so the same promises hold as far as the
+/// How a rank leaves where no agent watches it; [`ExitNotifier`] calls it on exit paths, so the same promises hold as far as the
 /// process manager allows.
 pub trait Finalizer: std::fmt::Debug + Send + Sync {
     /// Whether the ranks of one host are the whole job, so that its page reaches all of them.
@@ -328,7 +328,7 @@ pub trait Finalizer: std::fmt::Debug + Send + Sync {
 ///
 /// It is a name for the provider's connection, not an owner: keep the provider as long as it may be used.
 #[derive(Clone, Copy, Debug)]
-pub struct Announcer {
+pub struct ExitNotifier {
     /// Descriptor of the agent's packet socket; -1 where there is no agent (then all methods do nothing).
     pub(crate) socket: i32,
     pub(crate) rank: u32,
@@ -336,11 +336,11 @@ pub struct Announcer {
     pub(crate) finalizer: Option<&'static dyn Finalizer>,
 }
 
-impl Announcer {
-    /// An announcer that reaches nobody.
+impl ExitNotifier {
+    /// An exit_notifier that reaches nobody.
     pub const NONE: Self = Self { socket: -1, rank: 0, finalizer: None };
 
-    /// An announcer of a rank that no agent watches.
+    /// An exit_notifier of a rank that no agent watches.
     #[must_use]
     pub fn finalizing(rank: Rank, finalizer: &'static dyn Finalizer) -> Self {
         Self { socket: -1, rank: rank.0, finalizer: Some(finalizer) }

@@ -8,7 +8,7 @@ use crate::memfd;
 use crate::node_shm::{NodeShm, NodeShmSpec, Notice};
 use crate::provider::{Announced, Provider};
 use crate::self_start;
-use crate::service::{Announcer, Bootstrap, Error, HostId, Place, Rank, Shared};
+use crate::service::{Bootstrap, Error, ExitNotifier, HostId, Place, Rank, Shared};
 use settings::Env;
 
 /// A job of one rank, unless another launcher announces more; or the launcher of itself, if it is asked to.
@@ -76,8 +76,8 @@ impl Bootstrap for Solo {
         &self.page
     }
 
-    fn announcer(&self) -> Announcer {
-        Announcer::NONE
+    fn exit_notifier(&self) -> ExitNotifier {
+        ExitNotifier::NONE
     }
 
     fn barrier(&mut self) -> Result<(), Error> {

@@ -395,16 +395,16 @@ fn announcements_go_beside_a_call() {
         send(socket, &Frame::bare(Kind::Release, 1, 1, 0), None);
     });
     let mut rank = rank.unwrap();
-    let announcer = rank.announcer();
-    assert!(announcer.is_connected());
+    let exit_notifier = rank.exit_notifier();
+    assert!(exit_notifier.is_connected());
     let caller = std::thread::spawn(move || {
         let outcome = rank.barrier();
         (rank, outcome)
     });
     arrived.recv().unwrap();
-    announcer.exiting(7, ExitPath::Signal);
-    announcer.fini(-1);
-    announcer.abort(255);
+    exit_notifier.exiting(7, ExitPath::Signal);
+    exit_notifier.fini(-1);
+    exit_notifier.abort(255);
     thread.join().unwrap();
     let (_rank, outcome) = caller.join().unwrap();
     outcome.unwrap();
@@ -473,7 +473,7 @@ fn announcements_to_a_stopped_agent_are_bounded() {
     let bound = settings::deadlines::bootstrap::ANNOUNCE.limit;
     let waited = |_| {
         let start = Instant::now();
-        rank.announcer().exiting(1, ExitPath::Explicit);
+        rank.exit_notifier().exiting(1, ExitPath::Explicit);
         start.elapsed()
     };
     // Until the socket is full; the first announcement that finds it so waits for the bound and comes back.

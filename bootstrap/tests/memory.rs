@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bootstrap::node_shm::Notice;
 use bootstrap::wait::Bounds;
-use bootstrap::{Announcer, Bootstrap, Error, HostId, Rank, conformance, memory};
+use bootstrap::{ExitNotifier, Bootstrap, Error, HostId, Rank, conformance, memory};
 
 fn refused(outcome: Result<(), Error>, part: &str) -> Result<(), String> {
     match outcome {
@@ -74,5 +74,5 @@ fn hosts_have_pages_and_memory_of_their_own() {
     assert!(std::sync::Arc::ptr_eq(job[0].node_shm(), job[2].node_shm()));
     job[1].node_shm().decide(Notice { code: 0, cause: None });
     assert_eq!(job[0].node_shm().notice(), None);
-    assert!(!job[0].announcer().is_connected() && !Announcer::NONE.is_connected());
+    assert!(!job[0].exit_notifier().is_connected() && !ExitNotifier::NONE.is_connected());
 }

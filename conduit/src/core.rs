@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bootstrap::node_shm::{NodeShm, Notice, RankSlot};
-use bootstrap::{Announcer, Bootstrap, Place, Rank};
+use bootstrap::{Bootstrap, ExitNotifier, Place, Rank};
 use settings::Env;
 
 use crate::client::WaitMode;
@@ -105,7 +105,7 @@ pub(crate) struct Core {
     pub(crate) operations: Operations,
     /// Words that the ranks of all neighbourhoods of the host share.
     host: HostWords,
-    announcer: Announcer,
+    exit_notifier: ExitNotifier,
     services: Mutex<Box<dyn Bootstrap>>,
     settings: Settings,
     pub(crate) handlers: Table,
@@ -132,7 +132,7 @@ impl Core {
         let place = services.place();
         settings.check()?;
         let page = Arc::clone(services.node_shm());
-        let announcer = services.announcer();
+        let exit_notifier = services.exit_notifier();
         let neighbours = Neighbours::new(place, &page, settings.neighbourhood_max);
         let (memory, host) = Self::share(&neighbours, &settings, services.as_mut(), &page)?;
         let (span, layout) = (neighbours.span(), *memory.layout());
@@ -164,7 +164,7 @@ impl Core {
             remote,
             operations: Operations::new(),
             host,
-            announcer,
+            exit_notifier,
             services: Mutex::new(services),
             settings,
             handlers: Table::new(),
@@ -557,8 +557,8 @@ impl Core {
     }
 
     /// The handle to the control tree.
-    pub(crate) const fn announcer(&self) -> Announcer {
-        self.announcer
+    pub(crate) const fn exit_notifier(&self) -> ExitNotifier {
+        self.exit_notifier
     }
 
     /// Runs `call` with the bootstrap services. Not async-signal-safe. `None` when another thread is inside them.

@@ -1,6 +1,6 @@
 //! The seam between the core and `exit`: internal messages, and what each side calls in the other.
 //!
-//! `exit` uses of [`Core`]: `place`, `page`, `slot`, `announcer`, `try_services`, and the functions of this module. The core calls
+//! `exit` uses of [`Core`]: `place`, `page`, `slot`, `exit_notifier`, `try_services`, and the functions of this module. The core calls
 //! in `exit`: `install` at the end of init, `message` for every internal message, `on_notice` when a call of the client finds
 //! that the end of the job is decided, `exit` for the client's exit.
 
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bootstrap::node_shm::{NodeShm, Notice};
-use bootstrap::{Announcer, Place, Rank};
+use bootstrap::{ExitNotifier, Place, Rank};
 
 use crate::core::Core;
 use crate::error::Error;
@@ -150,8 +150,8 @@ impl Link for Core {
         self.node_shm()
     }
 
-    fn announcer(&self) -> Announcer {
-        self.announcer()
+    fn exit_notifier(&self) -> ExitNotifier {
+        self.exit_notifier()
     }
 
     fn send(&self, to: Rank, id: u8, args: &[i32]) -> bool {

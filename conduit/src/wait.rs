@@ -140,7 +140,7 @@ impl Waiter {
         core.sleep(self.slice, || armed.is_some_and(|rung| core.slot().rung() != rung) || ready());
         if self.slice == self.most {
             // Long enough for a look at who may have died, where no agent does it.
-            core.announcer().look();
+            core.exit_notifier().look();
         }
         self.armed = None;
         self.slice = (self.slice * 2).min(self.most);

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use bootstrap::node_shm::NodeShm;
-use bootstrap::{Announcer, Bootstrap, Error, Place, Rank, Shared};
+use bootstrap::{Bootstrap, Error, ExitNotifier, Place, Rank, Shared};
 use gasnet_ibv::{Client, Seq, Settings};
 use harness::Placement;
 
@@ -32,8 +32,8 @@ impl Bootstrap for Noting {
         self.inner.node_shm()
     }
 
-    fn announcer(&self) -> Announcer {
-        self.inner.announcer()
+    fn exit_notifier(&self) -> ExitNotifier {
+        self.inner.exit_notifier()
     }
 
     fn barrier(&mut self) -> Result<(), Error> {

@@ -15,7 +15,7 @@ fn run(job: &mut dyn Bootstrap, mismatch: Option<usize>) -> Result<(), String> {
     let last = job.place().rank.0 + 1 == job.place().size;
     match call(job, usize::from(last)) {
         Err(Error::Refused { reason, .. }) if !reason.is_empty() => {
-            job.announcer().fini(0);
+            job.exit_notifier().fini(0);
             Ok(())
         }
         other => Err(format!("{name}: {other:?} instead of a refusal")),

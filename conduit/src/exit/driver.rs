@@ -79,9 +79,10 @@ struct Taken {
 impl Driver {
     pub(super) fn new(link: Arc<dyn Link>, options: Options) -> Self {
         let place = link.place();
-        let control = link.announcer().is_connected();
+        let control = link.exit_notifier().is_connected();
         let timeouts = Timeouts::new(options.timeout);
-        let timeouts = if link.announcer().has_agent() { timeouts } else { timeouts.deciding() };
+        let timeouts =
+            if link.exit_notifier().has_agent() { timeouts } else { timeouts.deciding() };
         let config = Config { rank: place.rank.0, size: place.size, control, timeouts };
         let protocol = Protocol {
             machine: Machine::new(config),
@@ -357,7 +358,7 @@ impl Driver {
         let place = self.link.place();
         match action {
             Action::Announce { code, origin } => {
-                self.link.announcer().exiting(code.get(), path(origin))
+                self.link.exit_notifier().exiting(code.get(), path(origin))
             }
             Action::StopClientHandlers => {
                 self.enter();
@@ -379,11 +380,11 @@ impl Driver {
                 self.close(self.link.node_shm().notice().is_none());
                 self.bound(self.alarms.fini);
                 // The provider compares the farewell with how the process ends; it knows the codes of all from before.
-                self.link.announcer().fini(self.natural.get().copied().unwrap_or(code.get()));
+                self.link.exit_notifier().fini(self.natural.get().copied().unwrap_or(code.get()));
             }
             Action::Abort { code } => {
                 self.bound(self.alarms.fini);
-                self.link.announcer().abort(code.get());
+                self.link.exit_notifier().abort(code.get());
             }
             Action::Terminate { .. } => return false,
             // The outbox keeps these apart.
@@ -453,18 +454,18 @@ impl Driver {
     /// The rank leaves in good order and takes nobody along.
     pub(super) fn leave_quietly(&self, code: i32) {
         self.close(false);
-        self.link.announcer().fini(code);
+        self.link.exit_notifier().fini(code);
     }
 
     /// The process is about to die of `signal`.
     pub(super) fn dying(&self, signal: i32) {
-        self.link.announcer().dying(128 + signal);
+        self.link.exit_notifier().dying(128 + signal);
     }
 
     /// Ends the process from a handler that interrupted the body.
     fn end_now(&self) -> ! {
         let code = self.code.load(Ordering::SeqCst);
-        self.link.announcer().abort(code);
+        self.link.exit_notifier().abort(code);
         signals::end(code)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bootstrap::node_shm::NodeShm;
-use bootstrap::{Announcer, Place, Rank};
+use bootstrap::{ExitNotifier, Place, Rank};
 
 /// One rank, as the exit sees it. Everything here but [`Link::close`] is async-signal-safe.
 pub(crate) trait Link: Send + Sync {
@@ -15,7 +15,7 @@ pub(crate) trait Link: Send + Sync {
     fn node_shm(&self) -> &NodeShm;
 
     /// The handle to the control tree.
-    fn announcer(&self) -> Announcer;
+    fn exit_notifier(&self) -> ExitNotifier;
 
     /// Sends an internal message; does not wait. False when it cannot be sent now.
     fn send(&self, to: Rank, id: u8, args: &[i32]) -> bool;

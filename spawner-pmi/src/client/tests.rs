@@ -169,7 +169,7 @@ fn small_values_do() {
 fn an_abort_reaches_the_server() {
     for (flavour, version) in KINDS {
         let (server, members) = job(&[0, 0], habits(flavour, version), version);
-        members[1].announcer().abort(77);
+        members[1].exit_notifier().abort(77);
         // The page tells the other rank of the host.
         assert_eq!(members[0].node_shm().notice().map(|notice| notice.code), Some(77));
         let since = Instant::now();
@@ -185,9 +185,9 @@ fn a_farewell_is_said_once() {
     for (flavour, version) in KINDS {
         let (server, members) = job(&[0, 0], habits(flavour, version), version);
         for member in &members {
-            member.announcer().fini(3);
-            member.announcer().fini(3);
-            member.announcer().abort(4);
+            member.exit_notifier().fini(3);
+            member.exit_notifier().fini(3);
+            member.exit_notifier().abort(4);
         }
         let counts = server.counts();
         assert_eq!((counts.finalized, counts.aborted), (2, None));

@@ -24,7 +24,7 @@ fn until_notice(b: &mut dyn Bootstrap) -> Outcome {
     loop {
         if let Some(notice) = b.node_shm().notice() {
             b.node_shm().slot(place.local).claim_ack(bootstrap::node_shm::Ack::Rank);
-            b.announcer().fini(notice.code);
+            b.exit_notifier().fini(notice.code);
             return Ok(notice.code);
         }
         b.node_shm()
@@ -72,7 +72,7 @@ fn act(name: &str, words: &[String]) -> Outcome {
             let mut b = bootstrap::connect(&bootstrap::PROVIDERS)?;
             let code = number(0)? + i32::try_from(b.place().rank.0)?;
             b.barrier()?;
-            b.announcer().exiting(code, ExitPath::Explicit);
+            b.exit_notifier().exiting(code, ExitPath::Explicit);
             let most = number(0)? + i32::try_from(b.place().size)? - 1;
             b.fini(most)?;
             Ok(most)
@@ -81,7 +81,7 @@ fn act(name: &str, words: &[String]) -> Outcome {
             let mut b = bootstrap::connect(&bootstrap::PROVIDERS)?;
             b.barrier()?;
             if first(&*b) {
-                b.announcer().exiting(number(0)?, ExitPath::Explicit);
+                b.exit_notifier().exiting(number(0)?, ExitPath::Explicit);
             }
             until_notice(&mut *b)
         }
@@ -92,7 +92,7 @@ fn act(name: &str, words: &[String]) -> Outcome {
             if !first(&*b) {
                 spin();
             }
-            b.announcer().exiting(number(0)?, ExitPath::Hook);
+            b.exit_notifier().exiting(number(0)?, ExitPath::Hook);
             until_notice(&mut *b)
         }
         "no-fini" => {

@@ -19,7 +19,7 @@ use bootstrap::collective::{
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use bootstrap::memfd;
 use bootstrap::node_shm::NodeShm;
-use bootstrap::service::{Announcer, Error, Finalizer, HostId, Rank, Shared, call_name};
+use bootstrap::service::{Error, ExitNotifier, Finalizer, HostId, Rank, Shared, call_name};
 use bootstrap::sys::{self, Mapping};
 use bootstrap::wait::{Wait, Watch};
 
@@ -522,7 +522,7 @@ impl Channel for Leader {
         self.buffer = Vec::new();
     }
 
-    fn announcer(&self) -> Announcer {
-        Announcer::finalizing(self.rank, self.engine.departure())
+    fn exit_notifier(&self) -> ExitNotifier {
+        ExitNotifier::finalizing(self.rank, self.engine.departure())
     }
 }
