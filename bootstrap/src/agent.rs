@@ -122,7 +122,7 @@ pub fn join(
 fn begin(mut channel: Socket, greeting: &str) -> Result<Box<dyn Bootstrap>, Error> {
     let (rank, size) = (channel.rank, channel.size);
     let page = channel.hello(greeting)?;
-    let Some(place) = page.place(rank) else {
+    let Some(place) = page.rank_info(rank) else {
         let seen = format!("a node's shared memory without rank {rank}");
         return Err(Error::Protocol { during: "hello", seen });
     };

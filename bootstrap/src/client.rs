@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::collective::next_seq;
 use crate::frame::{Frame, Kind, MAX_TOTAL};
 use crate::node_shm::{NodeShm, ShmCollectives};
-use crate::service::{Bootstrap, Error, ExitNotifier, Place, Rank, Shared, call_name};
+use crate::service::{Bootstrap, Error, ExitNotifier, Rank, RankInfo, Shared, call_name};
 
 /// Answer to one call.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ pub trait Channel: Send {
 #[derive(Debug)]
 pub struct Client<C> {
     channel: C,
-    place: Place,
+    place: RankInfo,
     page: Arc<NodeShm>,
     seq: u32,
 }
@@ -94,7 +94,7 @@ pub struct Client<C> {
 impl<C: Channel> Client<C> {
     /// The services of the rank at `place`.
     #[must_use]
-    pub const fn new(channel: C, place: Place, page: Arc<NodeShm>) -> Self {
+    pub const fn new(channel: C, place: RankInfo, page: Arc<NodeShm>) -> Self {
         Self { channel, place, page, seq: 0 }
     }
 
@@ -154,7 +154,7 @@ fn check_len(during: &'static str, len: usize, times: u32) -> Result<u64, Error>
 }
 
 impl<C: Channel> Bootstrap for Client<C> {
-    fn place(&self) -> Place {
+    fn rank_info(&self) -> RankInfo {
         self.place
     }
 

@@ -42,7 +42,7 @@ pub const MISMATCHES: [Mismatch; 6] = [
     ("length of an exchange", |b, odd| b.exchange(&vec![1; 8 + odd]).map(drop)),
     ("length of a large exchange", |b, odd| b.exchange(&vec![1; 2 * MAX_PAYLOAD + odd]).map(drop)),
     ("length of rows", |b, odd| {
-        let rows = vec![0; (4 + odd) * b.place().size as usize];
+        let rows = vec![0; (4 + odd) * b.rank_info().size as usize];
         b.alltoall(&rows, 4 + odd).map(drop)
     }),
     ("root", |b, odd| b.broadcast(Rank(u32::from(odd == 1)), &mut [0; 4])),
@@ -77,13 +77,13 @@ pub fn services(b: &mut dyn Bootstrap) -> Result<(), Failure> {
 pub fn check(mut job: impl FnMut() -> Vec<Box<dyn Bootstrap>>) -> Result<(), Failure> {
     run(job(), |b| services(b))?;
     let probe = job();
-    let place = probe.first().map(|b| b.place());
+    let place = probe.first().map(|b| b.rank_info());
     run(probe, |b| b.fini(0).map_err(|error| error.to_string()))?;
     let Some(place) = place.filter(|place| place.size > 1) else { return Ok(()) };
     let on_host = if place.hosts == 1 { &HOST_MISMATCHES[..] } else { &[] };
     for (name, call) in MISMATCHES.iter().chain(on_host) {
         run(job(), |b| {
-            let last = b.place().rank.0 + 1 == b.place().size;
+            let last = b.rank_info().rank.0 + 1 == b.rank_info().size;
             refused(call(b, usize::from(last)))
                 .map_err(|failure| format!("mismatch, {name}: {failure}"))
         })?;
@@ -103,7 +103,7 @@ pub fn run(
     std::thread::scope(|scope| {
         let start = |mut member: Box<dyn Bootstrap>| {
             scope.spawn(move || {
-                let number = member.place().rank;
+                let number = member.rank_info().rank;
                 rank(member.as_mut()).map_err(|failure| format!("rank {number}: {failure}"))
             })
         };
@@ -153,8 +153,8 @@ fn lengths(size: u32) -> impl Iterator<Item = usize> {
 }
 
 fn place(b: &mut dyn Bootstrap) -> Result<(), Failure> {
-    let place = b.place();
-    same("place by the node's shared memory", &b.node_shm().place(place.rank), &Some(place))?;
+    let place = b.rank_info();
+    same("place by the node's shared memory", &b.node_shm().rank_info(place.rank), &Some(place))?;
     same("size in the node's shared memory", &b.node_shm().size(), &place.size)?;
     same("exit notice", &b.node_shm().notice(), &None)?;
     let all = call(b.exchange(&place.host.0.to_le_bytes()))?;
@@ -167,7 +167,7 @@ fn place(b: &mut dyn Bootstrap) -> Result<(), Failure> {
 
 /// Every rank writes its round before each barrier; after it nobody may be behind or more than one round ahead.
 fn barriers(b: &mut dyn Bootstrap) -> Result<(), Failure> {
-    let place = b.place();
+    let place = b.rank_info();
     let memory = File::from(call(b.host_memory(place.locals as usize * 4))?);
     for round in 1..=50u32 {
         let os = |error: std::io::Error| format!("shared memory: {error}");
@@ -188,7 +188,7 @@ fn barriers(b: &mut dyn Bootstrap) -> Result<(), Failure> {
 }
 
 fn exchange(b: &mut dyn Bootstrap) -> Result<(), Failure> {
-    let place = b.place();
+    let place = b.rank_info();
     for len in lengths(place.size) {
         // In place: the caller's buffer is free for other use at once.
         let mut mine = pattern(place.rank.0, 0, len);
@@ -202,7 +202,7 @@ fn exchange(b: &mut dyn Bootstrap) -> Result<(), Failure> {
 
 /// Results are independent of each other, of later calls, of cleanup, and of the connection's other users.
 fn results_stay(b: &mut dyn Bootstrap) -> Result<(), Failure> {
-    let place = b.place();
+    let place = b.rank_info();
     let first = call(b.exchange(&pattern(place.rank.0, 1, 24)))?;
     let copy = first.clone();
     b.cleanup();
@@ -218,7 +218,7 @@ fn results_stay(b: &mut dyn Bootstrap) -> Result<(), Failure> {
 }
 
 fn alltoall(b: &mut dyn Bootstrap) -> Result<(), Failure> {
-    let (me, size) = (b.place().rank.0, b.place().size);
+    let (me, size) = (b.rank_info().rank.0, b.rank_info().size);
     for len in lengths(size * size) {
         let rows: Vec<u8> = (0..size).flat_map(|to| pattern(me, to, len)).collect();
         let got = call(b.alltoall(&rows, len))?;
@@ -229,7 +229,7 @@ fn alltoall(b: &mut dyn Bootstrap) -> Result<(), Failure> {
 }
 
 fn broadcast(b: &mut dyn Bootstrap) -> Result<(), Failure> {
-    let (me, size) = (b.place().rank.0, b.place().size);
+    let (me, size) = (b.rank_info().rank.0, b.rank_info().size);
     for (round, len) in (0u32..).zip(lengths(1)) {
         let root = round % size;
         let expected = pattern(root, round, len);
@@ -242,7 +242,7 @@ fn broadcast(b: &mut dyn Bootstrap) -> Result<(), Failure> {
 
 /// Each host has its own root, which moves from call to call.
 fn host_broadcasts(b: &mut dyn Bootstrap) -> Result<(), Failure> {
-    let place = b.place();
+    let place = b.rank_info();
     for (round, len) in (0u32..).zip(lengths(1)) {
         let root = b.node_shm().local_rank(round % place.locals);
         let expected = pattern(root.0, round, len);
@@ -262,7 +262,7 @@ fn host_broadcasts(b: &mut dyn Bootstrap) -> Result<(), Failure> {
 }
 
 fn host_memory(b: &mut dyn Bootstrap) -> Result<(), Failure> {
-    let place = b.place();
+    let place = b.rank_info();
     let os = |error: std::io::Error| format!("shared memory: {error}");
     // More than one word of length; pages are taken only where they are touched.
     let large = if size_of::<usize>() == 8 { 5 << 30 } else { 1 << 20 };

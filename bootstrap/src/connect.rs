@@ -80,7 +80,7 @@ mod tests {
     fn nothing_set_means_solo() {
         assert!(decision(&[]).starts_with("use solo: "));
         let mut job = connect_from(&Env::default(), &PROVIDERS).unwrap();
-        assert_eq!(job.place().size, 1);
+        assert_eq!(job.rank_info().size, 1);
         job.fini(0).unwrap();
     }
 

@@ -37,7 +37,7 @@ pub mod wait;
 
 pub use connect::{Choice, choose, connect, connect_from, provider_trace};
 pub use provider::{Announced, Provider, names};
-pub use service::{Bootstrap, Error, ExitNotifier, ExitPath, HostId, Place, Rank, Shared};
+pub use service::{Bootstrap, Error, ExitNotifier, ExitPath, HostId, Rank, RankInfo, Shared};
 pub use sys::Mapping;
 
 /// The providers of this crate: those of a rank that our own launcher started, or nobody.

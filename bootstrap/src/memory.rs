@@ -72,7 +72,7 @@ fn connect(
     let mut clients: Vec<Box<dyn Bootstrap>> = Vec::with_capacity(host_of.len());
     for (rank, host) in ranks() {
         let page = Arc::clone(&pages[host.0 as usize]);
-        let Some(place) = page.place(rank) else { continue };
+        let Some(place) = page.rank_info(rank) else { continue };
         page.slot(place.local).set_pid(std::process::id().cast_signed());
         let peer = Peer { hub: Arc::clone(&hub), rank, bounds, finished: false };
         clients.push(Box::new(Client::new(peer, place, page)));

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 pub use collectives::{Published, ShmCollectives, SlotRef};
 
-use crate::service::{HostId, Place, Rank};
+use crate::service::{HostId, Rank, RankInfo};
 use crate::sys::{self, Mapping, SharedMap};
 
 const NODE_SHM_MAGIC: u64 = 0x4741_534e_4554_5047;
@@ -334,10 +334,10 @@ impl NodeShm {
 
     /// The place of a rank of this host; `None` when `rank` is not on it.
     #[must_use]
-    pub fn place(&self, rank: Rank) -> Option<Place> {
+    pub fn rank_info(&self, rank: Rank) -> Option<RankInfo> {
         let local = self.local_of(rank)?;
         let (size, hosts, locals) = (self.size, self.hosts, self.locals);
-        Some(Place { rank, size, host: self.host, hosts, local, locals })
+        Some(RankInfo { rank, size, host: self.host, hosts, local, locals })
     }
 
     #[inline(always)]

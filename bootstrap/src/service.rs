@@ -25,7 +25,7 @@ pub struct HostId(pub u32);
 
 /// Where this rank stands in its job. Constant during the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RankInfo {
     /// This rank.
     pub rank: Rank,
     /// Ranks in the job, at least 1.
@@ -236,7 +236,7 @@ pub const fn call_name(kind: Kind) -> &'static str {
 /// polls the network. Calls are numbered; a provider refuses calls that do not match between ranks.
 pub trait Bootstrap: Send {
     /// Who this rank is.
-    fn place(&self) -> Place;
+    fn rank_info(&self) -> RankInfo;
 
     /// The page that this host's ranks and agent share. Same object for the whole job.
     fn node_shm(&self) -> &Arc<NodeShm>;

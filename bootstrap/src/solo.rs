@@ -8,7 +8,7 @@ use crate::memfd;
 use crate::node_shm::{NodeShm, NodeShmSpec, Notice};
 use crate::provider::{Announced, Provider};
 use crate::self_start;
-use crate::service::{Bootstrap, Error, ExitNotifier, HostId, Place, Rank, Shared};
+use crate::service::{Bootstrap, Error, ExitNotifier, HostId, Rank, RankInfo, Shared};
 use settings::Env;
 
 /// A job of one rank, unless another launcher announces more; or the launcher of itself, if it is asked to.
@@ -68,8 +68,8 @@ impl Solo {
 }
 
 impl Bootstrap for Solo {
-    fn place(&self) -> Place {
-        Place { rank: Rank(0), size: 1, host: HostId(0), hosts: 1, local: 0, locals: 1 }
+    fn rank_info(&self) -> RankInfo {
+        RankInfo { rank: Rank(0), size: 1, host: HostId(0), hosts: 1, local: 0, locals: 1 }
     }
 
     fn node_shm(&self) -> &Arc<NodeShm> {

@@ -496,7 +496,10 @@ fn the_environment_leads_to_the_agent() {
         [("GASNETRUN_AGENT_FD", fd.as_str()), ("GASNETRUN_RANK", "1"), ("GASNETRUN_SIZE", "2")];
     let mut rank =
         bootstrap::connect_from(&pairs.into_iter().collect(), &bootstrap::PROVIDERS).unwrap();
-    assert_eq!((rank.place().rank, rank.place().size, rank.place().local), (Rank(1), SIZE, 1));
+    assert_eq!(
+        (rank.rank_info().rank, rank.rank_info().size, rank.rank_info().local),
+        (Rank(1), SIZE, 1)
+    );
     assert_eq!(rank.node_shm().slot(1).pid(), std::process::id().cast_signed());
     rank.barrier().unwrap();
     drop(rank);

@@ -23,7 +23,7 @@ fn a_rank_that_vanishes_fails_the_calls_of_the_others() {
 #[test]
 fn a_rank_that_said_farewell_fails_the_calls_of_the_others() {
     let farewell = |b: &mut dyn Bootstrap| b.fini(0).map_err(|error| error.to_string());
-    conformance::run(memory::job(3).unwrap(), |b| match b.place().rank {
+    conformance::run(memory::job(3).unwrap(), |b| match b.rank_info().rank {
         Rank(0) => farewell(b),
         _ => refused(b.barrier(), "rank 0 has said its farewell").and_then(|()| farewell(b)),
     })
@@ -70,7 +70,7 @@ fn impossible_jobs_are_refused() {
 #[test]
 fn hosts_have_pages_and_memory_of_their_own() {
     let job = memory::job_on_hosts(&[0, 1, 0].map(HostId)).unwrap();
-    assert_eq!(job.iter().map(|b| b.place().local).collect::<Vec<_>>(), [0, 0, 1]);
+    assert_eq!(job.iter().map(|b| b.rank_info().local).collect::<Vec<_>>(), [0, 0, 1]);
     assert!(std::sync::Arc::ptr_eq(job[0].node_shm(), job[2].node_shm()));
     job[1].node_shm().decide(Notice { code: 0, cause: None });
     assert_eq!(job[0].node_shm().notice(), None);

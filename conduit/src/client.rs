@@ -123,13 +123,13 @@ impl<M: Mode> Client<M> {
     /// This rank.
     #[must_use]
     pub fn rank(&self) -> Rank {
-        self.core.place().rank
+        self.core.rank_info().rank
     }
 
     /// Ranks in the job.
     #[must_use]
     pub fn size(&self) -> u32 {
-        self.core.place().size
+        self.core.rank_info().size
     }
 
     /// The primordial endpoint.
@@ -161,7 +161,7 @@ impl<M: Mode> Client<M> {
     /// Where this rank stands among hosts and neighbourhoods.
     #[must_use]
     pub fn position(&self) -> Position {
-        let place = self.core.place();
+        let place = self.core.rank_info();
         let (hosts, host) = (place.hosts, place.host.0);
         let of = self.core.neighbours();
         Position { neighbourhoods: of.count(), neighbourhood: of.number(), hosts, host }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bootstrap::node_shm::{NodeShm, Notice, RankSlot};
-use bootstrap::{Bootstrap, ExitNotifier, Place, Rank};
+use bootstrap::{Bootstrap, ExitNotifier, Rank, RankInfo};
 use settings::Env;
 
 use crate::client::WaitMode;
@@ -73,7 +73,7 @@ struct Hot {
     taken: AtomicU32,
     /// Barrier of the library.
     inner_barrier: Progress,
-    place: Place,
+    place: RankInfo,
 }
 
 /// Marks that a handler runs, also when it panics.
@@ -129,7 +129,7 @@ impl Core {
         settings: Settings,
         variables: (&settings::Values, &Env),
     ) -> Result<Arc<Self>, Error> {
-        let place = services.place();
+        let place = services.rank_info();
         settings.check()?;
         let page = Arc::clone(services.node_shm());
         let exit_notifier = services.exit_notifier();
@@ -541,7 +541,7 @@ impl Core {
     }
 
     /// Rank, size, host.
-    pub(crate) const fn place(&self) -> Place {
+    pub(crate) const fn rank_info(&self) -> RankInfo {
         self.hot.place
     }
 

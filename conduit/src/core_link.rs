@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bootstrap::node_shm::{NodeShm, Notice};
-use bootstrap::{ExitNotifier, Place, Rank};
+use bootstrap::{ExitNotifier, Rank, RankInfo};
 
 use crate::core::Core;
 use crate::error::Error;
@@ -142,8 +142,8 @@ impl Core {
 }
 
 impl Link for Core {
-    fn place(&self) -> Place {
-        self.place()
+    fn rank_info(&self) -> RankInfo {
+        self.rank_info()
     }
 
     fn node_shm(&self) -> &NodeShm {
@@ -193,20 +193,20 @@ pub(crate) fn install(core: &Arc<Core>, table: &settings::Values) -> Result<(), 
 /// An internal message of the exit.
 pub(crate) fn message(core: &Core, source: Rank, id: u8, args: &[i32]) {
     if core.is_hooked() {
-        exit::message(core.place().rank, source, id, args);
+        exit::message(core.rank_info().rank, source, id, args);
     }
 }
 
 /// The end of the job is decided and a call of the client found out.
 pub(crate) fn on_notice(core: &Core, notice: Notice) {
     if core.is_hooked() {
-        exit::on_notice(core.place().rank, notice);
+        exit::on_notice(core.rank_info().rank, notice);
     }
 }
 
 /// A call of the client came after this process had begun to exit: only the thread that exits gets the error.
 pub(crate) fn after_exit(core: &Core) {
-    exit::after_exit(core.place().rank);
+    exit::after_exit(core.rank_info().rank);
 }
 
 /// The client's exit.

@@ -23,7 +23,7 @@ pub(crate) fn provider(env: &Env, table: &settings::Values) {
 
 /// On rank 0: `GASNET_VERBOSEENV`, every setting; `GASNET_AMPSHM_MEMORY_REPORT`, what the queues take.
 pub(crate) fn settings(core: &Core, env: &Env, table: &settings::Values) {
-    if core.place().rank.0 != 0 {
+    if core.rank_info().rank.0 != 0 {
         return;
     }
     let mut text = String::new();

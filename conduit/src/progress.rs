@@ -267,7 +267,7 @@ impl Core {
             let role = role_of(class);
             self.fatal(&format!(
                 "rank {} received a {role:?} with {nargs} arguments from rank {source} for handler {entry:?}",
-                self.place().rank,
+                self.rank_info().rank,
             ))
         }
     }
@@ -277,7 +277,7 @@ impl Core {
         self.fatal(&format!(
             "rank {} received a message from rank {source} for handler {index}, which is not registered here: \
              register handlers on every rank, then meet in a barrier before the first message",
-            self.place().rank,
+            self.rank_info().rank,
         ))
     }
 
@@ -285,7 +285,7 @@ impl Core {
     fn malformed(&self, source: usize, part: &str) -> ! {
         self.fatal(&format!(
             "rank {} found a malformed message in its queue (source {source}, bad {part}): shared memory was overwritten",
-            self.place().rank,
+            self.rank_info().rank,
         ))
     }
 }
@@ -358,7 +358,7 @@ fn wrong_category(token: &RawToken<'_>, arrived: &Delivery<'_>) -> ! {
     };
     token.core().fatal(&format!(
         "rank {} received a {category} from rank {} for handler {:?}",
-        token.core().place().rank,
+        token.core().rank_info().rank,
         token.source(),
         token.entry(),
     ))

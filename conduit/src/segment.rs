@@ -180,7 +180,7 @@ impl Core {
 
     /// Largest segment of this rank, a multiple of the page size.
     pub(crate) fn max_segment(&self) -> u64 {
-        limit(self.settings().max_segment, self.place().locals)
+        limit(self.settings().max_segment, self.rank_info().locals)
     }
 
     /// Smallest of the largest segments of all ranks.

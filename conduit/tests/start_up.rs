@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use bootstrap::node_shm::NodeShm;
-use bootstrap::{Bootstrap, Error, ExitNotifier, Place, Rank, Shared};
+use bootstrap::{Bootstrap, Error, ExitNotifier, Rank, RankInfo, Shared};
 use gasnet_ibv::{Client, Seq, Settings};
 use harness::Placement;
 
@@ -24,8 +24,8 @@ impl Noting {
 }
 
 impl Bootstrap for Noting {
-    fn place(&self) -> Place {
-        self.inner.place()
+    fn rank_info(&self) -> RankInfo {
+        self.inner.rank_info()
     }
 
     fn node_shm(&self) -> &Arc<NodeShm> {

@@ -12,7 +12,7 @@ fn run(job: &mut dyn Bootstrap, mismatch: Option<usize>) -> Result<(), String> {
     let Some(number) = mismatch else { return conformance::services(job) };
     let (name, call) =
         conformance::MISMATCHES.get(number).ok_or_else(|| format!("no mismatch {number}"))?;
-    let last = job.place().rank.0 + 1 == job.place().size;
+    let last = job.rank_info().rank.0 + 1 == job.rank_info().size;
     match call(job, usize::from(last)) {
         Err(Error::Refused { reason, .. }) if !reason.is_empty() => {
             job.exit_notifier().fini(0);
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let place = job.place();
+    let place = job.rank_info();
     match run(job.as_mut(), mismatch) {
         Ok(()) => {
             if place.rank.0 == 0 {

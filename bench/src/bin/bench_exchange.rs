@@ -11,7 +11,7 @@ const LEN: usize = 64;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut job = bootstrap::connect(&spawner_mpi::client::PROVIDERS)?;
-    let place = job.place();
+    let place = job.rank_info();
     let mine = [u8::try_from(place.rank.0 % 251)?; LEN];
     let argument = std::env::args().nth(1);
     if argument.as_deref() == Some("start") {

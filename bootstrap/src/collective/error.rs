@@ -10,7 +10,7 @@ pub enum Link {
     Parent,
     /// The agent of a host below.
     Child {
-        /// Place among the branches.
+        /// RankInfo among the branches.
         index: usize,
         /// Its host.
         host: HostId,

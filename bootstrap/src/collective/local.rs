@@ -53,7 +53,7 @@ impl Local {
         Self { host, ranks, members, call: None, seq: 0, left: 0 }
     }
 
-    /// Place of `rank` among the ranks of this host.
+    /// RankInfo of `rank` among the ranks of this host.
     pub(super) fn index(&self, rank: Rank) -> Option<usize> {
         // Mostly consecutive.
         let guess = rank.0.checked_sub(self.ranks.first()?.0)? as usize;

@@ -49,9 +49,9 @@ fn both_sides_see_the_same_job() {
         assert_eq!(page.host_of(Rank(2)), Some(HostId(0)));
         assert_eq!(page.host_of(Rank(5)), None);
         let place =
-            Place { rank: Rank(3), size: 5, host: HostId(1), hosts: 2, local: 1, locals: 3 };
-        assert_eq!(page.place(Rank(3)), Some(place));
-        assert_eq!(page.place(Rank(0)), None);
+            RankInfo { rank: Rank(3), size: 5, host: HostId(1), hosts: 2, local: 1, locals: 3 };
+        assert_eq!(page.rank_info(Rank(3)), Some(place));
+        assert_eq!(page.rank_info(Rank(0)), None);
         assert_eq!(page.notice(), None);
     }
     rank.slot(2).set_pid(77);
@@ -163,10 +163,10 @@ proptest! {
         }
         if let Ok(page) = NodeShm::open(memory(&bytes)) {
             for rank in (0..page.size().min(100)).map(Rank) {
-                let _ = (page.place(rank), page.host_of(rank));
+                let _ = (page.rank_info(rank), page.host_of(rank));
             }
             for local in 0..page.locals() {
-                prop_assert!(page.place(page.local_rank(local)).is_some());
+                prop_assert!(page.rank_info(page.local_rank(local)).is_some());
                 let _ = (page.slot(local).pid(), page.slot(local).ack());
             }
             let _ = page.notice();

@@ -404,7 +404,7 @@ pub unsafe extern "C" fn gex_System_QueryMyPosition(
     host_set_rank: *mut u32,
 ) {
     let write = |state: &'static State| {
-        let place = state.core.place();
+        let place = state.core.rank_info();
         let neighbours = state.core.neighbours();
         answer(nbrhd_set_size, neighbours.count());
         answer(nbrhd_set_rank, neighbours.number());
@@ -504,7 +504,7 @@ pub unsafe extern "C" fn gasnet_getNodeInfo(rows: *mut NodeInfo, count: c_int) -
         let state = state::open()?;
         let core = state.core;
         let host_of = |rank| core.node_shm().host_of(Rank(rank)).map_or(0, |host| host.0);
-        let supernodes = core.neighbours().of_all(core.place(), host_of);
+        let supernodes = core.neighbours().of_all(core.rank_info(), host_of);
         let rows = (0..).zip(table(state, rows, count)?).zip(supernodes);
         for ((rank, row), supernode) in rows {
             let peer = core.local_of(Rank(rank)).and_then(|local| state.peers.get(local));

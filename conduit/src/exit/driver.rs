@@ -78,7 +78,7 @@ struct Taken {
 
 impl Driver {
     pub(super) fn new(link: Arc<dyn Link>, options: Options) -> Self {
-        let place = link.place();
+        let place = link.rank_info();
         let control = link.exit_notifier().is_connected();
         let timeouts = Timeouts::new(options.timeout);
         let timeouts =
@@ -111,7 +111,7 @@ impl Driver {
 
     /// This rank.
     pub(super) fn rank(&self) -> Rank {
-        self.link.place().rank
+        self.link.rank_info().rank
     }
 
     /// Whether this is the process of the rank, not one that it forked.
@@ -150,7 +150,7 @@ impl Driver {
             let before = machine.state();
             scratch.clear();
             machine.handle(now, event, scratch);
-            outbox.take(scratch, self.rank().0, self.link.place().size);
+            outbox.take(scratch, self.rank().0, self.link.rank_info().size);
             let after = machine.state();
             let first = before == Phase::Running && after != Phase::Running;
             if first {
@@ -190,7 +190,7 @@ impl Driver {
         let in_signal = origin == Origin::Signal || signals::is_quit_blocked();
         let mask = signals::block();
         let natural = code;
-        let slot = self.link.node_shm().slot(self.link.place().local);
+        let slot = self.link.node_shm().slot(self.link.rank_info().local);
         // A decided end wins over whatever the user's SIGQUIT handler, which it may have started, exits with. But where
         // the others left with 0 and this rank worked on, its own code says how the job ended.
         let notice = self.link.node_shm().notice();
@@ -240,7 +240,7 @@ impl Driver {
         }
         signals::restore(mask);
         if self.has_begun() && self.owner.load(Ordering::SeqCst) != signals::thread() {
-            self.link.node_shm().slot(self.link.place().local).ring();
+            self.link.node_shm().slot(self.link.rank_info().local).ring();
         }
         // Nobody comes back to what could not be sent before the exit has begun.
         if !self.has_begun() && matches!(message, Message::RoleRequest) {
@@ -355,7 +355,7 @@ impl Driver {
 
     /// Does one thing; false after the last.
     fn perform(&self, action: Action) -> bool {
-        let place = self.link.place();
+        let place = self.link.rank_info();
         match action {
             Action::Announce { code, origin } => {
                 self.link.exit_notifier().exiting(code.get(), path(origin))
@@ -412,7 +412,7 @@ impl Driver {
     }
 
     fn raise_quit(&self) {
-        let slot = self.link.node_shm().slot(self.link.place().local);
+        let slot = self.link.node_shm().slot(self.link.rank_info().local);
         let mine = slot.claim_ack(Ack::Rank);
         if !crash::user_handles_quit() {
             return;

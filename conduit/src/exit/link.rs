@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bootstrap::node_shm::NodeShm;
-use bootstrap::{ExitNotifier, Place, Rank};
+use bootstrap::{ExitNotifier, Rank, RankInfo};
 
 /// One rank, as the exit sees it. Everything here but [`Link::close`] is async-signal-safe.
 pub(crate) trait Link: Send + Sync {
     /// Rank, size, host.
-    fn place(&self) -> Place;
+    fn rank_info(&self) -> RankInfo;
 
     /// The node memory.
     fn node_shm(&self) -> &NodeShm;

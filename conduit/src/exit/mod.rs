@@ -44,7 +44,7 @@ pub(crate) fn install(
     link: Arc<dyn Link>,
     settings: &settings::Values,
 ) -> Result<(), settings::Error> {
-    let place = link.place();
+    let place = link.rank_info();
     let bound = settings.exit_timeout(place.size)?;
     let timeout = Millis(u64::try_from(bound.as_millis()).unwrap_or(u64::MAX));
     let options = Options { timeout, sync: settings.bool("GASNET_FS_SYNC") };

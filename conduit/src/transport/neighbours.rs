@@ -7,7 +7,7 @@
 //! Calls name a rank by a *target*: the local index of a neighbour, or [`remote`] of a job rank.
 
 use bootstrap::node_shm::NodeShm;
-use bootstrap::{Place, Rank};
+use bootstrap::{Rank, RankInfo};
 
 /// Marks targets that are job ranks.
 const REMOTE: usize = 1 << 31;
@@ -77,13 +77,13 @@ pub(crate) struct Neighbours {
 
 impl Neighbours {
     /// Cuts the hosts of a job into neighbourhoods of at most `most` ranks (0: no limit).
-    pub(crate) fn new(place: Place, page: &NodeShm, most: u32) -> Self {
+    pub(crate) fn new(place: RankInfo, page: &NodeShm, most: u32) -> Self {
         let host_ranks: Vec<u32> = (0..place.locals).map(|at| page.local_rank(at).0).collect();
         let host_of = |rank| page.host_of(Rank(rank)).map_or(0, |host| host.0);
         Self::of(place, &host_ranks, host_of, most)
     }
 
-    fn of(place: Place, host_ranks: &[u32], host_of: impl Fn(u32) -> u32, most: u32) -> Self {
+    fn of(place: RankInfo, host_ranks: &[u32], host_of: impl Fn(u32) -> u32, most: u32) -> Self {
         let most = if most == 0 { u32::MAX } else { most };
         let part = place.local / most;
         let base = part * most;
@@ -186,7 +186,7 @@ impl Neighbours {
 
     /// Neighbourhood of every rank of the job, in rank order.
     #[cfg(any(feature = "capi", test))]
-    pub(crate) fn of_all(&self, place: Place, host_of: impl Fn(u32) -> u32) -> Vec<u32> {
+    pub(crate) fn of_all(&self, place: RankInfo, host_of: impl Fn(u32) -> u32) -> Vec<u32> {
         let mut hosts = vec![(0_u32, 0_u32); place.hosts as usize];
         let mut next = 0;
         let mut numbers = Vec::with_capacity(place.size as usize);
@@ -205,7 +205,7 @@ impl Neighbours {
 
 /// Calls `each` with number and leader of every neighbourhood.
 fn each_leader(
-    place: Place,
+    place: RankInfo,
     host_of: &impl Fn(u32) -> u32,
     most: u32,
     mut each: impl FnMut(u32, u32),
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     /// Every rank's view of a job.
-    fn job(host_of: &[u32], most: u32) -> Vec<(Place, Neighbours)> {
+    fn job(host_of: &[u32], most: u32) -> Vec<(RankInfo, Neighbours)> {
         let hosts = host_of.iter().max().map_or(0, |host| host + 1);
         let ranks_on = |host| -> Vec<u32> {
             (0..).zip(host_of).filter(|(_, on)| **on == host).map(|(rank, _)| rank).collect()
@@ -249,7 +249,7 @@ mod tests {
             .map(|(rank, host)| {
                 let on_host = ranks_on(*host);
                 let local = on_host.iter().position(|other| *other == rank).expect("on its host");
-                let place = Place {
+                let place = RankInfo {
                     rank: Rank(rank),
                     size: length(host_of.len()),
                     host: HostId(*host),

@@ -127,7 +127,7 @@ fn keys_of_an_exchange_grow_with_hosts() {
         let before = server.counts();
         assert_eq!((before.puts, before.gets), (0, 0));
         conformance::run(members, |b| {
-            let mine = [b.place().rank.0.to_le_bytes()[0]; 64];
+            let mine = [b.rank_info().rank.0.to_le_bytes()[0]; 64];
             let all = b.exchange(&mine).map_err(|error| error.to_string())?;
             let right = (0..64u8).flat_map(|rank| [rank; 64]).eq(all.iter().copied());
             b.fini(0).map_err(|error| error.to_string())?;

@@ -15,12 +15,12 @@ fn say(text: &str) {
 }
 
 fn first(b: &dyn Bootstrap) -> bool {
-    b.place().rank.0 == 0
+    b.rank_info().rank.0 == 0
 }
 
 /// Waits for the exit notice as the conduit's waits do, then leaves with its code.
 fn until_notice(b: &mut dyn Bootstrap) -> Outcome {
-    let place = b.place();
+    let place = b.rank_info();
     loop {
         if let Some(notice) = b.node_shm().notice() {
             b.node_shm().slot(place.local).claim_ack(bootstrap::node_shm::Ack::Rank);
@@ -70,10 +70,10 @@ fn act(name: &str, words: &[String]) -> Outcome {
         // Every rank exits with the first word plus its rank, as the conduit's collective exit does.
         "collective" => {
             let mut b = bootstrap::connect(&bootstrap::PROVIDERS)?;
-            let code = number(0)? + i32::try_from(b.place().rank.0)?;
+            let code = number(0)? + i32::try_from(b.rank_info().rank.0)?;
             b.barrier()?;
             b.exit_notifier().exiting(code, ExitPath::Explicit);
-            let most = number(0)? + i32::try_from(b.place().size)? - 1;
+            let most = number(0)? + i32::try_from(b.rank_info().size)? - 1;
             b.fini(most)?;
             Ok(most)
         }

@@ -279,7 +279,7 @@ impl Xrc {
         }
         let count = members.size as usize * send_qps;
         let room = SharedWords::room(count);
-        let locals = services.place().locals as usize;
+        let locals = services.rank_info().locals as usize;
         let memory = services.host_memory(room.saturating_mul(locals))?;
         // The ranks of a neighbourhood follow each other on their host.
         let index = |rank: Rank| members.neighbours.binary_search(&rank).unwrap_or(0);

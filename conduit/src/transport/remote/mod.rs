@@ -94,7 +94,7 @@ impl Remote {
         (table, env): (&settings::Values, &Env),
         services: &mut dyn Bootstrap,
     ) -> Result<Option<Self>, Error> {
-        let place = services.place();
+        let place = services.rank_info();
         if neighbours.span().locals == place.size {
             return Ok(None);
         }
@@ -244,7 +244,7 @@ impl<'a, M: Mode> Receiver<'a, M> {
     /// Ends the job when a message was none.
     fn check(&self) {
         if let Some(text) = self.refused.take() {
-            let rank = self.core.place().rank;
+            let rank = self.core.rank_info().rank;
             self.core.fatal(&format!("rank {rank} received a malformed {text}"));
         }
     }
@@ -370,7 +370,7 @@ impl Core {
         if !self.remote().is_some_and(lists) {
             return;
         }
-        let rank = self.place().rank;
+        let rank = self.rank_info().rank;
         let (done, written) = mpsc::channel();
         let its = Arc::clone(&self);
         let write = move || {
@@ -549,7 +549,7 @@ impl Core {
                 Some(landing) => progress::run::<M>(&token, args, Delivery::Long(landing)),
                 None => self.fatal(&format!(
                     "rank {} received a Long from rank {rank} for bytes that are not in its segment",
-                    self.place().rank,
+                    self.rank_info().rank,
                 )),
             },
         }

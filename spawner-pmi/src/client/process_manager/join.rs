@@ -84,7 +84,7 @@ pub fn join(
     let local = |rank| page.local_of(rank).unwrap_or_default();
     let sockets = members.iter().map(|(rank, fd)| (fd.as_raw_fd(), local(*rank))).collect();
     let leader = leader::Leader::new(engine, &host_of, identity.name.clone(), members, bounds)?;
-    let Some(place) = page.place(about.rank) else {
+    let Some(place) = page.rank_info(about.rank) else {
         let seen = format!("a node's shared memory without rank {}", about.rank);
         return Err(Error::Protocol { during: "start", seen });
     };
@@ -105,7 +105,7 @@ fn follow(
     let (rank, size) = (engine.about().rank, engine.about().size);
     let member = Member { rank, size, fence: Box::new(Follower(engine)) };
     let job = agent::join(socket, member, &meeting.greeting(), bounds.services)?;
-    departure.attach(job.node_shm(), job.place().local, vec![(leader, 0)]);
+    departure.attach(job.node_shm(), job.rank_info().local, vec![(leader, 0)]);
     Ok(job)
 }
 

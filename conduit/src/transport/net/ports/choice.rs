@@ -117,7 +117,7 @@ pub(crate) fn choose(
     nbrhd: u32,
     services: &mut dyn Bootstrap,
 ) -> Result<Chosen, Error> {
-    let place = services.place();
+    let place = services.rank_info();
     // Reading the topology takes a file or more for each processor: only where something depends on it.
     let host = OnceCell::new();
     let host = || host.get_or_init(|| look(settings.whole_process));
@@ -165,7 +165,7 @@ fn automatic(
         chosen.iter().flat_map(|one| &one.rails).map(|rail| rail.device).collect();
     usable.dedup();
     let mine = near(&usable, distances);
-    let place = services.place();
+    let place = services.rank_info();
     let mut record = [0; 12];
     record[..4].copy_from_slice(&place.host.0.to_le_bytes());
     record[4..].copy_from_slice(&mine.to_le_bytes());

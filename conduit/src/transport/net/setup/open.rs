@@ -288,7 +288,7 @@ pub(crate) fn setup(
         return Err(Error::Mismatch { rank: members.rank, problem });
     }
     let (opened, can, max_segment) = opened(settings, members, common, services)?;
-    let locals = services.place().locals;
+    let locals = services.rank_info().locals;
     let (sizes, agreement) = sizes_of(settings, members, &opened, can, locals)?;
     if members.rank == Rank(0) {
         for note in settings.warnings.iter().chain(&sizes.warnings) {

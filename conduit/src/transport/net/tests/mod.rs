@@ -156,7 +156,7 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
         for mut services in job {
             let (body, fake, soft) = (&body, fake.clone(), &soft);
             scope.spawn(move || {
-                let place = services.place();
+                let place = services.rank_info();
                 let fabric = fake.unwrap_or_else(soft);
                 let first = place.rank.0 / per_host * per_host;
                 let members = Members {
