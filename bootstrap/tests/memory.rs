@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bootstrap::node_shm::Notice;
 use bootstrap::wait::Bounds;
-use bootstrap::{ExitNotifier, Bootstrap, Error, HostId, Rank, conformance, memory};
+use bootstrap::{Bootstrap, Error, ExitNotifier, HostId, Rank, conformance, memory};
 
 fn refused(outcome: Result<(), Error>, part: &str) -> Result<(), String> {
     match outcome {
