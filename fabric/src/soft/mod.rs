@@ -40,7 +40,7 @@ mod waker;
 #[allow(unreachable_pub, reason = "public with the feature `testing`")]
 mod wire;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 
 use std::net::IpAddr;

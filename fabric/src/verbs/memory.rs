@@ -9,7 +9,8 @@ use settings::deadlines::verbs::BUSY_FIRST;
 
 use crate::{Access, Error, Region};
 
-use super::device::{Domain, explained};
+use super::context::explained;
+use super::domain::Domain;
 use super::ffi;
 
 /// A driver that is short of resources for a moment says EAGAIN: so often it is asked.

@@ -5,9 +5,13 @@
 //! ours allocates, locks or enters the kernel there. `docs/design/fabric.md` says more.
 #![allow(unsafe_code, reason = "the module that calls a C library")]
 
+mod address_handle;
+mod context;
 mod convert;
+mod create_qp;
 mod device;
 mod diagnose;
+mod domain;
 mod ffi;
 mod library;
 mod memory;
@@ -16,9 +20,13 @@ mod post;
 mod qp;
 mod queues;
 mod sysfs;
+
 #[cfg(test)]
 mod tests;
+mod work_request;
 mod xrc;
+mod xrc_functions;
+mod xrcd;
 
 use std::path::Path;
 use std::ptr::NonNull;
@@ -26,7 +34,8 @@ use std::sync::Arc;
 
 use crate::{Device, DeviceInfo, Error, Fabric};
 
-use device::{Opened, VerbsDevice};
+use context::{Opened, explained};
+use device::VerbsDevice;
 use library::Library;
 
 /// Opens libibverbs, or the library at `library`, and lists its devices (possibly none).
@@ -101,7 +110,7 @@ impl List {
         let Some(base) = NonNull::new(base) else {
             let said = std::io::Error::last_os_error();
             let source = if said.raw_os_error() == Some(libc::ENOSYS) {
-                device::explained(&said, "the kernel has no RDMA: load the module ib_uverbs")
+                explained(&said, "the kernel has no RDMA: load the module ib_uverbs")
             } else {
                 said
             };

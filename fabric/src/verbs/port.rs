@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use crate::{Error, Gid, GidEntry, GidKind, LinkLayer, Mtu, PortInfo};
 
-use super::device::{Opened, failure};
+use super::context::{Opened, failure};
 use super::{convert, ffi, sysfs};
 
 /// The greatest table that is read at once; RoCE drivers have up to 1024 entries.

@@ -4,33 +4,19 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use crate::{Data, Operation, PostError, QpState, QpType, RecvWr, SendWr, Sge};
+use crate::{Data, Operation, PostError, QpState, QpType, RecvWr, SendWr};
 
-use super::device::{MAX_SGE, failure};
+use super::address_handle::VerbsAh;
+use super::domain::MAX_SGE;
 use super::ffi;
-use super::qp::{VerbsAh, VerbsQp};
+use super::qp::VerbsQp;
+use super::work_request::{outcome, receive, sge};
 
 /// Inline bytes that are asked of a device at most; more costs more than a registered buffer everywhere.
 pub(super) const MAX_INLINE: u32 = 1024;
 
-const PIECES: usize = MAX_SGE as usize;
+const FRAGMENTS: usize = MAX_SGE as usize;
 const INLINE: usize = MAX_INLINE as usize;
-
-#[inline]
-pub(super) fn piece(sge: &Sge) -> ffi::Sge {
-    ffi::Sge { addr: sge.addr, length: sge.len, lkey: sge.lkey }
-}
-
-#[inline]
-pub(super) fn receive(id: u64, piece: &mut ffi::Sge) -> ffi::RecvWr {
-    ffi::RecvWr { wr_id: id, next: ptr::null_mut(), sg_list: ptr::from_mut(piece), num_sge: 1 }
-}
-
-/// What a post function returned.
-#[inline]
-pub(super) fn outcome(result: c_int) -> Result<(), PostError> {
-    if result == 0 { Ok(()) } else { Err(refused(result)) }
-}
 
 /// What became of a request of a queue pair.
 #[inline]
@@ -39,14 +25,6 @@ fn taken(qp: &VerbsQp, result: c_int) -> Result<(), PostError> {
         qp.flush();
     }
     outcome(result)
-}
-
-#[cold]
-fn refused(result: c_int) -> PostError {
-    match failure(result).raw_os_error() {
-        Some(libc::ENOMEM | libc::EAGAIN) => PostError::Full,
-        number => PostError::Os(number.unwrap_or(libc::EIO)),
-    }
 }
 
 /// Posts a receive request.
@@ -63,10 +41,10 @@ pub(super) fn post_receive(qp: &VerbsQp, request: &RecvWr) -> Result<(), PostErr
     if qp.known_state() == QpState::Reset {
         return Err(PostError::State(QpState::Reset));
     }
-    let mut piece = piece(&request.buffer);
-    let mut wr = receive(request.id, &mut piece);
+    let mut buffer = sge(&request.buffer);
+    let mut wr = receive(request.id, &mut buffer);
     let mut bad = ptr::null_mut();
-    // SAFETY: a living queue pair, one request of one piece; the caller holds the region of its key.
+    // SAFETY: a living queue pair, one request of one entry; the caller holds the region of its key.
     let result = unsafe { (qp.domain.post_recv)(qp.qp.as_ptr(), &raw mut wr, &raw mut bad) };
     taken(qp, result)
 }
@@ -82,14 +60,14 @@ pub(super) fn post_send(
     if !matches!(state, QpState::Rts | QpState::Error) {
         return Err(PostError::State(state));
     }
-    let mut pieces = [const { MaybeUninit::<ffi::Sge>::uninit() }; PIECES];
+    let mut fragments = [const { MaybeUninit::<ffi::Sge>::uninit() }; FRAGMENTS];
     let (count, flags) = match send.data {
         Data::Gather(list) => {
             if list.len() > qp.send_sge() {
-                return Err(PostError::Invalid("more pieces than the queue pair gathers"));
+                return Err(PostError::Invalid("more fragments than the queue pair gathers"));
             }
-            for (to, from) in pieces.iter_mut().zip(list) {
-                to.write(piece(from));
+            for (to, from) in fragments.iter_mut().zip(list) {
+                to.write(sge(from));
             }
             (list.len(), 0)
         }
@@ -104,13 +82,13 @@ pub(super) fn post_send(
             if list.len() > qp.send_sge() {
                 return join_and_submit(qp, send, queue, list);
             }
-            for (to, from) in pieces.iter_mut().zip(list) {
-                to.write(inline_piece(from));
+            for (to, from) in fragments.iter_mut().zip(list) {
+                to.write(inline_sge(from));
             }
             (list.len(), ffi::SEND_INLINE)
         }
     };
-    submit(qp, send, queue, &mut pieces, count, flags)
+    submit(qp, send, queue, &mut fragments, count, flags)
 }
 
 /// More parts than the queue pair gathers: copied together first. Their sum is below the inline limit.
@@ -129,33 +107,33 @@ fn join_and_submit(
             .copy_from_slice(part);
         used += part.len();
     }
-    let mut pieces = [const { MaybeUninit::<ffi::Sge>::uninit() }; PIECES];
-    pieces[0].write(inline_piece(&bytes[..used]));
-    submit(qp, send, queue, &mut pieces, 1, ffi::SEND_INLINE)
+    let mut fragments = [const { MaybeUninit::<ffi::Sge>::uninit() }; FRAGMENTS];
+    fragments[0].write(inline_sge(&bytes[..used]));
+    submit(qp, send, queue, &mut fragments, 1, ffi::SEND_INLINE)
 }
 
 #[inline]
-fn inline_piece(part: &[u8]) -> ffi::Sge {
+fn inline_sge(part: &[u8]) -> ffi::Sge {
     let addr = part.as_ptr().expose_provenance() as u64;
     // At most the inline limit.
     let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
     ffi::Sge { addr, length, lkey: 0 }
 }
 
-/// The first `count` pieces are written.
+/// The first `count` fragments are written.
 #[inline(always)]
 fn submit(
     qp: &VerbsQp,
     send: &SendWr<'_>,
     queue: Option<u32>,
-    pieces: &mut [MaybeUninit<ffi::Sge>; PIECES],
+    fragments: &mut [MaybeUninit<ffi::Sge>; FRAGMENTS],
     count: usize,
     flags: u32,
 ) -> Result<(), PostError> {
     let mut wr = ffi::SendWr {
         wr_id: send.id,
         next: ptr::null_mut(),
-        sg_list: pieces.as_mut_ptr().cast(),
+        sg_list: fragments.as_mut_ptr().cast(),
         num_sge: c_int::try_from(count).unwrap_or(0),
         opcode: ffi::WR_SEND,
         send_flags: flags | if send.signaled { ffi::SEND_SIGNALED } else { 0 },
@@ -219,21 +197,8 @@ fn submit(
         }
     }
     let mut bad = ptr::null_mut();
-    // SAFETY: a living queue pair and one request with `count` written pieces; inline ones are copied during the call, and
+    // SAFETY: a living queue pair and one request with `count` written fragments; inline ones are copied during the call, and
     // the caller holds the regions of the other keys.
     let result = unsafe { (qp.domain.post_send)(qp.qp.as_ptr(), &raw mut wr, &raw mut bad) };
     taken(qp, result)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_queue_is_told_by_number_whatever_its_sign() {
-        assert_eq!(outcome(0), Ok(()));
-        assert_eq!(outcome(libc::ENOMEM), Err(PostError::Full));
-        assert_eq!(outcome(-libc::ENOMEM), Err(PostError::Full));
-        assert_eq!(outcome(libc::EINVAL), Err(PostError::Os(libc::EINVAL)));
-    }
 }

@@ -1,44 +1,30 @@
-//! Queue pairs and address handles: making them, and their changes of state.
+//! Queue pairs and their changes of state.
 
-use std::any::Any;
-use std::collections::HashMap;
 use std::ffi::{c_int, c_uint};
-use std::io;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use settings::deadlines::verbs::FAILED_POLL;
 
 use crate::{
-    Access, Address, AddressHandle, CompletionQueue, Error, PostError, QpSpec, QpState, QpType,
-    QueuePair, RcPeer, RecvWr, Retry, SendWr, SharedReceiveQueue,
+    Access, CompletionQueue, Error, PostError, QpSpec, QpState, QpType, QueuePair, RcPeer, RecvWr,
+    Retry, SendWr, SharedReceiveQueue,
 };
 
-use super::device::{Domain, failure};
+use super::address_handle::path;
+use super::context::failure;
+use super::create_qp::{InlineLimits, destroy, make, wanted};
 use super::diagnose::{self, Known};
-use super::queues::{VerbsCq, VerbsSrq};
-use super::xrc::Xrcd;
+use super::domain::{Domain, Member};
+use super::xrcd::Xrcd;
 use super::{convert, ffi, memory, port, post};
 
-/// Hops that a routed packet may make.
-const HOP_LIMIT: u8 = 64;
-
 /// How often a device is asked whether a queue pair failed whose request did.
-const LOOKS: u32 = 4;
+const CHECKS: u32 = 4;
 
 /// Sequence numbers and queue pair numbers have 24 bits.
 const BITS_24: u32 = 0xff_ffff;
-
-/// Inline bytes that the device took when it refused more, by kind and gather entries: found once per device.
-#[derive(Debug, Default)]
-pub(super) struct InlineMemory(Mutex<HashMap<(c_int, u32), u32>>);
-
-impl InlineMemory {
-    fn table(&self) -> MutexGuard<'_, HashMap<(c_int, u32), u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// A queue pair.
 #[derive(Debug)]
@@ -65,15 +51,11 @@ unsafe impl Send for VerbsQp {}
 // SAFETY: as above.
 unsafe impl Sync for VerbsQp {}
 
-const MAKE: &str = "make a queue pair";
-const XRC_RECV: &str =
-    "the receiving half of an extended reliable connection is made by its domain";
-
 impl VerbsQp {
     pub(super) fn new(
         domain: &Arc<Domain>,
         spec: &QpSpec<'_>,
-        inline: &InlineMemory,
+        inline: &InlineLimits,
     ) -> Result<Self, Error> {
         let (mut wanted, cqs) = wanted(domain, spec)?;
         let qp = make(domain, &mut wanted, spec.inline.min(post::MAX_INLINE), inline)?;
@@ -95,6 +77,12 @@ impl VerbsQp {
         })
     }
 
+    /// From now on failed completions and events find it.
+    pub(super) fn enter_domain(self: &Arc<Self>) {
+        let member: Weak<Self> = Arc::downgrade(self);
+        self.domain.remember(self.number, member);
+    }
+
     /// The receiving half of extended reliable connections, made or opened by the library.
     pub(super) fn receiver(domain: &Arc<Domain>, xrcd: Arc<Xrcd>, qp: NonNull<ffi::Qp>) -> Self {
         // SAFETY: the library made it; its number does not change.
@@ -113,12 +101,12 @@ impl VerbsQp {
             srq: None,
             _xrcd: Some(xrcd),
         };
-        pair.look();
+        pair.refresh();
         pair
     }
 
     /// Other processes change the state of a receiver.
-    fn look(&self) {
+    fn refresh(&self) {
         if self.qp_type == QpType::XrcRecv
             && let Some(state) = self.asked_state()
         {
@@ -155,28 +143,6 @@ impl VerbsQp {
     fn remember(&self, state: QpState) {
         let index = STATES.iter().position(|each| *each == state).unwrap_or(0);
         self.state.store(u8::try_from(index).unwrap_or(0), Ordering::Relaxed);
-    }
-
-    /// A failed completion, or an event, names this queue pair. The device is asked: the completion may be one from before
-    /// a reset, and a failed datagram does not end its queue pair everywhere. It may show before the device has changed the
-    /// state, hence the second look.
-    pub(super) fn has_failed(&self, cq: Option<NonNull<ffi::Cq>>) {
-        // A receiver reports to the queues of whoever a message was for.
-        if cq.is_some_and(|cq| !self.cqs.contains(&cq)) && self.qp_type != QpType::XrcRecv {
-            return;
-        }
-        for look in 0..LOOKS {
-            if self.known_state() == QpState::Error {
-                return;
-            }
-            if look > 0 {
-                std::thread::sleep(FAILED_POLL.limit);
-            }
-            if self.asked_state() == Some(QpState::Error) {
-                self.flush();
-                return;
-            }
-        }
     }
 
     /// What the device says.
@@ -229,7 +195,7 @@ impl VerbsQp {
     }
 
     fn must_be(&self, from: QpState, to: QpState) -> Result<(), Error> {
-        self.look();
+        self.refresh();
         if self.known_state() == from {
             Ok(())
         } else {
@@ -275,136 +241,27 @@ fn number_of(state: QpState) -> c_int {
     }
 }
 
-/// What verbs is asked for, checked against the device.
-fn wanted(
-    domain: &Arc<Domain>,
-    spec: &QpSpec<'_>,
-) -> Result<(ffi::QpInitAttr, [NonNull<ffi::Cq>; 2]), Error> {
-    let opened = &domain.opened;
-    let own_cq = |any: &Arc<dyn CompletionQueue>| {
-        let own = any.as_any().downcast_ref::<VerbsCq>();
-        own.filter(|own| Arc::ptr_eq(&own.domain, domain)).map(|own| own.cq).ok_or_else(|| {
-            opened.argument(MAKE, "a completion queue is of another device".to_owned())
-        })
-    };
-    let srq = match spec.srq {
-        None => ptr::null_mut(),
-        Some(any) => {
-            let own = any.as_any().downcast_ref::<VerbsSrq>();
-            let own = own.filter(|own| Arc::ptr_eq(&own.domain, domain));
-            let problem = "the shared receive queue is of another device";
-            own.ok_or_else(|| opened.argument(MAKE, problem.to_owned()))?.srq.as_ptr()
+impl Member for VerbsQp {
+    // The device is asked: the completion may be one from before a reset, and a failed datagram does not end its queue
+    // pair everywhere. The completion may come before the device has changed the state, hence the second check.
+    fn has_failed(&self, cq: Option<NonNull<ffi::Cq>>) {
+        // A receiver reports to the queues of whoever a message was for.
+        if cq.is_some_and(|cq| !self.cqs.contains(&cq)) && self.qp_type != QpType::XrcRecv {
+            return;
         }
-    };
-    let caps = &domain.caps;
-    let limits = [
-        ("send requests", spec.max_send, caps.max_qp_wr),
-        ("receive requests", spec.max_recv, caps.max_qp_wr),
-        ("gather entries", spec.send_sge, caps.max_sge),
-        ("scatter entries", spec.recv_sge, caps.max_sge),
-    ];
-    if let Some((what, value, limit)) = limits.iter().find(|(_, value, limit)| value > limit) {
-        return Err(opened.argument(MAKE, format!("{value} {what}, the device has {limit}")));
-    }
-    let shared = spec.srq.is_some();
-    if shared && spec.max_recv > 0 {
-        let problem = format!("{} receive requests beside a shared receive queue", spec.max_recv);
-        return Err(opened.argument(MAKE, problem));
-    }
-    let sends_only = spec.qp_type == QpType::XrcSend;
-    if sends_only && !caps.xrc {
-        return Err(opened.unsupported("extended reliable connections (XRC)"));
-    }
-    if sends_only && (shared || spec.max_recv > 0) {
-        let problem = "the sending half of an extended reliable connection receives nothing";
-        return Err(opened.argument(MAKE, problem.to_owned()));
-    }
-    let cqs = [own_cq(spec.send_cq)?, own_cq(spec.recv_cq)?];
-    let wanted = ffi::QpInitAttr {
-        qp_context: ptr::null_mut(),
-        send_cq: cqs[0].as_ptr(),
-        recv_cq: if sends_only { ptr::null_mut() } else { cqs[1].as_ptr() },
-        srq,
-        cap: ffi::QpCap {
-            max_send_wr: spec.max_send,
-            max_recv_wr: spec.max_recv,
-            max_send_sge: spec.send_sge.max(1),
-            max_recv_sge: if shared || spec.max_recv == 0 { 0 } else { spec.recv_sge.max(1) },
-            max_inline_data: 0,
-        },
-        qp_type: match spec.qp_type {
-            QpType::Rc => ffi::QPT_RC,
-            QpType::Ud => ffi::QPT_UD,
-            QpType::XrcSend => ffi::QPT_XRC_SEND,
-            QpType::XrcRecv => return Err(opened.argument(MAKE, XRC_RECV.to_owned())),
-        },
-        sq_sig_all: 0,
-    };
-    Ok((wanted, cqs))
-}
-
-/// Makes a queue pair with as many inline bytes as the device takes, at most `inline`. `wanted.cap` then says what it got.
-fn make(
-    domain: &Domain,
-    wanted: &mut ffi::QpInitAttr,
-    inline: u32,
-    memory: &InlineMemory,
-) -> Result<NonNull<ffi::Qp>, Error> {
-    let opened = &domain.opened;
-    let asked = wanted.cap;
-    let key = (wanted.qp_type, asked.max_send_sge);
-    let mut attempt = |inline: u32| -> Result<(NonNull<ffi::Qp>, ffi::QpCap), io::Error> {
-        wanted.cap = ffi::QpCap { max_inline_data: inline, ..asked };
-        // SAFETY: a living domain and queues of the same device, which the caller holds; the library writes what it gave.
-        let made = unsafe { (opened.library.create_qp)(domain.pd.as_ptr(), &raw mut *wanted) };
-        match NonNull::new(made) {
-            Some(qp) => Ok((qp, wanted.cap)),
-            None => Err(io::Error::last_os_error()),
-        }
-    };
-    let failed = |said: io::Error| {
-        let operation = format!(
-            "{MAKE} with {} send and {} receive requests, {} gather entries",
-            asked.max_send_wr, asked.max_recv_wr, asked.max_send_sge
-        );
-        opened.os(operation, said)
-    };
-    let ceiling = memory.table().get(&key).copied();
-    let first = inline.min(ceiling.unwrap_or(inline));
-    let refusal = match attempt(first) {
-        Ok((qp, cap)) => {
-            wanted.cap = cap;
-            return Ok(qp);
-        }
-        Err(said) => said,
-    };
-    let about_size = matches!(refusal.raw_os_error(), Some(libc::EINVAL | libc::ENOMEM));
-    if first == 0 || !about_size {
-        return Err(failed(refusal));
-    }
-    // Without inline data it works or the refusal was about something else.
-    let mut best = attempt(0).map_err(failed)?;
-    let (mut taken, mut refused) = (0, first);
-    while refused - taken > 1 {
-        let middle = taken + (refused - taken) / 2;
-        match attempt(middle) {
-            Ok(better) => {
-                destroy(domain, best.0);
-                best = better;
-                taken = middle;
+        for check in 0..CHECKS {
+            if self.known_state() == QpState::Error {
+                return;
             }
-            Err(_) => refused = middle,
+            if check > 0 {
+                std::thread::sleep(FAILED_POLL.limit);
+            }
+            if self.asked_state() == Some(QpState::Error) {
+                self.flush();
+                return;
+            }
         }
     }
-    memory.table().insert(key, taken);
-    wanted.cap = best.1;
-    Ok(best.0)
-}
-
-fn destroy(domain: &Domain, qp: NonNull<ffi::Qp>) {
-    // A refusal (the device is gone) leaves nothing to do.
-    // SAFETY: made by the library, destroyed once; events of it are acknowledged as soon as they are read.
-    unsafe { (domain.opened.library.destroy_qp)(qp.as_ptr()) };
 }
 
 impl QueuePair for VerbsQp {
@@ -417,7 +274,7 @@ impl QueuePair for VerbsQp {
     }
 
     fn state(&self) -> QpState {
-        self.look();
+        self.refresh();
         let known = self.known_state();
         if !matches!(known, QpState::Rtr | QpState::Rts) {
             return known;
@@ -470,7 +327,7 @@ impl QueuePair for VerbsQp {
                 let problem = "a reliable connection needs its peer".to_owned();
                 return Err(self.refused(QpState::Rtr, problem));
             }
-            (sort, Some(peer)) => {
+            (qp_type, Some(peer)) => {
                 attr.ah_attr = path(*port, &peer.address);
                 attr.path_mtu = convert::mtu_number(peer.mtu);
                 attr.dest_qp_num = peer.qpn;
@@ -481,7 +338,7 @@ impl QueuePair for VerbsQp {
                     ffi::mask::AV | ffi::mask::PATH_MTU | ffi::mask::DEST_QPN | ffi::mask::RQ_PSN;
                 // Who only sends answers nothing.
                 let answers = ffi::mask::MAX_DEST_RD_ATOMIC | ffi::mask::MIN_RNR_TIMER;
-                if sort == QpType::XrcSend { path } else { path | answers }
+                if qp_type == QpType::XrcSend { path } else { path | answers }
             }
         };
         self.modify(QpState::Rtr, attr, mask, *port)
@@ -513,7 +370,7 @@ impl QueuePair for VerbsQp {
 
     fn to_error(&self) -> Result<(), Error> {
         let port = self.lock();
-        self.look();
+        self.refresh();
         if self.known_state() == QpState::Reset {
             // Linux does not allow it from RESET, the specification does: by way of INIT on any port.
             let mut attr = ffi::QpAttr::NONE;
@@ -549,80 +406,5 @@ impl Drop for VerbsQp {
     fn drop(&mut self) {
         self.domain.forget(self.number);
         destroy(&self.domain, self.qp);
-    }
-}
-
-/// The path to a port.
-fn path(port: u8, to: &Address) -> ffi::AhAttr {
-    let mut attr = ffi::AhAttr { dlid: to.lid, port_num: port, ..ffi::AhAttr::NONE };
-    if to.global {
-        attr.is_global = 1;
-        attr.grh = ffi::GlobalRoute {
-            dgid: ffi::Gid(to.gid.0),
-            flow_label: 0,
-            sgid_index: to.sgid_index,
-            hop_limit: HOP_LIMIT,
-            traffic_class: 0,
-        };
-    }
-    attr
-}
-
-/// A port to send datagrams to.
-#[derive(Debug)]
-pub(super) struct VerbsAh {
-    domain: Arc<Domain>,
-    pub(super) ah: NonNull<ffi::Ah>,
-}
-
-// SAFETY: the library's calls may come from any thread.
-unsafe impl Send for VerbsAh {}
-// SAFETY: as above.
-unsafe impl Sync for VerbsAh {}
-
-impl VerbsAh {
-    pub(super) fn new(domain: &Arc<Domain>, port: u8, to: &Address) -> Result<Self, Error> {
-        const MAKE: &str = "make an address handle";
-        let opened = &domain.opened;
-        if port == 0 || port > opened.info.ports {
-            let problem = format!("there is no port {port}, only 1 to {}", opened.info.ports);
-            return Err(opened.argument(MAKE, problem));
-        }
-        let mut attr = path(port, to);
-        // SAFETY: a living domain; the attributes are only read.
-        let made = unsafe { (opened.library.create_ah)(domain.pd.as_ptr(), &raw mut attr) };
-        if let Some(ah) = NonNull::new(made) {
-            return Ok(Self { domain: Arc::clone(domain), ah });
-        }
-        let said = io::Error::last_os_error();
-        let mut found = Vec::new();
-        if let Ok(port) = port::query(opened, port) {
-            diagnose::path(&attr, &port, &mut found);
-        }
-        let source = if found.is_empty() {
-            said
-        } else {
-            io::Error::new(said.kind(), format!("{said}: {}", found.join("; ")))
-        };
-        let peer = if to.global { to.gid.ip().to_string() } else { format!("LID {}", to.lid) };
-        Err(opened.os(format!("{MAKE} for {peer} from port {port}"), source))
-    }
-
-    #[inline]
-    pub(super) fn is_of(&self, domain: &Arc<Domain>) -> bool {
-        Arc::ptr_eq(&self.domain, domain)
-    }
-}
-
-impl AddressHandle for VerbsAh {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
-
-impl Drop for VerbsAh {
-    fn drop(&mut self) {
-        // SAFETY: made by the library, destroyed once.
-        unsafe { (self.domain.opened.library.destroy_ah)(self.ah.as_ptr()) };
     }
 }

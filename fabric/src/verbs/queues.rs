@@ -11,9 +11,10 @@ use crate::{
     Channel, Completion, CompletionQueue, Error, PostError, RecvWr, SharedReceiveQueue, Status,
 };
 
-use super::device::{Domain, failure, make_nonblocking};
-use super::xrc::Xrcd;
-use super::{convert, ffi, post};
+use super::context::{failure, make_nonblocking};
+use super::domain::Domain;
+use super::xrcd::Xrcd;
+use super::{convert, ffi, work_request};
 
 /// Completions that are taken from the device at once.
 const BATCH: usize = 8;
@@ -183,7 +184,7 @@ impl CompletionQueue for VerbsCq {
     }
 
     fn poll(&self, into: &mut [Completion]) -> Result<usize, Error> {
-        // A look at a queue that is mostly empty clears no room for a batch.
+        // A poll of a queue that is mostly empty clears no room for a batch.
         if into.len() == 1 {
             return self.take::<1>(into);
         }
@@ -294,12 +295,12 @@ impl VerbsSrq {
 
 impl SharedReceiveQueue for VerbsSrq {
     fn post(&self, receive: &RecvWr) -> Result<(), PostError> {
-        let mut piece = post::piece(&receive.buffer);
-        let mut request = post::receive(receive.id, &mut piece);
+        let mut buffer = work_request::sge(&receive.buffer);
+        let mut request = work_request::receive(receive.id, &mut buffer);
         let mut bad = ptr::null_mut();
-        // SAFETY: a living queue, one request of one piece; the caller holds the region of its key.
+        // SAFETY: a living queue, one request of one entry; the caller holds the region of its key.
         let result = unsafe { (self.post)(self.srq.as_ptr(), &raw mut request, &raw mut bad) };
-        post::outcome(result)
+        work_request::outcome(result)
     }
 
     fn depth(&self) -> u32 {

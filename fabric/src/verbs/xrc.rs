@@ -1,89 +1,17 @@
 //! Extended reliable connections: domains, their receive queues and receivers.
 
-use std::ffi::c_void;
-use std::mem::offset_of;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use crate::{CompletionQueue, Error, QueuePair, SharedReceiveQueue, XrcDomain};
 
-use super::device::{Domain, Opened};
+use super::domain::Domain;
 use super::ffi;
 use super::qp::VerbsQp;
 use super::queues::{VerbsCq, VerbsSrq};
-
-/// Functions of the library's table that only these connections need; older providers leave them out.
-#[derive(Clone, Copy)]
-pub(super) struct Functions {
-    open_domain: ffi::OpenXrcd,
-    close_domain: ffi::CloseXrcd,
-    create_srq: ffi::CreateSrqEx,
-    srq_number: ffi::GetSrqNum,
-    create_qp: ffi::CreateQpEx,
-    open_qp: ffi::OpenQp,
-}
-
-impl Functions {
-    /// All of them, or what is missing, in words that go behind "the device has no".
-    pub(super) fn of(opened: &Opened) -> Result<Self, &'static str> {
-        const NO_TABLE: &str = "table of functions for extended reliable connections (XRC)";
-        let offset = offset_of!(ffi::VerbsContextTail, xrc);
-        let tail = opened.extension(offset).ok_or(NO_TABLE)?;
-        // SAFETY: the table reaches down to these entries, which do not change once the device is open.
-        let entries = unsafe { (*tail.as_ptr()).xrc };
-        Ok(Self {
-            open_domain: entries.open_xrcd.ok_or("function open_xrcd, which XRC needs")?,
-            close_domain: entries.close_xrcd.ok_or("function close_xrcd, which XRC needs")?,
-            create_srq: entries.create_srq_ex.ok_or("function create_srq_ex, which XRC needs")?,
-            srq_number: entries.get_srq_num.ok_or("function get_srq_num, which XRC needs")?,
-            create_qp: entries.create_qp_ex.ok_or("function create_qp_ex, which XRC needs")?,
-            open_qp: entries.open_qp.ok_or("function open_qp, which XRC needs")?,
-        })
-    }
-
-    fn open(&self, opened: &Opened, file: Option<BorrowedFd<'_>>) -> *mut c_void {
-        let mut wanted = ffi::XrcdInitAttr {
-            comp_mask: ffi::XRCD_FD_AND_FLAGS,
-            fd: file.map_or(-1, |file| file.as_raw_fd()),
-            oflags: libc::O_CREAT,
-        };
-        // SAFETY: an open context; descriptor -1 asks for a domain without a file.
-        unsafe { (self.open_domain)(opened.context.as_ptr(), &raw mut wanted) }
-    }
-
-    /// Whether a domain can really be opened: some drivers have the bit and the functions without it.
-    pub(super) fn work(&self, opened: &Opened) -> bool {
-        let domain = self.open(opened, None);
-        // SAFETY: the domain that was just opened, closed once.
-        !domain.is_null() && unsafe { (self.close_domain)(domain) } == 0
-    }
-}
-
-/// What keeps a domain open.
-pub(super) struct Xrcd {
-    domain: Arc<Domain>,
-    xrcd: NonNull<c_void>,
-    functions: Functions,
-}
-
-// SAFETY: libibverbs promises that its calls may come from any thread on any object.
-unsafe impl Send for Xrcd {}
-// SAFETY: as above.
-unsafe impl Sync for Xrcd {}
-
-impl std::fmt::Debug for Xrcd {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Xrcd({})", self.domain.opened.info.name)
-    }
-}
-
-impl Drop for Xrcd {
-    fn drop(&mut self) {
-        // SAFETY: opened by the library; whatever was made in it held `self`.
-        unsafe { (self.functions.close_domain)(self.xrcd.as_ptr()) };
-    }
-}
+use super::xrc_functions::Functions;
+use super::xrcd::Xrcd;
 
 /// A domain as the conduit sees it.
 #[derive(Debug)]
@@ -170,8 +98,8 @@ impl XrcDomain for VerbsXrcDomain {
     fn receiver(&self, number: Option<u32>) -> Result<Arc<dyn QueuePair>, Error> {
         let qp = number.map_or_else(|| self.make(), |number| self.find(number))?;
         let domain = &self.0.domain;
-        let pair = Arc::new(VerbsQp::receiver(domain, Arc::clone(&self.0), qp));
-        domain.remember(&pair);
-        Ok(pair)
+        let qp = Arc::new(VerbsQp::receiver(domain, Arc::clone(&self.0), qp));
+        qp.enter_domain();
+        Ok(qp)
     }
 }
