@@ -2,7 +2,9 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use super::{Cq, Qp, QpInitAttrEx, QpOpenAttr, RecvWr, SendWr, Srq, SrqInitAttrEx, Wc};
+use super::qp::{Qp, QpInitAttrEx, QpOpenAttr};
+use super::queues::{Cq, Srq, SrqInitAttrEx};
+use super::work::{RecvWr, SendWr, Wc};
 
 /// `struct ibv_device`. Only read.
 #[repr(C)]

@@ -2,7 +2,8 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use super::{Context, Cq, Gid, Pd, Srq};
+use super::device::{Context, Gid};
+use super::queues::{Cq, Pd, Srq};
 
 /// `struct ibv_qp`.
 #[repr(C)]

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::Context;
+use super::device::Context;
 
 /// `struct ibv_pd`.
 #[repr(C)]

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use super::Ah;
+use super::qp::Ah;
 
 /// `struct ibv_sge`.
 #[derive(Clone, Copy)]
