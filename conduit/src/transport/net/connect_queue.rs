@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use bootstrap::Rank;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::Error;
+use super::error::Error;
 use super::lockfree::IndexStack;
 
 /// A connection was asked for. Stays set: the handshake does not forget.
@@ -61,9 +61,14 @@ impl ConnectQueue {
         let before = flags.fetch_or(why | QUEUED, Ordering::AcqRel);
         if before & (why | QUEUED) == 0 {
             self.stack.push(rank.0, |index| &self.links[index as usize]);
-            // Full means that the thread is about to wake anyhow.
-            let _ = self.wake.write(1);
+            self.wake_thread();
         }
+    }
+
+    /// Wakes the service thread.
+    pub(super) fn wake_thread(&self) {
+        // Full means that it is about to wake anyhow.
+        let _ = self.wake.write(1);
     }
 
     /// The next rank to look at, and whether it was heard.

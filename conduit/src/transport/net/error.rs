@@ -136,3 +136,10 @@ pub(crate) enum Error {
         problem: String,
     },
 }
+
+impl Error {
+    /// The system refused an operation.
+    pub(super) fn os(operation: &'static str) -> impl Fn(nix::errno::Errno) -> Self {
+        move |errno| Self::Os { operation, source: errno.into() }
+    }
+}

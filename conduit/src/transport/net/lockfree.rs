@@ -60,7 +60,7 @@ impl<T> AppendTable<T> {
 
 /// A stack of indices whose links are elsewhere. The upper half of the word counts changes, so that an index which was taken
 /// and put back meanwhile is not mistaken for one that stayed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct IndexStack(AtomicU64);
 
 #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]

@@ -1,4 +1,4 @@
-//! Peers: what this rank has for each rank that it is connected to, and how to find it.
+//! PeerTable: what this rank has for each rank that it is connected to, and how to find it.
 //!
 //! A rank that was never talked to costs four bytes: its place in the index.
 
@@ -84,10 +84,10 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// The half that requests leave on.
+    /// The queue pair that requests, or everything else, leaves on.
     #[inline]
-    pub(super) fn for_requests(&self) -> &SendQp {
-        self.requests.as_ref().unwrap_or(&self.main)
+    pub(super) fn send_qp(&self, requests: bool) -> &SendQp {
+        if requests { self.requests.as_ref().unwrap_or(&self.main) } else { &self.main }
     }
 
     /// Whether messages of the peer come through a queue pair.
@@ -122,20 +122,20 @@ pub(super) enum Phase {
 pub(super) struct Peer {
     pub(super) rank: Rank,
     phase: AtomicU8,
-    pub(super) lanes: Box<[Connection]>,
-    /// Which lane the next message tries first.
+    pub(super) connections: Box<[Connection]>,
+    /// Which connection the next message tries first.
     pub(super) turn: AtomicU32,
     /// Something was sent or has arrived.
     used: AtomicBool,
 }
 
 impl Peer {
-    pub(super) fn new(rank: Rank, lanes: Vec<Connection>) -> Self {
-        let lanes = lanes.into_boxed_slice();
+    pub(super) fn new(rank: Rank, connections: Vec<Connection>) -> Self {
+        let connections = connections.into_boxed_slice();
         Self {
             rank,
             phase: AtomicU8::new(0),
-            lanes,
+            connections,
             turn: AtomicU32::new(0),
             used: AtomicBool::new(false),
         }
@@ -171,32 +171,37 @@ impl Peer {
         self.phase.store(phase as u8, Ordering::Release);
     }
 
-    /// The lane whose messages come through a queue pair.
+    /// The connection whose messages come through a queue pair.
     #[inline]
-    pub(super) fn lane_of(&self, qpn: u32) -> Option<usize> {
-        self.lanes.iter().position(|lane| lane.receives_on(qpn))
+    pub(super) fn connection_of(&self, qpn: u32) -> Option<usize> {
+        self.connections.iter().position(|connection| connection.receives_on(qpn))
+    }
+
+    /// All queue pairs, in the order that both ends keep, each with its connection.
+    pub(super) fn send_qps(&self) -> impl Iterator<Item = (&Connection, &SendQp)> {
+        let connections = self.connections.iter();
+        connections.flat_map(|connection| connection.send_qps().map(move |qp| (connection, qp)))
     }
 
     /// Whether a queue pair belongs to the connection with this peer.
     pub(super) fn has(&self, qpn: u32) -> bool {
-        let mut send_qps = self.lanes.iter().flat_map(Connection::send_qps);
-        send_qps.any(|send_qp| send_qp.number() == qpn || send_qp.recv_qp() == qpn)
+        self.send_qps().any(|(_, send_qp)| send_qp.number() == qpn || send_qp.recv_qp() == qpn)
     }
 
-    /// The lane that the next message tries first.
+    /// The connection that the next message tries first.
     #[inline]
-    pub(super) fn first_lane(&self) -> usize {
-        match self.lanes.len() {
+    pub(super) fn next_connection(&self) -> usize {
+        match self.connections.len() {
             1 => 0,
             count => self.turn.fetch_add(1, Ordering::Relaxed) as usize % count,
         }
     }
 
-    /// Queue pair numbers, in the order that both ends keep: for each lane the main one, then that of requests. Where
+    /// Queue pair numbers, in the order that both ends keep: for each connection the main one, then that of requests. Where
     /// connections are shared, three for each ([`super::xrc::NUMBERS`]).
     pub(super) fn numbers(&self) -> Vec<u32> {
         let mut numbers = Vec::new();
-        self.lanes
+        self.connections
             .iter()
             .flat_map(Connection::send_qps)
             .for_each(|send_qp| send_qp.numbers(&mut numbers));
@@ -206,14 +211,14 @@ impl Peer {
 
 /// All peers by rank.
 #[derive(Debug)]
-pub(super) struct Peers {
+pub(super) struct PeerTable {
     /// 0, or one more than the position in `made`.
     index: Box<[AtomicU32]>,
     made: AppendTable<Peer>,
     making: Mutex<()>,
 }
 
-impl Peers {
+impl PeerTable {
     pub(super) fn new(size: u32) -> Self {
         let index = (0..size).map(|_| AtomicU32::new(0)).collect();
         Self { index, made: AppendTable::new(), making: Mutex::new(()) }

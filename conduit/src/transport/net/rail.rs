@@ -3,14 +3,18 @@
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, OnceLock};
 
+use bootstrap::Rank;
 use fabric::{
-    Address, Channel, CompletionQueue, Device, Mtu, Region, SharedReceiveQueue, XrcDomain,
+    Address, Channel, CompletionQueue, Device, Mtu, PostError, Region, SharedReceiveQueue,
+    XrcDomain,
 };
 
-use super::Error;
+use super::am::header::BUFFER_LEN;
 use super::credits::Permits;
+use super::error::Error;
 use super::memory::pool::FreeList;
-use super::setup::{Limits, RailChoice};
+use super::plan::RailPlan;
+use super::settings::sizes::Sizes;
 
 /// Completion queue slots that only replies, acks and the library's own messages may use, so that a flood of requests does not
 /// hold them up.
@@ -76,24 +80,24 @@ impl Rail {
     /// Makes the queues of a port.
     /// `domain`: where connections are shared.
     pub(super) fn open(
-        choice: &RailChoice,
-        limits: &Limits,
+        choice: &RailPlan,
+        sizes: &Sizes,
         domain: Option<&Arc<dyn XrcDomain>>,
     ) -> Result<Self, Error> {
         let device = &choice.device;
         let port = device.port(choice.port)?;
         let (send_channel, recv_channel) = (device.channel()?, device.channel()?);
-        let send_cq = device.completion_queue(limits.send_cq, Some(&send_channel))?;
-        let recv_cq = device.completion_queue(limits.recv_cq, Some(&recv_channel))?;
+        let send_cq = device.completion_queue(sizes.send_cq, Some(&send_channel))?;
+        let recv_cq = device.completion_queue(sizes.receive_cq, Some(&recv_channel))?;
         let send_depth = send_cq.depth();
         let queue = |depth| match domain {
             Some(domain) => domain.receive_queue(depth, &recv_cq),
             None => device.shared_receive_queue(depth),
         };
-        let shared = limits.shared.map(|shared| {
+        let shared = sizes.srq.map(|srq| {
             Ok::<_, Error>(Shared {
-                requests: queue(shared.requests)?,
-                replies: queue(shared.replies + shared.internal)?,
+                requests: queue(srq.requests)?,
+                replies: queue(srq.replies + sizes.reserve)?,
                 reply_room: Permits::new(0),
                 posted: PostedCounts::default(),
             })
@@ -106,7 +110,7 @@ impl Rail {
             address: choice.address(&port),
             mtu: choice.mtu,
             rd_atom: choice.rd_atom,
-            max_message: port.max_message.max(limits.buffer()),
+            max_message: port.max_message.max(BUFFER_LEN),
             send_channel,
             recv_channel,
             send_cq,
@@ -123,6 +127,27 @@ impl Rail {
             has_reaper: AtomicBool::new(false),
             segment: OnceLock::new(),
         })
+    }
+
+    /// Buffers for replies that no request in flight counts on, where receive queues are shared.
+    #[inline]
+    pub(super) fn reply_room(&self) -> Option<&Permits> {
+        self.shared.as_ref().map(|shared| &shared.reply_room)
+    }
+
+    /// Key of the own segment for this rank's requests; 0 before attach.
+    #[inline]
+    pub(super) fn segment_key(&self) -> u32 {
+        self.segment.get().map_or(0, |region| region.lkey())
+    }
+
+    pub(super) fn post_error(
+        &self,
+        operation: &'static str,
+        peer: Rank,
+        source: PostError,
+    ) -> Error {
+        Error::Post { operation, peer, device: self.name(), source }
     }
 
     /// Name for messages.

@@ -1,67 +1,68 @@
 //! Message buffers: what a rank has of them before it is connected, and what each connection adds.
 //!
-//! A rank that nobody is connected to has spares and send buffers for one lane. Each lane adds what can be under way on it, up
-//! to the sizes that were agreed on (`sizes.rs`): receive buffers of its own, or buffers for the queues that all peers share.
+//! A rank that nobody is connected to has spares and send buffers for one connection. Each connection adds what can be in
+//! flight on it, up to the sizes that were agreed on (`settings/sizes.rs`): receive buffers of its own, or buffers for the
+//! queues that all peers share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
+use ::settings::deadlines::net as deadlines;
 use bootstrap::Rank;
-use fabric::SharedReceiveQueue;
+use fabric::{Device, PostError, RecvWr, SharedReceiveQueue};
 
-use super::Error;
-use super::am::header::BUFFER;
-use super::context::{NetContext, RESERVED_BUFFERS};
+use super::am::header::{BUFFER, BUFFER_LEN};
+use super::context::NetContext;
+use super::error::Error;
+use super::memory::buffers::RESERVED_BUFFERS;
 use super::memory::pool::Buffer;
 use super::peer::SendQp;
-use super::setup::Setup;
 
-/// How many of `wanted` more there may be when there are `have` and at most `most`.
-const fn more(have: u32, wanted: u32, most: u32) -> u32 {
-    let room = most.saturating_sub(have);
-    if wanted < room { wanted } else { room }
-}
+/// Makes and posts message buffers.
+#[derive(Clone, Copy)]
+pub(super) struct RecvBuffers<'a>(pub(super) &'a NetContext);
 
-impl NetContext {
+impl<'a> RecvBuffers<'a> {
     /// What a rank has without connections.
-    pub(super) fn add_initial(&self) -> Result<(), Error> {
-        // As for one lane, so that messages can be prepared before there is a connection.
-        self.add_bounce((RESERVED_BUFFERS + 1).saturating_add(self.bounce_of_lane()))?;
-        for (at, rail) in self.rails.iter().enumerate() {
+    pub(super) fn add_initial(self) -> Result<(), Error> {
+        // As for one connection, so that messages can be prepared before there is one.
+        self.add_sends(RESERVED_BUFFERS + 1)?;
+        for (at, rail) in self.0.rails.iter().enumerate() {
             if rail.shared.is_none() {
-                for buffer in self.buffers(at, self.setup.limits.spares)? {
-                    rail.spares.put(&self.pool, buffer);
+                for buffer in self.make(at, self.0.plan.sizes.spares)? {
+                    rail.spares.put(&self.0.buffers.pool, buffer);
                 }
             }
         }
         Ok(())
     }
 
-    /// What a lane on a rail adds. One lane at a time is made.
+    /// What a connection on a rail adds. One connection at a time is made.
     pub(super) fn add_for_connection(
-        &self,
+        self,
         rank: Rank,
         at: usize,
         main: &SendQp,
     ) -> Result<(), Error> {
-        let limits = &self.setup.limits;
-        self.add_bounce(self.bounce_of_lane())?;
-        let (Some(shared), Some(sizes)) = (&self.rails[at].shared, limits.shared) else {
-            for buffer in self.buffers(at, limits.receives())? {
-                self.post(buffer, at, |receive| main.qp.post_receive(receive))
-                    .map_err(|source| self.post_error("a receive buffer", rank, at, source))?;
+        let (rail, sizes) = (&self.0.rails[at], &self.0.plan.sizes);
+        self.add_sends(0)?;
+        let (Some(shared), Some(srq)) = (&rail.shared, sizes.srq) else {
+            for buffer in self.make(at, sizes.receives())? {
+                let posted = self.post(buffer, at, |receive| main.qp.post_receive(receive));
+                posted.map_err(|source| rail.post_error("a receive buffer", rank, source))?;
             }
             return Ok(());
         };
-        let first = shared.posted.replies.load(Ordering::Relaxed) == 0;
-        if first {
+        if shared.posted.replies.load(Ordering::Relaxed) == 0 {
             // For messages of the library.
-            self.add_shared(at, &shared.replies, &AtomicU32::new(0), sizes.internal)?;
+            self.add_shared(at, &shared.replies, &AtomicU32::new(0), sizes.reserve)?;
         }
-        let lane = limits.credits.max(1);
-        let have = |count: &AtomicU32| count.load(Ordering::Relaxed);
-        let requests = more(have(&shared.posted.requests), lane, sizes.requests);
+        let wanted = sizes.credits_per_connection.max(1);
+        let room = |have: &AtomicU32, most: u32| most.saturating_sub(have.load(Ordering::Relaxed));
+        let requests = wanted.min(room(&shared.posted.requests, srq.requests));
         self.add_shared(at, &shared.requests, &shared.posted.requests, requests)?;
-        let replies = more(have(&shared.posted.replies), lane, sizes.replies);
+        let replies = wanted.min(room(&shared.posted.replies, srq.replies));
         self.add_shared(at, &shared.replies, &shared.posted.replies, replies)?;
         shared.reply_room.give(replies);
         Ok(())
@@ -69,42 +70,74 @@ impl NetContext {
 
     /// Posts new buffers to a queue that peers share.
     fn add_shared(
-        &self,
+        self,
         at: usize,
-        queue: &std::sync::Arc<dyn SharedReceiveQueue>,
+        queue: &Arc<dyn SharedReceiveQueue>,
         posted: &AtomicU32,
         count: u32,
     ) -> Result<(), Error> {
-        for buffer in self.buffers(at, count)? {
+        let rank = self.0.members.rank;
+        for buffer in self.make(at, count)? {
             self.post(buffer, at, |receive| queue.post(receive)).map_err(|source| {
-                self.post_error("a shared receive buffer", self.members.rank, at, source)
+                self.0.rails[at].post_error("a shared receive buffer", rank, source)
             })?;
             posted.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// Send buffers that one lane can use.
-    const fn bounce_of_lane(&self) -> u32 {
-        self.setup.limits.send_lane.saturating_add(self.setup.limits.credits)
-    }
-
-    /// Makes send buffers, as many more as the limit allows.
-    fn add_bounce(&self, wanted: u32) -> Result<(), Error> {
-        let most = self.setup.limits.bounce.max(RESERVED_BUFFERS + 1);
-        let count = more(self.bounced.load(Ordering::Relaxed), wanted, most);
-        let devices: Vec<_> = self.rails.iter().map(|rail| Some(&*rail.device)).collect();
-        for buffer in self.pool.grow(count, Setup::bounce_len(), &devices)? {
-            self.bounce.put(&self.pool, buffer);
-            self.bounced.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(())
+    /// Makes the send buffers that one connection can use, and `more`.
+    fn add_sends(self, more: u32) -> Result<(), Error> {
+        let sizes = &self.0.plan.sizes;
+        let wanted = sizes.bounce_per_connection().saturating_add(more);
+        let devices: Vec<_> = self.0.rails.iter().map(|rail| Some(&*rail.device)).collect();
+        self.0.buffers.grow_send(wanted, sizes.bounce, &devices)
     }
 
     /// Receive buffers for one rail.
-    fn buffers(&self, rail: usize, count: u32) -> Result<Vec<Buffer>, Error> {
-        let only = |at: usize| (at == rail).then(|| &*self.rails[at].device);
-        let devices: Vec<_> = (0..self.rails.len()).map(only).collect();
-        self.pool.grow(count, BUFFER, &devices)
+    fn make(self, rail: usize, count: u32) -> Result<Vec<Buffer>, Error> {
+        let only = |at: usize| (at == rail).then(|| &*self.0.rails[at].device);
+        let devices: Vec<Option<&dyn Device>> = (0..self.0.rails.len()).map(only).collect();
+        self.0.buffers.pool.grow(count, BUFFER, &devices)
+    }
+
+    /// Posts a receive buffer with `post`. There is always room for it, so a full queue only means that the device was busy (the
+    /// software adapter says so when a thread that holds it has lost its processor): tried again for [`deadlines::REPOST`].
+    #[inline]
+    pub(super) fn post(
+        self,
+        buffer: Buffer,
+        rail: usize,
+        post: impl Fn(&RecvWr) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        let (index, piece) = self.0.buffers.pool.lend_piece(buffer, rail, BUFFER_LEN);
+        let receive = RecvWr { id: u64::from(index), buffer: piece };
+        match post(&receive) {
+            Ok(()) => Ok(()),
+            Err(first) => self.post_again(first, &receive, (index, rail), post),
+        }
+    }
+
+    #[cold]
+    fn post_again(
+        self,
+        first: PostError,
+        receive: &RecvWr,
+        (index, rail): (u32, usize),
+        post: impl Fn(&RecvWr) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        let mut posted = Err(first);
+        let end = Instant::now() + deadlines::REPOST.limit;
+        while posted == Err(PostError::Full) && Instant::now() < end {
+            std::thread::yield_now();
+            posted = post(receive);
+        }
+        let pool = &self.0.buffers.pool;
+        if posted.is_err()
+            && let Some(buffer) = pool.reclaim(index)
+        {
+            self.0.rails[rail].spares.put(pool, buffer);
+        }
+        posted
     }
 }

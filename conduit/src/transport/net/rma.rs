@@ -1,4 +1,4 @@
-//! Puts and gets in pieces: inline, through a bounce buffer, or straight from and to the own segment.
+//! Puts and gets in pieces: inline, through a send buffer, or straight from and to the own segment.
 
 use std::sync::Arc;
 
@@ -6,198 +6,204 @@ use bootstrap::Rank;
 use fabric::{Data, Operation, Sge};
 
 use super::am::header::BUFFER;
-use super::context::{Kind, NetContext, OnComplete, PendingOp, RESERVED_BUFFERS};
-use super::peer::{Connection, Peer};
+use super::context::NetContext;
+use super::error::Error;
+use super::memory::buffers::RESERVED_BUFFERS;
+use super::memory::pool::RawTarget;
+use super::peer::Peer;
+use super::pending_ops::{OnComplete, OpKind, PendingOp};
+use super::post::{Reserve, Sent, Slots, Via};
 use super::rail::RESERVED_CQ_SLOTS;
-use super::setup::RESERVED_SQ_SLOTS;
-use super::{Error, OpCounter, RawSource, RawTarget, Sent};
+use super::segments::SegmentTable;
+use super::settings::sizes::RESERVED_SQ_SLOTS;
+use crate::transport::op_counter::OpCounter;
 
 /// Greatest piece of a transfer: devices take less than 2^31 bytes, and a multiple of a page keeps pieces aligned.
 const PIECE: u32 = 1 << 30;
 
-/// A piece of a transfer that is about to be posted.
-struct Piece<'a> {
-    peer: &'a Peer,
-    /// Its lane.
-    at: usize,
-    kind: Kind,
-    len: usize,
-    /// It counts as local until it is complete: the device reads the source, or writes the target, by itself.
-    local: bool,
-    /// Lent, and given back where the piece cannot be posted.
-    buffer: Option<u32>,
-    counter: &'a OpCounter,
-    end: OnComplete,
+/// One-sided operations leave room for messages that others wait for.
+const RESERVE: Reserve =
+    Reserve { queue_pair: RESERVED_SQ_SLOTS, completion_queue: RESERVED_CQ_SLOTS };
+
+/// The local end of a put, and how much of it was posted. Memory outside attached segments is copied while the put is
+/// posted; memory inside is read by the device until the operation is locally complete.
+#[derive(Debug)]
+pub(crate) struct RawSource<'a> {
+    /// What is left.
+    bytes: &'a [u8],
+    /// Bytes posted so far.
+    done: u64,
+    /// The source should be free when all is posted.
+    at_once: bool,
 }
 
-impl NetContext {
-    /// Takes the slots of a one-sided operation.
-    fn rma_slots(&self, lane: &Connection) -> bool {
-        if !lane.main.slots.take(RESERVED_SQ_SLOTS) {
-            return false;
-        }
-        let taken = self.rails[lane.rail].sends.take(RESERVED_CQ_SLOTS);
-        if !taken {
-            lane.main.slots.give(1);
-        }
-        taken
+impl<'a> RawSource<'a> {
+    /// All of `bytes` is to be put.
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, done: 0, at_once: false }
     }
 
-    fn rma_unslots(&self, lane: &Connection) {
-        lane.main.slots.give(1);
-        self.rails[lane.rail].sends.give(1);
+    /// As [`RawSource::new`], for a caller that wants its memory back when all is posted: up to
+    /// `GASNET_NONBULKPUT_BOUNCE_LIMIT` memory inside segments is copied too. Beyond that the counter says when it is free.
+    pub(crate) const fn at_once(bytes: &'a [u8]) -> Self {
+        Self { bytes, done: 0, at_once: true }
     }
+}
 
-    fn piece(&self, lane: &Connection, len: usize) -> u32 {
-        let most = PIECE.min(self.rails[lane.rail].max_message);
+/// Where a piece of a transfer goes or comes from, and what counts it.
+#[derive(Clone, Copy)]
+pub(super) struct Piece<'a, 'c> {
+    pub(super) via: Via<'a>,
+    pub(super) kind: OpKind,
+    /// In the peer's segment; bounds were checked.
+    pub(super) offset: u64,
+    pub(super) counter: &'c Arc<OpCounter>,
+}
+
+/// One-sided operations.
+#[derive(Clone, Copy)]
+pub(super) struct OneSided<'a>(pub(super) &'a NetContext);
+
+impl<'a> OneSided<'a> {
+    /// Bytes of the first piece of so many on a connection.
+    fn piece_len(self, via: Via<'a>, len: usize) -> u32 {
+        let most = PIECE.min(self.0.rails[via.connection.rail].max_message);
         u32::try_from(len).unwrap_or(u32::MAX).min(most)
     }
 
-    /// Where a piece towards `offset` of a peer's segment is, by address and key; `None`: no room for it, or no segments yet. The
-    /// slots of the piece are taken.
-    fn aim(&self, peer: &Peer, lane: &Connection, offset: u64) -> Option<(u64, u32)> {
-        let segments = self.segments.get()?;
-        let there =
-            || (segments.remote(peer.rank).base + offset, segments.key(peer.rank, lane.rail));
-        self.rma_slots(lane).then(there)
+    /// Address and key of a piece at the peer, with its slots; `None`: no room for it, or no segments yet.
+    fn aim(self, piece: Piece<'a, '_>) -> Option<(Slots<'a>, u64, u32)> {
+        let Via { peer, connection, .. } = piece.via;
+        let segments = self.0.segments.get()?;
+        let slots = Slots::take(&self.0.rails[connection.rail], &connection.main, RESERVE)?;
+        let remote = segments.remote(peer.rank).base + piece.offset;
+        Some((slots, remote, segments.key(peer.rank, connection.rail)))
     }
 
     /// A part of the own segment as the device sees it, if `len` bytes from `address` are in it.
-    fn own_piece(&self, lane: &Connection, address: usize, len: usize) -> Option<Sge> {
-        let own = &self.segments.get()?.own;
-        let lkey = self.rails[lane.rail].segment.get().map_or(0, |region| region.lkey());
+    fn own_part(self, via: Via<'a>, address: usize, len: usize) -> Option<Sge> {
+        let own = &self.0.segments.get()?.own;
+        let lkey = self.0.rails[via.connection.rail].segment_key();
         let whole = own.covers(address, len);
-        whole.then(|| Sge { addr: address as u64, len: self.piece(lane, len), lkey })
+        whole.then(|| Sge { addr: address as u64, len: self.piece_len(via, len), lkey })
     }
 
-    /// A bounce buffer that `fill` has seen, lent, and its first `len` bytes as the device sees them. Without one the slots of
-    /// the piece go back.
-    fn bounce_piece(
-        &self,
-        lane: &Connection,
+    /// A send buffer that `fill` has seen, lent, and its first `len` bytes as the device sees them. Without one the slots go
+    /// back.
+    fn buffer_part(
+        self,
+        via: Via<'a>,
+        slots: &Slots<'_>,
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Option<(u32, Sge)> {
-        let Some(mut buffer) = self.bounce.take(&self.pool, RESERVED_BUFFERS) else {
-            self.rma_unslots(lane);
+        let Some(mut buffer) = self.0.buffers.take_send(RESERVED_BUFFERS) else {
+            slots.give_back();
             return None;
         };
-        fill(self.pool.bytes(&mut buffer));
-        let piece = self.pool.piece(&buffer, lane.rail, 0, self.piece(lane, len));
-        Some((self.pool.lend(buffer), piece))
+        let pool = &self.0.buffers.pool;
+        fill(pool.bytes(&mut buffer));
+        let part = pool.piece(&buffer, via.connection.rail, 0, self.piece_len(via, len));
+        Some((pool.lend(buffer), part))
     }
 
-    /// Posts a piece whose slots are taken. Returns its length; 0: no room, and what it had goes back.
-    fn post_piece(
-        &self,
-        piece: Piece<'_>,
-        operation: Operation,
+    /// Posts a piece. `local`: it counts as local until it is complete, as the device reads the source, or writes the target,
+    /// by itself. `false`: no room, and what it had goes back.
+    fn post(
+        self,
+        piece: Piece<'a, '_>,
+        (slots, operation): (&Slots<'_>, Operation),
         data: Data<'_>,
-    ) -> Result<usize, Error> {
-        let Piece { peer, at, kind, len, local, buffer, counter, end } = piece;
-        let op = PendingOp { kind, peer: peer.rank, lane: at, upper: false, buffer, has_end: true };
-        let lane = &peer.lanes[at];
-        counter.begin(local);
-        let sent = self.post_op(lane, &lane.main, operation, data, &op, Some(end));
-        if matches!(sent, Ok(Sent::Yes)) {
-            return Ok(len);
+        (local, buffer): (bool, Option<u32>),
+        end: OnComplete,
+    ) -> Result<bool, Error> {
+        let op = PendingOp {
+            kind: piece.kind,
+            peer: piece.via.peer.rank,
+            connection: piece.via.index,
+            for_requests: false,
+            buffer,
+            has_end: true,
+        };
+        piece.counter.begin(local);
+        let sent = self.0.post(slots, operation, data, &op, Some(end));
+        if !matches!(sent, Ok(Sent::Yes)) {
+            piece.counter.end(local);
+            self.0.buffers.reclaim_send(buffer);
         }
-        counter.end(local);
-        if let Some(buffer) = buffer.and_then(|index| self.pool.reclaim(index)) {
-            self.bounce.put(&self.pool, buffer);
-        }
-        sent.map(|_| 0)
+        Ok(sent? == Sent::Yes)
     }
 
-    /// Posts the first piece of `bytes` towards `offset` of a peer's segment, whose bounds were checked. Returns its length;
-    /// 0: no room. `copy`: also what the device could read in place.
-    #[expect(clippy::too_many_arguments, reason = "all that a piece is made of")]
+    /// Posts the first piece of `bytes`. Returns its length; 0: no room. `copy`: also what the device could read in place.
     pub(super) fn put_piece(
-        &self,
-        peer: &Peer,
-        at: usize,
-        kind: Kind,
-        offset: u64,
+        self,
+        piece: Piece<'a, '_>,
         bytes: &[u8],
         copy: bool,
-        counter: &Arc<OpCounter>,
     ) -> Result<usize, Error> {
-        let lane = &peer.lanes[at];
-        let Some((remote, rkey)) = self.aim(peer, lane, offset) else { return Ok(0) };
-        let operation = Operation::Write { remote, rkey };
-        let piece = |len: usize, local, buffer| {
-            let end = OnComplete::Count { counter: Arc::clone(counter), local };
-            Piece { peer, at, kind, len, local, buffer, counter, end }
-        };
-        if bytes.len() <= lane.main.inline {
-            let data = Data::Inline(&[bytes]);
-            return self.post_piece(piece(bytes.len(), false, None), operation, data);
+        let Some((slots, remote, rkey)) = self.aim(piece) else { return Ok(0) };
+        let to = (&slots, Operation::Write { remote, rkey });
+        let end = |local| OnComplete::Count { counter: Arc::clone(piece.counter), local };
+        let posted = |sent, len| if sent { len } else { 0 };
+        let via = piece.via;
+        if bytes.len() <= via.connection.main.inline {
+            let sent = self.post(piece, to, Data::Inline(&[bytes]), (false, None), end(false))?;
+            return Ok(posted(sent, bytes.len()));
         }
         let (address, len) = (bytes.as_ptr().addr(), bytes.len());
-        if let Some(own) = self.own_piece(lane, address, len).filter(|_| !copy) {
-            let data = Data::Gather(&[own]);
-            return self.post_piece(piece(own.len as usize, true, None), operation, data);
+        if let Some(own) = self.own_part(via, address, len).filter(|_| !copy) {
+            let sent = self.post(piece, to, Data::Gather(&[own]), (true, None), end(true))?;
+            return Ok(posted(sent, own.len as usize));
         }
         let len = len.min(BUFFER);
         let fill = |buffer: &mut [u8]| buffer[..len].copy_from_slice(&bytes[..len]);
-        let Some((index, part)) = self.bounce_piece(lane, len, fill) else { return Ok(0) };
-        self.post_piece(piece(len, false, Some(index)), operation, Data::Gather(&[part]))
+        let Some((index, part)) = self.buffer_part(via, &slots, len, fill) else { return Ok(0) };
+        let how = (false, Some(index));
+        let sent = self.post(piece, to, Data::Gather(&[part]), how, end(false))?;
+        Ok(posted(sent, len))
     }
 
-    /// Posts the read of the next piece of a get.
-    fn get_piece(
-        &self,
-        peer: &Peer,
-        at: usize,
-        offset: u64,
-        into: &mut RawTarget,
-        counter: &Arc<OpCounter>,
-    ) -> Result<usize, Error> {
-        let lane = &peer.lanes[at];
-        let Some((remote, rkey)) = self.aim(peer, lane, offset) else { return Ok(0) };
-        let operation = Operation::Read { remote, rkey };
-        let piece = |len: usize, buffer, end| Piece {
-            peer,
-            at,
-            kind: Kind::Get,
-            len,
-            local: true,
-            buffer,
-            counter,
-            end,
-        };
-        let shared = || Arc::clone(counter);
-        let len = if let Some(own) = self.own_piece(lane, into.address(), into.left) {
-            let end = OnComplete::Count { counter: shared(), local: true };
-            self.post_piece(piece(own.len as usize, None, end), operation, Data::Gather(&[own]))?
+    /// Posts the read of the next piece of a get. Returns its length; 0: no room.
+    fn get_piece(self, piece: Piece<'a, '_>, into: &mut RawTarget) -> Result<usize, Error> {
+        let Some((slots, remote, rkey)) = self.aim(piece) else { return Ok(0) };
+        let from = (&slots, Operation::Read { remote, rkey });
+        let (via, counter) = (piece.via, Arc::clone(piece.counter));
+        let (sent, len) = if let Some(own) = self.own_part(via, into.address(), into.left) {
+            let end = OnComplete::Count { counter, local: true };
+            let data = Data::Gather(&[own]);
+            (self.post(piece, from, data, (true, None), end)?, own.len as usize)
         } else {
             let len = into.left.min(BUFFER);
-            let Some((index, part)) = self.bounce_piece(lane, len, |_| {}) else { return Ok(0) };
-            let end = OnComplete::CopyOut { counter: shared(), landing: into.peek(len), len };
-            self.post_piece(piece(len, Some(index), end), operation, Data::Gather(&[part]))?
+            let buffer = self.buffer_part(via, &slots, len, |_| {});
+            let Some((index, part)) = buffer else { return Ok(0) };
+            let end = OnComplete::CopyOut { counter, target: into.peek(len), len };
+            let data = Data::Gather(&[part]);
+            (self.post(piece, from, data, (true, Some(index)), end)?, len)
         };
+        let len = if sent { len } else { 0 };
         into.skip(len);
         Ok(len)
     }
 
     /// Posts as much of a put as there is room for.
     pub(super) fn put(
-        &self,
+        self,
         to: Rank,
         offset: u64,
         source: &mut RawSource<'_>,
         counter: &Arc<OpCounter>,
     ) -> Result<Sent, Error> {
-        let start = offset.saturating_add(source.done);
-        self.check_range(to, start, source.bytes.len() as u64)?;
-        let Some(peer) = self.connected(to) else { return Ok(Sent::Full) };
-        let whole = source.done + source.bytes.len() as u64;
-        let copy = source.at_once && whole <= self.setup.limits.put_bounce;
+        let (start, len) = (offset.saturating_add(source.done), source.bytes.len() as u64);
+        SegmentTable::check(self.0.segments.get(), to, start, len)?;
+        let Some(peer) = self.0.connected(to) else { return Ok(Sent::Full) };
+        let copy = source.at_once && source.done + len <= self.0.settings.put_bounce;
         while !source.bytes.is_empty() {
-            let at = offset + source.done;
-            let try_lane =
-                |lane| self.put_piece(peer, lane, Kind::Put, at, source.bytes, copy, counter);
-            let len = on_some_lane(peer, try_lane)?;
+            let offset = offset + source.done;
+            let attempt = |via| {
+                let piece = Piece { via, kind: OpKind::Put, offset, counter };
+                self.put_piece(piece, source.bytes, copy)
+            };
+            let len = on_some_connection(peer, attempt)?;
             if len == 0 {
                 return Ok(Sent::Full);
             }
@@ -209,19 +215,22 @@ impl NetContext {
 
     /// Posts as much of a get as there is room for.
     pub(super) fn get(
-        &self,
+        self,
         from: Rank,
         offset: u64,
         into: &mut RawTarget,
         counter: &Arc<OpCounter>,
     ) -> Result<Sent, Error> {
         let start = offset.saturating_add(into.done);
-        self.check_range(from, start, into.left as u64)?;
-        let Some(peer) = self.connected(from) else { return Ok(Sent::Full) };
+        SegmentTable::check(self.0.segments.get(), from, start, into.left as u64)?;
+        let Some(peer) = self.0.connected(from) else { return Ok(Sent::Full) };
         while into.left > 0 {
-            let at = offset + into.done;
-            let try_lane = |lane| self.get_piece(peer, lane, at, into, counter);
-            if on_some_lane(peer, try_lane)? == 0 {
+            let offset = offset + into.done;
+            let attempt = |via| {
+                let piece = Piece { via, kind: OpKind::Get, offset, counter };
+                self.get_piece(piece, into)
+            };
+            if on_some_connection(peer, attempt)? == 0 {
                 return Ok(Sent::Full);
             }
         }
@@ -229,14 +238,15 @@ impl NetContext {
     }
 }
 
-/// Tries lanes in turn until one takes a piece.
-fn on_some_lane(
-    peer: &Peer,
-    mut attempt: impl FnMut(usize) -> Result<usize, Error>,
+/// Tries connections in turn until one takes a piece.
+fn on_some_connection<'a>(
+    peer: &'a Peer,
+    mut attempt: impl FnMut(Via<'a>) -> Result<usize, Error>,
 ) -> Result<usize, Error> {
-    let first = peer.first_lane();
-    for step in 0..peer.lanes.len() {
-        let len = attempt((first + step) % peer.lanes.len())?;
+    let first = peer.next_connection();
+    for step in 0..peer.connections.len() {
+        let index = (first + step) % peer.connections.len();
+        let len = attempt(Via { peer, index, connection: &peer.connections[index] })?;
         if len > 0 {
             return Ok(len);
         }

@@ -12,42 +12,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bootstrap::{Bootstrap, Rank};
-use fabric::{QpSpec, QpType, QueuePair, RcPeer, Retry, SharedReceiveQueue, XrcDomain};
+use fabric::{QueuePair, RcPeer, Retry, SharedReceiveQueue, XrcDomain};
 use settings::deadlines::net as deadlines;
 
 use super::connect::MAX_NUMBERS;
-use super::context::NetContext;
-use super::credits::Permits;
-use super::peer::SendQp;
-use super::rail::Rail;
-use super::setup::peer_addresses::PeerAddresses;
-use super::setup::{RailChoice, Setup};
-use super::{Error, Members, say};
+use super::error::Error;
+use super::members::Members;
+use super::peer_addresses::{PeerAddresses, XRC_RECORD};
+use super::plan::{NetPlan, RailPlan};
+use super::settings::XrcMode;
+use crate::sys::say;
 use crate::transport::shm::SharedWords;
 
 /// Numbers that a rank tells a peer for each half of a lane: receive queue, receiver, sender.
 pub(super) const NUMBERS: usize = 3;
 
-/// What the user wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct XrcMode {
-    /// Where it is possible.
-    pub(crate) on: bool,
-    /// It was asked for, so that a refusal is worth a line.
-    pub(crate) asked: bool,
-}
-
-impl XrcMode {
-    /// One line on rank 0 for a user who asked for what cannot be.
-    pub(super) fn refused(self, members: &Members, reason: &str) {
-        if self.asked && self.on && members.rank == Rank(0) {
-            say(&format!("gasnet_ibv: GASNET_USE_XRC=1 has no effect: {reason}\n"));
-        }
+/// One line on rank 0 for a user who asked for what cannot be.
+pub(super) fn refused(mode: XrcMode, members: &Members, reason: &str) {
+    if mode.is_set && mode.on && members.rank == Rank(0) {
+        say(&format!("GASNET_USE_XRC=1 has no effect: {reason}"));
     }
 }
-
-/// Bytes of what each rank says of itself: whether it can and will, its neighbourhood's first rank, its ports.
-pub(super) const RECORD: usize = 13;
 
 /// Which ranks share connections.
 #[derive(Clone, Debug)]
@@ -57,7 +42,7 @@ struct Groups {
 }
 
 impl Groups {
-    fn record(&self, rank: Rank) -> Option<&[u8; RECORD]> {
+    fn record(&self, rank: Rank) -> Option<&[u8; XRC_RECORD]> {
         self.said.sharing(rank)
     }
 
@@ -92,7 +77,7 @@ impl Groups {
 }
 
 /// The ports of a rank as a number (FNV-1a of 64 bits): equal for ranks that use the same.
-fn ports(rails: &[RailChoice]) -> Result<u64, Error> {
+fn ports(rails: &[RailPlan]) -> Result<u64, Error> {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for rail in rails {
         let place = rail.address(&rail.device.port(rail.port)?);
@@ -214,6 +199,11 @@ impl Link {
         [self.inbox, self.receiver.number(), self.sender.qp.number()]
     }
 
+    /// What messages leave on.
+    pub(super) fn sender(&self) -> Arc<dyn QueuePair> {
+        Arc::clone(&self.sender.qp)
+    }
+
     /// What messages come in through.
     pub(super) fn recv_qp(&self) -> u32 {
         self.receiver.number()
@@ -232,29 +222,29 @@ pub(super) struct Xrc {
     senders: Mutex<HashMap<(Rank, usize), Arc<Sender>>>,
 }
 
-/// Halves of all lanes.
-const fn send_qps(setup: &Setup) -> usize {
-    setup.lanes.len() * 2
+/// Queue pairs of a pair of ranks.
+const fn send_qps(plan: &NetPlan) -> usize {
+    plan.connections.len() * 2
 }
 
 /// A port of this rank whose device has no shared connections, and whether this rank can have them.
-fn ability(setup: &Setup) -> (Option<&RailChoice>, bool) {
-    let lacking = setup.rails.iter().find(|rail| !rail.device.caps().xrc);
-    (lacking, lacking.is_none() && send_qps(setup) * NUMBERS <= MAX_NUMBERS)
+fn ability(plan: &NetPlan) -> (Option<&RailPlan>, bool) {
+    let lacking = plan.rails.iter().find(|rail| !rail.device.caps().xrc);
+    (lacking, lacking.is_none() && send_qps(plan) * NUMBERS <= MAX_NUMBERS)
 }
 
 /// What this rank says of shared connections.
 pub(super) fn sharing(
-    wish: XrcMode,
-    setup: &Setup,
+    mode: XrcMode,
+    plan: &NetPlan,
     members: &Members,
-) -> Result<[u8; RECORD], Error> {
-    let mut record = [0; RECORD];
-    if setup.limits.shared.is_some() {
+) -> Result<[u8; XRC_RECORD], Error> {
+    let mut record = [0; XRC_RECORD];
+    if plan.sizes.srq.is_some() {
         let first = members.neighbours.first().copied().unwrap_or(members.rank);
-        record[0] = u8::from(wish.on && ability(setup).1);
+        record[0] = u8::from(mode.on && ability(plan).1);
         record[1..5].copy_from_slice(&first.0.to_le_bytes());
-        record[5..].copy_from_slice(&ports(&setup.rails)?.to_le_bytes());
+        record[5..].copy_from_slice(&ports(&plan.rails)?.to_le_bytes());
     }
     Ok(record)
 }
@@ -263,18 +253,18 @@ impl Xrc {
     /// Collective over all ranks that share receive queues, with what all said: whether all of them can and will share
     /// connections, and what for.
     pub(super) fn open(
-        wish: XrcMode,
-        setup: &Setup,
+        mode: XrcMode,
+        plan: &NetPlan,
         members: &Members,
         said: &PeerAddresses,
         services: &mut dyn Bootstrap,
     ) -> Result<Option<Self>, Error> {
-        let send_qps = send_qps(setup);
-        let (lacking, can) = ability(setup);
+        let send_qps = send_qps(plan);
+        let (lacking, can) = ability(plan);
         let groups = Groups { said: said.clone(), size: members.size };
         let without = groups.ranks().find(|rank| !groups.can(*rank));
         if without.is_some() || !groups.is_worth_it() {
-            wish.refused(members, &refusal(lacking, can, without));
+            refused(mode, members, &refusal(lacking, can, without));
             return Ok(None);
         }
         let count = members.size as usize * send_qps;
@@ -288,8 +278,8 @@ impl Xrc {
         let os = |source| Error::Os { operation: "map the table of shared connections", source };
         let receivers = SharedWords::map(&memory, slot * room, count).map_err(os)?;
         // The memory is also the file that the processes of the host meet at: nothing is left of it.
-        let open = |rail: &RailChoice| rail.device.xrc_domain(Some(memory.as_fd()));
-        let domains = setup.rails.iter().map(open).collect::<Result<_, _>>()?;
+        let open = |rail: &RailPlan| rail.device.xrc_domain(Some(memory.as_fd()));
+        let domains = plan.rails.iter().map(open).collect::<Result<_, _>>()?;
         Ok(Some(Self { groups, domains, receivers, send_qps, senders: Mutex::default() }))
     }
 
@@ -342,17 +332,36 @@ impl Xrc {
         Ok(sender)
     }
 
-    /// Messages can come from the peer, and the own sender knows where to send. `numbers` are the peer's; `far` is
-    /// its place with the first sequence number of its sender.
+    /// What a queue pair towards `peer` has beyond itself; `at` counts the peer's queue pairs, messages arrive in `srq`. `init`
+    /// takes a new receiver to INIT, `make` makes a sender for so many ranks, in INIT. `None`: a port has no domain.
+    pub(super) fn link(
+        &self,
+        (peer, at): (Rank, usize),
+        rail: usize,
+        srq: &Arc<dyn SharedReceiveQueue>,
+        init: impl FnOnce(&dyn QueuePair) -> Result<(), fabric::Error>,
+        make: impl FnOnce(u32) -> Result<Arc<dyn QueuePair>, Error>,
+    ) -> Result<Option<Link>, Error> {
+        let (Some(domain), Some(inbox)) = (self.domain(rail), srq.number()) else {
+            return Ok(None);
+        };
+        let place = peer.0 as usize * self.send_qps + at;
+        let receiver = self.receiver(&**domain, peer, place, init)?;
+        let sender = self.sender(peer, at, make)?;
+        Ok(Some(Link { sender, receiver, inbox, at: place }))
+    }
+
+    /// Messages can come from the peer, and the own sender knows where to send. `numbers` are the peer's; `far` is its place
+    /// with the first sequence number of its sender. Returns the receive queue that requests to it name.
     pub(super) fn receive_ready(
         &self,
-        send_qp: &SendQp,
+        link: &Link,
         peer: Rank,
         numbers: &[u32],
         far: &RcPeer,
         retry: &Retry,
-    ) -> Result<(), Error> {
-        let (Some(link), &[queue, receiver, sender]) = (&send_qp.link, numbers) else {
+    ) -> Result<u32, Error> {
+        let &[queue, receiver, sender] = numbers else {
             let problem = format!("offers {numbers:?} where {NUMBERS} numbers are expected");
             return Err(Error::Mismatch { rank: peer, problem });
         };
@@ -379,13 +388,12 @@ impl Xrc {
                 return Err(Error::Mismatch { rank: peer, problem });
             }
         }
-        send_qp.send_to(queue);
-        Ok(())
+        Ok(queue)
     }
 }
 
 /// Why connections are not shared although the user asked for it.
-fn refusal(lacking: Option<&RailChoice>, can: bool, without: Option<Rank>) -> String {
+fn refusal(lacking: Option<&RailPlan>, can: bool, without: Option<Rank>) -> String {
     match (lacking, without) {
         (Some(rail), _) => match rail.device.xrc_domain(None) {
             Err(error) => error.to_string(),
@@ -408,56 +416,6 @@ impl Link {
             *state = Far::Sending(known);
         }
         Ok(())
-    }
-}
-
-impl NetContext {
-    /// A half of a lane towards `peer` over shared connections; `at` counts halves, `srq` is where its messages arrive.
-    pub(super) fn shared_send_qp(
-        &self,
-        xrc: &Xrc,
-        rail: &Rail,
-        (peer, at): (Rank, usize),
-        srq: &Arc<dyn SharedReceiveQueue>,
-        sends: u32,
-    ) -> Result<SendQp, Error> {
-        let limits = &self.setup.limits;
-        let caps = rail.device.caps();
-        let wanted = self.inline_wanted(rail);
-        let rail_at = self.setup.lanes.get(at / 2).copied().unwrap_or(0);
-        let lost = || Error::Mismatch {
-            rank: self.members.rank,
-            problem: "has no domain for shared connections on one of its ports".to_owned(),
-        };
-        let domain = xrc.domain(rail_at).ok_or_else(lost)?;
-        let inbox = srq.number().ok_or_else(lost)?;
-        let place = peer.0 as usize * xrc.send_qps + at;
-        let init =
-            |qp: &dyn QueuePair| qp.to_init(rail.port, rail.pkey_index, 0, Self::peer_access());
-        let receiver = xrc.receiver(&**domain, peer, place, init)?;
-        let sender = xrc.sender(peer, at, |ranks| {
-            // Beyond the completion queue's depth nothing can be in flight.
-            let depth = sends.saturating_mul(ranks).min(rail.send_depth).min(caps.max_qp_wr);
-            let qp = rail.device.queue_pair(&QpSpec {
-                qp_type: QpType::XrcSend,
-                send_cq: &rail.send_cq,
-                recv_cq: &rail.recv_cq,
-                srq: None,
-                max_send: depth.max(1),
-                max_recv: 0,
-                send_sge: 2,
-                recv_sge: 1,
-                inline: wanted,
-            })?;
-            init(&*qp)?;
-            Ok(qp)
-        })?;
-        let inline = sender.qp.max_inline().min(wanted) as usize;
-        self.check_inline(rail, sender.qp.max_inline());
-        let qp = Arc::clone(&sender.qp);
-        let link = Box::new(Link { sender, receiver, inbox, at: place });
-        debug_assert!(limits.shared.is_some());
-        Ok(SendQp::new(qp, Permits::new(sends), inline, Some(link)))
     }
 }
 

@@ -7,7 +7,7 @@ use super::*;
 /// Ranks with a neighbourhood's first rank and ports each.
 fn groups(ranks: &[(u32, u64)]) -> Groups {
     let record = |(first, ports): &(u32, u64)| {
-        let mut record = [1; RECORD];
+        let mut record = [1; XRC_RECORD];
         record[1..5].copy_from_slice(&first.to_le_bytes());
         record[5..].copy_from_slice(&ports.to_le_bytes());
         record

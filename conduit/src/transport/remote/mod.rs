@@ -410,7 +410,7 @@ impl Core {
             return Ok(0);
         }
         let receiver = Receiver::<M>::new(self, remote);
-        let polled = remote.enter(|network| network.poll::<M>(&receiver, what));
+        let polled = remote.enter(|network| network.poll::<M, _>(&receiver, what));
         self.after_poll(&receiver, polled)
     }
 
@@ -437,7 +437,7 @@ impl Core {
             if done() || !alone && self.memory().arrived() {
                 break;
             }
-            match remote.enter(|network| network.poll_recv::<M>(&receiver)) {
+            match remote.enter(|network| network.poll_recv::<M, _>(&receiver)) {
                 None | Some(Ok(0)) => {}
                 // Only the library's own messages have consequences.
                 Some(Ok(count)) if !receiver.stirred.get() => return Ok(count),

@@ -17,10 +17,18 @@ use crate::transport::message::MAX_ARGS;
 
 /// Bytes of a receive buffer: the largest message.
 pub(crate) const BUFFER: usize = 65_536;
+/// The same in the width that devices count in.
+#[expect(clippy::cast_possible_truncation, reason = "64 KiB")]
+pub(crate) const BUFFER_LEN: u32 = BUFFER as u32;
+/// Bytes of a send buffer: the largest message, and room for the longest header before a payload whose place was chosen before
+/// its arguments were known.
+pub(crate) const SEND_BUFFER: usize = BUFFER + MAX_HEADER;
 /// Bytes of the longest header: a Long with the hidden word and all arguments.
 pub(crate) const MAX_HEADER: usize = round_up_8(12 + 4 * (1 + MAX_ARGS));
 /// Ranks that fit into the immediate data.
 pub(crate) const MAX_RANKS: u32 = 0xffff;
+/// Handler numbers below this one are the library's own.
+pub(crate) const FIRST_CLIENT_HANDLER: u8 = 64;
 /// Handler of the message that only returns credits.
 pub(crate) const ACK: u8 = 0;
 

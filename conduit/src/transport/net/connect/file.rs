@@ -65,11 +65,6 @@ pub(crate) fn expand(pattern: &Path, rank: u32) -> PathBuf {
     OsString::from_vec(parts.join(rank.to_string().as_bytes())).into()
 }
 
-/// Whether every rank has a file of its own.
-pub(crate) fn is_per_rank(pattern: &Path) -> bool {
-    pattern.as_os_str().as_bytes().contains(&b'%')
-}
-
 /// Reads the file of rank `me` in a job of `size` ranks. The result has an entry for each rank: whether to connect with it
 /// (also for `me`, when the file names it).
 ///

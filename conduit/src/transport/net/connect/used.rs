@@ -3,6 +3,7 @@
 use bootstrap::{Bootstrap, Rank};
 
 use super::{Error, file};
+use crate::transport::net::settings::is_per_rank;
 
 /// Writes `GASNET_CONNECTFILE_OUT`. Collective over the job unless the name has a `%`: then every rank writes its own file and
 /// none waits for another.
@@ -22,7 +23,7 @@ pub(crate) fn write(
     services: &mut dyn Bootstrap,
 ) -> Result<(), Error> {
     let lines = file::lines(me.0, used.iter().map(|rank| rank.0), base);
-    if file::is_per_rank(pattern) {
+    if is_per_rank(pattern) {
         let text = file::header(size, base) + &lines;
         return Ok(file::write(&file::expand(pattern, me.0), &text)?);
     }

@@ -1,3 +1,4 @@
 //! Registered memory: message buffers, segments, targets of gets.
 
+pub(crate) mod buffers;
 pub(crate) mod pool;

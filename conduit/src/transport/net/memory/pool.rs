@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fabric::{Access, Device, Region, Sge};
 
-use crate::transport::net::Error;
 use crate::transport::net::credits::Permits;
+use crate::transport::net::error::Error;
 use crate::transport::net::lockfree::{AppendTable, IndexStack};
 
 /// Memory that lasts as long as the network and that devices and peers may read and write at any time.
@@ -376,16 +376,12 @@ pub(crate) struct RecvInfo {
 }
 
 /// Received messages that wait.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct DeferredMessages {
     stack: IndexStack,
 }
 
 impl DeferredMessages {
-    pub(crate) const fn new() -> Self {
-        Self { stack: IndexStack::new() }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.stack.is_empty()
     }

@@ -9,9 +9,7 @@ use fabric::{Caps, DeviceInfo, GidEntry, GidKind, LinkLayer, Mtu, PortInfo, Port
 use super::settings::PortSettings;
 
 pub(crate) mod choice;
-pub(crate) mod family;
 mod list;
-mod topology;
 
 /// Partition keys are told apart without the membership bit.
 const PKEY_MASK: u16 = 0x7fff;

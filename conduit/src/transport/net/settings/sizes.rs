@@ -1,10 +1,10 @@
 //! How deep queues are and how many buffers there are: a pure function of settings, job and device limits, with the same
 //! result on every rank that has the same of each. All totals are for one rank.
 
-use bootstrap::Rank;
 use fabric::Caps;
+use serde::{Deserialize, Serialize};
 
-use super::{ConnectWays, DepthSettings, Error, SharedReceive, Total};
+use super::Error;
 
 /// Documented default of `GASNET_AM_CREDITS_TOTAL` in large jobs.
 const DEFAULT_CREDITS: u64 = 256;
@@ -19,9 +19,54 @@ const ENTRY: u64 = 64;
 #[cfg(test)]
 const QUEUE_PAIR: u64 = 2048;
 
-/// What all devices of all ranks can do.
+/// `GASNET_USE_SRQ`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub(crate) enum SharedReceive {
+    /// If it saves memory.
+    Automatic,
+    /// Never.
+    Never,
+    /// In jobs of at least so many ranks.
+    From(u32),
+}
+
+/// A total that may be left to the formula.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Total {
+    /// Not set: the documented default.
+    Default,
+    /// 0: as much as the queues allow.
+    Most,
+    /// So many.
+    Is(u32),
+}
+
+/// Depths of queues and numbers of buffers: what the user set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DepthSettings {
+    /// `GASNET_NETWORKDEPTH_PP`.
+    pub ops_per_peer: u32,
+    /// `GASNET_NETWORKDEPTH_TOTAL`.
+    pub ops: Total,
+    /// `GASNET_AM_CREDITS_PP`.
+    pub credits_per_peer: u32,
+    /// `GASNET_AM_CREDITS_TOTAL`.
+    pub credits: Total,
+    /// `GASNET_AM_CREDITS_SLACK`.
+    pub slack: u32,
+    /// `GASNET_RBUF_COUNT`; 0 means what the device allows.
+    pub receive_buffers: u32,
+    /// `GASNET_BBUF_COUNT`; 0 means the limit of operations.
+    pub bounce_buffers: u32,
+    /// `GASNET_RBUF_SPARES`; `None` means one for each thread.
+    pub spares: Option<u32>,
+    /// `GASNET_USE_SRQ`.
+    pub srq: SharedReceive,
+}
+
+/// What all devices of all ranks can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DeviceLimits {
     /// Entries of a completion queue.
     pub max_cqe: u32,
     /// Requests in one direction of a queue pair.
@@ -30,12 +75,10 @@ pub(crate) struct Limits {
     pub max_srq_wr: u32,
 }
 
-impl Limits {
+impl DeviceLimits {
     /// No limits: the start of a fold.
     pub(crate) const NONE: Self =
         Self { max_cqe: u32::MAX, max_qp_wr: u32::MAX, max_srq_wr: u32::MAX };
-    /// Bytes of [`Limits::to_bytes`].
-    pub(crate) const BYTES: usize = 12;
 
     /// Of a device.
     pub(crate) const fn of(caps: &Caps) -> Self {
@@ -48,27 +91,6 @@ impl Limits {
             max_cqe: self.max_cqe.min(other.max_cqe),
             max_qp_wr: self.max_qp_wr.min(other.max_qp_wr),
             max_srq_wr: self.max_srq_wr.min(other.max_srq_wr),
-        }
-    }
-
-    /// For the exchange between ranks.
-    pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
-        let mut bytes = [0; Self::BYTES];
-        for (chunk, value) in
-            bytes.chunks_exact_mut(4).zip([self.max_cqe, self.max_qp_wr, self.max_srq_wr])
-        {
-            chunk.copy_from_slice(&value.to_le_bytes());
-        }
-        bytes
-    }
-
-    /// From the exchange between ranks.
-    pub(crate) fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
-        let [a, b, c, d, e, f, g, h, i, j, k, l] = bytes;
-        Self {
-            max_cqe: u32::from_le_bytes([a, b, c, d]),
-            max_qp_wr: u32::from_le_bytes([e, f, g, h]),
-            max_srq_wr: u32::from_le_bytes([i, j, k, l]),
         }
     }
 }
@@ -91,118 +113,47 @@ pub(crate) struct Job {
     pub connect_receives: u32,
 }
 
-/// Shared receive queues, two for each rail.
+/// Buffers of the shared receive queues of a rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SharedQueues {
-    /// Buffers of a rail's queue for requests.
+pub(crate) struct SrqSizes {
+    /// For requests of peers.
     pub requests: u32,
-    /// Buffers of a rail's queue for replies, and most requests in flight on a rail.
+    /// For replies: as many as requests may be in flight on a rail.
     pub replies: u32,
 }
 
-/// The result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Send queue entries of a connection that only replies, acks and messages of the library may use.
+pub(crate) const RESERVED_SQ_SLOTS: u32 = 2;
+/// Receive buffers of a connection for messages of the library: [`Job::reserve`] of every job.
+pub(crate) const INTERNAL_RECEIVES: u32 = 4;
+
+/// Depths of queues and numbers of buffers. A *connection* is one of those that a pair of ranks has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// Queue pairs for each peer; with shared receive queues the upper half carries requests.
-    pub queue_pairs: u32,
-    /// Operations in flight on a queue pair: depth of its send queue without the reserve.
-    pub ops_per_pair: u32,
-    /// Operations in flight on all queue pairs of one number.
-    pub ops_per_column: u32,
-    /// Operations in flight.
+    /// Connections of a pair of ranks.
+    pub connections: u32,
+    /// Operations of a connection in flight.
+    pub ops_per_connection: u32,
+    /// Operations of this rank in flight.
     pub ops: u32,
-    /// Credits of a queue pair.
-    pub credits_per_pair: u32,
-    /// Requests without a reply.
+    /// Requests of a connection without a reply.
+    pub credits_per_connection: u32,
+    /// Requests of this rank without a reply.
     pub credits: u32,
-    /// Credits that may be banked for a queue pair.
+    /// Credits of a connection that may be banked.
     pub slack: u32,
-    /// Entries of a send queue.
-    pub send_depth: u32,
-    /// Entries of the send queue of a queue pair for requests, with shared receive queues.
-    pub request_send_depth: u32,
-    /// Buffers posted to a queue pair; 0 with shared receive queues.
-    pub receive_depth: u32,
+    /// Receive buffers of a connection, or of a shared queue, for messages of the library.
+    pub reserve: u32,
     /// Shared receive queues, if they are used.
-    pub srq: Option<SharedQueues>,
-    /// Bounce buffers.
+    pub srq: Option<SrqSizes>,
+    /// Send buffers.
     pub bounce: u32,
-    /// Spare receive buffers.
+    /// Spare receive buffers of a rail.
     pub spares: u32,
     /// Entries of a rail's send completion queue.
     pub send_cq: u32,
     /// Entries of a rail's receive completion queue.
     pub receive_cq: u32,
-    /// What was cut, for rank 0 to print.
-    pub warnings: Vec<String>,
-}
-
-/// What must be the same on all ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Agreement {
-    /// Ports.
-    pub rails: u16,
-    /// [`Sizes::queue_pairs`].
-    pub queue_pairs: u16,
-    /// [`Sizes::credits_per_pair`].
-    pub credits: u32,
-    /// Whether receive queues are shared.
-    pub srq: bool,
-    /// How ranks are connected; not of the sizes.
-    pub ways: ConnectWays,
-}
-
-impl Agreement {
-    /// Bytes of [`Agreement::to_bytes`].
-    pub(crate) const BYTES: usize = 10;
-
-    /// For the exchange between ranks.
-    pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
-        let ([a, b], [c, d]) = (self.rails.to_le_bytes(), self.queue_pairs.to_le_bytes());
-        let [e, f, g, h] = self.credits.to_le_bytes();
-        [a, b, c, d, e, f, g, h, u8::from(self.srq), self.ways.to_byte()]
-    }
-
-    /// From the exchange between ranks.
-    pub(crate) fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
-        let [a, b, c, d, e, f, g, h, srq, ways] = bytes;
-        Self {
-            rails: u16::from_le_bytes([a, b]),
-            queue_pairs: u16::from_le_bytes([c, d]),
-            credits: u32::from_le_bytes([e, f, g, h]),
-            srq: srq != 0,
-            ways: ConnectWays::from_byte(ways),
-        }
-    }
-
-    /// In what another rank differs from this one, `me`, and what to set. `None`: they fit.
-    pub(crate) fn differs(self, me: Rank, other: Self) -> Option<String> {
-        let text = |what: &str, theirs: u32, mine: u32, remedy: &str| {
-            Some(format!("has {theirs} {what}, rank {me} {mine}: {remedy}"))
-        };
-        if self.rails != other.rails {
-            let remedy = "use the same number of ports on all hosts (GASNET_IBV_PORTS, GASNET_NUM_QPS; GASNET_IBV_LIST_PORTS=1 lists them)";
-            return text("ports", other.rails.into(), self.rails.into(), remedy);
-        }
-        if self.srq != other.srq {
-            let remedy = "set GASNET_USE_SRQ, GASNET_RBUF_COUNT and GASNET_RBUF_SPARES to the same on all ranks, or GASNET_USE_SRQ=0";
-            return text("shared receive queues", other.srq.into(), self.srq.into(), remedy);
-        }
-        if self.queue_pairs != other.queue_pairs {
-            let remedy = "set GASNET_NUM_QPS to the same on all ranks";
-            return text(
-                "queue pairs for each peer",
-                other.queue_pairs.into(),
-                self.queue_pairs.into(),
-                remedy,
-            );
-        }
-        if self.credits != other.credits {
-            let remedy = "set GASNET_AM_CREDITS_PP to the same on all ranks";
-            return text("credits for each queue pair", other.credits, self.credits, remedy);
-        }
-        self.ways.differs(me, other.ways)
-    }
 }
 
 /// For lengths that were made small enough before.
@@ -217,7 +168,7 @@ fn refused(name: &'static str, problem: String) -> Error {
 /// Numbers on the way to [`Sizes`]; 64 bits, so that no product of two settings overflows.
 struct Plan {
     depths: DepthSettings,
-    limits: Limits,
+    limits: DeviceLimits,
     peers: u64,
     ranks: u64,
     /// Queue pairs of a peer in the lower half.
@@ -232,7 +183,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(depths: &DepthSettings, job: &Job, limits: Limits) -> Self {
+    fn of(depths: &DepthSettings, job: &Job, limits: DeviceLimits) -> Self {
         let rails = u64::from(job.rails.max(1));
         let columns = u64::from(job.queue_pairs).max(rails);
         Self {
@@ -250,17 +201,17 @@ impl Plan {
         }
     }
 
-    fn credits_per_pair(&self) -> u64 {
+    fn credits_per_connection(&self) -> u64 {
         u64::from(self.depths.credits_per_peer).div_ceil(self.columns)
     }
 
     /// Requests in flight that credits allow on all queue pairs of one number.
     fn requests(&self) -> u64 {
-        self.credits_per_pair().saturating_mul(self.peers)
+        self.credits_per_connection().saturating_mul(self.peers)
     }
 
     fn receive_depth(&self) -> u64 {
-        2 * self.credits_per_pair() + self.reserve
+        2 * self.credits_per_connection() + self.reserve
     }
 
     /// Receive completions without shared queues.
@@ -402,102 +353,118 @@ impl Plan {
         Ok(wanted)
     }
 
-    fn finish(mut self) -> Result<Sizes, Error> {
+    fn finish(mut self) -> Result<(Sizes, Vec<String>), Error> {
         let shared = self.sharing()?;
         let in_flight = shared.unwrap_or_else(|| self.requests());
-        let (ops_per_pair, ops_per_column) = self.ops(shared.unwrap_or(0))?;
+        let (ops_per_connection, ops_per_column) = self.ops(shared.unwrap_or(0))?;
         let ops = self.columns * ops_per_column;
         let credits = self.credits(ops, in_flight)?;
-        let pair = self.credits_per_pair();
         let plain = match self.depths.bounce_buffers {
             0 => ops,
             count => u64::from(count).min(ops),
         };
-        let bounce = match shared {
-            None => plain,
-            Some(_) => plain.max(ops.min(PUT_BUFFERS) + credits) + KEPT_ASIDE,
-        };
-        let queue = |_| SharedQueues {
-            requests: narrow(self.per_rail * in_flight + self.reserve),
-            replies: narrow(self.per_rail * in_flight),
-        };
-        let receive_cq = match shared {
-            None => self.receive_cq(),
-            Some(_) => {
-                2 * self.per_rail * in_flight + self.reserve + self.spares + self.connect_receives
-            }
-        };
-        let send_cq = self.per_rail * (ops_per_column + shared.unwrap_or(0) + self.reserve);
-        let slack = u64::from(self.depths.slack).min(pair - 1);
-        Ok(Sizes {
-            queue_pairs: narrow(self.columns * if shared.is_some() { 2 } else { 1 }),
-            ops_per_pair: narrow(ops_per_pair),
-            ops_per_column: narrow(ops_per_column),
+        let queue = narrow(self.per_rail * in_flight);
+        let sizes = Sizes {
+            connections: narrow(self.columns),
+            ops_per_connection: narrow(ops_per_connection),
             ops: narrow(ops),
-            credits_per_pair: narrow(pair),
+            credits_per_connection: narrow(self.credits_per_connection()),
             credits: narrow(credits),
-            slack: if shared.is_some() { 0 } else { narrow(slack) },
-            send_depth: narrow(ops_per_pair + self.reserve),
-            request_send_depth: if shared.is_some() { narrow(pair + self.reserve) } else { 0 },
-            receive_depth: if shared.is_some() { 0 } else { narrow(self.receive_depth()) },
-            srq: shared.map(queue),
-            bounce: narrow(bounce),
+            slack: if shared.is_some() { 0 } else { narrow(self.slack(credits)) },
+            reserve: narrow(self.reserve),
+            srq: shared.map(|_| SrqSizes { requests: queue, replies: queue }),
+            bounce: narrow(match shared {
+                None => plain,
+                Some(_) => plain.max(ops.min(PUT_BUFFERS) + credits) + KEPT_ASIDE,
+            }),
             spares: narrow(self.spares),
-            send_cq: narrow(send_cq),
-            receive_cq: narrow(receive_cq),
-            warnings: std::mem::take(&mut self.warnings),
-        })
+            send_cq: narrow(self.per_rail * (ops_per_column + shared.unwrap_or(0) + self.reserve)),
+            receive_cq: narrow(match shared {
+                None => self.receive_cq(),
+                Some(_) => {
+                    let queues = 2 * self.per_rail * in_flight;
+                    queues + self.reserve + self.spares + self.connect_receives
+                }
+            }),
+        };
+        Ok((sizes, self.warnings))
+    }
+
+    /// Below the credits of a connection, and so small that what lies banked at all peers leaves one credit to be used.
+    fn slack(&self, credits: u64) -> u64 {
+        let most = (credits - 1) / self.columns.saturating_mul(self.peers);
+        u64::from(self.depths.slack).min(self.credits_per_connection() - 1).min(most)
     }
 }
 
 impl Sizes {
-    /// Computes them.
+    /// Computes them; also what was cut, for rank 0 to print.
     ///
     /// # Errors
     /// Settings that the devices cannot hold; the text names the variable to change and to what.
-    pub(crate) fn of(depths: &DepthSettings, job: &Job, limits: Limits) -> Result<Self, Error> {
+    pub(crate) fn of(
+        depths: &DepthSettings,
+        job: &Job,
+        limits: DeviceLimits,
+    ) -> Result<(Self, Vec<String>), Error> {
         Plan::of(depths, job, limits).finish()
     }
 
-    /// What must be the same on all ranks.
-    pub(crate) fn agreement(&self, job: &Job) -> Agreement {
-        let short = |number| u16::try_from(number).unwrap_or(u16::MAX);
-        Agreement {
-            rails: short(job.rails),
-            queue_pairs: short(self.queue_pairs),
-            credits: self.credits_per_pair,
-            srq: self.srq.is_some(),
-            ways: ConnectWays::default(),
+    /// Queue pairs of a pair of ranks; with shared receive queues the upper half carries requests.
+    pub(crate) const fn queue_pairs(&self) -> u32 {
+        if self.srq.is_some() { 2 * self.connections } else { self.connections }
+    }
+
+    /// Receive buffers of a connection: its share of the peer's requests, of replies to its own, and of the library's messages.
+    pub(crate) const fn receives(&self) -> u32 {
+        match self.srq {
+            Some(_) => 0,
+            None => 2 * self.credits_per_connection + self.reserve,
         }
+    }
+
+    /// Entries of a connection's send queue.
+    pub(crate) const fn sends(&self) -> u32 {
+        self.ops_per_connection + RESERVED_SQ_SLOTS
+    }
+
+    /// Entries of the send queue for requests, where they have a queue pair of their own.
+    pub(crate) const fn request_sends(&self) -> u32 {
+        if self.credits_per_connection == 0 { 1 } else { self.credits_per_connection }
+    }
+
+    /// Send buffers that a connection can use.
+    pub(crate) const fn bounce_per_connection(&self) -> u32 {
+        self.ops_per_connection.saturating_add(self.credits_per_connection)
     }
 }
 
 /// Estimates.
 #[cfg(test)]
 impl Sizes {
-    /// Bytes of message buffers of `buffer` bytes in a rank that is connected to `connected` peers (as `recv_buffers.rs` makes them).
+    /// Bytes of message buffers of `buffer` bytes in a rank that is connected to `connected` peers (as `recv_buffers.rs` makes
+    /// them).
     pub(crate) fn buffer_bytes(&self, job: &Job, connected: u32, buffer: u32) -> u64 {
         let wide = u64::from;
         let rails = wide(job.rails.max(1));
-        let lanes = wide(self.queue_pairs) / if self.srq.is_some() { 2 } else { 1 };
-        let credits = wide(connected) * lanes * wide(self.credits_per_pair);
+        let connections = wide(connected) * wide(self.connections);
+        let credits = connections * wide(self.credits_per_connection);
         let received = match self.srq {
             Some(queues) => {
                 credits.min(rails * wide(queues.requests))
                     + credits.min(rails * wide(queues.replies))
             }
-            None => wide(connected) * lanes * wide(self.receive_depth) + rails * wide(self.spares),
+            None => connections * wide(self.receives()) + rails * wide(self.spares),
         };
-        let lane = wide(self.ops_per_pair) + wide(self.credits_per_pair);
-        let bounce = (lane * (1 + wide(connected) * lanes)).min(wide(self.bounce));
-        (received + bounce) * wide(buffer)
+        let bounce = wide(self.bounce_per_connection()) * (1 + connections);
+        (received + bounce.min(wide(self.bounce))) * wide(buffer)
     }
 
     /// Bytes that a rank takes with `connected` peers of a job, roughly: buffers, queues, and the table of peers, of which an
     /// unconnected one has 9 bytes.
     pub(crate) fn memory(&self, job: &Job, connected: u32, buffer: u32) -> u64 {
-        let depth = u64::from(self.send_depth) + u64::from(self.receive_depth);
-        let pairs = u64::from(connected) * u64::from(self.queue_pairs);
+        let depth = u64::from(self.sends()) + u64::from(self.receives());
+        let pairs = u64::from(connected) * u64::from(self.queue_pairs());
         let rails = u64::from(job.rails.max(1));
         let queues = rails * (u64::from(self.send_cq) + u64::from(self.receive_cq)) * ENTRY;
         let table = u64::from(job.ranks) * 9;

@@ -2,11 +2,13 @@
 
 use proptest::prelude::*;
 
+use bootstrap::Rank;
+
 use super::*;
-use crate::transport::net::settings::NetSettings;
+use crate::transport::net::settings::{Agreement, ConnectWays, NetSettings};
 
 /// What rdma_rxe says of itself.
-const RXE: Limits = Limits { max_cqe: 32_767, max_qp_wr: 1 << 20, max_srq_wr: 1 << 20 };
+const RXE: DeviceLimits = DeviceLimits { max_cqe: 32_767, max_qp_wr: 1 << 20, max_srq_wr: 1 << 20 };
 const BUFFER: u32 = 1 << 16;
 
 fn job(ranks: u32) -> Job {
@@ -18,18 +20,19 @@ fn depths() -> DepthSettings {
 }
 
 fn sizes(ranks: u32) -> Sizes {
-    Sizes::of(&depths(), &job(ranks), RXE).unwrap()
+    Sizes::of(&depths(), &job(ranks), RXE).unwrap().0
 }
 
 #[test]
 fn a_small_job_has_the_documented_sizes() {
     let sizes = sizes(4);
-    assert_eq!((sizes.ops_per_pair, sizes.ops_per_column, sizes.ops), (24, 96, 96));
-    assert_eq!((sizes.credits_per_pair, sizes.credits, sizes.slack), (12, 36, 1));
-    assert_eq!((sizes.send_depth, sizes.receive_depth, sizes.srq), (24, 24, None));
+    assert_eq!((sizes.ops_per_connection, sizes.ops), (24, 96));
+    assert_eq!((sizes.credits_per_connection, sizes.credits, sizes.slack), (12, 36, 1));
+    assert_eq!((sizes.sends(), sizes.receives(), sizes.srq), (26, 24, None));
     assert_eq!((sizes.bounce, sizes.spares), (96, 1));
     assert_eq!((sizes.send_cq, sizes.receive_cq), (96, 72 + 1 + 6));
-    assert!(sizes.warnings.is_empty());
+    let (_, warnings) = Sizes::of(&depths(), &job(4), RXE).unwrap();
+    assert!(warnings.is_empty());
 }
 
 #[test]
@@ -38,10 +41,10 @@ fn queues_are_shared_from_where_it_saves_memory() {
     let first = (2..200).find(|ranks| sizes(*ranks).srq.is_some()).unwrap();
     assert_eq!(first, 44);
     let large = sizes(1000);
-    assert_eq!(large.srq, Some(SharedQueues { requests: 511, replies: 511 }));
-    assert_eq!((large.queue_pairs, large.receive_depth, large.slack), (2, 0, 0));
+    assert_eq!(large.srq, Some(SrqSizes { requests: 511, replies: 511 }));
+    assert_eq!((large.queue_pairs(), large.receives(), large.slack), (2, 0, 0));
     assert_eq!((large.credits, large.bounce), (255, 64 + 255 + 1));
-    assert!(first <= 44 && sizes(43).srq.is_none() && sizes(44).queue_pairs == 2);
+    assert!(first <= 44 && sizes(43).srq.is_none() && sizes(44).queue_pairs() == 2);
 }
 
 #[test]
@@ -58,7 +61,7 @@ fn memory_stops_growing_with_shared_queues() {
 fn shared_queues_are_as_deep_in_every_job() {
     let shared = |ranks| {
         let depths = DepthSettings { srq: SharedReceive::From(2), ..depths() };
-        Sizes::of(&depths, &job(ranks), RXE).unwrap()
+        Sizes::of(&depths, &job(ranks), RXE).unwrap().0
     };
     let (few, many) = (shared(12), shared(20_000));
     assert_eq!((few.srq, few.send_cq), (many.srq, many.send_cq));
@@ -73,16 +76,16 @@ fn shared_queues_are_as_deep_in_every_job() {
 fn the_setting_of_shared_queues_is_honoured() {
     let shared = |srq, ranks, limits| {
         Sizes::of(&DepthSettings { srq, ..depths() }, &job(ranks), limits)
-            .map(|sizes| sizes.srq.is_some())
+            .map(|(sizes, _)| sizes.srq.is_some())
     };
     assert!(shared(SharedReceive::From(4), 4, RXE).unwrap());
     assert!(!shared(SharedReceive::From(5), 4, RXE).unwrap());
     assert!(!shared(SharedReceive::Never, 1000, RXE).unwrap());
-    let none = Limits { max_srq_wr: 0, ..RXE };
+    let none = DeviceLimits { max_srq_wr: 0, ..RXE };
     assert!(!shared(SharedReceive::Automatic, 1000, none).unwrap());
     let asked = DepthSettings { srq: SharedReceive::From(2), ..depths() };
-    let sizes = Sizes::of(&asked, &job(4), none).unwrap();
-    assert!(sizes.srq.is_none() && sizes.warnings[0].contains("GASNET_USE_SRQ=2"));
+    let (sizes, warnings) = Sizes::of(&asked, &job(4), none).unwrap();
+    assert!(sizes.srq.is_none() && warnings[0].contains("GASNET_USE_SRQ=2"));
     // More peers than the completion queue holds: shared even where it was not decided by memory, refused where it may not.
     assert!(shared(SharedReceive::Automatic, 5000, RXE).unwrap());
     let error = shared(SharedReceive::Never, 5000, RXE).unwrap_err().to_string();
@@ -99,12 +102,12 @@ fn what_does_not_fit_is_refused_with_the_variable() {
     let refused = |depths: DepthSettings, limits| {
         Sizes::of(&depths, &job(4), limits).unwrap_err().to_string()
     };
-    let few = Limits { max_qp_wr: 16, max_srq_wr: 0, ..RXE };
+    let few = DeviceLimits { max_qp_wr: 16, max_srq_wr: 0, ..RXE };
     let text = refused(DepthSettings { credits_per_peer: 8, ..depths() }, few);
     assert!(text.contains("GASNET_NETWORKDEPTH_PP") && text.contains("at most 16"), "{text}");
     let text = refused(depths(), few);
     assert!(text.contains("GASNET_AM_CREDITS_PP") && text.contains("at most 8"), "{text}");
-    let small = Limits { max_cqe: 90, ..RXE };
+    let small = DeviceLimits { max_cqe: 90, ..RXE };
     let text = refused(DepthSettings { ops: Total::Is(1000), ..depths() }, small);
     assert!(text.contains("GASNET_NETWORKDEPTH_TOTAL") && text.contains("at most 90"), "{text}");
     let starved = DepthSettings {
@@ -130,13 +133,13 @@ fn the_least_of_everything_still_moves() {
         spares: Some(0),
         srq: SharedReceive::Never,
     };
-    let sizes = Sizes::of(&least, &job(3), RXE).unwrap();
-    assert_eq!((sizes.ops, sizes.credits, sizes.slack, sizes.receive_depth), (1, 1, 0, 2));
+    let (sizes, _) = Sizes::of(&least, &job(3), RXE).unwrap();
+    assert_eq!((sizes.ops, sizes.credits, sizes.slack, sizes.receives()), (1, 1, 0, 2));
     assert_eq!((sizes.bounce, sizes.spares), (1, 1));
-    let sizes =
+    let (sizes, warnings) =
         Sizes::of(&DepthSettings { srq: SharedReceive::From(2), ..least }, &job(3), RXE).unwrap();
-    assert_eq!(sizes.srq, Some(SharedQueues { requests: 1, replies: 1 }));
-    assert!(sizes.warnings[0].contains("GASNET_RBUF_COUNT=1"), "{:?}", sizes.warnings);
+    assert_eq!(sizes.srq, Some(SrqSizes { requests: 1, replies: 1 }));
+    assert!(warnings[0].contains("GASNET_RBUF_COUNT=1"), "{warnings:?}");
 }
 
 #[test]
@@ -218,13 +221,17 @@ fn any_job() -> impl Strategy<Value = Job> {
     )
 }
 
-fn any_limits() -> impl Strategy<Value = Limits> {
+fn any_limits() -> impl Strategy<Value = DeviceLimits> {
     (
         prop_oneof![8u32..500, 8u32..1 << 22],
         prop_oneof![4u32..64, 4u32..1 << 16],
         prop_oneof![Just(0u32), 4u32..64, 4u32..1 << 16],
     )
-        .prop_map(|(max_cqe, max_qp_wr, max_srq_wr)| Limits { max_cqe, max_qp_wr, max_srq_wr })
+        .prop_map(|(max_cqe, max_qp_wr, max_srq_wr)| DeviceLimits {
+            max_cqe,
+            max_qp_wr,
+            max_srq_wr,
+        })
 }
 
 proptest! {
@@ -232,56 +239,55 @@ proptest! {
 
     #[test]
     fn what_is_granted_holds(depths in any_depths(), job in any_job(), limits in any_limits()) {
-        let Ok(sizes) = Sizes::of(&depths, &job, limits) else { return Ok(()) };
+        let Ok((sizes, _)) = Sizes::of(&depths, &job, limits) else { return Ok(()) };
         let wide = u64::from;
         let per_rail = wide(job.queue_pairs.div_ceil(job.rails));
         let peers = wide(job.ranks - 1);
         // No queue is deeper than the devices allow.
         prop_assert!(sizes.send_cq <= limits.max_cqe && sizes.receive_cq <= limits.max_cqe);
-        prop_assert!(sizes.send_depth <= limits.max_qp_wr && sizes.receive_depth <= limits.max_qp_wr);
+        prop_assert!(sizes.ops_per_connection + job.reserve <= limits.max_qp_wr && sizes.receives() <= limits.max_qp_wr);
         // Completions of sends never overflow: each operation in flight on a rail has an entry.
         let requests = sizes.srq.map_or(0, |queues| wide(queues.replies));
-        prop_assert!(per_rail * wide(sizes.ops_per_column + job.reserve) + requests <= wide(sizes.send_cq));
+        prop_assert!(per_rail * wide(sizes.ops / sizes.connections + job.reserve) + requests <= wide(sizes.send_cq));
         // Receives: each posted buffer of a rail has an entry, and credits never outrun posted buffers.
         match sizes.srq {
             None => {
-                prop_assert!(per_rail * wide(sizes.receive_depth) * peers + wide(job.connect_receives) <= wide(sizes.receive_cq));
-                prop_assert!(wide(sizes.receive_depth) >= 2 * wide(sizes.credits_per_pair) + wide(job.reserve));
-                prop_assert!(wide(sizes.credits_per_pair) * wide(job.queue_pairs) >= wide(depths.credits_per_peer));
+                prop_assert!(per_rail * wide(sizes.receives()) * peers + wide(job.connect_receives) <= wide(sizes.receive_cq));
+                prop_assert!(wide(sizes.receives()) >= 2 * wide(sizes.credits_per_connection) + wide(job.reserve));
+                prop_assert!(wide(sizes.credits_per_connection) * wide(job.queue_pairs) >= wide(depths.credits_per_peer));
             }
             Some(queues) => {
-                prop_assert!(queues.requests <= limits.max_srq_wr && queues.requests >= 1 && queues.replies >= 1);
-                prop_assert!(wide(queues.requests) + wide(queues.replies) + wide(job.connect_receives) <= wide(sizes.receive_cq));
+                prop_assert!(queues.replies + job.reserve <= limits.max_srq_wr && queues.requests >= 1 && queues.replies >= 1);
+                prop_assert!(wide(queues.requests) + wide(queues.replies) + wide(job.reserve) + wide(job.connect_receives) <= wide(sizes.receive_cq));
                 // Every request in flight has a buffer for its reply.
                 prop_assert!(wide(sizes.credits) <= wide(queues.replies) * wide(job.rails));
                 prop_assert_eq!(sizes.slack, 0);
                 prop_assert!(wide(sizes.bounce) > wide(sizes.credits));
             }
         }
-        prop_assert!(sizes.slack < sizes.credits_per_pair && sizes.slack <= depths.slack);
+        prop_assert!(sizes.slack < sizes.credits_per_connection && sizes.slack <= depths.slack);
         prop_assert!(sizes.credits >= 1 && sizes.credits <= sizes.ops && sizes.bounce >= 1 && sizes.spares >= 1);
-        prop_assert!(sizes.ops_per_pair >= 1 && sizes.ops_per_column >= 1);
+        prop_assert!(sizes.ops_per_connection >= 1 && sizes.ops >= sizes.connections);
         if let Total::Is(total) = depths.credits {
             prop_assert!(sizes.credits <= total);
         }
         let ways = ConnectWays { at_start: job.ranks % 2 == 0, dynamic: job.rails % 2 == 0, one_list: job.spares % 2 == 0, listed: job.reserve % 2 == 0 };
-        let record = Agreement { ways, ..sizes.agreement(&job) };
+        let record = Agreement::of(&sizes, job.rails, ways);
         prop_assert_eq!(Agreement::from_bytes(record.to_bytes()), record);
-        prop_assert_eq!(Limits::from_bytes(limits.to_bytes()), limits);
-        prop_assert_eq!(limits.least(Limits::NONE), limits);
+        prop_assert_eq!(limits.least(DeviceLimits::NONE), limits);
     }
 
     #[test]
     fn sharing_is_chosen_only_where_it_saves(depths in any_depths(), job in any_job()) {
         let depths = DepthSettings { srq: SharedReceive::Automatic, ..depths };
-        let limits = Limits { max_cqe: u32::MAX, max_qp_wr: u32::MAX, max_srq_wr: u32::MAX };
-        let (Ok(auto), Ok(never)) = (
+        let limits = DeviceLimits { max_cqe: u32::MAX, max_qp_wr: u32::MAX, max_srq_wr: u32::MAX };
+        let (Ok((auto, _)), Ok((never, _))) = (
             Sizes::of(&depths, &job, limits),
             Sizes::of(&DepthSettings { srq: SharedReceive::Never, ..depths }, &job, limits),
         ) else { return Ok(()) };
         let buffers = |sizes: &Sizes| match sizes.srq {
             Some(queues) => u64::from(job.rails) * (u64::from(queues.requests) + u64::from(queues.replies)),
-            None => u64::from(job.ranks - 1) * u64::from(sizes.queue_pairs) * u64::from(sizes.receive_depth),
+            None => u64::from(job.ranks - 1) * u64::from(sizes.queue_pairs()) * u64::from(sizes.receives()),
         };
         // Rails with one queue pair fewer than the fullest are given as much as it.
         let rounding = u64::from(job.queue_pairs.div_ceil(job.rails) * job.rails);

@@ -4,21 +4,21 @@
 use std::net::IpAddr;
 
 use bootstrap::{Bootstrap, Rank, Shared};
+use serde::{Deserialize, Serialize};
 
+use crate::transport::net::error::Error;
+use crate::transport::net::members::Common;
 use crate::transport::net::settings::FabricChoice;
-use crate::transport::net::settings::sizes::Limits;
-use crate::transport::net::{Common, Error};
+use crate::transport::net::settings::sizes::DeviceLimits;
 
-/// Bytes of an address: its length, 0 for none, and 16 bytes.
-const ADDRESS: usize = 17;
-/// Bytes of a rank's record.
-const RECORD: usize = 8 + 4 + 16 + 1 + 1 + Limits::BYTES + ADDRESS;
+/// Bytes of a rank's record: more than any record takes.
+const RECORD: usize = 72;
 
 /// Random bytes of rank 0: only who has them may talk to this job.
 pub(crate) type Key = [u8; 16];
 
 /// What a rank says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FabricCaps {
     pub(crate) common: Common,
     /// Of rank 0 it counts.
@@ -27,68 +27,26 @@ pub(crate) struct FabricCaps {
     /// It has an adapter that it can use.
     pub(crate) adapter: bool,
     /// Of its adapters.
-    pub(crate) limits: Limits,
+    pub(crate) limits: DeviceLimits,
     /// Its host, as far as it knows.
     pub(crate) address: Option<IpAddr>,
 }
 
-/// An address as ranks tell it each other.
-fn told(address: Option<IpAddr>) -> [u8; ADDRESS] {
-    let mut bytes = [0; ADDRESS];
-    match address {
-        None => {}
-        Some(IpAddr::V4(ip)) => {
-            bytes[0] = 4;
-            bytes[1..5].copy_from_slice(&ip.octets());
-        }
-        Some(IpAddr::V6(ip)) => {
-            bytes[0] = 16;
-            bytes[1..].copy_from_slice(&ip.octets());
-        }
-    }
-    bytes
-}
-
-/// The other way.
-fn heard(bytes: &[u8]) -> Option<IpAddr> {
-    let (length, ip) = bytes.split_first()?;
-    match length {
-        4 => Some(<[u8; 4]>::try_from(ip.get(..4)?).ok()?.into()),
-        16 => Some(<[u8; 16]>::try_from(ip.get(..16)?).ok()?.into()),
-        _ => None,
-    }
-}
-
-/// Takes the next `N` bytes.
-fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
-    let (first, rest) = bytes.split_first_chunk()?;
-    *bytes = rest;
-    Some(*first)
-}
-
 impl FabricCaps {
-    fn to_bytes(self) -> Vec<u8> {
-        let mut bytes = self.common.max_segment.to_le_bytes().to_vec();
-        bytes.extend(self.common.neighbourhood_max.to_le_bytes());
-        bytes.extend(self.key);
-        bytes.extend([self.fabric.to_byte(), u8::from(self.adapter)]);
-        bytes.extend(self.limits.to_bytes());
-        bytes.extend(told(self.address));
-        bytes
+    /// Padded with zeros, as all records of an exchange are of one length.
+    fn to_bytes(self) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; RECORD];
+        match postcard::to_slice(&self, &mut bytes) {
+            Ok(_) => Ok(bytes),
+            Err(error) => Err(Error::Os {
+                operation: "write what this rank says of its adapters",
+                source: std::io::Error::other(error),
+            }),
+        }
     }
 
-    fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
-        let bytes = &mut bytes;
-        let common = Common {
-            max_segment: u64::from_le_bytes(take(bytes)?),
-            neighbourhood_max: u32::from_le_bytes(take(bytes)?),
-        };
-        let key = take(bytes)?;
-        let [fabric, adapter] = take(bytes)?;
-        let limits = Limits::from_bytes(take(bytes)?);
-        let address = heard(bytes);
-        let fabric = FabricChoice::from_byte(fabric)?;
-        Some(Self { common, key, fabric, adapter: adapter != 0, limits, address })
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        postcard::take_from_bytes(bytes).ok().map(|(caps, _)| caps)
     }
 
     /// Where another rank differs in what must be alike: the variable, that rank's value and the own one.
@@ -112,7 +70,7 @@ pub(crate) struct JobFabricCaps {
     /// The first rank without an adapter.
     pub(crate) without_adapter: Option<Rank>,
     /// What the adapters of all ranks can do.
-    pub(crate) limits: Limits,
+    pub(crate) limits: DeviceLimits,
 }
 
 impl JobFabricCaps {
@@ -125,7 +83,7 @@ impl JobFabricCaps {
         mine: &FabricCaps,
         services: &mut dyn Bootstrap,
     ) -> Result<Self, Error> {
-        Self::of(me, mine, services.exchange(&mine.to_bytes())?)
+        Self::of(me, mine, services.exchange(&mine.to_bytes()?)?)
     }
 
     fn of(me: Rank, mine: &FabricCaps, table: Shared) -> Result<Self, Error> {
@@ -163,7 +121,7 @@ impl JobFabricCaps {
     /// Addresses of the ranks' hosts, as far as those know them.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         let records = self.table.chunks_exact(RECORD);
-        records.filter_map(|record| heard(&record[RECORD - ADDRESS..]))
+        records.filter_map(|record| FabricCaps::from_bytes(record)?.address)
     }
 }
 

@@ -1,6 +1,6 @@
 //! From the settings to a network: which fabric, which ports, how much of everything, and what the ranks must agree on.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
@@ -9,13 +9,15 @@ use fabric::soft::{self, SoftConfig};
 use fabric::{Fabric, Mtu};
 
 use super::fabric_caps::{FabricCaps, JobFabricCaps, Key};
-use super::{INTERNAL, Limits, RailChoice, Setup, SharedLimits};
+use crate::sys::say;
 use crate::transport::net::am::header::MAX_RANKS;
+use crate::transport::net::error::Error;
+use crate::transport::net::members::{Common, Members};
+use crate::transport::net::plan::{NetPlan, RailPlan};
 use crate::transport::net::ports::Selection;
 use crate::transport::net::ports::choice::{Devices, choose};
-use crate::transport::net::settings::sizes::{self, Agreement, Job, Sizes};
+use crate::transport::net::settings::sizes::{DeviceLimits, INTERNAL_RECEIVES, Job, Sizes};
 use crate::transport::net::settings::{FabricChoice, NetSettings, SoftAddress};
-use crate::transport::net::{Common, Error, Members, say};
 
 /// An opened fabric with the ports that this rank uses.
 struct Opened {
@@ -44,7 +46,8 @@ fn open_ports(
     }
     let chosen = chosen.map_err(|error| error.to_string())?;
     if let Some(listing) = &chosen.listing {
-        say(listing);
+        // In one piece; nothing can be done about a closed error stream.
+        let _ = std::io::stderr().write_all(listing.as_bytes());
     }
     Ok(Opened { devices, selection: chosen.selection })
 }
@@ -146,7 +149,7 @@ fn open_soft(
 
 /// What the user reads when no adapter is used; `named`: what was set to choose ports.
 fn fallen_back(reason: &str, named: &str) -> String {
-    let line = format!("gasnet_ibv: the job uses the software adapter (TCP): {reason}.");
+    let line = format!("the job uses the software adapter (TCP): {reason}.");
     if named.is_empty() {
         return format!("{line} GASNET_IBV_FABRIC=soft hides this line");
     }
@@ -162,7 +165,7 @@ fn opened(
     members: &Members,
     common: Common,
     services: &mut dyn Bootstrap,
-) -> Result<(Opened, sizes::Limits, u64), Error> {
+) -> Result<(Opened, DeviceLimits, u64), Error> {
     let nbrhd = members.neighbours.binary_search(&members.rank).unwrap_or(0);
     let nbrhd = u32::try_from(nbrhd).unwrap_or(0);
     let verbs = (settings.fabric != FabricChoice::Soft)
@@ -178,7 +181,7 @@ fn opened(
         key: if members.rank == Rank(0) { job_key()? } else { [0; 16] },
         fabric: settings.fabric,
         adapter: usable.is_some(),
-        limits: usable.map_or(sizes::Limits::NONE, limits_of_ports),
+        limits: usable.map_or(DeviceLimits::NONE, limits_of_ports),
         address: address.as_ref().ok().copied().flatten(),
     };
     let fabric_caps = JobFabricCaps::exchange(members.rank, &mine, services)?;
@@ -194,7 +197,7 @@ fn opened(
         return Err(Error::Setting { name: "GASNET_IBV_FABRIC", problem });
     }
     if let (Some(reason), Rank(0)) = (&reason, members.rank) {
-        say(&format!("{}\n", fallen_back(reason, &settings.ports.family.assignments())));
+        say(&fallen_back(reason, &settings.ports.family.assignments()));
     }
     let mut ports = settings.ports.clone();
     if settings.fabric == FabricChoice::Auto {
@@ -215,71 +218,33 @@ fn opened(
 }
 
 /// What the devices of the chosen ports can do.
-fn limits_of_ports(opened: &Opened) -> sizes::Limits {
+fn limits_of_ports(opened: &Opened) -> DeviceLimits {
     let rails = opened.selection.rails.iter();
     let caps = rails.filter_map(|rail| opened.devices.found.get(rail.device)?.caps.as_ref().ok());
-    caps.map(sizes::Limits::of).fold(sizes::Limits::NONE, sizes::Limits::least)
+    caps.map(DeviceLimits::of).fold(DeviceLimits::NONE, DeviceLimits::least)
 }
 
-/// Depths and numbers from what all ranks can do, and what must be the same on all ranks for that.
-fn sizes_of(
-    settings: &NetSettings,
-    members: &Members,
-    opened: &Opened,
-    limits: sizes::Limits,
-    locals: u32,
-) -> Result<(Sizes, Agreement), Error> {
+/// The job as its queues are sized for.
+fn job(settings: &NetSettings, members: &Members, selection: &Selection, locals: u32) -> Job {
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let job = Job {
+    let threads = count(std::thread::available_parallelism().map_or(1, usize::from));
+    Job {
         ranks: members.size,
-        rails: count(opened.selection.rails.len()),
-        queue_pairs: count(opened.selection.queue_pairs.len()),
-        reserve: INTERNAL,
-        spares: count(std::thread::available_parallelism().map_or(1, usize::from))
-            .div_ceil(locals.max(1))
-            + u32::from(settings.receive_thread.on),
+        rails: count(selection.rails.len()),
+        queue_pairs: count(selection.queue_pairs.len()),
+        reserve: INTERNAL_RECEIVES,
+        spares: threads.div_ceil(locals.max(1)) + u32::from(settings.receive_thread.on),
         connect_receives: 0,
-    };
-    let sizes = Sizes::of(&settings.depths, &job, limits)?;
-    let agreement = Agreement { ways: settings.connect.ways(), ..sizes.agreement(&job) };
-    Ok((sizes, agreement))
-}
-
-/// Numbers of the context, from those of the settings.
-fn limits_of(settings: &NetSettings, members: &Members, sizes: &Sizes, lanes: usize) -> Limits {
-    // Credits that lie banked at all peers together must leave one to be used.
-    let pairs = u64::from(members.size.max(2) - 1) * lanes.max(1) as u64;
-    let most = u64::from(sizes.credits.saturating_sub(1)) / pairs;
-    Limits {
-        send_lane: sizes.ops_per_pair,
-        credits: sizes.credits_per_pair,
-        credits_total: sizes.credits,
-        slack: sizes.slack.min(u32::try_from(most).unwrap_or(u32::MAX)),
-        send_cq: sizes.send_cq,
-        recv_cq: sizes.receive_cq,
-        bounce: sizes.bounce,
-        spares: sizes.spares,
-        shared: sizes.srq.map(|queues| SharedLimits {
-            requests: queues.requests.saturating_sub(INTERNAL).max(1),
-            replies: queues.replies,
-            internal: INTERNAL,
-        }),
-        inline: settings.inline,
-        inline_is_set: settings.inline_is_set,
-        put_bounce: settings.put_bounce,
-        packed_long: settings.packed_long,
-        gather_min: settings.gather_min,
-        retry: settings.retry,
     }
 }
 
 /// Collective: everything up to the context; with the smallest of the largest segments of all ranks.
-pub(crate) fn setup(
+pub(crate) fn plan(
     settings: &NetSettings,
     members: &Members,
     common: Common,
     services: &mut dyn Bootstrap,
-) -> Result<(Setup, u64), Error> {
+) -> Result<(NetPlan, u64), Error> {
     if members.size > MAX_RANKS {
         let problem = format!(
             "is one of {}, and messages have room for {MAX_RANKS} ranks; start fewer",
@@ -288,19 +253,19 @@ pub(crate) fn setup(
         return Err(Error::Mismatch { rank: members.rank, problem });
     }
     let (opened, can, max_segment) = opened(settings, members, common, services)?;
-    let locals = services.rank_info().locals;
-    let (sizes, agreement) = sizes_of(settings, members, &opened, can, locals)?;
+    let job = job(settings, members, &opened.selection, services.rank_info().locals);
+    let (sizes, warnings) = Sizes::of(&settings.depths, &job, can)?;
     if members.rank == Rank(0) {
-        for note in settings.warnings.iter().chain(&sizes.warnings) {
-            say(&format!("gasnet_ibv: {note}\n"));
+        for note in settings.warnings.iter().chain(&warnings) {
+            say(note);
         }
     }
     for note in &opened.selection.notes {
-        say(&format!("gasnet_ibv: rank {}: {note}\n", members.rank));
+        say(&format!("rank {}: {note}", members.rank));
     }
     let rail = |rail: &crate::transport::net::ports::Rail| {
         let device = opened.devices.open.get(rail.device).and_then(Option::as_ref)?;
-        Some(RailChoice {
+        Some(RailPlan {
             device: Arc::clone(device),
             port: rail.port.number,
             pkey_index: rail.pkey_index,
@@ -310,8 +275,7 @@ pub(crate) fn setup(
             rd_atom: rail.rd_atom,
         })
     };
-    let rails: Vec<RailChoice> = opened.selection.rails.iter().filter_map(rail).collect();
-    let lanes = opened.selection.queue_pairs.clone();
-    let limits = limits_of(settings, members, &sizes, lanes.len());
-    Ok((Setup { rails, lanes, limits, agreement }, max_segment))
+    let rails = opened.selection.rails.iter().filter_map(rail).collect();
+    let connections = opened.selection.queue_pairs.clone();
+    Ok((NetPlan { rails, connections, sizes }, max_segment))
 }

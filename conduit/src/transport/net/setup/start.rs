@@ -3,73 +3,21 @@
 use std::sync::Arc;
 
 use bootstrap::{Bootstrap, Rank};
-use fabric::{Address, Channel};
+use fabric::Channel;
 
-use super::Setup;
-use super::peer_addresses::PeerAddresses;
 use crate::transport::net::connect::driver::{Identity, Setup as ConnectSetup, Socket};
 use crate::transport::net::connect::fixed::{self, Chosen};
 use crate::transport::net::connect::machine::Timing;
-use crate::transport::net::connect::{
-    self, Failure, Numbers, PeerAddress, Peers as Handshake, file,
-};
-use crate::transport::net::context::{NetContext, Segments};
-use crate::transport::net::peer::Phase;
+use crate::transport::net::connect::wire::queue_key;
+use crate::transport::net::connect::{self, file};
+use crate::transport::net::context::NetContext;
+use crate::transport::net::error::Error;
+use crate::transport::net::links::Links;
+use crate::transport::net::memory::pool::SegmentMemory;
+use crate::transport::net::plan::NetPlan;
+use crate::transport::net::segments::SegmentTable;
 use crate::transport::net::settings::ConnectSettings;
 use crate::transport::net::threads::Threads;
-use crate::transport::net::{Error, SegmentMemory};
-
-/// The context as connections see it.
-#[derive(Clone, Debug)]
-pub(crate) struct Links {
-    pub(crate) context: Arc<NetContext>,
-    pub(crate) others: PeerAddresses,
-}
-
-impl Handshake for Links {
-    fn prepare(&self, rank: Rank) -> Result<Numbers, Failure> {
-        let numbers = self.context.prepare(rank)?.numbers();
-        let count = numbers.len();
-        Numbers::new(&numbers).ok_or_else(|| format!("{count} queue pairs are too many").into())
-    }
-
-    fn receive_ready(&self, rank: Rank, numbers: &Numbers) -> Result<(), Failure> {
-        let peer = self.context.prepare(rank)?;
-        let address = |rail| self.others.rail(rank, rail);
-        Ok(self.context.receive_ready(peer, numbers.as_slice(), address)?)
-    }
-
-    fn send_ready(&self, rank: Rank) -> Result<(), Failure> {
-        Ok(self.context.send_ready(self.context.prepare(rank)?)?)
-    }
-
-    fn open(&self, rank: Rank) {
-        if let Some(peer) = self.context.peers.get(rank) {
-            peer.set_phase(Phase::Open);
-        }
-    }
-
-    fn is_open(&self, rank: Rank) -> bool {
-        self.context.peers.get(rank).is_some_and(crate::transport::net::peer::Peer::is_open)
-    }
-
-    fn address(&self, rank: Rank) -> PeerAddress {
-        let (address, ..) = self.others.rail(rank, 0);
-        let own = self.context.rails.first().map_or(0, |rail| rail.address.sgid_index);
-        let address = Address { sgid_index: own, ..address };
-        PeerAddress { address, qpn: self.others.datagrams(rank) }
-    }
-}
-
-impl Links {
-    /// Numbers that the ranks of a pair tell each other: of queue pairs, and of receive queues.
-    pub(crate) fn count(&self) -> usize {
-        let send_qps = 1 + usize::from(self.context.setup.limits.shared.is_some());
-        let numbers =
-            if self.context.xrc.is_some() { crate::transport::net::xrc::NUMBERS } else { 1 };
-        self.context.setup.lanes.len() * send_qps * numbers
-    }
-}
 
 /// Registers the own segment with every rail and exchanges where the segments are. Collective.
 pub(crate) fn attach(
@@ -92,9 +40,9 @@ pub(crate) fn attach(
         }
         mine.extend(key.to_ne_bytes());
     }
-    debug_assert_eq!(mine.len(), Segments::record_len(context.rails.len()));
+    debug_assert_eq!(mine.len(), SegmentTable::record_len(context.rails.len()));
     let table = services.exchange(&mine)?;
-    let _ = context.segments.set(Segments::new(memory, table, context.rails.len()));
+    let _ = context.segments.set(SegmentTable::new(memory, table, context.rails.len()));
     Ok(())
 }
 
@@ -103,14 +51,14 @@ pub(crate) type Datagrams = (Socket, Arc<dyn Channel>);
 
 /// Makes the queue pair for datagrams. `None` for a rank that is connected to everybody at the start: it needs none.
 pub(crate) fn datagrams(
-    setup: &Setup,
+    plan: &NetPlan,
     size: u32,
     settings: &ConnectSettings,
 ) -> Result<Option<Datagrams>, Error> {
     let dynamic = !settings.at_start || settings.dynamic && settings.file_in.is_some();
-    let (true, Some(rail)) = (dynamic, setup.rails.first()) else { return Ok(None) };
+    let (true, Some(rail)) = (dynamic, plan.rails.first()) else { return Ok(None) };
     let channel = rail.device.channel()?;
-    let setup = ConnectSetup {
+    let socket = ConnectSetup {
         port: rail.port,
         pkey_index: rail.pkey_index,
         sends: settings.sends,
@@ -118,7 +66,7 @@ pub(crate) fn datagrams(
         timing: timing(settings)?,
         drop: settings.drop,
     };
-    Ok(Some((Socket::new(&rail.device, Some(&channel), &setup)?, channel)))
+    Ok(Some((Socket::new(&rail.device, Some(&channel), &socket)?, channel)))
 }
 
 /// Prepares connections to the ranks that are connected at the start, and starts the threads. Collective. After a barrier
@@ -145,7 +93,7 @@ pub(crate) fn connect(
     let connector = match datagrams {
         None => None,
         Some((socket, channel)) => {
-            let key = links.others.queue_key(size);
+            let key = queue_key((0..size).map(|rank| links.others.datagrams(Rank(rank))));
             let identity = Identity {
                 me,
                 size,

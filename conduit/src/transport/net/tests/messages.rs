@@ -107,23 +107,22 @@ fn every_size_arrives_unchanged() {
 
 #[test]
 fn every_size_without_inline_data_and_with_few_buffers() {
-    echo(&Kind { limits: TINY, ..PLAIN });
+    echo(&SMALL);
 }
 
 #[test]
 fn every_size_with_all_inline_data_that_the_device_takes() {
-    let limits = Limits { inline: None, ..USUAL };
-    echo(&Kind { limits, ..PLAIN });
+    echo(&Kind { inline: None, ..PLAIN });
 }
 
 #[test]
 fn every_size_with_shared_receive_queues() {
-    echo(&Kind { limits: Limits { shared: Some(SHARED), ..USUAL }, ..PLAIN });
+    echo(&Kind { sizes: Sizes { srq: Some(SHARED), ..USUAL }, ..PLAIN });
 }
 
 #[test]
 fn every_size_over_two_rails() {
-    echo(&Kind { rails: 2, lanes: 3, ..PLAIN });
+    echo(&Kind { rails: 2, connections: 3, ..PLAIN });
 }
 
 #[test]
@@ -197,7 +196,7 @@ fn negotiated_payload_goes_out_of_the_librarys_buffer() {
 
 #[test]
 fn messages_of_the_library_pass_those_of_the_client() {
-    run(2, 0, &Kind { limits: TINY, ..PLAIN }, |member| {
+    run(2, 0, &SMALL, |member| {
         let client = Cell::new(0);
         let library = Cell::new(0);
         let handler = |message: Arrived<'_>| match message.handler {
@@ -220,7 +219,7 @@ fn messages_of_the_library_pass_those_of_the_client() {
             while library.get() < 210 {
                 member
                     .net
-                    .poll::<Seq>(&TestSink(&member.met, &handler), Poll::Internal)
+                    .poll::<Seq, _>(&TestSink(&member.met, &handler), Poll::Internal)
                     .expect("poll");
                 assert!(begin.elapsed() < PATIENCE);
             }
@@ -235,8 +234,7 @@ fn messages_of_the_library_pass_those_of_the_client() {
 #[test]
 fn a_payload_is_in_use_after_the_call_only_where_it_is_gathered() {
     for gather_min in [None, Some(0), Some(64), Some(1500)] {
-        let limits = Limits { gather_min, ..USUAL };
-        run(2, 1 << 17, &Kind { limits, ..PLAIN }, |member| {
+        run(2, 1 << 17, &Kind { gather_min, ..PLAIN }, |member| {
             let (seen, peer) = (Cell::new(0), Rank(1 - member.rank));
             let handler = |_: Arrived<'_>| seen.set(seen.get() + 1);
             let mut sent = 0;

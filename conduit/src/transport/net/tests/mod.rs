@@ -9,8 +9,8 @@ mod threads;
 mod xrc;
 
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bootstrap::{Bootstrap, HostId, Rank};
@@ -18,58 +18,59 @@ use fabric::soft::{self, SoftConfig};
 use fabric::{Mtu, Retry};
 
 use super::memory::pool::testing::lasting;
-use super::settings::ConnectWays;
-use super::settings::sizes::Agreement;
-use super::setup::{Limits, RailChoice, Setup, SharedLimits};
+use super::plan::{NetPlan, RailPlan};
+use super::settings::sizes::{Sizes, SrqSizes};
 use super::*;
 use crate::mode::{Par, Seq};
-use crate::transport::message::{AmPayload, Arrived, ArrivedPayload, MessageClass, ZeroCopy};
+use crate::transport::message::{
+    AmMessage, AmPayload, Arrived, ArrivedPayload, MessageClass, Sink, ZeroCopy,
+};
 use crate::transport::neighbours;
 
 /// No test waits longer; far more than any needs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The smallest queues that work.
-const TINY: Limits = Limits {
-    send_lane: 2,
+const TINY: Sizes = Sizes {
+    connections: 1,
+    ops_per_connection: 2,
+    ops: 2,
+    credits_per_connection: 1,
     credits: 1,
-    credits_total: 1,
     slack: 0,
-    send_cq: 8,
-    recv_cq: 64,
+    reserve: 4,
+    srq: None,
     bounce: 3,
     spares: 1,
-    shared: None,
-    inline: Some(0),
-    inline_is_set: false,
-    put_bounce: 65_536,
-    packed_long: 4012,
-    gather_min: Some(1500),
-    retry: Retry { timeout: 18, count: 7, rnr: 7, rnr_timer: 6 },
+    send_cq: 8,
+    receive_cq: 64,
 };
 
 /// The documents' defaults, for few peers.
-const USUAL: Limits = Limits {
-    send_lane: 24,
-    credits: 12,
-    credits_total: 36,
+const USUAL: Sizes = Sizes {
+    ops_per_connection: 24,
+    credits_per_connection: 12,
+    credits: 36,
     slack: 1,
     send_cq: 255,
-    recv_cq: 512,
+    receive_cq: 512,
     bounce: 64,
     spares: 2,
-    inline: Some(72),
     ..TINY
 };
 
-const SHARED: SharedLimits = SharedLimits { requests: 2, replies: 3, internal: 4 };
+const SHARED: SrqSizes = SrqSizes { requests: 2, replies: 3 };
 
 /// A kind of network to run a test on.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
-    limits: Limits,
+    sizes: Sizes,
+    /// `GASNET_INLINESEND_LIMIT`.
+    inline: Option<u32>,
+    /// `GASNET_AM_GATHER_MIN`.
+    gather_min: Option<u32>,
     rails: usize,
-    lanes: usize,
+    connections: usize,
     dynamic: bool,
     /// `GASNET_CONNECTFILE_OUT`.
     file_out: Option<&'static str>,
@@ -82,15 +83,20 @@ struct Kind {
 }
 
 const PLAIN: Kind = Kind {
-    limits: USUAL,
+    sizes: USUAL,
+    inline: Some(72),
+    gather_min: Some(1500),
     rails: 1,
-    lanes: 1,
+    connections: 1,
     dynamic: false,
     file_out: None,
     fake: false,
     per_host: 1,
     xrc: false,
 };
+
+/// With the smallest queues, and nothing inline.
+const SMALL: Kind = Kind { sizes: TINY, inline: Some(0), ..PLAIN };
 
 /// One rank of a test.
 struct Member<'a> {
@@ -105,12 +111,12 @@ struct Member<'a> {
     services: std::cell::RefCell<Box<dyn Bootstrap>>,
 }
 
-fn setup(fabric: &dyn fabric::Fabric, kind: &Kind) -> Setup {
+fn plan(fabric: &dyn fabric::Fabric, kind: &Kind) -> NetPlan {
     let rail = |index| {
         let device = fabric.open(index).expect("device");
         let port = device.port(1).expect("port");
         let gid = port.gids.first().map_or(0, |gid| gid.index);
-        RailChoice {
+        RailPlan {
             device,
             port: 1,
             pkey_index: 0,
@@ -120,16 +126,12 @@ fn setup(fabric: &dyn fabric::Fabric, kind: &Kind) -> Setup {
             rd_atom: 4,
         }
     };
-    let rails = (0..kind.rails).map(rail).collect();
-    let lanes = (0..kind.lanes).map(|lane| lane % kind.rails).collect();
-    let agreement = Agreement {
-        rails: u16::try_from(kind.rails).expect("few"),
-        queue_pairs: u16::try_from(kind.lanes).expect("few"),
-        credits: kind.limits.credits,
-        srq: kind.limits.shared.is_some(),
-        ways: ConnectWays { at_start: !kind.dynamic, dynamic: kind.dynamic, ..Default::default() },
-    };
-    Setup { rails, lanes, limits: kind.limits, agreement }
+    let connections = u32::try_from(kind.connections).expect("few");
+    NetPlan {
+        rails: (0..kind.rails).map(rail).collect(),
+        connections: (0..kind.connections).map(|index| index % kind.rails).collect(),
+        sizes: Sizes { connections, ..kind.sizes },
+    }
 }
 
 /// Runs `body` on every rank of a job of `size`, each with a segment of `segment` bytes.
@@ -171,9 +173,11 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
                 settings.connect.at_start = !kind.dynamic;
                 settings.connect.dynamic = kind.dynamic;
                 settings.xrc.on = kind.xrc;
+                settings.inline = kind.inline;
+                settings.gather_min = kind.gather_min;
                 settings.connect.file_out = kind.file_out.map(Into::into);
-                let setup = setup(&*fabric, kind);
-                let net = Network::with_setup(&settings, setup, &members, &mut *services);
+                let plan = plan(&*fabric, kind);
+                let net = Network::with_plan(&settings, plan, &members, &mut *services);
                 let net = net.expect("network");
                 services.barrier().expect("everybody has prepared");
                 net.begin().expect("connections are open");
@@ -213,7 +217,7 @@ impl Member<'_> {
         let begin = Instant::now();
         while !done() {
             let count =
-                self.net.poll::<Par>(&TestSink(&self.met, handler), Poll::All).expect("poll");
+                self.net.poll::<Par, _>(&TestSink(&self.met, handler), Poll::All).expect("poll");
             if count == 0 {
                 std::thread::yield_now();
             }
@@ -225,7 +229,8 @@ impl Member<'_> {
     fn send(&self, message: &AmMessage<'_>, handler: &dyn Fn(Arrived<'_>)) {
         let begin = Instant::now();
         while self.net.try_send::<Seq>(message).expect("send") == Sent::Full {
-            let _ = self.net.poll::<Par>(&TestSink(&self.met, handler), Poll::All).expect("poll");
+            let _ =
+                self.net.poll::<Par, _>(&TestSink(&self.met, handler), Poll::All).expect("poll");
             assert!(begin.elapsed() < PATIENCE, "rank {} has no room for ever", self.rank);
         }
     }

@@ -12,7 +12,8 @@ const OWN: usize = 4 << 20;
 fn finish(member: &Member<'_>, counter: &Arc<OpCounter>, mut post: impl FnMut() -> Sent) {
     let begin = Instant::now();
     while post() == Sent::Full {
-        let _ = member.net.poll::<Par>(&TestSink(&member.met, &|_| {}), Poll::All).expect("poll");
+        let _ =
+            member.net.poll::<Par, _>(&TestSink(&member.met, &|_| {}), Poll::All).expect("poll");
         assert!(begin.elapsed() < PATIENCE);
     }
     member.poll_until(&|_| {}, || counter.is_complete());
@@ -64,17 +65,17 @@ fn every_size() {
 
 #[test]
 fn every_size_with_the_smallest_queues() {
-    all_sizes(&Kind { limits: Limits { send_lane: 1, ..TINY }, ..PLAIN });
+    all_sizes(&Kind { sizes: Sizes { ops_per_connection: 1, ..TINY }, ..SMALL });
 }
 
 #[test]
 fn every_size_over_two_rails() {
-    all_sizes(&Kind { rails: 2, lanes: 2, ..PLAIN });
+    all_sizes(&Kind { rails: 2, connections: 2, ..PLAIN });
 }
 
 #[test]
 fn every_size_beside_shared_queues() {
-    all_sizes(&Kind { limits: Limits { shared: Some(SHARED), ..USUAL }, ..PLAIN });
+    all_sizes(&Kind { sizes: Sizes { srq: Some(SHARED), ..USUAL }, ..PLAIN });
 }
 
 #[test]
@@ -138,7 +139,7 @@ fn many_in_flight_with_one_counter() {
                 {
                     let _ = member
                         .net
-                        .poll::<Par>(&TestSink(&member.met, &|_| {}), Poll::All)
+                        .poll::<Par, _>(&TestSink(&member.met, &|_| {}), Poll::All)
                         .expect("poll");
                     assert!(begin.elapsed() < PATIENCE);
                 }

@@ -67,15 +67,15 @@ pub(super) fn storm(size: u32, each: u32, kind: &Kind) {
 /// All that was taken came back. (Banked credits are the peer's until it has something to carry them.)
 fn settled(member: &Member<'_>, kind: &Kind, handler: &dyn Fn(Arrived<'_>)) {
     let context = &member.net.context;
-    let limits = &kind.limits;
-    let banked = limits.slack * member.count() * u32::try_from(kind.lanes).expect("few");
+    let sizes = &kind.sizes;
+    let banked = sizes.slack * member.count() * u32::try_from(kind.connections).expect("few");
     let whole = || {
-        context.bounce.len() == limits.bounce
+        context.buffers.free_sends() == sizes.bounce
             && context.rails.iter().all(|rail| !rail.is_sending())
-            && context.total.left() + banked >= limits.credits_total
-            && context.peers.iter().flat_map(|peer| &*peer.lanes).all(|lane| {
-                lane.account.available() + limits.slack >= limits.credits
-                    && lane.main.slots.left() == limits.sends()
+            && context.credits.left() + banked >= sizes.credits
+            && context.peers.iter().flat_map(|peer| &*peer.connections).all(|connection| {
+                connection.account.available() + sizes.slack >= sizes.credits_per_connection
+                    && connection.main.slots.left() == sizes.sends()
             })
     };
     member.poll_until(handler, whole);
@@ -83,13 +83,13 @@ fn settled(member: &Member<'_>, kind: &Kind, handler: &dyn Fn(Arrived<'_>)) {
 
 #[test]
 fn two_ranks_with_one_credit() {
-    storm(2, 200, &Kind { limits: TINY, ..PLAIN });
+    storm(2, 200, &SMALL);
 }
 
 #[test]
 fn four_ranks_with_one_credit() {
-    let limits = Limits { credits_total: 2, send_cq: 16, recv_cq: 128, ..TINY };
-    storm(4, 60, &Kind { limits, ..PLAIN });
+    let sizes = Sizes { credits: 2, send_cq: 16, receive_cq: 128, ..TINY };
+    storm(4, 60, &Kind { sizes, ..SMALL });
 }
 
 #[test]
@@ -99,37 +99,37 @@ fn four_ranks_as_usual() {
 
 #[test]
 fn without_spares_messages_are_copied() {
-    storm(3, 300, &Kind { limits: Limits { spares: 0, ..USUAL }, ..PLAIN });
+    storm(3, 300, &Kind { sizes: Sizes { spares: 0, ..USUAL }, ..PLAIN });
 }
 
 #[test]
 fn slack_banks_credits() {
-    let limits = Limits { credits: 4, credits_total: 12, slack: 3, ..USUAL };
-    storm(3, 300, &Kind { limits, ..PLAIN });
+    let sizes = Sizes { credits_per_connection: 4, credits: 12, slack: 3, ..USUAL };
+    storm(3, 300, &Kind { sizes, ..PLAIN });
 }
 
 #[test]
 fn few_shared_receive_buffers() {
-    let shared = SharedLimits { requests: 2, replies: 2, internal: 4 };
-    let limits = Limits { shared: Some(shared), credits_total: 2, send_cq: 16, ..TINY };
-    storm(4, 60, &Kind { limits, ..PLAIN });
-    let shared = SharedLimits { requests: 3, replies: 9, internal: 4 };
-    let limits = Limits { shared: Some(shared), slack: 0, bounce: 5, ..USUAL };
-    storm(3, 300, &Kind { limits, ..PLAIN });
+    let shared = SrqSizes { requests: 2, replies: 2 };
+    let sizes = Sizes { srq: Some(shared), credits: 2, send_cq: 16, ..TINY };
+    storm(4, 60, &Kind { sizes, ..SMALL });
+    let shared = SrqSizes { requests: 3, replies: 9 };
+    let sizes = Sizes { srq: Some(shared), slack: 0, bounce: 5, ..USUAL };
+    storm(3, 300, &Kind { sizes, ..PLAIN });
 }
 
 #[test]
 fn two_rails() {
-    storm(3, 600, &Kind { rails: 2, lanes: 2, ..PLAIN });
+    storm(3, 600, &Kind { rails: 2, connections: 2, ..PLAIN });
     storm(
         3,
         200,
         &Kind {
-            limits: Limits { credits_total: 3, ..TINY },
+            sizes: Sizes { credits: 3, ..TINY },
             rails: 2,
-            lanes: 4,
+            connections: 4,
             dynamic: true,
-            ..PLAIN
+            ..SMALL
         },
     );
 }

@@ -23,7 +23,7 @@ fn an_armed_network_rings_the_doorbell() {
                 member.net.arm().expect("arm");
                 let polled = member
                     .net
-                    .poll::<Seq>(&TestSink(&member.met, &handler), Poll::All)
+                    .poll::<Seq, _>(&TestSink(&member.met, &handler), Poll::All)
                     .expect("poll");
                 if polled == 0 && count.load(Ordering::Relaxed) < round {
                     page.slot(0).sleep(PATIENCE, || page.slot(0).rung() != rung);
@@ -101,9 +101,9 @@ fn an_ack_without_room_goes_out_although_nobody_polls() {
         let off = ThreadSettings { on: false, ..on };
         member.net.threads.progress(&on, &off, &shared).expect("threads");
         let context = &member.net.context;
-        let lane = &context.peers.get(Rank(0)).expect("a peer").lanes[0];
+        let connection = &context.peers.get(Rank(0)).expect("a peer").connections[0];
         let mut taken = 0;
-        while lane.main.slots.take(0) {
+        while connection.main.slots.take(0) {
             taken += 1;
         }
         member.services.borrow_mut().barrier().expect("barrier");
@@ -114,8 +114,8 @@ fn an_ack_without_room_goes_out_although_nobody_polls() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
-        wait_until("no ack was due", &|| context.ack_pending.load(Ordering::SeqCst) != 0);
-        lane.main.slots.give(taken);
+        wait_until("no ack was due", &|| context.acks_pending.load(Ordering::SeqCst) != 0);
+        connection.main.slots.give(taken);
         wait_until("no ack", &|| sink.requests.load(Ordering::SeqCst) == 200);
         member.services.borrow_mut().barrier().expect("barrier");
     });
@@ -141,13 +141,15 @@ fn threads_of_a_rank_send_and_poll_together() {
                         let args = [number];
                         let message = request(peer, &args, AmPayload::Medium(&bytes));
                         while net.try_send::<Par>(&message).expect("send") == Sent::Full {
-                            let _ =
-                                net.poll::<Par>(&TestSink(met, &count), Poll::All).expect("poll");
+                            let _ = net
+                                .poll::<Par, _>(&TestSink(met, &count), Poll::All)
+                                .expect("poll");
                             assert!(begin.elapsed() < PATIENCE);
                         }
                     }
                     while got.load(Ordering::SeqCst) < 3000 {
-                        let _ = net.poll::<Par>(&TestSink(met, &count), Poll::All).expect("poll");
+                        let _ =
+                            net.poll::<Par, _>(&TestSink(met, &count), Poll::All).expect("poll");
                         assert!(begin.elapsed() < PATIENCE);
                     }
                 });
@@ -162,7 +164,7 @@ fn a_peer_that_is_gone_is_named() {
     run(2, 0, &PLAIN, |member| {
         if member.rank == 1 {
             for peer in member.net.context.peers.iter() {
-                peer.lanes[0].main.qp.to_error().expect("error state");
+                peer.connections[0].main.qp.to_error().expect("error state");
             }
             member.services.borrow_mut().barrier().expect("barrier");
             member.net.quiet();
@@ -173,7 +175,7 @@ fn a_peer_that_is_gone_is_named() {
         let error = loop {
             assert!(begin.elapsed() < PATIENCE);
             let sent = member.net.try_send::<Seq>(&request(Rank(1), &[], AmPayload::None));
-            let polled = member.net.poll::<Seq>(&TestSink(&member.met, &|_| {}), Poll::All);
+            let polled = member.net.poll::<Seq, _>(&TestSink(&member.met, &|_| {}), Poll::All);
             if let Some(error) = sent.err().or(polled.err()) {
                 break error;
             }
@@ -182,7 +184,7 @@ fn a_peer_that_is_gone_is_named() {
         assert!(text.contains("rank 1") && text.contains("queue pair"), "{text}");
         member.net.quiet();
         assert!(
-            member.net.poll::<Seq>(&TestSink(&member.met, &|_| {}), Poll::All).is_ok(),
+            member.net.poll::<Seq, _>(&TestSink(&member.met, &|_| {}), Poll::All).is_ok(),
             "quiet"
         );
     });

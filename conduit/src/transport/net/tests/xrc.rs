@@ -9,10 +9,10 @@ use super::*;
 /// Two ranks on each host.
 const PAIRS: Kind = Kind { fake: true, per_host: 2, ..PLAIN };
 
-const ROOMY: SharedLimits = SharedLimits { requests: 12, replies: 24, internal: 4 };
+const ROOMY: SrqSizes = SrqSizes { requests: 12, replies: 24 };
 
-const fn shared(shared: SharedLimits, xrc: bool) -> Kind {
-    Kind { limits: Limits { shared: Some(shared), slack: 0, ..USUAL }, xrc, ..PAIRS }
+const fn shared(shared: SrqSizes, xrc: bool) -> Kind {
+    Kind { sizes: Sizes { srq: Some(shared), slack: 0, ..USUAL }, xrc, ..PAIRS }
 }
 
 fn kinds() -> [Kind; 4] {
@@ -32,7 +32,7 @@ fn puts_and_gets_of_every_size() {
     for kind in kinds() {
         all_sizes(&kind);
     }
-    all_sizes(&Kind { rails: 2, lanes: 2, dynamic: true, ..shared(ROOMY, true) });
+    all_sizes(&Kind { rails: 2, connections: 2, dynamic: true, ..shared(ROOMY, true) });
 }
 
 #[test]
@@ -45,10 +45,11 @@ fn storms() {
 
 #[test]
 fn a_storm_with_the_smallest_queues_on_shared_connections() {
-    let few = SharedLimits { requests: 2, replies: 2, internal: 4 };
-    let limits = Limits { shared: Some(few), credits_total: 2, send_cq: 16, ..TINY };
-    storm(4, 60, &Kind { limits, ..shared(ROOMY, true) });
-    storm(6, 40, &Kind { limits, rails: 2, lanes: 3, per_host: 2, ..shared(ROOMY, true) });
+    let few = SrqSizes { requests: 2, replies: 2 };
+    let sizes = Sizes { srq: Some(few), credits: 2, send_cq: 16, ..TINY };
+    let kind = Kind { sizes, inline: Some(0), ..shared(ROOMY, true) };
+    storm(4, 60, &kind);
+    storm(6, 40, &Kind { rails: 2, connections: 3, per_host: 2, ..kind });
 }
 
 /// What the ranks of a host share is made once: counted on all ranks of two hosts of three.
@@ -61,9 +62,9 @@ fn a_host_has_one_receiver_for_a_sender_and_a_rank_one_sender_for_a_host() {
             member.meet(&|_| {});
             let peers = member.others().filter_map(|rank| member.net.context.peers.get(rank));
             let send_qps = peers.flat_map(|peer| {
-                peer.lanes
+                peer.connections
                     .iter()
-                    .flat_map(|lane| lane.send_qps())
+                    .flat_map(|connection| connection.send_qps())
                     .map(|send_qp| (peer.rank, send_qp))
             });
             let mut seen = seen.lock().expect("no panic before");
@@ -123,9 +124,10 @@ fn numbers_that_do_not_fit_are_refused() {
             rd_atom: 1,
         };
         for peer in member.others().filter_map(|rank| context.peers.get(rank)) {
-            let send_qp = &peer.lanes[0].main;
+            let send_qp = &peer.connections[0].main;
             let refused = |numbers: &[u32]| {
-                let done = xrc.receive_ready(send_qp, peer.rank, numbers, &far, &Retry::default());
+                let link = send_qp.link.as_ref().expect("shared");
+                let done = xrc.receive_ready(link, peer.rank, numbers, &far, &Retry::default());
                 done.expect_err("refused").to_string()
             };
             let text = refused(&[9, send_qp.recv_qp() + 0x100, 9]);

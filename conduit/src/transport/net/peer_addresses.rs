@@ -4,39 +4,40 @@
 use bootstrap::{Bootstrap, Rank, Shared};
 use fabric::{Address, Gid, Mtu};
 
-use super::{RailChoice, Setup};
-use crate::transport::net::connect::wire::queue_key;
-use crate::transport::net::settings::sizes::Agreement;
-use crate::transport::net::{Error, xrc};
+use super::error::Error;
+use super::plan::{NetPlan, RailPlan};
+use super::settings::{Agreement, ConnectWays};
 
+/// Bytes of what a rank says of shared connections (`xrc.rs`).
+pub(super) const XRC_RECORD: usize = 13;
 /// Bytes for each rail.
 const RAIL: usize = 24;
 /// Where the parts of a record begin: agreement, sharing, number of the datagram queue pair, first rail.
 const SHARING: usize = Agreement::BYTES;
-const DATAGRAMS: usize = SHARING + xrc::RECORD;
+const DATAGRAMS: usize = SHARING + XRC_RECORD;
 const FIRST_RAIL: usize = DATAGRAMS + 4;
 /// Bytes of a rank's record.
 const RECORD: usize = FIRST_RAIL + RAIL;
 
 /// What a rank says.
 #[derive(Clone, Debug)]
-pub(crate) struct OwnAddress {
+pub(super) struct OwnAddress {
     agreement: Agreement,
-    sharing: [u8; xrc::RECORD],
+    sharing: [u8; XRC_RECORD],
     datagrams: u32,
     rails: Vec<[u8; RAIL]>,
 }
 
 /// What all ranks said.
 #[derive(Clone, Debug)]
-pub(crate) struct PeerAddresses {
+pub(super) struct PeerAddresses {
     table: Shared,
     /// Rails but the first of each rank.
     further: Option<Shared>,
     rails: usize,
 }
 
-fn encode_rail(rail: &RailChoice) -> Result<[u8; RAIL], Error> {
+fn encode_rail(rail: &RailPlan) -> Result<[u8; RAIL], Error> {
     let address = rail.address(&rail.device.port(rail.port)?);
     let mut bytes = [0; RAIL];
     bytes[..2].copy_from_slice(&address.lid.to_le_bytes());
@@ -66,13 +67,16 @@ impl OwnAddress {
     ///
     /// # Errors
     /// A port cannot be read.
-    pub(crate) fn new(
-        setup: &Setup,
-        sharing: [u8; xrc::RECORD],
+    pub(super) fn new(
+        plan: &NetPlan,
+        ways: ConnectWays,
+        sharing: [u8; XRC_RECORD],
         datagrams: u32,
     ) -> Result<Self, Error> {
-        let rails = setup.rails.iter().map(encode_rail).collect::<Result<_, _>>()?;
-        Ok(Self { agreement: setup.agreement, sharing, datagrams, rails })
+        let rails = plan.rails.iter().map(encode_rail).collect::<Result<Vec<_>, _>>()?;
+        let count = u32::try_from(rails.len()).unwrap_or(u32::MAX);
+        let agreement = Agreement::of(&plan.sizes, count, ways);
+        Ok(Self { agreement, sharing, datagrams, rails })
     }
 
     fn record(&self) -> Vec<u8> {
@@ -89,7 +93,7 @@ impl PeerAddresses {
     ///
     /// # Errors
     /// The exchange fails; a rank does not fit to this one.
-    pub(crate) fn exchange(
+    pub(super) fn exchange(
         me: Rank,
         mine: &OwnAddress,
         services: &mut dyn Bootstrap,
@@ -114,23 +118,18 @@ impl PeerAddresses {
     }
 
     /// What a rank says of shared connections.
-    pub(crate) fn sharing(&self, rank: Rank) -> Option<&[u8; xrc::RECORD]> {
+    pub(super) fn sharing(&self, rank: Rank) -> Option<&[u8; XRC_RECORD]> {
         self.record(rank)?[SHARING..].first_chunk()
     }
 
     /// Number of a rank's datagram queue pair, 0 when it has none.
-    pub(crate) fn datagrams(&self, rank: Rank) -> u32 {
+    pub(super) fn datagrams(&self, rank: Rank) -> u32 {
         let bytes = self.record(rank).and_then(|record| record[DATAGRAMS..].first_chunk::<4>());
         bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
     }
 
-    /// Key of the job's datagrams, derived from all ranks' numbers.
-    pub(crate) fn queue_key(&self, size: u32) -> u32 {
-        queue_key((0..size).map(|rank| self.datagrams(Rank(rank))))
-    }
-
     /// Where a rail of a rank is, its MTU, and the reads in flight that it can have.
-    pub(crate) fn rail(&self, rank: Rank, rail: usize) -> (Address, Mtu, u8) {
+    pub(super) fn rail(&self, rank: Rank, rail: usize) -> (Address, Mtu, u8) {
         let bytes = match rail.checked_sub(1) {
             None => self.record(rank).and_then(|record| record[FIRST_RAIL..].first_chunk()),
             Some(index) => self.further.as_ref().and_then(|further| {
@@ -143,7 +142,7 @@ impl PeerAddresses {
 
     /// Ranks that say only this of shared connections.
     #[cfg(test)]
-    pub(crate) fn of_sharing(records: &[[u8; xrc::RECORD]]) -> Self {
+    pub(super) fn of_sharing(records: &[[u8; XRC_RECORD]]) -> Self {
         let mut bytes = Vec::new();
         for record in records {
             bytes.extend([0; SHARING]);

@@ -21,7 +21,7 @@ fn introduction(rank: u8, rails: u16) -> OwnAddress {
     };
     OwnAddress {
         agreement: agreement(rails),
-        sharing: [rank; xrc::RECORD],
+        sharing: [rank; XRC_RECORD],
         datagrams: 1000 + u32::from(rank),
         rails: (0..rails).map(rail).collect(),
     }
@@ -53,7 +53,7 @@ fn every_rail_of_every_rank_is_found() {
         for heard in job(&all) {
             let heard = heard.unwrap();
             for (rank, number) in (0..3).map(Rank).zip([7, 8, 9]) {
-                assert_eq!(heard.sharing(rank), Some(&[number; xrc::RECORD]));
+                assert_eq!(heard.sharing(rank), Some(&[number; XRC_RECORD]));
                 assert_eq!(heard.datagrams(rank), 1000 + u32::from(number));
                 for rail in 0..rails {
                     let (address, mtu, reads) = heard.rail(rank, rail.into());

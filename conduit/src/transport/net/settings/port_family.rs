@@ -7,7 +7,7 @@ use std::io;
 
 use settings::Env;
 
-use super::topology::{Cpus, Object, Topology};
+use crate::transport::net::topology::{Cpus, Object, Topology};
 
 /// The variable without suffix.
 pub(crate) const BASE: &str = "GASNET_IBV_PORTS";
@@ -238,36 +238,12 @@ impl Family {
     }
 }
 
-/// Most devices that `Auto` tells apart.
-pub(crate) const MOST_DEVICES: u32 = u64::BITS;
-
-/// Deals devices to the ranks of a host: `near[rank]` is a mask of the devices that are near a rank. Round after round each
-/// device in turn takes, of the ranks that have none yet and to which it is near, the one that is near the fewest devices,
-/// the lowest of equals. `None` for a rank that no device is near to.
-pub(crate) fn deal(near: &[u64]) -> Vec<Option<u32>> {
-    let mut dealt = vec![None; near.len()];
-    loop {
-        let mut changed = false;
-        for device in 0..MOST_DEVICES {
-            let open = |rank: &usize| dealt[*rank].is_none() && near[*rank] & (1 << device) != 0;
-            let next = (0..near.len()).filter(open).min_by_key(|rank| near[*rank].count_ones());
-            if let Some(rank) = next {
-                dealt[rank] = Some(device);
-                changed = true;
-            }
-        }
-        if !changed {
-            return dealt;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::topology::invented;
     use super::*;
+    use crate::transport::net::topology::invented;
 
     const SPOT: Spot = Spot { job: 9, host: 5, nbrhd: 3 };
 
@@ -371,33 +347,7 @@ mod tests {
         }
     }
 
-    #[test]
-    fn devices_are_dealt_to_those_with_few_first() {
-        assert_eq!(deal(&[0b11, 0b01, 0b10]), [Some(0), Some(0), Some(1)].map(|x| x));
-        assert_eq!(deal(&[0b01, 0b01, 0b10, 0b10]), [Some(0), Some(0), Some(1), Some(1)]);
-        assert_eq!(deal(&[0b11, 0b11, 0b11, 0b11]), [Some(0), Some(1), Some(0), Some(1)]);
-        assert_eq!(deal(&[0, 0b1]), [None, Some(0)]);
-        assert_eq!(deal(&[]), []);
-    }
-
     proptest! {
-        #[test]
-        fn every_rank_gets_a_near_device_and_loads_are_even(near in proptest::collection::vec(0u64..16, 0..20)) {
-            let dealt = deal(&near);
-            for (rank, device) in dealt.iter().enumerate() {
-                prop_assert_eq!(device.is_none(), near[rank] == 0);
-                prop_assert!(device.is_none_or(|device| near[rank] & (1 << device) != 0));
-            }
-        }
-
-        #[test]
-        fn ranks_that_see_all_alike_share_evenly(ranks in 0usize..40, devices in 1u32..8) {
-            let dealt = deal(&vec![(1 << devices) - 1; ranks]);
-            let load = |device| dealt.iter().filter(|one| **one == Some(device)).count();
-            let loads: Vec<_> = (0..devices).map(load).collect();
-            prop_assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= 1, "{:?}", loads);
-        }
-
         #[test]
         fn no_type_panics(text in "\\PC{0,16}") {
             let _ = family(&[("GASNET_IBV_PORTS_TYPE", &text)]);

@@ -1,0 +1,168 @@
+//! Completions of sends: what an operation used goes back, what waits for its end is told.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use ::settings::deadlines::net as deadlines;
+use fabric::{Completion, Status};
+
+use super::context::NetContext;
+use super::error::Error;
+use super::memory::pool::Buffer;
+use super::pending_ops::{OnComplete, OpKind};
+
+/// Most completions of sends that one poll takes from a rail.
+const SENDS: usize = 32;
+
+/// Since when nothing has completed.
+#[derive(Default)]
+pub(super) struct Stall {
+    since: Option<Instant>,
+}
+
+/// Takes completions of sends; runs no handlers.
+#[derive(Clone, Copy)]
+pub(super) struct Completions<'a>(pub(super) &'a NetContext);
+
+impl Completions<'_> {
+    /// Takes those of all rails that no thread has for itself.
+    pub(super) fn reap(self) -> Result<usize, Error> {
+        let mut count = 0;
+        for at in 0..self.0.rails.len() {
+            if !self.0.rails[at].is_reaped.load(Ordering::Relaxed) {
+                count += self.reap_on(at)?;
+            }
+        }
+        Ok(count)
+    }
+
+    /// As [`Completions::reap`], for one rail.
+    pub(super) fn reap_on(self, at: usize) -> Result<usize, Error> {
+        match self.0.rails[at].under_way() {
+            0 => Ok(0),
+            // Nothing else can be complete: no room for more is made ready.
+            1 => self.reap_some::<1>(at),
+            _ => self.reap_some::<SENDS>(at),
+        }
+    }
+
+    fn reap_some<const N: usize>(self, at: usize) -> Result<usize, Error> {
+        let mut batch = [Completion::EMPTY; N];
+        let count = self.0.rails[at].send_cq.poll(&mut batch)?;
+        let mut failure = None;
+        for completion in &batch[..count] {
+            if let Err(error) = self.finished(at, completion) {
+                failure.get_or_insert(error);
+            }
+        }
+        failure.map_or(Ok(count), Err)
+    }
+
+    fn finished(self, at: usize, completion: &Completion) -> Result<(), Error> {
+        let rail = &self.0.rails[at];
+        let Some((op, end)) = self.0.pending.end(completion.id) else { return Ok(()) };
+        let buffer = op.buffer.and_then(|index| self.0.buffers.pool.reclaim(index));
+        let success = completion.status == Status::Success;
+        if success {
+            self.conclude(end, buffer);
+        } else if let Some(buffer) = buffer {
+            self.0.buffers.put_send(buffer);
+        }
+        rail.sends.give(1);
+        let connection =
+            self.0.peers.get(op.peer).and_then(|peer| peer.connections.get(op.connection));
+        let Some(connection) = connection else { return Ok(()) };
+        connection.send_qp(op.for_requests).slots.give(1);
+        if op.kind == OpKind::Internal {
+            connection.internal.give(1);
+        }
+        if success || self.0.failure.is_ignored() {
+            return Ok(());
+        }
+        // A device that failed is the cause; its requests are flushed at the same moment.
+        self.0.read_device_events()?;
+        self.0.failure.check()?;
+        Err(Error::Failed {
+            operation: op.kind.name(),
+            rank: self.0.members.rank,
+            peer: op.peer,
+            status: status_text(completion.status),
+            qpn: completion.qpn,
+            device: rail.name(),
+            vendor: completion.vendor,
+            advice: advice(completion.status),
+        })
+    }
+
+    fn conclude(self, end: Option<OnComplete>, buffer: Option<Buffer>) {
+        match (end, buffer) {
+            (Some(OnComplete::CopyOut { counter, target, len }), Some(mut buffer)) => {
+                target.fill(&self.0.buffers.pool.bytes(&mut buffer)[..len]);
+                self.0.buffers.put_send(buffer);
+                counter.end(true);
+            }
+            (end, buffer) => {
+                if let Some(buffer) = buffer {
+                    self.0.buffers.put_send(buffer);
+                }
+                if let Some(OnComplete::Count { counter, local }) = end {
+                    counter.end(local);
+                }
+            }
+        }
+    }
+
+    /// Takes completions of sends while something waits for them. `false`: the network is closing, give up.
+    pub(super) fn await_sends(self) -> Result<bool, Error> {
+        if self.reap()? == 0 {
+            std::thread::yield_now();
+        }
+        Ok(!self.0.failure.is_ignored())
+    }
+
+    /// As [`Completions::await_sends`]; also `false` when nothing has completed for a while. Then the peer is short of receive
+    /// buffers, perhaps because it waits like this rank: the caller polls, and later sends all of it again, which changes
+    /// nothing for the peer, as no handler has been told of it.
+    pub(super) fn await_unless_stalled(self, stall: &mut Stall) -> Result<bool, Error> {
+        if self.reap()? > 0 {
+            stall.since = None;
+        } else {
+            let since = *stall.since.get_or_insert_with(Instant::now);
+            if since.elapsed() > deadlines::STALL.limit {
+                return Ok(false);
+            }
+            std::thread::yield_now();
+        }
+        Ok(!self.0.failure.is_ignored())
+    }
+}
+
+/// A status in words.
+pub(super) const fn status_text(status: Status) -> &'static str {
+    match status {
+        Status::Success => "success",
+        Status::LocalLength => "the message was longer than the buffer",
+        Status::LocalQp => "the queue pair could not do it",
+        Status::LocalProtection => "local memory is not registered for it",
+        Status::Flushed => "flushed, because the queue pair failed before",
+        Status::RemoteInvalid => "the peer found the message invalid",
+        Status::RemoteAccess => "the peer's memory is not registered for it",
+        Status::RemoteOperation => "the peer could not do it",
+        Status::RetryExceeded => "the peer does not answer",
+        Status::RnrRetryExceeded => "the peer had no receive buffer",
+        Status::Other(_) => "an error of the device",
+    }
+}
+
+const fn advice(status: Status) -> &'static str {
+    match status {
+        Status::RetryExceeded | Status::Flushed => {
+            "the peer has ended or its network is down; see what it printed, and the state of the ports"
+        }
+        Status::RnrRetryExceeded => "see GASNET_RBUF_COUNT and GASNET_USE_SRQ",
+        Status::LocalProtection | Status::RemoteAccess => {
+            "memory was unmapped or addressed outside a segment"
+        }
+        _ => "see the device's own log",
+    }
+}

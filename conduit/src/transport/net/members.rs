@@ -1,0 +1,45 @@
+//! The ranks of the job as the network sees them.
+
+use std::sync::Arc;
+
+use bootstrap::Rank;
+use bootstrap::node_shm::NodeShm;
+use serde::{Deserialize, Serialize};
+
+/// Who is in the job, and who shares memory with this rank.
+#[derive(Clone, Debug)]
+pub(crate) struct Members {
+    /// This rank.
+    pub(crate) rank: Rank,
+    /// Ranks of the job.
+    pub(crate) size: u32,
+    /// Ranks of this rank's neighbourhood with itself, ascending.
+    pub(crate) neighbours: Vec<Rank>,
+    /// Hosts of the job.
+    pub(crate) hosts: u32,
+    /// This host's page.
+    pub(crate) page: Arc<NodeShm>,
+    /// This rank's slot in it: its index among the ranks of the host.
+    pub(crate) slot: u32,
+}
+
+impl Members {
+    /// Whether a rank is reached over the network.
+    pub(crate) fn is_remote(&self, rank: Rank) -> bool {
+        rank.0 < self.size && self.neighbours.binary_search(&rank).is_err()
+    }
+
+    /// Wakes this rank if it sleeps.
+    pub(super) fn ring(&self) {
+        self.page.slot(self.slot).ring();
+    }
+}
+
+/// What the layers above have to agree on with all ranks. It travels with the network's first exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Common {
+    /// Largest segment that this rank can have.
+    pub(crate) max_segment: u64,
+    /// Most ranks of a neighbourhood: all hosts must be cut alike.
+    pub(crate) neighbourhood_max: u32,
+}

@@ -1,0 +1,108 @@
+//! The message buffers of a rank: all in one pool, those for sending in one list.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use fabric::Device;
+
+use super::pool::{Buffer, FreeList, Pool};
+use crate::transport::net::am::header::{MAX_HEADER, SEND_BUFFER};
+use crate::transport::net::error::Error;
+
+/// Send buffers that only replies and the library's messages may take.
+pub(crate) const RESERVED_BUFFERS: u32 = 2;
+
+/// Pool and send buffers.
+#[derive(Debug)]
+pub(crate) struct MessageBuffers {
+    pub(crate) pool: Pool,
+    /// Send buffers that are not in use.
+    send: FreeList,
+    /// Send buffers that were made so far.
+    made: AtomicU32,
+}
+
+impl MessageBuffers {
+    pub(crate) fn new() -> Self {
+        Self { pool: Pool::new(), send: FreeList::new(), made: AtomicU32::new(0) }
+    }
+
+    /// Takes a send buffer if more than `reserve` are left.
+    pub(crate) fn take_send(&self, reserve: u32) -> Option<Buffer> {
+        self.send.take(&self.pool, reserve)
+    }
+
+    pub(crate) fn put_send(&self, buffer: Buffer) {
+        self.send.put(&self.pool, buffer);
+    }
+
+    /// A send buffer that was lent for a request which was not posted.
+    pub(crate) fn reclaim_send(&self, index: Option<u32>) {
+        if let Some(buffer) = index.and_then(|index| self.pool.reclaim(index)) {
+            self.put_send(buffer);
+        }
+    }
+
+    /// Send buffers that are not in use.
+    pub(crate) fn free_sends(&self) -> u32 {
+        self.send.len()
+    }
+
+    /// Makes `wanted` more send buffers, but at most `most` in all.
+    pub(crate) fn grow_send(
+        &self,
+        wanted: u32,
+        most: u32,
+        devices: &[Option<&dyn Device>],
+    ) -> Result<(), Error> {
+        let most = most.max(RESERVED_BUFFERS + 1);
+        let room = most.saturating_sub(self.made.load(Ordering::Relaxed));
+        for buffer in self.pool.grow(wanted.min(room), SEND_BUFFER, devices)? {
+            self.put_send(buffer);
+            self.made.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// A send buffer that the client fills for a negotiated payload. Goes back when dropped.
+#[derive(Debug)]
+pub(crate) struct SendBuffer {
+    buffers: Arc<MessageBuffers>,
+    buffer: Option<Buffer>,
+}
+
+impl SendBuffer {
+    /// Takes one; `None` when only those kept for replies are left, or none.
+    pub(crate) fn take(buffers: &Arc<MessageBuffers>, reserve: u32) -> Option<Self> {
+        let buffer = buffers.take_send(reserve)?;
+        Some(Self { buffers: Arc::clone(buffers), buffer: Some(buffer) })
+    }
+
+    /// Room for the payload, aligned to 8.
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        match &mut self.buffer {
+            Some(buffer) => &mut self.buffers.pool.bytes(buffer)[MAX_HEADER..],
+            None => &mut [],
+        }
+    }
+
+    /// Gives the buffer to `send`; what `send` gives back can be sent later.
+    pub(crate) fn send<T>(
+        mut self,
+        send: impl FnOnce(Buffer) -> (T, Option<Buffer>),
+    ) -> Option<(T, Option<Self>)> {
+        let (sent, back) = send(self.buffer.take()?);
+        self.buffer = back;
+        let back = self.buffer.is_some().then_some(self);
+        Some((sent, back))
+    }
+}
+
+impl Drop for SendBuffer {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.buffers.put_send(buffer);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Operations that were posted and are not complete: what happens when each is.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bootstrap::Rank;
+
+use super::lockfree::IndexStack;
+use super::memory::pool::CopyOut;
+use crate::transport::op_counter::OpCounter;
+
+/// What an operation in flight is, for its completion and for messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum OpKind {
+    Message = 1,
+    Internal,
+    Ack,
+    Put,
+    Get,
+    LongPayload,
+}
+
+impl OpKind {
+    #[inline]
+    const fn of(number: u64) -> Option<Self> {
+        Some(match number & 0xff {
+            1 => Self::Message,
+            2 => Self::Internal,
+            3 => Self::Ack,
+            4 => Self::Put,
+            5 => Self::Get,
+            6 => Self::LongPayload,
+            _ => return None,
+        })
+    }
+
+    /// In words.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Message => "an active message",
+            Self::Internal => "a message of the library",
+            Self::Ack => "a return of credits",
+            Self::Put => "a put",
+            Self::Get => "a get",
+            Self::LongPayload => "the payload of a Long",
+        }
+    }
+}
+
+/// What happens when an operation is complete, beyond giving back what it used.
+#[derive(Debug)]
+pub(super) enum OnComplete {
+    Count { counter: Arc<OpCounter>, local: bool },
+    CopyOut { counter: Arc<OpCounter>, target: CopyOut, len: usize },
+}
+
+/// An operation in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PendingOp {
+    pub(super) kind: OpKind,
+    pub(super) peer: Rank,
+    pub(super) connection: usize,
+    /// On the queue pair of requests, where they have one.
+    pub(super) for_requests: bool,
+    pub(super) buffer: Option<u32>,
+    pub(super) has_end: bool,
+}
+
+impl PendingOp {
+    /// All but the buffer and the end, as a number: kind (8 bits), connection (8), queue pair, whether there is an end, rank (upper half).
+    #[inline]
+    const fn packed(&self) -> u64 {
+        self.kind as u64
+            | (self.connection as u64 & 0xff) << 8
+            | (self.for_requests as u64) << 16
+            | (self.has_end as u64) << 17
+            | (self.peer.0 as u64) << 32
+    }
+
+    /// What [`PendingOp::packed`] made; `None` for 0.
+    #[inline]
+    fn unpacked(info: u64, buffer: Option<u32>) -> Option<Self> {
+        Some(Self {
+            kind: OpKind::of(info)?,
+            peer: Rank((info >> 32) as u32),
+            connection: (info >> 8 & 0xff) as usize,
+            for_requests: info >> 16 & 1 == 1,
+            buffer,
+            has_end: info >> 17 & 1 == 1,
+        })
+    }
+}
+
+/// Marks the number of an operation that has neither buffer nor end: the number itself says all. No index is so great.
+const SELF_CONTAINED: u64 = 1 << 31;
+
+#[derive(Debug, Default)]
+struct Row {
+    /// 0, or [`PendingOp::packed`].
+    info: AtomicU64,
+    /// 0, or one more than the buffer.
+    buffer: AtomicU32,
+    next: AtomicU32,
+    end: Mutex<Option<OnComplete>>,
+}
+
+/// Operations in flight; their numbers are what completions carry.
+#[derive(Debug)]
+pub(super) struct PendingOps {
+    rows: Box<[Row]>,
+    free: IndexStack,
+}
+
+impl PendingOps {
+    pub(super) fn new(count: u32) -> Self {
+        let pending =
+            Self { rows: (0..count).map(|_| Row::default()).collect(), free: IndexStack::new() };
+        (0..count).rev().for_each(|index| pending.release(index));
+        pending
+    }
+
+    #[inline]
+    fn release(&self, index: u32) {
+        self.free.push(index, |index| &self.rows[index as usize].next);
+    }
+
+    /// Books an operation. `None` cannot be when the caller holds a completion queue slot.
+    #[inline(always)]
+    pub(super) fn begin(&self, op: &PendingOp, end: Option<OnComplete>) -> Option<u64> {
+        if op.buffer.is_none() && end.is_none() {
+            return Some(op.packed() | SELF_CONTAINED);
+        }
+        self.begin_in_row(op, end)
+    }
+
+    #[inline(never)]
+    fn begin_in_row(&self, op: &PendingOp, end: Option<OnComplete>) -> Option<u64> {
+        let index = self.free.pop(|index| &self.rows[index as usize].next)?;
+        let row = &self.rows[index as usize];
+        if let Some(end) = end {
+            *row.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
+        }
+        row.buffer.store(op.buffer.map_or(0, |buffer| buffer + 1), Ordering::Relaxed);
+        row.info.store(op.packed(), Ordering::Release);
+        Some(u64::from(index))
+    }
+
+    /// Takes an operation out. `None` when the number is of none.
+    #[inline]
+    pub(super) fn end(&self, id: u64) -> Option<(PendingOp, Option<OnComplete>)> {
+        if id & SELF_CONTAINED != 0 {
+            return Some((PendingOp::unpacked(id, None)?, None));
+        }
+        self.end_in_row(id)
+    }
+
+    fn end_in_row(&self, id: u64) -> Option<(PendingOp, Option<OnComplete>)> {
+        let index = u32::try_from(id).ok()?;
+        let row = self.rows.get(index as usize)?;
+        let info = row.info.swap(0, Ordering::AcqRel);
+        let buffer = row.buffer.load(Ordering::Relaxed).checked_sub(1);
+        let op = PendingOp::unpacked(info, buffer)?;
+        let end = if op.has_end {
+            row.end.lock().unwrap_or_else(PoisonError::into_inner).take()
+        } else {
+            None
+        };
+        self.release(index);
+        Some((op, end))
+    }
+}

@@ -1,0 +1,106 @@
+//! How ranks are connected: `GASNET_CONNECT*`.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bootstrap::Rank;
+
+/// `GASNET_CONNECT*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConnectSettings {
+    /// Connect to a peer when it is needed first.
+    pub dynamic: bool,
+    /// Connect at the start, to all or those in `file_in`.
+    pub at_start: bool,
+    /// List of peers to connect to, `%` stands for the rank.
+    pub file_in: Option<PathBuf>,
+    /// Where to write which peers were used, `%` stands for the rank.
+    pub file_out: Option<PathBuf>,
+    /// Base of the numbers in `file_out`, 2 to 36.
+    pub file_base: u32,
+    /// Send buffers.
+    pub sends: u32,
+    /// Receive buffers; `None`: see [`ConnectSettings::receives`].
+    pub receives: Option<u32>,
+    /// First wait before a request is sent again.
+    pub retransmit_min: Duration,
+    /// Longest wait.
+    pub retransmit_max: Duration,
+    /// About one received packet in `drop + 1` is lost for tests; 0 loses none.
+    pub drop: u32,
+}
+
+impl ConnectSettings {
+    /// What all ranks must have alike, because collective calls depend on it.
+    pub(crate) fn ways(&self) -> ConnectWays {
+        ConnectWays {
+            at_start: self.at_start,
+            dynamic: self.dynamic,
+            one_list: self.lists_together(),
+            listed: self.file_in.is_some(),
+        }
+    }
+
+    /// Whether all ranks write one list at the end, which takes a collective call.
+    pub(crate) fn lists_together(&self) -> bool {
+        self.file_out.as_deref().is_some_and(|name| !is_per_rank(name))
+    }
+
+    /// Receive buffers in a job of so many ranks: as set, else 4 + 2 * max(1, log2 of the ranks, rounded up).
+    pub(crate) fn receives(&self, ranks: u32) -> u32 {
+        let bits = u32::BITS - ranks.saturating_sub(1).leading_zeros();
+        self.receives.unwrap_or(4 + 2 * bits.max(1))
+    }
+}
+
+/// Which steps of connecting a rank takes part in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ConnectWays {
+    /// `GASNET_CONNECT_STATIC`.
+    pub at_start: bool,
+    /// `GASNET_CONNECT_DYNAMIC`.
+    pub dynamic: bool,
+    /// `GASNET_CONNECTFILE_OUT` without `%`.
+    pub one_list: bool,
+    /// `GASNET_CONNECTFILE_IN`.
+    pub listed: bool,
+}
+
+impl ConnectWays {
+    /// For the exchange between ranks.
+    pub(crate) fn to_byte(self) -> u8 {
+        let bits = [self.at_start, self.dynamic, self.one_list, self.listed];
+        bits.into_iter().rev().fold(0, |byte, bit| byte << 1 | u8::from(bit))
+    }
+
+    /// From the exchange between ranks.
+    pub(crate) const fn from_byte(byte: u8) -> Self {
+        let [at_start, dynamic] = [byte & 1 != 0, byte & 2 != 0];
+        Self { at_start, dynamic, one_list: byte & 4 != 0, listed: byte & 8 != 0 }
+    }
+
+    /// In what another rank differs from this one, `me`, and what to set. `None`: they fit.
+    pub(crate) fn differs(self, me: Rank, other: Self) -> Option<String> {
+        let pairs = [
+            (self.at_start, other.at_start, "GASNET_CONNECT_STATIC", "connections at the start"),
+            (self.dynamic, other.dynamic, "GASNET_CONNECT_DYNAMIC", "connections on demand"),
+            (
+                self.one_list,
+                other.one_list,
+                "GASNET_CONNECTFILE_OUT (where a % means one file for each rank)",
+                "one list of connections to write with all others",
+            ),
+            (self.listed, other.listed, "GASNET_CONNECTFILE_IN", "a list of whom to connect to"),
+        ];
+        let (_, theirs, name, what) =
+            pairs.into_iter().find(|(mine, theirs, ..)| mine != theirs)?;
+        let (they, mine) = if theirs { ("has", "has not") } else { ("has not", "has") };
+        Some(format!("{they} {what}, rank {me} {mine}: set {name} to the same on all ranks"))
+    }
+}
+
+/// Whether every rank has a connect file of its own.
+pub(crate) fn is_per_rank(pattern: &Path) -> bool {
+    pattern.as_os_str().as_bytes().contains(&b'%')
+}
