@@ -23,8 +23,9 @@ impl BarrierFlags {
     pub const UNNAMED: Self = Self(9);
 
     /// What a C program passes.
-    #[cfg(feature = "capi")]
-    pub(crate) const fn from_bits(bits: u32) -> Self {
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> Self {
         Self(bits)
     }
 
@@ -60,17 +61,34 @@ impl Core {
         if let Some(name) = self.try_pass(which) {
             return Ok(name);
         }
+        let mut passed = None;
+        let pass = || {
+            passed = self.try_pass(which);
+            Ok::<_, Error>(passed.is_some())
+        };
+        self.yield_until(pass)?;
+        match passed {
+            Some(name) => Ok(name),
+            None => self.pass_slowly::<M>(which, call),
+        }
+    }
+
+    /// Where ranks share processors: gives this one away a few times, until `done`. Others need it to arrive, and have
+    /// usually done so when it comes back: a poll in between would only fetch lines that they have pushed out.
+    #[inline]
+    pub(crate) fn yield_until<E>(
+        &self,
+        mut done: impl FnMut() -> Result<bool, E>,
+    ) -> Result<bool, E> {
         if !self.may_spin() && self.wait_mode() != WaitMode::Spin {
-            // Others need this processor to arrive, and have usually done so when it comes back: a poll in between
-            // would only fetch lines that they have pushed out.
             for _ in 0..YIELDS_BEFORE_POLL {
                 sys::give_way();
-                if let Some(name) = self.try_pass(which) {
-                    return Ok(name);
+                if done()? {
+                    return Ok(true);
                 }
             }
         }
-        self.pass_slowly::<M>(which, call)
+        Ok(false)
     }
 
     #[inline(never)]

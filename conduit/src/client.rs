@@ -70,12 +70,13 @@ impl<M: Mode> Client<M> {
     /// # Errors
     /// No job, bad settings, no memory, a placement that needs a network, a second call.
     pub fn init(name: &str) -> Result<Self, Error> {
-        Self::init_with(name, |_, settings| Ok(settings))
+        Self::init_with(name, false, |_, settings| Ok(settings))
     }
 
-    /// As [`Client::init`]; `adjust` may change the settings that the table of variables gave.
+    /// As [`Client::init`]; `adjust` may change the settings that the table of variables gave. `c_face`: for a program of C.
     pub(crate) fn init_with(
         name: &str,
+        c_face: bool,
         adjust: impl FnOnce(&settings::Values, Settings) -> Result<Settings, Error>,
     ) -> Result<Self, Error> {
         identity::keep();
@@ -84,8 +85,8 @@ impl<M: Mode> Client<M> {
         let table = settings::Values::from_env(&env)?;
         notes::provider(&env, &table);
         let settings = adjust(&table, Settings::of(&table))?;
-        let core =
-            Core::join(name, bootstrap::connect_from(&env, &PROVIDERS)?, settings, (&table, &env))?;
+        let services = bootstrap::connect_from(&env, &PROVIDERS)?;
+        let core = Core::join(name, services, settings, (&table, &env), c_face)?;
         notes::settings(&core, &env, &table);
         core_link::install(&core, &table)?;
         Self::meet_first(core)
@@ -104,7 +105,7 @@ impl<M: Mode> Client<M> {
         identity::keep();
         let env = settings.network.iter().cloned().collect();
         let table = settings::Values::from_env(&env)?;
-        Self::meet_first(Core::join(name, bootstrap, settings, (&table, &env))?)
+        Self::meet_first(Core::join(name, bootstrap, settings, (&table, &env), false)?)
     }
 
     fn meet_first(core: Arc<Core>) -> Result<Self, Error> {

@@ -61,6 +61,8 @@ struct Hot {
     wait_mode: AtomicU8,
     /// Some rank of the job is outside the neighbourhood.
     networked: bool,
+    /// The program is one of C: handlers are foreign, Longs carry addresses instead of offsets.
+    c_face: bool,
     span: Span,
     /// Barrier of the client.
     barrier: Progress,
@@ -128,6 +130,7 @@ impl Core {
         mut services: Box<dyn Bootstrap>,
         settings: Settings,
         variables: (&settings::Values, &Env),
+        c_face: bool,
     ) -> Result<Arc<Self>, Error> {
         let place = services.rank_info();
         settings.check()?;
@@ -147,6 +150,7 @@ impl Core {
             registered: AtomicBool::new(false),
             wait_mode: AtomicU8::new(WaitMode::SpinBlock as u8),
             networked: remote.is_some(),
+            c_face,
             span,
             barrier: Progress::new(),
             inner_barrier: Progress::new(),
@@ -202,8 +206,9 @@ impl Core {
     }
 
     fn agree_on_layout(&self) -> Result<(), Error> {
-        // Algorithms that differ between ranks would wait for each other for ever.
-        let mine = self.layout().fingerprint() ^ u64::from(self.settings.central_barrier) << 1;
+        // Algorithms that differ between ranks would wait for each other for ever, and destinations would be misread.
+        let (central, c) = (self.settings.central_barrier, self.hot.c_face);
+        let mine = self.layout().fingerprint() ^ u64::from(central) << 1 ^ u64::from(c) << 2;
         let word = &self.control().fingerprint;
         match word.compare_exchange(0, mine, Ordering::SeqCst, Ordering::SeqCst) {
             Err(seen) if seen != mine => {
@@ -348,6 +353,12 @@ impl Core {
     #[inline(always)]
     pub(crate) const fn networked(&self) -> bool {
         self.hot.networked
+    }
+
+    /// Whether the program is one of C.
+    #[inline(always)]
+    pub(crate) const fn c_face(&self) -> bool {
+        self.hot.c_face
     }
 
     /// The way to ranks outside the neighbourhood.

@@ -215,8 +215,9 @@ impl<M: Mode> Team<'_, M> {
     ) -> Result<Option<PreparedRequestMedium<'t, M>>, Error> {
         let call = "prepare_request_medium";
         let target = self.prepare_target(call, rank)?;
-        let terms = Terms { call, client_buf, least, most, nargs };
-        negotiate::request_medium(self.core(), target, terms, flags)
+        let (long, client, dest) = (false, None, None);
+        let terms = Terms { call, long, client, least, most, nargs, dest };
+        negotiate::request_medium(self.core(), target, (terms, client_buf), flags)
     }
 
     /// Prepares a Long request. `dest` may be given now (and must then be repeated at commit) or only at commit.
@@ -235,8 +236,9 @@ impl<M: Mode> Team<'_, M> {
     ) -> Result<PreparedRequestLong<'t, M>, Error> {
         let call = "prepare_request_long";
         let target = self.prepare_target(call, rank)?;
-        let terms = Terms { call, client_buf, least, most, nargs };
-        negotiate::request_long(self.core(), target, terms, dest)
+        let (long, client, dest) = (true, None, dest.map(|dest| dest.0));
+        let terms = Terms { call, long, client, least, most, nargs, dest };
+        negotiate::request_long(self.core(), target, (terms, client_buf))
     }
 
     fn prepare_target(&self, call: &'static str, rank: Rank) -> Result<usize, Error> {

@@ -19,11 +19,9 @@ use crate::consumer;
 use crate::core::Core;
 use crate::error::Error;
 use crate::mode::Mode;
-use crate::operations::{Op, Part, Row};
+use crate::operations::{Op, Part, RemoteOp, Row};
 use crate::rma::value_bytes;
 use crate::transport::message::{Flags, Outcome};
-use crate::transport::net::OpCounter;
-use crate::transport::remote::Start;
 use crate::wait::Waiter;
 
 /// Sets of operations and of their steps, for NBI synchronisation and leaf events.
@@ -71,7 +69,7 @@ type Poll = fn(&Core, &'static str) -> Result<usize, Error>;
 
 /// An operation that was in flight when its event was made.
 #[derive(Clone, Copy)]
-struct Flight<'scope> {
+struct PendingOp<'scope> {
     core: &'scope Core,
     op: Op,
     part: Part,
@@ -80,7 +78,7 @@ struct Flight<'scope> {
     only: Option<usize>,
 }
 
-impl Flight<'_> {
+impl PendingOp<'_> {
     fn is_complete(&self) -> bool {
         // The number is one that the table gave.
         self.core.operations.is_complete(self.op, self.part).unwrap_or(true)
@@ -109,14 +107,14 @@ impl Flight<'_> {
 #[must_use = "an event is synchronised with wait or test"]
 pub struct Event<'scope, B = ()> {
     borrowed: B,
-    flight: Option<Flight<'scope>>,
+    pending: Option<PendingOp<'scope>>,
     scope: PhantomData<&'scope ()>,
 }
 
 impl<B> std::fmt::Debug for Event<'_, B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.flight {
-            Some(flight) => write!(f, "Event({:?} of {:?})", flight.part, flight.op),
+        match &self.pending {
+            Some(pending) => write!(f, "Event({:?} of {:?})", pending.part, pending.op),
             None => write!(f, "Event(complete)"),
         }
     }
@@ -124,7 +122,7 @@ impl<B> std::fmt::Debug for Event<'_, B> {
 
 impl<'scope, B> Event<'scope, B> {
     const fn complete(borrowed: B) -> Self {
-        Self { borrowed, flight: None, scope: PhantomData }
+        Self { borrowed, pending: None, scope: PhantomData }
     }
 
     /// Waits (and polls) until the operation is complete; gives back what it borrowed.
@@ -132,8 +130,8 @@ impl<'scope, B> Event<'scope, B> {
     /// # Errors
     /// The end of the job.
     pub fn wait(self) -> Result<B, Error> {
-        if let Some(flight) = &self.flight {
-            flight.wait()?;
+        if let Some(pending) = &self.pending {
+            pending.wait()?;
         }
         Ok(self.borrowed)
     }
@@ -143,7 +141,7 @@ impl<'scope, B> Event<'scope, B> {
     /// # Errors
     /// The event itself: not complete yet.
     pub fn test(self) -> Result<B, Self> {
-        if self.flight.is_none_or(|flight| flight.is_complete()) {
+        if self.pending.is_none_or(|pending| pending.is_complete()) {
             Ok(self.borrowed)
         } else {
             Err(self)
@@ -154,8 +152,8 @@ impl<'scope, B> Event<'scope, B> {
     /// [`LocalCompletion::Separate`], one of the sets for an access region. Waiting for the root covers its leaves.
     pub fn leaf(&self, step: Operations) -> Event<'scope> {
         let part = part_of(step);
-        let flight = self.flight.map(|flight| Flight { part, ..flight });
-        Event { borrowed: (), flight, scope: PhantomData }
+        let pending = self.pending.map(|pending| PendingOp { part, ..pending });
+        Event { borrowed: (), pending, scope: PhantomData }
     }
 }
 
@@ -249,39 +247,23 @@ impl<M: Mode> std::fmt::Debug for Scope<'_, '_, M> {
     }
 }
 
-/// Where an operation at a remote rank goes, and how its local end is given back.
-#[derive(Clone, Copy)]
-struct Far {
-    call: &'static str,
-    target: usize,
-    offset: u64,
-    immediate: bool,
-}
-
-impl Far {
-    const fn start(self, counter: &Arc<OpCounter>) -> Start<'_> {
-        let Self { call, target, offset, immediate } = self;
-        Start { call, target, offset, counter, immediate, at_once: false }
-    }
-}
-
 impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
     /// A remote rank's operation, checked like all; `None` for what is done at once.
-    fn far(
+    fn remote(
         &self,
         call: &'static str,
         rank: Rank,
         offset: u64,
         len: usize,
         flags: Flags,
-    ) -> Result<Option<Far>, Error> {
+    ) -> Result<Option<RemoteOp>, Error> {
         let core = &self.client.core;
         if len == 0 || !core.networked() {
             return Ok(None);
         }
         let target = core.rma_target::<M>(call, rank)?;
         let immediate = flags.contains(Flags::IMMEDIATE);
-        Ok((!core.is_near(target)).then_some(Far { call, target, offset, immediate }))
+        Ok((!core.is_near(target)).then_some(RemoteOp { call, target, offset, immediate }))
     }
 
     /// A row for an operation, which the scope waits for.
@@ -317,7 +299,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
             std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner))
         };
         for op in take(&self.started).into_iter().chain(take(&self.groups)) {
-            let waited = self.flight(op, Part::All).wait();
+            let waited = self.pending(op, Part::All).wait();
             if let Err(error) = waited {
                 // What is borrowed is the caller's again.
                 core.cut_off();
@@ -328,9 +310,9 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         Ok(())
     }
 
-    fn flight(&self, op: Op, part: Part) -> Flight<'_> {
+    fn pending(&self, op: Op, part: Part) -> PendingOp<'_> {
         let only = if M::THREADED { None } else { Some(consumer::me()) };
-        Flight { core: &self.client.core, op, part, poll: Core::poll::<M>, only }
+        PendingOp { core: &self.client.core, op, part, poll: Core::poll::<M>, only }
     }
 
     /// Starts a put of `source` to `offset` in `rank`'s segment. `None` only with [`Flags::IMMEDIATE`].
@@ -345,34 +327,27 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         local: LocalCompletion,
         flags: Flags,
     ) -> Result<Option<Event<'scope>>, Error> {
-        let Some(far) = self.far("put_nb", rank, offset, source.len(), flags)? else {
+        let Some(remote) = self.remote("put_nb", rank, offset, source.len(), flags)? else {
             self.client.put(rank, offset, source)?;
             return Ok(Some(Event::complete(())));
         };
-        self.put_far_nb(far, source, local)
+        self.put_remote_nb(remote, source, local)
     }
 
-    fn put_far_nb(
+    fn put_remote_nb(
         &'scope self,
-        far: Far,
+        remote: RemoteOp,
         source: &[u8],
         local: LocalCompletion,
     ) -> Result<Option<Event<'scope>>, Error> {
-        let core = &self.client.core;
-        let (op, row) = self.row(far.call)?;
+        let (op, row) = self.row(remote.call)?;
         let now = local == LocalCompletion::Now;
-        let start = Start { at_once: now, ..far.start(&row.puts) };
-        if core.start_put::<M>(start, source)? == Outcome::NotSent {
-            return Ok(None);
-        }
-        if now {
-            core.wait_far::<M>(far.call, &row.puts, Part::Local)?;
-        }
-        Ok(Some(self.event((), op)))
+        let outcome = self.client.core.put_counted::<M>(remote, &row, source, now)?;
+        Ok((outcome == Outcome::Sent).then(|| self.event((), op)))
     }
 
     fn event<B>(&'scope self, borrowed: B, op: Op) -> Event<'scope, B> {
-        Event { borrowed, flight: Some(self.flight(op, Part::All)), scope: PhantomData }
+        Event { borrowed, pending: Some(self.pending(op, Part::All)), scope: PhantomData }
     }
 
     /// Starts a get from `offset` in `rank`'s segment; the event gives the buffer back. `None` only with
@@ -387,15 +362,13 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         into: &'scope mut [u8],
         flags: Flags,
     ) -> Result<Option<Event<'scope, &'scope mut [u8]>>, Error> {
-        let Some(far) = self.far("get_nb", rank, offset, into.len(), flags)? else {
+        let Some(remote) = self.remote("get_nb", rank, offset, into.len(), flags)? else {
             self.client.get(rank, offset, into)?;
             return Ok(Some(Event::complete(into)));
         };
-        let (op, row) = self.row(far.call)?;
-        if self.client.core.start_get::<M>(far.start(&row.gets), into)? == Outcome::NotSent {
-            return Ok(None);
-        }
-        Ok(Some(self.event(into, op)))
+        let (op, row) = self.row(remote.call)?;
+        let outcome = self.client.core.get_counted::<M>(remote, &row, into)?;
+        Ok((outcome == Outcome::Sent).then(|| self.event(into, op)))
     }
 
     /// Starts a put of the low `len` (1 to 8) bytes of `value`.
@@ -412,11 +385,11 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
     ) -> Result<Option<Event<'scope>>, Error> {
         let call = "put_value_nb";
         let bytes = value_bytes(call, value, len)?;
-        let Some(far) = self.far(call, rank, offset, len, flags)? else {
+        let Some(remote) = self.remote(call, rank, offset, len, flags)? else {
             self.client.put(rank, offset, &bytes[..len])?;
             return Ok(Some(Event::complete(())));
         };
-        self.put_far_nb(far, &bytes[..len], LocalCompletion::Now)
+        self.put_remote_nb(remote, &bytes[..len], LocalCompletion::Now)
     }
 
     /// Starts a put without an event of its own; see [`Scope::nbi_wait`].
@@ -445,19 +418,13 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         flags: Flags,
     ) -> Result<Outcome, Error> {
         let call = "put_nbi";
-        let Some(far) = self.far(call, rank, offset, source.len(), flags)? else {
+        let Some(remote) = self.remote(call, rank, offset, source.len(), flags)? else {
             self.client.put(rank, offset, source)?;
             return Ok(Outcome::Sent);
         };
         let (_, row) = self.group(call, group)?;
-        let core = &self.client.core;
         let now = local == LocalCompletion::Now;
-        let start = Start { at_once: now, ..far.start(&row.puts) };
-        let outcome = core.start_put::<M>(start, source)?;
-        if outcome == Outcome::Sent && now {
-            core.wait_far::<M>(call, &row.puts, Part::Local)?;
-        }
-        Ok(outcome)
+        self.client.core.put_counted::<M>(remote, row, source, now)
     }
 
     /// A get of a group.
@@ -470,12 +437,12 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         flags: Flags,
     ) -> Result<Outcome, Error> {
         let call = "get_nbi";
-        let Some(far) = self.far(call, rank, offset, into.len(), flags)? else {
+        let Some(remote) = self.remote(call, rank, offset, into.len(), flags)? else {
             self.client.get(rank, offset, into)?;
             return Ok(Outcome::Sent);
         };
         let (_, row) = self.group(call, group)?;
-        self.client.core.start_get::<M>(far.start(&row.gets), into)
+        self.client.core.get_counted::<M>(remote, row, into)
     }
 
     /// Starts a get without an event of its own. The buffer is the caller's again when the scope ends.
@@ -499,7 +466,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
     /// The end of the job.
     pub fn nbi_wait(&self, set: Operations) -> Result<(), Error> {
         match self.implicit.get() {
-            Some((op, _)) => self.flight(*op, part_of(set)).wait(),
+            Some((op, _)) => self.pending(*op, part_of(set)).wait(),
             None => self.client.poll(),
         }
     }

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 use crate::error::Error;
+use crate::foreign::Foreign;
 use crate::mode::Mode;
 use crate::segment::Landing;
 use crate::token::{RawToken, Token};
@@ -65,9 +66,8 @@ type MedLongFn = dyn Fn(&RawToken<'_>, Payload<'_>, &[i32]) + Send + Sync;
 
 /// What runs. One variant per calling convention.
 pub(crate) enum Function {
-    /// A function of a C program, with what it was registered with.
-    #[cfg(feature = "capi")]
-    C(crate::capi::CHandler),
+    /// A function of another language.
+    Foreign(Foreign),
     Short(Box<ShortFn>),
     Medium(Box<MediumFn>),
     Long(Box<LongFn>),
@@ -77,8 +77,7 @@ pub(crate) enum Function {
 impl Function {
     const fn category(&self) -> Category {
         match self {
-            #[cfg(feature = "capi")]
-            Self::C(handler) => handler.category(),
+            Self::Foreign(handler) => handler.category(),
             Self::Short(_) => Category::Short,
             Self::Medium(_) => Category::Medium,
             Self::Long(_) => Category::Long,
@@ -210,17 +209,10 @@ pub struct Registered {
     pub(crate) function: Function,
 }
 
-#[cfg(feature = "capi")]
 impl Registered {
     /// A row for [`Table::register_rows`], index 0 for any.
-    pub(crate) fn new(
-        index: u8,
-        name: String,
-        nargs: usize,
-        role: Role,
-        c: crate::capi::CHandler,
-    ) -> Self {
-        let function = Function::C(c);
+    pub(crate) fn new(index: u8, name: String, nargs: usize, role: Role, foreign: Foreign) -> Self {
+        let function = Function::Foreign(foreign);
         let category = function.category();
         Self { index: HandlerIndex(index), name, nargs, category, role, function }
     }
@@ -240,18 +232,33 @@ impl fmt::Debug for Registered {
 pub(crate) struct Table {
     rows: [OnceLock<Box<Registered>>; 128],
     registering: std::sync::Mutex<()>,
+    /// A handler of the library itself, below the client's indices.
+    library: OnceLock<Registered>,
 }
 
 impl Table {
     pub(crate) const fn new() -> Self {
-        Self { rows: [const { OnceLock::new() }; 128], registering: std::sync::Mutex::new(()) }
+        let registering = std::sync::Mutex::new(());
+        Self { rows: [const { OnceLock::new() }; 128], registering, library: OnceLock::new() }
     }
 
-    /// The handler at a client index, `None` when there is none.
+    /// The handler at an index, `None` when there is none.
     #[inline]
     pub(crate) fn get(&self, index: u8) -> Option<&Registered> {
-        let row = usize::from(index).checked_sub(usize::from(HandlerIndex::FIRST_CLIENT))?;
-        self.rows[row].get().map(|row| &**row)
+        match usize::from(index).checked_sub(usize::from(HandlerIndex::FIRST_CLIENT)) {
+            Some(row) => self.rows[row].get().map(|row| &**row),
+            None => self.of_library(index),
+        }
+    }
+
+    #[cold]
+    fn of_library(&self, index: u8) -> Option<&Registered> {
+        self.library.get().filter(|row| row.index.0 == index)
+    }
+
+    /// Registers the handler of the library, once.
+    pub(crate) fn register_library(&self, row: Registered) {
+        let _ = self.library.set(row);
     }
 
     /// Registers all of `entries` or none of them.
@@ -282,20 +289,19 @@ impl Table {
         Ok(())
     }
 
-    /// Registers all of `rows` or none of them; the indices, in the same order. `settle` is told the index of each row
-    /// before the row can be looked up.
-    #[cfg(feature = "capi")]
+    /// Registers all of `rows` or none of them; the indices, in the same order. `settle` is told the index of each row,
+    /// by its position, before the row can be looked up.
     pub(crate) fn register_rows(
         &self,
         rows: Vec<Registered>,
-        settle: impl Fn(&mut Registered),
+        settle: impl Fn(usize, u8),
     ) -> Result<Vec<u8>, Error> {
         let _one_at_a_time = self.registering.lock();
         let wanted: Vec<_> = rows.iter().map(|row| (row.index.0, row.name.as_str())).collect();
         let chosen = self.choose(&wanted)?;
-        for (mut row, index) in rows.into_iter().zip(&chosen) {
+        for (at, (mut row, index)) in rows.into_iter().zip(&chosen).enumerate() {
             row.index = HandlerIndex(*index);
-            settle(&mut row);
+            settle(at, *index);
             self.set(row);
         }
         Ok(chosen)

@@ -4,13 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::consumer;
 use crate::core::Core;
+use crate::foreign::ShortRow;
+use crate::handler::Function;
 use crate::mode::Mode;
-#[cfg(feature = "capi")]
 use crate::progress::keeps_promise;
-#[cfg(feature = "capi")]
 use crate::token::RawToken;
 use crate::transport::message::MessageClass;
-#[cfg(feature = "capi")]
 use crate::transport::shm::Row;
 use crate::transport::shm::{Lane, Packet, Post, Tail, lanes_of};
 
@@ -18,7 +17,6 @@ use crate::transport::shm::{Lane, Packet, Post, Tail, lanes_of};
 const BATCH: usize = 64;
 
 /// Messages without an answer that make a flood.
-#[cfg(feature = "capi")]
 const FLOOD: u32 = 16;
 
 /// Requests without a poll between them that make a row.
@@ -61,7 +59,6 @@ impl Passes {
     }
 
     /// Uses one up, if this thread has any. Another thread's look at the same time may be lost, which costs it a look.
-    #[cfg(feature = "capi")]
     #[inline(always)]
     fn take_one(&self, me: usize) -> bool {
         let word = self.0.load(Ordering::Relaxed);
@@ -177,12 +174,9 @@ impl Core {
         if M::THREADED && turn.is_none() {
             return 0;
         }
-        let mut count = 0;
+        let (mut count, rows) = (0, self.c_face());
         loop {
-            #[cfg(feature = "capi")]
-            let served = self.serve_row::<M>(class, number, BATCH - count);
-            #[cfg(not(feature = "capi"))]
-            let served = 0;
+            let served = if rows { self.serve_row::<M>(class, number, BATCH - count) } else { 0 };
             if served == 0 && !self.deliver_next::<M>(class, number) {
                 return count;
             }
@@ -205,16 +199,14 @@ impl Core {
         received
     }
 
-    /// Runs a C function for the Short that is next in a lane and for those after it that are alike, at most `most`. What was checked
+    /// Runs a foreign function for the Short that is next in a lane and for those after it that are alike, at most `most`. What was checked
     /// for the first holds for all. Returns how many; 0 when there is none or it needs the way that all others go.
-    #[cfg(feature = "capi")]
     #[inline]
     fn serve_row<M: Mode>(&self, class: MessageClass, number: usize, most: usize) -> usize {
-        use crate::handler::Function;
-        let Some(mut row) = Row::begin(self.memory().own_lane(number)) else { return 0 };
+        let Some(row) = Row::begin(self.memory().own_lane(number)) else { return 0 };
         let (source, nargs) = (self.memory().lane_source(number) as usize, row.nargs());
         let Some(entry) = self.handlers.get(row.handler()) else { return 0 };
-        let Function::C(function) = &entry.function else { return 0 };
+        let Function::Foreign(function) = &entry.function else { return 0 };
         if source >= self.layout().locals || !function.takes_shorts() {
             return 0;
         }
@@ -222,20 +214,9 @@ impl Core {
             self.check_promise(entry, class, self.rank_of(source), nargs);
         }
         let token = RawToken::new(self, source, class, false, entry);
-        let (mut count, mut answered) = (0, false);
-        let go_on = || {
-            if token.has_replied() {
-                answered = true;
-                if token.has_deferred() {
-                    return false;
-                }
-                token.unclaim();
-            }
-            !self.is_closed()
-        };
-        self.run_handler::<M>(|| {
-            count = function.run_row(&token, &mut row, most, || self.is_flooded(), go_on);
-        });
+        let mut row = ShortRow::new(self, &token, row, most);
+        self.run_handler::<M>(|| function.run_row(&mut row));
+        let (count, answered) = row.taken();
         drop(row);
         if !answered {
             self.count_taken(count);
@@ -253,7 +234,6 @@ impl Core {
     }
 
     /// Sends a Short request of a row whose last look was not long ago, through this thread's lane; `false` when that is not so.
-    #[cfg(feature = "capi")]
     #[inline(always)]
     pub(crate) fn pass_short<M: Mode>(&self, target: usize, handler: u8, args: &[i32]) -> bool {
         let Some(tail) = self.tail(target, MessageClass::Request) else { return false };
@@ -265,14 +245,12 @@ impl Core {
     }
 
     /// A poll was a look: the next request passes.
-    #[cfg(feature = "capi")]
     #[inline(always)]
     pub(crate) fn pass_next<M: Mode>(&self) {
         self.passes().grant(me::<M>(), 1);
     }
 
     /// As [`Core::pass_short`] after a look: nothing forbids the request and nothing has arrived.
-    #[cfg(feature = "capi")]
     #[inline(always)]
     pub(crate) fn look_and_pass<M: Mode>(&self, target: usize, handler: u8, args: &[i32]) -> bool {
         let Some(tail) = self.tail(target, MessageClass::Request) else { return false };
@@ -293,7 +271,6 @@ impl Core {
     }
 
     /// Sends a Short reply through this thread's lane; `false` when it has to go another way.
-    #[cfg(feature = "capi")]
     #[inline(always)]
     pub(crate) fn pass_reply<M: Mode>(&self, target: usize, handler: u8, args: &[i32]) -> bool {
         let Some(tail) = self.tail(target, MessageClass::Reply) else { return false };
@@ -305,7 +282,6 @@ impl Core {
     }
 
     /// Counts messages that this rank took since it last sent one.
-    #[cfg(feature = "capi")]
     #[inline(always)]
     fn count_taken(&self, more: usize) {
         let sum = self.taken().load(Ordering::Relaxed) as usize + more;
@@ -313,9 +289,8 @@ impl Core {
     }
 
     /// Whether messages arrive that this rank does not answer: who sends them goes on meanwhile.
-    #[cfg(feature = "capi")]
     #[inline(always)]
-    fn is_flooded(&self) -> bool {
+    pub(crate) fn is_flooded(&self) -> bool {
         self.taken().load(Ordering::Relaxed) >= FLOOD
     }
 
@@ -355,7 +330,7 @@ impl Core {
     }
 }
 
-#[cfg(all(test, feature = "capi"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

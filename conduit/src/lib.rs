@@ -20,8 +20,6 @@
 //! * [`Scope`]: non-blocking operations. [`mod@exit`]: how a job ends.
 
 mod barrier;
-#[cfg(feature = "capi")]
-mod capi;
 mod client;
 mod consumer;
 mod core;
@@ -31,9 +29,12 @@ mod endpoint;
 mod error;
 mod event;
 pub mod exit;
+mod foreign;
 mod gate;
 mod handler;
 mod identity;
+#[doc(hidden)]
+pub mod inner;
 mod lanes;
 mod mode;
 mod negotiate;

@@ -2,6 +2,9 @@
 //!
 //! A Medium that is prepared without a buffer of the client is filled where the receiver's handler will see it: nothing
 //! is copied. A prepared message holds its block of the arena, not a place in the receiver's queue.
+//!
+//! [`Prepared`] is the message itself. It knows nothing of the client's buffer, which its holder keeps: the types of the
+//! Rust interface as a borrow, the C interface as a pointer.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -10,28 +13,37 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::handler::HandlerIndex;
 use crate::mode::Mode;
+use crate::operations::Lender;
 use crate::segment::SegmentOffset;
 use crate::token::RawToken;
-use crate::transport::message::Block;
-use crate::transport::message::MessageClass;
-use crate::transport::message::{self, Flags, MAX_ARGS, MAX_LONG, Outcome};
-use crate::transport::message::{AmMessage, AmPayload};
+use crate::transport::message::{
+    self, AmMessage, AmPayload, Block, Flags, MAX_ARGS, MAX_LONG, MessageClass, Outcome,
+};
 use crate::transport::net::SendBuffer;
 use crate::wait::Waiter;
 
 /// What is negotiated.
-#[derive(Clone, Copy)]
-pub(crate) struct Terms<'t> {
-    pub(crate) call: &'static str,
-    pub(crate) client_buf: Option<&'t [u8]>,
-    pub(crate) least: usize,
-    pub(crate) most: usize,
-    pub(crate) nargs: usize,
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// What the program called.
+    pub call: &'static str,
+    /// A Long, not a Medium.
+    pub long: bool,
+    /// Bytes of the client's buffer, if it gives one.
+    pub client: Option<usize>,
+    /// Fewest bytes that will do.
+    pub least: usize,
+    /// Most bytes of use.
+    pub most: usize,
+    /// Arguments.
+    pub nargs: usize,
+    /// Destination of a Long, if it is known already.
+    pub dest: Option<u64>,
 }
 
-impl Terms<'_> {
-    /// The size to give when at most `limit` bytes are possible.
-    fn settle(&self, limit: usize) -> Result<usize, Error> {
+impl Terms {
+    /// The size to give.
+    fn settle(&self) -> Result<usize, Error> {
         let Self { call, least, most, nargs, .. } = *self;
         if nargs > MAX_ARGS {
             return Err(Error::TooManyArgs { call, count: nargs });
@@ -39,7 +51,12 @@ impl Terms<'_> {
         if least > most {
             return Err(Error::PayloadBounds { call, least, most });
         }
-        let max = self.client_buf.map_or(limit, |buf| buf.len().min(limit));
+        let limit = match (self.long, self.client) {
+            (false, _) => message::max_medium(nargs),
+            (true, Some(_)) => MAX_LONG,
+            (true, None) => message::max_long_alloc(nargs),
+        };
+        let max = self.client.map_or(limit, |bytes| bytes.min(limit));
         if least > max {
             return Err(Error::PayloadSize { call, len: least, max });
         }
@@ -47,253 +64,314 @@ impl Terms<'_> {
     }
 }
 
-enum Buffer<'a> {
-    Client(&'a [u8]),
-    /// For remote ranks.
-    Far(Cell<Option<SendBuffer>>),
-    Block {
-        block: Block,
-        bytes: &'a mut [u8],
-    },
+enum Buffer {
+    /// The client's.
+    Client,
+    /// The network's, for a remote rank.
+    Network(Cell<Option<SendBuffer>>),
+    /// Where the receiver's handler will see it.
+    Block(Block),
     Owned(Vec<u8>),
     /// Sent, or given back.
     Spent,
 }
 
-/// The common part of all prepared messages.
-struct Draft<'a, M: Mode> {
-    core: &'a Core,
-    /// For a reply: the request's token, which gets its right to reply back on cancel.
-    token: Option<&'a RawToken<'a>>,
+/// A message between prepare and commit. A reply is committed and cancelled with the token that it was prepared with.
+pub struct Prepared {
+    class: MessageClass,
     target: usize,
-    buffer: Buffer<'a>,
+    buffer: Buffer,
     size: usize,
     nargs: usize,
-    dest: Option<SegmentOffset>,
-    mode: PhantomData<M>,
+    dest: Option<u64>,
 }
 
-impl<'a, M: Mode> Draft<'a, M> {
-    const fn class(&self) -> MessageClass {
-        if self.token.is_some() { MessageClass::Reply } else { MessageClass::Request }
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Prepared({:?}, {} bytes)", self.class, self.size)
+    }
+}
+
+/// Where the payload of a prepared message goes.
+#[derive(Clone, Copy, Debug)]
+pub enum Destination {
+    /// To the handler of a Medium.
+    Handler,
+    /// Offset in the target's segment.
+    Offset(u64),
+    /// The address that the receiver's handler is told: the bytes are there already.
+    Placed(u64),
+}
+
+/// What a commit adds.
+#[derive(Clone, Copy, Debug)]
+pub struct Commit<'m> {
+    /// What the program called.
+    pub call: &'static str,
+    /// Handler.
+    pub handler: u8,
+    /// Bytes of payload.
+    pub nbytes: usize,
+    /// Where they go.
+    pub dest: Destination,
+    /// Arguments.
+    pub args: &'m [i32],
+}
+
+impl Prepared {
+    /// `None` only with [`Flags::IMMEDIATE`]. A `token` makes it a reply, and gives its right to reply to it.
+    pub(crate) fn new<M: Mode>(
+        core: &Core,
+        target: usize,
+        token: Option<&RawToken<'_>>,
+        terms: &Terms,
+        flags: Flags,
+    ) -> Result<Option<Self>, Error> {
+        let (size, Terms { nargs, dest, .. }) = (terms.settle()?, *terms);
+        if let Some(token) = token {
+            token.claim(terms.call)?;
+        }
+        let class = if token.is_some() { MessageClass::Reply } else { MessageClass::Request };
+        let buffer = Buffer::find::<M>(core, target, class, (terms, size), flags)?;
+        if let (None, Some(token)) = (&buffer, token) {
+            token.unclaim();
+        }
+        Ok(buffer.map(|buffer| Self { class, target, buffer, size, nargs, dest }))
     }
 
-    fn buffer_mut(&mut self) -> &mut [u8] {
+    /// Bytes that may be committed.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Where it goes.
+    pub(crate) const fn target(&self) -> usize {
+        self.target
+    }
+
+    /// The library's buffer; empty when the client gave its own.
+    pub(crate) fn buffer_mut<'b>(&'b mut self, core: &'b Core) -> &'b mut [u8] {
+        let size = self.size;
         match &mut self.buffer {
-            Buffer::Block { bytes, .. } => &mut bytes[..self.size],
+            Buffer::Block(block) => {
+                let (memory, class) = (core.memory(), self.class as usize);
+                memory.block_payload(core.local(), class, *block, size).unwrap_or_default()
+            }
             Buffer::Owned(bytes) => bytes,
-            Buffer::Far(buffer) => buffer
+            Buffer::Network(buffer) => buffer
                 .get_mut()
                 .as_mut()
-                .and_then(|buffer| buffer.bytes().get_mut(..self.size))
+                .and_then(|buffer| buffer.bytes().get_mut(..size))
                 .unwrap_or_default(),
-            Buffer::Client(_) | Buffer::Spent => &mut [],
+            Buffer::Client | Buffer::Spent => &mut [],
         }
     }
 
-    fn check(&self, call: &'static str, nbytes: usize, args: &[i32]) -> Result<(), Error> {
-        if args.len() != self.nargs {
-            return Err(Error::ArgCount { call, given: args.len(), promised: self.nargs });
+    /// The payload, when it is in the client's buffer or memory of the library's own; empty where nothing is copied.
+    #[must_use]
+    pub fn payload<'b>(&'b self, client: &'b [u8], nbytes: usize) -> &'b [u8] {
+        let bytes = match &self.buffer {
+            Buffer::Client => client,
+            Buffer::Owned(bytes) => bytes,
+            Buffer::Block(_) | Buffer::Network(_) | Buffer::Spent => &[],
+        };
+        bytes.get(..nbytes).unwrap_or(bytes)
+    }
+
+    /// Checks a commit against what was announced. `dest` as the program gives it.
+    ///
+    /// # Errors
+    /// More bytes than prepared, another number of arguments or destination.
+    pub fn check(
+        &self,
+        call: &'static str,
+        nbytes: usize,
+        dest: Option<u64>,
+        nargs: usize,
+    ) -> Result<(), Error> {
+        if nargs != self.nargs {
+            return Err(Error::ArgCount { call, given: nargs, promised: self.nargs });
         }
         if nbytes > self.size {
             return Err(Error::PayloadSize { call, len: nbytes, max: self.size });
         }
-        Ok(())
-    }
-
-    /// The first `nbytes`; empty for a block or a buffer of the network, which are not copied.
-    fn bytes(&self, nbytes: usize) -> &[u8] {
-        match &self.buffer {
-            Buffer::Client(bytes) => &bytes[..nbytes],
-            Buffer::Owned(bytes) => &bytes[..nbytes],
-            Buffer::Block { .. } | Buffer::Far(_) | Buffer::Spent => &[],
-        }
-    }
-
-    /// Sends; `NotSent` (with [`Flags::IMMEDIATE`]) leaves the draft as it was.
-    fn send(
-        &mut self,
-        call: &'static str,
-        message: SendParts<'_>,
-        flags: Flags,
-    ) -> Result<Outcome, Error> {
-        let SendParts { handler, nbytes, dest, args } = message;
-        self.check(call, nbytes, args)?;
         if self.dest.is_some() && self.dest != dest {
             return Err(Error::DestinationChanged { call });
         }
-        let class = self.class();
-        if flags.contains(Flags::IMMEDIATE)
-            && !self.core.has_room::<M>(self.target, class, args.len())
-        {
+        Ok(())
+    }
+
+    /// Sends what was checked; `NotSent` (with [`Flags::IMMEDIATE`]) and errors leave everything as it was.
+    pub(crate) fn commit<M: Mode>(
+        &mut self,
+        core: &Core,
+        token: Option<&RawToken<'_>>,
+        commit: &Commit<'_>,
+        client: &[u8],
+        flags: Flags,
+        lender: &impl Lender,
+    ) -> Result<Outcome, Error> {
+        let Commit { call, handler, nbytes, args, .. } = *commit;
+        let (class, target) = (self.class, self.target);
+        if flags.contains(Flags::IMMEDIATE) && !core.has_room::<M>(target, class, args.len()) {
             return Ok(Outcome::NotSent);
         }
-        let len = u32::try_from(nbytes).unwrap_or(u32::MAX);
-        let payload = match (dest, &self.buffer) {
-            (dest, Buffer::Far(buffer)) => {
-                AmPayload::SendBuffer { buffer, len, dest: dest.map(|dest| dest.0) }
-            }
-            (Some(dest), _) => AmPayload::Long { payload: self.bytes(nbytes), dest: dest.0 },
-            (None, Buffer::Block { block, .. }) => AmPayload::Block { block: *block, len },
-            (None, _) => AmPayload::Medium(self.bytes(nbytes)),
-        };
-        let message = AmMessage { class, target: self.target, handler: handler.0, args, payload };
-        let message = self.core.placed(call, message)?;
-        let outcome = match self.token {
-            None => self.core.request::<M>(call, &message, flags)?,
-            Some(token) => self.send_reply(token, &message, flags),
-        };
+        let payload = self.loaded(commit.dest, client, nbytes);
+        let message = core.placed(call, AmMessage { class, target, handler, args, payload })?;
+        let outcome = core.send_lent(&message, flags, lender, |message| match token {
+            None => core.request::<M>(call, message, flags),
+            Some(token) => Ok(token.try_send::<M>(message, flags)),
+        })?;
         if outcome == Outcome::Sent {
             self.buffer = Buffer::Spent;
         }
         Ok(outcome)
     }
 
-    /// As [`RawToken::send`], but keeps the right to reply when nothing was sent.
-    fn send_reply(&self, token: &RawToken<'_>, message: &AmMessage<'_>, flags: Flags) -> Outcome {
-        if token.post::<M>(message) {
-            return Outcome::Sent;
+    fn loaded<'b>(&'b self, dest: Destination, client: &'b [u8], nbytes: usize) -> AmPayload<'b> {
+        let len = u32::try_from(nbytes).unwrap_or(u32::MAX);
+        let offset = if let Destination::Offset(offset) = dest { Some(offset) } else { None };
+        match (dest, &self.buffer) {
+            (Destination::Placed(dest), _) => AmPayload::Placed { len, dest },
+            (_, Buffer::Network(buffer)) => AmPayload::SendBuffer { buffer, len, dest: offset },
+            (Destination::Offset(dest), _) => {
+                AmPayload::Long { payload: self.payload(client, nbytes), dest }
+            }
+            (Destination::Handler, Buffer::Block(block)) => AmPayload::Block { block: *block, len },
+            (Destination::Handler, _) => AmPayload::Medium(self.payload(client, nbytes)),
         }
-        if flags.contains(Flags::IMMEDIATE) {
-            return Outcome::NotSent;
-        }
-        token.defer(message);
-        Outcome::Sent
     }
-}
 
-impl<M: Mode> Drop for Draft<'_, M> {
-    fn drop(&mut self) {
-        if let Buffer::Block { block, .. } = self.buffer {
-            self.core.forget::<M>(self.class(), block);
+    /// Gives buffer and right to reply back, unless it was sent.
+    pub(crate) fn cancel<M: Mode>(&mut self, core: &Core, token: Option<&RawToken<'_>>) {
+        match std::mem::replace(&mut self.buffer, Buffer::Spent) {
+            Buffer::Spent => return,
+            Buffer::Block(block) => core.forget::<M>(self.class, block),
+            Buffer::Client | Buffer::Network(_) | Buffer::Owned(_) => {}
         }
-        if !matches!(self.buffer, Buffer::Spent)
-            && let Some(token) = self.token
-        {
+        if let Some(token) = token {
             token.unclaim();
         }
     }
 }
 
-struct SendParts<'m> {
-    handler: HandlerIndex,
-    nbytes: usize,
-    dest: Option<SegmentOffset>,
-    args: &'m [i32],
+impl Buffer {
+    /// `None`: not without waiting. A reply never waits.
+    fn find<M: Mode>(
+        core: &Core,
+        target: usize,
+        class: MessageClass,
+        (terms, size): (&Terms, usize),
+        flags: Flags,
+    ) -> Result<Option<Self>, Error> {
+        if terms.client.is_some() {
+            return Ok(Some(Self::Client));
+        }
+        let mut waiter = Waiter::for_room();
+        loop {
+            let found = match core.is_near(target) {
+                false => Self::of_network::<M>(core, class),
+                true if terms.long => None,
+                true => core.allocate::<M>(class, size).map(Self::Block),
+            };
+            let immediate = flags.contains(Flags::IMMEDIATE);
+            // Memory of its own will do for a Long, which is copied where it goes.
+            if found.is_none() && (terms.long || class == MessageClass::Reply && !immediate) {
+                return Ok(Some(Self::Owned(vec![0; size])));
+            }
+            if found.is_some() || immediate {
+                return Ok(found);
+            }
+            core.wait_for_room::<M>(terms.call, &mut waiter)?;
+        }
+    }
+
+    fn of_network<M: Mode>(core: &Core, class: MessageClass) -> Option<Self> {
+        let buffer = core.remote()?.buffer::<M>(class == MessageClass::Reply)?;
+        Some(Self::Network(Cell::new(Some(buffer))))
+    }
 }
 
-/// A buffer that the network sends from.
-fn far<'a, M: Mode>(core: &Core, target: usize, class: MessageClass) -> Option<Buffer<'a>> {
-    let remote = core.remote().filter(|_| !core.is_near(target))?;
-    Some(Buffer::Far(Cell::new(Some(remote.buffer::<M>(class == MessageClass::Reply)?))))
+/// A prepared message with what the Rust interface borrows for it. Dropping it cancels it.
+struct Borrowed<'a, M: Mode> {
+    prepared: Prepared,
+    core: &'a Core,
+    client: &'a [u8],
+    token: Option<&'a RawToken<'a>>,
+    mode: PhantomData<M>,
 }
 
-/// A buffer for `size` bytes of `net`, with its memory, where the receiver or the network takes it from.
-fn block<M: Mode>(
-    core: &Core,
-    target: usize,
-    class: MessageClass,
-    size: usize,
-) -> Option<Buffer<'_>> {
-    if !core.is_near(target) {
-        return far::<M>(core, target, class);
+impl<'a, M: Mode> Borrowed<'a, M> {
+    fn new(
+        core: &'a Core,
+        target: usize,
+        token: Option<&'a RawToken<'a>>,
+        (mut terms, client): (Terms, Option<&'a [u8]>),
+        flags: Flags,
+    ) -> Result<Option<Self>, Error> {
+        terms.client = client.map(<[u8]>::len);
+        let prepared = Prepared::new::<M>(core, target, token, &terms, flags)?;
+        let (client, mode) = (client.unwrap_or_default(), PhantomData);
+        Ok(prepared.map(|prepared| Self { prepared, core, client, token, mode }))
     }
-    let block = core.allocate::<M>(class, size)?;
-    let bytes = core.memory().block_payload(core.local(), class as usize, block, size);
-    if bytes.is_none() {
-        core.forget::<M>(class, block);
+
+    fn commit(
+        &mut self,
+        call: &'static str,
+        handler: HandlerIndex,
+        (nbytes, dest): (usize, Option<SegmentOffset>),
+        args: &[i32],
+        flags: Flags,
+    ) -> Result<Outcome, Error> {
+        self.prepared.check(call, nbytes, dest.map(|dest| dest.0), args.len())?;
+        let dest = dest.map_or(Destination::Handler, |dest| Destination::Offset(dest.0));
+        let commit = Commit { call, handler: handler.0, nbytes, dest, args };
+        self.prepared.commit::<M>(self.core, self.token, &commit, self.client, flags, &())
     }
-    bytes.map(|bytes| Buffer::Block { block, bytes })
+}
+
+impl<M: Mode> Drop for Borrowed<'_, M> {
+    fn drop(&mut self) {
+        self.prepared.cancel::<M>(self.core, self.token);
+    }
 }
 
 pub(crate) fn request_medium<'t, M: Mode>(
     core: &'t Core,
     target: usize,
-    terms: Terms<'t>,
+    terms: (Terms, Option<&'t [u8]>),
     flags: Flags,
 ) -> Result<Option<PreparedRequestMedium<'t, M>>, Error> {
-    let size = terms.settle(message::max_medium(terms.nargs.min(MAX_ARGS)))?;
-    let mut waiter = Waiter::for_room();
-    let buffer = loop {
-        let found = match terms.client_buf {
-            Some(bytes) => Some(Buffer::Client(bytes)),
-            None => block::<M>(core, target, MessageClass::Request, size),
-        };
-        if found.is_some() || flags.contains(Flags::IMMEDIATE) {
-            break found;
-        }
-        core.wait_for_room::<M>(terms.call, &mut waiter)?;
-    };
-    let Some(buffer) = buffer else { return Ok(None) };
-    let (token, dest, mode) = (None, None, PhantomData);
-    let draft = Draft { core, token, target, buffer, size, nargs: terms.nargs, dest, mode };
-    Ok(Some(PreparedRequestMedium(draft)))
+    Ok(Borrowed::new(core, target, None, terms, flags)?.map(PreparedRequestMedium))
 }
 
 pub(crate) fn request_long<'t, M: Mode>(
     core: &'t Core,
     target: usize,
-    terms: Terms<'t>,
-    dest: Option<SegmentOffset>,
+    terms: (Terms, Option<&'t [u8]>),
 ) -> Result<PreparedRequestLong<'t, M>, Error> {
-    let (buffer, size) = long_buffer::<M>(core, target, MessageClass::Request, &terms)?;
-    let (token, mode) = (None, PhantomData);
-    let draft = Draft { core, token, target, buffer, size, nargs: terms.nargs, dest, mode };
-    Ok(PreparedRequestLong(draft))
+    let call = terms.0.call;
+    let prepared = Borrowed::new(core, target, None, terms, Flags::NONE)?;
+    prepared.map(PreparedRequestLong).ok_or(Error::AfterExit { call })
 }
 
 pub(crate) fn reply_medium<'t, M: Mode>(
     token: &'t RawToken<'t>,
-    terms: Terms<'t>,
+    terms: (Terms, Option<&'t [u8]>),
     flags: Flags,
 ) -> Result<Option<PreparedReplyMedium<'t, M>>, Error> {
-    let core = token.core();
-    let size = terms.settle(message::max_medium(terms.nargs.min(MAX_ARGS)))?;
-    token.claim(terms.call)?;
-    let buffer = match terms.client_buf {
-        Some(bytes) => Buffer::Client(bytes),
-        None => match block::<M>(core, token.source_target(), MessageClass::Reply, size) {
-            Some(buffer) => buffer,
-            None if flags.contains(Flags::IMMEDIATE) => {
-                token.unclaim();
-                return Ok(None);
-            }
-            // A reply never waits.
-            None => Buffer::Owned(vec![0; size]),
-        },
-    };
-    let (target, dest, mode) = (token.source_target(), None, PhantomData);
-    let token = Some(token);
-    let draft = Draft { core, token, target, buffer, size, nargs: terms.nargs, dest, mode };
-    Ok(Some(PreparedReplyMedium(draft)))
+    let (core, target) = (token.core(), token.source_target());
+    Ok(Borrowed::new(core, target, Some(token), terms, flags)?.map(PreparedReplyMedium))
 }
 
 pub(crate) fn reply_long<'t, M: Mode>(
     token: &'t RawToken<'t>,
-    terms: Terms<'t>,
-    dest: Option<SegmentOffset>,
+    terms: (Terms, Option<&'t [u8]>),
 ) -> Result<PreparedReplyLong<'t, M>, Error> {
-    let core = token.core();
-    let target = token.source_target();
-    let (buffer, size) = long_buffer::<M>(core, target, MessageClass::Reply, &terms)?;
-    token.claim(terms.call)?;
-    let mode = PhantomData;
-    let token = Some(token);
-    let draft = Draft { core, token, target, buffer, size, nargs: terms.nargs, dest, mode };
-    Ok(PreparedReplyLong(draft))
-}
-
-/// The client's, else one of the network if there is one, else memory of its own: nothing to wait for.
-fn long_buffer<'t, M: Mode>(
-    core: &Core,
-    target: usize,
-    class: MessageClass,
-    terms: &Terms<'t>,
-) -> Result<(Buffer<'t>, usize), Error> {
-    let alloc = message::max_long_alloc(terms.nargs.min(MAX_ARGS));
-    let size = terms.settle(if terms.client_buf.is_some() { MAX_LONG } else { alloc })?;
-    let own = || far::<M>(core, target, class).unwrap_or_else(|| Buffer::Owned(vec![0; size]));
-    Ok((terms.client_buf.map_or_else(own, Buffer::Client), size))
+    let (core, target, call) = (token.core(), token.source_target(), terms.0.call);
+    let prepared = Borrowed::new(core, target, Some(token), terms, Flags::NONE)?;
+    prepared.map(PreparedReplyLong).ok_or(Error::AfterExit { call })
 }
 
 macro_rules! prepared {
@@ -302,7 +380,7 @@ macro_rules! prepared {
         ///
         /// Dropping it cancels it. Until commit or cancel only local questions and exit are legal on this thread.
         #[must_use = "a prepared message is sent by commit; dropping cancels it"]
-        pub struct $name<'a, M: Mode>(Draft<'a, M>);
+        pub struct $name<'a, M: Mode>(Borrowed<'a, M>);
 
         impl<M: Mode> std::fmt::Debug for $name<'_, M> {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -314,13 +392,13 @@ macro_rules! prepared {
             /// Bytes that may be committed: between the `least` and the `most` asked for.
             #[must_use]
             pub const fn size(&self) -> usize {
-                self.0.size
+                self.0.prepared.size
             }
 
             /// The library's buffer of [`size`](Self::size) bytes, to be filled before commit. Contents undefined at first.
             /// Empty when the client gave its own.
             pub fn buffer_mut(&mut self) -> &mut [u8] {
-                self.0.buffer_mut()
+                self.0.prepared.buffer_mut(self.0.core)
             }
 
             /// Gives the buffer and the right to send back.
@@ -342,8 +420,7 @@ macro_rules! commit_medium {
                 nbytes: usize,
                 args: &[i32],
             ) -> Result<(), Error> {
-                let parts = SendParts { handler, nbytes, dest: None, args };
-                self.0.send($call, parts, Flags::NONE).map(|_| ())
+                self.0.commit($call, handler, (nbytes, None), args, Flags::NONE).map(|_| ())
             }
 
             /// As `commit`, but gives the message back for another attempt instead of waiting: `None` when it was sent.
@@ -356,8 +433,8 @@ macro_rules! commit_medium {
                 nbytes: usize,
                 args: &[i32],
             ) -> Result<Option<Self>, Error> {
-                let parts = SendParts { handler, nbytes, dest: None, args };
-                let outcome = self.0.send($call, parts, Flags::IMMEDIATE)?;
+                let outcome =
+                    self.0.commit($call, handler, (nbytes, None), args, Flags::IMMEDIATE)?;
                 Ok((outcome == Outcome::NotSent).then_some(self))
             }
         }
@@ -379,8 +456,7 @@ macro_rules! commit_long {
                 dest: SegmentOffset,
                 args: &[i32],
             ) -> Result<(), Error> {
-                let parts = SendParts { handler, nbytes, dest: Some(dest), args };
-                self.0.send($call, parts, Flags::NONE).map(|_| ())
+                self.0.commit($call, handler, (nbytes, Some(dest)), args, Flags::NONE).map(|_| ())
             }
 
             /// As `commit`, but gives the message back for another attempt instead of waiting: `None` when it was sent.
@@ -395,8 +471,8 @@ macro_rules! commit_long {
                 dest: SegmentOffset,
                 args: &[i32],
             ) -> Result<Option<Self>, Error> {
-                let parts = SendParts { handler, nbytes, dest: Some(dest), args };
-                let outcome = self.0.send($call, parts, Flags::IMMEDIATE)?;
+                let outcome =
+                    self.0.commit($call, handler, (nbytes, Some(dest)), args, Flags::IMMEDIATE)?;
                 Ok((outcome == Outcome::NotSent).then_some(self))
             }
         }

@@ -7,6 +7,7 @@ use bootstrap::Rank;
 
 use crate::core::Core;
 use crate::error::Error;
+use crate::foreign::{ANY_ARGS, Arrival, Foreign};
 use crate::handler::{Function, Payload, Registered, Role};
 use crate::mode::Mode;
 use crate::segment::Landing;
@@ -112,7 +113,6 @@ impl Core {
     }
 
     /// As [`Core::poll`] where nothing but memory is to be looked at; `None` elsewhere, and where it would fail.
-    #[cfg(feature = "capi")]
     #[inline(always)]
     pub(crate) fn poll_plainly<M: Mode>(&self) -> Option<usize> {
         if self.networked() || !self.is_running::<M>() {
@@ -180,27 +180,7 @@ impl Core {
         if source >= self.layout().locals {
             self.malformed(source, "source");
         }
-        let Some(entry) = entry else {
-            #[cfg(feature = "capi")]
-            if crate::capi::is_collective(index) {
-                match kind {
-                    Some(Kind::MediumInline) => {
-                        return crate::capi::arrived(self.rank_of(source), args, inline);
-                    }
-                    Some(Kind::MediumBlock) => {
-                        let (len, block) = (len as usize, Block::from_wire(place));
-                        let payload =
-                            self.memory().block_payload(source, class as usize, block, len);
-                        let Some(payload) = payload else { self.malformed(source, "block") };
-                        crate::capi::arrived(self.rank_of(source), args, payload);
-                        let freed = &self.freed(source, class)[block.index as usize];
-                        return freed.store(block.generation, Ordering::Release);
-                    }
-                    _ => self.malformed(source, "kind"),
-                }
-            }
-            self.no_handler(self.rank_of(source), index)
-        };
+        let Some(entry) = entry else { self.no_handler(self.rank_of(source), index) };
         self.check_promise(entry, class, self.rank_of(source), args.len());
         let token = RawToken::new(self, source, class, kind == Some(Kind::Long), entry);
         match kind {
@@ -215,8 +195,7 @@ impl Core {
                 self.freed(source, class)[block.index as usize]
                     .store(block.generation, Ordering::Release);
             }
-            #[cfg(feature = "capi")]
-            Some(Kind::Long) if matches!(entry.function, Function::C(_)) => {
+            Some(Kind::Long) if matches!(entry.function, Function::Foreign(_)) => {
                 run::<M>(&token, args, Delivery::Address(place, len as usize));
             }
             Some(Kind::Long) => {
@@ -301,11 +280,8 @@ const fn role_of(class: MessageClass) -> Role {
 /// Whether a message is what its handler was registered for.
 #[inline(always)]
 pub(crate) fn keeps_promise(entry: &Registered, class: MessageClass, nargs: usize) -> bool {
-    #[cfg(feature = "capi")]
-    if entry.nargs == crate::capi::ANY_ARGS {
-        return true;
-    }
-    nargs == entry.nargs && (entry.role == Role::ReqRep || entry.role == role_of(class))
+    (nargs == entry.nargs || entry.nargs == ANY_ARGS)
+        && (entry.role == Role::ReqRep || entry.role == role_of(class))
 }
 
 /// The payload of a message, where it is.
@@ -313,27 +289,14 @@ pub(crate) enum Delivery<'a> {
     None,
     Medium(&'a mut [u8]),
     Long(Landing<'a>),
-    /// A Long for a C function: its destination as an address of this process.
-    #[cfg(feature = "capi")]
+    /// A Long for a foreign function: its destination as an address of this process.
     Address(u64, usize),
 }
 
 #[inline]
 pub(crate) fn run<M: Mode>(token: &RawToken<'_>, args: &[i32], arrived: Delivery<'_>) {
     token.core().run_handler::<M>(|| match (&token.entry().function, arrived) {
-        #[cfg(feature = "capi")]
-        (Function::C(function), mut arrived) => {
-            use crate::capi::Arrival;
-            let arrival = match &mut arrived {
-                Delivery::None => Arrival::Short,
-                Delivery::Medium(payload) => Arrival::Medium(payload.as_mut_ptr(), payload.len()),
-                Delivery::Address(at, len) => Arrival::Long(*at, *len),
-                Delivery::Long(_) => wrong_category(token, &arrived),
-            };
-            if !function.run(token, arrival, args) {
-                wrong_category(token, &arrived);
-            }
-        }
+        (Function::Foreign(function), arrived) => run_foreign(function, token, arrived, args),
         (Function::Short(function), Delivery::None) => function(token, args),
         (Function::Medium(function), Delivery::Medium(payload)) => function(token, payload, args),
         (Function::Long(function), Delivery::Long(landing)) => function(token, landing, args),
@@ -347,13 +310,26 @@ pub(crate) fn run<M: Mode>(token: &RawToken<'_>, args: &[i32], arrived: Delivery
     });
 }
 
+#[inline]
+fn run_foreign(function: &Foreign, token: &RawToken<'_>, mut arrived: Delivery<'_>, args: &[i32]) {
+    let arrival = match &mut arrived {
+        Delivery::None => Arrival::Short,
+        Delivery::Medium(payload) => Arrival::Medium(payload),
+        Delivery::Address(at, len) => Arrival::Long(*at, *len),
+        Delivery::Long(_) => wrong_category(token, &arrived),
+    };
+    if !function.takes(&arrival) {
+        wrong_category(token, &arrived);
+    }
+    function.run(token, arrival, args);
+}
+
 #[cold]
 fn wrong_category(token: &RawToken<'_>, arrived: &Delivery<'_>) -> ! {
     let category = match arrived {
         Delivery::None => "Short",
         Delivery::Medium(_) => "Medium",
         Delivery::Long(_) => "Long",
-        #[cfg(feature = "capi")]
         Delivery::Address(..) => "Long",
     };
     token.core().fatal(&format!(

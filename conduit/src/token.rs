@@ -7,18 +7,17 @@ use bootstrap::Rank;
 
 use crate::core::Core;
 use crate::error::Error;
-use crate::handler::{HandlerIndex, Registered};
+use crate::handler::{Function, HandlerIndex, Registered};
 use crate::mode::Mode;
 use crate::negotiate::{self, PreparedReplyLong, PreparedReplyMedium, Terms};
 use crate::progress::{Deferred, DeferredSlot};
 use crate::segment::SegmentOffset;
-use crate::transport::message::MessageClass;
-use crate::transport::message::ReplyToken;
-use crate::transport::message::{self, Flags, Outcome};
-use crate::transport::message::{AmMessage, AmPayload};
+use crate::transport::message::{
+    self, AmMessage, AmPayload, Flags, MessageClass, Outcome, ReplyToken,
+};
 
 /// Token without the thread mode; what dispatch makes.
-pub(crate) struct RawToken<'a> {
+pub struct RawToken<'a> {
     core: &'a Core,
     source: usize,
     class: MessageClass,
@@ -28,6 +27,12 @@ pub(crate) struct RawToken<'a> {
     deferred: DeferredSlot,
     /// For a message of a remote rank: how to reply.
     reply: Option<&'a ReplyToken>,
+}
+
+impl std::fmt::Debug for RawToken<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RawToken(from {} for {:?})", self.source(), self.entry)
+    }
 }
 
 impl<'a> RawToken<'a> {
@@ -64,7 +69,9 @@ impl<'a> RawToken<'a> {
         self.core
     }
 
-    pub(crate) fn source(&self) -> Rank {
+    /// Job rank of the sender.
+    #[must_use]
+    pub fn source(&self) -> Rank {
         self.core.rank_of(self.source)
     }
 
@@ -78,8 +85,28 @@ impl<'a> RawToken<'a> {
         self.deferred.take()
     }
 
+    /// Whether the message is a request.
+    #[must_use]
+    pub fn is_request(&self) -> bool {
+        self.class == MessageClass::Request
+    }
+
+    /// Whether the message is a Long.
+    #[must_use]
+    pub const fn is_long(&self) -> bool {
+        self.is_long
+    }
+
+    /// The word of a foreign handler.
+    #[must_use]
+    pub fn foreign_word(&self) -> Option<*mut ()> {
+        match &self.entry.function {
+            Function::Foreign(foreign) => Some(foreign.word()),
+            _ => None,
+        }
+    }
+
     /// Whether a reply waits for the end of the handler.
-    #[cfg(feature = "capi")]
     pub(crate) fn has_deferred(&self) -> bool {
         let deferred = self.deferred.take();
         let has = deferred.is_some();
@@ -88,28 +115,28 @@ impl<'a> RawToken<'a> {
     }
 
     /// Whether the handler has replied, or prepared to.
-    #[cfg(feature = "capi")]
     #[inline(always)]
     pub(crate) const fn has_replied(&self) -> bool {
         self.replied.get()
     }
 
     /// Whether [`RawToken::claim`] would succeed.
-    #[cfg(feature = "capi")]
     #[inline(always)]
     pub(crate) fn may_reply(&self) -> bool {
         self.class == MessageClass::Request && !self.replied.get()
     }
 
     /// As [`RawToken::claim`] when it would succeed.
-    #[cfg(feature = "capi")]
     #[inline(always)]
     pub(crate) fn count_reply(&self) {
         self.replied.set(true);
     }
 
     /// Takes the right to reply.
-    pub(crate) fn claim(&self, call: &'static str) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// A reply to a reply, or a second one.
+    pub fn claim(&self, call: &'static str) -> Result<(), Error> {
         if self.class == MessageClass::Reply {
             let problem = "a reply handler cannot reply; only requests are answered";
             return Err(Error::Reply { call, problem });
@@ -122,17 +149,26 @@ impl<'a> RawToken<'a> {
     }
 
     /// Gives the right back.
-    pub(crate) fn unclaim(&self) {
+    pub fn unclaim(&self) {
         self.replied.set(false);
     }
 
     /// Sends a checked reply whose Long payload is in place; what finds no room waits for the end of the handler.
     pub(crate) fn send<M: Mode>(&self, message: &AmMessage<'_>, flags: Flags) -> Outcome {
+        let outcome = self.try_send::<M>(message, flags);
+        if outcome == Outcome::NotSent {
+            self.unclaim();
+        }
+        outcome
+    }
+
+    /// As [`RawToken::send`], but keeps the right to reply when nothing was sent.
+    #[inline]
+    pub(crate) fn try_send<M: Mode>(&self, message: &AmMessage<'_>, flags: Flags) -> Outcome {
         if self.post::<M>(message) {
             return Outcome::Sent;
         }
         if flags.contains(Flags::IMMEDIATE) {
-            self.unclaim();
             return Outcome::NotSent;
         }
         self.defer(message);
@@ -140,7 +176,7 @@ impl<'a> RawToken<'a> {
     }
 
     /// Keeps a reply until the handler has returned.
-    pub(crate) fn defer(&self, message: &AmMessage<'_>) {
+    fn defer(&self, message: &AmMessage<'_>) {
         self.deferred.set(Some(Deferred::of(message)));
     }
 
@@ -302,8 +338,9 @@ impl<'a, M: Mode> Token<'a, M> {
         nargs: usize,
         flags: Flags,
     ) -> Result<Option<PreparedReplyMedium<'t, M>>, Error> {
-        let terms = Terms { call: "prepare_reply_medium", client_buf, least, most, nargs };
-        negotiate::reply_medium(self.raw, terms, flags)
+        let (call, long, client, dest) = ("prepare_reply_medium", false, None, None);
+        let terms = Terms { call, long, client, least, most, nargs, dest };
+        negotiate::reply_medium(self.raw, (terms, client_buf), flags)
     }
 
     /// Prepares a Long reply. `dest` may be given now (and must then be repeated at commit) or only at commit.
@@ -318,7 +355,9 @@ impl<'a, M: Mode> Token<'a, M> {
         dest: Option<SegmentOffset>,
         nargs: usize,
     ) -> Result<PreparedReplyLong<'t, M>, Error> {
-        let terms = Terms { call: "prepare_reply_long", client_buf, least, most, nargs };
-        negotiate::reply_long(self.raw, terms, dest)
+        let (call, long, client) = ("prepare_reply_long", true, None);
+        let dest = dest.map(|dest| dest.0);
+        let terms = Terms { call, long, client, least, most, nargs, dest };
+        negotiate::reply_long(self.raw, (terms, client_buf))
     }
 }

@@ -36,7 +36,8 @@ const YIELDS: u32 = 100;
 const YIELDS_BLOCK: u32 = 10;
 
 /// One wait; counts its fruitless polls.
-pub(crate) struct Waiter {
+#[derive(Debug)]
+pub struct Waiter {
     idle: u32,
     /// Arrivals from the network ring the doorbell, and a poll has found nothing since. The rings that it had before: one
     /// between that poll and the sleep must not be lost.
@@ -45,9 +46,16 @@ pub(crate) struct Waiter {
     most: Duration,
 }
 
+impl Default for Waiter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Waiter {
     /// A wait that is ended by the doorbell.
-    pub(crate) const fn new() -> Self {
+    #[must_use]
+    pub const fn new() -> Self {
         Self {
             idle: 0,
             armed: None,
@@ -68,8 +76,8 @@ impl Waiter {
 
     /// One turn of a wait that is driven from outside, after `idle` fruitless turns. It may be for something that rings no
     /// doorbell, so it rests for a short while only.
-    #[cfg(feature = "capi")]
-    pub(crate) const fn turn(idle: u32) -> Self {
+    #[must_use]
+    pub const fn turn(idle: u32) -> Self {
         Self {
             idle,
             armed: None,
@@ -80,7 +88,7 @@ impl Waiter {
 
     /// Something was done: start over.
     #[inline]
-    pub(crate) const fn progressed(&mut self) {
+    pub const fn progressed(&mut self) {
         self.idle = 0;
         self.armed = None;
     }

@@ -64,6 +64,7 @@ fn crates_import_only_what_the_architecture_allows() {
             }
             "supervisor" => &["spawner-ssh", "bootstrap"],
             "gasnet-ibv" => &["bootstrap", "fabric", "spawner-mpi"],
+            "gasnet-ibv-c" => &["gasnet-ibv"],
             "spawner-mpi" => &["bootstrap", "spawner-pmi"],
             "spawner-pmi" => &["bootstrap"],
             _ => &[],

@@ -1,5 +1,6 @@
 //! Requests whose payload is lent until its event says that it is free.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use bootstrap::Rank;
@@ -8,10 +9,9 @@ use super::{Event, Scope};
 use crate::error::Error;
 use crate::handler::HandlerIndex;
 use crate::mode::Mode;
+use crate::operations::{Lender, Op, Row};
 use crate::segment::SegmentOffset;
-use crate::transport::message::MessageClass;
-use crate::transport::message::{AmMessage, AmPayload, ZeroCopy};
-use crate::transport::message::{Flags, Outcome};
+use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome};
 
 impl<'scope, M: Mode> Scope<'scope, '_, M> {
     /// As [`Team::request_medium`](crate::Team::request_medium), but `payload` may still be read after the call: from the own
@@ -58,27 +58,41 @@ impl<'scope, M: Mode> Scope<'scope, '_, M> {
         let core = &self.client.core;
         let target = core.rma_target::<M>(call, rank)?;
         let dest = dest.map(|dest| dest.0);
-        let copied =
+        let payload =
             dest.map_or(AmPayload::Medium(payload), |dest| AmPayload::Long { payload, dest });
-        let (class, handler) = (MessageClass::Request, handler.0);
-        let message = AmMessage { class, target, handler, args, payload: copied };
+        let message =
+            AmMessage { class: MessageClass::Request, target, handler: handler.0, args, payload };
         message.check(call)?;
-        let event = |outcome, event| Ok((outcome == Outcome::Sent).then_some(event));
-        if !core.stays(&message, flags) {
-            if dest.is_some()
-                && flags.contains(Flags::IMMEDIATE)
-                && !core.has_room::<M>(target, class, args.len())
-            {
-                return Ok(None);
-            }
-            let outcome = core.request::<M>(call, &core.placed(call, message)?, flags)?;
-            return event(outcome, Event::complete(()));
+        if dest.is_some()
+            && flags.contains(Flags::IMMEDIATE)
+            && !core.has_room::<M>(target, MessageClass::Request, args.len())
+        {
+            return Ok(None);
         }
         let message = core.placed(call, message)?;
-        let (op, row) = self.row(call)?;
-        let completion: &Arc<_> = &row.puts;
-        let zero_copy = ZeroCopy { payload, dest, completion };
-        let message = AmMessage { payload: AmPayload::ZeroCopy(&zero_copy), ..message };
-        event(core.request::<M>(call, &message, flags)?, self.event((), op))
+        let lent = Lent { scope: self, call, op: Cell::new(None) };
+        let send = |message: &AmMessage<'_>| core.request::<M>(call, message, flags);
+        let outcome = core.send_lent(&message, flags, &lent, send)?;
+        let event = lent.op.get().map_or(Event::complete(()), |op| self.event((), op));
+        Ok((outcome == Outcome::Sent).then_some(event))
+    }
+}
+
+/// A payload that a scope waits for, once it is lent.
+struct Lent<'l, 'scope, 'env, M: Mode> {
+    scope: &'l Scope<'scope, 'env, M>,
+    call: &'static str,
+    op: Cell<Option<Op>>,
+}
+
+impl<M: Mode> Lender for Lent<'_, '_, '_, M> {
+    fn lends(&self) -> bool {
+        true
+    }
+
+    fn counters(&self) -> Result<Arc<Row>, Error> {
+        let (op, row) = self.scope.row(self.call)?;
+        self.op.set(Some(op));
+        Ok(row)
     }
 }

@@ -14,7 +14,7 @@ pub const MAX_ARGS: usize = 16;
 /// Bytes of the largest buffer for a Medium with its header.
 const BUFFER: usize = 65_536;
 /// Most payload bytes of a Long.
-pub(crate) const MAX_LONG: usize = 0x7fff_ffff;
+pub const MAX_LONG: usize = 0x7fff_ffff;
 
 /// Payload that every Medium may carry, whatever its arguments: the least of all maxima.
 pub const LUB_MEDIUM: usize = max_medium(MAX_ARGS);
@@ -26,12 +26,14 @@ const fn round_up_8(n: usize) -> usize {
 }
 
 /// Most payload bytes of a Medium with `nargs` arguments.
-pub(crate) const fn max_medium(nargs: usize) -> usize {
+#[must_use]
+pub const fn max_medium(nargs: usize) -> usize {
     BUFFER - round_up_8(4 + 4 * (1 + nargs))
 }
 
 /// Most bytes of a library buffer prepared for a Long with `nargs` arguments.
-pub(crate) const fn max_long_alloc(nargs: usize) -> usize {
+#[must_use]
+pub const fn max_long_alloc(nargs: usize) -> usize {
     BUFFER - round_up_8(12 + 4 * (1 + nargs))
 }
 

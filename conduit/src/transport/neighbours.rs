@@ -48,7 +48,6 @@ impl Span {
     }
 
     /// First rank and number of the ranks that [`Span::offset`] finds.
-    #[cfg(feature = "capi")]
     pub(crate) const fn contiguous(self) -> (u32, u32) {
         (self.first, if self.first == NOWHERE { 0 } else { self.locals })
     }
@@ -185,7 +184,6 @@ impl Neighbours {
     }
 
     /// Neighbourhood of every rank of the job, in rank order.
-    #[cfg(any(feature = "capi", test))]
     pub(crate) fn of_all(&self, place: RankInfo, host_of: impl Fn(u32) -> u32) -> Vec<u32> {
         let mut hosts = vec![(0_u32, 0_u32); place.hosts as usize];
         let mut next = 0;

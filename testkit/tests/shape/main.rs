@@ -35,7 +35,7 @@ const CONDUIT: &graph::Layers = &[
     ],
     &["am", "rma", "barrier", "exit", "negotiate", "vis", "atomics", "coll"],
     &["core", "core_link", "endpoint", "team", "segment", "event", "token", "handler"],
-    &["client", "capi", "lib"],
+    &["client", "inner", "lib"],
 ];
 
 /// One line of the table.

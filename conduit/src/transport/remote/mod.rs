@@ -129,7 +129,6 @@ impl Remote {
     }
 
     /// Whether threads of the network run handlers of the client.
-    #[cfg(feature = "capi")]
     pub(crate) const fn has_receivers(&self) -> bool {
         self.receives
     }
@@ -520,15 +519,7 @@ impl Core {
     fn deliver_remote<M: Mode>(&self, message: Arrived<'_>) {
         let Arrived { source, class, handler, args, payload, reply } = message;
         let rank = self.rank_of(source);
-        let Some(entry) = self.handlers.get(handler) else {
-            #[cfg(feature = "capi")]
-            if crate::capi::is_collective(handler)
-                && let ArrivedPayload::Medium(payload) = payload
-            {
-                return crate::capi::arrived(rank, args, payload);
-            }
-            self.no_handler(rank, handler)
-        };
+        let Some(entry) = self.handlers.get(handler) else { self.no_handler(rank, handler) };
         self.check_promise(entry, class, rank, args.len());
         let is_long = matches!(payload, ArrivedPayload::Long { .. });
         let token = RawToken::new(self, source, class, is_long, entry).with_reply(reply);
@@ -537,9 +528,8 @@ impl Core {
             ArrivedPayload::Medium(payload) => {
                 progress::run::<M>(&token, args, Delivery::Medium(payload));
             }
-            #[cfg(feature = "capi")]
             ArrivedPayload::Long { offset, len }
-                if matches!(entry.function, crate::handler::Function::C(_)) =>
+                if matches!(entry.function, crate::handler::Function::Foreign(_)) =>
             {
                 let base = self.segment_base(self.local()).map_or(0, |base| base.addr() as u64);
                 let address = base.wrapping_add(offset);

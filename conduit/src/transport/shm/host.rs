@@ -116,15 +116,12 @@ impl HostMemory {
     pub(crate) fn approach(&self, target: usize, net: usize, me: usize, source: u32) {
         let Some(tail) = self.tail(target, net) else { return };
         let claimed = tail.approach(me, || self.member(target).lanes.claim(net, source));
-        #[cfg(feature = "capi")]
         if let Some(lane) = claimed {
             let at = u32::try_from(target).unwrap_or(u32::MAX);
             let bell = self.page.slot(self.base.saturating_add(at));
             // SAFETY: the mapping and the page live as long as `self`, which owns the tail.
             unsafe { tail.point_at(self.lane(target, lane), bell) };
         }
-        #[cfg(not(feature = "capi"))]
-        let _ = (claimed, &self.page, self.base);
     }
 
     #[inline]

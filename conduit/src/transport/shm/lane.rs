@@ -17,7 +17,6 @@
 //! `head`; its advance is the one store that consumes a message, so that a signal handler that never returns can take a lane
 //! over at any instruction, as with the shared queue. A sender that dies leaves a lane that is complete up to its last message.
 
-#[cfg(feature = "capi")]
 mod row;
 mod tail;
 
@@ -27,7 +26,6 @@ use super::map::SharedLayout;
 use super::ring::{Kind, Packet, Post, inline_at};
 use crate::transport::message::MAX_ARGS;
 
-#[cfg(feature = "capi")]
 pub(crate) use row::{LANE_ARGS, Row};
 pub(crate) use tail::Tail;
 

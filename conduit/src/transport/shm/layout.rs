@@ -18,7 +18,7 @@ use super::map::SharedLayout;
 use super::ring::{RingHead, Slot};
 
 /// Version of the layout, part of the fingerprint.
-const VERSION: u64 = if cfg!(feature = "capi") { 0x105 } else { 5 };
+const VERSION: u64 = 5;
 /// Processors that the union of affinity masks can speak of.
 pub(crate) const CPU_WORDS: usize = 16;
 /// Slots of the internal queue.

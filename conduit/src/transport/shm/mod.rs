@@ -13,7 +13,6 @@ mod words;
 
 pub(crate) use arena::Arena;
 pub(crate) use host::{HostMemory, HostWords};
-#[cfg(feature = "capi")]
 pub(crate) use lane::{LANE_ARGS, Row};
 pub(crate) use lane::{LANES, Lane, Tail, lanes_of};
 pub(crate) use layout::{CPU_WORDS, Control, Gate, Layout, Member, SegmentRow};

@@ -1,15 +1,11 @@
 //! The sender's side of a lane.
 
-#[cfg(feature = "capi")]
 use std::ptr::null_mut;
-#[cfg(feature = "capi")]
 use std::sync::atomic::{AtomicPtr, compiler_fence};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-#[cfg(feature = "capi")]
 use bootstrap::node_shm::RankSlot;
 
-#[cfg(feature = "capi")]
 use super::{Kind, Lane, LaneSlot, WORDS, lap, tag};
 use super::{LAP, SLOTS, advanced};
 
@@ -19,10 +15,8 @@ pub(super) const WARM_UP: u32 = 4;
 /// Messages after which a sender that found no lane free looks again.
 pub(super) const LOOK_AGAIN: u32 = 1 << 16;
 /// How far ahead, in a row of messages, a producer asks for lines.
-#[cfg(feature = "capi")]
 const AHEAD: u32 = 64;
 /// Slots of a line.
-#[cfg(feature = "capi")]
 const LINE: u32 = 4;
 
 /// What a sender remembers of its way to one receiver, in its own memory. Used by the thread in `owner` alone; any thread in
@@ -36,9 +30,7 @@ pub(crate) struct Tail {
     /// Last seen `head`; before that was looked at, what it would be if the lane were full.
     seen: AtomicU32,
     /// Slots of the lane and doorbell of the receiver, for [`Tail::send_short`]; null when there is no lane.
-    #[cfg(feature = "capi")]
     slots: AtomicPtr<LaneSlot>,
-    #[cfg(feature = "capi")]
     bell: AtomicPtr<RankSlot>,
 }
 
@@ -52,9 +44,7 @@ impl Tail {
             lane: AtomicU32::new(WARM_UP),
             tail: AtomicU32::new(0),
             seen: AtomicU32::new(0_u32.wrapping_sub(LAP)),
-            #[cfg(feature = "capi")]
             slots: AtomicPtr::new(null_mut()),
-            #[cfg(feature = "capi")]
             bell: AtomicPtr::new(null_mut()),
         }
     }
@@ -100,7 +90,6 @@ impl Tail {
     ///
     /// # Safety
     /// Both stay valid while `self` is used; called by the thread whose claim succeeded, before its next message.
-    #[cfg(feature = "capi")]
     pub(crate) unsafe fn point_at(&self, lane: Lane<'_>, bell: &RankSlot) {
         self.bell.store(std::ptr::from_ref(bell).cast_mut(), Ordering::Relaxed);
         self.slots.store(lane.slots.as_ptr().cast_mut(), Ordering::Relaxed);
@@ -109,7 +98,6 @@ impl Tail {
     /// Sends a Short of a row: as [`Lane::send`] and the ring of the doorbell, with everything at hand, for ranks that need no
     /// barrier between the two. `false` when nothing went through the lane yet, it seems full, or the message takes more than a
     /// slot.
-    #[cfg(feature = "capi")]
     #[inline(always)]
     pub(crate) fn send_short(&self, handler: u8, args: &[i32]) -> bool {
         let next = self.tail.load(Ordering::Relaxed);
@@ -179,7 +167,6 @@ impl Tail {
 }
 
 /// Asks for the line of later messages: it is in the consumer's cache, and fetching it takes longer than a message.
-#[cfg(feature = "capi")]
 #[inline(always)]
 fn ask_for(slot: &LaneSlot) {
     #[cfg(target_arch = "x86_64")]

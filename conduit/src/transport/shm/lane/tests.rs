@@ -158,7 +158,6 @@ proptest! {
     }
 }
 
-#[cfg(feature = "capi")]
 proptest! {
     #[test]
     fn a_row_is_what_is_alike(

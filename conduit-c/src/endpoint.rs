@@ -1,21 +1,23 @@
 //! Endpoints: creation, binding and publication of segments, registration of handlers.
 
 use std::ffi::{CStr, c_int, c_void};
-use std::ptr::null_mut;
+use std::ptr::{NonNull, null_mut};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::call::{ANY_ARGS, CHandler};
-use super::fail::{Fail, RESOURCE, code, must, value};
-use super::segment::{self, Answers, Published};
-use super::state::{self, Endpoint, Object, State};
-use super::types::{
+use gasnet_ibv::inner::{ANY_ARGS, HandlerRow};
+use gasnet_ibv::{MAX_ARGS, Role};
+
+use crate::call::CHandler;
+use crate::fail::{Fail, RESOURCE, code, must, value};
+use crate::objects::{CLIENT, Endpoint, Object, Published};
+use crate::segment::{self, Answers};
+use crate::state::{self, State};
+use crate::types::{
     AM_LONG, AM_MEDIUM, AM_REPLY, AM_REQUEST, AM_SHORT, CAPABILITY_ALL, CAPABILITY_RMA, Entry,
     EventValue, Flags, MAX_EPS,
 };
-use super::{M, ancestor};
-use crate::handler::{Function, Registered, Role};
-use crate::transport::message::MAX_ARGS;
+use crate::{M, ancestor};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gex_EP_Create(
@@ -26,7 +28,7 @@ pub unsafe extern "C" fn gex_EP_Create(
 ) -> c_int {
     let create = || {
         let state = state::open()?;
-        state.client(client)?;
+        state.check_client(client)?;
         if ep_p.is_null() {
             return Err(Fail::bad("the place for the endpoint is null"));
         }
@@ -72,7 +74,7 @@ pub extern "C" fn gex_EP_BindSegment(
         if flags != 0 {
             return Err(Fail::bad("flags must be 0"));
         }
-        segment::bind(endpoint, segment)
+        endpoint.bind(segment)
     };
     code("gex_EP_BindSegment", bind())
 }
@@ -87,7 +89,7 @@ fn row_of(eps: &[*mut c_void], state: &State) -> Result<Vec<u8>, Fail> {
     let mut row = u64::from(std::process::id()).to_le_bytes().to_vec();
     for ep in eps {
         let endpoint = state.endpoint(*ep)?;
-        if let Some(segment) = segment::of(endpoint) {
+        if let Some(segment) = endpoint.segment() {
             let words = [usize::from(endpoint.index) + 1, segment.address, segment.size];
             row.extend(words.iter().flat_map(|word| (*word as u64).to_le_bytes()));
         }
@@ -136,11 +138,11 @@ pub unsafe extern "C" fn gex_EP_PublishBoundSegment(
             unsafe { std::slice::from_raw_parts(eps, num_eps) }
         };
         let row = row_of(list, state)?;
-        let core = state.core;
-        core.check_outside::<M>(call)?;
+        let inner = state.inner;
+        inner.check_outside::<M>(call)?;
         // The exchange does not poll: first all ranks arrive.
-        core.meet::<M>(call)?;
-        let rows = core.services(|services| services.exchange(&row)).map_err(crate::Error::from)?;
+        inner.meet::<M>(call)?;
+        let rows = inner.exchange(&row)?;
         for (rank, row) in (0..state.size).zip(rows.chunks_exact(ROW)) {
             learn(state, rank, row);
         }
@@ -148,7 +150,7 @@ pub unsafe extern "C" fn gex_EP_PublishBoundSegment(
         if list.iter().any(|ep| is_own_memory(state, *ep)) {
             ancestor::allow(&rows.chunks_exact(ROW).filter_map(process_in).collect::<Vec<_>>());
         }
-        Ok(core.meet::<M>(call)?)
+        Ok(inner.meet::<M>(call)?)
     };
     code(call, publish())
 }
@@ -156,7 +158,7 @@ pub unsafe extern "C" fn gex_EP_PublishBoundSegment(
 /// Whether an endpoint has a segment that others reach through the system.
 fn is_own_memory(state: &State, ep: *const c_void) -> bool {
     let endpoint = state.endpoint(ep).ok();
-    endpoint.and_then(segment::of).is_some_and(|segment| !segment.attached)
+    endpoint.and_then(Endpoint::segment).is_some_and(|segment| !segment.attached)
 }
 
 /// Process of the rank that sent a row.
@@ -182,8 +184,11 @@ pub unsafe extern "C" fn gex_EP_QueryBoundSegmentNB(
     0
 }
 
+/// A handler to register, and where it is kept.
+pub type Row = (HandlerRow, NonNull<CHandler>);
+
 /// Checks an entry and copies it.
-fn row(entry: &Entry) -> Result<Registered, Fail> {
+fn row(entry: &Entry) -> Result<Row, Fail> {
     let index = entry.index;
     let Some(function) = entry.function else {
         return Err(Fail::bad(format!("entry {index}: the function is null")));
@@ -221,26 +226,25 @@ fn row(entry: &Entry) -> Result<Registered, Fail> {
         // SAFETY: a string, by the program's promise.
         unsafe { CStr::from_ptr(entry.name) }.to_string_lossy().into_owned()
     };
-    Ok(Registered::new(index, name, nargs, role, CHandler::new(function, *entry)))
+    Ok(CHandler::row(function, *entry, (name, nargs, role)))
 }
 
 /// Registers rows; their indices.
-pub fn register(state: &State, rows: Vec<Registered>) -> Result<Vec<u8>, Fail> {
-    let settle = |row: &mut Registered| {
-        if let Function::C(handler) = &mut row.function {
-            handler.settle(row.index.0);
-        }
+pub fn register(state: &State, rows: Vec<Row>) -> Result<Vec<u8>, Fail> {
+    let (rows, kept): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+    let settle = |at: usize, index| {
+        // SAFETY: of these rows, and called before messages can reach them.
+        unsafe { CHandler::settle(kept[at], index) };
     };
-    Ok(state.core.handlers.register_rows(rows, settle)?)
+    Ok(state.inner.register(rows, settle)?)
 }
 
 /// A handler of a GASNet-1 table, which takes every category and number of arguments.
-pub fn any_row(index: u8, function: unsafe extern "C" fn()) -> Registered {
+pub fn any_row(index: u8, function: unsafe extern "C" fn()) -> Row {
     let flags = AM_SHORT | AM_MEDIUM | AM_LONG | AM_REQUEST | AM_REPLY;
     let (cdata, name) = (std::ptr::null(), std::ptr::null());
     let entry = Entry { index, function: Some(function), flags, nargs: 16, cdata, name };
-    let handler = CHandler::new(function, entry);
-    Registered::new(index, "gasnet_attach".to_owned(), ANY_ARGS, Role::ReqRep, handler)
+    CHandler::row(function, entry, ("gasnet_attach".to_owned(), ANY_ARGS, Role::ReqRep))
 }
 
 #[unsafe(no_mangle)]
@@ -275,7 +279,7 @@ pub unsafe extern "C" fn gex_EP_RegisterHandlers(
 #[unsafe(no_mangle)]
 pub extern "C" fn gex_EP_QueryClient(ep: *const c_void) -> *mut c_void {
     let found = state::open().and_then(|state| state.endpoint(ep));
-    value("gex_EP_QueryClient", null_mut(), found.map(|_| state::CLIENT.handle()))
+    value("gex_EP_QueryClient", null_mut(), found.map(|_| CLIENT.handle()))
 }
 
 #[unsafe(no_mangle)]
@@ -287,7 +291,7 @@ pub extern "C" fn gex_EP_QueryFlags(ep: *const c_void) -> Flags {
 #[unsafe(no_mangle)]
 pub extern "C" fn gex_EP_QuerySegment(ep: *const c_void) -> *mut c_void {
     let found = state::open().and_then(|state| state.endpoint(ep));
-    let handle = |endpoint| segment::of(endpoint).map_or(null_mut(), |s| s.object.handle());
+    let handle = |endpoint: &Endpoint| endpoint.segment().map_or(null_mut(), |s| s.object.handle());
     value("gex_EP_QuerySegment", null_mut(), found.map(handle))
 }
 

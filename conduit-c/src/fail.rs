@@ -3,8 +3,8 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::error::Error;
-use crate::{exit, sys};
+use gasnet_ibv::Error;
+use gasnet_ibv::inner;
 
 pub const OK: c_int = 0;
 pub const NOT_INIT: c_int = 10001;
@@ -43,7 +43,7 @@ impl Fail {
     #[cold]
     pub fn report(&self, call: &str) -> c_int {
         if VERBOSE.load(Ordering::Relaxed) {
-            sys::say(&self.sentence(call));
+            inner::say(&self.sentence(call));
         }
         self.code
     }
@@ -58,7 +58,7 @@ impl Fail {
     #[cold]
     pub fn fatal(&self, call: &str) -> ! {
         let name = spelling(self.code).to_string_lossy();
-        exit::fatal_error(&format!("{call}: {name}: {}", self.text))
+        gasnet_ibv::fatal_error(&format!("{call}: {name}: {}", self.text))
     }
 }
 

@@ -4,27 +4,22 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Mutex, RwLock};
 
-use bootstrap::Rank;
+use gasnet_ibv::inner::{self, Foreign, HandlerRow, Preset, Runner};
+use gasnet_ibv::{Client, Mode, Rank, Role, exit};
 
-use super::coll::Coll;
-use super::fail::{Fail, RESOURCE, code, must, value};
-use super::state::{self, CLIENT, Objects, Peer, State, TM0, gexi_world};
-use super::types::{
+use crate::collectives::{self, Collectives};
+use crate::fail::{Fail, RESOURCE, code, must, value};
+use crate::objects::{CLIENT, Objects, TM0};
+use crate::state::{self, Peer, State, gexi_world};
+use crate::types::{
     DEFER_THREADS, Flags, Location, NodeInfo, OldEntry, RANK_INVALID, SegInfo, USES_GASNET1,
 };
-use super::{M, endpoint, segment};
-use crate::client::Client;
-use crate::core::Core;
-use crate::error::Error;
-use crate::exit;
-use crate::mode::Mode;
-use crate::settings::{SegmentLimit, Settings};
+use crate::{M, endpoint, segment};
 
 /// Most client threads: `GASNETI_MAX_THREADS` of the headers, by which programs make arrays.
-const MOST_THREADS: u64 =
-    if <M as Mode>::THREADED || cfg!(feature = "capi-parsync") { 256 } else { 1 };
+const MOST_THREADS: u64 = if <M as Mode>::THREADED || cfg!(feature = "parsync") { 256 } else { 1 };
 /// What `GASNET_MAX_THREADS` makes of it.
 static MAX_THREADS: AtomicU64 = AtomicU64::new(MOST_THREADS);
 
@@ -47,9 +42,6 @@ unsafe extern "C" {
     static gasnet_max_segsize: AtomicU64;
     static gasnet_max_segsize_str: AtomicPtr<c_char>;
 }
-
-#[unsafe(no_mangle)]
-pub static gasnet_client_attach_hook: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 macro_rules! abi {
     ($feature:literal, $init:ident, $old:ident, $requires:ident) => {
@@ -96,32 +88,26 @@ macro_rules! abi {
 }
 
 abi!(
-    "capi-seq",
+    "seq",
     gexi_client_init_ibv_seq_abi1,
     gexi_gasnet_init_ibv_seq_abi1,
     gexi_requires_ibv_seq_abi1
 );
 abi!(
-    "capi-parsync",
+    "parsync",
     gexi_client_init_ibv_parsync_abi1,
     gexi_gasnet_init_ibv_parsync_abi1,
     gexi_requires_ibv_parsync_abi1
 );
 abi!(
-    "capi-par",
+    "par",
     gexi_client_init_ibv_par_abi1,
     gexi_gasnet_init_ibv_par_abi1,
     gexi_requires_ibv_par_abi1
 );
 
-/// Keeps the limit of threads. The program's own default for the size of segments, where the environment says nothing.
-fn limits(table: &settings::Values, settings: Settings) -> Result<Settings, Error> {
-    let threads = u64::try_from(table.int("GASNET_MAX_THREADS")).unwrap_or(MOST_THREADS);
-    MAX_THREADS.store(threads.clamp(1, MOST_THREADS), Ordering::Relaxed);
-    let variable = "GASNET_MAX_SEGSIZE";
-    if table.is_set(variable) {
-        return Ok(settings);
-    }
+/// The program's own default for the size of segments.
+fn max_segment() -> Option<(&'static str, String)> {
     // SAFETY: a pointer variable, the program's or ours.
     let text = unsafe { &gasnet_max_segsize_str }.load(Ordering::Relaxed);
     // SAFETY: a number, the program's or ours.
@@ -132,17 +118,9 @@ fn limits(table: &settings::Values, settings: Settings) -> Result<Settings, Erro
     } else if bytes != 0 {
         bytes.to_string()
     } else {
-        return Ok(settings);
+        return None;
     };
-    let Some(row) = settings::find(variable) else { return Ok(settings) };
-    let name = "gasnet_max_segsize_str";
-    match settings::parse(row.kind, &text) {
-        Ok(settings::Value::MemSpec(spec)) => {
-            Ok(Settings { max_segment: SegmentLimit::of(spec), ..settings })
-        }
-        Ok(_) => Ok(settings),
-        Err(problem) => Err(Error::Setting { name, problem }),
-    }
+    Some(("gasnet_max_segsize_str", text))
 }
 
 /// Joins the job.
@@ -151,39 +129,60 @@ fn join(name: &CStr, flags: Flags) -> Result<&'static State, Fail> {
         return Err(Fail::bad(format!("unknown bits in flags {flags:#x}")));
     }
     keep_strings();
-    let client = Client::<M>::init_with(&name.to_string_lossy(), limits)?;
-    // SAFETY: nobody takes back the count that `into_raw` gives away, so the core stays until the process ends.
-    let core: &'static Core = unsafe { &*Arc::into_raw(Arc::clone(&client.core)) };
+    let preset = Preset { max_threads: MOST_THREADS, max_segment: max_segment() };
+    let (client, inner, threads) = inner::join::<M>(&name.to_string_lossy(), preset)?;
+    MAX_THREADS.store(threads, Ordering::Relaxed);
     let numbers = |ranks: Vec<Rank>| ranks.iter().map(|rank| rank.0).collect::<Box<[u32]>>();
     let (neighbours, host_ranks) = (numbers(client.neighbours()), numbers(client.host_ranks()));
     let peers: &'static [Peer] = Box::leak(neighbours.iter().map(|_| Peer::new()).collect());
     let ep0 = endpoint::new(0);
     let state = state::set(State {
-        core,
         name: name.to_owned(),
         flags,
         rank: client.rank().0,
         size: client.size(),
+        client,
+        inner,
         peers,
         neighbours,
         host_ranks,
         ep0,
         objects: Mutex::new(Objects { endpoints: vec![ep0], segments: Vec::new() }),
         published: RwLock::new(HashMap::new()),
-        coll: Coll::new(),
+        collectives: Collectives::new(inner),
         threads_asked: AtomicBool::new(false),
     });
+    register_parts(state);
+    publish(state);
+    // Before this a message to a rank would not find its state.
+    inner.meet_at_start::<M>("gex_Client_Init")?;
+    Ok(state)
+}
+
+/// Shows the state to the inline functions of the headers.
+fn publish(state: &State) {
     let world = &gexi_world;
     world.rank.store(state.rank, Ordering::Relaxed);
-    world.ep0.store(ep0.object.handle(), Ordering::Relaxed);
+    world.ep0.store(state.ep0.object.handle(), Ordering::Relaxed);
     world.client.store(CLIENT.handle(), Ordering::Relaxed);
-    world.peers.store(peers.as_ptr().cast_mut(), Ordering::Relaxed);
-    world.peer_first.store(core.span().contiguous().0, Ordering::Relaxed);
+    world.peers.store(state.peers.as_ptr().cast_mut(), Ordering::Relaxed);
+    world.peer_first.store(state.inner.span().0, Ordering::Relaxed);
     world.size.store(state.size, Ordering::Release);
     world.tm0.store(TM0.handle(), Ordering::Release);
-    // Before this a message to a rank would not find its state.
-    core.meet_at_start::<M>("gex_Client_Init")?;
-    Ok(state)
+}
+
+/// The handler of the library's own messages, the parts of broadcasts.
+fn register_parts(state: &'static State) {
+    let runner = Runner { run: collectives::part_arrived, run_row: |_, _| {} };
+    let word = std::ptr::from_ref(&state.collectives).cast_mut().cast();
+    let foreign = Foreign::new(runner, Foreign::MEDIUM, word);
+    state.inner.register_library(HandlerRow {
+        index: collectives::PART,
+        name: "part of a broadcast".to_owned(),
+        nargs: collectives::PART_ARGS,
+        role: Role::Request,
+        foreign,
+    });
 }
 
 #[unsafe(no_mangle)]
@@ -205,7 +204,7 @@ pub unsafe extern "C" fn gasnet_attach(
             // SAFETY: so many entries that only this call uses, by the program's promise.
             register_old(state, unsafe { std::slice::from_raw_parts_mut(table, count) })?;
         }
-        let size = if size == 0 { super::tools::PAGE } else { size };
+        let size = if size == 0 { crate::tools::PAGE } else { size };
         segment::attach(call, size).map(|_| ())
     };
     code(call, attach())
@@ -242,14 +241,14 @@ pub unsafe extern "C" fn gasnet_QueryGexObjects(
     answer(client_p, CLIENT.handle());
     answer(ep_p, state.ep0.object.handle());
     answer(tm_p, TM0.handle());
-    let segment = segment::of(state.ep0).map_or(null_mut(), |segment| segment.object.handle());
+    let segment = state.ep0.segment().map_or(null_mut(), |segment| segment.object.handle());
     answer(segment_p, segment);
 }
 
 /// The state when a handle is that of the client.
 fn client(handle: *const c_void) -> Result<&'static State, Fail> {
     let state = state::open()?;
-    state.client(handle)?;
+    state.check_client(handle)?;
     Ok(state)
 }
 
@@ -404,12 +403,11 @@ pub unsafe extern "C" fn gex_System_QueryMyPosition(
     host_set_rank: *mut u32,
 ) {
     let write = |state: &'static State| {
-        let place = state.core.rank_info();
-        let neighbours = state.core.neighbours();
-        answer(nbrhd_set_size, neighbours.count());
-        answer(nbrhd_set_rank, neighbours.number());
-        answer(host_set_size, place.hosts);
-        answer(host_set_rank, place.host.0);
+        let position = state.client.position();
+        answer(nbrhd_set_size, position.neighbourhoods);
+        answer(nbrhd_set_rank, position.neighbourhood);
+        answer(host_set_size, position.hosts);
+        answer(host_set_rank, position.host);
     };
     value("gex_System_QueryMyPosition", (), state::open().map(write));
 }
@@ -422,8 +420,7 @@ pub extern "C" fn gex_System_QueryMaxThreads() -> u64 {
 /// Handlers run on threads of the program, and of the network where it was asked for them.
 #[unsafe(no_mangle)]
 pub extern "C" fn gex_System_QueryHiddenAMConcurrencyLevel() -> c_int {
-    let remote = state::get().and_then(|state| state.core.remote());
-    c_int::from(remote.is_some_and(crate::transport::remote::Remote::has_receivers))
+    c_int::from(state::get().is_some_and(|state| state.inner.has_receivers()))
 }
 
 /// There are no progress threads: the list is empty.
@@ -489,7 +486,7 @@ pub unsafe extern "C" fn gasnet_getSegmentInfo(rows: *mut SegInfo, count: c_int)
     let fill = || {
         let state = state::open()?;
         for (rank, row) in (0..).zip(table(state, rows, count)?) {
-            let seen = segment::bound(state, rank, 0);
+            let seen = state.bound(rank, 0);
             let (addr, size) = seen.map_or((0, 0), |segment| (segment.address, segment.size));
             *row = SegInfo { addr, size };
         }
@@ -502,36 +499,33 @@ pub unsafe extern "C" fn gasnet_getSegmentInfo(rows: *mut SegInfo, count: c_int)
 pub unsafe extern "C" fn gasnet_getNodeInfo(rows: *mut NodeInfo, count: c_int) -> c_int {
     let fill = || {
         let state = state::open()?;
-        let core = state.core;
-        let host_of = |rank| core.node_shm().host_of(Rank(rank)).map_or(0, |host| host.0);
-        let supernodes = core.neighbours().of_all(core.rank_info(), host_of);
-        let rows = (0..).zip(table(state, rows, count)?).zip(supernodes);
-        for ((rank, row), supernode) in rows {
-            let peer = core.local_of(Rank(rank)).and_then(|local| state.peers.get(local));
+        let rows = (0..).zip(table(state, rows, count)?).zip(state.inner.places());
+        for ((rank, row), (host, supernode)) in rows {
+            let peer = state.inner.local_of(rank).and_then(|local| state.peers.get(local));
             let offset = peer.map_or(0, |peer| {
                 let (here, there) = (&peer.local_base, &peer.owner_base);
                 here.load(Ordering::Relaxed).wrapping_sub(there.load(Ordering::Relaxed))
             });
-            *row = NodeInfo { host: host_of(rank), supernode, offset, reserved: 0 };
+            *row = NodeInfo { host, supernode, offset, reserved: 0 };
         }
         Ok(())
     };
     code("gasnet_getNodeInfo", fill())
 }
 
-fn max_segment(call: &str, of: fn(&Core) -> u64) -> usize {
-    let bytes = state::open().map(|state| of(state.core));
+fn largest_segment(call: &str, of: fn(&Client<M>) -> u64) -> usize {
+    let bytes = state::open().map(|state| of(&state.client));
     usize::try_from(value(call, 0, bytes)).unwrap_or(usize::MAX)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gasnet_getMaxLocalSegmentSize() -> usize {
-    max_segment("gasnet_getMaxLocalSegmentSize", Core::max_segment)
+    largest_segment("gasnet_getMaxLocalSegmentSize", Client::max_local_segment)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gasnet_getMaxGlobalSegmentSize() -> usize {
-    max_segment("gasnet_getMaxGlobalSegmentSize", Core::max_segment_of_all)
+    largest_segment("gasnet_getMaxGlobalSegmentSize", Client::max_global_segment)
 }
 
 // What is found by looking at the file of a program.
@@ -558,19 +552,19 @@ macro_rules! identification {
     };
 }
 
-#[cfg(feature = "capi-seq")]
+#[cfg(feature = "seq")]
 macro_rules! mode {
     () => {
         "SEQ"
     };
 }
-#[cfg(feature = "capi-parsync")]
+#[cfg(feature = "parsync")]
 macro_rules! mode {
     () => {
         "PARSYNC"
     };
 }
-#[cfg(not(any(feature = "capi-seq", feature = "capi-parsync")))]
+#[cfg(not(any(feature = "seq", feature = "parsync")))]
 macro_rules! mode {
     () => {
         "PAR"

@@ -1,21 +1,13 @@
 //! Events, and operations without event. Inside a neighbourhood only barriers and broadcasts have something to wait for.
 
+use crate::fail::{Fail, NOT_READY, OK, must, value};
+use crate::transfer::order;
+use crate::types::{EventValue, Flags};
+use crate::{M, events, state};
 use std::ffi::{c_int, c_uint};
-use std::sync::atomic::{Ordering, fence};
-
-use super::fail::{Fail, NOT_READY, OK, must, value};
-use super::types::{EventValue, Flags};
-use super::{M, coll, far, state};
 
 fn no_flags(flags: Flags) -> Result<(), Fail> {
     if flags == 0 { Ok(()) } else { Err(Fail::bad(format!("flags {flags:#x} must be 0"))) }
-}
-
-/// Puts and gets are copies that were made when they were called. What they wrote is to be seen before whatever the
-/// program tells of them; no instruction on x86.
-#[inline]
-pub fn order() {
-    fence(Ordering::AcqRel);
 }
 
 fn tested(call: &str, complete: Result<bool, Fail>) -> c_int {
@@ -34,13 +26,13 @@ fn is_complete(event: EventValue) -> Result<bool, Fail> {
     if event == 0 {
         return Ok(true);
     }
-    let state = state::open()?;
-    if coll::is_complete(state, event)? {
+    let collectives = &state::open()?.collectives;
+    if collectives.is_complete(event)? {
         return Ok(true);
     }
-    if far::is_operation(event) {
-        far::look(state, "gex_Event_Test")?;
-        return coll::is_complete(state, event);
+    if events::is_operation(event) {
+        collectives.look("gex_Event_Test")?;
+        return collectives.is_complete(event);
     }
     Ok(false)
 }
@@ -53,7 +45,7 @@ pub extern "C" fn gexi_Event_Test(event: EventValue) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn gexi_Event_Wait(event: EventValue) {
     let call = "gex_Event_Wait";
-    must(call, state::open().and_then(|state| coll::wait_for(state, call, event)));
+    must(call, state::open().and_then(|state| state.collectives.wait_for(call, event)));
 }
 
 /// The program's array.
@@ -101,8 +93,8 @@ fn wait_array(call: &'static str, at: *mut EventValue, count: usize, flags: Flag
         no_flags(flags)?;
         let (state, events) = (state::open()?, events(at, count)?);
         // At least one poll, also when all are complete.
-        state.core.poll::<M>(call)?;
-        coll::wait_until(state, call, || rule(events))
+        state.inner.poll::<M>(call)?;
+        state.collectives.wait_until(call, || rule(events))
     };
     must(call, wait());
     order();
@@ -147,8 +139,8 @@ pub extern "C" fn gex_Event_QueryLeaf(root: EventValue, category: c_uint) -> Eve
             return Ok(0);
         }
         state::open()?;
-        if far::is_operation(root) {
-            return far::leaf(root, category);
+        if events::is_operation(root) {
+            return events::leaf(root, category);
         }
         Err(Fail::bad("this event has no leaf of that category"))
     };
@@ -156,7 +148,7 @@ pub extern "C" fn gex_Event_QueryLeaf(root: EventValue, category: c_uint) -> Eve
 }
 
 fn outside_region() -> Result<(), Fail> {
-    if far::in_region() { Err(Fail::bad("inside an access region")) } else { Ok(()) }
+    if events::in_region() { Err(Fail::bad("inside an access region")) } else { Ok(()) }
 }
 
 #[unsafe(no_mangle)]
@@ -166,11 +158,11 @@ pub extern "C" fn gex_NBI_Test(mask: c_uint, flags: Flags) -> c_int {
         let state = state::open()?;
         no_flags(flags)?;
         outside_region()?;
-        if far::implicit_complete(mask) {
+        if events::implicit_complete(mask) {
             return Ok(true);
         }
-        far::look(state, call)?;
-        Ok(far::implicit_complete(mask))
+        state.collectives.look(call)?;
+        Ok(events::implicit_complete(mask))
     };
     tested(call, test())
 }
@@ -182,10 +174,10 @@ pub extern "C" fn gex_NBI_Wait(mask: c_uint, flags: Flags) {
         let state = state::open()?;
         no_flags(flags)?;
         outside_region()?;
-        state.core.poll::<M>(call)?;
-        coll::advance(state);
-        if !far::implicit_complete(mask) {
-            coll::wait_until(state, call, || Ok(far::implicit_complete(mask)))?;
+        state.inner.poll::<M>(call)?;
+        state.collectives.advance();
+        if !events::implicit_complete(mask) {
+            state.collectives.wait_until(call, || Ok(events::implicit_complete(mask)))?;
         }
         order();
         Ok(())
@@ -199,7 +191,7 @@ pub extern "C" fn gex_NBI_BeginAccessRegion(flags: Flags) {
         state::open()?;
         no_flags(flags)?;
         outside_region()?;
-        far::begin_region();
+        events::begin_region();
         Ok(())
     };
     must("gex_NBI_BeginAccessRegion", begin());
@@ -210,7 +202,7 @@ pub extern "C" fn gex_NBI_EndAccessRegion(flags: Flags) -> EventValue {
     let end = || {
         state::open()?;
         no_flags(flags)?;
-        far::end_region().ok_or_else(|| Fail::bad("no access region was begun"))
+        events::end_region().ok_or_else(|| Fail::bad("no access region was begun"))
     };
     must("gex_NBI_EndAccessRegion", end())
 }

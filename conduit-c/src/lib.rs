@@ -1,5 +1,7 @@
 //! The C interface: what `include/*.h` declare, for one thread mode. See `docs/design/c-face.md`.
 //!
+//! The Rust side is the crate `gasnet_ibv`: its public calls, and `gasnet_ibv::inner`.
+//!
 //! * `state`: what the process has joined, its objects, and the structure published to the headers. `fail`: errors.
 //! * `call`: running handlers of C programs. `am`, `prepare`: sending. `token`: what a handler asks.
 //! * `far`: one-sided operations at ranks that share no memory with this one, and their events.
@@ -10,7 +12,7 @@
 //! Pointers come from the program; what its documentation promises about them (readable for so many bytes, alive until an
 //! event is complete) is what the `SAFETY` comments of this folder rely on. Null pointers, wrong handles and wrong
 //! numbers are refused by name.
-#![allow(unsafe_code, reason = "the module that talks to C programs")]
+#![allow(unsafe_code, reason = "the crate that talks to C programs")]
 #![allow(
     unreachable_pub,
     missing_docs,
@@ -19,20 +21,25 @@
 )]
 
 #[cfg(any(
-    all(feature = "capi-seq", feature = "capi-parsync"),
-    all(feature = "capi-seq", feature = "capi-par"),
-    all(feature = "capi-parsync", feature = "capi-par"),
+    all(feature = "seq", feature = "parsync"),
+    all(feature = "seq", feature = "par"),
+    all(feature = "parsync", feature = "par"),
+    not(any(feature = "seq", feature = "parsync", feature = "par")),
 ))]
-compile_error!("the C interface is built for one thread mode at a time: choose one capi- feature");
+compile_error!("the C interface is built for one thread mode: choose one of seq, parsync, par");
 
 mod am;
 mod ancestor;
+mod arguments;
 mod call;
 mod coll;
+mod collectives;
+mod current;
 mod endpoint;
 mod event;
+mod events;
 mod fail;
-mod far;
+mod objects;
 mod prepare;
 mod rma;
 mod segment;
@@ -40,14 +47,12 @@ mod state;
 mod system;
 mod token;
 mod tools;
+mod transfer;
 mod types;
 
-pub(crate) use call::{ANY_ARGS, Arrival, CHandler};
-pub(crate) use coll::{arrived, is_collective};
-
-#[cfg(feature = "capi-seq")]
-type M = crate::Seq;
-#[cfg(feature = "capi-parsync")]
-type M = crate::ParSync;
-#[cfg(not(any(feature = "capi-seq", feature = "capi-parsync")))]
-type M = crate::Par;
+#[cfg(feature = "seq")]
+type M = gasnet_ibv::Seq;
+#[cfg(feature = "parsync")]
+type M = gasnet_ibv::ParSync;
+#[cfg(not(any(feature = "seq", feature = "parsync")))]
+type M = gasnet_ibv::Par;

@@ -2,81 +2,17 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use bootstrap::Rank;
+use crate::fail::{Fail, RESOURCE, code, value};
+use crate::objects::{CLIENT, Object, Segment};
+use crate::state::{self, State};
+use crate::types::{Flags, MK_HOST};
+use crate::{M, tools};
 
-use super::fail::{Fail, RESOURCE, code, value};
-use super::state::{self, Endpoint, Object, State};
-use super::system::gasnet_client_attach_hook;
-use super::types::{Flags, MK_HOST};
-use super::{M, tools};
-
-/// A local segment.
-pub struct Segment {
-    pub object: Object,
-    pub address: usize,
-    pub size: usize,
-    /// Memory that the library made and frees.
-    owned: bool,
-    /// Made by attach, so that all ranks of the host map it.
-    pub attached: bool,
-    bound: AtomicBool,
-}
-
-/// A segment of any rank, in its owner's addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Published {
-    pub address: usize,
-    pub size: usize,
-    pub process: i32,
-}
-
-/// The segment bound to an endpoint, as far as this rank may know it.
-pub fn bound(state: &State, rank: u32, endpoint: u16) -> Option<Published> {
-    if rank == state.rank {
-        let endpoint = state.objects().endpoints.get(usize::from(endpoint)).copied()?;
-        let segment = of(endpoint)?;
-        let process = std::process::id().cast_signed();
-        return Some(Published { address: segment.address, size: segment.size, process });
-    }
-    if endpoint == 0
-        && let Some(far) =
-            state.core.target("segment", Rank(rank)).ok().and_then(|target| {
-                state.core.far_segment(target).filter(|segment| segment.len != 0)
-            })
-    {
-        let word = |word: u64| usize::try_from(word).unwrap_or(0);
-        return Some(Published { address: word(far.base), size: word(far.len), process: 0 });
-    }
-    if endpoint == 0
-        && let Some(peer) = state.core.local_of(Rank(rank)).and_then(|at| state.peers.get(at))
-        && peer.size.load(Ordering::Acquire) != 0
-    {
-        let (address, size) =
-            (peer.owner_base.load(Ordering::Relaxed), peer.size.load(Ordering::Relaxed));
-        return Some(Published { address, size, process: 0 });
-    }
-    let published = state.published.read().unwrap_or_else(PoisonError::into_inner);
-    published.get(&(rank, endpoint)).copied()
-}
-
-/// The segment bound to a local endpoint.
-pub fn of(endpoint: &Endpoint) -> Option<&'static Segment> {
-    // SAFETY: null, or a segment of this process: those that were bound are never freed.
-    unsafe { endpoint.segment.load(Ordering::Acquire).as_ref() }
-}
-
-/// Binds; the endpoint has none yet.
-pub fn bind(endpoint: &Endpoint, segment: &'static Segment) -> Result<(), Fail> {
-    let (to, order) = (std::ptr::from_ref(segment).cast_mut(), Ordering::AcqRel);
-    if endpoint.segment.compare_exchange(null_mut(), to, order, Ordering::Relaxed).is_err() {
-        return Err(Fail::bad(format!("endpoint {} has a segment already", endpoint.index)));
-    }
-    segment.bound.store(true, Ordering::Relaxed);
-    Ok(())
-}
+/// What a program sets to be called between mapping and barrier of an attach.
+#[unsafe(no_mangle)]
+pub static gasnet_client_attach_hook: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 fn add(state: &State, segment: Segment) -> &'static Segment {
     let segment: &'static Segment = Box::leak(Box::new(segment));
@@ -87,24 +23,23 @@ fn add(state: &State, segment: Segment) -> &'static Segment {
 /// The collective part of both kinds of attach.
 pub fn attach(call: &'static str, size: usize) -> Result<&'static Segment, Fail> {
     let state = state::open()?;
-    let core = state.core;
-    core.check_open(call)?;
-    core.check_outside::<M>(call)?;
-    if of(state.ep0).is_some_and(|segment| !segment.attached) {
+    let inner = state.inner;
+    inner.check_open(call)?;
+    inner.check_outside::<M>(call)?;
+    if state.ep0.segment().is_some_and(|segment| !segment.attached) {
         return Err(Fail::bad("endpoint 0 has a segment already"));
     }
-    core.attach(size as u64, || core.meet::<M>(call))?;
-    let base = core.segment_base(core.local()).unwrap_or(null_mut());
+    let base = state.client.attach_segment(size as u64)?.base();
     call_hook(base.cast(), size);
-    for (local, peer) in state.peers.iter().enumerate() {
-        let row = core.row(local);
+    for (rank, peer) in state.neighbours.iter().zip(state.peers) {
+        let Some(seen) = inner.segment(inner.target(call, *rank)?) else { continue };
         let word = |word: u64| usize::try_from(word).unwrap_or(0);
-        let here = core.segment_base(local).map_or(0, |base| base.expose_provenance());
-        peer.owner_base.store(word(row.base.load(Ordering::Acquire)), Ordering::Relaxed);
+        let here = seen.here.map_or(0, <*mut u8>::expose_provenance);
+        peer.owner_base.store(word(seen.owner_base), Ordering::Relaxed);
         peer.local_base.store(here, Ordering::Relaxed);
-        peer.size.store(word(row.len.load(Ordering::Acquire)), Ordering::Release);
+        peer.size.store(word(seen.len), Ordering::Release);
     }
-    let (_, count) = core.span().contiguous();
+    let (_, count) = inner.span();
     state::gexi_world.peer_count.store(count, Ordering::Release);
     let segment = add(
         state,
@@ -117,8 +52,8 @@ pub fn attach(call: &'static str, size: usize) -> Result<&'static Segment, Fail>
             bound: AtomicBool::new(false),
         },
     );
-    bind(state.ep0, segment)?;
-    core.meet::<M>(call)?;
+    state.ep0.bind(segment)?;
+    inner.meet::<M>(call)?;
     Ok(segment)
 }
 
@@ -166,7 +101,7 @@ pub unsafe extern "C" fn gex_Segment_Create(
 ) -> c_int {
     let create = || {
         let state = state::open()?;
-        state.client(client)?;
+        state.check_client(client)?;
         if segment_p.is_null() {
             return Err(Fail::bad("the place for the segment is null"));
         }
@@ -221,7 +156,7 @@ pub extern "C" fn gex_Segment_Destroy(segment: *const c_void, flags: Flags) {
 pub extern "C" fn gex_Segment_QueryClient(segment: *const c_void) -> *mut c_void {
     let client = || {
         state::open()?.segment(segment)?;
-        Ok(state::CLIENT.handle())
+        Ok(CLIENT.handle())
     };
     value("gex_Segment_QueryClient", null_mut(), client())
 }
@@ -270,7 +205,7 @@ pub struct Answers {
 pub fn query(tm: *const c_void, rank: u32, answers: &Answers) -> Result<bool, Fail> {
     let state = state::open()?;
     let target = state.target(tm, rank)?;
-    let Some(seen) = bound(state, target.rank, target.endpoint) else { return Ok(false) };
+    let Some(seen) = state.bound(target.rank, target.endpoint) else { return Ok(false) };
     let pointer = std::ptr::with_exposed_provenance_mut;
     let own = target.rank == state.rank;
     let here = if own { Some(pointer(seen.address)) } else { None };

@@ -4,10 +4,11 @@ use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::fail::{Fail, code};
-use super::{state, types::Flags};
-use crate::client::WaitMode;
-use crate::wait::Waiter;
+use gasnet_ibv::WaitMode;
+use gasnet_ibv::inner::Waiter;
+
+use crate::fail::{Fail, code};
+use crate::{state, types::Flags};
 
 pub const PAGE: usize = 4096;
 
@@ -53,7 +54,7 @@ pub extern "C" fn gexi_wait_hook(turn: c_uint) {
     let Some(state) = state::get() else { return };
     let idle = if turn == 0 { 0 } else { FRUITLESS.get().saturating_add(1) };
     FRUITLESS.set(idle);
-    Waiter::turn(idle).idle(state.core, || state.core.has_work());
+    state.inner.idle(&mut Waiter::turn(idle), || state.inner.has_work());
 }
 
 thread_local! {
@@ -77,7 +78,7 @@ pub extern "C" fn gasnet_set_waitmode(mode: c_int) -> c_int {
             2 => WaitMode::SpinBlock,
             _ => return Err(Fail::bad(format!("wait mode {mode} does not exist"))),
         };
-        state::open()?.core.set_wait_mode(mode);
+        state::open()?.client.set_wait_mode(mode);
         Ok(())
     };
     code("gasnet_set_waitmode", set())

@@ -5,13 +5,14 @@ use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
-use bootstrap::Rank;
+use gasnet_ibv::Client;
+use gasnet_ibv::inner::{self, Inner};
 
-use super::coll::Coll;
-use super::fail::Fail;
-use super::segment::{Published, Segment};
-use super::types::Flags;
-use crate::core::Core;
+use crate::M;
+use crate::collectives::Collectives;
+use crate::fail::Fail;
+use crate::objects::{CLIENT, Endpoint, Objects, Published, Segment, TM0};
+use crate::types::Flags;
 
 /// `struct gexi_peer`.
 #[repr(C)]
@@ -49,9 +50,9 @@ pub struct World {
     reserved: AtomicU64,
 }
 
-const MODE: u32 = if cfg!(feature = "capi-seq") {
+const MODE: u32 = if cfg!(feature = "seq") {
     1
-} else if cfg!(feature = "capi-parsync") {
+} else if cfg!(feature = "parsync") {
     2
 } else {
     3
@@ -75,42 +76,10 @@ pub static gexi_world: World = World {
     reserved: AtomicU64::new(0),
 };
 
-/// An object without contents of its own: handle and client data.
-#[repr(C, align(16))]
-pub struct Object {
-    pub cdata: AtomicPtr<c_void>,
-}
-
-impl Object {
-    pub const fn new() -> Self {
-        Self { cdata: AtomicPtr::new(std::ptr::null_mut()) }
-    }
-
-    pub const fn handle(&self) -> *mut c_void {
-        std::ptr::from_ref(self).cast_mut().cast()
-    }
-}
-
-pub static CLIENT: Object = Object::new();
-pub static TM0: Object = Object::new();
-
-/// An endpoint.
-pub struct Endpoint {
-    pub object: Object,
-    pub index: u16,
-    pub segment: AtomicPtr<Segment>,
-}
-
-/// Objects that the program made.
-pub struct Objects {
-    /// At the place of their index; the first is there from init on.
-    pub endpoints: Vec<&'static Endpoint>,
-    pub segments: Vec<&'static Segment>,
-}
-
 /// The process as a rank.
 pub struct State {
-    pub core: &'static Core,
+    pub client: Client<M>,
+    pub inner: Inner,
     pub name: CString,
     pub flags: Flags,
     pub rank: u32,
@@ -124,7 +93,7 @@ pub struct State {
     pub objects: Mutex<Objects>,
     /// Segments that were published, and are not in `peers`, by rank and endpoint.
     pub published: RwLock<HashMap<(u32, u16), Published>>,
-    pub coll: Coll,
+    pub collectives: Collectives,
     /// `gex_System_QueryProgressThreads` was answered.
     pub threads_asked: AtomicBool,
 }
@@ -186,12 +155,12 @@ impl State {
 
     /// As [`State::target`] for messages, which only first endpoints can send and receive.
     #[inline]
-    pub fn message_target(&self, tm: *const c_void, rank: u32) -> Result<usize, Fail> {
+    pub fn message_target(&self, tm: *const c_void, rank: u32) -> Result<inner::Target, Fail> {
         let target = self.target(tm, rank)?;
         if target.endpoint != 0 || target.from != 0 {
             return Err(Fail::bad("only endpoints of index 0 send and receive messages"));
         }
-        Ok(self.core.target("message", Rank(target.rank))?)
+        Ok(self.inner.target("message", target.rank)?)
     }
 
     #[cold]
@@ -244,14 +213,14 @@ impl State {
     }
 
     /// Checks the handle of the client.
-    pub fn client(&self, handle: *const c_void) -> Result<(), Fail> {
+    pub fn check_client(&self, handle: *const c_void) -> Result<(), Fail> {
         if std::ptr::eq(handle, CLIENT.handle()) { Ok(()) } else { Err(wrong("client", handle)) }
     }
 
     /// Local address of a range in the attached segment of a rank, `None` when it is not all in it.
     #[inline]
     pub fn reach(&self, rank: u32, address: usize, len: usize) -> Option<*mut u8> {
-        let peer = self.peers.get(self.core.local_of(Rank(rank))?)?;
+        let peer = self.peers.get(self.inner.local_of(rank)?)?;
         let size = peer.size.load(Ordering::Acquire);
         let offset = address.wrapping_sub(peer.owner_base.load(Ordering::Relaxed));
         if len == 0 || offset >= size || len > size - offset {
@@ -259,6 +228,29 @@ impl State {
         }
         let base = peer.local_base.load(Ordering::Relaxed);
         Some(std::ptr::with_exposed_provenance_mut(base + offset))
+    }
+
+    /// The segment bound to an endpoint, as far as this rank may know it.
+    pub fn bound(&self, rank: u32, endpoint: u16) -> Option<Published> {
+        if rank == self.rank {
+            let endpoint = self.objects().endpoints.get(usize::from(endpoint)).copied()?;
+            let segment = endpoint.segment()?;
+            let process = std::process::id().cast_signed();
+            return Some(Published { address: segment.address, size: segment.size, process });
+        }
+        let attached = || {
+            let found = self.inner.segment(self.inner.target("segment", rank).ok()?)?;
+            let word = |word: u64| usize::try_from(word).unwrap_or(0);
+            let (address, size) = (word(found.owner_base), word(found.len));
+            Some(Published { address, size, process: 0 })
+        };
+        if endpoint == 0
+            && let Some(segment) = attached()
+        {
+            return Some(segment);
+        }
+        let published = self.published.read().unwrap_or_else(PoisonError::into_inner);
+        published.get(&(rank, endpoint)).copied()
     }
 }
 

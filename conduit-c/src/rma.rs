@@ -1,167 +1,13 @@
 //! Put and get beyond the inline part of the header: errors, ranges outside the attached segments, no bytes at all.
 
 use std::ffi::{c_int, c_void};
-use std::io;
 
-use bootstrap::Rank;
-
-use super::M;
-use super::am::complete;
-use super::event::order;
-use super::fail::{Fail, RESOURCE, injected, must};
-use super::far::{Begun, Far, Way, way_of_put};
-use super::state::{self, State, Target};
-use super::types::{EVENT_DEFER, EVENT_GROUP, EVENT_NOW, EventValue, Flags, IMMEDIATE, SEG_OFFSET};
-
-/// Where a checked remote range is.
-#[derive(Clone, Copy)]
-pub enum Place {
-    /// In a mapping of this process.
-    Here(*mut u8),
-    /// In the private memory of another rank: its process and the address there.
-    There(i32, usize),
-    /// In the segment of a rank that is reached over the network: offset.
-    Far(u64),
-}
-
-/// Checks a range of at least one byte against the segments of an endpoint.
-#[inline]
-pub fn place(
-    state: &State,
-    rank: u32,
-    endpoint: u16,
-    address: usize,
-    len: usize,
-) -> Result<Place, Fail> {
-    if endpoint == 0
-        && let Some(here) = state.reach(rank, address, len)
-    {
-        return Ok(Place::Here(here));
-    }
-    elsewhere(state, rank, endpoint, address, len)
-}
-
-#[cold]
-fn elsewhere(
-    state: &State,
-    rank: u32,
-    endpoint: u16,
-    address: usize,
-    len: usize,
-) -> Result<Place, Fail> {
-    let here = || Place::Here(std::ptr::with_exposed_provenance_mut(address));
-    let seen = super::segment::bound(state, rank, endpoint);
-    let outside = |what: &str| {
-        let end = address.saturating_add(len);
-        Err(Fail::bad(format!(
-            "bytes {address:#x}..{end:#x} are not in a segment of endpoint {endpoint} of rank {rank}: {what}"
-        )))
-    };
-    let Some(segment) = seen else { return outside("none is attached, or bound and published") };
-    let offset = address.wrapping_sub(segment.address);
-    if offset >= segment.size || len > segment.size - offset {
-        let (first, size) = (segment.address, segment.size);
-        return outside(&format!("its segment has {size:#x} bytes from {first:#x} on"));
-    }
-    if rank == state.rank {
-        return Ok(here());
-    }
-    let target = state.core.target("one-sided call", Rank(rank))?;
-    if !state.core.is_near(target) {
-        let attached = endpoint == 0 && state.core.far_segment(target).is_some();
-        if !attached {
-            return outside(
-                "over the network only segments of gex_Segment_Attach are reached, and this one was made by gex_Segment_Create",
-            );
-        }
-        return Ok(Place::Far(offset as u64));
-    }
-    if let Some(mapped) = state.reach(rank, address, len) {
-        return Ok(Place::Here(mapped));
-    }
-    Ok(Place::There(segment.process, address))
-}
-
-impl Place {
-    /// Offset in a segment that is reached over the network.
-    pub fn far(self) -> Result<u64, Fail> {
-        match self {
-            Self::Far(offset) => Ok(offset),
-            Self::Here(_) | Self::There(..) => {
-                Err(Fail::bad("the rank shares memory with this one"))
-            }
-        }
-    }
-
-    /// Copies `len` bytes to the range.
-    #[inline]
-    pub fn write(self, from: *const u8, len: usize) -> Result<(), Fail> {
-        match self {
-            Self::Here(to) => {
-                // SAFETY: `to` was checked (`place`); `from` is readable by the program's promise. Overlap is allowed.
-                unsafe { std::ptr::copy(from, to, len) };
-                order();
-                Ok(())
-            }
-            Self::There(process, to) => move_bytes(process, from.cast_mut(), to, len, true),
-            Self::Far(_) => Err(not_here()),
-        }
-    }
-
-    /// Copies `len` bytes from the range.
-    #[inline]
-    pub fn read(self, to: *mut u8, len: usize) -> Result<(), Fail> {
-        match self {
-            Self::Here(from) => {
-                // SAFETY: as in `write`, the other way round.
-                unsafe { std::ptr::copy(from, to, len) };
-                order();
-                Ok(())
-            }
-            Self::There(process, from) => move_bytes(process, to, from, len, false),
-            Self::Far(_) => Err(not_here()),
-        }
-    }
-}
-
-#[cold]
-fn not_here() -> Fail {
-    Fail::bad("the rank shares no memory with this one")
-}
-
-/// Copies between this process and the private memory of a rank. The system checks both ranges.
-fn move_bytes(
-    process: i32,
-    here: *mut u8,
-    there: usize,
-    len: usize,
-    write: bool,
-) -> Result<(), Fail> {
-    let mut done = 0;
-    while done < len {
-        let ours = libc::iovec { iov_base: here.wrapping_add(done).cast(), iov_len: len - done };
-        let theirs = libc::iovec {
-            iov_base: std::ptr::with_exposed_provenance_mut(there + done),
-            iov_len: len - done,
-        };
-        let call = if write { libc::process_vm_writev } else { libc::process_vm_readv };
-        // SAFETY: one range each; the program promises ours, the other process's is checked by the system.
-        let moved = unsafe { call(process, &raw const ours, 1, &raw const theirs, 1, 0) };
-        match usize::try_from(moved) {
-            Ok(moved) if moved > 0 => done += moved,
-            _ => {
-                let why = io::Error::last_os_error();
-                let text = format!(
-                    "cannot copy {len} bytes between this process and memory of process {process}: {why}; \
-                     segments made by gex_Segment_Create are reached by the system's cross-memory calls, \
-                     which this system may restrict: use gex_Segment_Attach"
-                );
-                return Err(Fail::new(RESOURCE, text));
-            }
-        }
-    }
-    Ok(())
-}
+use crate::arguments::options;
+use crate::fail::{Fail, injected, must};
+use crate::state::{self, State, Target};
+use crate::transfer::{Begun, Place, Remote, Way, place};
+use crate::types::{EVENT_DEFER, EVENT_GROUP, EVENT_NOW, EventValue, Flags, SEG_OFFSET};
+use crate::{M, events};
 
 struct Range {
     state: &'static State,
@@ -182,8 +28,8 @@ fn begin(
 ) -> Result<Option<Range>, Fail> {
     let state = state::open()?;
     let target = state.target(tm, rank)?;
-    state.core.check_open(call)?;
-    state.core.check_outside::<M>(call)?;
+    state.inner.check_open(call)?;
+    state.inner.check_outside::<M>(call)?;
     if len == 0 {
         return Ok(None);
     }
@@ -201,8 +47,8 @@ impl Range {
         place(self.state, self.target.rank, self.target.endpoint, self.remote, self.len)
     }
 
-    const fn far(&self, call: &'static str, offset: u64, flags: Flags) -> Far {
-        Far { call, rank: self.target.rank, offset, immediate: flags & IMMEDIATE != 0 }
+    const fn remote(&self, call: &'static str, offset: u64, flags: Flags) -> Remote {
+        Remote { call, rank: self.target.rank, offset, flags: options(flags) }
     }
 }
 
@@ -219,7 +65,7 @@ fn put(
         return Ok(Begun::Complete);
     };
     match range.place()? {
-        Place::Far(at) => range.far(call, at, flags).put(range.state, src.cast(), len, way),
+        Place::Remote(at) => range.remote(call, at, flags).put(range.state, src.cast(), len, way),
         place => place.write(src.cast(), len).map(|()| Begun::Complete),
     }
 }
@@ -237,7 +83,7 @@ fn get(
         return Ok(Begun::Complete);
     };
     match range.place()? {
-        Place::Far(at) => range.far(call, at, flags).get(range.state, dest.cast(), len, way),
+        Place::Remote(at) => range.remote(call, at, flags).get(range.state, dest.cast(), len, way),
         place => place.read(dest.cast(), len).map(|()| Begun::Complete),
     }
 }
@@ -262,7 +108,7 @@ fn event_of(call: &'static str, begun: Result<Begun, Fail>, lc_opt: *mut EventVa
         Begun::Event(event) => event,
         Begun::Declined => EVENT_NO_OP,
         Begun::Complete => {
-            complete(lc_opt);
+            events::write(lc_opt, || 0);
             0
         }
     }
@@ -310,7 +156,7 @@ pub unsafe extern "C" fn gexi_RMA_PutNBI(
 ) -> c_int {
     let call = "gex_RMA_PutNBI";
     let checked = put_completion(lc_opt, true);
-    let way = way_of_put(lc_opt, true);
+    let way = Way::of_put(lc_opt, true);
     let put = || put(call, tm, rank, dest, (src, nbytes), flags, way);
     began(call, checked.and_then(|()| put()))
 }
@@ -327,7 +173,7 @@ pub unsafe extern "C" fn gexi_RMA_PutNB(
 ) -> EventValue {
     let call = "gex_RMA_PutNB";
     let checked = put_completion(lc_opt, false);
-    let way = way_of_put(lc_opt, false);
+    let way = Way::of_put(lc_opt, false);
     let put = || put(call, tm, rank, dest, (src, nbytes), flags, way);
     event_of(call, checked.and_then(|()| put()), lc_opt)
 }
@@ -475,8 +321,8 @@ pub extern "C" fn gexi_RMA_Memset(
             let len = PATTERN.min(nbytes - done);
             let part = Range { remote: range.remote + done, len, ..range };
             match part.place()? {
-                Place::Far(at) => {
-                    part.far(call, at, 0).put(part.state, from, len, Way::Blocking)?;
+                Place::Remote(at) => {
+                    part.remote(call, at, 0).put(part.state, from, len, Way::Blocking)?;
                 }
                 place => place.write(from, len)?,
             }

@@ -1,0 +1,62 @@
+//! The token that calls may name: that of the handler which runs on this thread, while it runs.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use gasnet_ibv::Mode;
+use gasnet_ibv::inner::RawToken;
+
+use crate::M;
+use crate::fail::Fail;
+
+thread_local! {
+    static HERE: Cell<*mut c_void> = const { Cell::new(null_mut()) };
+}
+
+/// The same in modes where one thread at a time is inside the library: there handlers do not overlap.
+static ANYWHERE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+/// Makes a token the one that calls may name, until dropped.
+pub struct Current(());
+
+impl Current {
+    #[inline]
+    pub fn enter(token: *mut c_void) -> Self {
+        set(token);
+        Self(())
+    }
+}
+
+impl Drop for Current {
+    #[inline]
+    fn drop(&mut self) {
+        set(null_mut());
+    }
+}
+
+#[inline]
+fn set(token: *mut c_void) {
+    if <M as Mode>::THREADED {
+        HERE.set(token);
+    } else {
+        ANYWHERE.store(token, Ordering::Relaxed);
+    }
+}
+
+/// The token that a call names, if it is that of the handler which runs on this thread.
+#[inline]
+pub fn current(token: *mut c_void) -> Option<&'static RawToken<'static>> {
+    let current = if <M as Mode>::THREADED { HERE.get() } else { ANYWHERE.load(Ordering::Relaxed) };
+    // SAFETY: the token of the running handler, which this call comes from: it lives until the handler returns, and calls
+    // use it only while they run.
+    (!token.is_null() && token == current).then(|| unsafe { &*token.cast::<RawToken<'static>>() })
+}
+
+/// As [`current`], with the error of a call.
+#[inline]
+pub fn get(token: *mut c_void) -> Result<&'static RawToken<'static>, Fail> {
+    let other = || Fail::bad("this token is not that of the handler which runs on this thread");
+    current(token).ok_or_else(other)
+}

@@ -1,0 +1,201 @@
+//! Events of operations, by number, and the rows that operations without event share.
+//!
+//! An event is the number of a row of the conduit's operations and what of it is meant. Operations without event, and those of
+//! an access region, share a row, which is the thread's.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::c_uint;
+use std::sync::Arc;
+
+use gasnet_ibv::inner::{Inner, Lender, Op, OpRow, Part};
+use gasnet_ibv::{Error, Outcome};
+
+use crate::fail::Fail;
+use crate::types::{EVENT_GROUP, EVENT_NOW, EventValue};
+
+/// Kind of the events of operations; what is meant is in the two bits below.
+const OPERATION: usize = 0x20;
+const PARTS: [Part; 4] = [Part::All, Part::Local, Part::Puts, Part::Gets];
+
+const fn event(op: Op, part: Part) -> EventValue {
+    let number = (op.generation as usize) << 24 | op.row as usize;
+    number << 8 | OPERATION | part as usize
+}
+
+/// Whether an event is that of an operation.
+#[inline]
+pub const fn is_operation(event: EventValue) -> bool {
+    event & 0xe0 == OPERATION
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "24 and 32 bits of the word")]
+fn parts(event: EventValue) -> Option<(Op, Part)> {
+    let number = event >> 8;
+    let op = Op { row: number as u32 & 0xff_ffff, generation: (number >> 24) as u32 };
+    PARTS.get(event & 0x1f).map(|part| (op, *part))
+}
+
+fn no_event(event: EventValue) -> Fail {
+    Fail::bad(format!("{event:#x} is not an event"))
+}
+
+/// Whether an event is complete; a root that is gives its row back.
+pub fn finish(inner: Inner, event: EventValue) -> Result<bool, Fail> {
+    let (op, part) = parts(event).ok_or_else(|| no_event(event))?;
+    inner.finish(op, part).ok_or_else(|| no_event(event))
+}
+
+/// The event of a part of an operation; 0 when that is complete already.
+pub fn of(inner: Inner, op: Op, part: Part) -> EventValue {
+    if inner.finish(op, part) == Some(true) { 0 } else { event(op, part) }
+}
+
+/// The leaf of a root, for one category of events.
+pub fn leaf(root: EventValue, category: c_uint) -> Result<EventValue, Fail> {
+    let (op, part) = parts(root).ok_or_else(|| no_event(root))?;
+    if part != Part::All {
+        return Err(Fail::bad("this event is a leaf itself"));
+    }
+    Ok(match category {
+        2 => event(op, Part::Local),
+        3 => event(op, Part::Puts),
+        4 => event(op, Part::Gets),
+        _ => 0,
+    })
+}
+
+/// What a mask of categories waits for.
+const fn part_of(mask: c_uint) -> Part {
+    match (mask & 4 != 0, mask & 1 != 0, mask & 2 != 0) {
+        (true, false, false) => Part::Gets,
+        (true, ..) => Part::All,
+        (false, true, _) => Part::Puts,
+        (false, false, _) => Part::Local,
+    }
+}
+
+/// The row of a thread's operations without event; given back when the thread ends.
+struct Implicit {
+    inner: Inner,
+    op: Op,
+    row: Arc<OpRow>,
+}
+
+impl Drop for Implicit {
+    fn drop(&mut self) {
+        let _complete = self.inner.finish(self.op, Part::All);
+    }
+}
+
+/// The row of an access region, once it has one.
+type Region = Option<(Op, Arc<OpRow>)>;
+
+/// Rows of a thread.
+struct Rows {
+    implicit: Cell<Option<Implicit>>,
+    /// Inside an access region.
+    region: RefCell<Option<Region>>,
+}
+
+thread_local! {
+    static ROWS: Rows =
+        const { Rows { implicit: Cell::new(None), region: RefCell::new(None) } };
+}
+
+/// The row that operations without event of this thread count in now.
+pub fn group(inner: Inner, call: &'static str) -> Result<Arc<OpRow>, Error> {
+    ROWS.with(|rows| {
+        if let Some(region) = &mut *rows.region.borrow_mut() {
+            let (op, row) = match region.take() {
+                Some(held) => held,
+                None => inner.begin(call)?,
+            };
+            *region = Some((op, Arc::clone(&row)));
+            return Ok(row);
+        }
+        let held = match rows.implicit.take() {
+            Some(held) => held,
+            None => inner.begin(call).map(|(op, row)| Implicit { inner, op, row })?,
+        };
+        let row = Arc::clone(&held.row);
+        rows.implicit.set(Some(held));
+        Ok(row)
+    })
+}
+
+/// Whether this thread is inside an access region.
+pub fn in_region() -> bool {
+    ROWS.with(|rows| rows.region.borrow().is_some())
+}
+
+pub fn begin_region() {
+    ROWS.with(|rows| *rows.region.borrow_mut() = Some(None));
+}
+
+/// Ends the region: its event. `None` when there was none.
+pub fn end_region() -> Option<EventValue> {
+    let region = ROWS.with(|rows| rows.region.borrow_mut().take())?;
+    Some(region.map_or(0, |(op, _)| event(op, Part::All)))
+}
+
+/// Whether all operations of this thread without event that the mask names are complete.
+pub fn implicit_complete(mask: c_uint) -> bool {
+    ROWS.with(|rows| {
+        let held = rows.implicit.take();
+        let complete = held.as_ref().is_none_or(|held| held.row.is_complete(part_of(mask)));
+        rows.implicit.set(held);
+        complete
+    })
+}
+
+/// Writes an event where a program asked for one.
+#[inline]
+pub fn write(lc_opt: *mut EventValue, event: impl FnOnce() -> EventValue) {
+    if lc_opt.addr() > EVENT_GROUP {
+        // SAFETY: room for an event, checked not to be null or a special value.
+        unsafe { lc_opt.write(event()) };
+    }
+}
+
+/// Local completion of a message, as a program asks for it with an `lc_opt` that was checked: in most cases the payload is the
+/// program's again on return. A payload that the network reads where it is completes later, if the program gave a way to
+/// say when.
+pub struct Leaf {
+    inner: Inner,
+    call: &'static str,
+    lc_opt: *mut EventValue,
+    op: Cell<Option<Op>>,
+}
+
+impl Leaf {
+    #[inline]
+    pub const fn new(inner: Inner, call: &'static str, lc_opt: *mut EventValue) -> Self {
+        Self { inner, call, lc_opt, op: Cell::new(None) }
+    }
+
+    /// Sees to the event when the message was sent, and to the row when it was not.
+    #[inline]
+    pub fn settle(&self, outcome: Result<Outcome, Error>) -> Result<Outcome, Fail> {
+        let event = self.op.get().map_or(0, |op| of(self.inner, op, Part::All));
+        if matches!(outcome, Ok(Outcome::Sent)) {
+            write(self.lc_opt, || event);
+        }
+        Ok(outcome?)
+    }
+}
+
+impl Lender for Leaf {
+    #[inline]
+    fn lends(&self) -> bool {
+        self.lc_opt.addr() > EVENT_NOW
+    }
+
+    fn counters(&self) -> Result<Arc<OpRow>, Error> {
+        if self.lc_opt.addr() == EVENT_GROUP {
+            return group(self.inner, self.call);
+        }
+        let (op, row) = self.inner.begin(self.call)?;
+        self.op.set(Some(op));
+        Ok(row)
+    }
+}
