@@ -76,7 +76,7 @@ fn trees_of_64_ranks() {
 /// Hosts, ranks on each and out-degrees in all combinations: minutes, so only when everything is asked for.
 #[test]
 fn trees_of_every_kind() {
-    if std::env::var_os("TESTKIT_ALL").is_none_or(|value| value.is_empty() || value == "0") {
+    if settings::variable("TESTKIT_ALL").is_none_or(|value| value.is_empty() || value == "0") {
         // Past the harness, which shows nothing of a test that passes.
         let why = "takes minutes; scripts/test --all runs it";
         return writeln!(std::io::stdout(), "SKIP trees_of_every_kind: {why}").unwrap();

@@ -144,7 +144,7 @@ fn seeds_of_the_target_are_these() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds/messages");
     for (at, (bytes, _)) in seeds().into_iter().enumerate() {
         let path = folder.join(format!("play_{at}"));
-        if std::env::var_os("GASNETRUN_UPDATE_DOCUMENTS").is_some() {
+        if settings::variable("GASNETRUN_UPDATE_DOCUMENTS").is_some() {
             std::fs::write(&path, &bytes).unwrap();
         }
         assert!(std::fs::read(&path).unwrap() == bytes, "{} is another play", path.display());

@@ -210,7 +210,7 @@ pub(crate) fn after_exit(core: &Core) {
 }
 
 /// The client's exit.
-#[expect(clippy::exit, reason = "the end of the process is what was asked for")]
+#[expect(clippy::disallowed_methods, reason = "the end of the process is what was asked for")]
 pub(crate) fn exit(core: &Core, code: i32) -> ! {
     if core.is_hooked() {
         exit::exit(code);

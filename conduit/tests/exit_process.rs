@@ -307,7 +307,7 @@ fn diagnostics() -> Vec<Case> {
 
 // ---- what the copies do ----
 
-#[expect(clippy::exit, reason = "what is tested")]
+#[expect(clippy::disallowed_methods, reason = "what is tested")]
 fn leave(code: i32) -> ! {
     std::process::exit(code)
 }
@@ -439,7 +439,7 @@ fn thaw(running: &mut Running) {
 
 fn start(case: &Case) -> Running {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    for (name, _) in std::env::vars_os() {
+    for (name, _) in settings::Env::from_process() {
         if name.to_string_lossy().starts_with("GASNET") {
             command.env_remove(name);
         }
@@ -487,7 +487,7 @@ fn run(case: &Case) {
 
 fn main() -> ExitCode {
     let cases = cases();
-    if let Ok(name) = std::env::var(CASE) {
+    if let Some(name) = settings::Env::from_process().text(CASE) {
         let case = cases.iter().find(|case| case.name == name).expect("a case");
         return (case.body)();
     }

@@ -62,7 +62,7 @@ fn processes() -> Vec<Outcome> {
 #[test]
 fn side_of_another_process() {
     use std::os::fd::AsFd;
-    if std::env::var_os(OTHER).is_none() {
+    if settings::variable(OTHER).is_none() {
         return;
     }
     let input = std::io::stdin().as_fd().try_clone_to_owned().unwrap();

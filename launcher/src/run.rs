@@ -45,7 +45,7 @@ fn print(text: &str) -> Result<(), Failure> {
 
 fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, Failure> {
     let flags = &line.flags;
-    let environment: Variables = std::env::vars_os().collect();
+    let environment: Variables = ::settings::Env::from_process().into_iter().collect();
     if flags.man {
         return print(&documents::man_page().map_err(Failure::Output)?).map(|()| 0);
     }

@@ -1,5 +1,5 @@
-//! The environment as a value: everything that reads variables takes it as an argument, so tests need no process-wide
-//! state.
+//! The environment as a value: everything that reads variables takes it as an argument, so tests need no
+//! process-wide state. Nothing else in the workspace reads the environment of the process.
 
 use std::ffi::{OsStr, OsString};
 
@@ -12,6 +12,7 @@ pub struct Env {
 impl Env {
     /// The environment of this process.
     #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "the one reader")]
     pub fn from_process() -> Self {
         std::env::vars_os().collect()
     }
@@ -32,6 +33,22 @@ impl Env {
     /// All variables.
     pub fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         self.pairs.iter().map(|(key, value)| (key.as_os_str(), value.as_os_str()))
+    }
+}
+
+/// Value of one variable of this process, for what reads no other.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "the one reader")]
+pub fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
+impl IntoIterator for Env {
+    type Item = (OsString, OsString);
+    type IntoIter = std::vec::IntoIter<Self::Item>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.pairs.into_iter()
     }
 }
 

@@ -19,7 +19,7 @@ mod render;
 mod rows;
 mod values;
 
-pub use env::Env;
+pub use env::{Env, variable};
 pub use names::{unknown_names, warnings};
 pub use no_effect::{NoEffect, Status};
 pub use parse::{Amount, MemSpec, Nodes, Per, Signals, Value, parse};

@@ -37,5 +37,5 @@ pub fn repository() -> PathBuf {
 /// Whether `scripts/test --all` asked for the long versions (variable `TESTKIT_ALL` set to something but `0`).
 #[must_use]
 pub fn all_requested() -> bool {
-    std::env::var_os("TESTKIT_ALL").is_some_and(|value| !value.is_empty() && value != "0")
+    settings::variable("TESTKIT_ALL").is_some_and(|value| !value.is_empty() && value != "0")
 }

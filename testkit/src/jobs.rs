@@ -9,7 +9,7 @@ use crate::Tree;
 #[must_use]
 pub fn launcher<I: IntoIterator<Item: AsRef<OsStr>>>(args: I) -> Tree {
     let mut tree = Tree::new(crate::binary("gasnetrun_ibv"));
-    for (name, _) in std::env::vars_os() {
+    for (name, _) in settings::Env::from_process() {
         let bytes = name.as_encoded_bytes();
         let foreign: [&[u8]; 5] = [b"GASNET", b"PMI", b"OMPI_", b"SLURM_", b"MPI"];
         if foreign.iter().any(|prefix| bytes.starts_with(prefix)) {

@@ -47,7 +47,7 @@ fn code(path: &Path) -> Vec<(usize, String)> {
 
 #[test]
 fn crates_import_only_what_the_architecture_allows() {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let cargo = settings::variable("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .current_dir(root())

@@ -139,7 +139,8 @@ fn forked(program: &CString) -> Result<Pid> {
 
 fn spawned(program: &CString) -> Result<Pid> {
     let (actions, attributes) = (PosixSpawnFileActions::init()?, PosixSpawnAttr::init()?);
-    let environment: Vec<CString> = std::env::vars_os()
+    let environment: Vec<CString> = settings::Env::from_process()
+        .into_iter()
         .filter_map(|(name, value)| {
             let mut word = name.into_encoded_bytes();
             word.push(b'=');

@@ -108,7 +108,8 @@ fn history(seed: u64) -> u64 {
 #[test]
 fn random_histories() {
     let begin = Instant::now();
-    let base = std::env::var("EXIT_SIM_SEED").ok().and_then(|text| text.parse().ok());
+    let base =
+        settings::Env::from_process().text("EXIT_SIM_SEED").and_then(|text| text.parse().ok());
     if let Some(seed) = base {
         eprintln!("{:?}", plan(seed));
         history(seed);

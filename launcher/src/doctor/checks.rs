@@ -46,7 +46,7 @@ pub fn main(words: &[OsString]) -> u8 {
 
 /// Everything about this host. `several`: the jobs have other hosts.
 fn all(directory: &Path, several: bool) -> Vec<Finding> {
-    let variable = |name: &str| std::env::var_os(name);
+    let variable = ::settings::variable;
     let (adapters, usable) = adapters();
     let limit =
         |resource| getrlimit(resource).unwrap_or((libc::RLIM_INFINITY, libc::RLIM_INFINITY));

@@ -83,7 +83,7 @@ pub fn command() -> clap::Command {
 /// A wrong command line, hosts that cannot be used, a system that refuses.
 pub fn main(words: &[OsString]) -> Result<(String, u8), Failure> {
     let flags = parse(words)?;
-    let variables: Variables = std::env::vars_os().collect();
+    let variables: Variables = ::settings::Env::from_process().into_iter().collect();
     let checked = settings::check(&variables, 1)?;
     checked.warnings.iter().for_each(|text| warn(text));
     let variable =

@@ -9,7 +9,7 @@ use launcher::{documents, exit_code, flags::command};
 
 fn compare(path: &str, made: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
-    if std::env::var_os("GASNETRUN_UPDATE_DOCUMENTS").is_some() {
+    if settings::variable("GASNETRUN_UPDATE_DOCUMENTS").is_some() {
         std::fs::create_dir_all(path.parent().expect("a directory")).expect("make directory");
         std::fs::write(&path, made).expect("write document");
     }

@@ -130,7 +130,7 @@ fn every_dialect_has_its_words() {
         let uneven = plan(&PMI, &uneven, &machine).expect(row.name);
         assert_eq!(uneven.warnings.is_empty(), row.layout.is_some());
     }
-    if std::env::var_os("GASNETRUN_UPDATE_DOCUMENTS").is_some() {
+    if settings::variable("GASNETRUN_UPDATE_DOCUMENTS").is_some() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/dialects.txt");
         std::fs::write(path, &seen).expect("the golden file can be written");
         return;

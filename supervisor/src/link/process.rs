@@ -34,7 +34,8 @@ impl Pipes {
 /// Starts processes with these words, all at the same time: on a busy machine one after the other would take long, because
 /// each gets the processors that we need for the next.
 pub(super) fn start(all: &[Vec<OsString>]) -> Vec<io::Result<Started>> {
-    let env: Vec<CString> = std::env::vars_os().filter_map(|(n, v)| assignment(&n, &v)).collect();
+    let env: Vec<CString> =
+        settings::Env::from_process().into_iter().filter_map(|(n, v)| assignment(&n, &v)).collect();
     let mut made = Vec::new();
     let mut pipes_of = Vec::new();
     for words in all {

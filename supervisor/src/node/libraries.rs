@@ -107,7 +107,7 @@ fn steers_loader(name: &OsString) -> bool {
 /// Whether the program at `path`, which `env` will be given and which has the same loader as this process, is certain to find
 /// its libraries. `false`: ask the loader.
 pub(super) fn are_known(path: &Path, env: &[(OsString, OsString)]) -> bool {
-    let own = std::env::vars_os().map(|(name, _)| name);
+    let own = settings::Env::from_process().into_iter().map(|(name, _)| name);
     let mut names = env.iter().map(|(name, _)| name.clone()).chain(own);
     !names.any(|name| steers_loader(&name)) && are_loaded(path)
 }

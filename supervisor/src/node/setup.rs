@@ -56,11 +56,14 @@ pub(super) fn setup(
 /// The plan as far as this host needs it. Ranks get the environment of the login, with what the launcher sent on top.
 pub(super) fn plan_of(common: &Common, own: &HostEntry, size: usize) -> JobPlan {
     let (name, size) = (&own.name, u32::try_from(size).unwrap_or(u32::MAX));
-    let address = reached_at(own.here, std::env::var_os("SSH_CONNECTION").as_deref());
+    let address = reached_at(own.here, settings::variable("SSH_CONNECTION").as_deref());
     let address = address.map(|ip| (names::ADDRESS.into(), ip.to_string().into()));
     let sent =
         |name: &OsString| name == names::ADDRESS || common.env.iter().any(|(sent, _)| sent == name);
-    let env = std::env::vars_os().filter(|(name, _)| !sent(name)).chain(common.env.clone());
+    let env = settings::Env::from_process()
+        .into_iter()
+        .filter(|(name, _)| !sent(name))
+        .chain(common.env.clone());
     let env = env.chain(address);
     JobPlan {
         job_id: common.job_id.clone(),

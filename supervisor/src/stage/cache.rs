@@ -57,7 +57,7 @@ fn candidates(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
 
 /// Whether there is a directory here for what is sent; makes it.
 pub(crate) fn place() -> Result<(), CacheError> {
-    Cache::open(|name| std::env::var_os(name)).map(drop)
+    Cache::open(settings::variable).map(drop)
 }
 
 /// Name of the directory of one job on this host, without its beginning; no other process has the same.
@@ -70,7 +70,7 @@ pub(crate) fn job_directory_name() -> String {
 
 /// Removes what a job of this name has left; `-k` put it elsewhere.
 pub(crate) fn forget_job(name: &str) {
-    for root in candidates(|name| std::env::var_os(name)) {
+    for root in candidates(settings::variable) {
         let path = root.join(format!("{JOB}{name}"));
         if path.symlink_metadata().is_ok() {
             let _ = std::fs::remove_dir_all(&path);

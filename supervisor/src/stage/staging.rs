@@ -87,11 +87,6 @@ pub(crate) struct Staging {
     actions: VecDeque<Action>,
 }
 
-/// The environment that says where the cache is.
-fn variable(name: &str) -> Option<OsString> {
-    std::env::var_os(name)
-}
-
 impl Staging {
     /// `own` is the program's path.
     pub(crate) fn new(program: Option<Program>, own: PathBuf, host: Host) -> Self {
@@ -176,7 +171,7 @@ impl Staging {
             super::cache::tidy_own(self.host.cache);
             return Ok(None);
         };
-        let cache = Cache::open(variable).map_err(|error| error.to_string())?;
+        let cache = Cache::open(settings::variable).map_err(|error| error.to_string())?;
         let place = cache.job_directory(&self.host.job, self.host.keep).join(&program.name);
         self.place = Some(place.clone());
         self.get(cache);
@@ -269,7 +264,7 @@ impl Staging {
             match own.then(|| File::open(&self.own)) {
                 Some(Ok(file)) => self.state = State::Here(file),
                 Some(Err(error)) => self.fail(&format!("{}: {error}", self.own.display())),
-                None => match Cache::open(variable) {
+                None => match Cache::open(settings::variable) {
                     Ok(cache) => self.get(cache),
                     Err(error) => self.fail(&error.to_string()),
                 },

@@ -18,11 +18,12 @@ impl Observer for Quiet {
 }
 
 /// Runs the job that the words describe and ends the process with its code.
+#[expect(clippy::disallowed_methods, reason = "the process is a launcher, not a test")]
 pub(crate) fn main(words: Vec<OsString>) -> ! {
     let started = Instant::now();
     let mut words = words.into_iter();
     let mut plan = JobPlan::new(1, PathBuf::new(), Vec::new());
-    plan.env = std::env::vars_os().collect();
+    plan.env = settings::Env::from_process().into_iter().collect();
     plan.directory = std::env::current_dir().unwrap();
     plan.exit_bound = Duration::from_secs(3);
     let mut report = None;

@@ -44,7 +44,10 @@ fn garbage(bytes: &[u8]) -> Outcome {
     if !first(&*b) {
         spin();
     }
-    let fd: i32 = std::env::var("GASNETRUN_AGENT_FD")?.parse()?;
+    let fd: i32 = settings::Env::from_process()
+        .text("GASNETRUN_AGENT_FD")
+        .ok_or("GASNETRUN_AGENT_FD is not set")?
+        .parse()?;
     nix::sys::socket::send(fd, bytes, nix::sys::socket::MsgFlags::empty())?;
     spin()
 }
@@ -101,7 +104,11 @@ fn act(name: &str, words: &[String]) -> Outcome {
             if first(&*b) { Ok(0) } else { spin() }
         }
         "before-hello" => {
-            if std::env::var("GASNETRUN_RANK")? == "0" {
+            if settings::Env::from_process()
+                .text("GASNETRUN_RANK")
+                .ok_or("GASNETRUN_RANK is not set")?
+                == "0"
+            {
                 return Ok(0);
             }
             let mut b = bootstrap::connect(&bootstrap::PROVIDERS)?;
@@ -143,6 +150,7 @@ fn act(name: &str, words: &[String]) -> Outcome {
 }
 
 /// Runs a rank program and ends the process with its code.
+#[expect(clippy::disallowed_methods, reason = "the process is a rank, not a test")]
 pub(crate) fn main(words: &[String]) -> ! {
     let outcome = words
         .split_first()

@@ -30,7 +30,7 @@ fn fresh(name: &str) -> PathBuf {
 /// A command without what the test run, a job or a build system around it says.
 fn command(program: impl Into<PathBuf>) -> Tree {
     let mut tree = Tree::new(program).env("LC_ALL", "C").env_remove("LD_LIBRARY_PATH");
-    for (name, _) in std::env::vars_os() {
+    for (name, _) in settings::Env::from_process() {
         let foreign = ["GASNET", "PMI", "OMPI_", "SLURM_", "MPI", "PKG_CONFIG", "MAKE", "CMAKE"];
         if foreign.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes())) {
             tree = tree.env_remove(name);
@@ -463,7 +463,10 @@ fn upcxx_and_chapel_find_it_where_they_look() {
         .env("GASNET_BACKTRACE", "1")
         .env("UPCXX_INSTALL", upcxx);
     expect_two(&upcxx_run.run());
-    let names: Vec<String> = std::env::vars().map(|(name, _)| name).collect();
+    let names: Vec<String> = settings::Env::from_process()
+        .iter()
+        .map(|(name, _)| name.to_string_lossy().into_owned())
+        .collect();
     let all = format!("{},BASH_FUNC_module%%,NEVER_SET", names.join(","));
     let line = ["-n", "2", "-N", "1", "-c", "0", "-E", all.as_str()];
     let chapel = || command(tree.join(LAUNCHER)).args(line).env("BASH_FUNC_module%%", "() {\n:\n}");

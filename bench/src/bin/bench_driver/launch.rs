@@ -16,7 +16,7 @@ const LOOPS: [(&str, &str); 3] = [
 
 /// A program in the directories of `PATH`.
 pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
+    let path = settings::variable("PATH")?;
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
 }
 

@@ -298,7 +298,7 @@ fn a_tree_of_a_hundred_thousand_hosts() {
 
 #[test]
 fn other_trees_of_a_hundred_thousand_hosts() {
-    if std::env::var_os("TESTKIT_ALL").is_none_or(|value| value.is_empty() || value == "0") {
+    if settings::variable("TESTKIT_ALL").is_none_or(|value| value.is_empty() || value == "0") {
         // Past the harness, which shows nothing of a test that passes.
         let name = "other_trees_of_a_hundred_thousand_hosts";
         let told =

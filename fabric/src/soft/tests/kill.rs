@@ -26,7 +26,7 @@ fn parse(line: &str) -> Option<(Address, u32)> {
 /// The peer: takes messages until it is killed. Only does something when the other test starts it.
 #[test]
 fn child() {
-    if std::env::var_os(ROLE).is_none() {
+    if settings::variable(ROLE).is_none() {
         return;
     }
     let end = End::new();

@@ -19,7 +19,7 @@ pub(super) fn place() -> Option<(usize, u8)> {
     match found {
         Ok(found) => Some(found),
         Err(reason) => {
-            let required = std::env::var_os("FABRIC_VERBS_REQUIRED").is_some();
+            let required = settings::variable("FABRIC_VERBS_REQUIRED").is_some();
             assert!(!required, "no device: {reason}");
             println!("skipped: {reason}");
             None

@@ -25,7 +25,7 @@ fn the_fake_library_conforms() {
         .filter(|one| matches!(one.verdict, Verdict::Skip(_)))
         .map(|one| one.case)
         .collect();
-    if std::env::var_os("FABRIC_VERBS_ONLY").is_none() {
+    if settings::variable("FABRIC_VERBS_ONLY").is_none() {
         assert_eq!(skipped, ["port-events"]);
     }
     fake.is_clean();
@@ -37,7 +37,7 @@ fn conforms(
     port: u8,
     fabric: &(dyn Fn() -> Arc<dyn Fabric> + Sync),
 ) -> Vec<Outcome> {
-    let only = std::env::var("FABRIC_VERBS_ONLY").unwrap_or_default();
+    let only = settings::Env::from_process().text("FABRIC_VERBS_ONLY").unwrap_or_default();
     let (mut left, mut right) = channel_links();
     let only = only.as_str();
     let side = |role, link| {

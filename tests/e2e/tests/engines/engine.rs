@@ -175,7 +175,7 @@ impl Engine {
 
     /// Whether its launcher is installed.
     pub(crate) fn is_here(self) -> bool {
-        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = settings::variable("PATH").unwrap_or_default();
         std::env::split_paths(&path).any(|directory| directory.join(self.program()).is_file())
     }
 }

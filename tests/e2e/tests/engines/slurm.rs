@@ -20,7 +20,10 @@ impl Bed {
     pub(crate) fn tree(&self, words: &[&str]) -> Tree {
         let hello = binary("hello");
         let programs = hello.parent().unwrap_or(Path::new("/")).display();
-        let path = format!("PATH={programs}:{}", std::env::var("PATH").unwrap_or_default());
+        let path = format!(
+            "PATH={programs}:{}",
+            settings::Env::from_process().text("PATH").unwrap_or_default()
+        );
         let conf = format!("SLURM_CONF={}", self.0.slurm_conf().display());
         let directory = self.0.directory().join("share").display().to_string();
         let mut line = vec!["env", "-C", &directory, &path, &conf, "GASNET_QUIET=1"];

@@ -30,7 +30,7 @@ fn compare(name: &str, outcome: &Outcome, code: i32) {
     let text: String = outcome.out().lines().map(|line| steady(line) + "\n").collect();
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let path: PathBuf = package.join("tests/hosts/golden").join(format!("{name}.txt"));
-    if std::env::var_os("GASNETRUN_UPDATE_DOCUMENTS").is_some() {
+    if settings::variable("GASNETRUN_UPDATE_DOCUMENTS").is_some() {
         std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");
         std::fs::write(&path, text).expect("written");
         return;

@@ -370,7 +370,7 @@ fn worker(cases: &Mutex<Vec<Case>>, done: &Mutex<Vec<(Case, Seen)>>) -> bool {
 fn every_fault_in_every_phase_ends_the_job_and_leaves_nothing() {
     let mut all = cases();
     // One kind alone, for whoever looks for its reason: `TESTKIT_FAULT="cable out, exit"`.
-    if let Ok(only) = std::env::var("TESTKIT_FAULT") {
+    if let Some(only) = settings::Env::from_process().text("TESTKIT_FAULT") {
         all.retain(|case| case.to_string().contains(&only));
         assert!(!all.is_empty(), "no case is called {only:?}");
     }
