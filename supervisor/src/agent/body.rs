@@ -1,5 +1,5 @@
 //! The ranks of this host: starts them, serves their bootstrap calls, reads their output, feeds their input, signals
-//! and reaps them. What happens is told as [`Happened`]; what is to be done is decided elsewhere, on this host or up the
+//! and reaps them. What happens is told as [`RankEvent`]; what is to be done is decided elsewhere, on this host or up the
 //! tree of hosts.
 
 use std::collections::{HashMap, HashSet};
@@ -9,9 +9,9 @@ use nix::unistd::getpid;
 
 use super::boot::Boot;
 use super::capture::{Capture, Outlet};
-use super::happened::Happened;
 use super::input::{self, Readers, Stdin};
 use super::machine::CODE_LAUNCH;
+use super::rank_event::RankEvent;
 use super::record::epoch_now;
 use super::share::Share;
 use super::spawn::{SpawnError, Spawner, Started};
@@ -154,7 +154,7 @@ impl<'a> Body<'a> {
     }
 
     /// Starts a few ranks; whether there are more.
-    pub(crate) fn start_some(&mut self, poller: &Poller, out: &mut Vec<Happened>) -> bool {
+    pub(crate) fn start_some(&mut self, poller: &Poller, out: &mut Vec<RankEvent>) -> bool {
         let first = self.next;
         let until = first.saturating_add(SPAWN_BATCH).min(self.share.count());
         let Some(spawner) = &mut self.spawner else { return false };
@@ -177,12 +177,12 @@ impl<'a> Body<'a> {
     }
 
     /// Takes a new rank in.
-    fn adopt(&mut self, poller: &Poller, local: u32, started: Started, out: &mut Vec<Happened>) {
+    fn adopt(&mut self, poller: &Poller, local: u32, started: Started, out: &mut Vec<RankEvent>) {
         self.next = local + 1;
         let rank = self.share.rank(local);
         self.by_pid.insert(started.pid, local);
         self.staying[local as usize] = true;
-        out.push(Happened::Started { rank, pid: started.pid, at: epoch_now() });
+        out.push(RankEvent::Started { rank, pid: started.pid, at: epoch_now() });
         let adopted = self
             .boot
             .adopt(poller, started.pid, started.socket)
@@ -190,18 +190,18 @@ impl<'a> Body<'a> {
         if let Err(error) = adopted {
             let text = format!("cannot connect rank {rank}: {error}");
             self.failed = true;
-            out.push(Happened::StartFailed { rank: Some(rank), code: CODE_LAUNCH, text });
+            out.push(RankEvent::StartFailed { rank: Some(rank), code: CODE_LAUNCH, text });
         }
         if let Some(pipe) = started.stdin {
             self.readers.add(local, pipe);
         }
     }
 
-    fn not_started(&mut self, local: u32, error: &SpawnError, out: &mut Vec<Happened>) {
+    fn not_started(&mut self, local: u32, error: &SpawnError, out: &mut Vec<RankEvent>) {
         if !std::mem::replace(&mut self.failed, true) {
             let rank = Some(self.share.rank(local));
             let (code, text) = (error.code(), error.to_string());
-            out.push(Happened::StartFailed { rank, code, text });
+            out.push(RankEvent::StartFailed { rank, code, text });
         }
     }
 
@@ -211,7 +211,7 @@ impl<'a> Body<'a> {
         poller: &Poller,
         ready: Ready,
         outlet: &mut dyn Outlet,
-        out: &mut Vec<Happened>,
+        out: &mut Vec<RankEvent>,
     ) {
         match ready.token {
             Token::Stream(local, which) => self.capture.readable(poller, local, which, outlet),
@@ -229,24 +229,24 @@ impl<'a> Body<'a> {
         }
     }
 
-    fn hear(&mut self, events: &[Happened]) {
+    fn hear(&mut self, events: &[RankEvent]) {
         for event in events {
             let Some(local) = event.rank().and_then(|rank| self.share.local(rank)) else {
                 continue;
             };
             match event {
-                Happened::Exiting { .. } => {
+                RankEvent::Exiting { .. } => {
                     self.exits_heard += 1;
                     self.staying[local as usize] = false;
                 }
-                Happened::Fini { .. } => self.staying[local as usize] = false,
+                RankEvent::Fini { .. } => self.staying[local as usize] = false,
                 _ => {}
             }
         }
     }
 
     /// Collects children that have ended.
-    pub(crate) fn reap(&mut self, poller: &Poller, out: &mut Vec<Happened>) -> Others {
+    pub(crate) fn reap(&mut self, poller: &Poller, out: &mut Vec<RankEvent>) -> Others {
         let mut others = Others::default();
         others.left = loop {
             match sys::reap() {
@@ -261,13 +261,13 @@ impl<'a> Body<'a> {
         others
     }
 
-    fn ended(&mut self, poller: &Poller, local: u32, end: End, out: &mut Vec<Happened>) {
+    fn ended(&mut self, poller: &Poller, local: u32, end: End, out: &mut Vec<RankEvent>) {
         // What the rank said before it ended comes first.
         let from = out.len();
         self.boot.drain(poller, local, out);
         self.hear(&out[from..]);
         self.staying[local as usize] = false;
-        out.push(Happened::Ended { rank: self.share.rank(local), end, at: epoch_now() });
+        out.push(RankEvent::Ended { rank: self.share.rank(local), end, at: epoch_now() });
     }
 
     /// SIGQUIT to every running rank whose ack can still be claimed.

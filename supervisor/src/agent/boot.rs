@@ -19,7 +19,7 @@ use bootstrap::node_shm::{Ack, NodeShm, NodeShmSpec, Notice, ShmCollectives};
 use nix::sys::socket::{ControlMessage, MsgFlags, recv, sendmsg};
 use nix::unistd::Pid;
 
-use super::happened::Happened;
+use super::rank_event::RankEvent;
 use super::share::Share;
 use crate::event_loop::{Poller, Token};
 
@@ -212,7 +212,7 @@ impl Boot {
         &mut self,
         poller: &Poller,
         rank: u32,
-        events: &mut Vec<Happened>,
+        events: &mut Vec<RankEvent>,
     ) -> bool {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut more = true;
@@ -237,7 +237,7 @@ impl Boot {
     }
 
     /// Serves everything that a rank has sent before it ended.
-    pub(crate) fn drain(&mut self, poller: &Poller, rank: u32, events: &mut Vec<Happened>) {
+    pub(crate) fn drain(&mut self, poller: &Poller, rank: u32, events: &mut Vec<RankEvent>) {
         // A socket holds some hundred frames; the bound is for a surviving child that keeps sending.
         for _ in 0..64 {
             if !self.readable(poller, rank, events) {
@@ -256,7 +256,7 @@ impl Boot {
         }
     }
 
-    fn packet(&mut self, poller: &Poller, local: u32, packet: &[u8], events: &mut Vec<Happened>) {
+    fn packet(&mut self, poller: &Poller, local: u32, packet: &[u8], events: &mut Vec<RankEvent>) {
         if self.peers[local as usize].refused {
             return;
         }
@@ -284,14 +284,14 @@ impl Boot {
                 self.refuse(poller, local, 0, text);
             }
             Kind::Hello => self.hello(poller, local, code, events),
-            Kind::Exiting => events.push(Happened::Exiting { rank, code, path: frame.extra }),
+            Kind::Exiting => events.push(RankEvent::Exiting { rank, code, path: frame.extra }),
             Kind::Fini => {
-                events.push(Happened::Fini { rank, code });
+                events.push(RankEvent::Fini { rank, code });
                 // The exit path may repeat the farewell of a finished service: once is enough.
                 let answers = self.calls.fini(Rank(rank)).unwrap_or_default();
                 self.answer(poller, answers);
             }
-            Kind::Abort => events.push(Happened::Abort { rank, code }),
+            Kind::Abort => events.push(RankEvent::Abort { rank, code }),
             Kind::Posted => self.take_posts(poller, events),
             _ => {
                 // Another rank may wait in shared memory in a call that this one does not fit. Whoever posts in this call
@@ -304,7 +304,13 @@ impl Boot {
         }
     }
 
-    fn call(&mut self, poller: &Poller, local: u32, frame: &Frame<'_>, events: &mut Vec<Happened>) {
+    fn call(
+        &mut self,
+        poller: &Poller,
+        local: u32,
+        frame: &Frame<'_>,
+        events: &mut Vec<RankEvent>,
+    ) {
         match self.calls.handle(Rank(self.share.rank(local)), frame) {
             Ok(answers) => self.answer(poller, answers),
             Err(error) => self.broken(poller, local, &error.to_string(), events),
@@ -312,7 +318,7 @@ impl Boot {
     }
 
     /// Serves what ranks have posted in shared memory.
-    fn take_posts(&mut self, poller: &Poller, events: &mut Vec<Happened>) {
+    fn take_posts(&mut self, poller: &Poller, events: &mut Vec<RankEvent>) {
         let mut packet = [0; ShmCollectives::POST];
         for local in 0..self.share.count() {
             let Some(peer) = self.peers.get_mut(local as usize).filter(|peer| !peer.refused) else {
@@ -345,7 +351,7 @@ impl Boot {
         }
     }
 
-    fn hello(&mut self, poller: &Poller, local: u32, pid: i32, events: &mut Vec<Happened>) {
+    fn hello(&mut self, poller: &Poller, local: u32, pid: i32, events: &mut Vec<RankEvent>) {
         let fd = match self.page() {
             Ok(fd) => fd,
             Err(text) => return self.broken(poller, local, &text, events),
@@ -356,7 +362,7 @@ impl Boot {
         let rank = self.share.rank(local);
         let welcome = Frame::bare(Kind::Welcome, 0, rank, self.share.size());
         self.send(poller, local, Item::Packet(welcome.header().to_vec(), Some(fd)));
-        events.push(Happened::Hello { rank });
+        events.push(RankEvent::Hello { rank });
     }
 
     /// The node memory, made when the first rank asks for it: plain programs never need it.
@@ -378,12 +384,12 @@ impl Boot {
         Ok(Rc::clone(self.page_fd.insert(Rc::new(fd))))
     }
 
-    fn broken(&mut self, poller: &Poller, local: u32, text: &str, events: &mut Vec<Happened>) {
+    fn broken(&mut self, poller: &Poller, local: u32, text: &str, events: &mut Vec<RankEvent>) {
         self.refuse(poller, local, 0, text);
         self.announce_mail();
         self.peers[local as usize].refused = true;
         let rank = self.share.rank(local);
-        events.push(Happened::Protocol { rank, text: text.to_owned() });
+        events.push(RankEvent::Protocol { rank, text: text.to_owned() });
     }
 
     fn refuse(&mut self, poller: &Poller, local: u32, seq: u32, reason: &str) {

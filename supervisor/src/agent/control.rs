@@ -5,11 +5,11 @@ use std::os::fd::AsFd;
 
 use super::driver::{AgentError, Origin, PendingSignals, io, read_signals, supervise_children};
 use super::front::FrontLink;
-use super::happened::Happened;
 use super::input::Feed;
 use super::job::Job;
-use super::machine::{Action, CODE_LAUNCH, Event};
+use super::machine::{CODE_LAUNCH, Command, Event};
 use super::output::Output;
+use super::rank_event::RankEvent;
 use crate::event_loop::{Poller, Role, Signals, Token};
 use crate::plan::JobPlan;
 use crate::report::HostRecord;
@@ -24,7 +24,7 @@ pub(crate) struct Control<'a> {
     pub(crate) job: Job<'a>,
     pub(crate) output: Output,
     pub(crate) feed: Option<Feed>,
-    actions: Vec<Action>,
+    actions: Vec<Command>,
 }
 
 impl<'a> Control<'a> {
@@ -86,7 +86,7 @@ impl<'a> Control<'a> {
 pub(crate) trait Supervise<'a>: Role {
     fn control(&mut self) -> &mut Control<'a>;
     /// Carries out what was decided about the ranks.
-    fn act(&mut self, action: Action);
+    fn act(&mut self, action: Command);
     /// Nothing more is read from standard input.
     fn close_input(&mut self);
 
@@ -100,9 +100,9 @@ pub(crate) trait Supervise<'a>: Role {
         control.job.handle(event, &mut actions);
         for action in actions.drain(..) {
             self.control().say(2, || format!("action {action:?}"));
-            if matches!(action, Action::Notice { .. } | Action::End(_) | Action::Sweep) {
+            if matches!(action, Command::Notice { .. } | Command::End(_) | Command::Sweep) {
                 self.close_input();
-            } else if action == Action::Forward(libc::SIGCONT)
+            } else if action == Command::Forward(libc::SIGCONT)
                 && let Some(feed) = &mut self.control().feed
             {
                 feed.unpark();
@@ -113,18 +113,18 @@ pub(crate) trait Supervise<'a>: Role {
     }
 
     /// What ranks did, or what is taken for it.
-    fn happened(&mut self, happened: &Happened) {
+    fn happened(&mut self, happened: &RankEvent) {
         self.control().job.note(happened);
-        self.event(happened.event());
+        self.event(Event::Rank(happened.clone()));
         match *happened {
-            Happened::Started { rank, pid, .. } => {
+            RankEvent::Started { rank, pid, .. } => {
                 if let Err(error) = self.control().output.adopt(rank) {
                     let text = format!("cannot make the output files of rank {rank}: {error}");
                     self.fail_start(Some(rank), CODE_LAUNCH, text);
                 }
                 self.control().say(1, || format!("rank {rank} runs as process {pid}"));
             }
-            Happened::Ended { rank, end, .. } => {
+            RankEvent::Ended { rank, end, .. } => {
                 self.control().say(1, || format!("rank {rank} ended: {end:?}"));
             }
             _ => {}
@@ -133,17 +133,17 @@ pub(crate) trait Supervise<'a>: Role {
 
     /// The job cannot be started.
     fn fail_start(&mut self, rank: Option<u32>, code: i32, text: String) {
-        let failed = Happened::StartFailed { rank, code, text };
+        let failed = RankEvent::StartFailed { rank, code, text };
         self.control().job.note(&failed);
-        self.event(failed.event());
+        self.event(Event::Rank(failed));
     }
 
     /// What the launcher's process says.
     fn hear_launcher(&mut self) {
         let control = self.control();
         for (event, sender) in control.front.hear(&control.poller) {
-            if let (Event::Signal(signal), Some(sender)) = (event, sender) {
-                self.control().job.signal_sent_by(signal, sender);
+            if let (Event::Signal(signal), Some(sender)) = (&event, sender) {
+                self.control().job.signal_sent_by(*signal, sender);
             }
             self.event(event);
         }

@@ -11,9 +11,9 @@ use super::body::Body;
 use super::boot::Boot;
 use super::capture::Draining;
 use super::control::{Control, Supervise};
-use super::happened::Happened;
 use super::input::{self, Feed, Stdin};
-use super::machine::{Action, CODE_LAUNCH, Event};
+use super::machine::{CODE_LAUNCH, Command, Event};
+use super::rank_event::RankEvent;
 use super::share::Share;
 use super::sys;
 use crate::event_loop::{self, Poller, Ready, Role, Signals, Token};
@@ -119,7 +119,7 @@ impl<'a> Driver<'a> {
         self.control.report(strays, Vec::new())
     }
 
-    fn all_happened(&mut self, events: Vec<Happened>) {
+    fn all_happened(&mut self, events: Vec<RankEvent>) {
         for happened in events {
             self.happened(&happened);
         }
@@ -260,19 +260,19 @@ impl<'a> Supervise<'a> for Driver<'a> {
         &mut self.control
     }
 
-    fn act(&mut self, action: Action) {
+    fn act(&mut self, action: Command) {
         match action {
-            Action::Notice { code, cause } => self.body.boot.notice(code, cause),
-            Action::Look => {
+            Command::Notice { code, cause } => self.body.boot.notice(code, cause),
+            Command::Look => {
                 let starved = self.body.look().is_starved();
                 self.event(Event::Looked { starved });
             }
-            Action::QuitUnclaimed => self.body.quit_unclaimed(),
-            Action::Forward(signal) => self.body.to_groups(signal),
-            Action::End(signal) => self.body.end(signal),
-            Action::Sweep => self.reap(),
-            Action::EndStrays(signal) => self.body.end_strays(signal, |_| false),
-            Action::Finish => {}
+            Command::QuitUnclaimed => self.body.quit_unclaimed(),
+            Command::Forward(signal) => self.body.to_groups(signal),
+            Command::End(signal) => self.body.end(signal),
+            Command::Sweep => self.reap(),
+            Command::EndStrays(signal) => self.body.end_strays(signal, |_| false),
+            Command::Finish => {}
         }
     }
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use super::happened::Happened;
-use super::machine::{Action, Event, Machine, Rules};
+use super::machine::{Command, Event, Machine, Rules};
+use super::rank_event::RankEvent;
 use super::record::{self, Details};
 use crate::event_loop::Sender;
 use crate::plan::JobPlan;
@@ -60,7 +60,7 @@ impl<'a> Job<'a> {
     }
 
     /// Through the machine.
-    pub(crate) fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
+    pub(crate) fn handle(&mut self, event: Event, actions: &mut Vec<Command>) {
         match event {
             Event::Signal(signal) => {
                 self.impatient |= self.machine.is_finished() && signal != libc::SIGCONT;
@@ -73,11 +73,11 @@ impl<'a> Job<'a> {
     }
 
     /// Writes down what happened.
-    pub(crate) fn note(&mut self, happened: &Happened) {
+    pub(crate) fn note(&mut self, happened: &RankEvent) {
         let elapsed = self.elapsed();
         let record = happened.rank().and_then(|rank| self.ranks.get_mut(rank as usize));
         match (happened, record) {
-            (Happened::Started { pid, at, .. }, Some(record)) => {
+            (RankEvent::Started { pid, at, .. }, Some(record)) => {
                 self.count += u32::from(record.pid.is_none());
                 record.pid = Some(*pid);
                 record.started = Some(*at);
@@ -85,20 +85,20 @@ impl<'a> Job<'a> {
                     self.phases.spawn = elapsed;
                 }
             }
-            (Happened::Ended { end, at, .. }, Some(record)) => {
+            (RankEvent::Ended { end, at, .. }, Some(record)) => {
                 record.end = Some(*end);
                 record.ended = Some(*at);
             }
-            (Happened::Hello { .. }, Some(record)) => {
+            (RankEvent::Hello { .. }, Some(record)) => {
                 record.hello = true;
                 if self.machine.counts().0 + 1 == self.plan.size {
                     self.phases.hello = Some(elapsed);
                 }
             }
-            (Happened::StartFailed { text, .. }, _) => {
+            (RankEvent::StartFailed { text, .. }, _) => {
                 self.start_error.get_or_insert_with(|| text.clone());
             }
-            (Happened::Protocol { text, .. }, _) => {
+            (RankEvent::Protocol { text, .. }, _) => {
                 self.protocol_error.get_or_insert_with(|| text.clone());
             }
             _ => {}

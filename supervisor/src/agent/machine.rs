@@ -3,7 +3,7 @@
 //! # Primer
 //!
 //! The driver tells the machine what happened ([`Event`]) and when (milliseconds on any clock that does not go back),
-//! carries out the [`Action`]s in order, and calls with [`Event::Tick`] when [`Machine::deadline`] has come. Rules, in
+//! carries out the [`Command`]s in order, and calls with [`Event::Tick`] when [`Machine::deadline`] has come. Rules, in
 //! short (`docs/ARCHITECTURE.md` section 4 has the reasons):
 //!
 //! * The **first cause** is recorded once. What happens after it, our own killing above all, never replaces it. One thing
@@ -11,7 +11,7 @@
 //! * A death (signal, non-zero exit without announcement, exit 0 after `Hello` without farewell) ends the job at once:
 //!   notice, TERM, and KILL after the grace.
 //! * A rank that announces its exit opens the quiet window. If it passes while another rank is not exiting, and that is
-//!   not for want of a CPU ([`Action::Look`]: with many ranks per core an exit that all ranks make together is spread
+//!   not for want of a CPU ([`Command::Look`]: with many ranks per core an exit that all ranks make together is spread
 //!   over many milliseconds), the exit is lone: notice with the largest announced code, SIGQUIT to ranks that did not look, TERM when the exit bound is over.
 //! * A signal to the launcher is forwarded. Ranks that leave in good order with code 0 afterwards make a good job; a code
 //!   of their own becomes the job's; ranks that end *by* the signal make it 128 + signal. A second ending signal kills.
@@ -24,6 +24,7 @@ use settings::deadlines::agent::{
     SIGNAL_EFFECT, SIGNAL_REPEAT, STRAY_GRACE, STRAY_GRACE_FAILED,
 };
 
+use super::rank_event::RankEvent;
 use crate::report::{CauseKind, End};
 
 /// Exit code of a job whose start failed or whose control broke.
@@ -41,67 +42,26 @@ pub struct Rules {
 }
 
 /// Something happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The rank's process runs.
-    Started(u32),
-    /// It could not be started; the code says why (127, 126 or 125).
-    StartFailed {
-        /// Rank, unless it concerns them all.
-        rank: Option<u32>,
-        /// Exit code of the job that follows.
-        code: i32,
-    },
-    /// The rank opened the bootstrap.
-    Hello(u32),
-    /// The rank has begun to exit.
-    Exiting {
-        /// Rank.
-        rank: u32,
-        /// Its code.
-        code: i32,
-        /// How it began.
-        path: ExitPath,
-    },
-    /// The rank's farewell.
-    Fini {
-        /// Rank.
-        rank: u32,
-        /// The reduced code.
-        code: i32,
-    },
-    /// The rank wants the job ended.
-    Abort {
-        /// Rank.
-        rank: u32,
-        /// With this code.
-        code: i32,
-    },
-    /// The rank sent what no correct client sends.
-    Protocol(u32),
+    /// A rank did something, or something was done to it.
+    Rank(RankEvent),
     /// A host of the job cannot be reached any more.
     HostLost {
         /// Nothing had been heard from it for so many milliseconds.
         silent: u64,
     },
-    /// The rank's process was reaped.
-    Ended {
-        /// Rank.
-        rank: u32,
-        /// How it ended.
-        end: End,
-    },
     /// The launcher got a signal.
     Signal(i32),
     /// The launcher is gone.
     FrontLost,
-    /// Answer to [`Action::Look`]: whether ranks that are not exiting are ready to run, and together have had next to
+    /// Answer to [`Command::Look`]: whether ranks that are not exiting are ready to run, and together have had next to
     /// no CPU time since the first look after the last `Exiting`.
     Looked {
         /// Whether it is so.
         starved: bool,
     },
-    /// Answer to [`Action::Sweep`], and again whenever a process left behind was reaped: whether any is left.
+    /// Answer to [`Command::Sweep`], and again whenever a process left behind was reaped: whether any is left.
     Strays {
         /// Whether there are children besides the ranks.
         left: bool,
@@ -110,9 +70,9 @@ pub enum Event {
     Tick,
 }
 
-/// What the driver must do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+/// What the driver must do with the ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Command {
     /// Put the decision into the node memory.
     Notice {
         /// Code to leave with.
@@ -264,7 +224,7 @@ impl Machine {
         self.stage != Stage::Running
     }
 
-    /// Whether [`Action::Finish`] was given.
+    /// Whether [`Command::Finish`] was given.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.stage == Stage::Finished
@@ -330,32 +290,13 @@ impl Machine {
     }
 
     /// Takes one event; appends what is to be done to `out`. Events about ranks that do not exist are ignored.
-    pub fn handle(&mut self, now: u64, event: Event, out: &mut Vec<Action>) {
+    pub fn handle(&mut self, now: u64, event: Event, out: &mut Vec<Command>) {
         if self.stage == Stage::Finished {
             return;
         }
         match event {
-            Event::Started(rank) => self.started(rank),
-            Event::StartFailed { rank, code } => self.fail(
-                now,
-                FirstCause { rank, ..Self::of_job(CauseKind::Start, code, None) },
-                out,
-            ),
-            Event::Hello(rank) => self.on_hello(now, rank, out),
-            Event::Exiting { rank, code, path } => self.exiting(now, rank, code, path),
-            Event::Fini { rank, code } => self.fini(rank, code),
-            Event::Abort { rank, code } => {
-                self.fail(
-                    now,
-                    Self::of_rank(CauseKind::Abort, rank, status(code.cast_unsigned())),
-                    out,
-                );
-            }
-            Event::Protocol(rank) => {
-                self.fail(now, Self::of_rank(CauseKind::Protocol, rank, CODE_LAUNCH), out);
-            }
+            Event::Rank(event) => self.rank_event(now, &event, out),
             Event::HostLost { silent } => self.host_lost(now, silent, out),
-            Event::Ended { rank, end } => self.ended(now, rank, end, out),
             Event::Signal(signal) => self.signal(now, signal, out),
             Event::FrontLost => {
                 self.fail(
@@ -377,6 +318,29 @@ impl Machine {
         self.advance(now, out);
     }
 
+    fn rank_event(&mut self, now: u64, event: &RankEvent, out: &mut Vec<Command>) {
+        match *event {
+            RankEvent::Started { rank, .. } => self.started(rank),
+            RankEvent::StartFailed { rank, code, .. } => {
+                let cause = Self::of_job(CauseKind::Start, code, None);
+                self.fail(now, FirstCause { rank, ..cause }, out);
+            }
+            RankEvent::Hello { rank } => self.on_hello(now, rank, out),
+            RankEvent::Exiting { rank, code, path } => {
+                self.exiting(now, rank, code, ExitPath::from_wire(path));
+            }
+            RankEvent::Fini { rank, code } => self.fini(rank, code),
+            RankEvent::Abort { rank, code } => {
+                let code = status(code.cast_unsigned());
+                self.fail(now, Self::of_rank(CauseKind::Abort, rank, code), out);
+            }
+            RankEvent::Protocol { rank, .. } => {
+                self.fail(now, Self::of_rank(CauseKind::Protocol, rank, CODE_LAUNCH), out);
+            }
+            RankEvent::Ended { rank, end, .. } => self.ended(now, rank, end, out),
+        }
+    }
+
     const fn of_rank(kind: CauseKind, rank: u32, code: i32) -> FirstCause {
         FirstCause { kind, rank: Some(rank), code, signal: None, path: None }
     }
@@ -395,7 +359,7 @@ impl Machine {
         }
     }
 
-    fn on_hello(&mut self, now: u64, rank: u32, out: &mut Vec<Action>) {
+    fn on_hello(&mut self, now: u64, rank: u32, out: &mut Vec<Command>) {
         let Some(member) = self.members.get_mut(rank as usize) else { return };
         if !std::mem::replace(&mut member.hello, true) {
             self.hello += 1;
@@ -452,7 +416,7 @@ impl Machine {
         bounded.then(|| after(last.saturating_add(self.rules.exit_bound), KILL_GRACE))
     }
 
-    fn ended(&mut self, now: u64, rank: u32, end: End, out: &mut Vec<Action>) {
+    fn ended(&mut self, now: u64, rank: u32, end: End, out: &mut Vec<Command>) {
         let Some(member) = self.members.get_mut(rank as usize).filter(|m| m.running()) else {
             return;
         };
@@ -487,7 +451,7 @@ impl Machine {
     }
 
     /// Ends the job for `cause` unless it is already ending for another.
-    fn fail(&mut self, now: u64, cause: FirstCause, out: &mut Vec<Action>) {
+    fn fail(&mut self, now: u64, cause: FirstCause, out: &mut Vec<Command>) {
         if self.cause.is_some() {
             return;
         }
@@ -505,7 +469,7 @@ impl Machine {
 
     /// Ranks that talk to a host which cannot be reached may fail before the host counts as lost. If it had missed a
     /// heartbeat when the first sign of the end was seen, the loss came first.
-    fn host_lost(&mut self, now: u64, silent: u64, out: &mut Vec<Action>) {
+    fn host_lost(&mut self, now: u64, silent: u64, out: &mut Vec<Command>) {
         let lost = Self::of_job(CauseKind::AgentLost, CODE_LAUNCH, None);
         let missed = after(now.saturating_sub(silent), HOST_MISSED);
         let first = self.end_begins.is_some_and(|begins| missed <= begins);
@@ -539,13 +503,13 @@ impl Machine {
         FirstCause { kind: CauseKind::LauncherSignal, signal: Some(signal), code, ..cause }
     }
 
-    fn notice(&mut self, cause: FirstCause, out: &mut Vec<Action>) {
+    fn notice(&mut self, cause: FirstCause, out: &mut Vec<Command>) {
         if !std::mem::replace(&mut self.noticed, true) {
-            out.push(Action::Notice { code: cause.code, cause: cause.rank });
+            out.push(Command::Notice { code: cause.code, cause: cause.rank });
         }
     }
 
-    fn decide_lone(&mut self, now: u64, out: &mut Vec<Action>) {
+    fn decide_lone(&mut self, now: u64, out: &mut Vec<Command>) {
         let undecided = self.stage == Stage::Running;
         let Some((code, rank, path)) = self.announced().filter(|_| undecided) else { return };
         let lone = FirstCause {
@@ -577,35 +541,35 @@ impl Machine {
         }
     }
 
-    fn terminate(&mut self, now: u64, out: &mut Vec<Action>) {
+    fn terminate(&mut self, now: u64, out: &mut Vec<Command>) {
         if matches!(self.stage, Stage::Running | Stage::Leaving { .. }) {
             self.stage = Stage::Terminating { kill_at: after(now, KILL_GRACE) };
             if self.running > 0 {
                 self.mark_killed();
-                out.push(Action::End(libc::SIGTERM));
+                out.push(Command::End(libc::SIGTERM));
             }
         }
     }
 
-    fn kill(&mut self, now: u64, out: &mut Vec<Action>) {
+    fn kill(&mut self, now: u64, out: &mut Vec<Command>) {
         match self.stage {
             Stage::Running | Stage::Leaving { .. } | Stage::Terminating { .. } => {
                 self.stage = Stage::Killing { give_up_at: after(now, REAP) };
                 self.mark_killed();
-                out.push(Action::End(libc::SIGKILL));
+                out.push(Command::End(libc::SIGKILL));
             }
             Stage::Strays { .. } => {
                 self.stage = Stage::KillingStrays { give_up_at: after(now, REAP) };
-                out.push(Action::EndStrays(libc::SIGKILL));
+                out.push(Command::EndStrays(libc::SIGKILL));
             }
             Stage::Killing { .. } | Stage::KillingStrays { .. } | Stage::Finished => {}
         }
     }
 
-    fn signal(&mut self, now: u64, signal: i32, out: &mut Vec<Action>) {
+    fn signal(&mut self, now: u64, signal: i32, out: &mut Vec<Command>) {
         if !ending(signal) {
             if self.running > 0 {
-                out.push(Action::Forward(signal));
+                out.push(Command::Forward(signal));
             }
             return;
         }
@@ -625,7 +589,7 @@ impl Machine {
                     // It is ending already: hurry.
                     self.terminate(now, out);
                 } else if self.running > 0 {
-                    out.push(Action::Forward(signal));
+                    out.push(Command::Forward(signal));
                 }
                 if self.pending > 0 {
                     let cause = Self::of_job(CauseKind::LauncherSignal, 128 + signal, Some(signal));
@@ -635,13 +599,13 @@ impl Machine {
         }
     }
 
-    fn strays(&mut self, now: u64, left: bool, out: &mut Vec<Action>) {
+    fn strays(&mut self, now: u64, left: bool, out: &mut Vec<Command>) {
         if !self.is_sweeping() {
             return;
         }
         if !left {
             self.stage = Stage::Finished;
-            out.push(Action::Finish);
+            out.push(Command::Finish);
             return;
         }
         match self.stage {
@@ -649,19 +613,19 @@ impl Machine {
                 let grace = if self.cause.is_some() { STRAY_GRACE_FAILED } else { STRAY_GRACE };
                 self.stage =
                     Stage::Strays { kill_at: Some(kill_at.unwrap_or_else(|| after(now, grace))) };
-                out.push(Action::EndStrays(libc::SIGTERM));
+                out.push(Command::EndStrays(libc::SIGTERM));
             }
-            _ => out.push(Action::EndStrays(libc::SIGKILL)),
+            _ => out.push(Command::EndStrays(libc::SIGKILL)),
         }
     }
 
     /// Moves on when the last rank is gone or a deadline has come.
-    fn advance(&mut self, now: u64, out: &mut Vec<Action>) {
+    fn advance(&mut self, now: u64, out: &mut Vec<Command>) {
         let over = self.running == 0 && (self.pending == 0 || self.is_ending());
         if over && !self.is_sweeping() && self.stage != Stage::Finished {
             self.end_begins.get_or_insert(now);
             self.stage = Stage::Strays { kill_at: None };
-            out.push(Action::Sweep);
+            out.push(Command::Sweep);
             return;
         }
         if self.deadline().is_none_or(|at| now < at) {
@@ -673,19 +637,19 @@ impl Machine {
                 self.stage = Stage::Leaving { quit_at: None, term_at };
                 // What follows is of our making.
                 self.cause = self.cause.or(self.patient);
-                out.push(Action::QuitUnclaimed);
+                out.push(Command::QuitUnclaimed);
             }
             Stage::Leaving { .. } => self.terminate(now, out),
             Stage::Terminating { .. } | Stage::Strays { .. } => self.kill(now, out),
             Stage::Killing { .. } | Stage::KillingStrays { .. } => {
                 self.stage = Stage::Finished;
-                out.push(Action::Finish);
+                out.push(Command::Finish);
             }
             Stage::Finished => {}
         }
     }
 
-    fn running_deadline(&mut self, now: u64, out: &mut Vec<Action>) {
+    fn running_deadline(&mut self, now: u64, out: &mut Vec<Command>) {
         if self.rules.timeout_at.is_some_and(|at| now >= at) {
             self.fail(now, Self::of_job(CauseKind::Timeout, CODE_TIMEOUT, None), out);
             return;
@@ -703,11 +667,11 @@ impl Machine {
         } else {
             let window = self.last_exiting.map_or(now, |last| after(last, QUIET_WINDOW));
             self.look_at = Some(after(now, QUIET_RETRY).max(window));
-            out.push(Action::Look);
+            out.push(Command::Look);
         }
     }
 
-    fn looked(&mut self, now: u64, starved: bool, out: &mut Vec<Action>) {
+    fn looked(&mut self, now: u64, starved: bool, out: &mut Vec<Command>) {
         let asked = self.stage == Stage::Running && self.look_at.is_some();
         let Some(last) = self.last_exiting.filter(|_| asked) else { return };
         let over = now >= after(last, QUIET_WINDOW);

@@ -7,7 +7,8 @@ use bootstrap::ExitPath;
 use proptest::prelude::*;
 use settings::deadlines::agent::{KILL_GRACE, NOTICE_ACK, QUIET_LIMIT, REAP, STRAY_GRACE};
 
-use super::machine::{Action, CODE_LAUNCH, Event, FirstCause, Machine, Rules};
+use super::machine::{CODE_LAUNCH, Command, Event, FirstCause, Machine, Rules};
+use super::rank_event::RankEvent;
 use crate::report::{CauseKind, End};
 
 const EXIT_BOUND: u64 = 3000;
@@ -44,6 +45,18 @@ struct Temper {
     stray_term: bool,
 }
 
+fn started(rank: u32) -> Event {
+    Event::Rank(RankEvent::Started { rank, pid: 1, at: 0.0 })
+}
+
+fn hello(rank: u32) -> Event {
+    Event::Rank(RankEvent::Hello { rank })
+}
+
+fn protocol(rank: u32) -> Event {
+    Event::Rank(RankEvent::Protocol { rank, text: String::new() })
+}
+
 struct World {
     tempers: Vec<Temper>,
     machine: Machine,
@@ -54,7 +67,7 @@ struct World {
     exiting: Vec<Option<i32>>,
     strays: Vec<bool>,
     log: Vec<(u64, Event)>,
-    actions: Vec<(u64, Action)>,
+    actions: Vec<(u64, Command)>,
     causes: Vec<FirstCause>,
     noticed: bool,
     looks: u32,
@@ -81,7 +94,7 @@ impl World {
             looks: 0,
         };
         for rank in 0..count {
-            world.at(0, Event::Started(rank));
+            world.at(0, started(rank));
         }
         for rank in 0..count {
             world.plan(rank);
@@ -98,49 +111,62 @@ impl World {
         let Temper { deed, at, .. } = self.tempers[rank as usize];
         let opens = !matches!(deed, Deed::Plain(_) | Deed::Die { hello: false, .. });
         if opens {
-            self.at(0, Event::Hello(rank));
+            self.at(0, hello(rank));
         }
         match deed {
-            Deed::Plain(code) => self.at(at, Event::Ended { rank, end: End::Code(code) }),
-            Deed::Die { signal, .. } => {
-                self.at(at, Event::Ended { rank, end: End::Signal(signal) })
+            Deed::Plain(code) => {
+                self.at(at, Event::Rank(RankEvent::Ended { rank, end: End::Code(code), at: 0.0 }))
             }
-            Deed::NoFini => self.at(at, Event::Ended { rank, end: End::Code(0) }),
-            Deed::Exit(code) => {
-                self.at(at, Event::Exiting { rank, code, path: ExitPath::Explicit })
+            Deed::Die { signal, .. } => self
+                .at(at, Event::Rank(RankEvent::Ended { rank, end: End::Signal(signal), at: 0.0 })),
+            Deed::NoFini => {
+                self.at(at, Event::Rank(RankEvent::Ended { rank, end: End::Code(0), at: 0.0 }))
             }
+            Deed::Exit(code) => self.at(
+                at,
+                Event::Rank(RankEvent::Exiting { rank, code, path: ExitPath::Explicit as u32 }),
+            ),
             Deed::Abort(code) => {
-                self.at(at, Event::Abort { rank, code });
-                self.at(at + 1, Event::Ended { rank, end: End::Code(code) });
+                self.at(at, Event::Rank(RankEvent::Abort { rank, code }));
+                self.at(
+                    at + 1,
+                    Event::Rank(RankEvent::Ended { rank, end: End::Code(code), at: 0.0 }),
+                );
             }
-            Deed::Garbage => self.at(at, Event::Protocol(rank)),
+            Deed::Garbage => self.at(at, protocol(rank)),
             Deed::Spin => {}
         }
     }
 
     /// A rank leaves: an exiting one with the code that it knows.
     fn leave(&mut self, rank: u32, delay: u64, end: End) {
-        self.at(delay, Event::Ended { rank, end });
+        self.at(delay, Event::Rank(RankEvent::Ended { rank, end, at: 0.0 }));
     }
 
     fn deliver(&mut self, event: Event) {
         match event {
-            Event::Ended { rank, .. } if std::mem::replace(&mut self.gone[rank as usize], true) => {
+            Event::Rank(RankEvent::Ended { rank, .. })
+                if std::mem::replace(&mut self.gone[rank as usize], true) =>
+            {
                 return;
             }
-            Event::Exiting { rank, .. } | Event::Fini { rank, .. } | Event::Abort { rank, .. }
+            Event::Rank(RankEvent::Exiting { rank, .. })
+            | Event::Rank(RankEvent::Fini { rank, .. })
+            | Event::Rank(RankEvent::Abort { rank, .. })
                 if self.gone[rank as usize] =>
             {
                 return;
             }
-            Event::Exiting { rank, code, .. } => self.exiting[rank as usize] = Some(code),
+            Event::Rank(RankEvent::Exiting { rank, code, .. }) => {
+                self.exiting[rank as usize] = Some(code)
+            }
             _ => {}
         }
-        if let Event::Ended { rank, .. } = event {
+        if let Event::Rank(RankEvent::Ended { rank, .. }) = event {
             let Temper { strays, stray_term, .. } = self.tempers[rank as usize];
             self.strays.extend((0..strays).map(|_| stray_term));
         }
-        self.log.push((self.now, event));
+        self.log.push((self.now, event.clone()));
         let mut out = Vec::new();
         let finished = self.machine.is_finished();
         self.machine.handle(self.now, event, &mut out);
@@ -163,50 +189,50 @@ impl World {
             let code =
                 self.exiting.iter().flatten().map(|code| code.cast_unsigned()).max().unwrap();
             for rank in 0..u32::try_from(self.gone.len()).unwrap() {
-                self.at(1, Event::Fini { rank, code: code.cast_signed() });
+                self.at(1, Event::Rank(RankEvent::Fini { rank, code: code.cast_signed() }));
                 self.leave(rank, 2, End::Code(code.cast_signed()));
             }
             self.noticed = true;
         }
     }
 
-    fn act(&mut self, action: Action) {
+    fn act(&mut self, action: Command) {
         let ranks = 0..u32::try_from(self.gone.len()).unwrap();
         let present: Vec<u32> = ranks.filter(|rank| !self.gone[*rank as usize]).collect();
         for rank in present {
             let temper = self.tempers[rank as usize];
             match action {
-                Action::Notice { code, .. } => {
+                Command::Notice { code, .. } => {
                     self.noticed = true;
                     if let Some(delay) = temper.on_notice.or(self.exiting[rank as usize].map(|_| 1))
                     {
                         self.leave(rank, delay, End::Code(code & 0xff));
                     }
                 }
-                Action::QuitUnclaimed => {
+                Command::QuitUnclaimed => {
                     if let Some(delay) = temper.on_quit {
                         self.leave(rank, delay, End::Signal(libc::SIGQUIT));
                     }
                 }
-                Action::Forward(signal) | Action::End(signal) if signal == libc::SIGKILL => {
+                Command::Forward(signal) | Command::End(signal) if signal == libc::SIGKILL => {
                     self.leave(rank, 1, End::Signal(signal));
                 }
-                Action::Forward(signal) | Action::End(signal) => {
+                Command::Forward(signal) | Command::End(signal) => {
                     if let Some(delay) = temper.on_term {
                         self.leave(rank, delay, End::Signal(signal));
                     }
                 }
-                Action::Look | Action::Sweep | Action::EndStrays(_) | Action::Finish => {}
+                Command::Look | Command::Sweep | Command::EndStrays(_) | Command::Finish => {}
             }
         }
         match action {
-            Action::Look => {
+            Command::Look => {
                 self.looks += 1;
                 let starved = self.looks % 4 < self.tempers[0].strays;
                 self.at(0, Event::Looked { starved });
             }
-            Action::Sweep => self.at(0, Event::Strays { left: !self.strays.is_empty() }),
-            Action::EndStrays(signal) => {
+            Command::Sweep => self.at(0, Event::Strays { left: !self.strays.is_empty() }),
+            Command::EndStrays(signal) => {
                 let before = self.strays.len();
                 self.strays.retain(|heeds| signal != libc::SIGKILL && !heeds);
                 if self.strays.len() < before {
@@ -249,20 +275,20 @@ impl World {
         let decided = self
             .actions
             .iter()
-            .find(|(_, a)| matches!(a, Action::Notice { .. }))
+            .find(|(_, a)| matches!(a, Command::Notice { .. }))
             .map(|(at, _)| *at);
         let mut hello = false;
         let mut plain = None;
         let mut announced: Vec<Option<i32>> = vec![None; self.gone.len()];
         let mut finished = vec![false; self.gone.len()];
         let first_exit = self.log.iter().find_map(|(_, e)| match e {
-            Event::Exiting { rank, .. } => Some(*rank),
+            Event::Rank(RankEvent::Exiting { rank, .. }) => Some(*rank),
             _ => None,
         });
         let quit = self
             .actions
             .iter()
-            .find(|(_, a)| matches!(a, Action::QuitUnclaimed))
+            .find(|(_, a)| matches!(a, Command::QuitUnclaimed))
             .map(|(at, _)| *at);
         let mut patient = false;
         for (at, event) in &self.log {
@@ -278,21 +304,27 @@ impl World {
                 Event::Tick if patient && quit == Some(*at) => {
                     return first_exit.map(|rank| (CauseKind::LoneExit, rank));
                 }
-                Event::Exiting { rank, code, .. } if patient && code != 0 => {
+                Event::Rank(RankEvent::Exiting { rank, code, .. }) if patient && code != 0 => {
                     return Some((CauseKind::LoneExit, rank));
                 }
-                Event::Ended { end: End::Code(0), .. } if patient => {}
-                Event::Hello(_) => {
+                Event::Rank(RankEvent::Ended { end: End::Code(0), .. }) if patient => {}
+                Event::Rank(RankEvent::Hello { .. }) => {
                     hello = true;
                     if let Some(rank) = plain {
                         return Some((CauseKind::NoFini, rank));
                     }
                 }
-                Event::Exiting { rank, code, .. } => announced[rank as usize] = Some(code),
-                Event::Fini { rank, .. } => finished[rank as usize] = true,
-                Event::Abort { rank, .. } => return Some((CauseKind::Abort, rank)),
-                Event::Protocol(rank) => return Some((CauseKind::Protocol, rank)),
-                Event::Ended { rank, end } => match end {
+                Event::Rank(RankEvent::Exiting { rank, code, .. }) => {
+                    announced[rank as usize] = Some(code)
+                }
+                Event::Rank(RankEvent::Fini { rank, .. }) => finished[rank as usize] = true,
+                Event::Rank(RankEvent::Abort { rank, .. }) => {
+                    return Some((CauseKind::Abort, rank));
+                }
+                Event::Rank(RankEvent::Protocol { rank, .. }) => {
+                    return Some((CauseKind::Protocol, rank));
+                }
+                Event::Rank(RankEvent::Ended { rank, end, .. }) => match end {
                     End::Signal(_) => return Some((CauseKind::Signal, rank)),
                     End::Code(_) if finished[rank as usize] => {}
                     End::Code(code)
@@ -328,9 +360,9 @@ impl World {
         assert!(took <= bound, "{took} ms, bound {bound}: {:?}", self.log);
         assert!(self.gone.iter().all(|gone| *gone), "a rank is still there: {:?}", self.log);
         assert!(self.strays.is_empty(), "something was left behind");
-        assert_eq!(self.actions.iter().filter(|(_, a)| *a == Action::Finish).count(), 1);
+        assert_eq!(self.actions.iter().filter(|(_, a)| *a == Command::Finish).count(), 1);
         assert!(
-            self.actions.iter().filter(|(_, a)| matches!(a, Action::Notice { .. })).count() <= 1
+            self.actions.iter().filter(|(_, a)| matches!(a, Command::Notice { .. })).count() <= 1
         );
         assert!(
             self.causes.windows(2).all(|pair| pair[0] == pair[1]),
@@ -387,21 +419,32 @@ fn acts(tempers: &[Temper]) -> bool {
 fn event() -> impl Strategy<Value = Event> {
     let rank = || 0u32..4;
     prop_oneof![
-        rank().prop_map(Event::Started),
-        (rank(), 125i32..128)
-            .prop_map(|(rank, code)| Event::StartFailed { rank: Some(rank), code }),
-        rank().prop_map(Event::Hello),
-        (rank(), any::<i32>()).prop_map(|(rank, code)| Event::Exiting {
+        rank().prop_map(started),
+        (rank(), 125i32..128).prop_map(|(rank, code)| Event::Rank(RankEvent::StartFailed {
+            rank: Some(rank),
+            code,
+            text: String::new()
+        })),
+        rank().prop_map(hello),
+        (rank(), any::<i32>()).prop_map(|(rank, code)| Event::Rank(RankEvent::Exiting {
             rank,
             code,
-            path: ExitPath::Hook
-        }),
-        (rank(), any::<i32>()).prop_map(|(rank, code)| Event::Fini { rank, code }),
-        (rank(), any::<i32>()).prop_map(|(rank, code)| Event::Abort { rank, code }),
-        rank().prop_map(Event::Protocol),
-        (rank(), 0i32..256).prop_map(|(rank, code)| Event::Ended { rank, end: End::Code(code) }),
-        (rank(), 1i32..65)
-            .prop_map(|(rank, signal)| Event::Ended { rank, end: End::Signal(signal) }),
+            path: ExitPath::Hook as u32
+        })),
+        (rank(), any::<i32>()).prop_map(|(rank, code)| Event::Rank(RankEvent::Fini { rank, code })),
+        (rank(), any::<i32>())
+            .prop_map(|(rank, code)| Event::Rank(RankEvent::Abort { rank, code })),
+        rank().prop_map(protocol),
+        (rank(), 0i32..256).prop_map(|(rank, code)| Event::Rank(RankEvent::Ended {
+            rank,
+            end: End::Code(code),
+            at: 0.0
+        })),
+        (rank(), 1i32..65).prop_map(|(rank, signal)| Event::Rank(RankEvent::Ended {
+            rank,
+            end: End::Signal(signal),
+            at: 0.0
+        })),
         prop_oneof![Just(2), Just(15), Just(1), Just(10), Just(18), Just(20)]
             .prop_map(Event::Signal),
         Just(Event::FrontLost),
@@ -417,26 +460,31 @@ fn cause_with_silence(silent: u64, end: Event) -> FirstCause {
     let mut machine = Machine::new(2, Rules { exit_bound: EXIT_BOUND, timeout_at: None });
     let mut out = Vec::new();
     for rank in 0..2 {
-        machine.handle(0, Event::Started(rank), &mut out);
-        machine.handle(0, Event::Hello(rank), &mut out);
+        machine.handle(0, started(rank), &mut out);
+        machine.handle(0, hello(rank), &mut out);
     }
-    let exiting = Event::Exiting { rank: 0, code: 99, path: ExitPath::Explicit };
+    let exiting =
+        Event::Rank(RankEvent::Exiting { rank: 0, code: 99, path: ExitPath::Explicit as u32 });
     machine.handle(10_000, exiting, &mut out);
     machine.handle(10_100, end, &mut out);
     assert!(machine.cause().is_some());
     machine.handle(12_000, Event::HostLost { silent }, &mut out);
-    machine.handle(12_000, Event::Ended { rank: 1, end: End::Signal(9) }, &mut out);
+    machine.handle(
+        12_000,
+        Event::Rank(RankEvent::Ended { rank: 1, end: End::Signal(9), at: 0.0 }),
+        &mut out,
+    );
     machine.cause().expect("it ended badly")
 }
 
 #[test]
 fn a_host_that_fell_silent_before_a_rank_failed_is_the_cause() {
-    let exit = Event::Ended { rank: 0, end: End::Code(99) };
-    let lost = cause_with_silence(12_000, exit);
+    let exit = Event::Rank(RankEvent::Ended { rank: 0, end: End::Code(99), at: 0.0 });
+    let lost = cause_with_silence(12_000, exit.clone());
     assert_eq!((lost.kind, lost.code, lost.rank), (CauseKind::AgentLost, CODE_LAUNCH, None));
     // Heard shortly before, or after, the rank began to exit: the rank came first.
     for silent in [0, 1_900, 5_900] {
-        let exit = cause_with_silence(silent, exit);
+        let exit = cause_with_silence(silent, exit.clone());
         assert_eq!(
             (exit.kind, exit.code, exit.rank),
             (CauseKind::LoneExit, 99, Some(0)),
@@ -446,9 +494,13 @@ fn a_host_that_fell_silent_before_a_rank_failed_is_the_cause() {
     // What the user asked for stays what he asked for.
     let mut machine = Machine::new(1, Rules { exit_bound: EXIT_BOUND, timeout_at: None });
     let mut out = Vec::new();
-    machine.handle(0, Event::Started(0), &mut out);
+    machine.handle(0, started(0), &mut out);
     machine.handle(10_000, Event::Signal(15), &mut out);
-    machine.handle(10_100, Event::Ended { rank: 0, end: End::Signal(15) }, &mut out);
+    machine.handle(
+        10_100,
+        Event::Rank(RankEvent::Ended { rank: 0, end: End::Signal(15), at: 0.0 }),
+        &mut out,
+    );
     machine.handle(12_000, Event::HostLost { silent: 12_000 }, &mut out);
     assert_eq!(machine.cause().map(|cause| cause.kind), Some(CauseKind::LauncherSignal));
 }
@@ -483,7 +535,7 @@ proptest! {
             let finished = machine.is_finished();
             machine.handle(now, event, &mut out);
             prop_assert!(!finished || out.is_empty());
-            prop_assert!(out.iter().position(|a| *a == Action::Finish).is_none_or(|at| at + 1 == out.len()));
+            prop_assert!(out.iter().position(|a| *a == Command::Finish).is_none_or(|at| at + 1 == out.len()));
             out.clear();
             let ended = machine.cause().filter(|_| machine.is_ending());
             if let Some(first) = first && let Some(cause) = ended {

@@ -2,7 +2,7 @@
 
 use super::complain;
 use super::driver::{Driver, ms};
-use crate::agent::Happened;
+use crate::agent::RankEvent;
 use crate::agent::machine::{Event, Machine, Rules};
 use crate::event_loop::Role;
 
@@ -24,28 +24,12 @@ impl Driver<'_> {
         let now = ms(self.started.elapsed());
         let running: Vec<u32> =
             self.body.running().filter_map(|rank| self.body.share().local(rank)).collect();
-        for local in running {
-            machine.handle(now, Event::Started(local), &mut Vec::new());
+        for rank in running {
+            let started = RankEvent::Started { rank, pid: 0, at: 0.0 };
+            machine.handle(now, Event::Rank(started), &mut Vec::new());
         }
         self.own = Some(machine);
         self.decide(Event::FrontLost);
-    }
-
-    /// The same event with the local number of its rank.
-    pub(super) fn localised(&self, happened: &Happened) -> Option<Event> {
-        let local = |rank| self.body.share().local(rank);
-        Some(match happened.event() {
-            Event::Started(rank) => Event::Started(local(rank)?),
-            Event::Hello(rank) => Event::Hello(local(rank)?),
-            Event::Protocol(rank) => Event::Protocol(local(rank)?),
-            Event::Exiting { rank, code, path } => {
-                Event::Exiting { rank: local(rank)?, code, path }
-            }
-            Event::Fini { rank, code } => Event::Fini { rank: local(rank)?, code },
-            Event::Abort { rank, code } => Event::Abort { rank: local(rank)?, code },
-            Event::Ended { rank, end } => Event::Ended { rank: local(rank)?, end },
-            other => other,
-        })
     }
 
     /// Our own machine, once the parent is lost.

@@ -17,7 +17,7 @@ use crate::agent::capture::Draining;
 use crate::agent::driver::{AgentError, io, read_signals, supervise_children};
 use crate::agent::input::Stdin;
 use crate::agent::machine::{CODE_LAUNCH, Event, Machine};
-use crate::agent::{Happened, sys};
+use crate::agent::{RankEvent, sys};
 use crate::event_loop::{self, Poller, Ready, Role, Signals, Token};
 use crate::link::Links;
 use crate::plan::JobPlan;
@@ -156,7 +156,7 @@ pub(super) struct Driver<'a> {
     pub(super) staging: Staging,
     /// Links whose agents wait for the program's hash, which our parent was asked for.
     pub(super) describing: Vec<usize>,
-    pub(super) events: Vec<Happened>,
+    pub(super) events: Vec<RankEvent>,
     /// Since when there has been news that can wait for more.
     pub(super) held: Option<u64>,
     /// Links whose subtrees have said all there is to say about their start.
@@ -257,10 +257,13 @@ impl Driver<'_> {
     }
 
     /// What our own ranks do.
-    pub(super) fn happened(&mut self, events: Vec<Happened>) {
+    pub(super) fn happened(&mut self, events: Vec<RankEvent>) {
         for happened in events {
-            if let Some(event) = self.own.as_ref().and_then(|_| self.localised(&happened)) {
-                self.decide(event);
+            if self.own.is_some() {
+                let local = |rank| self.body.share().local(rank);
+                if let Some(event) = happened.clone().renumbered(local) {
+                    self.decide(Event::Rank(event));
+                }
             }
             self.events.push(happened);
         }
@@ -275,7 +278,7 @@ impl Driver<'_> {
     /// Whether there is nothing but news that nobody waits for: an orderly end of a rank while others of this host run. For a
     /// moment it waits for more of its kind, because each write wakes four processes up to the root.
     fn can_wait(&mut self) -> bool {
-        let quiet = |event: &Happened| matches!(event, Happened::Ended { end: End::Code(0), .. });
+        let quiet = |event: &RankEvent| matches!(event, RankEvent::Ended { end: End::Code(0), .. });
         let quiet = !(self.events.is_empty() && self.relay.is_empty())
             && self.events.iter().all(quiet)
             && !self.relay.has_output()

@@ -8,8 +8,8 @@ use super::driver::{Driver, LookUp, Piece};
 use super::setup::ranks_of;
 use crate::agent::boot::Boot;
 use crate::agent::capture::Draining;
-use crate::agent::machine::{Action, CODE_LAUNCH, Event};
-use crate::agent::{Happened, tree};
+use crate::agent::machine::{CODE_LAUNCH, Command, Event};
+use crate::agent::{RankEvent, tree};
 use crate::event_loop::Role;
 use crate::tree::message::{Down, Order, Up};
 
@@ -48,17 +48,12 @@ impl Driver<'_> {
     pub(super) fn order(&mut self, order: Order) {
         match order {
             Order::Start => self.start(),
-            Order::Notice { code, cause } => self.act(Action::Notice { code, cause }),
-            Order::Look { number } => {
+            Order::Ranks(command) => self.act(command),
+            Order::SampleCpu { number } => {
                 let waiting = self.links.open().collect();
                 self.look = Some(LookUp { number, look: self.body.look(), waiting });
                 self.answer_look();
             }
-            Order::QuitUnclaimed => self.act(Action::QuitUnclaimed),
-            Order::Forward(signal) => self.act(Action::Forward(signal)),
-            Order::End(signal) => self.act(Action::End(signal)),
-            Order::Sweep => self.act(Action::Sweep),
-            Order::EndStrays(signal) => self.act(Action::EndStrays(signal)),
             Order::Deaf(stream) => self.relay.deafen(stream),
             Order::InputEnd => self.body.readers.close(),
             Order::Finish => {
@@ -89,40 +84,40 @@ impl Driver<'_> {
             Err(error) => {
                 let text = format!("the tree of hosts does not fit the map: {error}");
                 self.body.stop();
-                self.events.push(Happened::StartFailed { rank: None, code: CODE_LAUNCH, text });
+                self.events.push(RankEvent::StartFailed { rank: None, code: CODE_LAUNCH, text });
             }
         }
     }
 
     /// Carries out what was decided, here or by the root.
-    pub(super) fn act(&mut self, action: Action) {
+    pub(super) fn act(&mut self, action: Command) {
         match action {
-            Action::Notice { code, cause } => {
+            Command::Notice { code, cause } => {
                 self.body.stop();
                 self.body.readers.close();
                 self.body.boot.notice(code, cause);
             }
             // Only the root asks.
-            Action::Look => self.decide(Event::Looked { starved: false }),
-            Action::QuitUnclaimed => self.body.quit_unclaimed(),
-            Action::Forward(signal) => self.body.to_groups(signal),
-            Action::End(signal) => {
+            Command::Look => self.decide(Event::Looked { starved: false }),
+            Command::QuitUnclaimed => self.body.quit_unclaimed(),
+            Command::Forward(signal) => self.body.to_groups(signal),
+            Command::End(signal) => {
                 self.body.stop();
                 self.body.readers.close();
                 self.body.end(signal);
             }
-            Action::Sweep => {
+            Command::Sweep => {
                 self.body.stop();
                 self.body.readers.close();
                 self.sweeping = true;
                 self.told_left = None;
                 self.reap();
             }
-            Action::EndStrays(signal) => {
+            Command::EndStrays(signal) => {
                 let links = &self.links;
                 self.body.end_strays(signal, |pid| links.is_ours(pid));
             }
-            Action::Finish => self.over = true,
+            Command::Finish => self.over = true,
         }
     }
 

@@ -12,7 +12,7 @@ use crate::agent::body::Look;
 use crate::agent::capture::Outlet;
 use crate::agent::control::{Control, Supervise};
 use crate::agent::driver::{AgentError, Origin, io};
-use crate::agent::machine::{Action, CODE_LAUNCH, Event};
+use crate::agent::machine::{CODE_LAUNCH, Command, Event};
 use crate::agent::sys::{self, Reaped};
 use crate::agent::tree;
 use crate::event_loop::{self, Poller, Ready, Role, Signals, Token, Which};
@@ -231,7 +231,7 @@ impl<'a> Root<'a> {
         }
         self.looks = self.looks.wrapping_add(1);
         let (number, waiting) = (self.looks, self.links.open().collect());
-        self.order(Order::Look { number });
+        self.order(Order::SampleCpu { number });
         self.look = Some(LookUp { number, look: Look::default(), waiting });
         self.answer_look();
     }
@@ -330,16 +330,12 @@ impl<'a> Supervise<'a> for Root<'a> {
         &mut self.control
     }
 
-    fn act(&mut self, action: Action) {
-        match action {
-            Action::Notice { code, cause } => self.order(Order::Notice { code, cause }),
-            Action::Look => self.ask_for_look(),
-            Action::QuitUnclaimed => self.order(Order::QuitUnclaimed),
-            Action::Forward(signal) => self.order(Order::Forward(signal)),
-            Action::End(signal) => self.order(Order::End(signal)),
-            Action::Sweep => self.sweep(),
-            Action::EndStrays(signal) => self.order(Order::EndStrays(signal)),
-            Action::Finish => {}
+    fn act(&mut self, command: Command) {
+        match command {
+            Command::Look => self.ask_for_look(),
+            Command::Sweep => self.sweep(),
+            Command::Finish => {}
+            command => self.order(Order::Ranks(command)),
         }
     }
 

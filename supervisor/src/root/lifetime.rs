@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use super::driver::{Root, Stage};
-use crate::agent::Happened;
+use crate::agent::RankEvent;
 use crate::agent::capture::Outlet;
 use crate::agent::control::Supervise;
 use crate::agent::input::Feed;
-use crate::agent::machine::Event;
+use crate::agent::machine::{Command, Event};
 use crate::agent::record::epoch_now;
 use crate::event_loop::Role;
 use crate::event_loop::Which;
@@ -106,17 +106,17 @@ impl Root<'_> {
         }
     }
 
-    fn rank_news(&mut self, link: usize, happened: &Happened) {
+    fn rank_news(&mut self, link: usize, happened: &RankEvent) {
         if let Some(rank) = happened.rank() {
             let Some(host) = self.host_of.get(rank as usize).map(|host| host.0) else { return };
             if !self.is_behind(link, host) || self.lost.contains(&host) {
                 return;
             }
             match happened {
-                Happened::Started { .. } => {
+                RankEvent::Started { .. } => {
                     self.hosts.news(host, News::Reached(Step::Ranks));
                 }
-                Happened::Hello { .. } => self.hosts.news(host, News::Reached(Step::Bootstrap)),
+                RankEvent::Hello { .. } => self.hosts.news(host, News::Reached(Step::Bootstrap)),
                 _ => {}
             }
         }
@@ -187,7 +187,7 @@ impl Root<'_> {
             .collect();
         for rank in gone {
             let end = End::Signal(libc::SIGKILL);
-            self.happened(&Happened::Ended { rank, end, at: epoch_now() });
+            self.happened(&RankEvent::Ended { rank, end, at: epoch_now() });
         }
         for host in hosts {
             self.stray_news(*host, false);
@@ -207,7 +207,7 @@ impl Root<'_> {
         let answered = asked.values().all(Option::is_some);
         self.strays = Some(asked);
         if !answered {
-            self.order(Order::Sweep);
+            self.order(Order::Ranks(Command::Sweep));
         }
         self.answer_strays();
     }

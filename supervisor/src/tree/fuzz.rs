@@ -84,7 +84,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::agent::Happened;
+    use crate::agent::RankEvent;
+    use crate::agent::machine::Command;
     use crate::plan::HostEntry;
     use crate::report::End;
     use crate::tree::frames::{Lane, Outbox};
@@ -133,14 +134,14 @@ mod tests {
             Up::Host { host: 1, news: News::Failed(failure) },
             Up::Host { host: 2, news: News::Reached(Step::Ready) },
             Up::Orphans(vec![(1, HostEntry::new("n1"))]),
-            Up::Events(vec![Happened::Ended { rank: 1, end: End::Signal(9), at: 0.5 }]),
+            Up::Events(vec![RankEvent::Ended { rank: 1, end: End::Signal(9), at: 0.5 }]),
             Up::Output { rank: 1, stream: 2, bytes: vec![1, 2].into() },
             Up::Standing,
             Up::Done { strays: 3 },
         ];
         let downs = [
             Down::Setup { common: vec![1].into(), subtree: vec![(0, HostEntry::new("n"))] },
-            Down::Order(Order::Notice { code: 3, cause: Some(1) }),
+            Down::Order(Order::Ranks(Command::Notice { code: 3, cause: Some(1) })),
             Down::Input(vec![7; 300].into()),
             Down::Ping,
         ];

@@ -9,7 +9,8 @@ use spawner_ssh::Ssh;
 
 use super::frames::Lane;
 use super::hosts::News;
-use crate::agent::{Happened, Look};
+use crate::agent::machine::Command;
+use crate::agent::{Look, RankEvent};
 use crate::doctor::Finding;
 use crate::plan::HostEntry;
 use crate::stage::{Digest, Offer};
@@ -44,21 +45,13 @@ pub(crate) struct Common {
 /// A host of a subtree, with its number in the job.
 pub(crate) type Member = (u32, HostEntry);
 
-/// What the root decided, for every host.
+/// What the root wants of every host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Order {
-    Notice {
-        code: i32,
-        cause: Option<u32>,
-    },
-    Look {
-        number: u32,
-    },
-    QuitUnclaimed,
-    Forward(i32),
-    End(i32),
-    Sweep,
-    EndStrays(i32),
+    /// What was decided about the ranks.
+    Ranks(Command),
+    /// What CPU time have the ranks had? The number comes back with the answer.
+    SampleCpu { number: u32 },
     /// Nobody reads this stream (1 or 2) any more.
     Deaf(u8),
     /// End of the launcher's standard input.
@@ -127,13 +120,13 @@ pub(crate) enum Up {
     },
     /// Every host of the subtree is ready, has failed or was named an orphan.
     Standing,
-    Events(Vec<Happened>),
-    /// Answer to [`Order::Look`] for the whole subtree.
+    Events(Vec<RankEvent>),
+    /// Answer to [`Order::SampleCpu`] for the whole subtree.
     Looked {
         number: u32,
         look: Look,
     },
-    /// Answer to [`Order::Sweep`], and again when it changes: whether processes are left on a host.
+    /// Answer to [`Command::Sweep`], and again when it changes: whether processes are left on a host.
     Strays {
         host: u32,
         left: bool,
@@ -331,7 +324,7 @@ mod tests {
             Up::Host { host: 3, news: News::Failed(failure) },
             Up::Host { host: 3, news: News::Reached(Step::Ready) },
             Up::Orphans(vec![(1, HostEntry::new("n1"))]),
-            Up::Events(vec![Happened::Ended { rank: 1, end: End::Signal(9), at: 0.5 }]),
+            Up::Events(vec![RankEvent::Ended { rank: 1, end: End::Signal(9), at: 0.5 }]),
             Up::Output { rank: 1, stream: 2, bytes: vec![1, 2].into() },
             Up::Done { strays: 3 },
         ] {

@@ -26,7 +26,7 @@ fn served() -> Served {
         say(&theirs, &Frame::bare(Kind::Hello, 0, rank, 1000));
         let mut events = Vec::new();
         boot.readable(&poller, rank, &mut events);
-        assert!(matches!(events[..], [Happened::Hello { .. }]), "{events:?}");
+        assert!(matches!(events[..], [RankEvent::Hello { .. }]), "{events:?}");
         assert_eq!(heard(&theirs).unwrap().0, Kind::Welcome);
         ends.push(theirs);
     }
@@ -54,7 +54,7 @@ impl Served {
     }
 
     /// What happens when `rank` says that there is something in shared memory.
-    fn posted(&mut self, rank: u32) -> Vec<Happened> {
+    fn posted(&mut self, rank: u32) -> Vec<RankEvent> {
         say(&self.ranks[rank as usize], &Frame::bare(Kind::Posted, 1, rank, 0));
         let mut events = Vec::new();
         self.boot.readable(&self.poller, rank, &mut events);
@@ -86,7 +86,7 @@ fn a_malformed_post_is_refused_and_named_and_harms_nobody_else() {
         let _ = served.collectives().post(2, &exchange(1, 2));
         let mail = served.collectives().mail();
         match &served.posted(1)[..] {
-            [Happened::Protocol { rank: 1, text: seen }] if seen.contains(text) => {}
+            [RankEvent::Protocol { rank: 1, text: seen }] if seen.contains(text) => {}
             other => panic!("{text}: {other:?}"),
         }
         let (kind, _, reason) = heard(&served.ranks[1]).unwrap();
