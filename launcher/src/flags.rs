@@ -10,7 +10,7 @@ use std::time::Duration;
 use bootstrap::Rank;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, CommandFactory, Parser, ValueEnum, ValueHint};
-use supervisor::plan::{Stage, StdinTo};
+use supervisor::plan::{self, StdinTo};
 
 /// How the launcher shows that the job starts and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -36,7 +36,7 @@ pub enum StageMode {
     Always,
 }
 
-impl From<StageMode> for Stage {
+impl From<StageMode> for plan::StageMode {
     fn from(mode: StageMode) -> Self {
         match mode {
             StageMode::Auto => Self::Auto,

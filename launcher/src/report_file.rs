@@ -138,7 +138,7 @@ impl ReportFile {
                 .filter(|_| job.is_none_or(|job| job.engine.is_none()))
                 .map_or(&[], |report| &report.ranks),
             phases: report.map(|report| &report.phases),
-            strays_killed: report.map_or(0, |report| report.strays_killed),
+            strays_killed: report.map_or(0, |report| report.orphans_killed),
             hosts: report.map_or(&[], |report| &report.hosts),
         };
         let done = serde_json::to_vec_pretty(&document)

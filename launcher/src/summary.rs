@@ -25,11 +25,11 @@ pub fn text(report: &JobReport, level: u8, conduit_program: bool) -> Option<Stri
             let _ = write!(text, "\n    {line}");
         }
     }
-    if report.strays_killed > 0 {
+    if report.orphans_killed > 0 {
         let _ = write!(
             text,
             "\n  further processes of the job that had to be killed: {}",
-            report.strays_killed
+            report.orphans_killed
         );
     }
     if let Some(advice) = advice(cause, level, conduit_program) {
@@ -65,11 +65,11 @@ pub fn of_engine(report: &JobReport, call: &Call) -> Option<String> {
     if cause.kind == CauseKind::ExitCode && !call.dialect.codes.is_empty() {
         let _ = write!(text, "\n  {}", call.dialect.codes);
     }
-    if report.strays_killed > 0 {
+    if report.orphans_killed > 0 {
         let _ = write!(
             text,
             "\n  processes that it left behind and that had to be killed: {}",
-            report.strays_killed
+            report.orphans_killed
         );
     }
     Some(text)
@@ -90,7 +90,7 @@ fn headline(cause: &Cause, size: usize) -> String {
         CauseKind::Signal => {
             format!("{who} was killed by {signal} and so ended the job with code {code}")
         }
-        CauseKind::LoneExit => {
+        CauseKind::NonCollectiveExit => {
             format!("{who} exited alone with code {code} while others went on; the job was ended")
         }
         CauseKind::NoFini => format!(
@@ -141,7 +141,7 @@ fn advice(cause: &Cause, level: u8, conduit_program: bool) -> Option<&'static st
         CauseKind::NoFini => {
             Some("let every rank leave through the conduit's exit, not through _exit or exec")
         }
-        CauseKind::LoneExit => {
+        CauseKind::NonCollectiveExit => {
             Some("a barrier before the end of main, if all ranks should end together")
         }
         CauseKind::Timeout if conduit_program => {
@@ -182,7 +182,7 @@ mod tests {
             ranks: Vec::new(),
             hosts: Vec::new(),
             phases: Phases::default(),
-            strays_killed: 0,
+            orphans_killed: 0,
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use settings::deadlines::tree::CONNECT;
 
-use crate::{HostEntry, Ssh, Stage};
+use crate::{HostEntry, Ssh, StageMode};
 
 /// First word of our program when it is to be an agent.
 pub const AGENT_WORD: &str = "--node-agent";
@@ -54,7 +54,7 @@ fn short_way(ssh: &Ssh) -> Option<String> {
     let path =
         ssh.agent.to_str().filter(|path| path.starts_with('/') && path.bytes().all(plain))?;
     let there = format!("test -x {path} && exec {path} {AGENT_WORD} {LINES_WORD}; ");
-    (ssh.stage != Stage::Always).then_some(there)
+    (ssh.stage != StageMode::Always).then_some(there)
 }
 
 /// Whether [`remote_command`] is more than the script, unless the `whole` script is wanted.
@@ -75,7 +75,7 @@ pub fn remote_command(ssh: &Ssh, whole: bool) -> String {
 #[must_use]
 pub fn script_input(ssh: &Ssh, misfit: bool) -> Vec<u8> {
     let mode = if misfit { "cached" } else { ssh.stage.name() };
-    let mode = if ssh.stage == Stage::Always { Stage::Always.name() } else { mode };
+    let mode = if ssh.stage == StageMode::Always { StageMode::Always.name() } else { mode };
     // A path that no line can hold is one that is not there.
     let path = Some(ssh.agent.as_bytes()).filter(|path| !path.contains(&b'\n'));
     [mode.as_bytes(), b"\n", path.unwrap_or_default(), b"\n"].concat()
@@ -137,7 +137,7 @@ mod tests {
             options: options.iter().map(OsString::from).collect(),
             out_degree: 32,
             agent: "/opt/a b/gasnetrun_ibv".into(),
-            stage: Stage::Auto,
+            stage: StageMode::Auto,
             keep: false,
             cache: 0,
         }
@@ -201,7 +201,7 @@ mod tests {
         for shell in ["sh", "bash", "zsh", "tcsh", "csh", "fish"] {
             let scratch = tempfile::tempdir().unwrap();
             ssh.agent = agent.clone().into();
-            ssh.stage = Stage::Auto;
+            ssh.stage = StageMode::Auto;
             let input = script_input(&ssh, false);
             let Some(output) = lines(shell, &[&input, b"frames"], scratch.path()) else { continue };
             shells += 1;
@@ -231,7 +231,7 @@ mod tests {
             let input = script_input(&ssh, true);
             let all = [&input[..], &stage, sent.as_bytes(), b"frames"];
             assert_eq!(lines(shell, &all, scratch.path()).unwrap(), asked, "{shell}");
-            ssh.stage = Stage::Always;
+            ssh.stage = StageMode::Always;
             let input = script_input(&ssh, false);
             let all = [&input[..], &stage, sent.as_bytes(), b"frames"];
             assert_eq!(lines(shell, &all, scratch.path()).unwrap(), asked, "{shell}");
@@ -243,7 +243,7 @@ mod tests {
             assert_eq!(lines(shell, &all, scratch.path()).unwrap(), asked, "{shell}");
             assert_eq!(std::fs::read_dir(&kept).unwrap().count(), 2, "and a directory with -k");
             ssh.keep = false;
-            ssh.stage = Stage::Never;
+            ssh.stage = StageMode::Never;
             ssh.agent = "/nowhere/at all".into();
             let output = lines(shell, &[&script_input(&ssh, false)], scratch.path()).unwrap();
             assert_eq!(output, "GASNETRUN-MISSING \n", "{shell}");
@@ -270,7 +270,7 @@ mod tests {
             let lines = String::from_utf8_lossy(&input).into_owned();
             assert_eq!(output, format!("here --node-agent lines\n{lines}"), "{shell}");
             // Missing: the script has the lines.
-            let missing = Ssh { agent: "/nowhere/x".into(), stage: Stage::Never, ..there };
+            let missing = Ssh { agent: "/nowhere/x".into(), stage: StageMode::Never, ..there };
             let (told, input) = (remote_command(&missing, false), script_input(&missing, false));
             assert_ne!(told, SCRIPT);
             let output = run(shell, &told, &input, directory.path()).unwrap();
@@ -281,7 +281,7 @@ mod tests {
             let odd = Ssh { agent: agent.into(), ..ssh("ssh", &[]) };
             assert!(!has_short_way(&odd) && remote_command(&odd, false) == SCRIPT, "{agent}");
         }
-        assert!(!has_short_way(&Ssh { stage: Stage::Always, ..ssh("ssh", &[]) }));
+        assert!(!has_short_way(&Ssh { stage: StageMode::Always, ..ssh("ssh", &[]) }));
         let there = Ssh { agent: "/a/b".into(), ..ssh("ssh", &[]) };
         assert!(has_short_way(&there) && remote_command(&there, true) == SCRIPT);
     }

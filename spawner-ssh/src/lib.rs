@@ -19,4 +19,4 @@ pub mod marker;
 mod options;
 
 pub use host::{End, HostEntry};
-pub use options::{Ssh, Stage};
+pub use options::{Ssh, StageMode};

@@ -16,7 +16,7 @@ pub struct Ssh {
     /// Where the agent's program should be.
     pub agent: OsString,
     /// When the agent's program is sent.
-    pub stage: Stage,
+    pub stage: StageMode,
     /// Leave what was sent where it is.
     pub keep: bool,
     /// Most bytes that a host keeps for later jobs.
@@ -25,7 +25,7 @@ pub struct Ssh {
 
 /// When the agent's program, and the job's, is sent to a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Stage {
+pub enum StageMode {
     /// When it is missing there, or another one.
     #[default]
     Auto,
@@ -35,7 +35,7 @@ pub enum Stage {
     Always,
 }
 
-impl Stage {
+impl StageMode {
     /// As the option has it, and the script on the other side.
     #[must_use]
     pub const fn name(self) -> &'static str {

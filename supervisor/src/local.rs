@@ -1,6 +1,6 @@
-//! The front half on the launching host: forks the agent, forwards signals to it and collects its report.
+//! The launcher's own process: forks the supervisor of the job, forwards signals to it and collects its report.
 //!
-//! The front owns the terminal's signals and the exit code; it starts nothing but the agent and is the outer sub-reaper,
+//! The launcher owns the terminal's signals and the exit code; it starts nothing but the agent and is the outer sub-reaper,
 //! so that a lost agent leaves nothing behind.
 
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use nix::unistd::getpid;
 use settings::deadlines::agent::{AFTER_LOSS, AGENT_EXIT, CLEANUP_SLICE};
 
 use crate::agent::sys::{self, Forked, Reaped};
-use crate::agent::{self, Origin, tree};
+use crate::agent::{self, Origin, processes};
 use crate::event_loop::{self, Poller, Ready, Role, Sender, Signals, Token};
 use crate::plan::{JobPlan, StdinTo};
 use crate::report::{End, JobReport};
@@ -87,10 +87,10 @@ pub fn supervise(
     prctl::set_child_subreaper(true).map_err(os("become a sub-reaper"))?;
     // Children that an earlier program of this process left us with are not ours to end.
     let foreign: HashSet<i32> =
-        if tree::has_children() { tree::children(getpid().as_raw()) } else { Vec::new() }
+        if processes::has_children() { processes::children(getpid().as_raw()) } else { Vec::new() }
             .into_iter()
             .collect();
-    Front::start(plan, started, observer, foreign).and_then(Front::work)
+    Launcher::start(plan, started, observer, foreign).and_then(Launcher::work)
 }
 
 fn os(operation: &'static str) -> impl Fn(nix::Error) -> LocalError {
@@ -136,13 +136,13 @@ enum Phase {
     Job,
     /// The end of the agent, until then.
     Agent(Instant),
-    /// The ends of processes that a lost agent left, until then; the next look at them is due at the other time.
-    CleanUp { until: Instant, look: Instant },
+    /// The ends of processes that a lost agent left, until then; the next search for them is due at the other time.
+    CleanUp { until: Instant, search_at: Instant },
     /// Nothing any more.
     Over,
 }
 
-struct Front<'a> {
+struct Launcher<'a> {
     plan: &'a JobPlan,
     started: Instant,
     observer: &'a mut dyn Observer,
@@ -160,7 +160,7 @@ struct Front<'a> {
     killed: HashSet<i32>,
 }
 
-impl<'a> Front<'a> {
+impl<'a> Launcher<'a> {
     fn start(
         plan: &'a JobPlan,
         started: Instant,
@@ -172,16 +172,16 @@ impl<'a> Front<'a> {
         let (ours, theirs) =
             socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)
                 .map_err(os("make the agent's socket"))?;
-        poller.add_read(ours.as_fd(), Token::Front).map_err(io("watch the agent"))?;
+        poller.add_read(ours.as_fd(), Token::Control).map_err(io("watch the agent"))?;
         // What is buffered here must not be written twice.
         let _ = std::io::stdout().flush();
-        let front = getpid().as_raw();
+        let launcher = getpid().as_raw();
         match sys::fork().map_err(io("fork the node agent"))? {
             Forked::Child => {
                 drop((ours, poller));
                 let mask = signals.before();
                 signals.give_up();
-                let origin = Origin { front, socket: theirs, mask, started };
+                let origin = Origin { launcher, socket: theirs, mask, started };
                 if plan.map.is_here_only() {
                     agent::run(plan, origin)
                 }
@@ -212,7 +212,7 @@ impl<'a> Front<'a> {
         let killed = u32::try_from(self.killed.len()).unwrap_or(u32::MAX);
         Ok(match self.report {
             Some(mut report) => {
-                report.strays_killed = report.strays_killed.saturating_add(killed);
+                report.orphans_killed = report.orphans_killed.saturating_add(killed);
                 report.phases.done = done;
                 report
             }
@@ -293,7 +293,7 @@ impl<'a> Front<'a> {
             return Phase::Over;
         }
         let now = Instant::now();
-        let left = tree::descendants(getpid().as_raw(), |pid| self.foreign.contains(&pid));
+        let left = processes::descendants(getpid().as_raw(), |pid| self.foreign.contains(&pid));
         if left.is_empty() || now >= until {
             return Phase::Over;
         }
@@ -305,11 +305,11 @@ impl<'a> Front<'a> {
         }
         // Their ends come as SIGCHLD; a short limit covers processes whose parent is still to be collected.
         self.hang_up();
-        Phase::CleanUp { until, look: now + CLEANUP_SLICE.limit }
+        Phase::CleanUp { until, search_at: now + CLEANUP_SLICE.limit }
     }
 }
 
-impl Role for Front<'_> {
+impl Role for Launcher<'_> {
     fn sources(&mut self) -> (&Poller, &Signals) {
         (&self.poller, &self.signals)
     }
@@ -345,7 +345,7 @@ impl Role for Front<'_> {
         let at = match self.phase {
             Phase::Job | Phase::Over => return None,
             Phase::Agent(until) => until,
-            Phase::CleanUp { look, .. } => look,
+            Phase::CleanUp { search_at, .. } => search_at,
         };
         // Rounded up: a rest below a millisecond must not become a busy loop.
         Some(ms(at.saturating_duration_since(self.started)) + 1)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bootstrap::Rank;
 
-pub use spawner_ssh::{HostEntry, Stage};
+pub use spawner_ssh::{HostEntry, StageMode};
 
 pub use crate::map::{Map, MapError, Place, cpu_sets};
 
@@ -90,7 +90,7 @@ pub struct Reach {
     /// Working directory on other hosts instead of the plan's (`GASNET_SSH_REMOTE_PATH`).
     pub directory: Option<PathBuf>,
     /// When our own program, and the job's, is sent to a host.
-    pub stage: Stage,
+    pub stage: StageMode,
     /// Leave what was sent where it is.
     pub keep: bool,
     /// Most bytes of programs that a host keeps for later jobs (`GASNET_SSH_STAGE_CACHE`).
@@ -106,7 +106,7 @@ impl Default for Reach {
             options: Vec::new(),
             out_degree: 32,
             directory: None,
-            stage: Stage::default(),
+            stage: StageMode::default(),
             keep: false,
             cache: 1 << 30,
             start_timeout: None,

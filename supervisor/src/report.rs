@@ -46,7 +46,8 @@ pub enum CauseKind {
     /// A rank died of a signal.
     Signal,
     /// A rank exited alone (by `gasnet_exit`, return from main, or a termination signal) while others went on.
-    LoneExit,
+    #[serde(rename = "lone_exit")]
+    NonCollectiveExit,
     /// A rank opened the bootstrap and ended without finishing it.
     NoFini,
     /// A rank asked to abort the job.
@@ -115,7 +116,8 @@ pub struct JobReport {
     /// Phase times.
     pub phases: Phases,
     /// Descendants that were still alive at the end and had to be killed.
-    pub strays_killed: u32,
+    #[serde(rename = "strays_killed")]
+    pub orphans_killed: u32,
     /// One record per host of a job with other hosts.
     #[serde(default)]
     pub hosts: Vec<HostRecord>,

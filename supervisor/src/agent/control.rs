@@ -4,9 +4,9 @@
 use std::os::fd::AsFd;
 
 use super::driver::{AgentError, Origin, PendingSignals, io, read_signals, supervise_children};
-use super::front::FrontLink;
 use super::input::Feed;
 use super::job::Job;
+use super::launcher_link::LauncherLink;
 use super::machine::{CODE_LAUNCH, Command, Event};
 use super::output::Output;
 use super::rank_event::RankEvent;
@@ -17,10 +17,10 @@ use crate::report::HostRecord;
 /// See the module.
 pub(crate) struct Control<'a> {
     pub(crate) plan: &'a JobPlan,
-    front_pid: i32,
+    launcher_pid: i32,
     pub(crate) poller: Poller,
     pub(crate) signals: Signals,
-    pub(crate) front: FrontLink,
+    pub(crate) launcher: LauncherLink,
     pub(crate) job: Job<'a>,
     pub(crate) output: Output,
     pub(crate) feed: Option<Feed>,
@@ -31,13 +31,13 @@ impl<'a> Control<'a> {
     pub(crate) fn new(plan: &'a JobPlan, origin: Origin) -> Result<Self, AgentError> {
         let poller = Poller::new().map_err(io("make an epoll set"))?;
         let signals = supervise_children(&poller)?;
-        poller.add_read(origin.socket.as_fd(), Token::Front).map_err(io("watch the front"))?;
+        poller.add_read(origin.socket.as_fd(), Token::Control).map_err(io("watch the launcher"))?;
         Ok(Self {
             plan,
-            front_pid: origin.front,
+            launcher_pid: origin.launcher,
             poller,
             signals,
-            front: FrontLink::new(origin.socket),
+            launcher: LauncherLink::new(origin.socket),
             job: Job::new(plan, origin.started),
             output: Output::new(&plan.output, plan.size, plan.stdin),
             feed: None,
@@ -65,19 +65,19 @@ impl<'a> Control<'a> {
     /// When any of this must be looked after.
     pub(crate) fn deadline(&self) -> Option<u64> {
         let feed = self.feed.as_ref().and_then(Feed::deadline);
-        let told = self.front.due(self.job.counts());
+        let told = self.launcher.due(self.job.counts());
         let prompt = self.output.prompt_in().map(|left| self.job.now().saturating_add(left));
         [self.job.machine.deadline(), feed, told, prompt].into_iter().flatten().min()
     }
 
     /// Tells the launcher's process how far the job has come.
     pub(crate) fn tell_progress(&mut self) {
-        self.front.tell(self.job.counts(), self.job.now(), false);
+        self.launcher.tell(self.job.counts(), self.job.now(), false);
     }
 
     /// The last words.
-    pub(crate) fn report(mut self, strays: u32, hosts: Vec<HostRecord>) -> Result<(), AgentError> {
-        let told = self.front.report(&mut self.job, &self.output, strays, hosts);
+    pub(crate) fn report(mut self, orphans: u32, hosts: Vec<HostRecord>) -> Result<(), AgentError> {
+        let told = self.launcher.report(&mut self.job, &self.output, orphans, hosts);
         told.map_err(|error| io("write the report")(std::io::Error::other(error)))
     }
 }
@@ -100,7 +100,10 @@ pub(crate) trait Supervise<'a>: Role {
         control.job.handle(event, &mut actions);
         for action in actions.drain(..) {
             self.control().say(2, || format!("action {action:?}"));
-            if matches!(action, Command::Notice { .. } | Command::End(_) | Command::Sweep) {
+            if matches!(
+                action,
+                Command::ExitDecision { .. } | Command::End(_) | Command::FindOrphans
+            ) {
                 self.close_input();
             } else if action == Command::Forward(libc::SIGCONT)
                 && let Some(feed) = &mut self.control().feed
@@ -141,7 +144,7 @@ pub(crate) trait Supervise<'a>: Role {
     /// What the launcher's process says.
     fn hear_launcher(&mut self) {
         let control = self.control();
-        for (event, sender) in control.front.hear(&control.poller) {
+        for (event, sender) in control.launcher.hear(&control.poller) {
             if let (Event::Signal(signal), Some(sender)) = (&event, sender) {
                 self.control().job.signal_sent_by(*signal, sender);
             }
@@ -153,8 +156,8 @@ pub(crate) trait Supervise<'a>: Role {
     fn own_signals(&mut self) -> bool {
         let control = self.control();
         let PendingSignals { child, orphan } =
-            read_signals(&mut control.signals, control.front_pid);
-        if orphan && let Some(lost) = control.front.lose(&control.poller) {
+            read_signals(&mut control.signals, control.launcher_pid);
+        if orphan && let Some(lost) = control.launcher.lose(&control.poller) {
             self.event(lost);
         }
         child

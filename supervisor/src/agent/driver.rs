@@ -7,22 +7,22 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::getppid;
 
-use super::body::Body;
-use super::boot::Boot;
+use super::bootstrap_server::BootstrapServer;
 use super::capture::Draining;
 use super::control::{Control, Supervise};
+use super::host_ranks::HostRanks;
 use super::input::{self, Feed, Stdin};
+use super::local_ranks::LocalRanks;
 use super::machine::{CODE_LAUNCH, Command, Event};
 use super::rank_event::RankEvent;
-use super::share::Share;
 use super::sys;
 use crate::event_loop::{self, Poller, Ready, Role, Signals, Token};
 use crate::plan::JobPlan;
 
-/// What the agent takes over from the front.
+/// What the agent takes over from the launcher.
 pub(crate) struct Origin {
-    /// Process id of the front.
-    pub(crate) front: i32,
+    /// Process id of the launcher.
+    pub(crate) launcher: i32,
     /// The agent's end of the socket.
     pub(crate) socket: OwnedFd,
     /// The launcher's signal mask before it blocked anything: the ranks get it.
@@ -51,7 +51,7 @@ pub(crate) fn io(operation: &'static str) -> impl Fn(std::io::Error) -> AgentErr
 pub(crate) fn supervise_children(poller: &Poller) -> Result<Signals, AgentError> {
     prctl::set_child_subreaper(true).map_err(os("become a sub-reaper"))?;
     prctl::set_pdeathsig(Signal::SIGTERM).map_err(os("arm the parent-death signal"))?;
-    // Terminal signals reach the agent, too; the front passes them on, so here they stay blocked and unread.
+    // Terminal signals reach the agent, too; the launcher passes them on, so here they stay blocked and unread.
     let blocked: SigSet = [Signal::SIGTTIN, Signal::SIGTTOU].into_iter().collect();
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&blocked), None).map_err(os("block signals"))?;
     sys::ask_for_short_slices();
@@ -78,7 +78,7 @@ pub(crate) fn read_signals(signals: &mut Signals, parent: i32) -> PendingSignals
     pending
 }
 
-/// Life of the agent; never returns to the caller's code, which belongs to the front.
+/// Life of the agent; never returns to the caller's code, which belongs to the launcher.
 pub(crate) fn run(plan: &JobPlan, origin: Origin) -> ! {
     let outcome = Driver::new(plan, origin).and_then(Driver::work);
     if let Err(error) = outcome {
@@ -92,7 +92,7 @@ pub(crate) fn run(plan: &JobPlan, origin: Origin) -> ! {
 struct Driver<'a> {
     control: Control<'a>,
     mask: SigSet,
-    body: Body<'a>,
+    ranks: LocalRanks<'a>,
     /// Set once the machine has finished.
     draining: Option<Draining>,
     over: bool,
@@ -103,20 +103,20 @@ impl<'a> Driver<'a> {
         let mask = origin.mask;
         let control = Control::new(plan, origin)?;
         let stdin = if input::is_terminal() { Stdin::Terminal } else { Stdin::Own };
-        let share = Share::whole(plan);
-        let body = Body::new(plan, share.clone(), Boot::new(share), stdin);
-        Ok(Self { control, mask, body, draining: None, over: false })
+        let share = HostRanks::whole(plan);
+        let ranks = LocalRanks::new(plan, share.clone(), BootstrapServer::new(share), stdin);
+        Ok(Self { control, mask, ranks, draining: None, over: false })
     }
 
     /// The whole job.
     fn work(mut self) -> Result<(), AgentError> {
         let made = self.control.make_directory().map_err(|text| (text, CODE_LAUNCH));
-        if let Err((text, code)) = made.and_then(|()| self.body.prepare(self.mask)) {
+        if let Err((text, code)) = made.and_then(|()| self.ranks.prepare(self.mask)) {
             self.fail_start(None, code, text);
         }
         event_loop::run(&mut self).map_err(io("wait for events"))?;
-        let strays = self.body.strays();
-        self.control.report(strays, Vec::new())
+        let orphans = self.ranks.orphans();
+        self.control.report(orphans, Vec::new())
     }
 
     fn all_happened(&mut self, events: Vec<RankEvent>) {
@@ -127,11 +127,11 @@ impl<'a> Driver<'a> {
 
     fn start_some(&mut self) -> bool {
         if self.control.job.machine.is_ending() {
-            self.body.stop();
+            self.ranks.stop();
             return false;
         }
         let mut events = Vec::new();
-        let more = self.body.start_some(&self.control.poller, &mut events);
+        let more = self.ranks.start_some(&self.control.poller, &mut events);
         self.all_happened(events);
         more && !self.control.job.machine.is_ending()
     }
@@ -139,25 +139,25 @@ impl<'a> Driver<'a> {
     fn step_input(&mut self) -> bool {
         let now = self.now();
         // Every reader must be there before the first byte moves.
-        if !self.body.is_complete() || self.body.readers.is_empty() {
+        if !self.ranks.is_complete() || self.ranks.readers.is_empty() {
             return false;
         }
         let feed = self.control.feed.get_or_insert_with(Feed::new);
-        feed.step(&self.control.poller, &mut self.body.readers, now)
+        feed.step(&self.control.poller, &mut self.ranks.readers, now)
     }
 
     fn reap(&mut self) {
         let mut events = Vec::new();
-        let others = self.body.reap(&self.control.poller, &mut events);
+        let others = self.ranks.reap(&self.control.poller, &mut events);
         self.all_happened(events);
-        if self.control.job.machine.is_sweeping() {
-            self.event(Event::Strays { left: others.left });
+        if self.control.job.machine.is_cleaning_up() {
+            self.event(Event::Orphans { left: others.left });
         }
     }
 
     /// The machine has finished: the output is read to its end.
     fn begin_draining(&mut self) -> Draining {
-        let pids: Vec<String> = self.body.pids().map(|pid| pid.to_string()).collect();
+        let pids: Vec<String> = self.ranks.pids().map(|pid| pid.to_string()).collect();
         if !pids.is_empty() {
             let text = format!("gave up on processes that SIGKILL did not end: {}", pids.join(" "));
             self.control.output.message(&self.control.poller, &text);
@@ -168,10 +168,10 @@ impl<'a> Driver<'a> {
     fn drain(&mut self, mut draining: Draining) {
         let now = self.now();
         if !self.is_drained() {
-            let Control { poller, output, job, front, .. } = &mut self.control;
-            let mut closed = draining.step(now, &mut self.body.capture, output);
-            if job.impatient && front.gone {
-                self.body.capture.close_all(output);
+            let Control { poller, output, job, launcher, .. } = &mut self.control;
+            let mut closed = draining.step(now, &mut self.ranks.capture, output);
+            if job.impatient && launcher.gone {
+                self.ranks.capture.close_all(output);
                 closed = true;
             }
             if closed {
@@ -183,7 +183,7 @@ impl<'a> Driver<'a> {
     }
 
     fn is_drained(&self) -> bool {
-        self.body.capture.is_over() && self.control.output.is_written()
+        self.ranks.capture.is_over() && self.control.output.is_written()
     }
 }
 
@@ -217,7 +217,7 @@ impl Role for Driver<'_> {
     fn deadline(&self) -> Option<u64> {
         match &self.draining {
             None => self.control.deadline(),
-            Some(draining) => (!self.body.capture.is_over()).then(|| draining.deadline()),
+            Some(draining) => (!self.ranks.capture.is_over()).then(|| draining.deadline()),
         }
     }
 
@@ -228,12 +228,12 @@ impl Role for Driver<'_> {
                     self.reap();
                 }
             }
-            Token::Front => self.hear_launcher(),
+            Token::Control => self.hear_launcher(),
             Token::Sink(number) => self.control.output.writable(&self.control.poller, number),
             _ => {
                 let mut events = Vec::new();
                 let Control { poller, output, .. } = &mut self.control;
-                self.body.serve(poller, ready, output, &mut events);
+                self.ranks.serve(poller, ready, output, &mut events);
                 output.settle(poller);
                 self.all_happened(events);
             }
@@ -243,7 +243,7 @@ impl Role for Driver<'_> {
     fn settle(&mut self) {
         let Control { poller, output, .. } = &mut self.control;
         output.show_prompt(poller);
-        self.body.capture.settle(poller, output);
+        self.ranks.capture.settle(poller, output);
     }
 
     fn decision_due(&self) -> Option<u64> {
@@ -262,22 +262,22 @@ impl<'a> Supervise<'a> for Driver<'a> {
 
     fn act(&mut self, action: Command) {
         match action {
-            Command::Notice { code, cause } => self.body.boot.notice(code, cause),
-            Command::Look => {
-                let starved = self.body.look().is_starved();
-                self.event(Event::Looked { starved });
+            Command::ExitDecision { code, cause } => self.ranks.boot.publish_exit(code, cause),
+            Command::SampleCpu => {
+                let starved = self.ranks.sample_cpu().is_starved();
+                self.event(Event::CpuSampled { starved });
             }
-            Command::QuitUnclaimed => self.body.quit_unclaimed(),
-            Command::Forward(signal) => self.body.to_groups(signal),
-            Command::End(signal) => self.body.end(signal),
-            Command::Sweep => self.reap(),
-            Command::EndStrays(signal) => self.body.end_strays(signal, |_| false),
+            Command::QuitUnclaimed => self.ranks.quit_unclaimed(),
+            Command::Forward(signal) => self.ranks.to_groups(signal),
+            Command::End(signal) => self.ranks.end(signal),
+            Command::FindOrphans => self.reap(),
+            Command::EndOrphans(signal) => self.ranks.end_orphans(signal, |_| false),
             Command::Finish => {}
         }
     }
 
     fn close_input(&mut self) {
         self.control.feed = None;
-        self.body.readers.close();
+        self.ranks.readers.close();
     }
 }

@@ -65,7 +65,7 @@ impl<'a> Job<'a> {
             Event::Signal(signal) => {
                 self.impatient |= self.machine.is_finished() && signal != libc::SIGCONT;
             }
-            Event::FrontLost => self.impatient = true,
+            Event::LauncherLost => self.impatient = true,
             _ => {}
         }
         let now = self.now();
@@ -129,7 +129,7 @@ impl<'a> Job<'a> {
     /// The finished report. `tail` gives the last lines of a rank's standard error.
     pub(crate) fn report(
         &mut self,
-        strays: u32,
+        orphans: u32,
         tail: impl FnOnce(u32) -> Vec<String>,
     ) -> JobReport {
         self.phases.end_begins = self.machine.end_begins().map(seconds);
@@ -147,7 +147,7 @@ impl<'a> Job<'a> {
             stderr_tail: rank.map(tail).unwrap_or_default(),
         };
         let phases = std::mem::take(&mut self.phases);
-        record::report(self.plan, &self.machine, ranks, phases, strays, details)
+        record::report(self.plan, &self.machine, ranks, phases, orphans, details)
     }
 }
 

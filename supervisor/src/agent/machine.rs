@@ -9,10 +9,10 @@
 //! * The **first cause** is recorded once. What happens after it, our own killing above all, never replaces it. One thing
 //!   is noticed long after it happened: the loss of a host that fell silent. It replaces a rank's failure that came later.
 //! * A death (signal, non-zero exit without announcement, exit 0 after `Hello` without farewell) ends the job at once:
-//!   notice, TERM, and KILL after the grace.
+//!   exit decision, TERM, and KILL after the grace.
 //! * A rank that announces its exit opens the quiet window. If it passes while another rank is not exiting, and that is
-//!   not for want of a CPU ([`Command::Look`]: with many ranks per core an exit that all ranks make together is spread
-//!   over many milliseconds), the exit is lone: notice with the largest announced code, SIGQUIT to ranks that did not look, TERM when the exit bound is over.
+//!   not for want of a CPU ([`Command::SampleCpu`]: with many ranks per core an exit that all ranks make together is spread
+//!   over many milliseconds), the exit is non-collective: exit decision with the largest announced code, SIGQUIT to ranks that have not seen it, TERM when the exit bound is over.
 //! * A signal to the launcher is forwarded. Ranks that leave in good order with code 0 afterwards make a good job; a code
 //!   of their own becomes the job's; ranks that end *by* the signal make it 128 + signal. A second ending signal kills.
 //! * When the last rank is gone, everything that it left behind is ended as well.
@@ -54,15 +54,15 @@ pub enum Event {
     /// The launcher got a signal.
     Signal(i32),
     /// The launcher is gone.
-    FrontLost,
-    /// Answer to [`Command::Look`]: whether ranks that are not exiting are ready to run, and together have had next to
-    /// no CPU time since the first look after the last `Exiting`.
-    Looked {
+    LauncherLost,
+    /// Answer to [`Command::SampleCpu`]: whether ranks that are not exiting are ready to run, and together have had next to
+    /// no CPU time since the first sample after the last `Exiting`.
+    CpuSampled {
         /// Whether it is so.
         starved: bool,
     },
-    /// Answer to [`Command::Sweep`], and again whenever a process left behind was reaped: whether any is left.
-    Strays {
+    /// Answer to [`Command::FindOrphans`], and again whenever a process left behind was reaped: whether any is left.
+    Orphans {
         /// Whether there are children besides the ranks.
         left: bool,
     },
@@ -74,24 +74,25 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Command {
     /// Put the decision into the node memory.
-    Notice {
+    ExitDecision {
         /// Code to leave with.
         code: i32,
         /// Rank that caused it.
         cause: Option<u32>,
     },
-    /// An exit is about to count as lone: say with [`Event::Looked`] whether the other ranks had a chance to join it.
-    Look,
+    /// An exit is about to count as non-collective: say with [`Event::CpuSampled`] whether the other ranks had a chance to
+    /// join it.
+    SampleCpu,
     /// SIGQUIT to every running rank whose ack can still be claimed.
     QuitUnclaimed,
     /// Pass a signal of the user on to every running rank's group.
     Forward(i32),
     /// TERM (with CONT, so that stopped processes see it) or KILL to every running rank's group.
     End(i32),
-    /// Every rank is gone: say with [`Event::Strays`] whether they left processes behind.
-    Sweep,
+    /// Every rank is gone: say with [`Event::Orphans`] whether they left processes behind.
+    FindOrphans,
     /// TERM or KILL to the processes left behind.
-    EndStrays(i32),
+    EndOrphans(i32),
     /// All done: drain the output and report. Nothing follows.
     Finish,
 }
@@ -107,7 +108,7 @@ pub struct FirstCause {
     pub code: i32,
     /// Signal: of the death, or the one sent to the launcher.
     pub signal: Option<i32>,
-    /// How a lone exit began.
+    /// How a non-collective exit began.
     pub path: Option<ExitPath>,
 }
 
@@ -128,7 +129,7 @@ impl Member {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum Phase {
     /// No end in sight.
     Running,
     /// Decided; ranks are given time to leave.
@@ -144,12 +145,12 @@ enum Stage {
     Killing {
         give_up_at: u64,
     },
-    /// Ranks are gone, TERM is out to what they left; no deadline before the first look.
-    Strays {
+    /// Ranks are gone, TERM is out to what they left; no deadline before the first answer.
+    Orphans {
         kill_at: Option<u64>,
     },
     /// KILL is out to those too.
-    KillingStrays {
+    KillingOrphans {
         give_up_at: u64,
     },
     Finished,
@@ -160,19 +161,19 @@ enum Stage {
 pub struct Machine {
     rules: Rules,
     members: Vec<Member>,
-    stage: Stage,
+    phase: Phase,
     cause: Option<FirstCause>,
     /// First ending signal of the user, and when.
     asked: Option<(i32, u64)>,
     /// The last rank that announced its exit: when.
     last_exiting: Option<u64>,
     first_exiting: Option<u32>,
-    /// When to look again at starved ranks.
-    look_at: Option<u64>,
+    /// When to sample starved ranks again.
+    sample_at: Option<u64>,
     end_begins: Option<u64>,
     noticed: bool,
-    /// A lone exit with code 0 was decided: the cause unless a failure follows before the others' time is up.
-    patient: Option<FirstCause>,
+    /// A non-collective exit with code 0 was decided: the cause unless a failure follows before the others' time is up.
+    deferred: Option<FirstCause>,
     running: u32,
     pending: u32,
     ended: u32,
@@ -201,15 +202,15 @@ impl Machine {
         Self {
             rules,
             members: vec![Member::default(); size as usize],
-            stage: Stage::Running,
+            phase: Phase::Running,
             cause: None,
             asked: None,
             last_exiting: None,
             first_exiting: None,
-            look_at: None,
+            sample_at: None,
             end_begins: None,
             noticed: false,
-            patient: None,
+            deferred: None,
             running: 0,
             pending: size,
             ended: 0,
@@ -221,19 +222,19 @@ impl Machine {
     /// Whether the end is decided: no further rank may be started.
     #[must_use]
     pub fn is_ending(&self) -> bool {
-        self.stage != Stage::Running
+        self.phase != Phase::Running
     }
 
     /// Whether [`Command::Finish`] was given.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.stage == Stage::Finished
+        self.phase == Phase::Finished
     }
 
-    /// Whether every rank is gone and what they left is being looked for.
+    /// Whether every rank is gone and what they left is being searched for.
     #[must_use]
-    pub const fn is_sweeping(&self) -> bool {
-        matches!(self.stage, Stage::Strays { .. } | Stage::KillingStrays { .. })
+    pub const fn is_cleaning_up(&self) -> bool {
+        matches!(self.phase, Phase::Orphans { .. } | Phase::KillingOrphans { .. })
     }
 
     /// Ranks that opened the bootstrap, and ranks that ended.
@@ -275,30 +276,32 @@ impl Machine {
     /// When [`Event::Tick`] is due next.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
-        match self.stage {
-            Stage::Running => {
+        match self.phase {
+            Phase::Running => {
                 [self.rules.timeout_at, self.exit_deadline()].into_iter().flatten().min()
             }
-            Stage::Leaving { quit_at, term_at } => {
+            Phase::Leaving { quit_at, term_at } => {
                 Some(quit_at.map_or(term_at, |at| at.min(term_at)))
             }
-            Stage::Terminating { kill_at } => Some(kill_at),
-            Stage::Killing { give_up_at } | Stage::KillingStrays { give_up_at } => Some(give_up_at),
-            Stage::Strays { kill_at } => kill_at,
-            Stage::Finished => None,
+            Phase::Terminating { kill_at } => Some(kill_at),
+            Phase::Killing { give_up_at } | Phase::KillingOrphans { give_up_at } => {
+                Some(give_up_at)
+            }
+            Phase::Orphans { kill_at } => kill_at,
+            Phase::Finished => None,
         }
     }
 
     /// Takes one event; appends what is to be done to `out`. Events about ranks that do not exist are ignored.
     pub fn handle(&mut self, now: u64, event: Event, out: &mut Vec<Command>) {
-        if self.stage == Stage::Finished {
+        if self.phase == Phase::Finished {
             return;
         }
         match event {
             Event::Rank(event) => self.rank_event(now, &event, out),
             Event::HostLost { silent } => self.host_lost(now, silent, out),
             Event::Signal(signal) => self.signal(now, signal, out),
-            Event::FrontLost => {
+            Event::LauncherLost => {
                 self.fail(
                     now,
                     Self::of_job(
@@ -311,8 +314,8 @@ impl Machine {
                 self.asked.get_or_insert((libc::SIGKILL, now));
                 self.terminate(now, out);
             }
-            Event::Looked { starved } => self.looked(now, starved, out),
-            Event::Strays { left } => self.strays(now, left, out),
+            Event::CpuSampled { starved } => self.cpu_sampled(now, starved, out),
+            Event::Orphans { left } => self.orphans(now, left, out),
             Event::Tick => {}
         }
         self.advance(now, out);
@@ -376,16 +379,16 @@ impl Machine {
         }
         member.exiting = Some((code.cast_unsigned(), path));
         self.last_exiting = Some(now);
-        self.look_at = None;
+        self.sample_at = None;
         self.first_exiting.get_or_insert(rank);
         self.end_begins.get_or_insert(now);
         let failed = status(code.cast_unsigned()) != 0 && path != ExitPath::Remote;
-        if self.patient.is_some() && self.cause.is_none() && failed {
-            let lone = FirstCause {
+        if self.deferred.is_some() && self.cause.is_none() && failed {
+            let alone = FirstCause {
                 path: Some(path),
-                ..Self::of_rank(CauseKind::LoneExit, rank, status(code.cast_unsigned()))
+                ..Self::of_rank(CauseKind::NonCollectiveExit, rank, status(code.cast_unsigned()))
             };
-            self.hurry(now, self.explained(now, lone));
+            self.hurry(now, self.explained(now, alone));
         }
     }
 
@@ -407,10 +410,10 @@ impl Machine {
     /// When something must be done about an announced exit although nothing further is heard.
     fn exit_deadline(&self) -> Option<u64> {
         let last = self.last_exiting?;
-        let lone = self.pending > 0
+        let alone = self.pending > 0
             || self.members.iter().any(|m| m.running() && m.exiting.is_none() && m.fini.is_none());
-        if lone {
-            return Some(self.look_at.unwrap_or_else(|| after(last, QUIET_BASE)));
+        if alone {
+            return Some(self.sample_at.unwrap_or_else(|| after(last, QUIET_BASE)));
         }
         let bounded = self.members.iter().all(|m| !m.running() || m.exiting.is_some());
         bounded.then(|| after(last.saturating_add(self.rules.exit_bound), KILL_GRACE))
@@ -432,7 +435,7 @@ impl Machine {
                 signal: Some(signal),
                 ..Self::of_rank(CauseKind::Signal, rank, 128 + signal)
             },
-            End::Code(0) if self.patient.is_some() => return,
+            End::Code(0) if self.deferred.is_some() => return,
             End::Code(code) => match (member.fini, member.exiting) {
                 (Some(said), _) if code == 0 || code == status(said) => return,
                 (None, Some((said, _))) if code == 0 || code == status(said) => {
@@ -458,10 +461,10 @@ impl Machine {
         let cause = self.explained(now, cause);
         self.cause = Some(cause);
         self.end_begins.get_or_insert(now);
-        self.notice(cause, out);
-        if cause.kind == CauseKind::LauncherSignal && self.stage == Stage::Running {
+        self.announce(cause, out);
+        if cause.kind == CauseKind::LauncherSignal && self.phase == Phase::Running {
             // The others got the signal too and may be cleaning up.
-            self.stage = Stage::Leaving { quit_at: None, term_at: after(now, KILL_GRACE) };
+            self.phase = Phase::Leaving { quit_at: None, term_at: after(now, KILL_GRACE) };
         } else {
             self.terminate(now, out);
         }
@@ -486,53 +489,56 @@ impl Machine {
         let Some((signal, at)) = self.asked else { return cause };
         let fresh = now <= after(at, SIGNAL_EFFECT);
         let by_signal = 128 + signal;
-        let code = match (cause.kind, cause.path) {
-            (CauseKind::Signal, _) if fresh || cause.signal == Some(signal) => by_signal,
-            (CauseKind::LoneExit | CauseKind::CollectiveExit, Some(ExitPath::Signal)) if fresh => {
-                by_signal
-            }
-            (CauseKind::NoFini, _) if fresh => by_signal,
-            (CauseKind::ExitCode | CauseKind::LoneExit | CauseKind::CollectiveExit, _) if fresh => {
-                cause.code
-            }
-            _ => return cause,
-        };
+        let code =
+            match (cause.kind, cause.path) {
+                (CauseKind::Signal, _) if fresh || cause.signal == Some(signal) => by_signal,
+                (
+                    CauseKind::NonCollectiveExit | CauseKind::CollectiveExit,
+                    Some(ExitPath::Signal),
+                ) if fresh => by_signal,
+                (CauseKind::NoFini, _) if fresh => by_signal,
+                (
+                    CauseKind::ExitCode | CauseKind::NonCollectiveExit | CauseKind::CollectiveExit,
+                    _,
+                ) if fresh => cause.code,
+                _ => return cause,
+            };
         if code == 0 {
             return cause;
         }
         FirstCause { kind: CauseKind::LauncherSignal, signal: Some(signal), code, ..cause }
     }
 
-    fn notice(&mut self, cause: FirstCause, out: &mut Vec<Command>) {
+    fn announce(&mut self, cause: FirstCause, out: &mut Vec<Command>) {
         if !std::mem::replace(&mut self.noticed, true) {
-            out.push(Command::Notice { code: cause.code, cause: cause.rank });
+            out.push(Command::ExitDecision { code: cause.code, cause: cause.rank });
         }
     }
 
     fn decide_lone(&mut self, now: u64, out: &mut Vec<Command>) {
-        let undecided = self.stage == Stage::Running;
+        let undecided = self.phase == Phase::Running;
         let Some((code, rank, path)) = self.announced().filter(|_| undecided) else { return };
-        let lone = FirstCause {
+        let alone = FirstCause {
             path: Some(path),
-            ..Self::of_rank(CauseKind::LoneExit, rank, status(code))
+            ..Self::of_rank(CauseKind::NonCollectiveExit, rank, status(code))
         };
-        let cause = self.explained(now, lone);
-        self.notice(cause, out);
+        let cause = self.explained(now, alone);
+        self.announce(cause, out);
         let bound = now.saturating_add(self.rules.exit_bound);
         if cause.code == 0 {
             // The others may be at work on the last result, outside the library: nobody failed, so they get their time.
-            self.patient = Some(cause);
-            self.stage = Stage::Leaving { quit_at: Some(bound), term_at: after(bound, KILL_GRACE) };
+            self.deferred = Some(cause);
+            self.phase = Phase::Leaving { quit_at: Some(bound), term_at: after(bound, KILL_GRACE) };
         } else {
             self.hurry(now, cause);
         }
     }
 
-    /// A lone exit that is a failure: the others leave now.
+    /// A non-collective exit that is a failure: the others leave now.
     fn hurry(&mut self, now: u64, cause: FirstCause) {
         self.cause = Some(cause);
         let term_at = now.saturating_add(self.rules.exit_bound);
-        self.stage = Stage::Leaving { quit_at: Some(after(now, NOTICE_ACK)), term_at };
+        self.phase = Phase::Leaving { quit_at: Some(after(now, NOTICE_ACK)), term_at };
     }
 
     fn mark_killed(&mut self) {
@@ -542,8 +548,8 @@ impl Machine {
     }
 
     fn terminate(&mut self, now: u64, out: &mut Vec<Command>) {
-        if matches!(self.stage, Stage::Running | Stage::Leaving { .. }) {
-            self.stage = Stage::Terminating { kill_at: after(now, KILL_GRACE) };
+        if matches!(self.phase, Phase::Running | Phase::Leaving { .. }) {
+            self.phase = Phase::Terminating { kill_at: after(now, KILL_GRACE) };
             if self.running > 0 {
                 self.mark_killed();
                 out.push(Command::End(libc::SIGTERM));
@@ -552,17 +558,17 @@ impl Machine {
     }
 
     fn kill(&mut self, now: u64, out: &mut Vec<Command>) {
-        match self.stage {
-            Stage::Running | Stage::Leaving { .. } | Stage::Terminating { .. } => {
-                self.stage = Stage::Killing { give_up_at: after(now, REAP) };
+        match self.phase {
+            Phase::Running | Phase::Leaving { .. } | Phase::Terminating { .. } => {
+                self.phase = Phase::Killing { give_up_at: after(now, REAP) };
                 self.mark_killed();
                 out.push(Command::End(libc::SIGKILL));
             }
-            Stage::Strays { .. } => {
-                self.stage = Stage::KillingStrays { give_up_at: after(now, REAP) };
-                out.push(Command::EndStrays(libc::SIGKILL));
+            Phase::Orphans { .. } => {
+                self.phase = Phase::KillingOrphans { give_up_at: after(now, REAP) };
+                out.push(Command::EndOrphans(libc::SIGKILL));
             }
-            Stage::Killing { .. } | Stage::KillingStrays { .. } | Stage::Finished => {}
+            Phase::Killing { .. } | Phase::KillingOrphans { .. } | Phase::Finished => {}
         }
     }
 
@@ -585,7 +591,7 @@ impl Machine {
             }
             None => {
                 self.asked = Some((signal, now));
-                if self.cause.is_some() || self.is_sweeping() {
+                if self.cause.is_some() || self.is_cleaning_up() {
                     // It is ending already: hurry.
                     self.terminate(now, out);
                 } else if self.running > 0 {
@@ -599,53 +605,53 @@ impl Machine {
         }
     }
 
-    fn strays(&mut self, now: u64, left: bool, out: &mut Vec<Command>) {
-        if !self.is_sweeping() {
+    fn orphans(&mut self, now: u64, left: bool, out: &mut Vec<Command>) {
+        if !self.is_cleaning_up() {
             return;
         }
         if !left {
-            self.stage = Stage::Finished;
+            self.phase = Phase::Finished;
             out.push(Command::Finish);
             return;
         }
-        match self.stage {
-            Stage::Strays { kill_at } => {
+        match self.phase {
+            Phase::Orphans { kill_at } => {
                 let grace = if self.cause.is_some() { STRAY_GRACE_FAILED } else { STRAY_GRACE };
-                self.stage =
-                    Stage::Strays { kill_at: Some(kill_at.unwrap_or_else(|| after(now, grace))) };
-                out.push(Command::EndStrays(libc::SIGTERM));
+                self.phase =
+                    Phase::Orphans { kill_at: Some(kill_at.unwrap_or_else(|| after(now, grace))) };
+                out.push(Command::EndOrphans(libc::SIGTERM));
             }
-            _ => out.push(Command::EndStrays(libc::SIGKILL)),
+            _ => out.push(Command::EndOrphans(libc::SIGKILL)),
         }
     }
 
     /// Moves on when the last rank is gone or a deadline has come.
     fn advance(&mut self, now: u64, out: &mut Vec<Command>) {
         let over = self.running == 0 && (self.pending == 0 || self.is_ending());
-        if over && !self.is_sweeping() && self.stage != Stage::Finished {
+        if over && !self.is_cleaning_up() && self.phase != Phase::Finished {
             self.end_begins.get_or_insert(now);
-            self.stage = Stage::Strays { kill_at: None };
-            out.push(Command::Sweep);
+            self.phase = Phase::Orphans { kill_at: None };
+            out.push(Command::FindOrphans);
             return;
         }
         if self.deadline().is_none_or(|at| now < at) {
             return;
         }
-        match self.stage {
-            Stage::Running => self.running_deadline(now, out),
-            Stage::Leaving { quit_at: Some(at), term_at } if now >= at => {
-                self.stage = Stage::Leaving { quit_at: None, term_at };
+        match self.phase {
+            Phase::Running => self.running_deadline(now, out),
+            Phase::Leaving { quit_at: Some(at), term_at } if now >= at => {
+                self.phase = Phase::Leaving { quit_at: None, term_at };
                 // What follows is of our making.
-                self.cause = self.cause.or(self.patient);
+                self.cause = self.cause.or(self.deferred);
                 out.push(Command::QuitUnclaimed);
             }
-            Stage::Leaving { .. } => self.terminate(now, out),
-            Stage::Terminating { .. } | Stage::Strays { .. } => self.kill(now, out),
-            Stage::Killing { .. } | Stage::KillingStrays { .. } => {
-                self.stage = Stage::Finished;
+            Phase::Leaving { .. } => self.terminate(now, out),
+            Phase::Terminating { .. } | Phase::Orphans { .. } => self.kill(now, out),
+            Phase::Killing { .. } | Phase::KillingOrphans { .. } => {
+                self.phase = Phase::Finished;
                 out.push(Command::Finish);
             }
-            Stage::Finished => {}
+            Phase::Finished => {}
         }
     }
 
@@ -666,13 +672,13 @@ impl Machine {
             }
         } else {
             let window = self.last_exiting.map_or(now, |last| after(last, QUIET_WINDOW));
-            self.look_at = Some(after(now, QUIET_RETRY).max(window));
-            out.push(Command::Look);
+            self.sample_at = Some(after(now, QUIET_RETRY).max(window));
+            out.push(Command::SampleCpu);
         }
     }
 
-    fn looked(&mut self, now: u64, starved: bool, out: &mut Vec<Command>) {
-        let asked = self.stage == Stage::Running && self.look_at.is_some();
+    fn cpu_sampled(&mut self, now: u64, starved: bool, out: &mut Vec<Command>) {
+        let asked = self.phase == Phase::Running && self.sample_at.is_some();
         let Some(last) = self.last_exiting.filter(|_| asked) else { return };
         let over = now >= after(last, QUIET_WINDOW);
         if over && (!starved || now >= after(last, QUIET_LIMIT)) {

@@ -41,8 +41,8 @@ struct Temper {
     on_quit: Option<u64>,
     on_term: Option<u64>,
     /// Processes it leaves behind, and whether they heed TERM.
-    strays: u32,
-    stray_term: bool,
+    orphans: u32,
+    orphan_term: bool,
 }
 
 fn started(rank: u32) -> Event {
@@ -65,12 +65,12 @@ struct World {
     number: u64,
     gone: Vec<bool>,
     exiting: Vec<Option<i32>>,
-    strays: Vec<bool>,
+    orphans: Vec<bool>,
     log: Vec<(u64, Event)>,
     actions: Vec<(u64, Command)>,
     causes: Vec<FirstCause>,
     noticed: bool,
-    looks: u32,
+    samples: u32,
 }
 
 impl World {
@@ -86,12 +86,12 @@ impl World {
             number: 0,
             gone: vec![false; size],
             exiting: vec![None; size],
-            strays: Vec::new(),
+            orphans: Vec::new(),
             log: Vec::new(),
             actions: Vec::new(),
             causes: Vec::new(),
             noticed: false,
-            looks: 0,
+            samples: 0,
         };
         for rank in 0..count {
             world.at(0, started(rank));
@@ -163,8 +163,8 @@ impl World {
             _ => {}
         }
         if let Event::Rank(RankEvent::Ended { rank, .. }) = event {
-            let Temper { strays, stray_term, .. } = self.tempers[rank as usize];
-            self.strays.extend((0..strays).map(|_| stray_term));
+            let Temper { orphans, orphan_term, .. } = self.tempers[rank as usize];
+            self.orphans.extend((0..orphans).map(|_| orphan_term));
         }
         self.log.push((self.now, event.clone()));
         let mut out = Vec::new();
@@ -202,7 +202,7 @@ impl World {
         for rank in present {
             let temper = self.tempers[rank as usize];
             match action {
-                Command::Notice { code, .. } => {
+                Command::ExitDecision { code, .. } => {
                     self.noticed = true;
                     if let Some(delay) = temper.on_notice.or(self.exiting[rank as usize].map(|_| 1))
                     {
@@ -222,21 +222,24 @@ impl World {
                         self.leave(rank, delay, End::Signal(signal));
                     }
                 }
-                Command::Look | Command::Sweep | Command::EndStrays(_) | Command::Finish => {}
+                Command::SampleCpu
+                | Command::FindOrphans
+                | Command::EndOrphans(_)
+                | Command::Finish => {}
             }
         }
         match action {
-            Command::Look => {
-                self.looks += 1;
-                let starved = self.looks % 4 < self.tempers[0].strays;
-                self.at(0, Event::Looked { starved });
+            Command::SampleCpu => {
+                self.samples += 1;
+                let starved = self.samples % 4 < self.tempers[0].orphans;
+                self.at(0, Event::CpuSampled { starved });
             }
-            Command::Sweep => self.at(0, Event::Strays { left: !self.strays.is_empty() }),
-            Command::EndStrays(signal) => {
-                let before = self.strays.len();
-                self.strays.retain(|heeds| signal != libc::SIGKILL && !heeds);
-                if self.strays.len() < before {
-                    self.at(1, Event::Strays { left: !self.strays.is_empty() });
+            Command::FindOrphans => self.at(0, Event::Orphans { left: !self.orphans.is_empty() }),
+            Command::EndOrphans(signal) => {
+                let before = self.orphans.len();
+                self.orphans.retain(|heeds| signal != libc::SIGKILL && !heeds);
+                if self.orphans.len() < before {
+                    self.at(1, Event::Orphans { left: !self.orphans.is_empty() });
                 }
             }
             _ => {}
@@ -270,12 +273,12 @@ impl World {
         panic!("no end: {:?}", self.log)
     }
 
-    /// The first cause, from the history alone: the first death, abort or protocol error, or a lone exit decided before.
+    /// The first cause, from the history alone: the first death, abort or protocol error, or a non-collective exit decided before.
     fn oracle(&self) -> Option<(CauseKind, u32)> {
         let decided = self
             .actions
             .iter()
-            .find(|(_, a)| matches!(a, Command::Notice { .. }))
+            .find(|(_, a)| matches!(a, Command::ExitDecision { .. }))
             .map(|(at, _)| *at);
         let mut hello = false;
         let mut plain = None;
@@ -290,24 +293,24 @@ impl World {
             .iter()
             .find(|(_, a)| matches!(a, Command::QuitUnclaimed))
             .map(|(at, _)| *at);
-        let mut patient = false;
+        let mut deferred = false;
         for (at, event) in &self.log {
-            if let (Some(decided), Event::Looked { .. }) = (decided, event)
+            if let (Some(decided), Event::CpuSampled { .. }) = (decided, event)
                 && *at == decided
             {
-                patient = announced.iter().flatten().all(|code| *code == 0);
-                if !patient {
-                    return first_exit.map(|rank| (CauseKind::LoneExit, rank));
+                deferred = announced.iter().flatten().all(|code| *code == 0);
+                if !deferred {
+                    return first_exit.map(|rank| (CauseKind::NonCollectiveExit, rank));
                 }
             }
             match *event {
-                Event::Tick if patient && quit == Some(*at) => {
-                    return first_exit.map(|rank| (CauseKind::LoneExit, rank));
+                Event::Tick if deferred && quit == Some(*at) => {
+                    return first_exit.map(|rank| (CauseKind::NonCollectiveExit, rank));
                 }
-                Event::Rank(RankEvent::Exiting { rank, code, .. }) if patient && code != 0 => {
-                    return Some((CauseKind::LoneExit, rank));
+                Event::Rank(RankEvent::Exiting { rank, code, .. }) if deferred && code != 0 => {
+                    return Some((CauseKind::NonCollectiveExit, rank));
                 }
-                Event::Rank(RankEvent::Ended { end: End::Code(0), .. }) if patient => {}
+                Event::Rank(RankEvent::Ended { end: End::Code(0), .. }) if deferred => {}
                 Event::Rank(RankEvent::Hello { .. }) => {
                     hello = true;
                     if let Some(rank) = plain {
@@ -330,9 +333,9 @@ impl World {
                     End::Code(code)
                         if announced[rank as usize].is_some_and(|said| said == code) =>
                     {
-                        patient = announced.iter().flatten().all(|code| *code == 0);
-                        if !patient {
-                            return first_exit.map(|rank| (CauseKind::LoneExit, rank));
+                        deferred = announced.iter().flatten().all(|code| *code == 0);
+                        if !deferred {
+                            return first_exit.map(|rank| (CauseKind::NonCollectiveExit, rank));
                         }
                     }
                     End::Code(0) if hello => return Some((CauseKind::NoFini, rank)),
@@ -359,10 +362,11 @@ impl World {
             + reactions;
         assert!(took <= bound, "{took} ms, bound {bound}: {:?}", self.log);
         assert!(self.gone.iter().all(|gone| *gone), "a rank is still there: {:?}", self.log);
-        assert!(self.strays.is_empty(), "something was left behind");
+        assert!(self.orphans.is_empty(), "something was left behind");
         assert_eq!(self.actions.iter().filter(|(_, a)| *a == Command::Finish).count(), 1);
         assert!(
-            self.actions.iter().filter(|(_, a)| matches!(a, Command::Notice { .. })).count() <= 1
+            self.actions.iter().filter(|(_, a)| matches!(a, Command::ExitDecision { .. })).count()
+                <= 1
         );
         assert!(
             self.causes.windows(2).all(|pair| pair[0] == pair[1]),
@@ -398,14 +402,14 @@ fn deed() -> impl Strategy<Value = Deed> {
 fn temper(deed: impl Strategy<Value = Deed>) -> impl Strategy<Value = Temper> {
     let delay = || proptest::option::weighted(0.7, 1u64..500);
     (deed, 0u64..200, delay(), delay(), delay(), 0u32..3, any::<bool>()).prop_map(
-        |(deed, at, on_notice, on_quit, on_term, strays, stray_term)| Temper {
+        |(deed, at, on_notice, on_quit, on_term, orphans, orphan_term)| Temper {
             deed,
             at,
             on_notice,
             on_quit,
             on_term,
-            strays,
-            stray_term,
+            orphans,
+            orphan_term,
         },
     )
 }
@@ -447,10 +451,10 @@ fn event() -> impl Strategy<Value = Event> {
         })),
         prop_oneof![Just(2), Just(15), Just(1), Just(10), Just(18), Just(20)]
             .prop_map(Event::Signal),
-        Just(Event::FrontLost),
+        Just(Event::LauncherLost),
         (0u64..20_000).prop_map(|silent| Event::HostLost { silent }),
-        any::<bool>().prop_map(|starved| Event::Looked { starved }),
-        any::<bool>().prop_map(|left| Event::Strays { left }),
+        any::<bool>().prop_map(|starved| Event::CpuSampled { starved }),
+        any::<bool>().prop_map(|left| Event::Orphans { left }),
         Just(Event::Tick),
     ]
 }
@@ -487,7 +491,7 @@ fn a_host_that_fell_silent_before_a_rank_failed_is_the_cause() {
         let exit = cause_with_silence(silent, exit.clone());
         assert_eq!(
             (exit.kind, exit.code, exit.rank),
-            (CauseKind::LoneExit, 99, Some(0)),
+            (CauseKind::NonCollectiveExit, 99, Some(0)),
             "{silent}"
         );
     }
@@ -552,8 +556,8 @@ proptest! {
                     now = now.max(at);
                     machine.handle(now, Event::Tick, &mut out);
                 }
-                if machine.is_sweeping() {
-                    machine.handle(now, Event::Strays { left: false }, &mut out);
+                if machine.is_cleaning_up() {
+                    machine.handle(now, Event::Orphans { left: false }, &mut out);
                 }
             }
             prop_assert!(machine.is_finished(), "{machine:?}");

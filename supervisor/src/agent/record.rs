@@ -95,7 +95,7 @@ fn text(
             let name = cause.signal.map_or_else(|| "a signal".into(), signal_name);
             format!("rank {rank} was killed by {name}")
         }
-        CauseKind::LoneExit => {
+        CauseKind::NonCollectiveExit => {
             format!("rank {rank} exited alone with code {code}{}", path_text(cause.path))
         }
         CauseKind::NoFini if record.is_some_and(|r| r.hello) => {
@@ -144,7 +144,7 @@ pub(super) fn report(
     machine: &Machine,
     ranks: Vec<RankRecord>,
     phases: Phases,
-    strays_killed: u32,
+    orphans_killed: u32,
     details: Details<'_>,
 ) -> JobReport {
     let cause = machine.cause().map(|first| {
@@ -170,13 +170,13 @@ pub(super) fn report(
         cause,
         ranks,
         phases,
-        strays_killed,
+        orphans_killed,
         hosts: Vec::new(),
     }
 }
 
 /// The report of a job whose agent was lost.
-pub(crate) fn lost(plan: &JobPlan, end: Option<End>, done: f64, strays_killed: u32) -> JobReport {
+pub(crate) fn lost(plan: &JobPlan, end: Option<End>, done: f64, orphans_killed: u32) -> JobReport {
     let how = match end {
         Some(End::Signal(signal)) => format!("was killed by {}", signal_name(signal)),
         Some(End::Code(code)) => format!("exited with code {code} and no report"),
@@ -206,7 +206,7 @@ pub(crate) fn lost(plan: &JobPlan, end: Option<End>, done: f64, strays_killed: u
         cause: Some(cause),
         ranks,
         phases,
-        strays_killed,
+        orphans_killed,
         hosts: Vec::new(),
     }
 }

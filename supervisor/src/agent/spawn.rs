@@ -11,8 +11,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::SigSet;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
+use super::host_ranks::HostRanks;
 use super::machine::CODE_LAUNCH;
-use super::share::Share;
 use super::sys::{self, Child, Failure, Image, Step};
 use crate::plan::JobPlan;
 
@@ -78,7 +78,7 @@ impl SpawnError {
 /// Everything that is the same for all ranks.
 pub(super) struct Spawner<'a> {
     plan: &'a JobPlan,
-    share: Share,
+    share: HostRanks,
     image: Image,
     /// An empty file; its number is also the number of the agent's socket in every rank.
     empty: File,
@@ -117,7 +117,7 @@ const PER_RANK: [&str; 2] = ["GASNETRUN_RANK", "GASNETRUN_LOCAL_RANK"];
 /// The environment of the ranks; where the two variables that differ between them stand. Another launcher gets none of them.
 fn environment(
     plan: &JobPlan,
-    share: &Share,
+    share: &HostRanks,
     socket: RawFd,
 ) -> Result<(Vec<CString>, Option<[usize; 2]>), SpawnError> {
     let [size, local_size, host] =
@@ -160,7 +160,11 @@ fn raise_limit(size: u32) -> Option<libc::rlimit> {
 
 impl<'a> Spawner<'a> {
     /// Prepares the start of the ranks of `share`, which will have `mask` as their signal mask.
-    pub(super) fn new(plan: &'a JobPlan, share: &Share, mask: SigSet) -> Result<Self, SpawnError> {
+    pub(super) fn new(
+        plan: &'a JobPlan,
+        share: &HostRanks,
+        mask: SigSet,
+    ) -> Result<Self, SpawnError> {
         let refused = |operation| move |source| SpawnError::Channel { rank: 0, operation, source };
         let empty = File::open("/dev/null").map_err(refused("open /dev/null"))?;
         sys::close_on_exec_from(3).map_err(refused("mark descriptors close-on-exec"))?;

@@ -17,8 +17,8 @@ use crate::agent::sys::{self, Reaped};
 use crate::event_loop::{self, Poller, Ready, Role, Signals, Token};
 use crate::link::{LinkEvent, Links};
 use crate::plan::{HostEntry, Reach};
-use crate::tree::hosts::News;
-use crate::tree::message::{Common, Down, Member, Order, Up, encode};
+use crate::tree::hosts::HostStatus;
+use crate::tree::message::{Common, Down, HostCommand, Member, Up, encode};
 use spawner_ssh::diagnosis::{Class, Failure, Step};
 
 /// What is to be examined.
@@ -198,17 +198,17 @@ impl<'a> Doctor<'a> {
     fn heard(&mut self, link: usize, up: Up) {
         let behind = |host: u32| self.links.hosts(link).iter().any(|(own, _)| *own == host);
         match up {
-            Up::Host { host, news: News::Failed(failure) } if behind(host) => {
+            Up::Host { host, status: HostStatus::Failed(failure) } if behind(host) => {
                 self.fail(host, failure);
             }
-            Up::Host { host, news: News::Reached(Step::Ready) } if behind(host) => {
+            Up::Host { host, status: HostStatus::Reached(Step::Ready) } if behind(host) => {
                 self.settled.insert(host);
             }
             Up::Findings { host, at, findings } if behind(host) => {
                 let before = self.told.get(&link).copied().unwrap_or(at);
                 self.take(host, clock(before, at, epoch()), findings);
             }
-            Up::Orphans(orphans) => self.adopt(link, orphans),
+            Up::Unreached(orphans) => self.adopt(link, orphans),
             Up::Lost { hosts, loss } => {
                 let hosts: Vec<u32> = hosts.into_iter().filter(|host| behind(*host)).collect();
                 for host in hosts {
@@ -244,7 +244,7 @@ impl<'a> Doctor<'a> {
     fn part(&mut self) {
         self.links.give_up_silent();
         let now = self.now();
-        self.links.send_all(&self.poller, &Down::Order(Order::Finish), now);
+        self.links.send_all(&self.poller, &Down::HostCommand(HostCommand::Finish), now);
         self.parting = true;
         self.limit = now + FAREWELL.ms();
     }

@@ -18,8 +18,8 @@ pub(crate) enum Which {
 pub(crate) enum Token {
     /// The agent's signals.
     Signals,
-    /// The front.
-    Front,
+    /// The socket between the launcher and its supervisor.
+    Control,
     /// Our standard input.
     Input,
     /// Our standard output (1) or error (2).
@@ -53,7 +53,7 @@ impl Token {
     fn encode(self) -> u64 {
         let (kind, number) = match self {
             Self::Signals => (0, 0),
-            Self::Front => (1, 0),
+            Self::Control => (1, 0),
             Self::Input => (2, 0),
             Self::Sink(number) => (3, u32::from(number)),
             Self::Stream(rank, Which::Out) => (4, rank),
@@ -74,7 +74,7 @@ impl Token {
         let number = word as u32;
         match word >> 32 {
             0 => Self::Signals,
-            1 => Self::Front,
+            1 => Self::Control,
             2 => Self::Input,
             3 => Self::Sink(number as u8),
             4 => Self::Stream(number, Which::Out),

@@ -10,10 +10,10 @@ use bootstrap::collective::Bytes;
 use settings::deadlines::tree::{CHILD_SILENT, CONNECT, HEARTBEAT, LAST_WORDS};
 use spawner_ssh::builtin;
 use spawner_ssh::command::{self, has_short_way, remote_command, script_input, stage_input};
-use spawner_ssh::{Ssh, Stage as Staging};
+use spawner_ssh::{Ssh, StageMode};
 
 use super::process;
-use super::state::{Link, Stage, TURN};
+use super::state::{Link, Phase, TURN};
 use crate::event_loop::{Pipe, Poller, Ready, Token};
 use crate::report::End;
 use crate::stage::Digest;
@@ -109,7 +109,7 @@ impl Links {
 
     /// Links whose agents answer.
     pub(crate) fn open(&self) -> impl Iterator<Item = usize> {
-        let open = self.links.iter().enumerate().filter(|(_, link)| link.stage == Stage::Open);
+        let open = self.links.iter().enumerate().filter(|(_, link)| link.phase == Phase::Open);
         open.map(|(number, _)| number)
     }
 
@@ -140,7 +140,7 @@ impl Links {
         message: &Rc<Vec<u8>>,
         now: u64,
     ) {
-        if let Some(link) = self.links.get_mut(number).filter(|link| link.stage == Stage::Open) {
+        if let Some(link) = self.links.get_mut(number).filter(|link| link.phase == Phase::Open) {
             link.push(lane, Rc::clone(message));
             link.said = now;
             link.write(poller, token(number));
@@ -177,13 +177,13 @@ impl Links {
     pub(crate) fn part(&mut self) {
         self.parting = true;
         for link in &mut self.links {
-            match link.stage {
-                Stage::Open => link.to = None,
-                Stage::Queued { .. } | Stage::Silent { .. } => {
+            match link.phase {
+                Phase::Open => link.to = None,
+                Phase::Queued { .. } | Phase::Silent { .. } => {
                     link.cut();
-                    link.stage = Stage::Over;
+                    link.phase = Phase::Over;
                 }
-                Stage::Over => {}
+                Phase::Over => {}
             }
         }
     }
@@ -191,9 +191,9 @@ impl Links {
     /// Gives up what has not answered.
     pub(crate) fn give_up_silent(&mut self) {
         for link in &mut self.links {
-            if !matches!(link.stage, Stage::Open | Stage::Over) {
+            if !matches!(link.phase, Phase::Open | Phase::Over) {
                 link.cut();
-                link.stage = Stage::Over;
+                link.phase = Phase::Over;
             }
         }
     }
@@ -203,7 +203,7 @@ impl Links {
         self.parting = true;
         for link in &mut self.links {
             link.cut();
-            link.stage = Stage::Over;
+            link.phase = Phase::Over;
         }
     }
 
@@ -243,7 +243,7 @@ impl Links {
             let Some(count) = self.links[index].read(&mut buffer, now) else { break };
             taken += count;
             self.bytes(poller, index, &buffer[..count], now, out);
-            if self.links[index].stage == Stage::Over {
+            if self.links[index].phase == Phase::Over {
                 break;
             }
         }
@@ -260,7 +260,7 @@ impl Links {
         out: &mut Vec<LinkEvent>,
     ) {
         let link = &mut self.links[index];
-        if link.stage == Stage::Open {
+        if link.phase == Phase::Open {
             link.inbox.push(bytes);
         } else {
             match link.search.push(bytes) {
@@ -274,7 +274,7 @@ impl Links {
                         return;
                     }
                     let link = &mut self.links[index];
-                    if link.stage != Stage::Open {
+                    if link.phase != Phase::Open {
                         link.search = marker::Search::default();
                         return self.bytes(poller, index, &behind, now, out);
                     }
@@ -303,7 +303,7 @@ impl Links {
             First::Stage | First::Send => match self.for_script(*first == First::Send) {
                 Ok(bytes) => {
                     let link = &mut self.links[index];
-                    link.stage = Stage::Silent { since: now };
+                    link.phase = Phase::Silent { since: now };
                     link.raw.extend_from_slice(&bytes);
                     link.write(poller, token(index));
                     true
@@ -318,7 +318,7 @@ impl Links {
                 let ours = (marker::PROTOCOL, env!("CARGO_PKG_VERSION"));
                 if (*protocol, version.as_str()) == ours {
                     let link = &mut self.links[index];
-                    link.stage = Stage::Open;
+                    link.phase = Phase::Open;
                     let setup =
                         Down::Setup { common: self.common.clone(), subtree: link.hosts.clone() };
                     self.send(poller, index, &setup, now);
@@ -372,7 +372,7 @@ impl Links {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         let random = self.random;
-        let stages = self.ssh.stage == Staging::Auto;
+        let stages = self.ssh.stage == StageMode::Auto;
         let link = &mut self.links[index];
         link.cut();
         link.attempts += 1;
@@ -380,7 +380,7 @@ impl Links {
         let misfit = matches!(failure.class, Class::Version | Class::AgentBroken);
         if misfit && stages && !link.send_agent && !link.hosts.first().is_some_and(|h| h.1.here) {
             (link.send_agent, link.whole_script) = (true, true);
-            link.stage = Stage::Queued { at: now };
+            link.phase = Phase::Queued { at: now };
             return;
         }
         // Perhaps the login shell did not understand the short way to the agent.
@@ -388,13 +388,13 @@ impl Links {
         let there = link.hosts.first().is_some_and(|host| !host.1.here);
         if shell && there && !link.whole_script && has_short_way(&self.ssh) && !self.parting {
             link.whole_script = true;
-            link.stage = Stage::Queued { at: now };
+            link.phase = Phase::Queued { at: now };
             return;
         }
         match retry_after(failure.class, link.attempts, random).filter(|_| !self.parting) {
-            Some(pause) => link.stage = Stage::Queued { at: now.saturating_add(pause) },
+            Some(pause) => link.phase = Phase::Queued { at: now.saturating_add(pause) },
             None => {
-                link.stage = Stage::Over;
+                link.phase = Phase::Over;
                 out.push(LinkEvent::Failed(index, failure));
             }
         }
@@ -403,11 +403,11 @@ impl Links {
     /// A link that was open broke.
     fn broke(&mut self, index: usize, seen: String, now: u64, out: &mut Vec<LinkEvent>) {
         let link = &mut self.links[index];
-        if link.stage != Stage::Open {
+        if link.phase != Phase::Open {
             return self.failed(index, Failure::new(Class::AgentSilent, seen), now, out);
         }
         link.cut();
-        link.stage = Stage::Over;
+        link.phase = Phase::Over;
         let silent = now.saturating_sub(link.heard);
         out.push(LinkEvent::Lost(index, Loss { seen, silent }));
     }
@@ -415,17 +415,17 @@ impl Links {
     /// Everything that is due. To be called after what was ready has been served.
     pub(crate) fn step(&mut self, poller: &Poller, now: u64, out: &mut Vec<LinkEvent>) {
         let mut logins =
-            self.links.iter().filter(|link| matches!(link.stage, Stage::Silent { .. })).count();
+            self.links.iter().filter(|link| matches!(link.phase, Phase::Silent { .. })).count();
         let mut due = Vec::new();
         for index in 0..self.links.len() {
-            match self.links[index].stage {
-                Stage::Queued { at } if now >= at && logins < LOGINS => {
+            match self.links[index].phase {
+                Phase::Queued { at } if now >= at && logins < LOGINS => {
                     logins += 1;
                     due.push(index);
                 }
-                Stage::Silent { since } => self.step_silent(poller, index, since, now, out),
-                Stage::Open => self.step_open(poller, index, now, out),
-                Stage::Queued { .. } | Stage::Over => {}
+                Phase::Silent { since } => self.step_silent(poller, index, since, now, out),
+                Phase::Open => self.step_open(poller, index, now, out),
+                Phase::Queued { .. } | Phase::Over => {}
             }
         }
         if !due.is_empty() {
@@ -439,7 +439,7 @@ impl Links {
         for &index in due {
             let link = &mut self.links[index];
             let Some((_, host)) = link.hosts.first() else {
-                link.stage = Stage::Over;
+                link.phase = Phase::Over;
                 continue;
             };
             let told = remote_command(&self.ssh, link.whole_script);
@@ -494,7 +494,7 @@ impl Links {
         if self.is_at_its_end(index, now) {
             let more = self.read(poller, index, now, out);
             let link = &mut self.links[index];
-            if matches!(link.stage, Stage::Silent { .. }) && !more {
+            if matches!(link.phase, Phase::Silent { .. }) && !more {
                 link.read_stderr();
                 let failure =
                     Failure::of_shell(&link.complaint(), &link.search.noise(), link.ended);
@@ -516,7 +516,7 @@ impl Links {
             // Its process is gone. Somebody else may hold its output open for ever, so its end is not waited for.
             let more = self.read(poller, index, now, out);
             let link = &mut self.links[index];
-            if more || link.stage != Stage::Open {
+            if more || link.phase != Phase::Open {
                 return;
             }
             link.read_stderr();
@@ -546,14 +546,14 @@ impl Links {
 
     /// When [`Links::step`] is due although nothing is ready.
     pub(crate) fn deadline(&self) -> Option<u64> {
-        let busy = self.links.iter().filter(|l| matches!(l.stage, Stage::Silent { .. })).count();
-        let each = self.links.iter().filter_map(|link| match link.stage {
-            Stage::Queued { at } => (busy < LOGINS).then_some(at),
-            Stage::Over => None,
+        let busy = self.links.iter().filter(|l| matches!(l.phase, Phase::Silent { .. })).count();
+        let each = self.links.iter().filter_map(|link| match link.phase {
+            Phase::Queued { at } => (busy < LOGINS).then_some(at),
+            Phase::Over => None,
             _ if link.ended.is_some() => Some(0),
             _ if link.eof.is_some() => link.eof.map(|at| at.saturating_add(LAST_WORDS.ms())),
-            Stage::Silent { since } => Some(since.saturating_add(CONNECT.ms())),
-            Stage::Open => {
+            Phase::Silent { since } => Some(since.saturating_add(CONNECT.ms())),
+            Phase::Open => {
                 let lost = link.heard.saturating_add(CHILD_SILENT.ms());
                 let ping = link.said.saturating_add(HEARTBEAT.ms());
                 Some(if link.to.is_some() { lost.min(ping) } else { lost })

@@ -25,7 +25,7 @@ pub(super) const TURN: usize = 256 * 1024;
 
 /// How far a link has come. Times are milliseconds on the owner's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum Phase {
     /// To be started at this time.
     Queued { at: u64 },
     /// Started; its first word is awaited.
@@ -40,7 +40,7 @@ pub(super) enum Stage {
 pub(super) struct Link {
     /// The hosts behind it; its own is the first.
     pub(super) hosts: Vec<Member>,
-    pub(super) stage: Stage,
+    pub(super) phase: Phase,
     pub(super) attempts: u32,
     /// The agent's program is sent whether it is there or not.
     pub(super) send_agent: bool,
@@ -77,7 +77,7 @@ impl Link {
     pub(super) fn new(hosts: Vec<Member>, at: u64) -> Self {
         Self {
             hosts,
-            stage: Stage::Queued { at },
+            phase: Phase::Queued { at },
             attempts: 0,
             send_agent: false,
             whole_script: false,
@@ -140,7 +140,7 @@ impl Link {
         self.outbox.clear();
         self.stderr.clear();
         (self.heard, self.said) = (now, now);
-        self.stage = Stage::Silent { since: now };
+        self.phase = Phase::Silent { since: now };
         nonblocking(&to)?;
         nonblocking(&from)?;
         nonblocking(&err)?;
@@ -186,7 +186,7 @@ impl Link {
             self.raw = Vec::new();
             self.raw_at = 0;
         }
-        if self.stage == Stage::Open && self.raw.is_empty() {
+        if self.phase == Phase::Open && self.raw.is_empty() {
             failed |= self.outbox.write(to).is_err();
         }
         if failed {
@@ -195,7 +195,7 @@ impl Link {
             self.watched = false;
             return;
         }
-        let want = !self.raw.is_empty() || (self.stage == Stage::Open && !self.outbox.is_empty());
+        let want = !self.raw.is_empty() || (self.phase == Phase::Open && !self.outbox.is_empty());
         if want && !self.watched {
             self.watched = poller.add_write(to.as_fd(), Token::Link(number, Pipe::To)).is_ok();
         } else if !want && self.watched {

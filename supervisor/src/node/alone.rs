@@ -16,20 +16,20 @@ impl Driver<'_> {
         self.parent.close(&self.poller);
         self.relay.close();
         self.links.part();
-        self.body.stop();
-        self.sweeping = false;
+        self.ranks.stop();
+        self.cleaning_up = false;
         let rules = Rules { exit_bound: ms(self.plan.exit_bound), timeout_at: None };
-        let share = self.body.share();
+        let share = self.ranks.share();
         let mut machine = Machine::new(share.count(), rules);
         let now = ms(self.started.elapsed());
         let running: Vec<u32> =
-            self.body.running().filter_map(|rank| self.body.share().local(rank)).collect();
+            self.ranks.running().filter_map(|rank| self.ranks.share().local(rank)).collect();
         for rank in running {
             let started = RankEvent::Started { rank, pid: 0, at: 0.0 };
             machine.handle(now, Event::Rank(started), &mut Vec::new());
         }
         self.own = Some(machine);
-        self.decide(Event::FrontLost);
+        self.decide(Event::LauncherLost);
     }
 
     /// Our own machine, once the parent is lost.

@@ -6,7 +6,7 @@ use super::driver::Driver;
 use crate::event_loop::Role;
 use crate::link::LinkEvent;
 use crate::plan::StdinTo;
-use crate::tree::hosts::News;
+use crate::tree::hosts::HostStatus;
 use crate::tree::message::{Loss, Up};
 use spawner_ssh::diagnosis::Step;
 
@@ -16,16 +16,16 @@ impl Driver<'_> {
             match event {
                 LinkEvent::Open(link) => {
                     let host = self.links.hosts(link).first().map_or(0, |host| host.0);
-                    self.up(&Up::Host { host, news: News::Reached(Step::Version) });
+                    self.up(&Up::Host { host, status: HostStatus::Reached(Step::Version) });
                 }
                 LinkEvent::Up(link, up) => self.heard_below(link, up),
                 LinkEvent::Failed(link, failure) => {
                     let hosts = self.links.hosts(link).to_vec();
                     if let Some((host, _)) = hosts.first() {
-                        let news = News::Failed(failure);
-                        self.up(&Up::Host { host: *host, news });
+                        let status = HostStatus::Failed(failure);
+                        self.up(&Up::Host { host: *host, status });
                     }
-                    self.up(&Up::Orphans(hosts));
+                    self.up(&Up::Unreached(hosts));
                     self.standing.insert(link);
                 }
                 LinkEvent::Lost(link, loss) => self.lost(link, loss),
@@ -40,10 +40,10 @@ impl Driver<'_> {
         let parted = self.done.contains(&link);
         let branch = self.branches.iter().position(|other| *other == link);
         if let Some(branch) = branch.filter(|_| !parted) {
-            self.body.boot.lost(&self.poller, branch);
+            self.ranks.boot.lost(&self.poller, branch);
         }
-        if let Some(look) = &mut self.look {
-            look.waiting.remove(&link);
+        if let Some(question) = &mut self.cpu_question {
+            question.waiting.remove(&link);
         }
         if let Some(input) = &mut self.input {
             input.waiting.remove(&link);
@@ -52,29 +52,29 @@ impl Driver<'_> {
             let hosts = self.links.hosts(link).iter().map(|(host, _)| *host).collect();
             self.up(&Up::Lost { hosts, loss });
         }
-        self.answer_look();
+        self.answer_cpu_sample();
     }
 
     pub(super) fn heard_below(&mut self, link: usize, up: Up) {
         match up {
             Up::Host { .. }
             | Up::Lost { .. }
-            | Up::Strays { .. }
+            | Up::Orphans { .. }
             | Up::Findings { .. }
             | Up::Say(_) => self.up(&up),
-            Up::Orphans(ref hosts) => {
+            Up::Unreached(ref hosts) => {
                 self.links.remove_hosts(link, hosts);
                 self.up(&up);
             }
             Up::Standing => drop(self.standing.insert(link)),
             Up::Events(events) => self.events.extend(events),
-            Up::Looked { number, look } => {
-                if let Some(open) = self.look.as_mut().filter(|open| open.number == number)
+            Up::CpuSampled { number, sample } => {
+                if let Some(open) = self.cpu_question.as_mut().filter(|open| open.number == number)
                     && open.waiting.remove(&link)
                 {
-                    open.look = open.look.and(look);
+                    open.sample = open.sample.and(sample);
                 }
-                self.answer_look();
+                self.answer_cpu_sample();
             }
             Up::Output { ref bytes, .. } => {
                 self.links.owe(link, bytes.len());
@@ -84,7 +84,7 @@ impl Driver<'_> {
             Up::Bootstrap(up) => {
                 let branch = self.branches.iter().position(|other| *other == link);
                 let Some(branch) = branch else { return };
-                if let Err(error) = self.body.boot.letter_of_child(&self.poller, branch, up) {
+                if let Err(error) = self.ranks.boot.letter_of_child(&self.poller, branch, up) {
                     self.lost(link, Loss::at_once(error.to_string()));
                 }
             }
@@ -99,18 +99,18 @@ impl Driver<'_> {
             Up::Want => self.staging.want(link),
             Up::Took { bytes } => self.staging.took(link, bytes),
             Up::Ping => {}
-            Up::Done { strays } => {
+            Up::Done { orphans } => {
                 self.done.insert(link);
-                self.strays = self.strays.saturating_add(strays);
+                self.orphans = self.orphans.saturating_add(orphans);
             }
         }
     }
 
-    pub(super) fn answer_look(&mut self) {
+    pub(super) fn answer_cpu_sample(&mut self) {
         // What was heard before goes up first: it may change what the answer means.
-        if let Some(look) = self.look.take_if(|look| look.waiting.is_empty()) {
+        if let Some(question) = self.cpu_question.take_if(|question| question.waiting.is_empty()) {
             self.flush();
-            self.up(&Up::Looked { number: look.number, look: look.look });
+            self.up(&Up::CpuSampled { number: question.number, sample: question.sample });
         }
     }
 
@@ -121,7 +121,7 @@ impl Driver<'_> {
             StdinTo::None => HashSet::new(),
             StdinTo::All => open.collect(),
             StdinTo::Rank(rank) => {
-                let host = self.body.share().host_of.get(rank.0 as usize).map(|host| host.0);
+                let host = self.ranks.share().host_of.get(rank.0 as usize).map(|host| host.0);
                 let behind = |link: &usize| {
                     self.links.hosts(*link).iter().any(|(other, _)| Some(*other) == host)
                 };

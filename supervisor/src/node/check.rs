@@ -60,7 +60,7 @@ pub(super) fn program(path: &Path, env: &[(OsString, OsString)]) -> Result<(), F
 fn ask_loader(loader: &Path, path: &Path, env: &[(OsString, OsString)]) -> Result<(), Failure> {
     let mut command = Command::new(loader);
     command.arg("--list").arg(path).env_clear().envs(env.iter().cloned());
-    // It ends soon; when this agent is killed, the guard ends it. So nothing needs to be prepared in the child, and the
+    // It ends soon; when this agent is killed, the reaper ends it. So nothing needs to be prepared in the child, and the
     // system's quick way to start it can be taken.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
     // A loader that cannot be asked tells when the ranks start.

@@ -11,11 +11,11 @@ use super::parent::Parent;
 use super::relay::Relay;
 use super::setup::{begin_staging, hash_of_parent, plan_of, setup, share_of, staging_of};
 use super::{Origin, complain};
-use crate::agent::body::{Body, Look};
-use crate::agent::boot::Boot;
+use crate::agent::bootstrap_server::BootstrapServer;
 use crate::agent::capture::Draining;
 use crate::agent::driver::{AgentError, io, read_signals, supervise_children};
 use crate::agent::input::Stdin;
+use crate::agent::local_ranks::{CpuSample, LocalRanks};
 use crate::agent::machine::{CODE_LAUNCH, Event, Machine};
 use crate::agent::{RankEvent, sys};
 use crate::event_loop::{self, Poller, Ready, Role, Signals, Token};
@@ -30,7 +30,7 @@ use spawner_ssh::diagnosis::{Class, Failure};
 /// Events in one message.
 const BATCH: usize = 1000;
 
-/// Life of the agent; never returns to the guard's code.
+/// Life of the agent; never returns to the reaper's code.
 pub(super) fn run(origin: Origin) -> ! {
     match work(origin) {
         Ok(()) => sys::exit_now(0),
@@ -52,7 +52,7 @@ pub(super) fn ms(duration: Duration) -> u64 {
 fn work(origin: Origin) -> Result<(), AgentError> {
     let poller = Poller::new().map_err(io("make an epoll set"))?;
     let signals = supervise_children(&poller)?;
-    let Origin { input, output, guard, mask, job, started } = origin;
+    let Origin { input, output, reaper, mask, job, started } = origin;
     let mut parent = Parent::new(&poller, input, output).map_err(io("watch the parent"))?;
     let mut waiting = Vec::new();
     let (common, subtree) = setup(&poller, &mut parent, &mut waiting, started)?;
@@ -76,13 +76,14 @@ fn work(origin: Origin) -> Result<(), AgentError> {
     let unstaged = begin_staging(&mut staging, &mut plan);
     let host_of: Vec<HostId> = host_of.into_iter().map(HostId).collect();
     let (share, problem) = share_of(&words, index, host_of);
-    let boot = Boot::node(share.clone(), Vec::new()).map_err(|error| other(error.to_string()))?;
+    let boot = BootstrapServer::node(share.clone(), Vec::new())
+        .map_err(|error| other(error.to_string()))?;
     let mut driver = Driver {
         index,
-        guard,
+        reaper,
         started,
         signals,
-        body: Body::new(&plan, share, boot, Stdin::Far),
+        ranks: LocalRanks::new(&plan, share, boot, Stdin::Far),
         plan: &plan,
         poller,
         parent,
@@ -96,13 +97,13 @@ fn work(origin: Origin) -> Result<(), AgentError> {
         announced: false,
         starting: false,
         branches: Vec::new(),
-        look: None,
+        cpu_question: None,
         input: None,
-        sweeping: false,
+        cleaning_up: false,
         told_left: None,
         bare: false,
         done: HashSet::new(),
-        strays: 0,
+        orphans: 0,
         finishing: None,
         own: None,
         over: false,
@@ -129,9 +130,9 @@ fn add_groups(links: &mut Links, subtree: &[Member], degree: u32, now: u64) {
 }
 
 /// Answers that are still awaited from below.
-pub(super) struct LookUp {
+pub(super) struct CpuQuestion {
     pub(super) number: u32,
-    pub(super) look: Look,
+    pub(super) sample: CpuSample,
     pub(super) waiting: HashSet<usize>,
 }
 
@@ -145,13 +146,13 @@ pub(super) struct Piece {
 pub(super) struct Driver<'a> {
     pub(super) plan: &'a JobPlan,
     pub(super) index: u32,
-    pub(super) guard: i32,
+    pub(super) reaper: i32,
     pub(super) started: Instant,
     pub(super) poller: Poller,
     pub(super) signals: Signals,
     pub(super) parent: Parent,
     pub(super) relay: Relay,
-    pub(super) body: Body<'a>,
+    pub(super) ranks: LocalRanks<'a>,
     pub(super) links: Links,
     pub(super) staging: Staging,
     /// Links whose agents wait for the program's hash, which our parent was asked for.
@@ -165,14 +166,14 @@ pub(super) struct Driver<'a> {
     pub(super) starting: bool,
     /// Link of each branch of the collective machine.
     pub(super) branches: Vec<usize>,
-    pub(super) look: Option<LookUp>,
+    pub(super) cpu_question: Option<CpuQuestion>,
     pub(super) input: Option<Piece>,
-    pub(super) sweeping: bool,
+    pub(super) cleaning_up: bool,
     pub(super) told_left: Option<bool>,
     /// All ranks of this host have ended and no process is left of them.
     pub(super) bare: bool,
     pub(super) done: HashSet<usize>,
-    pub(super) strays: u32,
+    pub(super) orphans: u32,
     /// When pipes that unknown processes keep open are given up.
     pub(super) finishing: Option<Draining>,
     /// Decides when the parent is lost; its ranks are local numbers.
@@ -199,7 +200,7 @@ impl Driver<'_> {
     fn begin(&mut self, problem: Option<Failure>, mask: nix::sys::signal::SigSet) {
         self.parent.heard = self.now();
         let prepared = problem.map_or(Ok(()), Err).and_then(|()| {
-            let prepared = self.body.prepare(mask);
+            let prepared = self.ranks.prepare(mask);
             prepared.map_err(|(text, _)| Failure::new(Class::Directory, text))
         });
         match prepared {
@@ -237,7 +238,7 @@ impl Driver<'_> {
             return false;
         }
         let mut events = Vec::new();
-        let more = self.body.start_some(&self.poller, &mut events);
+        let more = self.ranks.start_some(&self.poller, &mut events);
         self.happened(events);
         more
     }
@@ -260,7 +261,7 @@ impl Driver<'_> {
     pub(super) fn happened(&mut self, events: Vec<RankEvent>) {
         for happened in events {
             if self.own.is_some() {
-                let local = |rank| self.body.share().local(rank);
+                let local = |rank| self.ranks.share().local(rank);
                 if let Some(event) = happened.clone().renumbered(local) {
                     self.decide(Event::Rank(event));
                 }
@@ -284,7 +285,7 @@ impl Driver<'_> {
             && !self.relay.has_output()
             && self.own.is_none()
             && self.finishing.is_none()
-            && self.body.pids().next().is_some();
+            && self.ranks.pids().next().is_some();
         if !quiet {
             self.held = None;
             return false;
@@ -312,7 +313,7 @@ impl Driver<'_> {
 
     fn messages(&mut self) {
         let now = self.now();
-        while let Some(message) = self.body.boot.poll_transmit() {
+        while let Some(message) = self.ranks.boot.poll_transmit() {
             match message {
                 TreeMessage::Up(up) => self.up(&Up::Bootstrap(up)),
                 TreeMessage::Down { to, message } => {
@@ -328,9 +329,9 @@ impl Driver<'_> {
 
     fn step_input(&mut self) {
         let Some(input) = &mut self.input else { return };
-        input.own = input.own || self.body.readers.give(&self.poller);
+        input.own = input.own || self.ranks.readers.give(&self.poller);
         if input.own && input.waiting.is_empty() {
-            let more = input.more || !self.body.readers.is_empty();
+            let more = input.more || !self.ranks.readers.is_empty();
             self.input = None;
             self.up(&Up::InputTaken { more });
         }
@@ -362,21 +363,21 @@ impl Driver<'_> {
         let now = self.now();
         let ending = self.own.is_none() && !self.over;
         let Some(draining) = self.finishing.as_mut().filter(|_| ending) else { return };
-        draining.step(now, &mut self.body.capture, &mut self.relay);
+        draining.step(now, &mut self.ranks.capture, &mut self.relay);
         let below = self.links.open().all(|link| self.done.contains(&link));
-        if !self.body.capture.is_over() || !below {
+        if !self.ranks.capture.is_over() || !below {
             return;
         }
         self.links.part();
         if self.relay.is_empty() && !self.links.is_any_left() {
-            let pids: Vec<String> = self.body.pids().map(|pid| pid.to_string()).collect();
+            let pids: Vec<String> = self.ranks.pids().map(|pid| pid.to_string()).collect();
             if !pids.is_empty() {
                 let (host, pids) = (&self.plan.host, pids.join(" "));
                 let text = format!("{host}: gave up on processes that SIGKILL did not end: {pids}");
                 self.up(&Up::Say(text));
             }
-            let strays = self.strays.saturating_add(self.body.strays());
-            self.queue(&Up::Done { strays });
+            let orphans = self.orphans.saturating_add(self.ranks.orphans());
+            self.queue(&Up::Done { orphans });
             self.over = true;
         }
     }
@@ -425,7 +426,7 @@ impl Role for Driver<'_> {
             let silent = self.parent.heard.saturating_add(PARENT_SILENT.ms());
             silent.min(self.parent.said.saturating_add(HEARTBEAT.ms()))
         });
-        let finish = self.finishing.as_ref().filter(|_| !self.body.capture.is_over());
+        let finish = self.finishing.as_ref().filter(|_| !self.ranks.capture.is_over());
         let finish = finish.map(Draining::deadline);
         let held = self.held.map(|at| at.saturating_add(HOLD.ms()));
         [own, parent, finish, held, self.links.deadline()].into_iter().flatten().min()
@@ -434,9 +435,9 @@ impl Role for Driver<'_> {
     fn serve(&mut self, ready: Ready) {
         match ready.token {
             Token::Signals => {
-                let pending = read_signals(&mut self.signals, self.guard);
+                let pending = read_signals(&mut self.signals, self.reaper);
                 if pending.orphan {
-                    self.orphaned("its guard was killed");
+                    self.orphaned("its reaper was killed");
                 }
                 if pending.child {
                     self.reap();
@@ -451,7 +452,7 @@ impl Role for Driver<'_> {
             }
             _ => {
                 let mut events = Vec::new();
-                self.body.serve(&self.poller, ready, &mut self.relay, &mut events);
+                self.ranks.serve(&self.poller, ready, &mut self.relay, &mut events);
                 self.happened(events);
             }
         }
@@ -459,7 +460,7 @@ impl Role for Driver<'_> {
 
     fn settle(&mut self) {
         if self.leaving.is_none() {
-            self.body.capture.settle(&self.poller, &mut self.relay);
+            self.ranks.capture.settle(&self.poller, &mut self.relay);
         }
         self.step_links();
         if self.leaving.is_none() {

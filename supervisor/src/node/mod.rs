@@ -1,4 +1,4 @@
-//! The agent of one host of several. Two processes: a guard, which ends everything when the agent is killed, and the
+//! The agent of one host of several. Two processes: a reaper, which ends everything when the agent is killed, and the
 //! agent, which owns the ranks of this host and the links to the agents below.
 //!
 //! Standard input and output are the link to the parent. When that ends, or is silent for too long, the agent is on its
@@ -34,8 +34,8 @@ use settings::deadlines::agent::{AFTER_LOSS, CLEANUP_HOST};
 use settings::deadlines::tree::SETUP;
 
 use crate::agent::machine::CODE_LAUNCH;
+use crate::agent::processes;
 use crate::agent::sys::{self, Forked, Reaped};
-use crate::agent::tree;
 use crate::report::End;
 use crate::stage;
 use spawner_ssh::command::{LINES, LINES_WORD};
@@ -51,11 +51,11 @@ pub(crate) struct Origin {
     input: OwnedFd,
     /// To the parent.
     output: OwnedFd,
-    /// Process id of the guard.
-    guard: i32,
+    /// Process id of the reaper.
+    reaper: i32,
     /// Signal mask for the ranks.
     mask: SigSet,
-    /// Name of the job's directory on this host; the guard removes it.
+    /// Name of the job's directory on this host; the reaper removes it.
     job: String,
     started: Instant,
 }
@@ -86,14 +86,14 @@ fn start(started: Instant) -> std::io::Result<i32> {
         skip_lines(std::io::stdin().as_fd(), started)?;
     }
     let (input, output) = private_streams()?;
-    // While the parent looks for what to say, the rest gets ready.
+    // While the parent cpu_questions for what to say, the rest gets ready.
     parent::greet(&output, &marker::line())?;
     prctl::set_child_subreaper(true)?;
-    let guard = getpid().as_raw();
+    let reaper = getpid().as_raw();
     let job = stage::job_directory_name();
     match sys::fork()? {
         Forked::Child => {
-            driver::run(Origin { input, output, guard, mask, job, started });
+            driver::run(Origin { input, output, reaper, mask, job, started });
         }
         Forked::Parent(agent) => {
             drop((input, output));
@@ -150,7 +150,7 @@ fn private_streams() -> std::io::Result<(OwnedFd, OwnedFd)> {
     Ok((input, output))
 }
 
-/// The guard: waits for the agent, and kills what it leaves; after an orderly end there is nothing.
+/// The reaper: waits for the agent, and kills what it leaves; after an orderly end there is nothing.
 fn watch(agent: i32) -> i32 {
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
     let mut code = CODE_LAUNCH;
@@ -171,7 +171,7 @@ fn watch(agent: i32) -> i32 {
     let deadline = Instant::now() + AFTER_LOSS.limit;
     loop {
         while matches!(sys::reap(), Reaped::Child(..)) {}
-        let left = tree::descendants(getpid().as_raw(), |_| false);
+        let left = processes::descendants(getpid().as_raw(), |_| false);
         if left.is_empty() || Instant::now() >= deadline {
             return code;
         }

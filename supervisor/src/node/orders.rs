@@ -4,26 +4,26 @@ use bootstrap::HostId;
 use bootstrap::collective::Branch;
 use nix::unistd::getpid;
 
-use super::driver::{Driver, LookUp, Piece};
+use super::driver::{CpuQuestion, Driver, Piece};
 use super::setup::ranks_of;
-use crate::agent::boot::Boot;
+use crate::agent::bootstrap_server::BootstrapServer;
 use crate::agent::capture::Draining;
 use crate::agent::machine::{CODE_LAUNCH, Command, Event};
-use crate::agent::{RankEvent, tree};
+use crate::agent::{RankEvent, processes};
 use crate::event_loop::Role;
-use crate::tree::message::{Down, Order, Up};
+use crate::tree::message::{Down, HostCommand, Up};
 
 impl Driver<'_> {
     pub(super) fn down(&mut self, down: Down) {
         match down {
             Down::Setup { .. } => self.orphaned("it sent a second setup"),
-            Down::Order(order) => {
+            Down::HostCommand(order) => {
                 let now = self.now();
-                self.links.send_all(&self.poller, &Down::Order(order), now);
+                self.links.send_all(&self.poller, &Down::HostCommand(order), now);
                 self.order(order);
             }
             Down::Bootstrap(down) => {
-                if let Err(error) = self.body.boot.letter_of_parent(&self.poller, down) {
+                if let Err(error) = self.ranks.boot.letter_of_parent(&self.poller, down) {
                     self.orphaned(&error.to_string());
                 }
             }
@@ -34,7 +34,7 @@ impl Driver<'_> {
                 for link in &targets {
                     self.links.send(&self.poller, *link, &message, now);
                 }
-                self.body.readers.load(bytes.to_vec());
+                self.ranks.readers.load(bytes.to_vec());
                 self.input = Some(Piece { own: false, waiting: targets, more: false });
             }
             Down::Credit(bytes) => self.relay.grant(bytes),
@@ -45,19 +45,20 @@ impl Driver<'_> {
         }
     }
 
-    pub(super) fn order(&mut self, order: Order) {
+    pub(super) fn order(&mut self, order: HostCommand) {
         match order {
-            Order::Start => self.start(),
-            Order::Ranks(command) => self.act(command),
-            Order::SampleCpu { number } => {
+            HostCommand::Start => self.start(),
+            HostCommand::Ranks(command) => self.act(command),
+            HostCommand::SampleCpu { number } => {
                 let waiting = self.links.open().collect();
-                self.look = Some(LookUp { number, look: self.body.look(), waiting });
-                self.answer_look();
+                self.cpu_question =
+                    Some(CpuQuestion { number, sample: self.ranks.sample_cpu(), waiting });
+                self.answer_cpu_sample();
             }
-            Order::Deaf(stream) => self.relay.deafen(stream),
-            Order::InputEnd => self.body.readers.close(),
-            Order::Finish => {
-                self.body.stop();
+            HostCommand::OutputClosed(stream) => self.relay.deafen(stream),
+            HostCommand::InputEnd => self.ranks.readers.close(),
+            HostCommand::Finish => {
+                self.ranks.stop();
                 self.finishing = Some(Draining::new(self.now()));
             }
         }
@@ -70,7 +71,7 @@ impl Driver<'_> {
         }
         self.starting = true;
         self.branches = self.links.open().collect();
-        let share = self.body.share().clone();
+        let share = self.ranks.share().clone();
         let branch = |link: &usize| {
             let hosts = self.links.hosts(*link);
             let Some((host, _)) = hosts.first() else {
@@ -79,11 +80,11 @@ impl Driver<'_> {
             Branch { host: HostId(*host), ranks: ranks_of(hosts, &share.host_of) }
         };
         let branches = self.branches.iter().map(branch).collect();
-        match Boot::node(share, branches) {
-            Ok(boot) => self.body.boot = boot,
+        match BootstrapServer::node(share, branches) {
+            Ok(boot) => self.ranks.boot = boot,
             Err(error) => {
                 let text = format!("the tree of hosts does not fit the map: {error}");
-                self.body.stop();
+                self.ranks.stop();
                 self.events.push(RankEvent::StartFailed { rank: None, code: CODE_LAUNCH, text });
             }
         }
@@ -92,30 +93,30 @@ impl Driver<'_> {
     /// Carries out what was decided, here or by the root.
     pub(super) fn act(&mut self, action: Command) {
         match action {
-            Command::Notice { code, cause } => {
-                self.body.stop();
-                self.body.readers.close();
-                self.body.boot.notice(code, cause);
+            Command::ExitDecision { code, cause } => {
+                self.ranks.stop();
+                self.ranks.readers.close();
+                self.ranks.boot.publish_exit(code, cause);
             }
             // Only the root asks.
-            Command::Look => self.decide(Event::Looked { starved: false }),
-            Command::QuitUnclaimed => self.body.quit_unclaimed(),
-            Command::Forward(signal) => self.body.to_groups(signal),
+            Command::SampleCpu => self.decide(Event::CpuSampled { starved: false }),
+            Command::QuitUnclaimed => self.ranks.quit_unclaimed(),
+            Command::Forward(signal) => self.ranks.to_groups(signal),
             Command::End(signal) => {
-                self.body.stop();
-                self.body.readers.close();
-                self.body.end(signal);
+                self.ranks.stop();
+                self.ranks.readers.close();
+                self.ranks.end(signal);
             }
-            Command::Sweep => {
-                self.body.stop();
-                self.body.readers.close();
-                self.sweeping = true;
+            Command::FindOrphans => {
+                self.ranks.stop();
+                self.ranks.readers.close();
+                self.cleaning_up = true;
                 self.told_left = None;
                 self.reap();
             }
-            Command::EndStrays(signal) => {
+            Command::EndOrphans(signal) => {
                 let links = &self.links;
-                self.body.end_strays(signal, |pid| links.is_ours(pid));
+                self.ranks.end_orphans(signal, |pid| links.is_ours(pid));
             }
             Command::Finish => self.over = true,
         }
@@ -123,40 +124,42 @@ impl Driver<'_> {
 
     pub(super) fn reap(&mut self) {
         let mut events = Vec::new();
-        let others = self.body.reap(&self.poller, &mut events);
+        let others = self.ranks.reap(&self.poller, &mut events);
         for (pid, end) in others.ended {
             self.links.child_ended(pid, end);
         }
         self.happened(events);
-        if !self.sweeping && !self.is_through() {
+        if !self.cleaning_up && !self.is_through() {
             return;
         }
         let left = others.left && {
             let links = self.links.processes();
             links == 0
-                || tree::children(getpid().as_raw()).iter().any(|pid| !self.links.is_ours(*pid))
+                || processes::children(getpid().as_raw())
+                    .iter()
+                    .any(|pid| !self.links.is_ours(*pid))
         };
         if self.own.is_some() {
-            self.decide(Event::Strays { left });
-        } else if !self.sweeping {
+            self.decide(Event::Orphans { left });
+        } else if !self.cleaning_up {
             self.bare = !left;
         } else if self.told_left != Some(left) || left {
             self.told_left = Some(left);
-            self.up(&Up::Strays { host: self.index, left });
+            self.up(&Up::Orphans { host: self.index, left });
         }
     }
 
     /// Whether the ranks of this host have all run and ended, without an order to end them.
     fn is_through(&self) -> bool {
-        self.starting && self.own.is_none() && self.body.is_through()
+        self.starting && self.own.is_none() && self.ranks.is_through()
     }
 
     /// A host that has nothing more to do for the job, and has left nothing behind, says so and leaves without being told: the
     /// last ones of a job do not wait for a question and its answer.
     pub(super) fn step_leave(&mut self) {
-        let through = self.bare && !self.sweeping && self.is_through();
-        if through && self.finishing.is_none() && self.body.capture.is_over() {
-            self.queue(&Up::Strays { host: self.index, left: false });
+        let through = self.bare && !self.cleaning_up && self.is_through();
+        if through && self.finishing.is_none() && self.ranks.capture.is_over() {
+            self.queue(&Up::Orphans { host: self.index, left: false });
             self.finishing = Some(Draining::new(self.now()));
         }
     }

@@ -14,7 +14,7 @@ use settings::deadlines::tree::{HEARTBEAT, SETUP, START};
 use super::driver::{ms, other};
 use super::parent::Parent;
 use crate::agent::driver::{AgentError, io};
-use crate::agent::share::Share;
+use crate::agent::host_ranks::HostRanks;
 use crate::event_loop::{Poller, Token};
 use crate::plan::{HostEntry, JobPlan, Map, StdinTo, cpu_sets};
 use crate::stage::{Digest, Host, Staging};
@@ -161,8 +161,8 @@ pub(super) fn share_of(
     common: &Common,
     index: u32,
     host_of: Vec<HostId>,
-) -> (Share, Option<Failure>) {
-    let mut share = Share::of_host(index, common.hosts, host_of, Vec::new());
+) -> (HostRanks, Option<Failure>) {
+    let mut share = HostRanks::of_host(index, common.hosts, host_of, Vec::new());
     if common.cpus_per_rank == 0 {
         return (share, None);
     }

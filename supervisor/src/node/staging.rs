@@ -6,7 +6,7 @@ use super::check;
 use super::driver::Driver;
 use crate::event_loop::Role;
 use crate::stage::{Action, Digest};
-use crate::tree::hosts::News;
+use crate::tree::hosts::HostStatus;
 use crate::tree::message::{Down, Up};
 use spawner_ssh::diagnosis::{Class, Failure, Step};
 
@@ -83,10 +83,10 @@ impl Driver<'_> {
 
     /// Whether this host can take part is known.
     pub(super) fn settled(&mut self, checked: Result<(), Failure>) {
-        let news = match checked {
-            Ok(()) => News::Reached(Step::Ready),
-            Err(failure) => News::Failed(failure),
+        let status = match checked {
+            Ok(()) => HostStatus::Reached(Step::Ready),
+            Err(failure) => HostStatus::Failed(failure),
         };
-        self.queue(&Up::Host { host: self.index, news });
+        self.queue(&Up::Host { host: self.index, status });
     }
 }

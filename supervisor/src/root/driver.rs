@@ -8,21 +8,21 @@ use bootstrap::collective::{Bytes, Collective, TreeMessage};
 use nix::unistd::getpid;
 use settings::deadlines::tree::{FAREWELL, FINISH};
 
-use crate::agent::body::Look;
 use crate::agent::capture::Outlet;
 use crate::agent::control::{Control, Supervise};
 use crate::agent::driver::{AgentError, Origin, io};
+use crate::agent::local_ranks::CpuSample;
 use crate::agent::machine::{CODE_LAUNCH, Command, Event};
+use crate::agent::processes;
 use crate::agent::sys::{self, Reaped};
-use crate::agent::tree;
 use crate::event_loop::{self, Poller, Ready, Role, Signals, Token, Which};
 use crate::link::Links;
 use crate::plan::JobPlan;
 use crate::stage::Staging;
 use crate::tree::hosts::Hosts;
-use crate::tree::message::{Common, Down, Order};
+use crate::tree::message::{Common, Down, HostCommand};
 
-/// Life of the root; never returns to the caller's code, which belongs to the front.
+/// Life of the root; never returns to the caller's code, which belongs to the launcher.
 pub(crate) fn run(plan: &JobPlan, origin: Origin) -> ! {
     let outcome = Root::new(plan, origin).and_then(Root::work);
     if let Err(error) = outcome {
@@ -35,7 +35,7 @@ pub(crate) fn run(plan: &JobPlan, origin: Origin) -> ! {
 
 /// How far the job has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum Phase {
     /// Hosts are being brought up.
     Starting,
     /// Every host is there; ranks start or run.
@@ -50,9 +50,9 @@ pub(super) enum Stage {
 
 /// Answers to one question about CPU times.
 #[derive(Debug)]
-pub(super) struct LookUp {
+pub(super) struct CpuQuestion {
     pub(super) number: u32,
-    pub(super) look: Look,
+    pub(super) sample: CpuSample,
     pub(super) waiting: HashSet<usize>,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Root<'a> {
     pub(super) hosts: Hosts,
     /// Host of every rank.
     pub(super) host_of: Vec<HostId>,
-    pub(super) stage: Stage,
+    pub(super) phase: Phase,
     /// Links whose subtrees have said all there is to say about their start.
     pub(super) standing: HashSet<usize>,
     /// Hosts that the root itself has tried, so that no host is adopted for ever.
@@ -79,13 +79,13 @@ pub(super) struct Root<'a> {
     pub(super) branches: Vec<usize>,
     /// Hosts that were lost.
     pub(super) lost: HashSet<u32>,
-    pub(super) look: Option<LookUp>,
-    looks: u32,
+    pub(super) cpu_question: Option<CpuQuestion>,
+    cpu_questions: u32,
     /// Hosts whose processes are being looked for; whether any is left there, once they said so.
-    pub(super) strays: Option<HashMap<u32, Option<bool>>>,
+    pub(super) orphans: Option<HashMap<u32, Option<bool>>>,
     /// Hosts that have said by themselves that nothing of the job is left on them.
     pub(super) bare: HashSet<u32>,
-    pub(super) strays_killed: u32,
+    pub(super) orphans_killed: u32,
     /// Links that do not have the last piece of input yet, and whether anybody reads more.
     pub(super) piece: Option<(HashSet<usize>, bool)>,
     pub(super) input_over: bool,
@@ -107,18 +107,18 @@ impl<'a> Root<'a> {
             common,
             hosts: Hosts::new(names),
             host_of: plan.map.host_of.iter().map(|host| HostId(*host)).collect(),
-            stage: Stage::Starting,
+            phase: Phase::Starting,
             standing: HashSet::new(),
             tried: HashSet::new(),
             failing: None,
             calls: None,
             branches: Vec::new(),
             lost: HashSet::new(),
-            look: None,
-            looks: 0,
-            strays: None,
+            cpu_question: None,
+            cpu_questions: 0,
+            orphans: None,
             bare: HashSet::new(),
-            strays_killed: 0,
+            orphans_killed: 0,
             piece: None,
             input_over: false,
             deaf: [false; 2],
@@ -137,11 +137,11 @@ impl<'a> Root<'a> {
         }
         event_loop::run(&mut self).map_err(io("wait for events"))?;
         // What a remote shell left behind (a shared connection) is not ours to keep.
-        for pid in tree::descendants(getpid().as_raw(), |_| false) {
+        for pid in processes::descendants(getpid().as_raw(), |_| false) {
             let _ = sys::kill(pid, libc::SIGKILL);
         }
-        let (strays, hosts) = (self.strays_killed, self.hosts.records());
-        self.control.report(strays, hosts)
+        let (orphans, hosts) = (self.orphans_killed, self.hosts.records());
+        self.control.report(orphans, hosts)
     }
 
     /// Everything that depends on several events, as long as the job lives.
@@ -155,10 +155,10 @@ impl<'a> Root<'a> {
 
     /// The machine has finished: lets the agents drain and go.
     fn begin_draining(&mut self) {
-        self.stage = Stage::Draining;
+        self.phase = Phase::Draining;
         self.links.give_up_silent();
         if self.links.open().any(|link| !self.done.contains(&link)) {
-            self.order(Order::Finish);
+            self.order(HostCommand::Finish);
         }
         self.give_up = self.now() + FINISH.ms();
     }
@@ -176,7 +176,7 @@ impl<'a> Root<'a> {
             return self.step_output();
         }
         self.links.part();
-        self.stage = Stage::Parting;
+        self.phase = Phase::Parting;
         self.give_up = now + FAREWELL.ms();
     }
 
@@ -187,7 +187,7 @@ impl<'a> Root<'a> {
             self.links.cut_all();
         }
         if late || !self.links.is_any_left() {
-            self.stage = Stage::Over;
+            self.phase = Phase::Over;
         }
     }
 
@@ -197,7 +197,11 @@ impl<'a> Root<'a> {
         for (which, number) in [(Which::Out, 1), (Which::Err, 2)] {
             if self.control.output.is_gone(which) && !self.deaf[which as usize] {
                 self.deaf[which as usize] = true;
-                self.links.send_all(&self.control.poller, &Down::Order(Order::Deaf(number)), now);
+                self.links.send_all(
+                    &self.control.poller,
+                    &Down::HostCommand(HostCommand::OutputClosed(number)),
+                    now,
+                );
             }
         }
         if self.control.output.has_room(Which::Out) && self.control.output.has_room(Which::Err) {
@@ -219,21 +223,21 @@ impl<'a> Root<'a> {
         }
     }
 
-    pub(super) fn order(&mut self, order: Order) {
+    pub(super) fn order(&mut self, order: HostCommand) {
         let now = self.now();
-        self.links.send_all(&self.control.poller, &Down::Order(order), now);
+        self.links.send_all(&self.control.poller, &Down::HostCommand(order), now);
     }
 
-    fn ask_for_look(&mut self) {
-        if self.look.is_some() {
+    fn ask_for_cpu_sample(&mut self) {
+        if self.cpu_question.is_some() {
             // The answer takes longer than the pause between two questions: until it comes, nobody is blamed.
-            return self.event(Event::Looked { starved: true });
+            return self.event(Event::CpuSampled { starved: true });
         }
-        self.looks = self.looks.wrapping_add(1);
-        let (number, waiting) = (self.looks, self.links.open().collect());
-        self.order(Order::SampleCpu { number });
-        self.look = Some(LookUp { number, look: Look::default(), waiting });
-        self.answer_look();
+        self.cpu_questions = self.cpu_questions.wrapping_add(1);
+        let (number, waiting) = (self.cpu_questions, self.links.open().collect());
+        self.order(HostCommand::SampleCpu { number });
+        self.cpu_question = Some(CpuQuestion { number, sample: CpuSample::default(), waiting });
+        self.answer_cpu_sample();
     }
 
     fn is_drained(&self) -> bool {
@@ -252,11 +256,11 @@ impl Role for Root<'_> {
     }
 
     fn is_over(&self) -> bool {
-        self.stage == Stage::Over
+        self.phase == Phase::Over
     }
 
     fn step(&mut self) -> bool {
-        if matches!(self.stage, Stage::Starting | Stage::Running) {
+        if matches!(self.phase, Phase::Starting | Phase::Running) {
             if !self.control.job.machine.is_finished() {
                 self.step_job();
             }
@@ -267,20 +271,20 @@ impl Role for Root<'_> {
             }
             self.begin_draining();
         }
-        if self.stage == Stage::Draining {
+        if self.phase == Phase::Draining {
             self.drain();
         }
-        if self.stage == Stage::Parting {
+        if self.phase == Phase::Parting {
             self.part();
         }
         false
     }
 
     fn deadline(&self) -> Option<u64> {
-        if self.stage == Stage::Parting {
+        if self.phase == Phase::Parting {
             return Some(self.give_up);
         }
-        let limit = (self.stage == Stage::Draining).then(|| self.give_up.max(self.now() + 1));
+        let limit = (self.phase == Phase::Draining).then(|| self.give_up.max(self.now() + 1));
         let times = [self.control.deadline(), self.links.deadline(), self.start_deadline(), limit];
         times.into_iter().flatten().min()
     }
@@ -294,7 +298,7 @@ impl Role for Root<'_> {
                     }
                 }
             }
-            Token::Front => self.hear_launcher(),
+            Token::Control => self.hear_launcher(),
             Token::Sink(number) => self.control.output.writable(&self.control.poller, number),
             Token::Link(..) => {
                 let (now, mut events) = (self.now(), Vec::new());
@@ -309,7 +313,7 @@ impl Role for Root<'_> {
         let Control { poller, output, .. } = &mut self.control;
         output.show_prompt(poller);
         output.settle(poller);
-        if self.stage != Stage::Parting {
+        if self.phase != Phase::Parting {
             let (now, mut events) = (self.now(), Vec::new());
             self.links.step(&self.control.poller, now, &mut events);
             self.link_events(events);
@@ -332,10 +336,10 @@ impl<'a> Supervise<'a> for Root<'a> {
 
     fn act(&mut self, command: Command) {
         match command {
-            Command::Look => self.ask_for_look(),
-            Command::Sweep => self.sweep(),
+            Command::SampleCpu => self.ask_for_cpu_sample(),
+            Command::FindOrphans => self.find_orphans(),
             Command::Finish => {}
-            command => self.order(Order::Ranks(command)),
+            command => self.order(HostCommand::Ranks(command)),
         }
     }
 

@@ -1,8 +1,8 @@
-//! What happens once hosts answer: news of ranks, output, input, collective calls, losses.
+//! What happens once hosts answer: events of ranks, output, input, collective calls, losses.
 
 use std::collections::HashSet;
 
-use super::driver::{Root, Stage};
+use super::driver::{Phase, Root};
 use crate::agent::RankEvent;
 use crate::agent::capture::Outlet;
 use crate::agent::control::Supervise;
@@ -14,8 +14,8 @@ use crate::event_loop::Which;
 use crate::link::LinkEvent;
 use crate::plan::StdinTo;
 use crate::report::End;
-use crate::tree::hosts::News;
-use crate::tree::message::{Down, Loss, Order, Up};
+use crate::tree::hosts::HostStatus;
+use crate::tree::message::{Down, HostCommand, Loss, Up};
 use spawner_ssh::diagnosis::{Class, Failure, Step};
 
 impl Root<'_> {
@@ -24,7 +24,7 @@ impl Root<'_> {
             match event {
                 LinkEvent::Open(link) => {
                     if let Some((host, _)) = self.links.hosts(link).first().cloned() {
-                        self.host_news(host, News::Reached(Step::Version));
+                        self.host_status(host, HostStatus::Reached(Step::Version));
                     }
                 }
                 LinkEvent::Up(link, up) => self.heard_below(link, up),
@@ -41,8 +41,10 @@ impl Root<'_> {
 
     fn heard_below(&mut self, link: usize, up: Up) {
         match up {
-            Up::Host { host, news } if self.is_behind(link, host) => self.host_news(host, news),
-            Up::Orphans(orphans) => self.adopt(link, orphans),
+            Up::Host { host, status } if self.is_behind(link, host) => {
+                self.host_status(host, status)
+            }
+            Up::Unreached(orphans) => self.adopt(link, orphans),
             Up::Lost { hosts, loss } => {
                 let hosts: Vec<u32> =
                     hosts.into_iter().filter(|host| self.is_behind(link, *host)).collect();
@@ -54,15 +56,17 @@ impl Root<'_> {
                     self.rank_news(link, &happened);
                 }
             }
-            Up::Looked { number, look } => {
-                if let Some(open) = self.look.as_mut().filter(|open| open.number == number)
+            Up::CpuSampled { number, sample } => {
+                if let Some(open) = self.cpu_question.as_mut().filter(|open| open.number == number)
                     && open.waiting.remove(&link)
                 {
-                    open.look = open.look.and(look);
+                    open.sample = open.sample.and(sample);
                 }
-                self.answer_look();
+                self.answer_cpu_sample();
             }
-            Up::Strays { host, left } if self.is_behind(link, host) => self.stray_news(host, left),
+            Up::Orphans { host, left } if self.is_behind(link, host) => {
+                self.orphan_status(host, left)
+            }
             Up::Output { rank, stream, bytes } => {
                 self.links.owe(link, bytes.len());
                 if let Some(which) = which(stream) {
@@ -96,13 +100,13 @@ impl Root<'_> {
             Up::Want => self.staging.want(link),
             Up::Took { bytes } => self.staging.took(link, bytes),
             Up::Say(text) => self.control.output.message(&self.control.poller, &text),
-            Up::Done { strays } => {
+            Up::Done { orphans } => {
                 if self.done.insert(link) {
-                    self.strays_killed = self.strays_killed.saturating_add(strays);
+                    self.orphans_killed = self.orphans_killed.saturating_add(orphans);
                 }
             }
-            // A sign of life, or news about a host that is none of this link's.
-            Up::Ping | Up::Host { .. } | Up::Strays { .. } | Up::Findings { .. } => {}
+            // A sign of life, or the status of a host that is none of this link's.
+            Up::Ping | Up::Host { .. } | Up::Orphans { .. } | Up::Findings { .. } => {}
         }
     }
 
@@ -114,18 +118,20 @@ impl Root<'_> {
             }
             match happened {
                 RankEvent::Started { .. } => {
-                    self.hosts.news(host, News::Reached(Step::Ranks));
+                    self.hosts.update(host, HostStatus::Reached(Step::Ranks));
                 }
-                RankEvent::Hello { .. } => self.hosts.news(host, News::Reached(Step::Bootstrap)),
+                RankEvent::Hello { .. } => {
+                    self.hosts.update(host, HostStatus::Reached(Step::Bootstrap))
+                }
                 _ => {}
             }
         }
         self.happened(happened);
     }
 
-    pub(super) fn answer_look(&mut self) {
-        if let Some(look) = self.look.take_if(|look| look.waiting.is_empty()) {
-            self.event(Event::Looked { starved: look.look.is_starved() });
+    pub(super) fn answer_cpu_sample(&mut self) {
+        if let Some(question) = self.cpu_question.take_if(|question| question.waiting.is_empty()) {
+            self.event(Event::CpuSampled { starved: question.sample.is_starved() });
         }
     }
 
@@ -141,8 +147,8 @@ impl Root<'_> {
             // The root has no ranks, so nothing follows here; messages may.
             let _ = calls.lost(branch);
         }
-        if let Some(look) = &mut self.look {
-            look.waiting.remove(&link);
+        if let Some(question) = &mut self.cpu_question {
+            question.waiting.remove(&link);
         }
         if let Some((waiting, _)) = &mut self.piece {
             waiting.remove(&link);
@@ -151,7 +157,7 @@ impl Root<'_> {
             let hosts: Vec<u32> = self.links.hosts(link).iter().map(|(host, _)| *host).collect();
             self.hosts_lost(&hosts, loss);
         }
-        self.answer_look();
+        self.answer_cpu_sample();
     }
 
     /// Hosts that cannot be reached any more: their agents end their ranks by themselves.
@@ -168,11 +174,11 @@ impl Root<'_> {
             self.lost.insert(*host);
             // Whoever broke off before the start is no loss of a running job.
             let class =
-                if self.stage == Stage::Starting { Class::AgentSilent } else { Class::Lost };
+                if self.phase == Phase::Starting { Class::AgentSilent } else { Class::Lost };
             let failure = Failure::new(class, seen);
-            self.hosts.news(*host, News::Failed(failure));
+            self.hosts.update(*host, HostStatus::Failed(failure));
         }
-        if self.stage == Stage::Starting {
+        if self.phase == Phase::Starting {
             return;
         }
         self.control.job.lose(&name, format!("{seen}{more}"));
@@ -190,43 +196,43 @@ impl Root<'_> {
             self.happened(&RankEvent::Ended { rank, end, at: epoch_now() });
         }
         for host in hosts {
-            self.stray_news(*host, false);
+            self.orphan_status(*host, false);
         }
     }
 
     /// Asks every host whether processes are left; the machine is told when all have answered.
-    pub(super) fn sweep(&mut self) {
+    pub(super) fn find_orphans(&mut self) {
         let mut asked = std::collections::HashMap::new();
         for link in self.links.open() {
             for (host, _) in self.links.hosts(link) {
-                if !self.lost.contains(host) && self.stage != Stage::Starting {
+                if !self.lost.contains(host) && self.phase != Phase::Starting {
                     asked.insert(*host, self.bare.contains(host).then_some(false));
                 }
             }
         }
         let answered = asked.values().all(Option::is_some);
-        self.strays = Some(asked);
+        self.orphans = Some(asked);
         if !answered {
-            self.order(Order::Ranks(Command::Sweep));
+            self.order(HostCommand::Ranks(Command::FindOrphans));
         }
-        self.answer_strays();
+        self.answer_orphans();
     }
 
-    fn stray_news(&mut self, host: u32, left: bool) {
+    fn orphan_status(&mut self, host: u32, left: bool) {
         if !left {
             self.bare.insert(host);
         }
-        if let Some(answer) = self.strays.as_mut().and_then(|strays| strays.get_mut(&host)) {
+        if let Some(answer) = self.orphans.as_mut().and_then(|orphans| orphans.get_mut(&host)) {
             *answer = Some(left);
-            self.answer_strays();
+            self.answer_orphans();
         }
     }
 
-    fn answer_strays(&mut self) {
-        let Some(strays) = &self.strays else { return };
-        if strays.values().all(Option::is_some) && self.control.job.machine.is_sweeping() {
-            let left = strays.values().any(|left| *left == Some(true));
-            self.event(Event::Strays { left });
+    fn answer_orphans(&mut self) {
+        let Some(orphans) = &self.orphans else { return };
+        if orphans.values().all(Option::is_some) && self.control.job.machine.is_cleaning_up() {
+            let left = orphans.values().any(|left| *left == Some(true));
+            self.event(Event::Orphans { left });
         }
     }
 
@@ -247,7 +253,7 @@ impl Root<'_> {
     pub(super) fn step_input(&mut self) {
         // Every reader must be there before the first byte moves.
         if self.input_over
-            || self.stage != Stage::Running
+            || self.phase != Phase::Running
             || self.control.job.count < self.control.plan.size
         {
             return;
@@ -280,7 +286,7 @@ impl Root<'_> {
 
     fn end_input(&mut self) {
         self.close_input();
-        self.order(Order::InputEnd);
+        self.order(HostCommand::InputEnd);
     }
 }
 

@@ -7,15 +7,15 @@ use bootstrap::HostId;
 use bootstrap::collective::{Branch, Bytes, Collective, Node, groups};
 use settings::deadlines::tree::{GATHER, START};
 
-use super::driver::{Root, Stage};
+use super::driver::{Phase, Root};
 use crate::agent::control::Supervise;
 use crate::agent::machine::CODE_LAUNCH;
 use crate::event_loop::Role;
 use crate::node::ranks_of;
-use crate::plan::{JobPlan, Reach, Stage as StageMode, StdinTo};
+use crate::plan::{JobPlan, Reach, StageMode, StdinTo};
 use crate::stage::{Action, Host, Offer, Staging, Stamp};
-use crate::tree::hosts::News;
-use crate::tree::message::{Common, Down, Member, Order, encode};
+use crate::tree::hosts::HostStatus;
+use crate::tree::message::{Common, Down, HostCommand, Member, encode};
 use spawner_ssh::Ssh;
 use spawner_ssh::diagnosis::{Class, Failure, Step};
 
@@ -133,7 +133,7 @@ impl Root<'_> {
         let now = self.now();
         if let Some((host, _)) = hosts.first() {
             self.tried.insert(*host);
-            self.hosts.news(*host, News::Reached(Step::Resolve));
+            self.hosts.update(*host, HostStatus::Reached(Step::Resolve));
         }
         self.links.add(hosts, now);
     }
@@ -141,11 +141,11 @@ impl Root<'_> {
     /// A link could not be made.
     pub(super) fn link_failed(&mut self, link: usize, failure: Failure) {
         self.standing.insert(link);
-        if !matches!(self.stage, Stage::Starting | Stage::Running) {
+        if !matches!(self.phase, Phase::Starting | Phase::Running) {
             return;
         }
         let Some((host, _)) = self.links.hosts(link).first().cloned() else { return };
-        self.host_news(host, News::Failed(failure));
+        self.host_status(host, HostStatus::Failed(failure));
         // The hosts behind it are tried without it, so that the table of failures is complete.
         let rest = self.links.take_rest(link);
         let degree = self.control.plan.reach.out_degree as usize;
@@ -161,7 +161,7 @@ impl Root<'_> {
         orphans.retain(|(host, _)| self.links.hosts(link).iter().any(|(own, _)| own == host));
         self.links.remove_hosts(link, &orphans);
         let Some((first, _)) = orphans.first().cloned() else { return };
-        if self.stage != Stage::Starting || self.tried.contains(&first) {
+        if self.phase != Phase::Starting || self.tried.contains(&first) {
             return;
         }
         self.control
@@ -170,20 +170,20 @@ impl Root<'_> {
         self.add_link(orphans);
     }
 
-    pub(super) fn host_news(&mut self, host: u32, news: News) {
-        if let News::Failed(failure) = &news {
+    pub(super) fn host_status(&mut self, host: u32, status: HostStatus) {
+        if let HostStatus::Failed(failure) = &status {
             let (name, seen) = (self.hosts.name(host).to_owned(), failure.seen.clone());
             self.control.say(1, || format!("host {name}: {seen}"));
         } else if self.control.plan.verbose >= 2 {
-            let (name, text) = (self.hosts.name(host).to_owned(), format!("{news:?}"));
+            let (name, text) = (self.hosts.name(host).to_owned(), format!("{status:?}"));
             self.control.say(2, || format!("host {name}: {text}"));
         }
-        self.hosts.news(host, news);
+        self.hosts.update(host, status);
     }
 
     /// When the start must be looked at again.
     pub(super) fn start_deadline(&self) -> Option<u64> {
-        if self.stage != Stage::Starting || self.control.job.machine.is_ending() {
+        if self.phase != Phase::Starting || self.control.job.machine.is_ending() {
             return None;
         }
         let limit = self.start_limit();
@@ -197,7 +197,7 @@ impl Root<'_> {
 
     /// Starts the ranks when every host is there, or gives up.
     pub(super) fn step_start(&mut self) {
-        if self.stage != Stage::Starting || self.control.job.machine.is_ending() {
+        if self.phase != Phase::Starting || self.control.job.machine.is_ending() {
             return;
         }
         let now = self.now();
@@ -211,7 +211,7 @@ impl Root<'_> {
             let seconds = self.start_limit() / 1000;
             for host in self.hosts.unsettled() {
                 let seen = format!("not ready within {seconds} s (--start-timeout)");
-                self.hosts.news(host, News::Failed(Failure::new(Class::Timeout, seen)));
+                self.hosts.update(host, HostStatus::Failed(Failure::new(Class::Timeout, seen)));
             }
         }
         if self.hosts.failed() > 0 && (late || gathered || (standing && self.hosts.is_settled())) {
@@ -245,8 +245,8 @@ impl Root<'_> {
                 return self.fail_start(None, CODE_LAUNCH, text);
             }
         }
-        self.stage = Stage::Running;
+        self.phase = Phase::Running;
         self.control.say(1, || "every host is ready: starting the ranks".to_owned());
-        self.order(Order::Start);
+        self.order(HostCommand::Start);
     }
 }

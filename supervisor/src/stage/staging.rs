@@ -15,7 +15,7 @@ use super::digest::Digest;
 use super::incoming::Incoming;
 use super::{Offer, Program, Stamp};
 use crate::tree::message::Down;
-use spawner_ssh::Stage;
+use spawner_ssh::StageMode;
 
 /// Bytes in one message.
 const PIECE: u32 = 64 * 1024;
@@ -42,7 +42,7 @@ pub(crate) enum Action {
 /// How this host takes part.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
-    pub(crate) mode: Stage,
+    pub(crate) mode: StageMode,
     /// `-k`.
     pub(crate) keep: bool,
     /// It is the launching one, whose program is the one that is meant.
@@ -117,9 +117,9 @@ impl Staging {
     fn stays(&self, is_good: impl FnOnce(&Path) -> bool) -> bool {
         match self.host.mode {
             _ if self.host.here => true,
-            Stage::Never => true,
-            Stage::Auto => is_good(&self.own),
-            Stage::Always => false,
+            StageMode::Never => true,
+            StageMode::Auto => is_good(&self.own),
+            StageMode::Always => false,
         }
     }
 
@@ -182,7 +182,7 @@ impl Staging {
     fn get(&mut self, cache: Cache) {
         let Some(program) = &self.program else { return };
         let kept = match self.host.mode {
-            Stage::Always => None,
+            StageMode::Always => None,
             _ => cache.find(&program.digest, program.size),
         };
         if let Some(path) = kept {

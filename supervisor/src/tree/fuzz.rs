@@ -36,8 +36,8 @@ fn message_of(bytes: &[u8], hosts: &mut Hosts) {
         let again = up.encode();
         let same = Up::decode(&again).map(|up| up.encode());
         assert!(same.is_ok_and(|same| same == again), "{up:?}");
-        if let Up::Host { host, news } = up {
-            hosts.news(host, news);
+        if let Up::Host { host, status } = up {
+            hosts.update(host, status);
             let _ = (hosts.table(), hosts.records());
         }
     }
@@ -53,12 +53,12 @@ fn message_of(bytes: &[u8], hosts: &mut Hosts) {
     }
 }
 
-/// Bytes as what front process and agent say to each other, cut into pieces by the first byte: no panic, and what is accepted is
+/// Bytes as what the launcher and its supervisor say to each other, cut into pieces by the first byte: no panic, and what is accepted is
 /// accepted again when it is encoded.
 ///
 /// # Panics
 /// When that is not so.
-pub fn front(bytes: &[u8]) {
+pub fn launcher_link(bytes: &[u8]) {
     let Some((cut, bytes)) = bytes.split_first() else { return };
     let mut inbox = wire::Inbox::default();
     for piece in bytes.chunks(usize::from(*cut) + 1) {
@@ -89,8 +89,8 @@ mod tests {
     use crate::plan::HostEntry;
     use crate::report::End;
     use crate::tree::frames::{Lane, Outbox};
-    use crate::tree::hosts::News;
-    use crate::tree::message::Order;
+    use crate::tree::hosts::HostStatus;
+    use crate::tree::message::HostCommand;
     use spawner_ssh::diagnosis::{Class, Failure, Step};
 
     fn seeds(target: &str) -> Vec<Vec<u8>> {
@@ -123,25 +123,28 @@ mod tests {
     }
 
     #[test]
-    fn seeds_of_the_target_front() {
-        play("front", front);
+    fn seeds_of_the_target_launcher_link() {
+        play("launcher_link", launcher_link);
     }
 
     #[test]
     fn real_messages_in_any_pieces() {
         let failure = Failure::new(Class::Refused, "Connection refused");
         let ups = [
-            Up::Host { host: 1, news: News::Failed(failure) },
-            Up::Host { host: 2, news: News::Reached(Step::Ready) },
-            Up::Orphans(vec![(1, HostEntry::new("n1"))]),
+            Up::Host { host: 1, status: HostStatus::Failed(failure) },
+            Up::Host { host: 2, status: HostStatus::Reached(Step::Ready) },
+            Up::Unreached(vec![(1, HostEntry::new("n1"))]),
             Up::Events(vec![RankEvent::Ended { rank: 1, end: End::Signal(9), at: 0.5 }]),
             Up::Output { rank: 1, stream: 2, bytes: vec![1, 2].into() },
             Up::Standing,
-            Up::Done { strays: 3 },
+            Up::Done { orphans: 3 },
         ];
         let downs = [
             Down::Setup { common: vec![1].into(), subtree: vec![(0, HostEntry::new("n"))] },
-            Down::Order(Order::Ranks(Command::Notice { code: 3, cause: Some(1) })),
+            Down::HostCommand(HostCommand::Ranks(Command::ExitDecision {
+                code: 3,
+                cause: Some(1),
+            })),
             Down::Input(vec![7; 300].into()),
             Down::Ping,
         ];

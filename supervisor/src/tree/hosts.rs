@@ -8,9 +8,9 @@ use std::fmt::Write;
 use crate::report::HostRecord;
 use spawner_ssh::diagnosis::{Failure, Step};
 
-/// News about a host.
+/// HostStatus about a host.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) enum News {
+pub(crate) enum HostStatus {
     /// It has got as far as this.
     Reached(Step),
     /// It failed, after all attempts that its class is worth.
@@ -48,13 +48,13 @@ impl Hosts {
         host.failure.is_none() && host.step < Step::Ready
     }
 
-    /// Takes news; steps never go back, and a host that failed stays so until it is [`Hosts::again`].
-    pub(crate) fn news(&mut self, host: u32, news: News) {
+    /// Takes a status; steps never go back, and a host that failed stays so until it is [`Hosts::again`].
+    pub(crate) fn update(&mut self, host: u32, status: HostStatus) {
         let Some(host) = self.hosts.get_mut(host as usize) else { return };
         let before = Self::is_open(host);
-        match news {
-            News::Reached(step) if host.failure.is_none() => host.step = host.step.max(step),
-            News::Failed(failure) if host.failure.is_none() => {
+        match status {
+            HostStatus::Reached(step) if host.failure.is_none() => host.step = host.step.max(step),
+            HostStatus::Failed(failure) if host.failure.is_none() => {
                 host.failure = Some(failure);
                 self.failed += 1;
             }
@@ -144,32 +144,32 @@ mod tests {
         Hosts::new(["n1", "n2", "n3"].map(String::from))
     }
 
-    fn denied(host: &str) -> News {
+    fn denied(host: &str) -> HostStatus {
         let seen = format!("me@{host}: Permission denied (publickey).");
-        News::Failed(Failure::new(Class::Authentication, seen))
+        HostStatus::Failed(Failure::new(Class::Authentication, seen))
     }
 
     #[test]
     fn settled_when_each_is_ready_or_failed() {
         let mut hosts = three();
-        hosts.news(0, News::Reached(Step::Connect));
-        hosts.news(0, News::Reached(Step::Ready));
-        hosts.news(1, denied("n2"));
+        hosts.update(0, HostStatus::Reached(Step::Connect));
+        hosts.update(0, HostStatus::Reached(Step::Ready));
+        hosts.update(1, denied("n2"));
         assert!(!hosts.is_settled());
         assert_eq!(hosts.unsettled(), [2]);
-        hosts.news(2, News::Reached(Step::Ready));
+        hosts.update(2, HostStatus::Reached(Step::Ready));
         assert!(hosts.is_settled() && hosts.failed() == 1);
         hosts.again(1);
         assert!(!hosts.is_settled() && hosts.failed() == 0);
-        hosts.news(7, News::Reached(Step::Ready));
+        hosts.update(7, HostStatus::Reached(Step::Ready));
     }
 
     #[test]
     fn hosts_with_the_same_trouble_share_a_line() {
         let mut hosts = three();
-        hosts.news(0, denied("n1"));
-        hosts.news(2, denied("n3"));
-        hosts.news(1, News::Failed(Failure::new(Class::Refused, "Connection refused")));
+        hosts.update(0, denied("n1"));
+        hosts.update(2, denied("n3"));
+        hosts.update(1, HostStatus::Failed(Failure::new(Class::Refused, "Connection refused")));
         let table = hosts.table();
         let lines: Vec<&str> = table.lines().collect();
         assert!(
@@ -183,14 +183,14 @@ mod tests {
     proptest! {
         #[test]
         fn the_counts_are_those_of_the_states(
-            news in proptest::collection::vec((0u32..4, 0u8..4), 0..40),
+            status in proptest::collection::vec((0u32..4, 0u8..4), 0..40),
         ) {
             let mut hosts = three();
-            for (host, what) in news {
+            for (host, what) in status {
                 match what {
-                    0 => hosts.news(host, News::Reached(Step::Connect)),
-                    1 => hosts.news(host, News::Reached(Step::Ready)),
-                    2 => hosts.news(host, denied("x")),
+                    0 => hosts.update(host, HostStatus::Reached(Step::Connect)),
+                    1 => hosts.update(host, HostStatus::Reached(Step::Ready)),
+                    2 => hosts.update(host, denied("x")),
                     _ => hosts.again(host),
                 }
                 let failed = hosts.hosts.iter().filter(|host| host.failure.is_some()).count();

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use spawner_ssh::Ssh;
 
 use super::frames::Lane;
-use super::hosts::News;
+use super::hosts::HostStatus;
 use crate::agent::machine::Command;
-use crate::agent::{Look, RankEvent};
+use crate::agent::{CpuSample, RankEvent};
 use crate::doctor::Finding;
 use crate::plan::HostEntry;
 use crate::stage::{Digest, Offer};
@@ -47,13 +47,13 @@ pub(crate) type Member = (u32, HostEntry);
 
 /// What the root wants of every host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Order {
+pub(crate) enum HostCommand {
     /// What was decided about the ranks.
     Ranks(Command),
     /// What CPU time have the ranks had? The number comes back with the answer.
     SampleCpu { number: u32 },
     /// Nobody reads this stream (1 or 2) any more.
-    Deaf(u8),
+    OutputClosed(u8),
     /// End of the launcher's standard input.
     InputEnd,
     /// Start the ranks: every host is there.
@@ -71,7 +71,7 @@ pub(crate) enum Down {
         subtree: Vec<Member>,
     },
     /// For this host and all below.
-    Order(Order),
+    HostCommand(HostCommand),
     Bootstrap(collective::Down),
     /// Standard input, for the ranks that read it.
     Input(Bytes),
@@ -109,10 +109,10 @@ pub(crate) enum Up {
     /// About a host of the subtree.
     Host {
         host: u32,
-        news: News,
+        status: HostStatus,
     },
     /// A host could not be reached by its parent; with it, these are without agent.
-    Orphans(Vec<Member>),
+    Unreached(Vec<Member>),
     /// A link broke after it had stood: these hosts are lost.
     Lost {
         hosts: Vec<u32>,
@@ -121,13 +121,13 @@ pub(crate) enum Up {
     /// Every host of the subtree is ready, has failed or was named an orphan.
     Standing,
     Events(Vec<RankEvent>),
-    /// Answer to [`Order::SampleCpu`] for the whole subtree.
-    Looked {
+    /// Answer to [`HostCommand::SampleCpu`] for the whole subtree.
+    CpuSampled {
         number: u32,
-        look: Look,
+        sample: CpuSample,
     },
-    /// Answer to [`Command::Sweep`], and again when it changes: whether processes are left on a host.
-    Strays {
+    /// Answer to [`Command::FindOrphans`], and again when it changes: whether processes are left on a host.
+    Orphans {
         host: u32,
         left: bool,
     },
@@ -164,7 +164,7 @@ pub(crate) enum Up {
     Ping,
     /// The subtree is drained; the number of processes left behind that were ended.
     Done {
-        strays: u32,
+        orphans: u32,
     },
 }
 
@@ -179,8 +179,8 @@ impl Down {
             Self::Setup { .. } | Self::Bootstrap(_) | Self::Input(_) => Lane::Bulk,
             Self::Described(_) | Self::Program(_) | Self::NoProgram(_) => Lane::Bulk,
             // Behind the setup, and behind the last piece of input.
-            Self::Order(Order::Start | Order::InputEnd) => Lane::Bulk,
-            Self::Order(_) | Self::Credit(_) | Self::Ping => Lane::Control,
+            Self::HostCommand(HostCommand::Start | HostCommand::InputEnd) => Lane::Bulk,
+            Self::HostCommand(_) | Self::Credit(_) | Self::Ping => Lane::Control,
         }
     }
 
@@ -255,7 +255,7 @@ impl Common {
 mod tests {
     use proptest::prelude::*;
 
-    use spawner_ssh::Stage;
+    use spawner_ssh::StageMode;
 
     use super::*;
     use crate::report::End;
@@ -283,7 +283,7 @@ mod tests {
                 options: Vec::new(),
                 out_degree: 32,
                 agent: "/x".into(),
-                stage: Stage::Auto,
+                stage: StageMode::Auto,
                 keep: false,
                 cache: 0,
             },
@@ -321,12 +321,12 @@ mod tests {
     fn messages_survive() {
         let failure = Failure::new(Class::Refused, "Connection refused");
         for up in [
-            Up::Host { host: 3, news: News::Failed(failure) },
-            Up::Host { host: 3, news: News::Reached(Step::Ready) },
-            Up::Orphans(vec![(1, HostEntry::new("n1"))]),
+            Up::Host { host: 3, status: HostStatus::Failed(failure) },
+            Up::Host { host: 3, status: HostStatus::Reached(Step::Ready) },
+            Up::Unreached(vec![(1, HostEntry::new("n1"))]),
             Up::Events(vec![RankEvent::Ended { rank: 1, end: End::Signal(9), at: 0.5 }]),
             Up::Output { rank: 1, stream: 2, bytes: vec![1, 2].into() },
-            Up::Done { strays: 3 },
+            Up::Done { orphans: 3 },
         ] {
             assert_eq!(Up::decode(&up.encode()).unwrap(), up);
         }

@@ -64,8 +64,8 @@ fn death_by_signal() -> Checked {
 fn left_behind() -> Checked {
     let job = Job::new(2, &[], &sh("setsid sleep 1000 & sleep 1000 & exit 0"));
     let done = job.run().expect(0)?.no_cause()?;
-    let strays = done.report.as_ref().map_or(0, |r| r.strays_killed);
-    ensure(strays == 4, format!("{strays} processes left behind, not 4"))
+    let orphans = done.report.as_ref().map_or(0, |r| r.orphans_killed);
+    ensure(orphans == 4, format!("{orphans} processes left behind, not 4"))
 }
 
 fn stubborn_stray() -> Checked {
@@ -139,10 +139,10 @@ fn kill_control(front: bool) -> Checked {
     let job = Job::new(3, &[], &sh(text)).with(|tree| tree.grace(Duration::from_secs(5)));
     let live = job.start();
     live.running.wait_stdout("up", 3);
-    let front_pid = live.running.pid();
+    let launcher_pid = live.running.pid();
     let below = live.running.descendants();
-    let agent = below.iter().find(|p| p.parent == front_pid).ok_or("no agent")?.pid;
-    let victim = if front { front_pid } else { agent };
+    let agent = below.iter().find(|p| p.parent == launcher_pid).ok_or("no agent")?.pid;
+    let victim = if front { launcher_pid } else { agent };
     ensure(process::send(victim, Signal::SIGKILL), "already gone")?;
     let done = live.wait();
     if front {
@@ -192,7 +192,8 @@ fn collective() -> Checked {
 
 fn lone() -> Checked {
     let done = Job::new(4, &[], &rank(&["lone", "3"])).run().expect(3)?;
-    let done = done.cause(CauseKind::LoneExit, Some(0), "rank 0 exited alone with code 3")?;
+    let done =
+        done.cause(CauseKind::NonCollectiveExit, Some(0), "rank 0 exited alone with code 3")?;
     let report = done.report.as_ref().ok_or("no report")?;
     // A rank that got no CPU in time gets SIGQUIT, for which these programs have no handler.
     let left = |end| end == Some(End::Code(3)) || end == Some(End::Signal(libc::SIGQUIT));
@@ -205,7 +206,7 @@ fn lone() -> Checked {
 
 fn lone_spin() -> Checked {
     let done = Job::new(4, &[], &rank(&["lone-spin", "7"])).run().expect(7)?;
-    let done = done.cause(CauseKind::LoneExit, Some(0), "end of main")?;
+    let done = done.cause(CauseKind::NonCollectiveExit, Some(0), "end of main")?;
     let report = done.report.as_ref().ok_or("no report")?;
     let quit = |r: &supervisor::report::RankRecord| r.end == Some(End::Signal(libc::SIGQUIT));
     ensure(report.ranks[1..].iter().all(quit), format!("{report:?}"))

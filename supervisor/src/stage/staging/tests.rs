@@ -16,7 +16,7 @@ fn program(directory: &Path, size: usize, same: bool) -> (Program, PathBuf) {
     (Program { name, digest, size, stamp, same }, path)
 }
 
-fn staging(program: &Program, own: &Path, mode: Stage, here: bool) -> Staging {
+fn staging(program: &Program, own: &Path, mode: StageMode, here: bool) -> Staging {
     let job = crate::stage::job_directory_name();
     let host = Host { mode, keep: false, here, cache: 1 << 30, job };
     Staging::new(Some(program.clone()), own.to_owned(), host)
@@ -30,14 +30,14 @@ fn drain(staging: &mut Staging) -> Vec<Action> {
 fn a_host_with_the_same_program_needs_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let (program, own) = program(directory.path(), 1000, true);
-    for mode in [Stage::Auto, Stage::Never] {
+    for mode in [StageMode::Auto, StageMode::Never] {
         assert_eq!(staging(&program, &own, mode, false).begin(), Ok(None));
     }
-    let mut here = staging(&program, &own, Stage::Always, true);
+    let mut here = staging(&program, &own, StageMode::Always, true);
     assert_eq!(here.begin(), Ok(None), "the launching host has what is meant");
     // Never says nothing about what is missing: the check of the program does.
     let nowhere = directory.path().join("nowhere");
-    assert_eq!(staging(&program, &nowhere, Stage::Never, false).begin(), Ok(None));
+    assert_eq!(staging(&program, &nowhere, StageMode::Never, false).begin(), Ok(None));
 }
 
 #[test]
@@ -52,28 +52,28 @@ fn the_hash_is_asked_for_only_where_the_launchers_file_is_not_seen() {
         let host = Host { mode, keep: false, here, cache: 1 << 30, job: "x".to_owned() };
         Staging::new(None, own.to_owned(), host).offering(Some(offer.clone()))
     };
-    assert!(!told(&own, Stage::Auto, false).needs_hash(), "this is the file");
-    assert!(!told(&copy, Stage::Auto, true).needs_hash(), "the launching host");
-    assert!(!told(&copy, Stage::Never, false).needs_hash());
-    assert!(told(&own, Stage::Always, false).needs_hash());
-    let mut other = told(&copy, Stage::Auto, false);
+    assert!(!told(&own, StageMode::Auto, false).needs_hash(), "this is the file");
+    assert!(!told(&copy, StageMode::Auto, true).needs_hash(), "the launching host");
+    assert!(!told(&copy, StageMode::Never, false).needs_hash());
+    assert!(told(&own, StageMode::Always, false).needs_hash());
+    let mut other = told(&copy, StageMode::Auto, false);
     assert!(other.needs_hash());
     assert_eq!(other.hash(), None, "of another file it says nothing: the parent knows");
     other.learn(Some(digest));
     assert!(!other.needs_hash() && other.hash() == Some(digest));
     assert_eq!(other.begin(), Ok(None), "a copy with the same content");
     assert_eq!(
-        told(&own, Stage::Auto, false).hash(),
+        told(&own, StageMode::Auto, false).hash(),
         Some(digest),
         "it is read for an agent below"
     );
-    let mut none = told(&copy, Stage::Auto, false);
+    let mut none = told(&copy, StageMode::Auto, false);
     none.learn(None);
     assert_eq!(none.begin(), Ok(None), "what the parent does not send must be there");
     let mut tool = Staging::new(
         None,
         copy,
-        Host { mode: Stage::Auto, keep: false, here: false, cache: 0, job: "x".into() },
+        Host { mode: StageMode::Auto, keep: false, here: false, cache: 0, job: "x".into() },
     );
     tool = tool.offering(Some(Offer { same: false, ..offer.clone() }));
     assert!(!tool.needs_hash(), "a tool may differ");
@@ -115,7 +115,7 @@ fn the_launchers_own_file_is_known_without_its_content_and_a_copy_by_it() {
 fn never_more_than_the_window_is_under_way() {
     let directory = tempfile::tempdir().unwrap();
     let (program, own) = program(directory.path(), 5 * WINDOW as usize + 17, true);
-    let mut root = staging(&program, &own, Stage::Auto, true);
+    let mut root = staging(&program, &own, StageMode::Auto, true);
     root.want(3);
     let (mut sent, mut open) = (0, 0);
     let mut rounds = 0;
@@ -142,7 +142,7 @@ fn never_more_than_the_window_is_under_way() {
 fn a_host_without_a_place_for_it_says_so_to_those_below() {
     let directory = tempfile::tempdir().unwrap();
     let (program, own) = program(directory.path(), 10, true);
-    let mut agent = staging(&program, &directory.path().join("nowhere"), Stage::Auto, false);
+    let mut agent = staging(&program, &directory.path().join("nowhere"), StageMode::Auto, false);
     agent.place = Some(directory.path().join("job/program"));
     agent.flows.insert(1, Flow { at: 0, room: WINDOW });
     agent.fail("no space");
@@ -154,7 +154,7 @@ fn a_host_without_a_place_for_it_says_so_to_those_below() {
     );
     agent.want(2);
     assert!(matches!(&drain(&mut agent)[..], [Action::Give(2, Down::NoProgram(_))]));
-    let mut nothing = staging(&program, &own, Stage::Auto, true);
+    let mut nothing = staging(&program, &own, StageMode::Auto, true);
     nothing.program = None;
     nothing.want(0);
     assert!(matches!(&drain(&mut nothing)[..], [Action::Give(0, Down::NoProgram(_))]));
@@ -175,10 +175,10 @@ struct Chain {
 
 impl Chain {
     fn new(directory: &Path, program: &Program, own: &Path, below: usize) -> Self {
-        let mut hosts = vec![staging(program, own, Stage::Auto, true)];
+        let mut hosts = vec![staging(program, own, StageMode::Auto, true)];
         for host in 1..=below {
             let nowhere = directory.join("nowhere");
-            let mut agent = staging(program, &nowhere, Stage::Auto, false);
+            let mut agent = staging(program, &nowhere, StageMode::Auto, false);
             let value = directory.join(host.to_string()).into_os_string();
             std::fs::create_dir(&value).unwrap();
             let cache = Cache::open(|name| (name == "TMPDIR").then(|| value.clone())).unwrap();

@@ -20,7 +20,7 @@ enum Case {
     Greetings,
     Ring,
     Fails,
-    LoneExit,
+    NonCollectiveExit,
     Streams,
     KillLauncher,
     KillAgent,
@@ -32,7 +32,7 @@ impl Case {
         Self::Greetings,
         Self::Ring,
         Self::Fails,
-        Self::LoneExit,
+        Self::NonCollectiveExit,
         Self::Streams,
         Self::KillLauncher,
         Self::KillAgent,
@@ -44,7 +44,7 @@ impl Case {
             Self::Greetings => "greetings",
             Self::Ring => "messages between hosts",
             Self::Fails => "a rank fails",
-            Self::LoneExit => "one exits, others wait",
+            Self::NonCollectiveExit => "one exits, others wait",
             Self::Streams => "input and output",
             Self::KillLauncher => "kill -9 launcher",
             Self::KillAgent => "kill -9 agent",
@@ -56,7 +56,7 @@ impl Case {
         match self {
             Self::Greetings | Self::Ring | Self::Streams => 0,
             Self::Fails => 7,
-            Self::LoneExit => 3,
+            Self::NonCollectiveExit => 3,
             Self::KillAgent => 125,
             Self::KillLauncher | Self::KillRank => 137,
         }
@@ -83,7 +83,9 @@ impl Case {
                 let named = outcome.err().contains("rank 5 of 8 on host n3");
                 (outcome, (!named).then(|| "n3 is not named".to_owned()))
             }
-            Self::LoneExit => (job(&[&program("testexit"), "3", "--delay", "150"]).run(), None),
+            Self::NonCollectiveExit => {
+                (job(&[&program("testexit"), "3", "--delay", "150"]).run(), None)
+            }
             Self::Streams => {
                 let script = format!("cat; seq {LINES}");
                 let tree = job(&["--stdin", "all", "sh", "-c", &script]);

@@ -7,35 +7,35 @@ use std::collections::{HashMap, HashSet};
 use nix::sys::signal::SigSet;
 use nix::unistd::getpid;
 
-use super::boot::Boot;
+use super::bootstrap_server::BootstrapServer;
 use super::capture::{Capture, Outlet};
+use super::host_ranks::HostRanks;
 use super::input::{self, Readers, Stdin};
 use super::machine::CODE_LAUNCH;
+use super::processes;
 use super::rank_event::RankEvent;
 use super::record::epoch_now;
-use super::share::Share;
 use super::spawn::{SpawnError, Spawner, Started};
 use super::sys::{self, Reaped};
-use super::tree;
 use crate::event_loop::{Poller, Ready, Token};
 use crate::plan::JobPlan;
 use crate::report::End;
 
-/// Ranks started at the same time, between two looks at everything else.
+/// Ranks started at the same time, between two rounds of the event loop.
 const SPAWN_BATCH: u32 = 16;
-/// Ranks that are looked at for their CPU times.
+/// Ranks whose CPU times are sampled.
 const LOOK_SAMPLE: usize = 8;
 
-/// What the ranks of a host that are not exiting have had of its CPUs since the first look after the last `Exiting`.
+/// What the ranks of a host that are not exiting have had of its CPUs since the first sample after the last `Exiting`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Look {
+pub(crate) struct CpuSample {
     /// Whether one of them is ready to run.
     pub(crate) waiting: bool,
     /// CPU time that they have had together, nanoseconds.
     pub(crate) given: u64,
 }
 
-impl Look {
+impl CpuSample {
     /// CPU time in which ranks that are about to exit with the others get to say so.
     const FAIR_SHARE_NS: u64 = 2_000_000;
 
@@ -63,12 +63,12 @@ pub(crate) struct Others {
 }
 
 /// See the module.
-pub(crate) struct Body<'a> {
+pub(crate) struct LocalRanks<'a> {
     plan: &'a JobPlan,
-    share: Share,
+    share: HostRanks,
     stdin: Stdin,
     spawner: Option<Spawner<'a>>,
-    pub(crate) boot: Boot,
+    pub(crate) boot: BootstrapServer,
     pub(crate) capture: Capture,
     pub(crate) readers: Readers,
     /// Local rank of each running process.
@@ -77,15 +77,20 @@ pub(crate) struct Body<'a> {
     staying: Vec<bool>,
     next: u32,
     failed: bool,
-    strays: HashSet<i32>,
+    orphans: HashSet<i32>,
     exits_heard: u32,
     looked_after: u32,
     cpu_times: HashMap<u32, u64>,
 }
 
-impl<'a> Body<'a> {
+impl<'a> LocalRanks<'a> {
     /// The ranks of `share`, none started. `stdin` says what the launcher's standard input is here.
-    pub(crate) fn new(plan: &'a JobPlan, share: Share, boot: Boot, stdin: Stdin) -> Self {
+    pub(crate) fn new(
+        plan: &'a JobPlan,
+        share: HostRanks,
+        boot: BootstrapServer,
+        stdin: Stdin,
+    ) -> Self {
         let count = share.ranks.len();
         Self {
             plan,
@@ -99,7 +104,7 @@ impl<'a> Body<'a> {
             staying: vec![false; count],
             next: 0,
             failed: false,
-            strays: HashSet::new(),
+            orphans: HashSet::new(),
             exits_heard: 0,
             looked_after: 0,
             cpu_times: HashMap::new(),
@@ -119,7 +124,7 @@ impl<'a> Body<'a> {
     }
 
     /// Ranks of this host.
-    pub(crate) const fn share(&self) -> &Share {
+    pub(crate) const fn share(&self) -> &HostRanks {
         &self.share
     }
 
@@ -144,8 +149,8 @@ impl<'a> Body<'a> {
     }
 
     /// Processes that ranks left behind and that had to be ended.
-    pub(crate) fn strays(&self) -> u32 {
-        u32::try_from(self.strays.len()).unwrap_or(u32::MAX)
+    pub(crate) fn orphans(&self) -> u32 {
+        u32::try_from(self.orphans.len()).unwrap_or(u32::MAX)
     }
 
     /// No further rank will be started.
@@ -294,19 +299,19 @@ impl<'a> Body<'a> {
     }
 
     /// TERM or KILL to what the ranks left behind; `spare` are processes of our own with all that they started.
-    pub(crate) fn end_strays(&mut self, signal: i32, spare: impl Fn(i32) -> bool) {
-        for pid in tree::descendants(getpid().as_raw(), spare) {
-            if self.strays.insert(pid) || signal == libc::SIGKILL {
+    pub(crate) fn end_orphans(&mut self, signal: i32, spare: impl Fn(i32) -> bool) {
+        for pid in processes::descendants(getpid().as_raw(), spare) {
+            if self.orphans.insert(pid) || signal == libc::SIGKILL {
                 let _ = sys::kill(pid, signal);
                 let _ = sys::kill(pid, libc::SIGCONT);
             }
         }
     }
 
-    /// What ranks that are not exiting have had of the CPUs. The first look after an `Exiting` notes what they have
+    /// What ranks that are not exiting have had of the CPUs. The first sample after an `Exiting` notes what they have
     /// used; a later one sees what they got since. Together: while any of them is given CPUs and none joins the exit,
     /// the others wait for each other, not for the machine.
-    pub(crate) fn look(&mut self) -> Look {
+    pub(crate) fn sample_cpu(&mut self) -> CpuSample {
         let exits = self.exits_heard;
         if std::mem::replace(&mut self.looked_after, exits) != exits {
             self.cpu_times.clear();
@@ -315,15 +320,15 @@ impl<'a> Body<'a> {
         let staying = (0u32..).zip(&self.staying).filter(|(_, stays)| **stays);
         let staying: Vec<u32> = staying.map(|(local, _)| local).collect();
         let step = staying.len().div_ceil(LOOK_SAMPLE).max(1);
-        let mut look = Look::default();
+        let mut sample = CpuSample::default();
         for &local in staying.iter().step_by(step) {
-            let Some((ready, time)) = self.boot.speaker(local).and_then(tree::activity) else {
+            let Some((ready, time)) = self.boot.speaker(local).and_then(processes::activity) else {
                 continue;
             };
             let before = *self.cpu_times.entry(local).or_insert(time);
-            look.waiting |= ready;
-            look.given += time.saturating_sub(before);
+            sample.waiting |= ready;
+            sample.given += time.saturating_sub(before);
         }
-        Look { given: look.given.saturating_mul(step as u64), ..look }
+        CpuSample { given: sample.given.saturating_mul(step as u64), ..sample }
     }
 }

@@ -6,7 +6,7 @@ use crate::plan::JobPlan;
 
 /// One host's part of a job. Local numbers count the host's ranks from 0 in the order of ranks.
 #[derive(Clone, Debug)]
-pub(crate) struct Share {
+pub(crate) struct HostRanks {
     /// This host's number in the job.
     pub(crate) host: HostId,
     /// Hosts of the job.
@@ -19,7 +19,7 @@ pub(crate) struct Share {
     pub(crate) cpus: Vec<Vec<usize>>,
 }
 
-impl Share {
+impl HostRanks {
     /// All of a job on this host alone.
     pub(crate) fn whole(plan: &JobPlan) -> Self {
         Self {

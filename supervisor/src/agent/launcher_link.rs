@@ -1,4 +1,4 @@
-//! The link to the front: its signals, and what it is told.
+//! The link to the launcher: its signals, and what it is told.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -16,7 +16,7 @@ const PROGRESS_EVERY: u64 = 50;
 
 /// The agent's side of the socket.
 #[derive(Debug)]
-pub(crate) struct FrontLink {
+pub(crate) struct LauncherLink {
     socket: OwnedFd,
     inbox: Inbox,
     told: [u32; 3],
@@ -24,12 +24,12 @@ pub(crate) struct FrontLink {
     pub(crate) gone: bool,
 }
 
-impl FrontLink {
+impl LauncherLink {
     pub(crate) fn new(socket: OwnedFd) -> Self {
         Self { socket, inbox: Inbox::default(), told: [0; 3], told_at: 0, gone: false }
     }
 
-    /// What the front says: signals for the ranks, in order, and its end. Nonsense is its end, too.
+    /// What the launcher says: signals for the ranks, in order, and its end. Nonsense is its end, too.
     pub(crate) fn hear(&mut self, poller: &Poller) -> Vec<(Event, Option<Sender>)> {
         let mut lost = false;
         let mut bytes = [0; 4096];
@@ -64,13 +64,13 @@ impl FrontLink {
         events
     }
 
-    /// The front is gone. Nothing the second time.
+    /// The launcher is gone. Nothing the second time.
     pub(crate) fn lose(&mut self, poller: &Poller) -> Option<Event> {
         if std::mem::replace(&mut self.gone, true) {
             return None;
         }
         poller.remove(&self.socket);
-        Some(Event::FrontLost)
+        Some(Event::LauncherLost)
     }
 
     /// When counts that it has not been told are due.
@@ -87,7 +87,7 @@ impl FrontLink {
         self.told = counts;
         self.told_at = now;
         if let Ok(bytes) = Message::Progress(counts).encode() {
-            // A front that is stopped does not read: then it misses a count, nothing else. A message this small is
+            // A launcher that is stopped does not read: then it misses a count, nothing else. A message this small is
             // sent whole or not at all.
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
             let _ = send(self.socket.as_raw_fd(), &bytes, flags);
@@ -100,11 +100,11 @@ impl FrontLink {
         &mut self,
         job: &mut Job<'_>,
         output: &Output,
-        strays: u32,
+        orphans: u32,
         hosts: Vec<HostRecord>,
     ) -> Result<(), WireError> {
         self.tell(job.counts(), job.now(), true);
-        let mut report = job.report(strays, |rank| output.tail(rank));
+        let mut report = job.report(orphans, |rank| output.tail(rank));
         report.hosts = hosts;
         if report.exit_code == 0 && output.is_lost() {
             report.exit_code = 1;

@@ -19,8 +19,8 @@ use bootstrap::node_shm::{Ack, NodeShm, NodeShmSpec, Notice, ShmCollectives};
 use nix::sys::socket::{ControlMessage, MsgFlags, recv, sendmsg};
 use nix::unistd::Pid;
 
+use super::host_ranks::HostRanks;
 use super::rank_event::RankEvent;
-use super::share::Share;
 use crate::event_loop::{Poller, Token};
 
 /// Frames served of one rank in a row.
@@ -50,8 +50,8 @@ struct Peer {
 }
 
 /// The bootstrap server of one host. Ranks are addressed by their local numbers.
-pub(crate) struct Boot {
-    share: Share,
+pub(crate) struct BootstrapServer {
+    share: HostRanks,
     peers: Vec<Peer>,
     page: Option<NodeShm>,
     page_fd: Option<Rc<OwnedFd>>,
@@ -60,7 +60,7 @@ pub(crate) struct Boot {
     /// Packets went to ranks that may wait in shared memory.
     mail: bool,
     /// Number of the call over sockets before which the collectives were read last.
-    looked: u32,
+    woken: u32,
 }
 
 enum Sent {
@@ -104,15 +104,15 @@ impl Item {
     }
 }
 
-impl Boot {
+impl BootstrapServer {
     /// A server for the ranks of `share`, whose calls no other host joins.
-    pub(crate) fn new(share: Share) -> Self {
+    pub(crate) fn new(share: HostRanks) -> Self {
         let calls = Collective::new(share.size());
         Self::with(share, calls)
     }
 
     /// A server for the ranks of `share` as a node of the tree of hosts, with one branch for each link down.
-    pub(crate) fn node(share: Share, branches: Vec<Branch>) -> Result<Self, ProtocolError> {
+    pub(crate) fn node(share: HostRanks, branches: Vec<Branch>) -> Result<Self, ProtocolError> {
         let calls = Collective::node(Node {
             size: share.size(),
             host: share.host,
@@ -123,10 +123,10 @@ impl Boot {
         Ok(Self::with(share, calls))
     }
 
-    fn with(share: Share, calls: Collective) -> Self {
+    fn with(share: HostRanks, calls: Collective) -> Self {
         let buffer = vec![0; HEADER_LEN + MAX_PAYLOAD + 1];
         let peers = Vec::with_capacity(share.ranks.len());
-        Self { share, peers, page: None, page_fd: None, calls, buffer, mail: false, looked: 0 }
+        Self { share, peers, page: None, page_fd: None, calls, buffer, mail: false, woken: 0 }
     }
 
     /// What is to be sent up or down the tree; to be asked after anything that may have served a call.
@@ -180,7 +180,7 @@ impl Boot {
     }
 
     /// Puts the decision into the node memory, when any rank has it.
-    pub(crate) fn notice(&self, code: i32, cause: Option<u32>) {
+    pub(crate) fn publish_exit(&self, code: i32, cause: Option<u32>) {
         if let Some(page) = &self.page {
             page.decide(Notice { code, cause: cause.map(Rank) });
         }
@@ -192,7 +192,7 @@ impl Boot {
     }
 
     /// Whom SIGQUIT must reach so that `rank` runs its handler: a process, or a group (negative). `None` when the rank
-    /// has seen the notice itself.
+    /// has seen the decision itself.
     pub(crate) fn claim_quit(&self, rank: u32) -> Option<i32> {
         let peer = self.peers.get(rank as usize)?;
         if let Some(page) = self.page.as_ref().filter(|_| peer.hello)
@@ -296,7 +296,7 @@ impl Boot {
             _ => {
                 // Another rank may wait in shared memory in a call that this one does not fit. Whoever posts in this call
                 // from now on sees that it was begun over a socket, and says so.
-                if std::mem::replace(&mut self.looked, frame.seq) != frame.seq {
+                if std::mem::replace(&mut self.woken, frame.seq) != frame.seq {
                     self.take_posts(poller, events);
                 }
                 self.call(poller, local, &frame, events);
@@ -370,7 +370,7 @@ impl Boot {
         if let Some(fd) = &self.page_fd {
             return Ok(Rc::clone(fd));
         }
-        let Share { host, hosts, ranks, host_of, .. } = &self.share;
+        let HostRanks { host, hosts, ranks, host_of, .. } = &self.share;
         let spec = NodeShmSpec { host: *host, hosts: *hosts, local_ranks: ranks, host_of };
         let page = NodeShm::create_with_collectives(&spec).map_err(|error| error.to_string())?;
         for (local, peer) in (0..).zip(&self.peers) {

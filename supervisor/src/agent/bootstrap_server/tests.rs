@@ -6,7 +6,7 @@ const SIZE: u32 = 3;
 
 /// A server whose ranks have said `Hello`, their ends of the sockets, and the page as they see it.
 struct Served {
-    boot: Boot,
+    boot: BootstrapServer,
     poller: Poller,
     ranks: Vec<OwnedFd>,
     page: NodeShm,
@@ -15,8 +15,8 @@ struct Served {
 fn served() -> Served {
     let host = bootstrap::HostId(0);
     let ranks = (0..SIZE).map(Rank).collect();
-    let share = Share { host, hosts: 1, ranks, host_of: vec![host; 3], cpus: Vec::new() };
-    let (mut boot, poller) = (Boot::new(share), Poller::new().unwrap());
+    let share = HostRanks { host, hosts: 1, ranks, host_of: vec![host; 3], cpus: Vec::new() };
+    let (mut boot, poller) = (BootstrapServer::new(share), Poller::new().unwrap());
     let mut ends = Vec::new();
     for rank in 0..SIZE {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
