@@ -2,7 +2,6 @@
 //! wants it from here. It looks at files and says what is to be sent; it sends nothing itself.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
