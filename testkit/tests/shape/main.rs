@@ -34,7 +34,7 @@ const CONDUIT: &graph::Layers = &[
         "post",
     ],
     &["am", "rma", "barrier", "exit", "negotiate", "vis", "atomics", "coll"],
-    &["core", "core_link", "endpoint", "team", "segment", "event", "token", "handler"],
+    &["core", "core_link", "endpoint", "team", "segment", "event", "token", "handler", "foreign"],
     &["client", "inner", "lib"],
 ];
 

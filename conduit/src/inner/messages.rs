@@ -1,0 +1,238 @@
+//! Messages and their handlers.
+
+use super::{Inner, Target};
+use crate::error::Error;
+use crate::foreign::Foreign;
+use crate::handler::{Registered, Role};
+use crate::mode::Mode;
+use crate::negotiate::{Commit, Prepared, Terms};
+use crate::operations::Lender;
+use crate::token::RawToken;
+use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome};
+
+/// What a message carries besides its arguments.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// Nothing: a Short.
+    None,
+    /// Bytes of a Medium.
+    Medium(&'a [u8]),
+    /// Bytes of a Long and the offset of their destination; for ranks that share no memory with this one.
+    Long(&'a [u8], u64),
+    /// A Long whose bytes are at their destination already: how many, and the address that the handler is told.
+    Placed(usize, u64),
+}
+
+/// A message, its counts and sizes checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    /// What the program called.
+    pub call: &'static str,
+    /// Handler.
+    pub handler: u8,
+    /// Arguments.
+    pub args: &'a [i32],
+    /// Payload.
+    pub payload: Payload<'a>,
+}
+
+impl<'a> Outgoing<'a> {
+    #[inline(always)]
+    fn message(&self, class: MessageClass, target: usize) -> AmMessage<'a> {
+        let Self { handler, args, payload, .. } = *self;
+        let payload = match payload {
+            Payload::None => AmPayload::None,
+            Payload::Medium(bytes) => AmPayload::Medium(bytes),
+            Payload::Long(payload, dest) => AmPayload::Long { payload, dest },
+            Payload::Placed(len, dest) => {
+                AmPayload::Placed { len: u32::try_from(len).unwrap_or(u32::MAX), dest }
+            }
+        };
+        AmMessage { class, target, handler, args, payload }
+    }
+}
+
+/// One row of a table of C handlers.
+pub struct HandlerRow {
+    /// Index asked for, 0 for any.
+    pub index: u8,
+    /// Name for diagnostics.
+    pub name: String,
+    /// Number of arguments, or [`ANY_ARGS`].
+    pub nargs: usize,
+    /// Requests, replies or both.
+    pub role: Role,
+    /// How it is run.
+    pub foreign: Foreign,
+}
+
+impl HandlerRow {
+    fn registered(self) -> Registered {
+        let Self { index, name, nargs, role, foreign } = self;
+        Registered::new(index, name, nargs, role, foreign)
+    }
+}
+
+impl Inner {
+    /// Registers all of `rows` or none; their indices. `settle` is told each, by position, before a message can reach it.
+    ///
+    /// # Errors
+    /// Indices out of range or taken, no index free.
+    pub fn register(
+        self,
+        rows: Vec<HandlerRow>,
+        settle: impl Fn(usize, u8),
+    ) -> Result<Vec<u8>, Error> {
+        let rows = rows.into_iter().map(HandlerRow::registered).collect();
+        self.0.handlers.register_rows(rows, settle)
+    }
+
+    /// Registers the handler of the library's own messages.
+    pub fn register_library(self, row: HandlerRow) {
+        self.0.handlers.register_library(row.registered());
+    }
+
+    /// Sends a request; waits for room and polls unless told not to. What `lender` has counters for it may lend.
+    ///
+    /// # Errors
+    /// Inside a handler; the end of the job.
+    #[inline]
+    pub fn request<M: Mode>(
+        self,
+        target: Target,
+        outgoing: &Outgoing<'_>,
+        flags: Flags,
+        lender: &impl Lender,
+    ) -> Result<Outcome, Error> {
+        let message = outgoing.message(MessageClass::Request, target.0);
+        let send = |message: &AmMessage<'_>| self.0.request::<M>(outgoing.call, message, flags);
+        self.0.send_lent(&message, flags, lender, send)
+    }
+
+    /// Sends the reply of a token that was claimed; gives the right back when nothing was sent.
+    ///
+    /// # Errors
+    /// Of the lender.
+    #[inline]
+    pub fn reply<M: Mode>(
+        self,
+        token: &RawToken<'_>,
+        outgoing: &Outgoing<'_>,
+        flags: Flags,
+        lender: &impl Lender,
+    ) -> Result<Outcome, Error> {
+        let message = outgoing.message(MessageClass::Reply, token.source_target());
+        let send = |message: &AmMessage<'_>| Ok(token.send::<M>(message, flags));
+        self.0.send_lent(&message, flags, lender, send)
+    }
+
+    /// Whether a message to a target would find room now. A hint.
+    #[inline]
+    #[must_use]
+    pub fn has_room<M: Mode>(self, target: Target, reply: bool, nargs: usize) -> bool {
+        let class = if reply { MessageClass::Reply } else { MessageClass::Request };
+        self.0.has_room::<M>(target.0, class, nargs)
+    }
+
+    /// Where the reply of a token goes.
+    #[inline]
+    #[must_use]
+    pub const fn reply_target(self, token: &RawToken<'_>) -> Target {
+        Target(token.source_target())
+    }
+
+    /// Sends a Short request to a neighbour when there is nothing to refuse and nothing to wait for: one of a row, or after
+    /// a `LOOK` for messages. `false` when it needs [`Inner::request`]. Calls no function, so that a row saves no registers.
+    #[inline(always)]
+    #[must_use]
+    pub fn pass_short<M: Mode, const LOOK: bool>(
+        self,
+        rank: u32,
+        handler: u8,
+        args: &[i32],
+    ) -> bool {
+        // For a remote rank this is no neighbour's index, and is found out.
+        let target = self.0.span().offset(rank);
+        if LOOK {
+            self.0.look_and_pass::<M>(target, handler, args)
+        } else {
+            self.0.pass_short::<M>(target, handler, args)
+        }
+    }
+
+    /// As [`Inner::pass_short`] for the reply of a handler.
+    #[inline(always)]
+    #[must_use]
+    pub fn pass_reply<M: Mode>(self, token: &RawToken<'_>, handler: u8, args: &[i32]) -> bool {
+        if !token.may_reply() {
+            return false;
+        }
+        let sent = self.0.pass_reply::<M>(token.source_target(), handler, args);
+        if sent {
+            token.count_reply();
+        }
+        sent
+    }
+
+    /// Delivers some messages; how many.
+    ///
+    /// # Errors
+    /// Inside a handler; the end of the job.
+    #[inline]
+    pub fn poll<M: Mode>(self, call: &'static str) -> Result<usize, Error> {
+        self.0.poll::<M>(call)
+    }
+
+    /// As [`Inner::poll`] where there is nothing but memory to poll; `None` elsewhere, and where it would fail.
+    #[inline(always)]
+    #[must_use]
+    pub fn poll_plainly<M: Mode>(self) -> Option<usize> {
+        self.0.poll_plainly::<M>()
+    }
+
+    /// Prepares a message; with a `token` a reply. `None` only with [`Flags::IMMEDIATE`].
+    ///
+    /// # Errors
+    /// Sizes and counts that cannot be; the end of the job.
+    pub fn prepare<M: Mode>(
+        self,
+        target: Target,
+        token: Option<&RawToken<'_>>,
+        terms: &Terms,
+        flags: Flags,
+    ) -> Result<Option<Prepared>, Error> {
+        Prepared::new::<M>(self.0, target.0, token, terms, flags)
+    }
+
+    /// The library's buffer of a prepared message; empty when the program gave its own.
+    #[must_use]
+    pub fn buffer(self, prepared: &mut Prepared) -> &mut [u8] {
+        prepared.buffer_mut(self.0)
+    }
+
+    /// Where a prepared message goes.
+    #[must_use]
+    pub const fn prepared_target(self, prepared: &Prepared) -> Target {
+        Target(prepared.target())
+    }
+
+    /// Sends a prepared message that was checked ([`Prepared::check`]). `client`: the program's buffer, if it gave one.
+    ///
+    /// # Errors
+    /// A destination outside the target's segment; the end of the job.
+    pub fn commit<M: Mode>(
+        self,
+        prepared: &mut Prepared,
+        token: Option<&RawToken<'_>>,
+        commit: &Commit<'_>,
+        (client, lender): (&[u8], &impl Lender),
+        flags: Flags,
+    ) -> Result<Outcome, Error> {
+        prepared.commit::<M>(self.0, token, commit, client, flags, lender)
+    }
+
+    /// Gives buffer and right to reply of a prepared message back.
+    pub fn cancel<M: Mode>(self, prepared: &mut Prepared, token: Option<&RawToken<'_>>) {
+        prepared.cancel::<M>(self.0, token);
+    }
+}
