@@ -6,7 +6,7 @@
 //!                                                                                    └─> progress, summary, report_file
 //! ```
 //!
-//! [`run`] ties them together; nothing else writes, except through [`messages`]. The job itself is supervised by
+//! [`run`] ties them together; nothing else writes, except events of `tracing` (`settings::log`). The job itself is supervised by
 //! `supervisor`.
 
 #![forbid(unsafe_code)]
@@ -24,7 +24,6 @@ pub mod flags;
 pub mod hosts;
 pub mod ident;
 pub mod job;
-pub mod messages;
 pub mod normalise;
 pub mod program;
 pub mod progress;

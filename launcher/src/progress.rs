@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use settings::deadlines::launcher::PROGRESS;
+use settings::say;
 use supervisor::local::{Observer, Progress};
 
 use crate::flags::ProgressMode;
-use crate::messages::say;
+use crate::reach::NAME;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
@@ -75,7 +76,9 @@ impl Observer for Display {
     fn event(&mut self, now: &Progress) {
         match self.style {
             Style::Nothing => {}
-            Style::Lines => milestones(&self.shown, now).iter().for_each(|line| say(line)),
+            Style::Lines => {
+                milestones(&self.shown, now).iter().for_each(|line| say!(INFO, NAME, "{line}"))
+            }
             Style::StartBar => self.bar_event(now, false),
             Style::WholeBar => self.bar_event(now, true),
         }

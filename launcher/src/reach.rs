@@ -9,7 +9,8 @@ use spawner_ssh::builtin::{
 };
 use supervisor::plan::Reach;
 
-const NAME: &str = "gasnetrun_ibv";
+/// Of this program, as messages begin with it.
+pub(crate) const NAME: &str = "gasnetrun_ibv";
 
 /// Values that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

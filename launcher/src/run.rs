@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::time::Instant;
 
+use ::settings::{log, say};
 use nix::unistd::AccessFlags;
 use supervisor::report::JobReport;
 
@@ -11,8 +12,8 @@ use crate::command_line::{self, CommandLine, CommandLineError};
 use crate::environment::Variables;
 use crate::failure::Failure;
 use crate::job::{self, Job};
-use crate::messages::{say, warn};
 use crate::progress::Display;
+use crate::reach::NAME;
 use crate::report_file::ReportFile;
 use crate::{doctor, documents, dry_run, settings, summary};
 
@@ -29,7 +30,7 @@ pub fn main(words: Vec<OsString>, started: Instant) -> u8 {
         Err(error) => Err(error.into()),
     };
     result.unwrap_or_else(|failure| {
-        say(&failure.to_string());
+        say!(ERROR, NAME, "{failure}");
         failure.class().code()
     })
 }
@@ -45,6 +46,7 @@ fn print(text: &str) -> Result<(), Failure> {
 
 fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, Failure> {
     let flags = &line.flags;
+    log::set_level(log::level_of(flags.level()));
     let environment: Variables = ::settings::Env::from_process().into_iter().collect();
     if flags.man {
         return print(&documents::man_page().map_err(Failure::Output)?).map(|()| 0);
@@ -62,10 +64,8 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
         Ok(job) => job,
         Err(failure) => return Err(give_up(report, None, failure)),
     };
-    job.warnings.iter().for_each(|text| warn(text));
-    if flags.level() >= 1 {
-        explain(line, &job);
-    }
+    job.warnings.iter().for_each(|text| say!(WARN, NAME, "warning: {text}"));
+    explain(line, &job);
     if flags.dry_run {
         return print(&dry_run::text(&job)).map(|()| 0);
     }
@@ -93,7 +93,7 @@ fn make_output_directory(job: &Job) -> Result<(), Failure> {
 /// Puts a failure into the report, if one is wanted; that the report fails too is said, but does not hide the failure.
 fn give_up(report: Option<ReportFile>, job: Option<&Job>, failure: Failure) -> Failure {
     if let Some(Err(second)) = report.map(|report| report.failed(job, &failure)) {
-        say(&second.to_string());
+        say!(ERROR, NAME, "{second}");
     }
     failure
 }
@@ -109,21 +109,24 @@ fn finish(
         None => summary::text(outcome, level, job.plan.conduit_program),
     };
     if let Some(text) = text {
-        say(&text);
+        say!(INFO, NAME, "{text}");
     }
     // As exit(3) does it, only the low 8 bits reach the caller.
     let code = outcome.exit_code.to_ne_bytes()[if cfg!(target_endian = "little") { 0 } else { 3 }];
-    if level >= 1 {
-        let phases = &outcome.phases;
-        say(&format!(
-            "job {} ended with code {code} after {:.3} s (prepared {:.3}, started {:.3})",
-            outcome.job, phases.done, phases.prepare, phases.spawn
-        ));
-    }
+    let phases = &outcome.phases;
+    say!(
+        DEBUG,
+        NAME,
+        "job {} ended with code {code} after {:.3} s (prepared {:.3}, started {:.3})",
+        outcome.job,
+        phases.done,
+        phases.prepare,
+        phases.spawn
+    );
     match report.map(|report| report.finished(job, outcome, code)) {
         // The job's own failure matters more than that of its report.
         Some(Err(failure)) if code != 0 => {
-            say(&failure.to_string());
+            say!(ERROR, NAME, "{failure}");
             Ok(code)
         }
         Some(Err(failure)) => Err(failure),
@@ -148,7 +151,9 @@ fn places(job: &Job) -> String {
 /// The lines of `-v`.
 fn explain(line: &CommandLine, job: &Job) {
     let plan = &job.plan;
-    say(&format!(
+    say!(
+        DEBUG,
+        NAME,
         "{} {} of {} on {}, spawner {}, job {}",
         job.ranks,
         if job.ranks == 1 { "rank" } else { "ranks" },
@@ -156,18 +161,20 @@ fn explain(line: &CommandLine, job: &Job) {
         places(job),
         job.spawner.name(),
         plan.job_id
-    ));
+    );
     if let Some(index) = job.command.program.filter(|index| *index > 0) {
-        say(&format!(
+        say!(
+            DEBUG,
+            NAME,
             "the program is {}, behind a wrapper",
             dry_run::quoted(&job.command.argv[index])
-        ));
+        );
     }
     if let Some(call) = &job.engine {
-        say(&format!("{} is called as: {}", call.dialect.title, dry_run::words(&call.argv)));
+        say!(DEBUG, NAME, "{} is called as: {}", call.dialect.title, dry_run::words(&call.argv));
     }
-    say(&format!("environment: {}", dry_run::environment(job)));
+    say!(DEBUG, NAME, "environment: {}", dry_run::environment(job));
     if line.flags.keep && plan.map.is_here_only() {
-        say("-k: there are no temporary files to keep");
+        say!(DEBUG, NAME, "-k: there are no temporary files to keep");
     }
 }

@@ -3,7 +3,7 @@
 //! names that mean nothing.
 //!
 //! * [`Env`]: an environment as a value. [`GROUPS`]: the table. [`Values`]: typed values of one environment.
-//! * [`deadlines`]: the one table of deadlines.
+//! * [`deadlines`]: the one table of deadlines. [`log`] and [`say!`]: messages for people.
 //! * [`unknown_names`], [`warnings`]: names that are misspelt, old, or without effect in this version.
 //! * [`print_settings`], [`man_section`]: the table for people.
 //!
@@ -12,6 +12,7 @@
 
 pub mod deadlines;
 mod env;
+pub mod log;
 mod names;
 mod no_effect;
 mod parse;
@@ -25,6 +26,9 @@ pub use no_effect::{NoEffect, Status};
 pub use parse::{Amount, MemSpec, Nodes, Per, Signals, Value, parse};
 pub use render::{man_section, print_settings};
 pub use values::Values;
+
+#[doc(hidden)]
+pub use tracing;
 
 /// The form of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]

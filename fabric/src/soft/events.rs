@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use settings::say;
 
 use super::handshake::messages::Rejection;
 use super::lock::{Wait, try_lock_for};
@@ -86,7 +87,7 @@ impl Warnings {
         let first =
             try_lock_for(&self.rejections, Wait::Post).is_some_and(|mut seen| seen.insert(why));
         if first && why != Rejection::Closed {
-            eprintln!("fabric: {}: refused a connection with {peer}: {why}", self.device);
+            say!(WARN, "fabric", "{}: refused a connection with {peer}: {why}", self.device);
         }
     }
 
@@ -99,7 +100,7 @@ impl Warnings {
                 Some(libc::EMFILE) => "; raise the limit on open files (ulimit -n)",
                 _ => "",
             };
-            eprintln!("fabric: {}: cannot {operation}: {error}{advice}", self.device);
+            say!(WARN, "fabric", "{}: cannot {operation}: {error}{advice}", self.device);
         }
     }
 }

@@ -11,6 +11,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ::settings::say;
 use clap::{CommandFactory, FromArgMatches, Parser, ValueHint};
 use serde::Serialize;
 use spawner_ssh::diagnosis::Class;
@@ -21,7 +22,7 @@ use crate::command_line::CommandLineError;
 use crate::environment::{self, Forwarded, Variables};
 use crate::failure::Failure;
 use crate::flags::{StageMode, duration};
-use crate::messages::{say, warn};
+use crate::reach::NAME;
 use crate::spawner::Spawner;
 use crate::{hosts, reach, settings};
 
@@ -85,14 +86,14 @@ pub fn main(words: &[OsString]) -> Result<(String, u8), Failure> {
     let flags = parse(words)?;
     let variables: Variables = ::settings::Env::from_process().into_iter().collect();
     let checked = settings::check(&variables, 1)?;
-    checked.warnings.iter().for_each(|text| warn(text));
+    checked.warnings.iter().for_each(|text| say!(WARN, NAME, "warning: {text}"));
     let variable =
         |name: &str| variables.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone());
     let here = hosts::own_name()?;
     let named = named(&flags);
     let list = named.as_deref().or(flags.hosts.as_deref());
     let listed = hosts::all(list, flags.hostfile.as_deref(), &here, variable)?;
-    listed.notes.iter().for_each(|text| warn(text));
+    listed.notes.iter().for_each(|text| say!(WARN, NAME, "warning: {text}"));
     let report = flags.report.as_deref().map(|path| {
         let made = std::fs::File::create(path);
         made.map_err(|source| Failure::Report { path: path.to_owned(), source })
@@ -275,7 +276,7 @@ pub fn run(words: &[OsString], print: impl Fn(&str) -> Result<(), Failure>) -> u
         Err(failure) => Err(failure),
     };
     done.unwrap_or_else(|failure| {
-        say(&failure.to_string());
+        say!(ERROR, NAME, "{failure}");
         failure.class().code()
     })
 }

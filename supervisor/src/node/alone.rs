@@ -1,6 +1,7 @@
 //! An agent that has lost its parent decides for its own ranks; those below do so for theirs.
 
-use super::complain;
+use settings::say;
+
 use super::driver::{Driver, ms};
 use crate::agent::RankEvent;
 use crate::agent::machine::{Event, Machine, Rules};
@@ -12,7 +13,12 @@ impl Driver<'_> {
         if self.parent.gone || self.over {
             return;
         }
-        complain(&format!("{}: lost its parent: {why}; its ranks are ended", self.plan.host));
+        let host = &self.plan.host;
+        say!(
+            ERROR,
+            "gasnetrun_ibv",
+            "node agent: {host}: lost its parent: {why}; its ranks are ended"
+        );
         self.parent.close(&self.poller);
         self.relay.close();
         self.links.part();

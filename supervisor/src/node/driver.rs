@@ -7,10 +7,10 @@ use bootstrap::HostId;
 use bootstrap::collective::TreeMessage;
 use settings::deadlines::tree::{FAREWELL, HEARTBEAT, HOLD, PARENT_SILENT};
 
+use super::Origin;
 use super::parent::Parent;
 use super::relay::Relay;
 use super::setup::{begin_staging, hash_of_parent, plan_of, setup, share_of, staging_of};
-use super::{Origin, complain};
 use crate::agent::bootstrap_server::BootstrapServer;
 use crate::agent::capture::Draining;
 use crate::agent::driver::{AgentError, io, read_signals, supervise_children};
@@ -35,7 +35,7 @@ pub(super) fn run(origin: Origin) -> ! {
     match work(origin) {
         Ok(()) => sys::exit_now(0),
         Err(error) => {
-            complain(&error.to_string());
+            settings::say!(ERROR, "gasnetrun_ibv", "node agent: {error}");
             sys::exit_now(CODE_LAUNCH)
         }
     }

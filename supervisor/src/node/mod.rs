@@ -32,6 +32,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::getpid;
 use settings::deadlines::agent::{AFTER_LOSS, CLEANUP_HOST};
 use settings::deadlines::tree::SETUP;
+use settings::say;
 
 use crate::agent::machine::CODE_LAUNCH;
 use crate::agent::processes;
@@ -66,17 +67,11 @@ pub fn main() -> ! {
     let code = match start(started) {
         Ok(code) => code,
         Err(error) => {
-            complain(&error.to_string());
+            say!(ERROR, "gasnetrun_ibv", "node agent: {error}");
             CODE_LAUNCH
         }
     };
     sys::exit_now(code)
-}
-
-/// A line on standard error, which the parent captures.
-fn complain(text: &str) {
-    let line = format!("gasnetrun_ibv: node agent: {text}\n");
-    let _ = nix::unistd::write(std::io::stderr(), line.as_bytes());
 }
 
 fn start(started: Instant) -> std::io::Result<i32> {

@@ -7,6 +7,7 @@ use bootstrap::HostId;
 use bootstrap::collective::{Bytes, Collective, TreeMessage};
 use nix::unistd::getpid;
 use settings::deadlines::tree::{FAREWELL, FINISH};
+use settings::say;
 
 use crate::agent::capture::Outlet;
 use crate::agent::control::{Control, Supervise};
@@ -26,8 +27,7 @@ use crate::tree::message::{Common, Down, HostCommand};
 pub(crate) fn run(plan: &JobPlan, origin: Origin) -> ! {
     let outcome = Root::new(plan, origin).and_then(Root::work);
     if let Err(error) = outcome {
-        let text = format!("gasnetrun_ibv: root of the agents on {}: {error}\n", plan.host);
-        let _ = nix::unistd::write(std::io::stderr(), text.as_bytes());
+        say!(ERROR, "gasnetrun_ibv", "root of the agents on {}: {error}", plan.host);
         sys::exit_now(CODE_LAUNCH);
     }
     sys::exit_now(0)

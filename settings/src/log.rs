@@ -1,0 +1,160 @@
+//! What launcher, agents, ranks and fabric say to people: events of `tracing`, each written to standard error
+//! in one piece, after the name of who speaks (the event's target).
+//!
+//! A rank is somebody else's process, so nothing here becomes the subscriber of the process: an event goes to
+//! the subscriber that the program has installed, and only without one to [`Lines`]. Not for signal handlers,
+//! nor for the paths of small messages.
+
+use std::fmt::{Debug, Write as _};
+use std::io::Write as _;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tracing::field::{Field, Visit};
+use tracing::subscriber::{Interest, NoSubscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber, dispatcher, span};
+
+/// Who speaks.
+const WHO: [&str; 3] = ["gasnetrun_ibv", "gasnet_ibv", "fabric"];
+
+/// Most detailed level that is written, as its index in [`LEVELS`].
+static MOST: AtomicUsize = AtomicUsize::new(2);
+const LEVELS: [Level; 5] = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
+
+/// Sets the most detailed level that is written: `INFO` without `-v` and `GASNET_VERBOSEENV`, `DEBUG` with
+/// one, `TRACE` with `-vv` or `GASNET_SPAWN_VERBOSE`.
+pub fn set_level(level: Level) {
+    let index = LEVELS.iter().position(|one| *one == level);
+    MOST.store(index.unwrap_or(0), Ordering::Relaxed);
+}
+
+/// The level of a number of `-v`.
+#[must_use]
+pub const fn level_of(verbose: u8) -> Level {
+    match verbose {
+        0 => Level::INFO,
+        1 => Level::DEBUG,
+        _ => Level::TRACE,
+    }
+}
+
+/// Runs `emit` under the program's own subscriber, or [`Lines`] if it has none.
+pub fn with_subscriber(emit: impl FnOnce()) {
+    static OURS: OnceLock<Dispatch> = OnceLock::new();
+    if dispatcher::get_default(|dispatch| dispatch.is::<NoSubscriber>()) {
+        dispatcher::with_default(OURS.get_or_init(|| Dispatch::new(Lines)), emit);
+    } else {
+        emit();
+    }
+}
+
+/// Says something: `say!(WARN, "fabric", "{device} is gone")`.
+#[macro_export]
+macro_rules! say {
+    ($level:ident, $who:expr, $($text:tt)+) => {
+        $crate::log::with_subscriber(|| {
+            $crate::tracing::event!(target: $who, $crate::tracing::Level::$level, $($text)+);
+        })
+    };
+}
+
+/// Writes `WHO: TEXT` for each event, in one call, so that lines of several processes do not mix. A closed
+/// standard error is the user's choice.
+#[derive(Debug)]
+struct Lines;
+
+/// The text of an event.
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == "message" {
+            let _ = write!(self.0, "{value:?}");
+        }
+    }
+}
+
+impl Subscriber for Lines {
+    fn register_callsite(&self, about: &'static Metadata<'static>) -> Interest {
+        // The level may change. The program's own events never come here.
+        if WHO.contains(&about.target()) { Interest::sometimes() } else { Interest::never() }
+    }
+
+    fn enabled(&self, about: &Metadata<'_>) -> bool {
+        LEVELS.get(MOST.load(Ordering::Relaxed)).is_some_and(|most| about.level() <= most)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text(format!("{}: ", event.metadata().target()));
+        event.record(&mut text);
+        text.0.push('\n');
+        let _ = std::io::stderr().write_all(text.0.as_bytes());
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// Keeps what it is told.
+    struct Kept(Arc<Mutex<Vec<String>>>);
+
+    impl Subscriber for Kept {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn event(&self, event: &Event<'_>) {
+            let mut text =
+                Text(format!("{} {}: ", event.metadata().level(), event.metadata().target()));
+            event.record(&mut text);
+            self.0.lock().expect("not poisoned").push(text.0);
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+        fn enter(&self, _: &span::Id) {}
+
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[test]
+    fn the_programs_own_subscriber_comes_first() {
+        say!(INFO, "gasnet_ibv", "this line is for standard error");
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let device = "soft_0";
+        tracing::subscriber::with_default(Kept(Arc::clone(&said)), || {
+            say!(WARN, "fabric", "{device}: cannot {}", "listen");
+        });
+        assert_eq!(*said.lock().unwrap(), ["WARN fabric: soft_0: cannot listen"]);
+        assert!(dispatcher::get_default(|one| one.is::<NoSubscriber>()), "nothing is installed");
+    }
+
+    #[test]
+    fn levels_follow_the_number_of_v() {
+        assert_eq!(
+            [0, 1, 2, 3].map(level_of),
+            [Level::INFO, Level::DEBUG, Level::TRACE, Level::TRACE]
+        );
+    }
+}
