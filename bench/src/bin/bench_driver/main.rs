@@ -4,13 +4,15 @@
 //! not be measured at all.
 
 mod c_face;
-mod document;
 mod engines;
 mod exits;
 mod idle;
 mod launch;
+mod machine;
 mod network;
 mod ranks;
+mod record;
+mod results;
 mod row;
 mod run;
 mod ssh;
@@ -100,6 +102,7 @@ fn main() -> ExitCode {
             "--realtime" => repetitions.realtime = true,
             "--write" => write = true,
             "--when-idle" => when_idle = true,
+            "--results" => return renew_results(),
             name if figures.iter().any(|(figure, _)| *figure == name) => wanted.push(argument),
             other => {
                 let names: Vec<&str> = figures.iter().map(|(figure, _)| *figure).collect();
@@ -108,7 +111,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    let machine = document::machine(repetitions);
+    let machine = machine::described(repetitions);
     let mut found = Vec::new();
     for &(name, measure) in &figures {
         if wanted.is_empty() || wanted.iter().any(|figure| figure == name) {
@@ -123,8 +126,9 @@ fn main() -> ExitCode {
     }
     report(&machine, &found);
     if write {
-        match document::write(&machine, &found) {
-            Ok(path) => show(&format!("written to {}\n", path.display())),
+        let written = record::write(suite(), &machine, &found);
+        match written.and_then(|path| Ok((path, results::write()?))) {
+            Ok((path, page)) => show(&format!("written to {} and {page}\n", path.display())),
             Err(Failure(text)) => {
                 complain(&text);
                 return ExitCode::FAILURE;
@@ -137,6 +141,26 @@ fn main() -> ExitCode {
     } else {
         ExitCode::SUCCESS
     }
+}
+
+/// Writes the page of results from the records.
+fn renew_results() -> ExitCode {
+    match results::write() {
+        Ok(page) => show(&format!("written to {page}\n")),
+        Err(Failure(text)) => {
+            complain(&text);
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// What the figures are together.
+fn suite() -> &'static str {
+    let suites = ["--c", "--net", "--softroce", "--ssh", "--engines"];
+    let mut arguments = std::env::args().skip(1);
+    let suite = arguments.find_map(|argument| suites.into_iter().find(|suite| *suite == argument));
+    suite.map_or("host", |suite| suite.trim_start_matches('-'))
 }
 
 /// What there is to measure, by the arguments.
@@ -177,7 +201,7 @@ fn report(machine: &[(&str, String)], found: &[(&str, Findings)]) {
         cells.push(row.verdict.to_string());
         table.row(cells);
     }
-    show(&format!("load after {}\n", document::load()));
+    show(&format!("load after {}\n", machine::load()));
     table.show();
     for (_, findings) in found {
         for text in findings.explanations() {

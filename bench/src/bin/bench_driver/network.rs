@@ -115,17 +115,9 @@ pub(crate) fn memory(_: Repetitions) -> Result<Findings> {
         let each = (many - few) / f64::from(PEERS[2] - PEERS[0]);
         // Pages are 16 bytes per peer here: only allocations are exact enough to be judged.
         let judged = index == 0;
-        let met = if each <= BOUND { Verdict::Met } else { Verdict::Missed };
-        rows.push(Row {
-            cells: [
-                format!("{what} bytes of a rank per unconnected peer, 8 to 256 peers"),
-                quantity(each, "B"),
-                String::new(),
-                String::new(),
-                if judged { format!("at most {BOUND} B") } else { String::new() },
-            ],
-            verdict: if judged { met } else { Verdict::Information },
-        });
+        let target = if judged { format!("at most {BOUND} B") } else { String::new() };
+        let name = format!("{what} bytes of a rank per unconnected peer, 8 to 256 peers");
+        rows.push(Row::single(&name, quantity(each, "B"), target));
     }
     let name = "allocated bytes of a rank per connected peer, 8, 64 and 256 peers".to_owned();
     let values: Vec<String> = connected.iter().map(|bytes| format!("{bytes:.0}")).collect();
@@ -140,8 +132,7 @@ pub(crate) fn memory(_: Repetitions) -> Result<Findings> {
 }
 
 fn informative(name: String, value: String) -> Row {
-    let none = String::new;
-    Row { cells: [name, value, none(), none(), none()], verdict: Verdict::Information }
+    Row::single(&name, value, String::new())
 }
 
 /// Longest that the virtual machine may take.

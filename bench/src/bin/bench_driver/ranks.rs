@@ -71,6 +71,7 @@ pub(crate) fn exchange(_: Repetitions) -> Result<Findings> {
                 String::new(),
                 if judged { "no growth".into() } else { String::new() },
             ],
+            pairs: None,
             verdict: match (judged, met) {
                 (false, _) => Verdict::Information,
                 (true, true) => Verdict::Met,

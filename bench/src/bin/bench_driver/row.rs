@@ -44,6 +44,8 @@ impl std::fmt::Display for Verdict {
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) cells: [String; 5],
+    /// How the ratio varied from pair to pair: median and quartiles.
+    pub(crate) pairs: Option<String>,
     pub(crate) verdict: Verdict,
 }
 
@@ -77,6 +79,44 @@ impl Verdict {
             Self::Met | Self::Missed | Self::Information => None,
         }
     }
+}
+
+/// The ratio column and the verdict, by what the other columns print: a reader who divides them finds the same.
+pub(crate) fn judge(ours: &str, reference: &str, target: &str) -> (String, Verdict) {
+    let number = |text: &str| text.split(' ').find(|word| !word.is_empty())?.parse::<f64>().ok();
+    let (own, other) = (number(ours), number(reference));
+    let more = target.strip_prefix("at most +").is_some();
+    let quotient = match (own, other) {
+        (Some(own), Some(other)) if other != 0.0 => Some((own / other * 100.0).round() / 100.0),
+        _ => None,
+    };
+    let ratio = match (own, other, quotient) {
+        (Some(own), Some(other), _) if more => {
+            let unit = ours.split_once(' ').map_or("", |(_, unit)| unit);
+            format!("+{}", quantity(own - other, unit))
+        }
+        (_, _, Some(quotient)) => format!("{quotient:.2}x"),
+        _ => String::new(),
+    };
+    // `at most 1.30x`, `at least 0.50x`, `at most +10 ms`, `at most 100 ms`, `no growth`
+    let bound = target.rsplit_once(['+', ' ']).and_then(|_| {
+        let words = target.trim_start_matches("at most ").trim_start_matches("at least ");
+        let word = words.split([' ', ',']).next()?.trim_start_matches('+');
+        word.trim_end_matches('x').parse::<f64>().ok()
+    });
+    let times = target.split(',').next().is_some_and(|first| first.ends_with('x'));
+    let value = match (times, more) {
+        (true, _) => quotient,
+        (_, true) => number(ratio.trim_start_matches('+')),
+        _ => own,
+    };
+    let met = match (value, bound) {
+        (Some(value), Some(bound)) if target.starts_with("at least") => value >= bound,
+        (Some(value), Some(bound)) => value <= bound,
+        _ if target == "no growth" => own <= other,
+        _ => return (ratio, Verdict::Information),
+    };
+    (ratio, verdict(met))
 }
 
 /// Three significant digits and the unit.
@@ -135,31 +175,20 @@ impl Row {
     }
 
     fn judged(figure: &str, [a, b]: [&[f64]; 2], unit: &str, target: Target) -> Self {
-        let over = |combine: fn(f64, f64) -> f64| {
-            let each: Vec<f64> = a.iter().zip(b).map(|(a, b)| combine(*a, *b)).collect();
-            median(&each)
+        let mut ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b).collect();
+        ratios.sort_by(f64::total_cmp);
+        let at = |part: usize| ratios.get((ratios.len() - 1) * part / 4).copied().unwrap_or(0.0);
+        let target = match target {
+            Target::AtMost(most) => format!("at most {most:.2}x"),
+            Target::AtLeast(least) => format!("at least {least:.2}x"),
+            Target::MoreByAtMost(most) => format!("at most +{most} {unit}"),
+            Target::Bound(_) | Target::None => String::new(),
         };
-        let (ratio, more) = (over(|a, b| a / b), over(|a, b| a - b));
-        let (target, verdict) = match target {
-            Target::AtMost(most) => (format!("at most {most:.2}x"), verdict(ratio <= most)),
-            Target::AtLeast(least) => (format!("at least {least:.2}x"), verdict(ratio >= least)),
-            Target::MoreByAtMost(most) => {
-                (format!("at most +{most} {unit}"), verdict(more <= most))
-            }
-            Target::Bound(_) | Target::None => (String::new(), Verdict::Information),
-        };
-        let ratio = match verdict {
-            _ if target.contains('+') => format!("+{}", quantity(more, unit)),
-            _ => format!("{ratio:.2}x"),
-        };
-        let cells = [
-            figure.to_owned(),
-            quantity(median(a), unit),
-            quantity(median(b), unit),
-            ratio,
-            target,
-        ];
-        Self { cells, verdict }
+        let (ours, reference) = (quantity(median(a), unit), quantity(median(b), unit));
+        let (ratio, verdict) = judge(&ours, &reference, &target);
+        let pairs = Some(format!("{:.2}x, {:.2}x to {:.2}x", median(&ratios), at(1), at(3)));
+        let cells = [figure.to_owned(), ours, reference, ratio, target];
+        Self { cells, pairs, verdict }
     }
 
     /// Compares the median of `ours` with a fixed bound.
@@ -171,13 +200,18 @@ impl Row {
         target: Target,
     ) -> Result<Self> {
         let value = samples.median(ours)?;
-        let (target, verdict) = match target {
-            Target::Bound(most) => (format!("at most {most} {unit}"), verdict(value <= most)),
-            _ => (String::new(), Verdict::Information),
+        let target = match target {
+            Target::Bound(most) => format!("at most {most} {unit}"),
+            _ => String::new(),
         };
-        let cells =
-            [figure.to_owned(), quantity(value, unit), String::new(), String::new(), target];
-        Ok(Self { cells, verdict })
+        Ok(Self::single(figure, quantity(value, unit), target))
+    }
+
+    /// A value beside a fixed bound, or beside nothing.
+    pub(crate) fn single(figure: &str, ours: String, target: String) -> Self {
+        let (_, verdict) = judge(&ours, "", &target);
+        let cells = [figure.to_owned(), ours, String::new(), String::new(), target];
+        Self { cells, pairs: None, verdict }
     }
 
     /// The reason behind a verdict without number, as a sentence.
@@ -190,7 +224,7 @@ impl Row {
     pub(crate) fn without(figure: &str, verdict: Verdict) -> Self {
         let mut cells: [String; 5] = Default::default();
         figure.clone_into(&mut cells[0]);
-        Self { cells, verdict }
+        Self { cells, pairs: None, verdict }
     }
 }
 
@@ -221,6 +255,21 @@ mod tests {
         assert_eq!(pairs.len(), 3);
         for pair in [(0, 3), (1, 0), (2, 2)] {
             assert!(pairs.contains(&pair), "{pair:?} in {pairs:?}");
+        }
+    }
+
+    #[test]
+    fn verdicts_are_those_of_the_printed_columns() {
+        for (ours, reference, target, ratio, met) in [
+            ("48.1 µs", "70.0 µs", "at most 1.25x", "0.69x", Verdict::Met),
+            ("64.6 MB/s", "80.4 MB/s", "at least 0.90x", "0.80x", Verdict::Missed),
+            ("2.80 ms", "0.73 ms", "at most +10 ms", "+2.07 ms", Verdict::Met),
+            ("105 ms", "", "at most 100 ms, 0 survivors", "", Verdict::Missed),
+            ("0.00 ", "", "at most 0 ", "", Verdict::Met),
+            ("64.0 B", "256 B", "no growth", "0.25x", Verdict::Met),
+            ("17.0 ", "", "", "", Verdict::Information),
+        ] {
+            assert_eq!(judge(ours, reference, target), (ratio.to_owned(), met), "{target}");
         }
     }
 
