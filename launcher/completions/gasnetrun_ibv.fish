@@ -26,21 +26,21 @@ end
 
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s n -d 'Number of ranks (processes) of the job; also written -np P, -nP, -npP' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s N -d 'Number of hosts: the first H of the host list are used (default: as many as it has, at most P; also -NH)' -r
-complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l hosts -d 'Hosts to start ranks on, between commas or blanks, as in n1,me@n2,n[3-6]; beats all variables' -r
-complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l hostfile -d 'File with one host per line; beats all variables' -r -F
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l hosts -d 'Hosts to start ranks on, between commas or blanks, as in n1,me@n2,n[3-6]; overrides all environment variables' -r
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l hostfile -d 'File with one host per line; overrides all environment variables' -r -F
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l map -d 'Which rank runs where: block, cyclic, or a file with ranks and their host in each line' -r -F
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s c -d 'Cpus per rank: rank i is bound to its own set of K cpus; 0, the default, leaves binding alone (also -cK)' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s E -d 'Variables to forward to other hosts: comma-separated names, or ALL' -r
-complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l spawner -d 'How ranks are started: ssh, mpi or pmi; beats GASNET_IBV_SPAWNER; also -spawner=NAME' -r
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l spawner -d 'How ranks are started: ssh, mpi or pmi; overrides GASNET_IBV_SPAWNER; also -spawner=NAME' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l wdir -d 'Working directory of the ranks (default: the launcher\'s own)' -r -f -a "(__fish_complete_directories)"
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l timeout -d 'End the job with code 124 after this time: seconds, or a number followed by s, m or h' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l start-timeout -d 'Give up when not every host is ready after this time (default: 2 minutes); same form as --timeout' -r
-complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l stage -d 'Whether the program, and this launcher\'s own as agent, are sent to other hosts' -r -f -a "auto\t'When they are missing there, or others'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l stage -d 'When the program, and this launcher as agent, are copied to other hosts' -r -f -a "auto\t'When they are missing there, or others'
 never\t'Never'
 always\t'Always'"
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l stdin -d 'Who reads the launcher\'s standard input: none, all, or one rank' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l output-dir -d 'Also write every rank\'s output, unchanged, to rank.N.out and rank.N.err in this directory (made if missing)' -r -f -a "(__fish_complete_directories)"
-complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l report -d 'Write what became of the job to this file, as JSON; also when it could not be started' -r -F
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l report -d 'Write a JSON job report to this file, even when the job could not be started' -r -F
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l progress -d 'How to show progress, on standard error' -r -f -a "auto\t'A bar while ranks start, when standard error is a terminal and it takes noticeable time; else nothing'
 bar\t'A bar until the job ends; lines when standard error is not a terminal'
 plain\t'One line per milestone'
@@ -52,16 +52,16 @@ powershell\t''
 zsh\t''"
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l tag-output -d 'Put "[rank] " in front of every line that a rank writes'
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l timestamp-output -d 'Put the time of day in front of every line that a rank writes'
-complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s v -d 'Say more, on standard error; twice: every step (sets GASNET_VERBOSEENV, twice also GASNET_SPAWN_VERBOSE)'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s v -d 'Print more on standard error; twice: every step (sets GASNET_VERBOSEENV, twice also GASNET_SPAWN_VERBOSE)'
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s t -d 'Dry run: print exactly what would be started, start nothing and change nothing; implies -v'
-complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s k -d 'Keep temporary files; implies -v. On this host there are none; on others it is what --stage sent for this job'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s k -d 'Keep temporary files; implies -v. On this host there are none; on other hosts those are the copies made by --stage'
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l print-settings -d 'Print the GASNET_* variables with their values, defaults and meaning, and end'
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l man -d 'Print the manual page in roff, and end'
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s V -l version -d 'Print version'
-complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -f -a "doctor" -d 'Examines hosts as if a job were started there, starts none, and says what to repair'
-complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand doctor" -l hosts -d 'Hosts between commas or blanks, as in n1,me@n2,n[3-6]; beats all variables' -r
-complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand doctor" -l hostfile -d 'File with one host per line; beats all variables' -r -F
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -f -a "doctor" -d 'Runs every launch step on the hosts without starting ranks, and says what to repair'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand doctor" -l hosts -d 'Hosts between commas or blanks, as in n1,me@n2,n[3-6]; overrides all environment variables' -r
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand doctor" -l hostfile -d 'File with one host per line; overrides all environment variables' -r -F
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand doctor" -l stage -d 'Whether this launcher\'s program is sent to hosts that lack it, as for a job' -r -f -a "auto\t'When they are missing there, or others'
 never\t'Never'
 always\t'Always'"

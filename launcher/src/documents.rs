@@ -254,7 +254,7 @@ fn doctor_section() -> Roff {
     paragraphs(
         &mut roff,
         &[
-            "Examines hosts as if a job were started there, starts none, and says what to repair. Hosts are those named, \
+            "Runs every launch step on the hosts without starting ranks, and says what to repair. Hosts are those named, \
              else those that a job would use, else this one. One line for each check and each thing that was seen: \
              ok, warning (jobs run, but slower or not with every option) or problem (jobs will fail), the number of \
              hosts and which; what to do stands below it behind fix. The code is 0 when there is no problem, 1 when \
@@ -349,7 +349,7 @@ fn other_launchers() -> Roff {
              GASNET_IBV_DIALECT names it otherwise. From that follow the words for -N, -c, --hosts, --map cyclic, \
              --stdin and --tag-output, and how the environment is passed: always all GASNET_* variables and those of -E. \
              What a launcher has no words for is refused; -c 0 never is. -t shows the whole call.",
-            "The job's code is the one that the launcher returns. An exit of all ranks, a lone exit and an exit asked for by a \
+            "The job's code is the one that the launcher returns. An exit of all ranks, a non-collective exit and an exit asked for by a \
              signal are agreed on by the ranks, so it is right with every launcher; of a rank that is killed, and of \
              an abort, launchers tell different things: docs/design/launchers.md has the table.",
         ],

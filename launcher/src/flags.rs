@@ -57,7 +57,9 @@ pub enum MapRule {
     File(PathBuf),
 }
 
-/// Starts P ranks of a program on one or several hosts and brings them to an end.
+/// Launches P ranks of a program on one or more hosts, supervises them and returns one exit code.
+///
+/// No process of the job is left behind.
 ///
 /// Options end at the first word that is no option, or at --. That word is the program, or a command that runs it (env,
 /// numactl, valgrind ...); it and everything after it reach the ranks untouched. Of a repeated option the last value
@@ -82,13 +84,13 @@ pub struct Flags {
     #[arg(short = 'N', value_name = "H", value_parser = hosts, help_heading = "Job options")]
     pub host_count: Option<u32>,
 
-    /// Hosts to start ranks on, between commas or blanks, as in n1,me@n2,n[3-6]; beats all variables
+    /// Hosts to start ranks on, between commas or blanks, as in n1,me@n2,n[3-6]; overrides all environment variables
     ///
-    /// The section HOSTS of the manual says how hosts are written and which variables are looked at without this.
+    /// The section HOSTS of the manual says how hosts are written and which variables are read without this option.
     #[arg(long, value_name = "LIST", conflicts_with = "hostfile", help_heading = "Job options")]
     pub hosts: Option<OsString>,
 
-    /// File with one host per line; beats all variables
+    /// File with one host per line; overrides all environment variables
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Job options")]
     pub hostfile: Option<PathBuf>,
 
@@ -114,7 +116,7 @@ pub struct Flags {
     #[arg(short = 'E', value_name = "LIST", help_heading = "Job options")]
     pub env: Option<OsString>,
 
-    /// How ranks are started: ssh, mpi or pmi; beats GASNET_IBV_SPAWNER; also -spawner=NAME
+    /// How ranks are started: ssh, mpi or pmi; overrides GASNET_IBV_SPAWNER; also -spawner=NAME
     ///
     /// ssh, the default, starts ranks on this host without any ssh, on others by it. pmi and mpi call another launcher
     /// (srun, mpiexec, mpirun ...), by the template in PMIRUN_CMD or MPIRUN_CMD. In an allocation of Slurm that has other
@@ -132,20 +134,19 @@ pub struct Flags {
 
     /// Give up when not every host is ready after this time (default: 2 minutes); same form as --timeout
     ///
-    /// Ranks are started once all hosts are ready. A host that fails meanwhile is named with the reason, and the code is
-    /// 125.
+    /// Ranks start once all hosts are ready. When a host fails before that, the launcher names it with the reason and exits
+    /// with code 125.
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Job options")]
     pub start_timeout: Option<Duration>,
 
-    /// Whether the program, and this launcher's own as agent, are sent to other hosts
+    /// When the program, and this launcher as agent, are copied to other hosts
     ///
-    /// auto sends the program to hosts that do not have it in the same place, or, of a GASNet program, have another one
-    /// there; never sends nothing and names the hosts that lack it; always sends it even so. It goes once to each host,
-    /// from host to host, and is checked by its SHA-256. The launcher's program is sent where it is missing or of another
-    /// version. Ranks run it from a directory of their job, below XDG_CACHE_HOME/gasnetrun or TMPDIR/gasnetrun-UID on
-    /// their host, which is removed when the job ends, unless -k is given. What was sent stays there for later jobs, a
-    /// week and as many bytes as GASNET_SSH_STAGE_CACHE says; -k changes nothing about that. Shared libraries and other
-    /// files are not sent.
+    /// auto copies the program to hosts where it is missing; a GASNet program also to hosts where it differs. never copies
+    /// nothing and names the hosts that lack it. always copies it to every host. The program is copied once per host, from
+    /// host to host, and checked by its SHA-256. The launcher itself is copied to hosts where it is missing or of another
+    /// version. Ranks run the copy from a directory of the job, below XDG_CACHE_HOME/gasnetrun or TMPDIR/gasnetrun-UID on
+    /// their host; it is removed when the job ends, unless -k is given. Copies are cached there for later jobs, for a week
+    /// and up to GASNET_SSH_STAGE_CACHE bytes; -k does not change that. Shared libraries and other files are not copied.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = StageMode::Auto, help_heading = "Job options")]
     pub stage: StageMode,
 
@@ -166,7 +167,7 @@ pub struct Flags {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Input and output options")]
     pub output_dir: Option<PathBuf>,
 
-    /// Write what became of the job to this file, as JSON; also when it could not be started
+    /// Write a JSON job report to this file, even when the job could not be started
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Input and output options")]
     pub report: Option<PathBuf>,
 
@@ -174,7 +175,7 @@ pub struct Flags {
     #[arg(long, value_name = "MODE", value_enum, default_value_t = ProgressMode::Auto, help_heading = "Input and output options")]
     pub progress: ProgressMode,
 
-    /// Say more, on standard error; twice: every step (sets GASNET_VERBOSEENV, twice also GASNET_SPAWN_VERBOSE)
+    /// Print more on standard error; twice: every step (sets GASNET_VERBOSEENV, twice also GASNET_SPAWN_VERBOSE)
     #[arg(short = 'v', action = ArgAction::Count, help_heading = "Information options")]
     pub verbose: u8,
 
@@ -182,7 +183,7 @@ pub struct Flags {
     #[arg(short = 't', help_heading = "Information options")]
     pub dry_run: bool,
 
-    /// Keep temporary files; implies -v. On this host there are none; on others it is what --stage sent for this job
+    /// Keep temporary files; implies -v. On this host there are none; on other hosts those are the copies made by --stage
     #[arg(short = 'k', help_heading = "Information options")]
     pub keep: bool,
 

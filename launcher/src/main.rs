@@ -1,4 +1,4 @@
-//! `gasnetrun_ibv`: starts the ranks of a job and brings them to an end.
+//! `gasnetrun_ibv`: launches the ranks of a job, supervises them and returns one exit code.
 
 #![forbid(unsafe_code)]
 

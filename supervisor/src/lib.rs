@@ -1,8 +1,8 @@
-//! Starts the ranks of a job, watches them and brings them to an end.
+//! Launches the ranks of a job, supervises them and leaves no process behind.
 //!
 //! * [`plan`]: what is to be started, as data (pure). `map`: where each rank runs.
 //! * [`report`]: what became of it, as data.
-//! * [`agent`]: the supervisor of one host's ranks: a pure machine and the driver around it.
+//! * [`agent`]: supervises ranks: a pure machine that decides, and what carries its decisions out.
 //! * [`local`]: the launcher's own process: forks the agent, forwards signals, collects the report.
 //! * [`doctor`]: all steps of a start without a job.
 //! * `stage`: the job's program on hosts that do not have it.

@@ -33,7 +33,7 @@ const CODE_PROBLEMS: u8 = 1;
 /// Number of the report's format; grows when a field changes its meaning or goes.
 const FORMAT: u32 = 1;
 
-/// Examines hosts as if a job were started there, starts none, and says what to repair.
+/// Runs every launch step on the hosts without starting ranks, and says what to repair.
 ///
 /// Every step is made: login, agent, limits, adapters, shared memory and more. Each line says ok, warning or problem, what
 /// was seen, and on how many hosts; what to do follows behind fix. The exit code is 0 when there is no problem, 1 when
@@ -51,11 +51,11 @@ pub struct DoctorFlags {
     #[arg(value_name = "HOST", conflicts_with_all = ["hosts", "hostfile"])]
     pub host: Vec<OsString>,
 
-    /// Hosts between commas or blanks, as in n1,me@n2,n[3-6]; beats all variables
+    /// Hosts between commas or blanks, as in n1,me@n2,n[3-6]; overrides all environment variables
     #[arg(long, value_name = "LIST", conflicts_with = "hostfile")]
     pub hosts: Option<OsString>,
 
-    /// File with one host per line; beats all variables
+    /// File with one host per line; overrides all environment variables
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub hostfile: Option<PathBuf>,
 

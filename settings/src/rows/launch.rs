@@ -125,7 +125,7 @@ pub(crate) const RANK: &[Variable] = &[
         "Address of this rank's host that its agent was reached at over ssh; not on the launching host. The software adapter uses it where no default route says which one others reach.",
     )
     .local(),
-    open("GASNETRUN_JOB", Kind::Text, "Text that no other job has.").local(),
+    open("GASNETRUN_JOB", Kind::Text, "Unique job ID.").local(),
     open(
         "GASNETRUN_AGENT_FD",
         COUNT,

@@ -86,7 +86,7 @@ pub(crate) const EXIT: &[Variable] = &[
         "GASNET_EXITTIMEOUT",
         EXIT_SECONDS,
         "the least of _MAX and _MIN + ranks * _FACTOR",
-        "Bound on the coordination of an exit: ranks that are not through by then are ended.",
+        "Time limit for a coordinated exit: ranks still running after this are killed.",
     )
     .unit("s"),
     fixed(

@@ -12,17 +12,20 @@
 //!   exit decision, TERM, and KILL after the grace.
 //! * A rank that announces its exit opens the quiet window. If it passes while another rank is not exiting, and that is
 //!   not for want of a CPU ([`Command::SampleCpu`]: with many ranks per core an exit that all ranks make together is spread
-//!   over many milliseconds), the exit is non-collective: exit decision with the largest announced code, SIGQUIT to ranks that have not seen it, TERM when the exit bound is over.
+//!   over many milliseconds), the exit is non-collective: exit decision with the largest announced code, SIGQUIT to ranks
+//!   that have not seen it, TERM when the exit bound is over.
 //! * A signal to the launcher is forwarded. Ranks that leave in good order with code 0 afterwards make a good job; a code
 //!   of their own becomes the job's; ranks that end *by* the signal make it 128 + signal. A second ending signal kills.
 //! * When the last rank is gone, everything that it left behind is ended as well.
 
+mod ends;
+mod types;
+
 use bootstrap::ExitPath;
 use settings::deadlines::Deadline;
-use settings::deadlines::agent::{
-    HOST_MISSED, KILL_GRACE, NOTICE_ACK, QUIET_BASE, QUIET_LIMIT, QUIET_RETRY, QUIET_WINDOW, REAP,
-    SIGNAL_EFFECT, SIGNAL_REPEAT, STRAY_GRACE, STRAY_GRACE_FAILED,
-};
+use settings::deadlines::agent::{HOST_MISSED, KILL_GRACE, QUIET_BASE, SIGNAL_EFFECT};
+
+pub use types::{Command, Event, FirstCause, Rules};
 
 use super::rank_event::RankEvent;
 use crate::report::{CauseKind, End};
@@ -31,86 +34,6 @@ use crate::report::{CauseKind, End};
 pub const CODE_LAUNCH: i32 = 125;
 /// Exit code of a job that ran into its time limit.
 pub const CODE_TIMEOUT: i32 = 124;
-
-/// What the plan says about time.
-#[derive(Clone, Copy, Debug)]
-pub struct Rules {
-    /// Bound on exit coordination, milliseconds.
-    pub exit_bound: u64,
-    /// When the job's time is up, on the driver's clock.
-    pub timeout_at: Option<u64>,
-}
-
-/// Something happened.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Event {
-    /// A rank did something, or something was done to it.
-    Rank(RankEvent),
-    /// A host of the job cannot be reached any more.
-    HostLost {
-        /// Nothing had been heard from it for so many milliseconds.
-        silent: u64,
-    },
-    /// The launcher got a signal.
-    Signal(i32),
-    /// The launcher is gone.
-    LauncherLost,
-    /// Answer to [`Command::SampleCpu`]: whether ranks that are not exiting are ready to run, and together have had next to
-    /// no CPU time since the first sample after the last `Exiting`.
-    CpuSampled {
-        /// Whether it is so.
-        starved: bool,
-    },
-    /// Answer to [`Command::FindOrphans`], and again whenever a process left behind was reaped: whether any is left.
-    Orphans {
-        /// Whether there are children besides the ranks.
-        left: bool,
-    },
-    /// Time passed.
-    Tick,
-}
-
-/// What the driver must do with the ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Command {
-    /// Put the decision into the node memory.
-    ExitDecision {
-        /// Code to leave with.
-        code: i32,
-        /// Rank that caused it.
-        cause: Option<u32>,
-    },
-    /// An exit is about to count as non-collective: say with [`Event::CpuSampled`] whether the other ranks had a chance to
-    /// join it.
-    SampleCpu,
-    /// SIGQUIT to every running rank whose ack can still be claimed.
-    QuitUnclaimed,
-    /// Pass a signal of the user on to every running rank's group.
-    Forward(i32),
-    /// TERM (with CONT, so that stopped processes see it) or KILL to every running rank's group.
-    End(i32),
-    /// Every rank is gone: say with [`Event::Orphans`] whether they left processes behind.
-    FindOrphans,
-    /// TERM or KILL to the processes left behind.
-    EndOrphans(i32),
-    /// All done: drain the output and report. Nothing follows.
-    Finish,
-}
-
-/// The first cause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FirstCause {
-    /// Kind.
-    pub kind: CauseKind,
-    /// Rank behind it.
-    pub rank: Option<u32>,
-    /// Code of the job, 0..=255.
-    pub code: i32,
-    /// Signal: of the death, or the one sent to the launcher.
-    pub signal: Option<i32>,
-    /// How a non-collective exit began.
-    pub path: Option<ExitPath>,
-}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Member {
@@ -535,157 +458,6 @@ impl Machine {
     }
 
     /// A non-collective exit that is a failure: the others leave now.
-    fn hurry(&mut self, now: u64, cause: FirstCause) {
-        self.cause = Some(cause);
-        let term_at = now.saturating_add(self.rules.exit_bound);
-        self.phase = Phase::Leaving { quit_at: Some(after(now, NOTICE_ACK)), term_at };
-    }
-
-    fn mark_killed(&mut self) {
-        for member in self.members.iter_mut().filter(|m| m.running()) {
-            member.killed = true;
-        }
-    }
-
-    fn terminate(&mut self, now: u64, out: &mut Vec<Command>) {
-        if matches!(self.phase, Phase::Running | Phase::Leaving { .. }) {
-            self.phase = Phase::Terminating { kill_at: after(now, KILL_GRACE) };
-            if self.running > 0 {
-                self.mark_killed();
-                out.push(Command::End(libc::SIGTERM));
-            }
-        }
-    }
-
-    fn kill(&mut self, now: u64, out: &mut Vec<Command>) {
-        match self.phase {
-            Phase::Running | Phase::Leaving { .. } | Phase::Terminating { .. } => {
-                self.phase = Phase::Killing { give_up_at: after(now, REAP) };
-                self.mark_killed();
-                out.push(Command::End(libc::SIGKILL));
-            }
-            Phase::Orphans { .. } => {
-                self.phase = Phase::KillingOrphans { give_up_at: after(now, REAP) };
-                out.push(Command::EndOrphans(libc::SIGKILL));
-            }
-            Phase::Killing { .. } | Phase::KillingOrphans { .. } | Phase::Finished => {}
-        }
-    }
-
-    fn signal(&mut self, now: u64, signal: i32, out: &mut Vec<Command>) {
-        if !ending(signal) {
-            if self.running > 0 {
-                out.push(Command::Forward(signal));
-            }
-            return;
-        }
-        match self.asked {
-            Some((_, at)) if now < after(at, SIGNAL_REPEAT) => {}
-            Some((first, _)) => {
-                if self.cause.is_none() {
-                    self.cause =
-                        Some(Self::of_job(CauseKind::LauncherSignal, 128 + first, Some(first)));
-                    self.end_begins.get_or_insert(now);
-                }
-                self.kill(now, out);
-            }
-            None => {
-                self.asked = Some((signal, now));
-                if self.cause.is_some() || self.is_cleaning_up() {
-                    // It is ending already: hurry.
-                    self.terminate(now, out);
-                } else if self.running > 0 {
-                    out.push(Command::Forward(signal));
-                }
-                if self.pending > 0 {
-                    let cause = Self::of_job(CauseKind::LauncherSignal, 128 + signal, Some(signal));
-                    self.fail(now, cause, out);
-                }
-            }
-        }
-    }
-
-    fn orphans(&mut self, now: u64, left: bool, out: &mut Vec<Command>) {
-        if !self.is_cleaning_up() {
-            return;
-        }
-        if !left {
-            self.phase = Phase::Finished;
-            out.push(Command::Finish);
-            return;
-        }
-        match self.phase {
-            Phase::Orphans { kill_at } => {
-                let grace = if self.cause.is_some() { STRAY_GRACE_FAILED } else { STRAY_GRACE };
-                self.phase =
-                    Phase::Orphans { kill_at: Some(kill_at.unwrap_or_else(|| after(now, grace))) };
-                out.push(Command::EndOrphans(libc::SIGTERM));
-            }
-            _ => out.push(Command::EndOrphans(libc::SIGKILL)),
-        }
-    }
-
-    /// Moves on when the last rank is gone or a deadline has come.
-    fn advance(&mut self, now: u64, out: &mut Vec<Command>) {
-        let over = self.running == 0 && (self.pending == 0 || self.is_ending());
-        if over && !self.is_cleaning_up() && self.phase != Phase::Finished {
-            self.end_begins.get_or_insert(now);
-            self.phase = Phase::Orphans { kill_at: None };
-            out.push(Command::FindOrphans);
-            return;
-        }
-        if self.deadline().is_none_or(|at| now < at) {
-            return;
-        }
-        match self.phase {
-            Phase::Running => self.running_deadline(now, out),
-            Phase::Leaving { quit_at: Some(at), term_at } if now >= at => {
-                self.phase = Phase::Leaving { quit_at: None, term_at };
-                // What follows is of our making.
-                self.cause = self.cause.or(self.deferred);
-                out.push(Command::QuitUnclaimed);
-            }
-            Phase::Leaving { .. } => self.terminate(now, out),
-            Phase::Terminating { .. } | Phase::Orphans { .. } => self.kill(now, out),
-            Phase::Killing { .. } | Phase::KillingOrphans { .. } => {
-                self.phase = Phase::Finished;
-                out.push(Command::Finish);
-            }
-            Phase::Finished => {}
-        }
-    }
-
-    fn running_deadline(&mut self, now: u64, out: &mut Vec<Command>) {
-        if self.rules.timeout_at.is_some_and(|at| now >= at) {
-            self.fail(now, Self::of_job(CauseKind::Timeout, CODE_TIMEOUT, None), out);
-            return;
-        }
-        let stuck = self.members.iter().all(|m| !m.running() || m.exiting.is_some());
-        if stuck && self.pending == 0 {
-            if let Some((code, rank, path)) = self.announced() {
-                let cause = FirstCause {
-                    path: Some(path),
-                    ..Self::of_rank(CauseKind::CollectiveExit, rank, status(code))
-                };
-                self.fail(now, cause, out);
-                self.terminate(now, out);
-            }
-        } else {
-            let window = self.last_exiting.map_or(now, |last| after(last, QUIET_WINDOW));
-            self.sample_at = Some(after(now, QUIET_RETRY).max(window));
-            out.push(Command::SampleCpu);
-        }
-    }
-
-    fn cpu_sampled(&mut self, now: u64, starved: bool, out: &mut Vec<Command>) {
-        let asked = self.phase == Phase::Running && self.sample_at.is_some();
-        let Some(last) = self.last_exiting.filter(|_| asked) else { return };
-        let over = now >= after(last, QUIET_WINDOW);
-        if over && (!starved || now >= after(last, QUIET_LIMIT)) {
-            self.decide_lone(now, out);
-        }
-    }
-
     fn collective_cause(&self) -> Option<FirstCause> {
         let codes = self.members.iter().filter_map(|m| m.fini.max(m.exiting.map(|(code, _)| code)));
         let code = codes.max().filter(|code| status(*code) != 0)?;

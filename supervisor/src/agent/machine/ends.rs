@@ -1,0 +1,162 @@
+//! The way to the end: TERM, KILL, what ranks left behind, and what is due when.
+
+use settings::deadlines::agent::{
+    KILL_GRACE, NOTICE_ACK, QUIET_LIMIT, QUIET_RETRY, QUIET_WINDOW, REAP, SIGNAL_REPEAT,
+    STRAY_GRACE, STRAY_GRACE_FAILED,
+};
+
+use super::{CODE_TIMEOUT, Command, FirstCause, Machine, Phase, after, ending, status};
+use crate::report::CauseKind;
+
+impl Machine {
+    pub(super) fn hurry(&mut self, now: u64, cause: FirstCause) {
+        self.cause = Some(cause);
+        let term_at = now.saturating_add(self.rules.exit_bound);
+        self.phase = Phase::Leaving { quit_at: Some(after(now, NOTICE_ACK)), term_at };
+    }
+
+    pub(super) fn mark_killed(&mut self) {
+        for member in self.members.iter_mut().filter(|m| m.running()) {
+            member.killed = true;
+        }
+    }
+
+    pub(super) fn terminate(&mut self, now: u64, out: &mut Vec<Command>) {
+        if matches!(self.phase, Phase::Running | Phase::Leaving { .. }) {
+            self.phase = Phase::Terminating { kill_at: after(now, KILL_GRACE) };
+            if self.running > 0 {
+                self.mark_killed();
+                out.push(Command::End(libc::SIGTERM));
+            }
+        }
+    }
+
+    pub(super) fn kill(&mut self, now: u64, out: &mut Vec<Command>) {
+        match self.phase {
+            Phase::Running | Phase::Leaving { .. } | Phase::Terminating { .. } => {
+                self.phase = Phase::Killing { give_up_at: after(now, REAP) };
+                self.mark_killed();
+                out.push(Command::End(libc::SIGKILL));
+            }
+            Phase::Orphans { .. } => {
+                self.phase = Phase::KillingOrphans { give_up_at: after(now, REAP) };
+                out.push(Command::EndOrphans(libc::SIGKILL));
+            }
+            Phase::Killing { .. } | Phase::KillingOrphans { .. } | Phase::Finished => {}
+        }
+    }
+
+    pub(super) fn signal(&mut self, now: u64, signal: i32, out: &mut Vec<Command>) {
+        if !ending(signal) {
+            if self.running > 0 {
+                out.push(Command::Forward(signal));
+            }
+            return;
+        }
+        match self.asked {
+            Some((_, at)) if now < after(at, SIGNAL_REPEAT) => {}
+            Some((first, _)) => {
+                if self.cause.is_none() {
+                    self.cause =
+                        Some(Self::of_job(CauseKind::LauncherSignal, 128 + first, Some(first)));
+                    self.end_begins.get_or_insert(now);
+                }
+                self.kill(now, out);
+            }
+            None => {
+                self.asked = Some((signal, now));
+                if self.cause.is_some() || self.is_cleaning_up() {
+                    // It is ending already: hurry.
+                    self.terminate(now, out);
+                } else if self.running > 0 {
+                    out.push(Command::Forward(signal));
+                }
+                if self.pending > 0 {
+                    let cause = Self::of_job(CauseKind::LauncherSignal, 128 + signal, Some(signal));
+                    self.fail(now, cause, out);
+                }
+            }
+        }
+    }
+
+    pub(super) fn orphans(&mut self, now: u64, left: bool, out: &mut Vec<Command>) {
+        if !self.is_cleaning_up() {
+            return;
+        }
+        if !left {
+            self.phase = Phase::Finished;
+            out.push(Command::Finish);
+            return;
+        }
+        match self.phase {
+            Phase::Orphans { kill_at } => {
+                let grace = if self.cause.is_some() { STRAY_GRACE_FAILED } else { STRAY_GRACE };
+                self.phase =
+                    Phase::Orphans { kill_at: Some(kill_at.unwrap_or_else(|| after(now, grace))) };
+                out.push(Command::EndOrphans(libc::SIGTERM));
+            }
+            _ => out.push(Command::EndOrphans(libc::SIGKILL)),
+        }
+    }
+
+    /// Moves on when the last rank is gone or a deadline has come.
+    pub(super) fn advance(&mut self, now: u64, out: &mut Vec<Command>) {
+        let over = self.running == 0 && (self.pending == 0 || self.is_ending());
+        if over && !self.is_cleaning_up() && self.phase != Phase::Finished {
+            self.end_begins.get_or_insert(now);
+            self.phase = Phase::Orphans { kill_at: None };
+            out.push(Command::FindOrphans);
+            return;
+        }
+        if self.deadline().is_none_or(|at| now < at) {
+            return;
+        }
+        match self.phase {
+            Phase::Running => self.running_deadline(now, out),
+            Phase::Leaving { quit_at: Some(at), term_at } if now >= at => {
+                self.phase = Phase::Leaving { quit_at: None, term_at };
+                // What follows is of our making.
+                self.cause = self.cause.or(self.deferred);
+                out.push(Command::QuitUnclaimed);
+            }
+            Phase::Leaving { .. } => self.terminate(now, out),
+            Phase::Terminating { .. } | Phase::Orphans { .. } => self.kill(now, out),
+            Phase::Killing { .. } | Phase::KillingOrphans { .. } => {
+                self.phase = Phase::Finished;
+                out.push(Command::Finish);
+            }
+            Phase::Finished => {}
+        }
+    }
+
+    pub(super) fn running_deadline(&mut self, now: u64, out: &mut Vec<Command>) {
+        if self.rules.timeout_at.is_some_and(|at| now >= at) {
+            self.fail(now, Self::of_job(CauseKind::Timeout, CODE_TIMEOUT, None), out);
+            return;
+        }
+        let stuck = self.members.iter().all(|m| !m.running() || m.exiting.is_some());
+        if stuck && self.pending == 0 {
+            if let Some((code, rank, path)) = self.announced() {
+                let cause = FirstCause {
+                    path: Some(path),
+                    ..Self::of_rank(CauseKind::CollectiveExit, rank, status(code))
+                };
+                self.fail(now, cause, out);
+                self.terminate(now, out);
+            }
+        } else {
+            let window = self.last_exiting.map_or(now, |last| after(last, QUIET_WINDOW));
+            self.sample_at = Some(after(now, QUIET_RETRY).max(window));
+            out.push(Command::SampleCpu);
+        }
+    }
+
+    pub(super) fn cpu_sampled(&mut self, now: u64, starved: bool, out: &mut Vec<Command>) {
+        let asked = self.phase == Phase::Running && self.sample_at.is_some();
+        let Some(last) = self.last_exiting.filter(|_| asked) else { return };
+        let over = now >= after(last, QUIET_WINDOW);
+        if over && (!starved || now >= after(last, QUIET_LIMIT)) {
+            self.decide_lone(now, out);
+        }
+    }
+}
