@@ -1,5 +1,7 @@
 //! System calls of the core.
 
+pub(crate) mod atomic;
+
 use nix::sched::CpuSet;
 
 use crate::transport::shm::CPU_WORDS;

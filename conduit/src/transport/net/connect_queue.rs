@@ -1,27 +1,21 @@
-//! Ranks that the service thread shall connect with, or tell the handshake that they were heard. Lock free and without
+//! Ranks that the service thread shall connect with, or whose messages it shall tell the handshake of. Lock free and without
 //! allocation: messages are sent from signal handlers too. Five bytes for each rank of the job.
-
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use bootstrap::Rank;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::error::Error;
-use super::lockfree::IndexStack;
+use super::lockfree::Mailbox;
 
 /// A connection was asked for. Stays set: the handshake does not forget.
 const NEEDED: u8 = 1;
 /// A message came before the end of the handshake. Stays set too.
 const HEARD: u8 = 2;
-/// In the stack.
-const QUEUED: u8 = 4;
 
 /// Ranks that wait for the service thread.
 #[derive(Debug)]
 pub(super) struct ConnectQueue {
-    flags: Box<[AtomicU8]>,
-    links: Box<[AtomicU32]>,
-    stack: IndexStack,
+    ranks: Mailbox,
     /// Wakes the service thread.
     pub(super) wake: EventFd,
 }
@@ -29,16 +23,9 @@ pub(super) struct ConnectQueue {
 impl ConnectQueue {
     pub(super) fn new(size: u32) -> Result<Self, Error> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let wake = EventFd::from_value_and_flags(0, flags).map_err(|errno| Error::Os {
-            operation: "make an event descriptor",
-            source: errno.into(),
-        })?;
-        Ok(Self {
-            flags: (0..size).map(|_| AtomicU8::new(0)).collect(),
-            links: (0..size).map(|_| AtomicU32::new(0)).collect(),
-            stack: IndexStack::new(),
-            wake,
-        })
+        let wake = EventFd::from_value_and_flags(0, flags);
+        let wake = wake.map_err(Error::os("make an event descriptor"))?;
+        Ok(Self { ranks: Mailbox::new(size), wake })
     }
 
     /// A rank shall be connected.
@@ -47,20 +34,14 @@ impl ConnectQueue {
         self.put(rank, NEEDED);
     }
 
-    /// A rank was heard before its connection was open.
+    /// A message of a rank came before its connection was open.
     pub(super) fn heard(&self, rank: Rank) {
         self.put(rank, HEARD);
     }
 
     #[inline]
     fn put(&self, rank: Rank, why: u8) {
-        let Some(flags) = self.flags.get(rank.0 as usize) else { return };
-        if flags.load(Ordering::Relaxed) & why != 0 {
-            return;
-        }
-        let before = flags.fetch_or(why | QUEUED, Ordering::AcqRel);
-        if before & (why | QUEUED) == 0 {
-            self.stack.push(rank.0, |index| &self.links[index as usize]);
+        if self.ranks.put(rank.0, why) {
             self.wake_thread();
         }
     }
@@ -71,11 +52,10 @@ impl ConnectQueue {
         let _ = self.wake.write(1);
     }
 
-    /// The next rank to look at, and whether it was heard.
+    /// The next rank to serve, and whether a message of it came.
     pub(super) fn take(&self) -> Option<(Rank, bool)> {
-        let rank = self.stack.pop(|index| &self.links[index as usize])?;
-        let flags = self.flags[rank as usize].fetch_and(!QUEUED, Ordering::AcqRel);
-        Some((Rank(rank), flags & HEARD != 0))
+        let (rank, why) = self.ranks.take()?;
+        Some((Rank(rank), why & HEARD != 0))
     }
 }
 

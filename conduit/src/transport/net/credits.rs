@@ -6,14 +6,14 @@
 //! responder banks at most *slack* credits; one more makes an ack due. Slack is below the number of credits: otherwise all
 //! could lie banked on both sides, and nobody could send.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::sys::atomic::{AtomicU32, Ordering};
 
 /// Permits for something of which there is a fixed number.
 #[derive(Debug, Default)]
 pub(crate) struct Permits(AtomicU32);
 
 impl Permits {
-    pub(crate) const fn new(count: u32) -> Self {
+    pub(crate) fn new(count: u32) -> Self {
         Self(AtomicU32::new(count))
     }
 
@@ -123,6 +123,6 @@ impl Account {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 #[path = "credits_tests.rs"]
 mod tests;

@@ -1,7 +1,8 @@
-//! Two small lock-free containers: a table that only grows, and a stack of table indices.
+//! Small lock-free containers: a table that only grows, a stack of table indices, and a mailbox of numbered callers.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::sys::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 const FIRST: u32 = 64;
 const CHUNKS: usize = 26;
@@ -23,8 +24,8 @@ fn place(index: u32) -> (usize, usize) {
 }
 
 impl<T> AppendTable<T> {
-    pub(super) const fn new() -> Self {
-        Self { chunks: [const { OnceLock::new() }; CHUNKS], len: AtomicU32::new(0) }
+    pub(super) fn new() -> Self {
+        Self { chunks: std::array::from_fn(|_| OnceLock::new()), len: AtomicU32::new(0) }
     }
 
     /// Adds an element; returns its index.
@@ -69,7 +70,7 @@ const fn top(word: u64) -> u32 {
 }
 
 impl IndexStack {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
@@ -109,7 +110,50 @@ impl IndexStack {
     }
 }
 
-#[cfg(test)]
+/// Callers by number that wait to be served, each with reasons that stay set once given. One byte and a link for each.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    reasons: Box<[AtomicU8]>,
+    links: Box<[AtomicU32]>,
+    stack: IndexStack,
+}
+
+/// In the stack; reasons are the other bits.
+const QUEUED: u8 = 1 << 7;
+
+impl Mailbox {
+    pub(super) fn new(size: u32) -> Self {
+        Self {
+            reasons: (0..size).map(|_| AtomicU8::new(0)).collect(),
+            links: (0..size).map(|_| AtomicU32::new(0)).collect(),
+            stack: IndexStack::new(),
+        }
+    }
+
+    /// Puts a caller in for a reason, unless it was given before. Whether whoever serves must be woken.
+    #[inline]
+    pub(super) fn put(&self, index: u32, reason: u8) -> bool {
+        let Some(reasons) = self.reasons.get(index as usize) else { return false };
+        if reasons.load(Ordering::Relaxed) & reason != 0 {
+            return false;
+        }
+        let before = reasons.fetch_or(reason | QUEUED, Ordering::AcqRel);
+        let is_new = before & (reason | QUEUED) == 0;
+        if is_new {
+            self.stack.push(index, |index| &self.links[index as usize]);
+        }
+        is_new
+    }
+
+    /// The next caller with all its reasons.
+    pub(super) fn take(&self) -> Option<(u32, u8)> {
+        let index = self.stack.pop(|index| &self.links[index as usize])?;
+        let reasons = self.reasons[index as usize].fetch_and(!QUEUED, Ordering::AcqRel);
+        Some((index, reasons & !QUEUED))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -1,12 +1,12 @@
 //! Operations that were posted and are not complete: what happens when each is.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bootstrap::Rank;
 
 use super::lockfree::IndexStack;
 use super::memory::pool::CopyOut;
+use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::transport::op_counter::OpCounter;
 
 /// What an operation in flight is, for its completion and for messages.

@@ -4,11 +4,11 @@
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fabric::{Access, Device, Region, Sge};
 
+use crate::sys::atomic::{AtomicU8, AtomicU32, Ordering};
 use crate::transport::net::credits::Permits;
 use crate::transport::net::error::Error;
 use crate::transport::net::lockfree::{AppendTable, IndexStack};
@@ -342,7 +342,7 @@ pub(crate) struct FreeList {
 }
 
 impl FreeList {
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { stack: IndexStack::new(), count: Permits::new(0) }
     }
 
