@@ -12,13 +12,13 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use settings::Env;
 
 use crate::client::{Channel, Client, Reply, Request};
-use crate::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
+use crate::frame::{BUILD_ID, Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
+use crate::memfd;
 use crate::node_shm::{NodeShm, NodeShmError, Published, ShmCollectives, SlotRef};
 use crate::provider::{Announced, Provider, contradiction, names, number};
 use crate::service::{Bootstrap, Error, ExitNotifier, Finalizer, Rank, Shared, call_name};
 use crate::sys::{self, AgentSocket, Mapping};
 use crate::wait::{Bounds, Wait, Watch};
-use crate::{BUILD_ID, memfd};
 
 /// The agent's announcement.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -44,7 +44,7 @@ pub use message::{Bytes, Contribution, Down, Gone, Service, TreeMessage, Up};
 
 use std::sync::Arc;
 
-use crate::service::{HostId, Rank};
+use crate::rank::{HostId, Rank};
 
 /// Number of the call after `seq`: counts from 1 and never yields 0, which means "no call".
 #[must_use]

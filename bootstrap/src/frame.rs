@@ -32,6 +32,10 @@ pub const MAX_PAYLOAD: usize = 60 * 1024;
 /// Most bytes of one datum, over all its frames.
 pub const MAX_TOTAL: usize = 1 << 30;
 
+/// What a rank says in its `Hello`: release and protocol of the library in the program. The agent compares it with its
+/// own, because a rank and an agent of different releases must not guess.
+pub const BUILD_ID: &str = concat!("gasnetrun_ibv ", env!("CARGO_PKG_VERSION"));
+
 /// What a frame says. Numbers are part of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]

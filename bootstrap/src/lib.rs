@@ -3,7 +3,8 @@
 //! A *provider* (here: node agent, in-memory peer, solo; PMI and MPI have crates of their own) tells a rank who it is and offers the nine
 //! collective services of [`Bootstrap`]. The conduit never knows which provider it talks to.
 //!
-//! * [`service`]: the trait, the place of a rank in its job, the exit_notifier used on exit paths.
+//! * [`rank`]: who a rank is.
+//! * [`service`]: the trait, the exit notifier used on exit paths.
 //! * [`frame`]: the versioned codec spoken between a rank and its agent (and between agents).
 //! * [`node_shm`]: the page of shared memory that a host's ranks and agent share: doorbells and the exit notice.
 //! * [`collective`]: the pure machine that matches the ranks' calls, one node of the tree of agents; every provider is driven
@@ -29,6 +30,7 @@ pub mod memfd;
 pub mod memory;
 pub mod node_shm;
 pub mod provider;
+pub mod rank;
 pub mod self_start;
 pub mod service;
 pub mod solo;
@@ -36,13 +38,10 @@ pub mod sys;
 pub mod wait;
 
 pub use connect::{Choice, choose, connect, connect_from, provider_trace};
+pub use frame::BUILD_ID;
 pub use provider::{Announced, Provider, names};
 pub use service::{Bootstrap, Error, ExitNotifier, ExitPath, HostId, Rank, RankInfo, Shared};
 pub use sys::Mapping;
 
 /// The providers of this crate: those of a rank that our own launcher started, or nobody.
 pub const PROVIDERS: [Provider; 2] = [agent::PROVIDER, solo::PROVIDER];
-
-/// What a rank says in its `Hello`: release and protocol of the library in the program. The agent compares it with its
-/// own, because a rank and an agent of different releases must not guess.
-pub const BUILD_ID: &str = concat!("gasnetrun_ibv ", env!("CARGO_PKG_VERSION"));

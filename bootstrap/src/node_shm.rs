@@ -21,7 +21,7 @@ use std::time::Duration;
 
 pub use collectives::{Published, ShmCollectives, SlotRef};
 
-use crate::service::{HostId, Rank, RankInfo};
+use crate::rank::{HostId, Rank, RankInfo};
 use crate::sys::{self, Mapping, SharedMap};
 
 const NODE_SHM_MAGIC: u64 = 0x4741_534e_4554_5047;

@@ -3,42 +3,12 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use settings::deadlines::bootstrap::ANNOUNCE;
+
+pub use crate::rank::{HostId, Rank, RankInfo};
 
 use crate::frame::{Frame, FrameError, Kind};
 use crate::node_shm::{NodeShm, NodeShmError};
-
-/// Number of a process in its job, `0..size`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Rank(pub u32);
-
-impl std::fmt::Display for Rank {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// Number of a host in its job, `0..hosts`, in rank order of the first rank on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct HostId(pub u32);
-
-/// Where this rank stands in its job. Constant during the job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RankInfo {
-    /// This rank.
-    pub rank: Rank,
-    /// Ranks in the job, at least 1.
-    pub size: u32,
-    /// This rank's host.
-    pub host: HostId,
-    /// Hosts in the job.
-    pub hosts: u32,
-    /// Index of this rank among the ranks of its host, by job rank.
-    pub local: u32,
-    /// Ranks on this host.
-    pub locals: u32,
-}
 
 /// How an exit began on a rank; carried to the agent so that the summary can say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +44,7 @@ pub enum Shared {
     /// Memory of this process.
     Owned(Vec<u8>),
     /// Read-only mapping of memory shared by the host.
-    Mapped(Arc<crate::Mapping>),
+    Mapped(Arc<crate::sys::Mapping>),
     /// A place of the node memory, until the last clone is dropped.
     Slot(crate::node_shm::SlotRef),
 }
@@ -337,10 +307,10 @@ pub struct ExitNotifier {
 }
 
 impl ExitNotifier {
-    /// An exit_notifier that reaches nobody.
+    /// An exit notifier that reaches nobody.
     pub const NONE: Self = Self { socket: -1, rank: 0, finalizer: None };
 
-    /// An exit_notifier of a rank that no agent watches.
+    /// An exit notifier of a rank that no agent watches.
     #[must_use]
     pub fn finalizing(rank: Rank, finalizer: &'static dyn Finalizer) -> Self {
         Self { socket: -1, rank: rank.0, finalizer: Some(finalizer) }

@@ -1,7 +1,7 @@
 //! What no correct rank and no correct agent sends.
 
 use crate::frame::Kind;
-use crate::service::{HostId, Rank};
+use crate::rank::{HostId, Rank};
 
 /// Where a message came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

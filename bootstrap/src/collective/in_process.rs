@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::{Action, Branch, Collective, Node, ProtocolError, TreeMessage, groups};
 use crate::frame::Frame;
-use crate::service::{HostId, Rank};
+use crate::rank::{HostId, Rank};
 
 /// The machines of a job and how they are linked. Machine `h` is that of host `h`; with more than one host the last is the
 /// root, which has no ranks.

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::error::ProtocolError;
-use crate::service::{HostId, Rank};
+use crate::rank::{HostId, Rank};
 
 /// Splits places in the host list among the children of a node: at most `degree` contiguous groups whose sizes differ
 /// by at most one, larger ones first; 0 makes every place a group (a star). The first of a group is the child, the rest

@@ -4,7 +4,7 @@ use super::error::ProtocolError;
 use super::next_seq;
 use super::shape::Shape;
 use crate::frame::{Frame, Kind};
-use crate::service::{HostId, Rank};
+use crate::rank::{HostId, Rank};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {

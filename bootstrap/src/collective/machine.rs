@@ -12,7 +12,7 @@ use super::local::{Local, Phase};
 use super::message::{Bytes, Contribution, Down, Gone, Service, TreeMessage, Up};
 use super::{Action, To, next_seq};
 use crate::frame::{Frame, Kind};
-use crate::service::{HostId, Rank};
+use crate::rank::{HostId, Rank};
 
 /// Most bytes of a reason that goes from agent to agent.
 pub const MAX_REASON: usize = 2048;

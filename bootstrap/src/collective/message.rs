@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::shape::Shape;
 use crate::frame::Kind;
-use crate::service::{HostId, Rank};
+use crate::rank::{HostId, Rank};
 
 /// Bytes that several messages and actions may share; on the wire a length and the bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

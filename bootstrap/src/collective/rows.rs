@@ -2,7 +2,7 @@
 
 use super::layout::Ranks;
 use super::local::Member;
-use crate::service::Rank;
+use crate::rank::Rank;
 
 /// Where the rows of a rank are.
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 //! What a rank says when it begins a call.
 
 use crate::frame::{Frame, Kind, MAX_TOTAL};
-use crate::service::Rank;
+use crate::rank::Rank;
 
 /// Must agree between ranks (broadcasts inside a host or neighbourhood: inside the group).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

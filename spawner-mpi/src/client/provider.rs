@@ -15,7 +15,8 @@ use bootstrap::service::{Bootstrap, Error, HostId, Rank};
 use bootstrap::wait::{Wait, Watch};
 use bootstrap::{Announced, Provider};
 use spawner_pmi::client::process_manager::{
-    About, Departure, Engine, EngineBounds, EngineError, Identity, Leave, join, mark, unwatched,
+    Finalization, FinalizeCalls, Identity, JobInfo, ProcessManager, ProcessManagerBounds,
+    ProcessManagerError, join, mark, unwatched,
 };
 
 const NAME: &str = "MPI";
@@ -42,15 +43,15 @@ impl Announced for Launcher {
     }
 
     fn connect(&self, env: &Env) -> Result<Box<dyn Bootstrap>, Error> {
-        connect(env, (self.variable, self.size), |size| EngineBounds::of(env, size))
+        connect(env, (self.variable, self.size), |size| ProcessManagerBounds::of(env, size))
     }
 }
 
 /// The connection of one rank.
 struct Mpi {
     plugin: Plugin,
-    about: About,
-    departure: &'static Departure,
+    info: JobInfo,
+    finalization: &'static Finalization,
     /// Put since the last fence.
     pending: Vec<(String, String)>,
     /// What all ranks put before it.
@@ -97,17 +98,17 @@ fn open(env: &Env, settings: &Values) -> Result<Plugin, Error> {
         }
     }
     let problem = format!("no plugin for {flavour} can be used ({})", tried.join("; "));
-    Err(EngineError::Library { engine: NAME, problem, advice: BUILD }.into())
+    Err(ProcessManagerError::Library { manager: NAME, problem, advice: BUILD }.into())
 }
 
 /// Joins the job of an MPI launcher. `announced`: the variable with the number of ranks, and its value.
 fn connect(
     env: &Env,
     announced: (&'static str, u32),
-    bounds: impl FnOnce(u32) -> EngineBounds,
+    bounds: impl FnOnce(u32) -> ProcessManagerBounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
-    let settings = Values::from_env(env).map_err(|error| EngineError::Library {
-        engine: NAME,
+    let settings = Values::from_env(env).map_err(|error| ProcessManagerError::Library {
+        manager: NAME,
         problem: error.to_string(),
         advice: "correct the variable",
     })?;
@@ -116,7 +117,9 @@ fn connect(
     let level = settings.word("GASNET_MPI_THREAD");
     let level = levels.iter().position(|name| level.eq_ignore_ascii_case(name)).unwrap_or(0);
     let failed = |during| {
-        move |reason| -> Error { EngineError::Refused { engine: NAME, during, reason }.into() }
+        move |reason| -> Error {
+            ProcessManagerError::Refused { manager: NAME, during, reason }.into()
+        }
     };
     let joined =
         plugin.init(i32::try_from(level).unwrap_or(0)).map_err(failed("initialisation"))?;
@@ -125,26 +128,28 @@ fn connect(
         // An MPI that does not know the launcher makes every process a job of its own.
         let (size, value) = (joined.size, count.to_string());
         let advice = "the plugin belongs to another MPI than the launcher: name the right one in GASNET_IBV_MPI_PLUGIN";
-        return Err(EngineError::Size { engine: NAME, size, variable, value, advice }.into());
+        return Err(
+            ProcessManagerError::Size { manager: NAME, size, variable, value, advice }.into()
+        );
     }
     if (joined.level as usize) < level {
         let problem = format!("{} grants thread level {}", plugin.library(), joined.level);
         let advice = "ask for less with GASNET_MPI_THREAD";
-        return Err(EngineError::Library { engine: NAME, problem, advice }.into());
+        return Err(ProcessManagerError::Library { manager: NAME, problem, advice }.into());
     }
     let finalize = settings.bool("GASNET_MPI_FINALIZE");
-    let departure = Departure::new(Box::new(Goodbye { plugin, finalize }));
-    let about = About {
-        engine: NAME,
+    let finalization = Finalization::new(Box::new(MpiFinalize { plugin, finalize }));
+    let info = JobInfo {
+        manager: NAME,
         rank: Rank(joined.rank),
         size: joined.size,
         job: String::new(),
         value_limit: VALUE_LIMIT,
     };
     let (pending, visible) = (Vec::new(), BTreeMap::new());
-    let mut engine = Mpi { plugin, about, departure, pending, visible };
-    engine.name_the_job()?;
-    join(Box::new(engine), &Identity::here(), bounds(joined.size))
+    let mut manager = Mpi { plugin, info, finalization, pending, visible };
+    manager.name_the_job()?;
+    join(Box::new(manager), &Identity::here(), bounds(joined.size))
 }
 
 impl Mpi {
@@ -153,10 +158,10 @@ impl Mpi {
         let time =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let name = mark(&[u128::from(std::process::id()), time.as_nanos()]);
-        let lengths = vec![32; self.about.size as usize];
+        let lengths = vec![32; self.info.size as usize];
         let all = self.gather(name.into_bytes(), &lengths, &mut unwatched())?;
         let first = all.get(..32).unwrap_or_default();
-        self.about.job = String::from_utf8_lossy(first).into_owned();
+        self.info.job = String::from_utf8_lossy(first).into_owned();
         Ok(())
     }
 
@@ -175,7 +180,7 @@ impl Mpi {
             })
             .map_err(|problem| match problem {
                 Problem::Mpi(reason) => {
-                    EngineError::Refused { engine: NAME, during, reason }.into()
+                    ProcessManagerError::Refused { manager: NAME, during, reason }.into()
                 }
                 Problem::Other(error) => error,
             })
@@ -194,9 +199,9 @@ impl From<String> for Problem {
     }
 }
 
-impl Engine for Mpi {
-    fn about(&self) -> &About {
-        &self.about
+impl ProcessManager for Mpi {
+    fn job_info(&self) -> &JobInfo {
+        &self.info
     }
 
     /// MPI could tell which ranks share memory, but not which can reach each other's sockets.
@@ -219,10 +224,10 @@ impl Engine for Mpi {
         }
         let nonsense = |problem: &str| -> Error {
             let (problem, seen) = (problem.to_owned(), String::new());
-            EngineError::Nonsense { engine: NAME, during: "fence", problem, seen }.into()
+            ProcessManagerError::Nonsense { manager: NAME, during: "fence", problem, seen }.into()
         };
         let length = u32::try_from(text.len()).map_err(|_| nonsense("more than 4 GiB"))?;
-        let fours = vec![4; self.about.size as usize];
+        let fours = vec![4; self.info.size as usize];
         let lengths = self.gather(length.to_le_bytes().to_vec(), &fours, watch)?;
         let lengths: Vec<u32> =
             lengths.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
@@ -240,29 +245,29 @@ impl Engine for Mpi {
     fn get(&mut self, from: Rank, key: &str) -> Result<String, Error> {
         self.visible.get(key).cloned().ok_or_else(|| {
             let problem = "was not put before the fence".to_owned();
-            EngineError::Value { engine: NAME, key: key.to_owned(), from, problem }.into()
+            ProcessManagerError::Value { manager: NAME, key: key.to_owned(), from, problem }.into()
         })
     }
 
-    fn departure(&self) -> &'static Departure {
-        self.departure
+    fn finalization(&self) -> &'static Finalization {
+        self.finalization
     }
 }
 
 impl Drop for Mpi {
     fn drop(&mut self) {
-        self.departure.close();
+        self.finalization.close();
     }
 }
 
 /// The last calls. They are not safe in signal handlers, but MPI has no others; the alarm of the exit bounds them.
 #[derive(Debug)]
-struct Goodbye {
+struct MpiFinalize {
     plugin: Plugin,
     finalize: bool,
 }
 
-impl Leave for Goodbye {
+impl FinalizeCalls for MpiFinalize {
     fn finalize(&self) {
         self.plugin.finalize(self.finalize);
     }
@@ -301,7 +306,8 @@ mod tests {
             .into_iter()
             .collect();
         let fails = |env: &Env| {
-            let outcome = connect(env, ("OMPI_COMM_WORLD_SIZE", 2), |_| EngineBounds::default());
+            let outcome =
+                connect(env, ("OMPI_COMM_WORLD_SIZE", 2), |_| ProcessManagerBounds::default());
             outcome.err().unwrap().to_string()
         };
         let error = fails(&env);
@@ -356,7 +362,8 @@ mod tests {
         let path = plugin.to_str().unwrap();
         let env: Env =
             [("GASNET_IBV_MPI_PLUGIN", path), ("GASNET_MPI_THREAD", level)].into_iter().collect();
-        let outcome = connect(&env, ("OMPI_COMM_WORLD_SIZE", 2), |_| EngineBounds::default());
+        let outcome =
+            connect(&env, ("OMPI_COMM_WORLD_SIZE", 2), |_| ProcessManagerBounds::default());
         std::fs::remove_dir_all(&directory).unwrap();
         outcome.err().unwrap().to_string()
     }

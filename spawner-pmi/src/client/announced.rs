@@ -4,7 +4,7 @@ use bootstrap::provider::{contradiction, number, text};
 use bootstrap::service::{Error, Rank};
 use settings::Env;
 
-use super::process_manager::EngineError;
+use super::process_manager::ProcessManagerError;
 
 /// Generation of the PMI wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,28 +144,28 @@ pub(super) fn pmix_server(
     Ok(Some(Announcement { rank, announced }))
 }
 
-/// Fails when the launcher has announced another number of ranks than the engine serves.
+/// Fails when the launcher has announced another number of ranks than the process manager serves.
 pub(super) fn announced_is(announced: Option<(&'static str, u32)>, size: u32) -> Result<(), Error> {
     match announced {
         Some((variable, count)) if count != size => {
-            let (engine, value) = ("PMIx", count.to_string());
+            let (manager, value) = ("PMIx", count.to_string());
             let advice = "the server of another launcher answered: say srun --mpi=pmix or --mpi=pmi2, or unset PMIX_RANK";
-            Err(EngineError::Size { engine, size, variable, value, advice }.into())
+            Err(ProcessManagerError::Size { manager, size, variable, value, advice }.into())
         }
         _ => Ok(()),
     }
 }
 
-/// An engine of Slurm's own must say as many ranks as the step has: otherwise each task would be a job of its own. Other
-/// launchers inside a step start as many ranks as they like; `sign` tells that the engine is Slurm's.
-fn slurm_agrees(env: &Env, sign: &str, engine: &'static str, size: u32) -> Result<(), Error> {
+/// A process manager of Slurm's own must say as many ranks as the step has: otherwise each task would be a job of its own. Other
+/// launchers inside a step start as many ranks as they like; `sign` tells that the process manager is Slurm's.
+fn slurm_agrees(env: &Env, sign: &str, manager: &'static str, size: u32) -> Result<(), Error> {
     let variable = "SLURM_STEP_NUM_TASKS";
     let (Some(value), true) = (env.text(variable), env.get(sign).is_some()) else { return Ok(()) };
     match value.trim().parse::<u32>() {
         Ok(tasks) if tasks == size => Ok(()),
         Ok(_) => {
             let advice = "say srun --mpi=pmi2, and unset PMI_FD, PMI_SIZE and PMIX_RANK if they come from elsewhere";
-            Err(EngineError::Size { engine, size, variable, value, advice }.into())
+            Err(ProcessManagerError::Size { manager, size, variable, value, advice }.into())
         }
         Err(_) => Err(contradiction(env, variable, "is not a number of processes")),
     }

@@ -10,7 +10,7 @@ use settings::deadlines::bootstrap::ENGINE_ANSWER;
 use super::announced::PmiVersion;
 use super::pmi1::Pmi1;
 use super::pmi2;
-use super::process_manager::{Engine, unwatched};
+use super::process_manager::{ProcessManager, unwatched};
 use super::stream::{Source, Stream};
 use bootstrap::service::{Error, Rank};
 
@@ -30,13 +30,13 @@ pub fn converse(version: PmiVersion, size: u32, said: &[u8]) -> Result<String, E
     theirs.shutdown(std::net::Shutdown::Write).map_err(os)?;
     let answer = ENGINE_ANSWER.within(Duration::from_secs(1));
     let stream = Stream::new("PMI", Source::Own(OwnedFd::from(ours)), answer);
-    let mut engine: Box<dyn Engine> = match version {
+    let mut manager: Box<dyn ProcessManager> = match version {
         PmiVersion::One => Box::new(Pmi1::begin(stream, 0, size)?),
         PmiVersion::Two => pmi2::begin(stream, 0, size, "job.0")?,
     };
-    let map = engine.host_map()?;
+    let map = manager.host_map()?;
     debug_assert!(map.is_none_or(|map| map.len() == size as usize));
-    engine.put("GRIr1x0.0", "1.AAAA")?;
-    engine.fence(&mut unwatched())?;
-    engine.get(Rank(0), "GRIr1x0.0")
+    manager.put("GRIr1x0.0", "1.AAAA")?;
+    manager.fence(&mut unwatched())?;
+    manager.get(Rank(0), "GRIr1x0.0")
 }

@@ -6,7 +6,9 @@ use settings::deadlines::bootstrap::ENGINE_ANSWER;
 use super::announced::{Inherited, PmiVersion, Server, pmi_server};
 use super::pmi1::{Pmi1, introduce};
 use super::pmi2;
-use super::process_manager::{Engine, EngineBounds, EngineError, Identity, join};
+use super::process_manager::{
+    Identity, ProcessManager, ProcessManagerBounds, ProcessManagerError, join,
+};
 use super::stream::{Source, Stream, dial};
 use bootstrap::service::{Bootstrap, Error};
 use bootstrap::sys;
@@ -33,17 +35,24 @@ impl Announced for Server {
 
     fn connect(&self, env: &Env) -> Result<Box<dyn Bootstrap>, Error> {
         match self {
-            Self::Descriptor(server) => inherited(server, EngineBounds::of(env, server.size)),
-            Self::Port { address, id } => at_port(address, id, |size| EngineBounds::of(env, size)),
+            Self::Descriptor(server) => {
+                inherited(server, ProcessManagerBounds::of(env, server.size))
+            }
+            Self::Port { address, id } => {
+                at_port(address, id, |size| ProcessManagerBounds::of(env, size))
+            }
         }
     }
 }
 
 /// Connects over an inherited descriptor.
-fn inherited(server: &Inherited, bounds: EngineBounds) -> Result<Box<dyn Bootstrap>, Error> {
+fn inherited(
+    server: &Inherited,
+    bounds: ProcessManagerBounds,
+) -> Result<Box<dyn Bootstrap>, Error> {
     let fd = server.fd;
-    let inherited = sys::Inherited::stream(fd).map_err(|source| EngineError::Os {
-        engine: "PMI",
+    let inherited = sys::Inherited::stream(fd).map_err(|source| ProcessManagerError::Os {
+        manager: "PMI",
         operation: format!("use PMI_FD={fd}"),
         source,
     })?;
@@ -54,7 +63,7 @@ fn inherited(server: &Inherited, bounds: EngineBounds) -> Result<Box<dyn Bootstr
 fn at_port(
     address: &str,
     id: &str,
-    bounds: impl FnOnce(u32) -> EngineBounds,
+    bounds: impl FnOnce(u32) -> ProcessManagerBounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
     let answer = ENGINE_ANSWER;
     let source = Source::Own(dial("PMI-1", address, answer)?);
@@ -68,15 +77,15 @@ pub(super) fn over(
     source: Source,
     server: &Inherited,
     identity: &Identity,
-    bounds: EngineBounds,
+    bounds: ProcessManagerBounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
     let stream = Stream::new("PMI", source, bounds.answer);
     let (rank, size) = (server.rank.0, server.size);
-    let engine: Box<dyn Engine> = match server.version {
+    let manager: Box<dyn ProcessManager> = match server.version {
         PmiVersion::One => Box::new(Pmi1::begin(stream, rank, size)?),
         PmiVersion::Two => {
             pmi2::begin(stream, rank, size, server.job.as_deref().unwrap_or_default())?
         }
     };
-    join(engine, identity, bounds)
+    join(manager, identity, bounds)
 }

@@ -7,7 +7,8 @@ use settings::deadlines::bootstrap::{ANNOUNCE, CALL};
 
 use super::fields::Fields;
 use super::process_manager::{
-    About, Departure, Engine, EngineError, Leave, mapping, unwatched, value,
+    Finalization, FinalizeCalls, JobInfo, ProcessManager, ProcessManagerError, mapping, unwatched,
+    value,
 };
 use super::stream::Stream;
 use super::text::{Text, farewell};
@@ -25,15 +26,15 @@ const LINE: usize = 1024;
 /// The connection of one rank.
 pub(crate) struct Pmi1 {
     stream: Stream,
-    about: About,
+    info: JobInfo,
     space: String,
-    departure: &'static Departure,
+    finalization: &'static Finalization,
 }
 
 impl Pmi1 {
     /// Over a connection that is there already; `rank` and `size` are known.
     pub(crate) fn begin(mut stream: Stream, rank: u32, size: u32) -> Result<Self, Error> {
-        stream.engine = NAME;
+        stream.manager = NAME;
         let answer = ask(
             &mut stream,
             "init",
@@ -59,11 +60,14 @@ impl Pmi1 {
             LINE.saturating_sub("cmd=put kvsname= key= value=\n".len() + space.len() + LEAST_KEY);
         let value_limit = value_limit.min(room);
         if key < LEAST_KEY || value::usable(value_limit).is_none() {
-            return Err(EngineError::Limits { engine: NAME, key, value: value_limit }.into());
+            return Err(
+                ProcessManagerError::Limits { manager: NAME, key, value: value_limit }.into()
+            );
         }
-        let departure = Departure::new(Box::new(Goodbye { fd: stream.number() }));
-        let about = About { engine: NAME, rank: Rank(rank), size, job: space.clone(), value_limit };
-        Ok(Self { stream, about, space, departure })
+        let finalization = Finalization::new(Box::new(Pmi1Finalize { fd: stream.number() }));
+        let info =
+            JobInfo { manager: NAME, rank: Rank(rank), size, job: space.clone(), value_limit };
+        Ok(Self { stream, info, space, finalization })
     }
 
     /// The value of a key, `None` when there is no such key.
@@ -143,14 +147,14 @@ fn ask(
     receive(stream, &wait, expected, &mut unwatched())
 }
 
-impl Engine for Pmi1 {
-    fn about(&self) -> &About {
-        &self.about
+impl ProcessManager for Pmi1 {
+    fn job_info(&self) -> &JobInfo {
+        &self.info
     }
 
     fn host_map(&mut self) -> Result<Option<Vec<HostId>>, Error> {
         let text = self.look_up("PMI_process_mapping")?;
-        Ok(text.and_then(|text| mapping::hosts(&text, self.about.size)))
+        Ok(text.and_then(|text| mapping::hosts(&text, self.info.size)))
     }
 
     fn put(&mut self, key: &str, value: &str) -> Result<(), Error> {
@@ -171,28 +175,28 @@ impl Engine for Pmi1 {
     fn get(&mut self, from: Rank, key: &str) -> Result<String, Error> {
         self.look_up(key)?.ok_or_else(|| {
             let problem = "is not there after the barrier".to_owned();
-            EngineError::Value { engine: NAME, key: key.to_owned(), from, problem }.into()
+            ProcessManagerError::Value { manager: NAME, key: key.to_owned(), from, problem }.into()
         })
     }
 
-    fn departure(&self) -> &'static Departure {
-        self.departure
+    fn finalization(&self) -> &'static Finalization {
+        self.finalization
     }
 }
 
 impl Drop for Pmi1 {
     fn drop(&mut self) {
-        self.departure.close();
+        self.finalization.close();
     }
 }
 
 /// The last lines.
 #[derive(Debug)]
-struct Goodbye {
+struct Pmi1Finalize {
     fd: i32,
 }
 
-impl Leave for Goodbye {
+impl FinalizeCalls for Pmi1Finalize {
     fn finalize(&self) {
         farewell(self.fd, b"cmd=finalize\n", b"finalize");
     }

@@ -7,7 +7,8 @@ use settings::deadlines::bootstrap::{ANNOUNCE, CALL};
 use super::fields::{Fields, frame};
 use super::pmi1::Pmi1;
 use super::process_manager::{
-    About, Departure, Engine, EngineError, Leave, mapping, unwatched, value,
+    Finalization, FinalizeCalls, JobInfo, ProcessManager, ProcessManagerError, mapping, unwatched,
+    value,
 };
 use super::stream::Stream;
 use super::text::{Text, farewell};
@@ -22,8 +23,8 @@ const VALUE_LIMIT: usize = 1024;
 /// The connection of one rank.
 pub(super) struct Pmi2 {
     stream: Stream,
-    about: About,
-    departure: &'static Departure,
+    info: JobInfo,
+    finalization: &'static Finalization,
 }
 
 /// Connects with PMI-2, or with PMI-1 where the server knows no better.
@@ -32,8 +33,8 @@ pub(super) fn begin(
     rank: u32,
     size: u32,
     job: &str,
-) -> Result<Box<dyn Engine>, Error> {
-    stream.engine = NAME;
+) -> Result<Box<dyn ProcessManager>, Error> {
+    stream.manager = NAME;
     let during = "init";
     let wait = stream.wait(during);
     stream.send(b"cmd=init pmi_version=2 pmi_subversion=0\n", &wait)?;
@@ -68,11 +69,11 @@ impl Pmi2 {
             .need("jobid")
             .map_err(|problem| stream.nonsense(during, problem, ""))?
             .to_owned();
-        let departure = Departure::new(Box::new(Goodbye { fd: stream.number() }));
+        let finalization = Finalization::new(Box::new(Pmi2Finalize { fd: stream.number() }));
         let value_limit = VALUE_LIMIT;
-        let about = About { engine: NAME, rank: Rank(rank), size, job, value_limit };
+        let info = JobInfo { manager: NAME, rank: Rank(rank), size, job, value_limit };
         debug_assert!(value::usable(value_limit).is_some());
-        Ok(Self { stream, about, departure })
+        Ok(Self { stream, info, finalization })
     }
 
     /// The `value` of an answer, `None` when nothing was found.
@@ -109,9 +110,9 @@ fn ask(
     receive(stream, &wait, expected, &mut unwatched())
 }
 
-impl Engine for Pmi2 {
-    fn about(&self) -> &About {
-        &self.about
+impl ProcessManager for Pmi2 {
+    fn job_info(&self) -> &JobInfo {
+        &self.info
     }
 
     fn host_map(&mut self) -> Result<Option<Vec<HostId>>, Error> {
@@ -120,7 +121,7 @@ impl Engine for Pmi2 {
         let answer = ask(&mut self.stream, during, body, "info-getjobattr-response")?;
         // A server that does not know the attribute may answer with another one's value.
         let text = self.found(during, &answer)?;
-        Ok(text.and_then(|text| mapping::hosts(&text, self.about.size)))
+        Ok(text.and_then(|text| mapping::hosts(&text, self.info.size)))
     }
 
     fn put(&mut self, key: &str, value: &str) -> Result<(), Error> {
@@ -138,32 +139,32 @@ impl Engine for Pmi2 {
 
     fn get(&mut self, from: Rank, key: &str) -> Result<String, Error> {
         let during = "kvs-get";
-        let body = format!("cmd=kvs-get;jobid={};srcid=-1;key={key};", self.about.job);
+        let body = format!("cmd=kvs-get;jobid={};srcid=-1;key={key};", self.info.job);
         let answer = ask(&mut self.stream, during, &body, "kvs-get-response")?;
         self.found(during, &answer)?.ok_or_else(|| {
             let problem = "is not there after the fence".to_owned();
-            EngineError::Value { engine: NAME, key: key.to_owned(), from, problem }.into()
+            ProcessManagerError::Value { manager: NAME, key: key.to_owned(), from, problem }.into()
         })
     }
 
-    fn departure(&self) -> &'static Departure {
-        self.departure
+    fn finalization(&self) -> &'static Finalization {
+        self.finalization
     }
 }
 
 impl Drop for Pmi2 {
     fn drop(&mut self) {
-        self.departure.close();
+        self.finalization.close();
     }
 }
 
 /// The last messages.
 #[derive(Debug)]
-struct Goodbye {
+struct Pmi2Finalize {
     fd: i32,
 }
 
-impl Leave for Goodbye {
+impl FinalizeCalls for Pmi2Finalize {
     fn finalize(&self) {
         farewell(self.fd, b"    13cmd=finalize;", b"finalize");
     }

@@ -8,7 +8,7 @@ use nix::sys::socket::{MsgFlags, recv, send};
 use settings::deadlines::Deadline;
 
 use super::fields::{self, Fields, MAX_MESSAGE};
-use super::process_manager::{EngineError, unwatched};
+use super::process_manager::{ProcessManagerError, unwatched};
 use bootstrap::service::Error;
 use bootstrap::sys::Inherited;
 use bootstrap::wait::{Wait, Watch};
@@ -34,15 +34,15 @@ impl AsFd for Source {
 /// A connection and what was read from it too early.
 #[derive(Debug)]
 pub(super) struct Stream {
-    pub(super) engine: &'static str,
+    pub(super) manager: &'static str,
     source: Source,
     answer: Deadline,
     buffer: Vec<u8>,
 }
 
 impl Stream {
-    pub(super) const fn new(engine: &'static str, source: Source, answer: Deadline) -> Self {
-        Self { engine, source, answer, buffer: Vec::new() }
+    pub(super) const fn new(manager: &'static str, source: Source, answer: Deadline) -> Self {
+        Self { manager, source, answer, buffer: Vec::new() }
     }
 
     /// Number of the descriptor, for exit paths.
@@ -77,7 +77,7 @@ impl Stream {
         match answer.refusal().map_err(|problem| self.nonsense(during, problem, seen))? {
             None => Ok(()),
             Some(reason) => {
-                Err(EngineError::Refused { engine: self.engine, during, reason }.into())
+                Err(ProcessManagerError::Refused { manager: self.manager, during, reason }.into())
             }
         }
     }
@@ -85,17 +85,17 @@ impl Stream {
     /// The server speaks another version.
     pub(super) fn wrong_version(&self, seen: String, ours: &'static str) -> Error {
         let advice = "ask the launcher for PMI-1 or PMI-2 (srun --mpi=pmi2)";
-        EngineError::Version { engine: self.engine, seen, ours, advice }.into()
+        ProcessManagerError::Version { manager: self.manager, seen, ours, advice }.into()
     }
 
     pub(super) fn nonsense(&self, during: &'static str, problem: String, seen: &str) -> Error {
         let seen = seen.chars().take(200).collect();
-        EngineError::Nonsense { engine: self.engine, during, problem, seen }.into()
+        ProcessManagerError::Nonsense { manager: self.manager, during, problem, seen }.into()
     }
 
     fn os(&self, operation: &str, errno: nix::Error) -> Error {
-        let (engine, operation) = (self.engine, operation.to_owned());
-        EngineError::Os { engine, operation, source: errno.into() }.into()
+        let (manager, operation) = (self.manager, operation.to_owned());
+        ProcessManagerError::Os { manager, operation, source: errno.into() }.into()
     }
 
     fn ready(&self, events: PollFlags, wait: &Wait, watch: &mut Watch<'_>) -> Result<(), Error> {
@@ -130,7 +130,7 @@ impl Stream {
     }
 
     fn closed(&self, wait: &Wait) -> Error {
-        EngineError::Closed { engine: self.engine, during: wait.during() }.into()
+        ProcessManagerError::Closed { manager: self.manager, during: wait.during() }.into()
     }
 
     /// Reads some more bytes into the buffer.
@@ -199,10 +199,15 @@ impl Stream {
 }
 
 /// Connects to `host:port`.
-pub(super) fn dial(engine: &'static str, address: &str, bound: Deadline) -> Result<OwnedFd, Error> {
+pub(super) fn dial(
+    manager: &'static str,
+    address: &str,
+    bound: Deadline,
+) -> Result<OwnedFd, Error> {
     use std::net::{TcpStream, ToSocketAddrs};
     let os = |source: io::Error| -> Error {
-        EngineError::Os { engine, operation: format!("connect to {address}"), source }.into()
+        ProcessManagerError::Os { manager, operation: format!("connect to {address}"), source }
+            .into()
     };
     let mut last = io::Error::other("no such address");
     for one in address.to_socket_addrs().map_err(os)? {

@@ -10,7 +10,7 @@ use server::{Fault, Flavour, Habits, Server};
 
 use super::announced::{Inherited, PmiVersion};
 use super::pmi::over;
-use super::process_manager::{EngineBounds, Identity};
+use super::process_manager::{Identity, ProcessManagerBounds};
 use super::stream::Source;
 use bootstrap::conformance;
 use bootstrap::service::{Bootstrap, Error, Rank};
@@ -19,8 +19,8 @@ fn habits(flavour: Flavour, version: PmiVersion) -> Habits {
     Habits { flavour, version, mapping: None, value_limit: 1024, fault: None }
 }
 
-fn short(milliseconds: u64) -> EngineBounds {
-    let mut bounds = EngineBounds::default();
+fn short(milliseconds: u64) -> ProcessManagerBounds {
+    let mut bounds = ProcessManagerBounds::default();
     let bound = Duration::from_millis(milliseconds);
     (bounds.answer.limit, bounds.meet.limit, bounds.refusal.limit) = (bound, bound, bound);
     (bounds.services.hello.limit, bounds.services.fini.limit) = (bound, bound);
@@ -32,7 +32,7 @@ fn members(
     ends: Vec<OwnedFd>,
     hosts: &[u32],
     version: PmiVersion,
-    bounds: EngineBounds,
+    bounds: ProcessManagerBounds,
 ) -> Vec<Result<Box<dyn Bootstrap>, Error>> {
     let size = u32::try_from(hosts.len()).unwrap();
     std::thread::scope(|scope| {
@@ -55,7 +55,7 @@ fn job(
     version: PmiVersion,
 ) -> (Arc<Server>, Vec<Box<dyn Bootstrap>>) {
     let (server, ends) = Server::start(u32::try_from(hosts.len()).unwrap(), habits);
-    let members = members(ends, hosts, version, EngineBounds::default());
+    let members = members(ends, hosts, version, ProcessManagerBounds::default());
     (server, members.into_iter().map(Result::unwrap).collect())
 }
 
@@ -146,7 +146,7 @@ fn keys_of_an_exchange_grow_with_hosts() {
 #[test]
 fn an_older_server_gets_pmi_1() {
     let (server, ends) = Server::start(2, habits(Flavour::Hydra, PmiVersion::One));
-    let members = members(ends, &[0, 0], PmiVersion::Two, EngineBounds::default());
+    let members = members(ends, &[0, 0], PmiVersion::Two, ProcessManagerBounds::default());
     let members = members.into_iter().map(Result::unwrap).collect();
     conformance::run(members, |b| conformance::services(b)).unwrap();
     assert_eq!(server.counts().finalized, 2);

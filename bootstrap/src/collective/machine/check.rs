@@ -6,7 +6,7 @@ use crate::collective::layout::Ranks;
 use crate::collective::message::{Contribution, Down, Gone, Service, Up};
 use crate::collective::next_seq;
 use crate::frame::Kind;
-use crate::service::Rank;
+use crate::rank::Rank;
 
 impl Collective {
     pub(super) fn check_child(&self, child: &Child, message: &Up) -> Result<(), Nonsense> {

@@ -7,7 +7,7 @@ use crate::collective::local::Member;
 use crate::collective::message::{Bytes, Down, Service, TreeMessage};
 use crate::collective::rows::Rows;
 use crate::collective::{Action, To, next_seq};
-use crate::service::{HostId, Rank};
+use crate::rank::{HostId, Rank};
 
 impl Collective {
     /// What goes up; at the root, what the answer is made of.

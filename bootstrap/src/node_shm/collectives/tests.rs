@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::frame::Kind;
 use crate::node_shm::NodeShmSpec;
-use crate::service::{HostId, Rank};
+use crate::rank::{HostId, Rank};
 
 /// The page of so many ranks, as the agent and as a rank see it.
 fn pages(locals: u32) -> (NodeShm, Arc<NodeShm>) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::client::process_manager::Departure;
+use crate::client::process_manager::Finalization;
 use crate::client::shared_library::Library;
 use bootstrap::sys;
 
@@ -262,9 +262,9 @@ impl Client {
         Ok(Fence { pending, calls: self.calls })
     }
 
-    /// From now on `departure` hears when the server is gone. Once in a process.
-    pub(crate) fn on_lost_server(&self, departure: &'static Departure) -> Result<(), Status> {
-        LEAVING.get_or_init(|| departure);
+    /// From now on `finalization` hears when the server is gone. Once in a process.
+    pub(crate) fn on_lost_server(&self, finalization: &'static Finalization) -> Result<(), Status> {
+        LEAVING.get_or_init(|| finalization);
         let mut codes = LOST;
         let none = std::ptr::null_mut();
         // SAFETY: the codes live during the call, no directives; without a function for the answer it waits for it.
@@ -358,7 +358,7 @@ impl Fence {
 }
 
 /// Who hears of a lost server.
-static LEAVING: std::sync::OnceLock<&'static Departure> = std::sync::OnceLock::new();
+static LEAVING: std::sync::OnceLock<&'static Finalization> = std::sync::OnceLock::new();
 
 /// Runs on a thread of the library.
 extern "C" fn on_event(
@@ -372,8 +372,8 @@ extern "C" fn on_event(
     handled: Option<OnHandled>,
     ours: *mut c_void,
 ) {
-    if let Some(departure) = LEAVING.get() {
-        departure.server_lost();
+    if let Some(finalization) = LEAVING.get() {
+        finalization.server_lost();
     }
     if let Some(handled) = handled {
         let none = std::ptr::null_mut();

@@ -10,7 +10,8 @@ use settings::deadlines::bootstrap::{CALL, ENGINE_ANSWER};
 
 use super::announced::{Announcement, announced_is, pmix_server};
 use super::process_manager::{
-    About, Departure, Engine, EngineBounds, EngineError, Identity, Leave, join, mapping,
+    Finalization, FinalizeCalls, Identity, JobInfo, ProcessManager, ProcessManagerBounds,
+    ProcessManagerError, join, mapping,
 };
 use bootstrap::service::{Bootstrap, Error, HostId, Rank};
 use bootstrap::wait::{Wait, Watch};
@@ -37,25 +38,28 @@ impl Announced for Announcement {
     }
 
     fn connect(&self, env: &Env) -> Result<Box<dyn Bootstrap>, Error> {
-        connect(|size| announced_is(self.announced, size), |size| EngineBounds::of(env, size))
+        connect(
+            |size| announced_is(self.announced, size),
+            |size| ProcessManagerBounds::of(env, size),
+        )
     }
 }
 
 /// The connection of one rank.
 struct Pmix {
     client: Client,
-    about: About,
-    departure: &'static Departure,
+    info: JobInfo,
+    finalization: &'static Finalization,
 }
 
 /// Connects to the server that the environment names. `size` tells what the launcher says of the size, `bounds` the bounds
 /// for a job of so many ranks.
 fn connect(
     agrees: impl FnOnce(u32) -> Result<(), Error>,
-    bounds: impl FnOnce(u32) -> EngineBounds,
+    bounds: impl FnOnce(u32) -> ProcessManagerBounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
-    let library = Client::open().map_err(|problem| EngineError::Library {
-        engine: NAME,
+    let library = Client::open().map_err(|problem| ProcessManagerError::Library {
+        manager: NAME,
         problem,
         advice: INSTALL,
     })?;
@@ -71,11 +75,11 @@ fn connect(
         return Err(nonsense("init", format!("rank {rank} of {size}")));
     }
     agrees(size)?;
-    let departure = Departure::new(Box::new(Goodbye(client.clone())));
-    client.on_lost_server(departure).map_err(|status| refused("register", &status))?;
+    let finalization = Finalization::new(Box::new(PmixFinalize(client.clone())));
+    client.on_lost_server(finalization).map_err(|status| refused("register", &status))?;
     let (rank, job) = (Rank(rank), client.space());
-    let about = About { engine: NAME, rank, size, job, value_limit: VALUE_LIMIT };
-    join(Box::new(Pmix { client, about, departure }), &Identity::here(), bounds(size))
+    let info = JobInfo { manager: NAME, rank, size, job, value_limit: VALUE_LIMIT };
+    join(Box::new(Pmix { client, info, finalization }), &Identity::here(), bounds(size))
 }
 
 fn seconds() -> i32 {
@@ -84,30 +88,30 @@ fn seconds() -> i32 {
 }
 
 fn refused(during: &'static str, status: &Status) -> Error {
-    EngineError::Refused { engine: NAME, during, reason: status.to_string() }.into()
+    ProcessManagerError::Refused { manager: NAME, during, reason: status.to_string() }.into()
 }
 
 fn nonsense(during: &'static str, problem: String) -> Error {
-    EngineError::Nonsense { engine: NAME, during, problem, seen: String::new() }.into()
+    ProcessManagerError::Nonsense { manager: NAME, during, problem, seen: String::new() }.into()
 }
 
-impl Engine for Pmix {
-    fn about(&self) -> &About {
-        &self.about
+impl ProcessManager for Pmix {
+    fn job_info(&self) -> &JobInfo {
+        &self.info
     }
 
     /// By the number or the name of each rank's node, where the server has told them beforehand.
     fn host_map(&mut self) -> Result<Option<Vec<HostId>>, Error> {
         for key in ["pmix.nodeid", "pmix.hname"] {
             let mut nodes = Vec::new();
-            for rank in 0..self.about.size {
+            for rank in 0..self.info.size {
                 match self.client.get(Some(rank), key, true, seconds()) {
                     Ok(Found::Number(node)) => nodes.push(node.to_string()),
                     Ok(Found::Text(name)) => nodes.push(name),
                     Ok(Found::Other(_)) | Err(_) => break,
                 }
             }
-            if nodes.len() == self.about.size as usize {
+            if nodes.len() == self.info.size as usize {
                 return Ok(Some(mapping::number(&nodes)));
             }
         }
@@ -137,25 +141,25 @@ impl Engine for Pmix {
             Ok(other) => format!("{other:?} is no text"),
             Err(status) => status.to_string(),
         };
-        Err(EngineError::Value { engine: NAME, key: key.to_owned(), from, problem }.into())
+        Err(ProcessManagerError::Value { manager: NAME, key: key.to_owned(), from, problem }.into())
     }
 
-    fn departure(&self) -> &'static Departure {
-        self.departure
+    fn finalization(&self) -> &'static Finalization {
+        self.finalization
     }
 }
 
 impl Drop for Pmix {
     fn drop(&mut self) {
-        self.departure.close();
+        self.finalization.close();
     }
 }
 
 /// The last calls. They are not safe in signal handlers, but PMIx has no others; the alarm of the exit bounds them.
 #[derive(Debug)]
-struct Goodbye(Client);
+struct PmixFinalize(Client);
 
-impl Leave for Goodbye {
+impl FinalizeCalls for PmixFinalize {
     fn finalize(&self) {
         self.0.finalize();
     }

@@ -1,39 +1,39 @@
-//! What goes wrong between a rank and the engine that started it.
+//! What goes wrong between a rank and the process manager that started it.
 
 use bootstrap::service::Rank;
 
-impl From<EngineError> for bootstrap::Error {
-    fn from(error: EngineError) -> Self {
+impl From<ProcessManagerError> for bootstrap::Error {
+    fn from(error: ProcessManagerError) -> Self {
         Self::Provider(Box::new(error))
     }
 }
 
-/// Why an engine cannot serve this job any more.
+/// Why a process manager cannot serve this job any more.
 #[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    /// The connection to the engine cannot be made or used.
-    #[error("{engine}: cannot {operation}: {source}")]
+pub enum ProcessManagerError {
+    /// The connection to the process manager cannot be made or used.
+    #[error("{manager}: cannot {operation}: {source}")]
     Os {
-        /// Engine.
-        engine: &'static str,
+        /// ProcessManager.
+        manager: &'static str,
         /// What was tried.
         operation: String,
         /// Why not.
         source: std::io::Error,
     },
     /// The server closed the connection.
-    #[error("{engine}: the server closed the connection during {during}")]
+    #[error("{manager}: the server closed the connection during {during}")]
     Closed {
-        /// Engine.
-        engine: &'static str,
+        /// ProcessManager.
+        manager: &'static str,
         /// Command.
         during: &'static str,
     },
     /// The answer is not one.
-    #[error("{engine}: the server's answer to {during} makes no sense ({problem}): {seen:?}")]
+    #[error("{manager}: the server's answer to {during} makes no sense ({problem}): {seen:?}")]
     Nonsense {
-        /// Engine.
-        engine: &'static str,
+        /// ProcessManager.
+        manager: &'static str,
         /// Command.
         during: &'static str,
         /// What is wrong.
@@ -42,20 +42,20 @@ pub enum EngineError {
         seen: String,
     },
     /// The server says no.
-    #[error("{engine}: the server refused {during}: {reason}")]
+    #[error("{manager}: the server refused {during}: {reason}")]
     Refused {
-        /// Engine.
-        engine: &'static str,
+        /// ProcessManager.
+        manager: &'static str,
         /// Command.
         during: &'static str,
         /// What it said.
         reason: String,
     },
     /// The server speaks another version.
-    #[error("{engine}: the server speaks version {seen}, this build {ours}; {advice}")]
+    #[error("{manager}: the server speaks version {seen}, this build {ours}; {advice}")]
     Version {
-        /// Engine.
-        engine: &'static str,
+        /// ProcessManager.
+        manager: &'static str,
         /// Version that the server names.
         seen: String,
         /// Version asked for.
@@ -65,21 +65,21 @@ pub enum EngineError {
     },
     /// Limits with which nothing can be exchanged.
     #[error(
-        "{engine}: the server takes keys of {key} and values of {value} bytes, too little to exchange anything"
+        "{manager}: the server takes keys of {key} and values of {value} bytes, too little to exchange anything"
     )]
     Limits {
-        /// Engine.
-        engine: &'static str,
+        /// ProcessManager.
+        manager: &'static str,
         /// Bytes of a key.
         key: usize,
         /// Bytes of a value.
         value: usize,
     },
     /// A value that another host must have published is not there or not what it published.
-    #[error("{engine}: key {key} of rank {from}: {problem}")]
+    #[error("{manager}: key {key} of rank {from}: {problem}")]
     Value {
-        /// Engine.
-        engine: &'static str,
+        /// ProcessManager.
+        manager: &'static str,
         /// Key.
         key: String,
         /// Who published it.
@@ -87,13 +87,13 @@ pub enum EngineError {
         /// What is wrong.
         problem: String,
     },
-    /// The engine's map of hosts is not true.
+    /// The process manager's map of hosts is not true.
     #[error(
-        "{engine}: ranks {rank} and {other} share a host, says the engine, but {problem}; unset or correct what overrides its layout"
+        "{manager}: ranks {rank} and {other} share a host, says the process manager, but {problem}; unset or correct what overrides its layout"
     )]
     Map {
-        /// Engine.
-        engine: &'static str,
+        /// ProcessManager.
+        manager: &'static str,
         /// This rank.
         rank: Rank,
         /// The other one.
@@ -103,11 +103,11 @@ pub enum EngineError {
     },
     /// Ranks of this host did not come.
     #[error(
-        "{engine}: {missing} did not meet rank {leader} on host {host} within {waited_ms} ms (deadline {deadline}): they did not start the library, or run on another host than the engine says"
+        "{manager}: {missing} did not meet rank {leader} on host {host} within {waited_ms} ms (deadline {deadline}): they did not start the library, or run on another host than the process manager says"
     )]
     Absent {
-        /// Engine.
-        engine: &'static str,
+        /// ProcessManager.
+        manager: &'static str,
         /// Who.
         missing: String,
         /// Lowest rank of the host.
@@ -127,11 +127,11 @@ pub enum EngineError {
         /// Where.
         host: String,
     },
-    /// Launcher and engine disagree on the number of ranks.
-    #[error("{engine} started a job of {size} ranks, but {variable}={value:?}: {advice}")]
+    /// Launcher and process manager disagree on the number of ranks.
+    #[error("{manager} started a job of {size} ranks, but {variable}={value:?}: {advice}")]
     Size {
-        /// Engine.
-        engine: &'static str,
+        /// ProcessManager.
+        manager: &'static str,
         /// Its number.
         size: u32,
         /// Who says otherwise.
@@ -142,10 +142,10 @@ pub enum EngineError {
         advice: &'static str,
     },
     /// A library that is opened at run time cannot be used.
-    #[error("{engine}: {problem}; {advice}")]
+    #[error("{manager}: {problem}; {advice}")]
     Library {
-        /// Engine.
-        engine: &'static str,
+        /// ProcessManager.
+        manager: &'static str,
         /// What was tried and how it failed.
         problem: String,
         /// What to try.

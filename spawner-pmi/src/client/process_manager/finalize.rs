@@ -1,4 +1,4 @@
-//! How a rank under an engine leaves, and how its host notices one that left without a word.
+//! How a rank under a process manager leaves, and how its host notices one that left without a word.
 //!
 //! No agent watches these ranks, so they watch each other: every rank holds a socket to the first one of its host, and the end of
 //! the job is decided in the node memory by the rank that has a reason. That rank sees the others of its host out.
@@ -16,11 +16,11 @@ use settings::deadlines::bootstrap::ENGINE_OTHERS;
 /// Exit code of a job in which a rank ended without farewell and nobody here knows how.
 const DIED: i32 = 1;
 
-/// How one kind of engine hears that a rank leaves. Async-signal-safe where the engine allows it; bounded.
-pub trait Leave: std::fmt::Debug + Send + Sync {
+/// How one kind of process manager hears that a rank leaves. Async-signal-safe where the process manager allows it; bounded.
+pub trait FinalizeCalls: std::fmt::Debug + Send + Sync {
     /// Orderly end.
     fn finalize(&self);
-    /// End of the job. The engine ends this process, too, sooner or later.
+    /// End of the job. The process manager ends this process, too, sooner or later.
     fn abort(&self, code: i32);
     /// Whether the server is gone, as far as this can be seen without waiting.
     fn is_lost(&self) -> bool {
@@ -28,11 +28,11 @@ pub trait Leave: std::fmt::Debug + Send + Sync {
     }
 }
 
-/// The way out of a rank under an engine. Kept for the life of the process, because exit paths use it at any time; the connection
-/// belongs to the [`Engine`](super::manager::Engine), which marks it as gone when it is dropped.
+/// The way out of a rank under a process manager. Kept for the life of the process, because exit paths use it at any time; the connection
+/// belongs to the [`ProcessManager`](super::manager::ProcessManager), which marks it as gone when it is dropped.
 #[derive(Debug)]
-pub struct Departure {
-    leave: Box<dyn Leave>,
+pub struct Finalization {
+    leave: Box<dyn FinalizeCalls>,
     /// The rank has left, or nobody is left to tell.
     gone: AtomicBool,
     /// This rank has decided the end of the job because another one died.
@@ -51,14 +51,14 @@ struct Host {
     sockets: Vec<(RawFd, u32)>,
 }
 
-impl Departure {
+impl Finalization {
     /// Keeps `leave` for ever.
-    pub fn new(leave: Box<dyn Leave>) -> &'static Self {
+    pub fn new(leave: Box<dyn FinalizeCalls>) -> &'static Self {
         let (gone, decided) = (AtomicBool::new(false), AtomicBool::new(false));
         let (others_ms, host) = (AtomicU32::new(0), OnceLock::new());
-        let departure = Self { leave, gone, decided, others_ms, host };
-        departure.allow(ENGINE_OTHERS);
-        Box::leak(Box::new(departure))
+        let finalization = Self { leave, gone, decided, others_ms, host };
+        finalization.allow(ENGINE_OTHERS);
+        Box::leak(Box::new(finalization))
     }
 
     /// Sets how long the others have to follow a decided end.
@@ -92,8 +92,8 @@ impl Departure {
         page.decide(Notice { code, cause: Some(rank) });
     }
 
-    /// The engine's server is gone, and with it whoever would end this rank: the job ends, and this process within the time that
-    /// others have to follow. Called on a thread of the engine's library; does not return while the process lives.
+    /// The process manager's server is gone, and with it whoever would end this rank: the job ends, and this process within the time that
+    /// others have to follow. Called on a thread of the process manager's library; does not return while the process lives.
     pub fn server_lost(&self) {
         if self.gone.swap(true, Ordering::SeqCst) {
             return;
@@ -141,7 +141,7 @@ impl Departure {
     }
 }
 
-impl Finalizer for Departure {
+impl Finalizer for Finalization {
     /// Whether the ranks of one host are the whole job, so that its page reaches all of them.
     fn page_reaches_all(&self) -> bool {
         self.host().is_some_and(|(_, page)| page.locals() == page.size())
@@ -172,10 +172,10 @@ impl Finalizer for Departure {
         }
     }
 
-    /// Orderly end of this rank with `code`; the engine is told once.
+    /// Orderly end of this rank with `code`; the process manager is told once.
     ///
     /// The rank that decided the end of the job sees the others of its host out first. What then still stays, here or on hosts that
-    /// know nothing of the decision, the engine ends.
+    /// know nothing of the decision, the process manager ends.
     fn fini(&self, code: i32) {
         let host = self.host();
         if let Some((host, page)) = &host {
@@ -195,7 +195,7 @@ impl Finalizer for Departure {
         if alone { self.leave.abort(code) } else { self.leave.finalize() }
     }
 
-    /// Asks the engine to end the job.
+    /// Asks the process manager to end the job.
     fn abort(&self, code: i32) {
         if let Some((host, page)) = self.host() {
             let cause = Some(page.local_rank(host.local));

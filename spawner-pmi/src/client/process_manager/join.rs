@@ -13,12 +13,12 @@ use settings::deadlines::bootstrap as deadlines;
 use settings::{Env, Values};
 
 use super::identity::Identity;
-use super::manager::Engine;
+use super::manager::ProcessManager;
 use super::{hosts, leader, rendezvous};
 
-/// The bounds of the providers under an engine; tests shorten them.
+/// The bounds of the providers under a process manager; tests shorten them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EngineBounds {
+pub struct ProcessManagerBounds {
     /// [`deadlines::ENGINE_ANSWER`].
     pub answer: Deadline,
     /// [`deadlines::ENGINE_MEET`].
@@ -31,7 +31,7 @@ pub struct EngineBounds {
     pub services: Bounds,
 }
 
-impl EngineBounds {
+impl ProcessManagerBounds {
     /// With the time that the user gives a decided job to end.
     #[must_use]
     pub fn of(env: &Env, size: u32) -> Self {
@@ -44,7 +44,7 @@ impl EngineBounds {
     }
 }
 
-impl Default for EngineBounds {
+impl Default for ProcessManagerBounds {
     fn default() -> Self {
         Self {
             answer: deadlines::ENGINE_ANSWER,
@@ -56,61 +56,61 @@ impl Default for EngineBounds {
     }
 }
 
-/// The services over an engine. Collective over the job.
+/// The services over a process manager. Collective over the job.
 ///
 /// # Errors
-/// The engine fails, its map of hosts is wrong, or a rank of this host does not come.
+/// The process manager fails, its map of hosts is wrong, or a rank of this host does not come.
 pub fn join(
-    mut engine: Box<dyn Engine>,
+    mut manager: Box<dyn ProcessManager>,
     identity: &Identity,
-    bounds: EngineBounds,
+    bounds: ProcessManagerBounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
-    engine.departure().allow(bounds.others);
-    let host_of = hosts::find(engine.as_mut(), identity)?;
-    let about = engine.about().clone();
-    let host = host_of.get(about.rank.0 as usize).copied().unwrap_or(HostId(0));
+    manager.finalization().allow(bounds.others);
+    let host_of = hosts::find(manager.as_mut(), identity)?;
+    let info = manager.job_info().clone();
+    let host = host_of.get(info.rank.0 as usize).copied().unwrap_or(HostId(0));
     let all = (0u32..).map(Rank).zip(&host_of);
     let ranks: Vec<Rank> = all.filter(|(_, h)| **h == host).map(|(rank, _)| rank).collect();
-    let meeting = rendezvous::Place { about: &about, identity, ranks: &ranks, meet: bounds.meet };
-    if ranks.first() != Some(&about.rank) {
-        return follow(engine, &meeting, bounds);
+    let meeting = rendezvous::Place { info: &info, identity, ranks: &ranks, meet: bounds.meet };
+    if ranks.first() != Some(&info.rank) {
+        return follow(manager, &meeting, bounds);
     }
     let listener = meeting.open()?;
     let hosts = host_of.iter().map(|host| host.0 + 1).max().unwrap_or(1);
     let spec = NodeShmSpec { host, hosts, local_ranks: &ranks, host_of: &host_of };
     let page = Arc::new(NodeShm::create(&spec).map_err(Error::from)?);
     let members = meeting.gather(&listener, &page)?;
-    let departure = engine.departure();
+    let finalization = manager.finalization();
     let local = |rank| page.local_of(rank).unwrap_or_default();
     let sockets = members.iter().map(|(rank, fd)| (fd.as_raw_fd(), local(*rank))).collect();
-    let leader = leader::Leader::new(engine, &host_of, identity.name.clone(), members, bounds)?;
-    let Some(place) = page.rank_info(about.rank) else {
-        let seen = format!("a node's shared memory without rank {}", about.rank);
+    let leader = leader::Leader::new(manager, &host_of, identity.name.clone(), members, bounds)?;
+    let Some(place) = page.rank_info(info.rank) else {
+        let seen = format!("a node's shared memory without rank {}", info.rank);
         return Err(Error::Protocol { during: "start", seen });
     };
     page.slot(place.local).set_pid(std::process::id().cast_signed());
-    departure.attach(&page, place.local, sockets);
+    finalization.attach(&page, place.local, sockets);
     Ok(Box::new(Client::new(leader, place, page)))
 }
 
 /// A rank that is not the first of its host: the first one does for it what an agent does.
 fn follow(
-    engine: Box<dyn Engine>,
+    manager: Box<dyn ProcessManager>,
     meeting: &rendezvous::Place<'_>,
-    bounds: EngineBounds,
+    bounds: ProcessManagerBounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
     let socket = meeting.come()?;
     let leader = socket.as_fd().as_raw_fd();
-    let departure = engine.departure();
-    let (rank, size) = (engine.about().rank, engine.about().size);
-    let member = Member { rank, size, fence: Box::new(Follower(engine)) };
+    let finalization = manager.finalization();
+    let (rank, size) = (manager.job_info().rank, manager.job_info().size);
+    let member = Member { rank, size, fence: Box::new(Follower(manager)) };
     let job = agent::join(socket, member, &meeting.greeting(), bounds.services)?;
-    departure.attach(job.node_shm(), job.rank_info().local, vec![(leader, 0)]);
+    finalization.attach(job.node_shm(), job.rank_info().local, vec![(leader, 0)]);
     Ok(job)
 }
 
-/// The engine as the provider of a follower needs it.
-struct Follower(Box<dyn Engine>);
+/// The process manager as the provider of a follower needs it.
+struct Follower(Box<dyn ProcessManager>);
 
 impl Fence for Follower {
     fn fence(&mut self, watch: &mut Watch<'_>) -> Result<(), Error> {
@@ -118,6 +118,6 @@ impl Fence for Follower {
     }
 
     fn finalizer(&self) -> &'static dyn Finalizer {
-        self.0.departure()
+        self.0.finalization()
     }
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::error::EngineError;
-use super::finalize::Departure;
-use super::join::EngineBounds;
-use super::kvs::Space;
-use super::manager::Engine;
+use super::error::ProcessManagerError;
+use super::finalize::Finalization;
+use super::join::ProcessManagerBounds;
+use super::kvs::KeyValueSpace;
+use super::manager::ProcessManager;
 use bootstrap::client::{Channel, Reply, Request};
 use bootstrap::collective::{
     Action, Branch, Collective, Down, Node, ProtocolError, To, TreeMessage, Up,
@@ -39,7 +39,7 @@ struct Others {
     root: Collective,
     /// First rank of every host.
     leaders: Vec<Rank>,
-    space: Space,
+    space: KeyValueSpace,
     /// Number of the next exchange of messages.
     round: u32,
 }
@@ -50,7 +50,7 @@ enum Item {
 }
 
 pub(super) struct Leader {
-    engine: Box<dyn Engine>,
+    manager: Box<dyn ProcessManager>,
     host: HostId,
     host_name: String,
     rank: Rank,
@@ -59,7 +59,7 @@ pub(super) struct Leader {
     members: Vec<Member>,
     inbox: VecDeque<Item>,
     buffer: Vec<u8>,
-    bounds: EngineBounds,
+    bounds: ProcessManagerBounds,
 }
 
 fn protocol(during: &'static str) -> impl Fn(ProtocolError) -> Error {
@@ -68,14 +68,14 @@ fn protocol(during: &'static str) -> impl Fn(ProtocolError) -> Error {
 
 impl Leader {
     pub(super) fn new(
-        engine: Box<dyn Engine>,
+        manager: Box<dyn ProcessManager>,
         host_of: &[HostId],
         host_name: String,
         members: Vec<(Rank, OwnedFd)>,
-        bounds: EngineBounds,
+        bounds: ProcessManagerBounds,
     ) -> Result<Self, Error> {
-        let about = engine.about();
-        let (rank, size) = (about.rank, about.size);
+        let info = manager.job_info();
+        let (rank, size) = (info.rank, info.size);
         let host = host_of.get(rank.0 as usize).copied().unwrap_or(HostId(0));
         let hosts = host_of.iter().map(|host| host.0 + 1).max().unwrap_or(1);
         let mut ranks: Vec<Vec<Rank>> = vec![Vec::new(); hosts as usize];
@@ -92,14 +92,14 @@ impl Leader {
             let branches = (0..).zip(ranks).map(branch).collect();
             let root = Node { size, host: HostId(0), ranks: Vec::new(), branches, parent: false };
             let root = Collective::node(root).map_err(protocol("start"))?;
-            Some(Others { root, leaders, space: Space::new(engine.as_ref()), round: 0 })
+            Some(Others { root, leaders, space: KeyValueSpace::new(manager.as_ref()), round: 0 })
         } else {
             None
         };
         let member = |(rank, socket)| Member { rank, socket, left: false, closed: false };
         let members = members.into_iter().map(member).collect();
         let (inbox, buffer) = (VecDeque::new(), Vec::new());
-        Ok(Self { engine, host, host_name, rank, machine, others, members, inbox, buffer, bounds })
+        Ok(Self { manager, host, host_name, rank, machine, others, members, inbox, buffer, bounds })
     }
 
     /// Gives one frame of a rank of this host to the machine.
@@ -160,7 +160,7 @@ impl Leader {
         let bytes = postcard::to_allocvec(messages).map_err(codec)?;
         others.round += 1;
         let purpose = format!("r{}x", others.round);
-        others.space.publish(self.engine.as_mut(), &purpose, self.rank.0, &bytes)?;
+        others.space.publish(self.manager.as_mut(), &purpose, self.rank.0, &bytes)?;
         self.fence(messages, wait, page)?;
         let Some(others) = &mut self.others else { return Ok(Vec::new()) };
         let mut actions = Vec::new();
@@ -168,7 +168,7 @@ impl Leader {
             let theirs = if leader == self.rank {
                 messages.to_vec()
             } else {
-                let bytes = others.space.read(self.engine.as_mut(), &purpose, leader)?;
+                let bytes = others.space.read(self.manager.as_mut(), &purpose, leader)?;
                 postcard::from_bytes(&bytes).map_err(codec)?
             };
             for message in theirs {
@@ -192,7 +192,7 @@ impl Leader {
         Ok(actions)
     }
 
-    /// All ranks of this host enter the engine's fence.
+    /// All ranks of this host enter the process manager's fence.
     fn fence(&mut self, messages: &[Up], wait: &Wait, page: &NodeShm) -> Result<(), Error> {
         for index in 0..self.members.len() {
             let member = &self.members[index];
@@ -203,14 +203,14 @@ impl Leader {
         }
         let refusal = messages.iter().any(|message| matches!(message, Up::Refuse(_)));
         let bounded = refusal.then(|| Wait::new(wait.during(), self.bounds.refusal));
-        let departure = self.engine.departure();
+        let finalization = self.manager.finalization();
         let (members, host) = (&mut self.members, &self.host_name);
         let mut watch = || {
             bounded.as_ref().unwrap_or(wait).slice(Some(page))?;
-            check_members(departure, members, host, page)
+            check_members(finalization, members, host, page)
         };
         let watch: &mut Watch<'_> = &mut watch;
-        self.engine.fence(watch)
+        self.manager.fence(watch)
     }
 
     fn carry_out(
@@ -410,7 +410,7 @@ impl Leader {
             return if gone {
                 self.left(index, wait, page)
             } else {
-                Err(died(self.engine.departure(), page, rank, &self.host_name))
+                Err(died(self.manager.finalization(), page, rank, &self.host_name))
             };
         }
         let frame = Frame::from_packet(&buffer[..len], self.machine.size())
@@ -448,14 +448,14 @@ fn has_left(page: &NodeShm, rank: Rank) -> bool {
 }
 
 /// A rank of this host ended without farewell: that is the end of the job.
-fn died(departure: &Departure, page: &NodeShm, rank: Rank, host: &str) -> Error {
-    departure.died(page, rank);
-    EngineError::Died { rank, host: host.to_owned() }.into()
+fn died(finalization: &Finalization, page: &NodeShm, rank: Rank, host: &str) -> Error {
+    finalization.died(page, rank);
+    ProcessManagerError::Died { rank, host: host.to_owned() }.into()
 }
 
 /// Whether a member died, while this rank waits for something else. Reads nothing: its last words may be in the socket.
 fn check_members(
-    departure: &Departure,
+    finalization: &Finalization,
     members: &mut [Member],
     host: &str,
     page: &NodeShm,
@@ -465,7 +465,7 @@ fn check_members(
         let ended = sys::peek_packet(member.socket.as_fd(), &mut head) == Some(0);
         if ended && !has_left(page, member.rank) {
             member.closed = true;
-            return Err(died(departure, page, member.rank, host));
+            return Err(died(finalization, page, member.rank, host));
         }
     }
     Ok(())
@@ -506,7 +506,7 @@ impl Channel for Leader {
         }
     }
 
-    /// The farewell is between the ranks of a host; then each takes its leave of the engine.
+    /// The farewell is between the ranks of a host; then each takes its leave of the process manager.
     fn fini(&mut self, code: i32, page: &NodeShm) -> Result<(), Error> {
         let wait = Wait::new("fini", self.bounds.services.fini);
         self.depart(self.rank, &wait, page)?;
@@ -514,7 +514,7 @@ impl Channel for Leader {
             self.listen(&wait, page)?;
         }
         self.tell_all(&Frame::bare(Kind::Release, 0, 0, 0), None, &wait, page)?;
-        self.engine.departure().fini(code);
+        self.manager.finalization().fini(code);
         Ok(())
     }
 
@@ -523,6 +523,6 @@ impl Channel for Leader {
     }
 
     fn exit_notifier(&self) -> ExitNotifier {
-        ExitNotifier::finalizing(self.rank, self.engine.departure())
+        ExitNotifier::finalizing(self.rank, self.manager.finalization())
     }
 }

@@ -1,20 +1,20 @@
-//! What an engine offers to the services.
+//! What a process manager offers to the services.
 
 use bootstrap::service::{Error, HostId, Rank};
 use bootstrap::wait::Watch;
 
-use super::finalize::Departure;
+use super::finalize::Finalization;
 
 /// Nothing to watch.
 pub const fn unwatched() -> impl FnMut() -> Result<(), Error> {
     || Ok(())
 }
 
-/// Who a rank is, by its engine.
+/// Who a rank is, by its process manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
-    /// Engine, as in messages.
-    pub engine: &'static str,
+pub struct JobInfo {
+    /// ProcessManager, as in messages.
+    pub manager: &'static str,
     /// This rank.
     pub rank: Rank,
     /// Ranks of the job.
@@ -25,12 +25,12 @@ pub struct About {
     pub value_limit: usize,
 }
 
-/// One rank's connection to the engine that started it. After an error no further call is possible.
-pub trait Engine: Send {
+/// One rank's connection to the process manager that started it. After an error no further call is possible.
+pub trait ProcessManager: Send {
     /// Constant.
-    fn about(&self) -> &About;
+    fn job_info(&self) -> &JobInfo;
 
-    /// Host of every rank, if the engine knows it.
+    /// Host of every rank, if the process manager knows it.
     fn host_map(&mut self) -> Result<Option<Vec<HostId>>, Error>;
 
     /// Puts a value; others may read it after the next fence. A key is put once in a job.
@@ -43,5 +43,5 @@ pub trait Engine: Send {
     fn get(&mut self, from: Rank, key: &str) -> Result<String, Error>;
 
     /// How this rank leaves.
-    fn departure(&self) -> &'static Departure;
+    fn finalization(&self) -> &'static Finalization;
 }

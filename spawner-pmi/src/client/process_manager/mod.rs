@@ -1,11 +1,11 @@
-//! Providers under an existing engine: Slurm, Hydra, Open MPI and what else starts ranks and serves them PMI, PMIx or MPI.
+//! Providers under an existing process manager: Slurm, Hydra, Open MPI and what else starts ranks and serves them PMI, PMIx or MPI.
 //!
 //! # Primer
 //!
-//! A rank speaks to its engine in its own process; there is no helper process and no thread. The engine offers little: a space of
-//! keys and values, and a fence after which what was put can be read ([`Engine`]). From that this module makes the services:
+//! A rank speaks to its process manager in its own process; there is no helper process and no thread. The process manager offers little: a space of
+//! keys and values, and a fence after which what was put can be read ([`ProcessManager`]). From that this module makes the services:
 //!
-//! * `hosts` finds out which ranks share a host: the engine's own map where it has one, else an identity of the host that is
+//! * `hosts` finds out which ranks share a host: the process manager's own map where it has one, else an identity of the host that is
 //!   exchanged once.
 //! * `rendezvous`: the ranks of a host meet at its lowest one, the *leader*, over Unix packet sockets. The leader does for them
 //!   what a node agent does: it makes the node memory and answers their calls (`leader`), from within its own calls.
@@ -13,7 +13,7 @@
 //!   per host and call, then a fence of all ranks. Each leader runs the root of that tree for itself; as all of them read the same
 //!   messages, all come to the same answers. Calls that stay on a host never reach the server.
 //!
-//! `docs/design/process-managers.md` has the wires, the keys, and what each engine does at the end of a rank.
+//! `docs/design/process-managers.md` has the wires, the keys, and what each process manager does at the end of a rank.
 
 mod error;
 mod finalize;
@@ -27,8 +27,8 @@ pub mod mapping;
 mod rendezvous;
 pub mod value;
 
-pub use error::EngineError;
-pub use finalize::{Departure, Leave};
+pub use error::ProcessManagerError;
+pub use finalize::{Finalization, FinalizeCalls};
 pub use identity::{Identity, mark};
-pub use join::{EngineBounds, join};
-pub use manager::{About, Engine, unwatched};
+pub use join::{ProcessManagerBounds, join};
+pub use manager::{JobInfo, ProcessManager, unwatched};

@@ -13,9 +13,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use settings::deadlines::Deadline;
 use settings::deadlines::bootstrap::{MEET_FIRST, MEET_MOST};
 
-use super::error::EngineError;
+use super::error::ProcessManagerError;
 use super::identity::{Identity, mark};
-use super::manager::About;
+use super::manager::JobInfo;
 use bootstrap::BUILD_ID;
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use bootstrap::node_shm::NodeShm;
@@ -25,7 +25,7 @@ use bootstrap::wait::Wait;
 
 /// Where the ranks of a host meet.
 pub(super) struct Place<'a> {
-    pub(super) about: &'a About,
+    pub(super) info: &'a JobInfo,
     pub(super) identity: &'a Identity,
     /// Ranks of this host, ascending.
     pub(super) ranks: &'a [Rank],
@@ -34,18 +34,20 @@ pub(super) struct Place<'a> {
 
 impl Place<'_> {
     fn leader(&self) -> Rank {
-        self.ranks.first().copied().unwrap_or(self.about.rank)
+        self.ranks.first().copied().unwrap_or(self.info.rank)
     }
 
     fn name(&self) -> Vec<u8> {
         let user = nix::unistd::getuid();
-        let job = mark(&[self.about.engine, &self.about.job]);
+        let job = mark(&[self.info.manager, &self.info.job]);
         format!("gasnetrun-{user}-{job}-{}", self.leader()).into_bytes()
     }
 
     fn os(&self, operation: &str) -> impl Fn(io::Error) -> Error + use<> {
-        let (engine, operation) = (self.about.engine, operation.to_owned());
-        move |source| EngineError::Os { engine, operation: operation.clone(), source }.into()
+        let (manager, operation) = (self.info.manager, operation.to_owned());
+        move |source| {
+            ProcessManagerError::Os { manager, operation: operation.clone(), source }.into()
+        }
     }
 
     /// What a rank says of itself in its `Hello`.
@@ -96,8 +98,8 @@ impl Place<'_> {
     }
 
     fn wrong(&self, problem: String) -> Error {
-        let (engine, rank, other) = (self.about.engine, self.about.rank, self.leader());
-        EngineError::Map { engine, rank, other, problem }.into()
+        let (manager, rank, other) = (self.info.manager, self.info.rank, self.leader());
+        ProcessManagerError::Map { manager, rank, other, problem }.into()
     }
 
     /// The leader: begins to listen.
@@ -167,7 +169,7 @@ impl Place<'_> {
         if len == 0 || self.foreign(socket)?.is_some() {
             return Ok(None);
         }
-        let frame = Frame::from_packet(&buffer[..len], self.about.size)
+        let frame = Frame::from_packet(&buffer[..len], self.info.size)
             .map_err(|source| Error::Frame { during: "hello", source })?;
         let rank = Rank(frame.rank);
         let said = String::from_utf8_lossy(frame.payload).into_owned();
@@ -191,15 +193,15 @@ impl Place<'_> {
         };
         if let Some(problem) = problem {
             self.refuse(socket, rank, &problem);
-            let (engine, other) = (self.about.engine, self.leader());
-            return Err(EngineError::Map { engine, rank, other, problem }.into());
+            let (manager, other) = (self.info.manager, self.leader());
+            return Err(ProcessManagerError::Map { manager, rank, other, problem }.into());
         }
         if !self.ranks.contains(&rank) {
             let problem = format!("rank {rank} is not of this host");
             self.refuse(socket, rank, &problem);
             return Err(self.wrong(problem));
         }
-        let welcome = Frame::bare(Kind::Welcome, 0, rank.0, self.about.size);
+        let welcome = Frame::bare(Kind::Welcome, 0, rank.0, self.info.size);
         sys::send_packet_with(socket.as_fd(), &welcome.header(), page.fd())
             .map_err(self.os("give the node's shared memory to a rank"))?;
         Ok(Some(rank))
@@ -222,8 +224,8 @@ impl Place<'_> {
             .collect();
         let some = missing.iter().take(16).cloned().collect::<Vec<_>>().join(", ");
         let more = if missing.len() > 16 { " and more" } else { "" };
-        EngineError::Absent {
-            engine: self.about.engine,
+        ProcessManagerError::Absent {
+            manager: self.info.manager,
             missing: format!("rank {some}{more}"),
             leader: self.leader(),
             host: self.identity.name.clone(),

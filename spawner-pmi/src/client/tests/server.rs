@@ -54,7 +54,7 @@ pub(super) struct Counts {
 }
 
 #[derive(Default)]
-struct Space {
+struct KeyValueSpace {
     visible: BTreeMap<String, String>,
     pending: Vec<(String, String)>,
     inside: usize,
@@ -66,7 +66,7 @@ struct Space {
 pub(super) struct Server {
     size: usize,
     habits: Habits,
-    space: Mutex<Space>,
+    space: Mutex<KeyValueSpace>,
     bell: Condvar,
 }
 
@@ -85,7 +85,7 @@ impl Server {
         (server, ends)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Space> {
+    fn lock(&self) -> MutexGuard<'_, KeyValueSpace> {
         self.space.lock().unwrap()
     }
 
