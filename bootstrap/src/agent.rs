@@ -1,8 +1,9 @@
 //! Provider: client of the node agent that started this rank.
 //!
-//! The rank inherits one end of a `SOCK_SEQPACKET` pair; one packet is one [`Frame`]. Descriptors (node memory, results,
-//! host memory) come along as `SCM_RIGHTS`. The client never sleeps longer than [`SLICE`](settings::deadlines::bootstrap::SLICE)
-//! without looking at the exit notice in the node memory.
+//! The rank inherits one end of a `SOCK_SEQPACKET` pair; one packet is one [`Frame`]. Descriptors
+//! (node memory, results, host memory) come along as `SCM_RIGHTS`. The client never sleeps longer
+//! than [`SLICE`](settings::deadlines::bootstrap::SLICE) without looking at the exit notice in the
+//! node memory.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -70,8 +71,8 @@ pub(crate) fn parent(env: &Env, trace: &mut Vec<String>) -> Result<Option<Parent
 /// Connects over an inherited descriptor number: says `Hello`, receives the node memory.
 ///
 /// # Errors
-/// The descriptor is not the agent's socket or is in use already, the agent refuses (for example another release), does
-/// not answer in time, or answers with something else.
+/// The descriptor is not the agent's socket or is in use already, the agent refuses (for example
+/// another release), does not answer in time, or answers with something else.
 pub fn connect(
     fd: i32,
     rank: Rank,
@@ -85,7 +86,8 @@ pub fn connect(
 
 /// What a rank has beside its socket where a process manager started it.
 pub trait Fence: Send {
-    /// Enters the process manager's fence of the whole job. `watch` is asked several times a second.
+    /// Enters the process manager's fence of the whole job. `watch` is asked several times a
+    /// second.
     ///
     /// # Errors
     /// The process manager fails, or what `watch` says.
@@ -147,7 +149,8 @@ struct Socket {
     buffer: Vec<u8>,
     /// [`ShmCollectives::mail`] when the socket was looked at last.
     mail: u32,
-    /// Where a process manager started this rank; then the socket leads to the first rank of this host.
+    /// Where a process manager started this rank; then the socket leads to the first rank of this
+    /// host.
     fence: Option<Box<dyn Fence>>,
 }
 
@@ -162,8 +165,8 @@ impl Socket {
         Self { socket, rank, local: 0, size, bounds, buffer: Vec::new(), mail: 0, fence }
     }
 
-    /// Enters the fence whenever the first rank of this host asks for it, until it says something else. A fence ends early
-    /// with the job, with that rank, or when a refusal comes from there.
+    /// Enters the fence whenever the first rank of this host asks for it, until it says something
+    /// else. A fence ends early with the job, with that rank, or when a refusal comes from there.
     fn fences(&mut self, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
         loop {
             self.ready(PollFlags::POLLIN, wait, Some(page))?;

@@ -1,6 +1,6 @@
 //! The rank's half of the services, the same for every provider that is driven by a
-//! [`Collective`](crate::collective::Collective): argument checks, numbering, answers to results. What differs is the
-//! [`Channel`].
+//! [`Collective`](crate::collective::Collective): argument checks, numbering, answers to results.
+//! What differs is the [`Channel`].
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -53,7 +53,8 @@ impl Request<'_> {
         Frame::pieces(self.head, self.data).map(move |frame| Frame { total, ..frame })
     }
 
-    /// Whether this call is made on the collectives, where there is one: the same on all ranks that make it.
+    /// Whether this call is made on the collectives, where there is one: the same on all ranks that
+    /// make it.
     #[must_use]
     pub const fn fits_shm(&self) -> bool {
         matches!(self.head.kind, Kind::Barrier | Kind::Exchange)

@@ -1,8 +1,9 @@
 //! What every provider must do, as functions that each rank of a job runs.
 //!
-//! A provider whose ranks are processes runs [`services`] in each of them. A provider whose ranks can be threads of one
-//! process hands a way to make jobs to [`check`], which also makes the ranks' calls differ on purpose (each such job
-//! ends with a refusal, so every entry of [`MISMATCHES`] and [`HOST_MISMATCHES`] needs a job of its own).
+//! A provider whose ranks are processes runs [`services`] in each of them. A provider whose ranks
+//! can be threads of one process hands a way to make jobs to [`check`], which also makes the ranks'
+//! calls differ on purpose (each such job ends with a refusal, so every entry of [`MISMATCHES`] and
+//! [`HOST_MISMATCHES`] needs a job of its own).
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -35,8 +36,8 @@ pub const SERVICES: [Group; 8] = [
 /// A call that fits on no rank when the second argument is 1 on one rank and 0 on the others.
 pub type Mismatch = (&'static str, fn(&mut dyn Bootstrap, usize) -> Result<(), Error>);
 
-/// Calls of the job that do not fit together: on every rank the call must be refused, on whatever hosts the ranks are. For
-/// jobs of 2 ranks or more.
+/// Calls of the job that do not fit together: on every rank the call must be refused, on whatever
+/// hosts the ranks are. For jobs of 2 ranks or more.
 pub const MISMATCHES: [Mismatch; 6] = [
     ("another service", |b, odd| if odd == 1 { b.barrier() } else { b.exchange(&[1]).map(drop) }),
     ("length of an exchange", |b, odd| b.exchange(&vec![1; 8 + odd]).map(drop)),
@@ -57,7 +58,8 @@ pub const HOST_MISMATCHES: [Mismatch; 2] = [
     }),
 ];
 
-/// Runs [`SERVICES`] on this rank, with [`Bootstrap::cleanup`] between them, and ends the job. Collective.
+/// Runs [`SERVICES`] on this rank, with [`Bootstrap::cleanup`] between them, and ends the job.
+/// Collective.
 ///
 /// # Errors
 /// The first check that fails.
@@ -165,7 +167,8 @@ fn place(b: &mut dyn Bootstrap) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Every rank writes its round before each barrier; after it nobody may be behind or more than one round ahead.
+/// Every rank writes its round before each barrier; after it nobody may be behind or more than one
+/// round ahead.
 fn barriers(b: &mut dyn Bootstrap) -> Result<(), Failure> {
     let place = b.rank_info();
     let memory = File::from(call(b.host_memory(place.locals as usize * 4))?);
@@ -200,7 +203,8 @@ fn exchange(b: &mut dyn Bootstrap) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Results are independent of each other, of later calls, of cleanup, and of the connection's other users.
+/// Results are independent of each other, of later calls, of cleanup, and of the connection's other
+/// users.
 fn results_stay(b: &mut dyn Bootstrap) -> Result<(), Failure> {
     let place = b.rank_info();
     let first = call(b.exchange(&pattern(place.rank.0, 1, 24)))?;

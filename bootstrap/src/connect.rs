@@ -1,4 +1,5 @@
-//! Which provider serves this process: decided from the environment alone, by a pure function, with a trace.
+//! Which provider serves this process: decided from the environment alone, by a pure function, with
+//! a trace.
 
 use crate::provider::{Announced, Provider};
 use crate::service::{Bootstrap, Error};
@@ -9,15 +10,16 @@ use settings::Env;
 pub struct Choice {
     /// The provider, or why there is none.
     pub provider: Result<Box<dyn Announced>, Error>,
-    /// One line per thing looked at; the last one is the decision and starts with `use` or `refuse`.
+    /// One line per thing looked at; the last one is the decision and starts with `use` or
+    /// `refuse`.
     pub trace: Vec<String>,
 }
 
 /// Connects to the provider that this process's environment names.
 ///
 /// # Errors
-/// The environment contradicts itself, another launcher started this process as one of several, or the provider
-/// refuses.
+/// The environment contradicts itself, another launcher started this process as one of several, or
+/// the provider refuses.
 pub fn connect(providers: &[Provider]) -> Result<Box<dyn Bootstrap>, Error> {
     connect_from(&Env::from_process(), providers)
 }

@@ -1,5 +1,5 @@
-//! Launchers that started this process as one of several, and that nobody joins: N silent jobs of one rank are worse than an
-//! error. Pure.
+//! Launchers that started this process as one of several, and that nobody joins: N silent jobs of
+//! one rank are worse than an error. Pure.
 
 use crate::provider::contradiction;
 use crate::service::Error;
@@ -16,7 +16,8 @@ struct Foreign {
     advice: &'static str,
 }
 
-/// Most specific first: Open MPI also sets `PMIX_RANK`, and everything inside an allocation has `SLURM_NTASKS`.
+/// Most specific first: Open MPI also sets `PMIX_RANK`, and everything inside an allocation has
+/// `SLURM_NTASKS`.
 const FOREIGN: [Foreign; 4] = [
     Foreign {
         launcher: "Open MPI",

@@ -2,7 +2,8 @@
 //!
 //! # Primer
 //!
-//! A frame is a fixed header of [`HEADER_LEN`] bytes, little endian, followed by at most [`MAX_PAYLOAD`] bytes:
+//! A frame is a fixed header of [`HEADER_LEN`] bytes, little endian, followed by at most
+//! [`MAX_PAYLOAD`] bytes:
 //!
 //! | offset | size | field | meaning |
 //! |---|---|---|---|
@@ -17,9 +18,10 @@
 //! | 24 | 4 | len | bytes of payload that follow |
 //! | 28 | 4 | extra | per kind |
 //!
-//! Data longer than [`MAX_PAYLOAD`] travels as several frames of the same kind and `seq`, in order. On a packet
-//! socket one packet is one frame; on a byte stream frames follow each other. Nothing read from a wire is trusted:
-//! [`Frame::decode`] checks magic, version, kind, `len`, and `offset + len <= total <= MAX_TOTAL`.
+//! Data longer than [`MAX_PAYLOAD`] travels as several frames of the same kind and `seq`, in order.
+//! On a packet socket one packet is one frame; on a byte stream frames follow each other. Nothing
+//! read from a wire is trusted: [`Frame::decode`] checks magic, version, kind, `len`, and `offset +
+//! len <= total <= MAX_TOTAL`.
 
 /// First two bytes of every frame, little endian ("GB").
 pub const MAGIC: u16 = 0x4247;
@@ -27,13 +29,14 @@ pub const MAGIC: u16 = 0x4247;
 pub const VERSION: u8 = 2;
 /// Bytes of the fixed header.
 pub const HEADER_LEN: usize = 32;
-/// Most payload bytes in one frame. Below the default send buffer of a Unix packet socket (about 208 KiB).
+/// Most payload bytes in one frame. Below the default send buffer of a Unix packet socket (about
+/// 208 KiB).
 pub const MAX_PAYLOAD: usize = 60 * 1024;
 /// Most bytes of one datum, over all its frames.
 pub const MAX_TOTAL: usize = 1 << 30;
 
-/// What a rank says in its `Hello`: release and protocol of the library in the program. The agent compares it with its
-/// own, because a rank and an agent of different releases must not guess.
+/// What a rank says in its `Hello`: release and protocol of the library in the program. The agent
+/// compares it with its own, because a rank and an agent of different releases must not guess.
 pub const BUILD_ID: &str = concat!("gasnetrun_ibv ", env!("CARGO_PKG_VERSION"));
 
 /// What a frame says. Numbers are part of the protocol.
@@ -42,7 +45,8 @@ pub const BUILD_ID: &str = concat!("gasnetrun_ibv ", env!("CARGO_PKG_VERSION"));
 pub enum Kind {
     /// Rank to agent, first frame: `arg` = process id; payload = build identification (UTF-8).
     Hello = 1,
-    /// Agent to rank, answer to `Hello`: `arg` = job size; carries the descriptor of the [`NodeShm`](crate::node_shm::NodeShm).
+    /// Agent to rank, answer to `Hello`: `arg` = job size; carries the descriptor of the
+    /// [`NodeShm`](crate::node_shm::NodeShm).
     Welcome = 2,
     /// Rank to agent: arrived at barrier `seq`.
     Barrier = 3,
@@ -56,24 +60,29 @@ pub enum Kind {
     NbrhdBroadcast = 7,
     /// As `Broadcast`, root on the caller's host.
     HostBroadcast = 8,
-    /// Rank to agent: collective over the host; asks for memory of `total | extra << 32` bytes. Agent to rank: the answer,
-    /// same `seq` and length; the descriptor of the memory comes along.
+    /// Rank to agent: collective over the host; asks for memory of `total | extra << 32` bytes.
+    /// Agent to rank: the answer, same `seq` and length; the descriptor of the memory comes along.
     HostMemory = 9,
-    /// Rank to agent, any time after `Hello`: this rank has begun to exit with code `arg` by path `extra` ([`ExitPath`](crate::ExitPath)).
+    /// Rank to agent, any time after `Hello`: this rank has begun to exit with code `arg` by path
+    /// `extra` ([`ExitPath`](crate::ExitPath)).
     Exiting = 10,
-    /// Rank to agent: orderly end with (reduced) code `arg`; no further service call follows, the process ends soon.
+    /// Rank to agent: orderly end with (reduced) code `arg`; no further service call follows, the
+    /// process ends soon.
     Fini = 11,
     /// Rank to agent: end the whole job with code `arg`.
     Abort = 12,
-    /// Agent to rank: barrier `seq` is complete. Also the answer to the root of a broadcast, and, with seq 0, to `Fini`.
+    /// Agent to rank: barrier `seq` is complete. Also the answer to the root of a broadcast, and,
+    /// with seq 0, to `Fini`.
     Release = 13,
-    /// Agent to rank: result of exchange `seq` (`total` bytes) is in the memory whose descriptor comes along.
+    /// Agent to rank: result of exchange `seq` (`total` bytes) is in the memory whose descriptor
+    /// comes along.
     Mapped = 14,
     /// Agent to rank: result of a broadcast or all-to-all `seq`.
     Data = 15,
     /// Agent to rank: the call `seq` cannot be served; payload = reason (UTF-8).
     Refuse = 16,
-    /// Rank to agent: what ranks have posted on the [collectives](crate::node_shm::ShmCollectives) of the node memory is to be served.
+    /// Rank to agent: what ranks have posted on the [collectives](crate::node_shm::ShmCollectives)
+    /// of the node memory is to be served.
     Posted = 17,
 }
 
@@ -211,8 +220,9 @@ impl<'a> Frame<'a> {
         Self { kind, seq, rank, arg, total: 0, offset: 0, extra: 0, payload: &[] }
     }
 
-    /// The frames that carry `data` in order: one empty frame when there is none. `head` gives everything but `total`,
-    /// `offset` and `payload`. `data` is at most [`MAX_TOTAL`] bytes; what is beyond that is not carried.
+    /// The frames that carry `data` in order: one empty frame when there is none. `head` gives
+    /// everything but `total`, `offset` and `payload`. `data` is at most [`MAX_TOTAL`] bytes; what
+    /// is beyond that is not carried.
     pub fn pieces(head: Frame<'_>, data: &'a [u8]) -> impl Iterator<Item = Self> {
         let data = &data[..data.len().min(MAX_TOTAL)];
         let word = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -248,8 +258,8 @@ impl<'a> Frame<'a> {
 
     /// Decodes the frame at the start of a byte stream.
     ///
-    /// Returns the frame and how many bytes it took, or `None` when `bytes` ends inside the frame (read more, then
-    /// call again).
+    /// Returns the frame and how many bytes it took, or `None` when `bytes` ends inside the frame
+    /// (read more, then call again).
     ///
     /// # Errors
     /// Anything wrong with the header; the stream cannot be resynchronised after that.
@@ -291,10 +301,12 @@ impl<'a> Frame<'a> {
         Ok(Some((frame, HEADER_LEN + payload.len())))
     }
 
-    /// Decodes a packet that must be exactly one frame and checks `rank` against the size of the job.
+    /// Decodes a packet that must be exactly one frame and checks `rank` against the size of the
+    /// job.
     ///
     /// # Errors
-    /// As [`Frame::decode`]; also a packet that is too short or too long, or a rank outside the job.
+    /// As [`Frame::decode`]; also a packet that is too short or too long, or a rank outside the
+    /// job.
     pub fn from_packet(packet: &'a [u8], job_size: u32) -> Result<Self, FrameError> {
         let seen = packet.len();
         match Self::decode(packet)? {

@@ -1,18 +1,21 @@
 //! Bootstrap services of a parallel job: what a rank needs before it has a network.
 //!
-//! A *provider* (here: node agent, in-memory peer, solo; PMI and MPI have crates of their own) tells a rank who it is and offers the nine
-//! collective services of [`Bootstrap`]. The conduit never knows which provider it talks to.
+//! A *provider* (here: node agent, in-memory peer, solo; PMI and MPI have crates of their own)
+//! tells a rank who it is and offers the nine collective services of [`Bootstrap`]. The conduit
+//! never knows which provider it talks to.
 //!
 //! * [`rank`]: who a rank is.
 //! * [`service`]: the trait, the exit notifier used on exit paths.
 //! * [`frame`]: the versioned codec spoken between a rank and its agent (and between agents).
-//! * [`node_shm`]: the page of shared memory that a host's ranks and agent share: doorbells and the exit notice.
-//! * [`collective`]: the pure machine that matches the ranks' calls, one node of the tree of agents; every provider is driven
-//!   by it.
+//! * [`node_shm`]: the page of shared memory that a host's ranks and agent share: doorbells and the
+//!   exit notice.
+//! * [`collective`]: the pure machine that matches the ranks' calls, one node of the tree of
+//!   agents; every provider is driven by it.
 //! * [`conformance`]: what every provider must do, as a suite to run over it (feature `testing`).
 //! * [`memfd`]: memory made by a provider for its ranks.
-//! * [`provider`], [`connect()`]: chooses between providers that the caller names. [`agent`], [`solo`], [`memory`]: those of
-//!   this crate. [`client`]: a rank's half of the services over any channel.
+//! * [`provider`], [`connect()`]: chooses between providers that the caller names. [`agent`],
+//!   [`solo`], [`memory`]: those of this crate. [`client`]: a rank's half of the services over any
+//!   channel.
 //! * [`self_start`]: a program that becomes the launcher of itself, if it is asked to.
 //! * [`wait`]: bounded waits.
 //!

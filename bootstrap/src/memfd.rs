@@ -1,4 +1,5 @@
-//! Anonymous memory that a provider makes and hands to ranks as descriptors. A killed job leaves no file behind.
+//! Anonymous memory that a provider makes and hands to ranks as descriptors. A killed job leaves no
+//! file behind.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -17,7 +18,8 @@ fn seal(fd: &OwnedFd, seals: SealFlag) -> io::Result<()> {
     Ok(())
 }
 
-/// Memory that holds `bytes` and that nobody can change or resize any more: the result of an exchange.
+/// Memory that holds `bytes` and that nobody can change or resize any more: the result of an
+/// exchange.
 ///
 /// # Errors
 /// No memory or no descriptors.
@@ -29,8 +31,8 @@ pub fn result(bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Zeroed memory of `len` bytes whose size cannot change any more: the ranks of a host share it read-write. Pages are
-/// taken when they are touched first.
+/// Zeroed memory of `len` bytes whose size cannot change any more: the ranks of a host share it
+/// read-write. Pages are taken when they are touched first.
 ///
 /// # Errors
 /// No descriptors, or `len` is beyond what the system can address.
@@ -42,7 +44,8 @@ pub fn zeroed(len: u64) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Whether the contents of `fd` can neither change nor shrink: then a mapping of it is an ordinary byte slice.
+/// Whether the contents of `fd` can neither change nor shrink: then a mapping of it is an ordinary
+/// byte slice.
 pub(crate) fn is_frozen(fd: &OwnedFd) -> io::Result<bool> {
     let seals = SealFlag::from_bits_truncate(fcntl(fd, FcntlArg::F_GET_SEALS)?);
     Ok(seals.contains(SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SHRINK))

@@ -1,7 +1,8 @@
-//! Provider: the ranks of a job as threads of one process. For tests, and for programs that want to try a job without a
-//! launcher.
+//! Provider: the ranks of a job as threads of one process. For tests, and for programs that want to
+//! try a job without a launcher.
 //!
-//! Hosts are real as far as one process can have them: each has a [`NodeShm`] and host memory of its own.
+//! Hosts are real as far as one process can have them: each has a [`NodeShm`] and host memory of
+//! its own.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -18,7 +19,8 @@ use crate::wait::{Bounds, Wait};
 /// Out-degree of the tree of agents, unless a test wants another.
 const DEGREE: usize = 32;
 
-/// A job of `size` ranks on one host; element `r` is rank `r`'s connection, to be moved to its thread.
+/// A job of `size` ranks on one host; element `r` is rank `r`'s connection, to be moved to its
+/// thread.
 ///
 /// A connection that is dropped without [`Bootstrap::fini`] fails the calls of all others.
 ///
@@ -28,8 +30,8 @@ pub fn job(size: u32) -> Result<Vec<Box<dyn Bootstrap>>, Error> {
     job_on_hosts(&vec![HostId(0); size as usize])
 }
 
-/// As [`job`], with one rank per element of `host_of`; the element is its host. Hosts are numbered without gaps from 0,
-/// in the order of their first rank.
+/// As [`job`], with one rank per element of `host_of`; the element is its host. Hosts are numbered
+/// without gaps from 0, in the order of their first rank.
 ///
 /// # Errors
 /// As [`job`]; also host numbers with gaps.
@@ -122,7 +124,8 @@ struct Hub {
 }
 
 impl Hub {
-    /// The state stays consistent when a rank's thread panics: no code of a user runs under the lock.
+    /// The state stays consistent when a rank's thread panics: no code of a user runs under the
+    /// lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,16 +2,21 @@
 //!
 //! # Primer
 //!
-//! The provider creates it (a memfd, so a killed job leaves no file); every local rank maps it. It holds
+//! The provider creates it (a memfd, so a killed job leaves no file); every local rank maps it. It
+//! holds
 //!
-//! * the **exit notice**, one word that the agent (or, where there is none, a rank) sets once when the end of the job is
-//!   decided. Every poll of the conduit loads it: that is how a lone exit reaches ranks in milliseconds;
-//! * one [`RankSlot`] per local rank: a **doorbell** (futex) that every blocking wait of the rank sleeps on, and the
-//!   acknowledgement that makes sure that the user's SIGQUIT handler runs exactly once;
-//! * the host map: the local ranks in order, and the host of every rank of the job. Once per host, not per rank.
+//! * the **exit notice**, one word that the agent (or, where there is none, a rank) sets once when
+//!   the end of the job is decided. Every poll of the conduit loads it: that is how a lone exit
+//!   reaches ranks in milliseconds;
+//! * one [`RankSlot`] per local rank: a **doorbell** (futex) that every blocking wait of the rank
+//!   sleeps on, and the acknowledgement that makes sure that the user's SIGQUIT handler runs
+//!   exactly once;
+//! * the host map: the local ranks in order, and the host of every rank of the job. Once per host,
+//!   not per rank.
 //!
-//! Layout: a header (one cache line pair), `locals` [`RankSlot`]s, `u32` local ranks, `u32` host of each job rank; then, where an
-//! agent serves the ranks, the [`ShmCollectives`], on which they make short calls.
+//! Layout: a header (one cache line pair), `locals` [`RankSlot`]s, `u32` local ranks, `u32` host of
+//! each job rank; then, where an agent serves the ranks, the [`ShmCollectives`], on which they make
+//! short calls.
 
 mod collectives;
 
@@ -46,7 +51,8 @@ struct Header {
 /// One local rank's words, each on lines of its own.
 #[repr(C, align(128))]
 pub struct RankSlot {
-    /// Bumped by whoever gives the rank something to do while [`RankSlot::sleeping`] is set; the rank's futex.
+    /// Bumped by whoever gives the rank something to do while [`RankSlot::sleeping`] is set; the
+    /// rank's futex.
     doorbell: AtomicU32,
     /// 1 while the rank sleeps or is about to.
     sleeping: AtomicU32,
@@ -54,8 +60,8 @@ pub struct RankSlot {
     ack: AtomicU32,
     /// Process id, written by the agent or by the rank at start.
     pid: AtomicI32,
-    /// [`LEFT`] when the rank has said its farewell, the code of its end when it dies of a signal that its handler saw; only where
-    /// there is no agent to hear it.
+    /// [`LEFT`] when the rank has said its farewell, the code of its end when it dies of a signal
+    /// that its handler saw; only where there is no agent to hear it.
     left: AtomicU32,
 }
 
@@ -171,7 +177,8 @@ impl NodeShm {
         Self::make(spec, |_, _| None)
     }
 
-    /// As [`NodeShm::create`], with a [`ShmCollectives`], which the creator must serve. Hosts with very many ranks have none.
+    /// As [`NodeShm::create`], with a [`ShmCollectives`], which the creator must serve. Hosts with
+    /// very many ranks have none.
     ///
     /// # Errors
     /// As there.
@@ -214,7 +221,8 @@ impl NodeShm {
         Ok(page)
     }
 
-    /// Maps a page received from the provider, checking every length against the memory that is really there.
+    /// Maps a page received from the provider, checking every length against the memory that is
+    /// really there.
     ///
     /// # Errors
     /// Not a page, another version, or lengths that do not fit.
@@ -254,8 +262,8 @@ impl NodeShm {
         Ok(page)
     }
 
-    /// The searches in the table of local ranks rely on its order. (The hosts of all ranks are not looked at here: they
-    /// may be many, and nothing relies on them.)
+    /// The searches in the table of local ranks rely on its order. (The hosts of all ranks are not
+    /// looked at here: they may be many, and nothing relies on them.)
     fn check_locals(&self) -> Result<(), String> {
         let mut last = None;
         for rank in (0..self.locals).map(|local| self.local_rank(local)) {
@@ -282,8 +290,8 @@ impl NodeShm {
         self.collectives.map(|layout| ShmCollectives::new(self, layout))
     }
 
-    /// The bytes of a result on the collectives; `None` in the process that made the page, and when there is no such place.
-    /// They change when every rank of the host has given them back.
+    /// The bytes of a result on the collectives; `None` in the process that made the page, and when
+    /// there is no such place. They change when every rank of the host has given them back.
     pub(crate) fn result(&self, published: Published) -> Option<&[u8]> {
         self.results.as_ref()?.bytes().get(ShmCollectives::range(published)?)
     }
@@ -385,8 +393,8 @@ impl NodeShm {
 impl RankSlot {
     /// Gives the rank a reason to look, and wakes it if it sleeps. Async-signal-safe.
     ///
-    /// The caller has published its work before, with an instruction that is a full barrier (on x86-64 any locked one),
-    /// or calls [`RankSlot::ring`], which contains one.
+    /// The caller has published its work before, with an instruction that is a full barrier (on
+    /// x86-64 any locked one), or calls [`RankSlot::ring`], which contains one.
     #[inline(always)]
     pub fn ring_if_sleeping(&self) {
         if self.sleeping.load(Ordering::Relaxed) != 0 {
@@ -403,18 +411,20 @@ impl RankSlot {
         }
     }
 
-    /// How often the doorbell rang, modulo 2^32. Who looks for work whose ringer needs no [`RankSlot::sleep`] to be seen (a thread of
-    /// the rank that waits for a device) reads it before it looks, and does not sleep once it has changed.
+    /// How often the doorbell rang, modulo 2^32. Who looks for work whose ringer needs no
+    /// [`RankSlot::sleep`] to be seen (a thread of the rank that waits for a device) reads it
+    /// before it looks, and does not sleep once it has changed.
     #[must_use]
     pub fn rung(&self) -> u32 {
         self.doorbell.load(Ordering::SeqCst)
     }
 
-    /// Sleeps until the doorbell rings or `timeout` passes. Only the rank that owns the slot calls it; several of its
-    /// threads may.
+    /// Sleeps until the doorbell rings or `timeout` passes. Only the rank that owns the slot calls
+    /// it; several of its threads may.
     ///
-    /// `ready` is asked once more after the rank has declared that it sleeps: work published before the ringer looked
-    /// is seen by `ready`, work published after it rings. Returns at once when `ready` says yes.
+    /// `ready` is asked once more after the rank has declared that it sleeps: work published before
+    /// the ringer looked is seen by `ready`, work published after it rings. Returns at once when
+    /// `ready` says yes.
     pub fn sleep(&self, timeout: Duration, ready: impl FnOnce() -> bool) {
         self.sleeping.fetch_add(1, Ordering::SeqCst);
         let seen = self.doorbell.load(Ordering::SeqCst);
@@ -447,7 +457,8 @@ impl RankSlot {
         self.pid.load(Ordering::Relaxed)
     }
 
-    /// Whether the rank has taken its leave. Only where there is no agent, which would have heard it.
+    /// Whether the rank has taken its leave. Only where there is no agent, which would have heard
+    /// it.
     #[must_use]
     pub fn has_left(&self) -> bool {
         self.left.load(Ordering::SeqCst) == LEFT
@@ -479,7 +490,8 @@ impl RankSlot {
 
 #[allow(unsafe_code, reason = "the layouts promise that only atomics change while shared")]
 mod layout {
-    // SAFETY: `notice` is atomic; the other fields are written only by `NodeShm::create`, before sharing.
+    // SAFETY: `notice` is atomic; the other fields are written only by `NodeShm::create`, before
+    // sharing.
     unsafe impl crate::sys::SharedLayout for super::Header {}
     // SAFETY: all fields are atomics.
     unsafe impl crate::sys::SharedLayout for super::RankSlot {}

@@ -1,4 +1,5 @@
-//! What a provider is to the choice between them: a name, a sign in the environment, a way to connect.
+//! What a provider is to the choice between them: a name, a sign in the environment, a way to
+//! connect.
 
 use crate::service::{Bootstrap, Error};
 use settings::Env;

@@ -1,6 +1,6 @@
-//! A program that starts itself as a job: `program [-v] N[:M] [arguments]`, as in GASNet's oldest conduits for
-//! InfiniBand, when `GASNET_IBV_SELF_START` asks for it. The process becomes the launcher; the ranks that it starts get the
-//! arguments behind the number.
+//! A program that starts itself as a job: `program [-v] N[:M] [arguments]`, as in GASNet's oldest
+//! conduits for InfiniBand, when `GASNET_IBV_SELF_START` asks for it. The process becomes the
+//! launcher; the ranks that it starts get the arguments behind the number.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -128,8 +128,8 @@ fn launcher(env: &Env, loaded: Option<&Path>) -> Result<PathBuf, SelfStartError>
     near.chain(far).find(|path| path.is_file()).ok_or(SelfStartError::NoLauncher)
 }
 
-/// Becomes the launcher if the environment asks for it; returns when it does not. Called by a process that nobody started
-/// as a rank, before it has threads of ours.
+/// Becomes the launcher if the environment asks for it; returns when it does not. Called by a
+/// process that nobody started as a rank, before it has threads of ours.
 pub(crate) fn exec_if_asked(env: &Env) -> Result<(), SelfStartError> {
     if !is_asked(env) {
         return Ok(());

@@ -37,8 +37,8 @@ impl ExitPath {
     }
 }
 
-/// Result of an exchange: `size * len` bytes ordered by rank. Behind it is one mapping of memory shared by all ranks
-/// of the host where the provider can do that, else owned bytes.
+/// Result of an exchange: `size * len` bytes ordered by rank. Behind it is one mapping of memory
+/// shared by all ranks of the host where the provider can do that, else owned bytes.
 #[derive(Clone)]
 pub enum Shared {
     /// Memory of this process.
@@ -71,7 +71,8 @@ impl std::ops::Deref for Shared {
     }
 }
 
-/// Why a bootstrap call failed. Every variant ends the job: after an error no further call is possible.
+/// Why a bootstrap call failed. Every variant ends the job: after an error no further call is
+/// possible.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The system refused an operation.
@@ -140,7 +141,8 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-    /// Another launcher started this process as one of several, and this library cannot talk to that launcher.
+    /// Another launcher started this process as one of several, and this library cannot talk to
+    /// that launcher.
     #[error(
         "bootstrap: {variable}={value:?} says that {launcher} started this program as one of {announced}, but this build \
          cannot join such a job, and running each process as a job of its own would be wrong; {advice}"
@@ -202,8 +204,9 @@ pub const fn call_name(kind: Kind) -> &'static str {
 
 /// The nine bootstrap services (and host memory). Object safe and byte oriented.
 ///
-/// "Collective" means called by every rank of the job, in the same order, with lengths that agree. None of the calls
-/// polls the network. Calls are numbered; a provider refuses calls that do not match between ranks.
+/// "Collective" means called by every rank of the job, in the same order, with lengths that agree.
+/// None of the calls polls the network. Calls are numbered; a provider refuses calls that do not
+/// match between ranks.
 pub trait Bootstrap: Send {
     /// Who this rank is.
     fn rank_info(&self) -> RankInfo;
@@ -220,15 +223,15 @@ pub trait Bootstrap: Send {
     /// Lost agent, passed deadline, mismatched call.
     fn barrier(&mut self) -> Result<(), Error>;
 
-    /// Collective allgather: `mine` has the same length on all ranks; the result is `size * mine.len()` bytes ordered
-    /// by rank.
+    /// Collective allgather: `mine` has the same length on all ranks; the result is `size *
+    /// mine.len()` bytes ordered by rank.
     ///
     /// # Errors
     /// As [`Bootstrap::barrier`]; also lengths that differ between ranks.
     fn exchange(&mut self, mine: &[u8]) -> Result<Shared, Error>;
 
-    /// Collective all-to-all: `rows` is `size` rows of `len` bytes, row `j` goes to rank `j`; the result is `size`
-    /// rows, row `i` from rank `i`.
+    /// Collective all-to-all: `rows` is `size` rows of `len` bytes, row `j` goes to rank `j`; the
+    /// result is `size` rows, row `i` from rank `i`.
     ///
     /// # Errors
     /// As [`Bootstrap::exchange`]; also `rows.len() != size * len`.
@@ -240,7 +243,8 @@ pub trait Bootstrap: Send {
     /// As [`Bootstrap::exchange`]; also a root outside the job or not the same on all ranks.
     fn broadcast(&mut self, root: Rank, data: &mut [u8]) -> Result<(), Error>;
 
-    /// Collective over the job; `root` is a rank of the caller's neighbourhood and agrees inside each neighbourhood.
+    /// Collective over the job; `root` is a rank of the caller's neighbourhood and agrees inside
+    /// each neighbourhood.
     ///
     /// # Errors
     /// As [`Bootstrap::broadcast`].
@@ -252,8 +256,8 @@ pub trait Bootstrap: Send {
     /// As [`Bootstrap::broadcast`].
     fn host_broadcast(&mut self, root: Rank, data: &mut [u8]) -> Result<(), Error>;
 
-    /// Collective over the host: memory of `len` bytes, zero filled, shared by the ranks of this host and by nobody else.
-    /// All ranks of the host pass the same `len`.
+    /// Collective over the host: memory of `len` bytes, zero filled, shared by the ranks of this
+    /// host and by nobody else. All ranks of the host pass the same `len`.
     ///
     /// # Errors
     /// As [`Bootstrap::exchange`]; also no memory.
@@ -262,24 +266,27 @@ pub trait Bootstrap: Send {
     /// Frees temporary state. May be called repeatedly; services keep working afterwards.
     fn cleanup(&mut self);
 
-    /// Collective farewell with the job's (reduced) exit code: the last service call of this rank, which ends soon.
-    /// Waits for the other ranks no longer than the named deadline `bootstrap.fini`.
+    /// Collective farewell with the job's (reduced) exit code: the last service call of this rank,
+    /// which ends soon. Waits for the other ranks no longer than the named deadline
+    /// `bootstrap.fini`.
     ///
     /// # Errors
     /// As [`Bootstrap::barrier`].
     fn fini(&mut self, code: i32) -> Result<(), Error>;
 
-    /// Not collective: asks the provider to end the whole job with `code` and ends this process with it.
+    /// Not collective: asks the provider to end the whole job with `code` and ends this process
+    /// with it.
     fn abort(&mut self, code: i32) -> !;
 }
 
-/// How a rank leaves where no agent watches it; [`ExitNotifier`] calls it on exit paths, so the same promises hold as far as the
-/// process manager allows.
+/// How a rank leaves where no agent watches it; [`ExitNotifier`] calls it on exit paths, so the
+/// same promises hold as far as the process manager allows.
 pub trait Finalizer: std::fmt::Debug + Send + Sync {
     /// Whether the ranks of one host are the whole job, so that its page reaches all of them.
     fn page_reaches_all(&self) -> bool;
 
-    /// Looks whether a rank of this host ended without farewell, and decides the end of the job if so. Never waits.
+    /// Looks whether a rank of this host ended without farewell, and decides the end of the job if
+    /// so. Never waits.
     fn look(&self);
 
     /// This rank dies of a signal; `code` is 128 and its number.
@@ -292,14 +299,17 @@ pub trait Finalizer: std::fmt::Debug + Send + Sync {
     fn abort(&self, code: i32);
 }
 
-/// What an exit path may tell the provider at any time, from any thread and from signal handlers, also while another
-/// thread is inside a collective call. All methods are async-signal-safe: one packet, no allocation, no lock; they wait
-/// only when the socket is full, and then no longer than the deadline `bootstrap.announce`.
+/// What an exit path may tell the provider at any time, from any thread and from signal handlers,
+/// also while another thread is inside a collective call. All methods are async-signal-safe: one
+/// packet, no allocation, no lock; they wait only when the socket is full, and then no longer than
+/// the deadline `bootstrap.announce`.
 ///
-/// It is a name for the provider's connection, not an owner: keep the provider as long as it may be used.
+/// It is a name for the provider's connection, not an owner: keep the provider as long as it may be
+/// used.
 #[derive(Clone, Copy, Debug)]
 pub struct ExitNotifier {
-    /// Descriptor of the agent's packet socket; -1 where there is no agent (then all methods do nothing).
+    /// Descriptor of the agent's packet socket; -1 where there is no agent (then all methods do
+    /// nothing).
     pub(crate) socket: i32,
     pub(crate) rank: u32,
     /// How the process manager that started this rank hears of its end, where it is not an agent.
@@ -316,27 +326,30 @@ impl ExitNotifier {
         Self { socket: -1, rank: rank.0, finalizer: Some(finalizer) }
     }
 
-    /// Whether what is decided in the node memory reaches all ranks of the job: there is a control tree, or the job has one host.
+    /// Whether what is decided in the node memory reaches all ranks of the job: there is a control
+    /// tree, or the job has one host.
     #[must_use]
     pub fn is_connected(self) -> bool {
         self.socket >= 0 || self.finalizer.is_some_and(Finalizer::page_reaches_all)
     }
 
-    /// Whether there is a control tree that decides a lone exit in milliseconds. Without one a rank decides.
+    /// Whether there is a control tree that decides a lone exit in milliseconds. Without one a rank
+    /// decides.
     #[must_use]
     pub const fn has_agent(self) -> bool {
         self.socket >= 0
     }
 
-    /// Looks whether a rank of this host ended without farewell, where no agent watches; the end of the job is then decided in the
-    /// node memory. For waits that take long; never waits itself.
+    /// Looks whether a rank of this host ended without farewell, where no agent watches; the end of
+    /// the job is then decided in the node memory. For waits that take long; never waits itself.
     pub fn look(self) {
         if let Some(finalizer) = self.finalizer {
             finalizer.look();
         }
     }
 
-    /// This rank dies of a signal now; `code` is 128 and its number. For ranks whose end no agent sees.
+    /// This rank dies of a signal now; `code` is 128 and its number. For ranks whose end no agent
+    /// sees.
     pub fn dying(self, code: i32) {
         if let Some(finalizer) = self.finalizer {
             finalizer.dying(code);
@@ -348,8 +361,8 @@ impl ExitNotifier {
         self.send(Kind::Exiting, code, path as u32);
     }
 
-    /// Orderly end with the job's code; does not wait. (The exit body calls this, not [`Bootstrap::fini`], when it may
-    /// run in a signal handler.)
+    /// Orderly end with the job's code; does not wait. (The exit body calls this, not
+    /// [`Bootstrap::fini`], when it may run in a signal handler.)
     pub fn fini(self, code: i32) {
         if let Some(finalizer) = self.finalizer {
             return finalizer.fini(code);

@@ -11,7 +11,8 @@ use crate::self_start;
 use crate::service::{Bootstrap, Error, ExitNotifier, HostId, Rank, RankInfo, Shared};
 use settings::Env;
 
-/// A job of one rank, unless another launcher announces more; or the launcher of itself, if it is asked to.
+/// A job of one rank, unless another launcher announces more; or the launcher of itself, if it is
+/// asked to.
 pub const PROVIDER: Provider = Provider {
     name: "solo",
     find: |env, trace| {

@@ -1,5 +1,5 @@
-//! System calls of the providers, in this crate and in others: shared mappings, futexes, packets, and what is safe in signal
-//! handlers. The crate's only unsafe code.
+//! System calls of the providers, in this crate and in others: shared mappings, futexes, packets,
+//! and what is safe in signal handlers. The crate's only unsafe code.
 #![allow(unsafe_code, reason = "the module that owns this crate's system calls")]
 
 use std::io;
@@ -26,7 +26,8 @@ unsafe impl Plain for u64 {}
 /// Types that live in shared memory and are changed by other processes through atomics only.
 ///
 /// # Safety
-/// Every field is an atomic, padding, or an integer that is written only before the memory is shared.
+/// Every field is an atomic, padding, or an integer that is written only before the memory is
+/// shared.
 pub(crate) unsafe trait SharedLayout {}
 
 /// A shared read-write mapping of a whole memfd.
@@ -36,8 +37,8 @@ pub(crate) struct SharedMap {
     fd: OwnedFd,
 }
 
-// SAFETY: the mapping lives as long as the value, and access goes through atomics or copies of `Plain` values that are
-// written only before the memory is shared (`put`'s contract).
+// SAFETY: the mapping lives as long as the value, and access goes through atomics or copies of
+// `Plain` values that are written only before the memory is shared (`put`'s contract).
 unsafe impl Send for SharedMap {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMap {}
@@ -80,8 +81,9 @@ impl SharedMap {
         );
         // SAFETY: the offset lies inside the mapping (asserted above).
         let target = unsafe { self.base.as_ptr().add(at) };
-        // SAFETY: the range lies inside the mapping (asserted above), source and destination cannot overlap because the
-        // mapping is not reachable as a Rust slice, and `T: Plain` allows the copy as bytes.
+        // SAFETY: the range lies inside the mapping (asserted above), source and destination cannot
+        // overlap because the mapping is not reachable as a Rust slice, and `T: Plain` allows the
+        // copy as bytes.
         unsafe { target.copy_from_nonoverlapping(values.as_ptr().cast(), bytes) };
     }
 
@@ -92,7 +94,8 @@ impl SharedMap {
         );
         // SAFETY: the offset lies inside the mapping (asserted above).
         let source = unsafe { self.base.as_ptr().add(at) };
-        // SAFETY: in bounds (asserted above); `T: Plain` accepts any bits; unaligned reads are asked for.
+        // SAFETY: in bounds (asserted above); `T: Plain` accepts any bits; unaligned reads are
+        // asked for.
         unsafe { source.cast::<T>().read_unaligned() }
     }
 
@@ -105,8 +108,8 @@ impl SharedMap {
         );
         // SAFETY: the offset lies inside the mapping (asserted above).
         let object = unsafe { self.base.add(at) };
-        // SAFETY: in bounds and aligned (asserted above; the base is page aligned), and `SharedLayout` promises that
-        // concurrent changes touch atomics only.
+        // SAFETY: in bounds and aligned (asserted above; the base is page aligned), and
+        // `SharedLayout` promises that concurrent changes touch atomics only.
         unsafe { object.cast::<T>().as_ref() }
     }
 }
@@ -124,7 +127,8 @@ pub struct Mapping {
     len: usize,
 }
 
-// SAFETY: read-only memory that lives as long as the value; the provider does not write it after it hands it out.
+// SAFETY: read-only memory that lives as long as the value; the provider does not write it after it
+// hands it out.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -140,13 +144,14 @@ impl Mapping {
         if there < len {
             return Err(io::Error::other(format!("memory of {there} bytes, {len} announced")));
         }
-        // Private: older kernels refuse a shared mapping of memory that is sealed against writing, even a read-only one.
-        // Pages that are never written are the same physical pages either way.
+        // Private: older kernels refuse a shared mapping of memory that is sealed against writing,
+        // even a read-only one. Pages that are never written are the same physical pages either
+        // way.
         Ok(Self { base: map(fd.as_fd(), len, libc::PROT_READ, libc::MAP_PRIVATE)?, len })
     }
 
-    /// Maps `len` bytes of `fd` from `at` on for reading; what is written there later shows. The provider does not write what
-    /// anybody looks at.
+    /// Maps `len` bytes of `fd` from `at` on for reading; what is written there later shows. The
+    /// provider does not write what anybody looks at.
     pub(crate) fn shared(fd: BorrowedFd<'_>, at: usize, len: usize) -> io::Result<Self> {
         Ok(Self { base: map_at(fd, at, len, libc::PROT_READ, libc::MAP_SHARED)?, len })
     }
@@ -154,8 +159,8 @@ impl Mapping {
     /// The bytes.
     #[must_use]
     pub const fn bytes(&self) -> &[u8] {
-        // SAFETY: `base` is a live mapping of `len` bytes (constructor), and nobody writes what is looked at (provider's
-        // contract).
+        // SAFETY: `base` is a live mapping of `len` bytes (constructor), and nobody writes what is
+        // looked at (provider's contract).
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }
@@ -191,7 +196,8 @@ fn map_at(
 
 fn unmap(base: NonNull<u8>, len: usize) {
     if len != 0 {
-        // SAFETY: `base..base+len` is exactly one mapping made by `map` and its owner is being dropped.
+        // SAFETY: `base..base+len` is exactly one mapping made by `map` and its owner is being
+        // dropped.
         unsafe { libc::munmap(base.as_ptr().cast(), len) };
     }
 }
@@ -215,8 +221,8 @@ pub fn futex_wake(word: &AtomicU32, count: i32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
 }
 
-/// Sends one packet; when there is no room, waits for it for at most `bound`. Errors are dropped because the caller is on
-/// its way out. Async-signal-safe.
+/// Sends one packet; when there is no room, waits for it for at most `bound`. Errors are dropped
+/// because the caller is on its way out. Async-signal-safe.
 pub fn send_best_effort(socket: i32, bytes: &[u8], bound: Duration) {
     const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     let tries = bound.as_millis() / ANNOUNCE_SLICE_MS as u128 + 1;
@@ -261,8 +267,8 @@ pub struct Inherited {
 }
 
 impl Drop for Inherited {
-    /// Closes the descriptor and strikes its number off the list as one step: a new descriptor that gets the number at
-    /// once must not be taken for this one.
+    /// Closes the descriptor and strikes its number off the list as one step: a new descriptor that
+    /// gets the number at once must not be taken for this one.
     fn drop(&mut self) {
         let mut adopted = adopted();
         adopted.retain(|known| *known != self.fd.as_raw_fd());
@@ -275,7 +281,8 @@ impl Inherited {
     /// Takes over an inherited descriptor after a look at what it is, and marks it close-on-exec.
     ///
     /// # Errors
-    /// Not an open socket of this kind (then `otherwise` says more), a standard stream, or already taken over.
+    /// Not an open socket of this kind (then `otherwise` says more), a standard stream, or already
+    /// taken over.
     fn adopt(number: RawFd, kind: nix::sys::socket::SockType, otherwise: &str) -> io::Result<Self> {
         if number <= libc::STDERR_FILENO {
             return Err(io::Error::other(format!("descriptor {number} is a standard stream")));
@@ -286,7 +293,8 @@ impl Inherited {
                 "descriptor {number} is already in use by this process"
             )));
         }
-        // SAFETY: the look below fails on a closed descriptor, and this borrow ends before the ownership begins.
+        // SAFETY: the look below fails on a closed descriptor, and this borrow ends before the
+        // ownership begins.
         let fd = unsafe { BorrowedFd::borrow_raw(number) };
         let seen = nix::sys::socket::getsockopt(&fd, nix::sys::socket::sockopt::SockType);
         if seen != Ok(kind) {
@@ -294,8 +302,8 @@ impl Inherited {
         }
         fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
         adopted.push(number);
-        // SAFETY: the launcher made this descriptor for this process and named it to nobody else; the entry in the list
-        // keeps a second owner out until this one has closed it.
+        // SAFETY: the launcher made this descriptor for this process and named it to nobody else;
+        // the entry in the list keeps a second owner out until this one has closed it.
         let fd = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
         Ok(Self { fd })
     }
@@ -431,7 +439,8 @@ pub fn send_packet_with(socket: BorrowedFd<'_>, head: &[u8], fd: BorrowedFd<'_>)
     Ok(())
 }
 
-/// The start of the packet that would be received next, without taking it; `None` when there is none.
+/// The start of the packet that would be received next, without taking it; `None` when there is
+/// none.
 pub fn peek_packet(socket: BorrowedFd<'_>, into: &mut [u8]) -> Option<usize> {
     use nix::sys::socket::{MsgFlags, recv};
     recv(socket.as_raw_fd(), into, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK).ok()
@@ -450,8 +459,8 @@ pub fn send_packet(socket: BorrowedFd<'_>, head: &[u8], tail: &[u8]) -> io::Resu
     Ok(())
 }
 
-/// Receives one packet without waiting: its length (0: the peer has closed) and the descriptor that came along.
-/// What comes along in excess is closed.
+/// Receives one packet without waiting: its length (0: the peer has closed) and the descriptor that
+/// came along. What comes along in excess is closed.
 ///
 /// # Errors
 /// `WouldBlock` when there is none now; else as `recvmsg(2)`.
@@ -465,14 +474,16 @@ pub fn receive_packet(
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
     let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
     if message.flags.contains(MsgFlags::MSG_CTRUNC) {
-        // There is room for more than the one descriptor that comes; the kernel drops it where the process may have no more.
+        // There is room for more than the one descriptor that comes; the kernel drops it where the
+        // process may have no more.
         return Err(io::Error::from(nix::errno::Errno::EMFILE));
     }
     let mut first = None;
     for control in message.cmsgs().map_err(io::Error::from)? {
         if let ControlMessageOwned::ScmRights(numbers) = control {
             for number in numbers {
-                // SAFETY: the kernel has just installed this descriptor for this call and nobody else knows it.
+                // SAFETY: the kernel has just installed this descriptor for this call and nobody
+                // else knows it.
                 let fd = unsafe { OwnedFd::from_raw_fd(number) };
                 first.get_or_insert(fd);
             }

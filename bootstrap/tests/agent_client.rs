@@ -1,4 +1,5 @@
-//! The agent client against agents that lie, stall or vanish: every case is a clear error, none hangs.
+//! The agent client against agents that lie, stall or vanish: every case is a clear error, none
+//! hangs.
 #![expect(clippy::unwrap_used, reason = "a failure here is a failure of the test")]
 
 #[expect(dead_code, reason = "these tests script their agent by hand")]
@@ -476,7 +477,8 @@ fn announcements_to_a_stopped_agent_are_bounded() {
         rank.exit_notifier().exiting(1, ExitPath::Explicit);
         start.elapsed()
     };
-    // Until the socket is full; the first announcement that finds it so waits for the bound and comes back.
+    // Until the socket is full; the first announcement that finds it so waits for the bound and
+    // comes back.
     let longest = (0..100_000).map(waited).find(|waited| *waited >= bound / 2).unwrap();
     assert!(longest >= bound / 2, "{longest:?}");
     tell.send(()).unwrap();

@@ -73,7 +73,8 @@ fn trees_of_64_ranks() {
     over_tree(64, 1, false, 32);
 }
 
-/// Hosts, ranks on each and out-degrees in all combinations: minutes, so only when everything is asked for.
+/// Hosts, ranks on each and out-degrees in all combinations: minutes, so only when everything is
+/// asked for.
 #[test]
 fn trees_of_every_kind() {
     if settings::variable("TESTKIT_ALL").is_none_or(|value| value.is_empty() || value == "0") {

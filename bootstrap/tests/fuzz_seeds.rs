@@ -1,5 +1,5 @@
-//! The bodies of the fuzz targets on their seeds and on changes of them, with every run of the tests. (`messages` has a
-//! test file of its own.)
+//! The bodies of the fuzz targets on their seeds and on changes of them, with every run of the
+//! tests. (`messages` has a test file of its own.)
 
 #[path = "../fuzz/bodies/collective.rs"]
 mod collective;

@@ -1,4 +1,5 @@
-//! The fuzz target for messages between agents, with its seeds: plays that are right, and the same with bytes changed.
+//! The fuzz target for messages between agents, with its seeds: plays that are right, and the same
+//! with bytes changed.
 #![expect(clippy::unwrap_used, reason = "a failure here is a failure of the test")]
 
 #[path = "../fuzz/fuzz_targets/messages/play.rs"]

@@ -1,4 +1,5 @@
-//! Calls on the collectives of the node memory, against agents that answer there, by packets, wrongly, or not at all.
+//! Calls on the collectives of the node memory, against agents that answer there, by packets,
+//! wrongly, or not at all.
 #![expect(clippy::unwrap_used, reason = "a failure here is a failure of the test")]
 
 #[expect(dead_code, reason = "these tests script their agent by hand")]
@@ -22,7 +23,8 @@ fn page() -> NodeShm {
     NodeShm::create_with_collectives(&spec).unwrap()
 }
 
-/// The frame that rank 1 has posted as call `seq`; the other rank of the host arrives after it or, when `first`, before.
+/// The frame that rank 1 has posted as call `seq`; the other rank of the host arrives after it or,
+/// when `first`, before.
 fn posted(
     collectives: ShmCollectives<'_>,
     seq: u32,

@@ -1,5 +1,6 @@
-//! The conformance suite of the bootstrap services, as a program to be started by any launcher. Without arguments it runs the
-//! services; with the number of a mismatch (from 0) the last rank makes another call than the others, and all must be refused.
+//! The conformance suite of the bootstrap services, as a program to be started by any launcher.
+//! Without arguments it runs the services; with the number of a mismatch (from 0) the last rank
+//! makes another call than the others, and all must be refused.
 //!
 //! Ends with 0 when everything was as it must be, with 1 and a line on stderr otherwise.
 #![expect(clippy::print_stdout, reason = "a test program that reports")]

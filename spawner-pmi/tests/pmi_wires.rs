@@ -1,5 +1,5 @@
-//! Both PMI wires with the dialogues of real servers, and with the same cut, changed and shuffled. These are the seeds of the
-//! fuzz targets `pmi1` and `pmi2`.
+//! Both PMI wires with the dialogues of real servers, and with the same cut, changed and shuffled.
+//! These are the seeds of the fuzz targets `pmi1` and `pmi2`.
 
 use std::path::Path;
 

@@ -85,7 +85,8 @@ pub enum Nonsense {
     },
 }
 
-/// A frame that no correct client sends, or a message that no correct agent sends. It names who broke the rules.
+/// A frame that no correct client sends, or a message that no correct agent sends. It names who
+/// broke the rules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// The sender is not a rank of this job, or of this host.

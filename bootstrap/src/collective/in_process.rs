@@ -7,8 +7,8 @@ use super::{Action, Branch, Collective, Node, ProtocolError, TreeMessage, groups
 use crate::frame::Frame;
 use crate::rank::{HostId, Rank};
 
-/// The machines of a job and how they are linked. Machine `h` is that of host `h`; with more than one host the last is the
-/// root, which has no ranks.
+/// The machines of a job and how they are linked. Machine `h` is that of host `h`; with more than
+/// one host the last is the root, which has no ranks.
 #[derive(Debug)]
 pub(crate) struct Tree {
     pub(crate) machines: Vec<Collective>,
@@ -20,8 +20,8 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Machines for one rank per element of `host_of`; the element is its host. Hosts are numbered without gaps from 0,
-    /// each has a rank. `degree` is the out-degree of the tree, 0 a star.
+    /// Machines for one rank per element of `host_of`; the element is its host. Hosts are numbered
+    /// without gaps from 0, each has a rank. `degree` is the out-degree of the tree, 0 a star.
     ///
     /// # Errors
     /// A host without ranks, or no ranks.

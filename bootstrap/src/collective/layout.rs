@@ -1,16 +1,16 @@
 //! Where ranks are in the tree of agents.
 //!
-//! *Tree order* of the ranks of a subtree: the ranks of its own host ascending, then branch after branch. With
-//! [`groups`] that is the order of the host list, each host's ranks ascending.
+//! *Tree order* of the ranks of a subtree: the ranks of its own host ascending, then branch after
+//! branch. With [`groups`] that is the order of the host list, each host's ranks ascending.
 
 use std::ops::Range;
 
 use super::error::ProtocolError;
 use crate::rank::{HostId, Rank};
 
-/// Splits places in the host list among the children of a node: at most `degree` contiguous groups whose sizes differ
-/// by at most one, larger ones first; 0 makes every place a group (a star). The first of a group is the child, the rest
-/// is split by it in the same way.
+/// Splits places in the host list among the children of a node: at most `degree` contiguous groups
+/// whose sizes differ by at most one, larger ones first; 0 makes every place a group (a star). The
+/// first of a group is the child, the rest is split by it in the same way.
 pub fn groups(hosts: Range<usize>, degree: usize) -> impl Iterator<Item = Range<usize>> {
     let count = hosts.len();
     let parts = if degree == 0 { count } else { degree.min(count) };

@@ -179,7 +179,8 @@ impl Local {
         Ok(())
     }
 
-    /// Roots and lengths of a broadcast inside the host or neighbourhoods: a group is a root and the ranks that name it.
+    /// Roots and lengths of a broadcast inside the host or neighbourhoods: a group is a root and
+    /// the ranks that name it.
     pub(super) fn check_groups(&self, kind: Kind) -> Result<(), String> {
         for (rank, member) in self.ranks.iter().zip(&self.members) {
             let shape = member.shape;

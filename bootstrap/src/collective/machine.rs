@@ -58,7 +58,8 @@ pub struct Collective {
     missing: usize,
     /// Children that have not said their last farewell.
     present: usize,
-    /// Data of a broadcast from below, and the branch that it came from (`None`: a rank of this host).
+    /// Data of a broadcast from below, and the branch that it came from (`None`: a rank of this
+    /// host).
     given: Option<(Option<usize>, Bytes)>,
     /// Number of the last call of the whole job.
     number: u32,
@@ -82,11 +83,12 @@ impl Collective {
         Self::build(Node { size, host: HostId(0), ranks, branches: Vec::new(), parent: false })
     }
 
-    /// The machine of one agent of the tree. It takes memory for the ranks of its subtree, not for those of the job.
+    /// The machine of one agent of the tree. It takes memory for the ranks of its subtree, not for
+    /// those of the job.
     ///
     /// # Errors
-    /// A rank outside the job or named twice, a branch without ranks, ranks not ascending, or a root that does not have
-    /// all ranks below it.
+    /// A rank outside the job or named twice, a branch without ranks, ranks not ascending, or a
+    /// root that does not have all ranks below it.
     pub fn node(node: Node) -> Result<Self, ProtocolError> {
         node.check()?;
         Ok(Self::build(node))
@@ -130,15 +132,15 @@ impl Collective {
         self.size
     }
 
-    /// Whether the ranks' calls did not fit together (or [`Collective::refuse_all`] was called): no call will complete
-    /// any more.
+    /// Whether the ranks' calls did not fit together (or [`Collective::refuse_all`] was called): no
+    /// call will complete any more.
     #[must_use]
     pub const fn is_refused(&self) -> bool {
         self.refused
     }
 
-    /// The next message to be sent. To be called after every other call until there is none; a node without parent and
-    /// branches never has one.
+    /// The next message to be sent. To be called after every other call until there is none; a node
+    /// without parent and branches never has one.
     pub fn poll_transmit(&mut self) -> Option<TreeMessage> {
         self.messages.pop_front()
     }
@@ -151,11 +153,12 @@ impl Collective {
         members.chain(parts).sum()
     }
 
-    /// Takes one frame that `from`, a rank of this host, sent. Most frames need no action; the last one of a call yields
-    /// all its answers.
+    /// Takes one frame that `from`, a rank of this host, sent. Most frames need no action; the last
+    /// one of a call yields all its answers.
     ///
     /// # Errors
-    /// The frame is not one that a correct client sends now; the machine is unchanged and the driver ends the job.
+    /// The frame is not one that a correct client sends now; the machine is unchanged and the
+    /// driver ends the job.
     pub fn handle(&mut self, from: Rank, frame: &Frame<'_>) -> Result<Vec<Action>, ProtocolError> {
         let (kind, size) = (frame.kind, self.size);
         let index = self.local.index(from).ok_or(ProtocolError::Outside { from, size })?;
@@ -185,12 +188,12 @@ impl Collective {
         Ok(if shape.stays_on_host() { self.complete_on_host() } else { self.advance() })
     }
 
-    /// Counts the farewell of a rank of this host. When every rank of the job has said it, the answer (`Release` with
-    /// seq 0) for all of them.
+    /// Counts the farewell of a rank of this host. When every rank of the job has said it, the
+    /// answer (`Release` with seq 0) for all of them.
     ///
     /// # Errors
-    /// A rank of elsewhere, or a second farewell. A rank that is inside a call may leave: the driver decides whether the
-    /// job can go on.
+    /// A rank of elsewhere, or a second farewell. A rank that is inside a call may leave: the
+    /// driver decides whether the job can go on.
     pub fn fini(&mut self, from: Rank) -> Result<Vec<Action>, ProtocolError> {
         let size = self.size;
         let index = self.local.index(from).ok_or(ProtocolError::Outside { from, size })?;
@@ -198,8 +201,9 @@ impl Collective {
         Ok(self.depart(Gone::Rank(from)))
     }
 
-    /// The link to branch `index` broke: nothing is sent there any more, and nothing expected but what has come. Calls
-    /// that need it stay open ([`Collective::stuck`] names the host); its ranks count as having said their farewell.
+    /// The link to branch `index` broke: nothing is sent there any more, and nothing expected but
+    /// what has come. Calls that need it stay open ([`Collective::stuck`] names the host); its
+    /// ranks count as having said their farewell.
     pub fn lost(&mut self, index: usize) -> Vec<Action> {
         let Some(child) = self.children.get_mut(index).filter(|child| !child.lost) else {
             return Vec::new();
@@ -214,9 +218,10 @@ impl Collective {
         self.depart(gone)
     }
 
-    /// Why the calls in progress can never complete, if that is so: a rank that they need has said its farewell, or its
-    /// host is lost. The driver decides what follows (an agent ends such a job by its exit rules; without one, refuse).
-    /// The root knows it of the whole job, another node of its subtree.
+    /// Why the calls in progress can never complete, if that is so: a rank that they need has said
+    /// its farewell, or its host is lost. The driver decides what follows (an agent ends such a job
+    /// by its exit rules; without one, refuse). The root knows it of the whole job, another node of
+    /// its subtree.
     #[must_use]
     pub fn stuck(&self) -> Option<String> {
         if self.refused {
@@ -234,8 +239,8 @@ impl Collective {
         Some(format!("rank {first} calls {shape}, {gone}"))
     }
 
-    /// Refuses the current and all later calls of every rank, once: a rank in a call fails now, another at its next
-    /// call. Later frames are swallowed. The other agents hear it by message.
+    /// Refuses the current and all later calls of every rank, once: a rank in a call fails now,
+    /// another at its next call. Later frames are swallowed. The other agents hear it by message.
     pub fn refuse_all(&mut self, reason: &str) -> Vec<Action> {
         self.refuse(reason, None)
     }
@@ -270,7 +275,8 @@ impl Collective {
     /// Takes a message of branch `index`.
     ///
     /// # Errors
-    /// The message is not one that a correct agent sends now; the machine is unchanged and the driver ends the job.
+    /// The message is not one that a correct agent sends now; the machine is unchanged and the
+    /// driver ends the job.
     pub fn from_child(&mut self, index: usize, message: Up) -> Result<Vec<Action>, ProtocolError> {
         let Some(child) = self.children.get(index) else {
             let problem = format!("a message of branch {index} of {}", self.children.len());

@@ -1,7 +1,8 @@
 //! What agents say to each other about the calls of their ranks.
 //!
-//! The types serialise; a driver encodes them (`postcard`) inside its own messages. Decoding takes no more memory than
-//! bytes came; what the values mean is checked by [`Collective`](super::Collective).
+//! The types serialise; a driver encodes them (`postcard`) inside its own messages. Decoding takes
+//! no more memory than bytes came; what the values mean is checked by
+//! [`Collective`](super::Collective).
 
 use std::sync::Arc;
 
@@ -101,8 +102,8 @@ pub struct Contribution {
     pub number: u32,
     /// What is called.
     pub service: Service,
-    /// Broadcasts inside their hosts that each of the ranks had made before: they do not leave a host, so hosts that do
-    /// not agree on them are found here.
+    /// Broadcasts inside their hosts that each of the ranks had made before: they do not leave a
+    /// host, so hosts that do not agree on them are found here.
     pub on_host: u32,
     /// The rank that began the call in this subtree.
     pub first: Rank,
@@ -135,10 +136,11 @@ pub enum Up {
     Contribution(Contribution),
     /// The first of the subtree that can give nothing any more; at most one.
     Gone(Gone),
-    /// Every rank of the subtree has said its farewell (or is lost); at most one. Names the first, as `Gone` did if it
-    /// was sent.
+    /// Every rank of the subtree has said its farewell (or is lost); at most one. Names the first,
+    /// as `Gone` did if it was sent.
     Done(Gone),
-    /// The calls of the job do not fit together, in a line for people; at most one, nothing but `Gone` and `Done` follows.
+    /// The calls of the job do not fit together, in a line for people; at most one, nothing but
+    /// `Gone` and `Done` follows.
     Refuse(String),
 }
 
@@ -149,7 +151,8 @@ pub enum Down {
     ///
     /// Bytes by service:
     /// * exchange: what each rank of the job gave, in job order;
-    /// * all-to-all: for each rank of the subtree in tree order its rows from the ranks outside, those in job order;
+    /// * all-to-all: for each rank of the subtree in tree order its rows from the ranks outside,
+    ///   those in job order;
     /// * broadcast: the root's data, none for the subtree that gave them.
     Result {
         /// Number of the call.

@@ -1,4 +1,5 @@
-//! The rows of an all-to-all on their way through one node: nothing is sent to a subtree but the rows for its ranks.
+//! The rows of an all-to-all on their way through one node: nothing is sent to a subtree but the
+//! rows for its ranks.
 
 use super::layout::Ranks;
 use super::local::Member;
@@ -28,7 +29,8 @@ pub(super) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// `total` are the bytes of all rows of one rank, at most a job's size times the length of a row.
+    /// `total` are the bytes of all rows of one rank, at most a job's size times the length of a
+    /// row.
     pub(super) fn new(
         (size, total): (u32, usize),
         (locals, members): (&'a [Rank], &'a [Member]),
@@ -58,7 +60,8 @@ impl<'a> Rows<'a> {
         Self { row, sources, locals, members, branches, outside }
     }
 
-    /// The row that `from`, a rank of the subtree, gave for `to`, a rank of another branch or of elsewhere.
+    /// The row that `from`, a rank of the subtree, gave for `to`, a rank of another branch or of
+    /// elsewhere.
     fn row(&self, from: Rank, to: Rank) -> &[u8] {
         let (data, at): (&[u8], usize) = match self.sources.get(from.0 as usize) {
             Some(Source::Local(index)) => (&self.members[*index].data, to.0 as usize),
@@ -107,7 +110,8 @@ impl<'a> Rows<'a> {
         bytes
     }
 
-    /// Appends the rows for `to`, the rank numbered `at` of the subtree, from all ranks but the ones that `skip` names.
+    /// Appends the rows for `to`, the rank numbered `at` of the subtree, from all ranks but the
+    /// ones that `skip` names.
     fn column(
         &self,
         to: Rank,

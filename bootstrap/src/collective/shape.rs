@@ -59,7 +59,8 @@ impl Shape {
         if self.is_grouped() { self.kind == other.kind } else { self == other }
     }
 
-    /// What can be said without looking at the other ranks of a job of `size`; `near` tells ranks of the caller's host.
+    /// What can be said without looking at the other ranks of a job of `size`; `near` tells ranks
+    /// of the caller's host.
     pub(super) fn check_alone(self, size: u32, near: impl Fn(u32) -> bool) -> Result<(), String> {
         let gathers = matches!(self.kind, Kind::Exchange | Kind::Alltoall);
         if gathers && self.total.saturating_mul(u64::from(size)) > MAX_TOTAL as u64 {

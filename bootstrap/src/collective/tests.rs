@@ -264,8 +264,8 @@ impl Net {
     }
 }
 
-/// Plays `steps` on all ranks of a tree, the next to do something being chosen by `order`. A rank whose step is `odd`
-/// makes that call instead. Returns all answers of each rank.
+/// Plays `steps` on all ranks of a tree, the next to do something being chosen by `order`. A rank
+/// whose step is `odd` makes that call instead. Returns all answers of each rank.
 fn play(
     job: &Job,
     net: &mut Net,

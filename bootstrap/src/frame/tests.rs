@@ -45,7 +45,8 @@ proptest! {
         let _ = (Frame::decode(&bytes), Frame::from_packet(&bytes, size));
     }
 
-    /// Nothing in a header is overlooked: a changed header is refused or means exactly what it says.
+    /// Nothing in a header is overlooked: a changed header is refused or means exactly what it
+    /// says.
     #[test]
     fn changed_headers_are_refused_or_taken_literally(
         (kind, words, payload, offset) in any_frame(), at in 0..HEADER_LEN, value: u8,

@@ -1,25 +1,30 @@
-//! The collectives: short calls of a host's ranks without a packet, and without an answer, for each of them.
+//! The collectives: short calls of a host's ranks without a packet, and without an answer, for each
+//! of them.
 //!
 //! # Primer
 //!
-//! A barrier or a short exchange over a socket costs the agent a packet from and a packet to every rank, and the rank a
-//! mapping of the result. On the collectives
+//! A barrier or a short exchange over a socket costs the agent a packet from and a packet to every
+//! rank, and the rank a mapping of the result. On the collectives
 //!
-//! * a rank **posts** the frame that it would have sent. The last one of the host to arrive sends the agent one packet
-//!   ([`Kind::Posted`](crate::frame::Kind::Posted)); the agent takes all posts and treats them as it treats packets;
-//! * the agent **publishes** the answer once: it lies in one of a few places for results, which ranks have mapped
-//!   read-only since they opened the page, and one futex wakes them all.
+//! * a rank **posts** the frame that it would have sent. The last one of the host to arrive sends
+//!   the agent one packet ([`Kind::Posted`](crate::frame::Kind::Posted)); the agent takes all posts
+//!   and treats them as it treats packets;
+//! * the agent **publishes** the answer once: it lies in one of a few places for results, which
+//!   ranks have mapped read-only since they opened the page, and one futex wakes them all.
 //!
-//! A place is free again when no rank looks at it: each post says which ones its rank does, and by the next answer on the
-//! collectives all ranks have posted again. So giving one back touches no memory that others use. Ranks may keep results for ever, so
-//! the agent answers by packets when no place is free, or the result is too long. A rank on the collectives looks at
-//! its socket when [`ShmCollectives::mail`] has changed, or a slice of its wait has passed.
+//! A place is free again when no rank looks at it: each post says which ones its rank does, and by
+//! the next answer on the collectives all ranks have posted again. So giving one back touches no
+//! memory that others use. Ranks may keep results for ever, so the agent answers by packets when no
+//! place is free, or the result is too long. A rank on the collectives looks at its socket when
+//! [`ShmCollectives::mail`] has changed, or a slice of its wait has passed.
 //!
-//! Ranks that make different calls must not wait for each other. Whoever finds that another rank has begun another call
-//! with the same number sends `Posted` at once; whoever makes a call over its socket says so first ([`ShmCollectives::apart`]),
-//! and the agent takes the posts before such a frame. One of two that differ comes second and is seen to differ.
+//! Ranks that make different calls must not wait for each other. Whoever finds that another rank
+//! has begun another call with the same number sends `Posted` at once; whoever makes a call over
+//! its socket says so first ([`ShmCollectives::apart`]), and the agent takes the posts before such
+//! a frame. One of two that differ comes second and is seen to differ.
 //!
-//! Nothing on the collectives is trusted by the agent: it copies a post before it looks at it, and checks it as a packet.
+//! Nothing on the collectives is trusted by the agent: it copies a post before it looks at it, and
+//! checks it as a packet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -150,7 +155,8 @@ impl Drop for SlotRef {
     }
 }
 
-/// How often this process looks at each place. Its own memory: a child that the rank has forked has a copy, which nobody asks.
+/// How often this process looks at each place. Its own memory: a child that the rank has forked has
+/// a copy, which nobody asks.
 #[derive(Debug, Default)]
 pub(super) struct SlotRefs([AtomicU32; PLACES]);
 
@@ -239,8 +245,8 @@ impl<'a> ShmCollectives<'a> {
         self.page.map.at(self.layout.results + place * PLACE)
     }
 
-    /// Rank: puts up a frame for which there is [room](ShmCollectives::has_room). `true` when the agent must be told: all ranks of
-    /// the host have arrived, or one has begun another call.
+    /// Rank: puts up a frame for which there is [room](ShmCollectives::has_room). `true` when the
+    /// agent must be told: all ranks of the host have arrived, or one has begun another call.
     ///
     /// # Panics
     /// When there is no such local rank, or no room.
@@ -275,14 +281,16 @@ impl<'a> ShmCollectives<'a> {
         }
     }
 
-    /// Rank: says that it makes call `seq` over its socket. To be called before the first packet of the call.
+    /// Rank: says that it makes call `seq` over its socket. To be called before the first packet of
+    /// the call.
     pub fn apart(&self, seq: u32) {
         let call = &self.head().call;
         let begin = |seen: u64| ((seen >> 32) as u32 != seq).then(|| word(seq, APART, 0));
         let _ = call.fetch_update(Ordering::SeqCst, Ordering::SeqCst, begin);
     }
 
-    /// Rank: the answer to call `seq`, when it is there. A result is to be looked at through a [`SlotRef`].
+    /// Rank: the answer to call `seq`, when it is there. A result is to be looked at through a
+    /// [`SlotRef`].
     #[inline]
     #[must_use]
     pub fn answer(&self, seq: u32) -> Option<Published> {
@@ -293,7 +301,8 @@ impl<'a> ShmCollectives<'a> {
         })
     }
 
-    /// The bytes of a result, as a range of the memory of all results; `None` when there is no such place.
+    /// The bytes of a result, as a range of the memory of all results; `None` when there is no such
+    /// place.
     pub(super) fn range(published: Published) -> Option<std::ops::Range<usize>> {
         let Published { place, len } = published;
         let start = place as usize * PLACE;
@@ -333,8 +342,8 @@ impl<'a> ShmCollectives<'a> {
         self.ring();
     }
 
-    /// Agent: copies what a rank has posted into `buffer`, unless it is what it had posted before (`taken`): its number and
-    /// length. The bytes are to be treated as a packet.
+    /// Agent: copies what a rank has posted into `buffer`, unless it is what it had posted before
+    /// (`taken`): its number and length. The bytes are to be treated as a packet.
     ///
     /// # Panics
     /// When there is no such local rank.
@@ -358,8 +367,9 @@ impl<'a> ShmCollectives<'a> {
         (0..self.page.locals).fold(0, |all, local| all | bits(local))
     }
 
-    /// Agent: answers call `seq`, which every rank of the host has made here and which has been [taken](ShmCollectives::take) from all of
-    /// them, and wakes them; `false`, and nothing is done, when there is no place for the result.
+    /// Agent: answers call `seq`, which every rank of the host has made here and which has been
+    /// [taken](ShmCollectives::take) from all of them, and wakes them; `false`, and nothing is
+    /// done, when there is no place for the result.
     #[must_use]
     pub fn publish(&self, seq: u32, bytes: &[u8]) -> bool {
         let mut place = 0;

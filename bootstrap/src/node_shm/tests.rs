@@ -79,7 +79,8 @@ fn the_task_of_the_quit_handler_is_taken_once() {
     assert_eq!(rank.slot(0).ack(), Ack::Agent);
 }
 
-/// A waiter sleeps far longer than the test may take, so only the doorbell can have ended its sleeps.
+/// A waiter sleeps far longer than the test may take, so only the doorbell can have ended its
+/// sleeps.
 #[test]
 fn doorbells_and_decisions_wake_sleepers() {
     const LONG: Duration = Duration::from_secs(600);

@@ -1,4 +1,5 @@
-//! A node agent reduced to the collective services: one thread, blocking sends, no ranks to supervise.
+//! A node agent reduced to the collective services: one thread, blocking sends, no ranks to
+//! supervise.
 
 #![expect(
     clippy::unwrap_used,
@@ -143,7 +144,8 @@ impl Server {
     }
 }
 
-/// A job of `size` agent clients in this process and the thread that serves them until all are gone.
+/// A job of `size` agent clients in this process and the thread that serves them until all are
+/// gone.
 pub(crate) fn job(size: u32, bounds: Bounds) -> (Vec<Box<dyn Bootstrap>>, JoinHandle<()>) {
     let ranks: Vec<Rank> = (0..size).map(Rank).collect();
     let hosts = vec![HostId(0); size as usize];

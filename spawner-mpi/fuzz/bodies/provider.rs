@@ -1,4 +1,5 @@
-//! Lines `NAME=value` as an environment: the choice of a provider never panics, and says how it was made.
+//! Lines `NAME=value` as an environment: the choice of a provider never panics, and says how it was
+//! made.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,4 +1,5 @@
-//! Lines `NAME=value` as an environment: the choice of a provider never panics, and says how it was made.
+//! Lines `NAME=value` as an environment: the choice of a provider never panics, and says how it was
+//! made.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,9 +1,11 @@
-//! What a rank under an MPI launcher needs of MPI, behind a C interface: one library per flavour of MPI, found and opened at run
-//! time by `spawner_mpi::client` (`docs/design/process-managers.md`). Built by `scripts/build-mpi-plugin`.
+//! What a rank under an MPI launcher needs of MPI, behind a C interface: one library per flavour of
+//! MPI, found and opened at run time by `spawner_mpi::client` (`docs/design/process-managers.md`).
+//! Built by `scripts/build-mpi-plugin`.
 //!
-//! The one exported symbol is `gasnetrun_mpi_plugin`, which returns a [`Table`]. Version and length come first; later versions may
-//! only add functions behind the last. No memory is given away in either direction and nothing unwinds across the border: there is
-//! no code here that panics. All functions are called by one thread at a time. They return 0, or a code for [`Table::explain`].
+//! The one exported symbol is `gasnetrun_mpi_plugin`, which returns a [`Table`]. Version and length
+//! come first; later versions may only add functions behind the last. No memory is given away in
+//! either direction and nothing unwinds across the border: there is no code here that panics. All
+//! functions are called by one thread at a time. They return 0, or a code for [`Table::explain`].
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,10 +40,11 @@ pub struct Table {
     length: u32,
     /// What the MPI library says of itself, at most `length` bytes with a zero at the end.
     library: extern "C" fn(text: *mut c_char, length: usize),
-    /// Initialises MPI with thread level 0 to 3, unless the program has, and makes a communicator of our own.
+    /// Initialises MPI with thread level 0 to 3, unless the program has, and makes a communicator
+    /// of our own.
     init: extern "C" fn(level: c_int, job: *mut Job) -> c_int,
-    /// Begins a gather: `counts[r]` bytes of rank `r` come to `displacements[r]` of `to` on all ranks. All memory must live
-    /// until [`Table::test`] says that it is done.
+    /// Begins a gather: `counts[r]` bytes of rank `r` come to `displacements[r]` of `to` on all
+    /// ranks. All memory must live until [`Table::test`] says that it is done.
     begin: extern "C" fn(
         from: *const c_void,
         count: c_int,
@@ -190,7 +193,8 @@ extern "C" fn begin(
         // SAFETY: a constant of the MPI library.
         let byte = unsafe { ffi::RSMPI_UINT8_T };
         let mut request = std::mem::MaybeUninit::uninit();
-        // SAFETY: the caller promises the memory, as `Table::begin` says; a live communicator; a place for the answer.
+        // SAFETY: the caller promises the memory, as `Table::begin` says; a live communicator; a
+        // place for the answer.
         let code = unsafe {
             ffi::MPI_Iallgatherv(
                 from,

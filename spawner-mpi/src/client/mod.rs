@@ -1,4 +1,5 @@
-//! A rank of a job that an MPI launcher started; and all providers there are, for whoever takes any.
+//! A rank of a job that an MPI launcher started; and all providers there are, for whoever takes
+//! any.
 
 mod announced;
 mod plugin;
@@ -12,5 +13,6 @@ use spawner_pmi::client::{PMI, PMIX};
 
 pub use provider::MPI;
 
-/// Every provider, in the order in which they are preferred: no MPI is initialised for a launch that needs none.
+/// Every provider, in the order in which they are preferred: no MPI is initialised for a launch
+/// that needs none.
 pub const PROVIDERS: [Provider; 5] = [agent::PROVIDER, PMI, PMIX, MPI, solo::PROVIDER];

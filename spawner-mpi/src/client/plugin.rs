@@ -72,12 +72,14 @@ impl Plugin {
     /// Opens the plugin in a file.
     ///
     /// # Errors
-    /// It cannot be loaded (for example because its MPI is missing), is no plugin, or has another version.
+    /// It cannot be loaded (for example because its MPI is missing), is no plugin, or has another
+    /// version.
     pub(crate) fn open(path: &str) -> Result<Self, String> {
         let library = Library::open(path)?;
         let address = library.symbol(c"gasnetrun_mpi_plugin")?;
         type Entry = extern "C" fn() -> *const Table;
-        // SAFETY: the symbol's name stands for a function of this type in every version of the interface.
+        // SAFETY: the symbol's name stands for a function of this type in every version of the
+        // interface.
         let entry = unsafe { std::mem::transmute::<NonNull<c_void>, Entry>(address) };
         let table = entry();
         if table.is_null() {
@@ -124,7 +126,8 @@ impl Plugin {
         Ok(Joined { rank, size, level })
     }
 
-    /// Collective: what each rank gives, `lengths[r]` bytes of rank `r`, one after the other. `watch` is asked now and then.
+    /// Collective: what each rank gives, `lengths[r]` bytes of rank `r`, one after the other.
+    /// `watch` is asked now and then.
     pub(crate) fn gather<E: From<String>>(
         &self,
         mine: Vec<u8>,
@@ -143,8 +146,9 @@ impl Plugin {
         }
         let count = c_int::try_from(mine.len()).map_err(|_| long())?;
         let mut all = vec![0u8; usize::try_from(end).unwrap_or(0)];
-        // SAFETY: the counts and displacements stay inside `all` (summed above), and everything lives until the answer; where this
-        // call ends before it, the memory is left to MPI for ever (below).
+        // SAFETY: the counts and displacements stay inside `all` (summed above), and everything
+        // lives until the answer; where this call ends before it, the memory is left to MPI for
+        // ever (below).
         let code = unsafe {
             (self.0.begin)(
                 mine.as_ptr().cast(),

@@ -1,7 +1,7 @@
 //! The services under an MPI launcher, through a plugin that is found and opened at run time.
 //!
-//! MPI has no space of keys; this module makes one: what ranks put goes to all of them at the next fence, in one gather of its
-//! lengths and one of the contents.
+//! MPI has no space of keys; this module makes one: what ranks put goes to all of them at the next
+//! fence, in one gather of its lengths and one of the contents.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,8 @@ const VALUE_LIMIT: usize = 32 * 1024;
 const BUILD: &str = "build the plugin with scripts/build-mpi-plugin where the MPI is installed, put it next to the program or \
                      name it in GASNET_IBV_MPI_PLUGIN, or start the program with gasnetrun_ibv -spawner=ssh or -spawner=pmi";
 
-/// MPIs that there are plugins for: name, and the library by which a process that has one is recognised.
+/// MPIs that there are plugins for: name, and the library by which a process that has one is
+/// recognised.
 const FLAVOURS: [(&str, &std::ffi::CStr); 2] =
     [("openmpi", c"libmpi.so.40"), ("mpich", c"libmpich.so.12")];
 
@@ -68,7 +69,8 @@ fn flavour(env: &Env) -> &'static str {
     }
 }
 
-/// Files in which the plugin may be, in the order in which they are tried. `asked`: a file or a directory named by the user.
+/// Files in which the plugin may be, in the order in which they are tried. `asked`: a file or a
+/// directory named by the user.
 fn candidates(asked: Option<&Path>, program: Option<&Path>, flavour: &str) -> Vec<PathBuf> {
     let file = format!("libgasnetrun_mpi_{flavour}.so");
     if let Some(asked) = asked {
@@ -101,7 +103,8 @@ fn open(env: &Env, settings: &Values) -> Result<Plugin, Error> {
     Err(ProcessManagerError::Library { manager: NAME, problem, advice: BUILD }.into())
 }
 
-/// Joins the job of an MPI launcher. `announced`: the variable with the number of ranks, and its value.
+/// Joins the job of an MPI launcher. `announced`: the variable with the number of ranks, and its
+/// value.
 fn connect(
     env: &Env,
     announced: (&'static str, u32),
@@ -260,7 +263,8 @@ impl Drop for Mpi {
     }
 }
 
-/// The last calls. They are not safe in signal handlers, but MPI has no others; the alarm of the exit bounds them.
+/// The last calls. They are not safe in signal handlers, but MPI has no others; the alarm of the
+/// exit bounds them.
 #[derive(Debug)]
 struct MpiFinalize {
     plugin: Plugin,

@@ -1,4 +1,5 @@
-//! Any bytes as what a PMI-1 server says: the rank ends with a value or an error, without panic and without waiting.
+//! Any bytes as what a PMI-1 server says: the rank ends with a value or an error, without panic and
+//! without waiting.
 
 use spawner_pmi::client::PmiVersion;
 use spawner_pmi::client::fuzz_harness::converse;

@@ -1,4 +1,5 @@
-//! Any bytes as what a PMI-2 server says: the rank ends with a value or an error, without panic and without waiting.
+//! Any bytes as what a PMI-2 server says: the rank ends with a value or an error, without panic and
+//! without waiting.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,6 @@
-//! Any bytes as a template for the call of another launcher. It must be understood or refused without a panic; one that is
-//! understood names a launcher, and its words carry the arguments unchanged at least once, whole or quoted for a shell.
+//! Any bytes as a template for the call of another launcher. It must be understood or refused
+//! without a panic; one that is understood names a launcher, and its words carry the arguments
+//! unchanged at least once, whole or quoted for a shell.
 
 #![no_main]
 

@@ -156,8 +156,9 @@ pub(super) fn announced_is(announced: Option<(&'static str, u32)>, size: u32) ->
     }
 }
 
-/// A process manager of Slurm's own must say as many ranks as the step has: otherwise each task would be a job of its own. Other
-/// launchers inside a step start as many ranks as they like; `sign` tells that the process manager is Slurm's.
+/// A process manager of Slurm's own must say as many ranks as the step has: otherwise each task
+/// would be a job of its own. Other launchers inside a step start as many ranks as they like;
+/// `sign` tells that the process manager is Slurm's.
 fn slurm_agrees(env: &Env, sign: &str, manager: &'static str, size: u32) -> Result<(), Error> {
     let variable = "SLURM_STEP_NUM_TASKS";
     let (Some(value), true) = (env.text(variable), env.get(sign).is_some()) else { return Ok(()) };

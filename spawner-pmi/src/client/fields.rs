@@ -1,4 +1,5 @@
-//! `key=value` lists, as both PMI wires carry them. Read by key, never by position: servers differ in the order.
+//! `key=value` lists, as both PMI wires carry them. Read by key, never by position: servers differ
+//! in the order.
 
 /// Longest message that a server may send; more is nonsense.
 pub(super) const MAX_MESSAGE: usize = 64 * 1024;
@@ -76,7 +77,8 @@ impl Fields {
     }
 }
 
-/// Reads the 6 columns in front of a PMI-2 message: the length of what follows. Servers fill up on either side.
+/// Reads the 6 columns in front of a PMI-2 message: the length of what follows. Servers fill up on
+/// either side.
 ///
 /// # Errors
 /// No number, or more than [`MAX_MESSAGE`].

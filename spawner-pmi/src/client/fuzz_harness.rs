@@ -1,4 +1,5 @@
-//! A rank against a server that says whatever it is given: for fuzz targets and tests with recorded dialogues.
+//! A rank against a server that says whatever it is given: for fuzz targets and tests with recorded
+//! dialogues.
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -17,8 +18,8 @@ use bootstrap::service::{Error, Rank};
 /// Most bytes of a dialogue; what is beyond them is not said.
 pub const MAX_SAID: usize = 32 * 1024;
 
-/// Lets rank 0 of `size` begin with `version`, ask for the host map, put a key, enter a fence and read a key, while the server
-/// says `said` and hangs up. Gives the value that was read.
+/// Lets rank 0 of `size` begin with `version`, ask for the host map, put a key, enter a fence and
+/// read a key, while the server says `said` and hangs up. Gives the value that was read.
 ///
 /// # Errors
 /// What the rank says when the server makes no sense.

@@ -1,5 +1,5 @@
-//! A rank of a job that Slurm, Hydra, Open MPI or another process manager started: the bootstrap services over PMI-1, PMI-2
-//! and PMIx.
+//! A rank of a job that Slurm, Hydra, Open MPI or another process manager started: the bootstrap
+//! services over PMI-1, PMI-2 and PMIx.
 //!
 //! * [`PMI`], [`PMIX`]: the providers.
 //! * [`process_manager`]: what all of them are made of, the one for MPI included.

@@ -1,7 +1,7 @@
 //! PMI-1: lines of `key=value` words over an inherited descriptor or a port.
 //!
-//! Two servers matter: Hydra and Slurm (`srun --mpi=pmi2` speaks it as well). They differ in the order of fields, and agree in that
-//! puts are seen after the next barrier only.
+//! Two servers matter: Hydra and Slurm (`srun --mpi=pmi2` speaks it as well). They differ in the
+//! order of fields, and agree in that puts are seen after the next barrier only.
 
 use settings::deadlines::bootstrap::{ANNOUNCE, CALL};
 
@@ -20,7 +20,8 @@ const NAME: &str = "PMI-1";
 /// Least length of a key that is of use here.
 const LEAST_KEY: usize = 32;
 
-/// Bytes of a request that every server takes: Slurm reads 1024 and takes the rest for another request.
+/// Bytes of a request that every server takes: Slurm reads 1024 and takes the rest for another
+/// request.
 const LINE: usize = 1024;
 
 /// The connection of one rank.

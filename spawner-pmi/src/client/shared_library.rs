@@ -1,15 +1,18 @@
-//! Libraries of others, opened at run time: a program that uses this crate starts where they are not installed.
+//! Libraries of others, opened at run time: a program that uses this crate starts where they are
+//! not installed.
 #![allow(unsafe_code, reason = "the module that owns the calls of the loader")]
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::NonNull;
 
-/// An open library. It stays loaded until the process ends: such libraries leave threads and handlers behind.
+/// An open library. It stays loaded until the process ends: such libraries leave threads and
+/// handlers behind.
 #[derive(Clone, Copy, Debug)]
 pub struct Library(NonNull<c_void>);
 
 impl Library {
-    /// Opens a library by path, or by name where the loader looks for it. Its names are seen by the components that it loads itself.
+    /// Opens a library by path, or by name where the loader looks for it. Its names are seen by the
+    /// components that it loads itself.
     ///
     /// # Errors
     /// What the loader said.

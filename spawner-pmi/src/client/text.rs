@@ -47,8 +47,8 @@ impl Text {
     }
 }
 
-/// Sends the last words on a byte stream and waits, within [`ENGINE_LEAVE`], until the answer has `sign` in it or the stream
-/// ends. Async-signal-safe.
+/// Sends the last words on a byte stream and waits, within [`ENGINE_LEAVE`], until the answer has
+/// `sign` in it or the stream ends. Async-signal-safe.
 pub(super) fn farewell(socket: i32, words: &[u8], sign: &[u8]) {
     let bound = ENGINE_LEAVE.limit;
     sys::send_best_effort(socket, words, bound);
@@ -58,7 +58,8 @@ pub(super) fn farewell(socket: i32, words: &[u8], sign: &[u8]) {
             continue;
         }
         if len == seen.len() {
-            // Late answers to something else: the end of what was seen may hold the start of the sign.
+            // Late answers to something else: the end of what was seen may hold the start of the
+            // sign.
             seen.copy_within(len - sign.len().min(len).., 0);
             len = sign.len().min(len);
         }

@@ -1,8 +1,8 @@
 //! What other launchers understand: one table. Pure.
 //!
-//! A row says how a launcher is recognised and with which words it is told about the environment, hosts, layout, binding,
-//! standard input and labels. The facts are those of GASNet's launch script and of the launchers' manuals; rows without a
-//! launcher on today's machines are kept short.
+//! A row says how a launcher is recognised and with which words it is told about the environment,
+//! hosts, layout, binding, standard input and labels. The facts are those of GASNet's launch script
+//! and of the launchers' manuals; rows without a launcher on today's machines are kept short.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -54,14 +54,15 @@ pub struct Dialect {
     pub layout_and_bound: Option<Words>,
     /// The same for ranks dealt to the hosts in turn.
     pub cyclic_and_bound: Option<Words>,
-    /// Words for a script `{s}` that the launcher runs on its own host before the ranks, with their job's variables, and how such an
-    /// option begins, which a template may hold already.
+    /// Words for a script `{s}` that the launcher runs on its own host before the ranks, with their
+    /// job's variables, and how such an option begins, which a template may hold already.
     pub before: Option<(Words, &'static str)>,
     /// Words for more messages.
     pub verbose: Words,
     /// Words for labels in front of lines.
     pub label: Option<Words>,
-    /// Words for standard input to `{i}`: `0`, another rank, or `all`; none: rank 0 gets it, whatever is said.
+    /// Words for standard input to `{i}`: `0`, another rank, or `all`; none: rank 0 gets it,
+    /// whatever is said.
     pub stdin: Option<Words>,
     /// Whether all ranks can have it, and see its end.
     pub stdin_for_all: bool,
@@ -92,7 +93,8 @@ const PLAIN: Dialect = Dialect {
     codes: "",
 };
 
-/// Rows in the order in which texts are looked for: a text of a later row may stand in the output of an earlier one.
+/// Rows in the order in which texts are looked for: a text of a later row may stand in the output
+/// of an earlier one.
 pub const DIALECTS: &[Dialect] = &[
     Dialect {
         name: "srun",
@@ -284,7 +286,8 @@ pub const DIALECTS: &[Dialect] = &[
         verbose: &[],
         ..PLAIN
     },
-    // Whatever calls itself mpiexec and is none of the above is a Hydra: MPICH, Intel MPI, MVAPICH2.
+    // Whatever calls itself mpiexec and is none of the above is a Hydra: MPICH, Intel MPI,
+    // MVAPICH2.
     Dialect {
         name: "hydra",
         title: "Hydra (MPICH, Intel MPI)",

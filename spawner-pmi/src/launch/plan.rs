@@ -70,8 +70,8 @@ pub trait Machine {
     fn find(&self, name: &OsStr) -> Option<PathBuf>;
     /// The file behind symbolic links.
     fn real(&self, path: &Path) -> PathBuf;
-    /// What the program prints on both streams when it is called with these words; `None` when it cannot be started or
-    /// does not end in time.
+    /// What the program prints on both streams when it is called with these words; `None` when it
+    /// cannot be started or does not end in time.
     fn ask(&self, program: &Path, words: &[&str]) -> Option<String>;
     /// A variable of the launcher, when it is set to something.
     fn variable(&self, name: &str) -> Option<OsString>;
@@ -84,8 +84,9 @@ pub struct Family {
     pub spawner: &'static str,
     /// Variables with templates; the first that is set counts.
     pub variables: &'static [&'static str],
-    /// Without one: a launcher and its template. The first is taken whose sign is set and whose program is there, else
-    /// the first without signs whose program is there, else the first that is there.
+    /// Without one: a launcher and its template. The first is taken whose sign is set and whose
+    /// program is there, else the first without signs whose program is there, else the first that
+    /// is there.
     pub defaults: &'static [Default],
 }
 
@@ -96,7 +97,8 @@ pub struct Default {
     pub signs: &'static [&'static str],
     /// Its program.
     pub program: &'static str,
-    /// Its template; `{mpi}` is the option that makes Slurm speak PMI, `{wait}` is [`Wanted::wait`].
+    /// Its template; `{mpi}` is the option that makes Slurm speak PMI, `{wait}` is
+    /// [`Wanted::wait`].
     pub template: &'static str,
 }
 
@@ -108,7 +110,8 @@ pub const PMI: Family = Family {
         Default {
             signs: &["SLURM_JOB_ID", "SLURM_JOBID"],
             program: "srun",
-            // A bad exit does not end the step: the ranks agree on a code themselves. What is left is ended after a while.
+            // A bad exit does not end the step: the ranks agree on a code themselves. What is left
+            // is ended after a while.
             template: "srun -K0 -W{wait} {mpi} %V -n %N %C",
         },
         Default { signs: &["FLUX_URI"], program: "flux", template: "flux run %V -n %N %C" },
@@ -142,7 +145,8 @@ pub struct Wanted<'a> {
     pub stdin: Option<String>,
     /// `--tag-output`.
     pub label: bool,
-    /// Seconds from the end of one rank until those that are left are ended, where the launcher can do that.
+    /// Seconds from the end of one rank until those that are left are ended, where the launcher can
+    /// do that.
     pub wait: u64,
     /// `-v`.
     pub verbose: bool,
@@ -233,7 +237,8 @@ fn template(
     let there = |row: &&Default| machine.find(OsStr::new(row.program)).is_some();
     let in_charge = |row: &&Default| row.signs.iter().any(|sign| machine.variable(sign).is_some());
     let rows = || family.defaults.iter();
-    // Outside of its allocations a batch system's launcher would wait for one, or has no server to ask.
+    // Outside of its allocations a batch system's launcher would wait for one, or has no server to
+    // ask.
     let own = |row: &&Default| row.signs.is_empty() && there(row);
     let row = rows().find(|row| in_charge(row) && there(row));
     let row = row.or_else(|| rows().find(own)).or_else(|| rows().find(there));
@@ -271,7 +276,8 @@ fn dialect_of(program: &Path, machine: &dyn Machine) -> Result<&'static Dialect,
     if let Some(row) = by_name {
         return Ok(row);
     }
-    // A launcher that knows --version must not start anything for it; a site's wrapper may only know -h.
+    // A launcher that knows --version must not start anything for it; a site's wrapper may only
+    // know -h.
     let asked = |words: &[&str]| machine.ask(program, words).map(|text| dialect::of_text(&text));
     let known = |row: &&Dialect| row.name != "unknown";
     let row = asked(&["--version"]).filter(known).or_else(|| asked(&["-h"]));

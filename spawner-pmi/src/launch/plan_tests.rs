@@ -83,7 +83,8 @@ fn line(call: &Call) -> String {
     call.argv.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// Every row of the table: the call with nothing but variables, and the call with `-N 4 -c 2 -v`, or its refusal.
+/// Every row of the table: the call with nothing but variables, and the call with `-N 4 -c 2 -v`,
+/// or its refusal.
 #[test]
 fn every_dialect_has_its_words() {
     let golden = include_str!("../../tests/dialects.txt");
@@ -138,7 +139,8 @@ fn every_dialect_has_its_words() {
     assert_eq!(seen, golden);
 }
 
-/// Of several equal options a launcher heeds the last one only, so what the layout and the cpus want stands in one.
+/// Of several equal options a launcher heeds the last one only, so what the layout and the cpus
+/// want stands in one.
 #[test]
 fn no_option_is_given_twice() {
     let environment = variables();

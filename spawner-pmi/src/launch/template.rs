@@ -1,8 +1,9 @@
 //! `MPIRUN_CMD` and `PMIRUN_CMD`: how another launcher is called, as words with escapes. Pure.
 //!
-//! The text is cut into words as a shell does it, so quotes protect. An escape that is a word of its own may become
-//! several words; inside a word it becomes text, in which the words of a command are quoted for a shell
-//! (`sh -c 'exec %C'`). Escapes and the rules of what must be there are GASNet's.
+//! The text is cut into words as a shell does it, so quotes protect. An escape that is a word of
+//! its own may become several words; inside a word it becomes text, in which the words of a command
+//! are quoted for a shell (`sh -c 'exec %C'`). Escapes and the rules of what must be there are
+//! GASNet's.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -160,8 +161,9 @@ pub struct Values {
 }
 
 impl Template {
-    /// Reads a template. `from` is the variable it came from; `unchecked` says that its `_OK` variable is set. The token
-    /// `MPIRUN_CMD_OK` or `PMIRUN_CMD_OK` inside the text says the same and is taken out.
+    /// Reads a template. `from` is the variable it came from; `unchecked` says that its `_OK`
+    /// variable is set. The token `MPIRUN_CMD_OK` or `PMIRUN_CMD_OK` inside the text says the same
+    /// and is taken out.
     ///
     /// # Errors
     /// [`TemplateError`].

@@ -1,4 +1,5 @@
-//! What the target does with its input. The normal tests do the same with seeds and with changed seeds.
+//! What the target does with its input. The normal tests do the same with seeds and with changed
+//! seeds.
 
 use bootstrap::collective::{Action, Branch, Collective, Down, Node, TreeMessage, Up};
 use bootstrap::frame::{Frame, Kind};
@@ -27,8 +28,8 @@ impl Speaker {
     ];
 }
 
-/// The node: ranks 0 and 3 on its host, 4 and 1 below its first branch, 2 below the second, 5 elsewhere when there is an
-/// agent above.
+/// The node: ranks 0 and 3 on its host, 4 and 1 below its first branch, 2 below the second, 5
+/// elsewhere when there is an agent above.
 pub(crate) fn node(parent: bool) -> Option<Collective> {
     let branch = |host, ranks: &[u32]| Branch {
         host: HostId(host),
@@ -55,8 +56,8 @@ fn longest(actions: &[Action], messages: &[TreeMessage]) -> usize {
     all.max().unwrap_or(0)
 }
 
-/// Plays `bytes` to a node with an agent above and to one without: the machine never panics, and nothing that it gives is
-/// longer than what came. Returns how many messages were taken.
+/// Plays `bytes` to a node with an agent above and to one without: the machine never panics, and
+/// nothing that it gives is longer than what came. Returns how many messages were taken.
 pub(crate) fn play(bytes: &[u8]) -> usize {
     [true, false].into_iter().filter_map(node).map(|machine| play_to(machine, bytes)).sum()
 }

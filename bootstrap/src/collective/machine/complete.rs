@@ -1,4 +1,5 @@
-//! What follows when everybody has given everything: bytes up, answers down, actions for the ranks of this host.
+//! What follows when everybody has given everything: bytes up, answers down, actions for the ranks
+//! of this host.
 
 use std::sync::Arc;
 
@@ -24,7 +25,8 @@ impl Collective {
         }
     }
 
-    /// The contributions of all ranks below, `len` bytes each: in tree order, at the root in job order. They are not kept.
+    /// The contributions of all ranks below, `len` bytes each: in tree order, at the root in job
+    /// order. They are not kept.
     fn gathered(&mut self, len: usize) -> Bytes {
         let branches = self.children.iter().map(|child| child.ranks.len());
         let ranks = self.local.ranks.len() + branches.sum::<usize>();

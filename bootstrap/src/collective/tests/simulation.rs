@@ -1,5 +1,6 @@
-//! The tree with the machines of very many hosts in virtual time: counts messages and rounds, and finds how long a job
-//! needs to start and to notice a dead host. The tables are those of docs/design/tree.md.
+//! The tree with the machines of very many hosts in virtual time: counts messages and rounds, and
+//! finds how long a job needs to start and to notice a dead host. The tables are those of
+//! docs/design/tree.md.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -181,7 +182,8 @@ impl Sim {
         &self.seen
     }
 
-    /// Until the root knows that every agent is there, when no agent has more than `limit` logins in progress.
+    /// Until the root knows that every agent is there, when no agent has more than `limit` logins
+    /// in progress.
     fn start(&self, at: usize, limit: usize) -> Time {
         let mut free: BinaryHeap<Reverse<Time>> = vec![Reverse(0); limit].into();
         let mut ready = 0;
@@ -193,8 +195,8 @@ impl Sim {
         ready
     }
 
-    /// The last host dies inside a barrier, just after its heartbeat, `after` its parent finds out. Until the root knows,
-    /// and until every rank that is left has heard it.
+    /// The last host dies inside a barrier, just after its heartbeat, `after` its parent finds out.
+    /// Until the root knows, and until every rank that is left has heard it.
     fn death(&mut self, seq: u32, after: Time) -> [Time; 2] {
         self.reset();
         let dead = (0..self.root()).rev().find(|at| self.tree.below[*at].is_empty()).unwrap();
@@ -308,7 +310,8 @@ fn other_trees_of_a_hundred_thousand_hosts() {
     shapes(&[(100_000, 2), (100_000, 0)]);
 }
 
-/// Rows go where they are needed and nowhere else: what crosses a link is what the two sides have for each other.
+/// Rows go where they are needed and nowhere else: what crosses a link is what the two sides have
+/// for each other.
 #[test]
 fn rows_cross_a_link_only_when_they_must() {
     let (hosts, row) = (40u32, 8);

@@ -246,7 +246,8 @@ fn nonsense() -> impl Strategy<Value = (Up, Down)> {
     (up, down)
 }
 
-/// Rank 0 and 3 here, 1 and 4 below the first branch, 2 below the second, 5 elsewhere when there is an agent above.
+/// Rank 0 and 3 here, 1 and 4 below the first branch, 2 below the second, 5 elsewhere when there is
+/// an agent above.
 fn middle(parent: bool) -> Collective {
     let branch = |host, ranks: &[u32]| Branch {
         host: HostId(host),

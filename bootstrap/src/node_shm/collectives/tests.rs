@@ -165,7 +165,8 @@ fn sleepers_are_woken_by_answers_mail_and_the_end() {
     assert_eq!(rank.collectives().unwrap().mail(), 1);
 }
 
-/// An agent that concatenates what was posted; ranks that keep some results and check them to the end.
+/// An agent that concatenates what was posted; ranks that keep some results and check them to the
+/// end.
 fn run(locals: u32, rounds: u32, len: usize, keep: u32) {
     let (agent, _) = pages(locals);
     let told = AtomicU32::new(0);

@@ -191,7 +191,8 @@ impl Client {
         String::from_utf8_lossy(&self.space[..end]).into_owned()
     }
 
-    /// What PMIx knows of `rank` (`None`: of the job) under one of its own or of a peer's keys. `optional`: only what is at hand.
+    /// What PMIx knows of `rank` (`None`: of the job) under one of its own or of a peer's keys.
+    /// `optional`: only what is at hand.
     pub(crate) fn get(
         &self,
         rank: Option<u32>,
@@ -208,7 +209,8 @@ impl Client {
             info("pmix.timeout", INT, number)
         };
         let mut value: *mut Value = std::ptr::null_mut();
-        // SAFETY: a process, a key with a zero at its end and one directive, all alive during the call, and a place for the answer.
+        // SAFETY: a process, a key with a zero at its end and one directive, all alive during the
+        // call, and a place for the answer.
         let code = unsafe {
             (self.calls.get)(
                 &raw const proc,
@@ -251,7 +253,8 @@ impl Client {
         });
         let theirs = Arc::into_raw(Arc::clone(&pending));
         let (procs, infos) = (&raw const pending.proc, &raw const pending.collect);
-        // SAFETY: both arrays have one element and live until `done` has run, as does `theirs`, whose count belongs to it.
+        // SAFETY: both arrays have one element and live until `done` has run, as does `theirs`,
+        // whose count belongs to it.
         let code =
             unsafe { (self.calls.fence_nb)(procs, 1, infos, 1, done, theirs.cast_mut().cast()) };
         if code != SUCCESS {
@@ -267,7 +270,8 @@ impl Client {
         LEAVING.get_or_init(|| finalization);
         let mut codes = LOST;
         let none = std::ptr::null_mut();
-        // SAFETY: the codes live during the call, no directives; without a function for the answer it waits for it.
+        // SAFETY: the codes live during the call, no directives; without a function for the answer
+        // it waits for it.
         let code = unsafe {
             (self.calls.register)(
                 codes.as_mut_ptr(),

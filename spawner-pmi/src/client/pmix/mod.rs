@@ -1,7 +1,8 @@
-//! The services under a launcher with a PMIx server (Open MPI's mpirun, `srun --mpi=pmix`), through libpmix opened at run time.
+//! The services under a launcher with a PMIx server (Open MPI's mpirun, `srun --mpi=pmix`), through
+//! libpmix opened at run time.
 //!
-//! The `pmix-sys` crate does not serve: it needs the library's headers and two variables to build and links it hard, so that a
-//! program would not start where it is missing.
+//! The `pmix-sys` crate does not serve: it needs the library's headers and two variables to build
+//! and links it hard, so that a program would not start where it is missing.
 
 mod library;
 
@@ -52,8 +53,8 @@ struct Pmix {
     finalization: &'static Finalization,
 }
 
-/// Connects to the server that the environment names. `size` tells what the launcher says of the size, `bounds` the bounds
-/// for a job of so many ranks.
+/// Connects to the server that the environment names. `size` tells what the launcher says of the
+/// size, `bounds` the bounds for a job of so many ranks.
 fn connect(
     agrees: impl FnOnce(u32) -> Result<(), Error>,
     bounds: impl FnOnce(u32) -> ProcessManagerBounds,
@@ -155,7 +156,8 @@ impl Drop for Pmix {
     }
 }
 
-/// The last calls. They are not safe in signal handlers, but PMIx has no others; the alarm of the exit bounds them.
+/// The last calls. They are not safe in signal handlers, but PMIx has no others; the alarm of the
+/// exit bounds them.
 #[derive(Debug)]
 struct PmixFinalize(Client);
 

@@ -1,7 +1,9 @@
-//! How a rank under a process manager leaves, and how its host notices one that left without a word.
+//! How a rank under a process manager leaves, and how its host notices one that left without a
+//! word.
 //!
-//! No agent watches these ranks, so they watch each other: every rank holds a socket to the first one of its host, and the end of
-//! the job is decided in the node memory by the rank that has a reason. That rank sees the others of its host out.
+//! No agent watches these ranks, so they watch each other: every rank holds a socket to the first
+//! one of its host, and the end of the job is decided in the node memory by the rank that has a
+//! reason. That rank sees the others of its host out.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,7 +18,8 @@ use settings::deadlines::bootstrap::ENGINE_OTHERS;
 /// Exit code of a job in which a rank ended without farewell and nobody here knows how.
 const DIED: i32 = 1;
 
-/// How one kind of process manager hears that a rank leaves. Async-signal-safe where the process manager allows it; bounded.
+/// How one kind of process manager hears that a rank leaves. Async-signal-safe where the process
+/// manager allows it; bounded.
 pub trait FinalizeCalls: std::fmt::Debug + Send + Sync {
     /// Orderly end.
     fn finalize(&self);
@@ -28,8 +31,9 @@ pub trait FinalizeCalls: std::fmt::Debug + Send + Sync {
     }
 }
 
-/// The way out of a rank under a process manager. Kept for the life of the process, because exit paths use it at any time; the connection
-/// belongs to the [`ProcessManager`](super::manager::ProcessManager), which marks it as gone when it is dropped.
+/// The way out of a rank under a process manager. Kept for the life of the process, because exit
+/// paths use it at any time; the connection belongs to the
+/// [`ProcessManager`](super::manager::ProcessManager), which marks it as gone when it is dropped.
 #[derive(Debug)]
 pub struct Finalization {
     leave: Box<dyn FinalizeCalls>,
@@ -92,8 +96,9 @@ impl Finalization {
         page.decide(Notice { code, cause: Some(rank) });
     }
 
-    /// The process manager's server is gone, and with it whoever would end this rank: the job ends, and this process within the time that
-    /// others have to follow. Called on a thread of the process manager's library; does not return while the process lives.
+    /// The process manager's server is gone, and with it whoever would end this rank: the job ends,
+    /// and this process within the time that others have to follow. Called on a thread of the
+    /// process manager's library; does not return while the process lives.
     pub fn server_lost(&self) {
         if self.gone.swap(true, Ordering::SeqCst) {
             return;
@@ -111,8 +116,9 @@ impl Finalization {
         sys::end_process(DIED);
     }
 
-    /// Waits until all other ranks of the host have left; whoever does not look at the page is reminded by a signal, as an agent
-    /// would. An end with code 0 is patient: nobody failed. False when some stay.
+    /// Waits until all other ranks of the host have left; whoever does not look at the page is
+    /// reminded by a signal, as an agent would. An end with code 0 is patient: nobody failed. False
+    /// when some stay.
     fn see_out(&self, host: &Host, page: &NodeShm, notice: Notice) -> bool {
         let bound = self.others_ms.load(Ordering::SeqCst);
         let patience = if notice.code == 0 { bound } else { REMIND_MS.min(bound) };
@@ -147,7 +153,8 @@ impl Finalizer for Finalization {
         self.host().is_some_and(|(_, page)| page.locals() == page.size())
     }
 
-    /// Looks whether a rank of this host ended without farewell, and decides the end of the job if so. Never waits.
+    /// Looks whether a rank of this host ended without farewell, and decides the end of the job if
+    /// so. Never waits.
     fn look(&self) {
         let Some((host, page)) = self.host() else { return };
         if self.gone.load(Ordering::SeqCst) || page.notice().is_some() {
@@ -174,8 +181,8 @@ impl Finalizer for Finalization {
 
     /// Orderly end of this rank with `code`; the process manager is told once.
     ///
-    /// The rank that decided the end of the job sees the others of its host out first. What then still stays, here or on hosts that
-    /// know nothing of the decision, the process manager ends.
+    /// The rank that decided the end of the job sees the others of its host out first. What then
+    /// still stays, here or on hosts that know nothing of the decision, the process manager ends.
     fn fini(&self, code: i32) {
         let host = self.host();
         if let Some((host, page)) = &host {

@@ -8,8 +8,9 @@ use bootstrap::service::{Error, HostId, Rank};
 
 /// Host of every rank, numbered in rank order of the first rank on it. Collective.
 ///
-/// Where the process manager does not know, every rank publishes the identity of its host, rank 0 reads all of them and publishes the
-/// table: as many keys as ranks, read by one of them, and two fences.
+/// Where the process manager does not know, every rank publishes the identity of its host, rank 0
+/// reads all of them and publishes the table: as many keys as ranks, read by one of them, and two
+/// fences.
 pub(super) fn find(
     manager: &mut dyn ProcessManager,
     identity: &Identity,

@@ -1,4 +1,5 @@
-//! What tells one host from another: boot, name and the namespaces in which ranks would have to meet.
+//! What tells one host from another: boot, name and the namespaces in which ranks would have to
+//! meet.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

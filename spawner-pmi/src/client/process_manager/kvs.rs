@@ -1,7 +1,7 @@
 //! Data of any length under names in the process manager's key-value space.
 //!
-//! Keys are `GRI`, a message for the use, a number that is used once, a dot and the chunk: no other library's keys look like that,
-//! and no key is put twice in a job.
+//! Keys are `GRI`, a message for the use, a number that is used once, a dot and the chunk: no other
+//! library's keys look like that, and no key is put twice in a job.
 
 use super::error::ProcessManagerError;
 use super::manager::{JobInfo, ProcessManager};

@@ -114,8 +114,8 @@ impl Leader {
         self.settle(actions, wait, page)
     }
 
-    /// Carries out what the machine asks for. A refusal that other hosts must hear goes there first: the fence needs the ranks that
-    /// it is about to end.
+    /// Carries out what the machine asks for. A refusal that other hosts must hear goes there
+    /// first: the fence needs the ranks that it is about to end.
     fn settle(&mut self, actions: Vec<Action>, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
         if self.others.is_none() || !self.machine.is_refused() {
             self.carry_out(actions, wait, page)?;
@@ -453,7 +453,8 @@ fn died(finalization: &Finalization, page: &NodeShm, rank: Rank, host: &str) -> 
     ProcessManagerError::Died { rank, host: host.to_owned() }.into()
 }
 
-/// Whether a member died, while this rank waits for something else. Reads nothing: its last words may be in the socket.
+/// Whether a member died, while this rank waits for something else. Reads nothing: its last words
+/// may be in the socket.
 fn check_members(
     finalization: &Finalization,
     members: &mut [Member],
@@ -506,7 +507,8 @@ impl Channel for Leader {
         }
     }
 
-    /// The farewell is between the ranks of a host; then each takes its leave of the process manager.
+    /// The farewell is between the ranks of a host; then each takes its leave of the process
+    /// manager.
     fn fini(&mut self, code: i32, page: &NodeShm) -> Result<(), Error> {
         let wait = Wait::new("fini", self.bounds.services.fini);
         self.depart(self.rank, &wait, page)?;

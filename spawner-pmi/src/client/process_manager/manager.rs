@@ -25,7 +25,8 @@ pub struct JobInfo {
     pub value_limit: usize,
 }
 
-/// One rank's connection to the process manager that started it. After an error no further call is possible.
+/// One rank's connection to the process manager that started it. After an error no further call is
+/// possible.
 pub trait ProcessManager: Send {
     /// Constant.
     fn job_info(&self) -> &JobInfo;
@@ -36,7 +37,8 @@ pub trait ProcessManager: Send {
     /// Puts a value; others may read it after the next fence. A key is put once in a job.
     fn put(&mut self, key: &str, value: &str) -> Result<(), Error>;
 
-    /// Collective over the job: what was put before can be read after it. `watch` is asked several times a second.
+    /// Collective over the job: what was put before can be read after it. `watch` is asked several
+    /// times a second.
     fn fence(&mut self, watch: &mut Watch<'_>) -> Result<(), Error>;
 
     /// The value that `from` put before the last fence.

@@ -1,11 +1,12 @@
 //! The host map in `PMI_process_mapping`: `(vector,(first,nodes,per),…)`. Pure.
 //!
-//! Each block puts `per` ranks on each of `nodes` hosts, the first of which has the number `first`. Ranks are dealt in order over
-//! all blocks, and over again until all have a host.
+//! Each block puts `per` ranks on each of `nodes` hosts, the first of which has the number `first`.
+//! Ranks are dealt in order over all blocks, and over again until all have a host.
 
 use bootstrap::service::HostId;
 
-/// Host of each of `size` ranks, numbered in rank order of the first rank on it; `None` when the text is no such map.
+/// Host of each of `size` ranks, numbered in rank order of the first rank on it; `None` when the
+/// text is no such map.
 #[must_use]
 pub fn hosts(text: &str, size: u32) -> Option<Vec<HostId>> {
     let compact: String = text.chars().filter(|c| !c.is_whitespace()).collect();

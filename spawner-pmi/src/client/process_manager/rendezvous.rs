@@ -1,8 +1,8 @@
 //! The ranks of a host meet at its lowest one.
 //!
-//! The leader listens on an abstract Unix packet socket whose name is made of the job, the user and its rank; the others come to it
-//! and say `Hello` with the identity of their host. Both sides look at the user at the other end, because such names are open to
-//! everybody on the machine.
+//! The leader listens on an abstract Unix packet socket whose name is made of the job, the user and
+//! its rank; the others come to it and say `Hello` with the identity of their host. Both sides look
+//! at the user at the other end, because such names are open to everybody on the machine.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -107,7 +107,8 @@ impl Place<'_> {
         sys::listen_abstract(&self.name()).map_err(self.os("listen for the ranks of this host"))
     }
 
-    /// The leader: receives the others and gives each the node memory. The sockets are in the order of the ranks.
+    /// The leader: receives the others and gives each the node memory. The sockets are in the order
+    /// of the ranks.
     pub(super) fn gather(
         &self,
         listener: &OwnedFd,

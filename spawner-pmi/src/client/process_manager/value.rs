@@ -1,12 +1,14 @@
 //! Bytes as values of a key-value space, in chunks. Pure.
 //!
-//! Values are base64 of the alphabet for file names without padding: servers cut values at blanks, `;`, and one byte before
-//! their own limit. The first chunk starts with the number of chunks and a dot, so a reader needs no length from elsewhere.
+//! Values are base64 of the alphabet for file names without padding: servers cut values at blanks,
+//! `;`, and one byte before their own limit. The first chunk starts with the number of chunks and a
+//! dot, so a reader needs no length from elsewhere.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// Bytes below a server's limit that are not used: one for the cut, the rest for those who count quotes and ends.
+/// Bytes below a server's limit that are not used: one for the cut, the rest for those who count
+/// quotes and ends.
 const SLACK: usize = 8;
 /// Least and most useful length of a value.
 const LENGTHS: std::ops::RangeInclusive<usize> = 32..=32 * 1024;
