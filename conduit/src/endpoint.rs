@@ -3,82 +3,15 @@
 use bootstrap::Rank;
 
 use crate::client::Client;
-use crate::core::Core;
 use crate::error::Error;
 use crate::handler::{Entry, HandlerIndex};
+use crate::landing::SegmentOffset;
 use crate::mode::Mode;
 use crate::negotiate::{self, PreparedRequestLong, PreparedRequestMedium, Terms};
-use crate::segment::SegmentOffset;
+use crate::rank::RankContext;
 use crate::transport::message::MessageClass;
 use crate::transport::message::{self, Flags, Outcome};
 use crate::transport::message::{AmMessage, AmPayload};
-use crate::wait::Waiter;
-
-/// Pauses of the processor between two looks for room. About 100 ns.
-const PAUSES: u32 = 4;
-
-impl Core {
-    /// Sends a checked request whose Long payload is in place; waits for room and polls unless told not to.
-    #[inline(always)]
-    pub(crate) fn request<M: Mode>(
-        &self,
-        call: &'static str,
-        message: &AmMessage<'_>,
-        flags: Flags,
-    ) -> Result<Outcome, Error> {
-        let waits = !flags.contains(Flags::IMMEDIATE);
-        if waits && self.may_send::<M>() && self.try_post::<M>(message) {
-            return Ok(Outcome::Sent);
-        }
-        self.request_slowly::<M>(call, message, flags)
-    }
-
-    /// [`Core::request`] when something has arrived, is to be refused, or has to wait.
-    #[inline(never)]
-    fn request_slowly<M: Mode>(
-        &self,
-        call: &'static str,
-        message: &AmMessage<'_>,
-        flags: Flags,
-    ) -> Result<Outcome, Error> {
-        if flags.contains(Flags::IMMEDIATE) {
-            self.check_open(call)?;
-            self.check_outside::<M>(call)?;
-            let sent = self.try_post::<M>(message);
-            return Ok(if sent { Outcome::Sent } else { Outcome::NotSent });
-        }
-        self.poll::<M>(call)?;
-        if !self.try_post::<M>(message) {
-            let mut waiter = Waiter::for_room();
-            loop {
-                // Looking for room all the time would keep the receiver from making it.
-                for _ in 0..PAUSES {
-                    std::hint::spin_loop();
-                }
-                self.wait_for_room::<M>(call, &mut waiter)?;
-                if self.try_post::<M>(message) {
-                    break;
-                }
-            }
-        }
-        Ok(Outcome::Sent)
-    }
-
-    /// Polls both queues once; spends a while when there was nothing.
-    #[cold]
-    pub(crate) fn wait_for_room<M: Mode>(
-        &self,
-        call: &'static str,
-        waiter: &mut Waiter,
-    ) -> Result<(), Error> {
-        if self.poll::<M>(call)? > 0 {
-            waiter.progressed();
-        } else {
-            waiter.idle(self, || self.has_work());
-        }
-        Ok(())
-    }
-}
 
 /// Where messages arrive. There is one per process so far.
 #[derive(Debug)]
@@ -93,7 +26,7 @@ impl<M: Mode> Endpoint<'_, M> {
     /// # Errors
     /// Index out of range or taken, no index free, a table over 128 entries, more than 16 arguments.
     pub fn register(&self, entries: &mut [Entry<M>]) -> Result<(), Error> {
-        self.client.core.handlers.register(entries)
+        self.client.context.handlers.register(entries)
     }
 }
 
@@ -104,8 +37,8 @@ pub struct Team<'c, M: Mode> {
 }
 
 impl<M: Mode> Team<'_, M> {
-    fn core(&self) -> &Core {
-        &self.client.core
+    fn context(&self) -> &RankContext {
+        &self.client.context
     }
 
     /// This process's rank in the team.
@@ -129,7 +62,7 @@ impl<M: Mode> Team<'_, M> {
         args: &'m [i32],
         payload: AmPayload<'m>,
     ) -> Result<AmMessage<'m>, Error> {
-        let target = self.core().target(call, rank)?;
+        let target = self.context().target(call, rank)?;
         let message =
             AmMessage { class: MessageClass::Request, target, handler: handler.0, args, payload };
         message.check(call)?;
@@ -150,7 +83,7 @@ impl<M: Mode> Team<'_, M> {
     ) -> Result<Outcome, Error> {
         let call = "request_short";
         let message = self.message(call, rank, handler, args, AmPayload::None)?;
-        self.core().request::<M>(call, &message, flags)
+        self.context().request::<M>(call, &message, flags)
     }
 
     /// Sends a request with a payload that is delivered into a buffer of the library. `payload` may be used again on return.
@@ -168,7 +101,7 @@ impl<M: Mode> Team<'_, M> {
     ) -> Result<Outcome, Error> {
         let call = "request_medium";
         let message = self.message(call, rank, handler, args, AmPayload::Medium(payload))?;
-        self.core().request::<M>(call, &message, flags)
+        self.context().request::<M>(call, &message, flags)
     }
 
     /// Sends a request whose payload is written to `dest` in the target's segment before the handler runs. Without payload
@@ -187,16 +120,16 @@ impl<M: Mode> Team<'_, M> {
         flags: Flags,
     ) -> Result<Outcome, Error> {
         let call = "request_long";
-        let core = self.core();
+        let context = self.context();
         let message =
             self.message(call, rank, handler, args, AmPayload::Long { payload, dest: dest.0 })?;
-        core.check_outside::<M>(call)?;
-        let full = !core.has_room::<M>(message.target, MessageClass::Request, args.len());
+        context.check_outside::<M>(call)?;
+        let full = !context.has_room::<M>(message.target, MessageClass::Request, args.len());
         if flags.contains(Flags::IMMEDIATE) && full {
             return Ok(Outcome::NotSent);
         }
-        core.check_open(call)?;
-        core.request::<M>(call, &core.placed(call, message)?, flags)
+        context.check_open(call)?;
+        context.request::<M>(call, &context.placed(call, message)?, flags)
     }
 
     /// Prepares a Medium request of `least` to `most` bytes with `nargs` arguments, with the client's buffer or one of the
@@ -217,7 +150,7 @@ impl<M: Mode> Team<'_, M> {
         let target = self.prepare_target(call, rank)?;
         let (long, client, dest) = (false, None, None);
         let terms = Terms { call, long, client, least, most, nargs, dest };
-        negotiate::request_medium(self.core(), target, (terms, client_buf), flags)
+        negotiate::request_medium(self.context(), target, (terms, client_buf), flags)
     }
 
     /// Prepares a Long request. `dest` may be given now (and must then be repeated at commit) or only at commit.
@@ -238,13 +171,13 @@ impl<M: Mode> Team<'_, M> {
         let target = self.prepare_target(call, rank)?;
         let (long, client, dest) = (true, None, dest.map(|dest| dest.0));
         let terms = Terms { call, long, client, least, most, nargs, dest };
-        negotiate::request_long(self.core(), target, (terms, client_buf))
+        negotiate::request_long(self.context(), target, (terms, client_buf))
     }
 
     fn prepare_target(&self, call: &'static str, rank: Rank) -> Result<usize, Error> {
-        self.core().check_open(call)?;
-        self.core().check_outside::<M>(call)?;
-        self.core().target(call, rank)
+        self.context().check_open(call)?;
+        self.context().check_outside::<M>(call)?;
+        self.context().target(call, rank)
     }
 
     /// Most payload bytes of a Medium request to `rank` (`None`: to any rank of the team) with `nargs` arguments; with the

@@ -4,7 +4,7 @@
 //! does: whatever happens to the events, the scope does not end before every operation has. The event of a get gives its
 //! buffer back, so the data can be used inside the scope as soon as it is there, and no sooner.
 //!
-//! Inside a neighbourhood an operation is complete when it is started. Those at remote ranks have a row among the core's
+//! Inside a neighbourhood an operation is complete when it is started. Those at remote ranks have a row among the rank's
 //! [`operations`](crate::operations) until they are.
 
 mod requests;
@@ -15,12 +15,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use bootstrap::Rank;
 
 use crate::client::Client;
-use crate::consumer;
-use crate::core::Core;
 use crate::error::Error;
 use crate::mode::Mode;
-use crate::operations::{Op, Part, RemoteOp, Row};
+use crate::rank::RankContext;
+use crate::rma::operations::{Op, Part, Row};
+use crate::rma::remote::RemoteOp;
 use crate::rma::value_bytes;
+use crate::sys;
 use crate::transport::message::{Flags, Outcome};
 use crate::wait::Waiter;
 
@@ -64,13 +65,13 @@ pub enum LocalCompletion {
     Separate,
 }
 
-/// Polls the core of some mode.
-type Poll = fn(&Core, &'static str) -> Result<usize, Error>;
+/// Polls the rank of some mode.
+type Poll = fn(&RankContext, &'static str) -> Result<usize, Error>;
 
 /// An operation that was in flight when its event was made.
 #[derive(Clone, Copy)]
 struct PendingOp<'scope> {
-    core: &'scope Core,
+    context: &'scope RankContext,
     op: Op,
     part: Part,
     poll: Poll,
@@ -81,21 +82,21 @@ struct PendingOp<'scope> {
 impl PendingOp<'_> {
     fn is_complete(&self) -> bool {
         // The number is one that the table gave.
-        self.core.operations.is_complete(self.op, self.part).unwrap_or(true)
+        self.context.operations.is_complete(self.op, self.part).unwrap_or(true)
     }
 
     fn wait(&self) -> Result<(), Error> {
-        let may_poll = self.only.is_none_or(|only| only == consumer::me());
+        let may_poll = self.only.is_none_or(|only| only == sys::thread());
         let mut waiter = Waiter::new();
         while !self.is_complete() {
             if !may_poll {
                 // Another thread's client polls for it.
                 std::thread::yield_now();
-                self.core.check_open("Event::wait")?;
-            } else if (self.poll)(self.core, "Event::wait")? > 0 {
+                self.context.check_open("Event::wait")?;
+            } else if (self.poll)(self.context, "Event::wait")? > 0 {
                 waiter.progressed();
             } else {
-                waiter.idle(self.core, || self.core.has_work() || self.is_complete());
+                waiter.idle(self.context, || self.context.has_work() || self.is_complete());
             }
         }
         Ok(())
@@ -257,18 +258,23 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         len: usize,
         flags: Flags,
     ) -> Result<Option<RemoteOp>, Error> {
-        let core = &self.client.core;
-        if len == 0 || !core.networked() {
+        let context = &self.client.context;
+        if len == 0 || !context.networked() {
             return Ok(None);
         }
-        let target = core.rma_target::<M>(call, rank)?;
+        let target = context.rma_target::<M>(call, rank)?;
         let immediate = flags.contains(Flags::IMMEDIATE);
-        Ok((!core.is_near(target)).then_some(RemoteOp { call, target, offset, immediate }))
+        Ok(context.transport.is_remote(target).then_some(RemoteOp {
+            call,
+            target,
+            offset,
+            immediate,
+        }))
     }
 
     /// A row for an operation, which the scope waits for.
     fn row(&self, call: &'static str) -> Result<(Op, Arc<Row>), Error> {
-        let operations = &self.client.core.operations;
+        let operations = &self.client.context.operations;
         let (op, row) = operations.begin().ok_or(Error::TooManyOperations { call })?;
         let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
         if started.len() == started.capacity() {
@@ -284,7 +290,8 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         if let Some(row) = group.get() {
             return Ok(row);
         }
-        let new = self.client.core.operations.begin().ok_or(Error::TooManyOperations { call })?;
+        let new =
+            self.client.context.operations.begin().ok_or(Error::TooManyOperations { call })?;
         let op = new.0;
         // Another thread may be faster; then this row is complete as it is.
         let row = group.get_or_init(|| new);
@@ -294,7 +301,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
 
     /// Waits for everything that was started in the scope.
     fn finish(&self) -> Result<(), Error> {
-        let core = &self.client.core;
+        let context = &self.client.context;
         let take = |list: &Mutex<Vec<Op>>| {
             std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner))
         };
@@ -302,17 +309,17 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
             let waited = self.pending(op, Part::All).wait();
             if let Err(error) = waited {
                 // What is borrowed is the caller's again.
-                core.cut_off();
+                context.cut_off();
                 return Err(error);
             }
-            core.operations.forget(op);
+            context.operations.forget(op);
         }
         Ok(())
     }
 
     fn pending(&self, op: Op, part: Part) -> PendingOp<'_> {
-        let only = if M::THREADED { None } else { Some(consumer::me()) };
-        PendingOp { core: &self.client.core, op, part, poll: Core::poll::<M>, only }
+        let only = if M::THREADED { None } else { Some(sys::thread()) };
+        PendingOp { context: &self.client.context, op, part, poll: RankContext::poll::<M>, only }
     }
 
     /// Starts a put of `source` to `offset` in `rank`'s segment. `None` only with [`Flags::IMMEDIATE`].
@@ -342,7 +349,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
     ) -> Result<Option<Event<'scope>>, Error> {
         let (op, row) = self.row(remote.call)?;
         let now = local == LocalCompletion::Now;
-        let outcome = self.client.core.put_counted::<M>(remote, &row, source, now)?;
+        let outcome = self.client.context.put_counted::<M>(remote, &row, source, now)?;
         Ok((outcome == Outcome::Sent).then(|| self.event((), op)))
     }
 
@@ -367,7 +374,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
             return Ok(Some(Event::complete(into)));
         };
         let (op, row) = self.row(remote.call)?;
-        let outcome = self.client.core.get_counted::<M>(remote, &row, into)?;
+        let outcome = self.client.context.get_counted::<M>(remote, &row, into)?;
         Ok((outcome == Outcome::Sent).then(|| self.event(into, op)))
     }
 
@@ -424,7 +431,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         };
         let (_, row) = self.group(call, group)?;
         let now = local == LocalCompletion::Now;
-        self.client.core.put_counted::<M>(remote, row, source, now)
+        self.client.context.put_counted::<M>(remote, row, source, now)
     }
 
     /// A get of a group.
@@ -442,7 +449,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
             return Ok(Outcome::Sent);
         };
         let (_, row) = self.group(call, group)?;
-        self.client.core.get_counted::<M>(remote, row, into)
+        self.client.context.get_counted::<M>(remote, row, into)
     }
 
     /// Starts a get without an event of its own. The buffer is the caller's again when the scope ends.

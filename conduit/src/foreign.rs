@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::core::Core;
 use crate::handler::Category;
+use crate::rank::RankContext;
 use crate::token::RawToken;
 use crate::transport::shm::{LANE_ARGS, Row};
 
@@ -99,7 +99,7 @@ impl Foreign {
 
 /// Shorts for one handler, from one lane. What was checked for the first holds for all.
 pub struct ShortRow<'r, 'a> {
-    core: &'a Core,
+    context: &'a RankContext,
     token: &'r RawToken<'a>,
     row: Row<'r>,
     most: usize,
@@ -116,12 +116,12 @@ impl std::fmt::Debug for ShortRow<'_, '_> {
 impl<'r, 'a> ShortRow<'r, 'a> {
     #[inline(always)]
     pub(crate) const fn new(
-        core: &'a Core,
+        context: &'a RankContext,
         token: &'r RawToken<'a>,
         row: Row<'r>,
         most: usize,
     ) -> Self {
-        Self { core, token, row, most, count: 0, answered: false }
+        Self { context, token, row, most, count: 0, answered: false }
     }
 
     /// How many were taken, and whether one was answered. Says to the sender how far this rank is.
@@ -140,8 +140,8 @@ impl<'r, 'a> ShortRow<'r, 'a> {
     /// Runs `handler` with the arguments of each message, as long as the rank may deliver.
     #[inline(always)]
     pub fn for_each(&mut self, handler: impl Fn(&[i32])) {
-        let Self { core, token, row, most, count, answered } = self;
-        let (core, token, most) = (*core, *token, *most);
+        let Self { context, token, row, most, count, answered } = self;
+        let (context, token, most) = (*context, *token, *most);
         let mut run = |args: &[i32]| {
             handler(args);
             if token.has_replied() {
@@ -151,9 +151,9 @@ impl<'r, 'a> ShortRow<'r, 'a> {
                 }
                 token.unclaim();
             }
-            !core.is_closed()
+            !context.is_closed()
         };
-        let flood = || core.is_flooded();
+        let flood = || context.shm().budget().is_flooded();
         *count = match row.nargs() {
             0 => row.serve(most, flood, |_| run(&[])),
             1 => row.serve(most, flood, |[a, ..]| run(&[a])),

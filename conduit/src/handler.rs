@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 
 use crate::error::Error;
 use crate::foreign::Foreign;
+use crate::landing::Landing;
 use crate::mode::Mode;
-use crate::segment::Landing;
 use crate::token::{RawToken, Token};
 use crate::transport::message::MAX_ARGS;
 

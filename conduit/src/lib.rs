@@ -19,29 +19,26 @@
 //! * [`Endpoint`]: registration of handlers. [`Team`]: requests. [`Token`]: replies.
 //! * [`Scope`]: non-blocking operations. [`mod@exit`]: how a job ends.
 
+mod am;
 mod barrier;
+mod call_state;
 mod client;
-mod consumer;
-mod core;
-mod core_link;
-mod dissemination;
 mod endpoint;
 mod error;
 mod event;
 pub mod exit;
+mod exit_link;
 mod foreign;
-mod gate;
 mod handler;
 mod identity;
 #[doc(hidden)]
 pub mod inner;
-mod lanes;
+mod landing;
 mod mode;
 mod negotiate;
 mod notes;
-mod operations;
-mod post;
 mod progress;
+mod rank;
 mod rma;
 mod segment;
 mod settings;
@@ -49,21 +46,23 @@ mod sys;
 mod token;
 mod transport;
 mod wait;
+mod wait_mode;
 
 pub use bootstrap::Rank;
 
-pub use crate::barrier::BarrierFlags;
-pub use crate::client::{Client, Position, WaitMode};
+pub use crate::client::{BarrierFlags, Client, Position};
 pub use crate::endpoint::{Endpoint, Team};
 pub use crate::error::Error;
 pub use crate::event::{AccessRegion, Event, LocalCompletion, Operations, Scope, wait_all};
 pub use crate::exit::{exit, fatal_error, print_backtrace};
 pub use crate::handler::{Category, Entry, HandlerIndex, Payload, Registered, Role};
+pub use crate::landing::{Landing, SegmentOffset};
 pub use crate::mode::{Mode, Par, ParSync, Seq};
 pub use crate::negotiate::{
     PreparedReplyLong, PreparedReplyMedium, PreparedRequestLong, PreparedRequestMedium,
 };
-pub use crate::segment::{Landing, Segment, SegmentOffset};
+pub use crate::segment::Segment;
 pub use crate::settings::{SegmentLimit, Settings};
 pub use crate::token::Token;
 pub use crate::transport::message::{Flags, LUB_LONG, LUB_MEDIUM, MAX_ARGS, Outcome};
+pub use crate::wait_mode::WaitMode;

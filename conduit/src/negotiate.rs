@@ -9,13 +9,14 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-use crate::core::Core;
+use crate::am::lend::Lender;
 use crate::error::Error;
 use crate::handler::HandlerIndex;
+use crate::landing::SegmentOffset;
 use crate::mode::Mode;
-use crate::operations::Lender;
-use crate::segment::SegmentOffset;
+use crate::rank::RankContext;
 use crate::token::RawToken;
+use crate::transport::Reserved;
 use crate::transport::message::{
     self, AmMessage, AmPayload, Block, Flags, MAX_ARGS, MAX_LONG, MessageClass, Outcome,
 };
@@ -121,7 +122,7 @@ pub struct Commit<'m> {
 impl Prepared {
     /// `None` only with [`Flags::IMMEDIATE`]. A `token` makes it a reply, and gives its right to reply to it.
     pub(crate) fn new<M: Mode>(
-        core: &Core,
+        context: &RankContext,
         target: usize,
         token: Option<&RawToken<'_>>,
         terms: &Terms,
@@ -132,7 +133,7 @@ impl Prepared {
             token.claim(terms.call)?;
         }
         let class = if token.is_some() { MessageClass::Reply } else { MessageClass::Request };
-        let buffer = Buffer::find::<M>(core, target, class, (terms, size), flags)?;
+        let buffer = Buffer::find::<M>(context, target, class, (terms, size), flags)?;
         if let (None, Some(token)) = (&buffer, token) {
             token.unclaim();
         }
@@ -151,12 +152,11 @@ impl Prepared {
     }
 
     /// The library's buffer; empty when the client gave its own.
-    pub(crate) fn buffer_mut<'b>(&'b mut self, core: &'b Core) -> &'b mut [u8] {
+    pub(crate) fn buffer_mut<'b>(&'b mut self, context: &'b RankContext) -> &'b mut [u8] {
         let size = self.size;
         match &mut self.buffer {
             Buffer::Block(block) => {
-                let (memory, class) = (core.memory(), self.class as usize);
-                memory.block_payload(core.local(), class, *block, size).unwrap_or_default()
+                context.shm().block_bytes(self.class, *block, size).unwrap_or_default()
             }
             Buffer::Owned(bytes) => bytes,
             Buffer::Network(buffer) => buffer
@@ -205,7 +205,7 @@ impl Prepared {
     /// Sends what was checked; `NotSent` (with [`Flags::IMMEDIATE`]) and errors leave everything as it was.
     pub(crate) fn commit<M: Mode>(
         &mut self,
-        core: &Core,
+        context: &RankContext,
         token: Option<&RawToken<'_>>,
         commit: &Commit<'_>,
         client: &[u8],
@@ -214,13 +214,13 @@ impl Prepared {
     ) -> Result<Outcome, Error> {
         let Commit { call, handler, nbytes, args, .. } = *commit;
         let (class, target) = (self.class, self.target);
-        if flags.contains(Flags::IMMEDIATE) && !core.has_room::<M>(target, class, args.len()) {
+        if flags.contains(Flags::IMMEDIATE) && !context.has_room::<M>(target, class, args.len()) {
             return Ok(Outcome::NotSent);
         }
         let payload = self.loaded(commit.dest, client, nbytes);
-        let message = core.placed(call, AmMessage { class, target, handler, args, payload })?;
-        let outcome = core.send_lent(&message, flags, lender, |message| match token {
-            None => core.request::<M>(call, message, flags),
+        let message = context.placed(call, AmMessage { class, target, handler, args, payload })?;
+        let outcome = context.send_lent(&message, flags, lender, |message| match token {
+            None => context.request::<M>(call, message, flags),
             Some(token) => Ok(token.try_send::<M>(message, flags)),
         })?;
         if outcome == Outcome::Sent {
@@ -244,10 +244,10 @@ impl Prepared {
     }
 
     /// Gives buffer and right to reply back, unless it was sent.
-    pub(crate) fn cancel<M: Mode>(&mut self, core: &Core, token: Option<&RawToken<'_>>) {
+    pub(crate) fn cancel<M: Mode>(&mut self, context: &RankContext, token: Option<&RawToken<'_>>) {
         match std::mem::replace(&mut self.buffer, Buffer::Spent) {
             Buffer::Spent => return,
-            Buffer::Block(block) => core.forget::<M>(self.class, block),
+            Buffer::Block(block) => context.shm().forget::<M>(self.class, block),
             Buffer::Client | Buffer::Network(_) | Buffer::Owned(_) => {}
         }
         if let Some(token) = token {
@@ -259,7 +259,7 @@ impl Prepared {
 impl Buffer {
     /// `None`: not without waiting. A reply never waits.
     fn find<M: Mode>(
-        core: &Core,
+        context: &RankContext,
         target: usize,
         class: MessageClass,
         (terms, size): (&Terms, usize),
@@ -270,11 +270,8 @@ impl Buffer {
         }
         let mut waiter = Waiter::for_room();
         loop {
-            let found = match core.is_near(target) {
-                false => Self::of_network::<M>(core, class),
-                true if terms.long => None,
-                true => core.allocate::<M>(class, size).map(Self::Block),
-            };
+            let found =
+                context.transport.reserve::<M>(target, class, size, terms.long).map(Self::of);
             let immediate = flags.contains(Flags::IMMEDIATE);
             // Memory of its own will do for a Long, which is copied where it goes.
             if found.is_none() && (terms.long || class == MessageClass::Reply && !immediate) {
@@ -283,20 +280,22 @@ impl Buffer {
             if found.is_some() || immediate {
                 return Ok(found);
             }
-            core.wait_for_room::<M>(terms.call, &mut waiter)?;
+            context.wait_for_room::<M>(terms.call, &mut waiter)?;
         }
     }
 
-    fn of_network<M: Mode>(core: &Core, class: MessageClass) -> Option<Self> {
-        let buffer = core.remote()?.buffer::<M>(class == MessageClass::Reply)?;
-        Some(Self::Network(Cell::new(Some(buffer))))
+    fn of(reserved: Reserved) -> Self {
+        match reserved {
+            Reserved::Block(block) => Self::Block(block),
+            Reserved::SendBuffer(buffer) => Self::Network(Cell::new(Some(buffer))),
+        }
     }
 }
 
 /// A prepared message with what the Rust interface borrows for it. Dropping it cancels it.
 struct Borrowed<'a, M: Mode> {
     prepared: Prepared,
-    core: &'a Core,
+    context: &'a RankContext,
     client: &'a [u8],
     token: Option<&'a RawToken<'a>>,
     mode: PhantomData<M>,
@@ -304,16 +303,16 @@ struct Borrowed<'a, M: Mode> {
 
 impl<'a, M: Mode> Borrowed<'a, M> {
     fn new(
-        core: &'a Core,
+        context: &'a RankContext,
         target: usize,
         token: Option<&'a RawToken<'a>>,
         (mut terms, client): (Terms, Option<&'a [u8]>),
         flags: Flags,
     ) -> Result<Option<Self>, Error> {
         terms.client = client.map(<[u8]>::len);
-        let prepared = Prepared::new::<M>(core, target, token, &terms, flags)?;
+        let prepared = Prepared::new::<M>(context, target, token, &terms, flags)?;
         let (client, mode) = (client.unwrap_or_default(), PhantomData);
-        Ok(prepared.map(|prepared| Self { prepared, core, client, token, mode }))
+        Ok(prepared.map(|prepared| Self { prepared, context, client, token, mode }))
     }
 
     fn commit(
@@ -327,32 +326,32 @@ impl<'a, M: Mode> Borrowed<'a, M> {
         self.prepared.check(call, nbytes, dest.map(|dest| dest.0), args.len())?;
         let dest = dest.map_or(Destination::Handler, |dest| Destination::Offset(dest.0));
         let commit = Commit { call, handler: handler.0, nbytes, dest, args };
-        self.prepared.commit::<M>(self.core, self.token, &commit, self.client, flags, &())
+        self.prepared.commit::<M>(self.context, self.token, &commit, self.client, flags, &())
     }
 }
 
 impl<M: Mode> Drop for Borrowed<'_, M> {
     fn drop(&mut self) {
-        self.prepared.cancel::<M>(self.core, self.token);
+        self.prepared.cancel::<M>(self.context, self.token);
     }
 }
 
 pub(crate) fn request_medium<'t, M: Mode>(
-    core: &'t Core,
+    context: &'t RankContext,
     target: usize,
     terms: (Terms, Option<&'t [u8]>),
     flags: Flags,
 ) -> Result<Option<PreparedRequestMedium<'t, M>>, Error> {
-    Ok(Borrowed::new(core, target, None, terms, flags)?.map(PreparedRequestMedium))
+    Ok(Borrowed::new(context, target, None, terms, flags)?.map(PreparedRequestMedium))
 }
 
 pub(crate) fn request_long<'t, M: Mode>(
-    core: &'t Core,
+    context: &'t RankContext,
     target: usize,
     terms: (Terms, Option<&'t [u8]>),
 ) -> Result<PreparedRequestLong<'t, M>, Error> {
     let call = terms.0.call;
-    let prepared = Borrowed::new(core, target, None, terms, Flags::NONE)?;
+    let prepared = Borrowed::new(context, target, None, terms, Flags::NONE)?;
     prepared.map(PreparedRequestLong).ok_or(Error::AfterExit { call })
 }
 
@@ -361,16 +360,16 @@ pub(crate) fn reply_medium<'t, M: Mode>(
     terms: (Terms, Option<&'t [u8]>),
     flags: Flags,
 ) -> Result<Option<PreparedReplyMedium<'t, M>>, Error> {
-    let (core, target) = (token.core(), token.source_target());
-    Ok(Borrowed::new(core, target, Some(token), terms, flags)?.map(PreparedReplyMedium))
+    let (context, target) = (token.context(), token.source_target());
+    Ok(Borrowed::new(context, target, Some(token), terms, flags)?.map(PreparedReplyMedium))
 }
 
 pub(crate) fn reply_long<'t, M: Mode>(
     token: &'t RawToken<'t>,
     terms: (Terms, Option<&'t [u8]>),
 ) -> Result<PreparedReplyLong<'t, M>, Error> {
-    let (core, target, call) = (token.core(), token.source_target(), terms.0.call);
-    let prepared = Borrowed::new(core, target, Some(token), terms, Flags::NONE)?;
+    let (context, target, call) = (token.context(), token.source_target(), terms.0.call);
+    let prepared = Borrowed::new(context, target, Some(token), terms, Flags::NONE)?;
     prepared.map(PreparedReplyLong).ok_or(Error::AfterExit { call })
 }
 
@@ -398,7 +397,7 @@ macro_rules! prepared {
             /// The library's buffer of [`size`](Self::size) bytes, to be filled before commit. Contents undefined at first.
             /// Empty when the client gave its own.
             pub fn buffer_mut(&mut self) -> &mut [u8] {
-                self.0.prepared.buffer_mut(self.0.core)
+                self.0.prepared.buffer_mut(self.0.context)
             }
 
             /// Gives the buffer and the right to send back.

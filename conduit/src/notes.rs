@@ -6,7 +6,7 @@ use std::io::Write as _;
 use settings::Env;
 use spawner_mpi::client::PROVIDERS;
 
-use crate::core::Core;
+use crate::rank::RankContext;
 
 /// `GASNET_SPAWN_VERBOSE`: which provider of the bootstrap services was chosen, and why not the others.
 pub(crate) fn provider(env: &Env, table: &settings::Values) {
@@ -22,8 +22,8 @@ pub(crate) fn provider(env: &Env, table: &settings::Values) {
 }
 
 /// On rank 0: `GASNET_VERBOSEENV`, every setting; `GASNET_AMPSHM_MEMORY_REPORT`, what the queues take.
-pub(crate) fn settings(core: &Core, env: &Env, table: &settings::Values) {
-    if core.rank_info().rank.0 != 0 {
+pub(crate) fn settings(context: &RankContext, env: &Env, table: &settings::Values) {
+    if context.rank_info().rank.0 != 0 {
         return;
     }
     let mut text = String::new();
@@ -32,8 +32,8 @@ pub(crate) fn settings(core: &Core, env: &Env, table: &settings::Values) {
             let _ = writeln!(text, "gasnet_ibv: env: {line}");
         }
     }
-    if core.settings().memory_report {
-        let layout = core.layout();
+    if context.settings().memory_report {
+        let layout = context.shm().layout();
         let [queues, arenas] = layout.parts();
         let _ = writeln!(
             text,

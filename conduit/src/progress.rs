@@ -1,89 +1,38 @@
-//! Progress: taking messages out of the queues and running their handlers.
+//! Progress: polling both transports, and what follows when the network fails.
 
-use std::cell::Cell;
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
-use bootstrap::Rank;
+use settings::deadlines::wait as deadlines;
 
-use crate::core::Core;
+use crate::am::{NetReceiver, ShmReceiver};
+use crate::barrier::drive::is_driving;
 use crate::error::Error;
-use crate::foreign::{ANY_ARGS, Arrival, Foreign};
-use crate::handler::{Function, Payload, Registered, Role};
-use crate::mode::Mode;
-use crate::segment::Landing;
-use crate::token::RawToken;
-use crate::transport::message::Block;
-use crate::transport::message::MessageClass;
-use crate::transport::message::{AmMessage, AmPayload};
-use crate::transport::net::Poll;
-use crate::transport::shm::{Kind, Packet};
-use crate::wait::Waiter;
+use crate::mode::{Mode, Par};
+use crate::rank::RankContext;
+use crate::transport::message::{Arrived, MessageClass, Sink};
+use crate::transport::net::{self, Mark, NetTransport, Poll, SharedSink};
 
-/// Most messages of each kind that one poll delivers.
-const BATCH: usize = 16;
+/// Polls for messages alone that a wait makes between two whole ones.
+pub(crate) const RECV_POLLS: u32 = 16;
 
-/// A reply that found no room while its handler ran; it goes out when the handler has returned.
-pub(crate) struct Deferred {
-    pub(crate) target: usize,
-    pub(crate) handler: u8,
-    pub(crate) args: Vec<i32>,
-    pub(crate) payload: DeferredLoad,
-}
-
-/// What a deferred reply carries.
-pub(crate) enum DeferredLoad {
-    None,
-    Medium(Vec<u8>),
-    Block { block: Block, len: u32 },
-    Placed { len: u32, dest: u64 },
-}
-
-impl Deferred {
-    /// An owned copy of a reply.
-    pub(crate) fn of(message: &AmMessage<'_>) -> Box<Self> {
-        let payload = match message.payload {
-            AmPayload::Medium(payload) => DeferredLoad::Medium(payload.to_vec()),
-            AmPayload::Placed { len, dest } => DeferredLoad::Placed { len, dest },
-            AmPayload::Block { block, len } => DeferredLoad::Block { block, len },
-            // Not for neighbours, or without a payload.
-            AmPayload::None
-            | AmPayload::Long { .. }
-            | AmPayload::SendBuffer { .. }
-            | AmPayload::ZeroCopy(_) => DeferredLoad::None,
-        };
-        let (target, handler) = (message.target, message.handler);
-        Box::new(Self { target, handler, args: message.args.to_vec(), payload })
-    }
-
-    fn message(&self) -> AmMessage<'_> {
-        let payload = match &self.payload {
-            DeferredLoad::None => AmPayload::None,
-            DeferredLoad::Medium(payload) => AmPayload::Medium(payload),
-            DeferredLoad::Block { block, len } => AmPayload::Block { block: *block, len: *len },
-            DeferredLoad::Placed { len, dest } => AmPayload::Placed { len: *len, dest: *dest },
-        };
-        AmMessage {
-            class: MessageClass::Reply,
-            target: self.target,
-            handler: self.handler,
-            args: &self.args,
-            payload,
-        }
-    }
-}
-
-impl Core {
+impl RankContext {
     /// Whether a poll would find something. Loads only.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        self.memory().arrived() || self.node_shm().notice().is_some() || self.remote_has_work()
+        self.shm().has_arrived() || self.node_shm().notice().is_some() || self.net_has_work()
     }
 
-    /// Whether a poll would deliver something. Loads only. A rank without neighbours does not look for what it sent itself.
+    /// Whether a poll would deliver something. Loads only. A rank without neighbours does not check for what it sent itself.
     #[inline]
     pub(crate) fn has_arrivals(&self) -> bool {
-        let alone = self.networked() && self.span().locals == 1;
-        !alone && self.memory().arrived() || self.remote_has_work()
+        let alone = self.networked() && self.shm().span().locals == 1;
+        !alone && self.shm().has_arrived() || self.net_has_work()
+    }
+
+    #[inline]
+    fn net_has_work(&self) -> bool {
+        self.transport.net_has_work() || self.networked() && self.exit_inbox.any()
     }
 
     /// Delivers some messages; returns how many.
@@ -92,253 +41,191 @@ impl Core {
     pub(crate) fn poll<M: Mode>(&self, call: &'static str) -> Result<usize, Error> {
         self.check_open(call)?;
         self.check_outside::<M>(call)?;
-        self.end_row();
-        let count = self.poll_memory::<M>();
+        self.shm().budget().end_burst();
+        let count = self.poll_shm::<M>();
         if self.networked() {
-            return Ok(count + self.poll_remote::<M>(Poll::All)?);
+            return Ok(count + self.poll_net::<M>(Poll::All)?);
         }
         Ok(count)
     }
 
     /// Delivers what is in the queues and lanes of this rank; returns how many.
     #[inline(always)]
-    fn poll_memory<M: Mode>(&self) -> usize {
-        let queued = if self.memory().queued() { self.poll_queues::<M>() } else { 0 };
-        let count = queued + self.drain_all_lanes::<M>();
+    fn poll_shm<M: Mode>(&self) -> usize {
+        let shm = self.shm();
+        let queued = if shm.is_queued() { self.poll_queues::<M>() } else { 0 };
+        let count = queued + shm.drain_all_lanes::<M>(&ShmReceiver::<M>::new(self));
         if M::THREADED && count > 0 {
             // What the handlers did may be what another thread of this rank sleeps for.
-            self.wake_own();
+            shm.wake_own();
         }
         count
     }
 
-    /// As [`Core::poll`] where nothing but memory is to be looked at; `None` elsewhere, and where it would fail.
+    /// As [`RankContext::poll`] where nothing but memory is to be polled; `None` elsewhere, and where it would fail.
     #[inline(always)]
     pub(crate) fn poll_plainly<M: Mode>(&self) -> Option<usize> {
         if self.networked() || !self.is_running::<M>() {
             return None;
         }
-        self.end_row();
-        let count = self.poll_memory::<M>();
-        if self.light() {
-            // This was a look.
-            self.pass_next::<M>();
+        self.shm().budget().end_burst();
+        let count = self.poll_shm::<M>();
+        if self.shm().is_asymmetric() {
+            self.shm().budget().grant_one::<M>();
         }
         Some(count)
     }
 
     #[inline(never)]
     fn poll_queues<M: Mode>(&self) -> usize {
-        let me = self.local();
+        let (shm, receiver) = (self.shm(), ShmReceiver::<M>::new(self));
         let mut count = 0;
-        if self.internal_of(me).ready() {
+        if shm.is_ready(MessageClass::Internal) {
             count += self.poll_internal();
         }
-        if self.ring_of(me, MessageClass::Reply).ready() {
-            count += self.drain::<M>(MessageClass::Reply);
-        }
-        if self.ring_of(me, MessageClass::Request).ready() {
-            count += self.drain::<M>(MessageClass::Request);
+        for class in [MessageClass::Reply, MessageClass::Request] {
+            if shm.is_ready(class) {
+                count += shm.drain::<M>(class, &receiver);
+            }
         }
         count
     }
 
+    /// Takes what the network has; returns how many things happened.
     #[inline(never)]
-    fn drain<M: Mode>(&self, class: MessageClass) -> usize {
-        let mut packet = Packet::empty();
-        let mut count = 0;
-        while count < BATCH && !self.is_closed() && self.take::<M>(class, &mut packet) {
-            self.deliver::<M>(class, &mut packet);
-            count += 1;
-        }
-        count
+    pub(crate) fn poll_net<M: Mode>(&self, what: Poll) -> Result<usize, Error> {
+        let Some(net) = self.transport.net().filter(|_| !is_driving()) else {
+            return Ok(0);
+        };
+        let receiver = NetReceiver::<M>::new(self);
+        let polled = net.poll::<M, _>(&receiver, what);
+        self.after_poll(&receiver, polled)
     }
 
-    /// Takes a message out of a queue; in threaded modes under the consumer's try-lock, which ends before the handler runs.
+    /// As [`RankContext::poll_net`] for the library's own messages alone. Async-signal-safe in the sense of
+    /// [`RankContext::poll_internal`].
+    pub(crate) fn poll_net_internal(&self) -> usize {
+        // What fails on this way is found again by the client's own poll, or the job ends anyway.
+        self.poll_net::<Par>(Poll::Internal).unwrap_or(0)
+    }
+
+    /// Whether only messages can come from outside, so that a wait need not poll for more ([`RankContext::poll_recv`]).
     #[inline]
-    fn take<M: Mode>(&self, class: MessageClass, packet: &mut Packet) -> bool {
-        let ring = self.ring_of(self.local(), class);
-        if !M::THREADED {
-            return ring.receive(packet);
-        }
-        if !ring.ready() {
-            return false;
-        }
-        match self.consumers[class as usize].try_take() {
-            Some(_turn) => ring.receive(packet),
-            None => false,
-        }
+    pub(crate) fn only_receives(&self) -> bool {
+        self.transport.net().is_some_and(NetTransport::only_receives)
     }
 
-    #[inline]
-    pub(crate) fn deliver<M: Mode>(&self, class: MessageClass, packet: &mut Packet) {
-        let (source, index, len, place) =
-            (packet.source() as usize, packet.handler(), packet.len(), packet.place());
-        let kind = packet.kind();
-        let entry = self.handlers.get(index);
-        let Some((args, inline)) = packet.parts() else { self.malformed(source, "counts") };
-        if source >= self.layout().locals {
-            self.malformed(source, "source");
-        }
-        let Some(entry) = entry else { self.no_handler(self.rank_of(source), index) };
-        self.check_promise(entry, class, self.rank_of(source), args.len());
-        let token = RawToken::new(self, source, class, kind == Some(Kind::Long), entry);
-        match kind {
-            Some(Kind::Short) => run::<M>(&token, args, Delivery::None),
-            Some(Kind::MediumInline) => run::<M>(&token, args, Delivery::Medium(inline)),
-            Some(Kind::MediumBlock) => {
-                let block = Block::from_wire(place);
-                let memory = self.memory();
-                let payload = memory.block_payload(source, class as usize, block, len as usize);
-                let Some(payload) = payload else { self.malformed(source, "payload block") };
-                run::<M>(&token, args, Delivery::Medium(payload));
-                self.freed(source, class)[block.index as usize]
-                    .store(block.generation, Ordering::Release);
-            }
-            Some(Kind::Long) if matches!(entry.function, Function::Foreign(_)) => {
-                run::<M>(&token, args, Delivery::Address(place, len as usize));
-            }
-            Some(Kind::Long) => {
-                let landing = Landing::new(self, place, len as usize);
-                let Some(landing) = landing else { self.malformed(source, "destination") };
-                run::<M>(&token, args, Delivery::Long(landing));
-            }
-            Some(Kind::Internal) | None => self.malformed(source, "kind"),
-        }
-        if let Some(deferred) = token.take_deferred() {
-            self.flush::<M>(&deferred);
-        }
-    }
-
-    /// Sends a reply that found no room in its handler. Meanwhile only replies are delivered: they need no room.
-    #[cold]
-    pub(crate) fn flush<M: Mode>(&self, deferred: &Deferred) {
-        let message = deferred.message();
-        let mut waiter = Waiter::for_room();
-        while !self.try_post::<M>(&message) {
-            if self.is_closed() || self.node_shm().notice().is_some() {
-                return;
-            }
-            let me = self.local();
-            let count = self.poll_internal() + self.drain::<M>(MessageClass::Reply);
-            if count + self.drain_lanes::<M>(MessageClass::Reply) > 0 {
-                waiter.progressed();
-            } else {
-                waiter.idle(self, || {
-                    self.ring_of(me, MessageClass::Reply).ready()
-                        || self.lane_ready(MessageClass::Reply)
-                        || self.internal_of(me).ready()
-                });
-            }
-        }
-    }
-
-    /// A message must be what the handler was registered for.
-    #[inline]
-    pub(crate) fn check_promise(
+    /// What a wait does between two polls that find nothing: a few polls for messages alone. Ends when one has come, or `done`;
+    /// returns how many.
+    #[inline(never)]
+    pub(crate) fn poll_recv<M: Mode>(
         &self,
-        entry: &Registered,
-        class: MessageClass,
-        source: Rank,
-        nargs: usize,
-    ) {
-        if !keeps_promise(entry, class, nargs) {
-            let role = role_of(class);
-            self.fatal(&format!(
-                "rank {} received a {role:?} with {nargs} arguments from rank {source} for handler {entry:?}",
-                self.rank_info().rank,
-            ))
+        mut done: impl FnMut() -> bool,
+    ) -> Result<usize, Error> {
+        let Some(net) = self.transport.net().filter(|_| !is_driving()) else {
+            return Ok(0);
+        };
+        let alone = self.shm().span().locals == 1;
+        let receiver = NetReceiver::<M>::new(self);
+        for _ in 0..RECV_POLLS {
+            if done() || !alone && self.shm().has_arrived() {
+                break;
+            }
+            match net.poll_recv::<M, _>(&receiver) {
+                None | Some(Ok(0)) => {}
+                // Only the library's own messages have consequences.
+                Some(Ok(count)) if !receiver.has_internal() => return Ok(count),
+                polled => return self.after_poll(&receiver, polled),
+            }
         }
+        Ok(0)
+    }
+
+    /// What follows a call into the network that may have brought something.
+    #[inline]
+    fn after_poll<M: Mode>(
+        &self,
+        receiver: &NetReceiver<'_, M>,
+        polled: Option<Result<usize, net::Error>>,
+    ) -> Result<usize, Error> {
+        receiver.check();
+        let count = match polled {
+            None => 0,
+            Some(Ok(count)) => count,
+            Some(Err(error)) => self.failed_poll(error)?,
+        };
+        Ok(count + self.deliver_exit_inbox() + self.drive_barriers())
+    }
+
+    /// Arms the network before a sleep; `false` when that is not possible.
+    #[cold]
+    pub(crate) fn arm_net(&self) -> bool {
+        self.transport.net().is_some_and(|net| net.arm().is_ok())
+    }
+
+    /// Starts the threads of the network that the settings ask for. Those that run handlers need a mode that allows it.
+    pub(crate) fn start_threads<M: Mode>(self: &Arc<Self>) -> Result<(), Error> {
+        let Some(net) = self.transport.net() else { return Ok(()) };
+        if net.has_receivers() && !M::THREADED {
+            let problem = format!(
+                "a thread for receives runs handlers beside the program, which mode {} does not allow; \
+                 use the library of mode PAR, or unset it",
+                M::NAME
+            );
+            return Err(Error::Setting { name: "GASNET_RCV_THREAD", problem });
+        }
+        let sink: SharedSink = Arc::new(ProgressSink(Arc::downgrade(self)));
+        Ok(net.start_threads(&sink)?)
+    }
+}
+
+/// Takes what threads of the network find, in the mode that lets any thread run handlers.
+struct ProgressSink(Weak<RankContext>);
+
+impl Sink for ProgressSink {
+    fn arrived(&self, message: Arrived<'_>) {
+        let Some(context) = self.0.upgrade() else { return };
+        let receiver = NetReceiver::<Par>::new(&context);
+        receiver.arrived(message);
+        receiver.check();
+    }
+}
+
+/// The network has failed: usually a peer has died, and those who know the cause say so in a moment.
+impl RankContext {
+    #[cold]
+    pub(crate) fn failed_send(&self, error: &net::Error) -> bool {
+        // The call is over: an exit may use the network.
+        let _outside = Mark::outside();
+        if !self.is_closed() && !self.ends_soon() {
+            self.fatal(&error.to_string());
+        }
+        false
     }
 
     #[cold]
-    pub(crate) fn no_handler(&self, source: Rank, index: u8) -> ! {
-        self.fatal(&format!(
-            "rank {} received a message from rank {source} for handler {index}, which is not registered here: \
-             register handlers on every rank, then meet in a barrier before the first message",
-            self.rank_info().rank,
-        ))
+    fn failed_poll(&self, error: net::Error) -> Result<usize, Error> {
+        if self.is_closed() {
+            return Ok(0);
+        }
+        self.ends_soon();
+        // Where the end of the job is decided, that is what the caller hears.
+        self.check_open("poll")?;
+        Err(error.into())
     }
 
     #[cold]
-    fn malformed(&self, source: usize, part: &str) -> ! {
-        self.fatal(&format!(
-            "rank {} found a malformed message in its queue (source {source}, bad {part}): shared memory was overwritten",
-            self.rank_info().rank,
-        ))
-    }
-}
-
-const fn role_of(class: MessageClass) -> Role {
-    match class {
-        MessageClass::Reply => Role::Reply,
-        // Internal messages have no registered handler.
-        MessageClass::Request | MessageClass::Internal => Role::Request,
-    }
-}
-
-/// Whether a message is what its handler was registered for.
-#[inline(always)]
-pub(crate) fn keeps_promise(entry: &Registered, class: MessageClass, nargs: usize) -> bool {
-    (nargs == entry.nargs || entry.nargs == ANY_ARGS)
-        && (entry.role == Role::ReqRep || entry.role == role_of(class))
-}
-
-/// The payload of a message, where it is.
-pub(crate) enum Delivery<'a> {
-    None,
-    Medium(&'a mut [u8]),
-    Long(Landing<'a>),
-    /// A Long for a foreign function: its destination as an address of this process.
-    Address(u64, usize),
-}
-
-#[inline]
-pub(crate) fn run<M: Mode>(token: &RawToken<'_>, args: &[i32], arrived: Delivery<'_>) {
-    token.core().run_handler::<M>(|| match (&token.entry().function, arrived) {
-        (Function::Foreign(function), arrived) => run_foreign(function, token, arrived, args),
-        (Function::Short(function), Delivery::None) => function(token, args),
-        (Function::Medium(function), Delivery::Medium(payload)) => function(token, payload, args),
-        (Function::Long(function), Delivery::Long(landing)) => function(token, landing, args),
-        (Function::MedLong(function), Delivery::Medium(payload)) => {
-            function(token, Payload::Medium(payload), args);
+    fn ends_soon(&self) -> bool {
+        let end = Instant::now() + deadlines::LOST_PEER.limit;
+        while self.node_shm().notice().is_none() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            // Who decides the end rings every doorbell.
+            let slice = left.min(deadlines::SLEEP_MOST.limit);
+            self.shm().slot().sleep(slice, || self.node_shm().notice().is_some());
         }
-        (Function::MedLong(function), Delivery::Long(landing)) => {
-            function(token, Payload::Long(landing), args);
-        }
-        (_, arrived) => wrong_category(token, &arrived),
-    });
-}
-
-#[inline]
-fn run_foreign(function: &Foreign, token: &RawToken<'_>, mut arrived: Delivery<'_>, args: &[i32]) {
-    let arrival = match &mut arrived {
-        Delivery::None => Arrival::Short,
-        Delivery::Medium(payload) => Arrival::Medium(payload),
-        Delivery::Address(at, len) => Arrival::Long(*at, *len),
-        Delivery::Long(_) => wrong_category(token, &arrived),
-    };
-    if !function.takes(&arrival) {
-        wrong_category(token, &arrived);
+        true
     }
-    function.run(token, arrival, args);
 }
-
-#[cold]
-fn wrong_category(token: &RawToken<'_>, arrived: &Delivery<'_>) -> ! {
-    let category = match arrived {
-        Delivery::None => "Short",
-        Delivery::Medium(_) => "Medium",
-        Delivery::Long(_) => "Long",
-        Delivery::Address(..) => "Long",
-    };
-    token.core().fatal(&format!(
-        "rank {} received a {category} from rank {} for handler {:?}",
-        token.core().rank_info().rank,
-        token.source(),
-        token.entry(),
-    ))
-}
-
-/// The slot for a deferred reply, one per handler run.
-pub(crate) type DeferredSlot = Cell<Option<Box<Deferred>>>;

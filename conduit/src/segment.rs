@@ -5,21 +5,19 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bootstrap::Rank;
 
-use crate::core::Core;
 use crate::error::Error;
-use crate::settings::SegmentLimit;
+use crate::rank::RankContext;
+use crate::rma::memory;
 use crate::sys;
-use crate::transport::shm::{Landed, Segments, SharedMemory};
-
-/// Distance in bytes from the start of a rank's segment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SegmentOffset(pub u64);
+use crate::transport::OutsideSegment;
+use crate::transport::net::NetTransport;
+use crate::transport::shm::{Segments, SharedMemory};
 
 /// This rank's attached segment. Zero filled at first, page aligned. Other ranks change it at any time: safe access copies,
 /// or goes word by word through atomics.
 #[derive(Clone)]
 pub struct Segment {
-    core: Arc<Core>,
+    context: Arc<RankContext>,
 }
 
 impl std::fmt::Debug for Segment {
@@ -29,14 +27,14 @@ impl std::fmt::Debug for Segment {
 }
 
 impl Segment {
-    pub(crate) const fn new(core: Arc<Core>) -> Self {
-        Self { core }
+    pub(crate) const fn new(context: Arc<RankContext>) -> Self {
+        Self { context }
     }
 
     /// Bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.core.row(self.core.local()).len.load(Ordering::Relaxed)
+        self.context.shm().row(self.context.shm().local()).len.load(Ordering::Relaxed)
     }
 
     /// Whether the segment has no bytes.
@@ -48,15 +46,15 @@ impl Segment {
     /// Address of the first byte in this process.
     #[must_use]
     pub fn base(&self) -> *mut u8 {
-        self.core.segment_base(self.core.local()).unwrap_or(std::ptr::null_mut())
+        self.context.shm().segment_base(self.context.shm().local()).unwrap_or(std::ptr::null_mut())
     }
 
     /// Address in this process of the first byte of `rank`'s segment, and its bytes; `None` for a rank that shares no memory
     /// with this one.
     #[must_use]
     pub fn of(&self, rank: Rank) -> Option<(*mut u8, u64)> {
-        let local = self.core.local_of(rank)?;
-        Some((self.core.segment_base(local)?, self.core.row(local).len.load(Ordering::Relaxed)))
+        let (shm, local) = (self.context.shm(), self.context.local_of(rank)?);
+        Some((shm.segment_base(local)?, shm.row(local).len.load(Ordering::Relaxed)))
     }
 
     /// Copies bytes out of the own segment.
@@ -64,7 +62,9 @@ impl Segment {
     /// # Errors
     /// A range outside the segment.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        self.core.get("Segment::read", self.core.local(), offset, into)
+        let (shm, len) = (self.context.shm(), into.len());
+        let read = shm.read(shm.local(), offset, into);
+        if read { Ok(()) } else { Err(self.outside("Segment::read", offset, len)) }
     }
 
     /// Copies bytes into the own segment.
@@ -72,7 +72,9 @@ impl Segment {
     /// # Errors
     /// A range outside the segment.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
-        self.core.put("Segment::write", self.core.local(), offset, from)
+        let shm = self.context.shm();
+        let written = shm.write(shm.local(), offset, from);
+        if written { Ok(()) } else { Err(self.outside("Segment::write", offset, from.len())) }
     }
 
     /// An atomic word of the segment; `offset` is a multiple of 8.
@@ -81,8 +83,8 @@ impl Segment {
     /// A range outside the segment, or a misaligned one.
     pub fn atomic_u64(&self, offset: u64) -> Result<&AtomicU64, Error> {
         let call = "Segment::atomic_u64";
-        let local = self.core.local();
-        let word = self.core.segments().and_then(|all| all.word64(self.core.row(local), offset));
+        let (shm, row) = (self.context.shm(), self.context.shm().row(self.context.shm().local()));
+        let word = shm.segments().and_then(|all| all.word64(row, offset));
         word.ok_or_else(|| self.bad_word(call, offset, 8))
     }
 
@@ -92,8 +94,8 @@ impl Segment {
     /// A range outside the segment, or a misaligned one.
     pub fn atomic_u32(&self, offset: u64) -> Result<&AtomicU32, Error> {
         let call = "Segment::atomic_u32";
-        let local = self.core.local();
-        let word = self.core.segments().and_then(|all| all.word32(self.core.row(local), offset));
+        let (shm, row) = (self.context.shm(), self.context.shm().row(self.context.shm().local()));
+        let word = shm.segments().and_then(|all| all.word32(row, offset));
         word.ok_or_else(|| self.bad_word(call, offset, 4))
     }
 
@@ -101,98 +103,31 @@ impl Segment {
         if !offset.is_multiple_of(bytes) {
             return Error::Misaligned { call, offset, align: bytes };
         }
-        self.core.outside(call, self.core.local(), offset, usize::try_from(bytes).unwrap_or(8))
+        self.outside(call, offset, usize::try_from(bytes).unwrap_or(8))
+    }
+
+    #[cold]
+    fn outside(&self, call: &'static str, offset: u64, len: usize) -> Error {
+        let target = self.context.shm().local();
+        self.context.outside(call, OutsideSegment { target, offset, len })
     }
 }
 
-/// Where the payload of a Long landed in this rank's segment.
-#[derive(Clone, Copy)]
-pub struct Landing<'a> {
-    core: &'a Core,
-    offset: u64,
-    len: usize,
-    landed: Option<Landed>,
-}
-
-impl std::fmt::Debug for Landing<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Landing({} bytes at {})", self.len, self.offset)
-    }
-}
-
-impl<'a> Landing<'a> {
-    /// Checks the range; `None` when it is not inside the own segment.
-    pub(crate) fn new(core: &'a Core, offset: u64, len: usize) -> Option<Self> {
-        if len == 0 {
-            return Some(Self { core, offset, len, landed: None });
-        }
-        let at = core.segments()?.range(core.row(core.local()), offset, len)?;
-        Some(Self { core, offset, len, landed: Some(Landed { at, len }) })
-    }
-
-    /// Destination that the sender gave; unchanged also when there is no payload.
-    #[must_use]
-    pub const fn offset(&self) -> SegmentOffset {
-        SegmentOffset(self.offset)
-    }
-
-    /// Bytes of payload.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there is no payload.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Copies the first bytes of the payload, as many as `into` takes.
-    pub fn read(&self, into: &mut [u8]) {
-        if let Some(landed) = &self.landed {
-            landed.copy_to(into);
-        }
-    }
-
-    /// A copy of the payload.
-    #[must_use]
-    pub fn to_vec(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.len];
-        self.read(&mut bytes);
-        bytes
-    }
-
-    /// Address of the payload in this process; without payload the address that the destination would have.
-    #[must_use]
-    pub fn as_ptr(&self) -> *mut u8 {
-        let base = || self.core.segment_base(self.core.local()).unwrap_or(std::ptr::null_mut());
-        let far = || base().wrapping_add(usize::try_from(self.offset).unwrap_or(usize::MAX));
-        self.landed.map_or_else(far, |landed| landed.at.as_ptr())
-    }
-}
-
-impl Core {
-    /// Address in this process of a rank's segment; `None` before attach.
-    pub(crate) fn segment_base(&self, local: usize) -> Option<*mut u8> {
-        Some(self.segments()?.range(self.row(local), 0, 0)?.as_ptr())
-    }
-
+impl RankContext {
     /// Largest segment of this rank, a multiple of the page size.
     pub(crate) fn max_segment(&self) -> u64 {
-        limit(self.settings().max_segment, self.rank_info().locals)
+        self.settings().max_segment.for_each(self.rank_info().locals)
     }
 
     /// Smallest of the largest segments of all ranks.
     pub(crate) fn max_segment_of_all(&self) -> u64 {
-        self.remote()
-            .map_or_else(|| self.max_segment(), crate::transport::remote::Remote::max_segment)
+        self.transport.net().map_or_else(|| self.max_segment(), NetTransport::max_segment)
     }
 
     /// Where this neighbourhood's segments begin in the memory of the host, and what all segments of the host take.
-    fn segments_on_host(&self, len: u64, near: u64) -> Result<Option<(u64, u64)>, Error> {
+    fn segments_on_host(&self, len: u64, local: u64) -> Result<Option<(u64, u64)>, Error> {
         if self.neighbours().on_host().0.len() == 1 {
-            return Ok(Some((0, near)));
+            return Ok(Some((0, local)));
         }
         let all = self.services(|services| services.exchange(&len.to_le_bytes()))?;
         let len_of = |rank: Rank| {
@@ -200,7 +135,7 @@ impl Core {
             let word = all.get(at..at + 8).and_then(|word| word.try_into().ok());
             word.map_or(0, u64::from_le_bytes)
         };
-        let (page, base) = (self.node_shm(), self.span().base);
+        let (page, base) = (self.node_shm(), self.shm().span().base);
         let sum = |locals: std::ops::Range<u32>| {
             let mut lens = locals.map(|local| len_of(page.local_rank(local)));
             lens.try_fold(0_u64, u64::checked_add)
@@ -223,16 +158,16 @@ impl Core {
             self.attaches.store(0, Ordering::SeqCst);
             return Err(Error::SegmentSize { len, page, max });
         }
-        let me = self.local();
-        self.row(me).len.store(len, Ordering::Release);
+        let (shm, me) = (self.shm(), self.shm().local());
+        shm.row(me).len.store(len, Ordering::Release);
         barrier()?;
         let too_much = || Error::SegmentSize { len, page, max };
         let mut total = 0_u64;
-        for local in 0..self.layout().locals {
+        for local in 0..shm.layout().locals {
             if local == me {
-                self.row(me).offset.store(total, Ordering::Release);
+                shm.row(me).offset.store(total, Ordering::Release);
             }
-            let theirs = self.row(local).len.load(Ordering::Acquire);
+            let theirs = shm.row(local).len.load(Ordering::Acquire);
             total = total.checked_add(theirs).ok_or_else(too_much)?;
         }
         let (first, all) = self.segments_on_host(len, total)?.ok_or_else(too_much)?;
@@ -240,30 +175,18 @@ impl Core {
         let (first, total, all) = (bytes(first)?, bytes(total)?, bytes(all)?);
         let memory = self.services(|services| services.host_memory(all))?;
         let os = |source| Error::Os { operation: "map the segments of the host's ranks", source };
-        self.set_segments(Segments::new(SharedMemory::map_at(&memory, first, total).map_err(os)?));
-        let base = self.segment_base(me).map_or(0, |base| base.addr() as u64);
-        self.row(me).base.store(base, Ordering::Release);
-        self.attach_remote()?;
+        shm.set_segments(Segments::new(SharedMemory::map_at(&memory, first, total).map_err(os)?));
+        let base = shm.segment_base(me).map_or(0, |base| base.addr() as u64);
+        shm.row(me).base.store(base, Ordering::Release);
+        self.attach_net(len)?;
         barrier()
     }
-}
 
-/// Largest segment that a setting leaves to each of `locals` ranks of a host.
-pub(crate) fn limit(limit: SegmentLimit, locals: u32) -> u64 {
-    let ranks = u64::from(locals);
-    let memory = sys::physical_memory().unwrap_or(1 << 30);
-    let bytes = match limit {
-        SegmentLimit::PerRank(bytes) => bytes,
-        SegmentLimit::PerHost(bytes) => bytes / ranks,
-        SegmentLimit::FractionPerRank(share) => fraction(memory, share),
-        SegmentLimit::FractionPerHost(share) => fraction(memory, share) / ranks,
-    };
-    let page = sys::page_size();
-    (bytes / page * page).max(page)
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "saturates")]
-#[expect(clippy::cast_sign_loss, reason = "shares are not negative")]
-fn fraction(memory: u64, share: f64) -> u64 {
-    (memory as f64 * share) as u64
+    /// Tells all ranks where this rank's segment is.
+    fn attach_net(&self, len: u64) -> Result<(), Error> {
+        let Some(net) = self.transport.net() else { return Ok(()) };
+        let base = self.shm().segment_base(self.shm().local());
+        let (base, len) = base.map_or((0, 0), |base| (base.expose_provenance() as u64, len));
+        Ok(self.services(|services| net.attach(memory::segment(base, len), services))?)
+    }
 }

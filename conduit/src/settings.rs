@@ -3,6 +3,7 @@
 use settings::{Amount, Per};
 
 use crate::error::Error;
+use crate::sys;
 
 /// How large segments may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,6 +28,26 @@ impl SegmentLimit {
             (Amount::Fraction(share), Per::Host) => Self::FractionPerHost(share),
         }
     }
+
+    /// Largest segment that it leaves to each of `locals` ranks of a host, a multiple of the page size.
+    pub(crate) fn for_each(self, locals: u32) -> u64 {
+        let ranks = u64::from(locals);
+        let memory = sys::physical_memory().unwrap_or(1 << 30);
+        let bytes = match self {
+            Self::PerRank(bytes) => bytes,
+            Self::PerHost(bytes) => bytes / ranks,
+            Self::FractionPerRank(share) => fraction(memory, share),
+            Self::FractionPerHost(share) => fraction(memory, share) / ranks,
+        };
+        let page = sys::page_size();
+        (bytes / page * page).max(page)
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "saturates")]
+#[expect(clippy::cast_sign_loss, reason = "shares are not negative")]
+fn fraction(memory: u64, share: f64) -> u64 {
+    (memory as f64 * share) as u64
 }
 
 /// What of the environment the core looks at. [`Settings::default`] is what an empty environment gives.

@@ -5,26 +5,26 @@ use std::marker::PhantomData;
 
 use bootstrap::Rank;
 
-use crate::core::Core;
+use crate::am::deferred::Deferred;
 use crate::error::Error;
 use crate::handler::{Function, HandlerIndex, Registered};
+use crate::landing::SegmentOffset;
 use crate::mode::Mode;
 use crate::negotiate::{self, PreparedReplyLong, PreparedReplyMedium, Terms};
-use crate::progress::{Deferred, DeferredSlot};
-use crate::segment::SegmentOffset;
+use crate::rank::RankContext;
 use crate::transport::message::{
     self, AmMessage, AmPayload, Flags, MessageClass, Outcome, ReplyToken,
 };
 
 /// Token without the thread mode; what dispatch makes.
 pub struct RawToken<'a> {
-    core: &'a Core,
+    context: &'a RankContext,
     source: usize,
     class: MessageClass,
     is_long: bool,
     entry: &'a Registered,
     replied: Cell<bool>,
-    deferred: DeferredSlot,
+    deferred: Cell<Option<Box<Deferred>>>,
     /// For a message of a remote rank: how to reply.
     reply: Option<&'a ReplyToken>,
 }
@@ -38,14 +38,14 @@ impl std::fmt::Debug for RawToken<'_> {
 impl<'a> RawToken<'a> {
     #[inline]
     pub(crate) fn new(
-        core: &'a Core,
+        context: &'a RankContext,
         source: usize,
         class: MessageClass,
         is_long: bool,
         entry: &'a Registered,
     ) -> Self {
         let (replied, deferred) = (Cell::new(false), Cell::new(None));
-        Self { core, source, class, is_long, entry, replied, deferred, reply: None }
+        Self { context, source, class, is_long, entry, replied, deferred, reply: None }
     }
 
     /// The token of a message that came over the network.
@@ -57,22 +57,22 @@ impl<'a> RawToken<'a> {
     #[inline]
     pub(crate) fn post<M: Mode>(&self, message: &AmMessage<'_>) -> bool {
         match self.reply {
-            None => self.core.try_post::<M>(message),
+            None => self.context.try_send::<M>(message),
             Some(reply) => {
-                self.core.reply_remote::<M>(reply, message);
+                self.context.try_reply::<M>(reply, message);
                 true
             }
         }
     }
 
-    pub(crate) const fn core(&self) -> &'a Core {
-        self.core
+    pub(crate) const fn context(&self) -> &'a RankContext {
+        self.context
     }
 
     /// Job rank of the sender.
     #[must_use]
     pub fn source(&self) -> Rank {
-        self.core.rank_of(self.source)
+        self.context.rank_of(self.source)
     }
 
     #[inline]
@@ -202,7 +202,7 @@ impl<'a> RawToken<'a> {
 
     /// Whether the reply queue of the requester has room now.
     fn has_room<M: Mode>(&self, nargs: usize) -> bool {
-        self.core.has_room::<M>(self.source, MessageClass::Reply, nargs)
+        self.context.has_room::<M>(self.source, MessageClass::Reply, nargs)
     }
 }
 
@@ -320,7 +320,7 @@ impl<'a, M: Mode> Token<'a, M> {
             self.raw.unclaim();
             return Ok(Outcome::NotSent);
         }
-        let placed = self.raw.core.placed(call, message);
+        let placed = self.raw.context.placed(call, message);
         let message = placed.inspect_err(|_| self.raw.unclaim())?;
         Ok(self.raw.send::<M>(&message, flags))
     }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use bootstrap::Rank;
 
 use super::{Event, Scope};
+use crate::am::lend::Lender;
 use crate::error::Error;
 use crate::handler::HandlerIndex;
+use crate::landing::SegmentOffset;
 use crate::mode::Mode;
-use crate::operations::{Lender, Op, Row};
-use crate::segment::SegmentOffset;
+use crate::rma::operations::{Op, Row};
 use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome};
 
 impl<'scope, M: Mode> Scope<'scope, '_, M> {
@@ -55,8 +56,8 @@ impl<'scope, M: Mode> Scope<'scope, '_, M> {
         args: &[i32],
         flags: Flags,
     ) -> Result<Option<Event<'scope>>, Error> {
-        let core = &self.client.core;
-        let target = core.rma_target::<M>(call, rank)?;
+        let context = &self.client.context;
+        let target = context.rma_target::<M>(call, rank)?;
         let dest = dest.map(|dest| dest.0);
         let payload =
             dest.map_or(AmPayload::Medium(payload), |dest| AmPayload::Long { payload, dest });
@@ -65,14 +66,14 @@ impl<'scope, M: Mode> Scope<'scope, '_, M> {
         message.check(call)?;
         if dest.is_some()
             && flags.contains(Flags::IMMEDIATE)
-            && !core.has_room::<M>(target, MessageClass::Request, args.len())
+            && !context.has_room::<M>(target, MessageClass::Request, args.len())
         {
             return Ok(None);
         }
-        let message = core.placed(call, message)?;
+        let message = context.placed(call, message)?;
         let lent = Lent { scope: self, call, op: Cell::new(None) };
-        let send = |message: &AmMessage<'_>| core.request::<M>(call, message, flags);
-        let outcome = core.send_lent(&message, flags, &lent, send)?;
+        let send = |message: &AmMessage<'_>| context.request::<M>(call, message, flags);
+        let outcome = context.send_lent(&message, flags, &lent, send)?;
         let event = lent.op.get().map_or(Event::complete(()), |op| self.event((), op));
         Ok((outcome == Outcome::Sent).then_some(event))
     }

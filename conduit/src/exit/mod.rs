@@ -10,6 +10,7 @@
 mod crash;
 mod driver;
 mod flush;
+pub(crate) mod inbox;
 mod line;
 mod link;
 pub mod machine;
@@ -24,6 +25,7 @@ use bootstrap::Rank;
 use bootstrap::node_shm::Notice;
 
 pub(crate) use link::Link;
+pub(crate) use signals::undisturbed;
 
 use crash::Diagnostics;
 use driver::{Driver, Options};
@@ -128,14 +130,6 @@ pub(crate) fn after_exit(rank: Rank) {
     if let Some(driver) = driver().filter(|driver| driver.rank() == rank && driver.is_ours()) {
         driver.meet();
     }
-}
-
-/// Runs `call` with signals blocked on this thread, but for those of its own faults.
-pub(crate) fn undisturbed<T>(call: impl FnOnce() -> T) -> T {
-    let mask = signals::block();
-    let result = call();
-    signals::restore(mask);
-    result
 }
 
 /// An internal message for this rank. Does not return when it begins the exit.

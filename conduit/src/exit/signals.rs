@@ -130,6 +130,14 @@ pub(super) fn restore(old: Mask) {
     change(SigmaskHow::SIG_SETMASK, old.0);
 }
 
+/// Runs `call` with signals blocked on this thread, but for those of its own faults.
+pub(crate) fn undisturbed<T>(call: impl FnOnce() -> T) -> T {
+    let mask = block();
+    let result = call();
+    restore(mask);
+    result
+}
+
 /// Whether this thread blocks SIGQUIT, as inside a handler for it.
 pub(super) fn is_quit_blocked() -> bool {
     SigSet::thread_get_mask().is_ok_and(|set| set.contains(Signal::SIGQUIT))

@@ -1,12 +1,12 @@
 //! Messages and their handlers.
 
 use super::{Inner, Target};
+use crate::am::lend::Lender;
 use crate::error::Error;
 use crate::foreign::Foreign;
 use crate::handler::{Registered, Role};
 use crate::mode::Mode;
 use crate::negotiate::{Commit, Prepared, Terms};
-use crate::operations::Lender;
 use crate::token::RawToken;
 use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome};
 
@@ -152,11 +152,11 @@ impl Inner {
         args: &[i32],
     ) -> bool {
         // For a remote rank this is no neighbour's index, and is found out.
-        let target = self.0.span().offset(rank);
+        let target = self.0.shm().span().offset(rank);
         if LOOK {
-            self.0.look_and_pass::<M>(target, handler, args)
+            self.0.send_short_checked::<M>(target, handler, args)
         } else {
-            self.0.pass_short::<M>(target, handler, args)
+            self.0.shm().send_unchecked::<M>(target, handler, args)
         }
     }
 
@@ -167,7 +167,8 @@ impl Inner {
         if !token.may_reply() {
             return false;
         }
-        let sent = self.0.pass_reply::<M>(token.source_target(), handler, args);
+        let to = (token.source_target(), MessageClass::Reply);
+        let sent = self.0.shm().send_short::<M>(to, handler, args, || true);
         if sent {
             token.count_reply();
         }

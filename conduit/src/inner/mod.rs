@@ -17,23 +17,24 @@ use std::sync::Arc;
 use bootstrap::Rank;
 
 pub use self::messages::{HandlerRow, Outgoing, Payload};
+pub use crate::am::lend::Lender;
 use crate::client::Client;
-use crate::core::Core;
 use crate::error::Error;
 pub use crate::foreign::{ANY_ARGS, Arrival, Foreign, Runner, ShortRow};
 use crate::mode::Mode;
 pub use crate::negotiate::{Commit, Destination, Prepared, Terms};
-pub use crate::operations::{Lender, Op, Part, Row as OpRow};
+use crate::rank::RankContext;
+pub use crate::rma::operations::{Op, Part, Row as OpRow};
 use crate::settings::{SegmentLimit, Settings};
 use crate::sys;
 pub use crate::token::RawToken;
 pub use crate::transport::message::{MAX_LONG, max_long_alloc, max_medium};
-use crate::transport::remote::Remote;
+use crate::transport::net::NetTransport;
 pub use crate::wait::Waiter;
 
 /// One rank, for as long as the process lives.
 #[derive(Clone, Copy)]
-pub struct Inner(&'static Core);
+pub struct Inner(&'static RankContext);
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -77,8 +78,8 @@ pub fn join<M: Mode>(name: &str, preset: Preset) -> Result<(Client<M>, Inner, u6
         with_limit(table, settings, preset.max_segment)
     })?;
     // The process is a rank until it ends.
-    let core: &'static Arc<Core> = Box::leak(Box::new(Arc::clone(&client.core)));
-    Ok((client, Inner(core), threads))
+    let context: &'static Arc<RankContext> = Box::leak(Box::new(Arc::clone(&client.context)));
+    Ok((client, Inner(context), threads))
 }
 
 /// The program's own default for the size of segments, where the environment says nothing.
@@ -192,22 +193,22 @@ impl Inner {
     /// Whether threads of the network run handlers.
     #[must_use]
     pub fn has_receivers(self) -> bool {
-        self.0.remote().is_some_and(Remote::has_receivers)
+        self.0.transport.net().is_some_and(NetTransport::has_receivers)
     }
 
     /// Host and neighbourhood of every rank, in rank order.
     #[must_use]
     pub fn places(self) -> Vec<(u32, u32)> {
-        let core = self.0;
-        let host_of = |rank| core.node_shm().host_of(Rank(rank)).map_or(0, |host| host.0);
-        let neighbourhoods = core.neighbours().of_all(core.rank_info(), host_of);
+        let context = self.0;
+        let host_of = |rank| context.node_shm().host_of(Rank(rank)).map_or(0, |host| host.0);
+        let neighbourhoods = context.neighbours().of_all(context.rank_info(), host_of);
         (0..).map(host_of).zip(neighbourhoods).collect()
     }
 
     /// First rank and number of the neighbours, where they have consecutive ranks; else no number.
     #[must_use]
     pub fn span(self) -> (u32, u32) {
-        self.0.span().contiguous()
+        self.0.shm().span().contiguous()
     }
 }
 
@@ -226,7 +227,7 @@ impl Inner {
     #[inline(always)]
     #[must_use]
     pub fn is_local(self, target: Target) -> bool {
-        self.0.is_near(target.0)
+        !self.0.transport.is_remote(target.0)
     }
 
     /// Index of a rank among the neighbours.
@@ -239,17 +240,8 @@ impl Inner {
     /// Attached segment of a target; `None` before attach.
     #[must_use]
     pub fn segment(self, target: Target) -> Option<PeerSegment> {
-        if let Some(remote) = self.0.far_segment(target.0) {
-            let found = PeerSegment { owner_base: remote.base, len: remote.len, here: None };
-            return (remote.len != 0).then_some(found);
-        }
-        if !self.is_local(target) {
-            return None;
-        }
-        let here = Some(self.0.segment_base(target.0)?);
-        let row = self.0.row(target.0);
-        let word =
-            |word: &std::sync::atomic::AtomicU64| word.load(std::sync::atomic::Ordering::Acquire);
-        Some(PeerSegment { owner_base: word(&row.base), len: word(&row.len), here })
+        let found = self.0.transport.segment(target.0)?;
+        let found = PeerSegment { owner_base: found.base, len: found.len, here: found.here };
+        (found.len != 0 || found.here.is_some()).then_some(found)
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::{Inner, Target};
 use crate::error::Error;
 use crate::mode::Mode;
-use crate::operations::{Op, Part, RemoteOp, Row};
+use crate::rma::operations::{Op, Part, Row};
+use crate::rma::remote::RemoteOp;
 use crate::transport::message::{Flags, Outcome};
 
 impl Inner {
@@ -37,7 +38,7 @@ impl Inner {
         offset: u64,
         source: &[u8],
     ) -> Result<(), Error> {
-        self.0.put_far::<M>(call, target.0, offset, source)
+        self.0.put_remote::<M>(call, target.0, offset, source)
     }
 
     /// A get that is complete on return.
@@ -50,7 +51,7 @@ impl Inner {
         offset: u64,
         into: &mut [u8],
     ) -> Result<(), Error> {
-        self.0.get_far::<M>(call, target.0, offset, into)
+        self.0.get_remote::<M>(call, target.0, offset, into)
     }
 
     /// Starts a put that `row` counts; its source is left alone until then. `now`: it is the caller's again on return.

@@ -2,8 +2,8 @@
 
 use super::Inner;
 use crate::error::Error;
-use crate::gate::{Name, Which};
 use crate::mode::Mode;
+use crate::transport::shm::{BarrierName as Name, Which};
 use crate::wait::Waiter;
 
 impl Inner {
@@ -11,27 +11,27 @@ impl Inner {
     #[inline]
     #[must_use]
     pub fn barrier_under_way(self) -> bool {
-        self.0.progress_of(Which::Client).under_way()
+        self.0.shm().progress_of(Which::Client).under_way()
     }
 
     /// Arrives without a name. No barrier may be under way.
     #[inline]
     pub fn arrive(self) {
-        self.0.arrive(Which::Client, Name::Anonymous);
+        self.0.shm().arrive(Which::Client, Name::Anonymous);
     }
 
     /// Whether all ranks have arrived; changes nothing.
     #[inline]
     #[must_use]
     pub fn barrier_is_open(self) -> bool {
-        self.0.is_open(Which::Client)
+        self.0.shm().is_open(Which::Client)
     }
 
     /// Completes the barrier when all ranks have arrived.
     #[inline]
     #[must_use]
     pub fn try_pass(self) -> bool {
-        self.0.try_pass(Which::Client).is_some()
+        self.0.shm().try_pass(Which::Client).is_some()
     }
 
     /// Waits (and polls) until the barrier is complete.
@@ -54,7 +54,7 @@ impl Inner {
 
     /// Wakes threads of this rank that sleep.
     pub fn wake_own(self) {
-        self.0.wake_own();
+        self.0.shm().wake_own();
     }
 
     /// Whether a poll would find something. Loads only.

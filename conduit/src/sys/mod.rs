@@ -4,7 +4,8 @@ pub(crate) mod atomic;
 
 use nix::sched::CpuSet;
 
-use crate::transport::shm::CPU_WORDS;
+/// Words of a set of processors.
+pub(crate) const CPU_WORDS: usize = 16;
 
 /// Processors that this process may run on, as bit masks.
 pub(crate) fn allowed_cpus() -> [u64; CPU_WORDS] {

@@ -1,8 +1,292 @@
 //! How messages and one-sided operations travel: shared memory inside a neighbourhood, the network between them.
+//!
+//! [`Transport::route`] is the one place where the two part. What is above names a rank by a target
+//! ([`neighbours`]) and does not ask where it is; what is below is one of the two and does not know the other.
+//!
+//! A message takes these steps: `check` (limits), [`Transport::place`] (the payload of a Long, or its destination),
+//! [`Transport::send`]. Arrived ones go to a [`message::Sink`].
 
 pub(crate) mod message;
 pub(crate) mod neighbours;
 pub(crate) mod net;
 pub(crate) mod op_counter;
-pub(crate) mod remote;
 pub(crate) mod shm;
+
+use std::sync::atomic::Ordering;
+
+use bootstrap::{Bootstrap, Rank};
+use settings::{Env, Values};
+
+use self::message::{AmMessage, AmPayload, Block, MessageClass};
+use self::neighbours::{Neighbours, remote_rank};
+use self::net::{NetTransport, SendBuffer};
+use self::shm::ShmTransport;
+use crate::error::Error;
+use crate::mode::Mode;
+use crate::settings::Settings;
+use crate::sys;
+
+/// Where a target is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// A neighbour, by its local index.
+    Shm(usize),
+    /// A rank that shares no memory with this one.
+    Net(Rank),
+}
+
+/// A buffer of the library for a payload, where the receiver or the network takes it from.
+pub(crate) enum Reserved {
+    Block(Block),
+    SendBuffer(SendBuffer),
+}
+
+/// A segment of another rank, in its owner's addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PeerSegment {
+    pub(crate) base: u64,
+    pub(crate) len: u64,
+    /// First byte in this process, for neighbours.
+    pub(crate) here: Option<*mut u8>,
+}
+
+/// Both ways of one rank.
+#[repr(C)]
+pub(crate) struct Transport {
+    pub(crate) shm: ShmTransport,
+    /// There when some rank is outside the neighbourhood. Dropped before the segments that it was promised.
+    net: Option<NetTransport>,
+}
+
+impl Drop for Transport {
+    fn drop(&mut self) {
+        // The network was promised memory that the other half owns.
+        drop(self.net.take());
+    }
+}
+
+impl Transport {
+    /// Collective: opens both.
+    pub(crate) fn open(
+        neighbours: &Neighbours,
+        settings: &Settings,
+        variables: (&Values, &Env),
+        services: &mut dyn Bootstrap,
+        c_face: bool,
+    ) -> Result<Self, Error> {
+        let shm = ShmTransport::open(neighbours, settings, services, c_face)?;
+        // Before the network has threads: of a process with one thread the system needs no grace period (some milliseconds).
+        let fences = sys::join_barriers();
+        let max_segment = settings.max_segment.for_each(services.rank_info().locals);
+        let most = settings.neighbourhood_max;
+        let net = NetTransport::start(max_segment, most, neighbours, variables, services)?;
+        shm.join_fences(fences);
+        Ok(Self { shm, net })
+    }
+
+    /// Where a target is: the only place that compares.
+    #[inline(always)]
+    pub(crate) fn route(&self, target: usize) -> Route {
+        if target < self.shm.span().locals as usize {
+            return Route::Shm(target);
+        }
+        Route::Net(remote_rank(target).unwrap_or(Rank(u32::MAX)))
+    }
+
+    /// Whether operations at a target take time: it is reached over the network.
+    #[inline]
+    pub(crate) fn is_remote(&self, target: usize) -> bool {
+        matches!(self.route(target), Route::Net(_))
+    }
+
+    /// The network.
+    #[inline]
+    pub(crate) const fn net(&self) -> Option<&NetTransport> {
+        self.net.as_ref()
+    }
+
+    /// One attempt to send; `false` when there is no room. The message was checked and its payload is in place.
+    #[inline(always)]
+    pub(crate) fn send<M: Mode>(&self, message: &AmMessage<'_>) -> Result<bool, Box<net::Error>> {
+        match self.route(message.target) {
+            Route::Shm(local) => Ok(self.shm.send::<M>(local, message)),
+            Route::Net(_) => self.net().map_or(Ok(false), |net| net.send::<M>(message)),
+        }
+    }
+
+    /// Sends a message of the library to any rank, this one included. `false`: not now, or the rank cannot be reached.
+    /// Async-signal-safe.
+    pub(crate) fn send_internal(&self, target: usize, id: u8, args: &[i32]) -> bool {
+        let (handler, payload) = (id, AmPayload::None);
+        let message = AmMessage { class: MessageClass::Internal, target, handler, args, payload };
+        match self.route(target) {
+            Route::Shm(local) => self.shm.send_internal(local, id, args),
+            Route::Net(_) => {
+                let send = |net: &NetTransport| net.send::<crate::mode::Par>(&message);
+                matches!(self.net().map(send), Some(Ok(true)))
+            }
+        }
+    }
+
+    /// The message to send when its Long payload was taken care of: written to its destination at a neighbour, only its
+    /// destination checked for remote ranks.
+    #[inline]
+    pub(crate) fn place<'m>(
+        &self,
+        message: AmMessage<'m>,
+    ) -> Result<AmMessage<'m>, OutsideSegment> {
+        let (len, dest) = match message.payload {
+            AmPayload::SendBuffer { len, dest: Some(dest), .. } => (len as usize, dest),
+            AmPayload::Long { payload, dest } => (payload.len(), dest),
+            _ => return Ok(message),
+        };
+        let inside = match (self.route(message.target), message.payload) {
+            (Route::Shm(local), AmPayload::Long { payload, .. }) => {
+                self.shm.write(local, dest, payload)
+            }
+            (Route::Shm(_), _) => true,
+            (Route::Net(rank), _) => self.is_inside(rank, dest, len),
+        };
+        if !inside {
+            return Err(OutsideSegment { target: message.target, offset: dest, len });
+        }
+        let payload = match self.route(message.target) {
+            Route::Shm(_) => {
+                AmPayload::Placed { len: u32::try_from(len).unwrap_or(u32::MAX), dest }
+            }
+            Route::Net(_) => message.payload,
+        };
+        Ok(AmMessage { payload, ..message })
+    }
+
+    /// Whether a range lies in the segment of a remote rank. Without bytes any place will do.
+    fn is_inside(&self, rank: Rank, offset: u64, len: usize) -> bool {
+        let most = self.net().and_then(|net| net.segment(rank)).map_or(0, |segment| segment.len);
+        len == 0 || offset.checked_add(len as u64).is_some_and(|end| end <= most)
+    }
+
+    /// Checks a range of a segment that the network reaches.
+    pub(crate) fn check_remote(
+        &self,
+        rank: Rank,
+        offset: u64,
+        len: usize,
+    ) -> Result<(), OutsideSegment> {
+        let target = neighbours::remote(rank);
+        if self.is_inside(rank, offset, len) {
+            Ok(())
+        } else {
+            Err(OutsideSegment { target, offset, len })
+        }
+    }
+
+    /// Whether a message with `nargs` arguments, its payload elsewhere, would find room now. A hint.
+    #[inline]
+    pub(crate) fn has_room<M: Mode>(
+        &self,
+        target: usize,
+        class: MessageClass,
+        nargs: usize,
+    ) -> bool {
+        match self.route(target) {
+            Route::Shm(local) => self.shm.has_room::<M>(local, class, nargs),
+            // The network says so when it is tried.
+            Route::Net(_) => true,
+        }
+    }
+
+    /// Whether the payload of a message would be read where it is, after the call too, if the sender can wait for it.
+    pub(crate) fn is_zero_copy(&self, message: &AmMessage<'_>, waits: bool) -> bool {
+        match self.route(message.target) {
+            Route::Shm(_) => false,
+            Route::Net(_) => self.net().is_some_and(|net| net.is_zero_copy(message, waits)),
+        }
+    }
+
+    /// A buffer for a payload of `len` bytes; `None`: not now, or (for a `long` to a neighbour) it is copied where it goes.
+    pub(crate) fn reserve<M: Mode>(
+        &self,
+        target: usize,
+        class: MessageClass,
+        len: usize,
+        long: bool,
+    ) -> Option<Reserved> {
+        match self.route(target) {
+            Route::Shm(_) if long => None,
+            Route::Shm(_) => self.shm.allocate::<M>(class, len).map(Reserved::Block),
+            Route::Net(_) => self.net()?.buffer::<M>(class).map(Reserved::SendBuffer),
+        }
+    }
+
+    /// Attached segment of a target; `None` before attach.
+    pub(crate) fn segment(&self, target: usize) -> Option<PeerSegment> {
+        match self.route(target) {
+            Route::Shm(local) => {
+                let (here, row) = (Some(self.shm.segment_base(local)?), self.shm.row(local));
+                let (base, len) = (&row.base, &row.len);
+                let [base, len] = [base, len].map(|word| word.load(Ordering::Acquire));
+                Some(PeerSegment { base, len, here })
+            }
+            Route::Net(rank) => {
+                let found = self.net()?.segment(rank)?;
+                Some(PeerSegment { base: found.base, len: found.len, here: None })
+            }
+        }
+    }
+
+    /// Copies into a segment that shares memory with this rank; `Some` is the rank that the network has to reach instead.
+    #[inline]
+    pub(crate) fn put(
+        &self,
+        target: usize,
+        offset: u64,
+        source: &[u8],
+    ) -> Result<Option<Rank>, OutsideSegment> {
+        match self.route(target) {
+            Route::Shm(local) if self.shm.write(local, offset, source) => Ok(None),
+            Route::Shm(_) => Err(OutsideSegment { target, offset, len: source.len() }),
+            Route::Net(_) if source.is_empty() => Ok(None),
+            Route::Net(rank) => Ok(Some(rank)),
+        }
+    }
+
+    /// Copies out of a segment, as [`Transport::put`].
+    #[inline]
+    pub(crate) fn get(
+        &self,
+        target: usize,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<Option<Rank>, OutsideSegment> {
+        match self.route(target) {
+            Route::Shm(local) if self.shm.read(local, offset, into) => Ok(None),
+            Route::Shm(_) => Err(OutsideSegment { target, offset, len: into.len() }),
+            Route::Net(_) if into.is_empty() => Ok(None),
+            Route::Net(rank) => Ok(Some(rank)),
+        }
+    }
+
+    /// Where a message of a target goes back to over the network.
+    #[inline]
+    pub(crate) fn reply<M: Mode>(
+        &self,
+        token: &message::ReplyToken,
+        message: &AmMessage<'_>,
+    ) -> Result<bool, Box<net::Error>> {
+        self.net().map_or(Ok(false), |net| net.reply::<M>(token, message))
+    }
+
+    /// Whether a poll would certainly find something in the network. A hint.
+    #[inline]
+    pub(crate) fn net_has_work(&self) -> bool {
+        self.shm.networked() && self.net().is_some_and(NetTransport::has_work)
+    }
+}
+
+/// A range that is not in its segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OutsideSegment {
+    pub(crate) target: usize,
+    pub(crate) offset: u64,
+    pub(crate) len: usize,
+}

@@ -21,21 +21,27 @@ use crate::sources::Sources;
 const KNOWN: &str = "testkit/tests/shape/known.txt";
 /// The conduit's layers, from the bottom up; nothing imports from a layer above its own.
 const CONDUIT: &graph::Layers = &[
-    &["sys", "error", "deadlines", "identity", "mode", "settings", "message", "operations"],
+    &["sys", "error", "identity", "mode", "settings", "call_state", "wait_mode"],
+    &["transport"],
+    &["exit", "landing"],
     &[
-        "transport",
-        "notes",
-        "lanes",
+        "rank",
+        "handler",
+        "token",
+        "foreign",
+        "negotiate",
+        "am",
+        "rma",
+        "vis",
+        "atomics",
+        "coll",
+        "barrier",
         "progress",
-        "gate",
         "wait",
-        "dissemination",
-        "consumer",
-        "post",
+        "exit_link",
     ],
-    &["am", "rma", "barrier", "exit", "negotiate", "vis", "atomics", "coll"],
-    &["core", "core_link", "endpoint", "team", "segment", "event", "token", "handler", "foreign"],
-    &["client", "inner", "lib"],
+    &["endpoint", "team", "segment", "event"],
+    &["notes", "client", "inner", "lib"],
 ];
 
 /// One line of the table.

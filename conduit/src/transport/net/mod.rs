@@ -37,9 +37,9 @@ mod settings;
 mod setup;
 mod threads;
 mod topology;
+mod transport;
 mod xrc;
 
-pub(crate) use self::am::header::FIRST_CLIENT_HANDLER;
 pub(crate) use self::am::receive::Poll;
 pub(crate) use self::error::Error;
 pub(crate) use self::members::{Common, Members};
@@ -50,7 +50,7 @@ pub(crate) use self::post::Sent;
 pub(crate) use self::rma::RawSource;
 pub(crate) use self::settings::NetSettings;
 pub(crate) use self::threads::SharedSink;
-pub(crate) use crate::transport::op_counter::OpCounter;
+pub(crate) use self::transport::{Mark, NetTransport};
 
 #[cfg(test)]
 mod fuzz_seeds;

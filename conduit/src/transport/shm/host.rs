@@ -11,9 +11,10 @@ use bootstrap::node_shm::NodeShm;
 
 use super::arena::place;
 use super::lane::{LANES, Lane, LaneHead, LaneOwners, LaneSlot, SLOTS, Tail};
-use super::layout::{CPU_WORDS, Control, Layout, Member, SegmentRow};
+use super::layout::{Control, Layout, Member, SegmentRow};
 use super::map::{SharedLayout, SharedMemory};
 use super::ring::{Ring, RingHead, Slot};
+use crate::sys::CPU_WORDS;
 use crate::transport::message::{Block, MessageClass};
 use crate::transport::neighbours::Span;
 

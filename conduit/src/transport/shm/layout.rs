@@ -16,11 +16,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use super::lane::{LANES, LaneHead, LaneOwners, LaneSlot, SLOTS};
 use super::map::SharedLayout;
 use super::ring::{RingHead, Slot};
+use crate::sys::CPU_WORDS;
 
 /// Version of the layout, part of the fingerprint.
 const VERSION: u64 = 5;
-/// Processors that the union of affinity masks can speak of.
-pub(crate) const CPU_WORDS: usize = 16;
 /// Slots of the internal queue.
 const INTERNAL_SLOTS: usize = 32;
 /// Queue slots for each unit of depth.
@@ -30,7 +29,7 @@ pub(crate) const ARENA_PER_DEPTH: usize = 65_536;
 
 /// Words of a central barrier, on lines of their own.
 #[repr(C, align(128))]
-pub(crate) struct Gate {
+pub(crate) struct CentralBarrier {
     /// Arrivals and merged name of the barrier that is filling.
     pub(crate) filling: AtomicU64,
     _pad: [u64; 15],
@@ -52,9 +51,9 @@ pub(crate) struct Control {
     /// Union of the ranks' affinity masks.
     pub(crate) cpus: [AtomicU64; CPU_WORDS],
     /// Barrier of the library itself (init, attach).
-    pub(crate) inner: Gate,
+    pub(crate) inner: CentralBarrier,
     /// Barrier of the client.
-    pub(crate) client: Gate,
+    pub(crate) client: CentralBarrier,
 }
 
 /// One rank's segment in the mapping of segments.
@@ -88,7 +87,7 @@ pub(crate) struct Member {
 }
 
 // SAFETY: atomics and padding.
-unsafe impl SharedLayout for Gate {}
+unsafe impl SharedLayout for CentralBarrier {}
 // SAFETY: atomics and padding.
 unsafe impl SharedLayout for Control {}
 // SAFETY: atomics.

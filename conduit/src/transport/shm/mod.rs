@@ -3,20 +3,25 @@
 #![allow(unsafe_code, reason = "the module that owns shared memory")]
 
 mod arena;
+mod consumer;
+mod doorbell;
+mod endpoint;
 mod host;
 mod lane;
 mod layout;
 mod map;
+mod poll;
+mod poll_budget;
 mod ring;
 mod segments;
+mod send;
+mod shm_barrier;
 mod words;
 
-pub(crate) use arena::Arena;
-pub(crate) use host::{HostMemory, HostWords};
+pub(crate) use endpoint::ShmTransport;
 pub(crate) use lane::{LANE_ARGS, Row};
-pub(crate) use lane::{LANES, Lane, Tail, lanes_of};
-pub(crate) use layout::{CPU_WORDS, Control, Gate, Layout, Member, SegmentRow};
 pub(crate) use map::SharedMemory;
-pub(crate) use ring::{Kind, Packet, Post, Ring};
-pub(crate) use segments::{Landed, Segments};
+pub(crate) use poll::ShmSink;
+pub(crate) use segments::{Placed, Segments};
+pub(crate) use shm_barrier::{BarrierName, Which};
 pub(crate) use words::SharedWords;

@@ -11,9 +11,9 @@ pub(crate) struct Segments {
     memory: SharedMemory,
 }
 
-/// A checked range of a segment: where a payload landed.
+/// A checked range of a segment: where a payload was placed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Landed {
+pub(crate) struct Placed {
     pub(crate) at: NonNull<u8>,
     pub(crate) len: usize,
 }
@@ -70,7 +70,7 @@ impl Segments {
     }
 }
 
-impl Landed {
+impl Placed {
     /// A copy of the bytes.
     pub(crate) fn copy_to(&self, into: &mut [u8]) {
         let len = self.len.min(into.len());

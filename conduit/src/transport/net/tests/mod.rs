@@ -26,6 +26,7 @@ use crate::transport::message::{
     AmMessage, AmPayload, Arrived, ArrivedPayload, MessageClass, Sink, ZeroCopy,
 };
 use crate::transport::neighbours;
+use crate::transport::op_counter::OpCounter;
 
 /// No test waits longer; far more than any needs.
 const PATIENCE: Duration = Duration::from_secs(30);

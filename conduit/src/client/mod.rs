@@ -1,39 +1,23 @@
 //! The client: a program's hold on the library.
 
+mod barrier;
+mod rma;
+
 use std::sync::Arc;
 
+pub use barrier::BarrierFlags;
 use bootstrap::{Bootstrap, Rank};
 use spawner_mpi::client::PROVIDERS;
 
-use crate::core::Core;
 use crate::endpoint::{Endpoint, Team};
 use crate::error::Error;
 use crate::mode::{Mode, Seq};
+use crate::rank::RankContext;
 use crate::segment::Segment;
 use crate::settings::Settings;
 use crate::wait::Waiter;
-use crate::{core_link, identity, notes};
-
-/// How a blocking call waits when there is nothing to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitMode {
-    /// Poll without giving the processor away (where there is one for every rank of the host).
-    Spin,
-    /// Give the processor away after each poll that found nothing; sleep soon.
-    Block,
-    /// Poll for a while, then yield, then sleep. The default.
-    SpinBlock,
-}
-
-impl WaitMode {
-    pub(crate) const fn from_word(word: u8) -> Self {
-        match word {
-            0 => Self::Spin,
-            1 => Self::Block,
-            _ => Self::SpinBlock,
-        }
-    }
-}
+use crate::wait_mode::WaitMode;
+use crate::{exit_link, identity, notes};
 
 /// Position of this rank among the sets of its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +34,7 @@ pub struct Position {
 
 /// The library as one program sees it. `M` says how the program's threads use it.
 pub struct Client<M: Mode = Seq> {
-    pub(crate) core: Arc<Core>,
+    pub(crate) context: Arc<RankContext>,
     /// Gives the client the auto traits of its mode.
     _marker: M::Marker,
 }
@@ -80,16 +64,16 @@ impl<M: Mode> Client<M> {
         adjust: impl FnOnce(&settings::Values, Settings) -> Result<Settings, Error>,
     ) -> Result<Self, Error> {
         identity::keep();
-        core_link::first_init()?;
+        exit_link::first_init()?;
         let env = settings::Env::from_process();
         let table = settings::Values::from_env(&env)?;
         notes::provider(&env, &table);
         let settings = adjust(&table, Settings::of(&table))?;
         let services = bootstrap::connect_from(&env, &PROVIDERS)?;
-        let core = Core::join(name, services, settings, (&table, &env), c_face)?;
-        notes::settings(&core, &env, &table);
-        core_link::install(&core, &table)?;
-        Self::meet_first(core)
+        let context = RankContext::join(name, services, settings, (&table, &env), c_face)?;
+        notes::settings(&context, &env, &table);
+        exit_link::install(&context, &table)?;
+        Self::meet_first(context)
     }
 
     /// As [`Client::init`] over given bootstrap services and settings, without anything process-wide: no exit hook, no
@@ -105,32 +89,32 @@ impl<M: Mode> Client<M> {
         identity::keep();
         let env = settings.network.iter().cloned().collect();
         let table = settings::Values::from_env(&env)?;
-        Self::meet_first(Core::join(name, bootstrap, settings, (&table, &env), false)?)
+        Self::meet_first(RankContext::join(name, bootstrap, settings, (&table, &env), false)?)
     }
 
-    fn meet_first(core: Arc<Core>) -> Result<Self, Error> {
-        core.meet_at_start::<M>("init")?;
-        core.start_threads::<M>()?;
-        core.learn_cpus();
-        Ok(Self { core, _marker: M::Marker::default() })
+    fn meet_first(context: Arc<RankContext>) -> Result<Self, Error> {
+        context.meet_at_start::<M>("init")?;
+        context.start_threads::<M>()?;
+        context.learn_cpus();
+        Ok(Self { context, _marker: M::Marker::default() })
     }
 
     /// Name given at init.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.core.name()
+        self.context.name()
     }
 
     /// This rank.
     #[must_use]
     pub fn rank(&self) -> Rank {
-        self.core.rank_info().rank
+        self.context.rank_info().rank
     }
 
     /// Ranks in the job.
     #[must_use]
     pub fn size(&self) -> u32 {
-        self.core.rank_info().size
+        self.context.rank_info().size
     }
 
     /// The primordial endpoint.
@@ -148,7 +132,7 @@ impl<M: Mode> Client<M> {
     /// Job ranks on this host, ascending, this one included.
     #[must_use]
     pub fn host_ranks(&self) -> Vec<Rank> {
-        let page = self.core.node_shm();
+        let page = self.context.node_shm();
         (0..page.locals()).map(|local| page.local_rank(local)).collect()
     }
 
@@ -156,15 +140,15 @@ impl<M: Mode> Client<M> {
     /// `GASNET_SUPERNODE_MAXSIZE` leaves together.
     #[must_use]
     pub fn neighbours(&self) -> Vec<Rank> {
-        self.core.neighbours().ranks().iter().map(|rank| Rank(*rank)).collect()
+        self.context.neighbours().ranks().iter().map(|rank| Rank(*rank)).collect()
     }
 
     /// Where this rank stands among hosts and neighbourhoods.
     #[must_use]
     pub fn position(&self) -> Position {
-        let place = self.core.rank_info();
+        let place = self.context.rank_info();
         let (hosts, host) = (place.hosts, place.host.0);
-        let of = self.core.neighbours();
+        let of = self.context.neighbours();
         Position { neighbourhoods: of.count(), neighbourhood: of.number(), hosts, host }
     }
 
@@ -174,7 +158,7 @@ impl<M: Mode> Client<M> {
     /// Inside a handler; the end of the job.
     #[inline]
     pub fn poll(&self) -> Result<(), Error> {
-        self.core.poll::<M>("poll").map(|_| ())
+        self.context.poll::<M>("poll").map(|_| ())
     }
 
     /// Polls until `condition` holds; it is asked before the first poll and after each. Waits by the wait mode. What handlers
@@ -184,14 +168,14 @@ impl<M: Mode> Client<M> {
     /// As [`Client::poll`].
     #[inline]
     pub fn block_until(&self, mut condition: impl FnMut() -> bool) -> Result<(), Error> {
-        let core = &self.core;
+        let context = &self.context;
         let mut waiter = Waiter::new();
         while !condition() {
-            if waiter.poll::<M>(core, "block_until", &mut condition)? > 0 {
+            if waiter.poll::<M>(context, "block_until", &mut condition)? > 0 {
                 waiter.progressed();
             } else {
                 let condition = &mut condition;
-                waiter.idle(core, || core.has_work() || condition());
+                waiter.idle(context, || context.has_work() || condition());
             }
         }
         Ok(())
@@ -199,20 +183,20 @@ impl<M: Mode> Client<M> {
 
     /// Says how blocking calls of this process wait from now on.
     pub fn set_wait_mode(&self, mode: WaitMode) {
-        self.core.set_wait_mode(mode);
+        self.context.waits.set_mode(mode);
     }
 
     /// Largest segment of this rank, a multiple of the page size.
     #[must_use]
     pub fn max_local_segment(&self) -> u64 {
-        self.core.max_segment()
+        self.context.max_segment()
     }
 
     /// Smallest of the [`Client::max_local_segment`] of all ranks. The limit is a setting of the job and the ranks of a host
     /// share its memory equally, so on one host it is the same.
     #[must_use]
     pub fn max_global_segment(&self) -> u64 {
-        self.core.max_segment_of_all()
+        self.context.max_segment_of_all()
     }
 
     /// Attaches a segment of `len` bytes (a multiple of the page size; may differ between ranks). Collective over the
@@ -222,15 +206,15 @@ impl<M: Mode> Client<M> {
     /// A second attach, an impossible size, a call inside a handler, no memory, the end of the job.
     pub fn attach_segment(&self, len: u64) -> Result<Segment, Error> {
         let call = "attach_segment";
-        self.core.check_open(call)?;
-        self.core.check_outside::<M>(call)?;
-        self.core.attach(len, || self.core.meet::<M>(call))?;
-        Ok(Segment::new(Arc::clone(&self.core)))
+        self.context.check_open(call)?;
+        self.context.check_outside::<M>(call)?;
+        self.context.attach(len, || self.context.meet::<M>(call))?;
+        Ok(Segment::new(Arc::clone(&self.context)))
     }
 
     /// Ends the job with `code`. Collective by intent: the codes of the ranks are reduced by maximum; a rank that does not
     /// follow in time is ended. Never returns.
     pub fn exit(&self, code: i32) -> ! {
-        core_link::exit(&self.core, code)
+        exit_link::exit(&self.context, code)
     }
 }

@@ -1,41 +1,13 @@
 //! The right to take messages out of a queue of this rank.
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::sys;
-
-thread_local! {
-    static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
-}
 
 /// A number that no other live thread has; never 0.
 #[inline(always)]
 pub(crate) fn me() -> usize {
     sys::thread()
-}
-
-/// Whether this thread is inside a handler of the client, in modes with several threads.
-#[inline]
-pub(crate) fn in_handler() -> bool {
-    IN_HANDLER.get()
-}
-
-/// Marks this thread as inside a handler while it lives.
-struct HandlerScope(());
-
-impl Drop for HandlerScope {
-    fn drop(&mut self) {
-        IN_HANDLER.set(false);
-    }
-}
-
-/// Runs a handler and remembers so for this thread.
-#[inline]
-pub(crate) fn run_handler(handler: impl FnOnce()) {
-    IN_HANDLER.set(true);
-    let _scope = HandlerScope(());
-    handler();
 }
 
 /// A try-lock that knows its owner, so that a signal handler which interrupted the owner for good can go on in its place.
@@ -59,7 +31,7 @@ impl Consumer {
     }
 
     /// As [`Consumer::try_take`]; succeeds also when this thread has the right already, which can only be when a signal
-    /// handler runs on it. (The one store that consumes a message makes that safe, see [`crate::transport::shm::Ring`].)
+    /// handler runs on it. (The one store that consumes a message makes that safe, see [`super::ring::Ring`].)
     pub(crate) fn take_over(&self) -> Option<Turn<'_>> {
         if self.0.load(Ordering::Relaxed) == me() {
             return Some(Turn(None));

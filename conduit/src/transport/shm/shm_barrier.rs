@@ -1,16 +1,16 @@
 //! Barriers in shared memory, without names and rules of the client: arrive, and see whether all have. Where there are
-//! several neighbourhoods, this gathers one of them, and it may go on when its leader releases it (`remote::barrier`).
+//! several neighbourhoods, this gathers one of them, and it may go on when its leader releases it (`barrier::leaders`).
 //!
 //! A word speaks of one generation: generation (30 bits), state of the merged name (2 bits), name (32 bits).
 //!
 //! * Up to [`FEW`] ranks: everybody writes a word of his own and looks at all. One transfer of a cache line each way.
-//! * More: arrivals are merged into one word with a compare-exchange; the last one opens the gate. A rank needs no help of
+//! * More: arrivals are merged into one word with a compare-exchange; the last one opens the barrier. A rank needs no help of
 //!   others after it has arrived, so one that computes between notify and wait holds up nobody.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::core::Core;
-use crate::transport::shm::Gate;
+use super::endpoint::ShmTransport;
+use super::layout::CentralBarrier;
 
 /// Most ranks that look at each other's words.
 const FEW: u32 = 8;
@@ -18,7 +18,7 @@ const GENERATIONS: u32 = (1 << 30) - 1;
 
 /// What a set of ranks says about the name of a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Name {
+pub(crate) enum BarrierName {
     /// Nobody gave one.
     Anonymous,
     /// All who gave one gave this.
@@ -27,7 +27,7 @@ pub(crate) enum Name {
     Mismatch,
 }
 
-impl Name {
+impl BarrierName {
     /// What two sets say together.
     pub(crate) const fn merge(self, other: Self) -> Self {
         match (self, other) {
@@ -56,7 +56,7 @@ impl Name {
     }
 }
 
-const fn word(count: u32, name: Name) -> u64 {
+const fn word(count: u32, name: BarrierName) -> u64 {
     (count as u64) << 34 | name.encode()
 }
 
@@ -101,22 +101,31 @@ impl Progress {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// Name of the last complete barrier.
-    pub(crate) fn result(&self) -> Name {
-        Name::decode(self.result.load(Ordering::Relaxed))
+    /// BarrierName of the last complete barrier.
+    pub(crate) fn result(&self) -> BarrierName {
+        BarrierName::decode(self.result.load(Ordering::Relaxed))
     }
 
     #[inline]
-    fn finish(&self, name: Name) -> Name {
+    fn finish(&self, name: BarrierName) -> BarrierName {
         self.result.store(name.encode(), Ordering::Relaxed);
         self.under_way.store(false, Ordering::Relaxed);
         name
     }
 }
 
-impl Core {
+impl ShmTransport {
+    /// The progress of a barrier.
     #[inline]
-    pub(crate) fn gate_of(&self, which: Which) -> &Gate {
+    pub(crate) const fn progress_of(&self, which: Which) -> &Progress {
+        match which {
+            Which::Client => &self.client_barrier,
+            Which::Inner => &self.inner_barrier,
+        }
+    }
+
+    #[inline]
+    fn central_of(&self, which: Which) -> &CentralBarrier {
         match which {
             Which::Client => &self.control().client,
             Which::Inner => &self.control().inner,
@@ -125,14 +134,12 @@ impl Core {
 
     #[inline]
     const fn few(&self, which: Which) -> bool {
-        matches!(which, Which::Client)
-            && self.span().locals <= FEW
-            && !self.settings().central_barrier
+        matches!(which, Which::Client) && self.span().locals <= FEW && !self.central
     }
 
     /// This rank arrives with `name`. It must not have a barrier under way.
     #[inline(always)]
-    pub(crate) fn arrive(&self, which: Which, name: Name) {
+    pub(crate) fn arrive(&self, which: Which, name: BarrierName) {
         let progress = self.progress_of(which);
         let generation = progress.generation.load(Ordering::Relaxed).wrapping_add(1) & GENERATIONS;
         progress.generation.store(generation, Ordering::Relaxed);
@@ -144,26 +151,27 @@ impl Core {
                 self.slot_of(other).ring_if_sleeping();
             }
         } else {
-            self.arrive_central(self.gate_of(which), generation, name);
+            self.arrive_central(self.central_of(which), generation, name);
         }
     }
 
     #[inline(never)]
-    fn arrive_central(&self, gate: &Gate, generation: u32, name: Name) {
-        let before = if name == Name::Anonymous {
+    fn arrive_central(&self, central: &CentralBarrier, generation: u32, name: BarrierName) {
+        let before = if name == BarrierName::Anonymous {
             // No name to merge: one instruction, which fetches the line once.
-            gate.filling.fetch_add(word(1, Name::Anonymous), Ordering::AcqRel)
+            central.filling.fetch_add(word(1, BarrierName::Anonymous), Ordering::AcqRel)
         } else {
-            let arrive = |before| Some(word(count(before) + 1, Name::decode(before).merge(name)));
+            let arrive =
+                |before| Some(word(count(before) + 1, BarrierName::decode(before).merge(name)));
             let (set, fetch) = (Ordering::AcqRel, Ordering::Relaxed);
-            gate.filling.fetch_update(set, fetch, arrive).unwrap_or_else(|before| before)
+            central.filling.fetch_update(set, fetch, arrive).unwrap_or_else(|before| before)
         };
         if count(before) + 1 == self.span().locals {
-            // Everybody has arrived, and nobody can arrive again before the gate opens.
-            let merged = Name::decode(before).merge(name);
-            gate.filling.store(0, Ordering::Relaxed);
-            gate.open.swap(word(generation, merged), Ordering::SeqCst);
-            if gate.sleepers.load(Ordering::Relaxed) != 0 {
+            // Everybody has arrived, and nobody can arrive again before the barrier opens.
+            let merged = BarrierName::decode(before).merge(name);
+            central.filling.store(0, Ordering::Relaxed);
+            central.open.swap(word(generation, merged), Ordering::SeqCst);
+            if central.sleepers.load(Ordering::Relaxed) != 0 {
                 self.wake_sleepers();
             }
         }
@@ -183,47 +191,53 @@ impl Core {
     }
 
     #[inline(always)]
-    fn opened(&self, which: Which) -> Option<Name> {
+    fn opened(&self, which: Which) -> Option<BarrierName> {
         if self.networked() { self.released(which) } else { self.gathered(which) }
     }
 
     /// What the whole job has said, once the leader of this neighbourhood has released it.
-    fn released(&self, which: Which) -> Option<Name> {
+    fn released(&self, which: Which) -> Option<BarrierName> {
         let generation = self.progress_of(which).generation.load(Ordering::Relaxed);
-        let released = self.gate_of(which).released.load(Ordering::Acquire);
-        (count(released) == generation).then(|| Name::decode(released))
+        let released = self.central_of(which).released.load(Ordering::Acquire);
+        (count(released) == generation).then(|| BarrierName::decode(released))
     }
 
     /// Lets the neighbourhood go on: the whole job has said `name`.
-    pub(crate) fn release(&self, which: Which, generation: u32, name: Name) {
-        self.gate_of(which).released.swap(word(generation, name), Ordering::SeqCst);
+    pub(crate) fn release(&self, which: Which, generation: u32, name: BarrierName) {
+        self.central_of(which).released.swap(word(generation, name), Ordering::SeqCst);
         self.wake_sleepers();
     }
 
     /// What the neighbourhood has said, when all of it has arrived.
     #[inline(always)]
-    pub(crate) fn gathered(&self, which: Which) -> Option<Name> {
+    pub(crate) fn gathered(&self, which: Which) -> Option<BarrierName> {
         let generation = self.progress_of(which).generation.load(Ordering::Relaxed);
         if !self.few(which) {
-            let open = self.gate_of(which).open.load(Ordering::Acquire);
-            return (count(open) == generation).then(|| Name::decode(open));
+            let open = self.central_of(which).open.load(Ordering::Acquire);
+            return (count(open) == generation).then(|| BarrierName::decode(open));
         }
-        let mut merged = Name::Anonymous;
+        let mut merged = BarrierName::Anonymous;
         for local in 0..self.layout().locals {
             let word =
                 self.member(local).arrived[generation as usize & 1].0.load(Ordering::Acquire);
             if count(word) != generation {
                 return None;
             }
-            merged = merged.merge(Name::decode(word));
+            merged = merged.merge(BarrierName::decode(word));
         }
         Some(merged)
     }
 
     /// Completes the barrier under way when all ranks have arrived.
     #[inline(always)]
-    pub(crate) fn try_pass(&self, which: Which) -> Option<Name> {
+    pub(crate) fn try_pass(&self, which: Which) -> Option<BarrierName> {
         self.opened(which).map(|name| self.progress_of(which).finish(name))
+    }
+
+    /// Ranks that sleep until a barrier under way is complete, with this one as long as it is not.
+    pub(crate) fn sleepers_of(&self, which: Which) -> Option<&AtomicU32> {
+        let waiting = self.progress_of(which).under_way() && !self.is_open(which);
+        waiting.then(|| &self.central_of(which).sleepers)
     }
 }
 
@@ -232,12 +246,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn names() -> impl Strategy<Value = Name> {
+    fn names() -> impl Strategy<Value = BarrierName> {
         prop_oneof![
-            Just(Name::Anonymous),
-            any::<i32>().prop_map(Name::Named),
-            (0..3).prop_map(Name::Named),
-            Just(Name::Mismatch)
+            Just(BarrierName::Anonymous),
+            any::<i32>().prop_map(BarrierName::Named),
+            (0..3).prop_map(BarrierName::Named),
+            Just(BarrierName::Mismatch)
         ]
     }
 
@@ -245,7 +259,7 @@ mod tests {
         #[test]
         fn names_survive_the_word(name in names(), counted in 0..GENERATIONS) {
             let word = word(counted, name);
-            prop_assert_eq!(Name::decode(word), name);
+            prop_assert_eq!(BarrierName::decode(word), name);
             prop_assert_eq!(count(word), counted);
         }
 
@@ -253,7 +267,7 @@ mod tests {
         fn merging_has_no_order(a in names(), b in names(), c in names()) {
             prop_assert_eq!(a.merge(b), b.merge(a));
             prop_assert_eq!(a.merge(b).merge(c), a.merge(b.merge(c)));
-            prop_assert_eq!(a.merge(Name::Anonymous), a);
+            prop_assert_eq!(a.merge(BarrierName::Anonymous), a);
         }
     }
 }

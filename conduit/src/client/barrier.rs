@@ -1,12 +1,9 @@
 //! The split-phase barrier over all ranks of the job, with names.
 
-use crate::client::{Client, WaitMode};
-use crate::core::Core;
+use super::Client;
 use crate::error::Error;
-use crate::gate::{Name, Which};
 use crate::mode::Mode;
-use crate::sys;
-use crate::wait::Waiter;
+use crate::transport::shm::{BarrierName as Name, Which};
 
 /// What a rank says about the id of a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,83 +48,6 @@ pub(crate) fn verdict(agreed: Name, mine: Name) -> Result<(), Error> {
     }
 }
 
-/// Times that a rank gives its processor away before it polls, where ranks share processors.
-const YIELDS_BEFORE_POLL: u32 = 4;
-
-impl Core {
-    /// Polls until the barrier under way is complete.
-    #[inline]
-    pub(crate) fn pass<M: Mode>(&self, which: Which, call: &'static str) -> Result<Name, Error> {
-        if let Some(name) = self.try_pass(which) {
-            return Ok(name);
-        }
-        let mut passed = None;
-        let pass = || {
-            passed = self.try_pass(which);
-            Ok::<_, Error>(passed.is_some())
-        };
-        self.yield_until(pass)?;
-        match passed {
-            Some(name) => Ok(name),
-            None => self.pass_slowly::<M>(which, call),
-        }
-    }
-
-    /// Where ranks share processors: gives this one away a few times, until `done`. Others need it to arrive, and have
-    /// usually done so when it comes back: a poll in between would only fetch lines that they have pushed out.
-    #[inline]
-    pub(crate) fn yield_until<E>(
-        &self,
-        mut done: impl FnMut() -> Result<bool, E>,
-    ) -> Result<bool, E> {
-        if !self.may_spin() && self.wait_mode() != WaitMode::Spin {
-            for _ in 0..YIELDS_BEFORE_POLL {
-                sys::give_way();
-                if done()? {
-                    return Ok(true);
-                }
-            }
-        }
-        Ok(false)
-    }
-
-    #[inline(never)]
-    fn pass_slowly<M: Mode>(&self, which: Which, call: &'static str) -> Result<Name, Error> {
-        let mut waiter = Waiter::new();
-        loop {
-            if let Some(name) = self.try_pass(which) {
-                return Ok(name);
-            }
-            if waiter.poll::<M>(self, call, || self.is_open(which))? > 0 {
-                waiter.progressed();
-            } else {
-                waiter.idle(self, || self.has_work() || self.is_open(which));
-            }
-        }
-    }
-
-    /// The library's own barrier (attach); serves messages while it waits.
-    pub(crate) fn meet<M: Mode>(&self, call: &'static str) -> Result<(), Error> {
-        self.arrive(Which::Inner, Name::Anonymous);
-        self.pass::<M>(Which::Inner, call).map(|_| ())
-    }
-
-    /// As [`Core::meet`] before the client can send anything. Over several neighbourhoods the bootstrap services make it, so
-    /// that a rank is connected to nobody when it starts to work.
-    pub(crate) fn meet_at_start<M: Mode>(&self, call: &'static str) -> Result<(), Error> {
-        if !self.networked() {
-            return self.meet::<M>(call);
-        }
-        let met = self.services(|services| services.barrier());
-        if met.is_err() {
-            // Where the end of the job is decided, that is what the caller hears.
-            self.check_open(call)?;
-        }
-        met?;
-        self.remote().map_or(Ok(()), crate::transport::remote::Remote::begin)
-    }
-}
-
 impl<M: Mode> Client<M> {
     /// First half of a barrier: this rank has arrived. One barrier may be under way at a time. Does not wait.
     ///
@@ -137,19 +57,19 @@ impl<M: Mode> Client<M> {
     pub fn barrier_notify(&self, id: i32, flags: BarrierFlags) -> Result<(), Error> {
         let call = "barrier_notify";
         // That the job ends is found out by the wait.
-        self.core.check_running(call)?;
-        self.core.check_outside::<M>(call)?;
-        if self.core.progress_of(Which::Client).under_way() {
+        self.context.check_running(call)?;
+        self.context.check_outside::<M>(call)?;
+        if self.context.shm().progress_of(Which::Client).under_way() {
             let problem = "the barrier before it was notified and not waited for";
             return Err(Error::BarrierOrder { call, problem });
         }
-        self.core.arrive(Which::Client, flags.name(id));
+        self.context.shm().arrive(Which::Client, flags.name(id));
         Ok(())
     }
 
     #[inline]
     fn barrier_under_way(&self, call: &'static str) -> Result<(), Error> {
-        if self.core.progress_of(Which::Client).under_way() {
+        if self.context.shm().progress_of(Which::Client).under_way() {
             return Ok(());
         }
         Err(Error::BarrierOrder { call, problem: "there was no notify before it" })
@@ -164,7 +84,7 @@ impl<M: Mode> Client<M> {
     pub fn barrier_wait(&self, id: i32, flags: BarrierFlags) -> Result<(), Error> {
         let call = "barrier_wait";
         self.barrier_under_way(call)?;
-        let agreed = self.core.pass::<M>(Which::Client, call)?;
+        let agreed = self.context.pass::<M>(Which::Client, call)?;
         verdict(agreed, flags.name(id))
     }
 
@@ -175,8 +95,8 @@ impl<M: Mode> Client<M> {
     pub fn barrier_try(&self, id: i32, flags: BarrierFlags) -> Result<bool, Error> {
         let call = "barrier_try";
         self.barrier_under_way(call)?;
-        self.core.poll::<M>(call)?;
-        match self.core.try_pass(Which::Client) {
+        self.context.poll::<M>(call)?;
+        match self.context.shm().try_pass(Which::Client) {
             None => Ok(false),
             Some(agreed) => verdict(agreed, flags.name(id)).map(|()| true),
         }
@@ -200,13 +120,13 @@ impl<M: Mode> Client<M> {
     pub fn barrier_result(&self) -> Result<Option<i32>, Error> {
         let call = "barrier_result";
         let wrong = |problem| Err(Error::BarrierOrder { call, problem });
-        if self.core.progress_of(Which::Client).under_way() {
+        if self.context.shm().progress_of(Which::Client).under_way() {
             return wrong("a barrier is under way");
         }
-        if self.core.progress_of(Which::Client).generation() == 0 {
+        if self.context.shm().progress_of(Which::Client).generation() == 0 {
             return wrong("there was no barrier before it");
         }
-        Ok(match self.core.progress_of(Which::Client).result() {
+        Ok(match self.context.shm().progress_of(Which::Client).result() {
             Name::Named(id) => Some(id),
             Name::Anonymous | Name::Mismatch => None,
         })

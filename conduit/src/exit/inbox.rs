@@ -1,12 +1,11 @@
-//! Messages of the exit between their arrival and their delivery.
+//! Messages of the exit that came over the network, between their arrival and their delivery.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bootstrap::Rank;
 
-use crate::core::Core;
-use crate::core_link;
+use super::signals::undisturbed;
 
 /// Most words of such a message.
 const WORDS: usize = 2;
@@ -28,28 +27,28 @@ struct Queue {
 }
 
 /// Messages that wait until the network's poll has returned.
-pub(super) struct Exits {
+pub(crate) struct ExitInbox {
     waiting: AtomicUsize,
     queue: Mutex<Queue>,
 }
 
-impl Exits {
-    pub(super) const fn new() -> Self {
+impl ExitInbox {
+    pub(crate) const fn new() -> Self {
         let queue = Queue { items: [None; ROOM], head: 0 };
         Self { waiting: AtomicUsize::new(0), queue: Mutex::new(queue) }
     }
 
     /// Whether a message waits.
-    pub(super) fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) != 0
     }
 
     /// Keeps a message; `false` when it has too many words.
-    pub(super) fn keep(&self, source: Rank, id: u8, args: &[i32]) -> bool {
+    pub(crate) fn keep(&self, source: Rank, id: u8, args: &[i32]) -> bool {
         let mut words = [0; WORDS];
         let Some(place) = words.get_mut(..args.len()) else { return false };
         place.copy_from_slice(args);
-        crate::exit::undisturbed(|| {
+        undisturbed(|| {
             let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
             let waiting = self.waiting.load(Ordering::Relaxed);
             if waiting < ROOM {
@@ -61,16 +60,15 @@ impl Exits {
         true
     }
 
-    /// Delivers what waits; how many there were. Signals are blocked between taking a message and its delivery, as a handler
-    /// that never returns would lose it.
-    pub(super) fn deliver(&self, core: &Core) -> usize {
+    /// Gives what waits to `deliver`: sender, number, words; how many there were. Signals are blocked between taking a message
+    /// and its delivery, as a handler that never returns would lose it.
+    pub(crate) fn deliver(&self, deliver: impl Fn(Rank, u8, &[i32])) -> usize {
         let mut count = 0;
         while self.any() {
-            crate::exit::undisturbed(|| {
+            undisturbed(|| {
                 if let Some(kept) = self.take() {
                     count += 1;
-                    let words = kept.words.get(..kept.count).unwrap_or_default();
-                    core_link::message(core, kept.source, kept.id, words);
+                    deliver(kept.source, kept.id, kept.words.get(..kept.count).unwrap_or_default());
                 }
             });
         }

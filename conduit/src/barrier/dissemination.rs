@@ -5,8 +5,8 @@
 //! begin the next barrier while others are still in this one, but cannot pass that without them: so messages belong to this
 //! barrier or to the next, and the parity of its number says which.
 
-use crate::gate::Name;
 use crate::transport::neighbours::rounds;
+use crate::transport::shm::BarrierName as Name;
 
 /// Most rounds: neighbourhoods are counted with 32 bits.
 pub(crate) const MAX_ROUNDS: usize = 32;

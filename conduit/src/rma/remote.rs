@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{FarSegment, memory};
-use crate::core::Core;
+use bootstrap::Rank;
+
+use super::memory;
+use super::operations::{Part, Row};
 use crate::error::Error;
 use crate::mode::Mode;
-use crate::operations::Part;
+use crate::rank::RankContext;
 use crate::transport::message::Outcome;
-use crate::transport::neighbours::remote_rank;
-use crate::transport::net::{self, OpCounter, RawSource, Sent};
+use crate::transport::net::{self, NetTransport, RawSource, Sent};
+use crate::transport::op_counter::OpCounter;
 use crate::wait::Waiter;
 
 /// How a put or get is started.
@@ -29,37 +31,47 @@ pub(crate) struct Start<'a> {
     pub(crate) at_once: bool,
 }
 
-impl Core {
-    /// Whether the network would certainly find something.
-    #[inline]
-    pub(crate) fn remote_has_work(&self) -> bool {
-        self.networked() && self.remote().is_some_and(super::Remote::has_work)
-    }
+/// A put or get at a rank that shares no memory with this one, checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RemoteOp {
+    pub(crate) call: &'static str,
+    pub(crate) target: usize,
+    /// Offset in the target's segment.
+    pub(crate) offset: u64,
+    pub(crate) immediate: bool,
+}
 
-    /// Arms the network before a sleep; `false` when that is not possible.
-    #[cold]
-    pub(crate) fn arm_remote(&self) -> bool {
-        self.remote().is_some_and(|remote| remote.arm().is_ok())
+impl RemoteOp {
+    const fn start(self, counter: &Arc<OpCounter>, at_once: bool) -> Start<'_> {
+        let Self { call, target, offset, immediate } = self;
+        Start { call, target, offset, counter, immediate, at_once }
     }
+}
 
-    /// Segment of a remote target; `None` before attach and for neighbours.
-    pub(crate) fn far_segment(&self, target: usize) -> Option<FarSegment> {
-        self.remote()?.segment(remote_rank(target)?)
-    }
-
-    /// Checks a range of a remote segment. Without bytes any place will do.
-    pub(crate) fn check_far(
+impl RankContext {
+    /// Starts a put that `row` counts. `now`: its source is the caller's again on return.
+    pub(crate) fn put_counted<M: Mode>(
         &self,
-        call: &'static str,
-        target: usize,
-        offset: u64,
-        len: usize,
-    ) -> Result<(), Error> {
-        let most = self.far_segment(target).map_or(0, |segment| segment.len);
-        if len == 0 || offset.checked_add(len as u64).is_some_and(|end| end <= most) {
-            return Ok(());
+        op: RemoteOp,
+        row: &Row,
+        source: &[u8],
+        now: bool,
+    ) -> Result<Outcome, Error> {
+        let outcome = self.start_put::<M>(op.start(&row.puts, now), source)?;
+        if now && outcome == Outcome::Sent {
+            self.wait_remote::<M>(op.call, &row.puts, Part::Local)?;
         }
-        Err(self.outside(call, target, offset, len))
+        Ok(outcome)
+    }
+
+    /// Starts a get that `row` counts.
+    pub(crate) fn get_counted<M: Mode>(
+        &self,
+        op: RemoteOp,
+        row: &Row,
+        into: &mut [u8],
+    ) -> Result<Outcome, Error> {
+        self.start_get::<M>(op.start(&row.gets, false), into)
     }
 
     /// Starts a put of at least one byte. The source is left alone until the counter says so.
@@ -68,17 +80,11 @@ impl Core {
         start: Start<'_>,
         source: &[u8],
     ) -> Result<Outcome, Error> {
-        let Start { target, offset, counter, .. } = start;
-        self.check_far(start.call, target, offset, source.len())?;
+        let counter = start.counter;
+        let to = self.remote_range(start, source.len())?;
         let mut left =
             if start.at_once { RawSource::at_once(source) } else { RawSource::new(source) };
-        self.start::<M>(start, |core| {
-            let (Some(to), Some(remote)) = (remote_rank(target), core.remote()) else {
-                return Ok(Sent::Full);
-            };
-            let put = remote.enter(|network| network.put::<M>(to, offset, &mut left, counter));
-            put.unwrap_or(Ok(Sent::Full))
-        })
+        self.start::<M>(start, |net| net.put::<M>(to, &mut left, counter))
     }
 
     /// Starts a get of at least one byte. The target is left alone until the counter says so.
@@ -87,27 +93,29 @@ impl Core {
         start: Start<'_>,
         into: &mut [u8],
     ) -> Result<Outcome, Error> {
-        let Start { target, offset, counter, .. } = start;
-        self.check_far(start.call, target, offset, into.len())?;
+        let counter = start.counter;
+        let from = self.remote_range(start, into.len())?;
         let mut left = memory::target(into);
-        self.start::<M>(start, |core| {
-            let (Some(from), Some(remote)) = (remote_rank(target), core.remote()) else {
-                return Ok(Sent::Full);
-            };
-            let get = remote.enter(|network| network.get::<M>(from, offset, &mut left, counter));
-            get.unwrap_or(Ok(Sent::Full))
-        })
+        self.start::<M>(start, |net| net.get::<M>(from, &mut left, counter))
+    }
+
+    /// Where an operation goes: rank and offset, checked against the rank's segment.
+    fn remote_range(&self, start: Start<'_>, len: usize) -> Result<(Rank, u64), Error> {
+        let Start { call, target, offset, .. } = start;
+        let rank = self.rank_of(target);
+        let checked = self.transport.check_remote(rank, offset, len);
+        checked.map(|()| (rank, offset)).map_err(|outside| self.outside(call, outside))
     }
 
     /// Calls `post` until all is posted.
     fn start<M: Mode>(
         &self,
         start: Start<'_>,
-        mut post: impl FnMut(&Self) -> Result<Sent, net::Error>,
+        mut post: impl FnMut(&NetTransport) -> Result<Sent, net::Error>,
     ) -> Result<Outcome, Error> {
         let mut waiter = Waiter::for_room();
         loop {
-            match post(self) {
+            match self.transport.net().map_or(Ok(Sent::Full), &mut post) {
                 Ok(Sent::Yes) => return Ok(Outcome::Sent),
                 // What was posted of it must be waited for.
                 Ok(Sent::Full) if start.immediate && start.counter.is_complete() => {
@@ -123,7 +131,7 @@ impl Core {
     }
 
     /// Waits (and polls) until nothing of `part` is in flight.
-    pub(crate) fn wait_far<M: Mode>(
+    pub(crate) fn wait_remote<M: Mode>(
         &self,
         call: &'static str,
         counter: &OpCounter,
@@ -156,13 +164,13 @@ impl Core {
     /// Ends all traffic with remote ranks.
     #[cold]
     pub(crate) fn cut_off(&self) {
-        if let Some(remote) = self.remote() {
-            remote.close();
+        if let Some(net) = self.transport.net() {
+            net.close();
         }
     }
 
     /// A put that is complete on return.
-    pub(crate) fn put_far<M: Mode>(
+    pub(crate) fn put_remote<M: Mode>(
         &self,
         call: &'static str,
         target: usize,
@@ -172,12 +180,12 @@ impl Core {
         self.blocking(call, |counter| {
             let start = Start { call, target, offset, counter, immediate: false, at_once: false };
             let _sent = self.start_put::<M>(start, source)?;
-            self.wait_far::<M>(call, counter, Part::All)
+            self.wait_remote::<M>(call, counter, Part::All)
         })
     }
 
     /// A get that is complete on return.
-    pub(crate) fn get_far<M: Mode>(
+    pub(crate) fn get_remote<M: Mode>(
         &self,
         call: &'static str,
         target: usize,
@@ -187,7 +195,7 @@ impl Core {
         self.blocking(call, |counter| {
             let start = Start { call, target, offset, counter, immediate: false, at_once: false };
             let _sent = self.start_get::<M>(start, into)?;
-            self.wait_far::<M>(call, counter, Part::All)
+            self.wait_remote::<M>(call, counter, Part::All)
         })
     }
 

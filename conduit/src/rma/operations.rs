@@ -7,12 +7,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::core::Core;
-use crate::error::Error;
-use crate::mode::Mode;
-use crate::transport::message::{AmMessage, AmPayload, Flags, Outcome, ZeroCopy};
 use crate::transport::op_counter::OpCounter;
-use crate::transport::remote::Start;
 
 /// Rows that there can be: their numbers have 24 bits.
 const MOST: usize = 1 << 24;
@@ -48,7 +43,7 @@ pub struct Row {
 }
 
 impl Row {
-    fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         let counter = || Arc::new(OpCounter::new());
         Arc::new(Self { generation: AtomicU32::new(0), puts: counter(), gets: counter() })
     }
@@ -138,96 +133,6 @@ impl Operations {
     /// Gives the row of an operation back that nothing was posted for.
     pub(crate) fn forget(&self, op: Op) {
         let _complete = self.finish(op);
-    }
-}
-
-/// A put or get at a rank that shares no memory with this one, checked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RemoteOp {
-    pub(crate) call: &'static str,
-    pub(crate) target: usize,
-    /// Offset in the target's segment.
-    pub(crate) offset: u64,
-    pub(crate) immediate: bool,
-}
-
-impl RemoteOp {
-    const fn start(self, counter: &Arc<OpCounter>, at_once: bool) -> Start<'_> {
-        let Self { call, target, offset, immediate } = self;
-        Start { call, target, offset, counter, immediate, at_once }
-    }
-}
-
-/// Counts a payload that the network reads after the call has returned.
-pub trait Lender {
-    /// Whether the caller can wait for such a payload; if not it is copied.
-    fn lends(&self) -> bool;
-
-    /// The counters for it; asked for at most once, when it will be so.
-    ///
-    /// # Errors
-    /// Too many operations.
-    fn counters(&self) -> Result<Arc<Row>, Error>;
-}
-
-/// The payload is the caller's again on return.
-impl Lender for () {
-    #[inline]
-    fn lends(&self) -> bool {
-        false
-    }
-
-    fn counters(&self) -> Result<Arc<Row>, Error> {
-        Ok(Row::new())
-    }
-}
-
-impl Core {
-    /// Starts a put that `row` counts. `now`: its source is the caller's again on return.
-    pub(crate) fn put_counted<M: Mode>(
-        &self,
-        op: RemoteOp,
-        row: &Row,
-        source: &[u8],
-        now: bool,
-    ) -> Result<Outcome, Error> {
-        let outcome = self.start_put::<M>(op.start(&row.puts, now), source)?;
-        if now && outcome == Outcome::Sent {
-            self.wait_far::<M>(op.call, &row.puts, Part::Local)?;
-        }
-        Ok(outcome)
-    }
-
-    /// Starts a get that `row` counts.
-    pub(crate) fn get_counted<M: Mode>(
-        &self,
-        op: RemoteOp,
-        row: &Row,
-        into: &mut [u8],
-    ) -> Result<Outcome, Error> {
-        self.start_get::<M>(op.start(&row.gets, false), into)
-    }
-
-    /// Sends a checked message with `post`. A payload that would be read where it is after the call is lent, if `lender` does that.
-    #[inline(always)]
-    pub(crate) fn send_lent(
-        &self,
-        message: &AmMessage<'_>,
-        flags: Flags,
-        lender: &impl Lender,
-        post: impl FnOnce(&AmMessage<'_>) -> Result<Outcome, Error>,
-    ) -> Result<Outcome, Error> {
-        if !lender.lends() || !self.stays(message, flags) {
-            return post(message);
-        }
-        let (payload, dest) = match message.payload {
-            AmPayload::Medium(payload) => (payload, None),
-            AmPayload::Long { payload, dest } => (payload, Some(dest)),
-            _ => return post(message),
-        };
-        let row = lender.counters()?;
-        let later = ZeroCopy { payload, dest, completion: &row.puts };
-        post(&AmMessage { payload: AmPayload::ZeroCopy(&later), ..*message })
     }
 }
 

@@ -1,0 +1,9 @@
+//! Active messages: requests on their way out, arrived messages on their way to handlers.
+
+pub(crate) mod deferred;
+mod deliver;
+pub(crate) mod internal;
+pub(crate) mod lend;
+mod request;
+
+pub(crate) use deliver::{NetReceiver, ShmReceiver};

@@ -1,0 +1,92 @@
+//! Requests on their way out: at once where that is possible, else after polls.
+
+use crate::error::Error;
+use crate::mode::Mode;
+use crate::rank::RankContext;
+use crate::transport::message::{AmMessage, Flags, MessageClass, Outcome};
+use crate::wait::Waiter;
+
+/// Pauses of the processor between two attempts. About 100 ns.
+const PAUSES: u32 = 4;
+
+impl RankContext {
+    /// Sends a checked request whose Long payload is in place; waits for room and polls unless told not to.
+    #[inline(always)]
+    pub(crate) fn request<M: Mode>(
+        &self,
+        call: &'static str,
+        message: &AmMessage<'_>,
+        flags: Flags,
+    ) -> Result<Outcome, Error> {
+        let waits = !flags.contains(Flags::IMMEDIATE);
+        if waits && self.may_send::<M>() && self.try_send::<M>(message) {
+            return Ok(Outcome::Sent);
+        }
+        self.request_slowly::<M>(call, message, flags)
+    }
+
+    /// [`RankContext::request`] when something has arrived, is to be refused, or has to wait.
+    #[inline(never)]
+    fn request_slowly<M: Mode>(
+        &self,
+        call: &'static str,
+        message: &AmMessage<'_>,
+        flags: Flags,
+    ) -> Result<Outcome, Error> {
+        if flags.contains(Flags::IMMEDIATE) {
+            self.check_open(call)?;
+            self.check_outside::<M>(call)?;
+            let sent = self.try_send::<M>(message);
+            return Ok(if sent { Outcome::Sent } else { Outcome::NotSent });
+        }
+        self.poll::<M>(call)?;
+        if !self.try_send::<M>(message) {
+            let mut waiter = Waiter::for_room();
+            loop {
+                // Trying all the time would keep the receiver from making room.
+                for _ in 0..PAUSES {
+                    std::hint::spin_loop();
+                }
+                self.wait_for_room::<M>(call, &mut waiter)?;
+                if self.try_send::<M>(message) {
+                    break;
+                }
+            }
+        }
+        Ok(Outcome::Sent)
+    }
+
+    /// Polls once; spends a while when there was nothing.
+    #[cold]
+    pub(crate) fn wait_for_room<M: Mode>(
+        &self,
+        call: &'static str,
+        waiter: &mut Waiter,
+    ) -> Result<(), Error> {
+        if self.poll::<M>(call)? > 0 {
+            waiter.progressed();
+        } else {
+            waiter.idle(self, || self.has_work());
+        }
+        Ok(())
+    }
+
+    /// Whether a request may go out at once: nothing forbids it and nothing has arrived.
+    #[inline(always)]
+    fn may_send<M: Mode>(&self) -> bool {
+        self.is_running::<M>() && !self.has_arrivals() && self.shm().count_checked::<M>()
+    }
+
+    /// Sends a Short request to a neighbour when nothing forbids it and nothing has arrived; `false` when it has to go another
+    /// way.
+    #[inline(always)]
+    pub(crate) fn send_short_checked<M: Mode>(
+        &self,
+        local: usize,
+        handler: u8,
+        args: &[i32],
+    ) -> bool {
+        let to = (local, MessageClass::Request);
+        self.shm().send_short::<M>(to, handler, args, || self.may_send::<M>())
+    }
+}

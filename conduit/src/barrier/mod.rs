@@ -1,0 +1,91 @@
+//! Waiting for barriers: in shared memory, and between neighbourhoods by their leaders.
+
+mod dissemination;
+pub(crate) mod drive;
+pub(crate) mod leaders;
+
+use crate::error::Error;
+use crate::mode::Mode;
+use crate::rank::RankContext;
+use crate::sys;
+use crate::transport::net::NetTransport;
+use crate::transport::shm::{BarrierName as Name, Which};
+use crate::wait::Waiter;
+use crate::wait_mode::WaitMode;
+
+/// Times that a rank gives its processor away before it polls, where ranks share processors.
+const YIELDS_BEFORE_POLL: u32 = 4;
+
+impl RankContext {
+    /// Polls until the barrier under way is complete.
+    #[inline]
+    pub(crate) fn pass<M: Mode>(&self, which: Which, call: &'static str) -> Result<Name, Error> {
+        if let Some(name) = self.shm().try_pass(which) {
+            return Ok(name);
+        }
+        let mut passed = None;
+        let pass = || {
+            passed = self.shm().try_pass(which);
+            Ok::<_, Error>(passed.is_some())
+        };
+        self.yield_until(pass)?;
+        match passed {
+            Some(name) => Ok(name),
+            None => self.pass_slowly::<M>(which, call),
+        }
+    }
+
+    /// Where ranks share processors: gives this one away a few times, until `done`. Others need it to arrive, and have
+    /// usually done so when it comes back: a poll in between would only fetch lines that they have pushed out.
+    #[inline]
+    pub(crate) fn yield_until<E>(
+        &self,
+        mut done: impl FnMut() -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        if !self.waits.may_spin() && self.waits.mode() != WaitMode::Spin {
+            for _ in 0..YIELDS_BEFORE_POLL {
+                sys::give_way();
+                if done()? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    #[inline(never)]
+    fn pass_slowly<M: Mode>(&self, which: Which, call: &'static str) -> Result<Name, Error> {
+        let mut waiter = Waiter::new();
+        loop {
+            if let Some(name) = self.shm().try_pass(which) {
+                return Ok(name);
+            }
+            if waiter.poll::<M>(self, call, || self.shm().is_open(which))? > 0 {
+                waiter.progressed();
+            } else {
+                waiter.idle(self, || self.has_work() || self.shm().is_open(which));
+            }
+        }
+    }
+
+    /// The library's own barrier (attach); serves messages while it waits.
+    pub(crate) fn meet<M: Mode>(&self, call: &'static str) -> Result<(), Error> {
+        self.shm().arrive(Which::Inner, Name::Anonymous);
+        self.pass::<M>(Which::Inner, call).map(|_| ())
+    }
+
+    /// As [`RankContext::meet`] before the client can send anything. Over several neighbourhoods the bootstrap services make it, so
+    /// that a rank is connected to nobody when it starts to work.
+    pub(crate) fn meet_at_start<M: Mode>(&self, call: &'static str) -> Result<(), Error> {
+        if !self.networked() {
+            return self.meet::<M>(call);
+        }
+        let met = self.services(|services| services.barrier());
+        if met.is_err() {
+            // Where the end of the job is decided, that is what the caller hears.
+            self.check_open(call)?;
+        }
+        met?;
+        Ok(self.transport.net().map_or(Ok(()), NetTransport::begin)?)
+    }
+}

@@ -1,0 +1,79 @@
+//! What this rank may call now: whether communication is over, and whether a handler runs.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::mode::Mode;
+
+thread_local! {
+    static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks this thread as inside a handler while it lives.
+struct ThreadInHandler(());
+
+impl Drop for ThreadInHandler {
+    fn drop(&mut self) {
+        IN_HANDLER.set(false);
+    }
+}
+
+/// Marks that a handler runs, also when it panics.
+struct InHandler<'a>(&'a AtomicBool);
+
+impl<'a> InHandler<'a> {
+    #[inline]
+    fn enter(word: &'a AtomicBool) -> Self {
+        word.store(true, Ordering::Relaxed);
+        Self(word)
+    }
+}
+
+impl Drop for InHandler<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Two words that every call reads.
+pub(crate) struct CallState {
+    /// The client's handlers are off: this process is exiting.
+    closed: AtomicBool,
+    /// A handler is running; for modes with one thread at a time.
+    in_handler: AtomicBool,
+}
+
+impl CallState {
+    pub(crate) const fn new() -> Self {
+        Self { closed: AtomicBool::new(false), in_handler: AtomicBool::new(false) }
+    }
+
+    /// Whether this process is exiting.
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether this thread is inside a handler of the client.
+    #[inline]
+    pub(crate) fn in_handler<M: Mode>(&self) -> bool {
+        if M::THREADED { IN_HANDLER.get() } else { self.in_handler.load(Ordering::Relaxed) }
+    }
+
+    /// Runs a handler of the client.
+    #[inline]
+    pub(crate) fn run_handler<M: Mode>(&self, handler: impl FnOnce()) {
+        if M::THREADED {
+            IN_HANDLER.set(true);
+            let _inside = ThreadInHandler(());
+            return handler();
+        }
+        let _inside = InHandler::enter(&self.in_handler);
+        handler();
+    }
+}

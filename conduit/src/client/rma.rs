@@ -1,0 +1,55 @@
+//! Blocking put and get.
+
+use bootstrap::Rank;
+
+use super::Client;
+use crate::error::Error;
+use crate::mode::Mode;
+use crate::rma::value_bytes;
+
+impl<M: Mode> Client<M> {
+    /// Copies `source` to `offset` in `rank`'s segment; complete on return.
+    ///
+    /// # Errors
+    /// A rank outside the team, a range outside its segment, a call inside a handler, the end of the job.
+    #[inline]
+    pub fn put(&self, rank: Rank, offset: u64, source: &[u8]) -> Result<(), Error> {
+        let call = "put";
+        let target = self.context.rma_target::<M>(call, rank)?;
+        self.context.put::<M>(call, target, offset, source)
+    }
+
+    /// Copies from `offset` in `rank`'s segment; complete on return.
+    ///
+    /// # Errors
+    /// As [`Client::put`].
+    #[inline]
+    pub fn get(&self, rank: Rank, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        let call = "get";
+        let target = self.context.rma_target::<M>(call, rank)?;
+        self.context.get::<M>(call, target, offset, into)
+    }
+
+    /// Writes the low `len` (1 to 8) bytes of `value`, native (little-endian) order. Not atomic.
+    ///
+    /// # Errors
+    /// As [`Client::put`]; also a bad `len`.
+    pub fn put_value(&self, rank: Rank, offset: u64, value: u64, len: usize) -> Result<(), Error> {
+        let call = "put_value";
+        let bytes = value_bytes(call, value, len)?;
+        let target = self.context.rma_target::<M>(call, rank)?;
+        self.context.put::<M>(call, target, offset, &bytes[..len])
+    }
+
+    /// Reads `len` (1 to 8) bytes, native (little-endian) order, zero extended. Not atomic.
+    ///
+    /// # Errors
+    /// As [`Client::put_value`].
+    pub fn get_value(&self, rank: Rank, offset: u64, len: usize) -> Result<u64, Error> {
+        let call = "get_value";
+        let mut bytes = value_bytes(call, 0, len)?;
+        let target = self.context.rma_target::<M>(call, rank)?;
+        self.context.get::<M>(call, target, offset, &mut bytes[..len])?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+}

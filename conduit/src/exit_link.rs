@@ -1,0 +1,193 @@
+//! The seam between the rank and `exit`: what each side calls in the other.
+//!
+//! `exit` uses of a rank what [`Link`] has. The rank calls in `exit`: `install` at the end of init, `message` for every message
+//! of the exit, `on_notice` when a call of the client finds that the end of the job is decided, `exit` for the client's exit.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use bootstrap::node_shm::NodeShm;
+use bootstrap::{Bootstrap, ExitNotifier, Rank, RankInfo};
+use settings::deadlines::wait as deadlines;
+
+use crate::barrier::drive::is_driving;
+use crate::error::Error;
+use crate::exit::{self, Link};
+use crate::rank::RankContext;
+use crate::transport::message::MessageClass;
+use crate::transport::net::NetTransport;
+
+impl RankContext {
+    /// Delivers waiting messages of the library to `exit`; returns how many. Once client handlers are disabled it also throws
+    /// the client's messages away, so that no peer waits for room here. Async-signal-safe, also in a handler that interrupted any
+    /// function of this crate, provided that the interrupted code never resumes.
+    pub(crate) fn poll_internal(&self) -> usize {
+        let shm = self.shm();
+        let take =
+            || shm.take_internal(|source, id, args| message(self, self.rank_of(source), id, args));
+        // A message is out of the queue before `exit` knows it; a handler in between that never returns would lose it.
+        let ready = shm.is_ready(MessageClass::Internal);
+        let mut count = if ready { exit::undisturbed(take) } else { 0 };
+        if self.networked() {
+            count += self.poll_net_internal();
+        }
+        if self.is_closed() {
+            shm.discard();
+        }
+        count
+    }
+
+    /// Delivers messages of the exit that came over the network.
+    pub(crate) fn deliver_exit_inbox(&self) -> usize {
+        self.exit_inbox.deliver(|source, id, args| message(self, source, id, args))
+    }
+
+    /// From now on no handler of the client runs on this rank and every call of the client fails with
+    /// [`Error::AfterExit`]. Async-signal-safe.
+    pub(crate) fn disable_client_handlers(&self) {
+        self.close();
+        if let Some(net) = self.transport.net() {
+            net.quiet();
+        }
+    }
+
+    /// Sleeps on the doorbell until an internal message or the exit notice is there, a signal comes or `timeout` passes.
+    /// Async-signal-safe.
+    pub(crate) fn sleep_internal(&self, timeout: Duration) {
+        let shm = self.shm();
+        // A ring between the poll and the sleep must not be lost.
+        let rung = shm.slot().rung();
+        if self.networked() && self.arm_net() && self.poll_net_internal() > 0 {
+            return;
+        }
+        shm.slot().sleep(timeout, || {
+            shm.slot().rung() != rung
+                || !shm.fence_for_senders()
+                || shm.is_ready(MessageClass::Internal)
+                || self.node_shm().notice().is_some()
+        });
+    }
+
+    /// The end of the job for the network: lists of used connections are written, what was posted is complete or given up, its
+    /// threads end. Bounded by named deadlines. `agreed`: all ranks end in good order, so that they can write one list.
+    /// Does nothing in a handler that interrupted the network.
+    pub(crate) fn close_network(self: Arc<Self>, agreed: bool) {
+        if NetTransport::is_interrupted() || is_driving() {
+            return;
+        }
+        if agreed {
+            Arc::clone(&self).write_list();
+        }
+        if let Some(net) = self.transport.net() {
+            net.close();
+        }
+    }
+
+    /// One list of the used connections of all ranks. On a thread of its own, because a rank that hangs must not hold up the
+    /// end of the others.
+    fn write_list(self: Arc<Self>) {
+        if !self.transport.net().is_some_and(NetTransport::lists_together) {
+            return;
+        }
+        let rank = self.rank_info().rank;
+        let (done, written) = mpsc::channel();
+        let its = Arc::clone(&self);
+        let write = move || {
+            let call = |services: &mut dyn Bootstrap| {
+                its.transport.net().map_or(Ok(()), |net| net.write_connections(services))
+            };
+            let result = match its.try_services(call) {
+                Some(result) => result.map_err(|error| error.to_string()),
+                None => Err("another thread is in a collective call".to_owned()),
+            };
+            // Nobody listens any more when it has taken too long.
+            let _ = done.send(result);
+        };
+        let problem = match thread::Builder::new().name("gasnet-list".into()).spawn(write) {
+            Err(error) => Some(format!("cannot start a thread: {error}")),
+            Ok(_) => match written.recv_timeout(deadlines::CONNECTION_LIST.limit) {
+                Ok(result) => result.err(),
+                Err(_) => Some(format!(
+                    "other ranks gave no list within {} s",
+                    deadlines::CONNECTION_LIST.limit.as_secs()
+                )),
+            },
+        };
+        // Where the end was decided meanwhile, others have said why.
+        if let Some(problem) = problem.filter(|_| self.node_shm().notice().is_none()) {
+            crate::sys::say(&format!(
+                "rank {rank}: GASNET_CONNECTFILE_OUT is not written: {problem}"
+            ));
+        }
+    }
+}
+
+impl Link for RankContext {
+    fn rank_info(&self) -> RankInfo {
+        self.rank_info()
+    }
+
+    fn node_shm(&self) -> &NodeShm {
+        self.node_shm()
+    }
+
+    fn exit_notifier(&self) -> ExitNotifier {
+        self.exit_notifier()
+    }
+
+    fn send(&self, to: Rank, id: u8, args: &[i32]) -> bool {
+        self.send_internal(to, id, args)
+    }
+
+    fn poll(&self) -> usize {
+        self.poll_internal()
+    }
+
+    fn sleep(&self, timeout: Duration) {
+        self.sleep_internal(timeout);
+    }
+
+    fn disable_client_handlers(&self) {
+        self.disable_client_handlers();
+    }
+
+    fn close(self: Arc<Self>, agreed: bool) {
+        self.close_network(agreed);
+    }
+}
+
+/// Refuses a second `init` of this process: it has one connection to its job.
+pub(crate) fn first_init() -> Result<(), Error> {
+    static BEGUN: AtomicBool = AtomicBool::new(false);
+    if BEGUN.swap(true, Ordering::SeqCst) { Err(Error::InitTwice) } else { Ok(()) }
+}
+
+/// Installs the exit machinery of the process for this rank. Before the first barrier of init, so that no peer's message
+/// comes earlier.
+pub(crate) fn install(context: &Arc<RankContext>, table: &settings::Values) -> Result<(), Error> {
+    let link: Arc<dyn Link> = Arc::<RankContext>::clone(context);
+    exit::install(link, table)?;
+    context.set_hooked();
+    Ok(())
+}
+
+/// An internal message of the exit.
+fn message(context: &RankContext, source: Rank, id: u8, args: &[i32]) {
+    if context.is_hooked() {
+        exit::message(context.rank_info().rank, source, id, args);
+    }
+}
+
+/// The client's exit.
+#[expect(clippy::exit, reason = "the end of the process is what was asked for")]
+pub(crate) fn exit(context: &RankContext, code: i32) -> ! {
+    if context.is_hooked() {
+        exit::exit(code);
+    }
+    if let Some(Err(error)) = context.try_services(|services| services.fini(code)) {
+        crate::sys::say(&error.to_string());
+    }
+    std::process::exit(code)
+}

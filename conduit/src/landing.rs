@@ -1,0 +1,74 @@
+//! Destinations of Longs.
+
+use crate::transport::shm::{Placed, ShmTransport};
+
+/// Distance in bytes from the start of a rank's segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentOffset(pub u64);
+
+/// Where the payload of a Long is in this rank's segment.
+#[derive(Clone, Copy)]
+pub struct Landing<'a> {
+    shm: &'a ShmTransport,
+    offset: u64,
+    len: usize,
+    placed: Option<Placed>,
+}
+
+impl std::fmt::Debug for Landing<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Landing({} bytes at {})", self.len, self.offset)
+    }
+}
+
+impl<'a> Landing<'a> {
+    /// Checks the range; `None` when it is not inside the own segment.
+    pub(crate) fn new(shm: &'a ShmTransport, offset: u64, len: usize) -> Option<Self> {
+        if len == 0 {
+            return Some(Self { shm, offset, len, placed: None });
+        }
+        let at = shm.segments()?.range(shm.row(shm.local()), offset, len)?;
+        Some(Self { shm, offset, len, placed: Some(Placed { at, len }) })
+    }
+
+    /// Destination that the sender gave; unchanged also when there is no payload.
+    #[must_use]
+    pub const fn offset(&self) -> SegmentOffset {
+        SegmentOffset(self.offset)
+    }
+
+    /// Bytes of payload.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no payload.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies the first bytes of the payload, as many as `into` takes.
+    pub fn read(&self, into: &mut [u8]) {
+        if let Some(placed) = &self.placed {
+            placed.copy_to(into);
+        }
+    }
+
+    /// A copy of the payload.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len];
+        self.read(&mut bytes);
+        bytes
+    }
+
+    /// Address of the payload in this process; without payload the address that the destination would have.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        let base = || self.shm.segment_base(self.shm.local()).unwrap_or(std::ptr::null_mut());
+        let nowhere = || base().wrapping_add(usize::try_from(self.offset).unwrap_or(usize::MAX));
+        self.placed.map_or_else(nowhere, |placed| placed.at.as_ptr())
+    }
+}

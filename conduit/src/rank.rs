@@ -1,0 +1,307 @@
+//! What one rank is: its transports, and what it knows of itself. Holds no process-wide state: several ranks may live in one
+//! process. What ranks do stands in `am`, `rma`, `barrier` and `exit_link`.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bootstrap::node_shm::{NodeShm, Notice};
+use bootstrap::{Bootstrap, ExitNotifier, Rank, RankInfo};
+use settings::Env;
+
+use crate::barrier::leaders::LeaderBarriers;
+use crate::call_state::CallState;
+use crate::error::Error;
+use crate::exit;
+use crate::exit::inbox::ExitInbox;
+use crate::handler::Table;
+use crate::mode::Mode;
+use crate::rma::operations::Operations;
+use crate::settings::Settings;
+use crate::transport::message::{AmMessage, MessageClass, ReplyToken};
+use crate::transport::neighbours::{self, Neighbours};
+use crate::transport::shm::ShmTransport;
+use crate::transport::{OutsideSegment, Transport};
+use crate::wait_mode::WaitState;
+
+/// One rank. What every call reads comes first, see [`ShmTransport`].
+#[repr(C, align(128))]
+pub(crate) struct RankContext {
+    pub(crate) calls: CallState,
+    pub(crate) waits: WaitState,
+    pub(crate) transport: Transport,
+    place: RankInfo,
+    name: String,
+    neighbours: Neighbours,
+    /// Barriers between neighbourhoods, as their leader sees them.
+    pub(crate) leaders: LeaderBarriers,
+    /// Messages of the exit that came over the network.
+    pub(crate) exit_inbox: ExitInbox,
+    /// One-sided operations in flight.
+    pub(crate) operations: Operations,
+    pub(crate) handlers: Table,
+    exit_notifier: ExitNotifier,
+    services: Mutex<Box<dyn Bootstrap>>,
+    settings: Settings,
+    /// Exit machinery is installed in this process for this rank.
+    hooked: AtomicBool,
+    /// Attach was called.
+    pub(crate) attaches: AtomicU32,
+}
+
+impl RankContext {
+    /// Collective: builds the rank over its bootstrap services and meets the others. Nothing process-wide.
+    pub(crate) fn join(
+        name: &str,
+        mut services: Box<dyn Bootstrap>,
+        settings: Settings,
+        variables: (&settings::Values, &Env),
+        c_face: bool,
+    ) -> Result<Arc<Self>, Error> {
+        let place = services.rank_info();
+        settings.check()?;
+        let exit_notifier = services.exit_notifier();
+        let neighbours = Neighbours::new(place, services.node_shm(), settings.neighbourhood_max);
+        let transport =
+            Transport::open(&neighbours, &settings, variables, services.as_mut(), c_face)?;
+        Ok(Arc::new(Self {
+            calls: CallState::new(),
+            waits: WaitState::new(),
+            transport,
+            place,
+            name: name.to_owned(),
+            leaders: LeaderBarriers::new(&neighbours),
+            neighbours,
+            exit_inbox: ExitInbox::new(),
+            operations: Operations::new(),
+            handlers: Table::new(),
+            exit_notifier,
+            services: Mutex::new(services),
+            settings,
+            hooked: AtomicBool::new(false),
+            attaches: AtomicU32::new(0),
+        }))
+    }
+
+    /// Decides whether ranks may spin, and whether senders need fences; once every rank has announced itself.
+    pub(crate) fn learn_cpus(&self) {
+        let cpus = self.settings.cpus.unwrap_or_else(|| self.shm().cpus()).max(1);
+        self.waits.set_oversubscribed(self.place.locals > cpus);
+        self.shm().learn_fences();
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Rank, size, host.
+    pub(crate) const fn rank_info(&self) -> RankInfo {
+        self.place
+    }
+
+    /// The neighbourhoods of the job.
+    pub(crate) const fn neighbours(&self) -> &Neighbours {
+        &self.neighbours
+    }
+
+    /// The handle to the control tree.
+    pub(crate) const fn exit_notifier(&self) -> ExitNotifier {
+        self.exit_notifier
+    }
+
+    /// The memory shared with the neighbours.
+    #[inline(always)]
+    pub(crate) const fn shm(&self) -> &ShmTransport {
+        &self.transport.shm
+    }
+
+    /// The memory of the node, where doorbells are.
+    #[inline]
+    pub(crate) const fn node_shm(&self) -> &Arc<NodeShm> {
+        self.transport.shm.node_shm()
+    }
+
+    /// Whether some rank is outside the neighbourhood.
+    #[inline(always)]
+    pub(crate) const fn networked(&self) -> bool {
+        self.transport.shm.networked()
+    }
+
+    /// From now on a decided end of the job goes to the exit machinery instead of being an error.
+    pub(crate) fn set_hooked(&self) {
+        self.hooked.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_hooked(&self) -> bool {
+        self.hooked.load(Ordering::Relaxed)
+    }
+
+    /// Index of a job rank among the ranks of this neighbourhood, `None` for remote ranks.
+    #[inline]
+    pub(crate) fn local_of(&self, rank: Rank) -> Option<usize> {
+        self.neighbours.local_of(rank)
+    }
+
+    /// Where messages and one-sided operations for a rank go.
+    #[inline]
+    pub(crate) fn target(&self, call: &'static str, rank: Rank) -> Result<usize, Error> {
+        let span = self.shm().span();
+        let offset = span.offset(rank.0);
+        if offset < span.locals as usize {
+            return Ok(offset);
+        }
+        self.other_target(call, rank)
+    }
+
+    fn other_target(&self, call: &'static str, rank: Rank) -> Result<usize, Error> {
+        if rank.0 >= self.place.size {
+            return Err(Error::RankOutOfRange { call, rank, size: self.place.size });
+        }
+        Ok(self.local_of(rank).unwrap_or_else(|| neighbours::remote(rank)))
+    }
+
+    /// Job rank of a target.
+    #[inline]
+    pub(crate) fn rank_of(&self, target: usize) -> Rank {
+        self.neighbours.rank_of(target)
+    }
+
+    /// Runs `call` with the bootstrap services, waiting for other threads that are in them.
+    pub(crate) fn services<T>(&self, call: impl FnOnce(&mut dyn Bootstrap) -> T) -> T {
+        let mut services = self.services.lock().unwrap_or_else(PoisonError::into_inner);
+        call(services.as_mut())
+    }
+
+    /// Runs `call` with the bootstrap services. Not async-signal-safe. `None` when another thread is inside them.
+    pub(crate) fn try_services<T>(&self, call: impl FnOnce(&mut dyn Bootstrap) -> T) -> Option<T> {
+        self.services.try_lock().ok().map(|mut services| call(services.as_mut()))
+    }
+}
+
+/// What a call checks first.
+impl RankContext {
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.calls.is_closed()
+    }
+
+    /// From now on every call of the client fails. Async-signal-safe.
+    pub(crate) fn close(&self) {
+        self.calls.close();
+        self.shm().budget().end_burst();
+    }
+
+    /// Whether this thread is inside a handler of the client.
+    #[inline]
+    pub(crate) fn in_handler<M: Mode>(&self) -> bool {
+        self.calls.in_handler::<M>()
+    }
+
+    /// Whether communication is open and this thread outside handlers.
+    #[inline(always)]
+    pub(crate) fn is_running<M: Mode>(&self) -> bool {
+        !self.is_closed() && !self.in_handler::<M>() && self.node_shm().notice().is_none()
+    }
+
+    /// Fails when communication is over: this process is exiting, or the end of the job is decided.
+    #[inline]
+    pub(crate) fn check_open(&self, call: &'static str) -> Result<(), Error> {
+        self.check_running(call)?;
+        match self.node_shm().notice() {
+            None => Ok(()),
+            Some(notice) => Err(self.ending(notice)),
+        }
+    }
+
+    /// Fails when this process is exiting.
+    #[inline]
+    pub(crate) fn check_running(&self, call: &'static str) -> Result<(), Error> {
+        if self.is_closed() { Err(self.closed_to(call)) } else { Ok(()) }
+    }
+
+    /// A call of the client came after this process had begun to exit: only the thread that exits gets the error.
+    #[cold]
+    fn closed_to(&self, call: &'static str) -> Error {
+        if self.is_hooked() {
+            exit::after_exit(self.place.rank);
+        }
+        Error::AfterExit { call }
+    }
+
+    /// The end of the job is decided and a call of the client found out.
+    #[cold]
+    #[inline(never)]
+    fn ending(&self, notice: Notice) -> Error {
+        if self.is_hooked() {
+            exit::on_notice(self.place.rank, notice);
+        }
+        Error::JobEnding { code: notice.code }
+    }
+
+    /// Fails inside a handler.
+    #[inline]
+    pub(crate) fn check_outside<M: Mode>(&self, call: &'static str) -> Result<(), Error> {
+        if self.in_handler::<M>() { Err(Error::InHandler { call }) } else { Ok(()) }
+    }
+
+    /// Ends the process after a broken promise of the program that cannot be an error of a call. Without exit machinery
+    /// (ranks that are threads) it panics.
+    #[cold]
+    pub(crate) fn fatal(&self, text: &str) -> ! {
+        assert!(self.is_hooked(), "{text}");
+        exit::fatal_error(text)
+    }
+}
+
+/// Messages on their way out.
+impl RankContext {
+    /// The message to send when its Long payload was taken care of.
+    #[inline]
+    pub(crate) fn placed<'m>(
+        &self,
+        call: &'static str,
+        message: AmMessage<'m>,
+    ) -> Result<AmMessage<'m>, Error> {
+        self.transport.place(message).map_err(|outside| self.outside(call, outside))
+    }
+
+    /// One attempt to send a checked message whose payload is in place; `false` when there is no room.
+    #[inline(always)]
+    pub(crate) fn try_send<M: Mode>(&self, message: &AmMessage<'_>) -> bool {
+        match self.transport.send::<M>(message) {
+            Ok(sent) => sent,
+            Err(error) => self.failed_send(&error),
+        }
+    }
+
+    /// Replies to a message that came over the network. `false`: it is closing, and nobody waits for the reply.
+    pub(crate) fn try_reply<M: Mode>(&self, token: &ReplyToken, message: &AmMessage<'_>) -> bool {
+        match self.transport.reply::<M>(token, message) {
+            Ok(sent) => sent,
+            Err(error) => self.failed_send(&error),
+        }
+    }
+
+    /// Whether a message with `nargs` arguments, its payload elsewhere, would find room now. A hint.
+    #[inline]
+    pub(crate) fn has_room<M: Mode>(
+        &self,
+        target: usize,
+        class: MessageClass,
+        nargs: usize,
+    ) -> bool {
+        self.transport.has_room::<M>(target, class, nargs)
+    }
+
+    /// The error for a range outside a segment.
+    #[cold]
+    pub(crate) fn outside(&self, call: &'static str, outside: OutsideSegment) -> Error {
+        let OutsideSegment { target, offset, len } = outside;
+        let segment = self.transport.segment(target).map_or(0, |segment| segment.len);
+        let end = offset.saturating_add(len as u64);
+        Error::OutsideSegment { call, rank: self.rank_of(target), offset, end, segment }
+    }
+}

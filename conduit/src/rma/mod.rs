@@ -1,0 +1,65 @@
+//! Blocking put and get. Inside a neighbourhood they are one copy.
+
+pub(crate) mod memory;
+pub(crate) mod operations;
+pub(crate) mod remote;
+
+use bootstrap::Rank;
+
+use crate::error::Error;
+use crate::mode::Mode;
+use crate::rank::RankContext;
+
+impl RankContext {
+    /// Copies into any rank's segment; complete on return.
+    #[inline]
+    pub(crate) fn put<M: Mode>(
+        &self,
+        call: &'static str,
+        target: usize,
+        offset: u64,
+        source: &[u8],
+    ) -> Result<(), Error> {
+        match self.transport.put(target, offset, source) {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => self.put_remote::<M>(call, target, offset, source),
+            Err(outside) => Err(self.outside(call, outside)),
+        }
+    }
+
+    /// Copies out of any rank's segment; complete on return.
+    #[inline]
+    pub(crate) fn get<M: Mode>(
+        &self,
+        call: &'static str,
+        target: usize,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), Error> {
+        match self.transport.get(target, offset, into) {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => self.get_remote::<M>(call, target, offset, into),
+            Err(outside) => Err(self.outside(call, outside)),
+        }
+    }
+
+    /// What every one-sided call checks first.
+    #[inline]
+    pub(crate) fn rma_target<M: Mode>(
+        &self,
+        call: &'static str,
+        rank: Rank,
+    ) -> Result<usize, Error> {
+        self.check_open(call)?;
+        self.check_outside::<M>(call)?;
+        self.target(call, rank)
+    }
+}
+
+/// Bytes of a value in native order, the significant ones first or last by the machine's order.
+pub(crate) fn value_bytes(call: &'static str, value: u64, len: usize) -> Result<[u8; 8], Error> {
+    if !(1..=8).contains(&len) {
+        return Err(Error::ValueSize { call, len });
+    }
+    Ok(value.to_le_bytes())
+}

@@ -1,0 +1,301 @@
+//! One rank's end of the memory that its neighbourhood shares.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use bootstrap::Bootstrap;
+use bootstrap::node_shm::{NodeShm, RankSlot};
+
+use super::arena::Arena;
+use super::consumer::Consumer;
+use super::host::{HostMemory, HostWords};
+use super::lane::{LANES, Tail};
+use super::layout::{Control, Layout, Member, SegmentRow};
+use super::map::SharedMemory;
+use super::poll_budget::PollBudget;
+use super::ring::Ring;
+use super::segments::Segments;
+use super::shm_barrier::Progress;
+use crate::error::Error;
+use crate::mode::Mode;
+use crate::settings::Settings;
+use crate::sys;
+use crate::transport::message::{Block, MessageClass};
+use crate::transport::neighbours::{Neighbours, Span};
+
+/// A payload arena of this rank and the lock that threaded modes take.
+struct Payloads {
+    arena: Arena,
+    lock: Mutex<()>,
+}
+
+impl Payloads {
+    fn new(bytes: usize) -> Self {
+        Self { arena: Arena::new(bytes), lock: Mutex::new(()) }
+    }
+
+    /// Runs `call` with the arena, alone in it.
+    #[inline]
+    fn with<M: Mode, T>(&self, call: impl FnOnce(&Arena) -> T) -> T {
+        let _alone = M::THREADED.then(|| self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+        call(&self.arena)
+    }
+}
+
+/// One rank in shared memory. What every call reads comes first, in this order: where ranks share a processor, each line and
+/// page that a call touches was pushed out by the others, and a barrier needs the first lines only.
+#[repr(C)]
+pub(crate) struct ShmTransport {
+    /// Senders need no fence: who sleeps makes one for all (`doorbell.rs`).
+    pub(super) asymmetric: AtomicBool,
+    /// This rank takes part in the fences of sleepers.
+    pub(super) registered: AtomicBool,
+    /// Some rank of the job is outside the neighbourhood.
+    networked: bool,
+    /// The program is one of C: handlers are foreign, Longs carry addresses instead of offsets.
+    c_face: bool,
+    /// The client's barrier is a central one whatever the number of ranks.
+    pub(super) central: bool,
+    span: Span,
+    /// Barrier of the client.
+    pub(super) client_barrier: Progress,
+    memory: HostMemory,
+    page: Arc<NodeShm>,
+    budget: PollBudget,
+    /// Barrier of the library.
+    pub(super) inner_barrier: Progress,
+    segments: OnceLock<Segments>,
+    payloads: [Payloads; 2],
+    /// Consumer side of the request, reply and internal queue.
+    pub(super) consumers: [Consumer; 3],
+    /// Consumer side of the lanes to this rank.
+    pub(super) lane_consumers: [Consumer; 2 * LANES],
+    /// Words that the ranks of all neighbourhoods of the host share.
+    host: HostWords,
+}
+
+impl ShmTransport {
+    /// Collective: maps this neighbourhood's part of the memory that the host's ranks share.
+    pub(crate) fn open(
+        neighbours: &Neighbours,
+        settings: &Settings,
+        services: &mut dyn Bootstrap,
+        c_face: bool,
+    ) -> Result<Self, Error> {
+        let (span, page) = (neighbours.span(), Arc::clone(services.node_shm()));
+        let (parts, part) = neighbours.on_host();
+        let lengths = || parts.clone().map(|locals| Layout::new(locals, settings.depth).room());
+        let (at, all) = (lengths().take(part).sum::<usize>(), lengths().sum());
+        let layout = Layout::new(span.locals, settings.depth);
+        let fd = services.host_memory(all)?;
+        let (memory, host) = Self::map(&fd, at, layout, (&page, span))?;
+        let shm = Self {
+            asymmetric: AtomicBool::new(false),
+            registered: AtomicBool::new(false),
+            networked: span.locals < services.rank_info().size,
+            c_face,
+            central: settings.central_barrier,
+            span,
+            client_barrier: Progress::new(),
+            memory,
+            page,
+            budget: PollBudget::none(),
+            inner_barrier: Progress::new(),
+            segments: OnceLock::new(),
+            payloads: [Payloads::new(layout.arena), Payloads::new(layout.arena)],
+            consumers: [const { Consumer::new() }; 3],
+            lane_consumers: [const { Consumer::new() }; 2 * LANES],
+            host,
+        };
+        shm.agree_on_layout(services.rank_info().rank)?;
+        shm.announce_cpus();
+        Ok(shm)
+    }
+
+    fn map(
+        fd: &OwnedFd,
+        at: usize,
+        layout: Layout,
+        (page, span): (&Arc<NodeShm>, Span),
+    ) -> Result<(HostMemory, HostWords), Error> {
+        let os = |source| Error::Os { operation: "map the queues of the host's ranks", source };
+        let memory = SharedMemory::map_at(fd, at, layout.len).map_err(os)?;
+        let short = || os(std::io::Error::other("the mapping is too short"));
+        let host = HostWords::map(fd).map_err(os)?;
+        let memory = HostMemory::new(memory, layout, Arc::clone(page), span);
+        Ok((memory.ok_or_else(short)?, host))
+    }
+
+    fn agree_on_layout(&self, rank: bootstrap::Rank) -> Result<(), Error> {
+        // Algorithms that differ between ranks would wait for each other for ever, and destinations would be misread.
+        let (central, c) = (u64::from(self.central), u64::from(self.c_face));
+        let mine = self.layout().fingerprint() ^ central << 1 ^ c << 2;
+        let word = &self.control().fingerprint;
+        match word.compare_exchange(0, mine, Ordering::SeqCst, Ordering::SeqCst) {
+            Err(seen) if seen != mine => Err(Error::LayoutMismatch { rank, seen, mine }),
+            _ => Ok(()),
+        }
+    }
+
+    fn announce_cpus(&self) {
+        for (word, bits) in self.host.cpus().iter().zip(sys::allowed_cpus()) {
+            if bits != 0 {
+                word.fetch_or(bits, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Processors that the ranks of the host may run on, once every rank has announced its own.
+    pub(crate) fn cpus(&self) -> u32 {
+        self.host.cpus().iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum()
+    }
+
+    /// Whether some rank is outside the neighbourhood.
+    #[inline(always)]
+    pub(crate) const fn networked(&self) -> bool {
+        self.networked
+    }
+
+    /// Whether the program is one of C.
+    #[inline(always)]
+    pub(crate) const fn c_face(&self) -> bool {
+        self.c_face
+    }
+
+    /// This rank and its neighbourhood, by numbers.
+    #[inline(always)]
+    pub(crate) const fn span(&self) -> Span {
+        self.span
+    }
+
+    /// This rank's index among the ranks of its neighbourhood.
+    #[inline]
+    pub(crate) const fn local(&self) -> usize {
+        self.span.local as usize
+    }
+
+    /// The memory of the node, where doorbells are.
+    #[inline]
+    pub(crate) const fn node_shm(&self) -> &Arc<NodeShm> {
+        &self.page
+    }
+
+    /// Doorbell of a neighbour.
+    #[inline(always)]
+    pub(crate) fn slot_of(&self, local: usize) -> &RankSlot {
+        let at = u32::try_from(local).unwrap_or(u32::MAX);
+        self.page.slot(self.span.base.saturating_add(at))
+    }
+
+    /// This rank's doorbell.
+    #[inline]
+    pub(crate) fn slot(&self) -> &RankSlot {
+        self.page.slot(self.span.base.saturating_add(self.span.local))
+    }
+
+    /// What is sent before the next poll.
+    #[inline(always)]
+    pub(crate) const fn budget(&self) -> &PollBudget {
+        &self.budget
+    }
+
+    #[inline]
+    pub(super) const fn memory(&self) -> &HostMemory {
+        &self.memory
+    }
+
+    #[inline]
+    pub(crate) const fn layout(&self) -> &Layout {
+        self.memory.layout()
+    }
+
+    #[inline]
+    pub(super) fn control(&self) -> &Control {
+        self.memory.control()
+    }
+
+    /// A neighbour's segment.
+    #[inline]
+    pub(crate) fn row(&self, local: usize) -> &SegmentRow {
+        self.memory.row(local)
+    }
+
+    #[inline]
+    pub(super) fn member(&self, local: usize) -> &Member {
+        self.memory.member(local)
+    }
+
+    #[inline(always)]
+    pub(super) fn ring_of(&self, local: usize, class: MessageClass) -> Ring<'_> {
+        self.memory.ring(local, class)
+    }
+
+    /// Producer side of the lane to a rank.
+    #[inline(always)]
+    pub(super) fn tail(&self, target: usize, class: MessageClass) -> Option<&Tail> {
+        self.memory.tail(target, class as usize)
+    }
+
+    /// Release table of `owner`'s arena.
+    #[inline]
+    pub(super) fn freed(&self, owner: usize, class: MessageClass) -> &[AtomicU32] {
+        self.memory.freed(owner, class as usize)
+    }
+
+    /// The attached segments.
+    #[inline]
+    pub(crate) fn segments(&self) -> Option<&Segments> {
+        self.segments.get()
+    }
+
+    /// The segments were mapped.
+    pub(crate) fn set_segments(&self, segments: Segments) {
+        // A second attach was refused before.
+        let _ = self.segments.set(segments);
+    }
+
+    /// Address in this process of a neighbour's segment; `None` before attach.
+    pub(crate) fn segment_base(&self, local: usize) -> Option<*mut u8> {
+        Some(self.segments()?.range(self.row(local), 0, 0)?.as_ptr())
+    }
+
+    /// Copies into a neighbour's segment; `false` when the range is outside.
+    #[inline]
+    pub(crate) fn write(&self, local: usize, offset: u64, from: &[u8]) -> bool {
+        from.is_empty()
+            || self.segments().is_some_and(|all| all.write(self.row(local), offset, from))
+    }
+
+    /// Copies out of a neighbour's segment; `false` when the range is outside.
+    #[inline]
+    pub(crate) fn read(&self, local: usize, offset: u64, into: &mut [u8]) -> bool {
+        into.is_empty()
+            || self.segments().is_some_and(|all| all.read(self.row(local), offset, into))
+    }
+
+    /// Takes a block of this rank's arena.
+    #[inline]
+    pub(crate) fn allocate<M: Mode>(&self, class: MessageClass, len: usize) -> Option<Block> {
+        let freed = self.freed(self.local(), class);
+        self.payloads.get(class as usize)?.with::<M, _>(|arena| arena.allocate(freed, len))
+    }
+
+    /// Gives a block back that was not sent.
+    pub(crate) fn forget<M: Mode>(&self, class: MessageClass, block: Block) {
+        let freed = self.freed(self.local(), class);
+        if let Some(payloads) = self.payloads.get(class as usize) {
+            payloads.with::<M, _>(|arena| arena.forget(freed, block));
+        }
+    }
+
+    /// The first `len` bytes of a block that this rank allocated.
+    pub(crate) fn block_bytes(
+        &self,
+        class: MessageClass,
+        block: Block,
+        len: usize,
+    ) -> Option<&mut [u8]> {
+        self.memory.block_payload(self.local(), class as usize, block, len)
+    }
+}
