@@ -1,4 +1,5 @@
-//! Runs the body of a fuzz target on its seeds, and on many changes of each, as a plain test: no fuzzer is needed.
+//! Runs the body of a fuzz target on its seeds, and on many changes of each, as a plain test: no
+//! fuzzer is needed.
 
 use std::path::Path;
 

@@ -1,9 +1,10 @@
 //! What every fabric must do, as cases that two sides run together.
 //!
-//! The sides are two threads over one or two fabrics, or two processes of one or two hosts: a case only sees its
-//! [`Side`]. It opens the side's device, exchanges addresses over the side's [`Exchange`] and says [`Verdict::Pass`],
-//! [`Verdict::Skip`] with the capability that the device lacks, or [`Verdict::Fail`] with what was seen. [`run`] runs
-//! the cases of [`CASES`] in order and keeps the sides together also when one of them gives up in the middle.
+//! The sides are two threads over one or two fabrics, or two processes of one or two hosts: a case
+//! only sees its [`Side`]. It opens the side's device, exchanges addresses over the side's
+//! [`Exchange`] and says [`Verdict::Pass`], [`Verdict::Skip`] with the capability that the device
+//! lacks, or [`Verdict::Fail`] with what was seen. [`run`] runs the cases of [`CASES`] in order and
+//! keeps the sides together also when one of them gives up in the middle.
 
 mod datagrams;
 mod devices;
@@ -29,10 +30,12 @@ pub use memory::Buffer;
 use crate::Fabric;
 use rig::{Stop, fail};
 
-/// Longest wait for a message of the other side. Longer than anything that a side does between two messages.
+/// Longest wait for a message of the other side. Longer than anything that a side does between two
+/// messages.
 const ANSWER: Duration = Duration::from_secs(120);
 
-/// Longest wait for completions that must come. Generous: an emulated machine is 30 times slower than a real one.
+/// Longest wait for completions that must come. Generous: an emulated machine is 30 times slower
+/// than a real one.
 const COMPLETION: Duration = Duration::from_secs(40);
 
 /// How long nothing must come where nothing may come.
@@ -171,8 +174,8 @@ cases! {
     "xrc-refused" xrc::refused,
 }
 
-/// Runs the cases whose name contains `only` (all when it is empty) together with the other side, which must be called
-/// with the same `only`. `report` hears of each as it ends.
+/// Runs the cases whose name contains `only` (all when it is empty) together with the other side,
+/// which must be called with the same `only`. `report` hears of each as it ends.
 ///
 /// # Errors
 /// The other side is gone, or is not at the same case.

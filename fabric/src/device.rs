@@ -1,5 +1,5 @@
-//! What a fabric offers. Objects are shared and thread safe; each lives as long as somebody holds it, and a holder keeps
-//! alive what it was made from.
+//! What a fabric offers. Objects are shared and thread safe; each lives as long as somebody holds
+//! it, and a holder keeps alive what it was made from.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -44,11 +44,13 @@ pub trait Device: Send + Sync + Debug {
     /// Makes `len` bytes from `base` known to the device.
     ///
     /// # Safety
-    /// The memory stays mapped (and writable, when `access` has any write) until the region is dropped, and the program
-    /// expects that peers and the device read and change it at any time within `access`.
+    /// The memory stays mapped (and writable, when `access` has any write) until the region is
+    /// dropped, and the program expects that peers and the device read and change it at any time
+    /// within `access`.
     ///
     /// # Errors
-    /// Too many or too large regions, a limit on locked memory (the text says which), memory that cannot be pinned.
+    /// Too many or too large regions, a limit on locked memory (the text says which), memory that
+    /// cannot be pinned.
     #[expect(unsafe_code, reason = "a promise about memory that only the caller can keep")]
     unsafe fn register(
         &self,
@@ -85,8 +87,9 @@ pub trait Device: Send + Sync + Debug {
     /// More than the device has, or the driver refuses.
     fn queue_pair(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error>;
 
-    /// A domain of extended reliable connections: processes of one host that open it on the same `file` (which need not
-    /// contain anything, and may have no name) share its receiving queue pairs. Without a file it is this process's own.
+    /// A domain of extended reliable connections: processes of one host that open it on the same
+    /// `file` (which need not contain anything, and may have no name) share its receiving queue
+    /// pairs. Without a file it is this process's own.
     ///
     /// # Errors
     /// [`Error::Unsupported`] with what the device lacks; the driver refuses.
@@ -114,12 +117,14 @@ pub trait Device: Send + Sync + Debug {
     fn event_fd(&self) -> BorrowedFd<'_>;
 }
 
-/// What processes of one host share on extended reliable connections. A connection goes from a queue pair of kind
-/// [`crate::QpType::XrcSend`] of one process to a *receiver* of a domain, and each request names the receive queue of the domain
-/// that it is for: so one connection reaches all processes that have a queue in the domain.
+/// What processes of one host share on extended reliable connections. A connection goes from a
+/// queue pair of kind [`crate::QpType::XrcSend`] of one process to a *receiver* of a domain, and
+/// each request names the receive queue of the domain that it is for: so one connection reaches all
+/// processes that have a queue in the domain.
 pub trait XrcDomain: Send + Sync + Debug {
-    /// A receive queue with a number that senders name. Ends of its receives are reported on `cq`, with the receiver's number
-    /// as their queue pair. Writes, reads and atomics reach only memory of the device object that made the queue.
+    /// A receive queue with a number that senders name. Ends of its receives are reported on `cq`,
+    /// with the receiver's number as their queue pair. Writes, reads and atomics reach only memory
+    /// of the device object that made the queue.
     ///
     /// # Errors
     /// Too deep, a completion queue of another device, or the driver refuses.
@@ -129,9 +134,10 @@ pub trait XrcDomain: Send + Sync + Debug {
         cq: &Arc<dyn CompletionQueue>,
     ) -> Result<Arc<dyn SharedReceiveQueue>, Error>;
 
-    /// The receiving half of a connection, new and in state [`QpState::Reset`], or, by its `number`, one that another holder of
-    /// the domain made. It lives until its last holder drops it; any holder may change its state, as for a reliable connection.
-    /// Nothing can be posted to it.
+    /// The receiving half of a connection, new and in state [`QpState::Reset`], or, by its
+    /// `number`, one that another holder of the domain made. It lives until its last holder drops
+    /// it; any holder may change its state, as for a reliable connection. Nothing can be posted to
+    /// it.
     ///
     /// # Errors
     /// None of that number in the domain; the driver refuses.
@@ -152,7 +158,8 @@ pub trait Channel: Send + Sync + Debug {
     /// Readable when an armed completion queue of this channel got a completion.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Takes all events that wait, so that the descriptor is no longer readable. Does not wait. Returns how many.
+    /// Takes all events that wait, so that the descriptor is no longer readable. Does not wait.
+    /// Returns how many.
     ///
     /// # Errors
     /// The driver refuses.
@@ -167,14 +174,15 @@ pub trait CompletionQueue: Send + Sync + Debug {
     /// Entries that it really has.
     fn depth(&self) -> u32;
 
-    /// Takes up to `into.len()` completions; returns how many. Any thread may poll; each completion is seen once. On the
-    /// software adapter this also moves data.
+    /// Takes up to `into.len()` completions; returns how many. Any thread may poll; each completion
+    /// is seen once. On the software adapter this also moves data.
     ///
     /// # Errors
     /// The queue overflowed or the device is gone; nothing more will come.
     fn poll(&self, into: &mut [Completion]) -> Result<usize, Error>;
 
-    /// The next completion makes an event on the channel, once. Poll after arming: what came before makes none.
+    /// The next completion makes an event on the channel, once. Poll after arming: what came before
+    /// makes none.
     ///
     /// # Errors
     /// No channel, or the driver refuses.
@@ -215,8 +223,8 @@ pub trait QueuePair: Send + Sync + Debug {
     /// Last known state. (An error in flight may not be known yet.)
     fn state(&self) -> QpState;
 
-    /// RESET to INIT on a port, with an index into its partition key table; a datagram queue pair gets its key.
-    /// `access` is what peers may do through a reliable one.
+    /// RESET to INIT on a port, with an index into its partition key table; a datagram queue pair
+    /// gets its key. `access` is what peers may do through a reliable one.
     ///
     /// # Errors
     /// [`Error::Transition`] that names the attribute.
@@ -228,8 +236,8 @@ pub trait QueuePair: Send + Sync + Debug {
     /// As [`QueuePair::to_init`].
     fn to_rtr(&self, peer: Option<&RcPeer>, retry: &Retry) -> Result<(), Error>;
 
-    /// RTR to RTS. `psn` is the first packet sequence number sent (24 bits), `rd_atom` the reads and atomics in flight from
-    /// here.
+    /// RTR to RTS. `psn` is the first packet sequence number sent (24 bits), `rd_atom` the reads
+    /// and atomics in flight from here.
     ///
     /// # Errors
     /// As [`QueuePair::to_init`].
@@ -253,8 +261,8 @@ pub trait QueuePair: Send + Sync + Debug {
     /// [`PostError`]; nothing was done then.
     fn post_send(&self, send: &SendWr<'_>) -> Result<(), PostError>;
 
-    /// As [`QueuePair::post_send`], from a queue pair of kind [`crate::QpType::XrcSend`] to a receive queue of the peer's domain.
-    /// Operations on memory name it too: it says whose memory.
+    /// As [`QueuePair::post_send`], from a queue pair of kind [`crate::QpType::XrcSend`] to a
+    /// receive queue of the peer's domain. Operations on memory name it too: it says whose memory.
     ///
     /// # Errors
     /// As [`QueuePair::post_send`]; also for another kind.

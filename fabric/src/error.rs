@@ -39,7 +39,8 @@ pub enum Error {
         /// What is wrong, with what was seen and the limit.
         problem: String,
     },
-    /// A change of a queue pair's state that is not allowed, or an attribute of it that was refused.
+    /// A change of a queue pair's state that is not allowed, or an attribute of it that was
+    /// refused.
     #[error("fabric: {device}: queue pair {qpn:#x} from {from:?} to {to:?}: {problem}")]
     Transition {
         /// Device.

@@ -1,8 +1,8 @@
-//! The network below the conduit: devices with queue pairs, completion queues, shared receive queues and registered
-//! memory, in the terms of InfiniBand verbs.
+//! The network below the conduit: devices with queue pairs, completion queues, shared receive
+//! queues and registered memory, in the terms of InfiniBand verbs.
 //!
-//! The traits of [`device`] are all that the conduit sees. What a device lacks it says in its [`Caps`]; nobody assumes.
-//! This crate knows no ranks and no jobs.
+//! The traits of [`device`] are all that the conduit sees. What a device lacks it says in its
+//! [`Caps`]; nobody assumes. This crate knows no ranks and no jobs.
 
 /// For tests only (feature `testing`).
 #[cfg(any(test, feature = "testing"))]
@@ -19,8 +19,9 @@ pub use device::{
     XrcDomain,
 };
 pub use error::{Error, PostError};
-pub use types::{
-    Access, Address, AsyncEvent, Caps, Completion, Data, DeviceInfo, Gid, GidEntry, GidKind,
-    LinkLayer, Mtu, Opcode, Operation, PortInfo, PortState, QpSpec, QpState, QpType, RcPeer,
-    RecvWr, Retry, SendWr, Sge, Status, UdTarget,
+pub use types::connection::{Address, QpSpec, QpState, QpType, RcPeer, Retry};
+pub use types::device::{
+    Access, AsyncEvent, Caps, DeviceInfo, Gid, GidEntry, GidKind, LinkLayer, Mtu, PortInfo,
+    PortState,
 };
+pub use types::work::{Completion, Data, Opcode, Operation, RecvWr, SendWr, Sge, Status, UdTarget};

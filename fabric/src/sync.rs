@@ -1,7 +1,13 @@
-//! Atomics of the lock-free structures: those of the standard library, or of `loom` where their models run
-//! (`RUSTFLAGS="--cfg loom"`).
+//! Atomics of the lock-free structures: those of the standard library, or of `loom` where their
+//! models run: `RUSTFLAGS="--cfg loom" cargo test -p fabric --lib loom --release`.
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use loom::{
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
+    thread::yield_now,
+};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use std::{
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
+    thread::yield_now,
+};

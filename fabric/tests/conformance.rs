@@ -1,5 +1,6 @@
-//! The conformance suite over the software adapter: both sides on one fabric, on a fabric each, and in two processes; and over
-//! the fake libibverbs of the testkit. (Over real devices it runs where one is: `scripts/softroce`.)
+//! The conformance suite over the software adapter: both sides on one fabric, on a fabric each, and
+//! in two processes; and over the fake libibverbs of the testkit. (Over real devices it runs where
+//! one is: `scripts/softroce`.)
 #![expect(clippy::unwrap_used, reason = "a broken fixture is a failed test")]
 
 use std::io::Write;
@@ -50,7 +51,8 @@ fn processes() -> Vec<Outcome> {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // The harness of the other process writes to its standard output, so the answers come over standard error.
+    // The harness of the other process writes to its standard output, so the answers come over
+    // standard error.
     let input = OwnedFd::from(other.stderr.take().unwrap());
     let output = OwnedFd::from(other.stdin.take().unwrap());
     let outcomes = side(0, fabric(), &mut FdLink::new(input, output));
@@ -70,8 +72,8 @@ fn side_of_another_process() {
     side(1, fabric(), &mut FdLink::new(input, output));
 }
 
-/// Over the fake libibverbs, each side with a library handle of its own; `None`, with the reason told, where it cannot be
-/// built.
+/// Over the fake libibverbs, each side with a library handle of its own; `None`, with the reason
+/// told, where it cannot be built.
 fn fake_verbs() -> Option<Vec<Outcome>> {
     let file = std::env::temp_dir().join(format!("fabric-conformance-{}.so", std::process::id()));
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/fake-verbs/build");

@@ -1,4 +1,5 @@
-//! Any bytes as a datagram: none is taken without the key's tag; with it, what is taken is what was sent.
+//! Any bytes as a datagram: none is taken without the key's tag; with it, what is taken is what was
+//! sent.
 
 use fabric::soft::testing::datagram::{HEADER, Header, MAX_PAYLOAD, PACKET};
 

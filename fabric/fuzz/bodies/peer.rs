@@ -1,9 +1,11 @@
-//! Any bytes from a peer that has the key, as requests to a queue pair or as answers to its own requests: its queue pair may
-//! fail; nothing panics, no memory changes or goes out that the peer has no right to, nothing completes that was not posted.
+//! Any bytes from a peer that has the key, as requests to a queue pair or as answers to its own
+//! requests: its queue pair may fail; nothing panics, no memory changes or goes out that the peer
+//! has no right to, nothing completes that was not posted.
 //!
-//! An input is flags (bit 0: answers instead of requests; bit 1: the peer's number is the larger one, which decides who sends
-//! messages back on a stream; bits 4-7: bytes of a piece, as a power of two) and items of 6 bytes: kind, flags, length, number,
-//! place, key. Some items take bytes behind them as they are.
+//! An input is flags (bit 0: answers instead of requests; bit 1: the peer's number is the larger
+//! one, which decides who sends messages back on a stream; bits 4-7: bytes of a piece, as a power
+//! of two) and items of 6 bytes: kind, flags, length, number, place, key. Some items take bytes
+//! behind them as they are.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
@@ -175,7 +177,8 @@ impl Peer {
         self.stream.write_all(&hello::verdict(true)).ok()
     }
 
-    /// Says `bytes` in pieces and waits until the other side closes the stream or nothing more happens.
+    /// Says `bytes` in pieces and waits until the other side closes the stream or nothing more
+    /// happens.
     fn say(&mut self, own: &mut Own, bytes: &[u8], piece: usize) {
         let mut pieces = bytes.chunks(piece);
         let mut rest: &[u8] = &[];

@@ -1,4 +1,5 @@
-//! Any bytes as headers of a stream: no panic, no length over the limit, and nothing that is accepted is overlooked.
+//! Any bytes as headers of a stream: no panic, no length over the limit, and nothing that is
+//! accepted is overlooked.
 
 use fabric::soft::testing::wire::{REQUEST, RESPONSE, Request, Response};
 

@@ -1,4 +1,5 @@
-//! Any bytes as a datagram: none is taken without the key's tag; with it, what is taken is what was sent.
+//! Any bytes as a datagram: none is taken without the key's tag; with it, what is taken is what was
+//! sent.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Any bytes sent by a stranger to an open device, over a stream and as a datagram: the device goes on working.
+//! Any bytes sent by a stranger to an open device, over a stream and as a datagram: the device goes
+//! on working.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

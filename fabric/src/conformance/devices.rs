@@ -159,7 +159,8 @@ pub(super) fn drop_order(side: &mut Side<'_>) -> Done {
             parts.reverse();
         }
         parts.rotate_left(usize::try_from(order)?);
-        // The two sides take different orders: one uses a connection whose other half is going away.
+        // The two sides take different orders: one uses a connection whose other half is going
+        // away.
         if side.role == 1 {
             parts.reverse();
         }

@@ -159,7 +159,8 @@ pub(super) fn error_is_alone(side: &mut Side<'_>) -> Done {
     let (bad, well) = (rig.connected(side, &plan)?, rig.connected(side, &plan)?);
     ping(side, &rig, &well, 1)?;
     if side.role == 1 {
-        // What is flushed tells a side that its queue pair failed. (Soft-RoCE flushes only what is there at that time.)
+        // What is flushed tells a side that its queue pair failed. (Soft-RoCE flushes only what is
+        // there at that time.)
         bad.receive(1, &buffer, 0, 8)?;
     }
     side.sync()?;

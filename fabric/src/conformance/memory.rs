@@ -17,8 +17,8 @@ pub struct Buffer {
     layout: Layout,
 }
 
-// SAFETY: the memory is owned; it is only reached through raw copies, and what a device changes while a case reads is
-// bytes without an invariant.
+// SAFETY: the memory is owned; it is only reached through raw copies, and what a device changes
+// while a case reads is bytes without an invariant.
 unsafe impl Send for Buffer {}
 // SAFETY: as for `Send`; no reference into the memory is ever made.
 unsafe impl Sync for Buffer {}
@@ -30,7 +30,8 @@ impl Buffer {
     /// The device refuses.
     pub fn new(device: &dyn Device, len: usize, access: Access) -> Result<Self, Error> {
         let mut buffer = Self::unregistered(len);
-        // SAFETY: the memory lives until `Drop`, which drops the region first; a case expects any change of it.
+        // SAFETY: the memory lives until `Drop`, which drops the region first; a case expects any
+        // change of it.
         buffer.region = Some(unsafe { device.register(buffer.base, len, access) }?);
         Ok(buffer)
     }
@@ -81,7 +82,8 @@ impl Buffer {
 
     pub(super) fn put(&self, offset: usize, bytes: &[u8]) {
         let to = self.at(offset, bytes.len());
-        // SAFETY: the range is inside the memory (checked above) and `bytes` cannot overlap it: nobody has references to it.
+        // SAFETY: the range is inside the memory (checked above) and `bytes` cannot overlap it:
+        // nobody has references to it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 

@@ -59,7 +59,8 @@ pub(super) fn immediate(side: &mut Side<'_>) -> Done {
     side.sync()
 }
 
-/// Sends `count` numbered messages of differing lengths from role 0 to role 1, which keeps `posted` receives.
+/// Sends `count` numbered messages of differing lengths from role 0 to role 1, which keeps `posted`
+/// receives.
 fn stream(side: &mut Side<'_>, end: &End, rig: &Rig, count: u64, posted: u64) -> Done {
     let length = |n: u64| 8 + usize::try_from(n * 37 % 3000).unwrap_or(0);
     let slot = 4096;

@@ -84,7 +84,8 @@ pub(super) fn overflow(side: &mut Side<'_>) -> Done {
     side.sync()
 }
 
-/// The overflow is seen as an error of a poll or as an event, never as completions that are silently missing.
+/// The overflow is seen as an error of a poll or as an event, never as completions that are
+/// silently missing.
 fn overflowed(rig: &Rig, end: &End, count: u32) -> Done {
     let until = Instant::now() + COMPLETION;
     let mut some = [Completion::EMPTY; 16];

@@ -1,4 +1,5 @@
-//! What the cases are built from: an opened port, queue pairs with their queues, waits with a deadline.
+//! What the cases are built from: an opened port, queue pairs with their queues, waits with a
+//! deadline.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

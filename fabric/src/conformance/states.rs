@@ -10,7 +10,8 @@ use crate::{
 const STATES: [QpState; 5] =
     [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Error];
 
-/// The table: whether a queue pair may go from one state to another; `None`: some devices take it, others do not.
+/// The table: whether a queue pair may go from one state to another; `None`: some devices take it,
+/// others do not.
 fn legal(from: QpState, to: QpState) -> Option<bool> {
     use QpState::{Error, Init, Reset, Rtr, Rts};
     match (from, to) {

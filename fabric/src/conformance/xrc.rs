@@ -83,7 +83,8 @@ impl Pair {
         let (sender, receiver) = (number(numbers, 0)?, number(numbers, 1)?);
         let peer = rig.peer(place)?;
         let port = rig.port.number;
-        // What the receiver gets begins with the sequence number of the sender, which does not get anything.
+        // What the receiver gets begins with the sequence number of the sender, which does not get
+        // anything.
         self.receiver.to_init(port, 0, 0, Access::ALL.known(&*rig.device))?;
         self.receiver.to_rtr(Some(&RcPeer { qpn: sender, ..peer }), &self.retry)?;
         self.sender.to_init(port, 0, 0, Access::NONE)?;
@@ -173,7 +174,8 @@ pub(super) fn two_queues(side: &mut Side<'_>) -> Done {
     side.sync()
 }
 
-/// Two holders of one domain: what one made is found by the other, and outlives the one who made it.
+/// Two holders of one domain: what one made is found by the other, and outlives the one who made
+/// it.
 pub(super) fn two_holders(side: &mut Side<'_>) -> Done {
     let rig = Rig::open(side)?;
     drop(domain(&rig)?);

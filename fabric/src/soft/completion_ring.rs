@@ -1,9 +1,9 @@
 //! The lock-free ring of a completion queue.
 //!
-//! The ring takes no lock. A thread that is interrupted for ever inside a push hides the entries behind its own; one
-//! inside a pop keeps nothing.
+//! The ring takes no lock. A thread that is interrupted for ever inside a push hides the entries
+//! behind its own; one inside a pop keeps nothing.
 
-use super::slots::SlotRelease;
+use super::slots::{SlotRelease, ring_index};
 use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::{Completion, Opcode, Status};
 
@@ -126,24 +126,25 @@ impl CompletionRing {
         !self.armed.swap(true, Ordering::SeqCst)
     }
 
-    /// After a push: whether it is to be reported. At most one push is, for each time the ring was armed.
+    /// After a push: whether it is to be reported. At most one push is, for each time the ring was
+    /// armed.
     pub(super) fn take_armed(&self) -> bool {
-        // An arming thread polls after it armed: either it finds the entry, or this finds the ring armed.
+        // An arming thread polls after it armed: either it finds the entry, or this finds the ring
+        // armed.
         fence(Ordering::SeqCst);
         self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::SeqCst)
     }
 
     fn slot(&self, position: u64) -> Option<&Slot> {
-        #[expect(clippy::cast_possible_truncation, reason = "the mask is below the ring's size")]
-        self.slots.get((position & (self.slots.len() as u64 - 1)) as usize)
+        self.slots.get(ring_index(position, self.slots.len()))
     }
 
     /// False when the queue is full.
     pub(super) fn push(&self, entry: &Completion, release: SlotRelease) -> bool {
         let mut position = self.tail.load(Ordering::Relaxed);
         loop {
-            // After the tail, so that what this thread has seen polled counts. It may be beyond a tail that is out of date;
-            // the exchange fails then.
+            // After the tail, so that what this thread has seen polled counts. It may be beyond a
+            // tail that is out of date; the exchange fails then.
             if position >= self.head.load(Ordering::Acquire) + self.slots.len() as u64 {
                 return false;
             }
@@ -163,8 +164,8 @@ impl CompletionRing {
         }
     }
 
-    /// Copies the next entry first and claims it then: a slot is free from its claim on, so that a thread that loses its
-    /// processor here keeps no slot.
+    /// Copies the next entry first and claims it then: a slot is free from its claim on, so that a
+    /// thread that loses its processor here keeps no slot.
     pub(super) fn pop(&self) -> Option<(Completion, SlotRelease)> {
         let mut position = self.head.load(Ordering::Relaxed);
         loop {
@@ -175,8 +176,8 @@ impl CompletionRing {
                 return None;
             }
             let words = slot.words.each_ref().map(|word| word.load(Ordering::Relaxed));
-            // Release: who finds the slot free writes it after it was read here. It fails if another thread took the entry,
-            // and what was read may be of several.
+            // Release: who finds the slot free writes it after it was read here. It fails if
+            // another thread took the entry, and what was read may be of several.
             let (done, missed) = (Ordering::Release, Ordering::Relaxed);
             match self.head.compare_exchange_weak(position, next, done, missed) {
                 Ok(_) => return Some(unpack(words)),
@@ -197,8 +198,9 @@ mod tests {
 
     const ENTRIES: u32 = 400_000;
 
-    /// Each thread pushes one entry and pops one, so that the ring always has room. A thread that lost its processor
-    /// inside a pop used to keep its slot, and the others met it when they had gone around the ring.
+    /// Each thread pushes one entry and pops one, so that the ring always has room. A thread that
+    /// lost its processor inside a pop used to keep its slot, and the others met it when they had
+    /// gone around the ring.
     #[test]
     fn a_queue_that_has_room_is_never_full() {
         let ring = CompletionRing::new(2);
@@ -257,5 +259,111 @@ mod tests {
             };
             prop_assert_eq!(unpack(pack(&entry, release)), (entry, release));
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    fn entry(id: u64) -> Completion {
+        Completion { id, ..Completion::EMPTY }
+    }
+
+    /// As often as the other threads let it, at most three preemptions.
+    fn model(run: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(run);
+    }
+
+    fn pushing(ring: &Arc<CompletionRing>, ids: &'static [u64]) -> loom::thread::JoinHandle<()> {
+        let ring = Arc::clone(ring);
+        loom::thread::spawn(move || {
+            for id in ids {
+                assert!(ring.push(&entry(*id), SlotRelease::Sends(*id)));
+            }
+        })
+    }
+
+    fn popped(ring: &CompletionRing, times: usize) -> Vec<u64> {
+        let taken = (0..times).filter_map(|_| ring.pop());
+        let ids = taken.map(|(one, release)| {
+            assert_eq!(release, SlotRelease::Sends(one.id));
+            one.id
+        });
+        ids.collect()
+    }
+
+    #[test]
+    fn loom_two_pushers_and_a_popper_lose_nothing() {
+        model(|| {
+            let ring = Arc::new(CompletionRing::new(2));
+            let pushers = [pushing(&ring, &[1]), pushing(&ring, &[2])];
+            let mut seen = popped(&ring, 2);
+            pushers.into_iter().for_each(|one| one.join().unwrap());
+            seen.extend(popped(&ring, 2));
+            seen.sort_unstable();
+            assert_eq!(seen, [1, 2]);
+        });
+    }
+
+    #[test]
+    fn loom_two_poppers_take_each_entry_once() {
+        model(|| {
+            let ring = Arc::new(CompletionRing::new(2));
+            assert!(ring.push(&entry(1), SlotRelease::Sends(1)));
+            let other = Arc::clone(&ring);
+            let popper = loom::thread::spawn(move || popped(&other, 1));
+            let pusher = pushing(&ring, &[2]);
+            let mut seen = popped(&ring, 1);
+            seen.extend(popper.join().unwrap());
+            pusher.join().unwrap();
+            seen.extend(popped(&ring, 2));
+            seen.sort_unstable();
+            assert_eq!(seen, [1, 2]);
+        });
+    }
+
+    /// A slot is free from its claim on: who popped an entry has room for another.
+    #[test]
+    fn loom_a_popped_slot_takes_the_next_round() {
+        model(|| {
+            let ring = Arc::new(CompletionRing::new(2));
+            assert!(ring.push(&entry(1), SlotRelease::Sends(1)));
+            assert!(ring.push(&entry(2), SlotRelease::Sends(2)));
+            let other = Arc::clone(&ring);
+            let popper = loom::thread::spawn(move || {
+                let mut seen = popped(&other, 1);
+                if !seen.is_empty() {
+                    assert!(other.push(&entry(3), SlotRelease::Sends(3)));
+                    seen.extend(popped(&other, 1));
+                }
+                seen
+            });
+            let mut seen = popped(&ring, 1);
+            seen.extend(popper.join().unwrap());
+            seen.extend(popped(&ring, 3));
+            seen.sort_unstable();
+            assert_eq!(seen, [1, 2, 3]);
+        });
+    }
+
+    /// A thread that arms the ring and then finds it empty is notified of the entry that comes.
+    #[test]
+    fn loom_an_armed_ring_reports() {
+        model(|| {
+            let ring = Arc::new(CompletionRing::new(2));
+            let other = Arc::clone(&ring);
+            let pusher = loom::thread::spawn(move || {
+                assert!(other.push(&entry(1), SlotRelease::Sends(1)));
+                other.take_armed()
+            });
+            ring.arm();
+            let found = ring.pop().is_some();
+            let notified = pusher.join().unwrap();
+            assert!(found || notified);
+        });
     }
 }

@@ -1,4 +1,5 @@
-//! What all objects of an open device share: who the device is, its sockets, its regions, its counters.
+//! What all objects of an open device share: who the device is, its sockets, its regions, its
+//! counters.
 
 use std::io;
 use std::net::{IpAddr, TcpListener, UdpSocket};
@@ -66,7 +67,8 @@ fn sockets(name: &str, ip: IpAddr) -> Result<(TcpListener, UdpSocket, u16), Erro
             Ok(udp) => {
                 listener.set_nonblocking(true).map_err(&failed)?;
                 udp.set_nonblocking(true).map_err(&failed)?;
-                // Many peers ask at once: a larger buffer than usual, as far as the system grants it.
+                // Many peers ask at once: a larger buffer than usual, as far as the system grants
+                // it.
                 let _ = setsockopt(&udp, sockopt::RcvBuf, &UDP_BUFFER);
                 return Ok((listener, udp, port));
             }

@@ -28,7 +28,8 @@ impl Cq {
         self.ring.depth()
     }
 
-    /// Adds a completion and reports it if the queue is armed. A queue without room is broken for good.
+    /// Adds a completion and reports it if the queue is armed. A queue without room is broken for
+    /// good.
     pub(super) fn push(&self, entry: &Completion, release: SlotRelease) {
         if !self.ring.push(entry, release) && !self.overflowed.swap(true, Ordering::SeqCst) {
             self.ctx.events.push(AsyncEvent::CqError);

@@ -1,6 +1,7 @@
 //! The form of datagrams.
 //!
-//! Each packet carries a tag under the job key. A packet without tag, with a wrong one, or malformed is dropped.
+//! Each packet carries a tag under the job key. A packet without tag, with a wrong one, or
+//! malformed is dropped.
 
 use std::hash::Hasher as _;
 use std::net::IpAddr;
@@ -58,7 +59,8 @@ fn tag(key: &JobKey, header: &[u8], payload: &[u8]) -> [u8; 8] {
 }
 
 impl Header {
-    /// The packet in `packet`, whose payload of `len` bytes stands behind [`HEADER`] already; `None` when it does not fit.
+    /// The packet in `packet`, whose payload of `len` bytes stands behind [`HEADER`] already;
+    /// `None` when it does not fit.
     #[must_use]
     pub fn seal<'a>(&self, key: &JobKey, packet: &'a mut [u8], len: usize) -> Option<&'a [u8]> {
         let whole = packet.get_mut(..HEADER.checked_add(len)?)?;
@@ -103,7 +105,8 @@ impl Header {
     }
 }
 
-/// The first bytes of a receive, as the global route header of a real datagram: lengths, then both addresses.
+/// The first bytes of a receive, as the global route header of a real datagram: lengths, then both
+/// addresses.
 #[must_use]
 pub(super) fn route_header(from: IpAddr, to: IpAddr, payload: usize) -> [u8; GRH] {
     let mut out = [0; GRH];

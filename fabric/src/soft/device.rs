@@ -84,7 +84,8 @@ impl SoftDevice {
         }
     }
 
-    /// Closes the streams of a queue pair. `None`: another thread of this process did not leave in time.
+    /// Closes the streams of a queue pair. `None`: another thread of this process did not leave in
+    /// time.
     pub(super) fn drop_streams(&self, qp: &Qp) -> Option<()> {
         try_lock_for(&self.progress, Wait::Control)?.drop_streams(qp);
         Some(())

@@ -91,7 +91,8 @@ impl Warnings {
         }
     }
 
-    /// This host does not let the device do something (no descriptors, no route). The device tries again; printed once.
+    /// This host does not let the device do something (no descriptors, no route). The device tries
+    /// again; printed once.
     pub(super) fn operation_failed(&self, operation: std::fmt::Arguments<'_>, error: &io::Error) {
         // A peer that is gone is noticed elsewhere.
         let gone = error.kind() == io::ErrorKind::ConnectionRefused;

@@ -1,4 +1,5 @@
-//! Faults on order: what a script says happens to one opened fabric, so that tests see what a network does on bad days.
+//! Faults on order: what a script says happens to one opened fabric, so that tests see what a
+//! network does on bad days.
 //!
 //! A script is a list of words, and sections for some members of a job:
 //!
@@ -18,8 +19,9 @@
 //! | `partition=WHOM@T+D` | from T, for D, nothing goes to or comes from `all`, an address, or a prefix `a.b.c.d/n` |
 //! | `death=T` | at T everything is closed as if the process had died; the device reports that it is gone |
 //!
-//! T and D are a number with `us`, `ms` or `s`. A section that begins with names and a colon counts only for a fabric of one
-//! of these names (the conduit gives its rank); a section without counts for all.
+//! T and D are a number with `us`, `ms` or `s`. A section that begins with names and a colon counts
+//! only for a fabric of one of these names (the conduit gives its rank); a section without counts
+//! for all.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -189,7 +191,7 @@ fn select<'a>(
     Ok((mine, words.get(1..).unwrap_or_default(), at + end + 1))
 }
 
-/// A piece of the script and where it stands.
+/// A part of the script and where it stands.
 #[derive(Clone, Copy)]
 struct Text<'a> {
     text: &'a str,
@@ -390,7 +392,8 @@ impl FaultPlan {
         self.script.death.is_some_and(|death| age >= death)
     }
 
-    /// Whether anybody must look at the clock for [`Self::port_is_down`], [`Self::is_unreachable`] and [`Self::is_dead`].
+    /// Whether the clock must be read for [`Self::port_is_down`], [`Self::is_unreachable`] and
+    /// [`Self::is_dead`].
     #[must_use]
     pub fn need_clock(&self) -> bool {
         let script = &self.script;

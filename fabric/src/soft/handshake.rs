@@ -36,11 +36,11 @@ pub(super) enum Step {
     Go,
     /// The responder has no such connection (yet), or cannot be reached.
     No,
-    /// The other side is none of ours.
+    /// The other side does not belong to the job.
     Rejected(Rejection),
 }
 
-/// A packet of fixed length that arrives in fragments.
+/// A message of fixed length that arrives in parts.
 #[derive(Clone, Copy, Debug)]
 struct Packet {
     bytes: [u8; PROOF],
@@ -69,7 +69,8 @@ impl Packet {
     }
 }
 
-/// Writes a packet of the handshake. It fits any fresh socket; when it does not, the stream is given up.
+/// Writes a packet of the handshake. It fits any fresh socket; when it does not, the stream is
+/// given up.
 fn write(mut stream: &TcpStream, bytes: &[u8]) -> bool {
     matches!(stream.write(bytes), Ok(count) if count == bytes.len())
 }
@@ -170,7 +171,8 @@ pub(super) fn set_up(stream: &TcpStream, is_local: bool) -> io::Result<()> {
     stream.set_nonblocking(true)?;
     stream.set_nodelay(true)?;
     if is_local {
-        // There is no path to be fair on; a system whose default paces what it sends would do so here too.
+        // There is no path to be fair on; a system whose default paces what it sends would do so
+        // here too.
         let _ = setsockopt(stream, sockopt::TcpCongestion, &OsString::from(NO_PACING));
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! Sizes and counts of the software adapter. No number of this kind stands anywhere else; its deadlines are those of
-//! `settings::deadlines::soft`.
+//! Sizes and counts of the software adapter. No number of this kind stands anywhere else; its
+//! deadlines are those of `settings::deadlines::soft`.
 
 use std::time::Duration;
 
@@ -21,19 +21,20 @@ pub(super) const MAX_CQE: u32 = 1 << 20;
 pub(super) const MAX_RD_ATOM: u8 = 16;
 /// Inline bytes of a request: the largest Medium with its header.
 pub(super) const MAX_INLINE: u32 = 68 << 10;
-/// Bytes that inline requests may wait in, per queue pair, when the socket takes no more.
+/// Bytes of inline requests that may wait, per queue pair, when the socket takes no more.
 pub(super) const MAX_BACKLOG: usize = 16 << 20;
 
-/// Inline bytes of a request that are kept in any case; larger ones only behind a stream that goes on.
+/// Inline bytes of a request that wait in any case; larger ones only behind a stream that takes
+/// bytes.
 pub(super) const INLINE_COPY_MAX: usize = 8 << 10;
 
-/// Requests in flight from which small ones are gathered into one system call.
+/// Requests in flight from which small ones are deferred, to share a system call.
 pub(super) const DEFER_FROM: u64 = 8;
-/// So many gathered requests are sent at once.
+/// So many deferred requests are sent at once.
 pub(super) const DEFER_COUNT: u32 = 8;
-/// So many gathered bytes are sent at once.
+/// So many deferred bytes are sent at once.
 pub(super) const DEFER_BYTES: usize = 8 << 10;
-/// Greatest message that goes back on the stream of the peer's requests.
+/// Greatest message on the reverse path.
 pub(super) const REVERSE_MAX: usize = 4 << 10;
 /// Messages that may be done without an acknowledgement on its reverse_role.
 pub(super) const ACK_COUNT: u64 = 16;
@@ -47,13 +48,13 @@ pub(super) const SCRATCH: usize = 64 << 10;
 pub(super) const DIRECT: usize = 2 << 10;
 /// Reads from one stream before others get their turn.
 pub(super) const READS_PER_TURN: u32 = 16;
-/// Streams that every poll looks at without asking the system which are ready.
+/// Hot streams: every pass reads them without asking the system which are ready.
 pub(super) const HOT: usize = 4;
-/// Looks without data after which a stream is no longer hot.
+/// Turns without data after which a stream is no longer hot.
 pub(super) const HOT_MISSES: u32 = 200;
-/// Turns with data after which the system need not tell of a hot stream any more.
+/// Turns with data after which a hot stream may leave the epoll.
 pub(super) const UNWATCH: u32 = 64;
-/// One poll in so many asks the system which other streams are ready.
+/// One pass in so many asks the system which other streams are ready.
 pub(super) const ASK_EVERY: u32 = 16;
 /// Connections that have not proved the job key; the oldest goes when there are more.
 pub(super) const MAX_ACCEPTING: usize = 512;
@@ -65,13 +66,13 @@ pub(super) const DATAGRAMS_PER_TURN: u32 = 64;
 /// Datagrams that a fault script holds back at once; more are lost.
 pub(super) const MAX_DELAYED: usize = 4096;
 
-/// One poll in so many looks at the clock.
+/// One pass in so many reads the clock.
 pub(super) const TICK_EVERY: u32 = 256;
 /// Tries for a lock before that.
 pub(super) const LOCK_SPINS: u32 = 200;
 
-/// Wait before a send to a receiver without a buffer is tried again, by index (InfiniBand specification, table of the RNR
-/// NAK timer), in hundredths of a millisecond.
+/// Wait before a send to a receiver without a buffer is tried again, by index (InfiniBand
+/// specification, table of the RNR NAK timer), in hundredths of a millisecond.
 const RNR_TIMERS: [u32; 32] = [
     65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
@@ -83,7 +84,8 @@ pub(super) fn rnr_timer(index: u8) -> Duration {
     Duration::from_micros(u64::from(hundredths) * 10)
 }
 
-/// How long a request may stay unanswered: 4.096 µs × 2^timeout for the first try and each retry. `None`: for ever.
+/// How long a request may stay unanswered: 4.096 µs × 2^timeout for the first try and each retry.
+/// `None`: for ever.
 pub(super) fn retry_timeout(timeout: u8, count: u8) -> Option<Duration> {
     let timeout = u32::from(timeout.min(31));
     (timeout != 0).then(|| Duration::from_nanos(4096 << timeout) * (u32::from(count.min(7)) + 1))

@@ -1,6 +1,7 @@
 //! The one way to take a lock here.
 //!
-//! Posts and polls also run in signal handlers, above code that may hold the lock and never goes on. So every wait ends.
+//! Posts and polls also run in signal handlers, above code that may hold the lock and never goes
+//! on. So every wait ends.
 
 use settings::deadlines::soft::{CONTROL_LOCK, POST_LOCK};
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -13,8 +14,8 @@ use super::limits::LOCK_SPINS;
 pub(super) enum Wait {
     /// One try: whoever holds the lock does this caller's work.
     No,
-    /// Some tries without giving up the processor. For the thread that drives the streams of a device: while it waits,
-    /// nobody else can. What it could not do now it does in a later pass.
+    /// Some tries without giving up the processor. For the thread that drives the streams of a
+    /// device: while it waits, nobody else can. What it could not do now it does in a later pass.
     Spin,
     /// As long as a thread may have lost its processor. For posts and polls.
     Post,

@@ -1,7 +1,8 @@
 //! Registered memory: the table of regions, and everything that touches their bytes.
 //!
-//! Looking a key up takes no lock: a slot of the table is a handful of atomics. Whoever touches a region's bytes holds a
-//! [`Span`] (or a vector of fragments) that counts as a user of the slot; the end of a registration waits for the users.
+//! Looking a key up takes no lock: a slot of the table is a handful of atomics. Whoever touches a
+//! region's bytes holds a [`Span`] (or a vector of fragments) that counts as a user of the slot;
+//! the end of a registration waits for the users.
 #![expect(
     unsafe_code,
     reason = "the bytes of a region are reached by address; its owner promised that they stay mapped"
@@ -10,13 +11,15 @@
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64 as RegionWord;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use crate::sync::{AtomicU32, AtomicU64, Ordering, yield_now};
 use crate::{Access, Sge};
 
-const CHUNK: usize = 256;
+/// Slots that are made at once; few in a model.
+const CHUNK: usize = if cfg!(loom) { 2 } else { 256 };
 const CHUNKS: usize = 256;
 /// Regions of one device.
 pub(super) const MAX_REGIONS: u32 = 1 << 16;
@@ -95,7 +98,8 @@ impl Table {
         let chunk = self.chunks.get(at / CHUNK)?;
         let slots = chunk.get_or_init(|| (0..CHUNK).map(|_| Slot::default()).collect());
         let slot = slots.get(at % CHUNK)?;
-        // High halves are never 0 and never those of the slot's region before, so that an old key is always a wrong one.
+        // High halves are never 0 and never those of the slot's region before, so that an old key
+        // is always a wrong one.
         let mut key = |old: u32| loop {
             let high = random() & 0xffff_0000;
             if high != 0 && high != old & 0xffff_0000 {
@@ -114,14 +118,14 @@ impl Table {
         Some(keys)
     }
 
-    /// Ends a registration: no new user finds the region, and those that are in it have left when this returns. They stay
-    /// for one copy or one system call that does not block.
+    /// Ends a registration: no new user finds the region, and those that are in it have left when
+    /// this returns. They stay for one copy or one system call that does not block.
     pub(super) fn leave(&self, keys: Keys) {
         let index = keys.lkey & 0xffff;
         let Some(slot) = self.slot(index) else { return };
         slot.access.store(0, Ordering::SeqCst);
         while slot.users.load(Ordering::SeqCst) != 0 {
-            std::thread::yield_now();
+            yield_now();
         }
         self.book.lock().unwrap_or_else(PoisonError::into_inner).free.push(index);
     }
@@ -187,9 +191,10 @@ impl Span<'_> {
     pub(super) fn fill(&self, bytes: &[u8]) -> usize {
         let len = bytes.len().min(self.len);
         if len != 0 {
-            // SAFETY: addr..addr+len lies inside a live region that may be written (checked when the span was made, kept
-            // by its use count), and the owner of the region promised that it is mapped. Others may change the bytes at
-            // the same time; that is what registered memory is for, and no reference to them exists here.
+            // SAFETY: addr..addr+len lies inside a live region that may be written (checked when
+            // the span was made, kept by its use count), and the owner of the region promised that
+            // it is mapped. Others may change the bytes at the same time; that is what registered
+            // memory is for, and no reference to them exists here.
             unsafe { std::ptr::copy(bytes.as_ptr(), self.addr as *mut u8, len) };
         }
         len
@@ -210,8 +215,9 @@ impl Span<'_> {
         if self.len != 8 || !self.addr.is_multiple_of(8) {
             return None;
         }
-        // SAFETY: eight aligned bytes of a live region as in `fill`; all that add to them here do so atomically.
-        let word = unsafe { AtomicU64::from_ptr(self.addr as *mut u64) };
+        // SAFETY: eight aligned bytes of a live region as in `fill`; all that add to them here do
+        // so atomically.
+        let word = unsafe { RegionWord::from_ptr(self.addr as *mut u64) };
         Some(word.fetch_add(add, Ordering::SeqCst))
     }
 }
@@ -221,7 +227,7 @@ const JOINED: usize = 256;
 /// Fragments in one system call.
 pub(super) const MAX_FRAGMENTS: usize = 32;
 
-/// A list of pieces of memory for one system call: bytes of this program and spans of regions.
+/// A list of memory fragments for one system call: bytes of this program and spans of regions.
 #[derive(Debug)]
 struct Fragments<'a> {
     list: [libc::iovec; MAX_FRAGMENTS],
@@ -237,12 +243,12 @@ impl<'a> Fragments<'a> {
     }
 
     fn push(&mut self, base: u64, len: usize, pin: Option<&'a Slot>) -> bool {
-        let (Some(piece), Some(held)) =
+        let (Some(fragment), Some(held)) =
             (self.list.get_mut(self.count), self.pins.get_mut(self.count))
         else {
             return false;
         };
-        *piece = libc::iovec { iov_base: base as *mut libc::c_void, iov_len: len };
+        *fragment = libc::iovec { iov_base: base as *mut libc::c_void, iov_len: len };
         *held = pin;
         self.count += 1;
         self.total += len;
@@ -318,7 +324,8 @@ impl<'a> Gather<'a> {
             return self.send_joined(socket, flags);
         }
         let message = self.0.header();
-        // SAFETY: the pieces are live (borrowed bytes and counted spans) and are only read by the call.
+        // SAFETY: the fragments are live (borrowed bytes and counted spans) and are only read by
+        // the call.
         count(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) })
     }
 }
@@ -328,17 +335,18 @@ impl Gather<'_> {
     fn send_joined(&self, socket: BorrowedFd<'_>, flags: libc::c_int) -> io::Result<usize> {
         let mut bytes = [0_u8; JOINED];
         let mut used = 0;
-        for piece in self.0.list.iter().take(self.0.count) {
-            let Some(place) = bytes.get_mut(used..used + piece.iov_len) else { break };
-            // SAFETY: the piece is live (borrowed bytes or a counted span), `place` is as long and is no registered memory.
+        for fragment in self.0.list.iter().take(self.0.count) {
+            let Some(place) = bytes.get_mut(used..used + fragment.iov_len) else { break };
+            // SAFETY: the fragment is live (borrowed bytes or a counted span), `place` is as long
+            // and is no registered memory.
             unsafe {
                 std::ptr::copy_nonoverlapping(
-                    piece.iov_base.cast_const().cast(),
+                    fragment.iov_base.cast_const().cast(),
                     place.as_mut_ptr(),
-                    piece.iov_len,
+                    fragment.iov_len,
                 );
             }
-            used += piece.iov_len;
+            used += fragment.iov_len;
         }
         // SAFETY: `used` bytes of a living buffer.
         count(unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), used, flags) })
@@ -372,13 +380,14 @@ impl<'a> Scatter<'a> {
     /// Receives what is there.
     pub(super) fn receive(mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         let mut message = self.0.header();
-        // SAFETY: the pieces are live (buffers borrowed mutably and counted spans of writable regions).
+        // SAFETY: the fragments are live (buffers borrowed mutably and counted spans of writable
+        // regions).
         count(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) })
     }
 }
 
-/// How long the peer's host has not acknowledged what was sent to it; `None` when nothing is unacknowledged. (A peer that is
-/// stopped or busy still acknowledges: its system does.)
+/// How long the peer's host has acknowledged nothing; `None` when nothing is unacknowledged. (The
+/// host of a peer that is stopped or busy still acknowledges.)
 pub(super) fn silence(socket: BorrowedFd<'_>) -> Option<Duration> {
     // SAFETY: a tcp_info of zeros is valid: it has numbers only.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -480,5 +489,36 @@ mod tests {
             );
             prop_assert!(table.remote(keys.rkey ^ 0x1_0000, base, 1, Access::NONE).is_none());
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::AtomicBool;
+    use loom::sync::Arc;
+
+    /// Who got a span uses the region's memory before `leave` returns, never after.
+    #[test]
+    fn loom_a_region_ends_after_its_users() {
+        loom::model(|| {
+            let (table, unmapped) = (Arc::new(Table::new()), Arc::new(AtomicBool::new(false)));
+            let keys = table.enter(4096, 64, Access::ALL, || 0x1234_0000).unwrap();
+            let users: Vec<_> = (0..2)
+                .map(|_| {
+                    let (table, unmapped) = (Arc::clone(&table), Arc::clone(&unmapped));
+                    loom::thread::spawn(move || {
+                        if let Some(span) = table.remote(keys.rkey, 4096, 8, Access::REMOTE_READ) {
+                            assert!(!unmapped.load(Ordering::Relaxed));
+                            drop(span);
+                        }
+                    })
+                })
+                .collect();
+            table.leave(keys);
+            unmapped.store(true, Ordering::Relaxed);
+            assert!(table.remote(keys.rkey, 4096, 8, Access::REMOTE_READ).is_none());
+            users.into_iter().for_each(|user| user.join().unwrap());
+        });
     }
 }

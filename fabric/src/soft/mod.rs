@@ -1,7 +1,8 @@
 //! The software adapter: queue pairs over sockets, with the semantics of verbs.
 //!
-//! Reliable connections are TCP streams, one for the requests of each direction; datagrams are UDP packets. Data moves in
-//! the threads that post and poll; one engine thread per opened fabric moves what nobody polls for.
+//! Reliable connections are TCP streams, one for the requests of each direction; datagrams are UDP
+//! packets. Data moves in the threads that post and poll; one progress thread per opened fabric
+//! moves what nobody polls for.
 
 mod activity;
 mod channel;
@@ -103,7 +104,8 @@ struct Soft {
 /// Opens the software adapter and starts its progress thread.
 ///
 /// # Errors
-/// A number out of range, an address that peers cannot use, or no thread or descriptor for the progress thread.
+/// A number out of range, an address that peers cannot use, or no thread or descriptor for the
+/// progress thread.
 pub fn open(config: &SoftConfig) -> Result<Arc<dyn Fabric>, Error> {
     let wrong = |problem: String| {
         Err(Error::Argument { device: "soft".to_owned(), operation: "open", problem })
@@ -138,7 +140,8 @@ pub fn open(config: &SoftConfig) -> Result<Arc<dyn Fabric>, Error> {
     Ok(Arc::new(Soft { config: config.clone(), infos, faults, thread }))
 }
 
-/// Each connection takes two descriptors, and the usual soft limit is for programs that use `select`.
+/// Each connection takes two descriptors, and the usual soft limit is for programs that use
+/// `select`.
 fn raise_descriptors() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)

@@ -1,7 +1,8 @@
 //! Drives the streams of a device, and its timers.
 //!
-//! One thread at a time is in here: one that polls, or the progress thread. Streams that had data lately are *hot*: they
-//! are read without asking the system first. An edge-triggered epoll finds the others.
+//! One thread at a time is in here: one that polls, or the progress thread. Streams that had data
+//! lately are *hot*: they are read without asking the system first. An edge-triggered epoll finds
+//! the others.
 
 mod connect;
 mod faults;
@@ -48,8 +49,8 @@ impl Conn {
         }
     }
 
-    /// Whether the peer has said something on a stream of a queue pair that was not heard, or not answered. It does not say
-    /// whether the peer still waits for it.
+    /// Whether the peer sent something on a stream of a queue pair that was not read, or not
+    /// answered. It may not wait for an answer any more.
     fn is_awaited(&self) -> bool {
         match self {
             Self::Accepting(_) | Self::Parked(_) | Self::Connecting(..) => false,
@@ -77,7 +78,7 @@ impl Conn {
     }
 }
 
-/// What a turn of a stream came to.
+/// What becomes of a stream after a turn.
 #[derive(Debug)]
 enum Fate {
     Keep { conn: Conn, progressed: bool, again: bool },
@@ -99,14 +100,15 @@ struct Entry {
     misses: u32,
     /// Turns with data since it is hot.
     hits: u32,
-    /// The system tells of it.
+    /// The epoll has it.
     watched: bool,
     /// Since when a fault script cuts it off while the peer waits.
     unreachable_since: Option<Instant>,
 }
 
 impl Entry {
-    /// From now on the system tells of the stream, and at once when it is ready. False: it does already, or cannot.
+    /// Adds the stream to the epoll, which announces it at once when it is ready. False: it is
+    /// there, or cannot be.
     fn watch(&mut self, ctx: &Context, token: u64) -> bool {
         let flags = EpollFlags::EPOLLIN
             | EpollFlags::EPOLLOUT
@@ -119,7 +121,7 @@ impl Entry {
         begun
     }
 
-    /// From now on somebody looks at it in each turn. False: the system goes on to tell of it.
+    /// From now on every pass reads it. False: the system goes on to announce it.
     fn unwatch(&mut self, ctx: &Context) -> bool {
         let stream = self.conn.as_ref().map(Conn::stream);
         let ended = stream.is_some_and(|stream| ctx.epoll.delete(&**stream).is_ok());
@@ -128,14 +130,14 @@ impl Entry {
     }
 }
 
-/// What a look at a device found.
+/// What a pass found.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PassResult {
-    /// Something must be looked at again soon, whatever the system says.
+    /// A stream needs another turn soon, whatever the system announces.
     pub(super) soon: bool,
-    /// Requests or timers are out.
+    /// Requests or timers run.
     pub(super) busy: bool,
-    /// A thread that posts kept it from something.
+    /// A thread that posts held a lock.
     pub(super) contended: bool,
 }
 
@@ -146,7 +148,7 @@ pub(super) struct Progress {
     free: Vec<u32>,
     hot: Vec<u64>,
     again: Vec<u64>,
-    /// Hot streams that the system does not tell of.
+    /// Hot streams that are not in the epoll.
     unwatched: u32,
     spare: Vec<u64>,
     qps: Arc<QpTable>,
@@ -195,7 +197,8 @@ impl Progress {
         }
     }
 
-    /// Moves what there is to move. `eager`: for the engine and for control calls, which look at everything.
+    /// Moves what there is to move. `eager`: for the progress thread and for control calls, which
+    /// check everything.
     pub(super) fn pass(&mut self, ctx: &Context, eager: bool) -> PassResult {
         self.passes = self.passes.wrapping_add(1);
         if ctx.activity.take_attention() {
@@ -212,7 +215,7 @@ impl Progress {
                 progressed |= self.turn(ctx, token, false, eager);
             }
         }
-        // The engine sleeps until the system tells it, unless it only naps.
+        // The progress thread sleeps until the system announces a stream, unless it only naps.
         let polled = !eager && !ctx.activity.is_blocked() && ctx.activity.is_napping();
         self.cool(ctx, polled);
         let ask = eager || self.hot.is_empty() || ctx.activity.is_blocked();
@@ -222,7 +225,7 @@ impl Progress {
         if ctx.activity.take_attention() {
             self.handle_attention(ctx);
         }
-        // Pollers look at the timers too: the engine may never find the device free.
+        // Threads that poll run the timers too: the progress thread may never find the device free.
         if eager || self.passes.is_multiple_of(TICK_EVERY) {
             self.tick(ctx);
         }
@@ -230,7 +233,7 @@ impl Progress {
         PassResult { soon: !self.again.is_empty(), busy: self.busy, contended }
     }
 
-    /// Requests that were gathered go out when the poller posted nothing between two looks.
+    /// Deferred requests go out when nothing was posted between two passes.
     fn flush_deferred(&mut self, ctx: &Context, eager: bool) {
         let posts = ctx.activity.posts();
         let idle = posts == self.posts;
@@ -273,8 +276,9 @@ impl Progress {
         self.entries.get_mut(index).filter(|entry| entry.generation == generation)
     }
 
-    /// Streams that had nothing for long are not hot any more. `polled`: the system need not tell of those that are; it would
-    /// for each message, on a line that both processors write.
+    /// Streams without data for long are not hot any more. `polled`: those that are hot leave the
+    /// epoll, in which the system would write, for each message, a cache line that both processors
+    /// write.
     fn cool(&mut self, ctx: &Context, polled: bool) {
         let (entries, unwatched) = (&mut self.entries, &mut self.unwatched);
         self.hot.retain(|token| {
@@ -294,7 +298,7 @@ impl Progress {
         });
     }
 
-    /// The system tells of all streams again.
+    /// All streams are in the epoll again.
     fn watch_all(&mut self, ctx: &Context) {
         for token in &self.hot {
             let (index, generation) = split(*token);
@@ -367,7 +371,7 @@ impl Progress {
         }
     }
 
-    /// One turn of a stream; whether it had something.
+    /// One turn of a stream: reads and writes what it can. Returns whether it had something.
     fn turn(&mut self, ctx: &Context, token: u64, writable: bool, eager: bool) -> bool {
         let (index, generation) = split(token);
         let Some(entry) = self.entries.get_mut(index) else { return false };
@@ -438,7 +442,7 @@ impl Progress {
         if heat {
             self.heat(token);
         } else if entry.hot && entry.misses >= HOT_MISSES {
-            // It leaves the list of those that are looked at: nothing may be owed.
+            // It leaves the list of hot streams: no acknowledgement may be pending.
             if let Some(Conn::Responder(responder)) = &mut entry.conn
                 && responder.ack_pending()
                 && !eager

@@ -1,7 +1,8 @@
 //! The thread that moves data when nobody polls.
 //!
-//! While a device is polled, the thread wakes every 1 ms for its timers only: it must not take packets or processor time
-//! from the polling thread. When polls stop, or a completion queue is armed, it watches the device's sockets.
+//! While a device is polled, the thread wakes every 1 ms for its timers only: it must not take
+//! packets or processor time from the polling thread. When polls stop, or a completion queue is
+//! armed, it watches the device's sockets.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;

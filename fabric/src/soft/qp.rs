@@ -91,7 +91,8 @@ impl Qp {
         ReverseRole::between(own, (peer.address.gid.ip(), peer.address.service, peer.qpn))
     }
 
-    /// An acknowledgement came with a request of the peer. False: it acknowledges what was not sent.
+    /// An acknowledgement came with a request of the peer. False: it acknowledges what was not
+    /// sent.
     pub(super) fn acknowledged(&self, done: u32) -> bool {
         match try_lock_for(&self.sq, Wait::Spin) {
             Some(mut sq) => sq.acknowledged(self, done).is_ok(),

@@ -38,7 +38,8 @@ pub(super) struct QpShared {
     queues: Queues,
     inline: usize,
     state: AtomicU8,
-    /// Requests of the peer on this connection that are done, and how many of them were acknowledged.
+    /// Requests of the peer on this connection that are done, and how many of them were
+    /// acknowledged.
     done: AtomicU64,
     announced: AtomicU64,
     /// Number of the peer's next request on this connection.
@@ -101,7 +102,7 @@ impl QpShared {
         self.inline
     }
 
-    // ---- state ----------------------------------------------------------------------------------------------------
+    // ---- state
 
     pub(super) fn state(&self) -> QpState {
         let number = usize::from(self.state.load(Ordering::SeqCst));
@@ -141,7 +142,7 @@ impl QpShared {
         self.destroyed.load(Ordering::SeqCst)
     }
 
-    // ---- work that no socket announces ----------------------------------------------------------------------------
+    // ---- work that no socket announces
 
     pub(super) fn request_attention(&self) {
         self.attention.store(true, Ordering::SeqCst);
@@ -162,7 +163,7 @@ impl QpShared {
         self.deferred.load(Ordering::Relaxed) && self.deferred.swap(false, Ordering::SeqCst)
     }
 
-    // ---- receives and completions ---------------------------------------------------------------------------------
+    // ---- receives and completions
 
     /// Where receives come from.
     pub(super) fn receives(&self) -> &Rq {
@@ -217,7 +218,7 @@ impl QpShared {
         }
     }
 
-    // ---- the connection -------------------------------------------------------------------------------------------
+    // ---- the connection
 
     /// A new connection begins.
     pub(super) fn reset_counters(&self) {
@@ -237,8 +238,8 @@ impl QpShared {
         self.next_msn.store(msn, Ordering::Relaxed);
     }
 
-    /// Messages of the peer (low bits) that there have been receives for on this connection: InfiniBand's end-to-end
-    /// credit. Shared queues promise nothing.
+    /// Messages of the peer (low bits) that there have been receives for on this connection:
+    /// InfiniBand's end-to-end credit. Shared queues promise nothing.
     pub(super) fn credit_limit(&self) -> u32 {
         if self.shares_receives() {
             return 0;
@@ -263,7 +264,7 @@ impl QpShared {
         self.responder.store(token, Ordering::Relaxed);
     }
 
-    // ---- acknowledgements -----------------------------------------------------------------------------------------
+    // ---- acknowledgements
 
     /// One more request of the peer is done.
     pub(super) fn request_done(&self) {
@@ -285,8 +286,9 @@ impl QpShared {
         self.announced.fetch_max(done, Ordering::Relaxed);
     }
 
-    /// The acknowledgement that a request carries which is posted now. `first`: nothing is in flight before it, so the
-    /// peer reads its header whatever buffers it has; only then the acknowledgement counts as sent.
+    /// The acknowledgement that a request carries which is posted now. `first`: nothing is in
+    /// flight before it, so the peer reads its header whatever buffers it has; only then the
+    /// acknowledgement counts as sent.
     pub(super) fn ack_to_carry(&self, first: bool) -> Option<u32> {
         let done = self.done.load(Ordering::Relaxed);
         if self.announced.load(Ordering::Relaxed) >= done {

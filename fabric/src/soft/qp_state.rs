@@ -1,4 +1,5 @@
-//! The states of a queue pair and what each allows. The table in `docs/design/fabric.md` is this one; a test compares them.
+//! The states of a queue pair and what each allows. The table in `docs/design/fabric.md` is this
+//! one; a test compares them.
 
 use crate::QpState;
 

@@ -27,7 +27,8 @@ impl QpTable {
             let problem = format!("all {} are in use", MAX_QP - 1);
             return Err(ctx.invalid("make a queue pair", problem));
         }
-        // The high bits are random: the number of a queue pair that is gone is hardly ever used again.
+        // The high bits are random: the number of a queue pair that is gone is hardly ever used
+        // again.
         let number = loop {
             let number = random_u32() & 0x00ff_ffff;
             let low = number & (MAX_QP - 1);

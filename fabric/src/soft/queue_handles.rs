@@ -1,4 +1,5 @@
-//! Completion queues and shared receive queues as their users hold them. A handle keeps its device open.
+//! Completion queues and shared receive queues as their users hold them. A handle keeps its device
+//! open.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! The requester's half of a reliable queue pair: the send queue.
 //!
-//! `transmit` writes requests to the stream, `responses` reads what comes back on it, `reverse` is the reverse path.
+//! `transmit` writes requests to the stream, `responses` reads what comes back on it, `reverse` is
+//! the reverse path.
 
 mod responses;
 mod reverse;
@@ -17,7 +18,7 @@ use self::wqe::Wqe;
 use super::limits::{DEFER_BYTES, DEFER_COUNT, DEFER_FROM, INLINE_COPY_MAX, MAX_MESSAGE};
 use super::qp_shared::QpShared;
 use super::reverse_path::{ReversePath, ReverseRole};
-use super::slots::SlotRelease;
+use super::slots::{SlotRelease, ring_index};
 use super::wire::{Malformed, REQUEST, Request, low, narrow};
 use crate::{Data, Operation, PostError, SendWr, Sge, Status};
 
@@ -75,19 +76,14 @@ pub(super) struct SendQueue {
     /// Bytes of the stream that could not be used yet.
     kept: Vec<u8>,
     pub(super) reverse: ReversePath,
-    /// For the timers: what was seen last and when.
+    /// For the time-out: the oldest request of the last check, and when that was.
     seen: (u64, Option<Instant>),
     pub(super) retry_timeout: Option<Duration>,
     pub(super) reconnect: (Option<Instant>, Duration),
     pub(super) connecting: bool,
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the mask is below the ring's size")]
-const fn index(number: u64, size: usize) -> usize {
-    (number & (size as u64 - 1)) as usize
-}
-
-/// Fragments of a list of entries from `from` bytes on.
+/// The entries of a list from `from` bytes on.
 fn rest_of(sges: &[Sge], mut from: usize) -> impl Iterator<Item = (&Sge, usize)> {
     sges.iter().filter_map(move |sge| {
         let len = sge.len as usize;
@@ -133,16 +129,16 @@ impl SendQueue {
     }
 
     fn wqe(&self, number: u64) -> &Wqe {
-        self.ring.get(index(number, self.ring.len())).unwrap_or(&Wqe::EMPTY)
+        self.ring.get(ring_index(number, self.ring.len())).unwrap_or(&Wqe::EMPTY)
     }
 
     fn wqe_mut(&mut self, number: u64) -> Option<&mut Wqe> {
-        let at = index(number, self.ring.len());
+        let at = ring_index(number, self.ring.len());
         self.ring.get_mut(at)
     }
 
     fn sges(&self, number: u64, count: u8) -> &[Sge] {
-        let at = index(number, self.ring.len()) * self.per;
+        let at = ring_index(number, self.ring.len()) * self.per;
         self.sges.get(at..at + usize::from(count)).unwrap_or_default()
     }
 
@@ -151,7 +147,8 @@ impl SendQueue {
         self.tail - self.head
     }
 
-    /// Takes a request; sends it at once when the stream takes it. `released`: requests before this number were polled.
+    /// Takes a request; sends it at once when the stream takes it. `released`: requests before this
+    /// number were polled.
     pub(super) fn post(
         &mut self,
         qp: &QpShared,
@@ -172,7 +169,7 @@ impl SendQueue {
             *place = wqe;
         }
         if let Data::Gather(list) = send.data {
-            let at = index(number, self.ring.len()) * self.per;
+            let at = ring_index(number, self.ring.len()) * self.per;
             if let Some(places) = self.sges.get_mut(at..at + list.len()) {
                 places.copy_from_slice(list);
             }
@@ -222,7 +219,9 @@ impl SendQueue {
         match send.data {
             Data::Gather(list) => {
                 if list.len() > self.per {
-                    return Err(PostError::Invalid("more pieces than the queue pair was made for"));
+                    return Err(PostError::Invalid(
+                        "more fragments than the queue pair was made for",
+                    ));
                 }
                 let total: u64 = list.iter().map(|sge| u64::from(sge.len)).sum();
                 wqe.len = u32::try_from(total).unwrap_or(u32::MAX);
@@ -244,7 +243,8 @@ impl SendQueue {
                 if total > qp.inline_limit() {
                     return Err(PostError::Invalid("more inline bytes than the limit"));
                 }
-                // While the stream takes nothing, a large one had better wait where it is than be copied.
+                // While the stream takes nothing, a large one had better wait where it is than be
+                // copied.
                 let waits = self.blocked && total > INLINE_COPY_MAX && !self.backlog.is_empty();
                 if waits || self.backlog.len() + total > self.backlog_max {
                     return Err(PostError::Full);
@@ -278,7 +278,7 @@ impl SendQueue {
         }
     }
 
-    /// The stream is gone. What is in flight ends when the retry_timeout does.
+    /// The stream is gone. What is in flight ends when its time-out does.
     pub(super) fn lose(&mut self, qp: &QpShared) {
         self.unblock(qp);
         if let Some(stream) = self.stream.take() {
@@ -287,7 +287,8 @@ impl SendQueue {
         }
     }
 
-    /// Applies an acknowledgement: `done` requests of this connection are done. Older news than known is none.
+    /// Applies an acknowledgement: `done` requests of this connection are done. Older news than
+    /// known is none.
     pub(super) fn acknowledged(&mut self, qp: &QpShared, done: u32) -> Result<(), Malformed> {
         let known = low(self.acked - self.base);
         let ahead = done.wrapping_sub(known);
@@ -302,7 +303,8 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Completes what is done, in order, and fails the queue pair at a request that was found wrong.
+    /// Completes what is done, in order, and fails the queue pair at a request that was found
+    /// wrong.
     pub(super) fn retire(&mut self, qp: &QpShared) {
         while self.head < self.acked {
             let wqe = *self.wqe(self.head);
@@ -372,7 +374,8 @@ impl SendQueue {
         self.tail
     }
 
-    /// Whether requests wait longer than the retry_timeout without any progress. Counted from the look that saw them first.
+    /// Whether requests wait longer than the time-out without any progress. Counted from the check
+    /// that saw them first.
     pub(super) fn overdue(&mut self, now: Instant) -> bool {
         let Some(retry_timeout) = self.retry_timeout else { return false };
         if self.head == self.tail {
@@ -388,12 +391,13 @@ impl SendQueue {
         }
     }
 
-    /// Applies an acknowledgement that found the queue locked. False: it acknowledges what was not sent.
+    /// Applies an acknowledgement that found the queue locked. False: it acknowledges what was not
+    /// sent.
     pub(super) fn apply_deferred_ack(&mut self, qp: &QpShared) -> bool {
         qp.take_deferred_ack().is_none_or(|done| self.acknowledged(qp, done).is_ok())
     }
 
-    /// Something was heard from the peer.
+    /// Something came from the peer.
     pub(super) const fn reset_timeout(&mut self) {
         self.seen.1 = None;
     }

@@ -1,4 +1,5 @@
-//! The responder's half of a reliable queue pair: takes the peer's requests from their stream and answers on it.
+//! The responder's half of a reliable queue pair: takes the peer's requests from their stream and
+//! answers on it.
 //!
 //! `receive` reads requests and puts their data into place, `transmit` writes responses.
 
@@ -35,12 +36,12 @@ enum Parse {
         have: usize,
         bytes: [u8; REQUEST],
     },
-    /// A request that waits for a receive buffer.
+    /// A message that waits for a receive.
     RnrWait {
         request: Request,
         until: Option<Instant>,
     },
-    /// A request behind messages that come on the other stream and are not here yet.
+    /// A request behind messages of the reverse path that have not arrived.
     OutOfOrder {
         request: Request,
     },
@@ -49,7 +50,7 @@ enum Parse {
         place: Place,
         done: usize,
     },
-    /// Rejection: the rest of the stream is thrown away until the peer closes it.
+    /// Refused: the rest of the stream is discarded until the peer closes it.
     Discard {
         until: Instant,
     },
@@ -64,7 +65,7 @@ impl Parse {
 pub(super) enum Outcome {
     /// Nothing more now. `did`: there was something.
     Wait { progressed: bool },
-    /// Another turn soon, whatever the system says of the stream.
+    /// Another turn soon, whatever the system announces.
     Again { progressed: bool },
     /// The stream is over.
     Gone,
@@ -116,7 +117,7 @@ impl Responder {
         }
     }
 
-    /// Moves data. `eager`: nobody polls, so acknowledgements go out at once.
+    /// Reads requests, writes responses. `eager`: nobody polls, so acknowledgements go out at once.
     pub(super) fn turn(&mut self, regions: &Table, scratch: &mut [u8], eager: bool) -> Outcome {
         if self.qp.is_destroyed() || !self.serves() {
             self.abandon();
@@ -158,7 +159,7 @@ impl Responder {
         Outcome::Gone
     }
 
-    /// Puts the acknowledgement of everything done into the queue of answers.
+    /// Queues the acknowledgement of everything that is done.
     fn queue_ack(&mut self) {
         let done = self.qp.done();
         if self.qp.unacked() == 0 {
@@ -170,7 +171,7 @@ impl Responder {
         self.answer(Response::Ack { done: low(done) }, &[]);
     }
 
-    /// Pays and writes what the stream takes.
+    /// Writes pending acknowledgements, as far as the stream takes them.
     pub(super) fn flush_acks(&mut self, regions: &Table) {
         if !matches!(self.parse, Parse::Discard { .. }) {
             self.queue_ack();
@@ -188,8 +189,8 @@ impl Responder {
         self.out.push_back(Out::Bytes { bytes, len });
     }
 
-    /// The stream is over. A receive whose message will never be whole ends as flushed when the queue pair is in error, and
-    /// waits for its next message otherwise.
+    /// The stream is over. A receive whose message will never be whole ends as flushed when the
+    /// queue pair is in error, and waits for its next message otherwise.
     pub(super) fn abandon(&mut self) {
         if let Parse::Body { place: Place::Buffer(receive, number), .. } = self.parse {
             self.parse = Parse::START;
@@ -234,7 +235,7 @@ impl Responder {
         self.begin(regions, request, None);
     }
 
-    /// Finds the place of a request's data, or does it when there is none.
+    /// Finds the place of a request's data; executes a request without data.
     fn begin(&mut self, regions: &Table, request: Request, until: Option<Instant>) {
         let len = request.len as usize;
         let place = match request.verb {
@@ -278,7 +279,7 @@ impl Responder {
         self.access.has(need) && regions.remote(rkey, remote, len, need).is_some()
     }
 
-    /// Takes a receive buffer. `None`: the request waits or was refused.
+    /// Takes a receive. `None`: the request waits or was refused.
     fn take(&mut self, regions: &Table, request: Request, until: Option<Instant>) -> Option<Place> {
         let (receive, number) = match self.qp.receives().take() {
             Taken::One(receive, number) => (receive, number),
@@ -304,7 +305,8 @@ impl Responder {
         Some(Place::Buffer(receive, number))
     }
 
-    /// No receive is posted: the tries of the sender are counted here, so that what it reports as failed is never taken.
+    /// No receive is posted (RNR): the sender's retries are counted here, so that what it reports
+    /// as failed is never delivered.
     fn stall(&mut self, request: Request, until: Option<Instant>) {
         let until = match (self.rnr, until) {
             (7, _) => None,
@@ -317,12 +319,12 @@ impl Responder {
         };
         self.parse = Parse::RnrWait { request, until };
         if !self.qp.receives().want() {
-            // A receive came between the two looks: the next turn takes it.
+            // A receive came between the two checks: the next turn takes it.
             self.qp.ctx().activity.wake();
         }
     }
 
-    /// Says no. `fatal`: this queue pair fails too.
+    /// Refuses the request. `fatal`: this queue pair fails too.
     pub(super) fn refuse(&mut self, why: Refusal, fatal: bool) {
         self.answer(Response::Nak { msn: self.qp.next_msn(), why }, &[]);
         self.parse = Parse::Discard { until: Instant::now() + LINGER.limit };
@@ -365,17 +367,17 @@ impl Responder {
         }
     }
 
-    /// Whether the tries of a sender without a buffer have a limit.
+    /// Whether the wait for a receive has a limit.
     pub(super) const fn has_timer(&self) -> bool {
         matches!(self.parse, Parse::RnrWait { until: Some(_), .. } | Parse::Discard { .. })
     }
 
-    /// Whether acknowledgements are owed.
+    /// Whether acknowledgements are pending.
     pub(super) fn ack_pending(&self) -> bool {
         self.qp.unacked() != 0
     }
 
-    /// Whether a request of the peer has begun to arrive, or its end was not said yet.
+    /// Whether a request of the peer has begun to arrive, or is not acknowledged.
     pub(super) fn is_behind(&self) -> bool {
         let rests = matches!(self.parse, Parse::Header { have: 0, .. } | Parse::Discard { .. });
         !rests || self.ack_pending() || !self.out.is_empty() || !self.held.is_empty()

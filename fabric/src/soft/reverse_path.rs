@@ -1,10 +1,11 @@
 //! Small messages on the stream of the peer's requests.
 //!
-//! On a stream that carries data one way only, the system sends its own acknowledgement for each small message, which
-//! costs as much as the message. So one of the two queue pairs, the same on both sides, sends small messages on the
-//! stream of the other's requests, where they acknowledge these. Nothing may wait there, because responses use the same
-//! path: only a message for which the peer announced a receive goes there, and only when nothing before it may wait at
-//! the peer. What follows on the own stream waits at the peer until all messages of the reverse path have arrived.
+//! On a stream that carries data one way only, the system sends its own acknowledgement for each
+//! small message, which costs as much as the message. So one of the two queue pairs, the same on
+//! both sides, sends small messages on the stream of the other's requests, where they acknowledge
+//! these. Nothing may wait there, because responses use the same path: only a message for which the
+//! peer announced a receive goes there, and only when nothing before it may wait at the peer. What
+//! follows on the own stream waits at the peer until all messages of the reverse path have arrived.
 
 use std::cmp::Ordering;
 use std::net::IpAddr;
@@ -65,8 +66,8 @@ impl ReversePath {
         }
     }
 
-    /// Whether a request of `len` bytes may use the reverse path. `acked`: requests before this number are done;
-    /// `credit_limit`: messages that the peer has receives for.
+    /// Whether a request of `len` bytes may use the reverse path. `acked`: requests before this
+    /// number are done; `credit_limit`: messages that the peer has receives for.
     pub(super) fn takes(
         &self,
         operation: &Operation,

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use super::lock::{Wait, try_lock_for};
+use super::slots::ring_index;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::{PostError, RecvWr, Sge};
 
@@ -29,16 +30,41 @@ pub(super) enum Taken {
 pub(super) struct Rq {
     ring: Mutex<Ring>,
     depth: u32,
-    /// Receives posted so far, for a look without the lock.
+    counters: Counters,
+}
+
+/// What is known of the queue without its lock.
+#[derive(Debug)]
+struct Counters {
+    /// Receives posted so far.
     posted: AtomicU64,
+    /// Receives taken so far.
     taken: AtomicU64,
     /// A sender waits for a receive.
     wanted: AtomicBool,
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the mask is below the ring's size")]
-const fn index(number: u64, size: usize) -> usize {
-    (number & (size as u64 - 1)) as usize
+impl Counters {
+    fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self { posted: zero(), taken: zero(), wanted: AtomicBool::new(false) }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.posted.load(Ordering::SeqCst) == self.taken.load(Ordering::SeqCst)
+    }
+
+    /// Says that a sender waits; false when a receive came at the same time.
+    fn want(&self) -> bool {
+        self.wanted.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.is_empty()
+    }
+
+    /// After a post: whether a sender waits.
+    fn take_wanted(&self) -> bool {
+        self.wanted.load(Ordering::SeqCst) && self.wanted.swap(false, Ordering::SeqCst)
+    }
 }
 
 impl Rq {
@@ -48,56 +74,55 @@ impl Rq {
         Self {
             ring: Mutex::new(Ring { items, head: 0, tail: 0 }),
             depth,
-            posted: AtomicU64::new(0),
-            taken: AtomicU64::new(0),
-            wanted: AtomicBool::new(false),
+            counters: Counters::new(),
         }
     }
 
-    /// Adds a receive. `released`: receives before this number have been polled (for a shared queue: taken).
+    /// Adds a receive. `released`: receives before this number have been polled (for a shared
+    /// queue: taken).
     pub(super) fn post(&self, receive: &RecvWr, released: Option<u64>) -> Result<(), PostError> {
         let mut ring = try_lock_for(&self.ring, Wait::Post).ok_or(PostError::Full)?;
         let released = released.unwrap_or(ring.head);
         if ring.tail.saturating_sub(released) >= u64::from(self.depth) {
             return Err(PostError::Full);
         }
-        let at = index(ring.tail, ring.items.len());
+        let at = ring_index(ring.tail, ring.items.len());
         if let Some(place) = ring.items.get_mut(at) {
             *place = *receive;
         }
         ring.tail += 1;
-        self.posted.store(ring.tail, Ordering::SeqCst);
+        self.counters.posted.store(ring.tail, Ordering::SeqCst);
         Ok(())
     }
 
     pub(super) fn take(&self) -> Taken {
-        if self.is_empty() {
+        if self.counters.is_empty() {
             return Taken::None;
         }
         let Some(mut ring) = try_lock_for(&self.ring, Wait::Post) else { return Taken::Busy };
         if ring.head == ring.tail {
             return Taken::None;
         }
-        let at = index(ring.head, ring.items.len());
+        let at = ring_index(ring.head, ring.items.len());
         let Some(receive) = ring.items.get(at).copied() else { return Taken::None };
         let number = ring.head;
         ring.head += 1;
-        self.taken.store(ring.head, Ordering::SeqCst);
+        self.counters.taken.store(ring.head, Ordering::SeqCst);
         Taken::One(receive, number)
     }
 
-    /// SlotRelease back the receive that was taken last, as the next one. False: there is no room for it.
+    /// Gives back the receive that was taken last, as the next one. False: there is no room for it.
     pub(super) fn put_back(&self, receive: RecvWr) -> bool {
         let Some(mut ring) = try_lock_for(&self.ring, Wait::Post) else { return false };
         if ring.head == 0 || ring.tail - ring.head >= ring.items.len() as u64 {
             return false;
         }
         ring.head -= 1;
-        let at = index(ring.head, ring.items.len());
+        let at = ring_index(ring.head, ring.items.len());
         if let Some(place) = ring.items.get_mut(at) {
             *place = receive;
         }
-        self.taken.store(ring.head, Ordering::SeqCst);
+        self.counters.taken.store(ring.head, Ordering::SeqCst);
         true
     }
 
@@ -108,35 +133,51 @@ impl Rq {
 
     /// Receives posted so far.
     pub(super) fn posted(&self) -> u64 {
-        self.posted.load(Ordering::Relaxed)
+        self.counters.posted.load(Ordering::Relaxed)
     }
 
     /// Receives taken so far.
     pub(super) fn taken(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.posted.load(Ordering::SeqCst) == self.taken.load(Ordering::SeqCst)
+        self.counters.taken.load(Ordering::Relaxed)
     }
 
     /// Says that a sender waits; false when a receive came at the same time.
     pub(super) fn want(&self) -> bool {
-        self.wanted.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        self.is_empty()
+        self.counters.want()
     }
 
     /// After a post: whether a sender waits.
     pub(super) fn take_wanted(&self) -> bool {
-        self.wanted.load(Ordering::SeqCst) && self.wanted.swap(false, Ordering::SeqCst)
+        self.counters.take_wanted()
     }
 
     /// Forgets everything posted; returns the number of the next receive.
     pub(super) fn clear(&self) -> Option<u64> {
         let mut ring = try_lock_for(&self.ring, Wait::Post)?;
         ring.head = ring.tail;
-        self.taken.store(ring.head, Ordering::SeqCst);
+        self.counters.taken.store(ring.head, Ordering::SeqCst);
         Some(ring.tail)
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    /// A responder that found no receive and says so is woken by the post, or sees it.
+    #[test]
+    fn loom_a_waiting_sender_is_not_forgotten() {
+        loom::model(|| {
+            let counters = Arc::new(Counters::new());
+            let posting = Arc::clone(&counters);
+            let post = loom::thread::spawn(move || {
+                posting.posted.store(1, Ordering::SeqCst);
+                posting.take_wanted()
+            });
+            let waits = counters.is_empty() && counters.want();
+            let woken = post.join().unwrap();
+            assert!(!waits || woken);
+        });
     }
 }

@@ -1,4 +1,5 @@
-//! Slots of send and receive queues. A slot comes free when its completion is polled, as with verbs.
+//! Slots of send and receive queues. A slot comes free when its completion is polled, as with
+//! verbs.
 
 use std::sync::OnceLock;
 
@@ -7,6 +8,12 @@ use crate::PostError;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 const CHUNK: usize = 256;
+
+/// The place of a number in a ring of `size`, a power of two.
+#[expect(clippy::cast_possible_truncation, reason = "the mask is below the ring's size")]
+pub(super) const fn ring_index(number: u64, size: usize) -> usize {
+    (number & (size as u64 - 1)) as usize
+}
 
 /// Which slots come free when a completion is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +91,8 @@ impl SlotTable {
     }
 }
 
-/// The send queue of a datagram queue pair: a send is done when it is posted, so only its completion takes a slot.
+/// The send queue of a datagram queue pair: a send is done when it is posted, so only its
+/// completion takes a slot.
 #[derive(Debug)]
 pub(super) struct DatagramSlots {
     posted: AtomicU64,
@@ -96,7 +104,8 @@ impl DatagramSlots {
         Self { posted: AtomicU64::new(0), max: max.into() }
     }
 
-    /// The number of the next send, if it has a slot. `released`: the slots of sends before this number are free.
+    /// The number of the next send, if it has a slot. `released`: the slots of sends before this
+    /// number are free.
     pub(super) fn take(&self, released: u64) -> Result<u64, PostError> {
         let more = |posted: u64| (posted.saturating_sub(released) < self.max).then_some(posted + 1);
         let order = Ordering::SeqCst;

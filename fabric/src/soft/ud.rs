@@ -1,7 +1,7 @@
 //! Datagram queue pairs: UDP packets between the ports of the devices' listeners.
 //!
-//! A packet for a queue pair that is not there or has another `Q_Key`, or without a posted receive, is dropped and counted.
-//! Nothing is ever answered.
+//! A packet for a queue pair that is not there or has another `Q_Key`, or without a posted receive,
+//! is dropped and counted. Nothing is ever answered.
 
 use std::any::Any;
 use std::io;
@@ -125,9 +125,11 @@ pub(super) fn send_delayed(ctx: &Context, now: Instant) -> bool {
     })
 }
 
-/// Takes packets that wait on the device's socket, at most so many that other streams get their turn; true: there were some.
+/// Takes packets that wait on the device's socket, at most so many that other streams get their
+/// turn; true: there were some.
 pub(super) fn receive(ctx: &Context, qps: &QpTable, scratch: &mut [u8]) -> bool {
-    // The route header of the receive takes the place of the packet's own, so that it is one piece with the payload.
+    // The route header of the receive takes the place of the packet's own, so that it is contiguous
+    // with the payload.
     let shift = GRH - HEADER;
     for turn in 0..DATAGRAMS_PER_TURN {
         let Some(room) = scratch.get_mut(shift..=shift + PACKET) else { return false };

@@ -27,7 +27,8 @@ impl Signals {
         }
     }
 
-    /// The thread is awake. A wake-up between the two steps is lost, but the thread checks for work after this anyway.
+    /// The thread is awake. A wake-up between the two steps is lost, but the thread checks for work
+    /// after this anyway.
     pub(super) fn clear(&self) {
         if self.signalled.load(Ordering::SeqCst) {
             let _ = self.event.read();

@@ -1,6 +1,6 @@
-//! What goes over a stream: requests one reverse_role, responses the other, and among these small messages of the responder's own
-//! (`back.rs`). Nothing read here is believed: a length is checked against the largest message, an index is looked up by
-//! its user.
+//! What goes over a stream: requests one reverse_role, responses the other, and among these small
+//! messages of the responder's own (`reverse_path.rs`). Nothing read here is trusted: a length is
+//! checked against the largest message, an index is looked up by its user.
 
 use super::limits::MAX_MESSAGE;
 
@@ -56,7 +56,7 @@ pub enum Verb {
     Send {
         /// 32 bits beside it.
         imm: Option<u32>,
-        /// Messages (low bits of their number on this connection) that the sender has had receives for so far.
+        /// Messages (low bits) that the sender has had receives for so far.
         credit_limit: u32,
     },
     /// A write of `len` bytes that follow.

@@ -22,7 +22,8 @@ pub(super) struct Opened {
     pub(super) directory: PathBuf,
 }
 
-// SAFETY: libibverbs promises that its calls may come from any thread on any object; the context itself is only read here.
+// SAFETY: libibverbs promises that its calls may come from any thread on any object; the context
+// itself is only read here.
 unsafe impl Send for Opened {}
 // SAFETY: as above.
 unsafe impl Sync for Opened {}
@@ -92,7 +93,8 @@ impl Opened {
         Ok(unsafe { attributes.assume_init() })
     }
 
-    /// The table of newer functions before the context, if it reaches down to `offset` of the part that is known here.
+    /// The table of newer functions before the context, if it reaches down to `offset` of the part
+    /// that is known here.
     pub(super) fn extension(&self, offset: usize) -> Option<NonNull<ffi::VerbsContextTail>> {
         let context = self.context.as_ptr();
         // SAFETY: an open context.
@@ -116,8 +118,8 @@ impl Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // Nothing can be done about a refusal: the device is gone, and the kernel cleans up when the process ends.
-        // SAFETY: the last holder; nothing made from the context is left.
+        // Nothing can be done about a refusal: the device is gone, and the kernel cleans up when
+        // the process ends. SAFETY: the last holder; nothing made from the context is left.
         unsafe { (self.library.close_device)(self.context.as_ptr()) };
     }
 }

@@ -16,7 +16,8 @@ const MAKE: &str = "make a queue pair";
 const XRC_RECV: &str =
     "the receiving half of an extended reliable connection is made by its domain";
 
-/// Inline bytes that the device took when it refused more, by type and gather entries: found once per device.
+/// Inline bytes that the device took when it refused more, by type and gather entries: found once
+/// per device.
 #[derive(Debug, Default)]
 pub(super) struct InlineLimits(Mutex<HashMap<(c_int, u32), u32>>);
 
@@ -94,7 +95,8 @@ pub(super) fn wanted(
     Ok((wanted, cqs))
 }
 
-/// Makes a queue pair with as many inline bytes as the device takes, at most `inline`. `wanted.cap` then says what it got.
+/// Makes a queue pair with as many inline bytes as the device takes, at most `inline`. `wanted.cap`
+/// then says what it got.
 pub(super) fn make(
     domain: &Domain,
     wanted: &mut ffi::QpInitAttr,
@@ -106,7 +108,8 @@ pub(super) fn make(
     let key = (wanted.qp_type, asked.max_send_sge);
     let mut attempt = |inline: u32| -> Result<(NonNull<ffi::Qp>, ffi::QpCap), io::Error> {
         wanted.cap = ffi::QpCap { max_inline_data: inline, ..asked };
-        // SAFETY: a living domain and queues of the same device, which the caller holds; the library writes what it gave.
+        // SAFETY: a living domain and queues of the same device, which the caller holds; the
+        // library writes what it gave.
         let made = unsafe { (opened.library.create_qp)(domain.pd.as_ptr(), &raw mut *wanted) };
         match NonNull::new(made) {
             Some(qp) => Ok((qp, wanted.cap)),
@@ -153,7 +156,7 @@ pub(super) fn make(
 }
 
 pub(super) fn destroy(domain: &Domain, qp: NonNull<ffi::Qp>) {
-    // A refusal (the device is gone) leaves nothing to do.
-    // SAFETY: made by the library, destroyed once; events of it are acknowledged as soon as they are read.
+    // A refusal (the device is gone) leaves nothing to do. SAFETY: made by the library, destroyed
+    // once; events of it are acknowledged as soon as they are read.
     unsafe { (domain.opened.library.destroy_qp)(qp.as_ptr()) };
 }

@@ -1,4 +1,5 @@
-//! Why a device refused a change of state: it says only EINVAL. Pure; what is known of the port is passed in.
+//! Why a device refused a change of state: it says only EINVAL. Pure; what is known of the port is
+//! passed in.
 
 use std::ffi::c_int;
 use std::io;
@@ -64,7 +65,7 @@ pub(super) fn suspects(
     if matches!(said.raw_os_error(), Some(libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH))
     {
         let peer = crate::Gid(attr.ah_attr.grh.dgid.0).ip();
-        found.push(format!("no answer to the look-up of {peer}: see the route and its neighbour"));
+        found.push(format!("no answer to the lookup of {peer}: see the route and its neighbour"));
     }
     found
 }

@@ -51,7 +51,7 @@ impl std::fmt::Debug for Domain {
 impl Domain {
     pub(super) fn new(opened: Arc<Opened>) -> Result<Self, Error> {
         let mut caps = caps(&opened)?;
-        // SAFETY: an open context, of which one field is looked at.
+        // SAFETY: an open context, of which one field is read.
         let ops = unsafe { &raw const (*opened.context.as_ptr()).ops };
         // SAFETY: the table is filled when the device is opened and does not change after.
         let ops = unsafe { ops.read() };

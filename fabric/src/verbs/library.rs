@@ -32,7 +32,8 @@ macro_rules! functions {
                 Ok(Self {
                     $($field: {
                         let found = handle.symbol(&name, $symbol, $version)?;
-                        // SAFETY: the symbol of this name and version has this type in the library's stable interface.
+                        // SAFETY: the symbol of this name and version has this type in the
+                        // library's stable interface.
                         unsafe { std::mem::transmute::<NonNull<c_void>, $kind>(found) }
                     },)*
                     query_gid_table: handle.symbol(&name, c"_ibv_query_gid_table", c"IBVERBS_1.11").ok().map(|found| {
@@ -96,7 +97,8 @@ impl Library {
     }
 }
 
-/// What the loader gave. The library stays loaded until the process ends: providers leave handlers and mappings behind.
+/// What the loader gave. The library stays loaded until the process ends: providers leave handlers
+/// and mappings behind.
 struct Handle(NonNull<c_void>);
 
 impl Handle {

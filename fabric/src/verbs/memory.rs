@@ -30,7 +30,8 @@ unsafe impl Send for VerbsRegion {}
 // SAFETY: as above.
 unsafe impl Sync for VerbsRegion {}
 
-/// Registers memory. Where the device has no atomics the right to them is left out: nobody can use it.
+/// Registers memory. Where the device has no atomics the right to them is left out: nobody can use
+/// it.
 ///
 /// # Safety
 /// As [`crate::Device::register`].
@@ -145,8 +146,8 @@ impl Region for VerbsRegion {
 
 impl Drop for VerbsRegion {
     fn drop(&mut self) {
-        // A refusal (the device is gone) leaves nothing to do: the kernel unpins when the process ends.
-        // SAFETY: made by the library, ended once.
+        // A refusal (the device is gone) leaves nothing to do: the kernel unpins when the process
+        // ends. SAFETY: made by the library, ended once.
         unsafe { (self.domain.opened.library.dereg_mr)(self.mr.as_ptr()) };
     }
 }

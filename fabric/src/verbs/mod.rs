@@ -1,8 +1,9 @@
 //! Real adapters, through libibverbs: InfiniBand by LID, `RoCE` by GID.
 //!
-//! The library is opened at run time ([`open`]). Objects keep alive what they were made from, so that everything goes in
-//! the order that verbs asks for, whatever a caller drops first. Posting and polling go straight to the provider: nothing of
-//! ours allocates, locks or enters the kernel there. `docs/design/fabric.md` says more.
+//! The library is opened at run time ([`open`]). Objects keep alive what they were made from, so
+//! that everything goes in the order that verbs asks for, whatever a caller drops first. Posting
+//! and polling go straight to the provider: nothing of ours allocates, locks or enters the kernel
+//! there. `docs/design/fabric.md` says more.
 #![allow(unsafe_code, reason = "the module that calls a C library")]
 
 mod address_handle;
@@ -41,13 +42,14 @@ use library::Library;
 /// Opens libibverbs, or the library at `library`, and lists its devices (possibly none).
 ///
 /// # Errors
-/// [`Error::Library`] with the missing file or function and what to install; [`Error::Os`] when the devices cannot be listed.
+/// [`Error::Library`] with the missing file or function and what to install; [`Error::Os`] when the
+/// devices cannot be listed.
 pub fn open(library: Option<&Path>) -> Result<Arc<dyn Fabric>, Error> {
     let library = Arc::new(Library::open(library)?);
-    // Before any other call. From Linux 5.12 on the library finds that children get copies of pinned pages and does nothing
-    // more; on older kernels it keeps registered pages out of children. A refusal leaves things as they were: a fork then
-    // still works for a child that only executes a program, which is all that the project does.
-    // SAFETY: no arguments.
+    // Before any other call. From Linux 5.12 on the library finds that children get copies of
+    // pinned pages and does nothing more; on older kernels it keeps registered pages out of
+    // children. A refusal leaves things as they were: a fork then still works for a child that only
+    // executes a program, which is all that the project does. SAFETY: no arguments.
     let _refused = unsafe { (library.fork_init)() };
     let list = List::read(library)?;
     let mut devices = Vec::new();
@@ -91,7 +93,8 @@ struct List {
     count: usize,
 }
 
-// SAFETY: the array and the devices in it do not change until they are freed in `drop`; the library locks inside.
+// SAFETY: the array and the devices in it do not change until they are freed in `drop`; the library
+// locks inside.
 unsafe impl Send for List {}
 // SAFETY: as above.
 unsafe impl Sync for List {}
@@ -166,7 +169,8 @@ impl List {
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: the list came from the library and is freed once; open devices hold their own reference.
+        // SAFETY: the list came from the library and is freed once; open devices hold their own
+        // reference.
         unsafe { (self.library.free_device_list)(self.base.as_ptr()) };
     }
 }

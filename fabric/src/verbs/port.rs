@@ -35,9 +35,11 @@ pub(super) fn query(opened: &Opened, number: u8) -> Result<PortInfo, Error> {
 }
 
 fn attributes(opened: &Opened, number: u8) -> Result<ffi::PortAttr, Error> {
-    // The exported function fills only the fields that it knows: the rest stays zero, as the header's own caller has it.
+    // The exported function fills only the fields that it knows: the rest stays zero, as the
+    // header's own caller has it.
     let mut seen = MaybeUninit::<ffi::PortAttr>::zeroed();
-    // SAFETY: an open context and room for the answer, of which the exported function knows at most all.
+    // SAFETY: an open context and room for the answer, of which the exported function knows at most
+    // all.
     let result =
         unsafe { (opened.library.query_port)(opened.context.as_ptr(), number, seen.as_mut_ptr()) };
     opened.check(result, &format!("query port {number}"))?;

@@ -12,7 +12,8 @@ use super::ffi;
 use super::qp::VerbsQp;
 use super::work_request::{outcome, receive, sge};
 
-/// Inline bytes that are asked of a device at most; more costs more than a registered buffer everywhere.
+/// Inline bytes that are asked of a device at most; more costs more than a registered buffer
+/// everywhere.
 pub(super) const MAX_INLINE: u32 = 1024;
 
 const FRAGMENTS: usize = MAX_SGE as usize;
@@ -44,7 +45,8 @@ pub(super) fn post_receive(qp: &VerbsQp, request: &RecvWr) -> Result<(), PostErr
     let mut buffer = sge(&request.buffer);
     let mut wr = receive(request.id, &mut buffer);
     let mut bad = ptr::null_mut();
-    // SAFETY: a living queue pair, one request of one entry; the caller holds the region of its key.
+    // SAFETY: a living queue pair, one request of one entry; the caller holds the region of its
+    // key.
     let result = unsafe { (qp.domain.post_recv)(qp.qp.as_ptr(), &raw mut wr, &raw mut bad) };
     taken(qp, result)
 }
@@ -91,7 +93,8 @@ pub(super) fn post_send(
     submit(qp, send, queue, &mut fragments, count, flags)
 }
 
-/// More parts than the queue pair gathers: copied together first. Their sum is below the inline limit.
+/// More parts than the queue pair gathers: copied together first. Their sum is below the inline
+/// limit.
 #[inline(never)]
 fn join_and_submit(
     qp: &VerbsQp,
@@ -197,8 +200,8 @@ fn submit(
         }
     }
     let mut bad = ptr::null_mut();
-    // SAFETY: a living queue pair and one request with `count` written fragments; inline ones are copied during the call, and
-    // the caller holds the regions of the other keys.
+    // SAFETY: a living queue pair and one request with `count` written fragments; inline ones are
+    // copied during the call, and the caller holds the regions of the other keys.
     let result = unsafe { (qp.domain.post_send)(qp.qp.as_ptr(), &raw mut wr, &raw mut bad) };
     taken(qp, result)
 }

@@ -161,7 +161,8 @@ impl VerbsQp {
         (result == 0).then(|| convert::qp_state(attr.qp_state))
     }
 
-    /// Tells the device again that the queue pair is in ERROR. Soft-RoCE flushes only what was posted before that.
+    /// Tells the device again that the queue pair is in ERROR. Soft-RoCE flushes only what was
+    /// posted before that.
     #[cold]
     pub(super) fn flush(&self) {
         let mut attr = ffi::QpAttr::NONE;
@@ -174,7 +175,8 @@ impl VerbsQp {
                 ffi::mask::STATE,
             )
         };
-        // A refusal means that it is in no state to fail, or that the device is gone: nothing more to flush.
+        // A refusal means that it is in no state to fail, or that the device is gone: nothing more
+        // to flush.
         if result == 0 {
             self.remember(QpState::Error);
         }
@@ -242,8 +244,9 @@ fn number_of(state: QpState) -> c_int {
 }
 
 impl Member for VerbsQp {
-    // The device is asked: the completion may be one from before a reset, and a failed datagram does not end its queue
-    // pair everywhere. The completion may come before the device has changed the state, hence the second check.
+    // The device is asked: the completion may be one from before a reset, and a failed datagram
+    // does not end its queue pair everywhere. The completion may come before the device has changed
+    // the state, hence the second check.
     fn has_failed(&self, cq: Option<NonNull<ffi::Cq>>) {
         // A receiver reports to the queues of whoever a message was for.
         if cq.is_some_and(|cq| !self.cqs.contains(&cq)) && self.qp_type != QpType::XrcRecv {
@@ -289,7 +292,7 @@ impl QueuePair for VerbsQp {
     fn to_init(&self, port: u8, pkey_index: u16, qkey: u32, access: Access) -> Result<(), Error> {
         let mut current = self.lock();
         self.must_be(QpState::Reset, QpState::Init)?;
-        // Not every driver looks; the first key is always there.
+        // Not every driver checks it; the first key is always there.
         if pkey_index != 0 && !port::has_pkey(&self.domain.opened, port, pkey_index) {
             let problem = format!("pkey_index {pkey_index} is unused on port {port}");
             return Err(self.refused(QpState::Init, problem));
@@ -372,7 +375,8 @@ impl QueuePair for VerbsQp {
         let port = self.lock();
         self.refresh();
         if self.known_state() == QpState::Reset {
-            // Linux does not allow it from RESET, the specification does: by way of INIT on any port.
+            // Linux does not allow it from RESET, the specification does: by way of INIT on any
+            // port.
             let mut attr = ffi::QpAttr::NONE;
             attr.port_num = 1;
             let own = match self.qp_type {

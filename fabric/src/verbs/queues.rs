@@ -222,7 +222,8 @@ impl CompletionQueue for VerbsCq {
 
 impl Drop for VerbsCq {
     fn drop(&mut self) {
-        // SAFETY: made by the library; queue pairs that report here held `self`, and events are acknowledged at once.
+        // SAFETY: made by the library; queue pairs that report here held `self`, and events are
+        // acknowledged at once.
         unsafe { (self.domain.opened.library.destroy_cq)(self.cq.as_ptr()) };
     }
 }

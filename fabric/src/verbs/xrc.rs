@@ -82,7 +82,8 @@ impl XrcDomain for VerbsXrcDomain {
             cq: own.cq.as_ptr(),
             tag_matching: [0; 2],
         };
-        // SAFETY: objects of one open device, all of which the queue will hold; the library writes what it really gave.
+        // SAFETY: objects of one open device, all of which the queue will hold; the library writes
+        // what it really gave.
         let made = unsafe { (functions.create_srq)(opened.context.as_ptr(), &raw mut wanted) };
         let srq = opened.made(made, &format!("{MAKE} of {depth} entries"))?;
         let mut made = VerbsSrq::of(domain, srq, post, wanted.max_wr);

@@ -7,7 +7,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::context::Opened;
 use super::ffi;
 
-/// Functions of the library's table that only these connections need; older providers leave them out.
+/// Functions of the library's table that only these connections need; older providers leave them
+/// out.
 #[derive(Clone, Copy)]
 pub(super) struct Functions {
     pub(super) open_domain: ffi::OpenXrcd,
@@ -24,7 +25,8 @@ impl Functions {
         const NO_TABLE: &str = "table of functions for extended reliable connections (XRC)";
         let offset = offset_of!(ffi::VerbsContextTail, xrc);
         let tail = opened.extension(offset).ok_or(NO_TABLE)?;
-        // SAFETY: the table reaches down to these entries, which do not change once the device is open.
+        // SAFETY: the table reaches down to these entries, which do not change once the device is
+        // open.
         let entries = unsafe { (*tail.as_ptr()).xrc };
         Ok(Self {
             open_domain: entries.open_xrcd.ok_or("function open_xrcd, which XRC needs")?,
@@ -46,7 +48,8 @@ impl Functions {
         unsafe { (self.open_domain)(opened.context.as_ptr(), &raw mut wanted) }
     }
 
-    /// Whether a domain can really be opened: some drivers have the bit and the functions without it.
+    /// Whether a domain can really be opened: some drivers have the bit and the functions without
+    /// it.
     pub(super) fn work(&self, opened: &Opened) -> bool {
         let domain = self.open(opened, None);
         // SAFETY: the domain that was just opened, closed once.

@@ -1,5 +1,5 @@
-//! How two adapters of a job get to know each other on a new stream. Both prove that they know the job key; only then is
-//! a queue pair named. Pure: bytes and values, no sockets.
+//! Messages of the handshake on a new stream: both sides prove that they know the job key, then the
+//! requester names its queue pairs. Pure: bytes and values, no sockets.
 //!
 //! ```text
 //! requester                                       responder

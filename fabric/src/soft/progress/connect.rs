@@ -68,7 +68,8 @@ impl Progress {
         Fate::Keep { conn: Conn::Responder(Box::new(responder)), progressed: false, again: true }
     }
 
-    /// A requester that did not hear the verdict comes again. False: the stream that is there is in use.
+    /// A requester that did not hear the verdict comes again. False: the stream that is there is in
+    /// use.
     fn drop_unused_responder(&mut self, qp: &Arc<Qp>) -> bool {
         for index in 0..self.entries.len() {
             let conn = self.entries.get(index).and_then(|entry| entry.conn.as_ref());

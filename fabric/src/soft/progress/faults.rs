@@ -63,9 +63,9 @@ impl Progress {
         self.turn_all(ctx);
     }
 
-    /// The system below goes on to acknowledge what a fault script cuts off at this side alone. So that a peer does not
-    /// wait for ever, its streams are closed after its time-out, as if the last retry had failed. Returns whether the
-    /// stream is cut off and the peer waits.
+    /// The system below goes on to acknowledge what a fault script cuts off at this side alone. So
+    /// that a peer does not wait for ever, its streams are closed after its time-out, as if the
+    /// last retry had failed. Returns whether the stream is cut off and the peer waits.
     pub(super) fn close_unreachable(&mut self, ctx: &Context, index: usize, now: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(index) else { return false };
         let conn = entry.conn.as_ref();

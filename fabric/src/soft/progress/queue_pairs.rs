@@ -158,7 +158,8 @@ impl Progress {
         }
     }
 
-    /// Acknowledges messages of the reverse path when no request is likely to do it soon. `misses`: turns without data.
+    /// Acknowledges messages of the reverse path when no request is likely to do it soon. `misses`:
+    /// turns without data.
     fn ack_reverse(&mut self, ctx: &Context, qp: &Qp, misses: u32, eager: bool) {
         let unacked = qp.unacked();
         if unacked == 0 {
@@ -207,7 +208,8 @@ struct ResponseTurn {
     refused: Option<Refusal>,
 }
 
-/// Reads responses, and writes requests where the stream takes bytes again. `None`: the stream is over.
+/// Reads responses, and writes requests where the stream takes bytes again. `None`: the stream is
+/// over.
 fn turn_responses(
     qp: &Arc<Qp>,
     stream: &Arc<TcpStream>,

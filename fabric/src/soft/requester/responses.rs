@@ -18,14 +18,14 @@ use crate::soft::wire::{
 /// What a read from the stream ended in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::soft) enum ResponseRead {
-    /// So far everything is read.
+    /// Everything that arrived is read.
     Dry {
         /// Whether there was anything.
         progressed: bool,
     },
     /// More may be there.
     More,
-    /// The stream is over or says garbage.
+    /// The stream is over or malformed.
     Lost,
     /// A message of the peer is to be refused.
     Refused(Refusal),
@@ -103,8 +103,8 @@ impl SendQueue {
         ResponseRead::More
     }
 
-    /// One read: large data straight into its place, the rest into the scratch buffer. SlotRelease the bytes asked for, and
-    /// how many of them go into their place.
+    /// One read: large data straight into its place, the rest into the scratch buffer. SlotRelease
+    /// the bytes asked for, and how many of them go into their place.
     fn receive(
         &self,
         table: &Table,

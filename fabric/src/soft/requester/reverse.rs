@@ -1,4 +1,5 @@
-//! The reverse path: own messages on the stream of the peer's requests, and the peer's messages on the own stream.
+//! The reverse path: own messages on the stream of the peer's requests, and the peer's messages on
+//! the own stream.
 
 use super::transmit::gather;
 use super::wqe::Wqe;
@@ -11,7 +12,8 @@ use crate::{Completion, Data, Status};
 
 /// Writes to the stream of a peer's requests.
 pub(in crate::soft) trait ReverseStream {
-    /// Writes a message; `rest` copies what is left of it after so many bytes. False: not now, nothing was written.
+    /// Writes a message; `rest` copies what is left of it after so many bytes. False: not now,
+    /// nothing was written.
     fn send(&self, qp: &QpShared, message: Gather<'_>, rest: impl FnOnce(usize) -> Vec<u8>)
     -> bool;
 }
@@ -33,8 +35,8 @@ impl SendQueue {
         self.reverse.takes(&wqe.operation, wqe.len, self.acked, qp.peer_credit_limit())
     }
 
-    /// Sends the last posted request, the only one that is not written, on the reverse path. False: it must go on the own
-    /// stream.
+    /// Sends the last posted request, the only one that is not written, on the reverse path. False:
+    /// it must go on the own stream.
     pub(super) fn write_reverse(
         &mut self,
         qp: &QpShared,
@@ -89,7 +91,8 @@ fn rest_after(written: usize, head: &[u8], qp: &QpShared, data: &Data<'_>) -> Ve
     all.split_off(written.min(all.len()))
 }
 
-/// Puts a message of the peer, which came on the stream of this queue pair's own requests, into a receive.
+/// Puts a message of the peer, which came on the stream of this queue pair's own requests, into a
+/// receive.
 pub(super) fn deliver(
     qp: &QpShared,
     request: &Request,

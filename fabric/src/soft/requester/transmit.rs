@@ -13,7 +13,7 @@ use crate::soft::wire::{REQUEST, low};
 use crate::{Data, Status};
 
 impl SendQueue {
-    /// Keeps inline bytes from `from` on for later.
+    /// Copies inline bytes from `from` on: they wait in the backlog.
     pub(super) fn keep(&mut self, data: &Data<'_>, mut from: usize) {
         if let Data::Inline(list) = data {
             for bytes in *list {

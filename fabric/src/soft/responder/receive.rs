@@ -84,8 +84,8 @@ impl Responder {
         }
     }
 
-    /// One read: a large body straight into its place, the rest into the scratch buffer. SlotRelease the bytes asked for, and how
-    /// many of them go into their place.
+    /// One read: a large body straight into its place, the rest into the scratch buffer.
+    /// SlotRelease the bytes asked for, and how many of them go into their place.
     fn receive(&self, regions: &Table, scratch: &mut [u8]) -> (usize, io::Result<usize>, usize) {
         if let Parse::Body { request, place, done } = self.parse {
             let missing = request.body() - done;
@@ -95,8 +95,8 @@ impl Responder {
                 let mut into = Scatter::new();
                 into.span(span);
                 if into.total() == missing {
-                    // After a large message the next header is read with its end, not more, so that the next body goes
-                    // straight into its place too.
+                    // After a large message the next header is read with its end, not more, so that
+                    // the next body goes straight into its place too.
                     let tail = if self.large { REQUEST } else { scratch.len() };
                     into.buffer(scratch.get_mut(..tail).unwrap_or_default());
                     let asked = into.total();

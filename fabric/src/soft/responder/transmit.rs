@@ -8,7 +8,7 @@ use crate::Access;
 use crate::soft::memory::{Gather, Table};
 use crate::soft::wire::RESPONSE;
 
-/// An answer, or a part of one, that is to be written.
+/// A response, or a part of one, that is to be written.
 #[derive(Debug)]
 pub(super) enum Out {
     Bytes {
@@ -20,7 +20,7 @@ pub(super) enum Out {
         rkey: u32,
         len: usize,
     },
-    /// The end of a message that goes back.
+    /// The end of a message of the reverse path.
     Rest(Vec<u8>),
 }
 
@@ -50,7 +50,8 @@ impl Responder {
                     Out::Memory { remote, rkey, len } => {
                         let from = remote.checked_add(skip as u64).ok_or(())?;
                         let span = regions.remote(*rkey, from, len - skip, Access::REMOTE_READ);
-                        // The region ended while it was read: nothing can be said in the middle of an answer.
+                        // The region ended while it was read: nothing can be said in the middle of
+                        // an answer.
                         fragments.span(span.ok_or(())?);
                     }
                     Out::Rest(bytes) => {
@@ -87,8 +88,8 @@ impl Responder {
         }
     }
 
-    /// Writes a small message of this side's; `rest` copies what is left of it after so many bytes. False: not now, and
-    /// nothing was written.
+    /// Writes a message of the reverse path; `rest` copies what is left of it after so many bytes.
+    /// False: not now, and nothing was written.
     pub(in crate::soft) fn send_reverse(
         &mut self,
         message: Gather<'_>,

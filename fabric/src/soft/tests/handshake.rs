@@ -143,7 +143,7 @@ fn a_peer_with_the_key_that_sends_garbage_fails_its_queue_pair_only() {
         ack: None,
         want_ack: false,
     };
-    // In three pieces, to see that a message may come so.
+    // In three parts: a message may arrive so.
     let bytes = header.encode();
     for piece in [&bytes[..5], &bytes[5..], b"good"] {
         stream.write_all(piece).unwrap();

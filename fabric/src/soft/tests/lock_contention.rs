@@ -26,7 +26,8 @@ fn longest_pass(device: &SoftDevice, time: Duration) -> Duration {
     longest
 }
 
-/// The longest time that a sender waits for the completion of a message that has come, over some messages of different sizes.
+/// The longest time that a sender waits for the completion of a message that has come, over some
+/// messages of different sizes.
 fn longest_acknowledgement() -> Duration {
     let (a, b) = pair();
     let source = Memory::new(&a.device, 1 << 20, Access::LOCAL_WRITE);
@@ -44,8 +45,8 @@ fn longest_acknowledgement() -> Duration {
     [0, 8, 4096, 70_000, 1 << 20].into_iter().map(acknowledged_after).max().unwrap_or_default()
 }
 
-/// A receiver that takes a message and polls no more: its progress thread, which slept when the message came,
-/// acknowledges it.
+/// A receiver that takes a message and polls no more: its progress thread, which slept when the
+/// message came, acknowledges it.
 #[test]
 fn what_was_polled_last_is_acknowledged() {
     // Each alone may be unlucky: this thread has to share its processor.
@@ -53,8 +54,9 @@ fn what_was_polled_last_is_acknowledged() {
     assert!(soon > 15, "only {soon} of 20 were acknowledged in {:?}", WATCH_IDLE.limit / 5);
 }
 
-/// The thread that posts may be without a processor because this one has it. While this one waited, nobody drove the
-/// streams: a flood stood still for most of a time slice with every tick of the timers.
+/// The thread that posts may be without a processor because this one has it. While this one waited,
+/// nobody drove the streams: a flood stood still for most of a time slice with every tick of the
+/// timers.
 #[test]
 fn a_pass_does_not_wait_for_a_thread_that_posts() {
     let (a, b) = pair();
@@ -68,7 +70,8 @@ fn a_pass_does_not_wait_for_a_thread_that_posts() {
     let mut qps = Vec::new();
     assert!(device.qps.list(&mut qps));
     let _posting = qps[0].sq.lock().unwrap();
-    // One that waits goes round with its processor, each time. (A machine that is a guest may count what its host took.)
+    // One that waits goes round with its processor, each time. (A machine that is a guest may count
+    // what its host took.)
     let longest = (0..5).map(|_| longest_pass(device, 5 * POST_LOCK.limit)).min().unwrap();
     assert!(longest < POST_LOCK.limit / 4, "a pass took {longest:?} of a processor");
 }

@@ -10,7 +10,8 @@ use crate::{Access, Completion, Data, Mtu, Operation, RecvWr, Retry, SendWr, Sta
 /// 4.096 µs × 2^14 × 4: 268 ms.
 const RETRY: Retry = Retry { timeout: 14, count: 3, rnr: 7, rnr_timer: 6 };
 const PATIENCE: Duration = Duration::from_millis(268);
-/// When the script begins to work; on a busy machine, where not everything is connected by then, later.
+/// When the script begins to work; on a busy machine, where not everything is connected by then,
+/// later.
 const CUT: Duration = Duration::from_millis(600);
 /// A cut is there by then.
 const SEEN: Duration = Duration::from_secs(5);
@@ -31,7 +32,8 @@ fn send(id: u64, data: Data<'_>) -> SendWr<'_> {
     SendWr { id, operation: Operation::Send { imm: None }, data, signaled: true, to: None }
 }
 
-/// A pair of which the second is cut off after a message went there, and when it was opened and was cut off.
+/// A pair of which the second is cut off after a message went there, and when it was opened and was
+/// cut off.
 fn pair(script: &dyn Fn(Duration) -> String) -> (End, End, Memory, (Instant, Duration)) {
     for cut in [CUT, 4 * CUT, 16 * CUT] {
         let opened = Instant::now();
@@ -47,8 +49,8 @@ fn pair(script: &dyn Fn(Duration) -> String) -> (End, End, Memory, (Instant, Dur
         if opened.elapsed() < cut {
             assert_eq!(statuses, [Status::Success; 2]);
             std::thread::sleep(cut.saturating_sub(opened.elapsed()));
-            // Polls run the script too: the progress thread may come late on a busy machine. A poll that finds that
-            // thread inside does not. (What this misses was over before.)
+            // Polls run the script too: the progress thread may come late on a busy machine. A poll
+            // that finds that thread inside does not. (What this misses was over before.)
             let ctx = &b.soft_device().ctx;
             let mut none = [Completion::EMPTY];
             while ctx.is_up(1) && !ctx.is_unreachable(ctx.ip) && opened.elapsed() < cut + SEEN {

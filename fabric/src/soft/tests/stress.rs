@@ -50,7 +50,8 @@ fn threads_that_post_and_poll_lose_and_mix_nothing() {
                     if number >= MESSAGES {
                         break;
                     }
-                    // As with a real adapter, who posts sees to it that the completion queue has room.
+                    // As with a real adapter, who posts sees to it that the completion queue has
+                    // room.
                     while number >= ended.load(Ordering::Relaxed) + UNREAPED {
                         if failed.load(Ordering::Relaxed) {
                             return;

@@ -62,7 +62,8 @@ pub(crate) type GetSrqNum = unsafe extern "C" fn(*mut Srq, *mut u32) -> c_int;
 pub(crate) type CreateQpEx = unsafe extern "C" fn(*mut Context, *mut QpInitAttrEx) -> *mut Qp;
 pub(crate) type OpenQp = unsafe extern "C" fn(*mut Context, *mut QpOpenAttr) -> *mut Qp;
 
-/// What extended reliable connections need of `struct verbs_context`; the entries follow each other.
+/// What extended reliable connections need of `struct verbs_context`; the entries follow each
+/// other.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct XrcFunctions {

@@ -4,7 +4,8 @@ use super::*;
 use crate::verbs::open;
 use crate::{Data, Opcode, Operation, RecvWr, SendWr, Status};
 
-/// Where a usable port is: device and port. `FABRIC_VERBS_REQUIRED` makes it a failure that there is none.
+/// Where a usable port is: device and port. `FABRIC_VERBS_REQUIRED` makes it a failure that there
+/// is none.
 pub(super) fn place() -> Option<(usize, u8)> {
     let found = open(None).map_err(|error| error.to_string()).and_then(|fabric| {
         let count = fabric.devices().len();

@@ -276,7 +276,7 @@ fn a_refused_change_of_state_names_the_attribute() {
     let one = pair();
     one.to_init(1, 0, 0, Access::ALL).expect("INIT");
     let text = one.to_rtr(Some(&peer(1)), &retry).expect_err("refused").to_string();
-    assert!(text.contains("no answer to the look-up"), "{text}");
+    assert!(text.contains("no answer to the lookup"), "{text}");
     drop((one, cq, device));
     fake.is_clean();
 }

@@ -17,7 +17,8 @@ fn number(value: usize) -> i64 {
     i64::try_from(value).expect("layouts are small")
 }
 
-/// Size of a structure and place of its fields: `Rust "C" { rust_field: "c.field" … }`, or a field of the same name.
+/// Size of a structure and place of its fields: `Rust "C" { rust_field: "c.field" … }`, or a field
+/// of the same name.
 macro_rules! layouts {
     ($facts:ident; $($rust:ident $c:literal { $($field:ident $(= $name:literal)?),* $(,)? })*) => {
         $(

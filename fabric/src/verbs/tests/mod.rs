@@ -42,7 +42,8 @@ impl Memory {
     pub(super) fn new(device: &dyn Device, len: usize) -> Self {
         let mut bytes = vec![0_u64; len.div_ceil(8)];
         let base = NonNull::new(bytes.as_mut_ptr().cast::<u8>()).expect("vectors are not null");
-        // SAFETY: the vector outlives the region (field order), and is looked at only when nothing is in flight.
+        // SAFETY: the vector outlives the region (field order), and is read only when nothing is in
+        // flight.
         let region = unsafe { device.register(base, len, Access::ALL) }.expect("register");
         Self { region, bytes }
     }
@@ -58,7 +59,8 @@ impl Memory {
     pub(super) fn fill(&mut self, offset: usize, bytes: &[u8]) {
         for (at, byte) in bytes.iter().enumerate() {
             let place = self.bytes.as_mut_ptr().cast::<u8>().wrapping_add(offset + at);
-            // SAFETY: inside the vector by the tests' numbers; volatile because the device reads it.
+            // SAFETY: inside the vector by the tests' numbers; volatile because the device reads
+            // it.
             unsafe { place.write_volatile(*byte) };
         }
     }

@@ -1,4 +1,5 @@
-//! The conformance suite, both sides in this process: on the first real device with a usable port, and over the fake library.
+//! The conformance suite, both sides in this process: on the first real device with a usable port,
+//! and over the fake library.
 
 use std::sync::Arc;
 

@@ -1,0 +1,171 @@
+//! Work requests and completions.
+
+use crate::device::AddressHandle;
+
+/// A fragment of local memory, by the key of the region that holds it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sge {
+    /// Address in this process.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u32,
+    /// [`crate::Region::lkey`].
+    pub lkey: u32,
+}
+
+/// What a send request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A message into the peer's next receive buffer.
+    Send {
+        /// 32 bits beside it.
+        imm: Option<u32>,
+    },
+    /// A write to remote memory.
+    Write {
+        /// Address at the peer.
+        remote: u64,
+        /// [`crate::Region::rkey`] at the peer.
+        rkey: u32,
+    },
+    /// A read from remote memory into the (local, writable) data.
+    Read {
+        /// Address at the peer.
+        remote: u64,
+        /// Key at the peer.
+        rkey: u32,
+    },
+    /// Adds to a remote 8-byte word; its old value goes to the (local, writable, 8 bytes) data.
+    FetchAdd {
+        /// Address at the peer, a multiple of 8.
+        remote: u64,
+        /// Key at the peer.
+        rkey: u32,
+        /// What to add.
+        add: u64,
+    },
+}
+
+/// Data of a send request.
+#[derive(Clone, Copy, Debug)]
+pub enum Data<'a> {
+    /// Fragments of registered memory, not to be changed until completion.
+    Gather(&'a [Sge]),
+    /// Bytes that are taken during the post, in this order; together at most
+    /// [`crate::QueuePair::max_inline`]. Not for reads and atomics.
+    Inline(&'a [&'a [u8]]),
+}
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug)]
+pub struct UdTarget<'a> {
+    /// Its port.
+    pub handle: &'a dyn AddressHandle,
+    /// Its queue pair.
+    pub qpn: u32,
+    /// Its key.
+    pub qkey: u32,
+}
+
+/// A send request.
+#[derive(Clone, Copy, Debug)]
+pub struct SendWr<'a> {
+    /// Comes back in the completion.
+    pub id: u64,
+    /// What to do.
+    pub operation: Operation,
+    /// With what.
+    pub data: Data<'a>,
+    /// Whether success makes a completion. Failure always does. (A send queue slot of an
+    /// unsignalled request is free when a later signalled one completes.)
+    pub signaled: bool,
+    /// For datagrams only, and always for them.
+    pub to: Option<UdTarget<'a>>,
+}
+
+/// A receive request. A datagram's first 40 bytes are a GRH (or undefined).
+#[derive(Clone, Copy, Debug)]
+pub struct RecvWr {
+    /// Comes back in the completion.
+    pub id: u64,
+    /// Where to.
+    pub buffer: Sge,
+}
+
+/// How a work request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Well.
+    Success,
+    /// The message was longer than the buffer.
+    LocalLength,
+    /// The queue pair was in a wrong state, or an internal error.
+    LocalQp,
+    /// A local key did not cover the data.
+    LocalProtection,
+    /// The queue pair failed before; this request was not done.
+    Flushed,
+    /// A bad message at the peer.
+    RemoteInvalid,
+    /// A remote key did not cover the range, or did not allow it.
+    RemoteAccess,
+    /// The peer could not complete it.
+    RemoteOperation,
+    /// The peer did not answer.
+    RetryExceeded,
+    /// The peer had no receive buffer.
+    RnrRetryExceeded,
+    /// Anything else, by the number that verbs gives it.
+    Other(u32),
+}
+
+/// What a completion is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opcode {
+    /// A send.
+    Send,
+    /// A write.
+    Write,
+    /// A read.
+    Read,
+    /// A fetch-and-add.
+    FetchAdd,
+    /// A receive.
+    Receive,
+}
+
+/// The end of a work request. When `status` is not success only `id`, `status`, `qpn` and `vendor`
+/// count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// As posted.
+    pub id: u64,
+    /// How it ended.
+    pub status: Status,
+    /// What it was.
+    pub opcode: Opcode,
+    /// Bytes received (a datagram's with its 40 bytes of GRH).
+    pub len: u32,
+    /// Immediate data of a received message.
+    pub imm: Option<u32>,
+    /// The local queue pair.
+    pub qpn: u32,
+    /// A datagram's sender.
+    pub source_qpn: u32,
+    /// The vendor's detail of an error.
+    pub vendor: u32,
+}
+
+impl Completion {
+    /// Room to poll into.
+    pub const EMPTY: Self = Self {
+        id: 0,
+        status: Status::Success,
+        opcode: Opcode::Send,
+        len: 0,
+        imm: None,
+        qpn: 0,
+        source_qpn: 0,
+        vendor: 0,
+    };
+}
