@@ -11,3 +11,11 @@ pub(crate) use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
     thread::yield_now,
 };
+
+/// Loom takes sequentially consistent accesses for acquire and release. In a model this gives the
+/// accesses around it the order that they have; otherwise it does nothing.
+#[inline]
+pub(crate) fn order_in_models() {
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
+}

@@ -123,7 +123,9 @@ impl CompletionRing {
 
     /// The next completion is to be reported; false: that was so before.
     pub(super) fn arm(&self) -> bool {
-        !self.armed.swap(true, Ordering::SeqCst)
+        let was_armed = self.armed.swap(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        !was_armed
     }
 
     /// After a push: whether it is to be reported. At most one push is, for each time the ring was

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU64 as RegionWord;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering, yield_now};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, order_in_models, yield_now};
 use crate::{Access, Sge};
 
 /// Slots that are made at once; few in a model.
@@ -124,6 +124,7 @@ impl Table {
         let index = keys.lkey & 0xffff;
         let Some(slot) = self.slot(index) else { return };
         slot.access.store(0, Ordering::SeqCst);
+        order_in_models();
         while slot.users.load(Ordering::SeqCst) != 0 {
             yield_now();
         }
@@ -148,6 +149,7 @@ impl Table {
         }
         let slot = self.slot(key & 0xffff)?;
         slot.users.fetch_add(1, Ordering::SeqCst);
+        order_in_models();
         let span = Span { slot: Some(slot), addr, len };
         let access = slot.access.load(Ordering::SeqCst);
         let own = if remote { &slot.rkey } else { &slot.lkey }.load(Ordering::Relaxed);
@@ -501,7 +503,9 @@ mod loom_tests {
     /// Who got a span uses the region's memory before `leave` returns, never after.
     #[test]
     fn loom_a_region_ends_after_its_users() {
-        loom::model(|| {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.check(|| {
             let (table, unmapped) = (Arc::new(Table::new()), Arc::new(AtomicBool::new(false)));
             let keys = table.enter(4096, 64, Access::ALL, || 0x1234_0000).unwrap();
             let users: Vec<_> = (0..2)

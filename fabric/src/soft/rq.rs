@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use super::lock::{Wait, try_lock_for};
 use super::slots::ring_index;
-use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
+use crate::sync::{AtomicBool, AtomicU64, Ordering, fence, order_in_models};
 use crate::{PostError, RecvWr, Sge};
 
 #[derive(Debug)]
@@ -63,6 +63,7 @@ impl Counters {
 
     /// After a post: whether a sender waits.
     fn take_wanted(&self) -> bool {
+        order_in_models();
         self.wanted.load(Ordering::SeqCst) && self.wanted.swap(false, Ordering::SeqCst)
     }
 }
