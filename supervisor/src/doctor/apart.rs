@@ -9,7 +9,7 @@ use std::time::Instant;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use settings::deadlines::tree::CHECKS;
 
-use super::{Finding, Level};
+use super::finding::{Finding, Level};
 
 /// First word of our program when it is to look at its host: then whether there are other hosts (`yes`), and the working
 /// directory.

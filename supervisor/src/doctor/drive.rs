@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use settings::deadlines::tree::{FAREWELL, START};
 use spawner_ssh::Ssh;
 
-use super::{Finding, Health, clock};
+use super::finding::{Finding, Health, clock};
 use crate::agent::sys::{self, Reaped};
 use crate::event_loop::{self, Poller, Ready, Role, Signals, Token};
 use crate::link::{LinkEvent, Links};

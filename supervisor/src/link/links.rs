@@ -16,7 +16,7 @@ use super::process;
 use super::state::{Link, Phase, TURN};
 use crate::event_loop::{Pipe, Poller, Ready, Token};
 use crate::report::End;
-use crate::stage::Digest;
+use crate::stage::digest::Digest;
 use crate::tree::frames::Lane;
 use crate::tree::message::{Down, Loss, Member, Up};
 use spawner_ssh::diagnosis::{Class, Failure, retry_after};

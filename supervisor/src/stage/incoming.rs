@@ -5,9 +5,9 @@ use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::Program;
 use super::cache::{Cache, CacheError, file};
 use super::digest::Hasher;
+use super::offer::Program;
 
 /// See the module. Dropped before it is finished, it leaves nothing.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use nix::unistd::{AccessFlags, eaccess};
 use super::cache::{Cache, CacheError};
 use super::digest::Digest;
 use super::incoming::Incoming;
-use super::{Offer, Program, Stamp};
+use super::offer::{Offer, Program, Stamp};
 use crate::tree::message::Down;
 use spawner_ssh::StageMode;
 
@@ -238,7 +238,7 @@ impl Staging {
                 let _ = std::fs::remove_dir_all(directory);
             }
         } else {
-            super::forget_job(&self.host.job);
+            super::cache::forget_job(&self.host.job);
         }
         for link in std::mem::take(&mut self.flows).into_keys() {
             self.refuse(link, why);

@@ -11,9 +11,10 @@ use super::frames::Lane;
 use super::hosts::HostStatus;
 use crate::agent::machine::Command;
 use crate::agent::{CpuSample, RankEvent};
-use crate::doctor::Finding;
+use crate::doctor::finding::Finding;
 use crate::plan::HostEntry;
-use crate::stage::{Digest, Offer};
+use crate::stage::digest::Digest;
+use crate::stage::offer::Offer;
 
 /// What is the same for every host of a job. Encoded once, passed on as it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
