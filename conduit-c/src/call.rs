@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use gasnet_ibv::Role;
-use gasnet_ibv::inner::{Arrival, Foreign, HandlerRow, RawToken, Runner, ShortRow};
+use gasnet_ibv::inner::{Arrival, Foreign, HandlerRow, RawToken, Runner, ShortBurst};
 
 use crate::current::Current;
 use crate::types::{AM_LONG, AM_MEDIUM, AM_SHORT, Entry};
@@ -16,7 +16,7 @@ pub struct CHandler {
 }
 
 /// How the conduit runs them.
-const RUNNER: Runner = Runner { run, run_row };
+const RUNNER: Runner = Runner { run, run_burst };
 
 impl CHandler {
     /// Keeps a handler; the row to register, and where it is.
@@ -43,21 +43,21 @@ impl CHandler {
         unsafe { (*kept.as_ptr()).entry.index = index };
     }
 
-    /// The entry of the handler that a token's word names.
-    pub fn entry(word: *mut ()) -> *const Entry {
-        &raw const of(word).entry
+    /// The entry of the handler that a token's context names.
+    pub fn entry(context: *mut ()) -> *const Entry {
+        &raw const of(context).entry
     }
 }
 
 #[inline(always)]
-fn of<'a>(word: *mut ()) -> &'a CHandler {
-    // SAFETY: the word is the address of a handler that `CHandler::row` leaked.
-    unsafe { &*word.cast() }
+fn of<'a>(context: *mut ()) -> &'a CHandler {
+    // SAFETY: the context is the address of a handler that `CHandler::row` leaked.
+    unsafe { &*context.cast() }
 }
 
 /// Runs a handler for a message of a category that it takes.
-fn run(word: *mut (), token: &RawToken<'_>, arrival: Arrival<'_>, args: &[i32]) {
-    let function = of(word).function;
+fn run(context: *mut (), token: &RawToken<'_>, arrival: Arrival<'_>, args: &[i32]) {
+    let function = of(context).function;
     let handle = std::ptr::from_ref(token).cast_mut().cast();
     let _current = Current::enter(handle);
     match arrival {
@@ -74,8 +74,8 @@ fn run(word: *mut (), token: &RawToken<'_>, arrival: Arrival<'_>, args: &[i32]) 
 }
 
 /// Runs a handler for the messages of a row.
-fn run_row(word: *mut (), row: &mut ShortRow<'_, '_>) {
-    let function = of(word).function;
+fn run_burst(context: *mut (), row: &mut ShortBurst<'_, '_>) {
+    let function = of(context).function;
     let handle = std::ptr::from_ref(row.token()).cast_mut().cast();
     let _current = Current::enter(handle);
     row.for_each(|args| {

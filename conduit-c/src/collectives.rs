@@ -307,10 +307,10 @@ impl Collectives {
     }
 }
 
-/// The library's handler of parts; `word` is the address of the [`Collectives`], which live as long as the process.
-pub fn part_arrived(word: *mut (), token: &RawToken<'_>, arrival: Arrival<'_>, args: &[i32]) {
+/// The library's handler of parts; `context` is the address of the [`Collectives`], which live as long as the process.
+pub fn part_arrived(context: *mut (), token: &RawToken<'_>, arrival: Arrival<'_>, args: &[i32]) {
     // SAFETY: registered with that address.
-    let collectives = unsafe { &*word.cast::<Collectives>() };
+    let collectives = unsafe { &*context.cast::<Collectives>() };
     if let Arrival::Medium(bytes) = arrival {
         collectives.part_arrived(token, args, bytes);
     }

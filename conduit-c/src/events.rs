@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_uint;
 use std::sync::Arc;
 
-use gasnet_ibv::inner::{Inner, Lender, Op, OpRow, Part};
+use gasnet_ibv::inner::{Inner, Lender, Op, OpCounters, Part};
 use gasnet_ibv::{Error, Outcome};
 
 use crate::fail::Fail;
@@ -78,7 +78,7 @@ const fn part_of(mask: c_uint) -> Part {
 struct Implicit {
     inner: Inner,
     op: Op,
-    row: Arc<OpRow>,
+    row: Arc<OpCounters>,
 }
 
 impl Drop for Implicit {
@@ -88,7 +88,7 @@ impl Drop for Implicit {
 }
 
 /// The row of an access region, once it has one.
-type Region = Option<(Op, Arc<OpRow>)>;
+type Region = Option<(Op, Arc<OpCounters>)>;
 
 /// Rows of a thread.
 struct Rows {
@@ -103,7 +103,7 @@ thread_local! {
 }
 
 /// The row that operations without event of this thread count in now.
-pub fn group(inner: Inner, call: &'static str) -> Result<Arc<OpRow>, Error> {
+pub fn group(inner: Inner, call: &'static str) -> Result<Arc<OpCounters>, Error> {
     ROWS.with(|rows| {
         if let Some(region) = &mut *rows.region.borrow_mut() {
             let (op, row) = match region.take() {
@@ -190,7 +190,7 @@ impl Lender for Leaf {
         self.lc_opt.addr() > EVENT_NOW
     }
 
-    fn counters(&self) -> Result<Arc<OpRow>, Error> {
+    fn counters(&self) -> Result<Arc<OpCounters>, Error> {
         if self.lc_opt.addr() == EVENT_GROUP {
             return group(self.inner, self.call);
         }

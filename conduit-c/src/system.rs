@@ -173,7 +173,7 @@ fn publish(state: &State) {
 
 /// The handler of the library's own messages, the parts of broadcasts.
 fn register_parts(state: &'static State) {
-    let runner = Runner { run: collectives::part_arrived, run_row: |_, _| {} };
+    let runner = Runner { run: collectives::part_arrived, run_burst: |_, _| {} };
     let word = std::ptr::from_ref(&state.collectives).cast_mut().cast();
     let foreign = Foreign::new(runner, Foreign::MEDIUM, word);
     state.inner.register_library(HandlerRow {

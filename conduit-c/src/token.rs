@@ -19,7 +19,7 @@ pub unsafe extern "C" fn gex_Token_Info(
         if info.is_null() {
             return Err(Fail::bad("the place for the answer is null"));
         }
-        let entry = raw.foreign_word().map_or(std::ptr::null(), CHandler::entry);
+        let entry = raw.foreign_context().map_or(std::ptr::null(), CHandler::entry);
         let answer = TokenInfo {
             srcrank: raw.source().0,
             ep: state::open()?.ep0.object.handle(),

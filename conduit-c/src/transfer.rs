@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::io;
 use std::sync::atomic::{Ordering, fence};
 
-use gasnet_ibv::inner::{Destination, OpRow, Part, Target};
+use gasnet_ibv::inner::{Destination, OpCounters, Part, Target};
 use gasnet_ibv::{Flags as Options, Outcome};
 
 use crate::fail::{Fail, RESOURCE};
@@ -240,7 +240,7 @@ impl Remote {
         &self,
         state: &State,
         way: Way,
-        start: impl FnOnce(&OpRow) -> Result<Outcome, gasnet_ibv::Error>,
+        start: impl FnOnce(&OpCounters) -> Result<Outcome, gasnet_ibv::Error>,
     ) -> Result<Begun, Fail> {
         let inner = state.inner;
         let Way::Event(lc_opt) = way else {

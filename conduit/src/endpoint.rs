@@ -5,7 +5,7 @@ use bootstrap::Rank;
 use crate::client::Client;
 use crate::error::Error;
 use crate::handler::{Entry, HandlerIndex};
-use crate::landing::SegmentOffset;
+use crate::long_payload::SegmentOffset;
 use crate::mode::Mode;
 use crate::negotiate::{self, PreparedRequestLong, PreparedRequestMedium, Terms};
 use crate::rank::RankContext;

@@ -18,7 +18,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::mode::Mode;
 use crate::rank::RankContext;
-use crate::rma::operations::{Op, Part, Row};
+use crate::rma::operations::{Op, OpCounters, Part};
 use crate::rma::remote::RemoteOp;
 use crate::rma::value_bytes;
 use crate::sys;
@@ -180,7 +180,7 @@ pub fn wait_all<'scope, B: 'scope>(
 }
 
 /// A group of operations, once there is one at a remote rank.
-type Group = OnceLock<(Op, Arc<Row>)>;
+type Group = OnceLock<(Op, Arc<OpCounters>)>;
 
 /// Where non-blocking operations live; made by [`Client::scope`].
 pub struct Scope<'scope, 'env: 'scope, M: Mode> {
@@ -273,7 +273,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
     }
 
     /// A row for an operation, which the scope waits for.
-    fn row(&self, call: &'static str) -> Result<(Op, Arc<Row>), Error> {
+    fn row(&self, call: &'static str) -> Result<(Op, Arc<OpCounters>), Error> {
         let operations = &self.client.context.operations;
         let (op, row) = operations.begin().ok_or(Error::TooManyOperations { call })?;
         let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
@@ -286,7 +286,11 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
     }
 
     /// The row of a group.
-    fn group<'g>(&self, call: &'static str, group: &'g Group) -> Result<&'g (Op, Arc<Row>), Error> {
+    fn group<'g>(
+        &self,
+        call: &'static str,
+        group: &'g Group,
+    ) -> Result<&'g (Op, Arc<OpCounters>), Error> {
         if let Some(row) = group.get() {
             return Ok(row);
         }

@@ -1,5 +1,5 @@
 //! Handlers that are functions of another language. The crate of that language says how they are run: a function pointer and
-//! a word of its own, so that nothing is dispatched through a trait object.
+//! a context pointer of its own, so that nothing is dispatched through a trait object.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -22,10 +22,10 @@ pub enum Arrival<'a> {
     Long(u64, usize),
 }
 
-/// Runs the handler that a word names, for a message of a category that it takes.
+/// Runs the handler that a context names, for a message of a category that it takes.
 type Run = fn(*mut (), &RawToken<'_>, Arrival<'_>, &[i32]);
-/// Runs the handler that a word names for each message of a row.
-type RunRow = fn(*mut (), &mut ShortRow<'_, '_>);
+/// Runs the handler that a context names for each message of a row.
+type RunBurst = fn(*mut (), &mut ShortBurst<'_, '_>);
 
 /// How the handlers of one language are run.
 #[derive(Clone, Copy, Debug)]
@@ -33,14 +33,14 @@ pub struct Runner {
     /// One message.
     pub run: Run,
     /// Shorts that are alike, one after the other.
-    pub run_row: RunRow,
+    pub run_burst: RunBurst,
 }
 
 /// A handler of another language.
 pub struct Foreign {
     runner: Runner,
     takes: u8,
-    word: AtomicPtr<()>,
+    context: AtomicPtr<()>,
 }
 
 impl Foreign {
@@ -51,10 +51,10 @@ impl Foreign {
     /// Longs.
     pub const LONG: u8 = 4;
 
-    /// A handler that takes a set of categories. `word` is for `runner` alone.
+    /// A handler that takes a set of categories. `context` is for `runner` alone.
     #[must_use]
-    pub const fn new(runner: Runner, takes: u8, word: *mut ()) -> Self {
-        Self { runner, takes, word: AtomicPtr::new(word) }
+    pub const fn new(runner: Runner, takes: u8, context: *mut ()) -> Self {
+        Self { runner, takes, context: AtomicPtr::new(context) }
     }
 
     pub(crate) const fn category(&self) -> Category {
@@ -67,8 +67,8 @@ impl Foreign {
     }
 
     #[inline(always)]
-    pub(crate) fn word(&self) -> *mut () {
-        self.word.load(Ordering::Relaxed)
+    pub(crate) fn context(&self) -> *mut () {
+        self.context.load(Ordering::Relaxed)
     }
 
     #[inline(always)]
@@ -88,17 +88,17 @@ impl Foreign {
 
     #[inline(always)]
     pub(crate) fn run(&self, token: &RawToken<'_>, arrival: Arrival<'_>, args: &[i32]) {
-        (self.runner.run)(self.word(), token, arrival, args);
+        (self.runner.run)(self.context(), token, arrival, args);
     }
 
     #[inline(always)]
-    pub(crate) fn run_row(&self, row: &mut ShortRow<'_, '_>) {
-        (self.runner.run_row)(self.word(), row);
+    pub(crate) fn run_burst(&self, row: &mut ShortBurst<'_, '_>) {
+        (self.runner.run_burst)(self.context(), row);
     }
 }
 
 /// Shorts for one handler, from one lane. What was checked for the first holds for all.
-pub struct ShortRow<'r, 'a> {
+pub struct ShortBurst<'r, 'a> {
     context: &'a RankContext,
     token: &'r RawToken<'a>,
     row: Row<'r>,
@@ -107,13 +107,13 @@ pub struct ShortRow<'r, 'a> {
     answered: bool,
 }
 
-impl std::fmt::Debug for ShortRow<'_, '_> {
+impl std::fmt::Debug for ShortBurst<'_, '_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "ShortRow({} of at most {})", self.count, self.most)
+        write!(f, "ShortBurst({} of at most {})", self.count, self.most)
     }
 }
 
-impl<'r, 'a> ShortRow<'r, 'a> {
+impl<'r, 'a> ShortBurst<'r, 'a> {
     #[inline(always)]
     pub(crate) const fn new(
         context: &'a RankContext,

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use crate::error::Error;
 use crate::foreign::Foreign;
-use crate::landing::Landing;
+use crate::long_payload::LongPayload;
 use crate::mode::Mode;
 use crate::token::{RawToken, Token};
 use crate::transport::message::MAX_ARGS;
@@ -56,12 +56,12 @@ pub enum Payload<'a> {
     /// Of a Medium: readable and writable, gone when the handler returns.
     Medium(&'a mut [u8]),
     /// Of a Long: where it landed in this rank's segment.
-    Long(Landing<'a>),
+    Long(LongPayload<'a>),
 }
 
 type ShortFn = dyn Fn(&RawToken<'_>, &[i32]) + Send + Sync;
 type MediumFn = dyn Fn(&RawToken<'_>, &mut [u8], &[i32]) + Send + Sync;
-type LongFn = dyn Fn(&RawToken<'_>, Landing<'_>, &[i32]) + Send + Sync;
+type LongFn = dyn Fn(&RawToken<'_>, LongPayload<'_>, &[i32]) + Send + Sync;
 type MedLongFn = dyn Fn(&RawToken<'_>, Payload<'_>, &[i32]) + Send + Sync;
 
 /// What runs. One variant per calling convention.
@@ -153,9 +153,9 @@ impl<M: Mode> Entry<M> {
     #[must_use]
     pub fn long<F>(name: &str, nargs: usize, function: F) -> Self
     where
-        F: Fn(&Token<'_, M>, Landing<'_>, &[i32]) + Send + Sync + 'static,
+        F: Fn(&Token<'_, M>, LongPayload<'_>, &[i32]) + Send + Sync + 'static,
     {
-        let erased = move |raw: &RawToken<'_>, landing: Landing<'_>, args: &[i32]| {
+        let erased = move |raw: &RawToken<'_>, landing: LongPayload<'_>, args: &[i32]| {
             function(&Token::new(raw), landing, args);
         };
         Self::new(name, nargs, Function::Long(Box::new(erased)))

@@ -33,7 +33,7 @@ mod handler;
 mod identity;
 #[doc(hidden)]
 pub mod inner;
-mod landing;
+mod long_payload;
 mod mode;
 mod negotiate;
 mod notes;
@@ -56,7 +56,7 @@ pub use crate::error::Error;
 pub use crate::event::{AccessRegion, Event, LocalCompletion, Operations, Scope, wait_all};
 pub use crate::exit::{exit, fatal_error, print_backtrace};
 pub use crate::handler::{Category, Entry, HandlerIndex, Payload, Registered, Role};
-pub use crate::landing::{Landing, SegmentOffset};
+pub use crate::long_payload::{LongPayload, SegmentOffset};
 pub use crate::mode::{Mode, Par, ParSync, Seq};
 pub use crate::negotiate::{
     PreparedReplyLong, PreparedReplyMedium, PreparedRequestLong, PreparedRequestMedium,

@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use crate::am::lend::Lender;
 use crate::error::Error;
 use crate::handler::HandlerIndex;
-use crate::landing::SegmentOffset;
+use crate::long_payload::SegmentOffset;
 use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::token::RawToken;

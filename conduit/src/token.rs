@@ -8,7 +8,7 @@ use bootstrap::Rank;
 use crate::am::deferred::Deferred;
 use crate::error::Error;
 use crate::handler::{Function, HandlerIndex, Registered};
-use crate::landing::SegmentOffset;
+use crate::long_payload::SegmentOffset;
 use crate::mode::Mode;
 use crate::negotiate::{self, PreparedReplyLong, PreparedReplyMedium, Terms};
 use crate::rank::RankContext;
@@ -97,11 +97,11 @@ impl<'a> RawToken<'a> {
         self.is_long
     }
 
-    /// The word of a foreign handler.
+    /// The context of a foreign handler.
     #[must_use]
-    pub fn foreign_word(&self) -> Option<*mut ()> {
+    pub fn foreign_context(&self) -> Option<*mut ()> {
         match &self.entry.function {
-            Function::Foreign(foreign) => Some(foreign.word()),
+            Function::Foreign(foreign) => Some(foreign.context()),
             _ => None,
         }
     }

@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 use bootstrap::Rank;
 
 use super::deferred::Deferred;
-use crate::foreign::{ANY_ARGS, Arrival, Foreign, ShortRow};
+use crate::foreign::{ANY_ARGS, Arrival, Foreign, ShortBurst};
 use crate::handler::{Function, Payload, Registered, Role};
-use crate::landing::Landing;
+use crate::long_payload::LongPayload;
 use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::token::RawToken;
@@ -150,8 +150,8 @@ impl RankContext {
         }
         self.check_promise(entry, class, source, burst.nargs());
         let token = RawToken::new(self, source, class, false, entry);
-        let mut row = ShortRow::new(self, &token, burst, most);
-        self.calls.run_handler::<M>(|| function.run_row(&mut row));
+        let mut row = ShortBurst::new(self, &token, burst, most);
+        self.calls.run_handler::<M>(|| function.run_burst(&mut row));
         let (count, answered) = row.taken();
         drop(row);
         if !answered {
@@ -257,8 +257,8 @@ fn run<M: Mode>(token: &RawToken<'_>, args: &[i32], payload: ArrivedPayload<'_>)
     });
 }
 
-fn landing<'a>(token: &RawToken<'a>, offset: u64, len: usize) -> Landing<'a> {
-    match Landing::new(token.context().shm(), offset, len) {
+fn landing<'a>(token: &RawToken<'a>, offset: u64, len: usize) -> LongPayload<'a> {
+    match LongPayload::new(token.context().shm(), offset, len) {
         Some(landing) => landing,
         None => outside(token),
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::rank::RankContext;
-use crate::rma::operations::Row;
+use crate::rma::operations::OpCounters;
 use crate::transport::message::{AmMessage, AmPayload, Flags, Outcome, ZeroCopy};
 
 /// Counts a payload that the network reads after the call has returned.
@@ -16,7 +16,7 @@ pub trait Lender {
     ///
     /// # Errors
     /// Too many operations.
-    fn counters(&self) -> Result<Arc<Row>, Error>;
+    fn counters(&self) -> Result<Arc<OpCounters>, Error>;
 }
 
 /// The payload is the caller's again on return.
@@ -26,8 +26,8 @@ impl Lender for () {
         false
     }
 
-    fn counters(&self) -> Result<Arc<Row>, Error> {
-        Ok(Row::new())
+    fn counters(&self) -> Result<Arc<OpCounters>, Error> {
+        Ok(OpCounters::new())
     }
 }
 

@@ -9,9 +9,9 @@ use super::{Event, Scope};
 use crate::am::lend::Lender;
 use crate::error::Error;
 use crate::handler::HandlerIndex;
-use crate::landing::SegmentOffset;
+use crate::long_payload::SegmentOffset;
 use crate::mode::Mode;
-use crate::rma::operations::{Op, Row};
+use crate::rma::operations::{Op, OpCounters};
 use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome};
 
 impl<'scope, M: Mode> Scope<'scope, '_, M> {
@@ -91,7 +91,7 @@ impl<M: Mode> Lender for Lent<'_, '_, '_, M> {
         true
     }
 
-    fn counters(&self) -> Result<Arc<Row>, Error> {
+    fn counters(&self) -> Result<Arc<OpCounters>, Error> {
         let (op, row) = self.scope.row(self.call)?;
         self.op.set(Some(op));
         Ok(row)

@@ -2,9 +2,9 @@
 //!
 //! * [`Inner`]: one rank without the rules of Rust's types: payloads and buffers are slices for the time of a call, what lives
 //!   longer is the caller's to keep alive.
-//! * [`Foreign`], [`Runner`], [`Arrival`], [`ShortRow`], [`RawToken`], [`HandlerRow`]: handlers that are C functions.
+//! * [`Foreign`], [`Runner`], [`Arrival`], [`ShortBurst`], [`RawToken`], [`HandlerRow`]: handlers that are C functions.
 //! * [`Prepared`], [`Terms`], [`Commit`], [`Destination`]: negotiated payloads; the Rust types wrap the same.
-//! * [`Op`], [`Part`], [`OpRow`], [`Lender`]: operations in flight by number, which C programs have as events.
+//! * [`Op`], [`Part`], [`OpCounters`], [`Lender`]: operations in flight by number, which C programs have as events.
 //! * [`Waiter`]: spin, yield, sleep; C programs drive some waits themselves.
 //! * The limits of payloads, which C queries per number of arguments.
 
@@ -20,11 +20,11 @@ pub use self::messages::{HandlerRow, Outgoing, Payload};
 pub use crate::am::lend::Lender;
 use crate::client::Client;
 use crate::error::Error;
-pub use crate::foreign::{ANY_ARGS, Arrival, Foreign, Runner, ShortRow};
+pub use crate::foreign::{ANY_ARGS, Arrival, Foreign, Runner, ShortBurst};
 use crate::mode::Mode;
 pub use crate::negotiate::{Commit, Destination, Prepared, Terms};
 use crate::rank::RankContext;
-pub use crate::rma::operations::{Op, Part, Row as OpRow};
+pub use crate::rma::operations::{Op, OpCounters, Part};
 use crate::settings::{SegmentLimit, Settings};
 use crate::sys;
 pub use crate::token::RawToken;

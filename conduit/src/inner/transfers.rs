@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Inner, Target};
 use crate::error::Error;
 use crate::mode::Mode;
-use crate::rma::operations::{Op, Part, Row};
+use crate::rma::operations::{Op, OpCounters, Part};
 use crate::rma::remote::RemoteOp;
 use crate::transport::message::{Flags, Outcome};
 
@@ -14,7 +14,7 @@ impl Inner {
     ///
     /// # Errors
     /// Too many operations.
-    pub fn begin(self, call: &'static str) -> Result<(Op, Arc<Row>), Error> {
+    pub fn begin(self, call: &'static str) -> Result<(Op, Arc<OpCounters>), Error> {
         self.0.operations.begin().ok_or(Error::TooManyOperations { call })
     }
 
@@ -63,7 +63,7 @@ impl Inner {
         (call, target, flags): (&'static str, Target, Flags),
         offset: u64,
         source: &[u8],
-        (row, now): (&Row, bool),
+        (row, now): (&OpCounters, bool),
     ) -> Result<Outcome, Error> {
         let (target, immediate) = (target.0, flags.contains(Flags::IMMEDIATE));
         let op = RemoteOp { call, target, offset, immediate };
@@ -79,7 +79,7 @@ impl Inner {
         (call, target, flags): (&'static str, Target, Flags),
         offset: u64,
         into: &mut [u8],
-        row: &Row,
+        row: &OpCounters,
     ) -> Result<Outcome, Error> {
         let (target, immediate) = (target.0, flags.contains(Flags::IMMEDIATE));
         let op = RemoteOp { call, target, offset, immediate };

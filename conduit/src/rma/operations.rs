@@ -36,13 +36,13 @@ pub enum Part {
 
 /// Counters of one operation or group.
 #[derive(Debug)]
-pub struct Row {
+pub struct OpCounters {
     generation: AtomicU32,
     pub(crate) puts: Arc<OpCounter>,
     pub(crate) gets: Arc<OpCounter>,
 }
 
-impl Row {
+impl OpCounters {
     pub(crate) fn new() -> Arc<Self> {
         let counter = || Arc::new(OpCounter::new());
         Arc::new(Self { generation: AtomicU32::new(0), puts: counter(), gets: counter() })
@@ -62,7 +62,7 @@ impl Row {
 
 #[derive(Default)]
 struct Rows {
-    all: Vec<Arc<Row>>,
+    all: Vec<Arc<OpCounters>>,
     free: Vec<u32>,
 }
 
@@ -82,13 +82,13 @@ impl Operations {
     }
 
     /// A row for a new operation. `None`: there are too many in flight.
-    pub(crate) fn begin(&self) -> Option<(Op, Arc<Row>)> {
+    pub(crate) fn begin(&self) -> Option<(Op, Arc<OpCounters>)> {
         let mut rows = self.open();
         let number = match rows.free.pop() {
             Some(number) => number,
             None if rows.all.len() < MOST => {
                 let number = u32::try_from(rows.all.len()).ok()?;
-                rows.all.push(Row::new());
+                rows.all.push(OpCounters::new());
                 number
             }
             None => return None,
@@ -99,7 +99,7 @@ impl Operations {
     }
 
     /// The row of an operation that has not been seen complete; an error for a number that was never given.
-    fn row(&self, op: Op) -> Result<Option<Arc<Row>>, ()> {
+    fn row(&self, op: Op) -> Result<Option<Arc<OpCounters>>, ()> {
         let rows = self.open();
         let row = rows.all.get(op.row as usize).ok_or(())?;
         match row.generation.load(Ordering::Relaxed).wrapping_sub(op.generation) {
@@ -166,7 +166,7 @@ mod tests {
         #[test]
         fn rows_are_used_again(steps in proptest::collection::vec((0_u8..4, any::<u8>()), 0..300)) {
             let table = Operations::new();
-            let mut open: Vec<(Op, Arc<Row>, bool)> = Vec::new();
+            let mut open: Vec<(Op, Arc<OpCounters>, bool)> = Vec::new();
             let mut most = 0;
             for (step, choice) in steps {
                 let at = if open.is_empty() { 0 } else { choice as usize % open.len() };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bootstrap::Rank;
 
 use super::memory;
-use super::operations::{Part, Row};
+use super::operations::{OpCounters, Part};
 use crate::error::Error;
 use crate::mode::Mode;
 use crate::rank::RankContext;
@@ -53,7 +53,7 @@ impl RankContext {
     pub(crate) fn put_counted<M: Mode>(
         &self,
         op: RemoteOp,
-        row: &Row,
+        row: &OpCounters,
         source: &[u8],
         now: bool,
     ) -> Result<Outcome, Error> {
@@ -68,7 +68,7 @@ impl RankContext {
     pub(crate) fn get_counted<M: Mode>(
         &self,
         op: RemoteOp,
-        row: &Row,
+        row: &OpCounters,
         into: &mut [u8],
     ) -> Result<Outcome, Error> {
         self.start_get::<M>(op.start(&row.gets, false), into)

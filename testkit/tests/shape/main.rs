@@ -23,7 +23,7 @@ const KNOWN: &str = "testkit/tests/shape/known.txt";
 const CONDUIT: &graph::Layers = &[
     &["sys", "error", "identity", "mode", "settings", "call_state", "wait_mode"],
     &["transport"],
-    &["exit", "landing"],
+    &["exit", "long_payload"],
     &[
         "rank",
         "handler",

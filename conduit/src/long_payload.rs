@@ -8,20 +8,20 @@ pub struct SegmentOffset(pub u64);
 
 /// Where the payload of a Long is in this rank's segment.
 #[derive(Clone, Copy)]
-pub struct Landing<'a> {
+pub struct LongPayload<'a> {
     shm: &'a ShmTransport,
     offset: u64,
     len: usize,
     placed: Option<Placed>,
 }
 
-impl std::fmt::Debug for Landing<'_> {
+impl std::fmt::Debug for LongPayload<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Landing({} bytes at {})", self.len, self.offset)
+        write!(f, "LongPayload({} bytes at {})", self.len, self.offset)
     }
 }
 
-impl<'a> Landing<'a> {
+impl<'a> LongPayload<'a> {
     /// Checks the range; `None` when it is not inside the own segment.
     pub(crate) fn new(shm: &'a ShmTransport, offset: u64, len: usize) -> Option<Self> {
         if len == 0 {
