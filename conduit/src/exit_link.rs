@@ -11,6 +11,8 @@ use std::time::Duration;
 use bootstrap::node_shm::NodeShm;
 use bootstrap::{Bootstrap, ExitNotifier, Rank, RankInfo};
 use settings::deadlines::wait as deadlines;
+use settings::log::RANK;
+use settings::say;
 
 use crate::barrier::drive::is_driving;
 use crate::error::Error;
@@ -117,9 +119,7 @@ impl RankContext {
         };
         // Where the end was decided meanwhile, others have said why.
         if let Some(problem) = problem.filter(|_| self.node_shm().notice().is_none()) {
-            crate::sys::say(&format!(
-                "rank {rank}: GASNET_CONNECTFILE_OUT is not written: {problem}"
-            ));
+            say!(WARN, RANK, "rank {rank}: GASNET_CONNECTFILE_OUT is not written: {problem}");
         }
     }
 }
@@ -181,13 +181,13 @@ fn message(context: &RankContext, source: Rank, id: u8, args: &[i32]) {
 }
 
 /// The client's exit.
-#[expect(clippy::exit, reason = "the end of the process is what was asked for")]
+#[expect(clippy::disallowed_methods, reason = "the end of the process is what was asked for")]
 pub(crate) fn exit(context: &RankContext, code: i32) -> ! {
     if context.is_hooked() {
         exit::exit(code);
     }
     if let Some(Err(error)) = context.try_services(|services| services.fini(code)) {
-        crate::sys::say(&error.to_string());
+        say!(ERROR, RANK, "{error}");
     }
     std::process::exit(code)
 }

@@ -1,12 +1,20 @@
 //! What a rank says about itself when asked to, on standard error.
 
-use std::fmt::Write as _;
-use std::io::Write as _;
-
-use settings::Env;
+use settings::log::RANK;
+use settings::{Env, log, say};
 use spawner_mpi::client::PROVIDERS;
 
 use crate::rank::RankContext;
+
+/// Between the lines of one message: each has the name of who speaks.
+const NEXT: &str = "\ngasnet_ibv: ";
+
+/// Which messages a rank writes: what variables ask for one by one, all of the job's settings
+/// (`GASNET_VERBOSEENV`), the steps of its start (`GASNET_SPAWN_VERBOSE`).
+pub(crate) fn level(table: &settings::Values) {
+    let [steps, all] = ["GASNET_SPAWN_VERBOSE", "GASNET_VERBOSEENV"].map(|name| table.bool(name));
+    log::set_level(log::level_of(if steps { 2 } else { u8::from(all) }));
+}
 
 /// `GASNET_SPAWN_VERBOSE`: which provider of the bootstrap services was chosen, and why not the others.
 pub(crate) fn provider(env: &Env, table: &settings::Values) {
@@ -14,11 +22,9 @@ pub(crate) fn provider(env: &Env, table: &settings::Values) {
         return;
     }
     let rank = env.text("GASNETRUN_RANK").unwrap_or_else(|| "?".into());
-    let mut text = String::new();
-    for line in bootstrap::provider_trace(env, &PROVIDERS) {
-        let _ = writeln!(text, "gasnet_ibv: rank {rank}: bootstrap: {line}");
-    }
-    say(&text);
+    let lines = bootstrap::provider_trace(env, &PROVIDERS).into_iter();
+    let lines: Vec<String> = lines.map(|line| format!("rank {rank}: bootstrap: {line}")).collect();
+    say!(TRACE, RANK, "{}", lines.join(NEXT));
 }
 
 /// On rank 0: `GASNET_VERBOSEENV`, every setting; `GASNET_AMPSHM_MEMORY_REPORT`, what the queues take.
@@ -26,28 +32,21 @@ pub(crate) fn settings(context: &RankContext, env: &Env, table: &settings::Value
     if context.rank_info().rank.0 != 0 {
         return;
     }
-    let mut text = String::new();
     if table.bool("GASNET_VERBOSEENV") {
-        for line in settings::print_settings(env).lines() {
-            let _ = writeln!(text, "gasnet_ibv: env: {line}");
-        }
+        let text = settings::print_settings(env);
+        let lines: Vec<String> = text.lines().map(|line| format!("env: {line}")).collect();
+        say!(DEBUG, RANK, "{}", lines.join(NEXT));
     }
     if context.settings().memory_report {
         let layout = context.shm().layout();
         let [queues, arenas] = layout.parts();
-        let _ = writeln!(
-            text,
-            "gasnet_ibv: message queues of {} ranks on this host: {queues} bytes of queues, {arenas} bytes of payload \
+        say!(
+            INFO,
+            RANK,
+            "message queues of {} ranks on this host: {queues} bytes of queues, {arenas} bytes of payload \
              arenas, {} bytes reserved in all; only touched pages take memory",
-            layout.locals, layout.len,
+            layout.locals,
+            layout.len,
         );
-    }
-    say(&text);
-}
-
-/// One write, so that lines of several ranks do not mix. A closed standard error is the user's choice.
-fn say(text: &str) {
-    if !text.is_empty() {
-        let _ = std::io::stderr().write_all(text.as_bytes());
     }
 }

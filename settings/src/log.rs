@@ -14,8 +14,13 @@ use tracing::field::{Field, Visit};
 use tracing::subscriber::{Interest, NoSubscriber};
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber, dispatcher, span};
 
-/// Who speaks.
-const WHO: [&str; 3] = ["gasnetrun_ibv", "gasnet_ibv", "fabric"];
+/// The launcher and its agents, as lines begin.
+pub const LAUNCHER: &str = "gasnetrun_ibv";
+/// A rank.
+pub const RANK: &str = "gasnet_ibv";
+/// The adapters of a rank.
+pub const FABRIC: &str = "fabric";
+const WHO: [&str; 3] = [LAUNCHER, RANK, FABRIC];
 
 /// Most detailed level that is written, as its index in [`LEVELS`].
 static MOST: AtomicUsize = AtomicUsize::new(2);
@@ -48,7 +53,7 @@ pub fn with_subscriber(emit: impl FnOnce()) {
     }
 }
 
-/// Says something: `say!(WARN, "fabric", "{device} is gone")`.
+/// Says something: `say!(WARN, log::FABRIC, "{device} is gone")`.
 #[macro_export]
 macro_rules! say {
     ($level:ident, $who:expr, $($text:tt)+) => {
@@ -140,11 +145,11 @@ mod tests {
 
     #[test]
     fn the_programs_own_subscriber_comes_first() {
-        say!(INFO, "gasnet_ibv", "this line is for standard error");
+        say!(INFO, RANK, "this line is for standard error");
         let said = Arc::new(Mutex::new(Vec::new()));
         let device = "soft_0";
         tracing::subscriber::with_default(Kept(Arc::clone(&said)), || {
-            say!(WARN, "fabric", "{device}: cannot {}", "listen");
+            say!(WARN, FABRIC, "{device}: cannot {}", "listen");
         });
         assert_eq!(*said.lock().unwrap(), ["WARN fabric: soft_0: cannot listen"]);
         assert!(dispatcher::get_default(|one| one.is::<NoSubscriber>()), "nothing is installed");

@@ -67,6 +67,7 @@ impl<M: Mode> Client<M> {
         exit_link::first_init()?;
         let env = settings::Env::from_process();
         let table = settings::Values::from_env(&env)?;
+        notes::level(&table);
         notes::provider(&env, &table);
         let settings = adjust(&table, Settings::of(&table))?;
         let services = bootstrap::connect_from(&env, &PROVIDERS)?;

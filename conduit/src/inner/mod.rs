@@ -26,7 +26,6 @@ pub use crate::negotiate::{Commit, Destination, Prepared, Terms};
 use crate::rank::RankContext;
 pub use crate::rma::operations::{Op, OpCounters, Part};
 use crate::settings::{SegmentLimit, Settings};
-use crate::sys;
 pub use crate::token::RawToken;
 pub use crate::transport::message::{MAX_LONG, max_long_alloc, max_medium};
 use crate::transport::net::NetTransport;
@@ -106,7 +105,7 @@ fn with_limit(
 
 /// Writes one line to the error stream, in one piece.
 pub fn say(text: &str) {
-    sys::say(text);
+    settings::say!(WARN, settings::log::RANK, "{text}");
 }
 
 /// The state of the rank.

@@ -85,14 +85,6 @@ pub(crate) fn thread() -> usize {
     ME.with(|me| std::ptr::from_ref(me).addr())
 }
 
-/// Writes one line to the error stream, in one piece.
-pub(crate) fn say(text: &str) {
-    use std::io::Write as _;
-    let line = format!("gasnet_ibv: {text}\n");
-    // Nothing can be done about a closed error stream.
-    let _ = std::io::stderr().write_all(line.as_bytes());
-}
-
 /// Lets this process take part in [`barrier_everywhere`] of others. `false` when the system has no such barriers.
 pub(crate) fn join_barriers() -> bool {
     membarrier(libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) && barrier_everywhere()

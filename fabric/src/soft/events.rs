@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use settings::log::FABRIC;
 use settings::say;
 
 use super::handshake::messages::Rejection;
@@ -87,7 +88,7 @@ impl Warnings {
         let first =
             try_lock_for(&self.rejections, Wait::Post).is_some_and(|mut seen| seen.insert(why));
         if first && why != Rejection::Closed {
-            say!(WARN, "fabric", "{}: refused a connection with {peer}: {why}", self.device);
+            say!(WARN, FABRIC, "{}: refused a connection with {peer}: {why}", self.device);
         }
     }
 
@@ -101,7 +102,7 @@ impl Warnings {
                 Some(libc::EMFILE) => "; raise the limit on open files (ulimit -n)",
                 _ => "",
             };
-            say!(WARN, "fabric", "{}: cannot {operation}: {error}{advice}", self.device);
+            say!(WARN, FABRIC, "{}: cannot {operation}: {error}{advice}", self.device);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::getppid;
+use settings::log::LAUNCHER;
 use settings::say;
 
 use super::bootstrap_server::BootstrapServer;
@@ -83,7 +84,7 @@ pub(crate) fn read_signals(signals: &mut Signals, parent: i32) -> PendingSignals
 pub(crate) fn run(plan: &JobPlan, origin: Origin) -> ! {
     let outcome = Driver::new(plan, origin).and_then(Driver::work);
     if let Err(error) = outcome {
-        say!(ERROR, "gasnetrun_ibv", "node agent on {}: {error}", plan.host);
+        say!(ERROR, LAUNCHER, "node agent on {}: {error}", plan.host);
         sys::exit_now(CODE_LAUNCH);
     }
     sys::exit_now(0)

@@ -35,7 +35,7 @@ pub(super) fn run(origin: Origin) -> ! {
     match work(origin) {
         Ok(()) => sys::exit_now(0),
         Err(error) => {
-            settings::say!(ERROR, "gasnetrun_ibv", "node agent: {error}");
+            settings::say!(ERROR, settings::log::LAUNCHER, "node agent: {error}");
             sys::exit_now(CODE_LAUNCH)
         }
     }

@@ -32,6 +32,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::getpid;
 use settings::deadlines::agent::{AFTER_LOSS, CLEANUP_HOST};
 use settings::deadlines::tree::SETUP;
+use settings::log::LAUNCHER;
 use settings::say;
 
 use crate::agent::machine::CODE_LAUNCH;
@@ -67,7 +68,7 @@ pub fn main() -> ! {
     let code = match start(started) {
         Ok(code) => code,
         Err(error) => {
-            say!(ERROR, "gasnetrun_ibv", "node agent: {error}");
+            say!(ERROR, LAUNCHER, "node agent: {error}");
             CODE_LAUNCH
         }
     };

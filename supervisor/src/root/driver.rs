@@ -7,6 +7,7 @@ use bootstrap::HostId;
 use bootstrap::collective::{Bytes, Collective, TreeMessage};
 use nix::unistd::getpid;
 use settings::deadlines::tree::{FAREWELL, FINISH};
+use settings::log::LAUNCHER;
 use settings::say;
 
 use crate::agent::capture::Outlet;
@@ -27,7 +28,7 @@ use crate::tree::message::{Common, Down, HostCommand};
 pub(crate) fn run(plan: &JobPlan, origin: Origin) -> ! {
     let outcome = Root::new(plan, origin).and_then(Root::work);
     if let Err(error) = outcome {
-        say!(ERROR, "gasnetrun_ibv", "root of the agents on {}: {error}", plan.host);
+        say!(ERROR, LAUNCHER, "root of the agents on {}: {error}", plan.host);
         sys::exit_now(CODE_LAUNCH);
     }
     sys::exit_now(0)

@@ -3,11 +3,12 @@
 use std::sync::PoisonError;
 
 use fabric::AsyncEvent;
+use settings::log::RANK;
+use settings::say;
 
 use super::context::NetContext;
 use super::error::Error;
 use super::rail::Rail;
-use crate::sys::say;
 
 impl NetContext {
     /// Reads what the devices report. When it returns, a device that failed is the failure that the next poll
@@ -45,7 +46,7 @@ impl NetContext {
             AsyncEvent::DeviceFatal => return Err(self.broken(rail, "the device failed")),
             AsyncEvent::Other(number) => format!("event {number}"),
         };
-        say(&format!("rank {rank}: {name}: {text}"));
+        say!(WARN, RANK, "rank {rank}: {name}: {text}");
         Ok(())
     }
 

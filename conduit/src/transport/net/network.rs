@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use ::settings::deadlines::net as deadlines;
 use bootstrap::{Bootstrap, Rank};
+use settings::log::RANK;
+use settings::say;
 
 use super::am::receive::{Poll, Receiver};
 use super::am::send::Sender;
@@ -28,7 +30,6 @@ use super::setup::{open, start};
 use super::threads::{SharedSink, Threads};
 use super::xrc::{self, Xrc};
 use crate::mode::Mode;
-use crate::sys::say;
 use crate::transport::message::{AmMessage, ReplyToken, Sink};
 use crate::transport::op_counter::OpCounter;
 
@@ -170,7 +171,7 @@ impl Network {
         let used = self.used().into_iter().map(|peer| peer.0);
         let text = file::header(members.size, base) + &file::lines(rank, used, base);
         if let Err(error) = file::write(&file::expand(pattern, rank), &text) {
-            say(&format!("rank {rank}: {error}"));
+            say!(WARN, RANK, "rank {rank}: {error}");
         }
     }
 

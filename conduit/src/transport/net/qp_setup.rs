@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bootstrap::Rank;
 use fabric::{Access, Address, Mtu, QpSpec, QpType, QueuePair, RcPeer, SharedReceiveQueue};
+use settings::log::RANK;
+use settings::say;
 
 use super::context::NetContext;
 use super::credits::{Account, Permits};
@@ -13,7 +15,6 @@ use super::peer::{Connection, Peer, Phase, SendQp};
 use super::rail::Rail;
 use super::recv_buffers::RecvBuffers;
 use super::xrc::{NUMBERS, Xrc};
-use crate::sys::say;
 
 /// Inline bytes that are tried when the user wants all.
 const MOST_INLINE: u32 = 1024;
@@ -135,10 +136,12 @@ impl<'a> QpSetup<'a> {
             && self.0.members.rank == Rank(0)
             && !self.0.warned_inline.swap(true, Ordering::Relaxed)
         {
-            say(&format!(
+            say!(
+                WARN,
+                RANK,
                 "GASNET_INLINESEND_LIMIT is above what {} can do: {most} bytes are used",
                 rail.name()
-            ));
+            );
         }
         most.min(self.inline_wanted(rail)) as usize
     }

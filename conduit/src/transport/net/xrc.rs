@@ -14,6 +14,8 @@ use std::time::Instant;
 use bootstrap::{Bootstrap, Rank};
 use fabric::{QueuePair, RcPeer, Retry, SharedReceiveQueue, XrcDomain};
 use settings::deadlines::net as deadlines;
+use settings::log::RANK;
+use settings::say;
 
 use super::connect::MAX_NUMBERS;
 use super::error::Error;
@@ -21,7 +23,6 @@ use super::members::Members;
 use super::peer_addresses::{PeerAddresses, XRC_RECORD};
 use super::plan::{NetPlan, RailPlan};
 use super::settings::XrcMode;
-use crate::sys::say;
 use crate::transport::shm::SharedWords;
 
 /// Numbers that a rank tells a peer for each half of a lane: receive queue, receiver, sender.
@@ -30,7 +31,7 @@ pub(super) const NUMBERS: usize = 3;
 /// One line on rank 0 for a user who asked for what cannot be.
 pub(super) fn refused(mode: XrcMode, members: &Members, reason: &str) {
     if mode.is_set && mode.on && members.rank == Rank(0) {
-        say(&format!("GASNET_USE_XRC=1 has no effect: {reason}"));
+        say!(WARN, RANK, "GASNET_USE_XRC=1 has no effect: {reason}");
     }
 }
 

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use bootstrap::Bootstrap;
 use fabric::{Device, Fabric};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use settings::log::RANK;
+use settings::say;
 
 use super::list::listing;
 use super::{Error as PortError, Filter, Found, Selection, select};
@@ -144,7 +146,7 @@ pub(crate) fn choose(
     });
     if let (Some(text), Err(_)) = (&listing, &chosen) {
         // The table is what explains the error, and nobody gets it from an error.
-        eprint!("{text}");
+        say!(INFO, RANK, "{}", text.trim_end());
     }
     let mut selection = chosen?;
     if settings.verbose >= 1 {

@@ -1,15 +1,16 @@
 //! From the settings to a network: which fabric, which ports, how much of everything, and what the ranks must agree on.
 
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use bootstrap::{Bootstrap, Rank};
 use fabric::soft::{self, SoftConfig};
 use fabric::{Fabric, Mtu};
+use settings::log::RANK;
+use settings::say;
 
 use super::fabric_caps::{FabricCaps, JobFabricCaps, Key};
-use crate::sys::say;
 use crate::transport::net::am::header::MAX_RANKS;
 use crate::transport::net::error::Error;
 use crate::transport::net::members::{Common, Members};
@@ -46,8 +47,7 @@ fn open_ports(
     }
     let chosen = chosen.map_err(|error| error.to_string())?;
     if let Some(listing) = &chosen.listing {
-        // In one piece; nothing can be done about a closed error stream.
-        let _ = std::io::stderr().write_all(listing.as_bytes());
+        say!(INFO, RANK, "{}", listing.trim_end());
     }
     Ok(Opened { devices, selection: chosen.selection })
 }
@@ -197,7 +197,7 @@ fn opened(
         return Err(Error::Setting { name: "GASNET_IBV_FABRIC", problem });
     }
     if let (Some(reason), Rank(0)) = (&reason, members.rank) {
-        say(&fallen_back(reason, &settings.ports.family.assignments()));
+        say!(WARN, RANK, "{}", fallen_back(reason, &settings.ports.family.assignments()));
     }
     let mut ports = settings.ports.clone();
     if settings.fabric == FabricChoice::Auto {
@@ -257,11 +257,11 @@ pub(crate) fn plan(
     let (sizes, warnings) = Sizes::of(&settings.depths, &job, can)?;
     if members.rank == Rank(0) {
         for note in settings.warnings.iter().chain(&warnings) {
-            say(note);
+            say!(WARN, RANK, "{note}");
         }
     }
     for note in &opened.selection.notes {
-        say(&format!("rank {}: {note}", members.rank));
+        say!(INFO, RANK, "rank {}: {note}", members.rank);
     }
     let rail = |rail: &crate::transport::net::ports::Rail| {
         let device = opened.devices.open.get(rail.device).and_then(Option::as_ref)?;
