@@ -11,8 +11,11 @@ mod queue;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use testkit::report::show;
 
 use crate::program::{Ended, Program};
@@ -38,7 +41,14 @@ fn main() -> ExitCode {
     let begin = Instant::now();
     let limit = begin.checked_add(Duration::from_secs(seconds));
     let _ = std::fs::create_dir_all(&logs);
-    let ended = Queue::new(programs).run(limit, |one| {
+    // Test programs have process groups of their own, so an interrupt at the terminal comes here only.
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        if let Err(error) = signal_hook::flag::register(signal, Arc::clone(&stop)) {
+            let _ = writeln!(std::io::stderr(), "run-tests: signal {signal}: {error}");
+        }
+    }
+    let ended = Queue::new(programs).run(limit, &stop, |one| {
         // A full disk must not end the run.
         let _ = std::fs::write(logs.join(format!("{}.log", one.program.name)), one.log());
         show(&one.text(begin));

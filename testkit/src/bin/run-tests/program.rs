@@ -89,10 +89,11 @@ impl Running {
         Ok(Self { program, child, begin: Instant::now(), threads, lines, reader, late: false })
     }
 
-    /// Ends the program and what it started in its group.
+    /// Ends the program and what it started in its group, once.
     pub(crate) fn end(&mut self) {
-        self.late = true;
-        let _ = killpg(self.pid(), Signal::SIGKILL);
+        if !std::mem::replace(&mut self.late, true) {
+            let _ = killpg(self.pid(), Signal::SIGKILL);
+        }
     }
 
     fn pid(&self) -> Pid {

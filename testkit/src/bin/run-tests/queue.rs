@@ -1,5 +1,6 @@
 //! Which program runs when.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::kind_of;
@@ -20,7 +21,7 @@ pub(crate) enum Kind {
 /// Programs whose tests mostly wait, and how many of them run at once. The longest come first: they begin first.
 const WAITING: [(&str, usize); 12] = [
     ("e2e hosts", 4),
-    ("e2e engines", 1),
+    ("e2e engines", 3),
     ("e2e soft_roce", 1),
     ("e2e c_suite", 3),
     ("e2e network_ends", 3),
@@ -32,7 +33,9 @@ const WAITING: [(&str, usize); 12] = [
     ("e2e jobs", 3),
     ("e2e network_close", 3),
 ];
-/// How many of those run at a time.
+/// Programs that compute for long; the others follow.
+const COMPUTING: [&str; 3] = ["e2e c_install", "e2e c_headers", "conduit gasnet_ibv"];
+/// How many of those that wait run at a time.
 const AT_ONCE: usize = 3;
 
 /// What the program of this name does.
@@ -42,7 +45,8 @@ pub(crate) fn kind(name: &str) -> Kind {
 }
 
 fn place(program: &Program) -> usize {
-    WAITING.iter().position(|(name, _)| *name == program.name).unwrap_or(WAITING.len())
+    let mut known = WAITING.iter().map(|(name, _)| *name).chain(COMPUTING);
+    known.position(|name| name == program.name).unwrap_or(usize::MAX)
 }
 
 /// Programs that wait for their turn, and those that run.
@@ -59,16 +63,18 @@ impl Queue {
     /// Nothing runs yet.
     pub(crate) fn new(programs: Vec<Program>) -> Self {
         let waits = |program: &Program| kind_of(program) != Kind::Computes;
-        let (mut waiting, computing): (Vec<_>, Vec<_>) = programs.into_iter().partition(waits);
+        let (mut waiting, mut computing): (Vec<_>, Vec<_>) = programs.into_iter().partition(waits);
         waiting.sort_by_key(place);
+        computing.sort_by_key(place);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self { waiting, computing, running: Vec::new(), broken: Vec::new(), processors }
     }
 
-    /// Runs all, at most until `limit`; `each` hears of every end.
+    /// Runs all, at most until `limit` or until `stop`; `each` hears of every end.
     pub(crate) fn run(
         mut self,
         limit: Option<Instant>,
+        stop: &AtomicBool,
         mut each: impl FnMut(&Ended),
     ) -> Vec<Ended> {
         let mut ended = Vec::new();
@@ -82,10 +88,11 @@ impl Queue {
             if self.running.is_empty() {
                 return ended;
             }
-            if !late && limit.is_some_and(|limit| Instant::now() > limit) {
-                late = true;
-                self.running.iter_mut().for_each(|(_, running)| running.end());
+            let over = limit.is_some_and(|limit| Instant::now() > limit);
+            late |= over || stop.load(Ordering::Relaxed);
+            if late {
                 // What has not begun fails as well: it is started and ended at once.
+                self.running.iter_mut().for_each(|(_, running)| running.end());
             }
             let over = self.running.iter().position(|(_, running)| running.is_over());
             let Some(at) = over else {
@@ -95,10 +102,6 @@ impl Queue {
             let one = self.running.swap_remove(at).1.collect();
             each(&one);
             ended.push(one);
-            if late {
-                self.fill();
-                self.running.iter_mut().for_each(|(_, running)| running.end());
-            }
         }
     }
 
