@@ -9,9 +9,10 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 /// Folders of tests, test programs, fixtures, benchmarks and examples, by their name anywhere in a path.
-const NOT_PRODUCTION: [&str; 6] = ["tests", "testkit", "bench", "benches", "fuzz", "examples"];
-/// Those of them that are tests. Fixtures and fuzz targets are part of what tests a change.
-const TESTS: [&str; 4] = ["tests", "testkit", "benches", "fuzz"];
+const NOT_PRODUCTION: [&str; 7] =
+    ["tests", "testkit", "bench", "benches", "fuzz", "loom", "examples"];
+/// Those of them that are tests. Fixtures, fuzz targets and models are part of what tests a change.
+const TESTS: [&str; 5] = ["tests", "testkit", "benches", "fuzz", "loom"];
 /// Features under which a crate builds its own test support.
 const TEST_FEATURES: [&str; 3] = ["fuzz", "testing", "conformance"];
 
