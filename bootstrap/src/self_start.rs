@@ -128,6 +128,12 @@ fn launcher(env: &Env, loaded: Option<&Path>) -> Result<PathBuf, SelfStartError>
     near.chain(far).find(|path| path.is_file()).ok_or(SelfStartError::NoLauncher)
 }
 
+/// The launcher that belongs to this library, as far as it can be found.
+#[must_use]
+pub fn installed_launcher(env: &Env) -> Option<PathBuf> {
+    launcher(env, loaded_from().as_deref()).ok()
+}
+
 /// Becomes the launcher if the environment asks for it; returns when it does not. Called by a
 /// process that nobody started as a rank, before it has threads of ours.
 pub(crate) fn exec_if_asked(env: &Env) -> Result<(), SelfStartError> {

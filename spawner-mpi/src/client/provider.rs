@@ -11,6 +11,7 @@ use settings::{Env, Values};
 
 use super::announced::{Launcher, mpi_launcher};
 use super::plugin::{Plugin, is_loaded};
+use bootstrap::self_start::installed_launcher;
 use bootstrap::service::{Bootstrap, Error, HostId, Rank};
 use bootstrap::wait::{Wait, Watch};
 use bootstrap::{Announced, Provider};
@@ -22,7 +23,7 @@ use spawner_pmi::client::process_manager::{
 const NAME: &str = "MPI";
 /// Bytes of a value; what a fence carries has no other limit.
 const VALUE_LIMIT: usize = 32 * 1024;
-const BUILD: &str = "build the plugin with scripts/build-mpi-plugin where the MPI is installed, put it next to the program or \
+const BUILD: &str = "build and install the plugin with scripts/install (or scripts/build-mpi-plugin) where the MPI is installed, put it next to the program or \
                      name it in GASNET_IBV_MPI_PLUGIN, or start the program with gasnetrun_ibv -spawner=ssh or -spawner=pmi";
 
 /// MPIs that there are plugins for: name, and the library by which a process that has one is
@@ -70,17 +71,26 @@ fn flavour(env: &Env) -> &'static str {
 }
 
 /// Files in which the plugin may be, in the order in which they are tried. `asked`: a file or a
-/// directory named by the user.
-fn candidates(asked: Option<&Path>, program: Option<&Path>, flavour: &str) -> Vec<PathBuf> {
+/// directory named by the user; `launcher`: the one that belongs to this library.
+fn candidates(
+    asked: Option<&Path>,
+    program: Option<&Path>,
+    launcher: Option<&Path>,
+    flavour: &str,
+) -> Vec<PathBuf> {
     let file = format!("libgasnetrun_mpi_{flavour}.so");
     if let Some(asked) = asked {
         return vec![if asked.is_dir() { asked.join(file) } else { asked.to_owned() }];
     }
-    let directory = program.and_then(Path::parent);
-    let beside = directory.map(|directory| directory.join(&file));
-    let installed = directory.and_then(Path::parent);
-    let installed = installed.map(|prefix| prefix.join("lib/gasnetrun_ibv").join(&file));
-    beside.into_iter().chain(installed).collect()
+    let beside = program.and_then(Path::parent).map(|directory| directory.join(&file));
+    let installed = |binary: Option<&Path>| {
+        let prefix = binary.and_then(Path::parent).and_then(Path::parent)?;
+        Some(prefix.join("lib/gasnetrun_ibv").join(&file))
+    };
+    let mut files: Vec<_> =
+        beside.into_iter().chain(installed(program)).chain(installed(launcher)).collect();
+    files.dedup();
+    files
 }
 
 fn open(env: &Env, settings: &Values) -> Result<Plugin, Error> {
@@ -88,7 +98,9 @@ fn open(env: &Env, settings: &Values) -> Result<Plugin, Error> {
     let asked = settings.path("GASNET_IBV_MPI_PLUGIN");
     let program = std::fs::read_link("/proc/self/exe").ok();
     let mut tried = Vec::new();
-    for path in candidates(asked.as_deref(), program.as_deref(), flavour) {
+    let launcher = installed_launcher(env);
+    let launcher = launcher.map(|path| path.canonicalize().unwrap_or(path));
+    for path in candidates(asked.as_deref(), program.as_deref(), launcher.as_deref(), flavour) {
         let name = path.display().to_string();
         if !path.is_file() {
             tried.push(format!("{name}: no such file"));
@@ -289,7 +301,8 @@ mod tests {
     fn where_plugins_are_looked_for() {
         let program = Path::new("/opt/x/bin/prog");
         let names = |asked: Option<&str>| -> Vec<String> {
-            candidates(asked.map(Path::new), Some(program), "mpich")
+            let launcher = Some(Path::new("/usr/bin/gasnetrun_ibv"));
+            candidates(asked.map(Path::new), Some(program), launcher, "mpich")
                 .iter()
                 .map(|path| path.display().to_string())
                 .collect()
@@ -297,11 +310,15 @@ mod tests {
         let file = "libgasnetrun_mpi_mpich.so";
         assert_eq!(
             names(None),
-            [format!("/opt/x/bin/{file}"), format!("/opt/x/lib/gasnetrun_ibv/{file}")]
+            [
+                format!("/opt/x/bin/{file}"),
+                format!("/opt/x/lib/gasnetrun_ibv/{file}"),
+                format!("/usr/lib/gasnetrun_ibv/{file}")
+            ]
         );
         assert_eq!(names(Some("/nowhere/mine.so")), ["/nowhere/mine.so"]);
         assert_eq!(names(Some("/")), [format!("/{file}")]);
-        assert!(candidates(None, None, "mpich").is_empty());
+        assert!(candidates(None, None, None, "mpich").is_empty());
     }
 
     #[test]

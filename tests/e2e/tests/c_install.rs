@@ -65,7 +65,7 @@ fn install(destination: Option<&Path>, prefix: &Path) {
         other => other,
     };
     let mut tree = command(repository().join("scripts/install"))
-        .args(["--profile", profile, "--prefix"])
+        .args(["--no-mpi", "--profile", profile, "--prefix"])
         .arg(prefix)
         .env("CARGO_TARGET_DIR", folder.parent().unwrap())
         // A build from nothing, with other builds beside it.
