@@ -99,7 +99,7 @@ impl End {
     }
 }
 
-/// Patience of about 70 ms.
+/// A retry time-out of about 70 ms.
 const SHORT: Retry = Retry { timeout: 12, count: 3, rnr: 7, rnr_timer: 6 };
 
 fn pair(first: &Arc<dyn Device>, second: &Arc<dyn Device>, retry: &Retry) -> (End, End) {
@@ -142,7 +142,7 @@ fn a_port_that_goes_down_says_so_and_carries_on_when_it_is_back() {
 }
 
 #[test]
-fn a_partition_ends_requests_whose_patience_is_over() {
+fn a_partition_ends_requests_that_time_out() {
     let far = fabric("").open(0).unwrap();
     let near = fabric("partition=127.0.0.0/8@200ms").open(0).unwrap();
     let (one, two) = pair(&near, &far, &SHORT);

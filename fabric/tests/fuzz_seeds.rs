@@ -29,7 +29,7 @@ fn headers_of_streams() {
 }
 
 #[test]
-fn packets_of_strangers() {
+fn messages_of_the_handshake() {
     each("hello", 1, hello::run);
 }
 

@@ -1,4 +1,4 @@
-//! Any bytes where strangers introduce themselves: nobody gets in without the key.
+//! Any bytes as messages of the handshake: nobody gets in without the key.
 
 use fabric::soft::testing::handshake::{
     CHALLENGE, HELLO, PROOF, Target, VERDICT, challenge, check, prove, read_hello, read_verdict,

@@ -28,7 +28,7 @@ const ROOM: usize = 1 << 16;
 const SECRET: u8 = 0xa5;
 const RECEIVES: u32 = 6;
 /// A peer that is not done by then is left: it waits for receives.
-const PATIENCE: Duration = Duration::from_millis(30);
+const LIMIT: Duration = Duration::from_millis(30);
 
 struct Target {
     device: Arc<dyn Device>,
@@ -235,7 +235,7 @@ impl Own {
         }
         qp.to_rtr(Some(&peer), &retry).expect("RTR");
         qp.to_rts(7, 4, &retry).expect("RTS");
-        Self { qp, queue, seen: 0, end: Instant::now() + PATIENCE }
+        Self { qp, queue, seen: 0, end: Instant::now() + LIMIT }
     }
 
     fn is_late(&self) -> bool {

@@ -1,5 +1,5 @@
-//! Any bytes sent by a stranger to an open device, over a stream and as a datagram: the device goes
-//! on working.
+//! Any bytes sent to an open device by a program without the key, over a stream and as a datagram:
+//! the device goes on working.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any bytes where strangers introduce themselves: nobody gets in without the key.
+//! Any bytes as messages of the handshake: nobody gets in without the key.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

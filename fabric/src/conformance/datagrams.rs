@@ -174,8 +174,8 @@ pub(super) fn wrong_key(side: &mut Side<'_>) -> Done {
     let source = post.rig.buffer(64)?;
     let bad = || post.sends(QKEY + 1, None, Data::Gather(&[source.sge(0, 64)]));
     dropped(side, &post, bad)?;
-    let stranger = Plan { qp_type: QpType::Ud, ..Plan::default() };
-    drop(post.rig.end(&stranger)?);
+    let other = Plan { qp_type: QpType::Ud, ..Plan::default() };
+    drop(post.rig.end(&other)?);
     Ok(())
 }
 

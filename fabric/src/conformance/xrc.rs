@@ -196,8 +196,8 @@ pub(super) fn two_holders(side: &mut Side<'_>) -> Done {
         let again = found.to_init(rig.port.number, 0, 0, Access::NONE);
         ensure!(again.is_err(), "a receiver in RTR goes to INIT");
     }
-    let strangers = rig.device.xrc_domain(None)?;
-    let found = strangers.receiver(Some(pair.receiver.number()));
+    let other_domain = rig.device.xrc_domain(None)?;
+    let found = other_domain.receiver(Some(pair.receiver.number()));
     ensure!(found.is_err(), "a receiver of another domain is found");
     let inboxes = [Inbox::new(&*rig.device, &*first, 8)?, Inbox::new(&*mate.device, &*second, 8)?];
     let buffers = [rig.buffer(1024)?, mate.buffer(1024)?];

@@ -9,7 +9,7 @@ use crate::{Access, Completion, Data, Mtu, Operation, RecvWr, Retry, SendWr, Sta
 
 /// 4.096 µs × 2^14 × 4: 268 ms.
 const RETRY: Retry = Retry { timeout: 14, count: 3, rnr: 7, rnr_timer: 6 };
-const PATIENCE: Duration = Duration::from_millis(268);
+const RETRY_TIMEOUT: Duration = Duration::from_millis(268);
 /// When the script begins to work; on a busy machine, where not everything is connected by then,
 /// later.
 const CUT: Duration = Duration::from_millis(600);
@@ -73,7 +73,7 @@ fn gives_up(a: &End) {
     assert_eq!((second.id, second.status), (2, Status::Flushed));
     // Not at once, and not for ever; the rest is for a busy machine.
     let took = begin.elapsed();
-    assert!(took >= PATIENCE && took < 2 * PATIENCE + Duration::from_secs(5), "{took:?}");
+    assert!(took >= RETRY_TIMEOUT && took < 2 * RETRY_TIMEOUT + Duration::from_secs(5), "{took:?}");
 }
 
 #[test]

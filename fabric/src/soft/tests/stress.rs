@@ -10,7 +10,7 @@ const MESSAGES: u32 = 3_000;
 const THREADS: u32 = 2;
 /// Sends without completion, at most: well below the 256 entries of the queue.
 const UNREAPED: u32 = 128;
-const PATIENCE: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(120);
 const ROOM: u32 = 8 << 10;
 
 fn size(number: u32) -> u32 {
@@ -56,7 +56,7 @@ fn threads_that_post_and_poll_lose_and_mix_nothing() {
                         if failed.load(Ordering::Relaxed) {
                             return;
                         }
-                        assert!(begin.elapsed() < PATIENCE, "no completions");
+                        assert!(begin.elapsed() < LIMIT, "no completions");
                         reap();
                     }
                     let body = &bytes[..size(number) as usize - 4];
@@ -80,7 +80,7 @@ fn threads_that_post_and_poll_lose_and_mix_nothing() {
             scope.spawn(|| {
                 let _failure = Failure(&failed);
                 while !stop.load(Ordering::Relaxed) && !failed.load(Ordering::Relaxed) {
-                    assert!(begin.elapsed() < PATIENCE, "no messages");
+                    assert!(begin.elapsed() < LIMIT, "no messages");
                     let mut some = [Completion::EMPTY; 4];
                     let count = b.cq.poll(&mut some).unwrap();
                     for one in &some[..count] {
