@@ -3,7 +3,7 @@
 //! The ranks of a neighbourhood that use the same ports are a *group*. A rank has one *sender* for each group and half of a
 //! lane, whatever the number of ranks there, and a group one *receiver* for each remote rank and half: whoever of the group
 //! needs it first makes it, the others open it by its number, which stands in memory of the host. Each rank has its own receive
-//! queues, and each request names the queue that it is for. `docs/design/connect.md` says more.
+//! queues, and each request names the queue that it is for. `docs/design/xrc.md` says more.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
