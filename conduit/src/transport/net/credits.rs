@@ -123,6 +123,7 @@ impl Account {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 #[path = "credits_tests.rs"]
 mod tests;

@@ -42,7 +42,7 @@ pub(crate) enum Error {
         device: String,
         /// Vendor detail.
         vendor: u32,
-        /// What to look at.
+        /// What to check.
         advice: &'static str,
     },
     /// A receive failed.

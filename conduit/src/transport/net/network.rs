@@ -111,8 +111,8 @@ impl Network {
 
     /// Address, in its owner, and length of a remote rank's segment; `None` before attach.
     pub(crate) fn segment(&self, rank: Rank) -> Option<(u64, u64)> {
-        let far = self.context.segments.get()?.remote(rank);
-        Some((far.base, far.len))
+        let segment = self.context.segments.get()?.remote(rank);
+        Some((segment.base, segment.len))
     }
 
     /// Starts the progress threads that the settings ask for. Those for receives call `sink`, also while the program is

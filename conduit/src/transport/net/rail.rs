@@ -29,8 +29,30 @@ pub(super) struct Shared {
     pub(super) replies: Arc<dyn SharedReceiveQueue>,
     /// Buffers for replies that no request under way counts on.
     pub(super) reply_room: Permits,
-    /// Buffers that either queue was given so far (`recv_buffers.rs`).
+    /// Buffers posted to either queue so far (`recv_buffers.rs`).
     pub(super) posted: PostedCounts,
+}
+
+impl Shared {
+    /// `None` where each connection has a receive queue of its own.
+    fn open(
+        device: &Arc<dyn Device>,
+        recv_cq: &Arc<dyn CompletionQueue>,
+        sizes: &Sizes,
+        domain: Option<&Arc<dyn XrcDomain>>,
+    ) -> Result<Option<Self>, Error> {
+        let Some(srq) = sizes.srq else { return Ok(None) };
+        let queue = |depth| match domain {
+            Some(domain) => domain.receive_queue(depth, recv_cq),
+            None => device.shared_receive_queue(depth),
+        };
+        Ok(Some(Self {
+            requests: queue(srq.requests)?,
+            replies: queue(srq.replies + sizes.reserve)?,
+            reply_room: Permits::new(0),
+            posted: PostedCounts::default(),
+        }))
+    }
 }
 
 /// Buffers of the shared receive queues of a rail, as peers were connected.
@@ -61,9 +83,9 @@ pub(super) struct Rail {
     pub(super) shared: Option<Shared>,
     /// Buffers to put in the place of one that a handler works on.
     pub(super) spares: FreeList,
-    /// The last look found messages: the next one asks for a batch.
+    /// The last poll found messages: the next one asks for a batch.
     pub(super) is_busy: AtomicBool,
-    /// A look at an empty completion queue is cheap enough to make many in a row.
+    /// Polling an empty completion queue needs no system call.
     pub(super) cheap_poll: bool,
     /// A thread alone takes messages from this rail.
     pub(super) is_taken: AtomicBool,
@@ -90,19 +112,7 @@ impl Rail {
         let send_cq = device.completion_queue(sizes.send_cq, Some(&send_channel))?;
         let recv_cq = device.completion_queue(sizes.receive_cq, Some(&recv_channel))?;
         let send_depth = send_cq.depth();
-        let queue = |depth| match domain {
-            Some(domain) => domain.receive_queue(depth, &recv_cq),
-            None => device.shared_receive_queue(depth),
-        };
-        let shared = sizes.srq.map(|srq| {
-            Ok::<_, Error>(Shared {
-                requests: queue(srq.requests)?,
-                replies: queue(srq.replies + sizes.reserve)?,
-                reply_room: Permits::new(0),
-                posted: PostedCounts::default(),
-            })
-        });
-        let shared = shared.transpose()?;
+        let shared = Shared::open(device, &recv_cq, sizes, domain)?;
         Ok(Self {
             device: Arc::clone(device),
             port: choice.port,

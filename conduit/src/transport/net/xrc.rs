@@ -1,7 +1,8 @@
 //! Connections that the ranks of a neighbourhood share (XRC), where devices have them and receive queues are shared.
 //!
-//! The ranks of a neighbourhood that use the same ports are a *group*. A rank has one *sender* for each group and half of a
-//! lane, whatever the number of ranks there, and a group one *receiver* for each remote rank and half: whoever of the group
+//! The ranks of a neighbourhood that use the same ports are a *group*. A rank has one *sender* for each group
+//! and queue pair of a pair of ranks, whatever the number of ranks there. A group has one *receiver* for each remote rank and
+//! queue pair: whoever of the group
 //! needs it first makes it, the others open it by its number, which stands in memory of the host. Each rank has its own receive
 //! queues, and each request names the queue that it is for. `docs/design/xrc.md` says more.
 
@@ -25,7 +26,7 @@ use super::plan::{NetPlan, RailPlan};
 use super::settings::XrcMode;
 use crate::transport::shm::SharedWords;
 
-/// Numbers that a rank tells a peer for each half of a lane: receive queue, receiver, sender.
+/// Numbers that a rank tells a peer for each queue pair: receive queue, receiver, sender.
 pub(super) const NUMBERS: usize = 3;
 
 /// One line on rank 0 for a user who asked for what cannot be.
@@ -91,7 +92,7 @@ fn ports(rails: &[RailPlan]) -> Result<u64, Error> {
     Ok(hash)
 }
 
-/// What stands in a word of the table of receivers: nothing, or how far its receiver is and its number.
+/// A word of the table of receivers, unless it is 0: the state of a receiver, and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Receiver {
     /// Somebody makes it.
@@ -162,28 +163,28 @@ fn settled<T>(
     }
 }
 
-/// How far the sender for a group is, and the far receiver that it is connected to.
+/// State of the sender for a group, with the remote receiver that it is connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Far {
-    Nothing,
+enum SenderState {
+    Init,
     Connected(u32),
     Sending(u32),
 }
 
-/// One half of the connections to a group.
+/// What this rank sends to a group through.
 #[derive(Debug)]
 struct Sender {
     qp: Arc<dyn QueuePair>,
-    far: Mutex<Far>,
+    state: Mutex<SenderState>,
 }
 
 impl Sender {
-    fn far(&self) -> MutexGuard<'_, Far> {
-        self.far.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, SenderState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a half of a lane has beyond its queue pair, where connections are shared.
+/// What a [`SendQp`](super::peer::SendQp) has beyond its queue pair, where connections are shared.
 #[derive(Debug)]
 pub(super) struct Link {
     sender: Arc<Sender>,
@@ -217,7 +218,7 @@ pub(super) struct Xrc {
     groups: Groups,
     /// For each rail.
     domains: Vec<Arc<dyn XrcDomain>>,
-    /// Of this rank's group: a word for each rank of the job and half of a lane.
+    /// Of this rank's group: a word for each rank of the job and queue pair of a pair of ranks.
     receivers: SharedWords,
     send_qps: usize,
     senders: Mutex<HashMap<(Rank, usize), Arc<Sender>>>,
@@ -328,7 +329,7 @@ impl Xrc {
             return Ok(Arc::clone(sender));
         }
         let qp = make(self.groups.count(peer))?;
-        let sender = Arc::new(Sender { qp, far: Mutex::new(Far::Nothing) });
+        let sender = Arc::new(Sender { qp, state: Mutex::new(SenderState::Init) });
         senders.insert((leader, send_qp), Arc::clone(&sender));
         Ok(sender)
     }
@@ -352,14 +353,14 @@ impl Xrc {
         Ok(Some(Link { sender, receiver, inbox, at: place }))
     }
 
-    /// Messages can come from the peer, and the own sender knows where to send. `numbers` are the peer's; `far` is its place
+    /// Messages can come from the peer, and the own sender knows where to send. `numbers` are the peer's; `remote` is its place
     /// with the first sequence number of its sender. Returns the receive queue that requests to it name.
     pub(super) fn receive_ready(
         &self,
         link: &Link,
         peer: Rank,
         numbers: &[u32],
-        far: &RcPeer,
+        remote: &RcPeer,
         retry: &Retry,
     ) -> Result<u32, Error> {
         let &[queue, receiver, sender] = numbers else {
@@ -369,20 +370,20 @@ impl Xrc {
         let word = self.word(link.at)?;
         let own = link.receiver.number();
         if swap(word, Receiver::Made(own).word(), Receiver::Connecting(own).word()) {
-            let done = link.receiver.to_rtr(Some(&RcPeer { qpn: sender, ..*far }), retry);
+            let done = link.receiver.to_rtr(Some(&RcPeer { qpn: sender, ..*remote }), retry);
             let now = if done.is_ok() { Receiver::Ready(own) } else { Receiver::Made(own) };
             word.store(now.word(), Ordering::Release);
             done?;
         }
         settled(word, peer, |seen| (seen == Some(Receiver::Ready(own))).then_some(()))?;
-        let mut state = link.sender.far();
+        let mut state = link.sender.state();
         match *state {
-            Far::Nothing => {
-                link.sender.qp.to_rtr(Some(&RcPeer { qpn: receiver, ..*far }), retry)?;
-                *state = Far::Connected(receiver);
+            SenderState::Init => {
+                link.sender.qp.to_rtr(Some(&RcPeer { qpn: receiver, ..*remote }), retry)?;
+                *state = SenderState::Connected(receiver);
             }
-            Far::Connected(known) | Far::Sending(known) if known == receiver => {}
-            Far::Connected(known) | Far::Sending(known) => {
+            SenderState::Connected(known) | SenderState::Sending(known) if known == receiver => {}
+            SenderState::Connected(known) | SenderState::Sending(known) => {
                 let problem = format!(
                     "receives through queue pair {receiver:#x}, another rank of its host through {known:#x}: they do not share connections"
                 );
@@ -411,10 +412,10 @@ fn refusal(lacking: Option<&RailPlan>, can: bool, without: Option<Rank>) -> Stri
 impl Link {
     /// The sender may send. Nothing happens when it may already.
     pub(super) fn send_ready(&self, psn: u32, rd_atom: u8, retry: &Retry) -> Result<(), Error> {
-        let mut state = self.sender.far();
-        if let Far::Connected(known) = *state {
+        let mut state = self.sender.state();
+        if let SenderState::Connected(known) = *state {
             self.sender.qp.to_rts(psn, rd_atom, retry)?;
-            *state = Far::Sending(known);
+            *state = SenderState::Sending(known);
         }
         Ok(())
     }

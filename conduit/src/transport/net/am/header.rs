@@ -1,4 +1,4 @@
-//! What a message looks like on the wire.
+//! Layout of a message on the wire.
 //!
 //! 32 bits travel beside each message as immediate data: handler (bits 0-7), category (8-9), number of arguments (10-14), reply
 //! flag (15), source rank (16-31). The number 17 of arguments announces a hidden word before the arguments: credits that
@@ -179,7 +179,7 @@ pub(crate) enum Wrong {
     Length { seen: usize, expected: u64 },
 }
 
-/// The rank that a message says it is from. Known before anything else of it is looked at.
+/// The rank that a message says it is from. Read before anything else of it.
 pub(crate) const fn source_of(imm: u32) -> u16 {
     (imm >> 16) as u16
 }

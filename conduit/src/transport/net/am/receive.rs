@@ -28,7 +28,7 @@ const MESSAGES: usize = 16;
 pub(crate) enum Poll {
     /// Everything.
     All,
-    /// Completions of sends, and messages of the library; messages of the client are kept for a later poll. Takes no lock:
+    /// Completions of sends, and messages of the library; messages of the client wait for a later poll. Takes no lock:
     /// for exit paths.
     Internal,
     /// Completions of sends only: what a rank inside a handler may take.
@@ -130,7 +130,7 @@ impl<'a> Receiver<'a> {
         Ok(0)
     }
 
-    /// Takes messages from one rail: one where the last look found none, else a batch.
+    /// Takes messages from one rail: one where the last poll found none, else a batch.
     #[inline(always)]
     pub(crate) fn receive_on<S: Sink + ?Sized>(
         self,

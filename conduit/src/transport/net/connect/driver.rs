@@ -220,7 +220,7 @@ impl Connector {
         result
     }
 
-    /// Takes completions, a bounded number, and looks at the timers. Returns how many things happened. Does nothing while
+    /// Takes completions, a bounded number, and checks the timers. Returns how many things happened. Does nothing while
     /// another thread polls.
     ///
     /// # Errors

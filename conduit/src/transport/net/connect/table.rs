@@ -9,7 +9,7 @@ use super::machine::{Action, Estimator, Event, Machine, Micros, State, Timing};
 use super::wire::{Kind, Numbers};
 
 /// What happened so far; for tests.
-#[cfg_attr(not(test), allow(dead_code, reason = "tests look at them"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "tests read them"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     /// Connections made.

@@ -73,7 +73,7 @@ pub(crate) struct SendBuffer {
 }
 
 impl SendBuffer {
-    /// Takes one; `None` when only those kept for replies are left, or none.
+    /// Takes one; `None` when no more than `reserve` are left.
     pub(crate) fn take(buffers: &Arc<MessageBuffers>, reserve: u32) -> Option<Self> {
         let buffer = buffers.take_send(reserve)?;
         Some(Self { buffers: Arc::clone(buffers), buffer: Some(buffer) })

@@ -419,7 +419,7 @@ pub(crate) mod testing {
         let memory = Mapping::new(len.max(1)).expect("memory");
         let base = memory.base;
         std::mem::forget(memory);
-        // SAFETY: never unmapped (forgotten above), and nobody but this module's functions looks into it.
+        // SAFETY: never unmapped (forgotten above), and only this module's functions access it.
         unsafe { SegmentMemory::new(base, len) }
     }
 

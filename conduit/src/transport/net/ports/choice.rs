@@ -1,4 +1,4 @@
-//! From an opened fabric to the ports of this rank: looks at every device, decides which variable counts, and for
+//! From an opened fabric to the ports of this rank: opens every device, decides which variable counts, and for
 //! `GASNET_IBV_PORTS_TYPE=Auto` deals the devices over the ranks of the host.
 
 use std::cell::OnceCell;
@@ -87,7 +87,7 @@ fn raise_locked_memory() {
 }
 
 /// This host and this rank's processors.
-fn look(whole_process: bool) -> io::Result<(Topology, Cpus)> {
+fn read_host(whole_process: bool) -> io::Result<(Topology, Cpus)> {
     Ok((Topology::read(Path::new(SYSTEM))?, topology::binding(whole_process)?))
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn choose(
     let place = services.rank_info();
     // Reading the topology takes a file or more for each processor: only where something depends on it.
     let host = OnceCell::new();
-    let host = || host.get_or_init(|| look(settings.whole_process));
+    let host = || host.get_or_init(|| read_host(settings.whole_process));
     let spot = Spot { job: place.rank.0, host: place.local, nbrhd };
     let (choice, warning) = settings.family.choose(spot, || match host() {
         Ok(host) => Ok(host.clone()),

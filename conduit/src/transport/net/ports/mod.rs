@@ -339,52 +339,35 @@ impl Chooser<'_> {
     /// What the filter names and the host has not, or cannot use.
     fn check_filter(&mut self) {
         let Some(filter) = self.filter else { return };
-        let mut lines = Vec::new();
-        for entry in &filter.entries {
-            let Some(found) = self.found.iter().find(|one| one.info.name == entry.hca) else {
-                let names = self.found.iter().map(|one| one.info.name.as_str());
-                let names = names.collect::<Vec<_>>().join(", ");
-                let there = if names.is_empty() { "none".to_owned() } else { names };
-                lines.push(format!("there is no adapter {} (there: {there})", entry.hca));
-                continue;
-            };
-            let any = entry.ports.is_empty();
-            if any
-                && !self.found.iter().zip(0..).any(|(one, index)| {
-                    one.info.name == entry.hca && self.rails.iter().any(|rail| rail.device == index)
-                        || self
-                            .dropped
-                            .iter()
-                            .any(|name| name.starts_with(&format!("{}:", entry.hca)))
-                })
-            {
-                lines.push(format!(
-                    "{} has no usable port: {}",
-                    entry.hca,
-                    describe(found, self.settings)
-                ));
-            }
-            for number in &entry.ports {
-                let port = found
-                    .ports
-                    .iter()
-                    .find(|port| port.as_ref().is_ok_and(|port| port.number == *number));
-                match port {
-                    Some(Ok(port)) => {
-                        if let Err(reason) = usable(found, port, self.settings) {
-                            lines.push(format!("{}:{number} cannot be used: {reason}", entry.hca));
-                        }
-                    }
-                    _ => lines.push(format!(
-                        "{} has no port {number} (it has {})",
-                        entry.hca, found.info.ports
-                    )),
-                }
-            }
-        }
+        let lines = filter.entries.iter().flat_map(|entry| self.named_in_vain(entry));
+        let mut lines: Vec<String> = lines.collect();
         lines.dedup();
         let (name, text) = (&filter.name, &filter.text);
         self.warnings.extend(lines.into_iter().map(|line| format!("{name}={text}: {line}")));
+    }
+
+    /// What of an entry of the filter cannot be used, in words.
+    fn named_in_vain(&self, entry: &Entry) -> Vec<String> {
+        let hca = &entry.hca;
+        let Some(found) = self.found.iter().find(|one| one.info.name == *hca) else {
+            let names: Vec<_> = self.found.iter().map(|one| one.info.name.as_str()).collect();
+            let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return vec![format!("there is no adapter {hca} (there: {there})")];
+        };
+        if entry.ports.is_empty() {
+            let prefix = format!("{hca}:");
+            let is_used = self.rails.iter().any(|rail| rail.hca == *hca)
+                || self.dropped.iter().any(|name| name.starts_with(&prefix));
+            let line = || format!("{hca} has no usable port: {}", describe(found, self.settings));
+            return (!is_used).then(line).into_iter().collect();
+        }
+        let flaw = |number: &u8| match found.ports.iter().flatten().find(|p| p.number == *number) {
+            None => Some(format!("{hca} has no port {number} (it has {})", found.info.ports)),
+            Some(port) => usable(found, port, self.settings)
+                .err()
+                .map(|reason| format!("{hca}:{number} cannot be used: {reason}")),
+        };
+        entry.ports.iter().filter_map(flaw).collect()
     }
 
     fn check_models(&mut self) {

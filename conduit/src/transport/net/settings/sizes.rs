@@ -10,8 +10,8 @@ use super::Error;
 const DEFAULT_CREDITS: u64 = 256;
 /// Bounce buffers that puts and replies have to themselves with shared receive queues, at most.
 const PUT_BUFFERS: u64 = 64;
-/// Bounce buffer kept aside for a reply with shared receive queues.
-const KEPT_ASIDE: u64 = 1;
+/// Bounce buffer reserved for a reply with shared receive queues.
+const RESERVED_BOUNCE: u64 = 1;
 /// Bytes that a queue entry takes in a driver, roughly: for estimates.
 #[cfg(test)]
 const ENTRY: u64 = 64;
@@ -105,7 +105,7 @@ pub(crate) struct Job {
     /// Queue pairs for each peer, at least `rails`.
     pub queue_pairs: u32,
     /// Receive buffers and send slots of each queue pair, and completion queue entries for all queue pairs of one number,
-    /// that are kept for messages of the library.
+    /// that are reserved for messages of the library.
     pub reserve: u32,
     /// Default of `GASNET_RBUF_SPARES`: handlers that may run at once.
     pub spares: u32,
@@ -375,7 +375,7 @@ impl Plan {
             srq: shared.map(|_| SrqSizes { requests: queue, replies: queue }),
             bounce: narrow(match shared {
                 None => plain,
-                Some(_) => plain.max(ops.min(PUT_BUFFERS) + credits) + KEPT_ASIDE,
+                Some(_) => plain.max(ops.min(PUT_BUFFERS) + credits) + RESERVED_BOUNCE,
             }),
             spares: narrow(self.spares),
             send_cq: narrow(self.per_rail * (ops_per_column + shared.unwrap_or(0) + self.reserve)),

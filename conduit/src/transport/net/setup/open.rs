@@ -199,22 +199,33 @@ fn opened(
     if let (Some(reason), Rank(0)) = (&reason, members.rank) {
         say!(WARN, RANK, "{}", fallen_back(reason, &settings.ports.family.assignments()));
     }
-    let mut ports = settings.ports.clone();
-    if settings.fabric == FabricChoice::Auto {
-        // What names ports named real adapters, and the line above says why they are not used.
-        ports.family = Default::default();
-    }
-    let settings = NetSettings { ports, ..settings.clone() };
     let bind = soft_address(address, &fabric_caps)?;
-    let fabric = open_soft(&settings, members, fabric_caps.key, bind)?;
-    let soft = open_ports(Ok(fabric), &settings, nbrhd, services);
-    let soft = soft.map_err(|problem| Error::Mismatch {
-        rank: members.rank,
-        problem: format!("cannot use its software adapter: {problem}"),
-    })?;
+    let soft = open_software(settings, members, (fabric_caps.key, bind), nbrhd, services)?;
     // Software devices can do the same everywhere.
     let limits = limits_of_ports(&soft);
     Ok((soft, limits, fabric_caps.max_segment))
+}
+
+/// The software adapter with the ports that this rank uses.
+fn open_software(
+    settings: &NetSettings,
+    members: &Members,
+    (key, bind): (Key, IpAddr),
+    nbrhd: u32,
+    services: &mut dyn Bootstrap,
+) -> Result<Opened, Error> {
+    let mut ports = settings.ports.clone();
+    if settings.fabric == FabricChoice::Auto {
+        // What names ports named real adapters, and rank 0 has said why they are not used.
+        ports.family = Default::default();
+    }
+    let settings = NetSettings { ports, ..settings.clone() };
+    let fabric = open_soft(&settings, members, key, bind)?;
+    let soft = open_ports(Ok(fabric), &settings, nbrhd, services);
+    soft.map_err(|problem| Error::Mismatch {
+        rank: members.rank,
+        problem: format!("cannot use its software adapter: {problem}"),
+    })
 }
 
 /// What the devices of the chosen ports can do.

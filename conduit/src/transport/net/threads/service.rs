@@ -18,6 +18,7 @@ use crate::transport::net::context::NetContext;
 use crate::transport::net::error::Error;
 use crate::transport::net::links::Links;
 use crate::transport::net::peer::Peer;
+use crate::transport::net::rail::Rail;
 
 /// The service thread.
 pub(super) struct Service {
@@ -40,47 +41,48 @@ impl Service {
             let timeout = timeout.map_or(PollTimeout::NONE, |left| {
                 PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
             });
-            let mut list = Vec::new();
-            let watched = |fd| PollFd::new(fd, PollFlags::POLLIN);
-            list.push(watched(self.stop.event.as_fd()));
-            list.push(watched(context.connect_queue.wake.as_fd()));
-            if let Some((_, channel)) = &self.connector {
-                list.push(watched(channel.fd()));
+            if !self.wait(timeout)? {
+                continue;
             }
-            for rail in &context.rails {
-                list.push(watched(rail.device.event_fd()));
-                if !rail.has_receiver.load(Ordering::Relaxed) {
-                    list.push(watched(rail.recv_channel.fd()));
-                }
-                if !rail.has_reaper.load(Ordering::Relaxed) {
-                    list.push(watched(rail.send_channel.fd()));
-                }
-            }
-            match nix::poll::poll(&mut list, timeout) {
-                Ok(0) | Err(nix::errno::Errno::EINTR) => continue,
-                Ok(_) => {}
-                Err(errno) => return Err(Error::os("wait for the network")(errno)),
-            }
-            drop(list);
-            let _ = context.connect_queue.wake.read();
-            if let Some((_, channel)) = &self.connector {
-                channel.consume()?;
-            }
-            let mut events = 0;
-            for rail in &context.rails {
-                if !rail.has_receiver.load(Ordering::Relaxed) {
-                    events += rail.recv_channel.consume()?;
-                }
-                if !rail.has_reaper.load(Ordering::Relaxed) {
-                    events += rail.send_channel.consume()?;
-                }
-            }
+            let events = self.consume()?;
             context.read_device_events()?;
             if events > 0 {
                 context.members.ring();
             }
         }
         Ok(())
+    }
+
+    /// Sleeps until something is readable; `false` when nothing is.
+    fn wait(&self, timeout: PollTimeout) -> Result<bool, Error> {
+        let context = &*self.links.context;
+        let watched = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        let mut list =
+            vec![watched(self.stop.event.as_fd()), watched(context.connect_queue.wake.as_fd())];
+        list.extend(self.connector.iter().map(|(_, channel)| watched(channel.fd())));
+        for rail in &context.rails {
+            list.push(watched(rail.device.event_fd()));
+            list.extend(own_channels(rail).map(|channel| watched(channel.fd())));
+        }
+        match nix::poll::poll(&mut list, timeout) {
+            Ok(0) | Err(nix::errno::Errno::EINTR) => Ok(false),
+            Ok(_) => Ok(true),
+            Err(errno) => Err(Error::os("wait for the network")(errno)),
+        }
+    }
+
+    /// Takes what woke the thread; how many events of completion queues there were.
+    fn consume(&self) -> Result<u32, Error> {
+        let context = &*self.links.context;
+        let _ = context.connect_queue.wake.read();
+        if let Some((_, channel)) = &self.connector {
+            channel.consume()?;
+        }
+        let mut events = 0;
+        for channel in context.rails.iter().flat_map(own_channels) {
+            events += channel.consume()?;
+        }
+        Ok(events)
     }
 
     /// Acks that somebody could not send, where ranks may count on progress without polls; returns when to try again.
@@ -136,6 +138,14 @@ impl Service {
         }
         Ok(connector.deadline().map(|left| left.saturating_add(Duration::from_millis(1))))
     }
+}
+
+/// Channels of a rail that no progress thread waits on.
+fn own_channels(rail: &Rail) -> impl Iterator<Item = &Arc<dyn Channel>> {
+    let receives = !rail.has_receiver.load(Ordering::Relaxed);
+    let sends = !rail.has_reaper.load(Ordering::Relaxed);
+    let receives = receives.then_some(&rail.recv_channel);
+    receives.into_iter().chain(sends.then_some(&rail.send_channel))
 }
 
 /// Without dynamic connections: a rank that is wanted is missing.
