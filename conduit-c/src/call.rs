@@ -24,28 +24,42 @@ impl CHandler {
         function: unsafe extern "C" fn(),
         entry: Entry,
         (name, nargs, role): (String, usize, Role),
-    ) -> (HandlerRow, NonNull<Self>) {
+    ) -> (HandlerRow, Kept) {
         let takes =
             [(AM_SHORT, Foreign::SHORT), (AM_MEDIUM, Foreign::MEDIUM), (AM_LONG, Foreign::LONG)];
         let taken = takes.iter().filter(|(flag, _)| entry.flags & flag != 0);
         let takes = taken.fold(0, |set, (_, category)| set | category);
-        let kept = NonNull::from(Box::leak(Box::new(Self { function, entry })));
-        let foreign = Foreign::new(RUNNER, takes, kept.as_ptr().cast());
+        let kept = Kept(NonNull::from(Box::leak(Box::new(Self { function, entry }))));
+        let foreign = Foreign::new(RUNNER, takes, kept.0.as_ptr().cast());
         (HandlerRow { index: entry.index, name, nargs, role, foreign }, kept)
-    }
-
-    /// Writes the chosen index into the copy of the entry.
-    ///
-    /// # Safety
-    /// `kept` is of [`CHandler::row`], and no message can reach it yet.
-    pub unsafe fn settle(kept: NonNull<Self>, index: u8) {
-        // SAFETY: by the caller's promise nobody else looks at it.
-        unsafe { (*kept.as_ptr()).entry.index = index };
     }
 
     /// The entry of the handler that a token's context names.
     pub fn entry(context: *mut ()) -> *const Entry {
         &raw const of(context).entry
+    }
+}
+
+/// A handler that no message can reach yet; freed unless [`Kept::stay`] is called.
+pub struct Kept(NonNull<CHandler>);
+
+impl Kept {
+    /// Writes the chosen index into the copy of the entry.
+    pub fn settle(&self, index: u8) {
+        // SAFETY: until `stay` the handler is this value's alone.
+        unsafe { (*self.0.as_ptr()).entry.index = index };
+    }
+
+    /// The row is registered: the handler stays for as long as the process.
+    pub fn stay(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // SAFETY: made by `CHandler::row` from a box, and its row was not registered.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 

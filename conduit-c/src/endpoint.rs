@@ -1,14 +1,14 @@
 //! Endpoints: creation, binding and publication of segments, registration of handlers.
 
 use std::ffi::{CStr, c_int, c_void};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use gasnet_ibv::inner::{ANY_ARGS, HandlerRow};
 use gasnet_ibv::{MAX_ARGS, Role};
 
-use crate::call::CHandler;
+use crate::call::{CHandler, Kept};
 use crate::fail::{Fail, RESOURCE, code, must, value};
 use crate::objects::{CLIENT, Endpoint, Object, Published};
 use crate::segment::{self, Answers};
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn gex_EP_QueryBoundSegmentNB(
 }
 
 /// A handler to register, and where it is kept.
-pub type Row = (HandlerRow, NonNull<CHandler>);
+pub type Row = (HandlerRow, Kept);
 
 /// Checks an entry and copies it.
 fn row(entry: &Entry) -> Result<Row, Fail> {
@@ -231,12 +231,10 @@ fn row(entry: &Entry) -> Result<Row, Fail> {
 
 /// Registers rows; their indices.
 pub fn register(state: &State, rows: Vec<Row>) -> Result<Vec<u8>, Fail> {
-    let (rows, kept): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
-    let settle = |at: usize, index| {
-        // SAFETY: of these rows, and called before messages can reach them.
-        unsafe { CHandler::settle(kept[at], index) };
-    };
-    Ok(state.inner.register(rows, settle)?)
+    let (rows, kept): (Vec<_>, Vec<Kept>) = rows.into_iter().unzip();
+    let chosen = state.inner.register(rows, |at, index| kept[at].settle(index))?;
+    kept.into_iter().for_each(Kept::stay);
+    Ok(chosen)
 }
 
 /// A handler of a GASNet-1 table, which takes every category and number of arguments.

@@ -12,7 +12,7 @@ mod messages;
 mod transfers;
 mod waits;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bootstrap::Rank;
 
@@ -70,6 +70,7 @@ pub struct Preset {
 /// # Errors
 /// As [`Client::init`]; also a preset that is no size.
 pub fn join<M: Mode>(name: &str, preset: Preset) -> Result<(Client<M>, Inner, u64), Error> {
+    static RANK: OnceLock<Arc<RankContext>> = OnceLock::new();
     let mut threads = preset.max_threads;
     let client = Client::<M>::init_with(name, true, |table, settings| {
         let most = u64::try_from(table.int("GASNET_MAX_THREADS")).unwrap_or(threads);
@@ -77,8 +78,8 @@ pub fn join<M: Mode>(name: &str, preset: Preset) -> Result<(Client<M>, Inner, u6
         with_limit(table, settings, preset.max_segment)
     })?;
     // The process is a rank until it ends.
-    let context: &'static Arc<RankContext> = Box::leak(Box::new(Arc::clone(&client.context)));
-    Ok((client, Inner(context), threads))
+    let rank = RANK.get_or_init(|| Arc::clone(&client.context));
+    Ok((client, Inner(rank), threads))
 }
 
 /// The program's own default for the size of segments, where the environment says nothing.
