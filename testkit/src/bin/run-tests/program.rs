@@ -58,7 +58,7 @@ impl Running {
         let mut command = match behind {
             true => {
                 let mut command = Command::new("nice");
-                command.args(["-n", "10"]).arg(&program.executable);
+                command.args(["-n", "5"]).arg(&program.executable);
                 command
             }
             false => Command::new(&program.executable),

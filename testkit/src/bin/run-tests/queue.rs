@@ -124,7 +124,8 @@ impl Queue {
         let kind = kind_of(&program);
         let threads = match kind {
             Kind::Waits(threads) => threads,
-            Kind::Computes => self.processors,
+            // One for each processor run at once; more would only disturb what has deadlines.
+            Kind::Computes => 1,
         };
         match Running::start(program.clone(), threads, kind == Kind::Computes) {
             Ok(running) => self.running.push((kind, running)),
