@@ -435,3 +435,7 @@ fn terminated_vec(text: &str) -> Vec<u8> {
 fn info(key: &str, kind: u16, number: u64) -> Info {
     Info { key: terminated(key), flags: 0, value: Value { kind, data: [number, 0, 0] } }
 }
+
+#[cfg(test)]
+#[path = "layout_tests.rs"]
+mod layout_tests;
