@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use crate::handler::Category;
 use crate::rank::RankContext;
 use crate::token::RawToken;
-use crate::transport::shm::{LANE_ARGS, Row};
+use crate::transport::shm::{BURST_ARGS, ShortBurst};
 
 /// Number of arguments of a handler that takes any.
 pub const ANY_ARGS: usize = usize::MAX;
@@ -101,7 +101,7 @@ impl Foreign {
 pub struct ShortBurst<'r, 'a> {
     context: &'a RankContext,
     token: &'r RawToken<'a>,
-    row: Row<'r>,
+    row: ShortBurst<'r>,
     most: usize,
     count: usize,
     answered: bool,
@@ -118,7 +118,7 @@ impl<'r, 'a> ShortBurst<'r, 'a> {
     pub(crate) const fn new(
         context: &'a RankContext,
         token: &'r RawToken<'a>,
-        row: Row<'r>,
+        row: ShortBurst<'r>,
         most: usize,
     ) -> Self {
         Self { context, token, row, most, count: 0, answered: false }
@@ -160,7 +160,7 @@ impl<'r, 'a> ShortBurst<'r, 'a> {
             2 => row.serve(most, flood, |[a, b, _]| run(&[a, b])),
             3 => row.serve(most, flood, |words| run(&words)),
             nargs => {
-                let (mut words, mut count) = ([0; LANE_ARGS], 0);
+                let (mut words, mut count) = ([0; BURST_ARGS], 0);
                 while count < most && row.take(&mut words) {
                     count += 1;
                     if !run(words.get(..nargs).unwrap_or_default()) {

@@ -31,7 +31,7 @@ impl Consumer {
     }
 
     /// As [`Consumer::try_take`]; succeeds also when this thread has the right already, which can only be when a signal
-    /// handler runs on it. (The one store that consumes a message makes that safe, see [`super::ring::Ring`].)
+    /// handler runs on it. (The one store that consumes a message makes that safe, see [`super::mpsc_ring::MpscRing`].)
     pub(crate) fn take_over(&self) -> Option<Turn<'_>> {
         if self.0.load(Ordering::Relaxed) == me() {
             return Some(Turn(None));

@@ -10,13 +10,13 @@ use bootstrap::node_shm::{NodeShm, RankSlot};
 use super::arena::Arena;
 use super::consumer::Consumer;
 use super::host::{HostMemory, HostWords};
-use super::lane::{LANES, Tail};
 use super::layout::{Control, Layout, Member, SegmentRow};
 use super::map::SharedMemory;
+use super::mpsc_ring::MpscRing;
 use super::poll_budget::PollBudget;
-use super::ring::Ring;
 use super::segments::Segments;
 use super::shm_barrier::Progress;
+use super::spsc_ring::{LANES, Producer};
 use crate::error::Error;
 use crate::mode::Mode;
 use crate::settings::Settings;
@@ -227,13 +227,13 @@ impl ShmTransport {
     }
 
     #[inline(always)]
-    pub(super) fn ring_of(&self, local: usize, class: MessageClass) -> Ring<'_> {
+    pub(super) fn ring_of(&self, local: usize, class: MessageClass) -> MpscRing<'_> {
         self.memory.ring(local, class)
     }
 
     /// Producer side of the lane to a rank.
     #[inline(always)]
-    pub(super) fn tail(&self, target: usize, class: MessageClass) -> Option<&Tail> {
+    pub(super) fn tail(&self, target: usize, class: MessageClass) -> Option<&Producer> {
         self.memory.tail(target, class as usize)
     }
 

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use bootstrap::node_shm::NodeShm;
 
 use super::arena::place;
-use super::lane::{LANES, Lane, LaneHead, LaneOwners, LaneSlot, SLOTS, Tail};
 use super::layout::{Control, Layout, Member, SegmentRow};
 use super::map::{SharedLayout, SharedMemory};
-use super::ring::{Ring, RingHead, Slot};
+use super::mpsc_ring::{MpscEnds, MpscRing, Slot};
+use super::spsc_ring::{LANES, LaneOwners, Producer, SLOTS, SpscHead, SpscRing, SpscSlot};
 use crate::sys::CPU_WORDS;
 use crate::transport::message::{Block, MessageClass};
 use crate::transport::neighbours::Span;
@@ -25,7 +25,7 @@ pub(crate) struct HostMemory {
     memory: SharedMemory,
     layout: Layout,
     /// This rank's ways to the others, for requests and for replies.
-    tails: [Box<[Tail]>; 2],
+    tails: [Box<[Producer]>; 2],
     /// Holds the doorbells that the tails point at.
     page: Arc<NodeShm>,
     /// Slot of the first rank of the neighbourhood in it.
@@ -52,7 +52,7 @@ impl Own {
     fn new(layout: &Layout, local: usize) -> Self {
         let member = layout.member(local);
         let queue = |ends: usize, slots: usize, count: usize| OwnQueue {
-            head: member + ends + RingHead::HEAD,
+            head: member + ends + MpscEnds::HEAD,
             slots,
             mask: count as u64 - 1,
         };
@@ -103,13 +103,13 @@ impl HostMemory {
         let (local, base) = (span.local as usize, span.base);
         memory.range(0, layout.len).filter(|_| local < layout.locals)?;
         let own = Own::new(&layout, local);
-        let tails = std::array::from_fn(|_| (0..layout.locals).map(|_| Tail::new()).collect());
+        let tails = std::array::from_fn(|_| (0..layout.locals).map(|_| Producer::new()).collect());
         Some(Self { memory, layout, tails, page, base, own })
     }
 
     /// Producer side of this rank's lane to another; `net` is 0 for requests, 1 for replies.
     #[inline(always)]
-    pub(crate) fn tail(&self, target: usize, net: usize) -> Option<&Tail> {
+    pub(crate) fn tail(&self, target: usize, net: usize) -> Option<&Producer> {
         self.tails[net].get(target)
     }
 
@@ -174,7 +174,7 @@ impl HostMemory {
 
     /// A rank's queue.
     #[inline(always)]
-    pub(crate) fn ring(&self, local: usize, class: MessageClass) -> Ring<'_> {
+    pub(crate) fn ring(&self, local: usize, class: MessageClass) -> MpscRing<'_> {
         let member = self.member(local);
         let (layout, slots) = (&self.layout, self.layout.slots);
         let (ends, offset, count) = match class {
@@ -186,7 +186,7 @@ impl HostMemory {
         };
         let first = self.address(offset).cast::<Slot>();
         // SAFETY: `count` slots from `offset` lie inside the mapping, as in `at`.
-        Ring::new(ends, unsafe { std::slice::from_raw_parts(first.as_ptr(), count) })
+        MpscRing::new(ends, unsafe { std::slice::from_raw_parts(first.as_ptr(), count) })
     }
 
     /// Whether a message waits in any queue or lane of this rank. Made for polls that find nothing.
@@ -216,12 +216,12 @@ impl HostMemory {
 
     /// A lane of this rank, which is one of those in use.
     #[inline(always)]
-    pub(crate) fn own_lane(&self, lane: usize) -> Lane<'_> {
+    pub(crate) fn own_lane(&self, lane: usize) -> SpscRing<'_> {
         debug_assert!(lane < 2 * LANES);
-        let head: &LaneHead = self.at(self.own.lane_heads + lane * size_of::<LaneHead>());
-        let slots = self.address(self.own.lane_slots + lane * size_of::<[LaneSlot; SLOTS]>());
+        let head: &SpscHead = self.at(self.own.lane_heads + lane * size_of::<SpscHead>());
+        let slots = self.address(self.own.lane_slots + lane * size_of::<[SpscSlot; SLOTS]>());
         // SAFETY: as in `lane`; the caller has the number from [`LaneOwners::used`], which gives no others.
-        Lane::new(head, unsafe { slots.cast::<[LaneSlot; SLOTS]>().as_ref() })
+        SpscRing::new(head, unsafe { slots.cast::<[SpscSlot; SLOTS]>().as_ref() })
     }
 
     /// Who sends through a lane of this rank, as index among the ranks of the host; not checked.
@@ -232,12 +232,12 @@ impl HostMemory {
 
     /// A rank's lane, by its number among all of them.
     #[inline(always)]
-    pub(crate) fn lane(&self, local: usize, lane: usize) -> Lane<'_> {
+    pub(crate) fn lane(&self, local: usize, lane: usize) -> SpscRing<'_> {
         self.check(local);
         assert!(lane < 2 * LANES, "no such lane");
-        let slots = self.address(self.layout.lane_slots(local, lane)).cast::<[LaneSlot; SLOTS]>();
+        let slots = self.address(self.layout.lane_slots(local, lane)).cast::<[SpscSlot; SLOTS]>();
         // SAFETY: the layout has the slots of every lane inside the mapping, as in `at`.
-        Lane::new(self.at(self.layout.lane_head(local, lane)), unsafe { slots.as_ref() })
+        SpscRing::new(self.at(self.layout.lane_head(local, lane)), unsafe { slots.as_ref() })
     }
 
     /// Release table of a rank's arena; `net` is 0 for requests, 1 for replies.

@@ -13,9 +13,9 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use super::lane::{LANES, LaneHead, LaneOwners, LaneSlot, SLOTS};
 use super::map::SharedLayout;
-use super::ring::{RingHead, Slot};
+use super::mpsc_ring::{MpscEnds, Slot};
+use super::spsc_ring::{LANES, LaneOwners, SLOTS, SpscHead, SpscSlot};
 use crate::sys::CPU_WORDS;
 
 /// Version of the layout, part of the fingerprint.
@@ -77,11 +77,11 @@ pub(crate) struct Member {
     /// Arrival in even and odd barriers.
     pub(crate) arrived: [BarrierWord; 2],
     /// Ends of its queues.
-    pub(crate) internal: RingHead,
+    pub(crate) internal: MpscEnds,
     /// As above.
-    pub(crate) replies: RingHead,
+    pub(crate) replies: MpscEnds,
     /// As above.
-    pub(crate) requests: RingHead,
+    pub(crate) requests: MpscEnds,
     /// Its lanes.
     pub(crate) lanes: LaneOwners,
 }
@@ -126,8 +126,8 @@ pub(crate) struct Layout {
 
 const PAGE: usize = 4096;
 /// Bytes of one rank's lanes: their heads, then their slots.
-const LANES_LEN: usize = LANES_AT + 2 * LANES * SLOTS * size_of::<LaneSlot>();
-const LANES_AT: usize = (2 * LANES * size_of::<LaneHead>()).next_multiple_of(PAGE);
+const LANES_LEN: usize = LANES_AT + 2 * LANES * SLOTS * size_of::<SpscSlot>();
+const LANES_AT: usize = (2 * LANES * size_of::<SpscHead>()).next_multiple_of(PAGE);
 
 impl Layout {
     pub(crate) const INTERNAL_SLOTS: usize = INTERNAL_SLOTS;
@@ -218,13 +218,13 @@ impl Layout {
     /// Position word of a lane.
     #[inline]
     pub(crate) const fn lane_head(&self, local: usize, lane: usize) -> usize {
-        self.lanes + local * LANES_LEN + lane * size_of::<LaneHead>()
+        self.lanes + local * LANES_LEN + lane * size_of::<SpscHead>()
     }
 
     /// First slot of a lane.
     #[inline]
     pub(crate) const fn lane_slots(&self, local: usize, lane: usize) -> usize {
-        self.lanes + local * LANES_LEN + LANES_AT + lane * SLOTS * size_of::<LaneSlot>()
+        self.lanes + local * LANES_LEN + LANES_AT + lane * SLOTS * size_of::<SpscSlot>()
     }
 
     /// Release table of a rank's arena; `net` is 0 for requests, 1 for replies.
@@ -253,9 +253,9 @@ mod tests {
             assert!(layout.member(last) + size_of::<Member>() <= layout.internal_slots(0));
             let queue_end = layout.request_slots(last) + layout.slots * size_of::<Slot>();
             assert!(queue_end <= layout.lane_head(0, 0));
-            let lane_end = layout.lane_slots(last, 2 * LANES - 1) + SLOTS * size_of::<LaneSlot>();
+            let lane_end = layout.lane_slots(last, 2 * LANES - 1) + SLOTS * size_of::<SpscSlot>();
             assert!(lane_end <= layout.freed(0, 0));
-            let heads_end = layout.lane_head(last, 2 * LANES - 1) + size_of::<LaneHead>();
+            let heads_end = layout.lane_head(last, 2 * LANES - 1) + size_of::<SpscHead>();
             assert!(heads_end <= layout.lane_slots(last, 0));
             assert!(layout.freed(last, 1) + layout.blocks * 4 <= layout.arena(0, 0));
             assert_eq!(layout.arena(last, 1) + layout.arena, layout.len);
@@ -263,8 +263,8 @@ mod tests {
                 assert!(layout.member(local).is_multiple_of(align_of::<Member>()));
                 assert!(layout.reply_slots(local).is_multiple_of(align_of::<Slot>()));
                 assert!(layout.request_slots(local).is_multiple_of(align_of::<Slot>()));
-                assert!(layout.lane_slots(local, 1).is_multiple_of(align_of::<LaneSlot>()));
-                assert!(layout.lane_head(local, 1).is_multiple_of(align_of::<LaneHead>()));
+                assert!(layout.lane_slots(local, 1).is_multiple_of(align_of::<SpscSlot>()));
+                assert!(layout.lane_head(local, 1).is_multiple_of(align_of::<SpscHead>()));
             }
         }
     }

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use super::endpoint::ShmTransport;
-use super::lane::{Row, lanes_of};
-use super::ring::{Kind, Packet};
+use super::packet::{Kind, Packet};
+use super::spsc_ring::{ShortBurst, lanes_of};
 use crate::mode::Mode;
 use crate::transport::message::{Arrived, ArrivedPayload, Block, MessageClass, Sink};
 
@@ -24,7 +24,7 @@ pub(crate) trait ShmSink: Sink {
         &self,
         source: usize,
         class: MessageClass,
-        burst: Row<'_>,
+        burst: ShortBurst<'_>,
         most: usize,
     ) -> usize;
 
@@ -203,7 +203,7 @@ impl ShmTransport {
         most: usize,
         sink: &impl ShmSink,
     ) -> usize {
-        let Some(burst) = Row::begin(self.memory().own_lane(number)) else { return 0 };
+        let Some(burst) = ShortBurst::begin(self.memory().own_lane(number)) else { return 0 };
         let source = self.memory().lane_source(number) as usize;
         if source >= self.layout().locals {
             return 0;

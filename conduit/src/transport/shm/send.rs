@@ -1,9 +1,9 @@
 //! Sending through shared memory: from a checked message to a slot of a lane or of the queue that all senders share.
 
 use super::endpoint::ShmTransport;
-use super::lane::{Lane, Tail};
+use super::packet::{Kind, Packet, Post};
 use super::poll_budget::me;
-use super::ring::{Kind, Packet, Post};
+use super::spsc_ring::{Producer, SpscRing};
 use crate::mode::Mode;
 use crate::transport::message::{AmMessage, AmPayload, MessageClass};
 
@@ -75,7 +75,11 @@ impl ShmTransport {
 
     /// This thread's lane to a rank.
     #[inline(always)]
-    fn lane_to<M: Mode>(&self, local: usize, class: MessageClass) -> Option<(&Tail, Lane<'_>)> {
+    fn lane_to<M: Mode>(
+        &self,
+        local: usize,
+        class: MessageClass,
+    ) -> Option<(&Producer, SpscRing<'_>)> {
         let tail = self.tail(local, class)?;
         let lane = tail.lane()?;
         if M::THREADED && !tail.is_of(me::<M>()) {

@@ -13,21 +13,21 @@
 //! Every slot is written in every lap, and nothing but tags ever stands where a tag is looked for: so stale words are never taken
 //! for a message. All words are atomics: what a broken peer writes meanwhile is wrong, and nothing worse.
 //!
-//! The producer's position and what it last saw of `head` are the sender's own memory ([`Tail`]). The consumer's position is
+//! The producer's position and what it last saw of `head` are the sender's own memory ([`Producer`]). The consumer's position is
 //! `head`; its advance is the one store that consumes a message, so that a signal handler that never returns can take a lane
 //! over at any instruction, as with the shared queue. A sender that dies leaves a lane that is complete up to its last message.
 
-mod row;
-mod tail;
+mod burst;
+mod producer;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::map::SharedLayout;
-use super::ring::{Kind, Packet, Post, inline_at};
+use super::packet::{Kind, Packet, Post, inline_at};
 use crate::transport::message::MAX_ARGS;
 
-pub(crate) use row::{LANE_ARGS, Row};
-pub(crate) use tail::Tail;
+pub(crate) use burst::{BURST_ARGS, ShortBurst};
+pub(crate) use producer::Producer;
 
 /// Lanes of a receiver, for each kind of traffic.
 pub(crate) const LANES: usize = 8;
@@ -40,7 +40,7 @@ const WORDS: usize = 3;
 
 /// A tag and three words of a message. The first word that goes with the tag is published together with it.
 #[repr(C, align(16))]
-pub(crate) struct LaneSlot {
+pub(crate) struct SpscSlot {
     /// Tag in the low half, a word in the high half.
     first: AtomicU64,
     /// Two words.
@@ -48,7 +48,7 @@ pub(crate) struct LaneSlot {
 }
 
 // SAFETY: atomics.
-unsafe impl SharedLayout for LaneSlot {}
+unsafe impl SharedLayout for SpscSlot {}
 
 #[expect(clippy::cast_possible_truncation, reason = "the low half")]
 const fn low(word: u64) -> u32 {
@@ -63,7 +63,7 @@ const fn join(low: u32, high: u32) -> u64 {
     low as u64 | (high as u64) << 32
 }
 
-impl LaneSlot {
+impl SpscSlot {
     /// Tag, and the word with it. What is behind it in the message may be read when the tag is that of the position.
     #[inline(always)]
     fn first(&self) -> u64 {
@@ -156,7 +156,7 @@ const fn slots_of_other(nargs: usize, inline: usize) -> usize {
 
 /// The consumer's position, on a pair of lines of its own.
 #[repr(C, align(128))]
-pub(crate) struct LaneHead(AtomicU32);
+pub(crate) struct SpscHead(AtomicU32);
 
 /// Which lanes of a receiver are in use, and by whom: requests first, then replies. Changes when a lane is claimed.
 #[repr(C, align(128))]
@@ -168,7 +168,7 @@ pub(crate) struct LaneOwners {
 }
 
 // SAFETY: an atomic.
-unsafe impl SharedLayout for LaneHead {}
+unsafe impl SharedLayout for SpscHead {}
 // SAFETY: atomics.
 unsafe impl SharedLayout for LaneOwners {}
 
@@ -208,30 +208,30 @@ pub(crate) const fn lanes_of(net: usize) -> u32 {
 
 /// A lane: where its consumer is, and its slots.
 #[derive(Clone, Copy)]
-pub(crate) struct Lane<'a> {
-    head: &'a LaneHead,
-    slots: &'a [LaneSlot; SLOTS],
+pub(crate) struct SpscRing<'a> {
+    head: &'a SpscHead,
+    slots: &'a [SpscSlot; SLOTS],
 }
 
-impl<'a> Lane<'a> {
+impl<'a> SpscRing<'a> {
     #[inline(always)]
-    pub(crate) const fn new(head: &'a LaneHead, slots: &'a [LaneSlot; SLOTS]) -> Self {
+    pub(crate) const fn new(head: &'a SpscHead, slots: &'a [SpscSlot; SLOTS]) -> Self {
         Self { head, slots }
     }
 
     #[inline(always)]
-    fn slot(&self, position: u32) -> &'a LaneSlot {
+    fn slot(&self, position: u32) -> &'a SpscSlot {
         &self.slots[position as usize % SLOTS]
     }
 
     /// Whether the producer finds room for a message with `nargs` arguments whose payload, if any, is elsewhere.
     #[inline(always)]
-    pub(crate) fn has_room(&self, tail: &Tail, nargs: usize) -> bool {
+    pub(crate) fn has_room(&self, tail: &Producer, nargs: usize) -> bool {
         self.has_room_for(tail, slots_of_other(nargs, 0))
     }
 
     #[inline(always)]
-    fn has_room_for(&self, tail: &Tail, slots: usize) -> bool {
+    fn has_room_for(&self, tail: &Producer, slots: usize) -> bool {
         if tail.seems_free(slots) {
             return true;
         }
@@ -243,7 +243,7 @@ impl<'a> Lane<'a> {
     /// Sends a message with at most 16 arguments and a payload that fits beside them ([`Packet::inline_room`]); `false` when
     /// it does not, or the lane is full. The caller rings the receiver's doorbell. Only the producer.
     #[inline(always)]
-    pub(crate) fn send(&self, tail: &Tail, post: &Post<'_>) -> bool {
+    pub(crate) fn send(&self, tail: &Producer, post: &Post<'_>) -> bool {
         let (args, inline) = (post.args, post.inline);
         if args.len() > MAX_ARGS || inline.len() > Packet::inline_room(args.len()) {
             return false;

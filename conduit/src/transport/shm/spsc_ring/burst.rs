@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{LAP_AT, Lane, SLOTS, Tag, WORDS, advanced, high, lap, low, slots_of_short};
+use super::{LAP_AT, SLOTS, SpscRing, Tag, WORDS, advanced, high, lap, low, slots_of_short};
 use crate::transport::message::MAX_ARGS;
 
 /// Pauses of the processor that a consumer makes when it was faster than a flood.
@@ -12,13 +12,13 @@ const BURST: u32 = 32;
 /// Slots of a line.
 const LINE: usize = 4;
 /// Room for the arguments of any Short, in whole slots.
-pub(crate) const LANE_ARGS: usize = slots_of_short(MAX_ARGS) * WORDS;
+pub(crate) const BURST_ARGS: usize = slots_of_short(MAX_ARGS) * WORDS;
 
 /// A row of like messages that a consumer takes out of a lane. It says how far it is only now and then, because the producer may
 /// be looking: the line would go to and fro for every message. A row that a signal handler cuts off for good leaves `head` behind, so
 /// that who takes over sees some messages again; it only throws them away.
-pub(crate) struct Row<'a> {
-    lane: Lane<'a>,
+pub(crate) struct ShortBurst<'a> {
+    lane: SpscRing<'a>,
     next: u32,
     /// Tag of all messages of the row, without the lap.
     like: u32,
@@ -27,10 +27,10 @@ pub(crate) struct Row<'a> {
     backlog: bool,
 }
 
-impl<'a> Row<'a> {
+impl<'a> ShortBurst<'a> {
     /// The row that begins with the next message, if that is a Short with no more arguments than there are; nothing is taken.
     #[inline(always)]
-    pub(crate) fn begin(lane: Lane<'a>) -> Option<Self> {
+    pub(crate) fn begin(lane: SpscRing<'a>) -> Option<Self> {
         let next = lane.head.0.load(Ordering::Relaxed);
         let word = low(lane.slot(next).first());
         let tag = Tag(word);
@@ -100,7 +100,7 @@ impl<'a> Row<'a> {
 
     /// Takes the next message if it is like the first; for messages of several slots.
     #[inline(always)]
-    pub(crate) fn take(&mut self, words: &mut [i32; LANE_ARGS]) -> bool {
+    pub(crate) fn take(&mut self, words: &mut [i32; BURST_ARGS]) -> bool {
         let at = self.next;
         if low(self.lane.slot(at).first()) != self.like | lap(at) {
             return false;
@@ -154,7 +154,7 @@ impl<'a> Row<'a> {
     }
 }
 
-impl Drop for Row<'_> {
+impl Drop for ShortBurst<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         self.lane.head.0.store(self.next, Ordering::Release);

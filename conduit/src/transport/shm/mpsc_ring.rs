@@ -15,55 +15,8 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::map::SharedLayout;
-
-/// Bytes of a slot after its fixed part: arguments, then payload at the next multiple of 8.
-pub(crate) const BODY: usize = 104;
-const LINE: usize = 64;
-/// Fixed part, with the state word.
-pub(super) const FIXED: usize = 128 - BODY;
-
-/// What a message is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Kind {
-    Short = 0,
-    /// Payload in the slot.
-    MediumInline = 1,
-    /// Payload in a block of the sender's arena.
-    MediumBlock = 2,
-    Long = 3,
-    /// Of the library itself.
-    Internal = 4,
-}
-
-impl Kind {
-    const fn from_wire(byte: u8) -> Option<Self> {
-        Some(match byte {
-            0 => Self::Short,
-            1 => Self::MediumInline,
-            2 => Self::MediumBlock,
-            3 => Self::Long,
-            4 => Self::Internal,
-            _ => return None,
-        })
-    }
-}
-
-/// A message as it lies in a slot.
-#[repr(C, align(128))]
-#[derive(Clone, Copy)]
-pub(super) struct Raw {
-    /// State of the slot; not part of the message.
-    _state: u32,
-    kind: u8,
-    handler: u8,
-    nargs: u8,
-    _pad: u8,
-    source: u32,
-    len: u32,
-    place: u64,
-    body: [u8; BODY],
-}
+use super::packet::{LINE, Packet, Post, Raw};
+use crate::transport::message::MAX_ARGS;
 
 /// A slot: a state word and the message in the rest of the same 128 bytes.
 #[repr(C, align(128))]
@@ -96,7 +49,7 @@ impl Slot {
 
 /// The ends of a queue, each on a pair of lines of its own.
 #[repr(C, align(128))]
-pub(crate) struct RingHead {
+pub(crate) struct MpscEnds {
     tail: AtomicU64,
     /// Producers' copy of `head`; never ahead of it.
     seen: AtomicU64,
@@ -104,178 +57,22 @@ pub(crate) struct RingHead {
     head: AtomicU64,
 }
 
-impl RingHead {
+impl MpscEnds {
     /// Offset of the consumer's position.
     pub(super) const HEAD: usize = std::mem::offset_of!(Self, head);
 }
 
-/// What a producer puts into a slot.
-#[derive(Clone, Copy)]
-pub(crate) struct Post<'a> {
-    pub(crate) kind: Kind,
-    pub(crate) handler: u8,
-    /// Sender, as index among the ranks of the host.
-    pub(crate) source: u32,
-    /// Bytes of payload, wherever they are.
-    pub(crate) len: u32,
-    /// Block or destination.
-    pub(crate) place: u64,
-    pub(crate) args: &'a [i32],
-    /// Payload that travels in the slot.
-    pub(crate) inline: &'a [u8],
-}
-
-impl Post<'_> {
-    /// Writes the message, without its state word, to a slot.
-    ///
-    /// # Safety
-    /// `to` is a slot of which nobody else accesses what follows the first word. At most 16 arguments, and the payload fits
-    /// beside them.
-    #[inline(always)]
-    #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one message, one reason")]
-    #[expect(clippy::cast_possible_truncation, reason = "at most 16")]
-    pub(super) unsafe fn write(&self, to: *mut Raw) {
-        let nargs = self.args.len();
-        // SAFETY: as the caller promises.
-        unsafe {
-            let word = u32::from_le_bytes([self.kind as u8, self.handler, nargs as u8, 0]);
-            to.cast::<u32>().add(1).write(word.to_le());
-            (&raw mut (*to).source).write(self.source);
-            if self.kind as u8 != Kind::Short as u8 {
-                (&raw mut (*to).len).write(self.len);
-                (&raw mut (*to).place).write(self.place);
-            }
-            let body = (&raw mut (*to).body).cast::<u8>();
-            match self.args {
-                // A call of memcpy would cost more than a few words.
-                [] => {}
-                [a] => body.cast::<i32>().write(*a),
-                [a, b] => body.cast::<[i32; 2]>().write([*a, *b]),
-                [a, b, c] => body.cast::<[i32; 3]>().write([*a, *b, *c]),
-                [a, b, c, d] => body.cast::<[i32; 4]>().write([*a, *b, *c, *d]),
-                args => body.copy_from_nonoverlapping(args.as_ptr().cast(), nargs * 4),
-            }
-            if !self.inline.is_empty() {
-                let at = body.add(inline_at(nargs));
-                at.copy_from_nonoverlapping(self.inline.as_ptr(), self.inline.len());
-            }
-        }
-    }
-}
-
-/// A message copied out of its slot, checked against the limits of a slot.
-#[repr(transparent)]
-pub(crate) struct Packet(Raw);
-
-pub(super) const fn inline_at(nargs: usize) -> usize {
-    (nargs * 4).next_multiple_of(8)
-}
-
-impl Packet {
-    /// Room to receive into.
-    pub(crate) const fn empty() -> Self {
-        Self(Raw {
-            _state: 0,
-            kind: 0,
-            handler: 0,
-            nargs: 0,
-            _pad: 0,
-            source: 0,
-            len: 0,
-            place: 0,
-            body: [0; BODY],
-        })
-    }
-
-    /// Most payload bytes that travel in a slot with `nargs` arguments.
-    pub(crate) const fn inline_room(nargs: usize) -> usize {
-        BODY - inline_at(nargs)
-    }
-
-    pub(crate) const fn kind(&self) -> Option<Kind> {
-        Kind::from_wire(self.0.kind)
-    }
-
-    pub(crate) const fn handler(&self) -> u8 {
-        self.0.handler
-    }
-
-    pub(crate) const fn source(&self) -> u32 {
-        self.0.source
-    }
-
-    pub(crate) const fn len(&self) -> u32 {
-        self.0.len
-    }
-
-    pub(crate) const fn place(&self) -> u64 {
-        self.0.place
-    }
-
-    /// Arguments and payload in the slot; `None` when the counts exceed the slot.
-    #[inline]
-    pub(crate) fn parts(&mut self) -> Option<(&[i32], &mut [u8])> {
-        let nargs = usize::from(self.0.nargs);
-        let inline = if self.0.kind == Kind::MediumInline as u8 { self.0.len as usize } else { 0 };
-        if nargs > crate::transport::message::MAX_ARGS || inline > Self::inline_room(nargs) {
-            return None;
-        }
-        let (args, rest) = self.0.body.split_at_mut(inline_at(nargs));
-        // SAFETY: `args` starts at an offset that is a multiple of 8 in an aligned struct and holds at least `nargs`
-        // words; any bits are an i32.
-        let args = unsafe { std::slice::from_raw_parts(args.as_ptr().cast::<i32>(), nargs) };
-        Some((args, &mut rest[..inline]))
-    }
-
-    /// Makes this a message of a lane, without payload: kind and handler, number of arguments, sender.
-    #[inline(always)]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a count that fits, or one that is refused"
-    )]
-    pub(super) const fn begin(&mut self, kind: [u8; 2], nargs: usize, source: u32) {
-        [self.0.kind, self.0.handler] = kind;
-        self.0.nargs = nargs as u8;
-        self.0.source = source;
-        self.0.len = 0;
-        self.0.place = 0;
-    }
-
-    /// Length and place of the payload.
-    #[inline(always)]
-    pub(super) const fn set_payload(&mut self, len: u32, place: u64) {
-        self.0.len = len;
-        self.0.place = place;
-    }
-
-    /// Writes words of arguments and payload, from word `at` on; what is behind the end is left out.
-    #[inline(always)]
-    pub(super) fn set_words(&mut self, at: usize, words: [u32; 3]) {
-        let to = self.0.body.get_mut(at * 4..).unwrap_or_default();
-        for (to, word) in to.as_chunks_mut().0.iter_mut().zip(words) {
-            *to = word.to_ne_bytes();
-        }
-    }
-
-    /// Bytes of the slot that the message takes, by its own counts; more than a slot when they are wrong.
-    #[inline]
-    const fn extent(&self) -> usize {
-        let inline = if self.0.kind == Kind::MediumInline as u8 { self.0.len as usize } else { 0 };
-        FIXED + inline_at(self.0.nargs as usize) + inline
-    }
-}
-
 /// A queue: its ends and its slots.
 #[derive(Clone, Copy)]
-pub(crate) struct Ring<'a> {
-    ends: &'a RingHead,
+pub(crate) struct MpscRing<'a> {
+    ends: &'a MpscEnds,
     slots: &'a [Slot],
 }
 
-impl<'a> Ring<'a> {
+impl<'a> MpscRing<'a> {
     /// `slots.len()` is a power of two.
     #[inline]
-    pub(crate) const fn new(ends: &'a RingHead, slots: &'a [Slot]) -> Self {
+    pub(crate) const fn new(ends: &'a MpscEnds, slots: &'a [Slot]) -> Self {
         Self { ends, slots }
     }
 
@@ -330,9 +127,7 @@ impl<'a> Ring<'a> {
     pub(crate) fn send(&self, post: &Post<'_>) -> bool {
         let nargs = post.args.len();
         debug_assert!(post.inline.len() <= Packet::inline_room(nargs));
-        if nargs > crate::transport::message::MAX_ARGS
-            || post.inline.len() > Packet::inline_room(nargs)
-        {
+        if nargs > MAX_ARGS || post.inline.len() > Packet::inline_room(nargs) {
             return false;
         }
         let Some(position) = self.claim() else { return false };
@@ -395,10 +190,11 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::packet::{BODY, Kind};
     use super::*;
 
     struct Owned {
-        ends: Box<RingHead>,
+        ends: Box<MpscEnds>,
         slots: Vec<Slot>,
     }
 
@@ -418,12 +214,12 @@ mod tests {
                 all.push(raw(start.wrapping_add(behind)));
             }
             let count = || AtomicU64::new(start);
-            let ends = RingHead { tail: count(), seen: count(), _pad: [0; 14], head: count() };
+            let ends = MpscEnds { tail: count(), seen: count(), _pad: [0; 14], head: count() };
             Self { ends: Box::new(ends), slots: all }
         }
 
-        fn ring(&self) -> Ring<'_> {
-            Ring::new(&self.ends, &self.slots)
+        fn ring(&self) -> MpscRing<'_> {
+            MpscRing::new(&self.ends, &self.slots)
         }
     }
 

@@ -8,13 +8,13 @@ use std::collections::{HashSet, VecDeque};
 
 use proptest::prelude::*;
 
-use super::tail::{LOOK_AGAIN, WARM_UP};
+use super::producer::{LOOK_AGAIN, WARM_UP};
 use super::*;
 
 struct Owned {
-    head: Box<LaneHead>,
-    slots: Box<[LaneSlot; SLOTS]>,
-    tail: Tail,
+    head: Box<SpscHead>,
+    slots: Box<[SpscSlot; SLOTS]>,
+    tail: Producer,
 }
 
 impl Owned {
@@ -32,17 +32,17 @@ impl Owned {
                 words,
             )
         };
-        let head = Box::new(LaneHead(AtomicU32::new(start)));
-        Self { head, slots: Box::new(std::array::from_fn(slot)), tail: Tail::at(start) }
+        let head = Box::new(SpscHead(AtomicU32::new(start)));
+        Self { head, slots: Box::new(std::array::from_fn(slot)), tail: Producer::at(start) }
     }
 
-    fn lane(&self) -> Lane<'_> {
-        Lane::new(&self.head, &self.slots)
+    fn lane(&self) -> SpscRing<'_> {
+        SpscRing::new(&self.head, &self.slots)
     }
 }
 
-fn slot_of(tag: u32, words: [u32; WORDS]) -> LaneSlot {
-    let slot = LaneSlot { first: AtomicU64::new(0), second: AtomicU64::new(0) };
+fn slot_of(tag: u32, words: [u32; WORDS]) -> SpscSlot {
+    let slot = SpscSlot { first: AtomicU64::new(0), second: AtomicU64::new(0) };
     slot.write(tag, words, WORDS, Ordering::Relaxed);
     slot
 }
@@ -179,8 +179,8 @@ proptest! {
                 }
             }
         }
-        let mut words = [0; LANE_ARGS];
-        while let Some(mut row) = Row::begin(lane) {
+        let mut words = [0; BURST_ARGS];
+        while let Some(mut row) = ShortBurst::begin(lane) {
             let mut count = 0;
             let (handler, nargs) = (row.handler(), row.nargs());
             let mut arrived = |words: &[i32]| {
@@ -214,9 +214,9 @@ proptest! {
         let owned = Owned::new(start);
         let tag = u32::from(tag) | lap(start);
         owned.lane().slot(start).write(tag, words, WORDS, Ordering::Release);
-        if let Some(mut row) = Row::begin(owned.lane()) {
+        if let Some(mut row) = ShortBurst::begin(owned.lane()) {
             prop_assert!(row.nargs() <= MAX_ARGS);
-            prop_assert!(row.take(&mut [0; LANE_ARGS]));
+            prop_assert!(row.take(&mut [0; BURST_ARGS]));
         }
     }
 }
@@ -273,7 +273,7 @@ fn a_lane_has_one_owner() {
 #[test]
 fn a_tail_is_claimed_by_one_thread() {
     for _ in 0..50 {
-        let tail = Tail::new();
+        let tail = Producer::new();
         let claims = AtomicU32::new(0);
         let winners: usize = std::thread::scope(|scope| {
             let race = |me: usize| {
@@ -295,7 +295,7 @@ fn a_tail_is_claimed_by_one_thread() {
 
 #[test]
 fn a_sender_without_a_lane_looks_again_later() {
-    let tail = Tail::new();
+    let tail = Producer::new();
     let mut asked = 0;
     for _ in 0..=WARM_UP {
         assert_eq!(

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use bootstrap::node_shm::RankSlot;
 
-use super::{Kind, Lane, LaneSlot, WORDS, lap, tag};
+use super::{Kind, SpscRing, SpscSlot, WORDS, lap, tag};
 use super::{LAP, SLOTS, advanced};
 
 /// Messages that a sender sends through the shared queue before it claims a lane. A lane is memory and the receiver looks at it
@@ -22,22 +22,22 @@ const LINE: u32 = 4;
 /// What a sender remembers of its way to one receiver, in its own memory. Used by the thread in `owner` alone; any thread in
 /// modes where one at a time is in the library.
 #[repr(align(64))]
-pub(crate) struct Tail {
+pub(crate) struct Producer {
     owner: AtomicUsize,
-    /// Messages until the next attempt to claim a lane, or a lane: see [`Tail::lane`].
+    /// Messages until the next attempt to claim a lane, or a lane: see [`Producer::lane`].
     lane: AtomicU32,
     tail: AtomicU32,
     /// Last seen `head`; before that was looked at, what it would be if the lane were full.
     seen: AtomicU32,
-    /// Slots of the lane and doorbell of the receiver, for [`Tail::send_short`]; null when there is no lane.
-    slots: AtomicPtr<LaneSlot>,
+    /// Slots of the lane and doorbell of the receiver, for [`Producer::send_short`]; null when there is no lane.
+    slots: AtomicPtr<SpscSlot>,
     bell: AtomicPtr<RankSlot>,
 }
 
-/// In `Tail::lane`: the rest is a lane.
+/// In `Producer::lane`: the rest is a lane.
 const CLAIMED: u32 = 1 << 31;
 
-impl Tail {
+impl Producer {
     pub(crate) const fn new() -> Self {
         Self {
             owner: AtomicUsize::new(0),
@@ -90,12 +90,12 @@ impl Tail {
     ///
     /// # Safety
     /// Both stay valid while `self` is used; called by the thread whose claim succeeded, before its next message.
-    pub(crate) unsafe fn point_at(&self, lane: Lane<'_>, bell: &RankSlot) {
+    pub(crate) unsafe fn point_at(&self, lane: SpscRing<'_>, bell: &RankSlot) {
         self.bell.store(std::ptr::from_ref(bell).cast_mut(), Ordering::Relaxed);
         self.slots.store(lane.slots.as_ptr().cast_mut(), Ordering::Relaxed);
     }
 
-    /// Sends a Short of a row: as [`Lane::send`] and the ring of the doorbell, with everything at hand, for ranks that need no
+    /// Sends a Short of a row: as [`SpscRing::send`] and the ring of the doorbell, with everything at hand, for ranks that need no
     /// barrier between the two. `false` when nothing went through the lane yet, it seems full, or the message takes more than a
     /// slot.
     #[inline(always)]
@@ -106,7 +106,7 @@ impl Tail {
             return false;
         }
         // SAFETY: slots were free, so the lane was looked at, and that is done after `point_at`: both are valid since then.
-        let slots = unsafe { &*self.slots.load(Ordering::Relaxed).cast::<[LaneSlot; SLOTS]>() };
+        let slots = unsafe { &*self.slots.load(Ordering::Relaxed).cast::<[SpscSlot; SLOTS]>() };
         // SAFETY: as above.
         let bell = unsafe { &*self.bell.load(Ordering::Relaxed) };
         self.tail.store(next.wrapping_add(1), Ordering::Relaxed);
@@ -168,7 +168,7 @@ impl Tail {
 
 /// Asks for the line of later messages: it is in the consumer's cache, and fetching it takes longer than a message.
 #[inline(always)]
-fn ask_for(slot: &LaneSlot) {
+fn ask_for(slot: &SpscSlot) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint, which does nothing where it is not known; accesses no memory as far as the language is concerned.
     unsafe {
