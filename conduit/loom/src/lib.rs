@@ -9,10 +9,40 @@ mod sys {
     }
 }
 
+mod transport {
+    pub(crate) mod message {
+        pub(crate) const MAX_ARGS: usize = 16;
+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) struct Block {
+            pub(crate) index: u32,
+            pub(crate) generation: u32,
+        }
+    }
+}
+
 #[path = "../../src/transport/net/credits.rs"]
 mod credits;
 #[path = "../../src/transport/net/lockfree.rs"]
 mod lockfree;
+
+/// Structures in shared memory. What is not atomic in a slot is a cell of loom, which sees two threads in it at once.
+mod shm {
+    #[path = "../../../src/transport/shm/arena.rs"]
+    pub(crate) mod arena;
+    pub(crate) mod doorbell;
+    pub(crate) mod map;
+    #[path = "../../../src/transport/shm/mpsc_ring.rs"]
+    pub(crate) mod mpsc_ring;
+    #[path = "../../../src/transport/shm/packet.rs"]
+    pub(crate) mod packet;
+    pub(crate) mod slot;
+    #[path = "../../../src/transport/shm/spsc_ring/mod.rs"]
+    pub(crate) mod spsc_ring;
+
+    #[cfg(test)]
+    mod models;
+}
 
 #[cfg(test)]
 mod models;

@@ -6,8 +6,8 @@
 //! receiver holds up nobody: the scan walks past its blocks.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::transport::message::Block;
 
 /// One size of blocks and its share of the arena.
@@ -29,7 +29,7 @@ const fn count(class: usize, arena: usize) -> usize {
 }
 
 /// Blocks of an arena of `arena` bytes.
-pub(super) const fn blocks_in(arena: usize) -> usize {
+pub(crate) const fn blocks_in(arena: usize) -> usize {
     count(0, arena) + count(1, arena) + count(2, arena)
 }
 
@@ -142,7 +142,7 @@ impl Arena {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

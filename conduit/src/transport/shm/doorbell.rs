@@ -11,6 +11,8 @@
 
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 
+pub(super) use bootstrap::node_shm::RankSlot;
+
 use super::endpoint::ShmTransport;
 use crate::sys;
 

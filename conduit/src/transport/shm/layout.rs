@@ -14,7 +14,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::map::SharedLayout;
-use super::mpsc_ring::{MpscEnds, Slot};
+use super::mpsc_ring::MpscEnds;
+use super::slot::Slot;
 use super::spsc_ring::{LANES, LaneOwners, SLOTS, SpscHead, SpscSlot};
 use crate::sys::CPU_WORDS;
 

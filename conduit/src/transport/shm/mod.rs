@@ -16,6 +16,7 @@ mod poll_budget;
 mod segments;
 mod send;
 mod shm_barrier;
+mod slot;
 mod spsc_ring;
 mod words;
 

@@ -11,41 +11,10 @@
 //! The one store that consumes a message is the advance of `head`. A consumer that is interrupted by a signal handler that
 //! never returns can therefore be taken over there at any instruction.
 
-use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-use super::map::SharedLayout;
-use super::packet::{LINE, Packet, Post, Raw};
+use super::packet::{Packet, Post};
+use super::slot::Slot;
+use crate::sys::atomic::{AtomicU64, Ordering};
 use crate::transport::message::MAX_ARGS;
-
-/// A slot: a state word and the message in the rest of the same 128 bytes.
-#[repr(C, align(128))]
-pub(crate) struct Slot(UnsafeCell<Raw>);
-
-// SAFETY: `state` is an atomic view of the first word; the rest is written by the one producer that claimed the
-// position and read by the consumer after the state was published.
-unsafe impl SharedLayout for Slot {}
-// SAFETY: as above.
-unsafe impl Sync for Slot {}
-
-impl Slot {
-    /// Whether the message of a position is complete.
-    #[inline(always)]
-    pub(super) fn holds(&self, position: u64) -> bool {
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "the state is the low word of the position"
-        )]
-        let expected = (position as u32).wrapping_add(1);
-        self.state().load(Ordering::Acquire) == expected
-    }
-
-    #[inline]
-    fn state(&self) -> &AtomicU32 {
-        // SAFETY: the first word of the slot is only ever accessed as this atomic.
-        unsafe { AtomicU32::from_ptr(self.0.get().cast()) }
-    }
-}
 
 /// The ends of a queue, each on a pair of lines of its own.
 #[repr(C, align(128))]
@@ -60,6 +29,13 @@ pub(crate) struct MpscEnds {
 impl MpscEnds {
     /// Offset of the consumer's position.
     pub(super) const HEAD: usize = std::mem::offset_of!(Self, head);
+
+    /// Ends of an empty queue whose next position is `start`.
+    #[cfg(any(test, loom))]
+    pub(crate) fn at(start: u64) -> Self {
+        let [tail, seen, head] = [start; 3].map(AtomicU64::new);
+        Self { tail, seen, _pad: [0; 14], head }
+    }
 }
 
 /// A queue: its ends and its slots.
@@ -134,12 +110,8 @@ impl<'a> MpscRing<'a> {
         let slot = self.slot(position);
         // SAFETY: the position was claimed, so this producer alone writes the slot until it is published, and the
         // consumer has finished with the previous lap (`claim`). Arguments and payload fit (checked above).
-        unsafe { post.write(slot.0.get().cast()) };
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "the state is the low word of the position"
-        )]
-        slot.state().store((position as u32).wrapping_add(1), Ordering::Release);
+        unsafe { slot.write(post) };
+        slot.publish(position);
         true
     }
 
@@ -155,31 +127,17 @@ impl<'a> MpscRing<'a> {
     pub(crate) fn receive(&self, packet: &mut Packet) -> bool {
         let head = self.ends.head.load(Ordering::Relaxed);
         let slot = self.slot(head);
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "the state is the low word of the position"
-        )]
-        let expected = (head as u32).wrapping_add(1);
-        if slot.state().load(Ordering::Acquire) != expected {
+        if !slot.holds(head) {
             return false;
         }
-        let (from, to) = (slot.0.get().cast::<u8>(), (&raw mut packet.0).cast::<u8>());
-        // SAFETY: the slot is published and stays unchanged until `head` advances; a slot and a packet have the same size
-        // and are different memory. Any bytes are a packet.
-        unsafe { to.copy_from_nonoverlapping(from, LINE) };
-        if packet.extent() > LINE {
-            // SAFETY: as above, the second line.
-            #[expect(clippy::multiple_unsafe_ops_per_block, reason = "two addresses, one copy")]
-            unsafe {
-                to.add(LINE).copy_from_nonoverlapping(from.add(LINE), LINE);
-            }
-        }
+        // SAFETY: the slot is published and stays unchanged until `head` advances.
+        unsafe { slot.copy_to(packet) };
         self.ends.head.store(head.wrapping_add(1), Ordering::Release);
         true
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -206,16 +164,14 @@ mod tests {
                 if start != 0 {
                     raw._state = (position as u32).wrapping_add(1).wrapping_sub(slots as u32);
                 }
-                Slot(UnsafeCell::new(raw))
+                Slot::of(raw)
             };
             let mut all: Vec<Slot> = Vec::new();
             for index in 0..slots as u64 {
                 let behind = index.wrapping_sub(start) & (slots as u64 - 1);
                 all.push(raw(start.wrapping_add(behind)));
             }
-            let count = || AtomicU64::new(start);
-            let ends = MpscEnds { tail: count(), seen: count(), _pad: [0; 14], head: count() };
-            Self { ends: Box::new(ends), slots: all }
+            Self { ends: Box::new(MpscEnds::at(start)), slots: all }
         }
 
         fn ring(&self) -> MpscRing<'_> {

@@ -20,10 +20,9 @@
 mod burst;
 mod producer;
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
 use super::map::SharedLayout;
 use super::packet::{Kind, Packet, Post, inline_at};
+use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::transport::message::MAX_ARGS;
 
 pub(crate) use burst::{BURST_ARGS, ShortBurst};
@@ -34,7 +33,7 @@ pub(crate) const LANES: usize = 8;
 /// Slots of a lane; a power of two, and a multiple of what a line holds.
 pub(crate) const SLOTS: usize = LAP as usize;
 /// The same, as positions are counted.
-const LAP: u32 = 512;
+const LAP: u32 = if cfg!(loom) { 4 } else { 512 };
 /// Words of a slot besides its tag.
 const WORDS: usize = 3;
 
@@ -171,6 +170,30 @@ pub(crate) struct LaneOwners {
 unsafe impl SharedLayout for SpscHead {}
 // SAFETY: atomics.
 unsafe impl SharedLayout for LaneOwners {}
+
+#[cfg(any(test, loom))]
+impl SpscHead {
+    /// The consumer is at a position.
+    pub(crate) fn at(position: u32) -> Self {
+        Self(AtomicU32::new(position))
+    }
+}
+
+#[cfg(any(test, loom))]
+impl LaneOwners {
+    /// No lane is in use.
+    pub(crate) fn none() -> Self {
+        Self { used: AtomicU32::new(0), owners: std::array::from_fn(|_| AtomicU32::new(0)) }
+    }
+}
+
+#[cfg(any(test, loom))]
+impl SpscSlot {
+    /// Memory that nobody has written.
+    pub(crate) fn zeroed() -> Self {
+        Self { first: AtomicU64::new(0), second: AtomicU64::new(0) }
+    }
+}
 
 impl LaneOwners {
     /// Claims a free lane for `net` (0 requests, 1 replies); its number among all lanes of the receiver.
@@ -372,5 +395,5 @@ fn last_word(bytes: &[u8]) -> u32 {
     u32::from_ne_bytes(word)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -4,8 +4,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, compiler_fence};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use bootstrap::node_shm::RankSlot;
-
+use super::super::doorbell::RankSlot;
 use super::{Kind, SpscRing, SpscSlot, WORDS, lap, tag};
 use super::{LAP, SLOTS, advanced};
 
@@ -50,8 +49,8 @@ impl Producer {
     }
 
     /// As it is when the lane is at a position.
-    #[cfg(test)]
-    pub(super) fn at(position: u32) -> Self {
+    #[cfg(any(test, loom))]
+    pub(crate) fn at(position: u32) -> Self {
         let new = Self::new();
         new.tail.store(position, Ordering::Relaxed);
         new.seen.store(position, Ordering::Relaxed);
@@ -110,7 +109,7 @@ impl Producer {
         // SAFETY: as above.
         let bell = unsafe { &*self.bell.load(Ordering::Relaxed) };
         self.tail.store(next.wrapping_add(1), Ordering::Relaxed);
-        if next.is_multiple_of(LINE) && used < LAP - AHEAD {
+        if next.is_multiple_of(LINE) && used < LAP.saturating_sub(AHEAD) {
             // Not a line with messages that the consumer has yet to read: it would have to fetch it back.
             ask_for(&slots[next.wrapping_add(AHEAD) as usize % SLOTS]);
         }

@@ -32,7 +32,7 @@ impl Owned {
                 words,
             )
         };
-        let head = Box::new(SpscHead(AtomicU32::new(start)));
+        let head = Box::new(SpscHead::at(start));
         Self { head, slots: Box::new(std::array::from_fn(slot)), tail: Producer::at(start) }
     }
 
@@ -42,7 +42,7 @@ impl Owned {
 }
 
 fn slot_of(tag: u32, words: [u32; WORDS]) -> SpscSlot {
-    let slot = SpscSlot { first: AtomicU64::new(0), second: AtomicU64::new(0) };
+    let slot = SpscSlot::zeroed();
     slot.write(tag, words, WORDS, Ordering::Relaxed);
     slot
 }
@@ -256,8 +256,7 @@ fn a_flood_arrives_complete_and_in_order() {
 
 #[test]
 fn a_lane_has_one_owner() {
-    let zero = || AtomicU32::new(0);
-    let owners = LaneOwners { used: zero(), owners: std::array::from_fn(|_| zero()) };
+    let owners = LaneOwners::none();
     let claimed: Vec<usize> = std::thread::scope(|scope| {
         let claim = |source| owners.claim(source as usize % 2, source);
         let threads: Vec<_> = (0..40).map(|source| scope.spawn(move || claim(source))).collect();

@@ -1,0 +1,5 @@
+//! Models need no mapping.
+
+/// # Safety
+/// As in the product.
+pub(crate) unsafe trait SharedLayout {}
