@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use crate::handler::Category;
 use crate::rank::RankContext;
 use crate::token::RawToken;
-use crate::transport::shm::{BURST_ARGS, ShortBurst};
+use crate::transport::shm::{BURST_ARGS, BurstReader};
 
 /// Number of arguments of a handler that takes any.
 pub const ANY_ARGS: usize = usize::MAX;
@@ -101,7 +101,7 @@ impl Foreign {
 pub struct ShortBurst<'r, 'a> {
     context: &'a RankContext,
     token: &'r RawToken<'a>,
-    row: ShortBurst<'r>,
+    row: BurstReader<'r>,
     most: usize,
     count: usize,
     answered: bool,
@@ -118,7 +118,7 @@ impl<'r, 'a> ShortBurst<'r, 'a> {
     pub(crate) const fn new(
         context: &'a RankContext,
         token: &'r RawToken<'a>,
-        row: ShortBurst<'r>,
+        row: BurstReader<'r>,
         most: usize,
     ) -> Self {
         Self { context, token, row, most, count: 0, answered: false }

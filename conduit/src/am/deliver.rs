@@ -14,7 +14,7 @@ use crate::rank::RankContext;
 use crate::token::RawToken;
 use crate::transport::message::{Arrived, ArrivedPayload, MessageClass, Sink};
 use crate::transport::net::Mark;
-use crate::transport::shm::{ShmSink, ShortBurst};
+use crate::transport::shm::{BurstReader, ShmSink};
 use crate::wait::Waiter;
 
 /// Takes what arrived in shared memory.
@@ -48,7 +48,7 @@ impl<M: Mode> ShmSink for ShmReceiver<'_, M> {
         &self,
         source: usize,
         class: MessageClass,
-        burst: ShortBurst<'_>,
+        burst: BurstReader<'_>,
         most: usize,
     ) -> usize {
         self.context.deliver_burst::<M>(source, class, burst, most)
@@ -140,7 +140,7 @@ impl RankContext {
         &self,
         source: usize,
         class: MessageClass,
-        burst: ShortBurst<'_>,
+        burst: BurstReader<'_>,
         most: usize,
     ) -> usize {
         let Some(entry) = self.handlers.get(burst.handler()) else { return 0 };

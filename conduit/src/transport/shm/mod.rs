@@ -25,5 +25,5 @@ pub(crate) use map::SharedMemory;
 pub(crate) use poll::ShmSink;
 pub(crate) use segments::{Placed, Segments};
 pub(crate) use shm_barrier::{BarrierName, Which};
-pub(crate) use spsc_ring::{BURST_ARGS, ShortBurst};
+pub(crate) use spsc_ring::{BURST_ARGS, BurstReader};
 pub(crate) use words::SharedWords;

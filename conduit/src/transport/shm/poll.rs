@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::endpoint::ShmTransport;
 use super::packet::{Kind, Packet};
-use super::spsc_ring::{ShortBurst, lanes_of};
+use super::spsc_ring::{BurstReader, lanes_of};
 use crate::mode::Mode;
 use crate::transport::message::{Arrived, ArrivedPayload, Block, MessageClass, Sink};
 
@@ -24,7 +24,7 @@ pub(crate) trait ShmSink: Sink {
         &self,
         source: usize,
         class: MessageClass,
-        burst: ShortBurst<'_>,
+        burst: BurstReader<'_>,
         most: usize,
     ) -> usize;
 
@@ -203,7 +203,7 @@ impl ShmTransport {
         most: usize,
         sink: &impl ShmSink,
     ) -> usize {
-        let Some(burst) = ShortBurst::begin(self.memory().own_lane(number)) else { return 0 };
+        let Some(burst) = BurstReader::begin(self.memory().own_lane(number)) else { return 0 };
         let source = self.memory().lane_source(number) as usize;
         if source >= self.layout().locals {
             return 0;

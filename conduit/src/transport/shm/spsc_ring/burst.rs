@@ -17,7 +17,7 @@ pub(crate) const BURST_ARGS: usize = slots_of_short(MAX_ARGS) * WORDS;
 /// A row of like messages that a consumer takes out of a lane. It says how far it is only now and then, because the producer may
 /// be looking: the line would go to and fro for every message. A row that a signal handler cuts off for good leaves `head` behind, so
 /// that who takes over sees some messages again; it only throws them away.
-pub(crate) struct ShortBurst<'a> {
+pub(crate) struct BurstReader<'a> {
     lane: SpscRing<'a>,
     next: u32,
     /// Tag of all messages of the row, without the lap.
@@ -27,7 +27,7 @@ pub(crate) struct ShortBurst<'a> {
     backlog: bool,
 }
 
-impl<'a> ShortBurst<'a> {
+impl<'a> BurstReader<'a> {
     /// The row that begins with the next message, if that is a Short with no more arguments than there are; nothing is taken.
     #[inline(always)]
     pub(crate) fn begin(lane: SpscRing<'a>) -> Option<Self> {
@@ -154,7 +154,7 @@ impl<'a> ShortBurst<'a> {
     }
 }
 
-impl Drop for ShortBurst<'_> {
+impl Drop for BurstReader<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         self.lane.head.0.store(self.next, Ordering::Release);

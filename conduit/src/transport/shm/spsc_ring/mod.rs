@@ -25,7 +25,7 @@ use super::packet::{Kind, Packet, Post, inline_at};
 use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::transport::message::MAX_ARGS;
 
-pub(crate) use burst::{BURST_ARGS, ShortBurst};
+pub(crate) use burst::{BURST_ARGS, BurstReader};
 pub(crate) use producer::Producer;
 
 /// Lanes of a receiver, for each kind of traffic.

@@ -180,7 +180,7 @@ proptest! {
             }
         }
         let mut words = [0; BURST_ARGS];
-        while let Some(mut row) = ShortBurst::begin(lane) {
+        while let Some(mut row) = BurstReader::begin(lane) {
             let mut count = 0;
             let (handler, nargs) = (row.handler(), row.nargs());
             let mut arrived = |words: &[i32]| {
@@ -214,7 +214,7 @@ proptest! {
         let owned = Owned::new(start);
         let tag = u32::from(tag) | lap(start);
         owned.lane().slot(start).write(tag, words, WORDS, Ordering::Release);
-        if let Some(mut row) = ShortBurst::begin(owned.lane()) {
+        if let Some(mut row) = BurstReader::begin(owned.lane()) {
             prop_assert!(row.nargs() <= MAX_ARGS);
             prop_assert!(row.take(&mut [0; BURST_ARGS]));
         }
