@@ -1,7 +1,9 @@
 //! Names in an environment that do not do what their user may think.
 
-use super::{GROUPS, Group, Status, rows, values, without_effect};
 use crate::Env;
+use crate::no_effect::Status;
+use crate::table::{GROUPS, Group, rows, without_effect};
+use crate::values;
 
 /// Prefixes of names that are ours, so that an unknown one is a mistake.
 const PREFIXES: [&str; 2] = ["GASNET_", "GASNETRUN_"];

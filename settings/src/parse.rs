@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use super::Kind;
+use crate::variable::Kind;
 
 /// A parsed value.
 #[derive(Clone, Debug, PartialEq)]

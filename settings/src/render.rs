@@ -2,9 +2,12 @@
 
 use std::fmt::Write;
 
-use super::parse::{Amount, Nodes, Per, Signals, Value, parse};
-use super::{GROUPS, Kind, NoEffect, Preset, Reader, Status, Variable, values};
 use crate::Env;
+use crate::no_effect::{NoEffect, Status};
+use crate::parse::{Amount, Nodes, Per, Signals, Value, parse};
+use crate::table::GROUPS;
+use crate::values;
+use crate::variable::{Kind, Preset, Reader, Variable};
 
 /// What the settings are in this environment, one line for each active variable and for each other one that is set:
 /// name, `*` when the default holds, value, unit, where the value comes from. A bad value is shown as such. What the

@@ -5,9 +5,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::parse::{MemSpec, Nodes, Signals, Value, parse};
-use super::{Error, Kind, Preset, Variable, find, rows};
 use crate::Env;
+use crate::error::Error;
+use crate::parse::{MemSpec, Nodes, Signals, Value, parse};
+use crate::table::{find, rows};
+use crate::variable::{Kind, Preset, Variable};
 
 /// The values that an environment gives to the variables of the table.
 ///

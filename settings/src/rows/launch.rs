@@ -1,7 +1,7 @@
 //! Starting ranks: what the launcher reads, what it sets, and what other launchers and scripts set.
 
 use super::{BYTES, COUNT, NO, YES, fixed, flag, open};
-use crate::{Kind, Variable};
+use crate::variable::{Kind, Variable};
 
 const THREAD_LEVELS: Kind = Kind::Enum(&["SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE"]);
 

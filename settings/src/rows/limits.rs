@@ -1,7 +1,7 @@
 //! Where the network layer changes from one protocol to another, and how much of everything it keeps.
 
 use super::{BYTES, COUNT, POSITIVE, YES, computed, fixed, flag};
-use crate::{Kind, Variable};
+use crate::variable::{Kind, Variable};
 
 /// A number that may be -1, which has a meaning of its own.
 const OR_AUTOMATIC: Kind = Kind::Int { min: -1, max: i64::MAX };

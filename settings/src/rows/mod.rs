@@ -5,7 +5,7 @@ pub(super) mod limits;
 pub(super) mod standard;
 pub(super) mod verbs;
 
-use super::{Kind, Preset, Variable};
+use crate::variable::{Kind, Preset, Variable};
 
 /// Any whole number that is not negative.
 const COUNT: Kind = Kind::Int { min: 0, max: i64::MAX };

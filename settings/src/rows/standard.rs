@@ -1,7 +1,7 @@
 //! What every rank honours: messages, debugging, exit, memory and shared memory.
 
 use super::{NO, REAL, YES, computed, fixed, flag, open};
-use crate::{Kind, Preset, Variable};
+use crate::variable::{Kind, Preset, Variable};
 
 const BACKTRACERS: Kind = Kind::EnumList(&[
     "EXECINFO",

@@ -1,7 +1,7 @@
 //! The network between ranks that share no memory: fabric, ports, connections, progress threads, registration.
 
 use super::{COUNT, NO, POSITIVE, YES, computed, fixed, flag, open};
-use crate::{Kind, Variable};
+use crate::variable::{Kind, Variable};
 
 const POLL_MODES: Kind = Kind::Enum(&["serialized", "unserialized", "exclusive"]);
 
