@@ -292,11 +292,9 @@ impl Role for Root<'_> {
 
     fn serve(&mut self, ready: Ready) {
         match ready.token {
-            Token::Signals => {
-                if self.own_signals() {
-                    while let Reaped::Child(pid, end) = sys::reap() {
-                        self.links.child_ended(pid, end);
-                    }
+            Token::Signals if self.own_signals() => {
+                while let Reaped::Child(pid, end) = sys::reap() {
+                    self.links.child_ended(pid, end);
                 }
             }
             Token::Control => self.hear_launcher(),
