@@ -5,8 +5,11 @@
 use libfuzzer_sys::fuzz_target;
 
 // The modules use nothing else of their crate.
-#[path = "../../src/message.rs"]
-mod message;
+#[path = "."]
+mod transport {
+    #[path = "../../src/transport/limits.rs"]
+    pub(super) mod limits;
+}
 
 #[path = "."]
 mod net {

@@ -1,4 +1,4 @@
-//! Active messages as every layer sees them: on the way out ([`AmMessage`]), after they have arrived ([`Arrived`]), their limits.
+//! Active messages as every layer sees them: on the way out ([`AmMessage`]), after they have arrived ([`Arrived`]).
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -9,43 +9,8 @@ use crate::error::Error;
 use crate::transport::net::SendBuffer;
 use crate::transport::op_counter::OpCounter;
 
-/// Most arguments of a message.
-pub const MAX_ARGS: usize = 16;
-/// Bytes of the largest buffer for a Medium with its header.
-const BUFFER: usize = 65_536;
-/// Most payload bytes of a Long.
-pub const MAX_LONG: usize = 0x7fff_ffff;
-
-/// Payload that every Medium may carry, whatever its arguments: the least of all maxima.
-pub const LUB_MEDIUM: usize = max_medium(MAX_ARGS);
-/// Payload that every Long may carry.
-pub const LUB_LONG: usize = MAX_LONG;
-
-const fn round_up_8(n: usize) -> usize {
-    n.next_multiple_of(8)
-}
-
-/// Most payload bytes of a Medium with `nargs` arguments.
-#[must_use]
-pub const fn max_medium(nargs: usize) -> usize {
-    BUFFER - round_up_8(4 + 4 * (1 + nargs))
-}
-
-/// Most bytes of a library buffer prepared for a Long with `nargs` arguments.
-#[must_use]
-pub const fn max_long_alloc(nargs: usize) -> usize {
-    BUFFER - round_up_8(12 + 4 * (1 + nargs))
-}
-
-/// As [`max_medium`] for a count that comes from the client: 0 when no message carries that many.
-pub(crate) const fn medium_limit(nargs: usize) -> usize {
-    if nargs > MAX_ARGS { 0 } else { max_medium(nargs) }
-}
-
-/// As [`max_long_alloc`] for a count that comes from the client.
-pub(crate) const fn long_alloc_limit(nargs: usize) -> usize {
-    if nargs > MAX_ARGS { 0 } else { max_long_alloc(nargs) }
-}
+pub use super::limits::{LUB_LONG, LUB_MEDIUM, MAX_ARGS, MAX_LONG, max_long_alloc, max_medium};
+pub(crate) use super::limits::{long_alloc_limit, medium_limit};
 
 /// Message classes never wait for each other's queues and buffers, which is what keeps storms of requests and replies free of
 /// deadlock: replies always drain.
@@ -261,16 +226,6 @@ pub enum Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn limits_are_those_of_the_original() {
-        assert_eq!(max_medium(0), 65_528);
-        assert_eq!(LUB_MEDIUM, 65_464);
-        assert_eq!(max_long_alloc(16), 65_456);
-        assert_eq!(LUB_LONG, 0x7fff_ffff);
-        assert!((1..=MAX_ARGS).all(|n| max_medium(n) <= max_medium(n - 1)));
-        assert_eq!(medium_limit(MAX_ARGS + 1), 0);
-    }
 
     #[test]
     fn messages_over_the_limits_are_refused() {

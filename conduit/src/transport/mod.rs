@@ -6,6 +6,7 @@
 //! A message takes these steps: `check` (limits), [`Transport::place`] (the payload of a Long, or its destination),
 //! [`Transport::send`]. Arrived ones go to a [`message::Sink`].
 
+pub(crate) mod limits;
 pub(crate) mod message;
 pub(crate) mod neighbours;
 pub(crate) mod net;

@@ -13,7 +13,7 @@
 //! Bit 31 of a Long's length says that the payload follows. All words are in the byte order of the machine: the ranks of a job
 //! run the same build. Nothing that is read here is trusted: lengths must match to the byte.
 
-use crate::transport::message::MAX_ARGS;
+use crate::transport::limits::MAX_ARGS;
 
 /// Bytes of a receive buffer: the largest message.
 pub(crate) const BUFFER: usize = 65_536;
@@ -251,7 +251,7 @@ pub(crate) fn decode(imm: u32, bytes: &[u8]) -> Result<Decoded, Wrong> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::message::{max_long_alloc, max_medium};
+    use crate::transport::limits::{max_long_alloc, max_medium};
     use proptest::prelude::*;
 
     fn shapes() -> impl Strategy<Value = Shape> {

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use fabric::{Data, Operation, Sge};
 
 use super::header::{self, ACK, BUFFER, Encoded, Head, MAX_HEADER, Shape};
-use crate::transport::message::{
-    AmMessage, AmPayload, MessageClass, ReplyToken, ZeroCopy, max_long_alloc,
-};
+use crate::transport::limits::max_long_alloc;
+use crate::transport::message::{AmMessage, AmPayload, MessageClass, ReplyToken, ZeroCopy};
 use crate::transport::neighbours::remote_rank;
 use crate::transport::net::completions::{Completions, Stall};
 use crate::transport::net::context::NetContext;

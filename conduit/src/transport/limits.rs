@@ -1,0 +1,54 @@
+//! Limits of active messages: arguments and payload.
+
+/// Most arguments of a message.
+pub const MAX_ARGS: usize = 16;
+/// Bytes of the largest buffer for a Medium with its header.
+const BUFFER: usize = 65_536;
+/// Most payload bytes of a Long.
+pub const MAX_LONG: usize = 0x7fff_ffff;
+
+/// Payload that every Medium may carry, whatever its arguments: the least of all maxima.
+pub const LUB_MEDIUM: usize = max_medium(MAX_ARGS);
+/// Payload that every Long may carry.
+pub const LUB_LONG: usize = MAX_LONG;
+
+const fn round_up_8(n: usize) -> usize {
+    n.next_multiple_of(8)
+}
+
+/// Most payload bytes of a Medium with `nargs` arguments.
+#[must_use]
+pub const fn max_medium(nargs: usize) -> usize {
+    BUFFER - round_up_8(4 + 4 * (1 + nargs))
+}
+
+/// Most bytes of a library buffer prepared for a Long with `nargs` arguments.
+#[must_use]
+pub const fn max_long_alloc(nargs: usize) -> usize {
+    BUFFER - round_up_8(12 + 4 * (1 + nargs))
+}
+
+/// As [`max_medium`] for a count that comes from the client: 0 when no message carries that many.
+pub(crate) const fn medium_limit(nargs: usize) -> usize {
+    if nargs > MAX_ARGS { 0 } else { max_medium(nargs) }
+}
+
+/// As [`max_long_alloc`] for a count that comes from the client.
+pub(crate) const fn long_alloc_limit(nargs: usize) -> usize {
+    if nargs > MAX_ARGS { 0 } else { max_long_alloc(nargs) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_those_of_the_original() {
+        assert_eq!(max_medium(0), 65_528);
+        assert_eq!(LUB_MEDIUM, 65_464);
+        assert_eq!(max_long_alloc(16), 65_456);
+        assert_eq!(LUB_LONG, 0x7fff_ffff);
+        assert!((1..=MAX_ARGS).all(|n| max_medium(n) <= max_medium(n - 1)));
+        assert_eq!(medium_limit(MAX_ARGS + 1), 0);
+    }
+}
