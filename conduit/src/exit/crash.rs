@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use settings::Signals;
 use settings::deadlines::exit::{BACKTRACE, CRASH_FLUSH};
 
-use super::driver::Driver;
+use super::driver::{Driver, driver};
 use super::line::Line;
-use super::machine::{Millis, Origin};
+use super::machine::Origin;
 use super::signals::{self, Command, Disposition, Stack, Streams};
 
 /// Signals that end a process by their nature.
@@ -81,18 +81,6 @@ pub(super) fn user_handles_quit() -> bool {
     matches!(signals::disposition(libc::SIGQUIT), Disposition::Handler(handler) if handler != ours)
 }
 
-/// Keeps this thread until the process ends.
-pub(super) fn park() -> ! {
-    loop {
-        signals::nap(60_000);
-    }
-}
-
-/// Sleeps, or until a signal.
-pub(super) fn nap(time: Millis) {
-    signals::nap(u32::try_from(time.0).unwrap_or(u32::MAX));
-}
-
 fn name(signal: i32) -> &'static str {
     match signal {
         libc::SIGABRT => "SIGABRT",
@@ -124,7 +112,7 @@ extern "C" fn on_fatal(signal: i32, info: *mut libc::siginfo_t, _: *mut c_void) 
     let first = DYING.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst);
     match first {
         Ok(_) => caught("fatal signal", signal),
-        Err(other) if other != me => park(),
+        Err(other) if other != me => signals::park(),
         // Again on this thread: a fault of our own, or the second time round (below).
         Err(_) if MOVED.swap(false, Ordering::SeqCst) => {}
         Err(_) => die(signal),
@@ -143,7 +131,7 @@ extern "C" fn on_fatal(signal: i32, info: *mut libc::siginfo_t, _: *mut c_void) 
 static MOVED: AtomicBool = AtomicBool::new(false);
 
 fn die(signal: i32) {
-    if let Some(driver) = super::driver().filter(|driver| driver.is_ours()) {
+    if let Some(driver) = driver().filter(|driver| driver.is_ours()) {
         driver.dying(signal);
     }
     signals::set_default(signal);
@@ -190,14 +178,14 @@ pub(super) fn fatal_error(message: &str) -> ! {
 
 extern "C" fn on_asking(signal: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
     signals::keeping_errno(|| {
-        if super::driver().is_some_and(|driver| driver.is_ours() && driver.has_begun()) {
+        if driver().is_some_and(|driver| driver.is_ours() && driver.has_begun()) {
             return;
         }
         if ASKED.fetch_add(1, Ordering::SeqCst) > 0 {
             signals::end(1);
         }
         // After a decided end the signal is part of the clean-up, not news.
-        if !super::driver().is_some_and(Driver::is_decided) {
+        if !driver().is_some_and(Driver::is_decided) {
             caught("signal", signal);
         }
         ASKING_NOW.store(true, Ordering::SeqCst);
@@ -208,7 +196,7 @@ extern "C" fn on_asking(signal: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
 }
 
 extern "C" fn on_quit(_: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
-    signals::keeping_errno(|| match super::driver() {
+    signals::keeping_errno(|| match driver() {
         Some(driver) if !driver.is_ours() => signals::end(1),
         Some(driver) if driver.has_begun() => {}
         Some(driver) => driver.local(1, Origin::Signal),

@@ -12,7 +12,6 @@ use bootstrap::node_shm::{Ack, Notice};
 use bootstrap::{ExitPath, Rank};
 use settings::deadlines::exit::{AGENT_QUIT, SLICE};
 
-use super::crash;
 use super::flush::Flush;
 use super::line::Line;
 use super::link::Link;
@@ -34,6 +33,15 @@ pub(super) struct Options {
     pub(super) timeout: Millis,
     /// Sync file systems when the streams are flushed.
     pub(super) sync: bool,
+    /// Whether SIGQUIT goes to a handler of the program.
+    pub(super) user_handles_quit: fn() -> bool,
+}
+
+static DRIVER: OnceLock<Driver> = OnceLock::new();
+
+/// The exit that is installed in this process.
+pub(super) fn driver() -> Option<&'static Driver> {
+    DRIVER.get()
 }
 
 struct Protocol {
@@ -77,6 +85,11 @@ struct Taken {
 }
 
 impl Driver {
+    /// Makes this the exit of the process; `false` when there is one.
+    pub(super) fn install(self) -> bool {
+        DRIVER.set(self).is_ok()
+    }
+
     pub(super) fn new(link: Arc<dyn Link>, options: Options) -> Self {
         let place = link.rank_info();
         let control = link.exit_notifier().is_connected();
@@ -139,7 +152,7 @@ impl Driver {
 
     /// Runs `call` with the protocol, signals blocked.
     fn with<T>(&self, call: impl FnOnce(&mut Protocol) -> T) -> T {
-        super::undisturbed(|| call(&mut self.lock()))
+        signals::undisturbed(|| call(&mut self.lock()))
     }
 
     /// Gives an event to the machine and sends what can be sent.
@@ -256,7 +269,7 @@ impl Driver {
     /// A thread that finds the exit under way: the owner returns, others stay here to the end of the process.
     pub(super) fn meet(&self) {
         if self.owner.load(Ordering::SeqCst) != signals::thread() {
-            crash::park();
+            signals::park();
         }
     }
 
@@ -264,7 +277,7 @@ impl Driver {
     fn join(&self, mask: Mask) {
         if self.owner.load(Ordering::SeqCst) != signals::thread() {
             signals::restore(mask);
-            crash::park();
+            signals::park();
         }
         if self.done.load(Ordering::SeqCst) {
             return;
@@ -414,7 +427,7 @@ impl Driver {
     fn raise_quit(&self) {
         let slot = self.link.node_shm().slot(self.link.rank_info().local);
         let mine = slot.claim_ack(Ack::Rank);
-        if !crash::user_handles_quit() {
+        if !(self.options.user_handles_quit)() {
             return;
         }
         // The handler's time is bounded like the rest; if the user has a handler for SIGALRM, that one runs.
@@ -426,7 +439,7 @@ impl Driver {
             signals::raise(libc::SIGQUIT);
         } else {
             // The agent has taken it on and its signal is on its way, or was here.
-            crash::nap(Millis(AGENT_QUIT.ms()));
+            signals::nap(u32::try_from(AGENT_QUIT.ms()).unwrap_or(u32::MAX));
         }
         signals::restore(mask);
         self.raising.store(false, Ordering::SeqCst);
@@ -488,7 +501,7 @@ const ABORT_SIGNALS: [i32; 6] =
     [libc::SIGALRM, libc::SIGABRT, libc::SIGILL, libc::SIGSEGV, libc::SIGFPE, libc::SIGBUS];
 
 extern "C" fn on_abort_signal(signal: i32, _: *mut libc::siginfo_t, _: *mut std::ffi::c_void) {
-    if let Some(driver) = super::driver() {
+    if let Some(driver) = driver() {
         driver.abort_signal(signal);
     }
     signals::end(128 + signal)

@@ -11,14 +11,14 @@ use super::signals::{self, Streams};
 
 /// How far the helper thread is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    Begun,
+enum Flushed {
+    Nothing,
     Standard,
     All,
 }
 
 struct Helper {
-    stage: Mutex<Stage>,
+    flushed: Mutex<Flushed>,
     changed: Condvar,
     since: Instant,
 }
@@ -59,7 +59,7 @@ impl Flush {
 
     fn start_helper(&self, sync: bool) -> bool {
         let helper = Arc::new(Helper {
-            stage: Mutex::new(Stage::Begun),
+            flushed: Mutex::new(Flushed::Nothing),
             changed: Condvar::new(),
             since: Instant::now(),
         });
@@ -70,9 +70,9 @@ impl Flush {
             if sync {
                 signals::sync();
             }
-            its.reach(Stage::Standard);
+            its.reach(Flushed::Standard);
             signals::flush(Streams::All);
-            its.reach(Stage::All);
+            its.reach(Flushed::All);
         });
         started.is_ok() && self.helper.set(helper).is_ok()
     }
@@ -87,10 +87,10 @@ impl Flush {
             return false;
         }
         let Some(helper) = self.helper.get() else { return true };
-        let bound = match *helper.stage.lock().unwrap_or_else(PoisonError::into_inner) {
-            Stage::Begun => FLUSH,
-            Stage::Standard => FLUSH_OTHERS,
-            Stage::All => return true,
+        let bound = match *helper.flushed.lock().unwrap_or_else(PoisonError::into_inner) {
+            Flushed::Nothing => FLUSH,
+            Flushed::Standard => FLUSH_OTHERS,
+            Flushed::All => return true,
         };
         helper.since.elapsed() >= bound.limit
     }
@@ -98,9 +98,9 @@ impl Flush {
     /// Waits for progress of the helper, at most `timeout`.
     pub(super) fn wait(&self, timeout: Duration) {
         if let Some(helper) = self.helper.get() {
-            let stage = helper.stage.lock().unwrap_or_else(PoisonError::into_inner);
-            if *stage != Stage::All {
-                drop(helper.changed.wait_timeout(stage, timeout));
+            let flushed = helper.flushed.lock().unwrap_or_else(PoisonError::into_inner);
+            if *flushed != Flushed::All {
+                drop(helper.changed.wait_timeout(flushed, timeout));
             }
         } else {
             std::thread::sleep(FLUSH_SLICE.limit.min(timeout));
@@ -109,8 +109,8 @@ impl Flush {
 }
 
 impl Helper {
-    fn reach(&self, stage: Stage) {
-        *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
+    fn reach(&self, flushed: Flushed) {
+        *self.flushed.lock().unwrap_or_else(PoisonError::into_inner) = flushed;
         self.changed.notify_all();
     }
 }

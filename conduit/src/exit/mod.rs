@@ -15,11 +15,12 @@ mod line;
 mod link;
 pub mod machine;
 mod outbox;
+mod protocol;
 mod signals;
 pub mod timeouts;
 mod wire;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bootstrap::Rank;
 use bootstrap::node_shm::Notice;
@@ -28,14 +29,8 @@ pub(crate) use link::Link;
 pub(crate) use signals::undisturbed;
 
 use crash::Diagnostics;
-use driver::{Driver, Options};
+use driver::{Driver, Options, driver};
 use machine::{Millis, Origin};
-
-static DRIVER: OnceLock<Driver> = OnceLock::new();
-
-fn driver() -> Option<&'static Driver> {
-    DRIVER.get()
-}
 
 /// Installs the exit of this process: handlers, hook, machine. First freezes if that was asked for. Once per process, by
 /// `Client::init`, when the rank can send; a second call does nothing.
@@ -49,9 +44,10 @@ pub(crate) fn install(
     let place = link.rank_info();
     let bound = settings.exit_timeout(place.size)?;
     let timeout = Millis(u64::try_from(bound.as_millis()).unwrap_or(u64::MAX));
-    let options = Options { timeout, sync: settings.bool("GASNET_FS_SYNC") };
+    let (sync, user_handles_quit) = (settings.bool("GASNET_FS_SYNC"), crash::user_handles_quit);
+    let options = Options { timeout, sync, user_handles_quit };
     let rank = place.rank.0;
-    if DRIVER.set(Driver::new(link, options)).is_err() {
+    if !Driver::new(link, options).install() {
         return Ok(());
     }
     crash::install(diagnostics(rank, settings));

@@ -148,6 +148,13 @@ fn change(how: SigmaskHow, set: SigSet) -> Mask {
     Mask(set.thread_swap_mask(how).unwrap_or(SigSet::empty()))
 }
 
+/// Keeps this thread until the process ends.
+pub(super) fn park() -> ! {
+    loop {
+        nap(60_000);
+    }
+}
+
 /// SIGALRM in so many seconds; 0 cancels.
 pub(super) fn alarm(seconds: u32) {
     // SAFETY: has no memory arguments.
