@@ -166,14 +166,12 @@ mod tests {
 
     fn report(kind: CauseKind, signal: Option<i32>, tail: &[&str]) -> JobReport {
         let cause = Cause {
-            kind,
-            rank: Some(3),
             host: Some("n1".into()),
             pid: Some(77),
-            code: signal.map_or(7, |s| 128 + s),
             signal,
             text: "it happened".into(),
             stderr_tail: tail.iter().map(ToString::to_string).collect(),
+            ..Cause::new(kind, Some(3), signal.map_or(7, |s| 128 + s))
         };
         JobReport {
             job: "j".into(),

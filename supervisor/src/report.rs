@@ -1,5 +1,6 @@
 //! What became of a job. Plain data; the launcher prints it and writes it as JSON.
 
+use bootstrap::ExitPath;
 use serde::{Deserialize, Serialize};
 
 pub use spawner_ssh::End;
@@ -81,10 +82,31 @@ pub struct Cause {
     pub code: i32,
     /// Signal, if there was one.
     pub signal: Option<i32>,
-    /// What happened, one line.
+    /// How an exit began, for the text; stays in the process that decides.
+    #[serde(skip)]
+    pub path: Option<ExitPath>,
+    /// What happened, one line. The report has it, and host, process and last lines.
     pub text: String,
     /// Last lines of the rank's standard error.
     pub stderr_tail: Vec<String>,
+}
+
+impl Cause {
+    /// What is known when the job's end is decided; the report adds the rest.
+    #[must_use]
+    pub const fn new(kind: CauseKind, rank: Option<u32>, code: i32) -> Self {
+        Self {
+            kind,
+            rank,
+            host: None,
+            pid: None,
+            code,
+            signal: None,
+            path: None,
+            text: String::new(),
+            stderr_tail: Vec::new(),
+        }
+    }
 }
 
 /// Times of the phases of a job, in seconds since the launcher began.

@@ -25,10 +25,10 @@ use bootstrap::ExitPath;
 use settings::deadlines::Deadline;
 use settings::deadlines::agent::{HOST_MISSED, KILL_GRACE, QUIET_BASE, SIGNAL_EFFECT};
 
-pub use types::{Command, Event, FirstCause, Rules};
+pub use types::{Command, Event, Rules};
 
 use super::rank_event::RankEvent;
-use crate::report::{CauseKind, End};
+use crate::report::{Cause, CauseKind, End};
 
 /// Exit code of a job whose start failed or whose control broke.
 pub const CODE_LAUNCH: i32 = 125;
@@ -85,7 +85,7 @@ pub struct Machine {
     rules: Rules,
     members: Vec<Member>,
     phase: Phase,
-    cause: Option<FirstCause>,
+    cause: Option<Cause>,
     /// First ending signal of the user, and when.
     asked: Option<(i32, u64)>,
     /// The last rank that announced its exit: when.
@@ -96,7 +96,7 @@ pub struct Machine {
     end_begins: Option<u64>,
     noticed: bool,
     /// A non-collective exit with code 0 was decided: the cause unless a failure follows before the others' time is up.
-    deferred: Option<FirstCause>,
+    deferred: Option<Cause>,
     running: u32,
     pending: u32,
     ended: u32,
@@ -186,8 +186,8 @@ impl Machine {
 
     /// The first cause; a collective exit with a non-zero code is one, too. `None`: the job ended well.
     #[must_use]
-    pub fn cause(&self) -> Option<FirstCause> {
-        self.cause.or_else(|| self.collective_cause())
+    pub fn cause(&self) -> Option<Cause> {
+        self.cause.clone().or_else(|| self.collective_cause())
     }
 
     /// Exit code of the job.
@@ -249,7 +249,7 @@ impl Machine {
             RankEvent::Started { rank, .. } => self.started(rank),
             RankEvent::StartFailed { rank, code, .. } => {
                 let cause = Self::of_job(CauseKind::Start, code, None);
-                self.fail(now, FirstCause { rank, ..cause }, out);
+                self.fail(now, Cause { rank, ..cause }, out);
             }
             RankEvent::Hello { rank } => self.on_hello(now, rank, out),
             RankEvent::Exiting { rank, code, path } => {
@@ -267,12 +267,12 @@ impl Machine {
         }
     }
 
-    const fn of_rank(kind: CauseKind, rank: u32, code: i32) -> FirstCause {
-        FirstCause { kind, rank: Some(rank), code, signal: None, path: None }
+    const fn of_rank(kind: CauseKind, rank: u32, code: i32) -> Cause {
+        Cause::new(kind, Some(rank), code)
     }
 
-    const fn of_job(kind: CauseKind, code: i32, signal: Option<i32>) -> FirstCause {
-        FirstCause { kind, rank: None, code, signal, path: None }
+    fn of_job(kind: CauseKind, code: i32, signal: Option<i32>) -> Cause {
+        Cause { signal, ..Cause::new(kind, None, code) }
     }
 
     fn started(&mut self, rank: u32) {
@@ -307,7 +307,7 @@ impl Machine {
         self.end_begins.get_or_insert(now);
         let failed = status(code.cast_unsigned()) != 0 && path != ExitPath::Remote;
         if self.deferred.is_some() && self.cause.is_none() && failed {
-            let alone = FirstCause {
+            let alone = Cause {
                 path: Some(path),
                 ..Self::of_rank(CauseKind::NonCollectiveExit, rank, status(code.cast_unsigned()))
             };
@@ -354,7 +354,7 @@ impl Machine {
             return;
         }
         let cause = match end {
-            End::Signal(signal) => FirstCause {
+            End::Signal(signal) => Cause {
                 signal: Some(signal),
                 ..Self::of_rank(CauseKind::Signal, rank, 128 + signal)
             },
@@ -377,15 +377,16 @@ impl Machine {
     }
 
     /// Ends the job for `cause` unless it is already ending for another.
-    fn fail(&mut self, now: u64, cause: FirstCause, out: &mut Vec<Command>) {
+    fn fail(&mut self, now: u64, cause: Cause, out: &mut Vec<Command>) {
         if self.cause.is_some() {
             return;
         }
         let cause = self.explained(now, cause);
-        self.cause = Some(cause);
         self.end_begins.get_or_insert(now);
-        self.announce(cause, out);
-        if cause.kind == CauseKind::LauncherSignal && self.phase == Phase::Running {
+        self.announce(&cause, out);
+        let kind = cause.kind;
+        self.cause = Some(cause);
+        if kind == CauseKind::LauncherSignal && self.phase == Phase::Running {
             // The others got the signal too and may be cleaning up.
             self.phase = Phase::Leaving { quit_at: None, term_at: after(now, KILL_GRACE) };
         } else {
@@ -400,15 +401,15 @@ impl Machine {
         let missed = after(now.saturating_sub(silent), HOST_MISSED);
         let first = self.end_begins.is_some_and(|begins| missed <= begins);
         let of_rank =
-            |cause: FirstCause| cause.rank.is_some() && cause.kind != CauseKind::LauncherSignal;
-        if first && self.cause.is_some_and(of_rank) {
-            self.cause = Some(lost);
+            |cause: &Cause| cause.rank.is_some() && cause.kind != CauseKind::LauncherSignal;
+        if first && self.cause.as_ref().is_some_and(of_rank) {
+            self.cause = Some(lost.clone());
         }
         self.fail(now, lost, out);
     }
 
     /// A rank's end that follows from a signal to the launcher has that signal as its cause.
-    fn explained(&self, now: u64, cause: FirstCause) -> FirstCause {
+    fn explained(&self, now: u64, cause: Cause) -> Cause {
         let Some((signal, at)) = self.asked else { return cause };
         let fresh = now <= after(at, SIGNAL_EFFECT);
         let by_signal = 128 + signal;
@@ -429,10 +430,10 @@ impl Machine {
         if code == 0 {
             return cause;
         }
-        FirstCause { kind: CauseKind::LauncherSignal, signal: Some(signal), code, ..cause }
+        Cause { kind: CauseKind::LauncherSignal, signal: Some(signal), code, ..cause }
     }
 
-    fn announce(&mut self, cause: FirstCause, out: &mut Vec<Command>) {
+    fn announce(&mut self, cause: &Cause, out: &mut Vec<Command>) {
         if !std::mem::replace(&mut self.noticed, true) {
             out.push(Command::ExitDecision { code: cause.code, cause: cause.rank });
         }
@@ -441,12 +442,12 @@ impl Machine {
     fn decide_lone(&mut self, now: u64, out: &mut Vec<Command>) {
         let undecided = self.phase == Phase::Running;
         let Some((code, rank, path)) = self.announced().filter(|_| undecided) else { return };
-        let alone = FirstCause {
+        let alone = Cause {
             path: Some(path),
             ..Self::of_rank(CauseKind::NonCollectiveExit, rank, status(code))
         };
         let cause = self.explained(now, alone);
-        self.announce(cause, out);
+        self.announce(&cause, out);
         let bound = now.saturating_add(self.rules.exit_bound);
         if cause.code == 0 {
             // The others may be at work on the last result, outside the library: nobody failed, so they get their time.
@@ -458,19 +459,13 @@ impl Machine {
     }
 
     /// A non-collective exit that is a failure: the others leave now.
-    fn collective_cause(&self) -> Option<FirstCause> {
+    fn collective_cause(&self) -> Option<Cause> {
         let codes = self.members.iter().filter_map(|m| m.fini.max(m.exiting.map(|(code, _)| code)));
         let code = codes.max().filter(|code| status(*code) != 0)?;
         let by = self.members.iter().position(|m| m.exiting.is_some_and(|(said, _)| said == code));
         let rank = by.and_then(|rank| u32::try_from(rank).ok());
         let path = by.and_then(|rank| self.members[rank].exiting).map(|(_, path)| path);
-        let cause = FirstCause {
-            kind: CauseKind::CollectiveExit,
-            rank,
-            code: status(code),
-            signal: None,
-            path,
-        };
+        let cause = Cause { path, ..Cause::new(CauseKind::CollectiveExit, rank, status(code)) };
         Some(self.explained(self.end_begins.unwrap_or(0), cause))
     }
 }

@@ -7,9 +7,9 @@ use bootstrap::ExitPath;
 use proptest::prelude::*;
 use settings::deadlines::agent::{KILL_GRACE, NOTICE_ACK, QUIET_LIMIT, REAP, STRAY_GRACE};
 
-use super::machine::{CODE_LAUNCH, Command, Event, FirstCause, Machine, Rules};
+use super::machine::{CODE_LAUNCH, Command, Event, Machine, Rules};
 use super::rank_event::RankEvent;
-use crate::report::{CauseKind, End};
+use crate::report::{Cause, CauseKind, End};
 
 const EXIT_BOUND: u64 = 3000;
 
@@ -68,7 +68,7 @@ struct World {
     orphans: Vec<bool>,
     log: Vec<(u64, Event)>,
     actions: Vec<(u64, Command)>,
-    causes: Vec<FirstCause>,
+    causes: Vec<Cause>,
     noticed: bool,
     samples: u32,
 }
@@ -460,7 +460,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 /// The cause when rank 0 of two exits alone at 10 s, and the other's host is lost 2 s later, silent for so long.
-fn cause_with_silence(silent: u64, end: Event) -> FirstCause {
+fn cause_with_silence(silent: u64, end: Event) -> Cause {
     let mut machine = Machine::new(2, Rules { exit_bound: EXIT_BOUND, timeout_at: None });
     let mut out = Vec::new();
     for rank in 0..2 {
@@ -533,7 +533,7 @@ proptest! {
     #[test]
     fn nonsense_is_survived(history in proptest::collection::vec((event(), 0u64..3000), 0..60)) {
         let mut machine = Machine::new(3, Rules { exit_bound: EXIT_BOUND, timeout_at: Some(20_000) });
-        let (mut now, mut out, mut first) = (0, Vec::new(), None);
+        let (mut now, mut out, mut first) = (0, Vec::new(), None::<Cause>);
         for (event, delay) in history {
             now += delay;
             let finished = machine.is_finished();
@@ -542,8 +542,7 @@ proptest! {
             prop_assert!(out.iter().position(|a| *a == Command::Finish).is_none_or(|at| at + 1 == out.len()));
             out.clear();
             let ended = machine.cause().filter(|_| machine.is_ending());
-            if let Some(first) = first && let Some(cause) = ended {
-                let kept: FirstCause = first;
+            if let (Some(kept), Some(cause)) = (&first, &ended) {
                 let of_silence = cause.kind == CauseKind::AgentLost && kept.rank.is_some();
                 prop_assert!(kept == cause || kept.kind == CauseKind::CollectiveExit || of_silence);
             }

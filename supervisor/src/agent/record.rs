@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bootstrap::ExitPath;
 
-use super::machine::{FirstCause, Machine};
+use super::machine::Machine;
 use super::sys::signal_name;
 use crate::event_loop::Sender;
 use crate::plan::JobPlan;
@@ -61,7 +61,7 @@ const fn path_text(path: Option<ExitPath>) -> &'static str {
     }
 }
 
-fn launcher_signal(cause: FirstCause, ended: Option<End>, sender: Option<&Sender>) -> String {
+fn launcher_signal(cause: &Cause, ended: Option<End>, sender: Option<&Sender>) -> String {
     let mut name = cause.signal.map_or_else(|| "a signal".into(), signal_name);
     if let Some(sender) = sender {
         name = format!("{name} from {sender}");
@@ -83,7 +83,7 @@ fn launcher_signal(cause: FirstCause, ended: Option<End>, sender: Option<&Sender
 /// The cause in one line.
 fn text(
     plan: &JobPlan,
-    cause: FirstCause,
+    cause: &Cause,
     record: Option<&RankRecord>,
     details: &Details<'_>,
 ) -> String {
@@ -147,20 +147,17 @@ pub(super) fn report(
     orphans_killed: u32,
     details: Details<'_>,
 ) -> JobReport {
-    let cause = machine.cause().map(|first| {
-        let record = first.rank.and_then(|rank| ranks.get(rank as usize));
+    let cause = machine.cause().map(|cause| {
+        let record = cause.rank.and_then(|rank| ranks.get(rank as usize));
         Cause {
-            kind: first.kind,
-            rank: first.rank,
-            host: match (first.kind, details.host_lost) {
+            host: match (cause.kind, details.host_lost) {
                 (CauseKind::AgentLost, Some((host, _))) => Some(host.clone()),
                 _ => record.map(|r| r.host.clone()),
             },
             pid: record.and_then(|r| r.pid),
-            code: first.code,
-            signal: first.signal,
-            text: text(plan, first, record, &details),
+            text: text(plan, &cause, record, &details),
             stderr_tail: details.stderr_tail,
+            ..cause
         }
     });
     let exit_code = machine.exit_code();
@@ -184,20 +181,13 @@ pub(crate) fn lost(plan: &JobPlan, end: Option<End>, done: f64, orphans_killed: 
     };
     let text =
         format!("the node agent on {} {how}; every process of the job was killed", plan.host);
-    let (exit_code, signal) = match end {
-        Some(End::Signal(signal)) => (super::machine::CODE_LAUNCH, Some(signal)),
-        _ => (super::machine::CODE_LAUNCH, None),
+    let signal = match end {
+        Some(End::Signal(signal)) => Some(signal),
+        _ => None,
     };
-    let cause = Cause {
-        kind: CauseKind::AgentLost,
-        rank: None,
-        host: Some(plan.host.clone()),
-        pid: None,
-        code: exit_code,
-        signal,
-        text,
-        stderr_tail: Vec::new(),
-    };
+    let exit_code = super::machine::CODE_LAUNCH;
+    let host = Some(plan.host.clone());
+    let cause = Cause { host, signal, text, ..Cause::new(CauseKind::AgentLost, None, exit_code) };
     let phases = Phases { done, ..Phases::default() };
     let (job, ranks) = (plan.job_id.clone(), blank(plan));
     JobReport {

@@ -5,11 +5,11 @@ use settings::deadlines::agent::{
     STRAY_GRACE, STRAY_GRACE_FAILED,
 };
 
-use super::{CODE_TIMEOUT, Command, FirstCause, Machine, Phase, after, ending, status};
-use crate::report::CauseKind;
+use super::{CODE_TIMEOUT, Command, Machine, Phase, after, ending, status};
+use crate::report::{Cause, CauseKind};
 
 impl Machine {
-    pub(super) fn hurry(&mut self, now: u64, cause: FirstCause) {
+    pub(super) fn hurry(&mut self, now: u64, cause: Cause) {
         self.cause = Some(cause);
         let term_at = now.saturating_add(self.rules.exit_bound);
         self.phase = Phase::Leaving { quit_at: Some(after(now, NOTICE_ACK)), term_at };
@@ -116,7 +116,7 @@ impl Machine {
             Phase::Leaving { quit_at: Some(at), term_at } if now >= at => {
                 self.phase = Phase::Leaving { quit_at: None, term_at };
                 // What follows is of our making.
-                self.cause = self.cause.or(self.deferred);
+                self.cause = self.cause.take().or_else(|| self.deferred.clone());
                 out.push(Command::QuitUnclaimed);
             }
             Phase::Leaving { .. } => self.terminate(now, out),
@@ -137,7 +137,7 @@ impl Machine {
         let stuck = self.members.iter().all(|m| !m.running() || m.exiting.is_some());
         if stuck && self.pending == 0 {
             if let Some((code, rank, path)) = self.announced() {
-                let cause = FirstCause {
+                let cause = Cause {
                     path: Some(path),
                     ..Self::of_rank(CauseKind::CollectiveExit, rank, status(code))
                 };

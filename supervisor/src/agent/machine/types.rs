@@ -1,9 +1,6 @@
 //! What the machine is told, and what it wants done.
 
-use bootstrap::ExitPath;
-
 use crate::agent::rank_event::RankEvent;
-use crate::report::CauseKind;
 
 /// What the plan says about time.
 #[derive(Clone, Copy, Debug)]
@@ -68,19 +65,4 @@ pub enum Command {
     EndOrphans(i32),
     /// All done: drain the output and report. Nothing follows.
     Finish,
-}
-
-/// The first cause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FirstCause {
-    /// Kind.
-    pub kind: CauseKind,
-    /// Rank behind it.
-    pub rank: Option<u32>,
-    /// Code of the job, 0..=255.
-    pub code: i32,
-    /// Signal: of the death, or the one sent to the launcher.
-    pub signal: Option<i32>,
-    /// How a non-collective exit began.
-    pub path: Option<ExitPath>,
 }
