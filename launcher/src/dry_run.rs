@@ -55,8 +55,8 @@ pub fn text(job: &Job) -> String {
     facts.push(("execute", quoted(plan.program.as_os_str())));
     facts.push(("arguments", words(plan.argv.get(1..).unwrap_or_default())));
     facts.push(("directory", quoted(plan.directory.as_os_str())));
-    match &job.engine {
-        Some(call) => engine(job, call, &mut facts),
+    match &job.process_manager {
+        Some(call) => process_manager(job, call, &mut facts),
         None => hosts(job, &mut facts),
     }
     facts.push(("environment", environment(job)));
@@ -71,7 +71,7 @@ pub fn text(job: &Job) -> String {
     for (name, value) in facts {
         let _ = writeln!(text, "{}", format!("{name:<12} {value}").trim_end());
     }
-    if job.engine.is_some() {
+    if job.process_manager.is_some() {
         return text;
     }
     for (rank, place) in plan.map.places().into_iter().enumerate() {
@@ -101,7 +101,7 @@ fn host_name(job: &Job, host: &HostEntry) -> String {
 }
 
 /// What is known of a job whose ranks another launcher starts.
-fn engine(job: &Job, call: &Call, facts: &mut Vec<(&'static str, String)>) {
+fn process_manager(job: &Job, call: &Call, facts: &mut Vec<(&'static str, String)>) {
     let title = call.dialect.title;
     facts.push((
         "spawner",

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use crate::command_line::CommandLineError;
 use crate::cpus::CpusError;
-use crate::engine::EngineError;
 use crate::exit_code::ExitClass;
 use crate::hosts::{self, HostsError};
+use crate::process_manager::ProcessManagerError;
 use crate::program::ProgramError;
 use crate::reach::ReachError;
 use crate::settings::SettingsError;
@@ -26,7 +26,7 @@ pub enum Failure {
     Hosts(#[from] HostsError),
     /// The other launcher that is to start the ranks.
     #[error(transparent)]
-    Engine(#[from] EngineError),
+    ProcessManager(#[from] ProcessManagerError),
     /// How hosts are reached.
     #[error(transparent)]
     Reach(#[from] ReachError),
@@ -88,7 +88,7 @@ impl Failure {
         match self {
             Self::CommandLine(_) => ExitClass::Usage,
             Self::Spawner(error) if error.is_usage() => ExitClass::Usage,
-            Self::Engine(EngineError::Option { .. }) => ExitClass::Usage,
+            Self::ProcessManager(ProcessManagerError::Option { .. }) => ExitClass::Usage,
             Self::Program(ProgramError::Missing { .. }) => ExitClass::NotFound,
             Self::Program(
                 ProgramError::Directory { .. }

@@ -17,7 +17,7 @@ use crate::hosts::{Chosen, HostsError, Request};
 use crate::program::{Command, Places};
 use crate::slurm::{self, StepNote};
 use crate::spawner::{self, Spawner};
-use crate::{cpus, engine, hosts, reach, settings};
+use crate::{cpus, hosts, process_manager, reach, settings};
 
 /// A job that can be started.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct Job {
     /// How ranks are started.
     pub spawner: Spawner,
     /// The other launcher's call, which `plan` runs in place of the program.
-    pub engine: Option<Call>,
+    pub process_manager: Option<Call>,
     /// Where it leaves the number of its step, when a report is wanted.
     pub step: Option<Rc<StepNote>>,
     /// The program behind `plan.program`.
@@ -124,7 +124,7 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
         plan,
         ranks,
         spawner,
-        engine: None,
+        process_manager: None,
         step: None,
         command,
         forwarded,
@@ -142,16 +142,18 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
 fn choose_spawner(flags: &Flags, environment: &Variables, here: &str) -> Result<Spawner, Failure> {
     let named =
         Spawner::choose(flags.spawner.as_deref(), variable(environment, spawner::VARIABLE))?;
-    Ok(named.unwrap_or(match engine::owns_the_hosts(flags, here, &System::new(environment)) {
-        true => Spawner::Pmi,
-        false => Spawner::Ssh,
-    }))
+    Ok(named.unwrap_or(
+        match process_manager::owns_the_hosts(flags, here, &System::new(environment)) {
+            true => Spawner::Pmi,
+            false => Spawner::Ssh,
+        },
+    ))
 }
 
 /// Puts the call of another launcher in the place of the ranks' program.
 fn put_engine(job: &mut Job, flags: &Flags, system: &System<'_>) -> Result<(), Failure> {
     let plan = &mut job.plan;
-    let request = engine::Request {
+    let request = process_manager::Request {
         flags,
         ranks: job.ranks,
         spawner: job.spawner,
@@ -163,13 +165,16 @@ fn put_engine(job: &mut Job, flags: &Flags, system: &System<'_>) -> Result<(), F
         exit_bound: plan.exit_bound,
         level: flags.level(),
     };
-    let mut call = engine::call(&request, system)?;
+    let mut call = process_manager::call(&request, system)?;
     if flags.report.is_some() && !flags.dry_run && slurm::may_note(&call, system) {
         // A report without the step is better than no job.
         job.step = StepNote::create().ok().map(Rc::new);
         if let Some(note) = &job.step {
             let script = note.script();
-            call = engine::call(&engine::Request { note: Some(&script), ..request }, system)?;
+            call = process_manager::call(
+                &process_manager::Request { note: Some(&script), ..request },
+                system,
+            )?;
         }
     }
     job.warnings.extend(call.warnings.iter().cloned());
@@ -186,7 +191,7 @@ fn put_engine(job: &mut Job, flags: &Flags, system: &System<'_>) -> Result<(), F
         StdinTo::None => StdinTo::None,
         StdinTo::All | StdinTo::Rank(_) => StdinTo::Rank(Rank(0)),
     };
-    job.engine = Some(call);
+    job.process_manager = Some(call);
     Ok(())
 }
 

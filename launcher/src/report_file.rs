@@ -53,7 +53,8 @@ struct Plan<'a> {
     host_of: &'a [u32],
     spawner: &'static str,
     /// The other launcher that started the ranks.
-    engine: Option<Engine>,
+    #[serde(rename = "engine")]
+    process_manager: Option<ProcessManager>,
     /// Job and step of Slurm, whoever started the ranks.
     slurm: Option<Slurm>,
     program: String,
@@ -66,7 +67,7 @@ struct Plan<'a> {
 
 /// Another launcher, as it was called.
 #[derive(Debug, Serialize)]
-struct Engine {
+struct ProcessManager {
     dialect: &'static str,
     template: String,
     from: String,
@@ -135,7 +136,7 @@ impl ReportFile {
             plan: job.map(plan),
             // Of another launcher's ranks nothing is known, and the launcher is no rank.
             ranks: report
-                .filter(|_| job.is_none_or(|job| job.engine.is_none()))
+                .filter(|_| job.is_none_or(|job| job.process_manager.is_none()))
                 .map_or(&[], |report| &report.ranks),
             phases: report.map(|report| &report.phases),
             strays_killed: report.map_or(0, |report| report.orphans_killed),
@@ -157,24 +158,24 @@ fn plan(job: &Job) -> Plan<'_> {
     let plan = &job.plan;
     let text =
         |words: &[OsString]| words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let engine = job.engine.as_ref().map(|call| Engine {
+    let process_manager = job.process_manager.as_ref().map(|call| ProcessManager {
         dialect: call.dialect.name,
         template: call.template.to_string_lossy().into_owned(),
         from: call.from.clone(),
         argv: text(&call.argv),
-        batch_job: crate::engine::batch_job(&plan.env)
+        batch_job: crate::process_manager::batch_job(&plan.env)
             .map(|(name, value)| [name.to_owned(), value.to_string_lossy().into_owned()]),
     });
     // Which rank is on which host is known to another launcher alone.
-    let hosts: &[HostEntry] = if engine.is_some() { &[] } else { &plan.map.hosts };
+    let hosts: &[HostEntry] = if process_manager.is_some() { &[] } else { &plan.map.hosts };
     Plan {
         ranks: job.ranks,
         host: plan.host.clone(),
         hosts: hosts.iter().map(ToString::to_string).collect(),
-        host_of: if engine.is_some() { &[] } else { &plan.map.host_of },
+        host_of: if process_manager.is_some() { &[] } else { &plan.map.host_of },
         spawner: job.spawner.name(),
-        engine,
-        slurm: slurm::of(&plan.env, job.engine.as_ref(), job.step.as_deref()),
+        process_manager,
+        slurm: slurm::of(&plan.env, job.process_manager.as_ref(), job.step.as_deref()),
         program: job.command.executable.to_string_lossy().into_owned(),
         argv: text(&job.command.argv),
         directory: plan.directory.to_string_lossy().into_owned(),

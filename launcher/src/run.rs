@@ -104,7 +104,7 @@ fn finish(
     report: Option<ReportFile>,
     level: u8,
 ) -> Result<u8, Failure> {
-    let text = match &job.engine {
+    let text = match &job.process_manager {
         Some(call) => summary::of_engine(outcome, call),
         None => summary::text(outcome, level, job.plan.conduit_program),
     };
@@ -137,7 +137,7 @@ fn finish(
 /// Where the ranks are.
 fn places(job: &Job) -> String {
     let plan = &job.plan;
-    if let Some(call) = &job.engine {
+    if let Some(call) = &job.process_manager {
         return format!("the hosts of {}", call.dialect.title);
     }
     match plan.map.hosts.as_slice() {
@@ -170,7 +170,7 @@ fn explain(line: &CommandLine, job: &Job) {
             dry_run::quoted(&job.command.argv[index])
         );
     }
-    if let Some(call) = &job.engine {
+    if let Some(call) = &job.process_manager {
         say!(DEBUG, NAME, "{} is called as: {}", call.dialect.title, dry_run::words(&call.argv));
     }
     say!(DEBUG, NAME, "environment: {}", dry_run::environment(job));

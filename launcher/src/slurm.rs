@@ -88,11 +88,11 @@ pub struct Slurm {
     array_task: Option<String>,
 }
 
-/// Slurm's job of ranks that `engine` starts, or our own agents, in this environment.
+/// Slurm's job of ranks that `process_manager` starts, or our own agents, in this environment.
 #[must_use]
 pub fn of(
     environment: &Variables,
-    engine: Option<&Call>,
+    process_manager: Option<&Call>,
     note: Option<&StepNote>,
 ) -> Option<Slurm> {
     let value = |name: &str| {
@@ -102,7 +102,7 @@ pub fn of(
     let (job, step) = match note.and_then(StepNote::read) {
         Some((job, step)) => (Some(job), Some(step)),
         // A step in which the launcher runs is that of the ranks unless srun makes another.
-        None if engine.is_some_and(|call| call.dialect.before.is_some()) => {
+        None if process_manager.is_some_and(|call| call.dialect.before.is_some()) => {
             (value("SLURM_JOB_ID"), None)
         }
         None => (value("SLURM_JOB_ID"), value("SLURM_STEP_ID")),

@@ -13,7 +13,7 @@ use nix::unistd::{AccessFlags, eaccess};
 
 use supervisor::doctor::{Finding, Level};
 
-use super::engines;
+use super::process_managers;
 
 const LIMITS: &str = "in /etc/security/limits.conf there, and LimitMEMLOCK=, LimitNPROC= and LimitNOFILE= of an sshd that \
                       systemd starts";
@@ -65,7 +65,10 @@ fn all(directory: &Path, several: bool) -> Vec<Finding> {
         shared_memory(),
         dev_shm(Path::new("/dev/shm")),
         sent_programs(supervisor::staging_place()),
-        engines::finding(variable("PATH").as_deref(), variable("LD_LIBRARY_PATH").as_deref()),
+        process_managers::finding(
+            variable("PATH").as_deref(),
+            variable("LD_LIBRARY_PATH").as_deref(),
+        ),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! `gasnetrun_ibv doctor`: examines hosts and says what to repair.
 
 mod checks;
-mod engines;
+mod process_managers;
 
 pub use checks::{CHECKS, main as check_this_host};
 

@@ -19,23 +19,23 @@ deadlines! {
         ANNOUNCE = "bootstrap.announce", secs(2),
             "A rank that exits waits for room in its agent's socket. When the agent is stopped, \
              the exit goes on without it.";
-        ENGINE_ANSWER = "bootstrap.engine.answer", secs(60),
+        PM_ANSWER = "bootstrap.process-manager.answer", secs(60),
             "A rank waits for any answer of a PMI server but a fence. Servers answer in \
              milliseconds; one that does not know a command may stay silent.";
-        ENGINE_MEET = "bootstrap.engine.meet", secs(60),
+        PM_MEET = "bootstrap.process-manager.meet", secs(60),
             "The ranks of a host wait for each other at the start. The bound ends the wait where \
              the server's map of hosts is wrong.";
-        ENGINE_REFUSAL = "bootstrap.engine.refusal", secs(5),
+        PM_REFUSAL = "bootstrap.process-manager.refusal", secs(5),
             "A rank waits in the fence that carries a refusal to the other hosts. When they do not \
              come, the ranks of this host hear the refusal all the same.";
-        ENGINE_LEAVE = "bootstrap.engine.leave", secs(2),
+        PM_LEAVE = "bootstrap.process-manager.leave", secs(2),
             "A rank that leaves waits for the last answer of a PMI server. It ends anyway.";
-        ENGINE_OTHERS = "bootstrap.engine.others", secs(10).set_by("GASNET_EXITTIMEOUT"),
+        PM_OTHERS = "bootstrap.process-manager.others", secs(10).set_by("GASNET_EXITTIMEOUT"),
             "The rank that decided the end of the job waits for the other ranks of its host to \
              follow; then the server ends them.";
-        MEET_FIRST = "bootstrap.engine.meet-first", ms(1),
+        MEET_FIRST = "bootstrap.process-manager.meet-first", ms(1),
             "First pause before a rank knocks again at the first rank of its host; doubles.";
-        MEET_MOST = "bootstrap.engine.meet-most", ms(20),
+        MEET_MOST = "bootstrap.process-manager.meet-most", ms(20),
             "Longest such pause.";
         MPI_EAGER = "bootstrap.mpi.eager", ms(1),
             "A rank in a collective call of MPI polls without sleeping.";
@@ -133,9 +133,9 @@ deadlines! {
     launcher {
         PROGRESS = "launcher.progress", ms(500),
             "A start that takes longer shows its progress.";
-        ASK = "engine.ask", secs(5),
+        ASK = "process-manager.ask", secs(5),
             "The launcher waits for another launcher (mpirun, srun) to say what it is.";
-        ASK_POLL = "engine.ask-poll", ms(2),
+        ASK_POLL = "process-manager.ask-poll", ms(2),
             "Between two checks whether it has ended.";
     }
 

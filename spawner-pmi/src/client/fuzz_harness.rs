@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use settings::deadlines::bootstrap::ENGINE_ANSWER;
+use settings::deadlines::bootstrap::PM_ANSWER;
 
 use super::announced::PmiVersion;
 use super::pmi1::Pmi1;
@@ -29,7 +29,7 @@ pub fn converse(version: PmiVersion, size: u32, said: &[u8]) -> Result<String, E
     theirs.set_nonblocking(true).map_err(os)?;
     theirs.write_all(&said[..said.len().min(MAX_SAID)]).map_err(os)?;
     theirs.shutdown(std::net::Shutdown::Write).map_err(os)?;
-    let answer = ENGINE_ANSWER.within(Duration::from_secs(1));
+    let answer = PM_ANSWER.within(Duration::from_secs(1));
     let stream = Stream::new("PMI", Source::Own(OwnedFd::from(ours)), answer);
     let mut manager: Box<dyn ProcessManager> = match version {
         PmiVersion::One => Box::new(Pmi1::begin(stream, 0, size)?),

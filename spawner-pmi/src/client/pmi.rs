@@ -1,7 +1,7 @@
 //! The services under a launcher that serves PMI-1 or PMI-2.
 
 use settings::Env;
-use settings::deadlines::bootstrap::ENGINE_ANSWER;
+use settings::deadlines::bootstrap::PM_ANSWER;
 
 use super::announced::{Inherited, PmiVersion, Server, pmi_server};
 use super::pmi1::{Pmi1, introduce};
@@ -65,7 +65,7 @@ fn at_port(
     id: &str,
     bounds: impl FnOnce(u32) -> ProcessManagerBounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
-    let answer = ENGINE_ANSWER;
+    let answer = PM_ANSWER;
     let source = Source::Own(dial("PMI-1", address, answer)?);
     let mut stream = Stream::new("PMI-1", source, answer);
     let (rank, size) = introduce(&mut stream, id)?;

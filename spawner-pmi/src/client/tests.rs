@@ -229,7 +229,7 @@ fn bad_servers_are_named() {
     for (version, sign, fault, words) in [
         one("cmd=init", say("hello\n"), "no command"),
         one("cmd=init", say("cmd=response_to_init pmi_version=7 rc=0\n"), "version 7"),
-        one("cmd=init", say("cmd=response_to_init pmi_vers"), "bootstrap.engine.answer"),
+        one("cmd=init", say("cmd=response_to_init pmi_vers"), "bootstrap.process-manager.answer"),
         one("cmd=init", say(&long), "a line of more than"),
         one("cmd=init", Fault::Say(vec![0xff, 0xfe, b'\n']), "it is no text"),
         one("cmd=init", Fault::Hangup, "closed the connection during init"),
@@ -237,7 +237,7 @@ fn bad_servers_are_named() {
         one("get_maxes", say("cmd=maxes keylen_max=64 vallen_max=12\n"), "too little"),
         one("get_maxes", say("cmd=maxes keylen_max=64\n"), "no vallen_max"),
         one("get_maxes", say("cmd=maxes keylen_max=1 keylen_max=2\n"), "there twice"),
-        one("get_maxes", Fault::Silence, "bootstrap.engine.answer"),
+        one("get_maxes", Fault::Silence, "bootstrap.process-manager.answer"),
         one("get_my_kvsname", say("cmd=maxes kvsname=a\n"), "instead of"),
         one("cmd=put", say("cmd=put_result rc=-1 msg=no_room\n"), "no_room (rc=-1)"),
         one("barrier_in", say("cmd=barrier_out rc=5\n"), "refused barrier"),
@@ -247,7 +247,7 @@ fn bad_servers_are_named() {
         two("fullinit", say("999999cmd="), "999999 bytes announced"),
         two("fullinit", say("  -1  x"), "its length is"),
         two("fullinit", say("      "), "its length is"),
-        two("fullinit", say("    10cmd=f"), "bootstrap.engine.answer"),
+        two("fullinit", say("    10cmd=f"), "bootstrap.process-manager.answer"),
         two(
             "fullinit",
             say("    54cmd=fullinit-response;rc=0;rank=0;size=9;appnum=0;xxxx=;"),

@@ -2,7 +2,7 @@
 
 use bootstrap::sys::{self, ANNOUNCE_SLICE_MS};
 use nix::sys::socket::{MsgFlags, recv};
-use settings::deadlines::bootstrap::ENGINE_LEAVE;
+use settings::deadlines::bootstrap::PM_LEAVE;
 
 /// A few words made without memory of the heap. What does not fit is cut.
 pub(super) struct Text {
@@ -47,10 +47,10 @@ impl Text {
     }
 }
 
-/// Sends the last words on a byte stream and waits, within [`ENGINE_LEAVE`], until the answer has
+/// Sends the last words on a byte stream and waits, within [`PM_LEAVE`], until the answer has
 /// `sign` in it or the stream ends. Async-signal-safe.
 pub(super) fn farewell(socket: i32, words: &[u8], sign: &[u8]) {
-    let bound = ENGINE_LEAVE.limit;
+    let bound = PM_LEAVE.limit;
     sys::send_best_effort(socket, words, bound);
     let (mut seen, mut len) = ([0u8; 512], 0);
     for _ in 0..=bound.as_millis() / ANNOUNCE_SLICE_MS as u128 {

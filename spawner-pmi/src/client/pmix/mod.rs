@@ -7,7 +7,7 @@
 mod library;
 
 use settings::Env;
-use settings::deadlines::bootstrap::{CALL, ENGINE_ANSWER};
+use settings::deadlines::bootstrap::{CALL, PM_ANSWER};
 
 use super::announced::{Announcement, announced_is, pmix_server};
 use super::process_manager::{
@@ -84,7 +84,7 @@ fn connect(
 }
 
 fn seconds() -> i32 {
-    let bound = ENGINE_ANSWER.limit.as_secs();
+    let bound = PM_ANSWER.limit.as_secs();
     i32::try_from(bound).unwrap_or(i32::MAX)
 }
 

@@ -13,7 +13,7 @@ use bootstrap::node_shm::{Ack, NodeShm, Notice, RankSlot};
 use bootstrap::service::{Finalizer, Rank};
 use bootstrap::sys;
 use settings::deadlines::Deadline;
-use settings::deadlines::bootstrap::ENGINE_OTHERS;
+use settings::deadlines::bootstrap::PM_OTHERS;
 
 /// Exit code of a job in which a rank ended without farewell and nobody here knows how.
 const DIED: i32 = 1;
@@ -61,7 +61,7 @@ impl Finalization {
         let (gone, decided) = (AtomicBool::new(false), AtomicBool::new(false));
         let (others_ms, host) = (AtomicU32::new(0), OnceLock::new());
         let finalization = Self { leave, gone, decided, others_ms, host };
-        finalization.allow(ENGINE_OTHERS);
+        finalization.allow(PM_OTHERS);
         Box::leak(Box::new(finalization))
     }
 

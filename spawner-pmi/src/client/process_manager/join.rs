@@ -19,13 +19,13 @@ use super::{hosts, leader, rendezvous};
 /// The bounds of the providers under a process manager; tests shorten them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessManagerBounds {
-    /// [`deadlines::ENGINE_ANSWER`].
+    /// [`deadlines::PM_ANSWER`].
     pub answer: Deadline,
-    /// [`deadlines::ENGINE_MEET`].
+    /// [`deadlines::PM_MEET`].
     pub meet: Deadline,
-    /// [`deadlines::ENGINE_REFUSAL`].
+    /// [`deadlines::PM_REFUSAL`].
     pub refusal: Deadline,
-    /// [`deadlines::ENGINE_OTHERS`].
+    /// [`deadlines::PM_OTHERS`].
     pub others: Deadline,
     /// Of the services.
     pub services: Bounds,
@@ -47,10 +47,10 @@ impl ProcessManagerBounds {
 impl Default for ProcessManagerBounds {
     fn default() -> Self {
         Self {
-            answer: deadlines::ENGINE_ANSWER,
-            meet: deadlines::ENGINE_MEET,
-            refusal: deadlines::ENGINE_REFUSAL,
-            others: deadlines::ENGINE_OTHERS,
+            answer: deadlines::PM_ANSWER,
+            meet: deadlines::PM_MEET,
+            refusal: deadlines::PM_REFUSAL,
+            others: deadlines::PM_OTHERS,
             services: Bounds::default(),
         }
     }

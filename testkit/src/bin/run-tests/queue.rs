@@ -21,7 +21,7 @@ pub(crate) enum Kind {
 /// Programs whose tests mostly wait, and how many of them run at once. The longest come first: they begin first.
 const WAITING: [(&str, usize); 12] = [
     ("e2e hosts", 4),
-    ("e2e engines", 3),
+    ("e2e process_managers", 3),
     ("e2e soft_roce", 1),
     ("e2e c_suite", 3),
     ("e2e network_ends", 3),

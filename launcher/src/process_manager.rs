@@ -15,7 +15,7 @@ use crate::spawner::Spawner;
 
 /// Why no other launcher can be called.
 #[derive(Debug, thiserror::Error)]
-pub enum EngineError {
+pub enum ProcessManagerError {
     /// The call.
     #[error(transparent)]
     Plan(#[from] spawner_pmi::launch::PlanError),
@@ -100,8 +100,8 @@ const fn family(spawner: Spawner) -> &'static Family {
 /// Makes the call.
 ///
 /// # Errors
-/// [`EngineError`].
-pub fn call(request: &Request<'_>, machine: &dyn Machine) -> Result<Call, EngineError> {
+/// [`ProcessManagerError`].
+pub fn call(request: &Request<'_>, machine: &dyn Machine) -> Result<Call, ProcessManagerError> {
     let flags = request.flags;
     refuse(flags, request.spawner)?;
     // What variables say is for our own agents; the other launcher knows its hosts.
@@ -140,7 +140,7 @@ pub fn call(request: &Request<'_>, machine: &dyn Machine) -> Result<Call, Engine
 }
 
 /// Refuses what only our own agents can do.
-fn refuse(flags: &Flags, spawner: Spawner) -> Result<(), EngineError> {
+fn refuse(flags: &Flags, spawner: Spawner) -> Result<(), ProcessManagerError> {
     let checks = [
         (flags.output_dir.is_some(), "--output-dir", "Use its own option for that in the template"),
         (flags.start_timeout.is_some(), "--start-timeout", "--timeout bounds the whole job"),
@@ -158,7 +158,7 @@ fn refuse(flags: &Flags, spawner: Spawner) -> Result<(), EngineError> {
     match checks.into_iter().find(|(set, ..)| *set) {
         None => Ok(()),
         Some((_, option, advice)) => {
-            Err(EngineError::Option { option, spawner: spawner.name(), advice })
+            Err(ProcessManagerError::Option { option, spawner: spawner.name(), advice })
         }
     }
 }
@@ -186,5 +186,5 @@ pub fn batch_job(environment: &Variables) -> Option<(&'static str, OsString)> {
 }
 
 #[cfg(test)]
-#[path = "engine_tests.rs"]
+#[path = "process_manager_tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! The engines and providers, and how a job of four ranks is started through each.
+//! The process managers and providers, and how a job of four ranks is started through each.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const MPIRUN_KILLS: Duration = Duration::from_secs(2);
 
 /// A way to start four ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Engine {
+pub(crate) enum ProcessManager {
     /// `mpiexec.hydra`, with a descriptor for PMI-1.
     Hydra,
     /// The same with PMI-2.
@@ -38,7 +38,7 @@ pub(crate) enum Engine {
     OursSlurm,
 }
 
-impl Engine {
+impl ProcessManager {
     /// Those on this host.
     pub(crate) const LOCAL: [Self; 4] =
         [Self::Hydra, Self::HydraPort, Self::OursHydra, Self::OpenMpi];
@@ -143,7 +143,7 @@ impl Engine {
         words.iter().map(|word| (*word).to_owned()).collect()
     }
 
-    /// A command through this engine.
+    /// A command through this process manager.
     pub(crate) fn job(self, bed: Option<&Cluster>, words: &[String]) -> Tree {
         let set = ["GASNET_QUIET=1", "GASNET_IBV_FABRIC=soft", "GASNET_BACKTRACE_TYPE=EXECINFO"];
         let root = ["OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"];

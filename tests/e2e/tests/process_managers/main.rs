@@ -1,15 +1,16 @@
-//! Jobs that other launchers start: every engine and provider that is here × results, ways to end, faults. Prints the table.
+//! Jobs that other launchers start: every process manager and provider that is here × results, ways
+//! to end, faults. Prints the table.
 
 mod cases;
-mod engine;
 mod limits;
+mod process_manager;
 mod slurm;
 
 use std::time::{Duration, Instant};
 
 use cases::{CASES, KILLS, Kill};
-use engine::Engine;
 use nix::sys::signal::Signal;
+use process_manager::ProcessManager;
 use testkit::process::Process;
 use testkit::{Cluster, Running, Table, all_requested, binary, skip};
 
@@ -45,17 +46,21 @@ fn ranks(running: &Running, bed: Option<&Cluster>) -> Vec<Process> {
 }
 
 /// Kills somebody in the middle of a job; returns the code, the time until every rank was gone, and what was wrong.
-fn kill(engine: Engine, bed: Option<&Cluster>, case: &Kill) -> (i32, u128, Option<String>) {
+fn kill(
+    manager: ProcessManager,
+    bed: Option<&Cluster>,
+    case: &Kill,
+) -> (i32, u128, Option<String>) {
     let program = binary("testexit").display().to_string();
     // Ranks that are in the library notice that one of them is gone; a launcher's end is noticed without them.
     let number = if case.compute { "5" } else { "3" };
     let words = [program, number.into(), "--delay".into(), "90000".into()];
-    let running = engine.job(bed, &words).start();
+    let running = manager.job(bed, &words).start();
     running.wait_stderr("on 4 ranks", 1);
     std::thread::sleep(Duration::from_millis(300));
     let victim = match case.rank {
         false => {
-            let name = format!("({}", engine.program());
+            let name = format!("({}", manager.program());
             // Names of processes are cut at 15 bytes.
             let name = &name[..name.len().min(14)];
             let all = running.descendants().into_iter();
@@ -67,7 +72,7 @@ fn kill(engine: Engine, bed: Option<&Cluster>, case: &Kill) -> (i32, u128, Optio
         true => ranks(&running, bed).into_iter().nth(1),
     };
     let begin = Instant::now();
-    // Nobody below the command with this name: the command is the engine's launcher.
+    // Nobody below the command with this name: the command is the process manager's launcher.
     let killed = match victim {
         Some(victim) => testkit::process::send(victim.pid, Signal::SIGKILL),
         None => !case.rank && running.signal(Signal::SIGKILL),
@@ -83,7 +88,7 @@ fn kill(engine: Engine, bed: Option<&Cluster>, case: &Kill) -> (i32, u128, Optio
     let left = ranks(&running, bed);
     let outcome = running.wait();
     let held = bed.and_then(at_rest);
-    let fits = case.codes.wanted(engine.codes(), outcome.code()) == outcome.code();
+    let fits = case.codes.wanted(manager.codes(), outcome.code()) == outcome.code();
     let wrong = match (left.is_empty(), fits) {
         (false, _) => Some(format!("ranks are left: {left:?}")),
         (true, false) => Some(format!("code {} is not one of {:?}", outcome.code(), case.codes)),
@@ -96,28 +101,28 @@ fn kill(engine: Engine, bed: Option<&Cluster>, case: &Kill) -> (i32, u128, Optio
     )
 }
 
-/// Runs all cases through these engines; returns what was wrong.
-fn run(engines: &[Engine], bed: Option<&Cluster>, table: &mut Table) -> Vec<String> {
+/// Runs all cases through these process managers; returns what was wrong.
+fn run(managers: &[ProcessManager], bed: Option<&Cluster>, table: &mut Table) -> Vec<String> {
     let mut wrong = Vec::new();
     for case in CASES.iter().filter(|case| all_requested() || !case.long) {
         let mut row = vec![case.name.to_owned()];
-        for engine in engines {
-            if !engine.is_here() {
+        for manager in managers {
+            if !manager.is_here() {
                 row.push("skipped".to_owned());
                 continue;
             }
-            if case.slow_over_hosts && *engine == Engine::OursSlurm && !all_requested() {
+            if case.slow_over_hosts && *manager == ProcessManager::OursSlurm && !all_requested() {
                 // Hundreds of fences, each of which takes Slurm a while; its provider is that of srun.
                 row.push("with --all".to_owned());
                 continue;
             }
-            let outcome = engine.job(bed, &case.line()).run();
-            let fault = case.fault(engine.codes(), &outcome);
+            let outcome = manager.job(bed, &case.line()).run();
+            let fault = case.fault(manager.codes(), &outcome);
             let mark = if fault.is_some() { "! " } else { "" };
             row.push(format!("{mark}{}: {} ms", outcome.code(), outcome.ms()));
             let (out, err) = (outcome.out(), outcome.err());
             wrong.extend(fault.map(|fault| {
-                let name = engine.name();
+                let name = manager.name();
                 format!("{name}, {}: {fault}\n--- stdout\n{out}\n--- stderr\n{err}", case.name)
             }));
         }
@@ -125,44 +130,48 @@ fn run(engines: &[Engine], bed: Option<&Cluster>, table: &mut Table) -> Vec<Stri
     }
     for case in KILLS {
         let mut row = vec![case.name.to_owned()];
-        for engine in engines {
-            if !engine.is_here() {
+        for manager in managers {
+            if !manager.is_here() {
                 row.push("skipped".to_owned());
                 continue;
             }
-            if case.rank && case.compute && engine.waits_for_the_rest() {
+            if case.rank && case.compute && manager.waits_for_the_rest() {
                 row.push("goes on".to_owned());
                 continue;
             }
-            if case.rank && case.compute && *engine == Engine::OursSlurm && !all_requested() {
+            if case.rank
+                && case.compute
+                && *manager == ProcessManager::OursSlurm
+                && !all_requested()
+            {
                 // srun's -W.
                 row.push("with --all".to_owned());
                 continue;
             }
-            let (code, ms, fault) = kill(*engine, bed, case);
+            let (code, ms, fault) = kill(*manager, bed, case);
             row.push(format!("{}{code}: {ms} ms", if fault.is_some() { "! " } else { "" }));
-            wrong.extend(fault.map(|fault| format!("{}, {}: {fault}", engine.name(), case.name)));
+            wrong.extend(fault.map(|fault| format!("{}, {}: {fault}", manager.name(), case.name)));
         }
         table.row(row);
     }
     wrong
 }
 
-/// The engines of a table, with the others in a long run; says what is left out.
-fn chosen(always: &[Engine], more: &[Engine]) -> Vec<Engine> {
-    let mut engines = always.to_vec();
+/// The process managers of a table, with the others in a long run; says what is left out.
+fn chosen(always: &[ProcessManager], more: &[ProcessManager]) -> Vec<ProcessManager> {
+    let mut managers = always.to_vec();
     if all_requested() {
-        engines.extend(more);
+        managers.extend(more);
     } else {
-        for engine in more {
-            skip(&format!("jobs of {}", engine.name()), "only with --all");
+        for manager in more {
+            skip(&format!("jobs of {}", manager.name()), "only with --all");
         }
     }
-    for engine in engines.iter().filter(|engine| !engine.is_here()) {
-        let reason = format!("{} is not installed", engine.program());
-        skip(&format!("jobs of {}", engine.name()), &reason);
+    for manager in managers.iter().filter(|manager| !manager.is_here()) {
+        let reason = format!("{} is not installed", manager.program());
+        skip(&format!("jobs of {}", manager.name()), &reason);
     }
-    engines
+    managers
 }
 
 /// Builds our plugin for one MPI next to the programs; why not.
@@ -177,38 +186,40 @@ fn plugin(flavour: &str) -> Result<(), String> {
     if built.status.code() == Some(0) { Ok(()) } else { Err(last) }
 }
 
-fn columns(engines: &[Engine]) -> Vec<&'static str> {
-    ["case"].into_iter().chain(engines.iter().map(|engine| engine.name())).collect()
+fn columns(managers: &[ProcessManager]) -> Vec<&'static str> {
+    ["case"].into_iter().chain(managers.iter().map(|manager| manager.name())).collect()
 }
 
-/// Runs everything through these engines and shows the table.
-fn check(title: &str, engines: &[Engine], bed: Option<&Cluster>) {
-    let mut table = Table::new(title, &columns(engines));
-    let wrong = run(engines, bed, &mut table);
+/// Runs everything through these process managers and shows the table.
+fn check(title: &str, managers: &[ProcessManager], bed: Option<&Cluster>) {
+    let mut table = Table::new(title, &columns(managers));
+    let wrong = run(managers, bed, &mut table);
     table.show();
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
 #[test]
-fn engines_on_this_host() {
-    let engines = chosen(&Engine::LOCAL, &Engine::LOCAL_MORE);
-    check("Other launchers on this host: code and time", &engines, None);
+fn process_managers_on_this_host() {
+    let managers = chosen(&ProcessManager::LOCAL, &ProcessManager::LOCAL_MORE);
+    check("Other launchers on this host: code and time", &managers, None);
 }
 
 #[test]
-fn engines_that_speak_mpi() {
-    let mut engines = chosen(&[], &Engine::MPI);
-    engines.retain(|engine| engine.is_here());
+fn process_managers_that_speak_mpi() {
+    let mut managers = chosen(&[], &ProcessManager::MPI);
+    managers.retain(|manager| manager.is_here());
     for flavour in ["openmpi", "mpich"] {
-        let uses = |engine: &Engine| engine.flavour() == Some(flavour);
-        let Some(Err(reason)) = engines.iter().any(uses).then(|| plugin(flavour)) else { continue };
-        for engine in engines.iter().filter(|engine| uses(engine)) {
-            skip(&format!("jobs of {}", engine.name()), &format!("no plugin: {reason}"));
+        let uses = |manager: &ProcessManager| manager.flavour() == Some(flavour);
+        let Some(Err(reason)) = managers.iter().any(uses).then(|| plugin(flavour)) else {
+            continue;
+        };
+        for manager in managers.iter().filter(|manager| uses(manager)) {
+            skip(&format!("jobs of {}", manager.name()), &format!("no plugin: {reason}"));
         }
-        engines.retain(|engine| !uses(engine));
+        managers.retain(|manager| !uses(manager));
     }
-    if !engines.is_empty() {
-        check("Ranks that speak MPI, on this host: code and time", &engines, None);
+    if !managers.is_empty() {
+        check("Ranks that speak MPI, on this host: code and time", &managers, None);
     }
 }
 
@@ -218,6 +229,6 @@ fn slurm_over_two_hosts() {
     if !bed.slurm("jobs of Slurm") {
         return;
     }
-    let engines = chosen(&Engine::SLURM, &Engine::SLURM_MORE);
-    check("Slurm over two hosts: code and time", &engines, Some(&bed));
+    let managers = chosen(&ProcessManager::SLURM, &ProcessManager::SLURM_MORE);
+    check("Slurm over two hosts: code and time", &managers, Some(&bed));
 }

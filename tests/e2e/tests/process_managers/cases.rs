@@ -1,4 +1,4 @@
-//! What is done through every engine, and with which codes it may end.
+//! What is done through every process manager, and with which codes it may end.
 
 use std::sync::OnceLock;
 
@@ -7,19 +7,20 @@ use testkit::{Outcome, binary, job};
 /// Codes of a case.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Codes {
-    /// Every engine conveys it.
+    /// Every process manager conveys it.
     Same(i32),
-    /// What each engine makes of it, in the order of [`super::engine::Engine::codes`]; any of them.
+    /// What each process manager makes of it, any of them. They are in the order of
+    /// [`super::process_manager::ProcessManager::codes`].
     Each([&'static [i32]; 5]),
 }
 
 impl Codes {
-    /// The code that an engine should return: `seen` when it is one of those.
-    pub(crate) fn wanted(self, engine: usize, seen: i32) -> i32 {
+    /// The code that a process manager should return: `seen` when it is one of those.
+    pub(crate) fn wanted(self, manager: usize, seen: i32) -> i32 {
         match self {
             Self::Same(code) => code,
-            Self::Each(codes) if codes[engine].contains(&seen) => seen,
-            Self::Each(codes) => codes[engine][0],
+            Self::Each(codes) if codes[manager].contains(&seen) => seen,
+            Self::Each(codes) => codes[manager][0],
         }
     }
 }
@@ -33,7 +34,7 @@ pub(crate) enum Says {
     Counts,
 }
 
-/// One thing to do through every engine.
+/// One thing to do through every process manager.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
@@ -77,7 +78,8 @@ const OF_HYDRA: &[i32] = &[6, 9, 15];
 const OF_HYDRA_PMI2: &[i32] = &[6, 9, 15, 255];
 const KILLED: &[i32] = &[137];
 const ABORTED: Codes = Codes::Each([OF_HYDRA, OF_HYDRA_PMI2, &[134], &[134, 137], &[1, 134, 137]]);
-/// Ranks of another host that never enter the library can only be ended by the engine, and PMI-2 has no code for that.
+/// Only the process manager can end ranks of another host that never enter the library, and PMI-2
+/// has no code for that.
 const SPINS: Codes = Codes::Each([&[5], &[5], &[5], &[5, 137], &[5]]);
 const BY_KILL: Codes = Codes::Each([&[9], &[9, 255], KILLED, KILLED, &[1, 137]]);
 
@@ -118,7 +120,7 @@ pub(crate) const CASES: &[Case] = &[
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kill {
     pub(crate) name: &'static str,
-    /// A rank, else the engine's launcher.
+    /// A rank, else the process manager's launcher.
     pub(crate) rank: bool,
     /// Whether the ranks compute and never enter the library.
     pub(crate) compute: bool,
@@ -128,12 +130,7 @@ pub(crate) struct Kill {
 pub(crate) const KILLS: &[Kill] = &[
     Kill { name: "kill -9 of a rank", rank: true, compute: false, codes: BY_KILL },
     Kill { name: "kill -9 of a rank, others compute", rank: true, compute: true, codes: BY_KILL },
-    Kill {
-        name: "kill -9 of the engine's launcher",
-        rank: false,
-        compute: true,
-        codes: Codes::Same(137),
-    },
+    Kill { name: "kill -9 of the launcher", rank: false, compute: true, codes: Codes::Same(137) },
 ];
 
 /// Stands for the paths of text files.
@@ -176,8 +173,8 @@ impl Case {
     }
 
     /// What was not as it must be.
-    pub(crate) fn fault(&self, engine: usize, outcome: &Outcome) -> Option<String> {
-        let wrong = outcome.fault(self.codes.wanted(engine, outcome.code()));
+    pub(crate) fn fault(&self, manager: usize, outcome: &Outcome) -> Option<String> {
+        let wrong = outcome.fault(self.codes.wanted(manager, outcome.code()));
         let out = outcome.out();
         let missing = match self.says {
             Says::Text(text) => (!out.contains(text)).then(|| format!("no {text:?} in its output")),

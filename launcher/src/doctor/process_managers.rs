@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use supervisor::doctor::Finding;
 
 /// Commands that start ranks.
-const ENGINES: [&str; 9] = [
+const COMMANDS: [&str; 9] = [
     "mpirun",        // MPI
     "mpiexec",       // MPI
     "mpiexec.hydra", // MPICH
@@ -45,7 +45,7 @@ pub(super) fn finding(path: Option<&OsStr>, libraries: Option<&OsStr>) -> Findin
     };
     let mut places = split(libraries);
     places.extend(DIRECTORIES.iter().map(|directory| Path::new(directory).to_owned()));
-    let commands = ENGINES.into_iter().filter(|name| {
+    let commands = COMMANDS.into_iter().filter(|name| {
         which::which_in_global(name, path).is_ok_and(|mut found| found.next().is_some())
     });
     let libraries = LIBRARIES.into_iter().filter(|name| there(name, &places));
@@ -70,7 +70,7 @@ mod tests {
         let here = Some(directory.path().as_os_str());
         assert!(finding(here, None).seen.starts_with("srun"));
         assert!(finding(None, here).seen.contains("libpmi.so.12"));
-        let names: std::collections::BTreeSet<_> = ENGINES.iter().collect();
-        assert_eq!(names.len(), ENGINES.len());
+        let names: std::collections::BTreeSet<_> = COMMANDS.iter().collect();
+        assert_eq!(names.len(), COMMANDS.len());
     }
 }

@@ -213,9 +213,9 @@ fn report(bed: &Bed) {
     for step in ["0", "1"] {
         let name = format!("report-{step}.json");
         let text = bed.report(&name);
-        let engine = &text["plan"]["engine"];
-        assert_eq!(engine["dialect"], "srun", "{text}");
-        assert_eq!(engine["batch_job"][0], "SLURM_JOB_ID", "{text}");
+        let manager = &text["plan"]["engine"];
+        assert_eq!(manager["dialect"], "srun", "{text}");
+        assert_eq!(manager["batch_job"][0], "SLURM_JOB_ID", "{text}");
         assert_eq!((&text["plan"]["ranks"], &text["exit_code"]), (&2.into(), &0.into()), "{text}");
         let slurm = bed.slurm_of(&name);
         assert_eq!((slurm["job"].as_str(), slurm["step"].as_str()), (Some(&*job), Some(step)));
