@@ -2,7 +2,7 @@
 
 use bootstrap::Rank;
 
-use crate::handler::HandlerIndex;
+use crate::handler_index::HandlerIndex;
 
 /// Why a call of the conduit failed. Texts say what was seen and what is legal.
 ///
@@ -248,11 +248,5 @@ pub enum Error {
 impl std::fmt::Debug for Error {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, formatter)
-    }
-}
-
-impl From<crate::transport::net::Error> for Error {
-    fn from(error: crate::transport::net::Error) -> Self {
-        Self::Network(error.to_string())
     }
 }

@@ -6,25 +6,11 @@ use std::sync::OnceLock;
 
 use crate::error::Error;
 use crate::foreign::Foreign;
+pub use crate::handler_index::HandlerIndex;
 use crate::long_payload::LongPayload;
 use crate::mode::Mode;
 use crate::token::{RawToken, Token};
 use crate::transport::message::MAX_ARGS;
-
-/// Number of a handler at an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HandlerIndex(pub u8);
-
-impl HandlerIndex {
-    /// Lowest index that a client may use; the highest is 255.
-    pub const FIRST_CLIENT: u8 = 128;
-}
-
-impl fmt::Display for HandlerIndex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// Categories that a handler accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

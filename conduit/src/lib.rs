@@ -30,6 +30,7 @@ pub mod exit;
 mod exit_link;
 mod foreign;
 mod handler;
+mod handler_index;
 mod identity;
 #[doc(hidden)]
 pub mod inner;

@@ -21,7 +21,7 @@ use crate::sources::Sources;
 const KNOWN: &str = "testkit/tests/shape/known.txt";
 /// The conduit's layers, from the bottom up; nothing imports from a layer above its own.
 const CONDUIT: &graph::Layers = &[
-    &["sys", "error", "identity", "mode", "settings", "call_state", "wait_mode"],
+    &["sys", "error", "handler_index", "identity", "mode", "settings", "call_state", "wait_mode"],
     &["transport"],
     &["exit", "long_payload"],
     &[

@@ -143,3 +143,9 @@ impl Error {
         move |errno| Self::Os { operation, source: errno.into() }
     }
 }
+
+impl From<Error> for crate::error::Error {
+    fn from(error: Error) -> Self {
+        Self::Network(error.to_string())
+    }
+}
