@@ -1,6 +1,6 @@
 //! The tree with the machines of very many hosts in virtual time: counts messages and rounds, and
 //! finds how long a job needs to start and to notice a dead host. The tables are those of
-//! docs/design/tree.md.
+//! docs/design/tree-collectives.md.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -270,10 +270,13 @@ fn rows(hosts: u32, degree: usize) -> [String; 2] {
 }
 
 fn is_in_the_page(tables: &[String; 2]) {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/design/tree.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/design/tree-collectives.md");
     let page = std::fs::read_to_string(page).unwrap();
     for row in tables.iter().flat_map(|table| table.lines()) {
-        assert!(page.lines().any(|line| line == row), "docs/design/tree.md lacks the row\n{row}");
+        assert!(
+            page.lines().any(|line| line == row),
+            "docs/design/tree-collectives.md lacks the row\n{row}"
+        );
     }
 }
 
