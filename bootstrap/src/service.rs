@@ -11,7 +11,7 @@ use crate::frame::{Frame, FrameError, Kind};
 use crate::node_shm::{NodeShm, NodeShmError};
 
 /// How an exit began on a rank; carried to the agent so that the summary can say it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum ExitPath {
     /// The program asked for it (`exit`, `gasnet_exit`).

@@ -6,12 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
+use bootstrap::ExitPath;
 use settings::Signals;
 use settings::deadlines::exit::{BACKTRACE, CRASH_FLUSH};
 
 use super::driver::{Driver, driver};
 use super::line::Line;
-use super::machine::Origin;
 use super::signals::{self, Command, Disposition, Stack, Streams};
 
 /// Signals that end a process by their nature.
@@ -199,14 +199,14 @@ extern "C" fn on_quit(_: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
     signals::keeping_errno(|| match driver() {
         Some(driver) if !driver.is_ours() => signals::end(1),
         Some(driver) if driver.has_begun() => {}
-        Some(driver) => driver.local(1, Origin::Signal),
+        Some(driver) => driver.local(1, ExitPath::Signal),
         None => signals::end(1),
     });
 }
 
 /// Where an exit call of the program comes from: inside a signal that asks the process to end, or not.
-pub(super) fn origin() -> Origin {
-    if ASKING_NOW.load(Ordering::SeqCst) { Origin::Signal } else { Origin::Explicit }
+pub(super) fn path() -> ExitPath {
+    if ASKING_NOW.load(Ordering::SeqCst) { ExitPath::Signal } else { ExitPath::Explicit }
 }
 
 // ---- freezing ----

@@ -16,7 +16,7 @@ use super::flush::Flush;
 use super::line::Line;
 use super::link::Link;
 use super::machine::{
-    Action, Actions, Code, Config, Event, Machine, Message, Millis, Origin, Phase, Timeouts,
+    Action, Actions, Code, Config, Event, Machine, Message, Millis, Phase, Timeouts,
 };
 use super::outbox::Outbox;
 use super::signals::{self, Mask, Stack};
@@ -199,8 +199,8 @@ impl Driver {
     // ---- head ----
 
     /// An exit that begins here. Returns only on the hook's path.
-    pub(super) fn local(&self, code: i32, origin: Origin) {
-        let in_signal = origin == Origin::Signal || signals::is_quit_blocked();
+    pub(super) fn local(&self, code: i32, path: ExitPath) {
+        let in_signal = path == ExitPath::Signal || signals::is_quit_blocked();
         let mask = signals::block();
         let natural = code;
         let slot = self.link.node_shm().slot(self.link.rank_info().local);
@@ -212,10 +212,10 @@ impl Driver {
             .filter(|notice| notice.code != 0 || !worked_on)
             .map_or(code, |notice| notice.code);
         // Sends run with signals blocked, so no handler ever interrupts one and sending is always allowed.
-        let event = Event::LocalExit { code: Code::new(code), origin, in_signal: false };
+        let event = Event::LocalExit { code: Code::new(code), path, in_signal: false };
         if self.take(event).first {
             self.in_signal.store(in_signal, Ordering::SeqCst);
-            if origin == Origin::Hook {
+            if path == ExitPath::Hook {
                 let _ = self.natural.set(natural);
             }
             slot.claim_ack(Ack::Rank);
@@ -226,7 +226,7 @@ impl Driver {
         } else {
             self.join(mask);
         }
-        self.leave(origin, mask);
+        self.leave(path, mask);
     }
 
     /// The control tree's decision, seen by a poll. Returns only when this thread is the one that exits already.
@@ -237,7 +237,7 @@ impl Driver {
         let mask = signals::block();
         if self.take(Event::Notice { code: Code::new(notice.code) }).first {
             self.body();
-            self.leave(Origin::Remote, mask);
+            self.leave(ExitPath::Remote, mask);
         }
         signals::restore(mask);
         self.meet();
@@ -249,7 +249,7 @@ impl Driver {
         let mask = signals::block();
         if self.take(Event::Message { from: from.0, message }).first {
             self.body();
-            self.leave(Origin::Remote, mask);
+            self.leave(ExitPath::Remote, mask);
         }
         signals::restore(mask);
         if self.has_begun() && self.owner.load(Ordering::SeqCst) != signals::thread() {
@@ -370,9 +370,7 @@ impl Driver {
     fn perform(&self, action: Action) -> bool {
         let place = self.link.rank_info();
         match action {
-            Action::Announce { code, origin } => {
-                self.link.exit_notifier().exiting(code.get(), path(origin))
-            }
+            Action::Announce { code, path } => self.link.exit_notifier().exiting(code.get(), path),
             Action::StopClientHandlers => {
                 self.enter();
                 self.link.disable_client_handlers();
@@ -448,8 +446,8 @@ impl Driver {
     // ---- tail ----
 
     /// Ends the process, or gives it back to libc on the hook's path.
-    fn leave(&self, origin: Origin, mask: Mask) {
-        if origin != Origin::Hook {
+    fn leave(&self, path: ExitPath, mask: Mask) {
+        if path != ExitPath::Hook {
             signals::end(self.code.load(Ordering::SeqCst));
         }
         self.done.store(true, Ordering::SeqCst);
@@ -505,13 +503,4 @@ extern "C" fn on_abort_signal(signal: i32, _: *mut libc::siginfo_t, _: *mut std:
         driver.abort_signal(signal);
     }
     signals::end(128 + signal)
-}
-
-const fn path(origin: Origin) -> ExitPath {
-    match origin {
-        Origin::Explicit => ExitPath::Explicit,
-        Origin::Hook => ExitPath::Hook,
-        Origin::Signal => ExitPath::Signal,
-        Origin::Remote => ExitPath::Remote,
-    }
 }

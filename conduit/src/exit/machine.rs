@@ -26,8 +26,10 @@
 //! allocated outside Leading, because the machine also runs in signal handlers.
 #![forbid(unsafe_code)]
 
+use bootstrap::ExitPath;
+
 pub use super::protocol::{
-    Action, Actions, Code, Config, Event, MAX_ACTIONS, MAX_ROUNDS, Message, Origin, Phase,
+    Action, Actions, Code, Config, Event, MAX_ACTIONS, MAX_ROUNDS, Message, Phase,
 };
 pub use super::timeouts::{Millis, Timeouts};
 
@@ -165,8 +167,8 @@ impl Machine {
             return;
         }
         match event {
-            Event::LocalExit { code, origin, in_signal } => {
-                self.local_exit(now, code, origin, in_signal, out)
+            Event::LocalExit { code, path, in_signal } => {
+                self.local_exit(now, code, path, in_signal, out)
             }
             Event::Message { from, message } => self.message(now, from, message, out),
             Event::Notice { code } => self.notice(now, code, out),
@@ -180,7 +182,7 @@ impl Machine {
         &mut self,
         now: Millis,
         code: Code,
-        origin: Origin,
+        path: ExitPath,
         in_signal: bool,
         out: &mut Actions,
     ) {
@@ -189,7 +191,7 @@ impl Machine {
         }
         self.begin(code);
         self.mute = in_signal;
-        out.push(Action::Announce { code, origin });
+        out.push(Action::Announce { code, path });
         out.push(Action::StopClientHandlers);
         let timeouts = self.config.timeouts;
         // What was heard before counts as well.
@@ -367,7 +369,7 @@ impl Machine {
     fn told(&mut self, code: Code, out: &mut Actions) {
         self.first = Some(code);
         self.code = Some(code);
-        out.push(Action::Announce { code, origin: Origin::Remote });
+        out.push(Action::Announce { code, path: ExitPath::Remote });
         out.push(Action::RaiseQuit);
         out.push(Action::StopClientHandlers);
     }

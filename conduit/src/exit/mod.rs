@@ -22,15 +22,15 @@ mod wire;
 
 use std::sync::Arc;
 
-use bootstrap::Rank;
 use bootstrap::node_shm::Notice;
+use bootstrap::{ExitPath, Rank};
 
 pub(crate) use link::Link;
 pub(crate) use signals::undisturbed;
 
 use crash::Diagnostics;
 use driver::{Driver, Options, driver};
-use machine::{Millis, Origin};
+use machine::Millis;
 
 /// Installs the exit of this process: handlers, hook, machine. First freezes if that was asked for. Once per process, by
 /// `Client::init`, when the rank can send; a second call does nothing.
@@ -76,7 +76,7 @@ fn diagnostics(rank: u32, settings: &settings::Values) -> Diagnostics {
 /// Return from `main`, or `exit(3)`.
 fn hook(code: i32) {
     if let Some(driver) = driver().filter(|driver| driver.is_ours()) {
-        driver.local(code, Origin::Hook);
+        driver.local(code, ExitPath::Hook);
     }
 }
 
@@ -91,7 +91,7 @@ fn farewell(code: i32) {
 /// signal handlers and message handlers. In a process without an installed rank it ends that process.
 pub fn exit(code: i32) -> ! {
     match driver() {
-        Some(driver) if driver.is_ours() => driver.local(code, crash::origin()),
+        Some(driver) if driver.is_ours() => driver.local(code, crash::path()),
         _ => {
             use std::io::Write;
             let _ = std::io::stdout().flush();

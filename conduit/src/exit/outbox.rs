@@ -111,7 +111,9 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::{Code, Config, Event, Machine, Millis, Origin, Timeouts};
+    use bootstrap::ExitPath;
+
+    use super::super::machine::{Code, Config, Event, Machine, Millis, Timeouts};
     use super::*;
 
     #[test]
@@ -120,7 +122,7 @@ mod tests {
             Config { rank: 2, size: 5, control: false, timeouts: Timeouts::new(Millis(1)) };
         let mut machine = Machine::new(config);
         let mut out = Actions::new();
-        let exit = Event::LocalExit { code: Code(1), origin: Origin::Explicit, in_signal: false };
+        let exit = Event::LocalExit { code: Code(1), path: ExitPath::Explicit, in_signal: false };
         machine.handle(Millis(0), exit, &mut out);
         machine.handle(Millis(9), Event::Timer, &mut out);
         let lead = Event::Message { from: 0, message: Message::RoleReply { leader: true } };

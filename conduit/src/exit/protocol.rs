@@ -1,6 +1,8 @@
 //! What goes in and out of the exit's machine.
 #![forbid(unsafe_code)]
 
+use bootstrap::ExitPath;
+
 use super::timeouts::Timeouts;
 
 /// An exit code. Ordered as unsigned numbers, so that negative codes count as very large.
@@ -50,19 +52,6 @@ pub enum Message {
     ExitReply,
 }
 
-/// Where an exit came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Origin {
-    /// The program called exit.
-    Explicit,
-    /// Return from `main` or `exit(3)`, seen by the library's exit hook.
-    Hook,
-    /// A termination signal.
-    Signal,
-    /// Another rank's request, or the control tree.
-    Remote,
-}
-
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
@@ -71,7 +60,7 @@ pub enum Event {
         /// Code given.
         code: Code,
         /// How it began.
-        origin: Origin,
+        path: ExitPath,
         /// Sending is forbidden: the call came in a signal handler that interrupted a send.
         in_signal: bool,
     },
@@ -101,7 +90,7 @@ pub enum Action {
         /// With this code.
         code: Code,
         /// How it began.
-        origin: Origin,
+        path: ExitPath,
     },
     /// From now on the client's message handlers do nothing; internal ones keep working.
     StopClientHandlers,

@@ -5,8 +5,10 @@
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use bootstrap::ExitPath;
+
 use crate::exit::machine::{
-    Action, Actions, Code, Config, Event, Machine, Message, Millis, Origin, Phase, Timeouts,
+    Action, Actions, Code, Config, Event, Machine, Message, Millis, Phase, Timeouts,
 };
 
 const TIMEOUTS: Timeouts = Timeouts {
@@ -157,7 +159,7 @@ impl Job {
                     peer.local = Some(code);
                     self.clean &= !in_signal;
                 }
-                self.tell(rank, Event::LocalExit { code, origin: Origin::Explicit, in_signal });
+                self.tell(rank, Event::LocalExit { code, path: ExitPath::Explicit, in_signal });
             }
             Choice::Deliver { index } => {
                 let (to, from, message) = self.flights.remove(index);

@@ -2,8 +2,10 @@
 
 use std::time::Instant;
 
+use bootstrap::ExitPath;
+
 use crate::exit::machine::{
-    Action, Actions, Code, Config, Event, Machine, Message, Millis, Origin, Phase, Timeouts,
+    Action, Actions, Code, Config, Event, Machine, Message, Millis, Phase, Timeouts,
 };
 
 const SIZE: u32 = 1_000_000;
@@ -47,8 +49,8 @@ fn run(callers: std::ops::Range<u32>, expected: Code) -> (u64, u64) {
         for step in std::mem::take(&mut ring.buckets[index]) {
             let (rank, event) = match step {
                 Step::Call(rank) => {
-                    let (code, origin) = (Code(rank % 200), Origin::Explicit);
-                    (rank, Event::LocalExit { code, origin, in_signal: false })
+                    let (code, path) = (Code(rank % 200), ExitPath::Explicit);
+                    (rank, Event::LocalExit { code, path, in_signal: false })
                 }
                 Step::Deliver { to, from, message } => (to, Event::Message { from, message }),
                 Step::Flushed(rank) => (rank, Event::Flushed),

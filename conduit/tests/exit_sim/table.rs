@@ -1,9 +1,11 @@
 //! The state table of `docs/design/exit.md` against the machine: every row must be what the machine does, and what has
 //! no row must change nothing.
 
+use bootstrap::ExitPath;
+
 use super::state_table::{self, Rows};
 use crate::exit::machine::{
-    Action, Actions, Code, Config, Event, Machine, Message, Millis, Origin, Timeouts,
+    Action, Actions, Code, Config, Event, Machine, Message, Millis, Timeouts,
 };
 
 const DOCUMENT: &str = include_str!("../../../docs/design/exit.md");
@@ -25,7 +27,7 @@ const EVENTS: [&str; 12] = [
 
 fn event(name: &str) -> Event {
     let message = |from, message| Event::Message { from, message };
-    let local = |in_signal| Event::LocalExit { code: Code(3), origin: Origin::Explicit, in_signal };
+    let local = |in_signal| Event::LocalExit { code: Code(3), path: ExitPath::Explicit, in_signal };
     match name {
         "local 3" => local(false),
         "local 3 in signal" => local(true),
@@ -81,7 +83,7 @@ fn render(action: &Action) -> String {
         Message::ExitReply => "reply".into(),
     };
     match action {
-        Action::Announce { code, origin } => format!("announce {} {origin:?}", code.0),
+        Action::Announce { code, path } => format!("announce {} {path:?}", code.0),
         Action::StopClientHandlers => "stop handlers".into(),
         Action::Send { to, message } => format!("send {to} ({})", say(message)),
         Action::SendAll { message } => format!("send all ({})", say(message)),

@@ -4,8 +4,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use bootstrap::ExitPath;
+
 use crate::exit::machine::{
-    Action, Actions, Code, Config, Event, Machine, Message, Millis, Origin, Phase, Timeouts,
+    Action, Actions, Code, Config, Event, Machine, Message, Millis, Phase, Timeouts,
 };
 
 /// SplitMix64: small, seeded, good enough to choose faults.
@@ -228,8 +230,8 @@ impl World {
                     node.deaf = call.in_signal;
                 }
                 let (code, in_signal) = (call.code, call.in_signal);
-                let origin = if in_signal { Origin::Signal } else { Origin::Explicit };
-                self.tell(call.rank, Event::LocalExit { code, origin, in_signal });
+                let path = if in_signal { ExitPath::Signal } else { ExitPath::Explicit };
+                self.tell(call.rank, Event::LocalExit { code, path, in_signal });
             }
             Step::Deliver { to, from, message } => {
                 // A rank that exits in a signal handler does not poll, except by another thread.
