@@ -158,7 +158,7 @@ fn place(b: &mut dyn Bootstrap) -> Result<(), Failure> {
     let place = b.rank_info();
     same("place by the node's shared memory", &b.node_shm().rank_info(place.rank), &Some(place))?;
     same("size in the node's shared memory", &b.node_shm().size(), &place.size)?;
-    same("exit notice", &b.node_shm().notice(), &None)?;
+    same("exit decision", &b.node_shm().exit_decision(), &None)?;
     let all = call(b.exchange(&place.host.0.to_le_bytes()))?;
     for (rank, word) in (0u32..).zip(all.chunks_exact(4)) {
         let seen = b.node_shm().host_of(Rank(rank)).map(|HostId(id)| id.to_le_bytes().to_vec());

@@ -8,7 +8,7 @@
 //! * [`service`]: the trait, the exit notifier used on exit paths.
 //! * [`frame`]: the versioned codec spoken between a rank and its agent (and between agents).
 //! * [`node_shm`]: the page of shared memory that a host's ranks and agent share: doorbells and the
-//!   exit notice.
+//!   exit decision.
 //! * [`collective`]: the pure machine that matches the ranks' calls, one node of the tree of
 //!   agents; every provider is driven by it.
 //! * [`conformance`]: what every provider must do, as a suite to run over it (feature `testing`).

@@ -5,7 +5,7 @@
 //! The provider creates it (a memfd, so a killed job leaves no file); every local rank maps it. It
 //! holds
 //!
-//! * the **exit notice**, one word that the agent (or, where there is none, a rank) sets once when
+//! * the **exit decision**, one word that the agent (or, where there is none, a rank) sets once when
 //!   the end of the job is decided. Every poll of the conduit loads it: that is how a lone exit
 //!   reaches ranks in milliseconds;
 //! * one [`RankSlot`] per local rank: a **doorbell** (futex) that every blocking wait of the rank
@@ -44,8 +44,8 @@ struct Header {
     locals: u32,
     /// 1 when there is a collectives.
     collectives: u32,
-    /// 0, or [`Notice`] encoded.
-    notice: AtomicU64,
+    /// 0, or [`ExitDecision`] encoded.
+    exit_decision: AtomicU64,
 }
 
 /// One local rank's words, each on lines of its own.
@@ -56,7 +56,7 @@ pub struct RankSlot {
     doorbell: AtomicU32,
     /// 1 while the rank sleeps or is about to.
     sleeping: AtomicU32,
-    /// [`Ack`] of the exit notice.
+    /// [`Ack`] of the exit decision.
     ack: AtomicU32,
     /// Process id, written by the agent or by the rank at start.
     pid: AtomicI32,
@@ -74,7 +74,7 @@ const LEFT: u32 = 1;
 pub enum Ack {
     /// Nobody yet.
     None = 0,
-    /// The rank itself: it is exiting, or saw the notice and raises SIGQUIT.
+    /// The rank itself: it is exiting, or saw the decision and raises SIGQUIT.
     Rank = 1,
     /// The agent: it has sent SIGQUIT because the rank did not look.
     Agent = 2,
@@ -82,29 +82,29 @@ pub enum Ack {
 
 /// Decision that the job ends, as ranks see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct ExitDecision {
     /// Code to exit with.
     pub code: i32,
     /// Rank that caused it, if one did.
     pub cause: Option<Rank>,
 }
 
-const NOTICE_SET: u64 = 1 << 63;
-const NOTICE_NO_RANK: u64 = 0x7fff_ffff;
+const DECISION_SET: u64 = 1 << 63;
+const DECISION_NO_RANK: u64 = 0x7fff_ffff;
 
-impl Notice {
+impl ExitDecision {
     fn encode(self) -> u64 {
-        let rank = self.cause.map_or(NOTICE_NO_RANK, |rank| u64::from(rank.0) & NOTICE_NO_RANK);
-        NOTICE_SET | rank << 32 | u64::from(self.code.cast_unsigned())
+        let rank = self.cause.map_or(DECISION_NO_RANK, |rank| u64::from(rank.0) & DECISION_NO_RANK);
+        DECISION_SET | rank << 32 | u64::from(self.code.cast_unsigned())
     }
 
     fn decode(word: u64) -> Option<Self> {
-        if word & NOTICE_SET == 0 {
+        if word & DECISION_SET == 0 {
             return None;
         }
         #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
         let (rank, code) = ((word >> 32) as u32 & 0x7fff_ffff, (word as u32).cast_signed());
-        let cause = (u64::from(rank) != NOTICE_NO_RANK).then_some(Rank(rank));
+        let cause = (u64::from(rank) != DECISION_NO_RANK).then_some(Rank(rank));
         Some(Self { code, cause })
     }
 }
@@ -364,19 +364,19 @@ impl NodeShm {
         self.map.at(slots_at() + local as usize * size_of::<RankSlot>())
     }
 
-    /// The exit notice, if the end of the job is decided. One load; made for polling loops.
+    /// The exit decision, if the end of the job is decided. One load; made for polling loops.
     #[must_use]
     #[inline(always)]
-    pub fn notice(&self) -> Option<Notice> {
-        Notice::decode(self.header().notice.load(Ordering::Acquire))
+    pub fn exit_decision(&self) -> Option<ExitDecision> {
+        ExitDecision::decode(self.header().exit_decision.load(Ordering::Acquire))
     }
 
     /// Decides the end of the job; the first decision stays. Wakes every sleeping rank of the host.
-    /// Returns the notice in force. Async-signal-safe.
-    pub fn decide(&self, notice: Notice) -> Notice {
-        let set = self.header().notice.compare_exchange(
+    /// Returns the decision in force. Async-signal-safe.
+    pub fn decide(&self, decision: ExitDecision) -> ExitDecision {
+        let set = self.header().exit_decision.compare_exchange(
             0,
-            notice.encode(),
+            decision.encode(),
             Ordering::SeqCst,
             Ordering::SeqCst,
         );
@@ -386,7 +386,7 @@ impl NodeShm {
         if let Some(collectives) = self.collectives() {
             collectives.ring();
         }
-        set.map_or_else(|word| Notice::decode(word).unwrap_or(notice), |_| notice)
+        set.map_or_else(|word| ExitDecision::decode(word).unwrap_or(decision), |_| decision)
     }
 }
 
@@ -490,7 +490,7 @@ impl RankSlot {
 
 #[allow(unsafe_code, reason = "the layouts promise that only atomics change while shared")]
 mod layout {
-    // SAFETY: `notice` is atomic; the other fields are written only by `NodeShm::create`, before
+    // SAFETY: `exit_decision` is atomic; the other fields are written only by `NodeShm::create`, before
     // sharing.
     unsafe impl crate::sys::SharedLayout for super::Header {}
     // SAFETY: all fields are atomics.

@@ -124,12 +124,12 @@ pub enum Error {
         waited_ms: u64,
     },
     /// The end of the job is decided; the call will not complete.
-    #[error("bootstrap: {during} given up: the job is ending with code {}", .notice.code)]
+    #[error("bootstrap: {during} given up: the job is ending with code {}", .decision.code)]
     Ending {
         /// Name of the call.
         during: &'static str,
         /// The decision.
-        notice: crate::node_shm::Notice,
+        decision: crate::node_shm::ExitDecision,
     },
     /// The environment announces something that cannot be true.
     #[error("bootstrap: environment variable {name}={value:?}: {problem}")]

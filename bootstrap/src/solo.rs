@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::foreign;
 use crate::memfd;
-use crate::node_shm::{NodeShm, NodeShmSpec, Notice};
+use crate::node_shm::{ExitDecision, NodeShm, NodeShmSpec};
 use crate::provider::{Announced, Provider};
 use crate::self_start;
 use crate::service::{Bootstrap, Error, ExitNotifier, HostId, Rank, RankInfo, Shared};
@@ -54,7 +54,7 @@ struct Solo {
 impl Solo {
     /// A decided exit ends calls here as in every other provider.
     fn check(&self, during: &'static str) -> Result<(), Error> {
-        self.page.notice().map_or(Ok(()), |notice| Err(Error::Ending { during, notice }))
+        self.page.exit_decision().map_or(Ok(()), |decision| Err(Error::Ending { during, decision }))
     }
 
     fn only_root(&self, during: &'static str, root: Rank) -> Result<(), Error> {
@@ -125,7 +125,7 @@ impl Bootstrap for Solo {
     }
 
     fn abort(&mut self, code: i32) -> ! {
-        self.page.decide(Notice { code, cause: Some(Rank(0)) });
+        self.page.decide(ExitDecision { code, cause: Some(Rank(0)) });
         crate::sys::end_process(code)
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use settings::deadlines::bootstrap::{CALL, FINI, HELLO, SLICE};
 use settings::deadlines::{Deadline, UNBOUNDED};
 
-use crate::node_shm::{NodeShm, Notice};
+use crate::node_shm::{ExitDecision, NodeShm};
 use crate::service::Error;
 
 /// The bounds of one provider; tests shorten them.
@@ -55,8 +55,8 @@ impl Wait {
     /// # Errors
     /// The job's end is decided, or the bound has passed.
     pub fn slice(&self, page: Option<&NodeShm>) -> Result<Duration, Error> {
-        if let Some(notice) = page.and_then(NodeShm::notice) {
-            return Err(self.ending(notice));
+        if let Some(decision) = page.and_then(NodeShm::exit_decision) {
+            return Err(self.ending(decision));
         }
         let slice = SLICE.limit;
         let Some(since) = self.since else { return Ok(slice) };
@@ -73,15 +73,15 @@ impl Wait {
 
     /// The end of the job is decided.
     #[must_use]
-    pub const fn ending(&self, notice: Notice) -> Error {
-        Error::Ending { during: self.during, notice }
+    pub const fn ending(&self, decision: ExitDecision) -> Error {
+        Error::Ending { during: self.during, decision }
     }
 
     /// The connection broke. When the end of the job is decided, that is the reason to tell.
     #[must_use]
     pub fn lost(&self, page: Option<&NodeShm>) -> Error {
-        match page.and_then(NodeShm::notice) {
-            Some(notice) => self.ending(notice),
+        match page.and_then(NodeShm::exit_decision) {
+            Some(decision) => self.ending(decision),
             None => Error::Lost { during: self.during },
         }
     }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use bootstrap::frame::{Frame, Kind, MAX_PAYLOAD};
-use bootstrap::node_shm::{NodeShm, NodeShmSpec, Notice};
+use bootstrap::node_shm::{ExitDecision, NodeShm, NodeShmSpec};
 use bootstrap::wait::Bounds;
 use bootstrap::{BUILD_ID, Bootstrap, Error, ExitPath, HostId, Rank, agent, memfd};
 use server::{pair, receive, send};
@@ -309,14 +309,14 @@ fn a_wait_ends_when_the_agent_goes_or_the_end_is_decided() {
         let page = page();
         welcome(ours.as_fd(), &page);
         receive(ours.as_fd());
-        page.decide(Notice { code: 9, cause: Some(Rank(0)) });
+        page.decide(ExitDecision { code: 9, cause: Some(Rank(0)) });
         while !receive(ours.as_fd()).is_empty() {}
     });
     let mut rank = agent::connect(theirs.into_raw_fd(), Rank(1), SIZE, Bounds::default()).unwrap();
-    let Err(Error::Ending { during: "barrier", notice }) = rank.barrier() else {
-        panic!("no notice")
+    let Err(Error::Ending { during: "barrier", decision }) = rank.barrier() else {
+        panic!("no decision")
     };
-    assert_eq!((notice.code, notice.cause), (9, Some(Rank(0))));
+    assert_eq!((decision.code, decision.cause), (9, Some(Rank(0))));
     drop(rank);
     thread.join().unwrap();
 

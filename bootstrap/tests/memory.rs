@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bootstrap::node_shm::Notice;
+use bootstrap::node_shm::ExitDecision;
 use bootstrap::wait::Bounds;
 use bootstrap::{Bootstrap, Error, ExitNotifier, HostId, Rank, conformance, memory};
 
@@ -34,13 +34,13 @@ fn a_rank_that_said_farewell_fails_the_calls_of_the_others() {
 fn a_decided_exit_ends_a_wait() {
     let mut job = memory::job(2).unwrap();
     let (mut second, mut first) = (job.pop().unwrap(), job.pop().unwrap());
-    let notice = Notice { code: 3, cause: Some(Rank(1)) };
+    let decision = ExitDecision { code: 3, cause: Some(Rank(1)) };
     let waiter = std::thread::spawn(move || first.exchange(&[1]).map(drop));
-    second.node_shm().decide(notice);
-    let Err(Error::Ending { during: "exchange", notice: seen }) = waiter.join().unwrap() else {
-        panic!("no notice")
+    second.node_shm().decide(decision);
+    let Err(Error::Ending { during: "exchange", decision: seen }) = waiter.join().unwrap() else {
+        panic!("no decision")
     };
-    assert_eq!(seen, notice);
+    assert_eq!(seen, decision);
     assert!(matches!(second.barrier(), Err(Error::Ending { .. } | Error::Refused { .. })));
 }
 
@@ -72,7 +72,7 @@ fn hosts_have_pages_and_memory_of_their_own() {
     let job = memory::job_on_hosts(&[0, 1, 0].map(HostId)).unwrap();
     assert_eq!(job.iter().map(|b| b.rank_info().local).collect::<Vec<_>>(), [0, 0, 1]);
     assert!(std::sync::Arc::ptr_eq(job[0].node_shm(), job[2].node_shm()));
-    job[1].node_shm().decide(Notice { code: 0, cause: None });
-    assert_eq!(job[0].node_shm().notice(), None);
+    job[1].node_shm().decide(ExitDecision { code: 0, cause: None });
+    assert_eq!(job[0].node_shm().exit_decision(), None);
     assert!(!job[0].exit_notifier().is_connected() && !ExitNotifier::NONE.is_connected());
 }

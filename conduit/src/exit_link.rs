@@ -1,7 +1,7 @@
 //! The seam between the rank and `exit`: what each side calls in the other.
 //!
 //! `exit` uses of a rank what [`Link`] has. The rank calls in `exit`: `install` at the end of init, `message` for every message
-//! of the exit, `on_notice` when a call of the client finds that the end of the job is decided, `exit` for the client's exit.
+//! of the exit, `on_exit_decision` when a call of the client finds the end of the job decided, `exit` for the client's exit.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -55,7 +55,7 @@ impl RankContext {
         }
     }
 
-    /// Sleeps on the doorbell until an internal message or the exit notice is there, a signal comes or `timeout` passes.
+    /// Sleeps on the doorbell until an internal message or the exit decision is there, a signal comes or `timeout` passes.
     /// Async-signal-safe.
     pub(crate) fn sleep_internal(&self, timeout: Duration) {
         let shm = self.shm();
@@ -68,7 +68,7 @@ impl RankContext {
             shm.slot().rung() != rung
                 || !shm.fence_for_senders()
                 || shm.is_ready(MessageClass::Internal)
-                || self.node_shm().notice().is_some()
+                || self.node_shm().exit_decision().is_some()
         });
     }
 
@@ -118,7 +118,7 @@ impl RankContext {
             },
         };
         // Where the end was decided meanwhile, others have said why.
-        if let Some(problem) = problem.filter(|_| self.node_shm().notice().is_none()) {
+        if let Some(problem) = problem.filter(|_| self.node_shm().exit_decision().is_none()) {
             say!(WARN, RANK, "rank {rank}: GASNET_CONNECTFILE_OUT is not written: {problem}");
         }
     }

@@ -20,7 +20,7 @@ impl RankContext {
     /// Whether a poll would find something. Loads only.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        self.shm().has_arrived() || self.node_shm().notice().is_some() || self.net_has_work()
+        self.shm().has_arrived() || self.node_shm().exit_decision().is_some() || self.net_has_work()
     }
 
     /// Whether a poll would deliver something. Loads only. A rank without neighbours does not check for what it sent itself.
@@ -217,14 +217,14 @@ impl RankContext {
     #[cold]
     fn ends_soon(&self) -> bool {
         let end = Instant::now() + deadlines::LOST_PEER.limit;
-        while self.node_shm().notice().is_none() {
+        while self.node_shm().exit_decision().is_none() {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
             }
             // Who decides the end rings every doorbell.
             let slice = left.min(deadlines::SLEEP_MOST.limit);
-            self.shm().slot().sleep(slice, || self.node_shm().notice().is_some());
+            self.shm().slot().sleep(slice, || self.node_shm().exit_decision().is_some());
         }
         true
     }

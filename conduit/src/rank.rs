@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bootstrap::node_shm::{NodeShm, Notice};
+use bootstrap::node_shm::{ExitDecision, NodeShm};
 use bootstrap::{Bootstrap, ExitNotifier, Rank, RankInfo};
 use settings::Env;
 
@@ -203,16 +203,16 @@ impl RankContext {
     /// Whether communication is open and this thread outside handlers.
     #[inline(always)]
     pub(crate) fn is_running<M: Mode>(&self) -> bool {
-        !self.is_closed() && !self.in_handler::<M>() && self.node_shm().notice().is_none()
+        !self.is_closed() && !self.in_handler::<M>() && self.node_shm().exit_decision().is_none()
     }
 
     /// Fails when communication is over: this process is exiting, or the end of the job is decided.
     #[inline]
     pub(crate) fn check_open(&self, call: &'static str) -> Result<(), Error> {
         self.check_running(call)?;
-        match self.node_shm().notice() {
+        match self.node_shm().exit_decision() {
             None => Ok(()),
-            Some(notice) => Err(self.ending(notice)),
+            Some(decision) => Err(self.ending(decision)),
         }
     }
 
@@ -234,11 +234,11 @@ impl RankContext {
     /// The end of the job is decided and a call of the client found out.
     #[cold]
     #[inline(never)]
-    fn ending(&self, notice: Notice) -> Error {
+    fn ending(&self, decision: ExitDecision) -> Error {
         if self.is_hooked() {
-            exit::on_notice(self.place.rank, notice);
+            exit::on_exit_decision(self.place.rank, decision);
         }
-        Error::JobEnding { code: notice.code }
+        Error::JobEnding { code: decision.code }
     }
 
     /// Fails inside a handler.

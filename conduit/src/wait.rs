@@ -1,7 +1,7 @@
 //! Waiting: spin, yield, sleep.
 //!
 //! Spinning helps only where every rank of the host has a processor. Yielding lets the ranks that share one take turns
-//! quickly. After that a rank sleeps on its doorbell, which messages, barriers and the exit notice ring.
+//! quickly. After that a rank sleeps on its doorbell, which messages, barriers and the exit decision ring.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -164,7 +164,10 @@ impl RankContext {
         };
         shm.slot().sleep(slice, || {
             // Without the fence there is no sleep.
-            !shm.fence_for_senders() || self.node_shm().notice().is_some() || opened() || ready()
+            !shm.fence_for_senders()
+                || self.node_shm().exit_decision().is_some()
+                || opened()
+                || ready()
         });
         for (_, sleepers) in barriers.iter().flatten() {
             sleepers.fetch_sub(1, Ordering::SeqCst);

@@ -668,6 +668,6 @@ fn the_decided_end_of_the_job_ends_every_wait() {
             });
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
-        page.decide(bootstrap::node_shm::Notice { code: 42, cause: None });
+        page.decide(bootstrap::node_shm::ExitDecision { code: 42, cause: None });
     });
 }

@@ -52,7 +52,7 @@ fn both_sides_see_the_same_job() {
             RankInfo { rank: Rank(3), size: 5, host: HostId(1), hosts: 2, local: 1, locals: 3 };
         assert_eq!(page.rank_info(Rank(3)), Some(place));
         assert_eq!(page.rank_info(Rank(0)), None);
-        assert_eq!(page.notice(), None);
+        assert_eq!(page.exit_decision(), None);
     }
     rank.slot(2).set_pid(77);
     assert_eq!(agent.slot(2).pid(), 77);
@@ -62,10 +62,10 @@ fn both_sides_see_the_same_job() {
 fn the_first_decision_stays() {
     let agent = NodeShm::create(&spec()).unwrap();
     let rank = NodeShm::open(copy(&agent)).unwrap();
-    let first = Notice { code: -2, cause: Some(Rank(4)) };
+    let first = ExitDecision { code: -2, cause: Some(Rank(4)) };
     assert_eq!(agent.decide(first), first);
-    assert_eq!(rank.decide(Notice { code: 1, cause: None }), first);
-    assert_eq!((agent.notice(), rank.notice()), (Some(first), Some(first)));
+    assert_eq!(rank.decide(ExitDecision { code: 1, cause: None }), first);
+    assert_eq!((agent.exit_decision(), rank.exit_decision()), (Some(first), Some(first)));
 }
 
 #[test]
@@ -94,13 +94,13 @@ fn doorbells_and_decisions_wake_sleepers() {
             }
         })
     };
-    let (seen, noticed) = (Arc::clone(&work), Arc::clone(&agent));
+    let (seen, decided) = (Arc::clone(&work), Arc::clone(&agent));
     let worker = sleeper(Box::new(move || seen.load(Ordering::SeqCst)), 0);
-    let waiter = sleeper(Box::new(move || noticed.notice().is_some()), 2);
+    let waiter = sleeper(Box::new(move || decided.exit_decision().is_some()), 2);
     work.store(true, Ordering::SeqCst);
     agent.slot(0).ring_if_sleeping();
     worker.join().unwrap();
-    agent.decide(Notice { code: 0, cause: None });
+    agent.decide(ExitDecision { code: 0, cause: None });
     waiter.join().unwrap();
 }
 
@@ -149,9 +149,9 @@ fn memory_that_is_no_page_is_refused() {
 
 proptest! {
     #[test]
-    fn notices_come_back(code: i32, cause in proptest::option::of(0u32..0x7fff_ffff)) {
-        let notice = Notice { code, cause: cause.map(Rank) };
-        prop_assert_eq!(Notice::decode(notice.encode()), Some(notice));
+    fn decisions_come_back(code: i32, cause in proptest::option::of(0u32..0x7fff_ffff)) {
+        let decision = ExitDecision { code, cause: cause.map(Rank) };
+        prop_assert_eq!(ExitDecision::decode(decision.encode()), Some(decision));
     }
 
     /// Whatever the memory holds, opening it answers; and what opens can be used.
@@ -170,7 +170,7 @@ proptest! {
                 prop_assert!(page.rank_info(page.local_rank(local)).is_some());
                 let _ = (page.slot(local).pid(), page.slot(local).ack());
             }
-            let _ = page.notice();
+            let _ = page.exit_decision();
         }
     }
 }

@@ -171,7 +171,7 @@ impl RankContext {
         let reply = MessageClass::Reply;
         let mut waiter = Waiter::for_room();
         while !self.try_send::<M>(&message) {
-            if self.is_closed() || self.node_shm().notice().is_some() {
+            if self.is_closed() || self.node_shm().exit_decision().is_some() {
                 return;
             }
             let shm = self.shm();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use bootstrap::node_shm::{Ack, Notice};
+use bootstrap::node_shm::{Ack, ExitDecision};
 use bootstrap::{ExitPath, Rank};
 use settings::deadlines::exit::{AGENT_QUIT, SLICE};
 
@@ -139,7 +139,7 @@ impl Driver {
 
     /// Whether the end of the job is decided already.
     pub(super) fn is_decided(&self) -> bool {
-        self.link.node_shm().notice().is_some()
+        self.link.node_shm().exit_decision().is_some()
     }
 
     fn now(&self) -> Millis {
@@ -206,11 +206,11 @@ impl Driver {
         let slot = self.link.node_shm().slot(self.link.rank_info().local);
         // A decided end wins over whatever the user's SIGQUIT handler, which it may have started, exits with. But where
         // the others left with 0 and this rank worked on, its own code says how the job ended.
-        let notice = self.link.node_shm().notice();
+        let decision = self.link.node_shm().exit_decision();
         let worked_on = slot.ack() == Ack::None;
-        let code = notice
-            .filter(|notice| notice.code != 0 || !worked_on)
-            .map_or(code, |notice| notice.code);
+        let code = decision
+            .filter(|decision| decision.code != 0 || !worked_on)
+            .map_or(code, |decision| decision.code);
         // Sends run with signals blocked, so no handler ever interrupts one and sending is always allowed.
         let event = Event::LocalExit { code: Code::new(code), path, in_signal: false };
         if self.take(event).first {
@@ -219,8 +219,8 @@ impl Driver {
                 let _ = self.natural.set(natural);
             }
             slot.claim_ack(Ack::Rank);
-            if notice.is_some() {
-                self.take(Event::Notice { code: Code::new(code) });
+            if decision.is_some() {
+                self.take(Event::ExitDecision { code: Code::new(code) });
             }
             self.body();
         } else {
@@ -230,12 +230,12 @@ impl Driver {
     }
 
     /// The control tree's decision, seen by a poll. Returns only when this thread is the one that exits already.
-    pub(super) fn notice(&self, notice: Notice) {
+    pub(super) fn exit_decision(&self, decision: ExitDecision) {
         if self.has_begun() {
             return self.meet();
         }
         let mask = signals::block();
-        if self.take(Event::Notice { code: Code::new(notice.code) }).first {
+        if self.take(Event::ExitDecision { code: Code::new(decision.code) }).first {
             self.body();
             self.leave(ExitPath::Remote, mask);
         }
@@ -320,8 +320,8 @@ impl Driver {
         let phase = self.phase();
         let coordinating =
             matches!(phase, Phase::Reducing | Phase::Electing | Phase::Leading | Phase::Following);
-        if let Some(notice) = self.link.node_shm().notice().filter(|_| coordinating) {
-            self.take(Event::Notice { code: Code::new(notice.code) });
+        if let Some(decision) = self.link.node_shm().exit_decision().filter(|_| coordinating) {
+            self.take(Event::ExitDecision { code: Code::new(decision.code) });
             return true;
         }
         let due =
@@ -335,7 +335,7 @@ impl Driver {
         }
         // Whoever the messages are for reads a decided end in the page of its host. This rank may be unable to send them
         // for ever: its handler interrupted the network, which is shut from then on.
-        let told = self.control && self.link.node_shm().notice().is_some();
+        let told = self.control && self.link.node_shm().exit_decision().is_some();
         let needless = sent || told || !self.flush.is_graceful();
         if phase == Phase::Draining && self.flush.is_over() && needless {
             self.take(Event::Flushed);
@@ -377,9 +377,9 @@ impl Driver {
             }
             Action::RaiseQuit => self.raise_quit(),
             Action::Decide { code } => {
-                let mine = Notice { code: code.get(), cause: Some(place.rank) };
-                let notice = self.link.node_shm().decide(mine);
-                self.take(Event::Notice { code: Code::new(notice.code) });
+                let mine = ExitDecision { code: code.get(), cause: Some(place.rank) };
+                let decision = self.link.node_shm().decide(mine);
+                self.take(Event::ExitDecision { code: Code::new(decision.code) });
             }
             Action::Flush { graceful } => {
                 self.resend();
@@ -388,7 +388,7 @@ impl Driver {
                 self.flush.start(graceful, in_signal, self.options.sync);
             }
             Action::Fini { code } => {
-                self.close(self.link.node_shm().notice().is_none());
+                self.close(self.link.node_shm().exit_decision().is_none());
                 self.bound(self.alarms.fini);
                 // The provider compares the farewell with how the process ends; it knows the codes of all from before.
                 self.link.exit_notifier().fini(self.natural.get().copied().unwrap_or(code.get()));

@@ -23,7 +23,7 @@ pub(crate) trait Link: Send + Sync {
     /// Delivers internal messages to [`super::message`]; returns how many.
     fn poll(&self) -> usize;
 
-    /// Sleeps until an internal message or the exit notice is there, the doorbell rings, or `timeout` passes.
+    /// Sleeps until an internal message or the exit decision is there, the doorbell rings, or `timeout` passes.
     fn sleep(&self, timeout: Duration);
 
     /// From now on the client's message handlers do nothing.

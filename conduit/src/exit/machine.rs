@@ -16,7 +16,7 @@
 //! * **Finishing**, **Aborting**: terminal. Farewell to the provider when coordination succeeded, else a plea to end
 //!   the whole job.
 //!
-//! The control tree shortens all this: its notice takes a machine from any phase straight to Draining.
+//! The control tree shortens all this: its decision takes a machine from any phase straight to Draining.
 //!
 //! A rank that exits in a signal handler may have been interrupted inside the message queues and must not send
 //! (*mute*). It waits for the control tree and, when that stays silent because it believes that all ranks exit in good
@@ -171,7 +171,7 @@ impl Machine {
                 self.local_exit(now, code, path, in_signal, out)
             }
             Event::Message { from, message } => self.message(now, from, message, out),
-            Event::Notice { code } => self.notice(now, code, out),
+            Event::ExitDecision { code } => self.exit_decision(now, code, out),
             Event::Flushed if self.phase == Phase::Draining => self.finish(out),
             Event::Flushed => {}
             Event::Timer => self.timer(now, out),
@@ -374,7 +374,7 @@ impl Machine {
         out.push(Action::StopClientHandlers);
     }
 
-    fn notice(&mut self, now: Millis, code: Code, out: &mut Actions) {
+    fn exit_decision(&mut self, now: Millis, code: Code, out: &mut Actions) {
         match self.phase {
             Phase::Running => {
                 self.told(code, out);

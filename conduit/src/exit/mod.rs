@@ -22,7 +22,7 @@ mod wire;
 
 use std::sync::Arc;
 
-use bootstrap::node_shm::Notice;
+use bootstrap::node_shm::ExitDecision;
 use bootstrap::{ExitPath, Rank};
 
 pub(crate) use link::Link;
@@ -114,9 +114,9 @@ pub fn fatal_error(message: &str) -> ! {
 
 /// A call of the client on this rank found that the end of the job is decided. Never returns, except on the thread that
 /// exits already and for a rank that is not the installed one.
-pub(crate) fn on_notice(rank: Rank, notice: Notice) {
+pub(crate) fn on_exit_decision(rank: Rank, decision: ExitDecision) {
     if let Some(driver) = driver().filter(|driver| driver.rank() == rank && driver.is_ours()) {
-        driver.notice(notice);
+        driver.exit_decision(decision);
     }
 }
 

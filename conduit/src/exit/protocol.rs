@@ -72,7 +72,7 @@ pub enum Event {
         message: Message,
     },
     /// The control tree has decided the end of the job.
-    Notice {
+    ExitDecision {
         /// With this code.
         code: Code,
     },
@@ -108,7 +108,7 @@ pub enum Action {
     },
     /// Let the user's SIGQUIT handler run, if there is one. The code is stored before.
     RaiseQuit,
-    /// Decide the end of the job for this host, unless it is decided; the result comes back as [`Event::Notice`].
+    /// Decide the end of the job for this host, unless it is decided; the result comes back as [`Event::ExitDecision`].
     Decide {
         /// Largest code known.
         code: Code,

@@ -43,7 +43,7 @@ struct Job {
     flights: Vec<(u32, u32, Message)>,
     announced: Vec<(u32, Code)>,
     heard_max: Option<Code>,
-    notice: Option<Code>,
+    decision: Option<Code>,
     killing: bool,
     tree: bool,
     faults_left: u8,
@@ -87,7 +87,7 @@ impl Job {
             flights: Vec::new(),
             announced: Vec::new(),
             heard_max: None,
-            notice: None,
+            decision: None,
             killing: false,
             tree,
             faults_left,
@@ -114,7 +114,7 @@ impl Job {
             if peer.flushing {
                 choices.push(Choice::Flushed { rank });
             }
-            if self.notice.is_some() && !peer.notified {
+            if self.decision.is_some() && !peer.notified {
                 choices.push(Choice::See { rank });
             }
             if faulty {
@@ -133,7 +133,7 @@ impl Job {
         if self.tree {
             choices.extend((0..self.announced.len()).map(|index| Choice::Hear { index }));
             let lone = self.heard_max.is_some() && self.peers.iter().any(|peer| !peer.heard);
-            if lone && self.notice.is_none() {
+            if lone && self.decision.is_none() {
                 choices.push(Choice::Decide);
             }
             if faulty {
@@ -181,7 +181,7 @@ impl Job {
                 self.peers[rank as usize].heard = true;
                 self.heard_max = self.heard_max.max(Some(code));
             }
-            Choice::Decide => self.notice = self.heard_max,
+            Choice::Decide => self.decision = self.heard_max,
             Choice::See { rank } => self.see(rank),
             Choice::TreeDies => {
                 // Its ranks die with it, one after the other.
@@ -199,9 +199,9 @@ impl Job {
     }
 
     fn see(&mut self, rank: u32) {
-        if let Some(code) = self.notice {
+        if let Some(code) = self.decision {
             self.peers[rank as usize].notified = true;
-            self.tell(rank, Event::Notice { code });
+            self.tell(rank, Event::ExitDecision { code });
         }
     }
 
@@ -238,7 +238,7 @@ impl Job {
                 assert!(!std::mem::replace(&mut peer.quit, true), "SIGQUIT twice");
             }
             Action::Decide { code } => {
-                self.notice.get_or_insert(code);
+                self.decision.get_or_insert(code);
                 self.clean = false;
                 self.see(rank);
             }

@@ -20,7 +20,7 @@ const EVENTS: [&str; 12] = [
     "member",
     "request 9",
     "reply",
-    "notice 9",
+    "decision 9",
     "timer",
     "flushed",
 ];
@@ -38,7 +38,7 @@ fn event(name: &str) -> Event {
         "member" => message(0, Message::RoleReply { leader: false }),
         "request 9" => message(3, Message::ExitRequest { code: Code(9) }),
         "reply" => message(2, Message::ExitReply),
-        "notice 9" => Event::Notice { code: Code(9) },
+        "decision 9" => Event::ExitDecision { code: Code(9) },
         "timer" => Event::Timer,
         "flushed" => Event::Flushed,
         other => panic!("unknown event {other:?}"),

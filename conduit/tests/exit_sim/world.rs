@@ -107,7 +107,7 @@ enum Step {
     Call(usize),
     Deliver { to: u32, from: u32, message: Message },
     Timer(u32),
-    Notice { rank: u32, code: Code },
+    ExitDecision { rank: u32, code: Code },
     Flushed(u32),
     Die(u32),
     Kill(u32),
@@ -135,7 +135,7 @@ pub(crate) struct World {
     heard_count: u32,
     heard_max: Option<Code>,
     agent_alive: bool,
-    pub(crate) notice: Option<Code>,
+    pub(crate) decision: Option<Code>,
     killing: bool,
     /// Messages of election and requests sent; the reduction is not counted.
     pub(crate) coordination: u64,
@@ -173,7 +173,7 @@ impl World {
             heard_count: 0,
             heard_max: None,
             agent_alive: plan.control,
-            notice: None,
+            decision: None,
             killing: false,
             coordination: 0,
             reductions: 0,
@@ -240,7 +240,7 @@ impl World {
                 }
             }
             Step::Timer(rank) => self.tell(rank, Event::Timer),
-            Step::Notice { rank, code } => self.tell(rank, Event::Notice { code }),
+            Step::ExitDecision { rank, code } => self.tell(rank, Event::ExitDecision { code }),
             Step::Flushed(rank) => self.tell(rank, Event::Flushed),
             Step::Die(rank) => self.dies(rank, End::Died),
             Step::Kill(rank) => self.dies(rank, End::Killed),
@@ -268,7 +268,7 @@ impl World {
         }
     }
 
-    /// The provider ends the job: notice where there is an agent, kill after the grace.
+    /// The provider ends the job: a decision where there is an agent, kill after the grace.
     fn end_job(&mut self, code: Code) {
         if self.plan.control && !self.agent_alive || std::mem::replace(&mut self.killing, true) {
             return;
@@ -282,12 +282,12 @@ impl World {
     }
 
     fn decide(&mut self, code: Code) -> Code {
-        if let Some(decided) = self.notice {
+        if let Some(decided) = self.decision {
             return decided;
         }
-        self.notice = Some(code);
+        self.decision = Some(code);
         for rank in 0..self.plan.size {
-            self.after(LOOK_MAX, Step::Notice { rank, code });
+            self.after(LOOK_MAX, Step::ExitDecision { rank, code });
         }
         code
     }
@@ -365,7 +365,7 @@ impl World {
             }
             Action::Decide { code } => {
                 let code = self.decide(code);
-                self.at(self.now, Step::Notice { rank, code });
+                self.at(self.now, Step::ExitDecision { rank, code });
             }
             Action::Flush { .. } => {
                 if !self.rng.chance(self.plan.faults.stuck_flush_permille) {

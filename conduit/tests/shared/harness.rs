@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use bootstrap::HostId;
-use bootstrap::node_shm::Notice;
+use bootstrap::node_shm::ExitDecision;
 use gasnet_ibv::{Client, Mode, Settings};
 
 /// Settings with the smallest queues that are legal, so that tests run into full ones.
@@ -97,7 +97,7 @@ pub fn job_at<M: Mode>(
                 });
                 if let Err(panic) = catch_unwind(run) {
                     for page in pages {
-                        page.decide(Notice { code: 99, cause: None });
+                        page.decide(ExitDecision { code: 99, cause: None });
                     }
                     failed.lock().expect("lock").get_or_insert(panic);
                 }

@@ -15,7 +15,7 @@ deadlines! {
             "A rank waits for the farewells of the others. It ends anyway; the bound keeps one \
              stuck rank from holding the others.";
         SLICE = "bootstrap.slice", ms(50),
-            "Longest single sleep inside a wait; a rank reads the exit notice between sleeps.";
+            "Longest single sleep inside a wait; a rank reads the exit decision between sleeps.";
         ANNOUNCE = "bootstrap.announce", secs(2),
             "A rank that exits waits for room in its agent's socket. When the agent is stopped, \
              the exit goes on without it.";
@@ -59,7 +59,7 @@ deadlines! {
             "Between two samples of ranks that are ready to run and were not given a CPU.";
         QUIET_LIMIT = "exit.quiet-limit", secs(1),
             "The agent waits for such ranks, until the exit counts as not collective.";
-        NOTICE_ACK = "exit.notice-ack", ms(20),
+        DECISION_ACK = "exit.decision-ack", ms(20),
             "After a decided exit, until the agent sends SIGQUIT to ranks that have not read it.";
         KILL_GRACE = "end.kill-grace", secs(2),
             "Between SIGTERM and SIGKILL of the ranks.";

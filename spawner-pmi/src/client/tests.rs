@@ -171,7 +171,7 @@ fn an_abort_reaches_the_server() {
         let (server, members) = job(&[0, 0], habits(flavour, version), version);
         members[1].exit_notifier().abort(77);
         // The page tells the other rank of the host.
-        assert_eq!(members[0].node_shm().notice().map(|notice| notice.code), Some(77));
+        assert_eq!(members[0].node_shm().exit_decision().map(|decision| decision.code), Some(77));
         let since = Instant::now();
         while server.counts().aborted.is_none() && since.elapsed() < Duration::from_secs(10) {
             std::thread::sleep(Duration::from_millis(1));

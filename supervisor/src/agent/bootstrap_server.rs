@@ -15,7 +15,7 @@ use bootstrap::collective::{
     Action as Answer, Branch, Collective, Down, Node, ProtocolError, To, TreeMessage, Up,
 };
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
-use bootstrap::node_shm::{Ack, NodeShm, NodeShmSpec, Notice, ShmCollectives};
+use bootstrap::node_shm::{Ack, ExitDecision, NodeShm, NodeShmSpec, ShmCollectives};
 use nix::sys::socket::{ControlMessage, MsgFlags, recv, sendmsg};
 use nix::unistd::Pid;
 
@@ -182,7 +182,7 @@ impl BootstrapServer {
     /// Puts the decision into the node memory, when any rank has it.
     pub(crate) fn publish_exit(&self, code: i32, cause: Option<u32>) {
         if let Some(page) = &self.page {
-            page.decide(Notice { code, cause: cause.map(Rank) });
+            page.decide(ExitDecision { code, cause: cause.map(Rank) });
         }
     }
 

@@ -94,7 +94,7 @@ pub struct Machine {
     /// When to sample starved ranks again.
     sample_at: Option<u64>,
     end_begins: Option<u64>,
-    noticed: bool,
+    decided: bool,
     /// A non-collective exit with code 0 was decided: the cause unless a failure follows before the others' time is up.
     deferred: Option<Cause>,
     running: u32,
@@ -132,7 +132,7 @@ impl Machine {
             first_exiting: None,
             sample_at: None,
             end_begins: None,
-            noticed: false,
+            decided: false,
             deferred: None,
             running: 0,
             pending: size,
@@ -434,7 +434,7 @@ impl Machine {
     }
 
     fn announce(&mut self, cause: &Cause, out: &mut Vec<Command>) {
-        if !std::mem::replace(&mut self.noticed, true) {
+        if !std::mem::replace(&mut self.decided, true) {
             out.push(Command::ExitDecision { code: cause.code, cause: cause.rank });
         }
     }

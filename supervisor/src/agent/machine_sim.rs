@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bootstrap::ExitPath;
 use proptest::prelude::*;
-use settings::deadlines::agent::{KILL_GRACE, NOTICE_ACK, QUIET_LIMIT, REAP, STRAY_GRACE};
+use settings::deadlines::agent::{DECISION_ACK, KILL_GRACE, QUIET_LIMIT, REAP, STRAY_GRACE};
 
 use super::machine::{CODE_LAUNCH, Command, Event, Machine, Rules};
 use super::rank_event::RankEvent;
@@ -37,7 +37,7 @@ enum Deed {
 struct Temper {
     deed: Deed,
     at: u64,
-    on_notice: Option<u64>,
+    on_decision: Option<u64>,
     on_quit: Option<u64>,
     on_term: Option<u64>,
     /// Processes it leaves behind, and whether they heed TERM.
@@ -69,7 +69,7 @@ struct World {
     log: Vec<(u64, Event)>,
     actions: Vec<(u64, Command)>,
     causes: Vec<Cause>,
-    noticed: bool,
+    decided: bool,
     samples: u32,
 }
 
@@ -90,7 +90,7 @@ impl World {
             log: Vec::new(),
             actions: Vec::new(),
             causes: Vec::new(),
-            noticed: false,
+            decided: false,
             samples: 0,
         };
         for rank in 0..count {
@@ -172,7 +172,7 @@ impl World {
         self.machine.handle(self.now, event, &mut out);
         assert!(!finished || out.is_empty(), "actions after the finish: {out:?}");
         if let Some(cause) =
-            self.machine.cause().filter(|_| self.machine.is_ending() || self.noticed)
+            self.machine.cause().filter(|_| self.machine.is_ending() || self.decided)
         {
             self.causes.push(cause);
         }
@@ -185,14 +185,14 @@ impl World {
 
     /// The library's reduction: complete when every rank is exiting.
     fn reduce(&mut self) {
-        if !self.noticed && self.exiting.iter().all(Option::is_some) {
+        if !self.decided && self.exiting.iter().all(Option::is_some) {
             let code =
                 self.exiting.iter().flatten().map(|code| code.cast_unsigned()).max().unwrap();
             for rank in 0..u32::try_from(self.gone.len()).unwrap() {
                 self.at(1, Event::Rank(RankEvent::Fini { rank, code: code.cast_signed() }));
                 self.leave(rank, 2, End::Code(code.cast_signed()));
             }
-            self.noticed = true;
+            self.decided = true;
         }
     }
 
@@ -203,8 +203,9 @@ impl World {
             let temper = self.tempers[rank as usize];
             match action {
                 Command::ExitDecision { code, .. } => {
-                    self.noticed = true;
-                    if let Some(delay) = temper.on_notice.or(self.exiting[rank as usize].map(|_| 1))
+                    self.decided = true;
+                    if let Some(delay) =
+                        temper.on_decision.or(self.exiting[rank as usize].map(|_| 1))
                     {
                         self.leave(rank, delay, End::Code(code & 0xff));
                     }
@@ -354,7 +355,7 @@ impl World {
         let reactions = 3 * 500;
         let bound = planned
             + QUIET_LIMIT.ms()
-            + NOTICE_ACK.ms()
+            + DECISION_ACK.ms()
             + EXIT_BOUND
             + 2 * KILL_GRACE.ms()
             + STRAY_GRACE.ms()
@@ -402,10 +403,10 @@ fn deed() -> impl Strategy<Value = Deed> {
 fn temper(deed: impl Strategy<Value = Deed>) -> impl Strategy<Value = Temper> {
     let delay = || proptest::option::weighted(0.7, 1u64..500);
     (deed, 0u64..200, delay(), delay(), delay(), 0u32..3, any::<bool>()).prop_map(
-        |(deed, at, on_notice, on_quit, on_term, orphans, orphan_term)| Temper {
+        |(deed, at, on_decision, on_quit, on_term, orphans, orphan_term)| Temper {
             deed,
             at,
-            on_notice,
+            on_decision,
             on_quit,
             on_term,
             orphans,

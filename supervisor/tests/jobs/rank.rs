@@ -18,18 +18,18 @@ fn first(b: &dyn Bootstrap) -> bool {
     b.rank_info().rank.0 == 0
 }
 
-/// Waits for the exit notice as the conduit's waits do, then leaves with its code.
-fn until_notice(b: &mut dyn Bootstrap) -> Outcome {
+/// Waits for the exit decision as the conduit's waits do, then leaves with its code.
+fn until_decision(b: &mut dyn Bootstrap) -> Outcome {
     let place = b.rank_info();
     loop {
-        if let Some(notice) = b.node_shm().notice() {
+        if let Some(decision) = b.node_shm().exit_decision() {
             b.node_shm().slot(place.local).claim_ack(bootstrap::node_shm::Ack::Rank);
-            b.exit_notifier().fini(notice.code);
-            return Ok(notice.code);
+            b.exit_notifier().fini(decision.code);
+            return Ok(decision.code);
         }
         b.node_shm()
             .slot(place.local)
-            .sleep(Duration::from_secs(60), || b.node_shm().notice().is_some());
+            .sleep(Duration::from_secs(60), || b.node_shm().exit_decision().is_some());
     }
 }
 
@@ -86,7 +86,7 @@ fn act(name: &str, words: &[String]) -> Outcome {
             if first(&*b) {
                 b.exit_notifier().exiting(number(0)?, ExitPath::Explicit);
             }
-            until_notice(&mut *b)
+            until_decision(&mut *b)
         }
         // Rank 0 leaves without a word to the others, who never look.
         "lone-spin" => {
@@ -96,7 +96,7 @@ fn act(name: &str, words: &[String]) -> Outcome {
                 spin();
             }
             b.exit_notifier().exiting(number(0)?, ExitPath::Hook);
-            until_notice(&mut *b)
+            until_decision(&mut *b)
         }
         "no-fini" => {
             let mut b = bootstrap::connect(&bootstrap::PROVIDERS)?;

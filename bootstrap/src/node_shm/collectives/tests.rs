@@ -145,7 +145,7 @@ fn sleepers_are_woken_by_answers_mail_and_the_end() {
         |page| assert!(page.collectives().is_some_and(|collectives| collectives.publish(1, b"x"))),
         |page| page.collectives().unwrap().announce_mail(),
         |page| {
-            page.decide(crate::node_shm::Notice { code: 1, cause: None });
+            page.decide(crate::node_shm::ExitDecision { code: 1, cause: None });
         },
     ];
     for wake in wakes {

@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use bootstrap::node_shm::{Ack, NodeShm, Notice, RankSlot};
+use bootstrap::node_shm::{Ack, ExitDecision, NodeShm, RankSlot};
 use bootstrap::service::{Finalizer, Rank};
 use bootstrap::sys;
 use settings::deadlines::Deadline;
@@ -93,7 +93,7 @@ impl Finalization {
         self.decided.store(true, Ordering::SeqCst);
         let slot = page.local_of(rank).map(|local| page.slot(local));
         let code = slot.and_then(RankSlot::dying_with).unwrap_or(DIED);
-        page.decide(Notice { code, cause: Some(rank) });
+        page.decide(ExitDecision { code, cause: Some(rank) });
     }
 
     /// The process manager's server is gone, and with it whoever would end this rank: the job ends,
@@ -104,7 +104,7 @@ impl Finalization {
             return;
         }
         if let Some((host, page)) = self.host() {
-            page.decide(Notice { code: DIED, cause: None });
+            page.decide(ExitDecision { code: DIED, cause: None });
             sys::nap(REMIND_MS.cast_signed());
             let slot = page.slot(host.local);
             if slot.claim_ack(Ack::Agent) {
@@ -119,9 +119,9 @@ impl Finalization {
     /// Waits until all other ranks of the host have left; whoever does not look at the page is
     /// reminded by a signal, as an agent would. An end with code 0 is patient: nobody failed. False
     /// when some stay.
-    fn see_out(&self, host: &Host, page: &NodeShm, notice: Notice) -> bool {
+    fn see_out(&self, host: &Host, page: &NodeShm, decision: ExitDecision) -> bool {
         let bound = self.others_ms.load(Ordering::SeqCst);
-        let patience = if notice.code == 0 { bound } else { REMIND_MS.min(bound) };
+        let patience = if decision.code == 0 { bound } else { REMIND_MS.min(bound) };
         let others = || (0..page.locals()).filter(|local| *local != host.local);
         let stay = || {
             others().any(|local| {
@@ -157,12 +157,12 @@ impl Finalizer for Finalization {
     /// so. Never waits.
     fn look(&self) {
         let Some((host, page)) = self.host() else { return };
-        if self.gone.load(Ordering::SeqCst) || page.notice().is_some() {
+        if self.gone.load(Ordering::SeqCst) || page.exit_decision().is_some() {
             return;
         }
         if self.leave.is_lost() {
             self.gone.store(true, Ordering::SeqCst);
-            page.decide(Notice { code: DIED, cause: None });
+            page.decide(ExitDecision { code: DIED, cause: None });
             return;
         }
         for (socket, local) in &host.sockets {
@@ -193,11 +193,11 @@ impl Finalizer for Finalization {
         }
         let mut alone = false;
         if let Some((host, page)) = &host
-            && let Some(notice) = page.notice()
-            && (notice.cause == Some(page.local_rank(host.local))
+            && let Some(decision) = page.exit_decision()
+            && (decision.cause == Some(page.local_rank(host.local))
                 || self.decided.load(Ordering::SeqCst))
         {
-            alone = !self.see_out(host, page, notice) || page.locals() < page.size();
+            alone = !self.see_out(host, page, decision) || page.locals() < page.size();
         }
         if alone { self.leave.abort(code) } else { self.leave.finalize() }
     }
@@ -206,7 +206,7 @@ impl Finalizer for Finalization {
     fn abort(&self, code: i32) {
         if let Some((host, page)) = self.host() {
             let cause = Some(page.local_rank(host.local));
-            page.decide(Notice { code, cause });
+            page.decide(ExitDecision { code, cause });
         }
         if !self.gone.swap(true, Ordering::SeqCst) {
             self.leave.abort(code);

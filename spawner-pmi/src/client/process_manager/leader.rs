@@ -174,8 +174,8 @@ impl Leader {
             for message in theirs {
                 others.root.from_child(index, message).map_err(protocol(during))?;
             }
-            if let Some(notice) = page.notice() {
-                return Err(wait.ending(notice));
+            if let Some(decision) = page.exit_decision() {
+                return Err(wait.ending(decision));
             }
         }
         let mut answers: Vec<Down> = Vec::new();

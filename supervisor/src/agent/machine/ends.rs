@@ -1,7 +1,7 @@
 //! The way to the end: TERM, KILL, what ranks left behind, and what is due when.
 
 use settings::deadlines::agent::{
-    KILL_GRACE, NOTICE_ACK, QUIET_LIMIT, QUIET_RETRY, QUIET_WINDOW, REAP, SIGNAL_REPEAT,
+    DECISION_ACK, KILL_GRACE, QUIET_LIMIT, QUIET_RETRY, QUIET_WINDOW, REAP, SIGNAL_REPEAT,
     STRAY_GRACE, STRAY_GRACE_FAILED,
 };
 
@@ -12,7 +12,7 @@ impl Machine {
     pub(super) fn hurry(&mut self, now: u64, cause: Cause) {
         self.cause = Some(cause);
         let term_at = now.saturating_add(self.rules.exit_bound);
-        self.phase = Phase::Leaving { quit_at: Some(after(now, NOTICE_ACK)), term_at };
+        self.phase = Phase::Leaving { quit_at: Some(after(now, DECISION_ACK)), term_at };
     }
 
     pub(super) fn mark_killed(&mut self) {
