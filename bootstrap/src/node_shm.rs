@@ -6,7 +6,7 @@
 //! holds
 //!
 //! * the **exit decision**, one word that the agent (or, where there is none, a rank) sets once when
-//!   the end of the job is decided. Every poll of the conduit loads it: that is how a lone exit
+//!   the end of the job is decided. Every poll of the conduit loads it: that is how a non-collective exit
 //!   reaches ranks in milliseconds;
 //! * one [`RankSlot`] per local rank: a **doorbell** (futex) that every blocking wait of the rank
 //!   sleeps on, and the acknowledgement that makes sure that the user's SIGQUIT handler runs

@@ -196,7 +196,7 @@ impl Machine {
         let timeouts = self.config.timeouts;
         // What was heard before counts as well.
         let failed = self.known() != Code(0);
-        let bound = if failed { timeouts.lone } else { timeouts.reduce };
+        let bound = if failed { timeouts.non_collective } else { timeouts.reduce };
         self.enter(Phase::Reducing, now, bound);
         self.nudge = match (in_signal, self.config.control) {
             (true, true) => Some(now.plus(timeouts.quiet_signal)),

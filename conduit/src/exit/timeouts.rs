@@ -29,7 +29,7 @@ pub struct Timeouts {
     pub reduce: Millis,
     /// The same of a code that is not 0. T; shorter where no agent watches, see
     /// [`Timeouts::deciding`].
-    pub lone: Millis,
+    pub non_collective: Millis,
     /// The answer of rank 0. T.
     pub elect: Millis,
     /// Replies of all ranks (leader), the leader's request (member). T.
@@ -48,7 +48,7 @@ impl Timeouts {
     pub fn new(t: Millis) -> Self {
         Self {
             reduce: Millis::of(exit::REDUCE, t),
-            lone: Millis::of(exit::REDUCE, t),
+            non_collective: Millis::of(exit::REDUCE, t),
             elect: Millis::of(exit::ELECT, t),
             coordinate: Millis::of(exit::COORDINATE, t),
             drain: Millis::of(exit::DRAIN, t),
@@ -57,18 +57,23 @@ impl Timeouts {
         }
     }
 
-    /// The table where no agent decides. On one host what a rank decides in the node memory reaches the
-    /// whole job, so a reduction that stays incomplete for `exit.stall_alone` is a lone exit; on
-    /// several hosts one with a failure that does for `exit.lone`. An end with code 0 has the whole T:
-    /// nobody failed, and the others may be at work.
+    /// The table where no agent decides. On one host a rank's decision in the node memory reaches the
+    /// whole job: a reduction that stays incomplete for `exit.stall_alone` is a non-collective exit. On
+    /// several hosts one with a failure is after `exit.non-collective`. An exit with code 0 is deferred
+    /// for the whole T, because nobody failed and the others may be at work.
     #[must_use]
     pub fn deciding(self) -> Self {
-        let [alone, lone] = [exit::STALL_ALONE, exit::LONE].map(|row| Millis(row.ms()));
-        Self { stall: alone.min(self.stall), lone: lone.min(self.reduce), ..self }
+        let [stall, non_collective] =
+            [exit::STALL_ALONE, exit::NON_COLLECTIVE].map(|row| Millis(row.ms()));
+        Self {
+            stall: stall.min(self.stall),
+            non_collective: non_collective.min(self.reduce),
+            ..self
+        }
     }
 
     /// Bound on the time from a rank's first step to its last action: the phases follow each other and
-    /// none is entered twice. (`lone`, `quiet_signal` and `stall` run inside `reduce`.)
+    /// none is entered twice. (`non_collective`, `quiet_signal` and `stall` run inside `reduce`.)
     #[must_use]
     pub const fn total(&self) -> Millis {
         self.reduce.plus(self.elect).plus(self.coordinate).plus(self.drain)

@@ -19,7 +19,7 @@ fn plan(size: u32, callers: std::ops::Range<u32>) -> Plan {
 }
 
 #[test]
-fn a_lone_exit_takes_two_messages_per_rank() {
+fn a_non_collective_exit_takes_two_messages_per_rank() {
     for size in [2, 3, 8, 17, 64] {
         for caller in [0, 1, size - 1] {
             let mut world = World::new(plan(size, caller..caller + 1));

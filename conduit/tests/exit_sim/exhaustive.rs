@@ -13,7 +13,7 @@ use crate::exit::machine::{
 
 const TIMEOUTS: Timeouts = Timeouts {
     reduce: Millis(4),
-    lone: Millis(4),
+    non_collective: Millis(4),
     elect: Millis(4),
     coordinate: Millis(4),
     drain: Millis(8),
@@ -132,8 +132,8 @@ impl Job {
         }
         if self.tree {
             choices.extend((0..self.announced.len()).map(|index| Choice::Hear { index }));
-            let lone = self.heard_max.is_some() && self.peers.iter().any(|peer| !peer.heard);
-            if lone && self.decision.is_none() {
+            let alone = self.heard_max.is_some() && self.peers.iter().any(|peer| !peer.heard);
+            if alone && self.decision.is_none() {
                 choices.push(Choice::Decide);
             }
             if faulty {

@@ -73,7 +73,7 @@ fn agreed(plan: &Plan) -> Option<Code> {
         .collect::<Option<Vec<_>>>()?
         .into_iter()
         .max()?;
-    let patience = if plan.control { Millis(15) } else { plan.timeouts.lone };
+    let patience = if plan.control { Millis(15) } else { plan.timeouts.non_collective };
     let rounds = u64::from(u32::BITS - (plan.size - 1).leading_zeros());
     let travel = rounds * plan.delay_max * 3;
     let stalls = plan.control && last.0 + travel >= plan.timeouts.stall.0;

@@ -1,4 +1,4 @@
-//! One job of a million ranks: a collective exit, then a lone one.
+//! One job of a million ranks: a collective exit, then a non-collective one.
 
 use std::time::Instant;
 
@@ -112,5 +112,5 @@ fn a_million_ranks() {
     let begin = Instant::now();
     let (reductions, coordination) = run(77..78, Code(77));
     assert_eq!((reductions, coordination), (1, 2 * u64::from(SIZE)));
-    println!("lone exit in {SIZE} ranks: {:?}", begin.elapsed());
+    println!("non-collective exit in {SIZE} ranks: {:?}", begin.elapsed());
 }

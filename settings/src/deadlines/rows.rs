@@ -156,7 +156,7 @@ deadlines! {
              alone.";
         STALL_ALONE = "exit.stall_alone", ms(200),
             "The same where no agent decides and all ranks are on one host.";
-        LONE = "exit.lone", secs(1),
+        NON_COLLECTIVE = "exit.non-collective", secs(1),
             "Where no agent decides, a rank with a code other than 0 waits for the reduction. \
              Longer than a busy host keeps a rank from its processor.";
         FLUSH = "exit.flush", secs(5),

@@ -362,7 +362,7 @@ impl Machine {
             End::Code(code) => match (member.fini, member.exiting) {
                 (Some(said), _) if code == 0 || code == status(said) => return,
                 (None, Some((said, _))) if code == 0 || code == status(said) => {
-                    return self.decide_lone(now, out);
+                    return self.decide_non_collective(now, out);
                 }
                 _ if code != 0 => Self::of_rank(CauseKind::ExitCode, rank, code),
                 _ if member.hello => Self::of_rank(CauseKind::NoFini, rank, 1),
@@ -439,7 +439,7 @@ impl Machine {
         }
     }
 
-    fn decide_lone(&mut self, now: u64, out: &mut Vec<Command>) {
+    fn decide_non_collective(&mut self, now: u64, out: &mut Vec<Command>) {
         let undecided = self.phase == Phase::Running;
         let Some((code, rank, path)) = self.announced().filter(|_| undecided) else { return };
         let alone = Cause {

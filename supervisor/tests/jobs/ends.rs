@@ -24,8 +24,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("bootstrap_conforms", conforms),
     ("mismatched_calls_are_refused", mismatch),
     ("collective_exit", collective),
-    ("lone_exit", lone),
-    ("lone_exit_among_spinning_ranks", lone_spin),
+    ("non_collective_exit", non_collective),
+    ("non_collective_exit_among_spinning_ranks", non_collective_spin),
     ("end_without_farewell", no_fini),
     ("end_before_hello", before_hello),
     ("abort", abort),
@@ -190,8 +190,8 @@ fn collective() -> Checked {
     done.cause(CauseKind::CollectiveExit, Some(4), "code 14")?.ok()
 }
 
-fn lone() -> Checked {
-    let done = Job::new(4, &[], &rank(&["lone", "3"])).run().expect(3)?;
+fn non_collective() -> Checked {
+    let done = Job::new(4, &[], &rank(&["non-collective", "3"])).run().expect(3)?;
     let done =
         done.cause(CauseKind::NonCollectiveExit, Some(0), "rank 0 exited alone with code 3")?;
     let report = done.report.as_ref().ok_or("no report")?;
@@ -204,8 +204,8 @@ fn lone() -> Checked {
     )
 }
 
-fn lone_spin() -> Checked {
-    let done = Job::new(4, &[], &rank(&["lone-spin", "7"])).run().expect(7)?;
+fn non_collective_spin() -> Checked {
+    let done = Job::new(4, &[], &rank(&["non-collective-spin", "7"])).run().expect(7)?;
     let done = done.cause(CauseKind::NonCollectiveExit, Some(0), "end of main")?;
     let report = done.report.as_ref().ok_or("no report")?;
     let quit = |r: &supervisor::report::RankRecord| r.end == Some(End::Signal(libc::SIGQUIT));

@@ -80,7 +80,7 @@ fn act(name: &str, words: &[String]) -> Outcome {
             b.fini(most)?;
             Ok(most)
         }
-        "lone" => {
+        "non-collective" => {
             let mut b = bootstrap::connect(&bootstrap::PROVIDERS)?;
             b.barrier()?;
             if first(&*b) {
@@ -89,7 +89,7 @@ fn act(name: &str, words: &[String]) -> Outcome {
             until_decision(&mut *b)
         }
         // Rank 0 leaves without a word to the others, who never look.
-        "lone-spin" => {
+        "non-collective-spin" => {
             let mut b = bootstrap::connect(&bootstrap::PROVIDERS)?;
             b.barrier()?;
             if !first(&*b) {

@@ -117,11 +117,11 @@ impl Finalization {
     }
 
     /// Waits until all other ranks of the host have left; whoever does not look at the page is
-    /// reminded by a signal, as an agent would. An end with code 0 is patient: nobody failed. False
+    /// reminded by a signal, as an agent would. An exit with code 0 is deferred: nobody failed. False
     /// when some stay.
     fn see_out(&self, host: &Host, page: &NodeShm, decision: ExitDecision) -> bool {
         let bound = self.others_ms.load(Ordering::SeqCst);
-        let patience = if decision.code == 0 { bound } else { REMIND_MS.min(bound) };
+        let delay = if decision.code == 0 { bound } else { REMIND_MS.min(bound) };
         let others = || (0..page.locals()).filter(|local| *local != host.local);
         let stay = || {
             others().any(|local| {
@@ -136,7 +136,7 @@ impl Finalization {
                 waited += STEP_MS.unsigned_abs();
             }
         };
-        wait(patience);
+        wait(delay);
         for slot in others().map(|local| page.slot(local)) {
             if !slot.has_left() && slot.claim_ack(Ack::Agent) {
                 sys::remind(slot.pid());

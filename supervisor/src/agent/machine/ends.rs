@@ -156,7 +156,7 @@ impl Machine {
         let Some(last) = self.last_exiting.filter(|_| asked) else { return };
         let over = now >= after(last, QUIET_WINDOW);
         if over && (!starved || now >= after(last, QUIET_LIMIT)) {
-            self.decide_lone(now, out);
+            self.decide_non_collective(now, out);
         }
     }
 }

@@ -104,14 +104,14 @@ pub(crate) const CASES: &[Case] = &[
     },
     exit("collective exit", &["testexit", "1"], 1),
     exit("exit before attach", &["testexit", "6"], 6),
-    exit("lone exit, others in a barrier", &["testexit", "3", "--delay", "150"], 3),
+    exit("non-collective exit, others in a barrier", &["testexit", "3", "--delay", "150"], 3),
     Case {
-        name: "lone exit, others spin",
+        name: "non-collective exit, others spin",
         words: &["testexit", "5", "--delay", "150"],
         codes: SPINS,
         ..EXIT
     },
-    exit("lone exit of a thread", &["testexit", "54", "--delay", "150"], 54),
+    exit("non-collective exit of a thread", &["testexit", "54", "--delay", "150"], 54),
     exit("exits asked for by requests", &["testexit", "10", "--delay", "150"], 10),
     Case { name: "abort", words: &["testexit", "103", "--delay", "150"], codes: ABORTED, ..EXIT },
 ];
