@@ -1,6 +1,6 @@
 //! What devices report of themselves: ports that go up or down, queue pairs and devices that fail.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use fabric::AsyncEvent;
 use settings::log::RANK;
@@ -37,8 +37,9 @@ impl NetContext {
                 format!("port {port} went down; messages wait until it is up again, or fail")
             }
             AsyncEvent::QpFatal { qpn } => {
-                let peers = self.peers.iter();
-                let peer = peers.filter(|peer| peer.has(qpn)).map(|peer| peer.rank);
+                let is_rail = |at: usize| Arc::ptr_eq(&self.rails[at].device, &rail.device);
+                let peers = self.peers.iter().filter(|peer| peer.has(qpn, is_rail));
+                let peer = peers.map(|peer| peer.rank);
                 let peer = peer.last().map_or("no rank".to_owned(), |rank| format!("rank {rank}"));
                 format!("queue pair {qpn:#x} (connected to {peer}) failed")
             }

@@ -171,10 +171,12 @@ impl Peer {
         self.phase.store(phase as u8, Ordering::Release);
     }
 
-    /// The connection whose messages come through a queue pair.
+    /// The connection whose messages come through a queue pair of a rail. Devices number their queue pairs independently.
     #[inline]
-    pub(super) fn connection_of(&self, qpn: u32) -> Option<usize> {
-        self.connections.iter().position(|connection| connection.receives_on(qpn))
+    pub(super) fn connection_of(&self, rail: usize, qpn: u32) -> Option<usize> {
+        let is_it =
+            |connection: &Connection| connection.rail == rail && connection.receives_on(qpn);
+        self.connections.iter().position(is_it)
     }
 
     /// All queue pairs, in the order that both ends keep, each with its connection.
@@ -183,9 +185,11 @@ impl Peer {
         connections.flat_map(|connection| connection.send_qps().map(move |qp| (connection, qp)))
     }
 
-    /// Whether a queue pair belongs to the connection with this peer.
-    pub(super) fn has(&self, qpn: u32) -> bool {
-        self.send_qps().any(|(_, send_qp)| send_qp.number() == qpn || send_qp.recv_qp() == qpn)
+    /// Whether a queue pair of one of the rails that `is_rail` names belongs to the connections with this peer.
+    pub(super) fn has(&self, qpn: u32, is_rail: impl Fn(usize) -> bool) -> bool {
+        self.send_qps().any(|(connection, send_qp)| {
+            is_rail(connection.rail) && (send_qp.number() == qpn || send_qp.recv_qp() == qpn)
+        })
     }
 
     /// The connection that the next message tries first.

@@ -206,8 +206,12 @@ impl<'a> Receiver<'a> {
         if completion.status != Status::Success {
             return self.failed_receive(rail, completion, buffer);
         }
-        let info =
-            RecvInfo { imm: completion.imm.unwrap_or(0), len: completion.len, qpn: completion.qpn };
+        let info = RecvInfo {
+            imm: completion.imm.unwrap_or(0),
+            len: completion.len,
+            qpn: completion.qpn,
+            rail: u32::try_from(rail).unwrap_or(u32::MAX),
+        };
         let recv_qp = self.recv_qp(info)?;
         let Some(buffer) = buffer else {
             return Err(self.malformed(recv_qp.peer.rank, "a receive that was never posted"));
@@ -251,7 +255,8 @@ impl<'a> Receiver<'a> {
         let source = Rank(u32::from(header::source_of(info.imm)));
         let qpn = info.qpn;
         let peer = self.0.peers.get(source);
-        let found = peer.and_then(|peer| Some((peer, peer.connection_of(qpn)?)));
+        let found =
+            peer.and_then(|peer| Some((peer, peer.connection_of(info.rail as usize, qpn)?)));
         let Some((peer, index)) = found else { return Err(self.unconnected(source, qpn)) };
         peer.use_it();
         if !peer.is_open() {

@@ -199,7 +199,7 @@ struct Row {
     state: AtomicU8,
     next: AtomicU32,
     /// A message that waits in the buffer: immediate data, length, queue pair.
-    note: [AtomicU32; 3],
+    note: [AtomicU32; 4],
 }
 
 impl Row {
@@ -373,6 +373,8 @@ pub(crate) struct RecvInfo {
     pub(crate) imm: u32,
     pub(crate) len: u32,
     pub(crate) qpn: u32,
+    /// The rail that it came on: devices number their queue pairs independently.
+    pub(crate) rail: u32,
 }
 
 /// Received messages that wait.
@@ -388,7 +390,7 @@ impl DeferredMessages {
 
     pub(crate) fn put(&self, pool: &Pool, buffer: Buffer, note: RecvInfo) {
         let row = pool.row(&buffer);
-        for (word, value) in row.note.iter().zip([note.imm, note.len, note.qpn]) {
+        for (word, value) in row.note.iter().zip([note.imm, note.len, note.qpn, note.rail]) {
             word.store(value, Ordering::Relaxed);
         }
         let index = pool.lend(buffer);
@@ -401,8 +403,10 @@ impl DeferredMessages {
         let mut all = Vec::new();
         while let Some(index) = pop() {
             let note = &pool.rows.at(index).note;
-            let [imm, len, qpn] = std::array::from_fn(|word| note[word].load(Ordering::Relaxed));
-            all.extend(pool.reclaim(index).map(|buffer| (buffer, RecvInfo { imm, len, qpn })));
+            let [imm, len, qpn, rail] =
+                std::array::from_fn(|word| note[word].load(Ordering::Relaxed));
+            let info = RecvInfo { imm, len, qpn, rail };
+            all.extend(pool.reclaim(index).map(|buffer| (buffer, info)));
         }
         all.reverse();
         all
