@@ -94,7 +94,10 @@ pub(crate) trait Supervise<'a>: Role {
     fn event(&mut self, event: Event) {
         let control = self.control();
         if event != Event::Tick {
-            control.say(2, || format!("event {event:?}"));
+            control.say(2, || match &event {
+                Event::Rank(event) => format!("event {event:?}"),
+                event => format!("event {event:?}"),
+            });
         }
         let mut actions = std::mem::take(&mut control.actions);
         control.job.handle(event, &mut actions);
