@@ -135,7 +135,7 @@ impl BootstrapServer {
     }
 
     /// A message of the parent.
-    pub(crate) fn letter_of_parent(
+    pub(crate) fn message_from_parent(
         &mut self,
         poller: &Poller,
         down: Down,
@@ -146,7 +146,7 @@ impl BootstrapServer {
     }
 
     /// A message of a child, by its index among the branches.
-    pub(crate) fn letter_of_child(
+    pub(crate) fn message_from_child(
         &mut self,
         poller: &Poller,
         index: usize,

@@ -84,7 +84,7 @@ impl Driver<'_> {
             Up::Bootstrap(up) => {
                 let branch = self.branches.iter().position(|other| *other == link);
                 let Some(branch) = branch else { return };
-                if let Err(error) = self.ranks.boot.letter_of_child(&self.poller, branch, up) {
+                if let Err(error) = self.ranks.boot.message_from_child(&self.poller, branch, up) {
                     self.lost(link, Loss::at_once(error.to_string()));
                 }
             }

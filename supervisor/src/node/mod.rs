@@ -4,7 +4,7 @@
 //! Standard input and output are the link to the parent. When that ends, or is silent for too long, the agent is on its
 //! own: it ends its ranks by the same rules as a job whose launcher was lost.
 //!
-//! * `driver`: the loop. `setup`: what it is told first. `orders`: what comes from the parent, `below`: from the agents
+//! * `driver`: the loop. `setup`: what it is told first. `host_commands`: what comes from the parent, `below`: from the agents
 //!   below. `alone`: its own decisions, once the parent is lost.
 //! * `staging`: the job's program on its way.
 //! * `parent`: the link up. `relay`: what goes up it, output above all. `check`: whether the job can run here,
@@ -14,8 +14,8 @@ mod alone;
 mod below;
 mod check;
 mod driver;
+mod host_commands;
 mod libraries;
-mod orders;
 mod parent;
 mod relay;
 mod setup;

@@ -159,7 +159,7 @@ impl<'a> Root<'a> {
         self.phase = Phase::Draining;
         self.links.give_up_silent();
         if self.links.open().any(|link| !self.done.contains(&link)) {
-            self.order(HostCommand::Finish);
+            self.command(HostCommand::Finish);
         }
         self.give_up = self.now() + FINISH.ms();
     }
@@ -224,9 +224,9 @@ impl<'a> Root<'a> {
         }
     }
 
-    pub(super) fn order(&mut self, order: HostCommand) {
+    pub(super) fn command(&mut self, command: HostCommand) {
         let now = self.now();
-        self.links.send_all(&self.control.poller, &Down::HostCommand(order), now);
+        self.links.send_all(&self.control.poller, &Down::HostCommand(command), now);
     }
 
     fn ask_for_cpu_sample(&mut self) {
@@ -236,7 +236,7 @@ impl<'a> Root<'a> {
         }
         self.cpu_questions = self.cpu_questions.wrapping_add(1);
         let (number, waiting) = (self.cpu_questions, self.links.open().collect());
-        self.order(HostCommand::SampleCpu { number });
+        self.command(HostCommand::SampleCpu { number });
         self.cpu_question = Some(CpuQuestion { number, sample: CpuSample::default(), waiting });
         self.answer_cpu_sample();
     }
@@ -338,7 +338,7 @@ impl<'a> Supervise<'a> for Root<'a> {
             Command::SampleCpu => self.ask_for_cpu_sample(),
             Command::FindOrphans => self.find_orphans(),
             Command::Finish => {}
-            command => self.order(HostCommand::Ranks(command)),
+            command => self.command(HostCommand::Ranks(command)),
         }
     }
 

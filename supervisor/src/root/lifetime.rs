@@ -213,7 +213,7 @@ impl Root<'_> {
         let answered = asked.values().all(Option::is_some);
         self.orphans = Some(asked);
         if !answered {
-            self.order(HostCommand::Ranks(Command::FindOrphans));
+            self.command(HostCommand::Ranks(Command::FindOrphans));
         }
         self.answer_orphans();
     }
@@ -286,7 +286,7 @@ impl Root<'_> {
 
     fn end_input(&mut self) {
         self.close_input();
-        self.order(HostCommand::InputEnd);
+        self.command(HostCommand::InputEnd);
     }
 }
 

@@ -247,6 +247,6 @@ impl Root<'_> {
         }
         self.phase = Phase::Running;
         self.control.say(1, || "every host is ready: starting the ranks".to_owned());
-        self.order(HostCommand::Start);
+        self.command(HostCommand::Start);
     }
 }

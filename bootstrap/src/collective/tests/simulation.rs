@@ -29,7 +29,7 @@ enum Mail {
     Down { at: usize, message: Down },
 }
 
-struct Letters {
+struct Traffic {
     messages: usize,
     largest: usize,
     rounds: u32,
@@ -46,7 +46,7 @@ struct Sim {
     busy: Vec<Time>,
     /// Messages that led to the state of each agent, one after another.
     round: Vec<u32>,
-    seen: Letters,
+    seen: Traffic,
     answered: usize,
 }
 
@@ -75,7 +75,7 @@ impl Sim {
             mail: Vec::new(),
             busy: vec![0; machines],
             round: vec![0; machines],
-            seen: Letters { messages: 0, largest: 0, rounds: 0, time: 0 },
+            seen: Traffic { messages: 0, largest: 0, rounds: 0, time: 0 },
             answered: 0,
         }
     }
@@ -154,7 +154,7 @@ impl Sim {
 
     /// Forgets what was counted; the clock begins anew.
     fn reset(&mut self) {
-        self.seen = Letters { messages: 0, largest: 0, rounds: 0, time: 0 };
+        self.seen = Traffic { messages: 0, largest: 0, rounds: 0, time: 0 };
         self.answered = 0;
         self.mail.clear();
         self.busy.fill(0);
@@ -169,7 +169,7 @@ impl Sim {
     }
 
     /// All ranks call at time 0; `payload` is given by all or by the root of a broadcast.
-    fn call(&mut self, seq: u32, (kind, arg): (Kind, u32), payload: &[u8]) -> &Letters {
+    fn call(&mut self, seq: u32, (kind, arg): (Kind, u32), payload: &[u8]) -> &Traffic {
         self.reset();
         let total = u32::try_from(payload.len()).unwrap();
         for rank in 0..self.tree.machines[0].size() {
@@ -247,7 +247,7 @@ fn rows(hosts: u32, degree: usize) -> [String; 2] {
         (2, "exchange of 64 B", (Kind::Exchange, 0), &short),
         (3, "broadcast of 32 KiB", (Kind::Broadcast, root), &long),
     ] {
-        let Letters { messages, largest, rounds, time } = sim.call(seq, what, payload);
+        let Traffic { messages, largest, rounds, time } = sim.call(seq, what, payload);
         assert_eq!(*messages, 2 * links, "one message per link and direction");
         assert_eq!(*rounds, 2 * depth, "as many rounds up and down as the tree is deep");
         let (largest, time) = (bytes(*largest), duration(*time));

@@ -17,13 +17,13 @@ impl Driver<'_> {
     pub(super) fn down(&mut self, down: Down) {
         match down {
             Down::Setup { .. } => self.orphaned("it sent a second setup"),
-            Down::HostCommand(order) => {
+            Down::HostCommand(command) => {
                 let now = self.now();
-                self.links.send_all(&self.poller, &Down::HostCommand(order), now);
-                self.order(order);
+                self.links.send_all(&self.poller, &Down::HostCommand(command), now);
+                self.command(command);
             }
             Down::Bootstrap(down) => {
-                if let Err(error) = self.ranks.boot.letter_of_parent(&self.poller, down) {
+                if let Err(error) = self.ranks.boot.message_from_parent(&self.poller, down) {
                     self.orphaned(&error.to_string());
                 }
             }
@@ -45,8 +45,8 @@ impl Driver<'_> {
         }
     }
 
-    pub(super) fn order(&mut self, order: HostCommand) {
-        match order {
+    pub(super) fn command(&mut self, command: HostCommand) {
+        match command {
             HostCommand::Start => self.start(),
             HostCommand::Ranks(command) => self.act(command),
             HostCommand::SampleCpu { number } => {
@@ -149,7 +149,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Whether the ranks of this host have all run and ended, without an order to end them.
+    /// Whether the ranks of this host have all run and ended, without a command to end them.
     fn is_through(&self) -> bool {
         self.starting && self.own.is_none() && self.ranks.is_through()
     }
