@@ -11,8 +11,6 @@
 
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 
-pub(super) use bootstrap::node_shm::RankSlot;
-
 use super::endpoint::ShmTransport;
 use crate::sys;
 
