@@ -15,7 +15,7 @@ use crate::handler::HandlerIndex;
 use crate::long_payload::SegmentOffset;
 use crate::mode::Mode;
 use crate::rank::RankContext;
-use crate::token::RawToken;
+use crate::token::{RawToken, Token};
 use crate::transport::Reserved;
 use crate::transport::message::{
     self, AmMessage, AmPayload, Block, Flags, MAX_ARGS, MAX_LONG, MessageClass, Outcome,
@@ -355,22 +355,49 @@ pub(crate) fn request_long<'t, M: Mode>(
     prepared.map(PreparedRequestLong).ok_or(Error::AfterExit { call })
 }
 
-pub(crate) fn reply_medium<'t, M: Mode>(
-    token: &'t RawToken<'t>,
-    terms: (Terms, Option<&'t [u8]>),
-    flags: Flags,
-) -> Result<Option<PreparedReplyMedium<'t, M>>, Error> {
-    let (context, target) = (token.context(), token.source_target());
-    Ok(Borrowed::new(context, target, Some(token), terms, flags)?.map(PreparedReplyMedium))
-}
+/// Replies with a negotiated payload.
+impl<M: Mode> Token<'_, M> {
+    /// Prepares a Medium reply of `least` to `most` bytes with a buffer of the library, or with the client's.
+    /// It counts as the one reply; cancelling gives the right back. `None` only with [`Flags::IMMEDIATE`].
+    ///
+    /// # Errors
+    /// As [`Token::reply_medium`]; also `least` above `most`.
+    pub fn prepare_reply_medium<'t>(
+        &'t self,
+        client_buf: Option<&'t [u8]>,
+        least: usize,
+        most: usize,
+        nargs: usize,
+        flags: Flags,
+    ) -> Result<Option<PreparedReplyMedium<'t, M>>, Error> {
+        let (call, long, client, dest) = ("prepare_reply_medium", false, None, None);
+        let terms = Terms { call, long, client, least, most, nargs, dest };
+        let (context, target) = (self.raw().context(), self.raw().source_target());
+        let prepared =
+            Borrowed::new(context, target, Some(self.raw()), (terms, client_buf), flags)?;
+        Ok(prepared.map(PreparedReplyMedium))
+    }
 
-pub(crate) fn reply_long<'t, M: Mode>(
-    token: &'t RawToken<'t>,
-    terms: (Terms, Option<&'t [u8]>),
-) -> Result<PreparedReplyLong<'t, M>, Error> {
-    let (context, target, call) = (token.context(), token.source_target(), terms.0.call);
-    let prepared = Borrowed::new(context, target, Some(token), terms, Flags::NONE)?;
-    prepared.map(PreparedReplyLong).ok_or(Error::AfterExit { call })
+    /// Prepares a Long reply. `dest` may be given now (and must then be repeated at commit) or only at commit.
+    ///
+    /// # Errors
+    /// As [`Token::prepare_reply_medium`].
+    pub fn prepare_reply_long<'t>(
+        &'t self,
+        client_buf: Option<&'t [u8]>,
+        least: usize,
+        most: usize,
+        dest: Option<SegmentOffset>,
+        nargs: usize,
+    ) -> Result<PreparedReplyLong<'t, M>, Error> {
+        let (call, long, client) = ("prepare_reply_long", true, None);
+        let dest = dest.map(|dest| dest.0);
+        let terms = Terms { call, long, client, least, most, nargs, dest };
+        let (context, target) = (self.raw().context(), self.raw().source_target());
+        let prepared =
+            Borrowed::new(context, target, Some(self.raw()), (terms, client_buf), Flags::NONE)?;
+        prepared.map(PreparedReplyLong).ok_or(Error::AfterExit { call })
+    }
 }
 
 macro_rules! prepared {

@@ -12,9 +12,7 @@ use crate::mode::{Mode, Par};
 use crate::rank::RankContext;
 use crate::transport::message::{Arrived, MessageClass, Sink};
 use crate::transport::net::{self, Mark, NetTransport, Poll, SharedSink};
-
-/// Polls for messages alone that a wait makes between two whole ones.
-pub(crate) const RECV_POLLS: u32 = 16;
+use crate::wait::RECV_POLLS;
 
 impl RankContext {
     /// Whether a poll would find something. Loads only.

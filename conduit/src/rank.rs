@@ -17,10 +17,9 @@ use crate::handler::Table;
 use crate::mode::Mode;
 use crate::rma::operations::Operations;
 use crate::settings::Settings;
-use crate::transport::message::{AmMessage, MessageClass, ReplyToken};
+use crate::transport::Transport;
 use crate::transport::neighbours::{self, Neighbours};
 use crate::transport::shm::ShmTransport;
-use crate::transport::{OutsideSegment, Transport};
 use crate::wait_mode::WaitState;
 
 /// One rank. What every call reads comes first, see [`ShmTransport`].
@@ -253,55 +252,5 @@ impl RankContext {
     pub(crate) fn fatal(&self, text: &str) -> ! {
         assert!(self.is_hooked(), "{text}");
         exit::fatal_error(text)
-    }
-}
-
-/// Messages on their way out.
-impl RankContext {
-    /// The message to send when its Long payload was taken care of.
-    #[inline]
-    pub(crate) fn placed<'m>(
-        &self,
-        call: &'static str,
-        message: AmMessage<'m>,
-    ) -> Result<AmMessage<'m>, Error> {
-        self.transport.place(message).map_err(|outside| self.outside(call, outside))
-    }
-
-    /// One attempt to send a checked message whose payload is in place; `false` when there is no room.
-    #[inline(always)]
-    pub(crate) fn try_send<M: Mode>(&self, message: &AmMessage<'_>) -> bool {
-        match self.transport.send::<M>(message) {
-            Ok(sent) => sent,
-            Err(error) => self.failed_send(&error),
-        }
-    }
-
-    /// Replies to a message that came over the network. `false`: it is closing, and nobody waits for the reply.
-    pub(crate) fn try_reply<M: Mode>(&self, token: &ReplyToken, message: &AmMessage<'_>) -> bool {
-        match self.transport.reply::<M>(token, message) {
-            Ok(sent) => sent,
-            Err(error) => self.failed_send(&error),
-        }
-    }
-
-    /// Whether a message with `nargs` arguments, its payload elsewhere, would find room now. A hint.
-    #[inline]
-    pub(crate) fn has_room<M: Mode>(
-        &self,
-        target: usize,
-        class: MessageClass,
-        nargs: usize,
-    ) -> bool {
-        self.transport.has_room::<M>(target, class, nargs)
-    }
-
-    /// The error for a range outside a segment.
-    #[cold]
-    pub(crate) fn outside(&self, call: &'static str, outside: OutsideSegment) -> Error {
-        let OutsideSegment { target, offset, len } = outside;
-        let segment = self.transport.segment(target).map_or(0, |segment| segment.len);
-        let end = offset.saturating_add(len as u64);
-        Error::OutsideSegment { call, rank: self.rank_of(target), offset, end, segment }
     }
 }

@@ -10,7 +10,6 @@ use crate::error::Error;
 use crate::handler::{Function, HandlerIndex, Registered};
 use crate::long_payload::SegmentOffset;
 use crate::mode::Mode;
-use crate::negotiate::{self, PreparedReplyLong, PreparedReplyMedium, Terms};
 use crate::rank::RankContext;
 use crate::transport::message::{
     self, AmMessage, AmPayload, Flags, MessageClass, Outcome, ReplyToken,
@@ -224,6 +223,10 @@ impl<'a, M: Mode> Token<'a, M> {
         Self { raw, mode: PhantomData }
     }
 
+    pub(crate) const fn raw(&self) -> &'a RawToken<'a> {
+        self.raw
+    }
+
     /// Job rank of the sender.
     #[must_use]
     #[inline]
@@ -323,41 +326,5 @@ impl<'a, M: Mode> Token<'a, M> {
         let placed = self.raw.context.placed(call, message);
         let message = placed.inspect_err(|_| self.raw.unclaim())?;
         Ok(self.raw.send::<M>(&message, flags))
-    }
-
-    /// Prepares a Medium reply of `least` to `most` bytes with a buffer of the library, or with the client's.
-    /// It counts as the one reply; cancelling gives the right back. `None` only with [`Flags::IMMEDIATE`].
-    ///
-    /// # Errors
-    /// As [`Token::reply_medium`]; also `least` above `most`.
-    pub fn prepare_reply_medium<'t>(
-        &'t self,
-        client_buf: Option<&'t [u8]>,
-        least: usize,
-        most: usize,
-        nargs: usize,
-        flags: Flags,
-    ) -> Result<Option<PreparedReplyMedium<'t, M>>, Error> {
-        let (call, long, client, dest) = ("prepare_reply_medium", false, None, None);
-        let terms = Terms { call, long, client, least, most, nargs, dest };
-        negotiate::reply_medium(self.raw, (terms, client_buf), flags)
-    }
-
-    /// Prepares a Long reply. `dest` may be given now (and must then be repeated at commit) or only at commit.
-    ///
-    /// # Errors
-    /// As [`Token::prepare_reply_medium`].
-    pub fn prepare_reply_long<'t>(
-        &'t self,
-        client_buf: Option<&'t [u8]>,
-        least: usize,
-        most: usize,
-        dest: Option<SegmentOffset>,
-        nargs: usize,
-    ) -> Result<PreparedReplyLong<'t, M>, Error> {
-        let (call, long, client) = ("prepare_reply_long", true, None);
-        let dest = dest.map(|dest| dest.0);
-        let terms = Terms { call, long, client, least, most, nargs, dest };
-        negotiate::reply_long(self.raw, (terms, client_buf))
     }
 }

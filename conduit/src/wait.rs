@@ -10,7 +10,6 @@ use settings::deadlines::wait as deadlines;
 
 use crate::error::Error;
 use crate::mode::Mode;
-use crate::progress::RECV_POLLS;
 use crate::rank::RankContext;
 use crate::sys;
 use crate::transport::shm::Which;
@@ -21,6 +20,8 @@ const SPINS: u32 = 4000;
 /// Fruitless polls without the processor's pause, which would delay an answer that is about to come: a Short round trip
 /// took 132 ns with the pause, 118 ns without (measured between two bound ranks).
 const EAGER: u32 = 256;
+/// Polls for messages alone that a wait makes between two whole ones.
+pub(crate) const RECV_POLLS: u32 = 16;
 /// Yields before the first sleep.
 const YIELDS: u32 = 100;
 /// As above in [`WaitMode::Block`].
