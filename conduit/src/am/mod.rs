@@ -1,6 +1,5 @@
 //! Active messages: requests on their way out, arrived messages on their way to handlers.
 
-mod check;
 pub(crate) mod deferred;
 mod deliver;
 pub(crate) mod internal;
