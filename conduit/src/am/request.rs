@@ -5,9 +5,7 @@ use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::transport::OutsideSegment;
 use crate::transport::limits::{MAX_ARGS, MAX_LONG, max_medium};
-use crate::transport::message::{
-    AmMessage, AmPayload, Flags, MessageClass, Outcome, ReplyToken,
-};
+use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome, ReplyToken};
 use crate::wait::Waiter;
 
 /// Pauses of the processor between two attempts. About 100 ns.

@@ -1,4 +1,4 @@
-//! [`Network`]: what the layers above call.
+//! [`Network`] from start-up to close. What it sends and takes stands in `transport.rs`.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,29 +9,21 @@ use bootstrap::{Bootstrap, Rank};
 use settings::log::RANK;
 use settings::say;
 
-use super::am::receive::{Poll, Receiver};
-use super::am::send::Sender;
 use super::completions::Completions;
 use super::connect::{self, file};
 use super::context::NetContext;
 use super::error::Error;
 use super::links::Links;
 use super::members::{Common, Members};
-use super::memory::buffers::{RESERVED_BUFFERS, SendBuffer};
-use super::memory::pool::{RawTarget, SegmentMemory};
+use super::memory::pool::SegmentMemory;
 use super::peer_addresses::{OwnAddress, PeerAddresses};
 use super::plan::NetPlan;
-use super::post::Sent;
 use super::rail::Rail;
 use super::recv_buffers::RecvBuffers;
-use super::rma::{OneSided, RawSource};
 use super::settings::{NetSettings, is_per_rank};
 use super::setup::{open, start};
 use super::threads::{SharedSink, Threads};
 use super::xrc::{self, Xrc};
-use crate::mode::Mode;
-use crate::transport::message::{AmMessage, ReplyToken, Sink};
-use crate::transport::op_counter::OpCounter;
 
 /// Polls for completions before closing sleeps between them.
 const YIELDS: u32 = 20;
@@ -45,10 +37,6 @@ pub(crate) struct Network {
     prepared: Mutex<Vec<Rank>>,
 }
 
-#[expect(
-    clippy::extra_unused_type_parameters,
-    reason = "callers say their mode; no call takes a lock"
-)]
 impl Network {
     /// Collective. `None` when every rank is in this neighbourhood; otherwise the network, and the smallest of the largest
     /// segments of all ranks. After a barrier of all ranks [`Network::begin`] has to follow.
@@ -215,112 +203,10 @@ impl Network {
         self.threads.stop();
     }
 
-    /// One attempt. Starts a connection when there is none. Runs no handlers. Waits only for an unpacked Long, and then for
-    /// the device to have taken the payload.
-    ///
-    /// # Errors
-    /// A message that cannot be sent at all, or a lost connection.
-    #[inline]
-    pub(crate) fn try_send<M: Mode>(&self, message: &AmMessage<'_>) -> Result<Sent, Error> {
-        Sender(&self.context).try_message(message)
-    }
-
-    /// Whether the payload of a Medium that may be read after the call would be read where it is.
-    pub(crate) fn gathers(&self, payload: &[u8]) -> bool {
-        Sender(&self.context).gathers(payload)
-    }
-
-    /// As [`Network::gathers`] for a Long.
-    pub(crate) fn keeps_long(&self, payload: &[u8], nargs: usize, reply: bool) -> bool {
-        Sender(&self.context).keeps_long(payload, nargs, reply)
-    }
-
-    /// Replies inside the sink's call; waits for completions of sends, runs no handlers. `Full` only when the network is
-    /// closing.
-    ///
-    /// # Errors
-    /// As [`Network::try_send`].
-    pub(crate) fn reply<M: Mode>(
-        &self,
-        token: &ReplyToken,
-        message: &AmMessage<'_>,
-    ) -> Result<Sent, Error> {
-        let sent = Sender(&self.context).reply(token, message)?;
-        token.set_replied(sent == Sent::Yes);
-        Ok(sent)
-    }
-
-    /// A buffer for a negotiated payload of at most 65528 bytes; `None`: none is free, poll and try again. `reply`: inside a
-    /// handler, where the last buffers may be used.
-    pub(crate) fn buffer<M: Mode>(&self, reply: bool) -> Option<SendBuffer> {
-        SendBuffer::take(&self.context.buffers, if reply { 0 } else { RESERVED_BUFFERS })
-    }
-
-    /// Takes arrived messages and completions, a bounded number, and calls `sink` for each message. Returns how many things
-    /// happened.
-    ///
-    /// # Errors
-    /// A failed completion (not while closing), a malformed message.
-    #[inline]
-    pub(crate) fn poll<M: Mode, S: Sink + ?Sized>(
-        &self,
-        sink: &S,
-        what: Poll,
-    ) -> Result<usize, Error> {
-        Receiver(&self.context).poll(sink, what, M::THREADED)
-    }
-
-    /// Takes messages alone, in a wait between two polls, where [`Network::only_receives`].
-    ///
-    /// # Errors
-    /// As [`Network::poll`].
-    #[inline]
-    pub(crate) fn poll_recv<M: Mode, S: Sink + ?Sized>(&self, sink: &S) -> Result<usize, Error> {
-        Receiver(&self.context).poll_recv(sink, M::THREADED)
-    }
-
-    /// Whether only receive completions are possible, and polling for them needs no system call.
-    pub(crate) fn only_receives(&self) -> bool {
-        Receiver(&self.context).only_receives()
-    }
-
-    /// Whether a poll would certainly find something. A hint: completions of the device do not count.
-    pub(crate) fn has_work(&self) -> bool {
-        !self.context.receive.deferred.is_empty() || self.context.failure.is_set()
-    }
-
     /// Bytes of a rank's attached segment; 0 before attach.
     #[cfg(test)]
     pub(crate) fn segment_len(&self, rank: Rank) -> u64 {
         self.context.segments.get().map_or(0, |segments| segments.remote(rank).len)
-    }
-
-    /// Posts as much of a put as there is room for. `Yes`: all of it; `Full`: poll and call again with the same source.
-    ///
-    /// # Errors
-    /// A range outside the target's segment, a lost connection.
-    pub(crate) fn put<M: Mode>(
-        &self,
-        to: Rank,
-        offset: u64,
-        source: &mut RawSource<'_>,
-        completion: &Arc<OpCounter>,
-    ) -> Result<Sent, Error> {
-        OneSided(&self.context).put(to, offset, source, completion)
-    }
-
-    /// Posts as much of a get as there is room for, as [`Network::put`].
-    ///
-    /// # Errors
-    /// As [`Network::put`].
-    pub(crate) fn get<M: Mode>(
-        &self,
-        from: Rank,
-        offset: u64,
-        into: &mut RawTarget,
-        completion: &Arc<OpCounter>,
-    ) -> Result<Sent, Error> {
-        OneSided(&self.context).get(from, offset, into, completion)
     }
 
     /// From now on failed completions are ignored: the job is ending. Safe in signal handlers.

@@ -10,6 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bootstrap::{Bootstrap, Rank};
 use settings::Env;
 
+use super::am::receive::Receiver;
+use super::am::send::Sender;
+use super::memory::buffers::RESERVED_BUFFERS;
+use super::rma::OneSided;
 use super::{
     Common, Error, Members, NetSettings, Network, Poll, RawSource, RawTarget, SegmentMemory,
     SendBuffer, Sent, SharedSink,
@@ -268,5 +272,114 @@ fn sent(called: Option<Result<Sent, Error>>) -> Result<bool, Box<Error>> {
         None => Ok(false),
         Some(Ok(sent)) => Ok(sent == Sent::Yes),
         Some(Err(error)) => Err(Box::new(error)),
+    }
+}
+
+/// What the network carries; [`NetTransport`] says whether it may be entered.
+#[expect(
+    clippy::extra_unused_type_parameters,
+    reason = "callers say their mode; no call takes a lock"
+)]
+impl Network {
+    /// One attempt. Starts a connection when there is none. Runs no handlers. Waits only for an unpacked Long, and then for
+    /// the device to have taken the payload.
+    ///
+    /// # Errors
+    /// A message that cannot be sent at all, or a lost connection.
+    #[inline]
+    pub(crate) fn try_send<M: Mode>(&self, message: &AmMessage<'_>) -> Result<Sent, Error> {
+        Sender(&self.context).try_message(message)
+    }
+
+    /// Whether the payload of a Medium that may be read after the call would be read where it is.
+    pub(crate) fn gathers(&self, payload: &[u8]) -> bool {
+        Sender(&self.context).gathers(payload)
+    }
+
+    /// As [`Network::gathers`] for a Long.
+    pub(crate) fn keeps_long(&self, payload: &[u8], nargs: usize, reply: bool) -> bool {
+        Sender(&self.context).keeps_long(payload, nargs, reply)
+    }
+
+    /// Replies inside the sink's call; waits for completions of sends, runs no handlers. `Full` only when the network is
+    /// closing.
+    ///
+    /// # Errors
+    /// As [`Network::try_send`].
+    pub(crate) fn reply<M: Mode>(
+        &self,
+        token: &ReplyToken,
+        message: &AmMessage<'_>,
+    ) -> Result<Sent, Error> {
+        let sent = Sender(&self.context).reply(token, message)?;
+        token.set_replied(sent == Sent::Yes);
+        Ok(sent)
+    }
+
+    /// A buffer for a negotiated payload of at most 65528 bytes; `None`: none is free, poll and try again. `reply`: inside a
+    /// handler, where the last buffers may be used.
+    pub(crate) fn buffer<M: Mode>(&self, reply: bool) -> Option<SendBuffer> {
+        SendBuffer::take(&self.context.buffers, if reply { 0 } else { RESERVED_BUFFERS })
+    }
+
+    /// Takes arrived messages and completions, a bounded number, and calls `sink` for each message. Returns how many things
+    /// happened.
+    ///
+    /// # Errors
+    /// A failed completion (not while closing), a malformed message.
+    #[inline]
+    pub(crate) fn poll<M: Mode, S: Sink + ?Sized>(
+        &self,
+        sink: &S,
+        what: Poll,
+    ) -> Result<usize, Error> {
+        Receiver(&self.context).poll(sink, what, M::THREADED)
+    }
+
+    /// Takes messages alone, in a wait between two polls, where [`Network::only_receives`].
+    ///
+    /// # Errors
+    /// As [`Network::poll`].
+    #[inline]
+    pub(crate) fn poll_recv<M: Mode, S: Sink + ?Sized>(&self, sink: &S) -> Result<usize, Error> {
+        Receiver(&self.context).poll_recv(sink, M::THREADED)
+    }
+
+    /// Whether only receive completions are possible, and polling for them needs no system call.
+    pub(crate) fn only_receives(&self) -> bool {
+        Receiver(&self.context).only_receives()
+    }
+
+    /// Whether a poll would certainly find something. A hint: completions of the device do not count.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.context.receive.deferred.is_empty() || self.context.failure.is_set()
+    }
+
+    /// Posts as much of a put as there is room for. `Yes`: all of it; `Full`: poll and call again with the same source.
+    ///
+    /// # Errors
+    /// A range outside the target's segment, a lost connection.
+    pub(crate) fn put<M: Mode>(
+        &self,
+        to: Rank,
+        offset: u64,
+        source: &mut RawSource<'_>,
+        completion: &Arc<OpCounter>,
+    ) -> Result<Sent, Error> {
+        OneSided(&self.context).put(to, offset, source, completion)
+    }
+
+    /// Posts as much of a get as there is room for, as [`Network::put`].
+    ///
+    /// # Errors
+    /// As [`Network::put`].
+    pub(crate) fn get<M: Mode>(
+        &self,
+        from: Rank,
+        offset: u64,
+        into: &mut RawTarget,
+        completion: &Arc<OpCounter>,
+    ) -> Result<Sent, Error> {
+        OneSided(&self.context).get(from, offset, into, completion)
     }
 }
