@@ -5,7 +5,7 @@
 //! buffer back, so the data can be used inside the scope as soon as it is there, and no sooner.
 //!
 //! Inside a neighbourhood an operation is complete when it is started. Those at remote ranks have a row among the rank's
-//! [`operations`](crate::operations) until they are.
+//! [`operations`](crate::rma::operations) until they are.
 
 mod requests;
 

@@ -135,7 +135,7 @@ pub enum Action {
     },
 }
 
-/// Most actions of one [`Machine::handle`]: all rounds at once and a handful around them.
+/// Most actions of one [`Machine::handle`](super::machine::Machine::handle): all rounds at once and a handful around them.
 pub const MAX_ACTIONS: usize = MAX_ROUNDS as usize + 8;
 
 /// Actions in order, in place (no allocation: it is filled in signal handlers too).

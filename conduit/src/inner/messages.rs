@@ -58,7 +58,7 @@ pub struct HandlerRow {
     pub index: u8,
     /// Name for diagnostics.
     pub name: String,
-    /// Number of arguments, or [`ANY_ARGS`].
+    /// Number of arguments, or `ANY_ARGS`.
     pub nargs: usize,
     /// Requests, replies or both.
     pub role: Role,

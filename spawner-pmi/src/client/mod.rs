@@ -4,7 +4,7 @@
 //! * [`PMI`], [`PMIX`]: the providers.
 //! * [`process_manager`]: what all of them are made of, the one for MPI included.
 //! * [`shared_library`]: opens the libraries of others at run time.
-//! * [`fuzz_harness`]: a rank against any server (feature `testing`).
+//! * `fuzz_harness`: a rank against any server (feature `testing`).
 
 mod announced;
 mod fields;

@@ -45,7 +45,7 @@ impl Payloads {
 
 /// One rank in shared memory. What every call reads comes first, in this order: where ranks share a processor, each line and
 /// page that a call touches was pushed out by the others, and a barrier needs the first lines only.
-#[repr(C)]
+#[repr(C, align(128))]
 pub(crate) struct ShmTransport {
     /// Senders need no fence: who sleeps makes one for all (`doorbell.rs`).
     pub(super) asymmetric: AtomicBool,
