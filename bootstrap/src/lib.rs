@@ -11,7 +11,7 @@
 //!   exit decision.
 //! * [`collective`]: the pure machine that matches the ranks' calls, one node of the tree of
 //!   agents; every provider is driven by it.
-//! * [`conformance`]: what every provider must do, as a suite to run over it (feature `testing`).
+//! * `conformance`: what every provider must do, as a suite to run over it (feature `testing`).
 //! * [`memfd`]: memory made by a provider for its ranks.
 //! * [`provider`], [`connect()`]: chooses between providers that the caller names. [`agent`],
 //!   [`solo`], [`memory`]: those of this crate. [`client`]: a rank's half of the services over any

@@ -311,7 +311,7 @@ impl Inherited {
     /// The connection to the server of another launcher.
     ///
     /// # Errors
-    /// As [`Inherited::adopt`].
+    /// As `Inherited::adopt`.
     pub fn stream(number: RawFd) -> io::Result<Self> {
         let text = "is no stream socket: this program was probably started by a rank of a job, not by the launcher; \
                     unset PMI_FD to run it on its own";

@@ -2,7 +2,7 @@
 //! in one piece, after the name of who speaks (the event's target).
 //!
 //! A rank is somebody else's process, so nothing here becomes the subscriber of the process: an event goes to
-//! the subscriber that the program has installed, and only without one to [`Lines`]. Not for signal handlers,
+//! the subscriber that the program has installed, and only without one to `Lines`. Not for signal handlers,
 //! nor for the paths of small messages.
 
 use std::fmt::{Debug, Write as _};
@@ -43,7 +43,7 @@ pub const fn level_of(verbose: u8) -> Level {
     }
 }
 
-/// Runs `emit` under the program's own subscriber, or [`Lines`] if it has none.
+/// Runs `emit` under the program's own subscriber, or `Lines` if it has none.
 pub fn with_subscriber(emit: impl FnOnce()) {
     static OURS: OnceLock<Dispatch> = OnceLock::new();
     if dispatcher::get_default(|dispatch| dispatch.is::<NoSubscriber>()) {

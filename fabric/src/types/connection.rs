@@ -14,7 +14,7 @@ pub enum QpType {
     Ud,
     /// The sending half of an extended reliable connection: each request names a receive queue of
     /// the peer's host ([`crate::QueuePair::post_send_to`]). Its `recv_cq` is not used. Where
-    /// [`Caps::xrc`].
+    /// `Caps::xrc`.
     XrcSend,
     /// The receiving half: never in a [`QpSpec`], made by [`crate::XrcDomain::receiver`].
     XrcRecv,
@@ -64,7 +64,7 @@ pub struct QpSpec<'a> {
 pub struct Address {
     /// Local identifier (InfiniBand).
     pub lid: u16,
-    /// [`PortInfo::service`] of the peer (software adapter).
+    /// `PortInfo::service` of the peer (software adapter).
     pub service: u16,
     /// Global identifier; used when `global`.
     pub gid: Gid,
