@@ -22,7 +22,8 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Collective: `len` bytes of memory shared by all ranks. Uses the first 16 bytes of rank 0's segment.
+    /// Collective: `len` bytes of memory shared by all ranks. Uses the first 16 bytes of rank 0's
+    /// segment.
     pub fn shared(client: &Client<Seq>, segment: &Segment, len: usize) -> Result<Self> {
         let mut own = None;
         if client.rank() == Rank(0) {
@@ -69,14 +70,16 @@ impl Arena {
 
     /// The word at the start of 128-byte line `line`.
     pub fn word(&self, line: usize) -> &AtomicU64 {
-        // SAFETY: inside a mapping that stays, aligned as mappings start on pages; bytes that are copied are others.
+        // SAFETY: inside a mapping that stays, aligned as mappings start on pages; bytes that are
+        // copied are others.
         unsafe { AtomicU64::from_ptr(self.place(line * 128, 128).cast()) }
     }
 
     /// Copies `from` into the memory.
     pub fn copy_in(&self, offset: usize, from: &[u8]) {
         let place = self.place(offset, from.len());
-        // SAFETY: room by `place`; no references to these bytes exist, and the peer waits for a word before it reads.
+        // SAFETY: room by `place`; no references to these bytes exist, and the peer waits for a
+        // word before it reads.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), place, from.len()) };
     }
 
@@ -90,7 +93,8 @@ impl Arena {
     /// Sum of the first word of every cache line of `len` bytes.
     pub fn sum(&self, offset: usize, len: usize) -> u64 {
         let place = self.place(offset, len);
-        // SAFETY: inside the mapping; the writer waits for a word before it writes these bytes again.
+        // SAFETY: inside the mapping; the writer waits for a word before it writes these bytes
+        // again.
         sum_lines(unsafe { std::slice::from_raw_parts(place, len) })
     }
 }

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use nix::sys::mman::{MapFlags, ProtFlags};
 use nix::unistd::{ForkResult, Pid, fork};
 
-/// Runs `child` in a forked process, which ends with status 0 when it returns. Only for programs with one thread.
+/// Runs `child` in a forked process, which ends with status 0 when it returns. Only for programs
+/// with one thread.
 ///
 /// # Errors
 /// The system refused.
@@ -38,7 +39,8 @@ pub fn leave(code: i32) -> ! {
 #[derive(Debug)]
 pub struct Line(pub AtomicU32);
 
-/// So many words, zero at first, which children that are forked later share. They live as long as the process.
+/// So many words, zero at first, which children that are forked later share. They live as long as
+/// the process.
 ///
 /// # Errors
 /// No memory.
@@ -47,7 +49,8 @@ pub fn shared_lines(count: usize) -> nix::Result<&'static [Line]> {
     let (prot, flags) = (ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED);
     // SAFETY: a fresh mapping at an address that the kernel chooses.
     let map = unsafe { nix::sys::mman::mmap_anonymous(None, len, prot, flags) }?;
-    // SAFETY: the mapping holds `count` zeroed, aligned words, is never unmapped, and is changed through atomics only.
+    // SAFETY: the mapping holds `count` zeroed, aligned words, is never unmapped, and is changed
+    // through atomics only.
     Ok(unsafe { std::slice::from_raw_parts(map.cast().as_ptr(), count) })
 }
 
@@ -82,7 +85,8 @@ pub fn now_ns() -> u64 {
     testkit::tree::now_ns()
 }
 
-/// The system's allocator, with counts: what a program does without allocating, and what it holds, can be told exactly.
+/// The system's allocator, with counts: what a program does without allocating, and what it holds,
+/// can be told exactly.
 #[derive(Debug, Default)]
 pub struct CountingAllocator {
     calls: AtomicU64,

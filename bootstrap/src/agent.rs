@@ -2,8 +2,8 @@
 //!
 //! The rank inherits one end of a `SOCK_SEQPACKET` pair; one packet is one [`Frame`]. Descriptors
 //! (node memory, results, host memory) come along as `SCM_RIGHTS`. The client never sleeps longer
-//! than [`SLICE`](settings::deadlines::bootstrap::SLICE) without looking at the exit decision in the
-//! node memory.
+//! than [`SLICE`](settings::deadlines::bootstrap::SLICE) without looking at the exit decision in
+//! the node memory.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

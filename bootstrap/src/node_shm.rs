@@ -5,9 +5,9 @@
 //! The provider creates it (a memfd, so a killed job leaves no file); every local rank maps it. It
 //! holds
 //!
-//! * the **exit decision**, one word that the agent (or, where there is none, a rank) sets once when
-//!   the end of the job is decided. Every poll of the conduit loads it: that is how a non-collective exit
-//!   reaches ranks in milliseconds;
+//! * the **exit decision**, one word that the agent (or, where there is none, a rank) sets once
+//!   when the end of the job is decided. Every poll of the conduit loads it: that is how a
+//!   non-collective exit reaches ranks in milliseconds;
 //! * one [`RankSlot`] per local rank: a **doorbell** (futex) that every blocking wait of the rank
 //!   sleeps on, and the acknowledgement that makes sure that the user's SIGQUIT handler runs
 //!   exactly once;
@@ -490,8 +490,8 @@ impl RankSlot {
 
 #[allow(unsafe_code, reason = "the layouts promise that only atomics change while shared")]
 mod layout {
-    // SAFETY: `exit_decision` is atomic; the other fields are written only by `NodeShm::create`, before
-    // sharing.
+    // SAFETY: `exit_decision` is atomic; the other fields are written only by `NodeShm::create`,
+    // before sharing.
     unsafe impl crate::sys::SharedLayout for super::Header {}
     // SAFETY: all fields are atomics.
     unsafe impl crate::sys::SharedLayout for super::RankSlot {}

@@ -333,8 +333,8 @@ impl ExitNotifier {
         self.socket >= 0 || self.finalizer.is_some_and(Finalizer::page_reaches_all)
     }
 
-    /// Whether there is a control tree that decides a non-collective exit in milliseconds. Without one a rank
-    /// decides.
+    /// Whether there is a control tree that decides a non-collective exit in milliseconds. Without
+    /// one a rank decides.
     #[must_use]
     pub const fn has_agent(self) -> bool {
         self.socket >= 0

@@ -35,8 +35,9 @@ const fn is_plain(handler: u8, flags: Flags) -> bool {
     handler >= HandlerIndex::FIRST_CLIENT && flags & IMMEDIATE == 0
 }
 
-/// Sends a Short when there is nothing to refuse and nothing to wait for: one of a row, or after a `look` for messages. `false` when it
-/// has to be looked at closely. Nothing in it calls a function, so that a row saves no registers.
+/// Sends a Short when there is nothing to refuse and nothing to wait for: one of a row, or after a
+/// `look` for messages. `false` when it has to be looked at closely. Nothing in it calls a
+/// function, so that a row saves no registers.
 #[inline(always)]
 fn send_plainly<const LOOK: bool>(
     tm: *const c_void,
@@ -101,7 +102,8 @@ fn reply_closely(token: *mut c_void, handler: u8, flags: Flags, args: &[i32]) ->
     result(call, send())
 }
 
-/// Shorts with few arguments, which come in registers. The rest of the work is in other functions, so that these save nothing.
+/// Shorts with few arguments, which come in registers. The rest of the work is in other functions,
+/// so that these save nothing.
 macro_rules! shorts {
     ($($request:ident, $reply:ident, [$($arg:ident),*];)*) => {$(
         #[unsafe(no_mangle)]
@@ -217,7 +219,8 @@ pub unsafe extern "C" fn gexi_AM_RequestLong(
     result(call, send())
 }
 
-/// Copies the payload of a Long to its destination; for a remote rank it stays for the network to take.
+/// Copies the payload of a Long to its destination; for a remote rank it stays for the network to
+/// take.
 #[inline]
 fn long_payload<'a>(
     state: &State,

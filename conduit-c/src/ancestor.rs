@@ -1,8 +1,10 @@
-//! Which process names the ranks of a host to the system as those that may copy to and from a published segment.
+//! Which process names the ranks of a host to the system as those that may copy to and from a
+//! published segment.
 //!
-//! Where the system lets only parents attach (`kernel.yama.ptrace_scope` 1), cross-memory calls between ranks need leave.
-//! The narrowest there is for more than one process is "this one and its descendants": the nearest ancestor that all
-//! ranks of the host have, which is the agent or launcher that started them.
+//! Where the system lets only parents attach (`kernel.yama.ptrace_scope` 1), cross-memory calls
+//! between ranks need leave. The narrowest there is for more than one process is "this one and its
+//! descendants": the nearest ancestor that all ranks of the host have, which is the agent or
+//! launcher that started them.
 
 use std::fs;
 
@@ -15,7 +17,8 @@ fn parent(process: u32) -> Option<u32> {
     parent_in(&line)
 }
 
-/// Fourth word of a line of `/proc/PID/stat`. The second is a name in brackets, which may contain anything.
+/// Fourth word of a line of `/proc/PID/stat`. The second is a name in brackets, which may contain
+/// anything.
 fn parent_in(line: &str) -> Option<u32> {
     let rest = line.get(line.rfind(')')? + 1..)?;
     rest.split_ascii_whitespace().nth(1)?.parse().ok()
@@ -48,9 +51,11 @@ pub fn allow(processes: &[u32]) {
     if !restricted() || processes.len() < 2 {
         return;
     }
-    // A parent that the system hides from this user: then there is nothing narrower than all processes of the user.
+    // A parent that the system hides from this user: then there is nothing narrower than all
+    // processes of the user.
     let who = common(processes, parent).map_or(libc::PR_SET_PTRACER_ANY, libc::c_ulong::from);
-    // SAFETY: no memory is involved. A refused call changes nothing; the transfer then says what is wrong.
+    // SAFETY: no memory is involved. A refused call changes nothing; the transfer then says what is
+    // wrong.
     unsafe { libc::prctl(libc::PR_SET_PTRACER, who, 0, 0, 0) };
 }
 
@@ -58,7 +63,8 @@ pub fn allow(processes: &[u32]) {
 mod tests {
     use super::*;
 
-    /// 1 → 5 → 10 (agent) → 20, 21; 21 → 30 → 31 (rank behind a wrapper); 40 and 41 hang on each other.
+    /// 1 → 5 → 10 (agent) → 20, 21; 21 → 30 → 31 (rank behind a wrapper); 40 and 41 hang on each
+    /// other.
     fn tree(process: u32) -> Option<u32> {
         match process {
             1 => Some(0),

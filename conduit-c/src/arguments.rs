@@ -1,4 +1,5 @@
-//! What messages are given, checked: arguments, payloads, ways to complete, and the limits of all of them.
+//! What messages are given, checked: arguments, payloads, ways to complete, and the limits of all
+//! of them.
 
 use std::ffi::{c_uint, c_void};
 

@@ -1,4 +1,5 @@
-//! Running handlers of C programs, each through the exact prototype of its category and number of arguments.
+//! Running handlers of C programs, each through the exact prototype of its category and number of
+//! arguments.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -122,7 +123,8 @@ macro_rules! by_count {
         }
     };
     (! $function:ident, ($($head:ident: $type:ty),*), $($arg:ident)*) => {{
-        // SAFETY: the program registered the function for this category and so many arguments, which is its type.
+        // SAFETY: the program registered the function for this category and so many arguments,
+        // which is its type.
         let typed = unsafe {
             std::mem::transmute::<
                 unsafe extern "C" fn(),

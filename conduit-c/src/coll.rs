@@ -25,7 +25,8 @@ fn begin(call: &'static str, tm: *const c_void, flags: Flags) -> Result<&'static
     Ok(state)
 }
 
-/// The state, when there is nothing to object to, which is nearly always; [`begin`] says what there is.
+/// The state, when there is nothing to object to, which is nearly always; [`begin`] says what there
+/// is.
 #[inline(always)]
 fn begin_at_once(tm: *const c_void, flags: Flags) -> Option<&'static State> {
     let state = state::get()?;
@@ -105,7 +106,8 @@ const fn bits(flags: c_int) -> BarrierFlags {
     BarrierFlags::from_bits(flags.cast_unsigned())
 }
 
-/// Whether a barrier of the GASNet-1 kind is under way. One with an event would not be the program's to wait for here.
+/// Whether a barrier of the GASNet-1 kind is under way. One with an event would not be the
+/// program's to wait for here.
 fn is_under_way(state: &State) -> bool {
     state.inner.barrier_under_way() && !state.collectives.barriers_under_way()
 }

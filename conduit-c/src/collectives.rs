@@ -1,7 +1,8 @@
 //! Barriers and the broadcast over the team of all ranks, by events.
 //!
-//! Events of collectives are numbers: a sequence number and a kind. Barriers complete in order, so a count says which are
-//! complete. Only one of them is under way between the ranks: the next one arrives when it has passed.
+//! Events of collectives are numbers: a sequence number and a kind. Barriers complete in order, so
+//! a count says which are complete. Only one of them is under way between the ranks: the next one
+//! arrives when it has passed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,8 +79,8 @@ impl Collectives {
         <M as Mode>::THREADED.then(|| self.advancing.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether there may be something to do for who takes the lock: threads that wait look without it. Only a hint, as
-    /// another thread may be about to do it.
+    /// Whether there may be something to do for who takes the lock: threads that wait look without
+    /// it. Only a hint, as another thread may be about to do it.
     #[inline]
     fn may_move(&self) -> bool {
         let arrived = self.arrived.load(Ordering::Relaxed);
@@ -204,7 +205,8 @@ impl Collectives {
         self.wait_until(call, || self.seen_complete(event))
     }
 
-    /// Whether an event is the barrier that was begun last, this rank has arrived at it, and it was not seen complete.
+    /// Whether an event is the barrier that was begun last, this rank has arrived at it, and it was
+    /// not seen complete.
     #[inline]
     fn is_last_barrier(&self, event: EventValue) -> bool {
         let (number, kind) = (event as u64 >> 8, event & 0xff);
@@ -307,7 +309,8 @@ impl Collectives {
     }
 }
 
-/// The library's handler of parts; `context` is the address of the [`Collectives`], which live as long as the process.
+/// The library's handler of parts; `context` is the address of the [`Collectives`], which live as
+/// long as the process.
 pub fn part_arrived(context: *mut (), token: &RawToken<'_>, arrival: Arrival<'_>, args: &[i32]) {
     // SAFETY: registered with that address.
     let collectives = unsafe { &*context.cast::<Collectives>() };
@@ -351,7 +354,8 @@ fn store(dst: usize, len: usize, at: usize, bytes: &[u8]) -> Option<usize> {
         return None;
     }
     let to = std::ptr::with_exposed_provenance_mut::<u8>(dst + at);
-    // SAFETY: inside the buffer of `len` bytes at `dst`, which the program leaves to the call until it is complete.
+    // SAFETY: inside the buffer of `len` bytes at `dst`, which the program leaves to the call until
+    // it is complete.
     unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     Some(bytes.len())
 }

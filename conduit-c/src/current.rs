@@ -15,7 +15,8 @@ thread_local! {
     static HERE: Cell<*mut c_void> = const { Cell::new(null_mut()) };
 }
 
-/// The same in modes where one thread at a time is inside the library: there handlers do not overlap.
+/// The same in modes where one thread at a time is inside the library: there handlers do not
+/// overlap.
 static ANYWHERE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// Makes a token the one that calls may name, until dropped.
@@ -49,8 +50,8 @@ fn set(token: *mut c_void) {
 #[inline]
 pub fn current(token: *mut c_void) -> Option<&'static RawToken<'static>> {
     let current = if <M as Mode>::THREADED { HERE.get() } else { ANYWHERE.load(Ordering::Relaxed) };
-    // SAFETY: the token of the running handler, which this call comes from: it lives until the handler returns, and calls
-    // use it only while they run.
+    // SAFETY: the token of the running handler, which this call comes from: it lives until the
+    // handler returns, and calls use it only while they run.
     (!token.is_null() && token == current).then(|| unsafe { &*token.cast::<RawToken<'static>>() })
 }
 

@@ -146,7 +146,8 @@ pub unsafe extern "C" fn gex_EP_PublishBoundSegment(
         for (rank, row) in (0..state.size).zip(rows.chunks_exact(ROW)) {
             learn(state, rank, row);
         }
-        // The others know only after the meeting below, and attached segments are reached by a mapping.
+        // The others know only after the meeting below, and attached segments are reached by a
+        // mapping.
         if list.iter().any(|ep| is_own_memory(state, *ep)) {
             ancestor::allow(&rows.chunks_exact(ROW).filter_map(process_in).collect::<Vec<_>>());
         }

@@ -1,4 +1,5 @@
-//! Events, and operations without event. Inside a neighbourhood only barriers and broadcasts have something to wait for.
+//! Events, and operations without event. Inside a neighbourhood only barriers and broadcasts have
+//! something to wait for.
 
 use crate::fail::{Fail, NOT_READY, OK, must, value};
 use crate::transfer::order;

@@ -1,7 +1,7 @@
 //! Events of operations, by number, and the rows that operations without event share.
 //!
-//! An event is the number of a row of the conduit's operations and what of it is meant. Operations without event, and those of
-//! an access region, share a row, which is the thread's.
+//! An event is the number of a row of the conduit's operations and what of it is meant. Operations
+//! without event, and those of an access region, share a row, which is the thread's.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_uint;
@@ -157,9 +157,9 @@ pub fn write(lc_opt: *mut EventValue, event: impl FnOnce() -> EventValue) {
     }
 }
 
-/// Local completion of a message, as a program asks for it with an `lc_opt` that was checked: in most cases the payload is the
-/// program's again on return. A payload that the network reads where it is completes later, if the program gave a way to
-/// say when.
+/// Local completion of a message, as a program asks for it with an `lc_opt` that was checked: in
+/// most cases the payload is the program's again on return. A payload that the network reads where
+/// it is completes later, if the program gave a way to say when.
 pub struct Leaf {
     inner: Inner,
     call: &'static str,

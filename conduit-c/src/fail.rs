@@ -1,4 +1,5 @@
-//! Errors as C programs see them: a code, and a text on the error stream unless the program switched it off.
+//! Errors as C programs see them: a code, and a text on the error stream unless the program
+//! switched it off.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -110,9 +111,10 @@ pub fn must<T>(call: &str, result: Result<T, Fail>) -> T {
     result.unwrap_or_else(|fail| fail.fatal(call))
 }
 
-/// The result of a transfer whose only other answer is "not injected", so that programs do not look at it: an error ends
-/// the process before the program goes on with data that never moved. Outside the life of the job nothing can be wrong
-/// with data any more, so a call before init or after the end is said and returns its code.
+/// The result of a transfer whose only other answer is "not injected", so that programs do not look
+/// at it: an error ends the process before the program goes on with data that never moved. Outside
+/// the life of the job nothing can be wrong with data any more, so a call before init or after the
+/// end is said and returns its code.
 #[inline]
 pub fn injected(call: &str, result: Result<(), Fail>) -> c_int {
     match result {

@@ -2,16 +2,20 @@
 //!
 //! The Rust side is the crate `gasnet_ibv`: its public calls, and `gasnet_ibv::inner`.
 //!
-//! * `state`: what the process has joined, its objects, and the structure published to the headers. `fail`: errors.
-//! * `call`: running handlers of C programs. `am`, `prepare`: sending. `token`: what a handler asks.
+//! * `state`: what the process has joined, its objects, and the structure published to the headers.
+//!   `fail`: errors.
+//! * `call`: running handlers of C programs. `am`, `prepare`: sending. `token`: what a handler
+//!   asks.
 //! * `far`: one-sided operations at ranks that share no memory with this one, and their events.
-//! * `rma`, `event`, `coll`, `endpoint`, `segment`, `system`, `tools`: the functions by the header that declares them.
+//! * `rma`, `event`, `coll`, `endpoint`, `segment`, `system`, `tools`: the functions by the header
+//!   that declares them.
 //! * `ancestor`: leave for other ranks to reach memory of this one.
 //!
-//! Every exported function is `extern "C"`: a panic does not unwind into the program, it ends the process with a message.
-//! Pointers come from the program; what its documentation promises about them (readable for so many bytes, alive until an
-//! event is complete) is what the `SAFETY` comments of this folder rely on. Null pointers, wrong handles and wrong
-//! numbers are refused by name.
+//! Every exported function is `extern "C"`: a panic does not unwind into the program, it ends the
+//! process with a message. Pointers come from the program; what its documentation promises about
+//! them (readable for so many bytes, alive until an event is complete) is what the `SAFETY`
+//! comments of this folder rely on. Null pointers, wrong handles and wrong numbers are refused by
+//! name.
 #![allow(unsafe_code, reason = "the crate that talks to C programs")]
 #![allow(
     unreachable_pub,

@@ -1,5 +1,6 @@
-//! Messages with a negotiated payload. A thread has at most one prepared message; its descriptor is the address of what is
-//! kept of it here. The message itself is the conduit's, which does not know where the program's buffer is.
+//! Messages with a negotiated payload. A thread has at most one prepared message; its descriptor is
+//! the address of what is kept of it here. The message itself is the conduit's, which does not know
+//! where the program's buffer is.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_void};
@@ -214,7 +215,8 @@ pub extern "C" fn gex_AM_PrepareReplyLong(
 }
 
 impl Descriptor {
-    /// Whether this is a reply that a handler prepared and neither sent nor cancelled before it returned.
+    /// Whether this is a reply that a handler prepared and neither sent nor cancelled before it
+    /// returned.
     fn is_stale(&self) -> bool {
         let handle = |token: &RawToken<'_>| std::ptr::from_ref(token).cast_mut().cast();
         self.token.is_some_and(|token| current::get(handle(token)).is_err())

@@ -1,4 +1,5 @@
-//! Put and get beyond the inline part of the header: errors, ranges outside the attached segments, no bytes at all.
+//! Put and get beyond the inline part of the header: errors, ranges outside the attached segments,
+//! no bytes at all.
 
 use std::ffi::{c_int, c_void};
 

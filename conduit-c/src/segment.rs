@@ -1,4 +1,5 @@
-//! Segments: attached ones, ones of the program's own memory, and what is known of those of other ranks.
+//! Segments: attached ones, ones of the program's own memory, and what is known of those of other
+//! ranks.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;

@@ -1,4 +1,5 @@
-//! What the process has joined: one client, its objects, and the structure that inline functions of the headers read.
+//! What the process has joined: one client, its objects, and the structure that inline functions of
+//! the headers read.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};

@@ -27,8 +27,8 @@ pub unsafe extern "C" fn gexi_HSL_LockSlow(state: *mut u32) {
         std::hint::spin_loop();
     }
     while word.swap(2, Ordering::Acquire) != 0 {
-        // Returns when the word is not 2, when it was woken, or on a signal: it looks again in each case.
-        // SAFETY: the word is valid; no time-out.
+        // Returns when the word is not 2, when it was woken, or on a signal: it looks again in each
+        // case. SAFETY: the word is valid; no time-out.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
@@ -62,8 +62,9 @@ thread_local! {
     static FRUITLESS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A poll of this thread found something: a wait around it spins again before it rests. One that serves a stream of
-/// messages would otherwise rest after each of them once it has lasted for a while.
+/// A poll of this thread found something: a wait around it spins again before it rests. One that
+/// serves a stream of messages would otherwise rest after each of them once it has lasted for a
+/// while.
 #[inline]
 pub fn progressed() {
     FRUITLESS.set(0);

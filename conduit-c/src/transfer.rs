@@ -12,8 +12,8 @@ use crate::state::State;
 use crate::types::{EVENT_DEFER, EVENT_GROUP, EVENT_NOW, EventValue};
 use crate::{M, events};
 
-/// Puts and gets are copies that were made when they were called. What they wrote is to be seen before whatever the
-/// program tells of them; no instruction on x86.
+/// Puts and gets are copies that were made when they were called. What they wrote is to be seen
+/// before whatever the program tells of them; no instruction on x86.
 #[inline]
 pub fn order() {
     fence(Ordering::AcqRel);
@@ -104,7 +104,8 @@ impl Place {
     pub fn write(self, from: *const u8, len: usize) -> Result<(), Fail> {
         match self {
             Self::Mapped(to) => {
-                // SAFETY: `to` was checked (`place`); `from` is readable by the program's promise. Overlap is allowed.
+                // SAFETY: `to` was checked (`place`); `from` is readable by the program's promise.
+                // Overlap is allowed.
                 unsafe { std::ptr::copy(from, to, len) };
                 order();
                 Ok(())
@@ -151,7 +152,8 @@ fn move_bytes(
             iov_len: len - done,
         };
         let call = if write { libc::process_vm_writev } else { libc::process_vm_readv };
-        // SAFETY: one range each; the program promises ours, the other process's is checked by the system.
+        // SAFETY: one range each; the program promises ours, the other process's is checked by the
+        // system.
         let moved = unsafe { call(process, &raw const ours, 1, &raw const theirs, 1, 0) };
         match usize::try_from(moved) {
             Ok(moved) if moved > 0 => done += moved,
@@ -169,8 +171,8 @@ fn move_bytes(
     Ok(())
 }
 
-/// Copies the payload of a Long to its destination; for a rank that shares no memory with this one it says the offset in its
-/// segment. Without bytes any place will do.
+/// Copies the payload of a Long to its destination; for a rank that shares no memory with this one
+/// it says the offset in its segment. Without bytes any place will do.
 pub fn place_long(
     state: &State,
     (target, rank): (Target, u32),
@@ -283,7 +285,8 @@ impl Remote {
     pub fn get(self, state: &State, to: *mut u8, len: usize, way: Way) -> Result<Begun, Fail> {
         let Self { call, offset, flags, .. } = self;
         let (inner, target) = (state.inner, self.target(state)?);
-        // SAFETY: writable by the program's promise, and left alone until the operation is complete.
+        // SAFETY: writable by the program's promise, and left alone until the operation is
+        // complete.
         let into = unsafe { std::slice::from_raw_parts_mut(to, len) };
         if way == Way::Blocking {
             inner.get::<M>((call, target), offset, into)?;

@@ -1,4 +1,5 @@
-//! Types and constants of the headers, as Rust sees them. Layouts are checked from C by the header tests.
+//! Types and constants of the headers, as Rust sees them. Layouts are checked from C by the header
+//! tests.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 

@@ -20,11 +20,13 @@ pub struct Endpoint<'c, M: Mode> {
 }
 
 impl<M: Mode> Endpoint<'_, M> {
-    /// Registers handlers: entries with a fixed index first, then the others in table order, each at the highest free index.
-    /// All or none. Local: barrier before peers send to them. Legal at any time, any number of times.
+    /// Registers handlers: entries with a fixed index first, then the others in table order, each
+    /// at the highest free index. All or none. Local: barrier before peers send to them. Legal at
+    /// any time, any number of times.
     ///
     /// # Errors
-    /// Index out of range or taken, no index free, a table over 128 entries, more than 16 arguments.
+    /// Index out of range or taken, no index free, a table over 128 entries, more than 16
+    /// arguments.
     pub fn register(&self, entries: &mut [Entry<M>]) -> Result<(), Error> {
         self.client.context.handlers.register(entries)
     }
@@ -69,7 +71,8 @@ impl<M: Mode> Team<'_, M> {
         Ok(message)
     }
 
-    /// Sends a request without payload. May run handlers of messages that have arrived; waits (and polls) for room.
+    /// Sends a request without payload. May run handlers of messages that have arrived; waits (and
+    /// polls) for room.
     ///
     /// # Errors
     /// A rank outside the team, too many arguments, a call inside a handler, the end of the job.
@@ -86,7 +89,8 @@ impl<M: Mode> Team<'_, M> {
         self.context().request::<M>(call, &message, flags)
     }
 
-    /// Sends a request with a payload that is delivered into a buffer of the library. `payload` may be used again on return.
+    /// Sends a request with a payload that is delivered into a buffer of the library. `payload` may
+    /// be used again on return.
     ///
     /// # Errors
     /// As [`Team::request_short`]; also a payload over [`Team::max_request_medium`].
@@ -104,9 +108,9 @@ impl<M: Mode> Team<'_, M> {
         self.context().request::<M>(call, &message, flags)
     }
 
-    /// Sends a request whose payload is written to `dest` in the target's segment before the handler runs. Without payload
-    /// any `dest` will do, and no segment is needed. With [`Flags::IMMEDIATE`] and [`Outcome::NotSent`] the contents of the
-    /// destination are undefined.
+    /// Sends a request whose payload is written to `dest` in the target's segment before the
+    /// handler runs. Without payload any `dest` will do, and no segment is needed. With
+    /// [`Flags::IMMEDIATE`] and [`Outcome::NotSent`] the contents of the destination are undefined.
     ///
     /// # Errors
     /// As [`Team::request_medium`]; also a destination outside the target's segment.
@@ -132,8 +136,8 @@ impl<M: Mode> Team<'_, M> {
         context.request::<M>(call, &context.placed(call, message)?, flags)
     }
 
-    /// Prepares a Medium request of `least` to `most` bytes with `nargs` arguments, with the client's buffer or one of the
-    /// library. `None` only with [`Flags::IMMEDIATE`].
+    /// Prepares a Medium request of `least` to `most` bytes with `nargs` arguments, with the
+    /// client's buffer or one of the library. `None` only with [`Flags::IMMEDIATE`].
     ///
     /// # Errors
     /// As [`Team::request_medium`]; also `least` above `most`.
@@ -153,8 +157,8 @@ impl<M: Mode> Team<'_, M> {
         negotiate::request_medium(self.context(), target, (terms, client_buf), flags)
     }
 
-    /// Prepares a Long request. `dest` may be given now (and must then be repeated at commit) or only at commit.
-    /// Never waits.
+    /// Prepares a Long request. `dest` may be given now (and must then be repeated at commit) or
+    /// only at commit. Never waits.
     ///
     /// # Errors
     /// As [`Team::prepare_request_medium`].
@@ -180,8 +184,9 @@ impl<M: Mode> Team<'_, M> {
         self.context().target(call, rank)
     }
 
-    /// Most payload bytes of a Medium request to `rank` (`None`: to any rank of the team) with `nargs` arguments; with the
-    /// `LEAST` flags the largest legal `least` of a prepare. 0 for more than [`MAX_ARGS`](crate::MAX_ARGS) arguments.
+    /// Most payload bytes of a Medium request to `rank` (`None`: to any rank of the team) with
+    /// `nargs` arguments; with the `LEAST` flags the largest legal `least` of a prepare. 0 for more
+    /// than [`MAX_ARGS`](crate::MAX_ARGS) arguments.
     #[must_use]
     pub const fn max_request_medium(
         &self,

@@ -1,11 +1,12 @@
 //! Non-blocking operations and their events.
 //!
-//! Operations borrow buffers of the caller until they complete. [`Client::scope`] makes that sound as `std::thread::scope`
-//! does: whatever happens to the events, the scope does not end before every operation has. The event of a get gives its
-//! buffer back, so the data can be used inside the scope as soon as it is there, and no sooner.
+//! Operations borrow buffers of the caller until they complete. [`Client::scope`] makes that sound
+//! as `std::thread::scope` does: whatever happens to the events, the scope does not end before
+//! every operation has. The event of a get gives its buffer back, so the data can be used inside
+//! the scope as soon as it is there, and no sooner.
 //!
-//! Inside a neighbourhood an operation is complete when it is started. Those at remote ranks have a row among the rank's
-//! [`operations`](crate::rma::operations) until they are.
+//! Inside a neighbourhood an operation is complete when it is started. Those at remote ranks have a
+//! row among the rank's [`operations`](crate::rma::operations) until they are.
 
 mod requests;
 
@@ -103,8 +104,9 @@ impl PendingOp<'_> {
     }
 }
 
-/// Completion of an operation that was started; holds what the operation borrowed and gives it back. Any thread that may
-/// use the client may synchronise it. Dropping it is legal: the scope waits.
+/// Completion of an operation that was started; holds what the operation borrowed and gives it
+/// back. Any thread that may use the client may synchronise it. Dropping it is legal: the scope
+/// waits.
 #[must_use = "an event is synchronised with wait or test"]
 pub struct Event<'scope, B = ()> {
     borrowed: B,
@@ -150,7 +152,8 @@ impl<'scope, B> Event<'scope, B> {
     }
 
     /// The leaf event of a step of this operation: [`Operations::LOCAL`] for a put started with
-    /// [`LocalCompletion::Separate`], one of the sets for an access region. Waiting for the root covers its leaves.
+    /// [`LocalCompletion::Separate`], one of the sets for an access region. Waiting for the root
+    /// covers its leaves.
     pub fn leaf(&self, step: Operations) -> Event<'scope> {
         let part = part_of(step);
         let pending = self.pending.map(|pending| PendingOp { part, ..pending });
@@ -326,7 +329,8 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         PendingOp { context: &self.client.context, op, part, poll: RankContext::poll::<M>, only }
     }
 
-    /// Starts a put of `source` to `offset` in `rank`'s segment. `None` only with [`Flags::IMMEDIATE`].
+    /// Starts a put of `source` to `offset` in `rank`'s segment. `None` only with
+    /// [`Flags::IMMEDIATE`].
     ///
     /// # Errors
     /// A rank outside the team, a range outside the segment, the end of the job.
@@ -361,8 +365,8 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         Event { borrowed, pending: Some(self.pending(op, Part::All)), scope: PhantomData }
     }
 
-    /// Starts a get from `offset` in `rank`'s segment; the event gives the buffer back. `None` only with
-    /// [`Flags::IMMEDIATE`].
+    /// Starts a get from `offset` in `rank`'s segment; the event gives the buffer back. `None` only
+    /// with [`Flags::IMMEDIATE`].
     ///
     /// # Errors
     /// As [`Scope::put_nb`].
@@ -456,7 +460,8 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         self.client.context.get_counted::<M>(remote, row, into)
     }
 
-    /// Starts a get without an event of its own. The buffer is the caller's again when the scope ends.
+    /// Starts a get without an event of its own. The buffer is the caller's again when the scope
+    /// ends.
     ///
     /// # Errors
     /// As [`Scope::put_nb`].
@@ -470,8 +475,8 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         self.get_in(&self.implicit, rank, offset, into, flags)
     }
 
-    /// Waits (and polls) until all operations without event that this thread started in the scope, and that are in `set`, are
-    /// complete.
+    /// Waits (and polls) until all operations without event that this thread started in the scope,
+    /// and that are in `set`, are complete.
     ///
     /// # Errors
     /// The end of the job.

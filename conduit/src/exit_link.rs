@@ -1,7 +1,8 @@
 //! The seam between the rank and `exit`: what each side calls in the other.
 //!
-//! `exit` uses of a rank what [`Link`] has. The rank calls in `exit`: `install` at the end of init, `message` for every message
-//! of the exit, `on_exit_decision` when a call of the client finds the end of the job decided, `exit` for the client's exit.
+//! `exit` uses of a rank what [`Link`] has. The rank calls in `exit`: `install` at the end of init,
+//! `message` for every message of the exit, `on_exit_decision` when a call of the client finds the
+//! end of the job decided, `exit` for the client's exit.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -22,14 +23,16 @@ use crate::transport::message::MessageClass;
 use crate::transport::net::NetTransport;
 
 impl RankContext {
-    /// Delivers waiting messages of the library to `exit`; returns how many. Once client handlers are disabled it also throws
-    /// the client's messages away, so that no peer waits for room here. Async-signal-safe, also in a handler that interrupted any
-    /// function of this crate, provided that the interrupted code never resumes.
+    /// Delivers waiting messages of the library to `exit`; returns how many. Once client handlers
+    /// are disabled it also throws the client's messages away, so that no peer waits for room here.
+    /// Async-signal-safe, also in a handler that interrupted any function of this crate, provided
+    /// that the interrupted code never resumes.
     pub(crate) fn poll_internal(&self) -> usize {
         let shm = self.shm();
         let take =
             || shm.take_internal(|source, id, args| message(self, self.rank_of(source), id, args));
-        // A message is out of the queue before `exit` knows it; a handler in between that never returns would lose it.
+        // A message is out of the queue before `exit` knows it; a handler in between that never
+        // returns would lose it.
         let ready = shm.is_ready(MessageClass::Internal);
         let mut count = if ready { exit::undisturbed(take) } else { 0 };
         if self.networked() {
@@ -46,8 +49,8 @@ impl RankContext {
         self.exit_inbox.deliver(|source, id, args| message(self, source, id, args))
     }
 
-    /// From now on no handler of the client runs on this rank and every call of the client fails with
-    /// [`Error::AfterExit`]. Async-signal-safe.
+    /// From now on no handler of the client runs on this rank and every call of the client fails
+    /// with [`Error::AfterExit`]. Async-signal-safe.
     pub(crate) fn disable_client_handlers(&self) {
         self.close();
         if let Some(net) = self.transport.net() {
@@ -55,8 +58,8 @@ impl RankContext {
         }
     }
 
-    /// Sleeps on the doorbell until an internal message or the exit decision is there, a signal comes or `timeout` passes.
-    /// Async-signal-safe.
+    /// Sleeps on the doorbell until an internal message or the exit decision is there, a signal
+    /// comes or `timeout` passes. Async-signal-safe.
     pub(crate) fn sleep_internal(&self, timeout: Duration) {
         let shm = self.shm();
         // A ring between the poll and the sleep must not be lost.
@@ -72,9 +75,10 @@ impl RankContext {
         });
     }
 
-    /// The end of the job for the network: lists of used connections are written, what was posted is complete or given up, its
-    /// threads end. Bounded by named deadlines. `agreed`: all ranks end in good order, so that they can write one list.
-    /// Does nothing in a handler that interrupted the network.
+    /// The end of the job for the network: lists of used connections are written, what was posted
+    /// is complete or given up, its threads end. Bounded by named deadlines. `agreed`: all ranks
+    /// end in good order, so that they can write one list. Does nothing in a handler that
+    /// interrupted the network.
     pub(crate) fn close_network(self: Arc<Self>, agreed: bool) {
         if NetTransport::is_interrupted() || is_driving() {
             return;
@@ -87,8 +91,8 @@ impl RankContext {
         }
     }
 
-    /// One list of the used connections of all ranks. On a thread of its own, because a rank that hangs must not hold up the
-    /// end of the others.
+    /// One list of the used connections of all ranks. On a thread of its own, because a rank that
+    /// hangs must not hold up the end of the others.
     fn write_list(self: Arc<Self>) {
         if !self.transport.net().is_some_and(NetTransport::lists_together) {
             return;
@@ -164,8 +168,8 @@ pub(crate) fn first_init() -> Result<(), Error> {
     if BEGUN.swap(true, Ordering::SeqCst) { Err(Error::InitTwice) } else { Ok(()) }
 }
 
-/// Installs the exit machinery of the process for this rank. Before the first barrier of init, so that no peer's message
-/// comes earlier.
+/// Installs the exit machinery of the process for this rank. Before the first barrier of init, so
+/// that no peer's message comes earlier.
 pub(crate) fn install(context: &Arc<RankContext>, table: &settings::Values) -> Result<(), Error> {
     let link: Arc<dyn Link> = Arc::<RankContext>::clone(context);
     exit::install(link, table)?;

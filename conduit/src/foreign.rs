@@ -1,5 +1,6 @@
-//! Handlers that are functions of another language. The crate of that language says how they are run: a function pointer and
-//! a context pointer of its own, so that nothing is dispatched through a trait object.
+//! Handlers that are functions of another language. The crate of that language says how they are
+//! run: a function pointer and a context pointer of its own, so that nothing is dispatched through
+//! a trait object.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 

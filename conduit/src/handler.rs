@@ -123,7 +123,8 @@ impl<M: Mode> Entry<M> {
         Self::new(name, nargs, Function::Short(Box::new(erased)))
     }
 
-    /// A handler for Mediums; the payload is the handler's to read and write until it returns, and 8-byte aligned.
+    /// A handler for Mediums; the payload is the handler's to read and write until it returns, and
+    /// 8-byte aligned.
     #[must_use]
     pub fn medium<F>(name: &str, nargs: usize, function: F) -> Self
     where
@@ -275,8 +276,8 @@ impl Table {
         Ok(())
     }
 
-    /// Registers all of `rows` or none of them; the indices, in the same order. `settle` is told the index of each row,
-    /// by its position, before the row can be looked up.
+    /// Registers all of `rows` or none of them; the indices, in the same order. `settle` is told
+    /// the index of each row, by its position, before the row can be looked up.
     pub(crate) fn register_rows(
         &self,
         rows: Vec<Registered>,
@@ -299,7 +300,8 @@ impl Table {
         let _ = self.rows[place].set(Box::new(row));
     }
 
-    /// Checks a table and gives every entry its index: fixed ones first, then the highest free one in table order.
+    /// Checks a table and gives every entry its index: fixed ones first, then the highest free one
+    /// in table order.
     fn choose(&self, wanted: &[(u8, &str)]) -> Result<Vec<u8>, Error> {
         if wanted.len() > self.rows.len() {
             return Err(Error::HandlerTableSize { count: wanted.len() });

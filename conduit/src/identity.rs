@@ -16,8 +16,8 @@ static PMI_SPAWNER: [u8; 24] = *b"$GASNetPMISpawner: 1 $\0\0";
 #[used]
 static MPI_SPAWNER: [u8; 24] = *b"$GASNetMPISpawner: 1 $\0\0";
 
-/// Keeps the strings in every program that calls it: a linker that drops unused sections, or an optimiser that sees the
-/// whole program, cannot know that they are not needed.
+/// Keeps the strings in every program that calls it: a linker that drops unused sections, or an
+/// optimiser that sees the whole program, cannot know that they are not needed.
 pub(crate) fn keep() {
     black_box(&raw const CONDUIT);
     black_box(&raw const SSH_SPAWNER);

@@ -1,8 +1,8 @@
 //! The conduit: what a rank of a PGAS job links.
 //!
-//! A job is a fixed set of processes, the *ranks*. Ranks send each other active messages (a [handler](Entry) runs on the
-//! receiver), put and get bytes in each other's [segments](Segment), and meet in [barriers](Client::barrier). Vocabulary and
-//! rules are those of GASNet-EX.
+//! A job is a fixed set of processes, the *ranks*. Ranks send each other active messages (a
+//! [handler](Entry) runs on the receiver), put and get bytes in each other's [segments](Segment),
+//! and meet in [barriers](Client::barrier). Vocabulary and rules are those of GASNet-EX.
 //!
 //! ```no_run
 //! use gasnet_ibv::{BarrierFlags, Client, Seq};

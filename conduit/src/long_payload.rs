@@ -64,7 +64,8 @@ impl<'a> LongPayload<'a> {
         bytes
     }
 
-    /// Address of the payload in this process; without payload the address that the destination would have.
+    /// Address of the payload in this process; without payload the address that the destination
+    /// would have.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         let base = || self.shm.segment_base(self.shm.local()).unwrap_or(std::ptr::null_mut());

@@ -7,8 +7,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A promise about which threads of the client call the library. Chosen as a type, so that a program which breaks the
-/// promise does not compile and [`Seq`] pays for no lock.
+/// A promise about which threads of the client call the library. Chosen as a type, so that a
+/// program which breaks the promise does not compile and [`Seq`] pays for no lock.
 pub trait Mode: sealed::Sealed + Sized + 'static {
     /// Whether several threads may be inside the library at the same time.
     const THREADED: bool;

@@ -1,10 +1,11 @@
 //! Messages with a negotiated payload: prepare, fill, commit.
 //!
-//! A Medium that is prepared without a buffer of the client is filled where the receiver's handler will see it: nothing
-//! is copied. A prepared message holds its block of the arena, not a place in the receiver's queue.
+//! A Medium that is prepared without a buffer of the client is filled where the receiver's handler
+//! will see it: nothing is copied. A prepared message holds its block of the arena, not a place in
+//! the receiver's queue.
 //!
-//! [`Prepared`] is the message itself. It knows nothing of the client's buffer, which its holder keeps: the types of the
-//! Rust interface as a borrow, the C interface as a pointer.
+//! [`Prepared`] is the message itself. It knows nothing of the client's buffer, which its holder
+//! keeps: the types of the Rust interface as a borrow, the C interface as a pointer.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -77,7 +78,8 @@ enum Buffer {
     Spent,
 }
 
-/// A message between prepare and commit. A reply is committed and cancelled with the token that it was prepared with.
+/// A message between prepare and commit. A reply is committed and cancelled with the token that it
+/// was prepared with.
 pub struct Prepared {
     class: MessageClass,
     target: usize,
@@ -120,7 +122,8 @@ pub struct Commit<'m> {
 }
 
 impl Prepared {
-    /// `None` only with [`Flags::IMMEDIATE`]. A `token` makes it a reply, and gives its right to reply to it.
+    /// `None` only with [`Flags::IMMEDIATE`]. A `token` makes it a reply, and gives its right to
+    /// reply to it.
     pub(crate) fn new<M: Mode>(
         context: &RankContext,
         target: usize,
@@ -168,7 +171,8 @@ impl Prepared {
         }
     }
 
-    /// The payload, when it is in the client's buffer or memory of the library's own; empty where nothing is copied.
+    /// The payload, when it is in the client's buffer or memory of the library's own; empty where
+    /// nothing is copied.
     #[must_use]
     pub fn payload<'b>(&'b self, client: &'b [u8], nbytes: usize) -> &'b [u8] {
         let bytes = match &self.buffer {
@@ -202,7 +206,8 @@ impl Prepared {
         Ok(())
     }
 
-    /// Sends what was checked; `NotSent` (with [`Flags::IMMEDIATE`]) and errors leave everything as it was.
+    /// Sends what was checked; `NotSent` (with [`Flags::IMMEDIATE`]) and errors leave everything as
+    /// it was.
     pub(crate) fn commit<M: Mode>(
         &mut self,
         context: &RankContext,
@@ -357,8 +362,9 @@ pub(crate) fn request_long<'t, M: Mode>(
 
 /// Replies with a negotiated payload.
 impl<M: Mode> Token<'_, M> {
-    /// Prepares a Medium reply of `least` to `most` bytes with a buffer of the library, or with the client's.
-    /// It counts as the one reply; cancelling gives the right back. `None` only with [`Flags::IMMEDIATE`].
+    /// Prepares a Medium reply of `least` to `most` bytes with a buffer of the library, or with the
+    /// client's. It counts as the one reply; cancelling gives the right back. `None` only with
+    /// [`Flags::IMMEDIATE`].
     ///
     /// # Errors
     /// As [`Token::reply_medium`]; also `least` above `most`.
@@ -378,7 +384,8 @@ impl<M: Mode> Token<'_, M> {
         Ok(prepared.map(PreparedReplyMedium))
     }
 
-    /// Prepares a Long reply. `dest` may be given now (and must then be repeated at commit) or only at commit.
+    /// Prepares a Long reply. `dest` may be given now (and must then be repeated at commit) or only
+    /// at commit.
     ///
     /// # Errors
     /// As [`Token::prepare_reply_medium`].
@@ -404,7 +411,8 @@ macro_rules! prepared {
     ($name:ident, $what:literal) => {
         #[doc = $what]
         ///
-        /// Dropping it cancels it. Until commit or cancel only local questions and exit are legal on this thread.
+        /// Dropping it cancels it. Until commit or cancel only local questions and exit are legal
+        /// on this thread.
         #[must_use = "a prepared message is sent by commit; dropping cancels it"]
         pub struct $name<'a, M: Mode>(Borrowed<'a, M>);
 
@@ -421,8 +429,8 @@ macro_rules! prepared {
                 self.0.prepared.size
             }
 
-            /// The library's buffer of [`size`](Self::size) bytes, to be filled before commit. Contents undefined at first.
-            /// Empty when the client gave its own.
+            /// The library's buffer of [`size`](Self::size) bytes, to be filled before commit.
+            /// Contents undefined at first. Empty when the client gave its own.
             pub fn buffer_mut(&mut self) -> &mut [u8] {
                 self.0.prepared.buffer_mut(self.0.context)
             }
@@ -449,7 +457,8 @@ macro_rules! commit_medium {
                 self.0.commit($call, handler, (nbytes, None), args, Flags::NONE).map(|_| ())
             }
 
-            /// As `commit`, but gives the message back for another attempt instead of waiting: `None` when it was sent.
+            /// As `commit`, but gives the message back for another attempt instead of waiting:
+            /// `None` when it was sent.
             ///
             /// # Errors
             /// As `commit`.
@@ -470,11 +479,12 @@ macro_rules! commit_medium {
 macro_rules! commit_long {
     ($name:ident, $call:literal) => {
         impl<M: Mode> $name<'_, M> {
-            /// Writes the first `nbytes` bytes to `dest` in the target's segment, then sends with `args`.
+            /// Writes the first `nbytes` bytes to `dest` in the target's segment, then sends with
+            /// `args`.
             ///
             /// # Errors
-            /// More bytes than prepared, another number of arguments or destination, a destination outside the
-            /// target's segment, the end of the job.
+            /// More bytes than prepared, another number of arguments or destination, a destination
+            /// outside the target's segment, the end of the job.
             pub fn commit(
                 mut self,
                 handler: HandlerIndex,
@@ -485,8 +495,8 @@ macro_rules! commit_long {
                 self.0.commit($call, handler, (nbytes, Some(dest)), args, Flags::NONE).map(|_| ())
             }
 
-            /// As `commit`, but gives the message back for another attempt instead of waiting: `None` when it was sent.
-            /// The contents of the destination are undefined until then.
+            /// As `commit`, but gives the message back for another attempt instead of waiting:
+            /// `None` when it was sent. The contents of the destination are undefined until then.
             ///
             /// # Errors
             /// As `commit`.

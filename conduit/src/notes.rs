@@ -16,7 +16,8 @@ pub(crate) fn level(table: &settings::Values) {
     log::set_level(log::level_of(if steps { 2 } else { u8::from(all) }));
 }
 
-/// `GASNET_SPAWN_VERBOSE`: which provider of the bootstrap services was chosen, and why not the others.
+/// `GASNET_SPAWN_VERBOSE`: which provider of the bootstrap services was chosen, and why not the
+/// others.
 pub(crate) fn provider(env: &Env, table: &settings::Values) {
     if !table.bool("GASNET_SPAWN_VERBOSE") {
         return;
@@ -27,7 +28,8 @@ pub(crate) fn provider(env: &Env, table: &settings::Values) {
     say!(TRACE, RANK, "{}", lines.join(NEXT));
 }
 
-/// On rank 0: `GASNET_VERBOSEENV`, every setting; `GASNET_AMPSHM_MEMORY_REPORT`, what the queues take.
+/// On rank 0: `GASNET_VERBOSEENV`, every setting; `GASNET_AMPSHM_MEMORY_REPORT`, what the queues
+/// take.
 pub(crate) fn settings(context: &RankContext, env: &Env, table: &settings::Values) {
     if context.rank_info().rank.0 != 0 {
         return;

@@ -21,7 +21,8 @@ impl RankContext {
         self.shm().has_arrived() || self.node_shm().exit_decision().is_some() || self.net_has_work()
     }
 
-    /// Whether a poll would deliver something. Loads only. A rank without neighbours does not check for what it sent itself.
+    /// Whether a poll would deliver something. Loads only. A rank without neighbours does not check
+    /// for what it sent itself.
     #[inline]
     pub(crate) fn has_arrivals(&self) -> bool {
         let alone = self.networked() && self.shm().span().locals == 1;
@@ -34,7 +35,8 @@ impl RankContext {
     }
 
     /// Delivers some messages; returns how many.
-    // Left to the compiler: forced into sends it made the Rust round trip of a Short longer, 133 ns instead of 112.
+    // Left to the compiler: forced into sends it made the Rust round trip of a Short longer, 133 ns
+    // instead of 112.
     #[inline]
     pub(crate) fn poll<M: Mode>(&self, call: &'static str) -> Result<usize, Error> {
         self.check_open(call)?;
@@ -60,7 +62,8 @@ impl RankContext {
         count
     }
 
-    /// As [`RankContext::poll`] where nothing but memory is to be polled; `None` elsewhere, and where it would fail.
+    /// As [`RankContext::poll`] where nothing but memory is to be polled; `None` elsewhere, and
+    /// where it would fail.
     #[inline(always)]
     pub(crate) fn poll_plainly<M: Mode>(&self) -> Option<usize> {
         if self.networked() || !self.is_running::<M>() {
@@ -100,21 +103,22 @@ impl RankContext {
         self.after_poll(&receiver, polled)
     }
 
-    /// As [`RankContext::poll_net`] for the library's own messages alone. Async-signal-safe in the sense of
-    /// [`RankContext::poll_internal`].
+    /// As [`RankContext::poll_net`] for the library's own messages alone. Async-signal-safe in the
+    /// sense of [`RankContext::poll_internal`].
     pub(crate) fn poll_net_internal(&self) -> usize {
         // What fails on this way is found again by the client's own poll, or the job ends anyway.
         self.poll_net::<Par>(Poll::Internal).unwrap_or(0)
     }
 
-    /// Whether only messages can come from outside, so that a wait need not poll for more ([`RankContext::poll_recv`]).
+    /// Whether only messages can come from outside, so that a wait need not poll for more
+    /// ([`RankContext::poll_recv`]).
     #[inline]
     pub(crate) fn only_receives(&self) -> bool {
         self.transport.net().is_some_and(NetTransport::only_receives)
     }
 
-    /// What a wait does between two polls that find nothing: a few polls for messages alone. Ends when one has come, or `done`;
-    /// returns how many.
+    /// What a wait does between two polls that find nothing: a few polls for messages alone. Ends
+    /// when one has come, or `done`; returns how many.
     #[inline(never)]
     pub(crate) fn poll_recv<M: Mode>(
         &self,
@@ -161,7 +165,8 @@ impl RankContext {
         self.transport.net().is_some_and(|net| net.arm().is_ok())
     }
 
-    /// Starts the threads of the network that the settings ask for. Those that run handlers need a mode that allows it.
+    /// Starts the threads of the network that the settings ask for. Those that run handlers need a
+    /// mode that allows it.
     pub(crate) fn start_threads<M: Mode>(self: &Arc<Self>) -> Result<(), Error> {
         let Some(net) = self.transport.net() else { return Ok(()) };
         if net.has_receivers() && !M::THREADED {
@@ -189,7 +194,8 @@ impl Sink for ProgressSink {
     }
 }
 
-/// The network has failed: usually a peer has died, and those who know the cause say so in a moment.
+/// The network has failed: usually a peer has died, and those who know the cause say so in a
+/// moment.
 impl RankContext {
     #[cold]
     pub(crate) fn failed_send(&self, error: &net::Error) -> bool {

@@ -1,5 +1,6 @@
-//! What one rank is: its transports, and what it knows of itself. Holds no process-wide state: several ranks may live in one
-//! process. What ranks do stands in `am`, `rma`, `barrier` and `exit_link`.
+//! What one rank is: its transports, and what it knows of itself. Holds no process-wide state:
+//! several ranks may live in one process. What ranks do stands in `am`, `rma`, `barrier` and
+//! `exit_link`.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,7 +49,8 @@ pub(crate) struct RankContext {
 }
 
 impl RankContext {
-    /// Collective: builds the rank over its bootstrap services and meets the others. Nothing process-wide.
+    /// Collective: builds the rank over its bootstrap services and meets the others. Nothing
+    /// process-wide.
     pub(crate) fn join(
         name: &str,
         mut services: Box<dyn Bootstrap>,
@@ -81,7 +83,8 @@ impl RankContext {
         }))
     }
 
-    /// Decides whether ranks may spin, and whether senders need fences; once every rank has announced itself.
+    /// Decides whether ranks may spin, and whether senders need fences; once every rank has
+    /// announced itself.
     pub(crate) fn learn_cpus(&self) {
         let cpus = self.settings.cpus.unwrap_or_else(|| self.shm().cpus()).max(1);
         self.waits.set_oversubscribed(self.place.locals > cpus);
@@ -174,7 +177,8 @@ impl RankContext {
         call(services.as_mut())
     }
 
-    /// Runs `call` with the bootstrap services. Not async-signal-safe. `None` when another thread is inside them.
+    /// Runs `call` with the bootstrap services. Not async-signal-safe. `None` when another thread
+    /// is inside them.
     pub(crate) fn try_services<T>(&self, call: impl FnOnce(&mut dyn Bootstrap) -> T) -> Option<T> {
         self.services.try_lock().ok().map(|mut services| call(services.as_mut()))
     }
@@ -221,7 +225,8 @@ impl RankContext {
         if self.is_closed() { Err(self.closed_to(call)) } else { Ok(()) }
     }
 
-    /// A call of the client came after this process had begun to exit: only the thread that exits gets the error.
+    /// A call of the client came after this process had begun to exit: only the thread that exits
+    /// gets the error.
     #[cold]
     fn closed_to(&self, call: &'static str) -> Error {
         if self.is_hooked() {
@@ -246,8 +251,8 @@ impl RankContext {
         if self.in_handler::<M>() { Err(Error::InHandler { call }) } else { Ok(()) }
     }
 
-    /// Ends the process after a broken promise of the program that cannot be an error of a call. Without exit machinery
-    /// (ranks that are threads) it panics.
+    /// Ends the process after a broken promise of the program that cannot be an error of a call.
+    /// Without exit machinery (ranks that are threads) it panics.
     #[cold]
     pub(crate) fn fatal(&self, text: &str) -> ! {
         assert!(self.is_hooked(), "{text}");

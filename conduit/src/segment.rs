@@ -13,8 +13,8 @@ use crate::transport::OutsideSegment;
 use crate::transport::net::NetTransport;
 use crate::transport::shm::{Segments, SharedMemory};
 
-/// This rank's attached segment. Zero filled at first, page aligned. Other ranks change it at any time: safe access copies,
-/// or goes word by word through atomics.
+/// This rank's attached segment. Zero filled at first, page aligned. Other ranks change it at any
+/// time: safe access copies, or goes word by word through atomics.
 #[derive(Clone)]
 pub struct Segment {
     context: Arc<RankContext>,
@@ -49,8 +49,8 @@ impl Segment {
         self.context.shm().segment_base(self.context.shm().local()).unwrap_or(std::ptr::null_mut())
     }
 
-    /// Address in this process of the first byte of `rank`'s segment, and its bytes; `None` for a rank that shares no memory
-    /// with this one.
+    /// Address in this process of the first byte of `rank`'s segment, and its bytes; `None` for a
+    /// rank that shares no memory with this one.
     #[must_use]
     pub fn of(&self, rank: Rank) -> Option<(*mut u8, u64)> {
         let (shm, local) = (self.context.shm(), self.context.local_of(rank)?);
@@ -124,7 +124,8 @@ impl RankContext {
         self.transport.net().map_or_else(|| self.max_segment(), NetTransport::max_segment)
     }
 
-    /// Where this neighbourhood's segments begin in the memory of the host, and what all segments of the host take.
+    /// Where this neighbourhood's segments begin in the memory of the host, and what all segments
+    /// of the host take.
     fn segments_on_host(&self, len: u64, local: u64) -> Result<Option<(u64, u64)>, Error> {
         if self.neighbours().on_host().0.len() == 1 {
             return Ok(Some((0, local)));
@@ -143,8 +144,8 @@ impl RankContext {
         Ok(sum(0..base).zip(sum(0..page.locals())))
     }
 
-    /// Collective: makes one mapping of the segments of the neighbourhood, which is a part of that of the host, and tells all
-    /// others where this rank's is.
+    /// Collective: makes one mapping of the segments of the neighbourhood, which is a part of that
+    /// of the host, and tells all others where this rank's is.
     pub(crate) fn attach(
         &self,
         len: u64,

@@ -29,7 +29,8 @@ impl SegmentLimit {
         }
     }
 
-    /// Largest segment that it leaves to each of `locals` ranks of a host, a multiple of the page size.
+    /// Largest segment that it leaves to each of `locals` ranks of a host, a multiple of the page
+    /// size.
     pub(crate) fn for_each(self, locals: u32) -> u64 {
         let ranks = u64::from(locals);
         let memory = sys::physical_memory().unwrap_or(1 << 30);
@@ -50,24 +51,26 @@ fn fraction(memory: u64, share: f64) -> u64 {
     (memory as f64 * share) as u64
 }
 
-/// What of the environment the core looks at. [`Settings::default`] is what an empty environment gives.
+/// What of the environment the core looks at. [`Settings::default`] is what an empty environment
+/// gives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// `GASNET_PSHM_NETWORK_DEPTH`: depth of the queues between ranks of a host, in payload buffers of 64 KiB. At least
-    /// [`Settings::LEAST_DEPTH`].
+    /// `GASNET_PSHM_NETWORK_DEPTH`: depth of the queues between ranks of a host, in payload buffers
+    /// of 64 KiB. At least [`Settings::LEAST_DEPTH`].
     pub depth: u32,
     /// `GASNET_MAX_SEGSIZE`.
     pub max_segment: SegmentLimit,
     /// `GASNET_SUPERNODE_MAXSIZE`: most ranks in a neighbourhood, 0 for no limit.
     pub neighbourhood_max: u32,
-    /// `GASNET_BARRIER=AMCENTRAL`: barriers always count in one place. Otherwise few ranks look at each other's flags.
+    /// `GASNET_BARRIER=AMCENTRAL`: barriers always count in one place. Otherwise few ranks look at
+    /// each other's flags.
     pub central_barrier: bool,
     /// `GASNET_AMPSHM_MEMORY_REPORT`: rank 0 says how much memory the queues take.
     pub memory_report: bool,
     /// Processors that this rank may run on; `None` asks the system.
     pub cpus: Option<u32>,
-    /// Variables of the network, for [`Client::with_bootstrap`](crate::Client::with_bootstrap) alone: it looks at no
-    /// environment.
+    /// Variables of the network, for [`Client::with_bootstrap`](crate::Client::with_bootstrap)
+    /// alone: it looks at no environment.
     pub network: Vec<(String, String)>,
 }
 

@@ -52,7 +52,8 @@ impl<'a> RawToken<'a> {
         Self { reply, ..self }
     }
 
-    /// One attempt to send a reply. Replies over the network wait inside it, and are lost where the network is closing.
+    /// One attempt to send a reply. Replies over the network wait inside it, and are lost where the
+    /// network is closing.
     #[inline]
     pub(crate) fn post<M: Mode>(&self, message: &AmMessage<'_>) -> bool {
         match self.reply {
@@ -152,7 +153,8 @@ impl<'a> RawToken<'a> {
         self.replied.set(false);
     }
 
-    /// Sends a checked reply whose Long payload is in place; what finds no room waits for the end of the handler.
+    /// Sends a checked reply whose Long payload is in place; what finds no room waits for the end
+    /// of the handler.
     pub(crate) fn send<M: Mode>(&self, message: &AmMessage<'_>, flags: Flags) -> Outcome {
         let outcome = self.try_send::<M>(message, flags);
         if outcome == Outcome::NotSent {
@@ -264,8 +266,9 @@ impl<'a, M: Mode> Token<'a, M> {
         message::MAX_LONG
     }
 
-    /// Replies with a Short. At most one reply is allowed, from a request handler. Never waits: what cannot be sent at once
-    /// goes out after the handler has returned, before the next request is delivered to this rank.
+    /// Replies with a Short. At most one reply is allowed, from a request handler. Never waits:
+    /// what cannot be sent at once goes out after the handler has returned, before the next request
+    /// is delivered to this rank.
     ///
     /// # Errors
     /// Reply to a reply, second reply, too many arguments.
@@ -283,7 +286,8 @@ impl<'a, M: Mode> Token<'a, M> {
         Ok(self.raw.send::<M>(&message, flags))
     }
 
-    /// Replies with a Medium; `payload` may be used again on return, also when it is the payload of the request.
+    /// Replies with a Medium; `payload` may be used again on return, also when it is the payload of
+    /// the request.
     ///
     /// # Errors
     /// As [`Token::reply_short`]; also a payload over the limit.
@@ -302,8 +306,8 @@ impl<'a, M: Mode> Token<'a, M> {
         Ok(self.raw.send::<M>(&message, flags))
     }
 
-    /// Replies with a Long into the requester's segment. With [`Flags::IMMEDIATE`] and [`Outcome::NotSent`] the contents of
-    /// the destination are undefined.
+    /// Replies with a Long into the requester's segment. With [`Flags::IMMEDIATE`] and
+    /// [`Outcome::NotSent`] the contents of the destination are undefined.
     ///
     /// # Errors
     /// As [`Token::reply_medium`]; also a destination outside the requester's segment.

@@ -1,7 +1,8 @@
 //! Waiting: spin, yield, sleep.
 //!
-//! Spinning helps only where every rank of the host has a processor. Yielding lets the ranks that share one take turns
-//! quickly. After that a rank sleeps on its doorbell, which messages, barriers and the exit decision ring.
+//! Spinning helps only where every rank of the host has a processor. Yielding lets the ranks that
+//! share one take turns quickly. After that a rank sleeps on its doorbell, which messages, barriers
+//! and the exit decision ring.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,8 +18,9 @@ use crate::wait_mode::WaitMode;
 
 /// Fruitless polls before the first yield, where there is a processor for every rank. About 50 µs.
 const SPINS: u32 = 4000;
-/// Fruitless polls without the processor's pause, which would delay an answer that is about to come: a Short round trip
-/// took 132 ns with the pause, 118 ns without (measured between two bound ranks).
+/// Fruitless polls without the processor's pause, which would delay an answer that is about to
+/// come: a Short round trip took 132 ns with the pause, 118 ns without (measured between two bound
+/// ranks).
 const EAGER: u32 = 256;
 /// Polls for messages alone that a wait makes between two whole ones.
 pub(crate) const RECV_POLLS: u32 = 16;
@@ -31,8 +33,8 @@ const YIELDS_BLOCK: u32 = 10;
 #[derive(Debug)]
 pub struct Waiter {
     idle: u32,
-    /// Arrivals from the network ring the doorbell, and a poll has found nothing since. The rings that it had before: one
-    /// between that poll and the sleep must not be lost.
+    /// Arrivals from the network ring the doorbell, and a poll has found nothing since. The rings
+    /// that it had before: one between that poll and the sleep must not be lost.
     armed: Option<u32>,
     slice: Duration,
     most: Duration,
@@ -66,8 +68,8 @@ impl Waiter {
         }
     }
 
-    /// One turn of a wait that is driven from outside, after `idle` fruitless turns. It may be for something that rings no
-    /// doorbell, so it rests for a short while only.
+    /// One turn of a wait that is driven from outside, after `idle` fruitless turns. It may be for
+    /// something that rings no doorbell, so it rests for a short while only.
     #[must_use]
     pub const fn turn(idle: u32) -> Self {
         Self {
@@ -85,8 +87,9 @@ impl Waiter {
         self.armed = None;
     }
 
-    /// A poll; while the wait spins also a few polls of the network for messages alone when nothing was found, which
-    /// take a quarter of a whole one each. `done` ends them. Returns how many messages were delivered.
+    /// A poll; while the wait spins also a few polls of the network for messages alone when nothing
+    /// was found, which take a quarter of a whole one each. `done` ends them. Returns how many
+    /// messages were delivered.
     #[inline]
     pub(crate) fn poll<M: Mode>(
         &mut self,
@@ -150,8 +153,9 @@ impl Waiter {
 }
 
 impl RankContext {
-    /// Sleeps until the doorbell rings or `slice` passes; not at all when the end of the job is decided or `ready` says so.
-    /// A barrier under way that completes rings; one that was complete before is the caller's affair.
+    /// Sleeps until the doorbell rings or `slice` passes; not at all when the end of the job is
+    /// decided or `ready` says so. A barrier under way that completes rings; one that was complete
+    /// before is the caller's affair.
     pub(crate) fn sleep(&self, slice: Duration, ready: impl FnOnce() -> bool) {
         let shm = self.shm();
         let barriers = [Which::Client, Which::Inner]

@@ -1,5 +1,5 @@
-//! How one process ends, without any launcher: exit codes, signals, freezing, backtraces. The test starts itself again
-//! for each case; a case is a function here, run by the copy.
+//! How one process ends, without any launcher: exit codes, signals, freezing, backtraces. The test
+//! starts itself again for each case; a case is a function here, run by the copy.
 
 #![expect(clippy::print_stdout, reason = "a test harness of its own, and what exits must flush")]
 

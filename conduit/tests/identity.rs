@@ -1,4 +1,5 @@
-//! The launcher finds the identification strings in every program that links the conduit, this one for example.
+//! The launcher finds the identification strings in every program that links the conduit, this one
+//! for example.
 
 use gasnet_ibv::{Client, Error, Seq};
 

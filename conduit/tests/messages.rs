@@ -1,4 +1,5 @@
-//! Active messages: every category, size and count, as request, reply and loop-back; storms; errors.
+//! Active messages: every category, size and count, as request, reply and loop-back; storms;
+//! errors.
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -416,7 +417,8 @@ fn immediate_requests_decline_when_the_queue_is_full() {
             }
             let none = team.prepare_request_medium(Rank(1), None, 1, 40_000, 1, Flags::IMMEDIATE);
             assert!(none.expect("prepare").is_none());
-            // The others still find room: one slow receiver does not hold up the arena's small blocks.
+            // The others still find room: one slow receiver does not hold up the arena's small
+            // blocks.
             let own = team.request_medium(Rank(0), REQ, &payload[..100], &[0], Flags::IMMEDIATE);
             let own_sent = own.expect("request") == Outcome::Sent;
             client.block_until(|| got.load(Ordering::SeqCst) == u32::from(own_sent)).expect("own");

@@ -1,4 +1,5 @@
-//! How often start-up asks the bootstrap services, and that what must be alike is checked before anything depends on it.
+//! How often start-up asks the bootstrap services, and that what must be alike is checked before
+//! anything depends on it.
 
 #[path = "shared/harness.rs"]
 mod harness;

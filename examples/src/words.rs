@@ -1,7 +1,7 @@
 //! Words of text files and their division among ranks; no communication.
 //!
-//! A word is what `tr -cs '[:alpha:]' '\n' | tr A-Z a-z` prints in the C locale: a longest run of ASCII letters, in lower
-//! case. A file's end ends its last word.
+//! A word is what `tr -cs '[:alpha:]' '\n' | tr A-Z a-z` prints in the C locale: a longest run of
+//! ASCII letters, in lower case. A file's end ends its last word.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,7 +20,8 @@ pub struct Piece {
     pub end: u64,
 }
 
-/// The pieces that rank `rank` of `size` counts when the files have these lengths: an equal share of all bytes.
+/// The pieces that rank `rank` of `size` counts when the files have these lengths: an equal share
+/// of all bytes.
 #[must_use]
 pub fn share(lengths: &[u64], rank: u32, size: u32) -> Vec<Piece> {
     let total: u64 = lengths.iter().sum();
@@ -60,8 +61,8 @@ pub fn count(text: &[u8], counts: &mut Counts) {
     }
 }
 
-/// Reads a piece so that every word belongs to the piece in which it starts: a word cut by the start is left out, a word
-/// cut by the end is completed.
+/// Reads a piece so that every word belongs to the piece in which it starts: a word cut by the
+/// start is left out, a word cut by the end is completed.
 ///
 /// # Errors
 /// The file cannot be read, or became shorter.

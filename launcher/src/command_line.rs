@@ -47,7 +47,8 @@ pub enum CommandLineError {
     },
 }
 
-/// What the parser of a table says: a mistake, or the text that was asked for (`--help`, `--version`).
+/// What the parser of a table says: a mistake, or the text that was asked for (`--help`,
+/// `--version`).
 impl From<clap::Error> for CommandLineError {
     fn from(error: clap::Error) -> Self {
         let text = error.to_string();
@@ -73,8 +74,8 @@ pub fn parse_options(options: &[OsString]) -> Result<Flags, CommandLineError> {
 /// Parses the words of the command line, without the launcher's own name.
 ///
 /// # Errors
-/// Every mistake that can be seen without a look at the system; all of them are usage errors (exit code 2), except
-/// [`CommandLineError::Information`].
+/// Every mistake that can be seen without a look at the system; all of them are usage errors (exit
+/// code 2), except [`CommandLineError::Information`].
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<CommandLine, CommandLineError> {
     let line = Spellings::of(command()).cut(words)?;
     Ok(CommandLine { flags: parse_options(&line.options)?, command: line.command })

@@ -43,7 +43,8 @@ pub fn text(job: &Job) -> String {
             if index > 0 {
                 facts.push(("wrapper", words(&job.command.argv[..index])));
             }
-            // The file was read only as far as needed, so other spawners that it may have are not known.
+            // The file was read only as far as needed, so other spawners that it may have are not
+            // known.
             let kind = format!("GASNet program: ibv conduit, {} spawner", job.spawner.name());
             facts.push(("kind", kind));
         }
@@ -87,7 +88,8 @@ pub fn text(job: &Job) -> String {
     text
 }
 
-/// The cpus of a rank on a host whose agent is not asked yet: which of those that it may use, counted from 0.
+/// The cpus of a rank on a host whose agent is not asked yet: which of those that it may use,
+/// counted from 0.
 fn nth(local: u32, each: u32) -> String {
     let first = u64::from(local) * u64::from(each);
     match each {
@@ -155,7 +157,8 @@ pub fn environment(job: &Job) -> String {
     text
 }
 
-/// What the ranks of a job with other hosts get: every agent starts from its own login, on this host from the launcher.
+/// What the ranks of a job with other hosts get: every agent starts from its own login, on this
+/// host from the launcher.
 fn on_hosts(job: &Job) -> String {
     let names: Vec<_> = job.plan.env_for_hosts.iter().map(|(name, _)| name.clone()).collect();
     let count = names.len();

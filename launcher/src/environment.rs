@@ -42,26 +42,26 @@ pub fn forwarded(list: Option<&OsStr>, environment: &Variables) -> Forwarded {
     Forwarded { set: owned(set), unset: owned(unset) }
 }
 
-/// Whether the launcher or its agent sets this variable for the ranks, whatever it was before: what an outer job says
-/// about its own rank must not reach the ranks of this one.
+/// Whether the launcher or its agent sets this variable for the ranks, whatever it was before: what
+/// an outer job says about its own rank must not reach the ranks of this one.
 #[must_use]
 pub fn set_by_launcher(name: &OsStr) -> bool {
     let known = |name: &str| name.starts_with("GASNETRUN_") && settings::find(name).is_some();
     name == VARIABLE || name.to_str().is_some_and(known)
 }
 
-/// Whether a variable reaches ranks on other hosts without being named: all of GASNet's, but those that only the
-/// launcher reads, those that describe another launch, and what the row of a name says otherwise. Settings of an
-/// adapter's driver go along, as in GASNet.
+/// Whether a variable reaches ranks on other hosts without being named: all of GASNet's, but those
+/// that only the launcher reads, those that describe another launch, and what the row of a name
+/// says otherwise. Settings of an adapter's driver go along, as in GASNet.
 fn goes_along(name: &OsStr) -> bool {
     let Some(text) = name.to_str() else { return name.as_bytes().starts_with(b"GASNET_") };
     let ours = text.starts_with("GASNET_") && !text.starts_with("GASNET_SSH_");
     ["MLX4_", "MLX5_"].iter().any(|p| text.starts_with(p)) || (ours && settings::propagates(text))
 }
 
-/// What ranks on other hosts get on top of what a login there sets: `GASNET_*`, the names of `-E`, and what
-/// [`of_ranks`] adds. Sorted by name; no name occurs twice. Sent through the channel to the agents and never put on a
-/// command line.
+/// What ranks on other hosts get on top of what a login there sets: `GASNET_*`, the names of `-E`,
+/// and what [`of_ranks`] adds. Sorted by name; no name occurs twice. Sent through the channel to
+/// the agents and never put on a command line.
 #[must_use]
 pub fn for_hosts(own: &Variables, forwarded: &Forwarded, spawner: Spawner, level: u8) -> Variables {
     let listed: BTreeSet<&OsStr> = forwarded.set.iter().map(OsString::as_os_str).collect();
@@ -78,8 +78,8 @@ pub fn for_hosts(own: &Variables, forwarded: &Forwarded, spawner: Spawner, level
     by_name.into_iter().collect()
 }
 
-/// The ranks' environment: the launcher's own, the chosen spawner, and what the verbosity sets. The agent adds the
-/// per-rank variables. The user's locale and everything else stay as they are.
+/// The ranks' environment: the launcher's own, the chosen spawner, and what the verbosity sets. The
+/// agent adds the per-rank variables. The user's locale and everything else stay as they are.
 #[must_use]
 pub fn of_ranks(own: &Variables, spawner: Spawner, level: u8) -> Variables {
     let mut variables: Variables =

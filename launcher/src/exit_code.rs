@@ -1,8 +1,8 @@
 //! The launcher's own exit codes: one table for code, messages and the man page.
 //!
-//! A job that ran gives its own code: the reduced code of a collective exit, else that of the first cause (128 + signal
-//! number for a rank that a signal killed). The codes below follow the convention of `env`, `timeout` and container
-//! tools.
+//! A job that ran gives its own code: the reduced code of a collective exit, else that of the first
+//! cause (128 + signal number for a rank that a signal killed). The codes below follow the
+//! convention of `env`, `timeout` and container tools.
 
 /// A reason for an exit code that does not come from the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

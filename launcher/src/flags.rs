@@ -1,7 +1,7 @@
 //! The one option table. Parser, `--help`, man page and completions are all made from [`Flags`].
 //!
-//! These are the words as typed, checked one by one and without a look at the system. GASNet's own spellings (`-np 4`,
-//! `-spawner=ssh`) are turned into the table's by [`crate::normalise`] first.
+//! These are the words as typed, checked one by one and without a look at the system. GASNet's own
+//! spellings (`-np 4`, `-spawner=ssh`) are turned into the table's by [`crate::normalise`] first.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,7 +15,8 @@ use supervisor::plan::{self, StdinTo};
 /// How the launcher shows that the job starts and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ProgressMode {
-    /// A bar while ranks start, when standard error is a terminal and it takes noticeable time; else nothing.
+    /// A bar while ranks start, when standard error is a terminal and it takes noticeable time;
+    /// else nothing.
     Auto,
     /// A bar until the job ends; lines when standard error is not a terminal.
     Bar,
@@ -61,9 +62,9 @@ pub enum MapRule {
 ///
 /// No process of the job is left behind.
 ///
-/// Options end at the first word that is no option, or at --. That word is the program, or a command that runs it (env,
-/// numactl, valgrind ...); it and everything after it reach the ranks untouched. Of a repeated option the last value
-/// counts.
+/// Options end at the first word that is no option, or at --. That word is the program, or a
+/// command that runs it (env, numactl, valgrind ...); it and everything after it reach the ranks
+/// untouched. Of a repeated option the last value counts.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "gasnetrun_ibv",
@@ -78,15 +79,18 @@ pub struct Flags {
     #[arg(short = 'n', value_name = "P", value_parser = ranks, help_heading = "Job options")]
     pub ranks: Option<u32>,
 
-    /// Number of hosts: the first H of the host list are used (default: as many as it has, at most P; also -NH)
+    /// Number of hosts: the first H of the host list are used (default: as many as it has, at most
+    /// P; also -NH)
     ///
     /// A value above P, or above the number of hosts in the list, is reduced with a warning.
     #[arg(short = 'N', value_name = "H", value_parser = hosts, help_heading = "Job options")]
     pub host_count: Option<u32>,
 
-    /// Hosts to start ranks on, between commas or blanks, as in n1,me@n2,n[3-6]; overrides all environment variables
+    /// Hosts to start ranks on, between commas or blanks, as in n1,me@n2,n[3-6]; overrides all
+    /// environment variables
     ///
-    /// The section HOSTS of the manual says how hosts are written and which variables are read without this option.
+    /// The section HOSTS of the manual says how hosts are written and which variables are read
+    /// without this option.
     #[arg(long, value_name = "LIST", conflicts_with = "hostfile", help_heading = "Job options")]
     pub hosts: Option<OsString>,
 
@@ -96,31 +100,35 @@ pub struct Flags {
 
     /// Which rank runs where: block, cyclic, or a file with ranks and their host in each line
     ///
-    /// block puts consecutive ranks on a host, cyclic deals them out one by one. In both each host gets the same
-    /// number of ranks, the first ones get the remainder, and none gets more than its slots; -t shows the map.
+    /// block puts consecutive ranks on a host, cyclic deals them out one by one. In both each host
+    /// gets the same number of ranks, the first ones get the remainder, and none gets more than its
+    /// slots; -t shows the map.
     #[arg(long, value_name = "block|cyclic|FILE", value_parser = map_parser(), default_value = "block", value_hint = ValueHint::FilePath, help_heading = "Job options")]
     pub map: MapRule,
 
-    /// Cpus per rank: rank i is bound to its own set of K cpus; 0, the default, leaves binding alone (also -cK)
+    /// Cpus per rank: rank i is bound to its own set of K cpus; 0, the default, leaves binding
+    /// alone (also -cK)
     ///
-    /// The sets are disjoint and taken in order from the cpus that the launcher, or the agent on another host, may use;
-    /// -t shows them.
+    /// The sets are disjoint and taken in order from the cpus that the launcher, or the agent on
+    /// another host, may use; -t shows them.
     #[arg(short = 'c', value_name = "K", value_parser = cpus, help_heading = "Job options")]
     pub cpus: Option<u32>,
 
     /// Variables to forward to other hosts: comma-separated names, or ALL
     ///
-    /// On this host every rank gets the launcher's whole environment, whatever the list says. Ranks on other hosts get
-    /// what a login there sets, all GASNET_* variables, and those of the list. Names that are not set are skipped;
-    /// unusual names and values of any bytes are carried exactly.
+    /// On this host every rank gets the launcher's whole environment, whatever the list says. Ranks
+    /// on other hosts get what a login there sets, all GASNET_* variables, and those of the list.
+    /// Names that are not set are skipped; unusual names and values of any bytes are carried
+    /// exactly.
     #[arg(short = 'E', value_name = "LIST", help_heading = "Job options")]
     pub env: Option<OsString>,
 
     /// How ranks are started: ssh, mpi or pmi; overrides GASNET_IBV_SPAWNER; also -spawner=NAME
     ///
-    /// ssh, the default, starts ranks on this host without any ssh, on others by it. pmi and mpi call another launcher
-    /// (srun, mpiexec, mpirun ...), by the template in PMIRUN_CMD or MPIRUN_CMD. In an allocation of Slurm that has other
-    /// hosts, pmi is the default. The section OTHER LAUNCHERS of the manual says more.
+    /// ssh, the default, starts ranks on this host without any ssh, on others by it. pmi and mpi
+    /// call another launcher (srun, mpiexec, mpirun ...), by the template in PMIRUN_CMD or
+    /// MPIRUN_CMD. In an allocation of Slurm that has other hosts, pmi is the default. The section
+    /// OTHER LAUNCHERS of the manual says more.
     #[arg(long, value_name = "NAME", require_equals = true, help_heading = "Job options")]
     pub spawner: Option<OsString>,
 
@@ -132,21 +140,24 @@ pub struct Flags {
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Job options")]
     pub timeout: Option<Duration>,
 
-    /// Give up when not every host is ready after this time (default: 2 minutes); same form as --timeout
+    /// Give up when not every host is ready after this time (default: 2 minutes); same form as
+    /// --timeout
     ///
-    /// Ranks start once all hosts are ready. When a host fails before that, the launcher names it with the reason and exits
-    /// with code 125.
+    /// Ranks start once all hosts are ready. When a host fails before that, the launcher names it
+    /// with the reason and exits with code 125.
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Job options")]
     pub start_timeout: Option<Duration>,
 
     /// When the program, and this launcher as agent, are copied to other hosts
     ///
-    /// auto copies the program to hosts where it is missing; a GASNet program also to hosts where it differs. never copies
-    /// nothing and names the hosts that lack it. always copies it to every host. The program is copied once per host, from
-    /// host to host, and checked by its SHA-256. The launcher itself is copied to hosts where it is missing or of another
-    /// version. Ranks run the copy from a directory of the job, below XDG_CACHE_HOME/gasnetrun or TMPDIR/gasnetrun-UID on
-    /// their host; it is removed when the job ends, unless -k is given. Copies are cached there for later jobs, for a week
-    /// and up to GASNET_SSH_STAGE_CACHE bytes; -k does not change that. Shared libraries and other files are not copied.
+    /// auto copies the program to hosts where it is missing; a GASNet program also to hosts where
+    /// it differs. never copies nothing and names the hosts that lack it. always copies it to every
+    /// host. The program is copied once per host, from host to host, and checked by its SHA-256.
+    /// The launcher itself is copied to hosts where it is missing or of another version. Ranks run
+    /// the copy from a directory of the job, below XDG_CACHE_HOME/gasnetrun or TMPDIR/gasnetrun-UID
+    /// on their host; it is removed when the job ends, unless -k is given. Copies are cached there
+    /// for later jobs, for a week and up to GASNET_SSH_STAGE_CACHE bytes; -k does not change that.
+    /// Shared libraries and other files are not copied.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = StageMode::Auto, help_heading = "Job options")]
     pub stage: StageMode,
 
@@ -163,7 +174,8 @@ pub struct Flags {
     #[arg(long, help_heading = "Input and output options")]
     pub timestamp_output: bool,
 
-    /// Also write every rank's output, unchanged, to rank.N.out and rank.N.err in this directory (made if missing)
+    /// Also write every rank's output, unchanged, to rank.N.out and rank.N.err in this directory
+    /// (made if missing)
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Input and output options")]
     pub output_dir: Option<PathBuf>,
 
@@ -175,7 +187,8 @@ pub struct Flags {
     #[arg(long, value_name = "MODE", value_enum, default_value_t = ProgressMode::Auto, help_heading = "Input and output options")]
     pub progress: ProgressMode,
 
-    /// Print more on standard error; twice: every step (sets GASNET_VERBOSEENV, twice also GASNET_SPAWN_VERBOSE)
+    /// Print more on standard error; twice: every step (sets GASNET_VERBOSEENV, twice also
+    /// GASNET_SPAWN_VERBOSE)
     #[arg(short = 'v', action = ArgAction::Count, help_heading = "Information options")]
     pub verbose: u8,
 
@@ -183,7 +196,8 @@ pub struct Flags {
     #[arg(short = 't', help_heading = "Information options")]
     pub dry_run: bool,
 
-    /// Keep temporary files; implies -v. On this host there are none; on other hosts those are the copies made by --stage
+    /// Keep temporary files; implies -v. On this host there are none; on other hosts those are the
+    /// copies made by --stage
     #[arg(short = 'k', help_heading = "Information options")]
     pub keep: bool,
 

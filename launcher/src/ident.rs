@@ -1,11 +1,11 @@
 //! Reads GASNet's identification strings out of executables.
 //!
-//! Every program that links a GASNet conduit carries `$GASNet` + `ConduitName: IBV $` and, for each spawner it can be
-//! started with, `$GASNet` + `SSHSpawner: 1 $` or the like. (They are written apart here, so that the launcher itself
-//! does not look like such a program.)
+//! Every program that links a GASNet conduit carries `$GASNet` + `ConduitName: IBV $` and, for each
+//! spawner it can be started with, `$GASNet` + `SSHSpawner: 1 $` or the like. (They are written
+//! apart here, so that the launcher itself does not look like such a program.)
 //!
-//! A file is read once, from front to back, in pieces; of an ELF file only what is loaded at run time, which leaves out
-//! debug information. Reading stops as soon as the question is answered.
+//! A file is read once, from front to back, in pieces; of an ELF file only what is loaded at run
+//! time, which leaves out debug information. Reading stops as soon as the question is answered.
 
 use std::fs::File;
 use std::io;
@@ -131,7 +131,8 @@ fn read_at_most(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     Ok(got)
 }
 
-/// File ranges of the loaded segments of a 64-bit ELF file in this machine's byte order; `None` for anything else.
+/// File ranges of the loaded segments of a 64-bit ELF file in this machine's byte order; `None` for
+/// anything else.
 fn loaded_parts(file: &File, length: u64) -> Option<Vec<Range<u64>>> {
     let data = ReadCache::new(file);
     let header = FileHeader64::<NativeEndian>::parse(&data).ok()?;

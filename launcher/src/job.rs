@@ -51,8 +51,8 @@ fn variable<'a>(environment: &'a Variables, name: &str) -> Option<&'a OsStr> {
 /// Makes the job of a command line in the launcher's own `environment`.
 ///
 /// # Errors
-/// Everything that keeps the job from being started, in the order in which a user would want to hear of it: command
-/// line, spawner, hosts, variables, program, binding, directories.
+/// Everything that keeps the job from being started, in the order in which a user would want to
+/// hear of it: command line, spawner, hosts, variables, program, binding, directories.
 pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failure> {
     let flags = &line.flags;
     let ranks = line.ranks()?;

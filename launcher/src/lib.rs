@@ -6,8 +6,8 @@
 //!                                                                                    └─> progress, summary, report_file
 //! ```
 //!
-//! [`run`] ties them together; nothing else writes, except events of `tracing` (`settings::log`). The job itself is supervised by
-//! `supervisor`.
+//! [`run`] ties them together; nothing else writes, except events of `tracing` (`settings::log`).
+//! The job itself is supervised by `supervisor`.
 
 #![forbid(unsafe_code)]
 

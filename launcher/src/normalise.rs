@@ -6,8 +6,8 @@
 //! --wdir d                    ->  --wdir=d
 //! ```
 //!
-//! Every value becomes glued to its option, so that the parser behind can never take a value for an option. Words from
-//! the program on are not looked at. Bytes that are not UTF-8 pass through.
+//! Every value becomes glued to its option, so that the parser behind can never take a value for an
+//! option. Words from the program on are not looked at. Bytes that are not UTF-8 pass through.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -22,7 +22,8 @@ pub struct Spellings {
 /// A command line, cut in two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
-    /// Options for the table's parser. An unknown long option stands here as it was typed, as the last word.
+    /// Options for the table's parser. An unknown long option stands here as it was typed, as the
+    /// last word.
     pub options: Vec<OsString>,
     /// Program and arguments, untouched.
     pub command: Vec<OsString>,
@@ -173,7 +174,8 @@ impl Spellings {
         let switches = rest.iter().take_while(|b| self.short(**b) == Some(false)).count();
         let end = match rest.get(switches) {
             None => rest.len(),
-            // `-vn4` is a slip, not a spelling: only a word that begins with the option may carry its value.
+            // `-vn4` is a slip, not a spelling: only a word that begins with the option may carry
+            // its value.
             Some(byte) if switches == 0 && self.short(*byte) == Some(true) => 0,
             Some(_) => return Ok(false),
         };

@@ -1,4 +1,5 @@
-//! Jobs whose ranks another launcher starts: from our options to its words, or to the reason why not.
+//! Jobs whose ranks another launcher starts: from our options to its words, or to the reason why
+//! not.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -70,8 +71,8 @@ const PLAIN_WAIT: u64 = 60;
 /// Variables with which a user names hosts for our own agents.
 const HOST_VARIABLES: [&str; 3] = ["GASNET_SSH_NODEFILE", "GASNET_SSH_SERVERS", "GASNET_NODEFILE"];
 
-/// Whether a batch system's allocation should be used through its own launcher although nobody named a spawner: it has
-/// hosts other than `here`, and nobody named hosts.
+/// Whether a batch system's allocation should be used through its own launcher although nobody
+/// named a spawner: it has hosts other than `here`, and nobody named hosts.
 #[must_use]
 pub fn owns_the_hosts(flags: &Flags, here: &str, machine: &dyn Machine) -> bool {
     let named = flags.hosts.is_some()

@@ -1,8 +1,9 @@
 //! Finds the program among the command's words and checks that it can be started.
 //!
-//! A word is looked up as GASNet does it: an absolute path as it is; then the working directory, if the word contains
-//! `/` or such an executable is there; then `PATH`. Words in front of the GASNet program are a *wrapper* (`env A=b`,
-//! `numactl --membind=0`, `nice -n 5`): the first word that carries the conduit's identification is the program.
+//! A word is looked up as GASNet does it: an absolute path as it is; then the working directory, if
+//! the word contains `/` or such an executable is there; then `PATH`. Words in front of the GASNet
+//! program are a *wrapper* (`env A=b`, `numactl --membind=0`, `nice -n 5`): the first word that
+//! carries the conduit's identification is the program.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -14,7 +15,8 @@ use nix::unistd::AccessFlags;
 use crate::ident::{self, Marks};
 use crate::spawner::Spawner;
 
-/// Words looked at for the GASNet program. Wrappers are short; a plain program may have thousands of arguments.
+/// Words looked at for the GASNet program. Wrappers are short; a plain program may have thousands
+/// of arguments.
 const WRAPPER_WORDS: usize = 64;
 
 /// Why the program cannot be started.
@@ -144,7 +146,8 @@ impl Places {
         }
     }
 
-    /// Finds the executable and the GASNet program in `words` and checks that the latter can be started by `spawner`.
+    /// Finds the executable and the GASNet program in `words` and checks that the latter can be
+    /// started by `spawner`.
     ///
     /// # Errors
     /// As [`Places::find`] for the first word; a GASNet program that does not fit.
@@ -158,7 +161,8 @@ impl Places {
             }
             let path = if index == 0 { Ok(command.executable.clone()) } else { self.find(word) };
             let Ok(path) = path else { continue };
-            // Execute permission does not imply read permission: such a file simply says nothing about itself.
+            // Execute permission does not imply read permission: such a file simply says nothing
+            // about itself.
             let marks = ident::scan(&path, spawner).unwrap_or_default();
             if fits(&path, &marks, spawner)? {
                 command.argv[index] = path.into_os_string();

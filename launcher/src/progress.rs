@@ -1,5 +1,5 @@
-//! Shows how far the job has come. Created and called only while the job runs, on the one thread there is; starts no
-//! thread of its own.
+//! Shows how far the job has come. Created and called only while the job runs, on the one thread
+//! there is; starts no thread of its own.
 
 use std::io::IsTerminal;
 use std::time::Instant;

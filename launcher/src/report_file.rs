@@ -85,8 +85,8 @@ pub struct ReportFile {
 }
 
 impl ReportFile {
-    /// Opens (and empties) the file, before anything is started, so that a job is never run for a report that cannot be
-    /// kept. `words` is the whole command line.
+    /// Opens (and empties) the file, before anything is started, so that a job is never run for a
+    /// report that cannot be kept. `words` is the whole command line.
     ///
     /// # Errors
     /// [`Failure::Report`].

@@ -17,8 +17,8 @@ use crate::reach::NAME;
 use crate::report_file::ReportFile;
 use crate::{doctor, documents, dry_run, settings, summary};
 
-/// Does what the command line says and returns the exit code. `words` is the whole command line, `started` the moment
-/// the process began. The process must have one thread.
+/// Does what the command line says and returns the exit code. `words` is the whole command line,
+/// `started` the moment the process began. The process must have one thread.
 #[must_use]
 pub fn main(words: Vec<OsString>, started: Instant) -> u8 {
     if words.get(1).is_some_and(|word| word == doctor::WORD) {
@@ -81,7 +81,8 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
     }
 }
 
-/// Makes the directory of `--output-dir`, so that a job is never run for output that cannot be kept.
+/// Makes the directory of `--output-dir`, so that a job is never run for output that cannot be
+/// kept.
 fn make_output_directory(job: &Job) -> Result<(), Failure> {
     let Some(path) = &job.plan.output.directory else { return Ok(()) };
     let writable = AccessFlags::W_OK | AccessFlags::X_OK;
@@ -90,7 +91,8 @@ fn make_output_directory(job: &Job) -> Result<(), Failure> {
         .map_err(|source| Failure::OutputDirectory { path: path.clone(), source })
 }
 
-/// Puts a failure into the report, if one is wanted; that the report fails too is said, but does not hide the failure.
+/// Puts a failure into the report, if one is wanted; that the report fails too is said, but does
+/// not hide the failure.
 fn give_up(report: Option<ReportFile>, job: Option<&Job>, failure: Failure) -> Failure {
     if let Some(Err(second)) = report.map(|report| report.failed(job, &failure)) {
         say!(ERROR, NAME, "{second}");

@@ -1,5 +1,5 @@
-//! What the launcher takes from `GASNET_*` variables. The table itself, its parsers and its texts are
-//! [`::settings`]; this module decides what the launcher does with them.
+//! What the launcher takes from `GASNET_*` variables. The table itself, its parsers and its texts
+//! are [`::settings`]; this module decides what the launcher does with them.
 
 use std::time::Duration;
 
@@ -31,8 +31,9 @@ pub struct Checked {
     pub exit_bound: Duration,
 }
 
-/// Checks every variable of the table, before anything is started: a bad value would otherwise end every rank, each
-/// with its own message. Variables that the launcher sets anew for the ranks are left out.
+/// Checks every variable of the table, before anything is started: a bad value would otherwise end
+/// every rank, each with its own message. Variables that the launcher sets anew for the ranks are
+/// left out.
 ///
 /// # Errors
 /// All values that cannot be used.

@@ -15,8 +15,9 @@ use crate::environment::Variables;
 /// Most bytes of a note: two numbers.
 const NOTE: u64 = 64;
 
-/// A place where srun leaves the numbers of the job and step that it makes, which nobody else on its host is told: the script
-/// that it runs before the ranks (`--prolog`) writes them there. Both are files without a name and end with this process.
+/// A place where srun leaves the numbers of the job and step that it makes, which nobody else on
+/// its host is told: the script that it runs before the ranks (`--prolog`) writes them there. Both
+/// are files without a name and end with this process.
 #[derive(Debug)]
 pub struct StepNote {
     script: File,
@@ -61,7 +62,8 @@ impl StepNote {
     }
 }
 
-/// Whether a script of ours may run before the ranks: it would take the place of the site's or the user's.
+/// Whether a script of ours may run before the ranks: it would take the place of the site's or the
+/// user's.
 #[must_use]
 pub fn may_note(call: &Call, machine: &dyn Machine) -> bool {
     if call.dialect.before.is_none() || machine.variable("SLURM_PROLOG").is_some() {
@@ -80,7 +82,8 @@ pub fn may_note(call: &Call, machine: &dyn Machine) -> bool {
 pub struct Slurm {
     /// `SLURM_JOB_ID`.
     job: String,
-    /// The step of the ranks; none when they run in no step of their own, or when srun was told to run another prolog.
+    /// The step of the ranks; none when they run in no step of their own, or when srun was told to
+    /// run another prolog.
     step: Option<String>,
     /// Job array that this job is a task of.
     array_job: Option<String>,
@@ -107,7 +110,8 @@ pub fn of(
         }
         None => (value("SLURM_JOB_ID"), value("SLURM_STEP_ID")),
     };
-    // A call of srun outside of the allocation that the environment tells of makes a job of its own.
+    // A call of srun outside of the allocation that the environment tells of makes a job of its
+    // own.
     let same = job.is_some() && job == value("SLURM_JOB_ID");
     let of_array = |name| value(name).filter(|_| same);
     Some(Slurm {

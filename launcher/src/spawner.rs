@@ -60,7 +60,8 @@ impl Spawner {
         }
     }
 
-    /// Chooses. `variable` is the value of [`VARIABLE`]; empty counts as unset. `None` when nobody names a spawner.
+    /// Chooses. `variable` is the value of [`VARIABLE`]; empty counts as unset. `None` when nobody
+    /// names a spawner.
     ///
     /// # Errors
     /// A name that is no spawner's, or `fork`.

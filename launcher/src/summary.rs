@@ -6,7 +6,8 @@ use nix::sys::signal::Signal::{self, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, S
 use spawner_pmi::launch::Call;
 use supervisor::report::{Cause, CauseKind, JobReport};
 
-/// The summary, or nothing when the job ended well. Several lines, the first without prefix, the others indented.
+/// The summary, or nothing when the job ended well. Several lines, the first without prefix, the
+/// others indented.
 #[must_use]
 pub fn text(report: &JobReport, level: u8, conduit_program: bool) -> Option<String> {
     let cause = report.cause.as_ref()?;
@@ -38,8 +39,8 @@ pub fn text(report: &JobReport, level: u8, conduit_program: bool) -> Option<Stri
     Some(text)
 }
 
-/// The summary of a job whose ranks another launcher started, or nothing when it ended well. What became of single ranks is
-/// known to that launcher alone.
+/// The summary of a job whose ranks another launcher started, or nothing when it ended well. What
+/// became of single ranks is known to that launcher alone.
 #[must_use]
 pub fn of_engine(report: &JobReport, call: &Call) -> Option<String> {
     let cause = report.cause.as_ref()?;

@@ -1,5 +1,5 @@
-//! The one table of deadlines: every wait of every crate is a row with a name, a bound, who waits for
-//! what, and what a user can set it with. No length of time stands anywhere else.
+//! The one table of deadlines: every wait of every crate is a row with a name, a bound, who waits
+//! for what, and what a user can set it with. No length of time stands anywhere else.
 //!
 //! Two waits have no bound on purpose: a job without `--timeout` runs as long as it runs, and the
 //! output of a job that ended well is written however slowly its reader reads (a signal to the
@@ -16,8 +16,8 @@ pub use rows::*;
 pub struct Deadline {
     /// Name, as messages show it.
     pub name: &'static str,
-    /// Bound; of a row that follows the exit time-out, its fixed part. [`UNBOUNDED`]: only the end of
-    /// the job ends the wait.
+    /// Bound; of a row that follows the exit time-out, its fixed part. [`UNBOUNDED`]: only the end
+    /// of the job ends the wait.
     pub limit: Duration,
     /// What the exit time-out has to do with it.
     pub exit: ExitTerm,

@@ -1,5 +1,5 @@
-//! The environment as a value: everything that reads variables takes it as an argument, so tests need no
-//! process-wide state. Nothing else in the workspace reads the environment of the process.
+//! The environment as a value: everything that reads variables takes it as an argument, so tests
+//! need no process-wide state. Nothing else in the workspace reads the environment of the process.
 
 use std::ffi::{OsStr, OsString};
 
@@ -23,8 +23,8 @@ impl Env {
         self.pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_os_str())
     }
 
-    /// Value of a variable as text; bytes that are not UTF-8 are replaced, so such a value is seen and refused by the
-    /// parser of its kind instead of being taken for unset.
+    /// Value of a variable as text; bytes that are not UTF-8 are replaced, so such a value is seen
+    /// and refused by the parser of its kind instead of being taken for unset.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<String> {
         self.get(name).map(|value| value.to_string_lossy().into_owned())

@@ -1,14 +1,17 @@
-//! The one table of environment variables: names, forms, defaults, and what each is for. Everything else about
-//! variables is folded out of it: parsing, `--print-settings`, the man page, the README's table, and warnings about
-//! names that mean nothing.
+//! The one table of environment variables: names, forms, defaults, and what each is for. Everything
+//! else about variables is folded out of it: parsing, `--print-settings`, the man page, the
+//! README's table, and warnings about names that mean nothing.
 //!
-//! * [`Env`]: an environment as a value. [`GROUPS`]: the table. [`Values`]: typed values of one environment.
+//! * [`Env`]: an environment as a value. [`GROUPS`]: the table. [`Values`]: typed values of one
+//!   environment.
 //! * [`deadlines`]: the one table of deadlines. [`log`] and [`say!`]: messages for people.
-//! * [`unknown_names`], [`warnings`]: names that are misspelt, old, or without effect in this version.
+//! * [`unknown_names`], [`warnings`]: names that are misspelt, old, or without effect in this
+//!   version.
 //! * [`print_settings`], [`man_section`]: the table for people.
 //!
-//! Values are never percent-decoded: they travel between launcher and ranks as they are, with any bytes, so nothing
-//! has to be encoded, and a value that happens to contain a percent sign keeps it.
+//! Values are never percent-decoded: they travel between launcher and ranks as they are, with any
+//! bytes, so nothing has to be encoded, and a value that happens to contain a percent sign keeps
+//! it.
 
 pub mod deadlines;
 mod env;

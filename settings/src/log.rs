@@ -1,9 +1,9 @@
-//! What launcher, agents, ranks and fabric say to people: events of `tracing`, each written to standard error
-//! in one piece, after the name of who speaks (the event's target).
+//! What launcher, agents, ranks and fabric say to people: events of `tracing`, each written to
+//! standard error in one piece, after the name of who speaks (the event's target).
 //!
-//! A rank is somebody else's process, so nothing here becomes the subscriber of the process: an event goes to
-//! the subscriber that the program has installed, and only without one to `Lines`. Not for signal handlers,
-//! nor for the paths of small messages.
+//! A rank is somebody else's process, so nothing here becomes the subscriber of the process: an
+//! event goes to the subscriber that the program has installed, and only without one to `Lines`.
+//! Not for signal handlers, nor for the paths of small messages.
 
 use std::fmt::{Debug, Write as _};
 use std::io::Write as _;
@@ -26,8 +26,8 @@ const WHO: [&str; 3] = [LAUNCHER, RANK, FABRIC];
 static MOST: AtomicUsize = AtomicUsize::new(2);
 const LEVELS: [Level; 5] = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
 
-/// Sets the most detailed level that is written: `INFO` without `-v` and `GASNET_VERBOSEENV`, `DEBUG` with
-/// one, `TRACE` with `-vv` or `GASNET_SPAWN_VERBOSE`.
+/// Sets the most detailed level that is written: `INFO` without `-v` and `GASNET_VERBOSEENV`,
+/// `DEBUG` with one, `TRACE` with `-vv` or `GASNET_SPAWN_VERBOSE`.
 pub fn set_level(level: Level) {
     let index = LEVELS.iter().position(|one| *one == level);
     MOST.store(index.unwrap_or(0), Ordering::Relaxed);
@@ -63,8 +63,8 @@ macro_rules! say {
     };
 }
 
-/// Writes `WHO: TEXT` for each event, in one call, so that lines of several processes do not mix. A closed
-/// standard error is the user's choice.
+/// Writes `WHO: TEXT` for each event, in one call, so that lines of several processes do not mix. A
+/// closed standard error is the user's choice.
 #[derive(Debug)]
 struct Lines;
 

@@ -14,8 +14,8 @@ const FAMILIES: [&str; 1] = ["GASNET_IBV_PORTS_"];
 /// How alike, from 0 to 1, a known name must be to be offered.
 const ALIKE: f64 = 0.8;
 
-/// Every `GASNET_*` and `GASNETRUN_*` name that the table does not know, with the known name that is most like it, if
-/// any is. In order of the names.
+/// Every `GASNET_*` and `GASNETRUN_*` name that the table does not know, with the known name that
+/// is most like it, if any is. In order of the names.
 #[must_use]
 pub fn unknown_names(env: &Env) -> Vec<(String, Option<&'static str>)> {
     let ours = |name: &String| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
@@ -55,8 +55,8 @@ fn near_match(name: &str) -> Option<&'static str> {
     best.filter(|(score, _)| *score >= ALIKE).map(|(_, name)| name)
 }
 
-/// One line for each set variable that has no effect or an old name, and for each unknown name. Values are not looked
-/// at.
+/// One line for each set variable that has no effect or an old name, and for each unknown name.
+/// Values are not looked at.
 #[must_use]
 pub fn warnings(env: &Env) -> Vec<String> {
     let mut lines: Vec<String> = GROUPS.iter().flat_map(|group| about(group, env)).collect();

@@ -1,5 +1,5 @@
-//! Names that are known and do nothing: of later versions, of the past, and of other installations. Each
-//! list belongs to a group of the table.
+//! Names that are known and do nothing: of later versions, of the past, and of other installations.
+//! Each list belongs to a group of the table.
 
 /// Why a name does nothing, and what setting it gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

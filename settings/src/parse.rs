@@ -1,4 +1,5 @@
-//! From texts to values. Trailing text, empty numbers and fractions that are none are errors; nothing is guessed.
+//! From texts to values. Trailing text, empty numbers and fractions that are none are errors;
+//! nothing is guessed.
 
 use nix::sys::signal::Signal;
 
@@ -219,8 +220,8 @@ struct Number<'a> {
     rest: &'a str,
 }
 
-/// The number at the start of `text` (trimmed): optional sign, then decimal digits with at most one point, or `0x` and
-/// hexadecimal digits.
+/// The number at the start of `text` (trimmed): optional sign, then decimal digits with at most one
+/// point, or `0x` and hexadecimal digits.
 fn number(text: &str) -> Result<Number<'_>, String> {
     let text = text.trim();
     if text.is_empty() {

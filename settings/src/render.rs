@@ -9,9 +9,9 @@ use crate::table::GROUPS;
 use crate::values;
 use crate::variable::{Kind, Preset, Reader, Variable};
 
-/// What the settings are in this environment, one line for each active variable and for each other one that is set:
-/// name, `*` when the default holds, value, unit, where the value comes from. A bad value is shown as such. What the
-/// launcher sets for each rank is shown only where it is set.
+/// What the settings are in this environment, one line for each active variable and for each other
+/// one that is set: name, `*` when the default holds, value, unit, where the value comes from. A
+/// bad value is shown as such. What the launcher sets for each rank is shown only where it is set.
 #[must_use]
 pub fn print_settings(env: &Env) -> String {
     let mut out = String::new();

@@ -55,8 +55,8 @@ pub fn find(name: &str) -> Option<&'static Variable> {
     rows().find(|row| row.name == name)
 }
 
-/// Whether a `GASNET_*` variable is carried to ranks on other hosts without being named with `-E`: as its
-/// row says; unknown names and those without effect are, but what is set unasked is not.
+/// Whether a `GASNET_*` variable is carried to ranks on other hosts without being named with `-E`:
+/// as its row says; unknown names and those without effect are, but what is set unasked is not.
 #[must_use]
 pub fn propagates(name: &str) -> bool {
     match find(name) {

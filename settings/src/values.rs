@@ -13,8 +13,9 @@ use crate::variable::{Kind, Preset, Variable};
 
 /// The values that an environment gives to the variables of the table.
 ///
-/// The typed getters give the default of a variable that is not set. A getter that does not fit the row is a mistake
-/// in the program and panics; a bad value never does, it is refused by [`Values::from_env`].
+/// The typed getters give the default of a variable that is not set. A getter that does not fit the
+/// row is a mistake in the program and panics; a bad value never does, it is refused by
+/// [`Values::from_env`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Values {
     set: BTreeMap<&'static str, (Value, OsString)>,
@@ -39,7 +40,8 @@ pub(super) fn read(row: &Variable, env: &Env) -> Result<Option<(Value, OsString)
     }
 }
 
-/// For a number that is too small: the rule that it breaks, in the form in which documents of the network name it.
+/// For a number that is too small: the rule that it breaks, in the form in which documents of the
+/// network name it.
 fn floor(kind: Kind, name: &str, text: &str) -> String {
     let (least, all) = match kind {
         Kind::Int { min, .. } => (min, Kind::Int { min: i64::MIN, max: i64::MAX }),
@@ -164,7 +166,8 @@ impl Values {
         })
     }
 
-    /// Value of a number that need not be whole; `None` when it is not set and has no fixed default.
+    /// Value of a number that need not be whole; `None` when it is not set and has no fixed
+    /// default.
     ///
     /// # Panics
     /// When the variable is of another form.
@@ -233,8 +236,8 @@ impl Values {
         })
     }
 
-    /// Words of an enumeration, in the order given, spelt as in the table; none when it is not set and has no fixed
-    /// default.
+    /// Words of an enumeration, in the order given, spelt as in the table; none when it is not set
+    /// and has no fixed default.
     ///
     /// # Panics
     /// When the variable is of another form.
@@ -278,8 +281,8 @@ impl Values {
         Some(self.set.get(name).map_or_else(|| text.into(), |(_, raw)| raw.into()))
     }
 
-    /// Bound on the exit of a job of so many ranks: `GASNET_EXITTIMEOUT`, else the least of `_MAX` and
-    /// `_MIN` + ranks * `_FACTOR`.
+    /// Bound on the exit of a job of so many ranks: `GASNET_EXITTIMEOUT`, else the least of `_MAX`
+    /// and `_MIN` + ranks * `_FACTOR`.
     ///
     /// # Errors
     /// The parts give less than the floor of 2 seconds.

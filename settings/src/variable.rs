@@ -10,7 +10,8 @@ pub enum Kind {
         /// Greatest value.
         max: i64,
     },
-    /// Number of bytes with an optional letter T, G, M, K or B (and `iB` or `B` after it): `64K`, `1.5 GiB`.
+    /// Number of bytes with an optional letter T, G, M, K or B (and `iB` or `B` after it): `64K`,
+    /// `1.5 GiB`.
     Size {
         /// Bytes that a number without a letter counts in.
         unit: i64,
@@ -30,7 +31,8 @@ pub enum Kind {
     Bool,
     /// As `Bool`, but everything that is no `no` means yes, even the empty text.
     VerboseBool,
-    /// Amount of memory: a fraction of the physical memory between 0 and 1, or a size; at least `min` bytes.
+    /// Amount of memory: a fraction of the physical memory between 0 and 1, or a size; at least
+    /// `min` bytes.
     MemSpec {
         /// Whether `/P` (for each rank) or `/H` (for all ranks of a host together) may follow.
         per: bool,
@@ -90,7 +92,8 @@ pub struct Variable {
     pub unit: &'static str,
     /// Who looks at it.
     pub reader: Reader,
-    /// Whether it is carried from the launching environment to ranks on other hosts without being named with `-E`.
+    /// Whether it is carried from the launching environment to ranks on other hosts without being
+    /// named with `-E`.
     pub propagates: bool,
     /// Older names, looked at when the name itself is not set.
     pub aliases: &'static [&'static str],

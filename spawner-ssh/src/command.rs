@@ -15,12 +15,14 @@ pub const LINES_WORD: &str = "lines";
 /// Lines that the script reads before it does anything.
 pub const LINES: usize = 2;
 
-/// What the login shell over there is told to do. Any shell must understand it: one line, one pair of single quotes, and
-/// inside them neither a backslash (fish) nor an exclamation mark (csh). What differs from job to job comes by standard
-/// input, read word by word, so nothing needs quoting and nothing shows in a list of processes.
+/// What the login shell over there is told to do. Any shell must understand it: one line, one pair
+/// of single quotes, and inside them neither a backslash (fish) nor an exclamation mark (csh). What
+/// differs from job to job comes by standard input, read word by word, so nothing needs quoting and
+/// nothing shows in a list of processes.
 ///
-/// Lines in: mode, path of the agent; when it asks for them, SHA-256 and bytes of our program, whether to keep it; when it
-/// asks for that, the program. Lines out: see `marker`. Its directories are those of `stage::cache`.
+/// Lines in: mode, path of the agent; when it asks for them, SHA-256 and bytes of our program,
+/// whether to keep it; when it asks for that, the program. Lines out: see `marker`. Its directories
+/// are those of `stage::cache`.
 pub const SCRIPT: &str = concat!(
     "exec /bin/sh -c '",
     "IFS= read -r m; IFS= read -r p; ",
@@ -47,8 +49,8 @@ pub const SCRIPT: &str = concat!(
     r#"case "$k" in keep) ;; *) rm -rf "$d";; esac; exit $r'"#
 );
 
-/// What the login shell may run before the script: the agent itself, which saves a shell. Only where its path has no letter that
-/// means something to any shell.
+/// What the login shell may run before the script: the agent itself, which saves a shell. Only
+/// where its path has no letter that means something to any shell.
 fn short_way(ssh: &Ssh) -> Option<String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._+-".contains(&byte);
     let path =
@@ -63,8 +65,9 @@ pub fn has_short_way(ssh: &Ssh) -> bool {
     short_way(ssh).is_some()
 }
 
-/// What the login shell is told. `whole`: the script and nothing else, because the shell did not understand the short way (`&&`
-/// means nothing to fish before 3.0), or what it leads to does not fit.
+/// What the login shell is told. `whole`: the script and nothing else, because the shell did not
+/// understand the short way (`&&` means nothing to fish before 3.0), or what it leads to does not
+/// fit.
 #[must_use]
 pub fn remote_command(ssh: &Ssh, whole: bool) -> String {
     let short = short_way(ssh).filter(|_| !whole);

@@ -327,7 +327,8 @@ impl Failure {
         Self { class, seen: seen.into() }
     }
 
-    /// A remote shell that ended before its agent spoke: `stderr` is what it said, `noise` what it printed.
+    /// A remote shell that ended before its agent spoke: `stderr` is what it said, `noise` what it
+    /// printed.
     #[must_use]
     pub fn of_shell(stderr: &str, noise: &str, end: Option<End>) -> Self {
         let class = classify(stderr, end);
@@ -351,8 +352,8 @@ fn shorten(text: &str, most: usize) -> String {
     text.trim().to_owned()
 }
 
-/// When a host is tried again after its `attempt`-th failure (from 1), milliseconds; `None`: never. `random` spreads
-/// the attempts of many hosts.
+/// When a host is tried again after its `attempt`-th failure (from 1), milliseconds; `None`: never.
+/// `random` spreads the attempts of many hosts.
 #[must_use]
 pub fn retry_after(class: Class, attempt: u32, random: u64) -> Option<u64> {
     const ATTEMPTS: u32 = 4;

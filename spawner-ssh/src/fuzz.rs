@@ -1,8 +1,10 @@
-//! What is promised about any bytes that a login prints, for the fuzz target and for the test with its seeds.
+//! What is promised about any bytes that a login prints, for the fuzz target and for the test with
+//! its seeds.
 
 use crate::marker::{Found, MAX_NOISE, Search};
 
-/// Bytes as the output of a login, cut into pieces by the first byte: no panic, and no more is kept than is allowed.
+/// Bytes as the output of a login, cut into pieces by the first byte: no panic, and no more is kept
+/// than is allowed.
 ///
 /// # Panics
 /// When that is not so.

@@ -1,8 +1,11 @@
-//! Logins to other hosts: what to start here, what it runs there, and what a failed login means. Nothing here waits.
+//! Logins to other hosts: what to start here, what it runs there, and what a failed login means.
+//! Nothing here waits.
 //!
 //! * [`HostEntry`], [`Ssh`]: whom to reach and how. [`End`]: how a process ended.
-//! * [`command`]: the words of the remote shell (OpenSSH), and the script that finds or receives our program there.
-//! * [`builtin`]: a client on libssh2 in place of the remote shell, if the feature `builtin-ssh` is on.
+//! * [`command`]: the words of the remote shell (OpenSSH), and the script that finds or receives
+//!   our program there.
+//! * [`builtin`]: a client on libssh2 in place of the remote shell, if the feature `builtin-ssh` is
+//!   on.
 //! * [`marker`]: finds our program's first line behind whatever a login prints.
 //! * [`diagnosis`]: why a host could not be reached, read from what the remote shell said.
 

@@ -1,8 +1,8 @@
 //! The first line of an agent, searched for behind whatever a login prints before it.
 //!
-//! A login shell may print banners, and in a pipe nobody can tell them from an agent's words: so the agent begins with a
-//! line that starts with a word of its own. It counts at the start of a line or anywhere in one, because noise need not
-//! end with a newline.
+//! A login shell may print banners, and in a pipe nobody can tell them from an agent's words: so
+//! the agent begins with a line that starts with a word of its own. It counts at the start of a
+//! line or anywhere in one, because noise need not end with a newline.
 
 /// Version of the messages between agents; both sides must have the same.
 pub const PROTOCOL: u32 = 5;

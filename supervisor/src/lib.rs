@@ -6,8 +6,8 @@
 //! * [`local`]: the launcher's own process: forks the agent, forwards signals, collects the report.
 //! * [`doctor`]: all steps of a start without a job.
 //! * `stage`: the job's program on hosts that do not have it.
-//! * `root`, [`node`], [`tree`], `link`: jobs with other hosts. The root is what the launcher forks then; a node is the agent
-//!   of one host; they talk over links (`docs/design/tree.md`).
+//! * `root`, [`node`], [`tree`], `link`: jobs with other hosts. The root is what the launcher forks
+//!   then; a node is the agent of one host; they talk over links (`docs/design/tree.md`).
 
 pub mod agent;
 pub mod doctor;

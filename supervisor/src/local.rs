@@ -1,7 +1,8 @@
-//! The launcher's own process: forks the supervisor of the job, forwards signals to it and collects its report.
+//! The launcher's own process: forks the supervisor of the job, forwards signals to it and collects
+//! its report.
 //!
-//! The launcher owns the terminal's signals and the exit code; it starts nothing but the agent and is the outer sub-reaper,
-//! so that a lost agent leaves nothing behind.
+//! The launcher owns the terminal's signals and the exit code; it starts nothing but the agent and
+//! is the outer sub-reaper, so that a lost agent leaves nothing behind.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -37,11 +38,13 @@ pub struct Progress {
 
 /// Told about the job while it runs, on the calling thread of [`supervise`].
 pub trait Observer {
-    /// The counts have changed. Calls are thinned out: not every intermediate state is shown, the last one is.
+    /// The counts have changed. Calls are thinned out: not every intermediate state is shown, the
+    /// last one is.
     fn event(&mut self, progress: &Progress);
 }
 
-/// Why a job could not be supervised at all. What goes wrong *inside* a job is the report's cause instead.
+/// Why a job could not be supervised at all. What goes wrong *inside* a job is the report's cause
+/// instead.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
     /// The plan contradicts itself.
@@ -66,11 +69,13 @@ pub enum LocalError {
     },
 }
 
-/// Runs the job of `plan` on this host and returns when every process of it is gone and all output is written.
+/// Runs the job of `plan` on this host and returns when every process of it is gone and all output
+/// is written.
 ///
-/// `started` is when the launcher began; the phase times of the report count from it. Must be called by a process with
-/// one thread, at most once at a time: it makes the process a child sub-reaper, blocks the forwarded signals for the
-/// duration of the call and collects every child that ends meanwhile.
+/// `started` is when the launcher began; the phase times of the report count from it. Must be
+/// called by a process with one thread, at most once at a time: it makes the process a child
+/// sub-reaper, blocks the forwarded signals for the duration of the call and collects every child
+/// that ends meanwhile.
 ///
 /// # Errors
 /// [`LocalError`]: nothing was started.
@@ -136,7 +141,8 @@ enum Phase {
     Job,
     /// The end of the agent, until then.
     Agent(Instant),
-    /// The ends of processes that a lost agent left, until then; the next search for them is due at the other time.
+    /// The ends of processes that a lost agent left, until then; the next search for them is due at
+    /// the other time.
     CleanUp { until: Instant, search_at: Instant },
     /// Nothing any more.
     Over,
@@ -303,7 +309,8 @@ impl<'a> Launcher<'a> {
                 self.killed.insert(pid);
             }
         }
-        // Their ends come as SIGCHLD; a short limit covers processes whose parent is still to be collected.
+        // Their ends come as SIGCHLD; a short limit covers processes whose parent is still to be
+        // collected.
         self.hang_up();
         Phase::CleanUp { until, search_at: now + CLEANUP_SLICE.limit }
     }

@@ -103,7 +103,8 @@ impl Map {
         u32::try_from(self.host_of.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether all ranks are on the launching host, as one host: no other host and no second agent is needed.
+    /// Whether all ranks are on the launching host, as one host: no other host and no second agent
+    /// is needed.
     #[must_use]
     pub fn is_here_only(&self) -> bool {
         matches!(self.hosts.as_slice(), [host] if host.here)
@@ -142,8 +143,8 @@ impl Map {
     }
 }
 
-/// The cpu sets of the ranks of one host, by local number: `per_rank` cpus each, disjoint, in order, out of those that
-/// the host's agent may use. None when there are too few.
+/// The cpu sets of the ranks of one host, by local number: `per_rank` cpus each, disjoint, in
+/// order, out of those that the host's agent may use. None when there are too few.
 #[must_use]
 pub fn cpu_sets(allowed: &[usize], per_rank: u32, ranks: u32) -> Option<Vec<Vec<usize>>> {
     if per_rank == 0 {

@@ -28,7 +28,8 @@ pub struct OutputPlan {
     pub tag: bool,
     /// Put the time of day in front of every line.
     pub timestamp: bool,
-    /// Also write each rank's streams, untouched, to `rank.N.out` and `rank.N.err` in this directory (made if missing).
+    /// Also write each rank's streams, untouched, to `rank.N.out` and `rank.N.err` in this
+    /// directory (made if missing).
     pub directory: Option<PathBuf>,
 }
 
@@ -45,7 +46,8 @@ pub struct JobPlan {
     pub map: Map,
     /// Absolute path of the file to execute (the wrapper when there is one).
     pub program: PathBuf,
-    /// Which word of `argv` is the GASNet program; 0: the one that is executed, which need not be one.
+    /// Which word of `argv` is the GASNet program; 0: the one that is executed, which need not be
+    /// one.
     pub program_word: usize,
     /// Argument vector, with word 0.
     pub argv: Vec<OsString>,
@@ -55,8 +57,9 @@ pub struct JobPlan {
     pub env_for_hosts: Vec<(OsString, OsString)>,
     /// Working directory of the ranks.
     pub directory: PathBuf,
-    /// CPU set of each rank on this host (logical numbers), by rank; empty = leave the binding alone. Of a job with
-    /// other hosts it is empty: there each host's agent binds by `cpus_per_rank`.
+    /// CPU set of each rank on this host (logical numbers), by rank; empty = leave the binding
+    /// alone. Of a job with other hosts it is empty: there each host's agent binds by
+    /// `cpus_per_rank`.
     pub cpus: Vec<Vec<usize>>,
     /// Cpus that each rank is bound to, by [`cpu_sets`] of its host; 0 = leave the binding alone.
     pub cpus_per_rank: u32,
@@ -70,9 +73,11 @@ pub struct JobPlan {
     pub timeout: Option<Duration>,
     /// Bound on exit coordination (`GASNET_EXITTIMEOUT` family).
     pub exit_bound: Duration,
-    /// Whether the program carries the conduit's identification string; decides the wording of messages.
+    /// Whether the program carries the conduit's identification string; decides the wording of
+    /// messages.
     pub conduit_program: bool,
-    /// The program is another launcher, which starts the ranks: it gets neither our variables nor a socket.
+    /// The program is another launcher, which starts the ranks: it gets neither our variables nor a
+    /// socket.
     pub foreign: bool,
     /// Verbosity: 0 quiet, 1 life-cycle lines, 2 every frame and signal, on standard error.
     pub verbose: u8,
@@ -95,7 +100,8 @@ pub struct Reach {
     pub keep: bool,
     /// Most bytes of programs that a host keeps for later jobs (`GASNET_SSH_STAGE_CACHE`).
     pub cache: u64,
-    /// Bound on the start of all agents; none = the default of [`settings::deadlines::tree::START`].
+    /// Bound on the start of all agents; none = the default of
+    /// [`settings::deadlines::tree::START`].
     pub start_timeout: Option<Duration>,
 }
 
@@ -115,8 +121,9 @@ impl Default for Reach {
 }
 
 impl JobPlan {
-    /// A plan with everything at its default: empty environment, directory `/`, host `localhost`, standard input to
-    /// rank 0, no binding, no time limit, an exit bound of 6 s. `program` is the file, `argv` the words with word 0.
+    /// A plan with everything at its default: empty environment, directory `/`, host `localhost`,
+    /// standard input to rank 0, no binding, no time limit, an exit bound of 6 s. `program` is the
+    /// file, `argv` the words with word 0.
     #[must_use]
     pub fn new(size: u32, program: PathBuf, argv: Vec<OsString>) -> Self {
         Self {

@@ -46,7 +46,8 @@ pub enum CauseKind {
     ExitCode,
     /// A rank died of a signal.
     Signal,
-    /// A rank exited alone (by `gasnet_exit`, return from main, or a termination signal) while others went on.
+    /// A rank exited alone (by `gasnet_exit`, return from main, or a termination signal) while
+    /// others went on.
     #[serde(rename = "lone_exit")]
     NonCollectiveExit,
     /// A rank opened the bootstrap and ended without finishing it.

@@ -1,5 +1,5 @@
-//! Jobs whose ranks do not all share memory: every rank, or every few, as if on a host of their own, over the software
-//! adapter.
+//! Jobs whose ranks do not all share memory: every rank, or every few, as if on a host of their
+//! own, over the software adapter.
 
 use std::time::{Duration, Instant};
 

@@ -81,8 +81,8 @@ impl Bed {
         self.cluster.directory().join("share").display().to_string()
     }
 
-    /// The launcher on the head with these words behind `set`, which are variables of its environment; its directory is
-    /// the root, which all hosts have.
+    /// The launcher on the head with these words behind `set`, which are variables of its
+    /// environment; its directory is the root, which all hosts have.
     #[must_use]
     pub fn job(&self, set: &[&str], words: &[&str]) -> Tree {
         self.job_under(&[], set, words)
@@ -126,7 +126,8 @@ impl Bed {
         running
     }
 
-    /// Processes of a job on all hosts that are up, logins included; the hosts of `but` are left out.
+    /// Processes of a job on all hosts that are up, logins included; the hosts of `but` are left
+    /// out.
     #[must_use]
     pub fn left(&self, but: &[&str]) -> Vec<(String, Process)> {
         let hosts = self.hosts.iter().filter(|host| !but.contains(&host.as_str()));
@@ -169,7 +170,8 @@ impl Bed {
         }
     }
 
-    /// Processes of a host whose name, in parentheses, and command line begin like this, oldest first.
+    /// Processes of a host whose name, in parentheses, and command line begin like this, oldest
+    /// first.
     #[must_use]
     pub fn find(&self, host: &str, begin: &str) -> Vec<Process> {
         let mut found = self.cluster.processes(host);

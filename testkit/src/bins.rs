@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 /// Path of the workspace binary `name`, taken from the build directory of the running executable.
 ///
-/// Cargo tells a package's tests only about that package's own binaries, so the path is derived: a test runs as
-/// `<build directory>/deps/name-hash`, a benchmark driver as `<build directory>/name`.
+/// Cargo tells a package's tests only about that package's own binaries, so the path is derived: a
+/// test runs as `<build directory>/deps/name-hash`, a benchmark driver as `<build directory>/name`.
 ///
 /// # Panics
 /// When the binary has not been built; the text says how to build it.
@@ -34,7 +34,8 @@ pub fn repository() -> PathBuf {
     package.parent().expect("the package is inside the workspace").to_owned()
 }
 
-/// Whether `scripts/test --all` asked for the long versions (variable `TESTKIT_ALL` set to something but `0`).
+/// Whether `scripts/test --all` asked for the long versions (variable `TESTKIT_ALL` set to
+/// something but `0`).
 #[must_use]
 pub fn all_requested() -> bool {
     settings::variable("TESTKIT_ALL").is_some_and(|value| !value.is_empty() && value != "0")

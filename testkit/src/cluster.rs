@@ -24,8 +24,8 @@ fn script() -> PathBuf {
 }
 
 impl Cluster {
-    /// Boots hosts with these names, between blanks; the first is where jobs are launched. `None` after a `SKIP` of
-    /// `test` when that is not possible here.
+    /// Boots hosts with these names, between blanks; the first is where jobs are launched. `None`
+    /// after a `SKIP` of `test` when that is not possible here.
     ///
     /// # Panics
     /// When it is possible, but fails.
@@ -57,8 +57,8 @@ impl Cluster {
         command
     }
 
-    /// Starts Slurm on the hosts: the controller on the first, a node on each other one. `false` after a `SKIP` of `test`
-    /// when it is not installed and cannot be.
+    /// Starts Slurm on the hosts: the controller on the first, a node on each other one. `false`
+    /// after a `SKIP` of `test` when it is not installed and cannot be.
     ///
     /// # Panics
     /// When it is there, but does not start.
@@ -124,7 +124,8 @@ impl Cluster {
         &self.state
     }
 
-    /// Process that is the first one of a host, seen from this machine; `None` when the host is down.
+    /// Process that is the first one of a host, seen from this machine; `None` when the host is
+    /// down.
     #[must_use]
     pub fn init(&self, host: &str) -> Option<i32> {
         let recorded = std::fs::read_to_string(self.state.join("pid").join(host)).ok()?;
@@ -132,8 +133,9 @@ impl Cluster {
         Process::read(pid).filter(|process| !process.is_zombie()).map(|process| process.pid)
     }
 
-    /// What runs on a host besides its init and the sshd that waits for logins; a login that is still there is among
-    /// them. Process ids are those of this machine, so that tests can send signals.
+    /// What runs on a host besides its init and the sshd that waits for logins; a login that is
+    /// still there is among them. Process ids are those of this machine, so that tests can send
+    /// signals.
     #[must_use]
     pub fn processes(&self, host: &str) -> Vec<Process> {
         let space = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();

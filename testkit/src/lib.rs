@@ -1,11 +1,14 @@
 //! Fixtures for tests and benchmarks that run whole jobs.
 //!
-//! * [`tree`]: start a command under a warden process, wait with a named deadline, see who survived it;
+//! * [`tree`]: start a command under a warden process, wait with a named deadline, see who survived
+//!   it;
 //! * [`process`]: what `/proc` says about processes;
 //! * [`apart`]: jobs over the network of one host;
-//! * [`bins`]: where the workspace's binaries are; [`jobs`]: commands of the launcher; [`texts`]: real text files;
+//! * [`bins`]: where the workspace's binaries are; [`jobs`]: commands of the launcher; [`texts`]:
+//!   real text files;
 //! * [`cluster`]: several hosts on this machine, that can fail; [`bed`]: jobs on them;
-//! * [`report`]: skips and tables that reach the terminal although the test harness captures prints.
+//! * [`report`]: skips and tables that reach the terminal although the test harness captures
+//!   prints.
 //!
 //! Nothing here is part of the product.
 

@@ -1,7 +1,7 @@
 //! Lines that must be seen: skips and tables.
 //!
-//! The test harness captures what passing tests print through the print macros. These lines are written to the
-//! stream itself, so that `scripts/test` shows and counts them.
+//! The test harness captures what passing tests print through the print macros. These lines are
+//! written to the stream itself, so that `scripts/test` shows and counts them.
 
 use std::io::Write;
 

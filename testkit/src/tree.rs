@@ -2,11 +2,12 @@
 //!
 //! # Primer
 //!
-//! The **warden** (`testkit-warden`) is a small process between the test and the command. It is a child sub-reaper, so
-//! whatever the command starts and loses, in any process group or session, becomes a child of the warden. When the
-//! command ends, the warden looks at its children *before* it does anything else, sends what it saw to the test, and
-//! kills them. It speaks to the test over a socket in the abstract name space; when that closes (the test died), it
-//! kills everything as well. So tests that run side by side cannot see each other's processes, and none leaves any.
+//! The **warden** (`testkit-warden`) is a small process between the test and the command. It is a
+//! child sub-reaper, so whatever the command starts and loses, in any process group or session,
+//! becomes a child of the warden. When the command ends, the warden looks at its children *before*
+//! it does anything else, sends what it saw to the test, and kills them. It speaks to the test over
+//! a socket in the abstract name space; when that closes (the test died), it kills everything as
+//! well. So tests that run side by side cannot see each other's processes, and none leaves any.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -248,15 +249,16 @@ impl Tree {
         self
     }
 
-    /// Bounds the run. After `limit` the whole tree is killed and the outcome says [`End::Deadline`].
+    /// Bounds the run. After `limit` the whole tree is killed and the outcome says
+    /// [`End::Deadline`].
     #[must_use]
     pub fn deadline(mut self, name: &str, limit: Duration) -> Self {
         self.deadline = (name.to_owned(), limit);
         self
     }
 
-    /// Counts as survivors only those that are still there this long after the end of the command. For commands that
-    /// are killed and so cannot end their descendants themselves.
+    /// Counts as survivors only those that are still there this long after the end of the command.
+    /// For commands that are killed and so cannot end their descendants themselves.
     #[must_use]
     pub const fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
@@ -303,8 +305,8 @@ impl Tree {
         };
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut warden = command.spawn().expect("the warden starts");
-        // The listener's back-log holds the connection of a warden that is faster than us; one that never connects
-        // would be a broken build, which the test harness's own time limit covers.
+        // The listener's back-log holds the connection of a warden that is faster than us; one that
+        // never connects would be a broken build, which the test harness's own time limit covers.
         let (control, _) = listener.accept().expect("the warden connects");
         let stdout = collect(warden.stdout.take().expect("stdout is a pipe"), self.output);
         let stderr = collect(warden.stderr.take().expect("stderr is a pipe"), Output::Keep);
@@ -326,7 +328,8 @@ fn feeder(input: Input, warden: &mut Child) -> Option<std::process::ChildStdin> 
         return Some(pipe);
     }
     std::thread::spawn(move || {
-        // The command may end without reading everything: that is its business, not an error of the test.
+        // The command may end without reading everything: that is its business, not an error of the
+        // test.
         let _ = match input {
             Input::Bytes(bytes) => pipe.write_all(&bytes),
             Input::Pattern(len) => write_pattern(len, |bytes| pipe.write_all(bytes)),

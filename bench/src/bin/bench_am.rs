@@ -183,7 +183,8 @@ fn ping_pong(
 }
 
 fn medium(client: &Client<Seq>, seen: &Seen, arena: &Arena, pairs: u64) -> Result<()> {
-    // At the start of a line: elsewhere a copy costs more, and where the heap puts it differs from build to build.
+    // At the start of a line: elsewhere a copy costs more, and where the heap puts it differs from
+    // build to build.
     let block = Aligned([1_u8; BLOCK]);
     let block = &block.0;
     let mut large = Large::new(client.rank() == Rank(0));
@@ -206,7 +207,8 @@ fn medium(client: &Client<Seq>, seen: &Seen, arena: &Arena, pairs: u64) -> Resul
 #[repr(align(128))]
 struct Aligned([u8; BLOCK]);
 
-/// Every block is a request; the last one is acknowledged, which acknowledges all, as they arrive in order.
+/// Every block is a request; the last one is acknowledged, which acknowledges all, as they arrive
+/// in order.
 fn flood(client: &Client<Seq>, seen: &Seen, block: &[u8]) -> Result<f64> {
     let pongs = seen.pongs.load(Ordering::Relaxed);
     let begin = Instant::now();

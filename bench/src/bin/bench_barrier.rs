@@ -1,7 +1,8 @@
 //! Barriers beside a hand-written one and a cache-line ping-pong in the same processes.
 //! Usage: `bench_barrier rounds PAIRS` or `bench_barrier idle`
 //!
-//! Prints `KEY VALUE` lines: nanoseconds per barrier; for `idle`, processor time of the ranks that wait.
+//! Prints `KEY VALUE` lines: nanoseconds per barrier; for `idle`, processor time of the ranks that
+//! wait.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -43,7 +44,8 @@ fn nanos_per(count: u32, mut one: impl FnMut(u64) -> Result<()>) -> Result<f64> 
     Ok(begin.elapsed().as_secs_f64() * 1e9 / f64::from(count))
 }
 
-/// The hand-written barrier: a counter, a generation, and a yield while waiting when processors are shared.
+/// The hand-written barrier: a counter, a generation, and a yield while waiting when processors are
+/// shared.
 struct Counter<'a> {
     arrived: &'a AtomicU64,
     generation: &'a AtomicU64,

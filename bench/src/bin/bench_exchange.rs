@@ -1,8 +1,9 @@
-//! How much memory of a rank the result of an exchange takes. Run it as a job: every rank exchanges 64 bytes, keeps the
-//! result, and prints what `/proc/self/smaps` says about the mapping that holds it.
+//! How much memory of a rank the result of an exchange takes. Run it as a job: every rank exchanges
+//! 64 bytes, keeps the result, and prints what `/proc/self/smaps` says about the mapping that holds
+//! it.
 //!
-//! With a number as argument: rank 0 prints the microseconds of one exchange, the median of so many. With `start`: every rank
-//! goes through one barrier and one exchange, and prints nothing.
+//! With a number as argument: rank 0 prints the microseconds of one exchange, the median of so
+//! many. With `start`: every rank goes through one barrier and one exchange, and prints nothing.
 
 use bootstrap::Error;
 use testkit::report::show;
@@ -45,8 +46,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let after = private_bytes()?;
     let mapping = mapping_of(result.as_ptr().addr())?;
     let ranks = u64::from(place.size);
-    // smaps counts whole KiB and rounds shares down: take what is certain, the resident bytes of a mapping that nobody
-    // has a page of for himself, divided by its holders.
+    // smaps counts whole KiB and rounds shares down: take what is certain, the resident bytes of a
+    // mapping that nobody has a page of for himself, divided by its holders.
     let share = if mapping.private == 0 {
         mapping.proportional.max(mapping.resident / ranks)
     } else {

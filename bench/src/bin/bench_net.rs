@@ -1,8 +1,11 @@
-//! What two ranks on different "hosts" reach, beside raw TCP between the same two processes where that is asked for.
-//! Usage, on 2 ranks of a job with `GASNET_SUPERNODE_MAXSIZE=1`: `bench_net short|medium|put|quiet PAIRS [COUNT] [tcp]`
+//! What two ranks on different "hosts" reach, beside raw TCP between the same two processes where
+//! that is asked for. Usage, on 2 ranks of a job with `GASNET_SUPERNODE_MAXSIZE=1`: `bench_net
+//! short|medium|put|quiet PAIRS [COUNT] [tcp]`
 //!
-//! COUNT is how many round trips, blocks of 64 KiB or puts of 1 MiB a sample has. Prints `KEY VALUE` lines: microseconds of
-//! a round trip (the median of the trips, because a scheduling gap sits in nearly every series), MB/s, or (`quiet`) allocations of both ranks together in each round trip.
+//! COUNT is how many round trips, blocks of 64 KiB or puts of 1 MiB a sample has. Prints `KEY
+//! VALUE` lines: microseconds of a round trip (the median of the trips, because a scheduling gap
+//! sits in nearly every series), MB/s, or (`quiet`) allocations of both ranks together in each
+//! round trip.
 
 use std::hint::black_box;
 use std::io::{ErrorKind, Read, Write};
@@ -26,7 +29,8 @@ static HEAP: CountingAllocator = CountingAllocator::new();
 const BLOCK: usize = 64 << 10;
 /// Bytes of a put.
 const PUT: usize = 1 << 20;
-/// Bytes of a message of the TCP ping-pong: about what a Short without arguments takes on the wire of the software adapter.
+/// Bytes of a message of the TCP ping-pong: about what a Short without arguments takes on the wire
+/// of the software adapter.
 const TRIP: usize = 32;
 
 const PING: HandlerIndex = HandlerIndex(200);
@@ -128,7 +132,8 @@ fn megabytes_per_second(begin: Instant, bytes: usize) -> f64 {
     bytes as f64 / 1e6 / begin.elapsed().as_secs_f64()
 }
 
-/// The median of the times of `count` calls, microseconds; one look at the clock for each, as perftest takes them.
+/// The median of the times of `count` calls, microseconds; one look at the clock for each, as
+/// perftest takes them.
 fn typical(count: usize, mut trip: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut looks = Vec::with_capacity(count + 1);
     looks.push(Instant::now());

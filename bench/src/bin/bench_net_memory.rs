@@ -1,9 +1,10 @@
-//! What a rank holds after init, when it is connected to nobody, and after attach, whose barriers have connected it to those
-//! 1, 2, 4 … ranks away. Run it as a job with `GASNET_SUPERNODE_MAXSIZE=1` and dynamic connections on different numbers of
-//! ranks: the difference after init is what grows with unconnected peers.
+//! What a rank holds after init, when it is connected to nobody, and after attach, whose barriers
+//! have connected it to those 1, 2, 4 … ranks away. Run it as a job with
+//! `GASNET_SUPERNODE_MAXSIZE=1` and dynamic connections on different numbers of ranks: the
+//! difference after init is what grows with unconnected peers.
 //!
-//! Every rank prints `KEY BYTES` lines: `heap_bytes` that are allocated after init, `private_bytes` by
-//! `/proc/self/smaps_rollup`, `attached_heap_bytes` and `attached_private_bytes` after attach.
+//! Every rank prints `KEY BYTES` lines: `heap_bytes` that are allocated after init, `private_bytes`
+//! by `/proc/self/smaps_rollup`, `attached_heap_bytes` and `attached_private_bytes` after attach.
 
 use bench::sys::CountingAllocator;
 use gasnet_ibv::{Client, Seq};

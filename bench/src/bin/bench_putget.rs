@@ -1,5 +1,5 @@
-//! Puts and gets of 1 MB to another rank's segment beside memcpy into and out of the own one. Usage, on 2 ranks:
-//! `bench_putget PAIRS`. Prints `KEY MB/S` lines.
+//! Puts and gets of 1 MB to another rank's segment beside memcpy into and out of the own one.
+//! Usage, on 2 ranks: `bench_putget PAIRS`. Prints `KEY MB/S` lines.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,9 +1,9 @@
 //! Hand-written loops to compare the launcher and its services with. Prints nanoseconds.
 //!
 //! Usage: `bench_raw fork|spawn|spawn-threads N PROGRAM`: starts N processes and waits for all.
-//! `bench_raw trip COMMAND...`: the median round trip of 64 bytes through the standard input and output of a command that
-//! gives back what it gets.
-//! `bench_raw wake GROUPS N`: a barrier of GROUPS times N processes, one futex for each group: what their wake-ups cost.
+//! `bench_raw trip COMMAND...`: the median round trip of 64 bytes through the standard input and
+//! output of a command that gives back what it gets. `bench_raw wake GROUPS N`: a barrier of GROUPS
+//! times N processes, one futex for each group: what their wake-ups cost.
 
 use std::ffi::CString;
 use std::io::{Read, Write};

@@ -1,4 +1,5 @@
-//! Any message as it comes from a peer: no panic, what is accepted covers the message to the byte and encodes to the same header.
+//! Any message as it comes from a peer: no panic, what is accepted covers the message to the byte
+//! and encodes to the same header.
 //!
 //! An input is the immediate data (4 bytes, little-endian) and the message.
 

@@ -1,6 +1,8 @@
-//! Any text as a connect file: no panic, and what is accepted means the same when it is written again.
+//! Any text as a connect file: no panic, and what is accepted means the same when it is written
+//! again.
 //!
-//! An input is the rank, the size of the job (both 4 bytes, little-endian), the base of the numbers (1 byte), the text.
+//! An input is the rank, the size of the job (both 4 bytes, little-endian), the base of the numbers
+//! (1 byte), the text.
 
 use super::file;
 

@@ -1,7 +1,8 @@
-//! Any datagram as a packet of the handshake: no panic, and what is accepted encodes to the same bytes.
+//! Any datagram as a packet of the handshake: no panic, and what is accepted encodes to the same
+//! bytes.
 //!
-//! An input is flags (bit 0: there is immediate data; bit 1: marks are put where they belong), the number of queue pairs
-//! (1 byte), the immediate data (4 bytes, little-endian), the payload.
+//! An input is flags (bit 0: there is immediate data; bit 1: marks are put where they belong), the
+//! number of queue pairs (1 byte), the immediate data (4 bytes, little-endian), the payload.
 
 use super::wire;
 

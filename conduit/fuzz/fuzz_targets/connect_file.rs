@@ -1,4 +1,5 @@
-//! Any text as a connect file: no panic, and what is accepted means the same when it is written again.
+//! Any text as a connect file: no panic, and what is accepted means the same when it is written
+//! again.
 #![no_main]
 #![allow(dead_code)]
 

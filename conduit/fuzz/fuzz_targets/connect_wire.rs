@@ -1,4 +1,5 @@
-//! Any datagram as a packet of the handshake: no panic, and what is accepted encodes to the same bytes.
+//! Any datagram as a packet of the handshake: no panic, and what is accepted encodes to the same
+//! bytes.
 #![no_main]
 #![allow(dead_code)]
 

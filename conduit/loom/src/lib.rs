@@ -1,4 +1,5 @@
-//! `loom` models of the conduit's lock-free structures: every interleaving of a few threads, with the product's own files.
+//! `loom` models of the conduit's lock-free structures: every interleaving of a few threads, with
+//! the product's own files.
 #![cfg(loom)]
 #![allow(dead_code, reason = "models use a part of each file")]
 
@@ -26,7 +27,8 @@ mod credits;
 #[path = "../../src/transport/net/lockfree.rs"]
 mod lockfree;
 
-/// Structures in shared memory. What is not atomic in a slot is a cell of loom, which sees two threads in it at once.
+/// Structures in shared memory. What is not atomic in a slot is a cell of loom, which sees two
+/// threads in it at once.
 mod shm {
     #[path = "../../../src/transport/shm/arena.rs"]
     pub(crate) mod arena;

@@ -96,8 +96,8 @@ impl Indices {
     }
 }
 
-/// One thread takes both and puts the first back while it holds the second: the other must not take the stack's top for
-/// what it was.
+/// One thread takes both and puts the first back while it holds the second: the other must not take
+/// the stack's top for what it was.
 #[test]
 fn a_stack_gives_each_index_to_one() {
     check(|| {

@@ -1,4 +1,5 @@
-//! From an arrived message to its handler: what both transports find goes through here, and is checked here.
+//! From an arrived message to its handler: what both transports find goes through here, and is
+//! checked here.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -134,7 +135,8 @@ impl RankContext {
         }
     }
 
-    /// Runs a foreign function for Shorts that are alike. What was checked for the first holds for all.
+    /// Runs a foreign function for Shorts that are alike. What was checked for the first holds for
+    /// all.
     #[inline]
     fn deliver_burst<M: Mode>(
         &self,
@@ -163,7 +165,8 @@ impl RankContext {
         count
     }
 
-    /// Sends a reply that found no room in its handler. Meanwhile only replies are delivered: they need no room.
+    /// Sends a reply that found no room in its handler. Meanwhile only replies are delivered: they
+    /// need no room.
     #[cold]
     fn flush<M: Mode>(&self, deferred: &Deferred) {
         let message = deferred.message();

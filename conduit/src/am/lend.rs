@@ -32,7 +32,8 @@ impl Lender for () {
 }
 
 impl RankContext {
-    /// Sends a checked message with `post`. A payload that would be read where it is after the call is lent, if `lender` does that.
+    /// Sends a checked message with `post`. A payload that would be read where it is after the call
+    /// is lent, if `lender` does that.
     #[inline(always)]
     pub(crate) fn send_lent(
         &self,

@@ -1,4 +1,5 @@
-//! Messages on their way out: checked once, then sent at once where that is possible, else after polls.
+//! Messages on their way out: checked once, then sent at once where that is possible, else after
+//! polls.
 
 use crate::error::Error;
 use crate::mode::Mode;
@@ -12,7 +13,8 @@ use crate::wait::Waiter;
 const PAUSES: u32 = 4;
 
 impl RankContext {
-    /// Sends a checked request whose Long payload is in place; waits for room and polls unless told not to.
+    /// Sends a checked request whose Long payload is in place; waits for room and polls unless told
+    /// not to.
     #[inline(always)]
     pub(crate) fn request<M: Mode>(
         &self,
@@ -79,8 +81,8 @@ impl RankContext {
         self.is_running::<M>() && !self.has_arrivals() && self.shm().count_checked::<M>()
     }
 
-    /// Sends a Short request to a neighbour when nothing forbids it and nothing has arrived; `false` when it has to go another
-    /// way.
+    /// Sends a Short request to a neighbour when nothing forbids it and nothing has arrived;
+    /// `false` when it has to go another way.
     #[inline(always)]
     pub(crate) fn send_short_checked<M: Mode>(
         &self,
@@ -105,7 +107,8 @@ impl RankContext {
         self.transport.place(message).map_err(|outside| self.outside(call, outside))
     }
 
-    /// One attempt to send a checked message whose payload is in place; `false` when there is no room.
+    /// One attempt to send a checked message whose payload is in place; `false` when there is no
+    /// room.
     #[inline(always)]
     pub(crate) fn try_send<M: Mode>(&self, message: &AmMessage<'_>) -> bool {
         match self.transport.send::<M>(message) {
@@ -114,7 +117,8 @@ impl RankContext {
         }
     }
 
-    /// Replies to a message that came over the network. `false`: it is closing, and nobody waits for the reply.
+    /// Replies to a message that came over the network. `false`: it is closing, and nobody waits
+    /// for the reply.
     pub(crate) fn try_reply<M: Mode>(&self, token: &ReplyToken, message: &AmMessage<'_>) -> bool {
         match self.transport.reply::<M>(token, message) {
             Ok(sent) => sent,
@@ -122,7 +126,8 @@ impl RankContext {
         }
     }
 
-    /// Whether a message with `nargs` arguments, its payload elsewhere, would find room now. A hint.
+    /// Whether a message with `nargs` arguments, its payload elsewhere, would find room now. A
+    /// hint.
     #[inline]
     pub(crate) fn has_room<M: Mode>(
         &self,

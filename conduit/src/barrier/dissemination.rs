@@ -1,9 +1,11 @@
-//! The part of a barrier between neighbourhoods: their leaders disseminate what their ranks said. Pure.
+//! The part of a barrier between neighbourhoods: their leaders disseminate what their ranks said.
+//! Pure.
 //!
-//! In round `i` a leader sends what it knows to the leader `2^i` neighbourhoods after it and waits for the one `2^i` before.
-//! After ceil(log2 N) rounds everybody knows what all said: merging names twice does no harm. A leader that has passed may
-//! begin the next barrier while others are still in this one, but cannot pass that without them: so messages belong to this
-//! barrier or to the next, and the parity of its number says which.
+//! In round `i` a leader sends what it knows to the leader `2^i` neighbourhoods after it and waits
+//! for the one `2^i` before. After ceil(log2 N) rounds everybody knows what all said: merging names
+//! twice does no harm. A leader that has passed may begin the next barrier while others are still
+//! in this one, but cannot pass that without them: so messages belong to this barrier or to the
+//! next, and the parity of its number says which.
 
 use crate::transport::neighbours::rounds;
 use crate::transport::shm::BarrierName as Name;
@@ -71,7 +73,8 @@ impl Dissemination {
         }
     }
 
-    /// All ranks of this neighbourhood have arrived and said `name` together. The barrier before it is complete.
+    /// All ranks of this neighbourhood have arrived and said `name` together. The barrier before it
+    /// is complete.
     pub(crate) const fn begin(&mut self, odd: bool, name: Name) {
         self.odd = odd;
         self.under_way = true;
@@ -80,8 +83,8 @@ impl Dissemination {
         self.known = name;
     }
 
-    /// Another leader's word has arrived. `false` for a word that no leader sends: a round that there is not, or one that
-    /// has arrived before.
+    /// Another leader's word has arrived. `false` for a word that no leader sends: a round that
+    /// there is not, or one that has arrived before.
     pub(crate) fn receive(&mut self, word: Word) -> bool {
         if word.round >= self.rounds {
             return false;
@@ -92,8 +95,8 @@ impl Dissemination {
         new
     }
 
-    /// Goes on as far as possible; `send` gets what is to be sent in which round and says whether it went out. The merged name
-    /// when the barrier is complete.
+    /// Goes on as far as possible; `send` gets what is to be sent in which round and says whether
+    /// it went out. The merged name when the barrier is complete.
     pub(crate) fn advance(&mut self, mut send: impl FnMut(Word) -> bool) -> Option<Name> {
         if !self.under_way {
             return None;

@@ -1,5 +1,6 @@
-//! Barriers over several neighbourhoods: the ranks of each arrive in shared memory, its leader tells the other leaders what
-//! they said together ([`super::dissemination`]), and releases the neighbourhood when it knows what all have said.
+//! Barriers over several neighbourhoods: the ranks of each arrive in shared memory, its leader
+//! tells the other leaders what they said together ([`super::dissemination`]), and releases the
+//! neighbourhood when it knows what all have said.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -15,7 +16,8 @@ thread_local! {
     static DRIVING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks that this thread may hold a machine: a signal handler that interrupts it must not take words for it.
+/// Marks that this thread may hold a machine: a signal handler that interrupts it must not take
+/// words for it.
 struct Driving;
 
 impl Driving {

@@ -1,4 +1,5 @@
-//! Barriers over several neighbourhoods, as the leader of one sees them: what it has heard of the others.
+//! Barriers over several neighbourhoods, as the leader of one sees them: what it has heard of the
+//! others.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};

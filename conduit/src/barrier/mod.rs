@@ -35,8 +35,9 @@ impl RankContext {
         }
     }
 
-    /// Where ranks share processors: gives this one away a few times, until `done`. Others need it to arrive, and have
-    /// usually done so when it comes back: a poll in between would only fetch lines that they have pushed out.
+    /// Where ranks share processors: gives this one away a few times, until `done`. Others need it
+    /// to arrive, and have usually done so when it comes back: a poll in between would only fetch
+    /// lines that they have pushed out.
     #[inline]
     pub(crate) fn yield_until<E>(
         &self,
@@ -74,8 +75,9 @@ impl RankContext {
         self.pass::<M>(Which::Inner, call).map(|_| ())
     }
 
-    /// As [`RankContext::meet`] before the client can send anything. Over several neighbourhoods the bootstrap services make it, so
-    /// that a rank is connected to nobody when it starts to work.
+    /// As [`RankContext::meet`] before the client can send anything. Over several neighbourhoods
+    /// the bootstrap services make it, so that a rank is connected to nobody when it starts to
+    /// work.
     pub(crate) fn meet_at_start<M: Mode>(&self, call: &'static str) -> Result<(), Error> {
         if !self.networked() {
             return self.meet::<M>(call);

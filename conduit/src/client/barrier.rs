@@ -49,7 +49,8 @@ pub(crate) fn verdict(agreed: Name, mine: Name) -> Result<(), Error> {
 }
 
 impl<M: Mode> Client<M> {
-    /// First half of a barrier: this rank has arrived. One barrier may be under way at a time. Does not wait.
+    /// First half of a barrier: this rank has arrived. One barrier may be under way at a time. Does
+    /// not wait.
     ///
     /// # Errors
     /// A second notify without wait; a call inside a handler; the end of the job.
@@ -78,8 +79,8 @@ impl<M: Mode> Client<M> {
     /// Second half: waits (and polls) until every rank has arrived.
     ///
     /// # Errors
-    /// [`Error::BarrierMismatch`] when names differ, or a rank asked for it, or the id here is not the agreed one (then on
-    /// this rank only); wait without notify; the end of the job.
+    /// [`Error::BarrierMismatch`] when names differ, or a rank asked for it, or the id here is not
+    /// the agreed one (then on this rank only); wait without notify; the end of the job.
     #[inline]
     pub fn barrier_wait(&self, id: i32, flags: BarrierFlags) -> Result<(), Error> {
         let call = "barrier_wait";
@@ -112,8 +113,8 @@ impl<M: Mode> Client<M> {
         self.barrier_wait(id, flags)
     }
 
-    /// The agreed id of the last barrier, `None` when it was anonymous (or failed). Legal between a completed barrier and
-    /// the next notify.
+    /// The agreed id of the last barrier, `None` when it was anonymous (or failed). Legal between a
+    /// completed barrier and the next notify.
     ///
     /// # Errors
     /// No completed barrier, or one under way.

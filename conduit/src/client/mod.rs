@@ -46,8 +46,9 @@ impl<M: Mode> std::fmt::Debug for Client<M> {
 }
 
 impl<M: Mode> Client<M> {
-    /// Joins the job that this process was started in (a job of one rank when no launcher started it). Collective over the job,
-    /// once per process; contains a barrier. Reads the `GASNET_*` settings, installs the exit machinery.
+    /// Joins the job that this process was started in (a job of one rank when no launcher started
+    /// it). Collective over the job, once per process; contains a barrier. Reads the `GASNET_*`
+    /// settings, installs the exit machinery.
     ///
     /// `name` is for diagnostics and the same on all ranks.
     ///
@@ -57,7 +58,8 @@ impl<M: Mode> Client<M> {
         Self::init_with(name, false, |_, settings| Ok(settings))
     }
 
-    /// As [`Client::init`]; `adjust` may change the settings that the table of variables gave. `c_face`: for a program of C.
+    /// As [`Client::init`]; `adjust` may change the settings that the table of variables gave.
+    /// `c_face`: for a program of C.
     pub(crate) fn init_with(
         name: &str,
         c_face: bool,
@@ -77,8 +79,9 @@ impl<M: Mode> Client<M> {
         Self::meet_first(context)
     }
 
-    /// As [`Client::init`] over given bootstrap services and settings, without anything process-wide: no exit hook, no
-    /// signal handler. Several such clients may live in one process, each on a thread of its own (each a rank).
+    /// As [`Client::init`] over given bootstrap services and settings, without anything
+    /// process-wide: no exit hook, no signal handler. Several such clients may live in one process,
+    /// each on a thread of its own (each a rank).
     ///
     /// # Errors
     /// As [`Client::init`].
@@ -137,8 +140,8 @@ impl<M: Mode> Client<M> {
         (0..page.locals()).map(|local| page.local_rank(local)).collect()
     }
 
-    /// Job ranks that share memory with this one, ascending, this one included: those of its host, or the part of them that
-    /// `GASNET_SUPERNODE_MAXSIZE` leaves together.
+    /// Job ranks that share memory with this one, ascending, this one included: those of its host,
+    /// or the part of them that `GASNET_SUPERNODE_MAXSIZE` leaves together.
     #[must_use]
     pub fn neighbours(&self) -> Vec<Rank> {
         self.context.neighbours().ranks().iter().map(|rank| Rank(*rank)).collect()
@@ -162,8 +165,9 @@ impl<M: Mode> Client<M> {
         self.context.poll::<M>("poll").map(|_| ())
     }
 
-    /// Polls until `condition` holds; it is asked before the first poll and after each. Waits by the wait mode. What handlers
-    /// wrote before they made it hold (through atomics or locks) is visible on return.
+    /// Polls until `condition` holds; it is asked before the first poll and after each. Waits by
+    /// the wait mode. What handlers wrote before they made it hold (through atomics or locks) is
+    /// visible on return.
     ///
     /// # Errors
     /// As [`Client::poll`].
@@ -193,15 +197,15 @@ impl<M: Mode> Client<M> {
         self.context.max_segment()
     }
 
-    /// Smallest of the [`Client::max_local_segment`] of all ranks. The limit is a setting of the job and the ranks of a host
-    /// share its memory equally, so on one host it is the same.
+    /// Smallest of the [`Client::max_local_segment`] of all ranks. The limit is a setting of the
+    /// job and the ranks of a host share its memory equally, so on one host it is the same.
     #[must_use]
     pub fn max_global_segment(&self) -> u64 {
         self.context.max_segment_of_all()
     }
 
-    /// Attaches a segment of `len` bytes (a multiple of the page size; may differ between ranks). Collective over the
-    /// job, once; contains a barrier.
+    /// Attaches a segment of `len` bytes (a multiple of the page size; may differ between ranks).
+    /// Collective over the job, once; contains a barrier.
     ///
     /// # Errors
     /// A second attach, an impossible size, a call inside a handler, no memory, the end of the job.
@@ -213,8 +217,8 @@ impl<M: Mode> Client<M> {
         Ok(Segment::new(Arc::clone(&self.context)))
     }
 
-    /// Ends the job with `code`. Collective by intent: the codes of the ranks are reduced by maximum; a rank that does not
-    /// follow in time is ended. Never returns.
+    /// Ends the job with `code`. Collective by intent: the codes of the ranks are reduced by
+    /// maximum; a rank that does not follow in time is ended. Never returns.
     pub fn exit(&self, code: i32) -> ! {
         exit_link::exit(&self.context, code)
     }

@@ -11,7 +11,8 @@ impl<M: Mode> Client<M> {
     /// Copies `source` to `offset` in `rank`'s segment; complete on return.
     ///
     /// # Errors
-    /// A rank outside the team, a range outside its segment, a call inside a handler, the end of the job.
+    /// A rank outside the team, a range outside its segment, a call inside a handler, the end of
+    /// the job.
     #[inline]
     pub fn put(&self, rank: Rank, offset: u64, source: &[u8]) -> Result<(), Error> {
         let call = "put";

@@ -15,9 +15,9 @@ use crate::rma::operations::{Op, OpCounters};
 use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome};
 
 impl<'scope, M: Mode> Scope<'scope, '_, M> {
-    /// As [`Team::request_medium`](crate::Team::request_medium), but `payload` may still be read after the call: from the own
-    /// segment, towards a rank that is reached over the network. The event says when it is free. `None` only with
-    /// [`Flags::IMMEDIATE`].
+    /// As [`Team::request_medium`](crate::Team::request_medium), but `payload` may still be read
+    /// after the call: from the own segment, towards a rank that is reached over the network. The
+    /// event says when it is free. `None` only with [`Flags::IMMEDIATE`].
     ///
     /// # Errors
     /// As [`Team::request_medium`](crate::Team::request_medium).
@@ -32,7 +32,8 @@ impl<'scope, M: Mode> Scope<'scope, '_, M> {
         self.request_nb("request_medium_nb", (rank, handler), (payload, None), args, flags)
     }
 
-    /// As [`Team::request_long`](crate::Team::request_long), with a payload as in [`Scope::request_medium_nb`].
+    /// As [`Team::request_long`](crate::Team::request_long), with a payload as in
+    /// [`Scope::request_medium_nb`].
     ///
     /// # Errors
     /// As [`Team::request_long`](crate::Team::request_long).

@@ -1,4 +1,5 @@
-//! What a process does about signals while it runs: messages, freezing, backtraces, the way to exit or to death.
+//! What a process does about signals while it runs: messages, freezing, backtraces, the way to exit
+//! or to death.
 
 use std::ffi::{CString, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -118,8 +119,8 @@ extern "C" fn on_fatal(signal: i32, info: *mut libc::siginfo_t, _: *mut c_void) 
         Err(_) => die(signal),
     }
     if first.is_ok() && signals::is_fault(info) && signals::on_small_stack() {
-        // Too small for a backtrace. The instruction is run again and faults again, this time on the thread's own stack;
-        // if it is the stack that is full, the kernel ends the process.
+        // Too small for a backtrace. The instruction is run again and faults again, this time on
+        // the thread's own stack; if it is the stack that is full, the kernel ends the process.
         MOVED.store(true, Ordering::SeqCst);
         return signals::install(signal, on_fatal, Stack::Own);
     }
@@ -166,7 +167,8 @@ fn flush_bounded(signal: i32) {
     signals::alarm(0);
 }
 
-/// Says what is wrong, then ends the process by SIGABRT, after freeze and backtrace as the settings say.
+/// Says what is wrong, then ends the process by SIGABRT, after freeze and backtrace as the settings
+/// say.
 pub(super) fn fatal_error(message: &str) -> ! {
     let line = format!("*** FATAL ERROR (proc {}): {message}\n", rank());
     signals::write_stderr(line.as_bytes());
@@ -204,7 +206,8 @@ extern "C" fn on_quit(_: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
     });
 }
 
-/// Where an exit call of the program comes from: inside a signal that asks the process to end, or not.
+/// Where an exit call of the program comes from: inside a signal that asks the process to end, or
+/// not.
 pub(super) fn path() -> ExitPath {
     if ASKING_NOW.load(Ordering::SeqCst) { ExitPath::Signal } else { ExitPath::Explicit }
 }
@@ -284,8 +287,8 @@ fn header(mechanism: &str) {
         .print();
 }
 
-/// With names when a copy of this process can find them out; it may hang in a lock that was held when the signal came,
-/// then it is ended. Without names otherwise.
+/// With names when a copy of this process can find them out; it may hang in a lock that was held
+/// when the signal came, then it is ended. Without names otherwise.
 fn print_inside() -> bool {
     in_child(|| {
         let text = std::backtrace::Backtrace::force_capture().to_string();

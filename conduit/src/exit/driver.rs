@@ -1,8 +1,9 @@
 //! Runs a rank's exit machine in the process: head, body, tail.
 //!
-//! The machine and what it asked for sit behind a mutex that is held for moments, with signals blocked, so that a signal
-//! handler on the same thread never finds it taken. The body belongs to one thread (its *owner*), the one whose event took
-//! the machine out of Running. Other threads may deliver messages meanwhile; what follows from them is the owner's.
+//! The machine and what it asked for sit behind a mutex that is held for moments, with signals
+//! blocked, so that a signal handler on the same thread never finds it taken. The body belongs to
+//! one thread (its *owner*), the one whose event took the machine out of Running. Other threads may
+//! deliver messages meanwhile; what follows from them is the owner's.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -173,7 +174,8 @@ impl Driver {
                 self.code.store(code.get(), Ordering::SeqCst);
             }
             self.phase.store(after as u8, Ordering::SeqCst);
-            // Announcements go before messages: who completes a reduction knows that all have announced.
+            // Announcements go before messages: who completes a reduction knows that all have
+            // announced.
             if outbox.is_quiet() {
                 self.send(outbox);
             }
@@ -204,14 +206,16 @@ impl Driver {
         let mask = signals::block();
         let natural = code;
         let slot = self.link.node_shm().slot(self.link.rank_info().local);
-        // A decided end wins over whatever the user's SIGQUIT handler, which it may have started, exits with. But where
-        // the others left with 0 and this rank worked on, its own code says how the job ended.
+        // A decided end wins over whatever the user's SIGQUIT handler, which it may have started,
+        // exits with. But where the others left with 0 and this rank worked on, its own code says
+        // how the job ended.
         let decision = self.link.node_shm().exit_decision();
         let worked_on = slot.ack() == Ack::None;
         let code = decision
             .filter(|decision| decision.code != 0 || !worked_on)
             .map_or(code, |decision| decision.code);
-        // Sends run with signals blocked, so no handler ever interrupts one and sending is always allowed.
+        // Sends run with signals blocked, so no handler ever interrupts one and sending is always
+        // allowed.
         let event = Event::LocalExit { code: Code::new(code), path, in_signal: false };
         if self.take(event).first {
             self.in_signal.store(in_signal, Ordering::SeqCst);
@@ -229,7 +233,8 @@ impl Driver {
         self.leave(path, mask);
     }
 
-    /// The control tree's decision, seen by a poll. Returns only when this thread is the one that exits already.
+    /// The control tree's decision, seen by a poll. Returns only when this thread is the one that
+    /// exits already.
     pub(super) fn exit_decision(&self, decision: ExitDecision) {
         if self.has_begun() {
             return self.meet();
@@ -266,7 +271,8 @@ impl Driver {
         }
     }
 
-    /// A thread that finds the exit under way: the owner returns, others stay here to the end of the process.
+    /// A thread that finds the exit under way: the owner returns, others stay here to the end of
+    /// the process.
     pub(super) fn meet(&self) {
         if self.owner.load(Ordering::SeqCst) != signals::thread() {
             signals::park();
@@ -333,8 +339,9 @@ impl Driver {
             }
             return true;
         }
-        // Whoever the messages are for reads a decided end in the page of its host. This rank may be unable to send them
-        // for ever: its handler interrupted the network, which is shut from then on.
+        // Whoever the messages are for reads a decided end in the page of its host. This rank may
+        // be unable to send them for ever: its handler interrupted the network, which is shut from
+        // then on.
         let told = self.control && self.link.node_shm().exit_decision().is_some();
         let needless = sent || told || !self.flush.is_graceful();
         if phase == Phase::Draining && self.flush.is_over() && needless {
@@ -353,7 +360,8 @@ impl Driver {
         let left = deadline.map_or(SLICE.ms(), |at| at.0.saturating_sub(self.now().0));
         let slice = Duration::from_millis(left.clamp(1, SLICE.ms()));
         if self.phase() == Phase::Draining {
-            // The decided end, which is still in the page, would end a sleep on the doorbell at once.
+            // The decided end, which is still in the page, would end a sleep on the doorbell at
+            // once.
             self.flush.wait(slice);
         } else {
             std::thread::yield_now();
@@ -390,7 +398,8 @@ impl Driver {
             Action::Fini { code } => {
                 self.close(self.link.node_shm().exit_decision().is_none());
                 self.bound(self.alarms.fini);
-                // The provider compares the farewell with how the process ends; it knows the codes of all from before.
+                // The provider compares the farewell with how the process ends; it knows the codes
+                // of all from before.
                 self.link.exit_notifier().fini(self.natural.get().copied().unwrap_or(code.get()));
             }
             Action::Abort { code } => {
@@ -428,7 +437,8 @@ impl Driver {
         if !(self.options.user_handles_quit)() {
             return;
         }
-        // The handler's time is bounded like the rest; if the user has a handler for SIGALRM, that one runs.
+        // The handler's time is bounded like the rest; if the user has a handler for SIGALRM, that
+        // one runs.
         signals::alarm(self.alarms.teardown);
         signals::install(libc::SIGALRM, on_abort_signal, Stack::Alternate);
         self.raising.store(true, Ordering::SeqCst);
@@ -455,7 +465,8 @@ impl Driver {
         signals::restore(mask);
     }
 
-    /// Closes the network, except where a signal handler may have interrupted anything. Under the alarm of the teardown.
+    /// Closes the network, except where a signal handler may have interrupted anything. Under the
+    /// alarm of the teardown.
     fn close(&self, agreed: bool) {
         if !self.in_signal.load(Ordering::SeqCst) {
             Arc::clone(&self.link).close(agreed);

@@ -39,11 +39,13 @@ impl Flush {
         Self { state: AtomicU32::new(IDLE), helper: OnceLock::new() }
     }
 
-    /// Begins; done on return unless another thread could hold a lock, then a helper thread does it.
+    /// Begins; done on return unless another thread could hold a lock, then a helper thread does
+    /// it.
     pub(super) fn start(&self, graceful: bool, in_signal: bool, sync: bool) {
         self.state.store(if graceful { GRACEFUL } else { FAILED }, Ordering::SeqCst);
         if in_signal {
-            // The interrupted code may be inside Rust's stream or the allocator; C streams allow the same thread in.
+            // The interrupted code may be inside Rust's stream or the allocator; C streams allow
+            // the same thread in.
             signals::flush(Streams::Standard);
             if sync {
                 signals::sync();
@@ -121,7 +123,8 @@ fn flush_standard() {
     signals::flush(Streams::Standard);
 }
 
-/// Whether this process has one thread. (A directory's link count is two more than its directories.)
+/// Whether this process has one thread. (A directory's link count is two more than its
+/// directories.)
 fn is_single_threaded() -> bool {
     nix::sys::stat::stat("/proc/self/task").is_ok_and(|task| task.st_nlink == 3)
 }

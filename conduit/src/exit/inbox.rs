@@ -9,8 +9,9 @@ use super::signals::undisturbed;
 
 /// Most words of such a message.
 const WORDS: usize = 2;
-/// Messages that wait. A rank gets few: one of each round of the reduction, and the leader's requests; the leader of a large
-/// job gets more and delivers them after each poll. What is dropped costs its sender a time-out.
+/// Messages that wait. A rank gets few: one of each round of the reduction, and the leader's
+/// requests; the leader of a large job gets more and delivers them after each poll. What is dropped
+/// costs its sender a time-out.
 const ROOM: usize = 256;
 
 #[derive(Clone, Copy)]
@@ -60,8 +61,9 @@ impl ExitInbox {
         true
     }
 
-    /// Gives what waits to `deliver`: sender, number, words; how many there were. Signals are blocked between taking a message
-    /// and its delivery, as a handler that never returns would lose it.
+    /// Gives what waits to `deliver`: sender, number, words; how many there were. Signals are
+    /// blocked between taking a message and its delivery, as a handler that never returns would
+    /// lose it.
     pub(crate) fn deliver(&self, deliver: impl Fn(Rank, u8, &[i32])) -> usize {
         let mut count = 0;
         while self.any() {

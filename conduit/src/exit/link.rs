@@ -23,13 +23,14 @@ pub(crate) trait Link: Send + Sync {
     /// Delivers internal messages to [`super::message`]; returns how many.
     fn poll(&self) -> usize;
 
-    /// Sleeps until an internal message or the exit decision is there, the doorbell rings, or `timeout` passes.
+    /// Sleeps until an internal message or the exit decision is there, the doorbell rings, or
+    /// `timeout` passes.
     fn sleep(&self, timeout: Duration);
 
     /// From now on the client's message handlers do nothing.
     fn disable_client_handlers(&self);
 
-    /// Closes the network, before the farewell; the exit sends nothing more. Bounded by named deadlines. Never called in a signal
-    /// handler. `agreed`: all ranks reach this call.
+    /// Closes the network, before the farewell; the exit sends nothing more. Bounded by named
+    /// deadlines. Never called in a signal handler. `agreed`: all ranks reach this call.
     fn close(self: Arc<Self>, agreed: bool);
 }

@@ -2,28 +2,36 @@
 //!
 //! # Primer
 //!
-//! Each rank has one machine. It starts in `Running` and is told what happens with [`Machine::handle`]; what has to be
-//! done comes back as [`Action`]s, in order. [`Machine::deadline`] is the only way it asks to be woken.
+//! Each rank has one machine. It starts in `Running` and is told what happens with
+//! [`Machine::handle`]; what has to be done comes back as [`Action`]s, in order.
+//! [`Machine::deadline`] is the only way it asks to be woken.
 //!
-//! * **Reducing.** A rank that exits contributes the first code that was given locally and reduces the codes of all
-//!   ranks to their maximum with the pattern of the dissemination barrier: ceil(log2 N) rounds, in round `i` a rank sends
-//!   its running maximum to `rank + 2^i` and waits for `rank - 2^i`. Values that come early are merged (the maximum
-//!   does not mind) and their rounds kept in a bit set. Complete means that all ranks exit: *graceful*.
-//! * **Electing.** The reduction timed out: some rank does not exit. Rank 0 makes the first candidate the leader.
-//! * **Leading.** The leader sends an exit request with the code to every rank and counts the replies.
-//! * **Following.** The others wait for that request. A rank that gets one answers, and exits if it was not exiting yet.
+//! * **Reducing.** A rank that exits contributes the first code that was given locally and reduces
+//!   the codes of all ranks to their maximum with the pattern of the dissemination barrier:
+//!   ceil(log2 N) rounds, in round `i` a rank sends its running maximum to `rank + 2^i` and waits
+//!   for `rank - 2^i`. Values that come early are merged (the maximum does not mind) and their
+//!   rounds kept in a bit set. Complete means that all ranks exit: *graceful*.
+//! * **Electing.** The reduction timed out: some rank does not exit. Rank 0 makes the first
+//!   candidate the leader.
+//! * **Leading.** The leader sends an exit request with the code to every rank and counts the
+//!   replies.
+//! * **Following.** The others wait for that request. A rank that gets one answers, and exits if it
+//!   was not exiting yet.
 //! * **Draining.** The end is decided: streams are flushed, queued messages leave.
-//! * **Finishing**, **Aborting**: terminal. Farewell to the provider when coordination succeeded, else a plea to end
-//!   the whole job.
+//! * **Finishing**, **Aborting**: terminal. Farewell to the provider when coordination succeeded,
+//!   else a plea to end the whole job.
 //!
-//! The control tree shortens all this: its decision takes a machine from any phase straight to Draining.
+//! The control tree shortens all this: its decision takes a machine from any phase straight to
+//! Draining.
 //!
-//! A rank that exits in a signal handler may have been interrupted inside the message queues and must not send
-//! (*mute*). It waits for the control tree and, when that stays silent because it believes that all ranks exit in good
-//! order, decides for the host itself. So does a rank whose reduction stalls under a control tree.
+//! A rank that exits in a signal handler may have been interrupted inside the message queues and
+//! must not send (*mute*). It waits for the control tree and, when that stays silent because it
+//! believes that all ranks exit in good order, decides for the host itself. So does a rank whose
+//! reduction stalls under a control tree.
 //!
-//! Memory per rank is constant but for the leader's one bit per rank, held while its requests are in flight. Nothing is
-//! allocated outside Leading, because the machine also runs in signal handlers.
+//! Memory per rank is constant but for the leader's one bit per rank, held while its requests are
+//! in flight. Nothing is allocated outside Leading, because the machine also runs in signal
+//! handlers.
 #![forbid(unsafe_code)]
 
 use bootstrap::ExitPath;
@@ -147,7 +155,8 @@ impl Machine {
         self.first
     }
 
-    /// Code of the job as far as it is known: the largest that was heard, or the one that was decided.
+    /// Code of the job as far as it is known: the largest that was heard, or the one that was
+    /// decided.
     #[must_use]
     pub const fn code(&self) -> Option<Code> {
         self.code
@@ -161,7 +170,8 @@ impl Machine {
         rounds
     }
 
-    /// Takes notice of something that happened at `now` (which never goes back) and appends what has to be done.
+    /// Takes notice of something that happened at `now` (which never goes back) and appends what
+    /// has to be done.
     pub fn handle(&mut self, now: Millis, event: Event, out: &mut Actions) {
         if self.is_over() {
             return;
@@ -356,7 +366,8 @@ impl Machine {
                 self.told(code, out);
                 self.drain(now, true, out);
             }
-            // A second leader can only exist when rank 0 was replaced: answered above, nothing else.
+            // A second leader can only exist when rank 0 was replaced: answered above, nothing
+            // else.
             Phase::Leading | Phase::Draining | Phase::Finishing | Phase::Aborting => {}
             Phase::Reducing | Phase::Electing | Phase::Following => {
                 self.code = Some(code);

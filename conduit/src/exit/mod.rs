@@ -1,11 +1,12 @@
 //! Exit: how a rank ends, alone or with the others, with one code, whatever happens.
 //!
 //! * [`machine`]: the protocol, pure. [`timeouts`]: its bounds. See `docs/design/exit.md`.
-//! * `driver`: runs the machine in the process. `flush`: the streams. `outbox`, `wire`: messages on their way.
+//! * `driver`: runs the machine in the process. `flush`: the streams. `outbox`, `wire`: messages on
+//!   their way.
 //! * `crash`: signals, backtraces, freezing. `signals`: the system calls, all unsafe code.
 //!
-//! Installed once per process, by `Client::init`. Ranks that are threads of one process (tests) do without: their core is
-//! not the installed one and everything here ignores it.
+//! Installed once per process, by `Client::init`. Ranks that are threads of one process (tests) do
+//! without: their core is not the installed one and everything here ignores it.
 
 mod crash;
 mod driver;
@@ -32,8 +33,8 @@ use crash::Diagnostics;
 use driver::{Driver, Options, driver};
 use machine::Millis;
 
-/// Installs the exit of this process: handlers, hook, machine. First freezes if that was asked for. Once per process, by
-/// `Client::init`, when the rank can send; a second call does nothing.
+/// Installs the exit of this process: handlers, hook, machine. First freezes if that was asked for.
+/// Once per process, by `Client::init`, when the rank can send; a second call does nothing.
 ///
 /// # Errors
 /// An exit time-out below the floor.
@@ -80,15 +81,17 @@ fn hook(code: i32) {
     }
 }
 
-/// As [`hook`] when the program's exits are its own affair: the rank leaves in good order and ends nothing.
+/// As [`hook`] when the program's exits are its own affair: the rank leaves in good order and ends
+/// nothing.
 fn farewell(code: i32) {
     if let Some(driver) = driver().filter(|driver| driver.is_ours() && !driver.has_begun()) {
         driver.leave_quietly(code);
     }
 }
 
-/// Ends the job with `code`; see [`Client::exit`](crate::Client::exit). For places where the client is out of reach, like
-/// signal handlers and message handlers. In a process without an installed rank it ends that process.
+/// Ends the job with `code`; see [`Client::exit`](crate::Client::exit). For places where the client
+/// is out of reach, like signal handlers and message handlers. In a process without an installed
+/// rank it ends that process.
 pub fn exit(code: i32) -> ! {
     match driver() {
         Some(driver) if driver.is_ours() => driver.local(code, crash::path()),
@@ -101,27 +104,28 @@ pub fn exit(code: i32) -> ! {
     signals::end(code)
 }
 
-/// Prints a backtrace of this process to standard error, whatever GASNET_BACKTRACE says, by the mechanisms of
-/// GASNET_BACKTRACE_TYPE. The program goes on.
+/// Prints a backtrace of this process to standard error, whatever GASNET_BACKTRACE says, by the
+/// mechanisms of GASNET_BACKTRACE_TYPE. The program goes on.
 pub fn print_backtrace() {
     crash::backtrace();
 }
 
-/// Ends this process by SIGABRT after saying why, with freeze and backtrace as the settings say; the job ends with it.
+/// Ends this process by SIGABRT after saying why, with freeze and backtrace as the settings say;
+/// the job ends with it.
 pub fn fatal_error(message: &str) -> ! {
     crash::fatal_error(message)
 }
 
-/// A call of the client on this rank found that the end of the job is decided. Never returns, except on the thread that
-/// exits already and for a rank that is not the installed one.
+/// A call of the client on this rank found that the end of the job is decided. Never returns,
+/// except on the thread that exits already and for a rank that is not the installed one.
 pub(crate) fn on_exit_decision(rank: Rank, decision: ExitDecision) {
     if let Some(driver) = driver().filter(|driver| driver.rank() == rank && driver.is_ours()) {
         driver.exit_decision(decision);
     }
 }
 
-/// A call of the client on this rank came after the exit had begun. Returns only on the thread that exits: what other
-/// threads would do about an error is of no use any more.
+/// A call of the client on this rank came after the exit had begun. Returns only on the thread that
+/// exits: what other threads would do about an error is of no use any more.
 pub(crate) fn after_exit(rank: Rank) {
     if let Some(driver) = driver().filter(|driver| driver.rank() == rank && driver.is_ours()) {
         driver.meet();

@@ -1,5 +1,5 @@
-//! What a machine has asked for and the driver has not done yet. Fixed places, because it is filled in signal handlers
-//! too; only a broadcast allocates.
+//! What a machine has asked for and the driver has not done yet. Fixed places, because it is filled
+//! in signal handlers too; only a broadcast allocates.
 
 use super::machine::{Action, Actions, MAX_ACTIONS, Message};
 
@@ -64,7 +64,8 @@ impl Outbox {
     pub(super) fn take(&mut self, actions: &Actions, rank: u32, size: u32) {
         for &action in actions.as_slice() {
             match action {
-                // With so many messages stuck the receivers are stuck; what is dropped here costs them a time-out.
+                // With so many messages stuck the receivers are stuck; what is dropped here costs
+                // them a time-out.
                 Action::Send { to, message } => drop(self.sends.push((to, message))),
                 Action::SendAll { message } => {
                     let left = (0..size).filter(|to| *to != rank).collect();

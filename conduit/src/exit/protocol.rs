@@ -108,7 +108,8 @@ pub enum Action {
     },
     /// Let the user's SIGQUIT handler run, if there is one. The code is stored before.
     RaiseQuit,
-    /// Decide the end of the job for this host, unless it is decided; the result comes back as [`Event::ExitDecision`].
+    /// Decide the end of the job for this host, unless it is decided; the result comes back as
+    /// [`Event::ExitDecision`].
     Decide {
         /// Largest code known.
         code: Code,
@@ -135,7 +136,8 @@ pub enum Action {
     },
 }
 
-/// Most actions of one [`Machine::handle`](super::machine::Machine::handle): all rounds at once and a handful around them.
+/// Most actions of one [`Machine::handle`](super::machine::Machine::handle): all rounds at once and
+/// a handful around them.
 pub const MAX_ACTIONS: usize = MAX_ROUNDS as usize + 8;
 
 /// Actions in order, in place (no allocation: it is filled in signal handlers too).

@@ -1,5 +1,6 @@
-//! The system calls of the exit: dispositions, masks, alarms, stacks, the exit hook, raw output. All unsafe code of the
-//! exit is here; what is decided about signals is in the modules that call it.
+//! The system calls of the exit: dispositions, masks, alarms, stacks, the exit hook, raw output.
+//! All unsafe code of the exit is here; what is decided about signals is in the modules that call
+//! it.
 //!
 //! Everything is async-signal-safe unless it says otherwise.
 #![allow(unsafe_code, reason = "the module that owns the exit's system calls")]
@@ -48,7 +49,8 @@ pub(super) fn disposition(signal: c_int) -> Disposition {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: `action` has room for the answer; no new action is given.
     let failed = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } != 0;
-    // SAFETY: the structure is plain integers and was zeroed, so it is initialised whatever the call did.
+    // SAFETY: the structure is plain integers and was zeroed, so it is initialised whatever the
+    // call did.
     let action = unsafe { action.assume_init() };
     match action.sa_sigaction {
         _ if failed => Disposition::Default,
@@ -64,8 +66,9 @@ fn set(signal: c_int, handler: usize, flags: c_int) {
     let action = unsafe { action.assume_init_mut() };
     action.sa_sigaction = handler;
     action.sa_flags = flags;
-    // SAFETY: `action` is a complete structure; the handler is one of libc's constants or the address of an
-    // `extern "C"` function of the signature that `SA_SIGINFO` asks for, which `install` alone passes.
+    // SAFETY: `action` is a complete structure; the handler is one of libc's constants or the
+    // address of an `extern "C"` function of the signature that `SA_SIGINFO` asks for, which
+    // `install` alone passes.
     unsafe { libc::sigaction(signal, action, std::ptr::null_mut()) };
 }
 
@@ -205,7 +208,8 @@ pub(super) fn is_fault(info: *const libc::siginfo_t) -> bool {
 type ExitHook = fn(i32);
 static HOOK: std::sync::OnceLock<ExitHook> = std::sync::OnceLock::new();
 
-/// Has `hook` called with the exit code at `exit(3)` and return from `main`, once per process. Not async-signal-safe.
+/// Has `hook` called with the exit code at `exit(3)` and return from `main`, once per process. Not
+/// async-signal-safe.
 pub(super) fn set_exit_hook(hook: ExitHook) {
     extern "C" fn call(code: c_int, _: *mut c_void) {
         if let Some(hook) = HOOK.get() {
@@ -213,7 +217,8 @@ pub(super) fn set_exit_hook(hook: ExitHook) {
         }
     }
     if HOOK.set(hook).is_ok() {
-        // SAFETY: `call` has the signature that `on_exit` wants and lives for ever; no argument is passed.
+        // SAFETY: `call` has the signature that `on_exit` wants and lives for ever; no argument is
+        // passed.
         unsafe { on_exit(call, std::ptr::null_mut()) };
     }
 }
@@ -231,7 +236,8 @@ pub(super) enum Streams {
 pub(super) fn flush(streams: Streams) {
     match streams {
         Streams::Standard => {
-            // SAFETY: libc sets the two variables before `main`; the program may have replaced them by other streams.
+            // SAFETY: libc sets the two variables before `main`; the program may have replaced them
+            // by other streams.
             let streams = unsafe { [stdout, stderr] };
             for stream in streams.into_iter().filter(|stream| !stream.is_null()) {
                 // SAFETY: an open stream, as above.
@@ -252,7 +258,8 @@ pub(super) fn sync() {
 /// Bytes of an alternate stack that is large enough for our handlers.
 pub(super) const STACK_BYTES: usize = 256 * 1024;
 
-/// Gives this thread an alternate signal stack, never freed. Not async-signal-safe. A failure leaves the thread as it was.
+/// Gives this thread an alternate signal stack, never freed. Not async-signal-safe. A failure
+/// leaves the thread as it was.
 pub(super) fn give_stack() {
     let guard = 4096;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
@@ -290,7 +297,8 @@ pub(super) fn prepare_frames() {
     unsafe { backtrace(frames.as_mut_ptr(), 1) };
 }
 
-/// Writes this thread's frames to standard error: module, offset, address. False when there are none.
+/// Writes this thread's frames to standard error: module, offset, address. False when there are
+/// none.
 pub(super) fn print_frames() -> bool {
     let mut frames = [std::ptr::null_mut(); FRAMES];
     #[expect(
@@ -306,8 +314,8 @@ pub(super) fn print_frames() -> bool {
     count > 0
 }
 
-/// Makes a copy of this process without telling libc, so that it works inside handlers. `Some(0)` in the copy, which
-/// must end with [`end`] or [`Command::execute`].
+/// Makes a copy of this process without telling libc, so that it works inside handlers. `Some(0)`
+/// in the copy, which must end with [`end`] or [`Command::execute`].
 pub(super) fn fork() -> Option<i32> {
     // SAFETY: without a stack and without sharing memory `clone` is `fork`.
     let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
@@ -332,7 +340,8 @@ impl Command {
         Self { path, arguments }
     }
 
-    /// Replaces this process by the program, standard output going to standard error. Returns only when that fails.
+    /// Replaces this process by the program, standard output going to standard error. Returns only
+    /// when that fails.
     pub(super) fn execute(&self) {
         const MOST: usize = 16;
         let mut argv = [std::ptr::null::<libc::c_char>(); MOST];

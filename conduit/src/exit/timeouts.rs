@@ -57,10 +57,10 @@ impl Timeouts {
         }
     }
 
-    /// The table where no agent decides. On one host a rank's decision in the node memory reaches the
-    /// whole job: a reduction that stays incomplete for `exit.stall_alone` is a non-collective exit. On
-    /// several hosts one with a failure is after `exit.non-collective`. An exit with code 0 is deferred
-    /// for the whole T, because nobody failed and the others may be at work.
+    /// The table where no agent decides. On one host a rank's decision in the node memory reaches
+    /// the whole job: a reduction that stays incomplete for `exit.stall_alone` is a non-collective
+    /// exit. On several hosts one with a failure is after `exit.non-collective`. An exit with code
+    /// 0 is deferred for the whole T, because nobody failed and the others may be at work.
     #[must_use]
     pub fn deciding(self) -> Self {
         let [stall, non_collective] =
@@ -72,16 +72,17 @@ impl Timeouts {
         }
     }
 
-    /// Bound on the time from a rank's first step to its last action: the phases follow each other and
-    /// none is entered twice. (`non_collective`, `quiet_signal` and `stall` run inside `reduce`.)
+    /// Bound on the time from a rank's first step to its last action: the phases follow each other
+    /// and none is entered twice. (`non_collective`, `quiet_signal` and `stall` run inside
+    /// `reduce`.)
     #[must_use]
     pub const fn total(&self) -> Millis {
         self.reduce.plus(self.elect).plus(self.coordinate).plus(self.drain)
     }
 }
 
-/// Bounds in whole seconds that the driver gives to `alarm`, in case a step blocks where no deadline is
-/// looked at: the rows `exit.alarm_*`.
+/// Bounds in whole seconds that the driver gives to `alarm`, in case a step blocks where no
+/// deadline is looked at: the rows `exit.alarm_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alarms {
     /// One coordinating step (reduction, election, requests).

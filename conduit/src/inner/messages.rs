@@ -17,9 +17,11 @@ pub enum Payload<'a> {
     None,
     /// Bytes of a Medium.
     Medium(&'a [u8]),
-    /// Bytes of a Long and the offset of their destination; for ranks that share no memory with this one.
+    /// Bytes of a Long and the offset of their destination; for ranks that share no memory with
+    /// this one.
     Long(&'a [u8], u64),
-    /// A Long whose bytes are at their destination already: how many, and the address that the handler is told.
+    /// A Long whose bytes are at their destination already: how many, and the address that the
+    /// handler is told.
     Placed(usize, u64),
 }
 
@@ -74,7 +76,8 @@ impl HandlerRow {
 }
 
 impl Inner {
-    /// Registers all of `rows` or none; their indices. `settle` is told each, by position, before a message can reach it.
+    /// Registers all of `rows` or none; their indices. `settle` is told each, by position, before a
+    /// message can reach it.
     ///
     /// # Errors
     /// Indices out of range or taken, no index free.
@@ -92,7 +95,8 @@ impl Inner {
         self.0.handlers.register_library(row.registered());
     }
 
-    /// Sends a request; waits for room and polls unless told not to. What `lender` has counters for it may lend.
+    /// Sends a request; waits for room and polls unless told not to. What `lender` has counters for
+    /// it may lend.
     ///
     /// # Errors
     /// Inside a handler; the end of the job.
@@ -141,8 +145,9 @@ impl Inner {
         Target(token.source_target())
     }
 
-    /// Sends a Short request to a neighbour when there is nothing to refuse and nothing to wait for: one of a row, or after
-    /// a `LOOK` for messages. `false` when it needs [`Inner::request`]. Calls no function, so that a row saves no registers.
+    /// Sends a Short request to a neighbour when there is nothing to refuse and nothing to wait
+    /// for: one of a row, or after a `LOOK` for messages. `false` when it needs [`Inner::request`].
+    /// Calls no function, so that a row saves no registers.
     #[inline(always)]
     #[must_use]
     pub fn pass_short<M: Mode, const LOOK: bool>(
@@ -184,7 +189,8 @@ impl Inner {
         self.0.poll::<M>(call)
     }
 
-    /// As [`Inner::poll`] where there is nothing but memory to poll; `None` elsewhere, and where it would fail.
+    /// As [`Inner::poll`] where there is nothing but memory to poll; `None` elsewhere, and where it
+    /// would fail.
     #[inline(always)]
     #[must_use]
     pub fn poll_plainly<M: Mode>(self) -> Option<usize> {
@@ -217,7 +223,8 @@ impl Inner {
         Target(prepared.target())
     }
 
-    /// Sends a prepared message that was checked ([`Prepared::check`]). `client`: the program's buffer, if it gave one.
+    /// Sends a prepared message that was checked ([`Prepared::check`]). `client`: the program's
+    /// buffer, if it gave one.
     ///
     /// # Errors
     /// A destination outside the target's segment; the end of the job.

@@ -1,10 +1,14 @@
-//! What the C interface (`conduit-c`) uses beside the public calls. Not for programs: it changes with any version.
+//! What the C interface (`conduit-c`) uses beside the public calls. Not for programs: it changes
+//! with any version.
 //!
-//! * [`Inner`]: one rank without the rules of Rust's types: payloads and buffers are slices for the time of a call, what lives
-//!   longer is the caller's to keep alive.
-//! * [`Foreign`], [`Runner`], [`Arrival`], [`ShortBurst`], [`RawToken`], [`HandlerRow`]: handlers that are C functions.
-//! * [`Prepared`], [`Terms`], [`Commit`], [`Destination`]: negotiated payloads; the Rust types wrap the same.
-//! * [`Op`], [`Part`], [`OpCounters`], [`Lender`]: operations in flight by number, which C programs have as events.
+//! * [`Inner`]: one rank without the rules of Rust's types: payloads and buffers are slices for the
+//!   time of a call, what lives longer is the caller's to keep alive.
+//! * [`Foreign`], [`Runner`], [`Arrival`], [`ShortBurst`], [`RawToken`], [`HandlerRow`]: handlers
+//!   that are C functions.
+//! * [`Prepared`], [`Terms`], [`Commit`], [`Destination`]: negotiated payloads; the Rust types wrap
+//!   the same.
+//! * [`Op`], [`Part`], [`OpCounters`], [`Lender`]: operations in flight by number, which C programs
+//!   have as events.
 //! * [`Waiter`]: spin, yield, sleep; C programs drive some waits themselves.
 //! * The limits of payloads, which C queries per number of arguments.
 
@@ -61,11 +65,13 @@ pub struct PeerSegment {
 pub struct Preset {
     /// Most threads that this library allows.
     pub max_threads: u64,
-    /// `GASNET_MAX_SEGSIZE` where the environment says nothing, and the name of the variable of the program that says it.
+    /// `GASNET_MAX_SEGSIZE` where the environment says nothing, and the name of the variable of the
+    /// program that says it.
     pub max_segment: Option<(&'static str, String)>,
 }
 
-/// Joins the job as [`Client::init`] does, for a C program. Also the most threads that `GASNET_MAX_THREADS` allows.
+/// Joins the job as [`Client::init`] does, for a C program. Also the most threads that
+/// `GASNET_MAX_THREADS` allows.
 ///
 /// # Errors
 /// As [`Client::init`]; also a preset that is no size.
@@ -111,7 +117,8 @@ pub fn say(text: &str) {
 
 /// The state of the rank.
 impl Inner {
-    /// As [`Client::init`] does before it returns: meets all ranks, who may send messages from then on.
+    /// As [`Client::init`] does before it returns: meets all ranks, who may send messages from then
+    /// on.
     ///
     /// # Errors
     /// The end of the job.

@@ -18,8 +18,8 @@ impl Inner {
         self.0.operations.begin().ok_or(Error::TooManyOperations { call })
     }
 
-    /// Whether a part of an operation is complete. A complete operation gives its row back when all is asked for.
-    /// `None`: no such operation.
+    /// Whether a part of an operation is complete. A complete operation gives its row back when all
+    /// is asked for. `None`: no such operation.
     #[must_use]
     pub fn finish(self, op: Op, part: Part) -> Option<bool> {
         match part {
@@ -54,7 +54,8 @@ impl Inner {
         self.0.get_remote::<M>(call, target.0, offset, into)
     }
 
-    /// Starts a put that `row` counts; its source is left alone until then. `now`: it is the caller's again on return.
+    /// Starts a put that `row` counts; its source is left alone until then. `now`: it is the
+    /// caller's again on return.
     ///
     /// # Errors
     /// As [`Inner::put`].

@@ -1,4 +1,5 @@
-//! The client's barrier by its steps, and waiting: events of C make several barriers of it, one after the other.
+//! The client's barrier by its steps, and waiting: events of C make several barriers of it, one
+//! after the other.
 
 use super::Inner;
 use crate::error::Error;
@@ -43,7 +44,8 @@ impl Inner {
         self.0.pass::<M>(Which::Client, call).map(|_| ())
     }
 
-    /// Where ranks share processors: gives this one away a few times, until `done`. The others need it to arrive.
+    /// Where ranks share processors: gives this one away a few times, until `done`. The others need
+    /// it to arrive.
     ///
     /// # Errors
     /// Of `done`.

@@ -1,8 +1,9 @@
 //! One-sided operations in flight, by number.
 //!
-//! An operation has a row with the counters that the network counts down; its number is that of the row and the row's
-//! *generation*, which changes when the operation has been seen complete. So a number is never taken for a later operation's,
-//! and an old one says "complete". Rows are used again: in the steady state nothing is allocated.
+//! An operation has a row with the counters that the network counts down; its number is that of the
+//! row and the row's *generation*, which changes when the operation has been seen complete. So a
+//! number is never taken for a later operation's, and an old one says "complete". Rows are used
+//! again: in the steady state nothing is allocated.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -98,7 +99,8 @@ impl Operations {
         Some((Op { row: number, generation }, row))
     }
 
-    /// The row of an operation that has not been seen complete; an error for a number that was never given.
+    /// The row of an operation that has not been seen complete; an error for a number that was
+    /// never given.
     fn row(&self, op: Op) -> Result<Option<Arc<OpCounters>>, ()> {
         let rows = self.open();
         let row = rows.all.get(op.row as usize).ok_or(())?;

@@ -27,7 +27,8 @@ pub(crate) struct Start<'a> {
     pub(crate) counter: &'a Arc<OpCounter>,
     /// Give up instead of waiting for room.
     pub(crate) immediate: bool,
-    /// A put's caller waits for its source: up to `GASNET_NONBULKPUT_BOUNCE_LIMIT` bytes are copied.
+    /// A put's caller waits for its source: up to `GASNET_NONBULKPUT_BOUNCE_LIMIT` bytes are
+    /// copied.
     pub(crate) at_once: bool,
 }
 
@@ -152,7 +153,8 @@ impl RankContext {
         Ok(())
     }
 
-    /// An operation will not be waited for: its memory is the caller's again, so the network must not touch it any more.
+    /// An operation will not be waited for: its memory is the caller's again, so the network must
+    /// not touch it any more.
     #[cold]
     pub(crate) fn abandon(&self, counter: &OpCounter, error: Error) -> Error {
         if !counter.is_complete() {

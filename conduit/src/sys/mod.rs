@@ -36,13 +36,15 @@ fn sysconf(name: nix::unistd::SysconfVar) -> Option<u64> {
 
 /// Lets other processes run.
 ///
-/// Where ranks share a processor this is most of the cost of a barrier, and the address translations that the process has
-/// to fetch again afterwards are the part of it that can be saved. So the system call is made here instead of in the C
-/// library, whose code and jump table are two more pages (with a third in the standard library).
+/// Where ranks share a processor this is most of the cost of a barrier, and the address
+/// translations that the process has to fetch again afterwards are the part of it that can be
+/// saved. So the system call is made here instead of in the C library, whose code and jump table
+/// are two more pages (with a third in the standard library).
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn give_way() {
-    // SAFETY: `sched_yield` has no arguments and touches no memory; the kernel changes rax, rcx and r11 only.
+    // SAFETY: `sched_yield` has no arguments and touches no memory; the kernel changes rax, rcx and
+    // r11 only.
     #[allow(unsafe_code, reason = "one system call without the C library")]
     unsafe {
         std::arch::asm!(
@@ -61,13 +63,15 @@ pub(crate) fn give_way() {
     std::thread::yield_now();
 }
 
-/// A number that no other live thread has; never 0, below 2^56. One instruction: the address of a thread-local variable is the
-/// result of a call for the compiler, which saves all that the caller has in registers.
+/// A number that no other live thread has; never 0, below 2^56. One instruction: the address of a
+/// thread-local variable is the result of a call for the compiler, which saves all that the caller
+/// has in registers.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn thread() -> usize {
     let pointer: usize;
-    // SAFETY: the first word of a thread's control block holds its own address (psABI, thread-local storage, variant II).
+    // SAFETY: the first word of a thread's control block holds its own address (psABI, thread-local
+    // storage, variant II).
     #[allow(unsafe_code, reason = "one load without the C library")]
     unsafe {
         std::arch::asm!("mov {}, fs:0", out(reg) pointer, options(pure, readonly, nostack, preserves_flags));
@@ -85,12 +89,14 @@ pub(crate) fn thread() -> usize {
     ME.with(|me| std::ptr::from_ref(me).addr())
 }
 
-/// Lets this process take part in [`barrier_everywhere`] of others. `false` when the system has no such barriers.
+/// Lets this process take part in [`barrier_everywhere`] of others. `false` when the system has no
+/// such barriers.
 pub(crate) fn join_barriers() -> bool {
     membarrier(libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) && barrier_everywhere()
 }
 
-/// A full memory barrier on every processor that runs a process which has joined. Async-signal-safe. `false` when it failed.
+/// A full memory barrier on every processor that runs a process which has joined.
+/// Async-signal-safe. `false` when it failed.
 pub(crate) fn barrier_everywhere() -> bool {
     membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED)
 }

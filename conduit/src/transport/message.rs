@@ -1,4 +1,5 @@
-//! Active messages as every layer sees them: on the way out ([`AmMessage`]), after they have arrived ([`Arrived`]).
+//! Active messages as every layer sees them: on the way out ([`AmMessage`]), after they have
+//! arrived ([`Arrived`]).
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use crate::transport::op_counter::OpCounter;
 pub use super::limits::{LUB_LONG, LUB_MEDIUM, MAX_ARGS, MAX_LONG, max_long_alloc, max_medium};
 pub(crate) use super::limits::{long_alloc_limit, medium_limit};
 
-/// Message classes never wait for each other's queues and buffers, which is what keeps storms of requests and replies free of
-/// deadlock: replies always drain.
+/// Message classes never wait for each other's queues and buffers, which is what keeps storms of
+/// requests and replies free of deadlock: replies always drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageClass {
     Request = 0,
@@ -25,7 +26,8 @@ pub(crate) enum MessageClass {
 #[derive(Clone, Copy)]
 pub(crate) struct AmMessage<'a> {
     pub(crate) class: MessageClass,
-    /// Local index of a neighbour, or [`neighbours::remote`](crate::transport::neighbours::remote) of a rank.
+    /// Local index of a neighbour, or [`neighbours::remote`](crate::transport::neighbours::remote)
+    /// of a rank.
     pub(crate) target: usize,
     pub(crate) handler: u8,
     /// At most [`MAX_ARGS`].
@@ -62,11 +64,13 @@ pub(crate) enum AmPayload<'a> {
     Medium(&'a [u8]),
     /// A Medium whose first bytes are in a block of the arena; only for neighbours.
     Block { block: Block, len: u32 },
-    /// A Long to `dest`, an offset in the target's segment; the payload is free when the call returns.
+    /// A Long to `dest`, an offset in the target's segment; the payload is free when the call
+    /// returns.
     Long { payload: &'a [u8], dest: u64 },
     /// A Long whose bytes are at the destination already; only for neighbours.
     Placed { len: u32, dest: u64 },
-    /// A Medium, or a Long to `dest`, in a buffer of the network, which is taken when the message was sent; only for remote ranks.
+    /// A Medium, or a Long to `dest`, in a buffer of the network, which is taken when the message
+    /// was sent; only for remote ranks.
     SendBuffer { buffer: &'a Cell<Option<SendBuffer>>, len: u32, dest: Option<u64> },
     /// A payload that may be read after the call; only for remote ranks.
     ZeroCopy(&'a ZeroCopy<'a>),
@@ -151,7 +155,8 @@ impl ReplyToken {
     }
 }
 
-/// Takes arrived messages. Must not poll for more than [`Poll::SendsOnly`](crate::transport::net::Poll::SendsOnly).
+/// Takes arrived messages. Must not poll for more than
+/// [`Poll::SendsOnly`](crate::transport::net::Poll::SendsOnly).
 pub(crate) trait Sink {
     /// A message has arrived.
     fn arrived(&self, message: Arrived<'_>);
@@ -164,8 +169,8 @@ pub struct Flags(u32);
 impl Flags {
     /// None.
     pub const NONE: Self = Self(0);
-    /// Do not wait and do not poll: when something is missing that would have to be waited for, the call does nothing
-    /// and says so ([`Outcome::NotSent`]).
+    /// Do not wait and do not poll: when something is missing that would have to be waited for, the
+    /// call does nothing and says so ([`Outcome::NotSent`]).
     pub const IMMEDIATE: Self = Self(1);
     /// For limit queries: the largest legal `least` of a Prepare with the client's buffer.
     pub const LEAST_CLIENT: Self = Self(2);

@@ -1,10 +1,12 @@
-//! How messages and one-sided operations travel: shared memory inside a neighbourhood, the network between them.
+//! How messages and one-sided operations travel: shared memory inside a neighbourhood, the network
+//! between them.
 //!
 //! [`Transport::route`] is the one place where the two part. What is above names a rank by a target
-//! ([`neighbours`]) and does not ask where it is; what is below is one of the two and does not know the other.
+//! ([`neighbours`]) and does not ask where it is; what is below is one of the two and does not know
+//! the other.
 //!
-//! A message takes these steps: `check` (limits), [`Transport::place`] (the payload of a Long, or its destination),
-//! [`Transport::send`]. Arrived ones go to a [`message::Sink`].
+//! A message takes these steps: `check` (limits), [`Transport::place`] (the payload of a Long, or
+//! its destination), [`Transport::send`]. Arrived ones go to a [`message::Sink`].
 
 pub(crate) mod limits;
 pub(crate) mod message;
@@ -55,7 +57,8 @@ pub(crate) struct PeerSegment {
 #[repr(C)]
 pub(crate) struct Transport {
     pub(crate) shm: ShmTransport,
-    /// There when some rank is outside the neighbourhood. Dropped before the segments that it was promised.
+    /// There when some rank is outside the neighbourhood. Dropped before the segments that it was
+    /// promised.
     net: Option<NetTransport>,
 }
 
@@ -76,7 +79,8 @@ impl Transport {
         c_face: bool,
     ) -> Result<Self, Error> {
         let shm = ShmTransport::open(neighbours, settings, services, c_face)?;
-        // Before the network has threads: of a process with one thread the system needs no grace period (some milliseconds).
+        // Before the network has threads: of a process with one thread the system needs no grace
+        // period (some milliseconds).
         let fences = sys::join_barriers();
         let max_segment = settings.max_segment.for_each(services.rank_info().locals);
         let most = settings.neighbourhood_max;
@@ -106,7 +110,8 @@ impl Transport {
         self.net.as_ref()
     }
 
-    /// One attempt to send; `false` when there is no room. The message was checked and its payload is in place.
+    /// One attempt to send; `false` when there is no room. The message was checked and its payload
+    /// is in place.
     #[inline(always)]
     pub(crate) fn send<M: Mode>(&self, message: &AmMessage<'_>) -> Result<bool, Box<net::Error>> {
         match self.route(message.target) {
@@ -115,8 +120,8 @@ impl Transport {
         }
     }
 
-    /// Sends a message of the library to any rank, this one included. `false`: not now, or the rank cannot be reached.
-    /// Async-signal-safe.
+    /// Sends a message of the library to any rank, this one included. `false`: not now, or the rank
+    /// cannot be reached. Async-signal-safe.
     pub(crate) fn send_internal(&self, target: usize, id: u8, args: &[i32]) -> bool {
         let (handler, payload) = (id, AmPayload::None);
         let message = AmMessage { class: MessageClass::Internal, target, handler, args, payload };
@@ -129,8 +134,8 @@ impl Transport {
         }
     }
 
-    /// The message to send when its Long payload was taken care of: written to its destination at a neighbour, only its
-    /// destination checked for remote ranks.
+    /// The message to send when its Long payload was taken care of: written to its destination at a
+    /// neighbour, only its destination checked for remote ranks.
     #[inline]
     pub(crate) fn place<'m>(
         &self,
@@ -181,7 +186,8 @@ impl Transport {
         }
     }
 
-    /// Whether a message with `nargs` arguments, its payload elsewhere, would find room now. A hint.
+    /// Whether a message with `nargs` arguments, its payload elsewhere, would find room now. A
+    /// hint.
     #[inline]
     pub(crate) fn has_room<M: Mode>(
         &self,
@@ -196,7 +202,8 @@ impl Transport {
         }
     }
 
-    /// Whether the payload of a message would be read where it is, after the call too, if the sender can wait for it.
+    /// Whether the payload of a message would be read where it is, after the call too, if the
+    /// sender can wait for it.
     pub(crate) fn is_zero_copy(&self, message: &AmMessage<'_>, waits: bool) -> bool {
         match self.route(message.target) {
             Route::Shm(_) => false,
@@ -204,7 +211,8 @@ impl Transport {
         }
     }
 
-    /// A buffer for a payload of `len` bytes; `None`: not now, or (for a `long` to a neighbour) it is copied where it goes.
+    /// A buffer for a payload of `len` bytes; `None`: not now, or (for a `long` to a neighbour) it
+    /// is copied where it goes.
     pub(crate) fn reserve<M: Mode>(
         &self,
         target: usize,
@@ -235,7 +243,8 @@ impl Transport {
         }
     }
 
-    /// Copies into a segment that shares memory with this rank; `Some` is the rank that the network has to reach instead.
+    /// Copies into a segment that shares memory with this rank; `Some` is the rank that the network
+    /// has to reach instead.
     #[inline]
     pub(crate) fn put(
         &self,

@@ -1,8 +1,9 @@
 //! Neighbourhoods: which ranks share memory with this one, and where all others are.
 //!
-//! The ranks of a host are cut, in rank order, into *neighbourhoods* of at most `GASNET_SUPERNODE_MAXSIZE` ranks. Only the
-//! ranks of one share memory; every other rank is *remote*, on the same host or not. Neighbourhoods are numbered by their
-//! first ranks, which are their leaders.
+//! The ranks of a host are cut, in rank order, into *neighbourhoods* of at most
+//! `GASNET_SUPERNODE_MAXSIZE` ranks. Only the ranks of one share memory; every other rank is
+//! *remote*, on the same host or not. Neighbourhoods are numbered by their first ranks, which are
+//! their leaders.
 //!
 //! Calls name a rank by a *target*: the local index of a neighbour, or [`remote`] of a job rank.
 
@@ -41,7 +42,8 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Local index of a job rank by arithmetic alone; nothing below `locals` where that cannot be done.
+    /// Local index of a job rank by arithmetic alone; nothing below `locals` where that cannot be
+    /// done.
     #[inline(always)]
     pub(crate) const fn offset(self, rank: u32) -> usize {
         rank.wrapping_sub(self.first) as usize

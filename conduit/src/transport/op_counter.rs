@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How much of an operation, or of a group of operations, is still to come. It may be used again when it is complete.
+/// How much of an operation, or of a group of operations, is still to come. It may be used again
+/// when it is complete.
 #[derive(Debug, Default)]
 pub(crate) struct OpCounter {
     /// Parts whose local memory is still in use.

@@ -1,6 +1,7 @@
-//! Every interleaving of jobs of 2 and 3 ranks: who exits when, which message arrives next, which timer fires, what the
-//! control tree decides, and a bounded number of faults. Time is abstract: a timer may fire at any moment, which covers
-//! all speeds. States that were seen before (by hash) are not entered again.
+//! Every interleaving of jobs of 2 and 3 ranks: who exits when, which message arrives next, which
+//! timer fires, what the control tree decides, and a bounded number of faults. Time is abstract: a
+//! timer may fire at any moment, which covers all speeds. States that were seen before (by hash)
+//! are not entered again.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};

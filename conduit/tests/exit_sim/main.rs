@@ -1,5 +1,5 @@
-//! The exit machine without anything around it: its state table, random histories under a virtual clock, every
-//! interleaving of small jobs, and one job of a million ranks.
+//! The exit machine without anything around it: its state table, random histories under a virtual
+//! clock, every interleaving of small jobs, and one job of a million ranks.
 
 use gasnet_ibv::exit;
 

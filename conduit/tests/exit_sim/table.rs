@@ -1,5 +1,5 @@
-//! The state table of `docs/design/exit.md` against the machine: every row must be what the machine does, and what has
-//! no row must change nothing.
+//! The state table of `docs/design/exit.md` against the machine: every row must be what the machine
+//! does, and what has no row must change nothing.
 
 use bootstrap::ExitPath;
 

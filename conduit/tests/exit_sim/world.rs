@@ -1,5 +1,5 @@
-//! A job in virtual time: machines, the messages between them, the provider that ends processes, and the agent that
-//! hears announcements and decides. All chance comes from one seed.
+//! A job in virtual time: machines, the messages between them, the provider that ends processes,
+//! and the agent that hears announcements and decides. All chance comes from one seed.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

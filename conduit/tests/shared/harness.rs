@@ -57,7 +57,8 @@ impl Placement {
     }
 }
 
-/// Runs `rank` on `size` threads, each a rank of one job. A rank that panics ends the job for all others, and the test.
+/// Runs `rank` on `size` threads, each a rank of one job. A rank that panics ends the job for all
+/// others, and the test.
 pub fn job<M: Mode>(size: u32, settings: &Settings, rank: impl Fn(&Client<M>) + Sync) {
     job_at::<M>(Placement::Together, size, settings, rank);
 }

@@ -1,5 +1,5 @@
-//! State tables of the design pages: `| state | event | next | actions |` between two markers, compared with what a machine
-//! does. What has no row must do nothing.
+//! State tables of the design pages: `| state | event | next | actions |` between two markers,
+//! compared with what a machine does. What has no row must do nothing.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -31,7 +31,8 @@ pub(crate) fn compare(page: &str, states: &[&str], events: &[&str], machine: &Ro
     assert!(documented.is_empty(), "rows where nothing happens: {documented:#?}");
 }
 
-/// Prints the rows in the order of states and events, to be pasted into the page when the machine changes.
+/// Prints the rows in the order of states and events, to be pasted into the page when the machine
+/// changes.
 pub(crate) fn print(states: &[&str], events: &[&str], machine: &Rows) {
     for state in states {
         for event in events {

@@ -2,7 +2,8 @@
 
 use gasnet_ibv::{BarrierFlags, Client, Error, Seq};
 
-/// Room for other ranks to put something; hello itself needs none, but attaching shows that it works.
+/// Room for other ranks to put something; hello itself needs none, but attaching shows that it
+/// works.
 const SEGMENT: u64 = 1 << 16;
 
 fn main() -> Result<(), Error> {

@@ -1,4 +1,5 @@
-//! A token goes around all ranks by Short requests and counts its steps; every rank checks every step.
+//! A token goes around all ranks by Short requests and counts its steps; every rank checks every
+//! step.
 //!
 //! Usage: `ring [LAPS]`
 

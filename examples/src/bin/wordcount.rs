@@ -1,8 +1,9 @@
 //! Counts the words of text files on all ranks.
 //!
-//! Each rank reads an equal share of the bytes and counts its words. Every word has an owner among the ranks, found by a
-//! hash; the counts travel to the owners in batches as Medium requests, each confirmed by a Short reply. Then every rank
-//! puts its most frequent words into rank 0's segment, and after a barrier rank 0 merges and prints them.
+//! Each rank reads an equal share of the bytes and counts its words. Every word has an owner among
+//! the ranks, found by a hash; the counts travel to the owners in batches as Medium requests, each
+//! confirmed by a Short reply. Then every rank puts its most frequent words into rank 0's segment,
+//! and after a barrier rank 0 merges and prints them.
 //!
 //! A word is what `tr -cs '[:alpha:]' '\n' | tr A-Z a-z` prints in the C locale.
 
@@ -158,8 +159,8 @@ impl Owned {
         Ok(Self { counts, damaged, confirmed, batch: batch[0].index() })
     }
 
-    /// Sends every count to the word's owner and waits until all batches are confirmed. Other ranks' batches may still
-    /// come after that, until the next barrier.
+    /// Sends every count to the word's owner and waits until all batches are confirmed. Other
+    /// ranks' batches may still come after that, until the next barrier.
     fn distribute(&self, client: &Client<Seq>, counts: Counts) -> Result<(), Failure> {
         let (size, most) = (client.size(), client.team().max_request_medium(None, 0, Flags::NONE));
         let mut batches = vec![Vec::new(); size as usize];
@@ -198,7 +199,8 @@ impl Owned {
         Ok(())
     }
 
-    /// What rank 0 needs from this rank: length of the rest, bytes read, words, distinct words, the top words.
+    /// What rank 0 needs from this rank: length of the rest, bytes read, words, distinct words, the
+    /// top words.
     fn summary(&self, bytes: u64, most: u32) -> Result<Vec<u8>, Failure> {
         let damaged = self.damaged.load(Ordering::Relaxed);
         if damaged > 0 {

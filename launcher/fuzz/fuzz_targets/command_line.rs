@@ -1,5 +1,6 @@
-//! Any command line: words between NUL bytes. It must be parsed or refused without a panic, the program's words must be
-//! the tail of the line, and an accepted line must be understood the same way a second time.
+//! Any command line: words between NUL bytes. It must be parsed or refused without a panic, the
+//! program's words must be the tail of the line, and an accepted line must be understood the same
+//! way a second time.
 
 #![no_main]
 

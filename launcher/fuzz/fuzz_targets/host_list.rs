@@ -1,5 +1,6 @@
-//! Any text as a host list, a host file, a file of Grid Engine and a map. It must be understood or refused without a
-//! panic, no host may look like an option of the remote shell, and a map must keep its promises.
+//! Any text as a host list, a host file, a file of Grid Engine and a map. It must be understood or
+//! refused without a panic, no host may look like an option of the remote shell, and a map must
+//! keep its promises.
 
 #![no_main]
 

@@ -35,9 +35,9 @@ const FORMAT: u32 = 1;
 
 /// Runs every launch step on the hosts without starting ranks, and says what to repair.
 ///
-/// Every step is made: login, agent, limits, adapters, shared memory and more. Each line says ok, warning or problem, what
-/// was seen, and on how many hosts; what to do follows behind fix. The exit code is 0 when there is no problem, 1 when
-/// there is one.
+/// Every step is made: login, agent, limits, adapters, shared memory and more. Each line says ok,
+/// warning or problem, what was seen, and on how many hosts; what to do follows behind fix. The
+/// exit code is 0 when there is no problem, 1 when there is one.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "doctor",

@@ -38,7 +38,8 @@ fn there(name: &str, directories: &[PathBuf]) -> bool {
     directories.iter().any(|directory| directory.join(name).is_file())
 }
 
-/// What of it is on this host; `path` and `libraries` are the values of `PATH` and `LD_LIBRARY_PATH`.
+/// What of it is on this host; `path` and `libraries` are the values of `PATH` and
+/// `LD_LIBRARY_PATH`.
 pub(super) fn finding(path: Option<&OsStr>, libraries: Option<&OsStr>) -> Finding {
     let split = |value: Option<&OsStr>| -> Vec<PathBuf> {
         value.map(|value| std::env::split_paths(value).collect()).unwrap_or_default()

@@ -1,8 +1,9 @@
 //! The rules by which ranks are spread over hosts (pure).
 //!
-//! Blocked and balanced is the documented layout: consecutive ranks, shares that differ by at most one, the first hosts
-//! take the remainder. Slots are limits: a host that is full takes no more, and the others share what is left by the
-//! same rule. A cyclic layout gives each host the same number of ranks as the blocked one, dealt out in rounds.
+//! Blocked and balanced is the documented layout: consecutive ranks, shares that differ by at most
+//! one, the first hosts take the remainder. Slots are limits: a host that is full takes no more,
+//! and the others share what is left by the same rule. A cyclic layout gives each host the same
+//! number of ranks as the blocked one, dealt out in rounds.
 
 use supervisor::plan::{HostEntry, Map};
 
@@ -64,8 +65,9 @@ pub fn spread(hosts: Vec<HostEntry>, ranks: u32, order: Order) -> Result<Map, La
     Ok(Map { hosts, host_of }.without_idle_hosts())
 }
 
-/// How many ranks each of `hosts` hosts gets when `ranks` are spread evenly: consecutive ranks, the first hosts take the
-/// remainder. Fewer ranks than hosts leave the last hosts empty; no hosts, no entries.
+/// How many ranks each of `hosts` hosts gets when `ranks` are spread evenly: consecutive ranks, the
+/// first hosts take the remainder. Fewer ranks than hosts leave the last hosts empty; no hosts, no
+/// entries.
 #[must_use]
 pub fn layout(ranks: u32, hosts: u32) -> Vec<u32> {
     let Some(each) = ranks.checked_div(hosts) else { return Vec::new() };
@@ -73,7 +75,8 @@ pub fn layout(ranks: u32, hosts: u32) -> Vec<u32> {
     (0..hosts).map(|host| each + u32::from(host < rest)).collect()
 }
 
-/// As [`layout`], but a host takes at most its slots; what it cannot take is spread over the others.
+/// As [`layout`], but a host takes at most its slots; what it cannot take is spread over the
+/// others.
 ///
 /// # Errors
 /// No hosts, or more ranks than slots.
@@ -86,7 +89,8 @@ pub fn shares(ranks: u32, slots: &[Option<u32>]) -> Result<Vec<u32>, LayoutError
     if sum(u32::MAX) < u64::from(ranks) {
         return Err(LayoutError::Slots { ranks, slots: sum(u32::MAX), hosts: slots.len() });
     }
-    // The highest level to which every host can be filled; the first that are not full take one more.
+    // The highest level to which every host can be filled; the first that are not full take one
+    // more.
     let (mut level, mut above) = (0, ranks.saturating_add(1));
     while level + 1 < above {
         let middle = level + (above - level) / 2;

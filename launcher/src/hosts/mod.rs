@@ -1,8 +1,9 @@
 //! Which hosts the job uses, and which rank runs where.
 //!
-//! The first source that is set counts: `--hosts` or `--hostfile`, then the variables in GASNet's order. Of its hosts,
-//! each once unless `GASNET_SSH_KEEPDUP` says otherwise, the first `-N` (else as many as there are ranks) are used.
-//! Without any source the job is on this host. How lists are written is [`list`]'s business.
+//! The first source that is set counts: `--hosts` or `--hostfile`, then the variables in GASNet's
+//! order. Of its hosts, each once unless `GASNET_SSH_KEEPDUP` says otherwise, the first `-N` (else
+//! as many as there are ranks) are used. Without any source the job is on this host. How lists are
+//! written is [`list`]'s business.
 
 pub mod layout;
 pub mod list;
@@ -193,7 +194,8 @@ struct Listed {
     notes: Vec<String>,
 }
 
-/// Decides for a job on `here`; `variable` looks a variable up. Reads the files that are named, nothing else.
+/// Decides for a job on `here`; `variable` looks a variable up. Reads the files that are named,
+/// nothing else.
 ///
 /// # Errors
 /// A list, file or map that cannot be used, or ranks that do not fit.
@@ -261,8 +263,8 @@ pub struct All {
     pub notes: Vec<String>,
 }
 
-/// All hosts of the list that counts, each once; this host without any list. `text` and `file` are what the command line
-/// says.
+/// All hosts of the list that counts, each once; this host without any list. `text` and `file` are
+/// what the command line says.
 ///
 /// # Errors
 /// A list or file that cannot be used.
@@ -299,7 +301,8 @@ fn own_user() -> Option<String> {
     nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten().map(|user| user.name)
 }
 
-/// The hosts that the command line itself names, each once; none when it names none. What variables say is not looked at.
+/// The hosts that the command line itself names, each once; none when it names none. What variables
+/// say is not looked at.
 ///
 /// # Errors
 /// A list or file that cannot be used, or that is empty.
@@ -420,7 +423,8 @@ fn spread(
     if asked {
         return Err(HostsError::Slots { source: refused, fits: slots, source_name });
     }
-    // A batch system's slots are not the user's wish: programs that compute little may well share cpus.
+    // A batch system's slots are not the user's wish: programs that compute little may well share
+    // cpus.
     warnings.push(format!("{refused} ({source_name}); the slots are not heeded"));
     hosts.iter_mut().for_each(|host| host.slots = None);
     layout::spread(hosts, ranks, order).map_err(|source| HostsError::Slots {

@@ -1,4 +1,5 @@
-//! Every kind of bad input with its exit code and what its message must say. Nothing is ever started.
+//! Every kind of bad input with its exit code and what its message must say. Nothing is ever
+//! started.
 
 use crate::room::Room;
 

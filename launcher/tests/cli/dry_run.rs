@@ -57,7 +57,8 @@ fn chapel() {
         .env("LINES_OF_TEXT", "a\nb\n\u{fc}");
     let seen = room.run(&mut command);
     assert_eq!(seen.code, Some(0), "{}", seen.err);
-    // Three of the launcher's own, and spawner, GASNET_VERBOSEENV (-t implies -v) and Open MPI's switch.
+    // Three of the launcher's own, and spawner, GASNET_VERBOSEENV (-t implies -v) and Open MPI's
+    // switch.
     let environment = format!(
         "the launcher's own, 6 variables; -E names 3 that are set: BASH_FUNC_module%% LINES_OF_TEXT PATH; skipped, not \
          set: {} NOT_SET_HERE _",
@@ -106,7 +107,8 @@ fn upcxx_run() {
 #[test]
 fn legion() {
     let room = Room::new();
-    // The wrapper need not be installed for this test: any executable in front of the program is one.
+    // The wrapper need not be installed for this test: any executable in front of the program is
+    // one.
     std::fs::copy(room.path().join("script"), room.path().join("numactl")).expect("copy");
     let words = [
         "-t",

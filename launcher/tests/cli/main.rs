@@ -1,4 +1,5 @@
-//! Calls of the launcher: dry runs, bad input, documents, settings, and small jobs of plain programs.
+//! Calls of the launcher: dry runs, bad input, documents, settings, and small jobs of plain
+//! programs.
 
 mod bad_input;
 mod documents;

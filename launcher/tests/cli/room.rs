@@ -23,8 +23,9 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// With these programs: `prog_real` and `ssh_only` (ibv), `udp_prog` (another conduit), `bare` (ibv without
-    /// spawners), `script` (plain); `data` is not executable and `folder` is a directory.
+    /// With these programs: `prog_real` and `ssh_only` (ibv), `udp_prog` (another conduit), `bare`
+    /// (ibv without spawners), `script` (plain); `data` is not executable and `folder` is a
+    /// directory.
     pub(crate) fn new() -> Self {
         let room = Self { directory: tempfile::tempdir().expect("scratch directory") };
         let ibv = "$GASNetConduitName: IBV $";

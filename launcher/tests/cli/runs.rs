@@ -1,5 +1,5 @@
-//! What the launcher itself adds to a job: exit codes, summary, progress, report, environment. Streams, signals and
-//! faults are tested with the supervisor.
+//! What the launcher itself adds to a job: exit codes, summary, progress, report, environment.
+//! Streams, signals and faults are tested with the supervisor.
 
 use crate::room::Room;
 

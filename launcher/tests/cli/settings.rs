@@ -1,4 +1,5 @@
-//! Variables: bad values stop the launch, unknown names are warned about, `--print-settings` shows all.
+//! Variables: bad values stop the launch, unknown names are warned about, `--print-settings` shows
+//! all.
 
 use crate::room::Room;
 

@@ -1,4 +1,5 @@
-//! Where the network layer changes from one protocol to another, and how much of everything it keeps.
+//! Where the network layer changes from one protocol to another, and how much of everything it
+//! keeps.
 
 use super::{BYTES, COUNT, POSITIVE, YES, computed, fixed, flag};
 use crate::variable::{Kind, Variable};

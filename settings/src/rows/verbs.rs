@@ -1,4 +1,5 @@
-//! The network between ranks that share no memory: fabric, ports, connections, progress threads, registration.
+//! The network between ranks that share no memory: fabric, ports, connections, progress threads,
+//! registration.
 
 use super::{COUNT, NO, POSITIVE, YES, computed, fixed, flag, open};
 use crate::variable::{Kind, Variable};

@@ -1,6 +1,7 @@
-//! The ssh client of our own (`GASNET_SSH_CMD=builtin`): a thread for each link instead of a process, on libssh2. To the
-//! rest of a link it looks like the process: three pipes, words on standard error in the manner of OpenSSH, which
-//! [`crate::diagnosis`] knows, and an exit code. Who closes the pipes ends the connection, and so does the end of our process.
+//! The ssh client of our own (`GASNET_SSH_CMD=builtin`): a thread for each link instead of a
+//! process, on libssh2. To the rest of a link it looks like the process: three pipes, words on
+//! standard error in the manner of OpenSSH, which [`crate::diagnosis`] knows, and an exit code. Who
+//! closes the pipes ends the connection, and so does the end of our process.
 //!
 //! It is there with the cargo feature `builtin-ssh`; without it, [`start`] refuses.
 

@@ -1,9 +1,11 @@
-//! The options that the client of our own takes: those of OpenSSH that name user, port, keys and known hosts.
+//! The options that the client of our own takes: those of OpenSSH that name user, port, keys and
+//! known hosts.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What `GASNET_SSH_OPTIONS` says. The first of a kind counts, as with OpenSSH; identity files add up.
+/// What `GASNET_SSH_OPTIONS` says. The first of a kind counts, as with OpenSSH; identity files add
+/// up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) port: Option<u16>,

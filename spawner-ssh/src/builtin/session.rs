@@ -1,4 +1,5 @@
-//! One connection of the client: to the host, its key, the login, the command, and bytes both ways until the end.
+//! One connection of the client: to the host, its key, the login, the command, and bytes both ways
+//! until the end.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -129,7 +130,8 @@ impl KnownHosts {
         Self { lines: lines.collect(), files }
     }
 
-    /// Types of the keys that may be those of this host, as they are written; a hidden name may be any host's.
+    /// Types of the keys that may be those of this host, as they are written; a hidden name may be
+    /// any host's.
     fn types(&self, login: &Login<'_>) -> Vec<&str> {
         let with_port = format!("[{}]:{}", login.name, login.port);
         let is_ours = |names: &str| {
@@ -359,8 +361,8 @@ impl<'a> Pump<'a> {
         Ok(moved)
     }
 
-    /// For anything that lets bytes move. The link may take any time: it has its own deadlines, and when it gives up it
-    /// closes its ends, which wakes us.
+    /// For anything that lets bytes move. The link may take any time: it has its own deadlines, and
+    /// when it gives up it closes its ends, which wakes us.
     fn wait(&self, blocked: BlockDirections) -> std::io::Result<()> {
         let mut socket = PollFlags::empty();
         if self.up.is_empty() || !self.down.is_empty() {

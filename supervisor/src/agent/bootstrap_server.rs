@@ -1,8 +1,9 @@
-//! Serves the bootstrap calls of this host's ranks: one packet socket per rank, the matching of collective calls by
-//! [`bootstrap::collective`], the node memory.
+//! Serves the bootstrap calls of this host's ranks: one packet socket per rank, the matching of
+//! collective calls by [`bootstrap::collective`], the node memory.
 //!
-//! Nothing that a rank sends can harm more than its own job: every frame is checked, sends never block (each rank has a
-//! queue), and at most [`BATCH`] frames of one rank are served before the others get their turn.
+//! Nothing that a rank sends can harm more than its own job: every frame is checked, sends never
+//! block (each rank has a queue), and at most [`BATCH`] frames of one rank are served before the
+//! others get their turn.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -111,7 +112,8 @@ impl BootstrapServer {
         Self::with(share, calls)
     }
 
-    /// A server for the ranks of `share` as a node of the tree of hosts, with one branch for each link down.
+    /// A server for the ranks of `share` as a node of the tree of hosts, with one branch for each
+    /// link down.
     pub(crate) fn node(share: HostRanks, branches: Vec<Branch>) -> Result<Self, ProtocolError> {
         let calls = Collective::node(Node {
             size: share.size(),
@@ -129,7 +131,8 @@ impl BootstrapServer {
         Self { share, peers, page: None, page_fd: None, calls, buffer, mail: false, woken: 0 }
     }
 
-    /// What is to be sent up or down the tree; to be asked after anything that may have served a call.
+    /// What is to be sent up or down the tree; to be asked after anything that may have served a
+    /// call.
     pub(crate) fn poll_transmit(&mut self) -> Option<TreeMessage> {
         self.calls.poll_transmit()
     }
@@ -191,8 +194,8 @@ impl BootstrapServer {
         self.peers.get(rank as usize).map(|peer| peer.speaker.unwrap_or(peer.pid))
     }
 
-    /// Whom SIGQUIT must reach so that `rank` runs its handler: a process, or a group (negative). `None` when the rank
-    /// has seen the decision itself.
+    /// Whom SIGQUIT must reach so that `rank` runs its handler: a process, or a group (negative).
+    /// `None` when the rank has seen the decision itself.
     pub(crate) fn claim_quit(&self, rank: u32) -> Option<i32> {
         let peer = self.peers.get(rank as usize)?;
         if let Some(page) = self.page.as_ref().filter(|_| peer.hello)
@@ -238,7 +241,8 @@ impl BootstrapServer {
 
     /// Serves everything that a rank has sent before it ended.
     pub(crate) fn drain(&mut self, poller: &Poller, rank: u32, events: &mut Vec<RankEvent>) {
-        // A socket holds some hundred frames; the bound is for a surviving child that keeps sending.
+        // A socket holds some hundred frames; the bound is for a surviving child that keeps
+        // sending.
         for _ in 0..64 {
             if !self.readable(poller, rank, events) {
                 break;
@@ -294,8 +298,9 @@ impl BootstrapServer {
             Kind::Abort => events.push(RankEvent::Abort { rank, code }),
             Kind::Posted => self.take_posts(poller, events),
             _ => {
-                // Another rank may wait in shared memory in a call that this one does not fit. Whoever posts in this call
-                // from now on sees that it was begun over a socket, and says so.
+                // Another rank may wait in shared memory in a call that this one does not fit.
+                // Whoever posts in this call from now on sees that it was begun over a socket, and
+                // says so.
                 if std::mem::replace(&mut self.woken, frame.seq) != frame.seq {
                     self.take_posts(poller, events);
                 }

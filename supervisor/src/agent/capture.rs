@@ -138,7 +138,8 @@ impl Capture {
         self.open == 0
     }
 
-    /// Gives up pipes that somebody outside the job keeps open: what they held so far counts as complete.
+    /// Gives up pipes that somebody outside the job keeps open: what they held so far counts as
+    /// complete.
     pub(crate) fn close_all(&mut self, outlet: &mut dyn Outlet) {
         for which in BOTH {
             self.close(which, outlet);
@@ -146,8 +147,9 @@ impl Capture {
     }
 }
 
-/// How long the end of the ranks' pipes is awaited once the job is over: somebody outside the job may hold them open. A reader
-/// of the outlet that is slow keeps us from reading the pipes; that is nobody's who holds them open, so its time does not count.
+/// How long the end of the ranks' pipes is awaited once the job is over: somebody outside the job
+/// may hold them open. A reader of the outlet that is slow keeps us from reading the pipes; that is
+/// nobody's who holds them open, so its time does not count.
 #[derive(Debug)]
 pub(crate) struct Draining {
     give_up: u64,

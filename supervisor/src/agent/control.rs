@@ -1,5 +1,6 @@
-//! What whoever supervises a whole job has, be its ranks on this host or on a tree of hosts: the machine that decides, the
-//! link to the launcher's process, output and input, and the way of an event through them.
+//! What whoever supervises a whole job has, be its ranks on this host or on a tree of hosts: the
+//! machine that decides, the link to the launcher's process, output and input, and the way of an
+//! event through them.
 
 use std::os::fd::AsFd;
 

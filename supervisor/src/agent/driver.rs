@@ -1,4 +1,5 @@
-//! The supervisor of a job on this host alone: carries events to the machine and its actions to the ranks.
+//! The supervisor of a job on this host alone: carries events to the machine and its actions to the
+//! ranks.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -49,11 +50,13 @@ pub(crate) fn io(operation: &'static str) -> impl Fn(std::io::Error) -> AgentErr
     move |source| AgentError::Os { operation, source }
 }
 
-/// Becomes a supervisor: sub-reaper, dies with its parent (which TERM announces), and hears of its children's ends.
+/// Becomes a supervisor: sub-reaper, dies with its parent (which TERM announces), and hears of its
+/// children's ends.
 pub(crate) fn supervise_children(poller: &Poller) -> Result<Signals, AgentError> {
     prctl::set_child_subreaper(true).map_err(os("become a sub-reaper"))?;
     prctl::set_pdeathsig(Signal::SIGTERM).map_err(os("arm the parent-death signal"))?;
-    // Terminal signals reach the agent, too; the launcher passes them on, so here they stay blocked and unread.
+    // Terminal signals reach the agent, too; the launcher passes them on, so here they stay blocked
+    // and unread.
     let blocked: SigSet = [Signal::SIGTTIN, Signal::SIGTTOU].into_iter().collect();
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&blocked), None).map_err(os("block signals"))?;
     sys::ask_for_short_slices();

@@ -1,8 +1,8 @@
-//! Feeds our standard input to ranks through pipes, when it cannot simply be inherited: a terminal (ranks are in other
-//! process groups and must not read it), or several readers.
+//! Feeds our standard input to ranks through pipes, when it cannot simply be inherited: a terminal
+//! (ranks are in other process groups and must not read it), or several readers.
 //!
-//! Byte-exact, with the slowest reader setting the pace: nothing is read before the last piece is with everyone. The
-//! user's descriptor keeps its flags.
+//! Byte-exact, with the slowest reader setting the pace: nothing is read before the last piece is
+//! with everyone. The user's descriptor keeps its flags.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -72,7 +72,8 @@ struct Reader {
     watched: bool,
 }
 
-/// The pipes of the ranks that read, and the piece that is being given to them. Dropping it closes them.
+/// The pipes of the ranks that read, and the piece that is being given to them. Dropping it closes
+/// them.
 #[derive(Debug, Default)]
 pub(crate) struct Readers {
     readers: Vec<Reader>,

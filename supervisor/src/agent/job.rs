@@ -1,4 +1,5 @@
-//! A whole job as seen by the one who decides about it: the machine, and the record of what happened.
+//! A whole job as seen by the one who decides about it: the machine, and the record of what
+//! happened.
 
 use std::collections::HashMap;
 use std::time::Instant;

@@ -29,7 +29,8 @@ impl LauncherLink {
         Self { socket, inbox: Inbox::default(), told: [0; 3], told_at: 0, gone: false }
     }
 
-    /// What the launcher says: signals for the ranks, in order, and its end. Nonsense is its end, too.
+    /// What the launcher says: signals for the ranks, in order, and its end. Nonsense is its end,
+    /// too.
     pub(crate) fn hear(&mut self, poller: &Poller) -> Vec<(Event, Option<Sender>)> {
         let mut lost = false;
         let mut bytes = [0; 4096];
@@ -87,15 +88,15 @@ impl LauncherLink {
         self.told = counts;
         self.told_at = now;
         if let Ok(bytes) = Message::Progress(counts).encode() {
-            // A launcher that is stopped does not read: then it misses a count, nothing else. A message this small is
-            // sent whole or not at all.
+            // A launcher that is stopped does not read: then it misses a count, nothing else. A
+            // message this small is sent whole or not at all.
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
             let _ = send(self.socket.as_raw_fd(), &bytes, flags);
         }
     }
 
-    /// The last words: the counts, and the report of the job with the records of its `hosts`. Output that was lost is a
-    /// failure.
+    /// The last words: the counts, and the report of the job with the records of its `hosts`.
+    /// Output that was lost is a failure.
     pub(crate) fn report(
         &mut self,
         job: &mut Job<'_>,

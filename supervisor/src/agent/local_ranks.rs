@@ -1,6 +1,6 @@
-//! The ranks of this host: starts them, serves their bootstrap calls, reads their output, feeds their input, signals
-//! and reaps them. What happens is told as [`RankEvent`]; what is to be done is decided elsewhere, on this host or up the
-//! tree of hosts.
+//! The ranks of this host: starts them, serves their bootstrap calls, reads their output, feeds
+//! their input, signals and reaps them. What happens is told as [`RankEvent`]; what is to be done
+//! is decided elsewhere, on this host or up the tree of hosts.
 
 use std::collections::{HashMap, HashSet};
 
@@ -26,7 +26,8 @@ const SPAWN_BATCH: u32 = 16;
 /// Ranks whose CPU times are sampled.
 const LOOK_SAMPLE: usize = 8;
 
-/// What the ranks of a host that are not exiting have had of its CPUs since the first sample after the last `Exiting`.
+/// What the ranks of a host that are not exiting have had of its CPUs since the first sample after
+/// the last `Exiting`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct CpuSample {
     /// Whether one of them is ready to run.
@@ -111,7 +112,8 @@ impl<'a> LocalRanks<'a> {
         }
     }
 
-    /// What can fail before the first rank; the error with the exit code that follows. `mask` is the ranks' signal mask.
+    /// What can fail before the first rank; the error with the exit code that follows. `mask` is
+    /// the ranks' signal mask.
     pub(crate) fn prepare(&mut self, mask: SigSet) -> Result<(), (String, i32)> {
         let directory = &self.plan.directory;
         std::env::set_current_dir(directory).map_err(|error| {
@@ -285,7 +287,8 @@ impl<'a> LocalRanks<'a> {
     /// A signal to every running rank's group.
     pub(crate) fn to_groups(&self, signal: i32) {
         for pid in self.by_pid.keys() {
-            // A rank that is a zombie already, or has changed its user: nothing more can be done here.
+            // A rank that is a zombie already, or has changed its user: nothing more can be done
+            // here.
             let _ = sys::kill(-pid, signal);
         }
     }
@@ -298,7 +301,8 @@ impl<'a> LocalRanks<'a> {
         }
     }
 
-    /// TERM or KILL to what the ranks left behind; `spare` are processes of our own with all that they started.
+    /// TERM or KILL to what the ranks left behind; `spare` are processes of our own with all that
+    /// they started.
     pub(crate) fn end_orphans(&mut self, signal: i32, spare: impl Fn(i32) -> bool) {
         for pid in processes::descendants(getpid().as_raw(), spare) {
             if self.orphans.insert(pid) || signal == libc::SIGKILL {
@@ -308,15 +312,16 @@ impl<'a> LocalRanks<'a> {
         }
     }
 
-    /// What ranks that are not exiting have had of the CPUs. The first sample after an `Exiting` notes what they have
-    /// used; a later one sees what they got since. Together: while any of them is given CPUs and none joins the exit,
-    /// the others wait for each other, not for the machine.
+    /// What ranks that are not exiting have had of the CPUs. The first sample after an `Exiting`
+    /// notes what they have used; a later one sees what they got since. Together: while any of them
+    /// is given CPUs and none joins the exit, the others wait for each other, not for the machine.
     pub(crate) fn sample_cpu(&mut self) -> CpuSample {
         let exits = self.exits_heard;
         if std::mem::replace(&mut self.looked_after, exits) != exits {
             self.cpu_times.clear();
         }
-        // A sample: an agent that reads much is itself put behind computing ranks by a fair scheduler.
+        // A sample: an agent that reads much is itself put behind computing ranks by a fair
+        // scheduler.
         let staying = (0u32..).zip(&self.staying).filter(|(_, stays)| **stays);
         let staying: Vec<u32> = staying.map(|(local, _)| local).collect();
         let step = staying.len().div_ceil(LOOK_SAMPLE).max(1);

@@ -2,20 +2,24 @@
 //!
 //! # Primer
 //!
-//! The driver tells the machine what happened ([`Event`]) and when (milliseconds on any clock that does not go back),
-//! carries out the [`Command`]s in order, and calls with [`Event::Tick`] when [`Machine::deadline`] has come. Rules, in
-//! short (`docs/ARCHITECTURE.md` section 4 has the reasons):
+//! The driver tells the machine what happened ([`Event`]) and when (milliseconds on any clock that
+//! does not go back), carries out the [`Command`]s in order, and calls with [`Event::Tick`] when
+//! [`Machine::deadline`] has come. Rules, in short (`docs/ARCHITECTURE.md` section 4 has the
+//! reasons):
 //!
-//! * The **first cause** is recorded once. What happens after it, our own killing above all, never replaces it. One thing
-//!   is noticed long after it happened: the loss of a host that fell silent. It replaces a rank's failure that came later.
-//! * A death (signal, non-zero exit without announcement, exit 0 after `Hello` without farewell) ends the job at once:
-//!   exit decision, TERM, and KILL after the grace.
-//! * A rank that announces its exit opens the quiet window. If it passes while another rank is not exiting, and that is
-//!   not for want of a CPU ([`Command::SampleCpu`]: with many ranks per core an exit that all ranks make together is spread
-//!   over many milliseconds), the exit is non-collective: exit decision with the largest announced code, SIGQUIT to ranks
-//!   that have not seen it, TERM when the exit bound is over.
-//! * A signal to the launcher is forwarded. Ranks that leave in good order with code 0 afterwards make a good job; a code
-//!   of their own becomes the job's; ranks that end *by* the signal make it 128 + signal. A second ending signal kills.
+//! * The **first cause** is recorded once. What happens after it, our own killing above all, never
+//!   replaces it. One thing is noticed long after it happened: the loss of a host that fell silent.
+//!   It replaces a rank's failure that came later.
+//! * A death (signal, non-zero exit without announcement, exit 0 after `Hello` without farewell)
+//!   ends the job at once: exit decision, TERM, and KILL after the grace.
+//! * A rank that announces its exit opens the quiet window. If it passes while another rank is not
+//!   exiting, and that is not for want of a CPU ([`Command::SampleCpu`]: with many ranks per core
+//!   an exit that all ranks make together is spread over many milliseconds), the exit is
+//!   non-collective: exit decision with the largest announced code, SIGQUIT to ranks that have not
+//!   seen it, TERM when the exit bound is over.
+//! * A signal to the launcher is forwarded. Ranks that leave in good order with code 0 afterwards
+//!   make a good job; a code of their own becomes the job's; ranks that end *by* the signal make it
+//!   128 + signal. A second ending signal kills.
 //! * When the last rank is gone, everything that it left behind is ended as well.
 
 mod ends;
@@ -95,7 +99,8 @@ pub struct Machine {
     sample_at: Option<u64>,
     end_begins: Option<u64>,
     decided: bool,
-    /// A non-collective exit with code 0 was decided: the cause unless a failure follows before the others' time is up.
+    /// A non-collective exit with code 0 was decided: the cause unless a failure follows before the
+    /// others' time is up.
     deferred: Option<Cause>,
     running: u32,
     pending: u32,
@@ -184,7 +189,8 @@ impl Machine {
         self.members.get(rank as usize).map_or((false, false), |m| (m.hello, m.killed))
     }
 
-    /// The first cause; a collective exit with a non-zero code is one, too. `None`: the job ended well.
+    /// The first cause; a collective exit with a non-zero code is one, too. `None`: the job ended
+    /// well.
     #[must_use]
     pub fn cause(&self) -> Option<Cause> {
         self.cause.clone().or_else(|| self.collective_cause())
@@ -215,7 +221,8 @@ impl Machine {
         }
     }
 
-    /// Takes one event; appends what is to be done to `out`. Events about ranks that do not exist are ignored.
+    /// Takes one event; appends what is to be done to `out`. Events about ranks that do not exist
+    /// are ignored.
     pub fn handle(&mut self, now: u64, event: Event, out: &mut Vec<Command>) {
         if self.phase == Phase::Finished {
             return;
@@ -394,8 +401,8 @@ impl Machine {
         }
     }
 
-    /// Ranks that talk to a host which cannot be reached may fail before the host counts as lost. If it had missed a
-    /// heartbeat when the first sign of the end was seen, the loss came first.
+    /// Ranks that talk to a host which cannot be reached may fail before the host counts as lost.
+    /// If it had missed a heartbeat when the first sign of the end was seen, the loss came first.
     fn host_lost(&mut self, now: u64, silent: u64, out: &mut Vec<Command>) {
         let lost = Self::of_job(CauseKind::AgentLost, CODE_LAUNCH, None);
         let missed = after(now.saturating_sub(silent), HOST_MISSED);
@@ -450,7 +457,8 @@ impl Machine {
         self.announce(&cause, out);
         let bound = now.saturating_add(self.rules.exit_bound);
         if cause.code == 0 {
-            // The others may be at work on the last result, outside the library: nobody failed, so they get their time.
+            // The others may be at work on the last result, outside the library: nobody failed, so
+            // they get their time.
             self.deferred = Some(cause);
             self.phase = Phase::Leaving { quit_at: Some(bound), term_at: after(bound, KILL_GRACE) };
         } else {

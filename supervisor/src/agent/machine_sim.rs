@@ -1,5 +1,5 @@
-//! The machine in a virtual world: ranks with random behaviour, a virtual clock, and an oracle that knows the first
-//! cause from the history alone.
+//! The machine in a virtual world: ranks with random behaviour, a virtual clock, and an oracle that
+//! knows the first cause from the history alone.
 
 use std::collections::BTreeMap;
 
@@ -274,7 +274,8 @@ impl World {
         panic!("no end: {:?}", self.log)
     }
 
-    /// The first cause, from the history alone: the first death, abort or protocol error, or a non-collective exit decided before.
+    /// The first cause, from the history alone: the first death, abort or protocol error, or a
+    /// non-collective exit decided before.
     fn oracle(&self) -> Option<(CauseKind, u32)> {
         let decided = self
             .actions
@@ -460,7 +461,8 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// The cause when rank 0 of two exits alone at 10 s, and the other's host is lost 2 s later, silent for so long.
+/// The cause when rank 0 of two exits alone at 10 s, and the other's host is lost 2 s later, silent
+/// for so long.
 fn cause_with_silence(silent: u64, end: Event) -> Cause {
     let mut machine = Machine::new(2, Rules { exit_bound: EXIT_BOUND, timeout_at: None });
     let mut out = Vec::new();
@@ -530,7 +532,8 @@ proptest! {
         World::new(tempers).check();
     }
 
-    /// Any history, also impossible ones: nothing panics, nothing follows the finish, the cause stays.
+    /// Any history, also impossible ones: nothing panics, nothing follows the finish, the cause
+    /// stays.
     #[test]
     fn nonsense_is_survived(history in proptest::collection::vec((event(), 0u64..3000), 0..60)) {
         let mut machine = Machine::new(3, Rules { exit_bound: EXIT_BOUND, timeout_at: Some(20_000) });

@@ -1,12 +1,14 @@
-//! The supervisor of ranks: of a whole job on one host, and the parts that agents of other hosts use as well. One process,
-//! one thread.
+//! The supervisor of ranks: of a whole job on one host, and the parts that agents of other hosts
+//! use as well. One process, one thread.
 //!
 //! * `machine`: decides how the job ends (pure); `rank_event`: what it hears of ranks.
-//! * `control`: what surrounds it for a whole job; `driver`: a job on this host alone; `job`: what is known of the job;
-//!   `launcher_link`: the socket to the launcher's process.
-//! * `local_ranks`: the ranks of one host; `host_ranks`: which those are; `spawn`: starts them; `bootstrap_server`: serves
-//!   their bootstrap calls; `capture`, `output`, `sink`, `input`: their standard streams.
-//! * `processes`: finds what ranks leave behind. `record`: writes down what happened. `sys`: system calls.
+//! * `control`: what surrounds it for a whole job; `driver`: a job on this host alone; `job`: what
+//!   is known of the job; `launcher_link`: the socket to the launcher's process.
+//! * `local_ranks`: the ranks of one host; `host_ranks`: which those are; `spawn`: starts them;
+//!   `bootstrap_server`: serves their bootstrap calls; `capture`, `output`, `sink`, `input`: their
+//!   standard streams.
+//! * `processes`: finds what ranks leave behind. `record`: writes down what happened. `sys`: system
+//!   calls.
 
 pub(crate) mod bootstrap_server;
 pub(crate) mod capture;

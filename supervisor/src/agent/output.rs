@@ -1,10 +1,11 @@
 //! Merges the ranks' output line by line.
 //!
-//! Lines are never torn: what goes to our standard output is appended to one queue in whole lines, and the queue is
-//! written in order. A line longer than [`PIECE`] passes in pieces. Back-pressure: when the queue of a sink is full, the
-//! ranks' pipes behind it are not read until it has drained. When the reader of a sink has gone, the pipes behind it
-//! are closed, so that the ranks get SIGPIPE as they would without a launcher. On a terminal, an unfinished line of the
-//! rank that reads our standard input is shown after a moment: it may be a prompt.
+//! Lines are never torn: what goes to our standard output is appended to one queue in whole lines,
+//! and the queue is written in order. A line longer than [`PIECE`] passes in pieces. Back-pressure:
+//! when the queue of a sink is full, the ranks' pipes behind it are not read until it has drained.
+//! When the reader of a sink has gone, the pipes behind it are closed, so that the ranks get
+//! SIGPIPE as they would without a launcher. On a terminal, an unfinished line of the rank that
+//! reads our standard input is shown after a moment: it may be a prompt.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -163,7 +164,8 @@ impl Output {
         }
     }
 
-    /// The job goes on, and fails at its end. One line: the files of the other ranks are in the same place.
+    /// The job goes on, and fails at its end. One line: the files of the other ranks are in the
+    /// same place.
     fn file_failed(&mut self, rank: u32, which: Which, error: &io::Error) {
         let path = self.path(rank, which).unwrap_or_default();
         if !std::mem::replace(&mut self.lost, true) {
@@ -259,8 +261,8 @@ impl Output {
         self.sinks.iter().all(|sink| sink.waiting() == 0)
     }
 
-    /// Whether output was lost because our own streams or the output files could not be written (a reader that left does
-    /// not count).
+    /// Whether output was lost because our own streams or the output files could not be written (a
+    /// reader that left does not count).
     pub(crate) const fn is_lost(&self) -> bool {
         self.lost
     }

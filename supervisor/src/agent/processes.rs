@@ -27,8 +27,8 @@ fn parent(pid: i32) -> Option<i32> {
     rest.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// What a process is doing: whether any of its threads is ready to run, and the CPU time that they have had together,
-/// nanoseconds. `None` when it is gone or this kernel does not tell.
+/// What a process is doing: whether any of its threads is ready to run, and the CPU time that they
+/// have had together, nanoseconds. `None` when it is gone or this kernel does not tell.
 pub(crate) fn activity(pid: i32) -> Option<(bool, u64)> {
     const THREADS: usize = 17;
     let one = |path: &Path| {
@@ -74,7 +74,8 @@ pub(crate) fn children(pid: i32) -> Vec<i32> {
     listed_children(pid).unwrap_or_else(|| scan().remove(&pid).unwrap_or_default())
 }
 
-/// Every descendant of `root` except those under a process for which `skip` says yes; parents before children.
+/// Every descendant of `root` except those under a process for which `skip` says yes; parents
+/// before children.
 ///
 /// A process that forks while we look may be missed: callers look again until nothing is left.
 pub(crate) fn descendants(root: i32, skip: impl Fn(i32) -> bool) -> Vec<i32> {

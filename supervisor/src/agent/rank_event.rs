@@ -1,10 +1,12 @@
-//! What the ranks of a host do, as it is told to whoever decides about the job: on this host, or up the tree.
+//! What the ranks of a host do, as it is told to whoever decides about the job: on this host, or up
+//! the tree.
 
 use serde::{Deserialize, Serialize};
 
 use crate::report::End;
 
-/// Something that a rank did, or that was done to it. Ranks are numbers in the job; times are seconds since the epoch.
+/// Something that a rank did, or that was done to it. Ranks are numbers in the job; times are
+/// seconds since the epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum RankEvent {
     /// Its process runs.

@@ -11,7 +11,8 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
 use crate::event_loop::{Poller, Token};
 
-/// Queue length of a sink above which the pipes behind it are not read, and below which they are again.
+/// Queue length of a sink above which the pipes behind it are not read, and below which they are
+/// again.
 pub(super) const HIGH: usize = 512 * 1024;
 pub(super) const LOW: usize = 128 * 1024;
 /// Bytes that a descriptor which reports "writable" takes without blocking.
@@ -20,7 +21,8 @@ const SURE: usize = 4096;
 /// How a sink's descriptor is written without ever blocking the agent.
 #[derive(Debug)]
 enum Target {
-    /// A description of our own of the same pipe or terminal, non-blocking; the user's stays as it is.
+    /// A description of our own of the same pipe or terminal, non-blocking; the user's stays as it
+    /// is.
     Reopened(OwnedFd),
     /// A file: writes do not wait for a reader.
     Direct,

@@ -114,7 +114,8 @@ fn assignment(name: &OsStr, value: &OsStr) -> Result<CString, SpawnError> {
 
 const PER_RANK: [&str; 2] = ["GASNETRUN_RANK", "GASNETRUN_LOCAL_RANK"];
 
-/// The environment of the ranks; where the two variables that differ between them stand. Another launcher gets none of them.
+/// The environment of the ranks; where the two variables that differ between them stand. Another
+/// launcher gets none of them.
 fn environment(
     plan: &JobPlan,
     share: &HostRanks,
@@ -180,8 +181,8 @@ impl<'a> Spawner<'a> {
         Ok(Self { plan, share, image, empty, own_at, mask, limit })
     }
 
-    /// Starts the local ranks from `first` on at the same time, one per input. One result each, up to and including the first
-    /// whose channels could not be made.
+    /// Starts the local ranks from `first` on at the same time, one per input. One result each, up
+    /// to and including the first whose channels could not be made.
     pub(super) fn start(
         &mut self,
         first: u32,

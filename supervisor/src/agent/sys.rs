@@ -1,5 +1,5 @@
-//! The crate's only unsafe code: fork of the agent, start of ranks without a copy of memory, and a few calls that nix
-//! lacks or cannot express without losing information.
+//! The crate's only unsafe code: fork of the agent, start of ranks without a copy of memory, and a
+//! few calls that nix lacks or cannot express without losing information.
 #![allow(unsafe_code, reason = "the module that owns this crate's system calls")]
 
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -19,7 +19,8 @@ pub(crate) enum Forked {
 
 /// Forks. The caller has made sure that the process has one thread, so the child may do anything.
 pub(crate) fn fork() -> io::Result<Forked> {
-    // SAFETY: with one thread (the caller's promise, checked in `local`) no lock can be held across the fork.
+    // SAFETY: with one thread (the caller's promise, checked in `local`) no lock can be held across
+    // the fork.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Forked::Child),
@@ -54,8 +55,9 @@ struct SchedAttr {
     period: u64,
 }
 
-/// Asks the scheduler to run this process soon and briefly when it wakes (from Linux 6.12 on, without privilege), so that
-/// many computing ranks do not delay their agent. Children start as usual. A wish: errors do not matter.
+/// Asks the scheduler to run this process soon and briefly when it wakes (from Linux 6.12 on,
+/// without privilege), so that many computing ranks do not delay their agent. Children start as
+/// usual. A wish: errors do not matter.
 pub(crate) fn ask_for_short_slices() {
     const SIZE: u32 = 48;
     const RESET_ON_FORK: u64 = 1;
@@ -108,7 +110,8 @@ pub(crate) enum Reaped {
     NoChildren,
 }
 
-/// Collects one ended child without waiting. (nix loses the status of a death by a real-time signal.)
+/// Collects one ended child without waiting. (nix loses the status of a death by a real-time
+/// signal.)
 pub(crate) fn reap() -> Reaped {
     loop {
         let mut status = 0;
@@ -136,8 +139,8 @@ pub(crate) fn kill(to: i32, signal: c_int) -> io::Result<()> {
     if unsafe { libc::kill(to, signal) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Makes a helper die with us, wherever we are killed, and keeps the terminal's signals from it: a process group of its
-/// own.
+/// Makes a helper die with us, wherever we are killed, and keeps the terminal's signals from it: a
+/// process group of its own.
 pub(crate) fn die_with_us(command: &mut std::process::Command) {
     use std::os::unix::process::CommandExt;
     let parent = nix::unistd::getpid().as_raw();
@@ -168,7 +171,8 @@ pub(crate) fn time_of_day(epoch_seconds: i64) -> (i32, i32, i32) {
     (parts.tm_hour, parts.tm_min, parts.tm_sec)
 }
 
-/// A program with its words and environment, in the form that `execve` takes. Made once, used for every rank.
+/// A program with its words and environment, in the form that `execve` takes. Made once, used for
+/// every rank.
 pub(crate) struct Image {
     program: CString,
     words: Vec<CString>,
@@ -292,9 +296,10 @@ impl Image {
         }
     }
 
-    /// Starts processes at the same time and returns when each of them runs its program or has failed to. They use our
-    /// memory until then, so nothing is copied and failures come back directly. (As with `CLONE_VFORK`, but that would
-    /// put us to sleep and wake us once per process, which takes longer than all the rest when the processors are busy.)
+    /// Starts processes at the same time and returns when each of them runs its program or has
+    /// failed to. They use our memory until then, so nothing is copied and failures come back
+    /// directly. (As with `CLONE_VFORK`, but that would put us to sleep and wake us once per
+    /// process, which takes longer than all the rest when the processors are busy.)
     pub(crate) fn launch(&mut self, children: &[Child<'_>]) -> Vec<Result<i32, Failure>> {
         debug_assert_eq!(self.word_pointers.len(), self.words.len() + 1);
         self.make_places(children.len());
@@ -309,8 +314,8 @@ impl Image {
     }
 }
 
-/// Starts a process for each view on the stack of its place. Returns only after the last one has left our memory: before, neither
-/// the views nor the stacks may go.
+/// Starts a process for each view on the stack of its place. Returns only after the last one has
+/// left our memory: before, neither the views nor the stacks may go.
 fn start_all<'a>(
     views: &[Shared<'_>],
     places: impl Iterator<Item = &'a mut Place>,
@@ -320,8 +325,8 @@ fn start_all<'a>(
     views.iter().zip(started).map(|(view, pid)| outcome(view, pid?)).collect()
 }
 
-/// Starts one process of each image at the same time, with these standard streams, in a group of its own and bound to die with
-/// us. Returns as [`Image::launch`] does.
+/// Starts one process of each image at the same time, with these standard streams, in a group of
+/// its own and bound to die with us. Returns as [`Image::launch`] does.
 pub(crate) fn launch_helpers(helpers: &mut [(Image, [RawFd; 3])]) -> Vec<Result<i32, Failure>> {
     let mask = nix::sys::signal::SigSet::empty();
     let streams: Vec<[RawFd; 3]> = helpers.iter().map(|(_, streams)| *streams).collect();
@@ -348,13 +353,14 @@ const STACK: usize = 4096;
 fn clone_into(view: &Shared<'_>, place: &mut Place) -> Result<i32, Failure> {
     let flags = libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
     let none = std::ptr::null_mut::<c_void>();
-    // SAFETY: one past the end of the stack's own allocation, 16-byte aligned because its elements are.
+    // SAFETY: one past the end of the stack's own allocation, 16-byte aligned because its elements
+    // are.
     let top = unsafe { place.stack.as_mut_ptr().add(place.stack.len()) };
     let argument = (&raw const *view).cast_mut().cast();
-    // SAFETY: the child shares our memory until exec or exit, which `outcome` waits for before anything it uses goes; it
-    // runs on its own stack, changes only atomics of `view` (and, when it fails, `errno`, which this module does not read
-    // while children run, except for a clone that failed: then the job fails either way) and makes only
-    // async-signal-safe calls.
+    // SAFETY: the child shares our memory until exec or exit, which `outcome` waits for before
+    // anything it uses goes; it runs on its own stack, changes only atomics of `view` (and, when it
+    // fails, `errno`, which this module does not read while children run, except for a clone that
+    // failed: then the job fails either way) and makes only async-signal-safe calls.
     let pid =
         unsafe { libc::clone(start, top.cast(), flags, argument, none, none, view.here.as_ptr()) };
     if pid < 0 {
@@ -373,8 +379,8 @@ fn outcome(view: &Shared<'_>, pid: i32) -> Result<i32, Failure> {
             break;
         }
         let no_limit = std::ptr::null::<libc::timespec>();
-        // Its result does not matter: the word is looked at again.
-        // SAFETY: `here` is a live word. Not a private futex, because the kernel wakes a shared one.
+        // Its result does not matter: the word is looked at again. SAFETY: `here` is a live word.
+        // Not a private futex, because the kernel wakes a shared one.
         unsafe {
             libc::syscall(libc::SYS_futex, view.here.as_ptr(), libc::FUTEX_WAIT, here, no_limit)
         };
@@ -390,7 +396,8 @@ fn outcome(view: &Shared<'_>, pid: i32) -> Result<i32, Failure> {
 
 /// First and only function of a new process: prepares it and becomes the program.
 extern "C" fn start(argument: *mut c_void) -> c_int {
-    // SAFETY: `launch` passes a `Shared` that lives until we have left its memory; all that changes in it is atomic.
+    // SAFETY: `launch` passes a `Shared` that lives until we have left its memory; all that changes
+    // in it is atomic.
     let view = unsafe { &*argument.cast::<Shared<'_>>() };
     let step = match prepare(view) {
         Err(step) => step,
@@ -439,8 +446,8 @@ fn prepare(shared: &Shared<'_>) -> Result<(), Step> {
         }
     }
     if let Some((socket, target)) = child.socket {
-        // SAFETY: descriptors only. Where the numbers differ the copy is not close-on-exec; another launcher, which gets no
-        // socket, has equal ones, and they close.
+        // SAFETY: descriptors only. Where the numbers differ the copy is not close-on-exec; another
+        // launcher, which gets no socket, has equal ones, and they close.
         check(unsafe { libc::dup2(socket, target) }, Step::Socket)?;
     }
     reset_signals(child.mask)
@@ -459,8 +466,8 @@ const HANDLED: [c_int; 9] = [
     libc::SIGUSR2,
 ];
 
-/// The Rust runtime ignores SIGPIPE, and the agent blocks the signals that it has handlers for: programs expect neither, and no
-/// handler may run here, with memory that is not ours.
+/// The Rust runtime ignores SIGPIPE, and the agent blocks the signals that it has handlers for:
+/// programs expect neither, and no handler may run here, with memory that is not ours.
 fn reset_signals(mask: &libc::sigset_t) -> Result<(), Step> {
     for signal in HANDLED {
         if disposition(signal).is_some_and(|known| ![libc::SIG_DFL, libc::SIG_IGN].contains(&known))

@@ -11,8 +11,8 @@ use settings::deadlines::tree::CHECKS;
 
 use super::finding::{Finding, Level};
 
-/// First word of our program when it is to look at its host: then whether there are other hosts (`yes`), and the working
-/// directory.
+/// First word of our program when it is to look at its host: then whether there are other hosts
+/// (`yes`), and the working directory.
 pub const CHECKS_WORD: &str = "--doctor-checks";
 /// Most bytes that are believed.
 const MAX: usize = 1 << 20;

@@ -34,8 +34,8 @@ pub struct Request {
     pub env: Vec<(OsString, OsString)>,
 }
 
-/// Examines all hosts; one record for each, in their order. The process must have one thread; afterwards it is a child
-/// sub-reaper. Ending the process ends everything that was started.
+/// Examines all hosts; one record for each, in their order. The process must have one thread;
+/// afterwards it is a child sub-reaper. Ending the process ends everything that was started.
 ///
 /// # Errors
 /// The system refuses what is needed before the first host is reached.

@@ -65,7 +65,8 @@ pub struct Health {
     pub findings: Vec<Finding>,
 }
 
-/// What is said about a clock that was read between two moments of ours. All in seconds since the epoch.
+/// What is said about a clock that was read between two moments of ours. All in seconds since the
+/// epoch.
 #[must_use]
 pub(crate) fn clock(before: f64, theirs: f64, after: f64) -> Finding {
     /// More is worth a word: times in output and reports do not fit together any more.

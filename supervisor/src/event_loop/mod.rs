@@ -1,7 +1,9 @@
-//! The one event loop of every process that supervises: descriptors, signals with their senders, deadlines.
+//! The one event loop of every process that supervises: descriptors, signals with their senders,
+//! deadlines.
 //!
-//! A process plugs in as a [`Role`]: the supervisor of ranks on this host or of a tree of hosts, the agent of one host of
-//! several, the launcher's own process, the doctor. The loop waits; the role says for how long, and serves what is ready.
+//! A process plugs in as a [`Role`]: the supervisor of ranks on this host or of a tree of hosts,
+//! the agent of one host of several, the launcher's own process, the doctor. The loop waits; the
+//! role says for how long, and serves what is ready.
 
 mod poller;
 mod signals;
@@ -11,7 +13,8 @@ use std::io;
 pub(crate) use poller::{Pipe, Poller, Ready, Token, Which};
 pub(crate) use signals::{Sender, Signals};
 
-/// Rounds with events that may pass before a decision that is due is made: what has been sent is heard first.
+/// Rounds with events that may pass before a decision that is due is made: what has been sent is
+/// heard first.
 const TICK_PATIENCE: u32 = 64;
 
 /// What one process does in the loop. Times are milliseconds on its clock.

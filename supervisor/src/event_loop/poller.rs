@@ -135,7 +135,8 @@ impl Poller {
         let _ = self.epoll.delete(fd);
     }
 
-    /// Waits for events, at most `timeout` milliseconds (`None`: for ever), and puts them into `ready`.
+    /// Waits for events, at most `timeout` milliseconds (`None`: for ever), and puts them into
+    /// `ready`.
     pub(crate) fn wait(&self, timeout: Option<u64>, ready: &mut Vec<Ready>) -> io::Result<()> {
         let timeout = timeout.map_or(EpollTimeout::NONE, |ms| {
             EpollTimeout::from(u16::try_from(ms).unwrap_or(u16::MAX))

@@ -1,8 +1,8 @@
 //! Signals of this process as events of its loop, each with the process that sent it.
 //!
-//! `signal-hook` keeps what its handlers were told and wakes the loop through a socket. The handlers run only while the loop
-//! waits: at any other time the signals are blocked, so nothing is interrupted, and a process that is being started with our
-//! memory never runs one of them.
+//! `signal-hook` keeps what its handlers were told and wakes the loop through a socket. The
+//! handlers run only while the loop waits: at any other time the signals are blocked, so nothing is
+//! interrupted, and a process that is being started with our memory never runs one of them.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -41,8 +41,8 @@ impl std::fmt::Display for Sender {
     }
 }
 
-/// Signals that have been taken once in this process. Handlers stay for ever, so while nobody takes a signal, it must do
-/// what it does by default.
+/// Signals that have been taken once in this process. Handlers stay for ever, so while nobody takes
+/// a signal, it must do what it does by default.
 struct Defaults {
     signals: Mutex<Vec<Signal>>,
     on: Arc<AtomicBool>,

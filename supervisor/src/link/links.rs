@@ -1,5 +1,5 @@
-//! All links of one agent: starts them a few at a time, tries again where that is worth it, keeps them alive, and hands
-//! on what comes.
+//! All links of one agent: starts them a few at a time, tries again where that is worth it, keeps
+//! them alive, and hands on what comes.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -22,8 +22,8 @@ use crate::tree::message::{Down, Loss, Member, Up};
 use spawner_ssh::diagnosis::{Class, Failure, retry_after};
 use spawner_ssh::marker::{self, First, Found};
 
-/// Logins under way at the same time. An sshd with its usual limit (10 at once before it drops some) may stand behind
-/// several names.
+/// Logins under way at the same time. An sshd with its usual limit (10 at once before it drops
+/// some) may stand behind several names.
 const LOGINS: usize = 9;
 
 /// Something that the owner must know. The number is that of the link.
@@ -172,8 +172,8 @@ impl Links {
         }
     }
 
-    /// From now on links end because they are meant to: what is not open is given up, the others are told by the end of
-    /// their input.
+    /// From now on links end because they are meant to: what is not open is given up, the others
+    /// are told by the end of their input.
     pub(crate) fn part(&mut self) {
         self.parting = true;
         for link in &mut self.links {
@@ -513,7 +513,8 @@ impl Links {
 
     fn step_open(&mut self, poller: &Poller, index: usize, now: u64, out: &mut Vec<LinkEvent>) {
         if self.is_at_its_end(index, now) {
-            // Its process is gone. Somebody else may hold its output open for ever, so its end is not waited for.
+            // Its process is gone. Somebody else may hold its output open for ever, so its end is
+            // not waited for.
             let more = self.read(poller, index, now, out);
             let link = &mut self.links[index];
             if more || link.phase != Phase::Open {

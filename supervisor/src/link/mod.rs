@@ -1,5 +1,5 @@
-//! Links to agents of other hosts: one process each (a remote shell, or our own program for this host), with messages
-//! over its standard streams.
+//! Links to agents of other hosts: one process each (a remote shell, or our own program for this
+//! host), with messages over its standard streams.
 //!
 //! * `process`: starts processes. `state`: one link. `links`: all of them.
 

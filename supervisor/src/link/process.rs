@@ -31,8 +31,8 @@ impl Pipes {
     }
 }
 
-/// Starts processes with these words, all at the same time: on a busy machine one after the other would take long, because
-/// each gets the processors that we need for the next.
+/// Starts processes with these words, all at the same time: on a busy machine one after the other
+/// would take long, because each gets the processors that we need for the next.
 pub(super) fn start(all: &[Vec<OsString>]) -> Vec<io::Result<Started>> {
     let env: Vec<CString> =
         settings::Env::from_process().into_iter().filter_map(|(n, v)| assignment(&n, &v)).collect();

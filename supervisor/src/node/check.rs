@@ -60,8 +60,8 @@ pub(super) fn program(path: &Path, env: &[(OsString, OsString)]) -> Result<(), F
 fn ask_loader(loader: &Path, path: &Path, env: &[(OsString, OsString)]) -> Result<(), Failure> {
     let mut command = Command::new(loader);
     command.arg("--list").arg(path).env_clear().envs(env.iter().cloned());
-    // It ends soon; when this agent is killed, the reaper ends it. So nothing needs to be prepared in the child, and the
-    // system's quick way to start it can be taken.
+    // It ends soon; when this agent is killed, the reaper ends it. So nothing needs to be prepared
+    // in the child, and the system's quick way to start it can be taken.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
     // A loader that cannot be asked tells when the ranks start.
     let Some(text) = command.spawn().ok().and_then(complaint) else { return Ok(()) };
@@ -106,7 +106,8 @@ fn written(mut pipe: ChildStderr, until: Instant) -> Option<Vec<u8>> {
     }
 }
 
-/// How a process ends that has closed its standard error, which shows at once or very soon; `None` when not in time.
+/// How a process ends that has closed its standard error, which shows at once or very soon; `None`
+/// when not in time.
 fn end(child: &mut Child, until: Instant) -> Option<ExitStatus> {
     loop {
         match child.try_wait() {

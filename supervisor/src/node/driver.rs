@@ -1,4 +1,5 @@
-//! The agent's loop: carries what the root decided to this host's ranks and down the tree, and what happens up.
+//! The agent's loop: carries what the root decided to this host's ranks and down the tree, and what
+//! happens up.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -190,7 +191,8 @@ impl Driver<'_> {
         self.parent.send(&self.poller, up, now);
     }
 
-    /// As [`up`](Self::up), with what else this turn brings: each write wakes the server of the login.
+    /// As [`up`](Self::up), with what else this turn brings: each write wakes the server of the
+    /// login.
     pub(super) fn queue(&mut self, up: &Up) {
         let now = self.now();
         self.parent.queue(up.lane(), up.encode(), now);
@@ -276,8 +278,9 @@ impl Driver<'_> {
         self.parent.write(&self.poller);
     }
 
-    /// Whether there is nothing but news that nobody waits for: an orderly end of a rank while others of this host run. For a
-    /// moment it waits for more of its kind, because each write wakes four processes up to the root.
+    /// Whether there is nothing but news that nobody waits for: an orderly end of a rank while
+    /// others of this host run. For a moment it waits for more of its kind, because each write
+    /// wakes four processes up to the root.
     fn can_wait(&mut self) -> bool {
         let quiet = |event: &RankEvent| matches!(event, RankEvent::Ended { end: End::Code(0), .. });
         let quiet = !(self.events.is_empty() && self.relay.is_empty())

@@ -154,8 +154,8 @@ impl Driver<'_> {
         self.starting && self.own.is_none() && self.ranks.is_through()
     }
 
-    /// A host that has nothing more to do for the job, and has left nothing behind, says so and leaves without being told: the
-    /// last ones of a job do not wait for a question and its answer.
+    /// A host that has nothing more to do for the job, and has left nothing behind, says so and
+    /// leaves without being told: the last ones of a job do not wait for a question and its answer.
     pub(super) fn step_leave(&mut self) {
         let through = self.bare && !self.cleaning_up && self.is_through();
         if through && self.finishing.is_none() && self.ranks.capture.is_over() {

@@ -1,7 +1,9 @@
-//! Whether the libraries of a program are known to be there, without asking the loader, which takes a process of its own.
+//! Whether the libraries of a program are known to be there, without asking the loader, which takes
+//! a process of its own.
 //!
-//! What this process has loaded itself, the loader finds for the program, too: when both have the same loader, the program
-//! needs nothing else, no version of it that is not there, and nothing says where to look. Anything else is the loader's to say.
+//! What this process has loaded itself, the loader finds for the program, too: when both have the
+//! same loader, the program needs nothing else, no version of it that is not there, and nothing
+//! says where to look. Anything else is the loader's to say.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -84,7 +86,8 @@ impl Dynamic {
     }
 }
 
-/// Those of the libraries with these `names` that this process has loaded, with the versions that they offer.
+/// Those of the libraries with these `names` that this process has loaded, with the versions that
+/// they offer.
 fn loaded(names: &[Vec<u8>]) -> HashMap<Vec<u8>, HashSet<Vec<u8>>> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     // Address, permissions, offset, device, file number, path.
@@ -104,8 +107,8 @@ fn steers_loader(name: &OsString) -> bool {
     name.as_bytes().starts_with(b"LD_") || name == "GLIBC_TUNABLES"
 }
 
-/// Whether the program at `path`, which `env` will be given and which has the same loader as this process, is certain to find
-/// its libraries. `false`: ask the loader.
+/// Whether the program at `path`, which `env` will be given and which has the same loader as this
+/// process, is certain to find its libraries. `false`: ask the loader.
 pub(super) fn are_known(path: &Path, env: &[(OsString, OsString)]) -> bool {
     let own = settings::Env::from_process().into_iter().map(|(name, _)| name);
     let mut names = env.iter().map(|(name, _)| name.clone()).chain(own);

@@ -1,14 +1,14 @@
-//! The agent of one host of several. Two processes: a reaper, which ends everything when the agent is killed, and the
-//! agent, which owns the ranks of this host and the links to the agents below.
+//! The agent of one host of several. Two processes: a reaper, which ends everything when the agent
+//! is killed, and the agent, which owns the ranks of this host and the links to the agents below.
 //!
-//! Standard input and output are the link to the parent. When that ends, or is silent for too long, the agent is on its
-//! own: it ends its ranks by the same rules as a job whose launcher was lost.
+//! Standard input and output are the link to the parent. When that ends, or is silent for too long,
+//! the agent is on its own: it ends its ranks by the same rules as a job whose launcher was lost.
 //!
-//! * `driver`: the loop. `setup`: what it is told first. `host_commands`: what comes from the parent, `below`: from the agents
-//!   below. `alone`: its own decisions, once the parent is lost.
+//! * `driver`: the loop. `setup`: what it is told first. `host_commands`: what comes from the
+//!   parent, `below`: from the agents below. `alone`: its own decisions, once the parent is lost.
 //! * `staging`: the job's program on its way.
-//! * `parent`: the link up. `relay`: what goes up it, output above all. `check`: whether the job can run here,
-//!   `libraries`: with its libraries.
+//! * `parent`: the link up. `relay`: what goes up it, output above all. `check`: whether the job
+//!   can run here, `libraries`: with its libraries.
 
 mod alone;
 mod below;
@@ -146,7 +146,8 @@ fn private_streams() -> std::io::Result<(OwnedFd, OwnedFd)> {
     Ok((input, output))
 }
 
-/// The reaper: waits for the agent, and kills what it leaves; after an orderly end there is nothing.
+/// The reaper: waits for the agent, and kills what it leaves; after an orderly end there is
+/// nothing.
 fn watch(agent: i32) -> i32 {
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
     let mut code = CODE_LAUNCH;

@@ -97,7 +97,8 @@ impl Parent {
         self.write(poller);
     }
 
-    /// Puts a message behind the others; [`Parent::write`] sends it. Each write wakes the server of the login.
+    /// Puts a message behind the others; [`Parent::write`] sends it. Each write wakes the server of
+    /// the login.
     pub(super) fn queue(&mut self, lane: Lane, message: Rc<Vec<u8>>, now: u64) {
         if !self.gone {
             self.outbox.push(lane, message);

@@ -1,7 +1,8 @@
 //! Output on its way up: of our own ranks and of the agents below, in the order in which it came.
 //!
-//! Each link has a window: so many bytes may be on their way that the other side has not passed on. So memory is
-//! bounded, and a slow reader at the top stops the ranks, not the agents' other messages.
+//! Each link has a window: so many bytes may be on their way that the other side has not passed on.
+//! So memory is bounded, and a slow reader at the top stops the ranks, not the agents' other
+//! messages.
 
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -53,7 +53,8 @@ pub(super) fn setup(
     }
 }
 
-/// The plan as far as this host needs it. Ranks get the environment of the login, with what the launcher sent on top.
+/// The plan as far as this host needs it. Ranks get the environment of the login, with what the
+/// launcher sent on top.
 pub(super) fn plan_of(common: &Common, own: &HostEntry, size: usize) -> JobPlan {
     let (name, size) = (&own.name, u32::try_from(size).unwrap_or(u32::MAX));
     let address = reached_at(own.here, settings::variable("SSH_CONNECTION").as_deref());
@@ -84,8 +85,8 @@ pub(super) fn plan_of(common: &Common, own: &HostEntry, size: usize) -> JobPlan 
     }
 }
 
-/// The address of this host that our login came to: the third word of what sshd says. The launching host's own login, if
-/// there was one, came from somewhere else.
+/// The address of this host that our login came to: the third word of what sshd says. The launching
+/// host's own login, if there was one, came from somewhere else.
 fn reached_at(here: bool, connection: Option<&OsStr>) -> Option<IpAddr> {
     let connection = connection.filter(|_| !here)?.to_str()?;
     let own: IpAddr = connection.split_ascii_whitespace().nth(2)?.parse().ok()?;
@@ -103,7 +104,8 @@ pub(super) fn staging_of(common: &Common, here: bool, job: String) -> Staging {
     Staging::new(None, own, host).offering(common.staged.clone())
 }
 
-/// Asks the parent for the hash of the program; `None`: it sends none. What else comes from it goes into `rest`.
+/// Asks the parent for the hash of the program; `None`: it sends none. What else comes from it goes
+/// into `rest`.
 pub(super) fn hash_of_parent(
     poller: &Poller,
     parent: &mut Parent,

@@ -1,4 +1,5 @@
-//! The supervisor of a job with other hosts: carries events to the machine and its actions down the tree.
+//! The supervisor of a job with other hosts: carries events to the machine and its actions down the
+//! tree.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -231,7 +232,8 @@ impl<'a> Root<'a> {
 
     fn ask_for_cpu_sample(&mut self) {
         if self.cpu_question.is_some() {
-            // The answer takes longer than the pause between two questions: until it comes, nobody is blamed.
+            // The answer takes longer than the pause between two questions: until it comes, nobody
+            // is blamed.
             return self.event(Event::CpuSampled { starved: true });
         }
         self.cpu_questions = self.cpu_questions.wrapping_add(1);

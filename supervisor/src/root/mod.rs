@@ -1,5 +1,5 @@
-//! The root of a job with other hosts: one decision about the whole job, the launcher's output and input, and the links
-//! to the agents of the hosts. It has no ranks of its own.
+//! The root of a job with other hosts: one decision about the whole job, the launcher's output and
+//! input, and the links to the agents of the hosts. It has no ranks of its own.
 //!
 //! * `driver`: the loop. `start`: brings the hosts up. `lifetime`: what happens once ranks run.
 

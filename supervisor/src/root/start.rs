@@ -1,4 +1,5 @@
-//! Brings the hosts up: links, adoption of hosts that their own parents cannot reach, and the decision to start.
+//! Brings the hosts up: links, adoption of hosts that their own parents cannot reach, and the
+//! decision to start.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -84,7 +85,8 @@ fn offer(plan: &JobPlan, path: &Path) -> std::io::Result<Option<Offer>> {
 }
 
 impl Root<'_> {
-    /// The first links: one for each time that this host is in the list, and the groups of the others.
+    /// The first links: one for each time that this host is in the list, and the groups of the
+    /// others.
     pub(super) fn start_links(&mut self) {
         let members = (0..).zip(self.control.plan.map.hosts.iter().cloned());
         let (here, others): (Vec<Member>, Vec<Member>) = members.partition(|(_, host)| host.here);
@@ -115,7 +117,8 @@ impl Root<'_> {
     /// Sends what agents asked for.
     pub(super) fn step_staging(&mut self) {
         for link in std::mem::take(&mut self.describing) {
-            // Reading the program takes its time: what agents say meanwhile is heard before their silence counts.
+            // Reading the program takes its time: what agents say meanwhile is heard before their
+            // silence counts.
             let described = Down::Described(self.staging.hash());
             let now = self.now();
             self.links.send(&self.control.poller, link, &described, now);

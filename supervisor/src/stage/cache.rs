@@ -60,7 +60,8 @@ pub(crate) fn place() -> Result<(), CacheError> {
     Cache::open(settings::variable).map(drop)
 }
 
-/// Name of the directory of one job on this host, without its beginning; no other process has the same.
+/// Name of the directory of one job on this host, without its beginning; no other process has the
+/// same.
 pub(crate) fn job_directory_name() -> String {
     let host = sys::host_name();
     let host: String = host.chars().filter(char::is_ascii_alphanumeric).take(32).collect();

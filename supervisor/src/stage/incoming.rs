@@ -1,4 +1,5 @@
-//! A program that is being received. Until it is complete and its hash is right it has no name that anybody runs.
+//! A program that is being received. Until it is complete and its hash is right it has no name that
+//! anybody runs.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

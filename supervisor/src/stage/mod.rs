@@ -1,9 +1,9 @@
-//! The job's program on hosts that do not have it (`--stage`): sent once per host through the tree, from parent to child,
-//! checked by its hash, kept in a cache of the user's for the next job.
+//! The job's program on hosts that do not have it (`--stage`): sent once per host through the tree,
+//! from parent to child, checked by its hash, kept in a cache of the user's for the next job.
 //!
-//! * `offer`: the program as agents are told of it. `digest`: its hash. `cache`: the directory on a host, what is kept in
-//!   it and for how long. `incoming`: a file that is being received. `staging`: what an agent, or the root, has to do; the
-//!   driver carries it out.
+//! * `offer`: the program as agents are told of it. `digest`: its hash. `cache`: the directory on a
+//!   host, what is kept in it and for how long. `incoming`: a file that is being received.
+//!   `staging`: what an agent, or the root, has to do; the driver carries it out.
 //!
 //! `docs/design/tree.md` says what lies where and when it is removed.
 

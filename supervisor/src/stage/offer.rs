@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::Digest;
 
-/// What tells a file without a look at its content: its number in its file system, and when it was changed. A host that
-/// sees the launcher's own file, over a shared file system, need not read all of it.
+/// What tells a file without a look at its content: its number in its file system, and when it was
+/// changed. A host that sees the launcher's own file, over a shared file system, need not read all
+/// of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stamp {
     number: u64,
@@ -25,8 +26,8 @@ impl Stamp {
     }
 }
 
-/// The job's program, as every agent is told of it. Its hash is told to those who ask: where all hosts see the launcher's file,
-/// nobody reads it.
+/// The job's program, as every agent is told of it. Its hash is told to those who ask: where all
+/// hosts see the launcher's file, nobody reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Offer {
     /// Its file name.
@@ -67,7 +68,7 @@ pub(crate) struct Program {
     /// Bytes.
     pub(crate) size: u64,
     pub(crate) stamp: Stamp,
-    /// Whether a host's own file must be the same one: so for a GASNet program, while of a tool like `hostname` each
-    /// host has its own.
+    /// Whether a host's own file must be the same one: so for a GASNet program, while of a tool
+    /// like `hostname` each host has its own.
     pub(crate) same: bool,
 }

@@ -1,5 +1,6 @@
-//! What one agent (or the root) does about the program: whether its host has it, from where it gets it, and who below
-//! wants it from here. It looks at files and says what is to be sent; it sends nothing itself.
+//! What one agent (or the root) does about the program: whether its host has it, from where it gets
+//! it, and who below wants it from here. It looks at files and says what is to be sent; it sends
+//! nothing itself.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -112,7 +113,8 @@ impl Staging {
         self.program.is_none() && self.offer.as_ref().is_some_and(|offer| !stays(offer))
     }
 
-    /// Whether ranks of this host run the program where it is; `is_good`: whether what is there will do.
+    /// Whether ranks of this host run the program where it is; `is_good`: whether what is there
+    /// will do.
     fn stays(&self, is_good: impl FnOnce(&Path) -> bool) -> bool {
         match self.host.mode {
             _ if self.host.here => true,
@@ -129,7 +131,8 @@ impl Staging {
         }
     }
 
-    /// The hash for an agent below, of the file itself where this host sees it. `None`: the parent must be asked.
+    /// The hash for an agent below, of the file itself where this host sees it. `None`: the parent
+    /// must be asked.
     pub(crate) fn hash(&mut self) -> Option<Digest> {
         let seen = |offer: &Offer| self.host.here || offer.is_seen_at(&self.own);
         if self.program.is_none()
@@ -159,8 +162,8 @@ impl Staging {
         self.actions.retain(|action| !matches!(action, Action::Ready | Action::Failed(_)));
     }
 
-    /// Decides about this host. `None`: its ranks run the program where it is. Else they will find it at that path, once
-    /// [`Action::Ready`] has come.
+    /// Decides about this host. `None`: its ranks run the program where it is. Else they will find
+    /// it at that path, once [`Action::Ready`] has come.
     ///
     /// # Errors
     /// There is no place for it.
@@ -296,8 +299,9 @@ impl Staging {
         }
     }
 
-    /// Sends what is here and the window of a link has room for, also while the rest is still to come: a deep tree is not
-    /// slower than a flat one. Whoever gets it checks the whole before anybody can run it.
+    /// Sends what is here and the window of a link has room for, also while the rest is still to
+    /// come: a deep tree is not slower than a flat one. Whoever gets it checks the whole before
+    /// anybody can run it.
     fn pump(&mut self, link: usize) {
         let Some(program) = &self.program else { return };
         let (file, here) = match &self.state {

@@ -1,5 +1,5 @@
-//! Messages on a byte stream. Two lanes: a long message of the bulk lane travels in fragments, and messages of the
-//! control lane overtake it between two of them. Inside a lane the order is kept.
+//! Messages on a byte stream. Two lanes: a long message of the bulk lane travels in fragments, and
+//! messages of the control lane overtake it between two of them. Inside a lane the order is kept.
 //!
 //! A fragment is a word (length, lane, whether it is the last of its message) and that many bytes.
 

@@ -1,12 +1,13 @@
-//! What is promised about any bytes that come over a link, for the fuzz targets and for the test with their seeds.
+//! What is promised about any bytes that come over a link, for the fuzz targets and for the test
+//! with their seeds.
 
 use super::frames::Inbox;
 use super::hosts::Hosts;
 use super::message::{Common, Down, Up};
 use crate::wire;
 
-/// Bytes as a stream of messages from either side, cut into pieces by the first byte: no panic, no more memory than came,
-/// and what is accepted is encoded to something that means the same.
+/// Bytes as a stream of messages from either side, cut into pieces by the first byte: no panic, no
+/// more memory than came, and what is accepted is encoded to something that means the same.
 ///
 /// # Panics
 /// When that is not so.
@@ -53,8 +54,8 @@ fn message_of(bytes: &[u8], hosts: &mut Hosts) {
     }
 }
 
-/// Bytes as what the launcher and its supervisor say to each other, cut into pieces by the first byte: no panic, and what is accepted is
-/// accepted again when it is encoded.
+/// Bytes as what the launcher and its supervisor say to each other, cut into pieces by the first
+/// byte: no panic, and what is accepted is accepted again when it is encoded.
 ///
 /// # Panics
 /// When that is not so.

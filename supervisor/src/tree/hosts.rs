@@ -1,4 +1,5 @@
-//! The state of every host of a job (pure): how far its start has come, and what is wrong with those that failed.
+//! The state of every host of a job (pure): how far its start has come, and what is wrong with
+//! those that failed.
 //!
 //! `docs/design/tree.md` has the table of steps and classes, which a test compares with this.
 
@@ -48,7 +49,8 @@ impl Hosts {
         host.failure.is_none() && host.step < Step::Ready
     }
 
-    /// Takes a status; steps never go back, and a host that failed stays so until it is [`Hosts::again`].
+    /// Takes a status; steps never go back, and a host that failed stays so until it is
+    /// [`Hosts::again`].
     pub(crate) fn update(&mut self, host: u32, status: HostStatus) {
         let Some(host) = self.hosts.get_mut(host as usize) else { return };
         let before = Self::is_open(host);

@@ -1,4 +1,5 @@
-//! What agents say to each other. Everything that comes is checked where it is used: no length or index is believed.
+//! What agents say to each other. Everything that comes is checked where it is used: no length or
+//! index is believed.
 
 use std::ffi::OsString;
 use std::rc::Rc;
@@ -127,7 +128,8 @@ pub(crate) enum Up {
         number: u32,
         sample: CpuSample,
     },
-    /// Answer to [`Command::FindOrphans`], and again when it changes: whether processes are left on a host.
+    /// Answer to [`Command::FindOrphans`], and again when it changes: whether processes are left on
+    /// a host.
     Orphans {
         host: u32,
         left: bool,
@@ -215,13 +217,15 @@ impl Up {
     }
 }
 
-/// Encoding into growing memory cannot fail for these types: no map or sequence of unknown length is in them.
+/// Encoding into growing memory cannot fail for these types: no map or sequence of unknown length
+/// is in them.
 pub(crate) fn encode(value: &impl Serialize) -> Rc<Vec<u8>> {
     Rc::new(postcard::to_stdvec(value).unwrap_or_default())
 }
 
 impl Common {
-    /// Reads what [`encode`] wrote and checks what it says about ranks and hosts; the host of every rank comes with it.
+    /// Reads what [`encode`] wrote and checks what it says about ranks and hosts; the host of every
+    /// rank comes with it.
     pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, Vec<u32>), String> {
         /// More ranks than anybody starts; keeps a broken message from taking all memory.
         const MAX_RANKS: u64 = 1 << 24;

@@ -1,4 +1,5 @@
-//! What agents of several hosts say to each other, and what is known about each host. Pure; `link` carries it.
+//! What agents of several hosts say to each other, and what is known about each host. Pure; `link`
+//! carries it.
 //!
 //! * `frames`: messages in pieces on a byte stream, control before bulk. `message`: what they mean.
 //! * [`hosts`]: the state of every host.

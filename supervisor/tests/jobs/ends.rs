@@ -173,7 +173,8 @@ fn conforms() -> Checked {
 
 fn mismatch() -> Checked {
     let done = Job::new(2, &[], &rank(&["mismatch"])).run();
-    // The rank that hears it first ends without farewell, which may end the other before it can say the same.
+    // The rank that hears it first ends without farewell, which may end the other before it can say
+    // the same.
     let out = done.outcome.out();
     let heard = out
         .lines()

@@ -1,4 +1,5 @@
-//! A small launcher: `jobs front [options] -- program [words]`. Stands for `gasnetrun_ibv`, without its command line.
+//! A small launcher: `jobs front [options] -- program [words]`. Stands for `gasnetrun_ibv`, without
+//! its command line.
 
 use std::ffi::OsString;
 use std::io::Write;

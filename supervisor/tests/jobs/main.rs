@@ -1,5 +1,6 @@
-//! Whole jobs with real processes. The executable is the test harness, and also the launcher and the ranks that the
-//! tests run: a process that forks the agent must not have the threads of a harness.
+//! Whole jobs with real processes. The executable is the test harness, and also the launcher and
+//! the ranks that the tests run: a process that forks the agent must not have the threads of a
+//! harness.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -70,7 +70,8 @@ fn act(name: &str, words: &[String]) -> Outcome {
             say(&format!("refused: {}", refused.ok_or("the call went through")?));
             Ok(0)
         }
-        // Every rank exits with the first word plus its rank, as the conduit's collective exit does.
+        // Every rank exits with the first word plus its rank, as the conduit's collective exit
+        // does.
         "collective" => {
             let mut b = bootstrap::connect(&bootstrap::PROVIDERS)?;
             let code = number(0)? + i32::try_from(b.rank_info().rank.0)?;

@@ -98,8 +98,8 @@ fn is_stopped(pid: i32) -> bool {
 }
 
 fn stop() -> Checked {
-    // `sleep` itself, not a shell around it: a shell that is starting a program when it is stopped does not show as
-    // stopped.
+    // `sleep` itself, not a shell around it: a shell that is starting a program when it is stopped
+    // does not show as stopped.
     let live = up(2, "echo up; exec sleep 1000");
     let front = live.running.pid();
     let ranks = || -> Vec<i32> {

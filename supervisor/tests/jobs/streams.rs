@@ -102,7 +102,8 @@ fn directory() -> Checked {
     Ok(())
 }
 
-/// The reader of our output sleeps: nothing is lost, and the ranks feel the back-pressure instead of our memory.
+/// The reader of our output sleeps: nothing is lost, and the ranks feel the back-pressure instead
+/// of our memory.
 fn slow_reader() -> Checked {
     let exe = std::env::current_exe()?;
     let text = "exec head -c 5000000 /dev/zero";

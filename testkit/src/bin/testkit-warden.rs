@@ -16,7 +16,8 @@ use nix::unistd::Pid;
 use testkit::process::{self, Process};
 use testkit::tree::{End, Word};
 
-/// Bound on clearing up after a command: everything has been sent SIGKILL, so only the kernel is waited for.
+/// Bound on clearing up after a command: everything has been sent SIGKILL, so only the kernel is
+/// waited for.
 const CLEAR_UP: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
@@ -84,8 +85,8 @@ fn own_pid() -> i32 {
     nix::unistd::getpid().as_raw()
 }
 
-/// Lets the command be the only holder of the three streams, so that the test sees their end when the command's tree
-/// closes them, and a full pipe never involves this process.
+/// Lets the command be the only holder of the three streams, so that the test sees their end when
+/// the command's tree closes them, and a full pipe never involves this process.
 fn close_streams() {
     if let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") {
         let _ = nix::unistd::dup2_stdin(&null);
@@ -105,7 +106,8 @@ enum Happening {
     TestGone,
 }
 
-/// Waits for the command, the deadline, or the end of the test, whichever comes first. The command stays unreaped.
+/// Waits for the command, the deadline, or the end of the test, whichever comes first. The command
+/// stays unreaped.
 fn wait(pid: i32, begin: Instant, limit: Duration, control: &UnixStream) -> Result<End, String> {
     let (tell, happenings) = channel();
     let child = tell.clone();
@@ -140,8 +142,8 @@ fn wait_child(pid: i32) -> End {
     }
 }
 
-/// Kills and reaps until no child is left. Killing a parent hands its children to this process, so one pass is not
-/// enough.
+/// Kills and reaps until no child is left. Killing a parent hands its children to this process, so
+/// one pass is not enough.
 fn clear_up() -> Result<(), String> {
     let limit = Instant::now() + CLEAR_UP;
     loop {

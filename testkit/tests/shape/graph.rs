@@ -8,7 +8,8 @@ use crate::sources::{Crate, Inside, Module};
 /// How often a name may be exported again before it is given up.
 const HOPS: usize = 16;
 
-/// Files of a crate and the files that each uses. A name that a module exports again leads to where it is defined.
+/// Files of a crate and the files that each uses. A name that a module exports again leads to where
+/// it is defined.
 pub(crate) fn uses(one: &Crate) -> BTreeMap<PathBuf, BTreeSet<PathBuf>> {
     let mut graph: BTreeMap<PathBuf, BTreeSet<PathBuf>> = BTreeMap::new();
     for module in one.modules.values() {

@@ -1,7 +1,9 @@
-//! The shape of the sources against its limits, one test for each line of the table that `scripts/shape` prints.
+//! The shape of the sources against its limits, one test for each line of the table that
+//! `scripts/shape` prints.
 //!
-//! As a test, a line that is over its limit fails when it is worse than `known.txt` beside it says; `--strict` prints the
-//! table and fails while any line is over; `--keep` writes today's values of such lines to that file.
+//! As a test, a line that is over its limit fails when it is worse than `known.txt` beside it says;
+//! `--strict` prints the table and fails while any line is over; `--keep` writes today's values of
+//! such lines to that file.
 
 mod graph;
 mod sources;
@@ -229,7 +231,8 @@ fn sizes(sources: &Sources) -> Vec<Line> {
     ]
 }
 
-/// Files with unsafe code that docs/ARCHITECTURE.md does not name, and places that it names without a reason.
+/// Files with unsafe code that docs/ARCHITECTURE.md does not name, and places that it names without
+/// a reason.
 fn unsafe_places(root: &Path, sources: &Sources) -> Vec<Line> {
     let page = fs::read_to_string(root.join("docs/ARCHITECTURE.md")).expect("the page is there");
     let list = page.split("Unsafe code lives only in").nth(1).expect("the page has the list");

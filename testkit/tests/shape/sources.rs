@@ -8,7 +8,8 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// Folders of tests, test programs, fixtures, benchmarks and examples, by their name anywhere in a path.
+/// Folders of tests, test programs, fixtures, benchmarks and examples, by their name anywhere in a
+/// path.
 const NOT_PRODUCTION: [&str; 7] =
     ["tests", "testkit", "bench", "benches", "fuzz", "loom", "examples"];
 /// Those of them that are tests. Fixtures, fuzz targets and models are part of what tests a change.
@@ -36,7 +37,8 @@ pub(crate) struct Module {
     pub(crate) items: Vec<String>,
 }
 
-/// One crate: its modules by path. Modules inside a file have entries of their own, with the same file.
+/// One crate: its modules by path. Modules inside a file have entries of their own, with the same
+/// file.
 pub(crate) struct Crate {
     pub(crate) name: String,
     pub(crate) modules: BTreeMap<Inside, Module>,

@@ -16,8 +16,8 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, si
 /// The system refused.
 pub fn on_quit(handler: extern "C" fn(i32)) -> nix::Result<()> {
     let action = SigAction::new(SigHandler::Handler(handler), SaFlags::empty(), SigSet::empty());
-    // SAFETY: the handlers of these programs only write to a descriptor and call the conduit's exit, which is written to
-    // be called from signal handlers.
+    // SAFETY: the handlers of these programs only write to a descriptor and call the conduit's
+    // exit, which is written to be called from signal handlers.
     unsafe { sigaction(Signal::SIGQUIT, &action) }.map(drop)
 }
 
@@ -39,7 +39,8 @@ pub fn crash_bus() {
     // SAFETY: a fresh mapping at an address that the kernel chooses.
     let map = unsafe { nix::sys::mman::mmap(None, len, prot, flags, &file, 0) };
     if let Ok(map) = map {
-        // SAFETY: the address is mapped; the file has no byte there, so the load raises SIGBUS, which is the purpose.
+        // SAFETY: the address is mapped; the file has no byte there, so the load raises SIGBUS,
+        // which is the purpose.
         unsafe { map.cast::<u8>().as_ptr().read_volatile() };
     }
 }

@@ -1,5 +1,6 @@
-//! The installed tree as its users meet it: installed with `DESTDIR`, moved, and then used with nothing but itself,
-//! outside the repository: pkg-config, make fragments, CMake, and the places where other systems look.
+//! The installed tree as its users meet it: installed with `DESTDIR`, moved, and then used with
+//! nothing but itself, outside the repository: pkg-config, make fragments, CMake, and the places
+//! where other systems look.
 
 #![expect(clippy::unwrap_used, reason = "what is missing here fails the test")]
 
@@ -57,7 +58,8 @@ fn have(test: &str, programs: &[&str]) -> bool {
     missing.is_empty()
 }
 
-/// Runs `scripts/install` with this build directory and profile, so that what is built already is taken.
+/// Runs `scripts/install` with this build directory and profile, so that what is built already is
+/// taken.
 fn install(destination: Option<&Path>, prefix: &Path) {
     let folder = testkit::binary("gasnetrun_ibv").parent().unwrap().to_owned();
     let profile = match folder.file_name().unwrap().to_str().unwrap() {
@@ -76,14 +78,16 @@ fn install(destination: Option<&Path>, prefix: &Path) {
     tree.run().expect(0);
 }
 
-/// The tree that all tests use: installed by `DESTDIR` for a prefix that does not exist, then moved.
+/// The tree that all tests use: installed by `DESTDIR` for a prefix that does not exist, then
+/// moved.
 fn moved() -> &'static Path {
     static MOVED: OnceLock<PathBuf> = OnceLock::new();
     MOVED.get_or_init(|| {
         let stage = fresh("stage");
         install(Some(&stage), Path::new("/opt/a package/gasnet"));
-        // Both names have a space in them: shell words in the scripts must not be cut there. Compilers' options that
-        // come from pkg-config and make cannot carry one, so the place where the tree is used has none.
+        // Both names have a space in them: shell words in the scripts must not be cut there.
+        // Compilers' options that come from pkg-config and make cannot carry one, so the place
+        // where the tree is used has none.
         let place = fresh("moved").join("gasnet.opt");
         std::fs::rename(stage.join("opt/a package/gasnet"), &place).unwrap();
         std::fs::remove_dir_all(&stage).unwrap();
@@ -401,7 +405,8 @@ fn cmake_finds_the_package() {
     assert!(refused.expect(1).err().contains("2025.8.0"), "{}", refused.err());
 }
 
-/// Places of the launcher below an installation of GASNet, relative, in the order in which UPC++'s `upcxx-run` looks.
+/// Places of the launcher below an installation of GASNet, relative, in the order in which UPC++'s
+/// `upcxx-run` looks.
 const UPCXX_PLACES: [&str; 5] =
     ["bin", "ibv-conduit/contrib", "other/amudp", "../gasnet.opt/bin", "../gasnet.debug/bin"];
 

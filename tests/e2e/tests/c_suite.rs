@@ -1,7 +1,8 @@
 //! The C programs of `tests/c` against the libraries: how they link, what they do, how they end.
 //!
-//! By default every program is linked in every mode, static and shared, and runs with every number of ranks, the modes
-//! and the kinds of library taking turns. `scripts/test --all` runs the whole product, and under sanitizers and valgrind.
+//! By default every program is linked in every mode, static and shared, and runs with every number
+//! of ranks, the modes and the kinds of library taking turns. `scripts/test --all` runs the whole
+//! product, and under sanitizers and valgrind.
 
 #![expect(clippy::unwrap_used, reason = "what is missing here fails the test")]
 
@@ -285,7 +286,8 @@ fn crashes_of_c_programs_show_where_when_asked_to() {
             let outcome = tree.run();
             assert_eq!(outcome.fault(exit_code(case)), None, "{case}: {}", outcome.err());
             let err = outcome.err();
-            // What the program prints itself has addresses in files; the library's has functions and lines.
+            // What the program prints itself has addresses in files; the library's has functions
+            // and lines.
             let own = err.lines().any(|line| line.contains("/exits-") && line.contains("[0x"));
             let place = err.contains("exits.c:") && err.contains("   7: ") || own;
             assert_eq!(place, asked || case == 100, "{case}, asked {asked}: {err}");
@@ -387,8 +389,9 @@ fn wrong_uses_return_their_code_or_end_with_a_name() {
     assert!(named == 12 && !outcome.err().contains("TEST FAILED"), "{}", outcome.err());
 }
 
-/// Programs of the short versions of the tests under checkers. There is none for data races (ThreadSanitizer wants every
-/// instruction instrumented, those of the library too, and knows nothing of memory that processes share).
+/// Programs of the short versions of the tests under checkers. There is none for data races
+/// (ThreadSanitizer wants every instruction instrumented, those of the library too, and knows
+/// nothing of memory that processes share).
 const CHECKED: [&str; 9] = [
     "am_arguments",
     "am_threads",
@@ -404,8 +407,8 @@ const CHECKED: [&str; 9] = [
 /// These have several threads where the mode allows it.
 const THREADED: [&str; 3] = ["am_threads", "locks", "threads"];
 
-/// When asked to, every program with each of these numbers of ranks, the modes taking turns (and those with threads in mode
-/// PAR); else some programs.
+/// When asked to, every program with each of these numbers of ranks, the modes taking turns (and
+/// those with threads in mode PAR); else some programs.
 fn checked(ranks: &[u32]) -> Vec<(String, &'static str, u32)> {
     let mode = |turn: usize, name: &str| {
         if THREADED.contains(&name) { "par" } else { MODES[turn % MODES.len()] }

@@ -11,8 +11,8 @@ use testkit::{Outcome, Table, all_requested, job};
 const DELAY: u64 = 150;
 /// Far above what any case takes, below the protocol's own last resort at 64 ranks.
 const BOUND: Duration = Duration::from_secs(15);
-/// Every rank reads the debug information of the program for its backtrace: that takes a processor seconds, and 64
-/// ranks share a few.
+/// Every rank reads the debug information of the program for its backtrace: that takes a processor
+/// seconds, and 64 ranks share a few.
 const BACKTRACE_BOUND: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,7 +114,8 @@ fn every_exit_case_on_every_number_of_ranks() {
     assert!(faults.is_empty(), "{faults}");
 }
 
-/// How often each rank's own SIGQUIT handler ran. (The launcher's summary repeats last lines, indented.)
+/// How often each rank's own SIGQUIT handler ran. (The launcher's summary repeats last lines,
+/// indented.)
 fn handler_runs(outcome: &Outcome, ranks: u32) -> Vec<usize> {
     let err = outcome.err();
     let line = |rank: u32| format!("testexit: SIGQUIT handler on rank {rank:04}");

@@ -33,7 +33,8 @@ fn agent(running: &Running) -> i32 {
     })
 }
 
-/// The processes of the ranks: children of the agent, or of whatever starts them, with this program.
+/// The processes of the ranks: children of the agent, or of whatever starts them, with this
+/// program.
 fn ranks(running: &Running, program: &str, count: usize) -> Vec<Process> {
     eventually("all ranks running", || {
         let mut found = running.descendants();
@@ -78,7 +79,8 @@ fn a_second_interrupt_kills_ranks_that_ignore_the_first() {
     assert!(outcome.duration < Duration::from_secs(10), "{:?}", outcome.duration);
 }
 
-/// The reduction of the exit codes must not lose a message to a handler that interrupts the poll that took it out.
+/// The reduction of the exit codes must not lose a message to a handler that interrupts the poll
+/// that took it out.
 #[test]
 fn interrupts_at_any_moment_end_a_job_without_a_stall() {
     for round in 0..if all_requested() { 200 } else { 15 } {

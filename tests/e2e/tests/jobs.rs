@@ -304,7 +304,8 @@ fn ranks_tell_about_themselves_when_asked() {
 
 #[test]
 fn a_reader_that_pauses_after_the_ranks_have_ended_gets_every_line() {
-    // More than the launcher keeps, less than it and the ranks' pipes hold together: the ranks end before the reader begins.
+    // More than the launcher keeps, less than it and the ranks' pipes hold together: the ranks end
+    // before the reader begins.
     let script = "seq -f \"$GASNETRUN_RANK %.0f\" 22000";
     let words = ["-n", "4", "sh", "-c", script];
     let outcome = Tree::new("sh")

@@ -1,5 +1,5 @@
-//! Every rank on a "host" of its own on this host, over the software adapter: the same programs, the same results, the same
-//! ends as over shared memory, and nothing that survives.
+//! Every rank on a "host" of its own on this host, over the software adapter: the same programs,
+//! the same results, the same ends as over shared memory, and nothing that survives.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -95,7 +95,8 @@ fn exit_case((ranks, most): (u32, u32), number: u32, reversed: bool) -> Tree {
     if reversed { tree.arg("--reversed") } else { tree }
 }
 
-/// Ranks, and how many of them at most share memory. The short run has the first, and one of the next five in turns.
+/// Ranks, and how many of them at most share memory. The short run has the first, and one of the
+/// next five in turns.
 const LAYOUTS: [(u32, u32); 8] = [(2, 1), (3, 1), (3, 2), (4, 2), (5, 2), (5, 3), (4, 1), (8, 1)];
 const ALWAYS: usize = 1;
 const IN_TURNS: usize = 5;

@@ -1,6 +1,8 @@
-//! The C programs of `tests/c` between ranks that share no memory, over the software adapter, in every thread mode.
+//! The C programs of `tests/c` between ranks that share no memory, over the software adapter, in
+//! every thread mode.
 //!
-//! By default each program runs a few times, modes, libraries and layouts taking turns; `scripts/test --all` runs them all.
+//! By default each program runs a few times, modes, libraries and layouts taking turns;
+//! `scripts/test --all` runs them all.
 
 #![expect(clippy::unwrap_used, reason = "what is missing here fails the test")]
 
@@ -24,7 +26,8 @@ const LAYOUTS: [(u32, u32); 4] = [(2, 1), (3, 1), (4, 2), (5, 2)];
 const SPECIAL: [&str; 2] = ["exits", "wrong"];
 
 const ONLY_ATTACHED: &str = "over the network only segments of gex_Segment_Attach are reached";
-/// These put into segments that another rank created and bound by itself, which the network cannot reach. What is said then.
+/// These put into segments that another rank created and bound by itself, which the network cannot
+/// reach. What is said then.
 const REFUSED: [(&str, &str); 2] = [("created_segment", ONLY_ATTACHED), ("objects", ONLY_ATTACHED)];
 
 fn programs() -> Vec<String> {
@@ -48,7 +51,8 @@ fn fault(name: &str, outcome: &Outcome) -> Option<String> {
     outcome.fault(0).or_else(|| (said != 1).then(|| format!("said PASS {said} times")))
 }
 
-/// Modes of one cell of the table. Three columns of a line, and three lines of a column, have three modes.
+/// Modes of one cell of the table. Three columns of a line, and three lines of a column, have three
+/// modes.
 fn modes(line: usize, column: usize) -> Vec<&'static str> {
     if all_requested() { MODES.to_vec() } else { vec![MODES[(line + column) % MODES.len()]] }
 }
@@ -103,7 +107,8 @@ fn segments_that_the_network_cannot_reach_are_refused_by_name() {
     }
 }
 
-/// How many payloads each rank of a program says that it treated in one way, and in another, with a value of a variable.
+/// How many payloads each rank of a program says that it treated in one way, and in another, with a
+/// value of a variable.
 fn counted(name: &str, variable: &str, value: &str, turn: usize) -> Vec<(u32, u32)> {
     let ranks = 2 + u32::try_from(turn % 2).unwrap();
     let tree = launcher(["-n", &ranks.to_string()])

@@ -1,5 +1,6 @@
-//! How the network ends and what it leaves behind, over the software adapter: lists of used connections, exits in any order;
-//! what ranks must have alike; which ports are used; what an unconnected peer costs.
+//! How the network ends and what it leaves behind, over the software adapter: lists of used
+//! connections, exits in any order; what ranks must have alike; which ports are used; what an
+//! unconnected peer costs.
 
 #![expect(clippy::unwrap_used, reason = "what is missing here fails the test")]
 
@@ -174,7 +175,8 @@ fn allocated(ranks: u32) -> u64 {
 
 #[test]
 fn an_unconnected_peer_costs_at_most_sixteen_bytes() {
-    // Between these two no queue that grows with the logarithm of the ranks takes the next power of two.
+    // Between these two no queue that grows with the logarithm of the ranks takes the next power of
+    // two.
     let (few, many) = (allocated(17), allocated(32));
     let each = many.saturating_sub(few) / (32 - 17);
     assert!(each <= 16, "{few} bytes with 16 peers, {many} with 31: {each} for each more");

@@ -1,6 +1,6 @@
-//! Jobs over the software adapter whose network or start goes wrong: a rank that is cut off, a port or a device that fails, a
-//! rank killed at any step of the start, limits that are too small. Each ends, in bounded time, with the right code, naming
-//! the cause, and nothing survives.
+//! Jobs over the software adapter whose network or start goes wrong: a rank that is cut off, a port
+//! or a device that fails, a rank killed at any step of the start, limits that are too small. Each
+//! ends, in bounded time, with the right code, naming the cause, and nothing survives.
 
 #![expect(clippy::unwrap_used, reason = "what is missing here fails the test")]
 
@@ -12,15 +12,18 @@ use testkit::apart::{neighbourhoods, rank_of};
 use testkit::process::send;
 use testkit::{Outcome, Running, Table, Tree, all_requested, binary, job, launcher};
 
-/// Below the last resorts of the exit, above the patience of the network (8.6 s as it is) and what a busy machine adds.
+/// Below the last resorts of the exit, above the patience of the network (8.6 s as it is) and what
+/// a busy machine adds.
 const BOUND: Duration = Duration::from_secs(40);
 
-/// When the network fails in these jobs, after the adapter was opened, and when they begin to do something, after all have
-/// met. The first must be later than the start of the job, the second later than the first.
+/// When the network fails in these jobs, after the adapter was opened, and when they begin to do
+/// something, after all have met. The first must be later than the start of the job, the second
+/// later than the first.
 const FAILS: &str = "3s";
 const BEGIN: &str = "4000";
 
-/// A job of the workspace's program whose rank R has the address 127.0.0.(R+1), so that a script can name it.
+/// A job of the workspace's program whose rank R has the address 127.0.0.(R+1), so that a script
+/// can name it.
 fn with_addresses(ranks: u32, program: &str, args: &[&str]) -> Tree {
     let script = "GASNET_IBV_SOFT_ADDRESS=127.0.0.$((GASNETRUN_RANK + 1)) exec \"$0\" \"$@\"";
     let tree = launcher(["-n", &ranks.to_string(), "/bin/sh", "-c", script]);
@@ -106,8 +109,9 @@ fn exit_after_cut(case: u32, ranks: u32, victim: u32) -> (String, Tree, Judge) {
 
 #[test]
 fn a_rank_that_is_cut_off_does_not_keep_an_exit_from_ending() {
-    // All together, returns from main, one alone (others in a barrier, spinning, polling), a request to exit of ranks that are
-    // not cut off; the one that begins, the one in the middle and rank 0 are cut off.
+    // All together, returns from main, one alone (others in a barrier, spinning, polling), a
+    // request to exit of ranks that are not cut off; the one that begins, the one in the middle and
+    // rank 0 are cut off.
     let mut jobs: Vec<_> = [(1, 1), (2, 2), (3, 2), (5, 0), (9, 1), (11, 1), (54, 0)]
         .map(|(case, victim)| exit_after_cut(case, 3, victim))
         .into();

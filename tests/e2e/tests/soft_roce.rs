@@ -12,7 +12,8 @@ use testkit::{Tree, all_requested};
 
 use machine::{Step, step};
 
-/// The conformance suite with these options, its cases that the device cannot do counted as skipped.
+/// The conformance suite with these options, its cases that the device cannot do counted as
+/// skipped.
 fn conformance(name: &str, command: &str) -> Step {
     step(name, 240, command).shows("conformance of verbs").shows("pass order")
 }
@@ -119,7 +120,8 @@ fn one_machine() {
         )
         .code(3),
     ];
-    // Under emulation it takes longer than all else; a short run has it over the fake library (`fabric`, conformance).
+    // Under emulation it takes longer than all else; a short run has it over the fake library
+    // (`fabric`, conformance).
     let suite = all_requested().then(|| {
         conformance(
             "conformance suite, two processes",

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use testkit::{Tree, all_requested, job, launcher};
 
-/// `tr | sort | uniq -c` over the files, most frequent first, ties by word; files do not run into each other.
+/// `tr | sort | uniq -c` over the files, most frequent first, ties by word; files do not run into
+/// each other.
 fn reference(list: &std::path::Path) -> Vec<(String, u64)> {
     let script = r#"while read -r file; do cat "$file"; echo; done < "$1" | tr -cs '[:alpha:]' '\n' | tr A-Z a-z |
         grep . | sort | uniq -c | sort -k1,1nr -k2,2"#;

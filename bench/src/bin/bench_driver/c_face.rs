@@ -1,6 +1,8 @@
-//! Figures of the C face: each Rust figure again from C, and what C programs pay beside hand-written C.
+//! Figures of the C face: each Rust figure again from C, and what C programs pay beside
+//! hand-written C.
 //!
-//! `scripts/bench --c` compiles `bench/c/bench_c.c` for each thread mode and puts the programs beside this one.
+//! `scripts/bench --c` compiles `bench/c/bench_c.c` for each thread mode and puts the programs
+//! beside this one.
 
 use std::process::Command;
 
@@ -60,7 +62,8 @@ struct Beside<'a> {
     unit: &'static str,
 }
 
-/// Where the two processors can be: times of a two-line ping-pong from, to (ns), see docs/bench/README.md.
+/// Where the two processors can be: times of a two-line ping-pong from, to (ns), see
+/// docs/bench/README.md.
 const PLACES: [(&str, f64, f64); 3] = [
     ("two threads of one core", 0.0, 50.0),
     ("processors near", 50.0, 200.0),
@@ -84,7 +87,8 @@ fn at_place(samples: &Samples, mode: &str, from: f64, to: f64) -> Result<Samples
 }
 
 impl Beside<'_> {
-    /// As [`Beside::rows`] for what depends on how far apart the processors are: rows for each place where they were.
+    /// As [`Beside::rows`] for what depends on how far apart the processors are: rows for each
+    /// place where they were.
     fn rows_by_place(&self, samples: &Samples, rows: &mut Vec<Row>) -> Result<()> {
         for (mode, _) in MODES {
             let before = rows.len();
@@ -128,8 +132,8 @@ impl Beside<'_> {
     }
 }
 
-/// A figure of the C program in SEQ beside the same of the Rust program, in launches that agree about `distances`, where the
-/// figure depends on how far apart the processors are.
+/// A figure of the C program in SEQ beside the same of the Rust program, in launches that agree
+/// about `distances`, where the figure depends on how far apart the processors are.
 fn like_rust(
     figure: &str,
     samples: &Samples,

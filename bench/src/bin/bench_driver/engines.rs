@@ -1,4 +1,5 @@
-//! Start of ranks under other launchers, beside a program that does nothing but its own PMI init and barrier.
+//! Start of ranks under other launchers, beside a program that does nothing but its own PMI init
+//! and barrier.
 
 use std::path::PathBuf;
 use std::process::Command;

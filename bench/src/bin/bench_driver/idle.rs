@@ -29,7 +29,8 @@ fn busy() -> Option<f64> {
     Some((after.0 - before.0) / (after.1 - before.1).max(1.0))
 }
 
-/// Waits until the machine is idle, or patience ends. Returns the percentage in use during the last look.
+/// Waits until the machine is idle, or patience ends. Returns the percentage in use during the last
+/// look.
 pub(crate) fn wait(figure: &str) -> Option<f64> {
     let begin = Instant::now();
     loop {

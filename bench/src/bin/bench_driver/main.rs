@@ -1,7 +1,8 @@
-//! Measures the figures of speed and memory, each beside its reference in the same run, and judges them.
+//! Measures the figures of speed and memory, each beside its reference in the same run, and judges
+//! them.
 //!
-//! `scripts/bench` builds everything and starts this. Times are never asserted: the exit code is 0 unless something could
-//! not be measured at all.
+//! `scripts/bench` builds everything and starts this. Times are never asserted: the exit code is 0
+//! unless something could not be measured at all.
 
 mod c_face;
 mod engines;
@@ -33,7 +34,8 @@ pub(crate) struct Repetitions {
     pairs: usize,
     /// Ends of jobs.
     exits: usize,
-    /// Ranks that have a processor each run with real-time priority, so that other load of the machine does not take it.
+    /// Ranks that have a processor each run with real-time priority, so that other load of the
+    /// machine does not take it.
     realtime: bool,
 }
 

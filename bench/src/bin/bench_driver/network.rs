@@ -1,5 +1,5 @@
-//! Figures of the network: the software adapter beside raw TCP, a real device (Soft-RoCE in a virtual machine) beside
-//! perftest, memory of peers that nobody talks to.
+//! Figures of the network: the software adapter beside raw TCP, a real device (Soft-RoCE in a
+//! virtual machine) beside perftest, memory of peers that nobody talks to.
 
 use std::path::Path;
 use std::process::Command;
@@ -85,7 +85,8 @@ fn connected_by_attach(ranks: u32) -> usize {
     peers.collect::<std::collections::BTreeSet<_>>().len()
 }
 
-/// Bytes per unconnected peer: what ranks of jobs of different sizes hold before they are connected to anybody.
+/// Bytes per unconnected peer: what ranks of jobs of different sizes hold before they are connected
+/// to anybody.
 pub(crate) fn memory(_: Repetitions) -> Result<Findings> {
     const PEERS: [u32; 3] = [8, 64, 256];
     /// What one more unconnected peer may cost.

@@ -1,4 +1,5 @@
-//! Figures that ranks measure themselves, each beside its reference in the same processes: figures 4 to 9.
+//! Figures that ranks measure themselves, each beside its reference in the same processes: figures
+//! 4 to 9.
 
 use std::process::Command;
 

@@ -11,7 +11,8 @@ use crate::run::{Failure, Result, median};
 
 /// Where records are.
 pub(crate) const RUNS: &str = "docs/bench/runs";
-/// So many samples are kept one by one, in the order of measurement; of more, how they are distributed.
+/// So many samples are kept one by one, in the order of measurement; of more, how they are
+/// distributed.
 const EACH: usize = 48;
 /// Into how many parts of equal width their range is cut.
 const PARTS: usize = 12;

@@ -45,8 +45,9 @@ fn machine(record: &Value) -> String {
     format!("{processors} processors {processor}{virtual_one}, {memory}, Linux {kernel}")
 }
 
-/// The newest row of each figure, of records that come newest first, with its record. A record of most of the figures ends
-/// the search: figures that only older ones have are not measured any more.
+/// The newest row of each figure, of records that come newest first, with its record. A record of
+/// most of the figures ends the search: figures that only older ones have are not measured any
+/// more.
 fn newest<'a>(records: impl Iterator<Item = &'a Value> + Clone) -> Vec<(&'a Value, &'a Value)> {
     let rows_of = |record: &Value| record["rows"].as_array().map_or(0, Vec::len);
     let most = records.clone().map(rows_of).max().unwrap_or(0);
@@ -56,7 +57,8 @@ fn newest<'a>(records: impl Iterator<Item = &'a Value> + Clone) -> Vec<(&'a Valu
         let measured = |row: &&Value| !matches!(text(row, "verdict"), "skipped" | "FAILED");
         let rows = record["rows"].as_array().into_iter().flatten().filter(measured);
         let fresh: Vec<&Value> = rows.filter(|row| !known.contains(base(row))).collect();
-        // Where the processors were, and how many launches could be compared, differs from run to run.
+        // Where the processors were, and how many launches could be compared, differs from run to
+        // run.
         known.extend(fresh.iter().map(|row| base(row)));
         all.extend(fresh.into_iter().map(|row| (record, row)));
         if 2 * rows_of(record) > most {

@@ -49,7 +49,8 @@ pub(crate) struct Row {
     pub(crate) verdict: Verdict,
 }
 
-/// Indices of values of `a` and `b` that differ by a tenth at most; the closest first, each used once.
+/// Indices of values of `a` and `b` that differ by a tenth at most; the closest first, each used
+/// once.
 fn matched(a: &[f64], b: &[f64]) -> Vec<(usize, usize)> {
     let mut all = Vec::new();
     for (i, x) in a.iter().enumerate() {
@@ -81,7 +82,8 @@ impl Verdict {
     }
 }
 
-/// The ratio column and the verdict, by what the other columns print: a reader who divides them finds the same.
+/// The ratio column and the verdict, by what the other columns print: a reader who divides them
+/// finds the same.
 pub(crate) fn judge(ours: &str, reference: &str, target: &str) -> (String, Verdict) {
     let number = |text: &str| text.split(' ').find(|word| !word.is_empty())?.parse::<f64>().ok();
     let (own, other) = (number(ours), number(reference));
@@ -145,9 +147,10 @@ impl Row {
         Ok(Self::judged(figure, [a, b], unit, target))
     }
 
-    /// As [`Row::paired`] for figures of different launches that depend on how far apart the processors are, which changes
-    /// from launch to launch: each launch has also measured that, as `distances`, and only launches that agree about it within
-    /// a tenth are pairs. `Skipped` when there are fewer than three.
+    /// As [`Row::paired`] for figures of different launches that depend on how far apart the
+    /// processors are, which changes from launch to launch: each launch has also measured that, as
+    /// `distances`, and only launches that agree about it within a tenth are pairs. `Skipped` when
+    /// there are fewer than three.
     pub(crate) fn equally_far(
         figure: &str,
         samples: &Samples,

@@ -112,7 +112,8 @@ impl Completions<'_> {
         }
     }
 
-    /// Takes completions of sends while something waits for them. `false`: the network is closing, give up.
+    /// Takes completions of sends while something waits for them. `false`: the network is closing,
+    /// give up.
     pub(super) fn await_sends(self) -> Result<bool, Error> {
         if self.reap()? == 0 {
             std::thread::yield_now();
@@ -120,9 +121,10 @@ impl Completions<'_> {
         Ok(!self.0.failure.is_ignored())
     }
 
-    /// As [`Completions::await_sends`]; also `false` when nothing has completed for a while. Then the peer is short of receive
-    /// buffers, perhaps because it waits like this rank: the caller polls, and later sends all of it again, which changes
-    /// nothing for the peer, as no handler has been told of it.
+    /// As [`Completions::await_sends`]; also `false` when nothing has completed for a while. Then
+    /// the peer is short of receive buffers, perhaps because it waits like this rank: the caller
+    /// polls, and later sends all of it again, which changes nothing for the peer, as no handler
+    /// has been told of it.
     pub(super) fn await_unless_stalled(self, stall: &mut Stall) -> Result<bool, Error> {
         if self.reap()? > 0 {
             stall.since = None;

@@ -1,5 +1,6 @@
-//! Ranks that the service thread shall connect with, or whose messages it shall tell the handshake of. Lock free and without
-//! allocation: messages are sent from signal handlers too. Five bytes for each rank of the job.
+//! Ranks that the service thread shall connect with, or whose messages it shall tell the handshake
+//! of. Lock free and without allocation: messages are sent from signal handlers too. Five bytes for
+//! each rank of the job.
 
 use bootstrap::Rank;
 use nix::sys::eventfd::{EfdFlags, EventFd};

@@ -1,5 +1,6 @@
-//! The network of one rank, as its paths share it: ports, peers, buffers, operations in flight, credits. Each part is a type
-//! of its own; the paths (`post`, `am`, `rma`, `completions`) borrow all of it.
+//! The network of one rank, as its paths share it: ports, peers, buffers, operations in flight,
+//! credits. Each part is a type of its own; the paths (`post`, `am`, `rma`, `completions`) borrow
+//! all of it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};

@@ -1,10 +1,11 @@
-//! Flow control between two ranks, and counting permits. Pure: atomic numbers and rules, no lock, so that a signal handler may
-//! use what its thread was using.
+//! Flow control between two ranks, and counting permits. Pure: atomic numbers and rules, no lock,
+//! so that a signal handler may use what its thread was using.
 //!
-//! A request takes a credit, which stands for two receive buffers: one at the target for the request, one here for what
-//! answers it. A reply or an ack gives the credit back, and each message may carry more that the responder had banked. A
-//! responder banks at most *slack* credits; one more makes an ack due. Slack is below the number of credits: otherwise all
-//! could lie banked on both sides, and nobody could send.
+//! A request takes a credit, which stands for two receive buffers: one at the target for the
+//! request, one here for what answers it. A reply or an ack gives the credit back, and each message
+//! may carry more that the responder had banked. A responder banks at most *slack* credits; one
+//! more makes an ack due. Slack is below the number of credits: otherwise all could lie banked on
+//! both sides, and nobody could send.
 
 use crate::sys::atomic::{AtomicU32, Ordering};
 
@@ -92,7 +93,8 @@ impl Account {
         }
     }
 
-    /// Banked credits for the next message to the peer, which must then be sent, or [`Account::uncarry`] called.
+    /// Banked credits for the next message to the peer, which must then be sent, or
+    /// [`Account::uncarry`] called.
     #[inline]
     pub(crate) fn carry(&self) -> u8 {
         if self.banked.load(Ordering::Relaxed) == 0 {

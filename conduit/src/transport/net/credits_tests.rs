@@ -163,7 +163,8 @@ proptest! {
             };
             idle = if moved { 0 } else { idle + 1 };
             if idle > 50 {
-                // The dice may be unlucky: every possible step is tried before the job counts as stuck.
+                // The dice may be unlucky: every possible step is tried before the job counts as
+                // stuck.
                 let pairs: Vec<_> =
                     (0..size).flat_map(|a| (0..size).map(move |b| (a, b))).collect();
                 let any = pairs.iter().any(|(a, b)| job.deliver(*a, *b))

@@ -11,8 +11,8 @@ use super::error::Error;
 use super::rail::Rail;
 
 impl NetContext {
-    /// Reads what the devices report. When it returns, a device that failed is the failure that the next poll
-    /// reports.
+    /// Reads what the devices report. When it returns, a device that failed is the failure that the
+    /// next poll reports.
     pub(super) fn read_device_events(&self) -> Result<(), Error> {
         let _one_at_a_time = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         for rail in &self.rails {
@@ -25,7 +25,8 @@ impl NetContext {
         Ok(())
     }
 
-    /// A device's own report. What ends connections is also seen by their requests, which name the peer.
+    /// A device's own report. What ends connections is also seen by their requests, which name the
+    /// peer.
     fn device_event(&self, rail: &Rail, event: AsyncEvent) -> Result<(), Error> {
         if self.failure.is_ignored() {
             return Ok(());

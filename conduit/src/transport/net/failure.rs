@@ -24,7 +24,8 @@ impl FailureState {
         self.quiet.load(Ordering::Relaxed)
     }
 
-    /// Keeps a failure for the next poll, which has to be woken; `false` where failures are ignored.
+    /// Keeps a failure for the next poll, which has to be woken; `false` where failures are
+    /// ignored.
     #[cold]
     pub(super) fn set(&self, error: Error) -> bool {
         if self.is_ignored() {

@@ -1,4 +1,5 @@
-//! The bodies of the fuzz targets on their seeds and on changes of them, with every run of the tests.
+//! The bodies of the fuzz targets on their seeds and on changes of them, with every run of the
+//! tests.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Small lock-free containers: a table that only grows, a stack of table indices, and a mailbox of numbered callers.
+//! Small lock-free containers: a table that only grows, a stack of table indices, and a mailbox of
+//! numbered callers.
 
 use std::sync::OnceLock;
 
@@ -59,8 +60,8 @@ impl<T> AppendTable<T> {
     }
 }
 
-/// A stack of indices whose links are elsewhere. The upper half of the word counts changes, so that an index which was taken
-/// and put back meanwhile is not mistaken for one that stayed.
+/// A stack of indices whose links are elsewhere. The upper half of the word counts changes, so that
+/// an index which was taken and put back meanwhile is not mistaken for one that stayed.
 #[derive(Debug, Default)]
 pub(super) struct IndexStack(AtomicU64);
 
@@ -110,7 +111,8 @@ impl IndexStack {
     }
 }
 
-/// Callers by number that wait to be served, each with reasons that stay set once given. One byte and a link for each.
+/// Callers by number that wait to be served, each with reasons that stay set once given. One byte
+/// and a link for each.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     reasons: Box<[AtomicU8]>,
@@ -130,7 +132,8 @@ impl Mailbox {
         }
     }
 
-    /// Puts a caller in for a reason, unless it was given before. Whether whoever serves must be woken.
+    /// Puts a caller in for a reason, unless it was given before. Whether whoever serves must be
+    /// woken.
     #[inline]
     pub(super) fn put(&self, index: u32, reason: u8) -> bool {
         let Some(reasons) = self.reasons.get(index as usize) else { return false };

@@ -35,7 +35,8 @@ impl Members {
     }
 }
 
-/// What the layers above have to agree on with all ranks. It travels with the network's first exchange.
+/// What the layers above have to agree on with all ranks. It travels with the network's first
+/// exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Common {
     /// Largest segment that this rank can have.

@@ -38,8 +38,9 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Collective. `None` when every rank is in this neighbourhood; otherwise the network, and the smallest of the largest
-    /// segments of all ranks. After a barrier of all ranks [`Network::begin`] has to follow.
+    /// Collective. `None` when every rank is in this neighbourhood; otherwise the network, and the
+    /// smallest of the largest segments of all ranks. After a barrier of all ranks
+    /// [`Network::begin`] has to follow.
     ///
     /// # Errors
     /// No usable device, settings that cannot be met, ranks that do not fit together.
@@ -87,7 +88,8 @@ impl Network {
         Ok(Self { context, threads, prepared })
     }
 
-    /// After a barrier of all ranks, before anything is sent: connections that are made at the start may be used.
+    /// After a barrier of all ranks, before anything is sent: connections that are made at the
+    /// start may be used.
     ///
     /// # Errors
     /// The device refuses.
@@ -103,8 +105,9 @@ impl Network {
         Some((segment.base, segment.len))
     }
 
-    /// Starts the progress threads that the settings ask for. Those for receives call `sink`, also while the program is
-    /// inside the library or a handler; the rank's doorbell rings when they have done something.
+    /// Starts the progress threads that the settings ask for. Those for receives call `sink`, also
+    /// while the program is inside the library or a handler; the rank's doorbell rings when they
+    /// have done something.
     ///
     /// # Errors
     /// No threads.
@@ -129,7 +132,8 @@ impl Network {
         Ok(())
     }
 
-    /// Collective, once, after each rank has its segment (which may be empty): registers it and exchanges addresses and keys.
+    /// Collective, once, after each rank has its segment (which may be empty): registers it and
+    /// exchanges addresses and keys.
     ///
     /// # Errors
     /// The device cannot register the memory; the exchange fails.
@@ -168,8 +172,8 @@ impl Network {
         self.context.settings.connect.lists_together()
     }
 
-    /// Writes the list of used connections that `GASNET_CONNECTFILE_OUT` asks for. Collective. (Files with a `%`
-    /// in their name are written by [`Network::close`].)
+    /// Writes the list of used connections that `GASNET_CONNECTFILE_OUT` asks for. Collective.
+    /// (Files with a `%` in their name are written by [`Network::close`].)
     ///
     /// # Errors
     /// The file cannot be written; a service fails.
@@ -183,8 +187,8 @@ impl Network {
         Ok(connect::used::write(pattern, base, members.rank, members.size, &used, services)?)
     }
 
-    /// Takes what is still complete and stops the network's threads, bounded by named deadlines. Failures do not count any
-    /// more. Not for signal handlers.
+    /// Takes what is still complete and stops the network's threads, bounded by named deadlines.
+    /// Failures do not count any more. Not for signal handlers.
     pub(crate) fn close(&self) {
         self.quiet();
         self.write_own_connections();

@@ -72,9 +72,11 @@ impl SendQp {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) rail: usize,
-    /// Replies, acks, messages of the library, puts and gets; requests too, when there are no shared receive queues.
+    /// Replies, acks, messages of the library, puts and gets; requests too, when there are no
+    /// shared receive queues.
     pub(super) main: SendQp,
-    /// Requests, where receive queues are shared: a receiver that is short of buffers holds up only these.
+    /// Requests, where receive queues are shared: a receiver that is short of buffers holds up only
+    /// these.
     pub(super) requests: Option<SendQp>,
     pub(super) account: Account,
     /// Messages of the library that may be on their way.
@@ -171,7 +173,8 @@ impl Peer {
         self.phase.store(phase as u8, Ordering::Release);
     }
 
-    /// The connection whose messages come through a queue pair of a rail. Devices number their queue pairs independently.
+    /// The connection whose messages come through a queue pair of a rail. Devices number their
+    /// queue pairs independently.
     #[inline]
     pub(super) fn connection_of(&self, rail: usize, qpn: u32) -> Option<usize> {
         let is_it =
@@ -185,7 +188,8 @@ impl Peer {
         connections.flat_map(|connection| connection.send_qps().map(move |qp| (connection, qp)))
     }
 
-    /// Whether a queue pair of one of the rails that `is_rail` names belongs to the connections with this peer.
+    /// Whether a queue pair of one of the rails that `is_rail` names belongs to the connections
+    /// with this peer.
     pub(super) fn has(&self, qpn: u32, is_rail: impl Fn(usize) -> bool) -> bool {
         self.send_qps().any(|(connection, send_qp)| {
             is_rail(connection.rail) && (send_qp.number() == qpn || send_qp.recv_qp() == qpn)
@@ -201,8 +205,8 @@ impl Peer {
         }
     }
 
-    /// Queue pair numbers, in the order that both ends keep: for each connection the main one, then that of requests. Where
-    /// connections are shared, three for each ([`super::xrc::NUMBERS`]).
+    /// Queue pair numbers, in the order that both ends keep: for each connection the main one, then
+    /// that of requests. Where connections are shared, three for each ([`super::xrc::NUMBERS`]).
     pub(super) fn numbers(&self) -> Vec<u32> {
         let mut numbers = Vec::new();
         self.connections
@@ -228,7 +232,8 @@ impl PeerTable {
         Self { index, made: AppendTable::new(), making: Mutex::new(()) }
     }
 
-    /// A rank's entry, whatever its phase; `None` when it has no queue pairs or is no rank of the job.
+    /// A rank's entry, whatever its phase; `None` when it has no queue pairs or is no rank of the
+    /// job.
     #[inline]
     pub(super) fn get(&self, rank: Rank) -> Option<&Peer> {
         let at = self.index.get(rank.0 as usize)?.load(Ordering::Acquire).checked_sub(1)?;

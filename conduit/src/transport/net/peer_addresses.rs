@@ -1,5 +1,6 @@
-//! What every rank tells all others once it has chosen its ports: what they must agree on, whether it shares connections, how
-//! it is reached. One exchange, and a second one where ranks have several rails. Read where a rank is first talked to.
+//! What every rank tells all others once it has chosen its ports: what they must agree on, whether
+//! it shares connections, how it is reached. One exchange, and a second one where ranks have
+//! several rails. Read where a rank is first talked to.
 
 use bootstrap::{Bootstrap, Rank, Shared};
 use fabric::{Address, Gid, Mtu};
@@ -12,7 +13,8 @@ use super::settings::{Agreement, ConnectWays};
 pub(super) const XRC_RECORD: usize = 13;
 /// Bytes for each rail.
 const RAIL: usize = 24;
-/// Where the parts of a record begin: agreement, sharing, number of the datagram queue pair, first rail.
+/// Where the parts of a record begin: agreement, sharing, number of the datagram queue pair, first
+/// rail.
 const SHARING: usize = Agreement::BYTES;
 const DATAGRAMS: usize = SHARING + XRC_RECORD;
 const FIRST_RAIL: usize = DATAGRAMS + 4;

@@ -1,4 +1,5 @@
-//! What ranks say of themselves reaches the others, for any number of rails, and ranks that do not fit hear it.
+//! What ranks say of themselves reaches the others, for any number of rails, and ranks that do not
+//! fit hear it.
 
 use proptest::prelude::*;
 

@@ -68,7 +68,8 @@ pub(super) struct PendingOp {
 }
 
 impl PendingOp {
-    /// All but the buffer and the end, as a number: kind (8 bits), connection (8), queue pair, whether there is an end, rank (upper half).
+    /// All but the buffer and the end, as a number: kind (8 bits), connection (8), queue pair,
+    /// whether there is an end, rank (upper half).
     #[inline]
     const fn packed(&self) -> u64 {
         self.kind as u64
@@ -92,7 +93,8 @@ impl PendingOp {
     }
 }
 
-/// Marks the number of an operation that has neither buffer nor end: the number itself says all. No index is so great.
+/// Marks the number of an operation that has neither buffer nor end: the number itself says all. No
+/// index is so great.
 const SELF_CONTAINED: u64 = 1 << 31;
 
 #[derive(Debug, Default)]

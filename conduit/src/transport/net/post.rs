@@ -1,4 +1,5 @@
-//! Posting of work requests: slots of queues are taken before, and go back when a request was not posted.
+//! Posting of work requests: slots of queues are taken before, and go back when a request was not
+//! posted.
 
 use fabric::{Data, Operation, PostError, SendWr};
 
@@ -62,7 +63,8 @@ impl<'a> Slots<'a> {
 }
 
 impl NetContext {
-    /// Posts a request whose slots are taken. They go back when it is not posted, and so does its end's counting.
+    /// Posts a request whose slots are taken. They go back when it is not posted, and so does its
+    /// end's counting.
     #[inline(always)]
     pub(super) fn post(
         &self,

@@ -24,7 +24,8 @@ const MOST_INLINE: u32 = 1024;
 pub(super) struct QpSetup<'a>(pub(super) &'a NetContext);
 
 impl<'a> QpSetup<'a> {
-    /// Makes the queue pairs for a rank and posts their receives. Nothing happens when they are there.
+    /// Makes the queue pairs for a rank and posts their receives. Nothing happens when they are
+    /// there.
     pub(super) fn prepare(self, rank: Rank) -> Result<&'a Peer, Error> {
         self.0.peers.get_or_make(rank, || {
             let connections = self.0.plan.connections.iter().enumerate();
@@ -73,8 +74,8 @@ impl<'a> QpSetup<'a> {
         Ok(SendQp::new(qp, Permits::new(sends), inline, None))
     }
 
-    /// One over connections that the ranks of a neighbourhood share. `at` counts a peer's queue pairs; messages of the peer
-    /// arrive in `srq`.
+    /// One over connections that the ranks of a neighbourhood share. `at` counts a peer's queue
+    /// pairs; messages of the peer arrive in `srq`.
     fn shared_send_qp(
         self,
         xrc: &Xrc,
@@ -128,7 +129,8 @@ impl<'a> QpSetup<'a> {
         self.0.settings.inline.unwrap_or(MOST_INLINE).max(rail.device.caps().cheap_inline)
     }
 
-    /// Inline bytes of a queue pair. Rank 0 tells the user once of a device that can do less than was set.
+    /// Inline bytes of a queue pair. Rank 0 tells the user once of a device that can do less than
+    /// was set.
     fn inline_limit(self, rail: &Rail, qp: &dyn QueuePair) -> usize {
         let (settings, most) = (&self.0.settings, qp.max_inline());
         if settings.inline_is_set
@@ -152,7 +154,8 @@ impl<'a> QpSetup<'a> {
         u32::try_from(number & 0xff_ffff).unwrap_or(0)
     }
 
-    /// Queue pairs can receive from the peer's, whose numbers are given in the order of [`Peer::numbers`].
+    /// Queue pairs can receive from the peer's, whose numbers are given in the order of
+    /// [`Peer::numbers`].
     pub(super) fn receive_ready(
         self,
         peer: &Peer,

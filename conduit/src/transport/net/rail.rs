@@ -16,8 +16,8 @@ use super::memory::pool::FreeList;
 use super::plan::RailPlan;
 use super::settings::sizes::Sizes;
 
-/// Completion queue slots that only replies, acks and the library's own messages may use, so that a flood of requests does not
-/// hold them up.
+/// Completion queue slots that only replies, acks and the library's own messages may use, so that a
+/// flood of requests does not hold them up.
 pub(super) const RESERVED_CQ_SLOTS: u32 = 4;
 
 /// Shared receive queues of a rail.

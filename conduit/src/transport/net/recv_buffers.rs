@@ -1,8 +1,9 @@
 //! Message buffers: what a rank has of them before it is connected, and what each connection adds.
 //!
-//! A rank that nobody is connected to has spares and send buffers for one connection. Each connection adds what can be in
-//! flight on it, up to the sizes that were agreed on (`settings/sizes.rs`): receive buffers of its own, or buffers for the
-//! queues that all peers share.
+//! A rank that nobody is connected to has spares and send buffers for one connection. Each
+//! connection adds what can be in flight on it, up to the sizes that were agreed on
+//! (`settings/sizes.rs`): receive buffers of its own, or buffers for the queues that all peers
+//! share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -101,8 +102,9 @@ impl<'a> RecvBuffers<'a> {
         self.0.buffers.pool.grow(count, BUFFER, &devices)
     }
 
-    /// Posts a receive buffer with `post`. There is always room for it, so a full queue only means that the device was busy (the
-    /// software adapter says so when a thread that holds it has lost its processor): tried again for [`deadlines::REPOST`].
+    /// Posts a receive buffer with `post`. There is always room for it, so a full queue only means
+    /// that the device was busy (the software adapter says so when a thread that holds it has lost
+    /// its processor): tried again for [`deadlines::REPOST`].
     #[inline]
     pub(super) fn post(
         self,

@@ -18,15 +18,17 @@ use super::segments::SegmentTable;
 use super::settings::sizes::RESERVED_SQ_SLOTS;
 use crate::transport::op_counter::OpCounter;
 
-/// Greatest piece of a transfer: devices take less than 2^31 bytes, and a multiple of a page keeps pieces aligned.
+/// Greatest piece of a transfer: devices take less than 2^31 bytes, and a multiple of a page keeps
+/// pieces aligned.
 const PIECE: u32 = 1 << 30;
 
 /// One-sided operations leave room for messages that others wait for.
 const RESERVE: Reserve =
     Reserve { queue_pair: RESERVED_SQ_SLOTS, completion_queue: RESERVED_CQ_SLOTS };
 
-/// The local end of a put, and how much of it was posted. Memory outside attached segments is copied while the put is
-/// posted; memory inside is read by the device until the operation is locally complete.
+/// The local end of a put, and how much of it was posted. Memory outside attached segments is
+/// copied while the put is posted; memory inside is read by the device until the operation is
+/// locally complete.
 #[derive(Debug)]
 pub(crate) struct RawSource<'a> {
     /// What is left.
@@ -44,7 +46,8 @@ impl<'a> RawSource<'a> {
     }
 
     /// As [`RawSource::new`], for a caller that wants its memory back when all is posted: up to
-    /// `GASNET_NONBULKPUT_BOUNCE_LIMIT` memory inside segments is copied too. Beyond that the counter says when it is free.
+    /// `GASNET_NONBULKPUT_BOUNCE_LIMIT` memory inside segments is copied too. Beyond that the
+    /// counter says when it is free.
     pub(crate) const fn at_once(bytes: &'a [u8]) -> Self {
         Self { bytes, done: 0, at_once: true }
     }
@@ -71,7 +74,8 @@ impl<'a> OneSided<'a> {
         u32::try_from(len).unwrap_or(u32::MAX).min(most)
     }
 
-    /// Address and key of a piece at the peer, with its slots; `None`: no room for it, or no segments yet.
+    /// Address and key of a piece at the peer, with its slots; `None`: no room for it, or no
+    /// segments yet.
     fn aim(self, piece: Piece<'a, '_>) -> Option<(Slots<'a>, u64, u32)> {
         let Via { peer, connection, .. } = piece.via;
         let segments = self.0.segments.get()?;
@@ -88,8 +92,8 @@ impl<'a> OneSided<'a> {
         whole.then(|| Sge { addr: address as u64, len: self.piece_len(via, len), lkey })
     }
 
-    /// A send buffer that `fill` has seen, lent, and its first `len` bytes as the device sees them. Without one the slots go
-    /// back.
+    /// A send buffer that `fill` has seen, lent, and its first `len` bytes as the device sees them.
+    /// Without one the slots go back.
     fn buffer_part(
         self,
         via: Via<'a>,
@@ -107,8 +111,8 @@ impl<'a> OneSided<'a> {
         Some((pool.lend(buffer), part))
     }
 
-    /// Posts a piece. `local`: it counts as local until it is complete, as the device reads the source, or writes the target,
-    /// by itself. `false`: no room, and what it had goes back.
+    /// Posts a piece. `local`: it counts as local until it is complete, as the device reads the
+    /// source, or writes the target, by itself. `false`: no room, and what it had goes back.
     fn post(
         self,
         piece: Piece<'a, '_>,
@@ -134,7 +138,8 @@ impl<'a> OneSided<'a> {
         Ok(sent? == Sent::Yes)
     }
 
-    /// Posts the first piece of `bytes`. Returns its length; 0: no room. `copy`: also what the device could read in place.
+    /// Posts the first piece of `bytes`. Returns its length; 0: no room. `copy`: also what the
+    /// device could read in place.
     pub(super) fn put_piece(
         self,
         piece: Piece<'a, '_>,

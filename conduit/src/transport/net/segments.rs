@@ -43,7 +43,8 @@ impl SegmentTable {
         Remote { base: word(0), len: word(8) }
     }
 
-    /// Checks that the bytes `offset..offset + len` of a rank's segment exist; before attach none do.
+    /// Checks that the bytes `offset..offset + len` of a rank's segment exist; before attach none
+    /// do.
     pub(super) fn check(
         segments: Option<&Self>,
         rank: Rank,

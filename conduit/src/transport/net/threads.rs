@@ -1,9 +1,11 @@
 //! Threads of the network.
 //!
-//! *Service* ([`service`]): one for each rank. It rings the rank's doorbell when an armed completion queue has something, makes
-//! dynamic connections, and reads what devices report. It runs no handlers.
+//! *Service* ([`service`]): one for each rank. It rings the rank's doorbell when an armed
+//! completion queue has something, makes dynamic connections, and reads what devices report. It
+//! runs no handlers.
 //!
-//! *Progress* ([`progress`]): one for each rail and direction, when the user asks for them. Those for receives run handlers.
+//! *Progress* ([`progress`]): one for each rail and direction, when the user asks for them. Those
+//! for receives run handlers.
 
 mod progress;
 mod service;
@@ -118,8 +120,8 @@ impl Threads {
         Ok(())
     }
 
-    /// Ends all threads; waits for them no longer than the deadline. (One that runs a handler of the client may take longer
-    /// and is left alone; so is the calling thread.)
+    /// Ends all threads; waits for them no longer than the deadline. (One that runs a handler of
+    /// the client may take longer and is left alone; so is the calling thread.)
     pub(super) fn stop(&self) {
         self.stop.request();
         let end = Instant::now() + deadlines::THREADS.limit;

@@ -1,6 +1,7 @@
-//! Processors, caches and memory nodes of this host, and how far devices are from them. Read from `/sys/devices/system`
-//! alone: no library is needed. Objects are numbered as they follow each other when processors are ordered by package,
-//! memory node, cache, core and thread, which is the order of hwloc's logical indexes on hosts with regular numbering.
+//! Processors, caches and memory nodes of this host, and how far devices are from them. Read from
+//! `/sys/devices/system` alone: no library is needed. Objects are numbered as they follow each
+//! other when processors are ordered by package, memory node, cache, core and thread, which is the
+//! order of hwloc's logical indexes on hosts with regular numbering.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -32,7 +33,8 @@ pub(crate) enum Object {
     Die,
     /// A memory node.
     NumaNode,
-    /// A cache of a level; the largest of the level when data and instructions have caches of their own.
+    /// A cache of a level; the largest of the level when data and instructions have caches of their
+    /// own.
     Cache(u8),
     /// A core.
     Core,
@@ -183,7 +185,8 @@ impl Topology {
         Ok(Self { cpus, distances })
     }
 
-    /// Numbers, ascending, of the objects of a kind that have a processor of `binding`. Empty when the host shows none.
+    /// Numbers, ascending, of the objects of a kind that have a processor of `binding`. Empty when
+    /// the host shows none.
     pub(crate) fn indexes(&self, object: Object, binding: &Cpus) -> Vec<u32> {
         let mut number: BTreeMap<u32, u32> = BTreeMap::new();
         let mut found = BTreeSet::new();
@@ -198,7 +201,8 @@ impl Topology {
         found.into_iter().collect()
     }
 
-    /// Least distance from the memory nodes of `binding` to node `to`. `None`: not known, or no node.
+    /// Least distance from the memory nodes of `binding` to node `to`. `None`: not known, or no
+    /// node.
     pub(crate) fn distance(&self, binding: &Cpus, to: Option<u32>) -> Option<u32> {
         let to = to?;
         let bound = self.cpus.iter().filter(|cpu| binding.contains(&cpu.number));
@@ -233,8 +237,9 @@ pub(crate) fn binding(whole_process: bool) -> io::Result<Cpus> {
     Ok(cpus)
 }
 
-/// An invented host, for tests: packages with one memory node each, cores, and threads that the system numbers after all
-/// cores, as most firmware does. Core `c` of package `p` has threads `p * cores + c` and that plus all cores.
+/// An invented host, for tests: packages with one memory node each, cores, and threads that the
+/// system numbers after all cores, as most firmware does. Core `c` of package `p` has threads `p *
+/// cores + c` and that plus all cores.
 #[cfg(test)]
 pub(crate) fn invented(packages: u32, cores: u32, threads: u32) -> Topology {
     let all = packages * cores;

@@ -1,7 +1,9 @@
-//! The network as the rank drives it: entered by one thread at a time of those that a signal may interrupt for good.
+//! The network as the rank drives it: entered by one thread at a time of those that a signal may
+//! interrupt for good.
 //!
-//! A signal handler may interrupt the network and never return. Each thread remembers whether it is inside the network; if
-//! it is, the handler finds it shut (sends fail, polls find nothing) and the exit goes on without it.
+//! A signal handler may interrupt the network and never return. Each thread remembers whether it is
+//! inside the network; if it is, the handler finds it shut (sends fail, polls find nothing) and the
+//! exit goes on without it.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -142,7 +144,8 @@ impl NetTransport {
         }
     }
 
-    /// Whether a signal handler on this thread has interrupted the network, which then must be left alone.
+    /// Whether a signal handler on this thread has interrupted the network, which then must be left
+    /// alone.
     pub(crate) fn is_interrupted() -> bool {
         INSIDE.get()
     }
@@ -187,7 +190,8 @@ impl NetTransport {
         sent(self.enter(|network| network.try_send::<M>(message)))
     }
 
-    /// Replies to the message of a token. `false`: the network is closing, and nobody waits for the reply.
+    /// Replies to the message of a token. `false`: the network is closing, and nobody waits for the
+    /// reply.
     pub(crate) fn reply<M: Mode>(
         &self,
         token: &ReplyToken,
@@ -196,8 +200,9 @@ impl NetTransport {
         sent(self.enter(|network| network.reply::<M>(token, message)))
     }
 
-    /// Whether the payload of a message would be read where it is, after the call too, if the sender can wait for it.
-    /// Without waiting for room (`waits`) a Long would not: part of it may be on its way when the call declines.
+    /// Whether the payload of a message would be read where it is, after the call too, if the
+    /// sender can wait for it. Without waiting for room (`waits`) a Long would not: part of it may
+    /// be on its way when the call declines.
     pub(crate) fn is_zero_copy(&self, message: &AmMessage<'_>, waits: bool) -> bool {
         match message.payload {
             AmPayload::Medium(payload) => self.network.gathers(payload),
@@ -214,7 +219,8 @@ impl NetTransport {
         self.enter(|network| network.buffer::<M>(class == MessageClass::Reply)).flatten()
     }
 
-    /// Takes what the network has; how many things happened. `None`: it is closed or was interrupted.
+    /// Takes what the network has; how many things happened. `None`: it is closed or was
+    /// interrupted.
     #[inline]
     pub(crate) fn poll<M: Mode, S: Sink>(
         &self,
@@ -281,8 +287,8 @@ fn sent(called: Option<Result<Sent, Error>>) -> Result<bool, Box<Error>> {
     reason = "callers say their mode; no call takes a lock"
 )]
 impl Network {
-    /// One attempt. Starts a connection when there is none. Runs no handlers. Waits only for an unpacked Long, and then for
-    /// the device to have taken the payload.
+    /// One attempt. Starts a connection when there is none. Runs no handlers. Waits only for an
+    /// unpacked Long, and then for the device to have taken the payload.
     ///
     /// # Errors
     /// A message that cannot be sent at all, or a lost connection.
@@ -301,8 +307,8 @@ impl Network {
         Sender(&self.context).keeps_long(payload, nargs, reply)
     }
 
-    /// Replies inside the sink's call; waits for completions of sends, runs no handlers. `Full` only when the network is
-    /// closing.
+    /// Replies inside the sink's call; waits for completions of sends, runs no handlers. `Full`
+    /// only when the network is closing.
     ///
     /// # Errors
     /// As [`Network::try_send`].
@@ -316,14 +322,14 @@ impl Network {
         Ok(sent)
     }
 
-    /// A buffer for a negotiated payload of at most 65528 bytes; `None`: none is free, poll and try again. `reply`: inside a
-    /// handler, where the last buffers may be used.
+    /// A buffer for a negotiated payload of at most 65528 bytes; `None`: none is free, poll and try
+    /// again. `reply`: inside a handler, where the last buffers may be used.
     pub(crate) fn buffer<M: Mode>(&self, reply: bool) -> Option<SendBuffer> {
         SendBuffer::take(&self.context.buffers, if reply { 0 } else { RESERVED_BUFFERS })
     }
 
-    /// Takes arrived messages and completions, a bounded number, and calls `sink` for each message. Returns how many things
-    /// happened.
+    /// Takes arrived messages and completions, a bounded number, and calls `sink` for each message.
+    /// Returns how many things happened.
     ///
     /// # Errors
     /// A failed completion (not while closing), a malformed message.
@@ -350,12 +356,14 @@ impl Network {
         Receiver(&self.context).only_receives()
     }
 
-    /// Whether a poll would certainly find something. A hint: completions of the device do not count.
+    /// Whether a poll would certainly find something. A hint: completions of the device do not
+    /// count.
     pub(crate) fn has_work(&self) -> bool {
         !self.context.receive.deferred.is_empty() || self.context.failure.is_set()
     }
 
-    /// Posts as much of a put as there is room for. `Yes`: all of it; `Full`: poll and call again with the same source.
+    /// Posts as much of a put as there is room for. `Yes`: all of it; `Full`: poll and call again
+    /// with the same source.
     ///
     /// # Errors
     /// A range outside the target's segment, a lost connection.

@@ -1,10 +1,11 @@
-//! Connections that the ranks of a neighbourhood share (XRC), where devices have them and receive queues are shared.
+//! Connections that the ranks of a neighbourhood share (XRC), where devices have them and receive
+//! queues are shared.
 //!
-//! The ranks of a neighbourhood that use the same ports are a *group*. A rank has one *sender* for each group
-//! and queue pair of a pair of ranks, whatever the number of ranks there. A group has one *receiver* for each remote rank and
-//! queue pair: whoever of the group
-//! needs it first makes it, the others open it by its number, which stands in memory of the host. Each rank has its own receive
-//! queues, and each request names the queue that it is for. `docs/design/xrc.md` says more.
+//! The ranks of a neighbourhood that use the same ports are a *group*. A rank has one *sender* for
+//! each group and queue pair of a pair of ranks, whatever the number of ranks there. A group has
+//! one *receiver* for each remote rank and queue pair: whoever of the group needs it first makes
+//! it, the others open it by its number, which stands in memory of the host. Each rank has its own
+//! receive queues, and each request names the queue that it is for. `docs/design/xrc.md` says more.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -252,8 +253,8 @@ pub(super) fn sharing(
 }
 
 impl Xrc {
-    /// Collective over all ranks that share receive queues, with what all said: whether all of them can and will share
-    /// connections, and what for.
+    /// Collective over all ranks that share receive queues, with what all said: whether all of them
+    /// can and will share connections, and what for.
     pub(super) fn open(
         mode: XrcMode,
         plan: &NetPlan,
@@ -279,7 +280,8 @@ impl Xrc {
         let slot = (members.slot as usize).saturating_sub(behind);
         let os = |source| Error::Os { operation: "map the table of shared connections", source };
         let receivers = SharedWords::map(&memory, slot * room, count).map_err(os)?;
-        // The memory is also the file that the processes of the host meet at: nothing is left of it.
+        // The memory is also the file that the processes of the host meet at: nothing is left of
+        // it.
         let open = |rail: &RailPlan| rail.device.xrc_domain(Some(memory.as_fd()));
         let domains = plan.rails.iter().map(open).collect::<Result<_, _>>()?;
         Ok(Some(Self { groups, domains, receivers, send_qps, senders: Mutex::default() }))
@@ -297,7 +299,8 @@ impl Xrc {
         })
     }
 
-    /// The receiver for a remote rank, made if nobody of the group did; `init` takes a new one to INIT.
+    /// The receiver for a remote rank, made if nobody of the group did; `init` takes a new one to
+    /// INIT.
     fn receiver(
         &self,
         domain: &dyn XrcDomain,
@@ -334,8 +337,9 @@ impl Xrc {
         Ok(sender)
     }
 
-    /// What a queue pair towards `peer` has beyond itself; `at` counts the peer's queue pairs, messages arrive in `srq`. `init`
-    /// takes a new receiver to INIT, `make` makes a sender for so many ranks, in INIT. `None`: a port has no domain.
+    /// What a queue pair towards `peer` has beyond itself; `at` counts the peer's queue pairs,
+    /// messages arrive in `srq`. `init` takes a new receiver to INIT, `make` makes a sender for so
+    /// many ranks, in INIT. `None`: a port has no domain.
     pub(super) fn link(
         &self,
         (peer, at): (Rank, usize),
@@ -353,8 +357,9 @@ impl Xrc {
         Ok(Some(Link { sender, receiver, inbox, at: place }))
     }
 
-    /// Messages can come from the peer, and the own sender knows where to send. `numbers` are the peer's; `remote` is its place
-    /// with the first sequence number of its sender. Returns the receive queue that requests to it name.
+    /// Messages can come from the peer, and the own sender knows where to send. `numbers` are the
+    /// peer's; `remote` is its place with the first sequence number of its sender. Returns the
+    /// receive queue that requests to it name.
     pub(super) fn receive_ready(
         &self,
         link: &Link,

@@ -1,9 +1,11 @@
-//! Payload arenas: each rank owns one for its requests and one for its replies; receivers only give blocks back.
+//! Payload arenas: each rank owns one for its requests and one for its replies; receivers only give
+//! blocks back.
 //!
-//! A block is busy while the owner's private *generation* of it differs from the word in the shared *release table*. The
-//! receiver writes the generation that the message carried into the table when its handler is done. The sender reads
-//! the words of a whole group of blocks at once, so a line that receivers write travels once for many messages, and one slow
-//! receiver holds up nobody: the scan walks past its blocks.
+//! A block is busy while the owner's private *generation* of it differs from the word in the shared
+//! *release table*. The receiver writes the generation that the message carried into the table when
+//! its handler is done. The sender reads the words of a whole group of blocks at once, so a line
+//! that receivers write travels once for many messages, and one slow receiver holds up nobody: the
+//! scan walks past its blocks.
 
 use std::ops::Range;
 
@@ -33,7 +35,8 @@ pub(crate) const fn blocks_in(arena: usize) -> usize {
     count(0, arena) + count(1, arena) + count(2, arena)
 }
 
-/// Where a block is and how much it holds: `(offset in the arena, bytes)`. `None` for a number that is no block.
+/// Where a block is and how much it holds: `(offset in the arena, bytes)`. `None` for a number that
+/// is no block.
 pub(super) fn place(index: usize, arena: usize) -> Option<(usize, usize)> {
     let (mut first, mut offset) = (0, 0);
     for (class, Class { size, quarters }) in CLASSES.iter().enumerate() {
@@ -49,8 +52,8 @@ pub(super) fn place(index: usize, arena: usize) -> Option<(usize, usize)> {
 
 /// Blocks whose release words the owner reads at once: two cache lines of the release table.
 const GROUP: usize = 32;
-/// Groups after which the scan goes back to the first one if it is all free again. Keeps the blocks in use few, and so in
-/// the caches, as long as receivers keep up.
+/// Groups after which the scan goes back to the first one if it is all free again. Keeps the blocks
+/// in use few, and so in the caches, as long as receivers keep up.
 const WARM: usize = 2;
 
 /// The owner's view of one class of blocks.
@@ -75,7 +78,8 @@ impl Arena {
         Self { bytes, generations, cursors: Default::default() }
     }
 
-    /// Takes a free block of at least `len` bytes; a larger one when those of the right size are all busy.
+    /// Takes a free block of at least `len` bytes; a larger one when those of the right size are
+    /// all busy.
     pub(crate) fn allocate(&self, freed: &[AtomicU32], len: usize) -> Option<Block> {
         let mut first = 0;
         for (class, Class { size, .. }) in CLASSES.iter().enumerate() {

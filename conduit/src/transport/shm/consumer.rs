@@ -10,7 +10,8 @@ pub(crate) fn me() -> usize {
     sys::thread()
 }
 
-/// A try-lock that knows its owner, so that a signal handler which interrupted the owner for good can go on in its place.
+/// A try-lock that knows its owner, so that a signal handler which interrupted the owner for good
+/// can go on in its place.
 pub(crate) struct Consumer(AtomicUsize);
 
 /// The right while it lasts.
@@ -30,8 +31,9 @@ impl Consumer {
             .map(|_| Turn(Some(self)))
     }
 
-    /// As [`Consumer::try_take`]; succeeds also when this thread has the right already, which can only be when a signal
-    /// handler runs on it. (The one store that consumes a message makes that safe, see [`super::mpsc_ring::MpscRing`].)
+    /// As [`Consumer::try_take`]; succeeds also when this thread has the right already, which can
+    /// only be when a signal handler runs on it. (The one store that consumes a message makes that
+    /// safe, see [`super::mpsc_ring::MpscRing`].)
     pub(crate) fn take_over(&self) -> Option<Turn<'_>> {
         if self.0.load(Ordering::Relaxed) == me() {
             return Some(Turn(None));

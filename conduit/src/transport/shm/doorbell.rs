@@ -2,12 +2,14 @@
 //!
 //! # No fence on the sender
 //!
-//! A sender publishes a message, then reads whether the receiver sleeps. A receiver says that it sleeps, then reads its queues.
-//! One of the two must see the other's store, so there must be a full fence between store and load on both sides. The sender's
-//! would cost more than the rest of a message. So the receiver, which is about to lose much more time, makes both: membarrier(2)
-//! runs one on every processor that runs a registered process. A sender's load came before that fence, and so did its message,
-//! which the receiver then sees; or it comes after, and sees that the receiver sleeps. Every rank registers at init; unless all
-//! could, every sender makes its own fence.
+//! A sender publishes a message, then reads whether the receiver sleeps. A receiver says that it
+//! sleeps, then reads its queues. One of the two must see the other's store, so there must be a
+//! full fence between store and load on both sides. The sender's would cost more than the rest of a
+//! message. So the receiver, which is about to lose much more time, makes both: membarrier(2) runs
+//! one on every processor that runs a registered process. A sender's load came before that fence,
+//! and so did its message, which the receiver then sees; or it comes after, and sees that the
+//! receiver sleeps. Every rank registers at init; unless all could, every sender makes its own
+//! fence.
 
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 
@@ -15,7 +17,8 @@ use super::endpoint::ShmTransport;
 use crate::sys;
 
 impl ShmTransport {
-    /// Takes part in the fences that sleeping ranks make, if the system has them and this process is `registered` for them.
+    /// Takes part in the fences that sleeping ranks make, if the system has them and this process
+    /// is `registered` for them.
     pub(crate) fn join_fences(&self, registered: bool) {
         if registered {
             self.registered.store(true, Ordering::Relaxed);
@@ -36,7 +39,8 @@ impl ShmTransport {
         self.registered.store(false, Ordering::SeqCst);
     }
 
-    /// Whether senders can leave out the fence between a message and the load of its receiver's doorbell.
+    /// Whether senders can leave out the fence between a message and the load of its receiver's
+    /// doorbell.
     #[inline(always)]
     pub(crate) fn is_asymmetric(&self) -> bool {
         self.asymmetric.load(Ordering::Relaxed)
@@ -66,8 +70,8 @@ impl ShmTransport {
         }
     }
 
-    /// The sleeper's part, between saying that it sleeps and its last check: a fence on every processor that runs a rank. `false`
-    /// when it could not be made.
+    /// The sleeper's part, between saying that it sleeps and its last check: a fence on every
+    /// processor that runs a rank. `false` when it could not be made.
     pub(crate) fn fence_for_senders(&self) -> bool {
         !self.registered.load(Ordering::Relaxed) || sys::barrier_everywhere()
     }

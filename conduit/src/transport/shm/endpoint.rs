@@ -43,8 +43,9 @@ impl Payloads {
     }
 }
 
-/// One rank in shared memory. What every call reads comes first, in this order: where ranks share a processor, each line and
-/// page that a call touches was pushed out by the others, and a barrier needs the first lines only.
+/// One rank in shared memory. What every call reads comes first, in this order: where ranks share a
+/// processor, each line and page that a call touches was pushed out by the others, and a barrier
+/// needs the first lines only.
 #[repr(C, align(128))]
 pub(crate) struct ShmTransport {
     /// Senders need no fence: who sleeps makes one for all (`doorbell.rs`).
@@ -128,7 +129,8 @@ impl ShmTransport {
     }
 
     fn agree_on_layout(&self, rank: bootstrap::Rank) -> Result<(), Error> {
-        // Algorithms that differ between ranks would wait for each other for ever, and destinations would be misread.
+        // Algorithms that differ between ranks would wait for each other for ever, and destinations
+        // would be misread.
         let (central, c) = (u64::from(self.central), u64::from(self.c_face));
         let mine = self.layout().fingerprint() ^ central << 1 ^ c << 2;
         let word = &self.control().fingerprint;

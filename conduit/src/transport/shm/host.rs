@@ -19,8 +19,9 @@ use crate::sys::CPU_WORDS;
 use crate::transport::message::{Block, MessageClass};
 use crate::transport::neighbours::Span;
 
-/// A mapping and the layout that it was made for. Offsets of the layout lie inside the mapping for every local index
-/// below [`Layout::locals`], which every access checks; nothing else is checked again.
+/// A mapping and the layout that it was made for. Offsets of the layout lie inside the mapping for
+/// every local index below [`Layout::locals`], which every access checks; nothing else is checked
+/// again.
 #[repr(C)]
 pub(crate) struct HostMemory {
     memory: SharedMemory,
@@ -74,7 +75,8 @@ impl Own {
     }
 }
 
-/// What all ranks of the host share, whatever their neighbourhood: the words at the beginning of the host's memory.
+/// What all ranks of the host share, whatever their neighbourhood: the words at the beginning of
+/// the host's memory.
 pub(crate) struct HostWords {
     memory: SharedMemory,
 }
@@ -87,8 +89,8 @@ impl HostWords {
 
     /// Union of the affinity masks of the host's ranks.
     pub(crate) fn cpus(&self) -> &[AtomicU64; CPU_WORDS] {
-        // SAFETY: the mapping has the size of the structure (constructor) and begins on a page; zero bytes are a value and all
-        // changes go through atomics (`SharedLayout`).
+        // SAFETY: the mapping has the size of the structure (constructor) and begins on a page;
+        // zero bytes are a value and all changes go through atomics (`SharedLayout`).
         &unsafe { self.memory.base().cast::<Control>().as_ref() }.cpus
     }
 }
@@ -114,7 +116,8 @@ impl HostMemory {
         self.tails[net].get(target)
     }
 
-    /// Counts a message of thread `me` that did not go through a lane, and claims one when it is time.
+    /// Counts a message of thread `me` that did not go through a lane, and claims one when it is
+    /// time.
     pub(crate) fn approach(&self, target: usize, net: usize, me: usize, source: u32) {
         let Some(tail) = self.tail(target, net) else { return };
         let claimed = tail.approach(me, || self.member(target).lanes.claim(net, source));
@@ -131,14 +134,16 @@ impl HostMemory {
         &self.layout
     }
 
-    /// The object at an offset of the layout. The caller has checked the local index that the offset was made from.
+    /// The object at an offset of the layout. The caller has checked the local index that the
+    /// offset was made from.
     #[inline]
     fn at<T: SharedLayout>(&self, offset: usize) -> &T {
         debug_assert!(
             offset + size_of::<T>() <= self.layout.len && offset.is_multiple_of(align_of::<T>())
         );
-        // SAFETY: offsets come from the layout, which fits the mapping (constructor) and is aligned (its test); zero
-        // bytes are a value and changes by others go through atomics or cells (`SharedLayout`).
+        // SAFETY: offsets come from the layout, which fits the mapping (constructor) and is aligned
+        // (its test); zero bytes are a value and changes by others go through atomics or cells
+        // (`SharedLayout`).
         unsafe { self.address(offset).cast::<T>().as_ref() }
     }
 
@@ -221,7 +226,8 @@ impl HostMemory {
         debug_assert!(lane < 2 * LANES);
         let head: &SpscHead = self.at(self.own.lane_heads + lane * size_of::<SpscHead>());
         let slots = self.address(self.own.lane_slots + lane * size_of::<[SpscSlot; SLOTS]>());
-        // SAFETY: as in `lane`; the caller has the number from [`LaneOwners::used`], which gives no others.
+        // SAFETY: as in `lane`; the caller has the number from [`LaneOwners::used`], which gives no
+        // others.
         SpscRing::new(head, unsafe { slots.cast::<[SpscSlot; SLOTS]>().as_ref() })
     }
 
@@ -250,10 +256,11 @@ impl HostMemory {
         unsafe { std::slice::from_raw_parts(first.as_ptr(), self.layout.blocks) }
     }
 
-    /// The first `len` bytes of a block of rank `owner`'s arena for `net`. `None` for what is no block or too small: numbers
-    /// from other ranks are not trusted.
+    /// The first `len` bytes of a block of rank `owner`'s arena for `net`. `None` for what is no
+    /// block or too small: numbers from other ranks are not trusted.
     ///
-    /// The caller holds the block: it allocated it and has not sent it, or it received it and has not released it.
+    /// The caller holds the block: it allocated it and has not sent it, or it received it and has
+    /// not released it.
     #[expect(
         clippy::mut_from_ref,
         reason = "the memory is not owned by `self` but lent by the holder's block"
@@ -271,9 +278,9 @@ impl HostMemory {
             return None;
         }
         let at = self.address(self.layout.arena(owner, net) + offset);
-        // SAFETY: inside the arena and so inside the mapping; any bytes are a value, and a block has one holder at a time: the
-        // generation in the release table passes it from the receiver to the owner, the queue slot from the owner to
-        // the receiver.
+        // SAFETY: inside the arena and so inside the mapping; any bytes are a value, and a block
+        // has one holder at a time: the generation in the release table passes it from the receiver
+        // to the owner, the queue slot from the owner to the receiver.
         Some(unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len) })
     }
 }

@@ -1,5 +1,6 @@
-//! Where everything is in the memory that the ranks of a neighbourhood share. A host's memory has a part for each of its
-//! neighbourhoods, one after the other; the processors in the first part are those of all ranks of the host.
+//! Where everything is in the memory that the ranks of a neighbourhood share. A host's memory has a
+//! part for each of its neighbourhoods, one after the other; the processors in the first part are
+//! those of all ranks of the host.
 //!
 //! ```text
 //! Control          fingerprint, processors, barriers                     one per neighbourhood
@@ -38,7 +39,8 @@ pub(crate) struct CentralBarrier {
     pub(crate) open: AtomicU64,
     /// Ranks that sleep while a barrier is under way.
     pub(crate) sleepers: AtomicU32,
-    /// Where there are several neighbourhoods: generation and result of the last barrier that all of them have passed.
+    /// Where there are several neighbourhoods: generation and result of the last barrier that all
+    /// of them have passed.
     pub(crate) released: AtomicU64,
 }
 

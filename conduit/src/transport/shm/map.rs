@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 /// Types that live in shared memory.
 ///
 /// # Safety
-/// All-zero bytes are a value, and every part that is reachable through a shared reference is an atomic or an
-/// `UnsafeCell` whose users say why access is exclusive.
+/// All-zero bytes are a value, and every part that is reachable through a shared reference is an
+/// atomic or an `UnsafeCell` whose users say why access is exclusive.
 pub(crate) unsafe trait SharedLayout {}
 
 /// A shared read-write mapping, unmapped on drop.
@@ -18,8 +18,8 @@ pub(crate) struct SharedMemory {
     len: usize,
 }
 
-// SAFETY: the mapping lives as long as the value; what is in it is accessed through `SharedLayout` types and through
-// raw pointers whose users say why that is sound.
+// SAFETY: the mapping lives as long as the value; what is in it is accessed through `SharedLayout`
+// types and through raw pointers whose users say why that is sound.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMemory {}
@@ -45,7 +45,8 @@ impl SharedMemory {
             return Ok(Self { base: NonNull::<u128>::dangling().cast(), len });
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a fresh shared mapping at an address of the kernel's choice affects no existing memory.
+        // SAFETY: a fresh shared mapping at an address of the kernel's choice affects no existing
+        // memory.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -82,7 +83,8 @@ impl SharedMemory {
 impl Drop for SharedMemory {
     fn drop(&mut self) {
         if self.len != 0 {
-            // SAFETY: exactly the mapping made by `map`; references into it cannot outlive the value.
+            // SAFETY: exactly the mapping made by `map`; references into it cannot outlive the
+            // value.
             unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
         }
     }

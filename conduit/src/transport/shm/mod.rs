@@ -1,5 +1,5 @@
-//! Memory shared by the ranks of a host: layout, queues, payload arenas, segments. All unsafe code of the data path is
-//! in here.
+//! Memory shared by the ranks of a host: layout, queues, payload arenas, segments. All unsafe code
+//! of the data path is in here.
 #![allow(unsafe_code, reason = "the module that owns shared memory")]
 
 mod arena;

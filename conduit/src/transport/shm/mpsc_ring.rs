@@ -2,14 +2,15 @@
 //!
 //! # Primer
 //!
-//! Positions count up for ever; position `p` lives in slot `p mod slots`. A producer claims a position by advancing
-//! `tail`, writes the slot and publishes it by storing `p + 1` into the slot's state (`wait.rs` says how a sleeping receiver
-//! learns of it). The consumer knows the state that it waits for, copies the slot
-//! out and advances `head`. It never writes a slot: between two ranks a message costs one transfer of the slot's line.
-//! Producers look at `head` only when the queue seems full by the copy of it (`seen`) that they share.
+//! Positions count up for ever; position `p` lives in slot `p mod slots`. A producer claims a
+//! position by advancing `tail`, writes the slot and publishes it by storing `p + 1` into the
+//! slot's state (`wait.rs` says how a sleeping receiver learns of it). The consumer knows the state
+//! that it waits for, copies the slot out and advances `head`. It never writes a slot: between two
+//! ranks a message costs one transfer of the slot's line. Producers look at `head` only when the
+//! queue seems full by the copy of it (`seen`) that they share.
 //!
-//! The one store that consumes a message is the advance of `head`. A consumer that is interrupted by a signal handler that
-//! never returns can therefore be taken over there at any instruction.
+//! The one store that consumes a message is the advance of `head`. A consumer that is interrupted
+//! by a signal handler that never returns can therefore be taken over there at any instruction.
 
 use super::packet::{Packet, Post};
 use super::slot::Slot;
@@ -75,7 +76,8 @@ impl<'a> MpscRing<'a> {
     fn claim(&self) -> Option<u64> {
         let mut tail = self.ends.tail.load(Ordering::Relaxed);
         loop {
-            // Acquire on `seen` and `head`: the slot may be written once its consumer has copied it.
+            // Acquire on `seen` and `head`: the slot may be written once its consumer has copied
+            // it.
             let free = |head: u64| tail.wrapping_sub(head).cast_signed() < self.slots.len() as i64;
             if !free(self.ends.seen.load(Ordering::Acquire)) {
                 let head = self.ends.head.load(Ordering::Acquire);
@@ -98,7 +100,8 @@ impl<'a> MpscRing<'a> {
 
     /// Sends a message; `false` when the queue is full. The caller rings the receiver's doorbell.
     ///
-    /// `post.args` has at most 16 words and `post.inline` fits beside them ([`Packet::inline_room`]).
+    /// `post.args` has at most 16 words and `post.inline` fits beside them
+    /// ([`Packet::inline_room`]).
     #[inline(always)]
     pub(crate) fn send(&self, post: &Post<'_>) -> bool {
         let nargs = post.args.len();
@@ -108,14 +111,16 @@ impl<'a> MpscRing<'a> {
         }
         let Some(position) = self.claim() else { return false };
         let slot = self.slot(position);
-        // SAFETY: the position was claimed, so this producer alone writes the slot until it is published, and the
-        // consumer has finished with the previous lap (`claim`). Arguments and payload fit (checked above).
+        // SAFETY: the position was claimed, so this producer alone writes the slot until it is
+        // published, and the consumer has finished with the previous lap (`claim`). Arguments and
+        // payload fit (checked above).
         unsafe { slot.write(post) };
         slot.publish(position);
         true
     }
 
-    /// Whether a message is waiting. One load of a line that only changes when something arrives. Consumer only.
+    /// Whether a message is waiting. One load of a line that only changes when something arrives.
+    /// Consumer only.
     #[inline(always)]
     pub(crate) fn ready(&self) -> bool {
         let head = self.ends.head.load(Ordering::Relaxed);

@@ -72,8 +72,8 @@ impl Post<'_> {
     /// Writes the message, without its state word, to a slot.
     ///
     /// # Safety
-    /// `to` is a slot of which nobody else accesses what follows the first word. At most 16 arguments, and the payload fits
-    /// beside them.
+    /// `to` is a slot of which nobody else accesses what follows the first word. At most 16
+    /// arguments, and the payload fits beside them.
     #[inline(always)]
     #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one message, one reason")]
     #[expect(clippy::cast_possible_truncation, reason = "at most 16")]
@@ -164,13 +164,14 @@ impl Packet {
             return None;
         }
         let (args, rest) = self.0.body.split_at_mut(inline_at(nargs));
-        // SAFETY: `args` starts at an offset that is a multiple of 8 in an aligned struct and holds at least `nargs`
-        // words; any bits are an i32.
+        // SAFETY: `args` starts at an offset that is a multiple of 8 in an aligned struct and holds
+        // at least `nargs` words; any bits are an i32.
         let args = unsafe { std::slice::from_raw_parts(args.as_ptr().cast::<i32>(), nargs) };
         Some((args, &mut rest[..inline]))
     }
 
-    /// Makes this a message of a lane, without payload: kind and handler, number of arguments, sender.
+    /// Makes this a message of a lane, without payload: kind and handler, number of arguments,
+    /// sender.
     #[inline(always)]
     #[expect(
         clippy::cast_possible_truncation,
@@ -191,7 +192,8 @@ impl Packet {
         self.0.place = place;
     }
 
-    /// Writes words of arguments and payload, from word `at` on; what is behind the end is left out.
+    /// Writes words of arguments and payload, from word `at` on; what is behind the end is left
+    /// out.
     #[inline(always)]
     pub(super) fn set_words(&mut self, at: usize, words: [u32; 3]) {
         let to = self.0.body.get_mut(at * 4..).unwrap_or_default();
@@ -200,7 +202,8 @@ impl Packet {
         }
     }
 
-    /// Bytes of the slot that the message takes, by its own counts; more than a slot when they are wrong.
+    /// Bytes of the slot that the message takes, by its own counts; more than a slot when they are
+    /// wrong.
     #[inline]
     pub(super) const fn extent(&self) -> usize {
         let inline = if self.0.kind == Kind::MediumInline as u8 { self.0.len as usize } else { 0 };

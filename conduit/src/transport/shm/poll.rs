@@ -18,8 +18,8 @@ pub(crate) trait ShmSink: Sink {
     /// Whether messages of the client may be delivered.
     fn is_open(&self) -> bool;
 
-    /// Delivers Shorts that are alike, at most `most`, to a handler that takes them in one go; how many. 0 when they need
-    /// [`Sink::arrived`].
+    /// Delivers Shorts that are alike, at most `most`, to a handler that takes them in one go; how
+    /// many. 0 when they need [`Sink::arrived`].
     fn arrived_burst(
         &self,
         source: usize,
@@ -63,7 +63,8 @@ impl ShmTransport {
         count
     }
 
-    /// Takes a message out of a queue; in threaded modes under the consumer's try-lock, which ends before the handler runs.
+    /// Takes a message out of a queue; in threaded modes under the consumer's try-lock, which ends
+    /// before the handler runs.
     #[inline]
     fn take<M: Mode>(&self, class: MessageClass, packet: &mut Packet) -> bool {
         let ring = self.ring_of(self.local(), class);
@@ -156,7 +157,8 @@ impl ShmTransport {
         self.drain_some::<M>(class, sink)
     }
 
-    /// In threaded modes this thread keeps the lane while it runs the handlers of a batch: other threads serve other lanes.
+    /// In threaded modes this thread keeps the lane while it runs the handlers of a batch: other
+    /// threads serve other lanes.
     #[inline(never)]
     fn drain_lane<M: Mode>(
         &self,
@@ -194,7 +196,8 @@ impl ShmTransport {
         received
     }
 
-    /// Delivers the Short that is next in a lane and those after it that are alike. Returns how many.
+    /// Delivers the Short that is next in a lane and those after it that are alike. Returns how
+    /// many.
     #[inline]
     fn serve_burst(
         &self,
@@ -211,9 +214,10 @@ impl ShmTransport {
         sink.arrived_burst(source, class, burst, most)
     }
 
-    /// Takes messages of the library and gives them away: sender, number, arguments. A message is out of the queue before
-    /// `each` knows it. Returns how many. Async-signal-safe, also in a handler that interrupted any function of this crate,
-    /// provided that the interrupted code never resumes.
+    /// Takes messages of the library and gives them away: sender, number, arguments. A message is
+    /// out of the queue before `each` knows it. Returns how many. Async-signal-safe, also in a
+    /// handler that interrupted any function of this crate, provided that the interrupted code
+    /// never resumes.
     pub(crate) fn take_internal(&self, mut each: impl FnMut(usize, u8, &[i32])) -> usize {
         let mut count = 0;
         let ring = self.ring_of(self.local(), MessageClass::Internal);
@@ -237,8 +241,8 @@ impl ShmTransport {
         count
     }
 
-    /// Takes the client's messages out of queues and lanes without running handlers, so that no peer waits for room here.
-    /// Async-signal-safe as [`ShmTransport::take_internal`].
+    /// Takes the client's messages out of queues and lanes without running handlers, so that no
+    /// peer waits for room here. Async-signal-safe as [`ShmTransport::take_internal`].
     pub(crate) fn discard(&self) {
         for class in [MessageClass::Reply, MessageClass::Request] {
             self.discard_queue(class);

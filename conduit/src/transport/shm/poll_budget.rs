@@ -11,7 +11,8 @@ const FLOOD: u32 = 16;
 const BURST: u32 = 4;
 /// In a burst, a rank checks for messages to itself before each of so many requests.
 const CHECK_EVERY: u32 = 32;
-/// Checks of a burst after which a rank with a network polls, because a check does not see what the network has.
+/// Checks of a burst after which a rank with a network polls, because a check does not see what the
+/// network has.
 const CHECKS: u32 = 5;
 /// The thread that a lane's tail belongs to, where only one at a time is in the library.
 const ANY_THREAD: usize = 1;
@@ -31,9 +32,10 @@ pub(super) fn me<M: Mode>() -> usize {
 pub(crate) struct PollBudget {
     /// Requests since the last poll that was asked for, not counting those that went unchecked.
     burst: AtomicU32,
-    /// Requests that may go out before the next check for messages and for the end of communication, and the thread that has
-    /// checked: its number above the last [`BITS`] bits. A thread inside a handler has none: the poll that runs the handler ended
-    /// the burst, and inside of it there are no checks.
+    /// Requests that may go out before the next check for messages and for the end of
+    /// communication, and the thread that has checked: its number above the last [`BITS`] bits. A
+    /// thread inside a handler has none: the poll that runs the handler ended the burst, and inside
+    /// of it there are no checks.
     unchecked: AtomicUsize,
     /// Messages taken since the last one sent.
     unanswered: AtomicU32,
@@ -63,7 +65,8 @@ impl PollBudget {
         self.unchecked.store(0, Ordering::Relaxed);
     }
 
-    /// Uses one up, if this thread has any. Another thread's check at the same time may be lost, which costs it a check.
+    /// Uses one up, if this thread has any. Another thread's check at the same time may be lost,
+    /// which costs it a check.
     #[inline(always)]
     fn take(&self, me: usize) -> bool {
         let word = self.unchecked.load(Ordering::Relaxed);
@@ -80,8 +83,9 @@ impl PollBudget {
         self.take(me::<M>())
     }
 
-    /// Counts a request that was checked for; `false` when it should poll instead. In a burst a few more may then go out
-    /// unchecked, where senders need no fence. (A handler is never inside a burst: polls end it.)
+    /// Counts a request that was checked for; `false` when it should poll instead. In a burst a few
+    /// more may then go out unchecked, where senders need no fence. (A handler is never inside a
+    /// burst: polls end it.)
     #[inline(always)]
     pub(super) fn count_checked<M: Mode>(&self, networked: bool, asymmetric: bool) -> bool {
         let burst = self.burst.load(Ordering::Relaxed);

@@ -23,8 +23,8 @@ impl Segments {
         Self { memory }
     }
 
-    /// Address of `len` bytes at `offset` of the segment in `row`; `None` when they are not all inside. Rows are written by
-    /// other ranks: the mapping's own bounds are checked too.
+    /// Address of `len` bytes at `offset` of the segment in `row`; `None` when they are not all
+    /// inside. Rows are written by other ranks: the mapping's own bounds are checked too.
     #[inline]
     pub(crate) fn range(&self, row: &SegmentRow, offset: u64, len: usize) -> Option<NonNull<u8>> {
         let end = offset.checked_add(len as u64)?;
@@ -39,9 +39,10 @@ impl Segments {
     #[inline]
     pub(crate) fn write(&self, row: &SegmentRow, offset: u64, from: &[u8]) -> bool {
         let Some(at) = self.range(row, offset, from.len()) else { return false };
-        // SAFETY: the range is inside the mapping (`range`); `from` is ordinary memory of this process, which cannot
-        // overlap the mapping because safe code gets no slice of it. Bytes that race with another rank's access are the
-        // client's concern, as for any one-sided access; no Rust reference to them exists.
+        // SAFETY: the range is inside the mapping (`range`); `from` is ordinary memory of this
+        // process, which cannot overlap the mapping because safe code gets no slice of it. Bytes
+        // that race with another rank's access are the client's concern, as for any one-sided
+        // access; no Rust reference to them exists.
         unsafe { at.as_ptr().copy_from_nonoverlapping(from.as_ptr(), from.len()) };
         true
     }
@@ -58,7 +59,8 @@ impl Segments {
     /// An aligned word of a segment; `None` when outside or misaligned.
     pub(crate) fn word64(&self, row: &SegmentRow, offset: u64) -> Option<&AtomicU64> {
         let at = self.range(row, offset, 8)?.cast::<u64>();
-        // SAFETY: in bounds (`range`) and aligned (checked here); lives as long as the mapping, which `self` holds.
+        // SAFETY: in bounds (`range`) and aligned (checked here); lives as long as the mapping,
+        // which `self` holds.
         at.is_aligned().then(|| unsafe { AtomicU64::from_ptr(at.as_ptr()) })
     }
 
@@ -74,8 +76,8 @@ impl Placed {
     /// A copy of the bytes.
     pub(crate) fn copy_to(&self, into: &mut [u8]) {
         let len = self.len.min(into.len());
-        // SAFETY: `at..at + self.len` was checked when the message arrived and the mapping outlives the handler that holds
-        // this value; `into` is ordinary memory and cannot overlap it.
+        // SAFETY: `at..at + self.len` was checked when the message arrived and the mapping outlives
+        // the handler that holds this value; `into` is ordinary memory and cannot overlap it.
         unsafe { into.as_mut_ptr().copy_from_nonoverlapping(self.at.as_ptr(), len) };
     }
 }

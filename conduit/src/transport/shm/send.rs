@@ -1,4 +1,5 @@
-//! Sending through shared memory: from a checked message to a slot of a lane or of the queue that all senders share.
+//! Sending through shared memory: from a checked message to a slot of a lane or of the queue that
+//! all senders share.
 
 use super::endpoint::ShmTransport;
 use super::packet::{Kind, Packet, Post};
@@ -13,10 +14,11 @@ fn word(len: usize) -> u32 {
 }
 
 impl ShmTransport {
-    /// One attempt to send to a neighbour; `false` when its queue or this rank's arena is full. The message was checked; a
-    /// Long's payload is in place already ([`AmPayload::Placed`]).
-    // Inlined into every kind of send: what a kind does not use of a message then costs nothing. With the same in `request`
-    // and the queue, a flood of Shorts went from 43 to 53 messages per microsecond.
+    /// One attempt to send to a neighbour; `false` when its queue or this rank's arena is full. The
+    /// message was checked; a Long's payload is in place already ([`AmPayload::Placed`]).
+    // Inlined into every kind of send: what a kind does not use of a message then costs nothing.
+    // With the same in `request` and the queue, a flood of Shorts went from 43 to 53 messages per
+    // microsecond.
     #[inline(always)]
     pub(crate) fn send<M: Mode>(&self, local: usize, message: &AmMessage<'_>) -> bool {
         let post = Post {
@@ -88,8 +90,9 @@ impl ShmTransport {
         Some((tail, self.memory().lane(local, lane)))
     }
 
-    /// Puts a message into this thread's lane to the target, or into the queue that all senders share, and rings; `false` when
-    /// it is full. The ways may be mixed: nothing promises an order of messages.
+    /// Puts a message into this thread's lane to the target, or into the queue that all senders
+    /// share, and rings; `false` when it is full. The ways may be mixed: nothing promises an order
+    /// of messages.
     #[inline(always)]
     fn post<M: Mode>(&self, local: usize, class: MessageClass, post: &Post<'_>) -> bool {
         self.budget().answered();
@@ -109,7 +112,8 @@ impl ShmTransport {
         self.ring_of(local, class).send(post)
     }
 
-    /// Whether a message with `nargs` arguments, its payload elsewhere, would find room now. A hint.
+    /// Whether a message with `nargs` arguments, its payload elsewhere, would find room now. A
+    /// hint.
     #[inline]
     pub(crate) fn has_room<M: Mode>(
         &self,
@@ -123,8 +127,8 @@ impl ShmTransport {
         }
     }
 
-    /// Sends a message of the library in a queue of its own, never behind messages of the client. `false` when that is full.
-    /// Async-signal-safe.
+    /// Sends a message of the library in a queue of its own, never behind messages of the client.
+    /// `false` when that is full. Async-signal-safe.
     pub(crate) fn send_internal(&self, local: usize, id: u8, args: &[i32]) -> bool {
         let (source, kind) = (self.span().local, Kind::Internal);
         let post = Post { kind, handler: id, source, len: 0, place: 0, args, inline: &[] };
@@ -141,8 +145,8 @@ impl ShmTransport {
         self.budget().count_checked::<M>(self.networked(), self.is_asymmetric())
     }
 
-    /// Sends a Short request of a burst whose last check was not long ago, through this thread's lane; `false` when that is not
-    /// so.
+    /// Sends a Short request of a burst whose last check was not long ago, through this thread's
+    /// lane; `false` when that is not so.
     #[inline(always)]
     pub(crate) fn send_unchecked<M: Mode>(&self, local: usize, handler: u8, args: &[i32]) -> bool {
         let Some(tail) = self.tail(local, MessageClass::Request) else { return false };
@@ -153,8 +157,8 @@ impl ShmTransport {
         tail.send_short(handler, args)
     }
 
-    /// Sends a Short through this thread's lane, where senders need no fence and `may_send`; `false` when it has to go another
-    /// way.
+    /// Sends a Short through this thread's lane, where senders need no fence and `may_send`;
+    /// `false` when it has to go another way.
     #[inline(always)]
     pub(crate) fn send_short<M: Mode>(
         &self,

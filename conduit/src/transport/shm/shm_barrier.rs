@@ -1,11 +1,15 @@
-//! Barriers in shared memory, without names and rules of the client: arrive, and see whether all have. Where there are
-//! several neighbourhoods, this gathers one of them, and it may go on when its leader releases it (`barrier::leaders`).
+//! Barriers in shared memory, without names and rules of the client: arrive, and see whether all
+//! have. Where there are several neighbourhoods, this gathers one of them, and it may go on when
+//! its leader releases it (`barrier::leaders`).
 //!
-//! A word speaks of one generation: generation (30 bits), state of the merged name (2 bits), name (32 bits).
+//! A word speaks of one generation: generation (30 bits), state of the merged name (2 bits), name
+//! (32 bits).
 //!
-//! * Up to [`FEW`] ranks: everybody writes a word of his own and looks at all. One transfer of a cache line each way.
-//! * More: arrivals are merged into one word with a compare-exchange; the last one opens the barrier. A rank needs no help of
-//!   others after it has arrived, so one that computes between notify and wait holds up nobody.
+//! * Up to [`FEW`] ranks: everybody writes a word of his own and looks at all. One transfer of a
+//!   cache line each way.
+//! * More: arrivals are merged into one word with a compare-exchange; the last one opens the
+//!   barrier. A rank needs no help of others after it has arrived, so one that computes between
+//!   notify and wait holds up nobody.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 

@@ -10,8 +10,8 @@ use crate::sys::atomic::{AtomicU32, Ordering};
 #[repr(C, align(128))]
 pub(crate) struct Slot(UnsafeCell<Raw>);
 
-// SAFETY: `state` is an atomic view of the first word; the rest is written by the one producer that claimed the
-// position and read by the consumer after the state was published.
+// SAFETY: `state` is an atomic view of the first word; the rest is written by the one producer that
+// claimed the position and read by the consumer after the state was published.
 unsafe impl SharedLayout for Slot {}
 // SAFETY: as above.
 unsafe impl Sync for Slot {}
@@ -50,7 +50,8 @@ impl Slot {
     /// Writes a message.
     ///
     /// # Safety
-    /// The caller alone accesses the slot until it publishes it. At most 16 arguments, and the payload fits beside them.
+    /// The caller alone accesses the slot until it publishes it. At most 16 arguments, and the
+    /// payload fits beside them.
     #[inline(always)]
     pub(super) unsafe fn write(&self, post: &Post<'_>) {
         // SAFETY: as the caller promises.
@@ -64,8 +65,8 @@ impl Slot {
     #[inline(always)]
     pub(super) unsafe fn copy_to(&self, packet: &mut Packet) {
         let (from, to) = (self.0.get().cast::<u8>(), (&raw mut packet.0).cast::<u8>());
-        // SAFETY: unchanged, as the caller promises; a slot and a packet have the same size and are different memory. Any bytes
-        // are a packet.
+        // SAFETY: unchanged, as the caller promises; a slot and a packet have the same size and are
+        // different memory. Any bytes are a packet.
         unsafe { to.copy_from_nonoverlapping(from, LINE) };
         if packet.extent() > LINE {
             // SAFETY: as above, the second line.

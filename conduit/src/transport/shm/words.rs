@@ -37,8 +37,9 @@ impl SharedWords {
             return None;
         }
         let place = self.memory.range(at * size_of::<AtomicU32>(), size_of::<AtomicU32>())?;
-        // SAFETY: inside the mapping, which is page aligned and lives as long as `self`; every access to these bytes, by
-        // any process, is an atomic one of this type, and any value is one.
+        // SAFETY: inside the mapping, which is page aligned and lives as long as `self`; every
+        // access to these bytes, by any process, is an atomic one of this type, and any value is
+        // one.
         Some(unsafe { place.cast::<AtomicU32>().as_ref() })
     }
 }

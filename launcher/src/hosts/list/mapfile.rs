@@ -12,12 +12,13 @@ use std::collections::HashMap;
 use super::{Here, ListError, Problem, Token, lines, word, words};
 use supervisor::plan::{HostEntry, Map};
 
-/// Reads a map for a job of `ranks` ranks. Hosts are those of `list`, by name or as `+index` from 0; without a list, the
-/// map's own in the order of their first lines, the launching host recognised by `here`. Hosts that get no rank are left
-/// out. Slots are not looked at.
+/// Reads a map for a job of `ranks` ranks. Hosts are those of `list`, by name or as `+index` from
+/// 0; without a list, the map's own in the order of their first lines, the launching host
+/// recognised by `here`. Hosts that get no rank are left out. Slots are not looked at.
 ///
 /// # Errors
-/// The first thing that cannot be understood, a rank with no host or with two, a host that is not in the list.
+/// The first thing that cannot be understood, a rank with no host or with two, a host that is not
+/// in the list.
 pub fn place(
     text: &str,
     ranks: u32,

@@ -5,11 +5,13 @@
 //! n[1-4,08-11]-ib         me@n1:2222       n1 port=2222      [fe80::1%eth0]:22
 //! ```
 //!
-//! * A list in one text ([`Grammar::Words`]) has commas, semicolons, slashes or blanks between hosts; in a file
-//!   ([`Grammar::Lines`]) each line is one host, `#` begins a comment and blank lines do not count.
+//! * A list in one text ([`Grammar::Words`]) has commas, semicolons, slashes or blanks between
+//!   hosts; in a file ([`Grammar::Lines`]) each line is one host, `#` begins a comment and blank
+//!   lines do not count.
 //! * Brackets stand for a range of numbers, as Slurm writes it; several in one word multiply.
-//! * `host:N` is a number of slots, unless N is 22 or at least 1024: then it is a port. After `user@` or an address in
-//!   brackets it always is a port. `slots=N`, `port=N` and `user=NAME` behind a host leave no doubt.
+//! * `host:N` is a number of slots, unless N is 22 or at least 1024: then it is a port. After
+//!   `user@` or an address in brackets it always is a port. `slots=N`, `port=N` and `user=NAME`
+//!   behind a host leave no doubt.
 
 mod mapfile;
 mod word;
@@ -217,7 +219,8 @@ fn tokens<'a>(
             ']' => depth = depth.saturating_sub(1),
             _ => {}
         }
-        // A blank ends a bracket that was never closed, so that the error shows one word and not the whole list.
+        // A blank ends a bracket that was never closed, so that the error shows one word and not
+        // the whole list.
         if c.is_whitespace() {
             depth = 0;
         }
@@ -330,8 +333,8 @@ fn attribute(hosts: &mut [HostEntry], token: &Token<'_>) -> Result<(), ListError
     Ok(())
 }
 
-/// The hosts without repetitions: the first of several stays where it is, and their slots add up. Names count as
-/// written: a short name, a full name and an address are different hosts.
+/// The hosts without repetitions: the first of several stays where it is, and their slots add up.
+/// Names count as written: a short name, a full name and an address are different hosts.
 #[must_use]
 pub fn distinct(hosts: Vec<HostEntry>) -> Vec<HostEntry> {
     let mut first: HashMap<_, usize> = HashMap::new();
@@ -364,8 +367,9 @@ pub struct Here {
 }
 
 impl Here {
-    /// Whether `host` means this host and this user: its own name, short or qualified, a loopback name, or an address of
-    /// this host. Nothing is looked up in the network. Who names a port wants a login, also to this host.
+    /// Whether `host` means this host and this user: its own name, short or qualified, a loopback
+    /// name, or an address of this host. Nothing is looked up in the network. Who names a port
+    /// wants a login, also to this host.
     #[must_use]
     pub fn is(&self, host: &HostEntry) -> bool {
         let user = host.user.is_none() || host.user == self.user;

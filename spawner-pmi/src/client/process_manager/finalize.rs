@@ -117,8 +117,8 @@ impl Finalization {
     }
 
     /// Waits until all other ranks of the host have left; whoever does not look at the page is
-    /// reminded by a signal, as an agent would. An exit with code 0 is deferred: nobody failed. False
-    /// when some stay.
+    /// reminded by a signal, as an agent would. An exit with code 0 is deferred: nobody failed.
+    /// False when some stay.
     fn see_out(&self, host: &Host, page: &NodeShm, decision: ExitDecision) -> bool {
         let bound = self.others_ms.load(Ordering::SeqCst);
         let delay = if decision.code == 0 { bound } else { REMIND_MS.min(bound) };

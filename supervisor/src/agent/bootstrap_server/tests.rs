@@ -107,7 +107,8 @@ fn a_malformed_post_is_refused_and_named_and_harms_nobody_else() {
 #[test]
 fn the_board_is_looked_at_once_for_each_call_over_sockets() {
     let mut served = served();
-    // Rank 0 posts, rank 1 makes another call over its socket: the first packet of that shows the misfit.
+    // Rank 0 posts, rank 1 makes another call over its socket: the first packet of that shows the
+    // misfit.
     assert!(!served.collectives().post(0, &exchange(1, 0)));
     served.collectives().apart(1);
     let rows = Frame { total: 6, payload: b"abcdef", ..Frame::bare(Kind::Alltoall, 1, 1, 0) };
@@ -119,7 +120,8 @@ fn the_board_is_looked_at_once_for_each_call_over_sockets() {
     let (kind, _, reason) = refused.into_iter().flatten().next().unwrap();
     assert!(kind == Kind::Refuse, "{kind:?}");
     assert!(reason.contains("rank 0") && reason.contains("rank 1"), "{reason}");
-    // A later post in the same call says itself that it does not fit, so further packets need no look.
+    // A later post in the same call says itself that it does not fit, so further packets need no
+    // look.
     assert!(!served.collectives().post(2, &exchange(1, 2)), "as the first in shared memory");
     assert!(served.collectives().post(2, &Frame::bare(Kind::Barrier, 1, 2, 0)));
 }

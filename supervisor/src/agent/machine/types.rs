@@ -25,13 +25,14 @@ pub enum Event {
     Signal(i32),
     /// The launcher is gone.
     LauncherLost,
-    /// Answer to [`Command::SampleCpu`]: whether ranks that are not exiting are ready to run, and together have had next to
-    /// no CPU time since the first sample after the last `Exiting`.
+    /// Answer to [`Command::SampleCpu`]: whether ranks that are not exiting are ready to run, and
+    /// together have had next to no CPU time since the first sample after the last `Exiting`.
     CpuSampled {
         /// Whether it is so.
         starved: bool,
     },
-    /// Answer to [`Command::FindOrphans`], and again whenever a process left behind was reaped: whether any is left.
+    /// Answer to [`Command::FindOrphans`], and again whenever a process left behind was reaped:
+    /// whether any is left.
     Orphans {
         /// Whether there are children besides the ranks.
         left: bool,
@@ -50,8 +51,8 @@ pub enum Command {
         /// Rank that caused it.
         cause: Option<u32>,
     },
-    /// An exit is about to count as non-collective: say with [`Event::CpuSampled`] whether the other ranks had a chance to
-    /// join it.
+    /// An exit is about to count as non-collective: say with [`Event::CpuSampled`] whether the
+    /// other ranks had a chance to join it.
     SampleCpu,
     /// SIGQUIT to every running rank whose ack can still be claimed.
     QuitUnclaimed,

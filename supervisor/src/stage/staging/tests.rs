@@ -164,7 +164,8 @@ fn a_host_without_a_place_for_it_says_so_to_those_below() {
     assert!(drain(&mut nothing).is_empty());
 }
 
-/// Hosts below each other, the first one with the program. Each of the others has asked and waits for it.
+/// Hosts below each other, the first one with the program. Each of the others has asked and waits
+/// for it.
 struct Chain {
     hosts: Vec<Staging>,
     /// By host: pieces that came, and whether it can start.

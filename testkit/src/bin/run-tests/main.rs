@@ -1,9 +1,11 @@
-//! Runs the test programs of the workspace side by side: those that compute, as many as there are processors and behind
-//! the others; those that mostly wait, several at once.
+//! Runs the test programs of the workspace side by side: those that compute, as many as there are
+//! processors and behind the others; those that mostly wait, several at once.
 //!
-//! `run-tests MESSAGES LOGS SECONDS`: MESSAGES is what `cargo test --no-run --message-format=json` wrote; the whole output
-//! goes to the folder LOGS, a file for each program. Ends all that still run after SECONDS. Shows the output of each program when it ends, without the tests that passed, then what took the
-//! longest, then `N passed, N failed, N skipped`. Exit code 1 when something failed.
+//! `run-tests MESSAGES LOGS SECONDS`: MESSAGES is what `cargo test --no-run --message-format=json`
+//! wrote; the whole output goes to the folder LOGS, a file for each program. Ends all that still
+//! run after SECONDS. Shows the output of each program when it ends, without the tests that passed,
+//! then what took the longest, then `N passed, N failed, N skipped`. Exit code 1 when something
+//! failed.
 
 mod program;
 mod queue;
@@ -41,7 +43,8 @@ fn main() -> ExitCode {
     let begin = Instant::now();
     let limit = begin.checked_add(Duration::from_secs(seconds));
     let _ = std::fs::create_dir_all(&logs);
-    // Test programs have process groups of their own, so an interrupt at the terminal comes here only.
+    // Test programs have process groups of their own, so an interrupt at the terminal comes here
+    // only.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         if let Err(error) = signal_hook::flag::register(signal, Arc::clone(&stop)) {

@@ -210,7 +210,8 @@ impl Ended {
         )
     }
 
-    /// How long each test took. Tests begin in the order of their names, each as soon as one before it has ended.
+    /// How long each test took. Tests begin in the order of their names, each as soon as one before
+    /// it has ended.
     pub(crate) fn durations(&self) -> Vec<(Duration, String)> {
         let mut names = Vec::new();
         let mut ends = Vec::new();

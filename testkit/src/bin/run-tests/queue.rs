@@ -18,7 +18,8 @@ pub(crate) enum Kind {
     Computes,
 }
 
-/// Programs whose tests mostly wait, and how many of them run at once. The longest come first: they begin first.
+/// Programs whose tests mostly wait, and how many of them run at once. The longest come first: they
+/// begin first.
 const WAITING: [(&str, usize); 12] = [
     ("e2e hosts", 4),
     ("e2e process_managers", 3),

@@ -1,5 +1,5 @@
-//! Starts a process in a session of its own that would outlive it, prints `ready` and both process ids, then ends with
-//! the code given as argument, or waits to be ended when there is none.
+//! Starts a process in a session of its own that would outlive it, prints `ready` and both process
+//! ids, then ends with the code given as argument, or waits to be ended when there is none.
 
 use std::io::Write;
 use std::process::{Command, ExitCode, Stdio};

@@ -1,6 +1,6 @@
-//! The end of many programs: all meet in a barrier, then all leave but rank 0, which still has work that needs nobody.
-//! Usage: `latecomer MILLISECONDS CODE`. Rank 0 computes outside the library for so long, prints `result`, and exits with
-//! the code; the others return from `main`.
+//! The end of many programs: all meet in a barrier, then all leave but rank 0, which still has work
+//! that needs nobody. Usage: `latecomer MILLISECONDS CODE`. Rank 0 computes outside the library for
+//! so long, prints `result`, and exits with the code; the others return from `main`.
 
 use std::hint::black_box;
 use std::io::Write;

@@ -1,4 +1,5 @@
-//! Opens the bootstrap and ends with status 0 without finishing it: the launcher must call that a failure.
+//! Opens the bootstrap and ends with status 0 without finishing it: the launcher must call that a
+//! failure.
 
 use e2e::sys::leave;
 

@@ -1,4 +1,5 @@
-//! Ignores every polite request to end: the launcher has to insist. Prints `ready` and its process id first.
+//! Ignores every polite request to end: the launcher has to insist. Prints `ready` and its process
+//! id first.
 
 use std::io::Write;
 

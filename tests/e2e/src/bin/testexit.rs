@@ -1,7 +1,7 @@
 //! Every way to end a job. See `testexit --help` for the cases.
 //!
-//! The exit code of the job must be the number of the case for 1 to 55, 0 for 100 and 101, and not 0 for the other
-//! crashes. A line with `TEST FAILED` means that a call returned which must not.
+//! The exit code of the job must be the number of the case for 1 to 55, 0 for 100 and 101, and not
+//! 0 for the other crashes. A line with `TEST FAILED` means that a call returned which must not.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,7 +16,8 @@ use gasnet_ibv::{
 };
 
 const SEGMENT: u64 = 1 << 20;
-/// Code that the test's own SIGQUIT handler exits with; it must never win over a code that was there before.
+/// Code that the test's own SIGQUIT handler exits with; it must never win over a code that was
+/// there before.
 const QUIT_CODE: i32 = 4;
 /// Exit code after `TEST FAILED`.
 const FAILED: i32 = 99;
@@ -58,7 +59,8 @@ struct Args {
     /// Milliseconds that the acting rank waits, so that the others are where the case wants them
     #[arg(long, default_value_t = 1000)]
     delay: u64,
-    /// Milliseconds that all ranks wait before the case begins, so that what the network is to suffer has happened
+    /// Milliseconds that all ranks wait before the case begins, so that what the network is to
+    /// suffer has happened
     #[arg(long, default_value_t = 0)]
     calm: u64,
 }
@@ -84,7 +86,8 @@ impl Args {
 static CASE: AtomicU32 = AtomicU32::new(0);
 static RANK: AtomicU32 = AtomicU32::new(0);
 
-/// The client's own SIGQUIT handler: says so in one write, then exits (or returns, in the backtrace cases).
+/// The client's own SIGQUIT handler: says so in one write, then exits (or returns, in the backtrace
+/// cases).
 extern "C" fn on_quit(_: i32) {
     let mut line = *b"testexit: SIGQUIT handler on rank 0000\n";
     let mut rank = RANK.load(Ordering::Relaxed);
@@ -258,7 +261,8 @@ impl<M: Mode> Test<'_, M> {
         self.client.exit(self.args.code())
     }
 
-    /// What the others do in most cases: wait for something that never comes. Control must not come back.
+    /// What the others do in most cases: wait for something that never comes. Control must not come
+    /// back.
     fn barrier_forever(&self) -> ! {
         let outcome = self.client.barrier(0, BarrierFlags::ANONYMOUS);
         self.failed(&format!("the barrier returned {outcome:?}"))

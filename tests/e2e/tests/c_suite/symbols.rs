@@ -16,7 +16,8 @@ const HEADERS: [&str; 7] = [
     "gasnet_tools.h",
 ];
 
-/// A frozen process waits until a debugger changes this variable; programs have no business with it.
+/// A frozen process waits until a debugger changes this variable; programs have no business with
+/// it.
 const FOR_DEBUGGERS: &str = "gasnet_frozen";
 
 /// The declared name: what stands before the first parenthesis, or in it after a star, or last.

@@ -1,4 +1,5 @@
-//! Hosts without a default route: the software adapter finds the address that others reach by itself.
+//! Hosts without a default route: the software adapter finds the address that others reach by
+//! itself.
 
 use testkit::{Bed, Outcome, binary};
 

@@ -1,4 +1,5 @@
-//! Hosts that their parents in the tree cannot reach are started from the launcher; what fails for a while is tried again.
+//! Hosts that their parents in the tree cannot reach are started from the launcher; what fails for
+//! a while is tried again.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,8 @@ fn a_host_that_its_parent_cannot_reach_is_started_from_the_launcher() {
         all_there(&outcome);
         assert!(outcome.err().contains("started from here"), "{}", outcome.err());
     }
-    // What is adopted belongs to the job as anything else: its failures, its faults, its collective calls.
+    // What is adopted belongs to the job as anything else: its failures, its faults, its collective
+    // calls.
     let shape = ["GASNET_SSH_OUT_DEGREE=1", &no_way(&bed, "n1", "n2")];
     let script = "test $GASNETRUN_RANK = 7 && exit 9; sleep 600";
     let outcome = bed.run(&shape, &["-n", "8", "--hosts", LIST, "sh", "-c", script]);

@@ -1,4 +1,5 @@
-//! The ssh client of the launcher itself (`GASNET_SSH_CMD=builtin`, feature `builtin-ssh`, on by default).
+//! The ssh client of the launcher itself (`GASNET_SSH_CMD=builtin`, feature `builtin-ssh`, on by
+//! default).
 
 use testkit::{Bed, Input, binary, skip};
 
@@ -17,8 +18,8 @@ pub(crate) fn launcher() -> Option<String> {
     Some(binary("gasnetrun_ibv").display().to_string())
 }
 
-/// A job that must fail before it starts, with all of this in what it says. `options` is the value of
-/// `GASNET_SSH_OPTIONS`.
+/// A job that must fail before it starts, with all of this in what it says. `options` is the value
+/// of `GASNET_SSH_OPTIONS`.
 fn refused(bed: &Bed, options: &str, hosts: &str, parts: &[&str]) {
     let ranks = (hosts.matches(',').count() + 1).to_string();
     let options = format!("GASNET_SSH_OPTIONS={options}");

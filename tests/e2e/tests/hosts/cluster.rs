@@ -1,4 +1,5 @@
-//! `scripts/cluster`: hosts that can be reached by ssh, that fail as they are told to, and that leave nothing behind.
+//! `scripts/cluster`: hosts that can be reached by ssh, that fail as they are told to, and that
+//! leave nothing behind.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! `gasnetrun_ibv doctor` on hosts that are well and on hosts that are broken, against golden texts in `tests/hosts/golden/`.
+//! `gasnetrun_ibv doctor` on hosts that are well and on hosts that are broken, against golden texts
+//! in `tests/hosts/golden/`.
 //!
 //! `GASNETRUN_UPDATE_DOCUMENTS=1 cargo test -p e2e --test hosts doctor` writes them anew.
 

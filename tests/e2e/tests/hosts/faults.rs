@@ -1,5 +1,5 @@
-//! Every fault of a job on several hosts × phase of the job × shape of the tree: exit code, what is said, how soon all is
-//! over, and who survived. Prints the table.
+//! Every fault of a job on several hosts × phase of the job × shape of the tree: exit code, what is
+//! said, how soon all is over, and who survived. Prints the table.
 
 use std::fmt::Write;
 use std::sync::Mutex;
@@ -253,14 +253,16 @@ impl Case {
         Seen { code: outcome.code(), end, clean, survivors, wrong }
     }
 
-    /// Looks at the hosts that were cut off: what runs there ends by itself, or as soon as it can. How much does not.
+    /// Looks at the hosts that were cut off: what runs there ends by itself, or as soon as it can.
+    /// How much does not.
     fn mend(&self, bed: &Bed, begin: Instant, wrong: &mut String) -> usize {
         let Some((_, mend)) = self.fault.verbs() else { return 0 };
         // A frozen host does nothing before it goes on.
         let but = if self.fault == Fault::Freeze { &["n2"][..] } else { &[] };
         let ours = || {
             let mut left = bed.left(but);
-            // Whose login came from beyond the cut, or was that of the host itself: nobody can tell its sshd.
+            // Whose login came from beyond the cut, or was that of the host itself: nobody can tell
+            // its sshd.
             left.retain(|(_, process)| {
                 !(self.fault.is_silent() && process.command.starts_with("(sshd)"))
             });
@@ -280,7 +282,8 @@ impl Case {
             let _ = writeln!(wrong, "n2 goes on and still has {left:?}");
             survivors += left.len();
         }
-        // An sshd that waits for a connection that is no more does so until its own limits have passed.
+        // An sshd that waits for a connection that is no more does so until its own limits have
+        // passed.
         for (_, process) in bed.left(&[]) {
             if self.fault.is_silent() && process.command.starts_with("(sshd)") {
                 let _ = send(process.pid, Signal::SIGKILL);
@@ -374,7 +377,8 @@ fn every_fault_in_every_phase_ends_the_job_and_leaves_nothing() {
         all.retain(|case| case.to_string().contains(&only));
         assert!(!all.is_empty(), "no case is called {only:?}");
     }
-    // The slow ones first; they wait and use no processor, so several clusters do not get into each other's way.
+    // The slow ones first; they wait and use no processor, so several clusters do not get into each
+    // other's way.
     all.sort_by_key(|case| case.fault.is_silent());
     let workers = if all_requested() { 4.min(all.len()) } else { 1 };
     let (cases, done) = (Mutex::new(all), Mutex::new(Vec::new()));

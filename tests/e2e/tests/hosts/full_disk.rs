@@ -1,4 +1,5 @@
-//! Disks that fill up while a job runs: it goes on or ends in a defined way, with one line that names host and path.
+//! Disks that fill up while a job runs: it goes on or ends in a defined way, with one line that
+//! names host and path.
 
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ fn empty(bed: &Bed, host: &str) {
     bed.shell(host, "rm -rf /tmp/disk/*");
 }
 
-/// A job of one rank on each host that says `up`, waits for the file `go`, and then does the rest of the script.
+/// A job of one rank on each host that says `up`, waits for the file `go`, and then does the rest
+/// of the script.
 fn started(bed: &Bed, words: &[&str], script: &str) -> Running {
     let go = format!("{}/go", bed.share());
     let _ = std::fs::remove_file(&go);
@@ -74,7 +76,8 @@ fn disks_that_fill_up_during_a_job() {
     bed.assert_clean();
     empty(&bed, "head");
 
-    // The launcher's own standard output is a file there: ranks that write meet a closed pipe, as without a launcher.
+    // The launcher's own standard output is a file there: ranks that write meet a closed pipe, as
+    // without a launcher.
     let launcher = testkit::binary("gasnetrun_ibv").display().to_string();
     let script = format!(
         "cd / && exec {launcher} -n 2 --hosts n1,n2 sh -c 'seq 200000; echo over >&2' > /tmp/disk/output"
@@ -90,8 +93,8 @@ fn disks_that_fill_up_during_a_job() {
     empty(&bed, "head");
 }
 
-/// A job of one rank on each host whose program only the launching host has, once both ranks run; they do `script` when
-/// [`go`] says so.
+/// A job of one rank on each host whose program only the launching host has, once both ranks run;
+/// they do `script` when [`go`] says so.
 fn sent(bed: &Bed, script: &str) -> Running {
     let go = format!("{}/go", bed.share());
     let _ = std::fs::remove_file(&go);
@@ -113,7 +116,8 @@ fn a_disk_of_another_host_that_fills_up_during_a_job() {
     bed.shell("n2", "mount -o remount,size=1m /tmp");
     let fill = "cat /dev/zero > /tmp/fill 2>/dev/null; true";
 
-    // The program was sent to that disk and runs from it: the job does not notice, and takes its directory away.
+    // The program was sent to that disk and runs from it: the job does not notice, and takes its
+    // directory away.
     let running = sent(&bed, "seq 20000; echo over");
     assert!(!kept(&bed, "n2").is_empty(), "a directory of the job");
     bed.shell("n2", fill);

@@ -1,5 +1,6 @@
-//! Real jobs on four hosts over ssh: a program with real input, every way to end, standard input for all, the order of
-//! output, a reader that is slow, and signals to the launcher. Ranks of different hosts talk over the software adapter.
+//! Real jobs on four hosts over ssh: a program with real input, every way to end, standard input
+//! for all, the order of output, a reader that is slow, and signals to the launcher. Ranks of
+//! different hosts talk over the software adapter.
 
 use std::fmt::Write as _;
 use std::process::Stdio;

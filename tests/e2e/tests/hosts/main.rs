@@ -1,4 +1,5 @@
-//! Jobs on several hosts, which `scripts/cluster` makes on this machine. One program, so that tests that wait overlap.
+//! Jobs on several hosts, which `scripts/cluster` makes on this machine. One program, so that tests
+//! that wait overlap.
 
 mod address;
 mod adoption;

@@ -1,4 +1,5 @@
-//! Ranks on several hosts are where the launcher says, with the environment and the cpus that it says.
+//! Ranks on several hosts are where the launcher says, with the environment and the cpus that it
+//! says.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Hosts that cannot take part in a job over ssh, each with its own reason: what is said, and that nothing is left. And
-//! hosts that can, although it does not look like it.
+//! Hosts that cannot take part in a job over ssh, each with its own reason: what is said, and that
+//! nothing is left. And hosts that can, although it does not look like it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -241,7 +241,8 @@ fn what_is_missing_on_one_host_is_said_before_any_rank_starts() {
     cases.end();
 }
 
-/// A program with a library of its own, in the same place on every host; whether that can be made here.
+/// A program with a library of its own, in the same place on every host; whether that can be made
+/// here.
 fn library(bed: &Bed, on: impl Fn(&str, &str)) -> bool {
     let share = bed.share();
     let make = "set -e; cd \"$1\"; mkdir -p lib; echo 'int greet(void) { return 0; }' >greet.c; \

@@ -1,5 +1,5 @@
-//! Programs that only the launching host has: every host has a `/tmp` of its own, and the job's program, or the launcher
-//! itself, is in that of the first one.
+//! Programs that only the launching host has: every host has a `/tmp` of its own, and the job's
+//! program, or the launcher itself, is in that of the first one.
 
 use testkit::{Bed, Outcome, binary};
 
@@ -45,7 +45,8 @@ const HELLO: &str = "/tmp/only/hello";
 #[test]
 fn a_program_that_only_the_launching_host_has() {
     let Some(bed) = bed("a program that only one host has", "n1 n2 n3") else { return };
-    // From host to host, one after the other; what was sent is kept, the job's own directory is not.
+    // From host to host, one after the other; what was sent is kept, the job's own directory is
+    // not.
     assert_everybody_said_hello(&bed, &run(&bed, "1", &[HELLO]));
     for host in ["n1", "n2", "n3"] {
         assert_eq!(kept(&bed, host, 0), (1, 0), "{host}");
@@ -100,7 +101,8 @@ fn an_agent_that_only_the_launching_host_has() {
     let running = bed.lasting(2, &["GASNET_SSH_OUT_DEGREE=1"], &words);
     let mut agents = bed.find("n1", "(gasnetrun");
     agents.retain(|one| one.command.contains("--node-agent"));
-    // The agent and not its guard: nobody could end what a rank has started if both were gone at once.
+    // The agent and not its guard: nobody could end what a rank has started if both were gone at
+    // once.
     let agent = agents.iter().find(|one| agents.iter().any(|guard| guard.pid == one.parent));
     let agent = agent.expect("a guard and its agent").pid;
     assert!(testkit::process::send(agent, nix::sys::signal::Signal::SIGKILL), "it runs");

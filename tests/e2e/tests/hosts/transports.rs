@@ -1,5 +1,5 @@
-//! Jobs on four hosts: every case on every shape of the tree over both transports, ssh and the client of our own. Prints
-//! the table.
+//! Jobs on four hosts: every case on every shape of the tree over both transports, ssh and the
+//! client of our own. Prints the table.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -138,7 +138,8 @@ fn every_case_on_every_shape_over_both_transports() {
         for (number, case) in Case::ALL.into_iter().enumerate() {
             let mut row = vec![case.name().to_owned(), transport.to_owned()];
             for (other, degree) in DEGREES.iter().enumerate() {
-                // In the usual run each transport has every second shape of a case, the other one the rest.
+                // In the usual run each transport has every second shape of a case, the other one
+                // the rest.
                 let turn = number + other + usize::from(transport == "ssh");
                 if !all_requested() && turn % 2 != 0 {
                     row.push("-".to_owned());

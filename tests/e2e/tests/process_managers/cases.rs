@@ -65,14 +65,16 @@ const fn exit(name: &'static str, words: &'static [&'static str], code: i32) -> 
     Case { name, words, codes: Codes::Same(code), ..EXIT }
 }
 
-/// Another call on the last rank than on the others, by its number in the suite: all must be refused.
+/// Another call on the last rank than on the others, by its number in the suite: all must be
+/// refused.
 const fn mismatch(name: &'static str, words: &'static [&'static str]) -> Case {
     Case { name, words, long: true, ..EXIT }
 }
 
 const SUITE: &str = "examples/conformance";
 
-/// Hydra shows the bare signal of a process that it saw end: the one that aborted, or those that it ended itself.
+/// Hydra shows the bare signal of a process that it saw end: the one that aborted, or those that it
+/// ended itself.
 const OF_HYDRA: &[i32] = &[6, 9, 15];
 /// It ends a job whose rank asks for an abort in PMI-2, which it does not know, with this code.
 const OF_HYDRA_PMI2: &[i32] = &[6, 9, 15, 255];

@@ -45,14 +45,16 @@ fn ranks(running: &Running, bed: Option<&Cluster>) -> Vec<Process> {
     all
 }
 
-/// Kills somebody in the middle of a job; returns the code, the time until every rank was gone, and what was wrong.
+/// Kills somebody in the middle of a job; returns the code, the time until every rank was gone, and
+/// what was wrong.
 fn kill(
     manager: ProcessManager,
     bed: Option<&Cluster>,
     case: &Kill,
 ) -> (i32, u128, Option<String>) {
     let program = binary("testexit").display().to_string();
-    // Ranks that are in the library notice that one of them is gone; a launcher's end is noticed without them.
+    // Ranks that are in the library notice that one of them is gone; a launcher's end is noticed
+    // without them.
     let number = if case.compute { "5" } else { "3" };
     let words = [program, number.into(), "--delay".into(), "90000".into()];
     let running = manager.job(bed, &words).start();
@@ -112,7 +114,8 @@ fn run(managers: &[ProcessManager], bed: Option<&Cluster>, table: &mut Table) ->
                 continue;
             }
             if case.slow_over_hosts && *manager == ProcessManager::OursSlurm && !all_requested() {
-                // Hundreds of fences, each of which takes Slurm a while; its provider is that of srun.
+                // Hundreds of fences, each of which takes Slurm a while; its provider is that of
+                // srun.
                 row.push("with --all".to_owned());
                 continue;
             }

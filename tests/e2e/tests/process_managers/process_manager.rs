@@ -168,7 +168,8 @@ impl ProcessManager {
         if self.program() == "mpirun.openmpi" { tree.grace(MPIRUN_KILLS) } else { tree }
     }
 
-    /// Whether it lets ranks that compute go on after the death of another one, up to the time that it is told: plain srun.
+    /// Whether it lets ranks that compute go on after the death of another one, up to the time that
+    /// it is told: plain srun.
     pub(crate) const fn waits_for_the_rest(self) -> bool {
         matches!(self, Self::SrunPmi2 | Self::SrunPmi1 | Self::SrunPmix)
     }

@@ -1,4 +1,5 @@
-//! Slurm as users have it: the example scripts, allocations, the calls of other languages' launchers, and ends from outside.
+//! Slurm as users have it: the example scripts, allocations, the calls of other languages'
+//! launchers, and ends from outside.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -263,7 +264,8 @@ fn ends(bed: &Bed) {
     outcome.expect(124);
     bed.assert_clean("--timeout");
 
-    // The batch script is the launcher's parent; the warning signal reaches only that script, which sends it on.
+    // The batch script is the launcher's parent; the warning signal reaches only that script, which
+    // sends it on.
     let signal = "trap 'kill -TERM $launcher' TERM; \"$@\" & launcher=$!; wait $launcher; wait $launcher; exit $?";
     let line = [
         &["salloc", "--quiet", "--exclusive", "-N2", "-J", "to-signal", "sh", "-c", signal, "sh"],

@@ -61,7 +61,8 @@ impl Step {
     }
 }
 
-/// Before the steps: how a step is run, measured and told. What is left when a step returns is counted before it is killed.
+/// Before the steps: how a step is run, measured and told. What is left when a step returns is
+/// counted before it is killed.
 const HEAD: &str = r##"
 alive() { ps -e -o pid=,ppid=,comm= >/tmp/ps; awk '$1 != 2 && $2 != 2 && $3 != "ps" { print $1 }' /tmp/ps | sort; }
 step() { # step NUMBER LIMIT COMMAND
@@ -103,7 +104,8 @@ pub(crate) fn ready(test: &str) -> bool {
 /// Runs all steps in one boot with these options of `scripts/softroce`; shows a table of them.
 ///
 /// # Panics
-/// When the machine fails, or a step is not as expected; after all steps, with the outputs of those that failed.
+/// When the machine fails, or a step is not as expected; after all steps, with the outputs of those
+/// that failed.
 pub(crate) fn run(title: &str, options: &[&str], steps: &[Step]) -> Vec<Done> {
     let programs = testkit::binary("gasnetrun_ibv");
     let programs = programs.parent().expect("a binary is in a directory").to_owned();

@@ -1,4 +1,5 @@
-//! Acks: messages that only return credits. One is due when more credits of a peer are banked than *slack* allows.
+//! Acks: messages that only return credits. One is due when more credits of a peer are banked than
+//! *slack* allows.
 
 use std::sync::atomic::Ordering;
 
@@ -36,7 +37,8 @@ impl Acks<'_> {
         Ok(count)
     }
 
-    /// Sends an ack when too much is banked; when that is not possible now, a later poll does, or the service thread.
+    /// Sends an ack when too much is banked; when that is not possible now, a later poll does, or
+    /// the service thread.
     pub(crate) fn send_if_due(self, peer: &Peer, index: usize) -> Result<(), Error> {
         let connection = &peer.connections[index];
         if !connection.account.is_ack_due() || self.0.failure.is_ignored() {

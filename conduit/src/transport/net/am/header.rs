@@ -1,8 +1,9 @@
 //! Layout of a message on the wire.
 //!
-//! 32 bits travel beside each message as immediate data: handler (bits 0-7), category (8-9), number of arguments (10-14), reply
-//! flag (15), source rank (16-31). The number 17 of arguments announces a hidden word before the arguments: credits that
-//! the sender returns (bits 0-7) and the true number of arguments plus one (from bit 16). Before the payload stand
+//! 32 bits travel beside each message as immediate data: handler (bits 0-7), category (8-9), number
+//! of arguments (10-14), reply flag (15), source rank (16-31). The number 17 of arguments announces
+//! a hidden word before the arguments: credits that the sender returns (bits 0-7) and the true
+//! number of arguments plus one (from bit 16). Before the payload stand
 //!
 //! | category | words | padded to |
 //! |---|---|---|
@@ -10,8 +11,9 @@
 //! | Medium | length, \[hidden] arguments | 8 bytes |
 //! | Long | offset in the target's segment (two words), length, \[hidden] arguments | 8 bytes |
 //!
-//! Bit 31 of a Long's length says that the payload follows. All words are in the byte order of the machine: the ranks of a job
-//! run the same build. Nothing that is read here is trusted: lengths must match to the byte.
+//! Bit 31 of a Long's length says that the payload follows. All words are in the byte order of the
+//! machine: the ranks of a job run the same build. Nothing that is read here is trusted: lengths
+//! must match to the byte.
 
 use crate::transport::limits::MAX_ARGS;
 
@@ -20,8 +22,8 @@ pub(crate) const BUFFER: usize = 65_536;
 /// The same in the width that devices count in.
 #[expect(clippy::cast_possible_truncation, reason = "64 KiB")]
 pub(crate) const BUFFER_LEN: u32 = BUFFER as u32;
-/// Bytes of a send buffer: the largest message, and room for the longest header before a payload whose place was chosen before
-/// its arguments were known.
+/// Bytes of a send buffer: the largest message, and room for the longest header before a payload
+/// whose place was chosen before its arguments were known.
 pub(crate) const SEND_BUFFER: usize = BUFFER + MAX_HEADER;
 /// Bytes of the longest header: a Long with the hidden word and all arguments.
 pub(crate) const MAX_HEADER: usize = round_up_8(12 + 4 * (1 + MAX_ARGS));
@@ -158,7 +160,8 @@ pub(crate) struct Decoded {
     pub(crate) head: Head,
     args: [i32; MAX_ARGS],
     nargs: usize,
-    /// Where the payload begins in the message; it is `head.shape.carried()` bytes and ends the message.
+    /// Where the payload begins in the message; it is `head.shape.carried()` bytes and ends the
+    /// message.
     pub(crate) payload: usize,
 }
 

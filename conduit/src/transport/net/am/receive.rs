@@ -1,7 +1,8 @@
 //! Taking messages and giving each to the sink.
 //!
-//! A request's buffer is replaced before its handler runs, so that a slow handler holds up no sender; the buffer is the spare for
-//! the next one afterwards. Without a spare the message is copied, and its buffer goes back at once.
+//! A request's buffer is replaced before its handler runs, so that a slow handler holds up no
+//! sender; the buffer is the spare for the next one afterwards. Without a spare the message is
+//! copied, and its buffer goes back at once.
 
 use std::sync::atomic::Ordering;
 
@@ -28,8 +29,8 @@ const MESSAGES: usize = 16;
 pub(crate) enum Poll {
     /// Everything.
     All,
-    /// Completions of sends, and messages of the library; messages of the client wait for a later poll. Takes no lock:
-    /// for exit paths.
+    /// Completions of sends, and messages of the library; messages of the client wait for a later
+    /// poll. Takes no lock: for exit paths.
     Internal,
     /// Completions of sends only: what a rank inside a handler may take.
     SendsOnly,
@@ -152,7 +153,8 @@ impl<'a> Receiver<'a> {
         Ok(1)
     }
 
-    /// Takes a batch from one rail. The library's messages come first: a client's handler may end this process.
+    /// Takes a batch from one rail. The library's messages come first: a client's handler may end
+    /// this process.
     #[inline(never)]
     fn receive_batch<S: Sink + ?Sized>(
         self,

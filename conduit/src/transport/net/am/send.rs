@@ -1,6 +1,6 @@
-//! Sending messages. What a message needs is taken in a fixed order and given back when something is missing:
-//! connection, credits, queue slots, buffer; nothing is waited for while something is held, except by the payload of an
-//! unpacked Long, which holds a credit.
+//! Sending messages. What a message needs is taken in a fixed order and given back when something
+//! is missing: connection, credits, queue slots, buffer; nothing is waited for while something is
+//! held, except by the payload of an unpacked Long, which holds a credit.
 
 use std::sync::Arc;
 
@@ -388,7 +388,8 @@ impl<'a> Sender<'a> {
         sent
     }
 
-    /// The payload is in a library buffer, behind room for the longest header. Gives the buffer back when it was not sent.
+    /// The payload is in a library buffer, behind room for the longest header. Gives the buffer
+    /// back when it was not sent.
     fn filled(
         self,
         via: Via<'a>,
@@ -437,7 +438,8 @@ impl<'a> Sender<'a> {
         sent
     }
 
-    /// Posts a message by its immediate data; when it is not posted, the credits that it carried stay here.
+    /// Posts a message by its immediate data; when it is not posted, the credits that it carried
+    /// stay here.
     #[inline(always)]
     fn post(
         self,
@@ -455,8 +457,8 @@ impl<'a> Sender<'a> {
         sent
     }
 
-    /// Writes the payload of a Long, then sends its header. Waits until the device has taken the payload, unless there is a
-    /// counter and the payload is in the own segment.
+    /// Writes the payload of a Long, then sends its header. Waits until the device has taken the
+    /// payload, unless there is a counter and the payload is in the own segment.
     fn unpacked(
         self,
         via: Via<'a>,

@@ -12,7 +12,8 @@ use super::Error;
 
 /// Pages of their own, because registered pages may be missing in children of the process.
 const PAGE: usize = 4096;
-/// Least memory: enough for what jobs of up to 4096 ranks ask for, so that all of them take the same.
+/// Least memory: enough for what jobs of up to 4096 ranks ask for, so that all of them take the
+/// same.
 const LEAST: usize = 2 * PAGE;
 
 #[derive(Debug)]
@@ -21,7 +22,8 @@ struct Block {
     layout: Layout,
 }
 
-// SAFETY: plain memory that nothing else points to; access goes through `Buffers`, which needs `&mut` to write.
+// SAFETY: plain memory that nothing else points to; access goes through `Buffers`, which needs
+// `&mut` to write.
 unsafe impl Send for Block {}
 
 impl Block {
@@ -41,8 +43,9 @@ impl Drop for Block {
     }
 }
 
-/// Buffers of one size. Each is either here, or lent to the device until the request that uses it is complete (or its queue
-/// pair is gone). Bytes are copied in and out; no reference to them is ever made.
+/// Buffers of one size. Each is either here, or lent to the device until the request that uses it
+/// is complete (or its queue pair is gone). Bytes are copied in and out; no reference to them is
+/// ever made.
 #[derive(Debug)]
 pub(super) struct Buffers {
     /// Before the memory, so that the device forgets it first.
@@ -60,8 +63,9 @@ impl Buffers {
     pub(super) fn new(device: &dyn Device, size: usize, count: usize) -> Result<Self, Error> {
         let block = size.checked_mul(count).and_then(Block::new);
         let block = block.ok_or(Error::Memory { count, size })?;
-        // SAFETY: the memory stays mapped until `block` is dropped, which is after `region`; nobody else holds the region
-        // (it is not given out), and Rust code touches a buffer only while it is not lent.
+        // SAFETY: the memory stays mapped until `block` is dropped, which is after `region`; nobody
+        // else holds the region (it is not given out), and Rust code touches a buffer only while it
+        // is not lent.
         let region =
             unsafe { device.register(block.base, block.layout.size(), Access::LOCAL_WRITE) };
         let region = region.map_err(|source| Error::Fabric { what: "register buffers", source })?;
@@ -72,7 +76,8 @@ impl Buffers {
         self.lent.len()
     }
 
-    /// The first `len` bytes of a buffer (at most all) for a request. `None` when it is lent already.
+    /// The first `len` bytes of a buffer (at most all) for a request. `None` when it is lent
+    /// already.
     pub(super) fn lend(&mut self, index: usize, len: usize) -> Option<Sge> {
         let at = self.place(index)?;
         self.lent[index] = true;
@@ -95,8 +100,9 @@ impl Buffers {
     /// Copies the beginning of a buffer. `false` when it is lent or too short.
     pub(super) fn read(&self, index: usize, into: &mut [u8]) -> bool {
         let Some(at) = self.place(index).filter(|_| into.len() <= self.size) else { return false };
-        // SAFETY: `place` is the start of `size` bytes inside the block, which are initialised (zeroed at first) and not lent;
-        // `into` is other memory, because no reference into the block exists.
+        // SAFETY: `place` is the start of `size` bytes inside the block, which are initialised
+        // (zeroed at first) and not lent; `into` is other memory, because no reference into the
+        // block exists.
         unsafe { at.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
         true
     }
@@ -114,7 +120,8 @@ impl Buffers {
         if *self.lent.get(index)? {
             return None;
         }
-        // SAFETY: `index` is below the count (looked up above), and the block has `size * count` bytes.
+        // SAFETY: `index` is below the count (looked up above), and the block has `size * count`
+        // bytes.
         Some(unsafe { self.block.base.add(index * self.size) })
     }
 }

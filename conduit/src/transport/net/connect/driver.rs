@@ -1,8 +1,8 @@
-//! Dynamic connections over a datagram queue pair: packets in and out, timers, and the calls of [`Peers`] that the machine
-//! asks for.
+//! Dynamic connections over a datagram queue pair: packets in and out, timers, and the calls of
+//! [`Peers`] that the machine asks for.
 //!
-//! Any thread may poll, one at a time does the work. A thread that sleeps on the channel and until [`Connector::deadline`]
-//! makes connections while the program computes; then others need not poll.
+//! Any thread may poll, one at a time does the work. A thread that sleeps on the channel and until
+//! [`Connector::deadline`] makes connections while the program computes; then others need not poll.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,8 @@ const BUFFER: usize = GRH + MAX_PAYLOAD + 8;
 /// First packet sequence number; nobody compares it, because datagrams are not acknowledged.
 const PSN: u32 = 0x00fe_f00d;
 
-/// In the id of a work request: a receive. Below it the buffer, above it how often the queue pair was set up.
+/// In the id of a work request: a receive. Below it the buffer, above it how often the queue pair
+/// was set up.
 const RECEIVE: u64 = 1 << 31;
 
 /// Packets that wait for a send buffer at most. The timers send what is dropped beyond that.
@@ -95,7 +96,8 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Makes the queue pair and its own completion queue, which can be armed when there is a `channel`.
+    /// Makes the queue pair and its own completion queue, which can be armed when there is a
+    /// `channel`.
     ///
     /// # Errors
     /// The device refuses, or no memory.
@@ -195,8 +197,8 @@ impl Connector {
         self.deadline.store(deadline, Ordering::Relaxed);
     }
 
-    /// This rank wants to send to a rank. Returns at once; the connection is made during polls and ends with
-    /// [`Peers::open`]. May be called as often as wanted.
+    /// This rank wants to send to a rank. Returns at once; the connection is made during polls and
+    /// ends with [`Peers::open`]. May be called as often as wanted.
     ///
     /// # Errors
     /// [`Error`]: the connection cannot be made.
@@ -204,8 +206,8 @@ impl Connector {
         self.event(rank, &Event::Need, peers)
     }
 
-    /// A message of a rank came over a connection that is not open yet: it is proof that the peer is ready, and may have
-    /// overtaken the packet that says so.
+    /// A message of a rank came over a connection that is not open yet: it is proof that the peer
+    /// is ready, and may have overtaken the packet that says so.
     ///
     /// # Errors
     /// As [`Connector::need`].
@@ -220,8 +222,8 @@ impl Connector {
         result
     }
 
-    /// Takes completions, a bounded number, and checks the timers. Returns how many things happened. Does nothing while
-    /// another thread polls.
+    /// Takes completions, a bounded number, and checks the timers. Returns how many things
+    /// happened. Does nothing while another thread polls.
     ///
     /// # Errors
     /// A peer that does not answer, or the device refuses; then the job cannot go on.
@@ -245,14 +247,15 @@ impl Connector {
         Ok(taken + result?)
     }
 
-    /// Time until the next timer, when connections are under way. A thread that sleeps must ask again after a call of
-    /// [`Connector::need`] by another.
+    /// Time until the next timer, when connections are under way. A thread that sleeps must ask
+    /// again after a call of [`Connector::need`] by another.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let at = self.deadline.load(Ordering::Relaxed);
         (at != NEVER).then(|| Micros(at).since(self.now()).duration())
     }
 
-    /// The next completion makes an event on the channel. Poll once more after it. Does nothing without a channel.
+    /// The next completion makes an event on the channel. Poll once more after it. Does nothing
+    /// without a channel.
     ///
     /// # Errors
     /// The device refuses.
@@ -377,8 +380,8 @@ impl Inner {
         Ok(())
     }
 
-    /// A datagram that a device could not take, say one longer than the buffer, may cost the queue pair. What was on its way
-    /// is lost, as datagrams may be.
+    /// A datagram that a device could not take, say one longer than the buffer, may cost the queue
+    /// pair. What was on its way is lost, as datagrams may be.
     fn recover(&mut self, status: Status, vendor: u32) -> Result<(), Error> {
         self.table.counters.recovered += 1;
         let times = self.table.counters.recovered;
@@ -524,7 +527,8 @@ impl Inner {
         self.buffers.take_back(index);
         self.free.push(index);
         match posted {
-            // Failed, and a completion will say so; or the device is slow to free its queue: the timers send it again.
+            // Failed, and a completion will say so; or the device is slow to free its queue: the
+            // timers send it again.
             Ok(()) | Err(PostError::State(_) | PostError::Full) => {
                 self.table.counters.unsent += 1;
                 Ok(())

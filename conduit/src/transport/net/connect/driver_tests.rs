@@ -1,4 +1,5 @@
-//! Connectors of several ranks in one process, over the software adapter, with real queue pairs behind them.
+//! Connectors of several ranks in one process, over the software adapter, with real queue pairs
+//! behind them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -8,8 +8,9 @@
 //! 6:9-12            ranges; a rank may have many lines
 //! ```
 //!
-//! A line says nothing about the other direction: whoever reads the file connects a pair that either side names.
-//! `docs/design/connect.md` says where this reader differs from the original's, and why.
+//! A line says nothing about the other direction: whoever reads the file connects a pair that
+//! either side names. `docs/design/connect.md` says where this reader differs from the original's,
+//! and why.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -65,8 +66,8 @@ pub(crate) fn expand(pattern: &Path, rank: u32) -> PathBuf {
     OsString::from_vec(parts.join(rank.to_string().as_bytes())).into()
 }
 
-/// Reads the file of rank `me` in a job of `size` ranks. The result has an entry for each rank: whether to connect with it
-/// (also for `me`, when the file names it).
+/// Reads the file of rank `me` in a job of `size` ranks. The result has an entry for each rank:
+/// whether to connect with it (also for `me`, when the file names it).
 ///
 /// # Errors
 /// No such file, or contents that are wrong anywhere in it, also on lines of other ranks.
@@ -263,7 +264,8 @@ impl Reader<'_> {
     }
 }
 
-/// The number; `None` when it is too large for anything. The error is the index of the first byte that is no digit.
+/// The number; `None` when it is too large for anything. The error is the index of the first byte
+/// that is no digit.
 fn digits(word: &[u8], base: u32) -> Result<Option<u64>, usize> {
     if word.is_empty() {
         return Err(0);

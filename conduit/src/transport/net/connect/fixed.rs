@@ -13,14 +13,16 @@ pub(crate) enum Chosen<'a> {
     Listed(&'a [bool]),
 }
 
-/// First half: this rank can receive from those that it or they choose. Collective over the job, also for ranks that choose
-/// nobody, and for all with the same kind of choice.
+/// First half: this rank can receive from those that it or they choose. Collective over the job,
+/// also for ranks that choose nobody, and for all with the same kind of choice.
 ///
 /// * `me`, `size`: this rank, ranks of the job.
-/// * `remote`: whether a rank is reached over the network; others are not connected, whatever they say.
+/// * `remote`: whether a rank is reached over the network; others are not connected, whatever they
+///   say.
 /// * `count`: queue pairs per peer, the same on all ranks.
 ///
-/// Returns the peers, ascending. Nobody sends before everybody can receive: after a barrier [`open`] does the rest.
+/// Returns the peers, ascending. Nobody sends before everybody can receive: after a barrier
+/// [`open`] does the rest.
 ///
 /// # Errors
 /// A service or a device fails, or a rank announces wrong numbers.
@@ -71,7 +73,8 @@ pub(crate) fn prepare(
     Ok(list)
 }
 
-/// Second half, after a barrier of all ranks: the peers of `list` are open, and every one of them can receive.
+/// Second half, after a barrier of all ranks: the peers of `list` are open, and every one of them
+/// can receive.
 ///
 /// # Errors
 /// A device fails.
@@ -84,7 +87,8 @@ pub(crate) fn open(me: Rank, list: &[Rank], peers: &dyn Peers) -> Result<(), Err
     Ok(())
 }
 
-/// Checks what `peer` said to `me`. Number 0 is of no queue pair that a program makes: a rank that sends it did not make any.
+/// Checks what `peer` said to `me`. Number 0 is of no queue pair that a program makes: a rank that
+/// sends it did not make any.
 pub(super) fn check(me: Rank, peer: Rank, numbers: &Numbers, count: usize) -> Result<(), Error> {
     let words = numbers.as_slice();
     if words.len() == count && words.iter().all(|number| (1..1 << 24).contains(number)) {

@@ -1,4 +1,5 @@
-//! Connections at the start, and files of used ones, over the in-memory provider: a thread for each rank.
+//! Connections at the start, and files of used ones, over the in-memory provider: a thread for each
+//! rank.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,8 +1,10 @@
-//! The handshake that connects two ranks on demand, without clock, network or queue pairs: one [`Machine`] for each peer
-//! that is being connected. `docs/design/connect.md` has its state table, which a test compares with the code.
+//! The handshake that connects two ranks on demand, without clock, network or queue pairs: one
+//! [`Machine`] for each peer that is being connected. `docs/design/connect.md` has its state table,
+//! which a test compares with the code.
 //!
-//! REQ asks, REP answers, RTU says that the asker can receive, ACK that the answerer knows it. A rank may send on the
-//! connection only when it knows that the peer can receive: the answerer after RTU, the asker after ACK.
+//! REQ asks, REP answers, RTU says that the asker can receive, ACK that the answerer knows it. A
+//! rank may send on the connection only when it knows that the peer can receive: the answerer after
+//! RTU, the asker after ACK.
 
 use std::time::Duration;
 
@@ -41,12 +43,13 @@ pub(crate) struct Timing {
 /// How often a packet is sent again at least before the connection is given up.
 pub(crate) const RESENDS_LEAST: u32 = 8;
 
-/// A lost packet makes the first interval of later connections at most this many times `min`: one bad peer must not make
-/// every other connection wait a minute for its first resend.
+/// A lost packet makes the first interval of later connections at most this many times `min`: one
+/// bad peer must not make every other connection wait a minute for its first resend.
 const CARRIED_MOST: u64 = 64;
 
 impl Timing {
-    /// Microseconds until the first resend, and the longest interval between two resends. `None` unless `0 < min < max`.
+    /// Microseconds until the first resend, and the longest interval between two resends. `None`
+    /// unless `0 < min < max`.
     pub(crate) const fn new(min: u64, max: u64) -> Option<Self> {
         if min == 0 || min >= max {
             return None;
@@ -59,8 +62,8 @@ impl Timing {
         self.min
     }
 
-    /// The longest that one phase of a handshake can last: the intervals double up to `max`, and after the last of at
-    /// least [`RESENDS_LEAST`] resends the connection is given up.
+    /// The longest that one phase of a handshake can last: the intervals double up to `max`, and
+    /// after the last of at least [`RESENDS_LEAST`] resends the connection is given up.
     #[cfg(test)]
     pub(crate) fn patience(self) -> Micros {
         let mut total = self.max.0.saturating_mul(u64::from(RESENDS_LEAST) + 2);
@@ -113,15 +116,16 @@ impl Estimator {
         self.rto = Micros(rto.clamp(self.timing.min.0, self.timing.max.0));
     }
 
-    /// An answer that may belong to any of several packets tells nothing about the round trip (Karn): what is known is
-    /// that `interval` was not too long.
+    /// An answer that may belong to any of several packets tells nothing about the round trip
+    /// (Karn): what is known is that `interval` was not too long.
     fn ambiguous(&mut self, interval: Micros) {
         let most = self.timing.min.0.saturating_mul(CARRIED_MOST).min(self.timing.max.0);
         self.rto = Micros(interval.0.min(most).max(self.rto.0));
     }
 }
 
-/// How far a connection is. The steps between "answer taken" and "caller continues" are inside one event.
+/// How far a connection is. The steps between "answer taken" and "caller continues" are inside one
+/// event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Nothing happened.
@@ -158,7 +162,8 @@ pub(crate) enum Event {
     Packet { kind: Kind, original: bool, numbers: Numbers },
     /// The deadline of the machine has passed.
     Timer,
-    /// A message of the peer came over the connection itself, so the peer may send: it has this rank's RTU.
+    /// A message of the peer came over the connection itself, so the peer may send: it has this
+    /// rank's RTU.
     Heard,
 }
 
@@ -192,8 +197,9 @@ pub(crate) struct GaveUp {
     pub(crate) waited: Micros,
 }
 
-/// Whether `me` answers when `me` and `peer` ask each other at the same time: the lower rank of equal parity, the higher
-/// of unequal parity. Both sides find the same answer without a message, and over all peers every rank answers half.
+/// Whether `me` answers when `me` and `peer` ask each other at the same time: the lower rank of
+/// equal parity, the higher of unequal parity. Both sides find the same answer without a message,
+/// and over all peers every rank answers half.
 pub(crate) const fn answers(me: Rank, peer: Rank) -> bool {
     (peer.0 > me.0) != ((peer.0 ^ me.0) & 1 == 1)
 }
@@ -328,7 +334,8 @@ impl Machine {
         }
     }
 
-    /// A repeated packet right behind its answer says that this rank was slow, not that the answer was lost.
+    /// A repeated packet right behind its answer says that this rank was slow, not that the answer
+    /// was lost.
     fn too_soon(&self, now: Micros) -> bool {
         self.answered.is_some_and(|at| now.since(at) < self.timing.min)
     }

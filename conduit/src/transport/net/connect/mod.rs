@@ -1,12 +1,14 @@
-//! Connections between ranks: all at the start, those of a list at the start, or each when it is needed first.
+//! Connections between ranks: all at the start, those of a list at the start, or each when it is
+//! needed first.
 //!
 //! * `fixed`: connections at the start, over the bootstrap services.
 //! * `driver`: [`driver::Connector`], dynamic connections over datagrams; `buffers`: its memory.
 //! * `machine`, `table`: the handshake of dynamic connections, pure. `wire`: its packets.
-//! * `file`: lists of connections (`GASNET_CONNECTFILE_IN`, `_OUT`); `used`: which were used, written at the end.
+//! * `file`: lists of connections (`GASNET_CONNECTFILE_IN`, `_OUT`); `used`: which were used,
+//!   written at the end.
 //!
-//! `docs/design/connect.md` has the protocol. Nothing here knows what a queue pair is used for: whoever makes them
-//! implements [`Peers`].
+//! `docs/design/connect.md` has the protocol. Nothing here knows what a queue pair is used for:
+//! whoever makes them implements [`Peers`].
 
 mod buffers;
 pub(crate) mod driver;
@@ -32,11 +34,12 @@ pub(crate) struct PeerAddress {
     pub(crate) qpn: u32,
 }
 
-/// Who makes and uses the queue pairs of connections. For each peer the calls come in the order of the methods, each at most
-/// once, from whichever thread drives the connection. They must not call the [`driver::Connector`]: it waits for their return.
+/// Who makes and uses the queue pairs of connections. For each peer the calls come in the order of
+/// the methods, each at most once, from whichever thread drives the connection. They must not call
+/// the [`driver::Connector`]: it waits for their return.
 pub(crate) trait Peers {
-    /// Makes the queue pairs towards a rank: state INIT, receives posted. Returns their numbers, as many as
-    /// [`driver::Identity::count`] (or the count given to `fixed::connect`).
+    /// Makes the queue pairs towards a rank: state INIT, receives posted. Returns their numbers, as
+    /// many as [`driver::Identity::count`] (or the count given to `fixed::connect`).
     ///
     /// # Errors
     /// The device refuses.

@@ -1,4 +1,5 @@
-//! Several tables joined by a network that loses, delays, duplicates and reorders, under a virtual clock.
+//! Several tables joined by a network that loses, delays, duplicates and reorders, under a virtual
+//! clock.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -152,7 +153,8 @@ impl World {
         }
     }
 
-    /// The heart of it: whoever may send knows a peer that can receive, and each has the other's queue pair.
+    /// The heart of it: whoever may send knows a peer that can receive, and each has the other's
+    /// queue pair.
     fn open(&mut self, me: u32, peer: u32) {
         let other = *self.pair(peer, me);
         let pair = self.pair(me, peer);

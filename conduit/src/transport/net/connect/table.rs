@@ -1,5 +1,5 @@
-//! The connections that are being made, and what all of them share: the round trip estimate, the last acknowledgements and
-//! the counters. Still without clock or network.
+//! The connections that are being made, and what all of them share: the round trip estimate, the
+//! last acknowledgements and the counters. Still without clock or network.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,8 @@ pub(crate) struct Counters {
     pub(crate) resent: u64,
     /// Packets that were decoded.
     pub(crate) received: u64,
-    /// Repeated RTUs of connected peers that were not acknowledged because an acknowledgement was just sent.
+    /// Repeated RTUs of connected peers that were not acknowledged because an acknowledgement was
+    /// just sent.
     pub(crate) too_soon: u64,
     /// Datagrams that were no packets for this rank.
     pub(crate) refused: u64,

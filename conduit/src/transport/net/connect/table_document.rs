@@ -1,5 +1,5 @@
-//! The state table of `docs/design/connect.md` against the machine: every row must be what the machine does, and what has
-//! no row must do nothing.
+//! The state table of `docs/design/connect.md` against the machine: every row must be what the
+//! machine does, and what has no row must do nothing.
 
 use bootstrap::Rank;
 

@@ -5,8 +5,8 @@ use bootstrap::{Bootstrap, Rank};
 use super::{Error, file};
 use crate::transport::net::settings::is_per_rank;
 
-/// Writes `GASNET_CONNECTFILE_OUT`. Collective over the job unless the name has a `%`: then every rank writes its own file and
-/// none waits for another.
+/// Writes `GASNET_CONNECTFILE_OUT`. Collective over the job unless the name has a `%`: then every
+/// rank writes its own file and none waits for another.
 ///
 /// * `pattern`: name; every `%` stands for the rank.
 /// * `base`: how ranks are written, 2..36.
@@ -27,7 +27,8 @@ pub(crate) fn write(
         let text = file::header(size, base) + &lines;
         return Ok(file::write(&file::expand(pattern, me.0), &text)?);
     }
-    // Rows of an exchange have one length; shorter texts end with line ends, which a reader skips and this writer drops.
+    // Rows of an exchange have one length; shorter texts end with line ends, which a reader skips
+    // and this writer drops.
     let mine = u64::try_from(lines.len()).unwrap_or(u64::MAX).to_le_bytes();
     let lengths = services.exchange(&mine)?;
     let most = lengths

@@ -1,9 +1,10 @@
 //! Packets of the handshake, as datagrams carry them.
 //!
-//! Immediate data: bits 0-3 kind, bit 4 "original", bits 16-31 the sender's rank (low half). Payload, little endian: magic
-//! `GC` (2 bytes), version, count of numbers, job tag (4), sender (4), receiver (4), then `count` queue pair numbers of 4
-//! bytes. A datagram can come from anybody and from an earlier job at the same address, so nothing in it is believed: what
-//! does not fit this job, this rank and the sender's queue pair count exactly is counted and dropped.
+//! Immediate data: bits 0-3 kind, bit 4 "original", bits 16-31 the sender's rank (low half).
+//! Payload, little endian: magic `GC` (2 bytes), version, count of numbers, job tag (4), sender
+//! (4), receiver (4), then `count` queue pair numbers of 4 bytes. A datagram can come from anybody
+//! and from an earlier job at the same address, so nothing in it is believed: what does not fit
+//! this job, this rank and the sender's queue pair count exactly is counted and dropped.
 
 /// Rails or queue pairs that one packet can name. (XRC names three for each.)
 pub(crate) const MAX_NUMBERS: usize = 48;
@@ -18,8 +19,8 @@ const MAGIC: [u8; 2] = *b"GC";
 const VERSION: u8 = 1;
 const ORIGINAL: u32 = 1 << 4;
 
-/// The numbers of a rank's queue pairs towards one peer: one for each rail, in the order of the rails. (What they are
-/// beyond that is the business of whoever makes the queue pairs.)
+/// The numbers of a rank's queue pairs towards one peer: one for each rail, in the order of the
+/// rails. (What they are beyond that is the business of whoever makes the queue pairs.)
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Numbers {
     len: u8,
@@ -136,7 +137,8 @@ pub(crate) enum Refusal {
     /// Meant for somebody else.
     #[error("meant for rank {0}")]
     Receiver(u32),
-    /// Wrong count of numbers for this kind and job, a length that does not fit it, or a number that cannot be.
+    /// Wrong count of numbers for this kind and job, a length that does not fit it, or a number
+    /// that cannot be.
     #[error("{seen} queue pair numbers in {bytes} bytes")]
     Numbers {
         /// Count that it announces.
@@ -165,7 +167,8 @@ impl Packet {
     }
 
     /// # Errors
-    /// Everything that [`Packet::encode`] of a rank of this job would not have written to this rank.
+    /// Everything that [`Packet::encode`] of a rank of this job would not have written to this
+    /// rank.
     pub(crate) fn decode(
         immediate: Option<u32>,
         payload: &[u8],
@@ -219,9 +222,9 @@ fn decode_numbers(kind: Kind, count: u8, bytes: &[u8], expected: usize) -> Optio
     Some(numbers)
 }
 
-/// Key of the datagram queue pairs of a job, from the numbers of all ranks' datagram queue pairs in rank order: nothing
-/// has to be exchanged for it, and another job has another one. (FNV-1a of 64 bits, folded. The top bit stays clear: such
-/// keys are reserved for privileged programs.)
+/// Key of the datagram queue pairs of a job, from the numbers of all ranks' datagram queue pairs in
+/// rank order: nothing has to be exchanged for it, and another job has another one. (FNV-1a of 64
+/// bits, folded. The top bit stays clear: such keys are reserved for privileged programs.)
 #[must_use]
 pub(crate) fn queue_key(numbers: impl IntoIterator<Item = u32>) -> u32 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
@@ -269,7 +272,8 @@ mod tests {
             bytes[at] ^= flip;
             match Packet::decode(Some(immediate), &bytes[..len], &CONTEXT) {
                 Ok(other) => {
-                    // Only the numbers, and the upper half of a sender that the immediate data does not repeat.
+                    // Only the numbers, and the upper half of a sender that the immediate data does
+                    // not repeat.
                     prop_assert!(at >= HEADER || at == 10, "byte {}", at);
                     prop_assert_ne!(other, packet);
                     prop_assert_eq!(other.kind, packet.kind);

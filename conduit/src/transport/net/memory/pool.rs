@@ -13,7 +13,8 @@ use crate::transport::net::credits::Permits;
 use crate::transport::net::error::Error;
 use crate::transport::net::lockfree::{AppendTable, IndexStack};
 
-/// Memory that lasts as long as the network and that devices and peers may read and write at any time.
+/// Memory that lasts as long as the network and that devices and peers may read and write at any
+/// time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SegmentMemory {
     pub(crate) base: NonNull<u8>,
@@ -29,16 +30,16 @@ impl SegmentMemory {
     /// `len` bytes from `base`; `len` may be 0, then `base` may dangle.
     ///
     /// # Safety
-    /// The memory stays mapped and writable until the network is dropped (or the process ends), and no Rust reference to any
-    /// of it is made while peers may access it.
+    /// The memory stays mapped and writable until the network is dropped (or the process ends), and
+    /// no Rust reference to any of it is made while peers may access it.
     pub(crate) const unsafe fn new(base: NonNull<u8>, len: usize) -> Self {
         Self { base, len }
     }
 
     /// Makes it known to a device.
     pub(crate) fn register(&self, device: &dyn Device) -> Result<Arc<dyn Region>, Error> {
-        // SAFETY: the promise of `new`: mapped and writable until the network, which holds the region, is dropped; peers and
-        // devices are expected to change it.
+        // SAFETY: the promise of `new`: mapped and writable until the network, which holds the
+        // region, is dropped; peers and devices are expected to change it.
         Ok(unsafe { device.register(self.base, self.len, Access::ALL) }?)
     }
 
@@ -66,10 +67,12 @@ impl SegmentMemory {
         if offset > self.len || bytes.len() > self.len - offset {
             return false;
         }
-        // SAFETY: `offset` is at most the length of the memory (checked above), so the result is in it or one past its end.
+        // SAFETY: `offset` is at most the length of the memory (checked above), so the result is in
+        // it or one past its end.
         let at = unsafe { self.base.as_ptr().add(offset) };
-        // SAFETY: `bytes.len()` bytes from `at` are inside (checked above); `bytes` is a receive buffer or ordinary memory and
-        // no Rust reference covers this memory (promise of `new`), so the two do not overlap.
+        // SAFETY: `bytes.len()` bytes from `at` are inside (checked above); `bytes` is a receive
+        // buffer or ordinary memory and no Rust reference covers this memory (promise of `new`), so
+        // the two do not overlap.
         unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         true
     }
@@ -87,8 +90,8 @@ impl RawTarget {
     /// `len` bytes at `at` are to be read into.
     ///
     /// # Safety
-    /// The memory is writable and used by nobody else until the operation that the target is given to is complete, or the
-    /// network is dropped.
+    /// The memory is writable and used by nobody else until the operation that the target is given
+    /// to is complete, or the network is dropped.
     pub(crate) const unsafe fn new(at: NonNull<u8>, len: usize) -> Self {
         Self { at, left: len, done: 0 }
     }
@@ -101,7 +104,8 @@ pub(crate) struct CopyOut {
     len: usize,
 }
 
-// SAFETY: the memory may be used by any thread (promise of `RawTarget::new`: by nobody else until the operation is complete).
+// SAFETY: the memory may be used by any thread (promise of `RawTarget::new`: by nobody else until
+// the operation is complete).
 unsafe impl Send for CopyOut {}
 
 impl RawTarget {
@@ -113,7 +117,8 @@ impl RawTarget {
     /// Takes off the next `len` bytes.
     pub(crate) fn skip(&mut self, len: usize) {
         let len = len.min(self.left);
-        // SAFETY: `len` is at most what is left of the memory that `new` was promised, so the result is in it or at its end.
+        // SAFETY: `len` is at most what is left of the memory that `new` was promised, so the
+        // result is in it or at its end.
         self.at = unsafe { self.at.add(len) };
         self.left -= len;
         self.done += len as u64;
@@ -129,8 +134,9 @@ impl CopyOut {
     /// Puts arrived bytes where they belong; bytes beyond the end are dropped.
     pub(crate) fn fill(self, bytes: &[u8]) {
         let len = self.len.min(bytes.len());
-        // SAFETY: `at` and `len` come from `RawTarget::peek`: writable, and used by nobody else until the operation, of which
-        // this is a part, is complete; `bytes` is a buffer of the pool.
+        // SAFETY: `at` and `len` come from `RawTarget::peek`: writable, and used by nobody else
+        // until the operation, of which this is a part, is complete; `bytes` is a buffer of the
+        // pool.
         unsafe { self.at.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), len) };
     }
 }
@@ -138,8 +144,8 @@ impl CopyOut {
 /// The first `len` bytes of words, for messages that are handled outside a buffer.
 pub(crate) fn bytes_of(words: &mut [u64], len: usize) -> &mut [u8] {
     assert!(len <= size_of_val(words), "{len} bytes of {} words", words.len());
-    // SAFETY: at most the bytes of `words` (checked above), borrowed exclusively through it; any byte is a valid `u8`, any
-    // eight are a valid `u64`.
+    // SAFETY: at most the bytes of `words` (checked above), borrowed exclusively through it; any
+    // byte is a valid `u8`, any eight are a valid `u64`.
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), len) }
 }
 
@@ -182,7 +188,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length; the slab, its only user, is being dropped. A failure leaves it mapped.
+        // SAFETY: mapped by `new` with this length; the slab, its only user, is being dropped. A
+        // failure leaves it mapped.
         let _ = unsafe { nix::sys::mman::munmap(self.base.cast(), self.len) };
     }
 }
@@ -254,8 +261,9 @@ impl Pool {
         let memory = Mapping::new(len * count as usize)?;
         let register = |device: &Option<&dyn Device>| {
             let access = Access::LOCAL_WRITE;
-            // SAFETY: the memory is mapped until the slab is dropped, which drops the region first; only buffers in state LENT
-            // are named in requests, and of those no Rust reference exists.
+            // SAFETY: the memory is mapped until the slab is dropped, which drops the region first;
+            // only buffers in state LENT are named in requests, and of those no Rust reference
+            // exists.
             device
                 .map(|device| unsafe { device.register(memory.base, memory.len, access) })
                 .transpose()
@@ -287,7 +295,8 @@ impl Pool {
     #[inline]
     fn row(&self, buffer: &Buffer) -> &Row {
         assert!(buffer.pool == self.id, "a buffer of another pool");
-        // SAFETY: a row of this pool (checked above); rows neither move nor go before the pool does.
+        // SAFETY: a row of this pool (checked above); rows neither move nor go before the pool
+        // does.
         unsafe { buffer.row.as_ref() }
     }
 
@@ -297,9 +306,10 @@ impl Pool {
         let row = self.row(buffer);
         // SAFETY: rows divide the slab without overlap (`grow`), so the offset is inside.
         let at = unsafe { row.slab.memory.base.as_ptr().add(row.offset) };
-        // SAFETY: `len` bytes from there are mapped as long as the pool lives, and initialised (anonymous memory). A `Buffer` is
-        // unique per index (`grow` makes one, `lend` takes it, only `reclaim` makes it again after the device gave it back),
-        // is of this pool (`row`), and is borrowed exclusively for the result's lifetime.
+        // SAFETY: `len` bytes from there are mapped as long as the pool lives, and initialised
+        // (anonymous memory). A `Buffer` is unique per index (`grow` makes one, `lend` takes it,
+        // only `reclaim` makes it again after the device gave it back), is of this pool (`row`),
+        // and is borrowed exclusively for the result's lifetime.
         unsafe { std::slice::from_raw_parts_mut(at, row.len) }
     }
 

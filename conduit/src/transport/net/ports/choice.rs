@@ -1,5 +1,5 @@
-//! From an opened fabric to the ports of this rank: opens every device, decides which variable counts, and for
-//! `GASNET_IBV_PORTS_TYPE=Auto` deals the devices over the ranks of the host.
+//! From an opened fabric to the ports of this rank: opens every device, decides which variable
+//! counts, and for `GASNET_IBV_PORTS_TYPE=Auto` deals the devices over the ranks of the host.
 
 use std::cell::OnceCell;
 use std::io;
@@ -77,7 +77,8 @@ impl Devices {
     }
 }
 
-/// Raises the limit on locked memory as far as this process may. Where that is too little, registration says so.
+/// Raises the limit on locked memory as far as this process may. Where that is too little,
+/// registration says so.
 fn raise_locked_memory() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_MEMLOCK)
         && soft < hard
@@ -108,11 +109,12 @@ fn near(usable: &[usize], distances: &[Option<u32>]) -> u64 {
     small.fold(0, |mask, index| mask | 1 << index)
 }
 
-/// Chooses this rank's ports. Collective when the type is `Auto` (which then all ranks have), without any service call
-/// otherwise. `nbrhd` is the index in the neighbourhood.
+/// Chooses this rank's ports. Collective when the type is `Auto` (which then all ranks have),
+/// without any service call otherwise. `nbrhd` is the index in the neighbourhood.
 ///
 /// # Errors
-/// A malformed filter, nothing usable, a failed exchange. Without a usable port the rank still takes part in the exchange.
+/// A malformed filter, nothing usable, a failed exchange. Without a usable port the rank still
+/// takes part in the exchange.
 pub(crate) fn choose(
     devices: &Devices,
     settings: &PortSettings,
@@ -120,7 +122,8 @@ pub(crate) fn choose(
     services: &mut dyn Bootstrap,
 ) -> Result<Chosen, Error> {
     let place = services.rank_info();
-    // Reading the topology takes a file or more for each processor: only where something depends on it.
+    // Reading the topology takes a file or more for each processor: only where something depends on
+    // it.
     let host = OnceCell::new();
     let host = || host.get_or_init(|| read_host(settings.whole_process));
     let spot = Spot { job: place.rank.0, host: place.local, nbrhd };
@@ -155,7 +158,8 @@ pub(crate) fn choose(
     Ok(Chosen { selection, listing })
 }
 
-/// The dealt device in place of the `chosen` ones. Without one the filter's choice stays, with a warning.
+/// The dealt device in place of the `chosen` ones. Without one the filter's choice stays, with a
+/// warning.
 fn automatic(
     devices: &Devices,
     settings: &PortSettings,
@@ -200,9 +204,10 @@ fn automatic(
 /// Most devices that `Auto` tells apart.
 pub(crate) const MOST_DEVICES: u32 = u64::BITS;
 
-/// Deals devices to the ranks of a host: `near[rank]` is a mask of the devices that are near a rank. Round after round each
-/// device in turn takes, of the ranks that have none yet and to which it is near, the one that is near the fewest devices,
-/// the lowest of equals. `None` for a rank that no device is near to.
+/// Deals devices to the ranks of a host: `near[rank]` is a mask of the devices that are near a
+/// rank. Round after round each device in turn takes, of the ranks that have none yet and to which
+/// it is near, the one that is near the fewest devices, the lowest of equals. `None` for a rank
+/// that no device is near to.
 pub(crate) fn deal(near: &[u64]) -> Vec<Option<u32>> {
     let mut dealt = vec![None; near.len()];
     loop {

@@ -1,5 +1,5 @@
-//! The table that `GASNET_IBV_LIST_PORTS` prints: every device of the host and every port of it, whether used or not, with
-//! how near the device is to this rank.
+//! The table that `GASNET_IBV_LIST_PORTS` prints: every device of the host and every port of it,
+//! whether used or not, with how near the device is to this rank.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,8 @@ pub(crate) fn places(distances: &[Option<u32>]) -> Vec<Option<usize>> {
     distances.iter().map(place).collect()
 }
 
-/// A table of what was found. `distances` are those of the devices, in their order; `rails` are the ports in use.
+/// A table of what was found. `distances` are those of the devices, in their order; `rails` are the
+/// ports in use.
 pub(crate) fn listing(
     title: &str,
     found: &[Found],

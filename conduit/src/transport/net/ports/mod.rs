@@ -1,6 +1,6 @@
-//! Which ports a rank uses, as rails of its network: the filter `HCA[:port[,port…]]` joined with `+`, what of the host's
-//! devices it leaves, and for each port how it is addressed. Pure over what devices say; `docs/design/ports.md` has the
-//! rules.
+//! Which ports a rank uses, as rails of its network: the filter `HCA[:port[,port…]]` joined with
+//! `+`, what of the host's devices it leaves, and for each port how it is addressed. Pure over what
+//! devices say; `docs/design/ports.md` has the rules.
 
 use std::fmt::Write as _;
 
@@ -178,7 +178,8 @@ impl Selection {
     }
 }
 
-/// How good a GID is for peers: the least counts. Only RoCE v2 can be routed by what a connection is told.
+/// How good a GID is for peers: the least counts. Only RoCE v2 can be routed by what a connection
+/// is told.
 fn worth(entry: &GidEntry) -> u8 {
     let std::net::IpAddr::V6(ip) = entry.gid.ip() else { return 0 };
     let link_local = ip.segments()[0] & 0xffc0 == 0xfe80;
@@ -232,7 +233,8 @@ fn pkey_index(port: &PortInfo, hca: &str, key: Option<u16>) -> Result<u16, Error
     })
 }
 
-/// Reads and atomics in flight: the lesser of both directions, at most as many as are wanted (0: no wish).
+/// Reads and atomics in flight: the lesser of both directions, at most as many as are wanted (0: no
+/// wish).
 fn rd_atom(caps: &Caps, hca: &str, wanted: u32, notes: &mut Vec<String>) -> u8 {
     let most = u32::from(caps.max_rd_atom.min(caps.max_init_rd_atom)).min(MOST_RD_ATOM);
     if wanted > most {
@@ -275,7 +277,8 @@ struct Chooser<'a> {
 }
 
 impl Chooser<'_> {
-    /// Ports of a device that the filter names: `None`, the device is not named; empty, any one port.
+    /// Ports of a device that the filter names: `None`, the device is not named; empty, any one
+    /// port.
     fn named(&self, hca: &str) -> Option<Vec<u8>> {
         let Some(filter) = self.filter else { return Some(Vec::new()) };
         let entries: Vec<_> = filter.entries.iter().filter(|entry| entry.hca == hca).collect();
@@ -425,8 +428,8 @@ fn deal(rails: usize, pairs: u32) -> Vec<usize> {
     (0..rails).cycle().take(if rails == 0 { 0 } else { pairs }).collect()
 }
 
-/// Chooses ports: without a filter the first usable port of each device, with one the ports that it names, in the order of
-/// the devices, at most `GASNET_NUM_QPS`.
+/// Chooses ports: without a filter the first usable port of each device, with one the ports that it
+/// names, in the order of the devices, at most `GASNET_NUM_QPS`.
 ///
 /// # Errors
 /// Nothing is left, or a port lacks the partition.

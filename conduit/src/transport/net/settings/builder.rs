@@ -1,5 +1,5 @@
-//! From the table's values to [`NetSettings`], with the documented floors and caps. The table refuses a value below a floor;
-//! a value above a cap is cut with a warning.
+//! From the table's values to [`NetSettings`], with the documented floors and caps. The table
+//! refuses a value below a floor; a value above a cap is cut with a warning.
 
 use std::time::Duration;
 

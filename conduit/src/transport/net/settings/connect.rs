@@ -47,7 +47,8 @@ impl ConnectSettings {
         self.file_out.as_deref().is_some_and(|name| !is_per_rank(name))
     }
 
-    /// Receive buffers in a job of so many ranks: as set, else 4 + 2 * max(1, log2 of the ranks, rounded up).
+    /// Receive buffers in a job of so many ranks: as set, else 4 + 2 * max(1, log2 of the ranks,
+    /// rounded up).
     pub(crate) fn receives(&self, ranks: u32) -> u32 {
         let bits = u32::BITS - ranks.saturating_sub(1).leading_zeros();
         self.receives.unwrap_or(4 + 2 * bits.max(1))

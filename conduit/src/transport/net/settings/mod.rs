@@ -1,5 +1,6 @@
-//! Settings of the network. [`NetSettings`] is what the user set, read from the table of variables; [`sizes::Sizes`] is what
-//! follows from it for a job and its devices. Every quantity has one name in both, and in the code that uses it.
+//! Settings of the network. [`NetSettings`] is what the user set, read from the table of variables;
+//! [`sizes::Sizes`] is what follows from it for a job and its devices. Every quantity has one name
+//! in both, and in the code that uses it.
 
 mod agreement;
 mod builder;
@@ -103,7 +104,8 @@ pub(crate) struct NetSettings {
     pub soft: SoftSettings,
     /// Choice of ports.
     pub ports: PortSettings,
-    /// `GASNET_QP_TIMEOUT`, `GASNET_QP_RETRY_COUNT`; receivers that are not ready are tried for ever.
+    /// `GASNET_QP_TIMEOUT`, `GASNET_QP_RETRY_COUNT`; receivers that are not ready are tried for
+    /// ever.
     pub retry: Retry,
     /// Connections.
     pub connect: ConnectSettings,
@@ -117,7 +119,8 @@ pub(crate) struct NetSettings {
     pub inline_is_set: bool,
     /// `GASNET_PACKEDLONG_LIMIT`: the greatest Long that travels with its header, in bytes.
     pub packed_long: u32,
-    /// `GASNET_NONBULKPUT_BOUNCE_LIMIT`: the greatest put that is copied when its source shall be free at once, in bytes.
+    /// `GASNET_NONBULKPUT_BOUNCE_LIMIT`: the greatest put that is copied when its source shall be
+    /// free at once, in bytes.
     pub put_bounce: u64,
     /// `GASNET_AM_GATHER_MIN`: the least payload that is gathered, in bytes; `None` never gathers.
     pub gather_min: Option<u32>,

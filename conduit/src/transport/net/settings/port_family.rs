@@ -1,6 +1,7 @@
-//! `GASNET_IBV_PORTS` and its family: `GASNET_IBV_PORTS_0`, `_1`, `_0_1` … for ranks at different places of a host. Which
-//! one counts is said by `GASNET_IBV_PORTS_TYPE`: a kind of object of the host (see `topology`) or a rank, with `/n` or
-//! `%n` after it; `None`; or `Auto`, which deals near devices to the ranks of a host.
+//! `GASNET_IBV_PORTS` and its family: `GASNET_IBV_PORTS_0`, `_1`, `_0_1` … for ranks at different
+//! places of a host. Which one counts is said by `GASNET_IBV_PORTS_TYPE`: a kind of object of the
+//! host (see `topology`) or a rank, with `/n` or `%n` after it; `None`; or `Auto`, which deals near
+//! devices to the ranks of a host.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -200,8 +201,8 @@ impl Family {
         }
     }
 
-    /// What counts for a rank at `spot`. `host` is asked only where objects of the host choose; when it fails there is a
-    /// warning (second) and the unsuffixed value counts.
+    /// What counts for a rank at `spot`. `host` is asked only where objects of the host choose;
+    /// when it fails there is a warning (second) and the unsuffixed value counts.
     pub(crate) fn choose(
         &self,
         spot: Spot,

@@ -10,7 +10,8 @@ use super::port_family::Family;
 pub(crate) struct PortSettings {
     /// `GASNET_IBV_PORTS` and its family.
     pub family: Family,
-    /// `GASNET_HWLOC_QUERY=process`: the binding of all threads counts, not that of the one that starts the network.
+    /// `GASNET_HWLOC_QUERY=process`: the binding of all threads counts, not that of the one that
+    /// starts the network.
     pub whole_process: bool,
     /// `GASNET_MAXIMIZE_MEMLOCK`: the limit on locked memory is raised before devices are used.
     pub raise_locked_memory: bool,

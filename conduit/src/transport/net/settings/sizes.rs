@@ -1,5 +1,6 @@
-//! How deep queues are and how many buffers there are: a pure function of settings, job and device limits, with the same
-//! result on every rank that has the same of each. All totals are for one rank.
+//! How deep queues are and how many buffers there are: a pure function of settings, job and device
+//! limits, with the same result on every rank that has the same of each. All totals are for one
+//! rank.
 
 use fabric::Caps;
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,8 @@ const RESERVED_BOUNCE: u64 = 1;
 /// Bytes that a queue entry takes in a driver, roughly: for estimates.
 #[cfg(test)]
 const ENTRY: u64 = 64;
-/// Bytes of this library and the driver for a queue pair without its entries, roughly: for estimates.
+/// Bytes of this library and the driver for a queue pair without its entries, roughly: for
+/// estimates.
 #[cfg(test)]
 const QUEUE_PAIR: u64 = 2048;
 
@@ -104,8 +106,8 @@ pub(crate) struct Job {
     pub rails: u32,
     /// Queue pairs for each peer, at least `rails`.
     pub queue_pairs: u32,
-    /// Receive buffers and send slots of each queue pair, and completion queue entries for all queue pairs of one number,
-    /// that are reserved for messages of the library.
+    /// Receive buffers and send slots of each queue pair, and completion queue entries for all
+    /// queue pairs of one number, that are reserved for messages of the library.
     pub reserve: u32,
     /// Default of `GASNET_RBUF_SPARES`: handlers that may run at once.
     pub spares: u32,
@@ -127,7 +129,8 @@ pub(crate) const RESERVED_SQ_SLOTS: u32 = 2;
 /// Receive buffers of a connection for messages of the library: [`Job::reserve`] of every job.
 pub(crate) const INTERNAL_RECEIVES: u32 = 4;
 
-/// Depths of queues and numbers of buffers. A *connection* is one of those that a pair of ranks has.
+/// Depths of queues and numbers of buffers. A *connection* is one of those that a pair of ranks
+/// has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
     /// Connections of a pair of ranks.
@@ -221,9 +224,9 @@ impl Plan {
             + self.connect_receives
     }
 
-    /// Requests in flight on the queue pairs of one number with shared queues; as many buffers are kept for replies. Depends on
-    /// the number of peers only when the user sets no bound: queues are as deep as they will ever be, and are filled as peers
-    /// are connected.
+    /// Requests in flight on the queue pairs of one number with shared queues; as many buffers are
+    /// kept for replies. Depends on the number of peers only when the user sets no bound: queues
+    /// are as deep as they will ever be, and are filled as peers are connected.
     fn shared_requests(&mut self) -> u64 {
         let count = u64::from(self.depths.receive_buffers);
         let hardware =
@@ -390,7 +393,8 @@ impl Plan {
         Ok((sizes, self.warnings))
     }
 
-    /// Below the credits of a connection, and so small that what lies banked at all peers leaves one credit to be used.
+    /// Below the credits of a connection, and so small that what lies banked at all peers leaves
+    /// one credit to be used.
     fn slack(&self, credits: u64) -> u64 {
         let most = (credits - 1) / self.columns.saturating_mul(self.peers);
         u64::from(self.depths.slack).min(self.credits_per_connection() - 1).min(most)
@@ -415,7 +419,8 @@ impl Sizes {
         if self.srq.is_some() { 2 * self.connections } else { self.connections }
     }
 
-    /// Receive buffers of a connection: its share of the peer's requests, of replies to its own, and of the library's messages.
+    /// Receive buffers of a connection: its share of the peer's requests, of replies to its own,
+    /// and of the library's messages.
     pub(crate) const fn receives(&self) -> u32 {
         match self.srq {
             Some(_) => 0,
@@ -442,8 +447,8 @@ impl Sizes {
 /// Estimates.
 #[cfg(test)]
 impl Sizes {
-    /// Bytes of message buffers of `buffer` bytes in a rank that is connected to `connected` peers (as `recv_buffers.rs` makes
-    /// them).
+    /// Bytes of message buffers of `buffer` bytes in a rank that is connected to `connected` peers
+    /// (as `recv_buffers.rs` makes them).
     pub(crate) fn buffer_bytes(&self, job: &Job, connected: u32, buffer: u32) -> u64 {
         let wide = u64::from;
         let rails = wide(job.rails.max(1));
@@ -460,8 +465,8 @@ impl Sizes {
         (received + bounce.min(wide(self.bounce))) * wide(buffer)
     }
 
-    /// Bytes that a rank takes with `connected` peers of a job, roughly: buffers, queues, and the table of peers, of which an
-    /// unconnected one has 9 bytes.
+    /// Bytes that a rank takes with `connected` peers of a job, roughly: buffers, queues, and the
+    /// table of peers, of which an unconnected one has 9 bytes.
     pub(crate) fn memory(&self, job: &Job, connected: u32, buffer: u32) -> u64 {
         let depth = u64::from(self.sends()) + u64::from(self.receives());
         let pairs = u64::from(connected) * u64::from(self.queue_pairs());

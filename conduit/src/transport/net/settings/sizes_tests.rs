@@ -86,7 +86,8 @@ fn the_setting_of_shared_queues_is_honoured() {
     let asked = DepthSettings { srq: SharedReceive::From(2), ..depths() };
     let (sizes, warnings) = Sizes::of(&asked, &job(4), none).unwrap();
     assert!(sizes.srq.is_none() && warnings[0].contains("GASNET_USE_SRQ=2"));
-    // More peers than the completion queue holds: shared even where it was not decided by memory, refused where it may not.
+    // More peers than the completion queue holds: shared even where it was not decided by memory,
+    // refused where it may not.
     assert!(shared(SharedReceive::Automatic, 5000, RXE).unwrap());
     let error = shared(SharedReceive::Never, 5000, RXE).unwrap_err().to_string();
     assert!(
@@ -249,7 +250,8 @@ proptest! {
         // Completions of sends never overflow: each operation in flight on a rail has an entry.
         let requests = sizes.srq.map_or(0, |queues| wide(queues.replies));
         prop_assert!(per_rail * wide(sizes.ops / sizes.connections + job.reserve) + requests <= wide(sizes.send_cq));
-        // Receives: each posted buffer of a rail has an entry, and credits never outrun posted buffers.
+        // Receives: each posted buffer of a rail has an entry, and credits never outrun posted
+        // buffers.
         match sizes.srq {
             None => {
                 prop_assert!(per_rail * wide(sizes.receives()) * peers + wide(job.connect_receives) <= wide(sizes.receive_cq));

@@ -15,7 +15,8 @@ pub(crate) struct SoftSettings {
     pub faults: Option<String>,
 }
 
-/// `GASNET_IBV_SOFT_ADDRESS`: an address, or a network as `address/bits`. A single address is a network of all its bits.
+/// `GASNET_IBV_SOFT_ADDRESS`: an address, or a network as `address/bits`. A single address is a
+/// network of all its bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SoftAddress {
     /// Address.

@@ -1,5 +1,5 @@
-//! What every rank tells all others before a fabric is chosen: one exchange, from which each rank reads all that this choice
-//! takes. Under a batch system an exchange is what start-up costs most.
+//! What every rank tells all others before a fabric is chosen: one exchange, from which each rank
+//! reads all that this choice takes. Under a batch system an exchange is what start-up costs most.
 
 use std::net::IpAddr;
 
@@ -49,7 +49,8 @@ impl FabricCaps {
         postcard::take_from_bytes(bytes).ok().map(|(caps, _)| caps)
     }
 
-    /// Where another rank differs in what must be alike: the variable, that rank's value and the own one.
+    /// Where another rank differs in what must be alike: the variable, that rank's value and the
+    /// own one.
     fn differs(&self, other: &Self) -> Option<(&'static str, String, String)> {
         let (mine, theirs) = (self.common.neighbourhood_max, other.common.neighbourhood_max);
         if mine != theirs {

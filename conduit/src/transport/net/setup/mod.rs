@@ -1,6 +1,7 @@
 //! From settings to a working network, by collective steps.
 //!
-//! * `fabric_caps`: what every rank tells all others before a fabric is chosen. `open`: the choice, ports, sizes.
+//! * `fabric_caps`: what every rank tells all others before a fabric is chosen. `open`: the choice,
+//!   ports, sizes.
 //! * `start`: addresses are exchanged, ranks connected, segments made known.
 
 mod fabric_caps;

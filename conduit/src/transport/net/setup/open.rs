@@ -1,4 +1,5 @@
-//! From the settings to a network: which fabric, which ports, how much of everything, and what the ranks must agree on.
+//! From the settings to a network: which fabric, which ports, how much of everything, and what the
+//! ranks must agree on.
 
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -83,8 +84,8 @@ fn inside(network: SoftAddress) -> IpAddr {
 
 const SOFT_ADDRESS: &str = "GASNET_IBV_SOFT_ADDRESS";
 
-/// The address of this host by itself: as set, of the default route, or what the launcher's login came to. `None` when
-/// nothing tells.
+/// The address of this host by itself: as set, of the default route, or what the launcher's login
+/// came to. `None` when nothing tells.
 fn own_address(settings: &NetSettings) -> Result<Option<IpAddr>, Error> {
     let Some(network) = settings.soft.address else {
         let routed = source_towards(Ipv4Addr::new(192, 0, 2, 1).into())
@@ -105,8 +106,8 @@ fn own_address(settings: &NetSettings) -> Result<Option<IpAddr>, Error> {
     })
 }
 
-/// Where the software adapter listens. Who does not know it takes the address from which another rank is reached. (The
-/// launching host without a default route is such a one.)
+/// Where the software adapter listens. Who does not know it takes the address from which another
+/// rank is reached. (The launching host without a default route is such a one.)
 fn soft_address(
     own: Result<Option<IpAddr>, Error>,
     fabric_caps: &JobFabricCaps,
@@ -159,7 +160,8 @@ fn fallen_back(reason: &str, named: &str) -> String {
     )
 }
 
-/// Decides on the fabric, for all ranks alike. Also what all ranks said first, and what their devices can do.
+/// Decides on the fabric, for all ranks alike. Also what all ranks said first, and what their
+/// devices can do.
 fn opened(
     settings: &NetSettings,
     members: &Members,
@@ -249,7 +251,8 @@ fn job(settings: &NetSettings, members: &Members, selection: &Selection, locals:
     }
 }
 
-/// Collective: everything up to the context; with the smallest of the largest segments of all ranks.
+/// Collective: everything up to the context; with the smallest of the largest segments of all
+/// ranks.
 pub(crate) fn plan(
     settings: &NetSettings,
     members: &Members,

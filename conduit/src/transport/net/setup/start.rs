@@ -1,4 +1,5 @@
-//! From a setup to a working network: addresses are exchanged, ranks are connected, segments are made known.
+//! From a setup to a working network: addresses are exchanged, ranks are connected, segments are
+//! made known.
 
 use std::sync::Arc;
 
@@ -49,7 +50,8 @@ pub(crate) fn attach(
 /// The queue pair for datagrams, with the channel of its completion queue.
 pub(crate) type Datagrams = (Socket, Arc<dyn Channel>);
 
-/// Makes the queue pair for datagrams. `None` for a rank that is connected to everybody at the start: it needs none.
+/// Makes the queue pair for datagrams. `None` for a rank that is connected to everybody at the
+/// start: it needs none.
 pub(crate) fn datagrams(
     plan: &NetPlan,
     size: u32,
@@ -69,8 +71,8 @@ pub(crate) fn datagrams(
     Ok(Some((Socket::new(&rail.device, Some(&channel), &socket)?, channel)))
 }
 
-/// Prepares connections to the ranks that are connected at the start, and starts the threads. Collective. After a barrier
-/// [`open`] opens the connections to the ranks that it returns.
+/// Prepares connections to the ranks that are connected at the start, and starts the threads.
+/// Collective. After a barrier [`open`] opens the connections to the ranks that it returns.
 pub(crate) fn connect(
     links: Links,
     datagrams: Option<Datagrams>,

@@ -1,5 +1,5 @@
-//! Whole networks in one process: threads are ranks, each on a host of its own, over the software adapter; or several on a
-//! host, over the fake libibverbs of the testkit.
+//! Whole networks in one process: threads are ranks, each on a host of its own, over the software
+//! adapter; or several on a host, over the fake libibverbs of the testkit.
 
 mod fake;
 mod messages;

@@ -1,4 +1,5 @@
-//! Floods with the smallest queues: nothing is lost, nothing stands still, and no buffer or credit is missing at the end.
+//! Floods with the smallest queues: nothing is lost, nothing stands still, and no buffer or credit
+//! is missing at the end.
 
 use std::cell::{Cell, RefCell};
 
@@ -64,7 +65,8 @@ pub(super) fn storm(size: u32, each: u32, kind: &Kind) {
     });
 }
 
-/// All that was taken came back. (Banked credits are the peer's until it has something to carry them.)
+/// All that was taken came back. (Banked credits are the peer's until it has something to carry
+/// them.)
 fn settled(member: &Member<'_>, kind: &Kind, handler: &dyn Fn(Arrived<'_>)) {
     let context = &member.net.context;
     let sizes = &kind.sizes;

@@ -1,5 +1,5 @@
-//! Networks over the fake libibverbs, with receive queues of each kind: one for each peer, shared, and with connections that
-//! the ranks of a host share.
+//! Networks over the fake libibverbs, with receive queues of each kind: one for each peer, shared,
+//! and with connections that the ranks of a host share.
 
 use super::messages::echo;
 use super::rma::all_sizes;
@@ -92,8 +92,8 @@ fn a_host_has_one_receiver_for_a_sender_and_a_rank_one_sender_for_a_host() {
     }
 }
 
-/// All ranks decide alike: without another rank on any host, without shared receive queues, or when nobody asks for it, each
-/// has connections of its own.
+/// All ranks decide alike: without another rank on any host, without shared receive queues, or when
+/// nobody asks for it, each has connections of its own.
 #[test]
 fn connections_are_shared_only_where_that_is_of_use() {
     let cases = [

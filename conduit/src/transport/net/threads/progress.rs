@@ -31,7 +31,8 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Tells others what is this thread's. Before it runs, so that nobody else waits on its channel.
+    /// Tells others what is this thread's. Before it runs, so that nobody else waits on its
+    /// channel.
     pub(super) fn claim(&self) {
         let rail = &self.context.rails[self.rail];
         let alone = self.settings.mode == PollMode::Exclusive;

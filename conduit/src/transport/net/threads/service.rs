@@ -85,7 +85,8 @@ impl Service {
         Ok(events)
     }
 
-    /// Acks that somebody could not send, where ranks may count on progress without polls; returns when to try again.
+    /// Acks that somebody could not send, where ranks may count on progress without polls; returns
+    /// when to try again.
     fn flush_acks(&self) -> Option<Duration> {
         let context = &*self.links.context;
         let acks = Acks(context);

@@ -7,16 +7,18 @@ use crate::transport::message::MAX_ARGS;
 
 /// Pauses of the processor that a consumer makes when it was faster than a flood.
 const REST: u32 = 8;
-/// Slots whose lines the consumer asks for together, and after which it says how far it is; a divisor of a lap.
+/// Slots whose lines the consumer asks for together, and after which it says how far it is; a
+/// divisor of a lap.
 const BURST: u32 = 32;
 /// Slots of a line.
 const LINE: usize = 4;
 /// Room for the arguments of any Short, in whole slots.
 pub(crate) const BURST_ARGS: usize = slots_of_short(MAX_ARGS) * WORDS;
 
-/// A row of like messages that a consumer takes out of a lane. It says how far it is only now and then, because the producer may
-/// be looking: the line would go to and fro for every message. A row that a signal handler cuts off for good leaves `head` behind, so
-/// that who takes over sees some messages again; it only throws them away.
+/// A row of like messages that a consumer takes out of a lane. It says how far it is only now and
+/// then, because the producer may be looking: the line would go to and fro for every message. A row
+/// that a signal handler cuts off for good leaves `head` behind, so that who takes over sees some
+/// messages again; it only throws them away.
 pub(crate) struct BurstReader<'a> {
     lane: SpscRing<'a>,
     next: u32,
@@ -28,7 +30,8 @@ pub(crate) struct BurstReader<'a> {
 }
 
 impl<'a> BurstReader<'a> {
-    /// The row that begins with the next message, if that is a Short with no more arguments than there are; nothing is taken.
+    /// The row that begins with the next message, if that is a Short with no more arguments than
+    /// there are; nothing is taken.
     #[inline(always)]
     pub(crate) fn begin(lane: SpscRing<'a>) -> Option<Self> {
         let next = lane.head.0.load(Ordering::Relaxed);
@@ -53,9 +56,10 @@ impl<'a> BurstReader<'a> {
         Tag(self.like).nargs()
     }
 
-    /// Takes messages like the first, of one slot each, as long as there are some, at most `most`, and runs `handle` for each until
-    /// that says no; how many. Only one consumer at a time. In a `flood` the consumer lets some messages come together when it
-    /// was faster: to look at one line again and again would take it away from the producer, once for every message.
+    /// Takes messages like the first, of one slot each, as long as there are some, at most `most`,
+    /// and runs `handle` for each until that says no; how many. Only one consumer at a time. In a
+    /// `flood` the consumer lets some messages come together when it was faster: to look at one
+    /// line again and again would take it away from the producer, once for every message.
     #[inline(always)]
     pub(crate) fn serve(
         &mut self,
@@ -125,8 +129,8 @@ impl<'a> BurstReader<'a> {
         }
     }
 
-    /// When some messages are waiting, asks for all their lines at once: each would take longer to come than to serve. Once
-    /// that was so without a rest, asks for the group after them.
+    /// When some messages are waiting, asks for all their lines at once: each would take longer to
+    /// come than to serve. Once that was so without a rest, asks for the group after them.
     #[inline(always)]
     fn expect(&mut self, next: u32) {
         let there = |position: u32| self.lane.slot(position).holds(position);

@@ -2,20 +2,24 @@
 //!
 //! # Primer
 //!
-//! A receiver has [`LANES`] lanes for requests and as many for replies, whatever the number of ranks. A sender claims one
-//! (a compare-exchange, once) and keeps it. A lane is a circle of [`SLOTS`] slots of 16 bytes: a tag and three words. A message
-//! takes as many slots as its words need, one after the other; a Short of up to three arguments takes one. Positions count up for
-//! ever; position `p` lies in slot `p mod SLOTS`, and the tag of every slot names the lap in which it was written. A message is
-//! complete when the tag of its first slot names the lap of the position: that word is written last, with a plain store. So on
-//! x86-64 a message takes no locked instruction, and in a flood one line carries four of them. `wait.rs` says why the receiver's
+//! A receiver has [`LANES`] lanes for requests and as many for replies, whatever the number of
+//! ranks. A sender claims one (a compare-exchange, once) and keeps it. A lane is a circle of
+//! [`SLOTS`] slots of 16 bytes: a tag and three words. A message takes as many slots as its words
+//! need, one after the other; a Short of up to three arguments takes one. Positions count up for
+//! ever; position `p` lies in slot `p mod SLOTS`, and the tag of every slot names the lap in which
+//! it was written. A message is complete when the tag of its first slot names the lap of the
+//! position: that word is written last, with a plain store. So on x86-64 a message takes no locked
+//! instruction, and in a flood one line carries four of them. `wait.rs` says why the receiver's
 //! sleep is safe all the same.
 //!
-//! Every slot is written in every lap, and nothing but tags ever stands where a tag is looked for: so stale words are never taken
-//! for a message. All words are atomics: what a broken peer writes meanwhile is wrong, and nothing worse.
+//! Every slot is written in every lap, and nothing but tags ever stands where a tag is looked for:
+//! so stale words are never taken for a message. All words are atomics: what a broken peer writes
+//! meanwhile is wrong, and nothing worse.
 //!
-//! The producer's position and what it last saw of `head` are the sender's own memory ([`Producer`]). The consumer's position is
-//! `head`; its advance is the one store that consumes a message, so that a signal handler that never returns can take a lane
-//! over at any instruction, as with the shared queue. A sender that dies leaves a lane that is complete up to its last message.
+//! The producer's position and what it last saw of `head` are the sender's own memory
+//! ([`Producer`]). The consumer's position is `head`; its advance is the one store that consumes a
+//! message, so that a signal handler that never returns can take a lane over at any instruction, as
+//! with the shared queue. A sender that dies leaves a lane that is complete up to its last message.
 
 mod burst;
 mod producer;
@@ -37,7 +41,8 @@ const LAP: u32 = if cfg!(loom) { 4 } else { 512 };
 /// Words of a slot besides its tag.
 const WORDS: usize = 3;
 
-/// A tag and three words of a message. The first word that goes with the tag is published together with it.
+/// A tag and three words of a message. The first word that goes with the tag is published together
+/// with it.
 #[repr(C, align(16))]
 pub(crate) struct SpscSlot {
     /// Tag in the low half, a word in the high half.
@@ -63,7 +68,8 @@ const fn join(low: u32, high: u32) -> u64 {
 }
 
 impl SpscSlot {
-    /// Tag, and the word with it. What is behind it in the message may be read when the tag is that of the position.
+    /// Tag, and the word with it. What is behind it in the message may be read when the tag is that
+    /// of the position.
     #[inline(always)]
     fn first(&self) -> u64 {
         self.first.load(Ordering::Acquire)
@@ -81,7 +87,8 @@ impl SpscSlot {
         [low(second), high(second)]
     }
 
-    /// Writes a slot; as the first of a message it publishes all of it, `order` is [`Ordering::Release`] then.
+    /// Writes a slot; as the first of a message it publishes all of it, `order` is
+    /// [`Ordering::Release`] then.
     #[inline(always)]
     fn write(&self, tag: u32, words: [u32; WORDS], used: usize, order: Ordering) {
         if used > 1 {
@@ -99,7 +106,8 @@ const NARGS: u32 = (1 << KIND_AT) - 1;
 /// Kind of the slots of a message after its first; no [`Kind`].
 const MORE: u32 = 7 << KIND_AT;
 
-/// The lap of a position, where a tag has it. Memory that nobody has written is of no lap of the first round.
+/// The lap of a position, where a tag has it. Memory that nobody has written is of no lap of the
+/// first round.
 #[inline(always)]
 const fn lap(position: u32) -> u32 {
     (position / LAP + 1) << LAP_AT
@@ -157,7 +165,8 @@ const fn slots_of_other(nargs: usize, inline: usize) -> usize {
 #[repr(C, align(128))]
 pub(crate) struct SpscHead(AtomicU32);
 
-/// Which lanes of a receiver are in use, and by whom: requests first, then replies. Changes when a lane is claimed.
+/// Which lanes of a receiver are in use, and by whom: requests first, then replies. Changes when a
+/// lane is claimed.
 #[repr(C, align(128))]
 pub(crate) struct LaneOwners {
     /// A bit for each lane in use.
@@ -196,7 +205,8 @@ impl SpscSlot {
 }
 
 impl LaneOwners {
-    /// Claims a free lane for `net` (0 requests, 1 replies); its number among all lanes of the receiver.
+    /// Claims a free lane for `net` (0 requests, 1 replies); its number among all lanes of the
+    /// receiver.
     #[cold]
     pub(crate) fn claim(&self, net: usize, source: u32) -> Option<usize> {
         let (from, to) = (net * LANES, (net + 1) * LANES);
@@ -247,7 +257,8 @@ impl<'a> SpscRing<'a> {
         &self.slots[position as usize % SLOTS]
     }
 
-    /// Whether the producer finds room for a message with `nargs` arguments whose payload, if any, is elsewhere.
+    /// Whether the producer finds room for a message with `nargs` arguments whose payload, if any,
+    /// is elsewhere.
     #[inline(always)]
     pub(crate) fn has_room(&self, tail: &Producer, nargs: usize) -> bool {
         self.has_room_for(tail, slots_of_other(nargs, 0))
@@ -263,8 +274,9 @@ impl<'a> SpscRing<'a> {
         tail.seems_free(slots)
     }
 
-    /// Sends a message with at most 16 arguments and a payload that fits beside them ([`Packet::inline_room`]); `false` when
-    /// it does not, or the lane is full. The caller rings the receiver's doorbell. Only the producer.
+    /// Sends a message with at most 16 arguments and a payload that fits beside them
+    /// ([`Packet::inline_room`]); `false` when it does not, or the lane is full. The caller rings
+    /// the receiver's doorbell. Only the producer.
     #[inline(always)]
     pub(crate) fn send(&self, tail: &Producer, post: &Post<'_>) -> bool {
         let (args, inline) = (post.args, post.inline);
@@ -315,8 +327,9 @@ impl<'a> SpscRing<'a> {
         self.slot(head).holds(head)
     }
 
-    /// Takes the next message, which `source` sent, into `packet`; false when there is none. Counts that are more than a message
-    /// has become counts that are refused. Only one consumer at a time.
+    /// Takes the next message, which `source` sent, into `packet`; false when there is none. Counts
+    /// that are more than a message has become counts that are refused. Only one consumer at a
+    /// time.
     #[inline(always)]
     pub(crate) fn receive(&self, source: u32, packet: &mut Packet) -> bool {
         let head = self.head.0.load(Ordering::Relaxed);
@@ -374,7 +387,8 @@ const fn advanced(position: u32, slots: usize) -> u32 {
     position.wrapping_add(slots as u32)
 }
 
-/// Three words of arguments and payload as they lie in a slot of the shared queue, from word `at` on; 0 after the end.
+/// Three words of arguments and payload as they lie in a slot of the shared queue, from word `at`
+/// on; 0 after the end.
 #[inline(always)]
 fn body_words(post: &Post<'_>, at: usize) -> [u32; WORDS] {
     std::array::from_fn(|word| {

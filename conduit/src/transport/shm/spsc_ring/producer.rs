@@ -9,8 +9,8 @@ use bootstrap::node_shm::RankSlot;
 use super::{Kind, SpscRing, SpscSlot, WORDS, lap, tag};
 use super::{LAP, SLOTS, advanced};
 
-/// Messages that a sender sends through the shared queue before it claims a lane. A lane is memory and the receiver looks at it
-/// from then on, so a greeting is not worth one.
+/// Messages that a sender sends through the shared queue before it claims a lane. A lane is memory
+/// and the receiver looks at it from then on, so a greeting is not worth one.
 pub(super) const WARM_UP: u32 = 4;
 /// Messages after which a sender that found no lane free looks again.
 pub(super) const LOOK_AGAIN: u32 = 1 << 16;
@@ -19,8 +19,8 @@ const AHEAD: u32 = 64;
 /// Slots of a line.
 const LINE: u32 = 4;
 
-/// What a sender remembers of its way to one receiver, in its own memory. Used by the thread in `owner` alone; any thread in
-/// modes where one at a time is in the library.
+/// What a sender remembers of its way to one receiver, in its own memory. Used by the thread in
+/// `owner` alone; any thread in modes where one at a time is in the library.
 #[repr(align(64))]
 pub(crate) struct Producer {
     owner: AtomicUsize,
@@ -29,7 +29,8 @@ pub(crate) struct Producer {
     tail: AtomicU32,
     /// Last seen `head`; before that was looked at, what it would be if the lane were full.
     seen: AtomicU32,
-    /// Slots of the lane and doorbell of the receiver, for [`Producer::send_short`]; null when there is no lane.
+    /// Slots of the lane and doorbell of the receiver, for [`Producer::send_short`]; null when
+    /// there is no lane.
     slots: AtomicPtr<SpscSlot>,
     bell: AtomicPtr<RankSlot>,
 }
@@ -89,15 +90,16 @@ impl Producer {
     /// Notes where the lane and the doorbell are.
     ///
     /// # Safety
-    /// Both stay valid while `self` is used; called by the thread whose claim succeeded, before its next message.
+    /// Both stay valid while `self` is used; called by the thread whose claim succeeded, before its
+    /// next message.
     pub(crate) unsafe fn point_at(&self, lane: SpscRing<'_>, bell: &RankSlot) {
         self.bell.store(std::ptr::from_ref(bell).cast_mut(), Ordering::Relaxed);
         self.slots.store(lane.slots.as_ptr().cast_mut(), Ordering::Relaxed);
     }
 
-    /// Sends a Short of a row: as [`SpscRing::send`] and the ring of the doorbell, with everything at hand, for ranks that need no
-    /// barrier between the two. `false` when nothing went through the lane yet, it seems full, or the message takes more than a
-    /// slot.
+    /// Sends a Short of a row: as [`SpscRing::send`] and the ring of the doorbell, with everything
+    /// at hand, for ranks that need no barrier between the two. `false` when nothing went through
+    /// the lane yet, it seems full, or the message takes more than a slot.
     #[inline(always)]
     pub(crate) fn send_short(&self, handler: u8, args: &[i32]) -> bool {
         let next = self.tail.load(Ordering::Relaxed);
@@ -105,13 +107,15 @@ impl Producer {
         if used >= LAP || args.len() > WORDS {
             return false;
         }
-        // SAFETY: slots were free, so the lane was looked at, and that is done after `point_at`: both are valid since then.
+        // SAFETY: slots were free, so the lane was looked at, and that is done after `point_at`:
+        // both are valid since then.
         let slots = unsafe { &*self.slots.load(Ordering::Relaxed).cast::<[SpscSlot; SLOTS]>() };
         // SAFETY: as above.
         let bell = unsafe { &*self.bell.load(Ordering::Relaxed) };
         self.tail.store(next.wrapping_add(1), Ordering::Relaxed);
         if next.is_multiple_of(LINE) && used < LAP.saturating_sub(AHEAD) {
-            // Not a line with messages that the consumer has yet to read: it would have to fetch it back.
+            // Not a line with messages that the consumer has yet to read: it would have to fetch it
+            // back.
             ask_for(&slots[next.wrapping_add(AHEAD) as usize % SLOTS]);
         }
         let word = |at: usize| args.get(at).map_or(0, |arg| arg.cast_unsigned());
@@ -129,8 +133,8 @@ impl Producer {
         self.owner.load(Ordering::Relaxed) == me
     }
 
-    /// Counts a message of thread `me` that went another way; claims a lane when it is time. At most one claim ever succeeds, and
-    /// its thread stays the owner.
+    /// Counts a message of thread `me` that went another way; claims a lane when it is time. At
+    /// most one claim ever succeeds, and its thread stays the owner.
     pub(crate) fn approach(
         &self,
         me: usize,
@@ -166,11 +170,13 @@ impl Producer {
     }
 }
 
-/// Asks for the line of later messages: it is in the consumer's cache, and fetching it takes longer than a message.
+/// Asks for the line of later messages: it is in the consumer's cache, and fetching it takes longer
+/// than a message.
 #[inline(always)]
 fn ask_for(slot: &SpscSlot) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which does nothing where it is not known; accesses no memory as far as the language is concerned.
+    // SAFETY: a hint, which does nothing where it is not known; accesses no memory as far as the
+    // language is concerned.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) slot, options(nostack, preserves_flags));
     }

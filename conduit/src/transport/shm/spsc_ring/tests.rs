@@ -18,7 +18,8 @@ struct Owned {
 }
 
 impl Owned {
-    /// A lane whose next position is `start`, as the lap before left it, with any words behind the tags.
+    /// A lane whose next position is `start`, as the lap before left it, with any words behind the
+    /// tags.
     fn new(start: u32) -> Self {
         let slot = |index: usize| {
             if start == 0 {
