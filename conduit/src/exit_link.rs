@@ -121,8 +121,9 @@ impl RankContext {
                 )),
             },
         };
-        // Where the end was decided meanwhile, others have said why.
-        if let Some(problem) = problem.filter(|_| self.node_shm().exit_decision().is_none()) {
+        // Where a failure ends the job meanwhile, others have said why.
+        let failed = || self.node_shm().exit_decision().is_some_and(|decision| decision.code != 0);
+        if let Some(problem) = problem.filter(|_| !failed()) {
             say!(WARN, RANK, "rank {rank}: GASNET_CONNECTFILE_OUT is not written: {problem}");
         }
     }
