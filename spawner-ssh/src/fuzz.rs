@@ -33,28 +33,9 @@ mod tests {
 
     use super::*;
 
-    fn seeds(target: &str) -> Vec<Vec<u8>> {
-        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
-        let files = std::fs::read_dir(directory).unwrap();
-        let seeds: Vec<_> =
-            files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
-        assert!(seeds.len() >= 3, "{target} has {} seeds", seeds.len());
-        seeds
-    }
-
-    /// Each seed, each of its beginnings, and each with a byte that differs.
-    fn play(target: &str, play: fn(&[u8])) {
-        for seed in seeds(target) {
-            play(&seed);
-            for at in 0..seed.len().min(2000) {
-                play(&seed[..at]);
-                let mut other = seed.clone();
-                for flip in [1, 0x80, 0xff] {
-                    other[at] = seed[at] ^ flip;
-                    play(&other);
-                }
-            }
-        }
+    fn play(target: &str, body: fn(&[u8])) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
+        testkit::seeds::each_changed(&folder, body);
     }
 
     #[test]
