@@ -18,7 +18,6 @@ mod env;
 mod error;
 pub mod log;
 mod names;
-mod no_effect;
 mod parse;
 mod render;
 mod rows;
@@ -29,12 +28,11 @@ mod variable;
 pub use env::{Env, variable};
 pub use error::Error;
 pub use names::{unknown_names, warnings};
-pub use no_effect::{NoEffect, Status};
 pub use parse::{Amount, MemSpec, Nodes, Per, Signals, Value, parse};
 pub use render::{man_section, print_settings};
-pub use table::{GROUPS, Group, find, propagates, rows, without_effect};
+pub use table::{GROUPS, find, propagates, rows, without_effect};
 pub use values::Values;
-pub use variable::{Kind, Preset, Reader, Variable};
+pub use variable::{Group, Kind, NoEffect, Preset, Reader, Status, Variable};
 
 #[doc(hidden)]
 pub use tracing;

@@ -1,9 +1,9 @@
 //! Names in an environment that do not do what their user may think.
 
 use crate::Env;
-use crate::no_effect::Status;
-use crate::table::{GROUPS, Group, rows, without_effect};
+use crate::table::{GROUPS, rows, without_effect};
 use crate::values;
+use crate::variable::{Group, Status};
 
 /// Prefixes of names that are ours, so that an unknown one is a mistake.
 const PREFIXES: [&str; 2] = ["GASNET_", "GASNETRUN_"];
@@ -72,7 +72,8 @@ fn about(group: &Group, env: &Env) -> Vec<String> {
     let old = seen
         .filter(|(name, now)| name != now)
         .map(|(name, now)| format!("environment variable {name} is an old name, use {now}"));
-    let names = group.no_effect.iter().flat_map(|list| list.names().map(move |name| (name, list)));
+    let names =
+        group.no_effect.iter().flat_map(|list| list.names.iter().map(move |name| (*name, list)));
     let idle = names.filter(|(name, _)| env.get(name).is_some()).filter_map(|(name, list)| {
         Some(match list.status {
             Status::Ignored => return None,

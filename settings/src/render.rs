@@ -3,11 +3,10 @@
 use std::fmt::Write;
 
 use crate::Env;
-use crate::no_effect::{NoEffect, Status};
 use crate::parse::{Amount, Nodes, Per, Signals, Value, parse};
 use crate::table::GROUPS;
 use crate::values;
-use crate::variable::{Kind, Preset, Reader, Variable};
+use crate::variable::{Kind, NoEffect, Preset, Reader, Status, Variable};
 
 /// What the settings are in this environment, one line for each active variable and for each other
 /// one that is set: name, `*` when the default holds, value, unit, where the value comes from. A
@@ -51,7 +50,7 @@ fn idle_lines(list: &'static NoEffect, env: &Env) -> impl Iterator<Item = String
         Status::Obsolete => "obsolete, no effect",
         Status::Ignored => "not used",
     };
-    let set = list.names().filter_map(|name| Some((name, env.text(name)?)));
+    let set = list.names.iter().filter_map(|name| Some((name, env.text(name)?)));
     set.map(move |(name, raw)| {
         format!("{name:<32}   {:<24} (environment, {note})\n", one_line(&raw))
     })
@@ -159,7 +158,7 @@ pub fn man_section() -> String {
             );
         }
         for list in group.no_effect {
-            let names = list.names().collect::<Vec<_>>().join(", ");
+            let names = list.names.join(", ");
             let note = match list.status {
                 Status::Later => "no effect in this version".to_owned(),
                 Status::Obsolete => format!("obsolete: {}", list.advice),

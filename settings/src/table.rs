@@ -1,41 +1,21 @@
 //! The table: all variables in groups, and questions about it.
 
-use crate::no_effect::{self, NoEffect, Status};
-use crate::rows::{launch, limits, standard, verbs};
-use crate::variable::Variable;
-
-/// Rows under a common title.
-#[derive(Clone, Copy, Debug)]
-pub struct Group {
-    /// Title.
-    pub title: &'static str,
-    /// Rows in the order in which they are shown.
-    pub rows: &'static [Variable],
-    /// Names that belong here and do nothing.
-    pub no_effect: &'static [NoEffect],
-}
-
-const fn group(
-    title: &'static str,
-    rows: &'static [Variable],
-    no_effect: &'static [NoEffect],
-) -> Group {
-    Group { title, rows, no_effect }
-}
+use crate::rows::{idle, launch, limits, standard, verbs};
+use crate::variable::{Group, NoEffect, Status, Variable};
 
 /// The table.
 pub const GROUPS: [Group; 11] = [
-    group("Launching", launch::LAUNCH, no_effect::LAUNCH),
-    group("Set by the launcher for each rank", launch::RANK, &[]),
-    group("Messages and debugging", standard::DEBUGGING, no_effect::DEBUGGING),
-    group("Exit", standard::EXIT, &[]),
-    group("Memory, threads and shared memory", standard::MEMORY, no_effect::MEMORY),
-    group("Tracing, statistics and heap checks", &[], no_effect::TOOLS),
-    group("Collectives, strided transfers and clocks", &[], no_effect::COLLECTIVES),
-    group("Adapters, ports and connections", verbs::PORTS, no_effect::PORTS),
-    group("Registration of memory", verbs::PINNING, no_effect::PINNING),
-    group("Protocol limits and resources", limits::LIMITS, no_effect::LIMITS),
-    group("Names of other launchers and wrapper scripts", &[], no_effect::FOREIGN),
+    launch::LAUNCH,
+    launch::RANK,
+    standard::DEBUGGING,
+    standard::EXIT,
+    standard::MEMORY,
+    idle::TOOLS,
+    idle::COLLECTIVES,
+    verbs::PORTS,
+    verbs::PINNING,
+    limits::LIMITS,
+    idle::FOREIGN,
 ];
 
 /// All rows in the order of [`GROUPS`].
@@ -46,7 +26,7 @@ pub fn rows() -> impl Iterator<Item = &'static Variable> {
 /// All names that do nothing, each with its list, in the order of [`GROUPS`].
 pub fn without_effect() -> impl Iterator<Item = (&'static str, &'static NoEffect)> {
     let lists = GROUPS.iter().flat_map(|group| group.no_effect);
-    lists.flat_map(|list| list.names().map(move |name| (name, list)))
+    lists.flat_map(|list| list.names.iter().map(move |name| (*name, list)))
 }
 
 /// The row of a name; not of an alias, nor of a name that does nothing.

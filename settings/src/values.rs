@@ -56,6 +56,23 @@ fn floor(kind: Kind, name: &str, text: &str) -> String {
     }
 }
 
+/// Getters: name, form, type, what holds without a value, and how the value is given.
+macro_rules! getters {
+    ($($(#[$about:meta])* $getter:ident: $form:ident -> $type:ty, $none:expr, $give:expr;)*) => {$(
+        $(#[$about])*
+        ///
+        /// # Panics
+        /// When the variable is of another form.
+        #[must_use]
+        pub fn $getter(&self, name: &str) -> $type {
+            self.value(name).map_or($none, |value| match value {
+                Value::$form(value) => $give(value),
+                other => unreachable!("{name} is asked for in a form that it has not: {other:?}"),
+            })
+        }
+    )*};
+}
+
 impl Values {
     /// Reads every variable.
     ///
@@ -100,153 +117,38 @@ impl Values {
         }
     }
 
-    /// Value of a yes-or-no variable or, for one whose presence counts, whether it is set.
-    ///
-    /// # Panics
-    /// When the variable is of another form.
-    #[must_use]
-    pub fn bool(&self, name: &str) -> bool {
-        self.bool_opt(name).unwrap_or(false)
-    }
-
-    /// As [`Values::bool`]; `None` when it is not set and has no fixed default.
-    ///
-    /// # Panics
-    /// When the variable is of another form.
-    #[must_use]
-    pub fn bool_opt(&self, name: &str) -> Option<bool> {
-        self.value(name).map(|value| match value {
-            Value::Bool(yes) => yes,
-            other => wrong(name, &other),
-        })
-    }
-
-    /// Value of a whole number; 0 when it is not set and has no fixed default.
-    ///
-    /// # Panics
-    /// When the variable is of another form.
-    #[must_use]
-    pub fn int(&self, name: &str) -> i64 {
-        self.int_opt(name).unwrap_or(0)
-    }
-
-    /// As [`Values::int`]; `None` when it is not set and has no fixed default.
-    ///
-    /// # Panics
-    /// When the variable is of another form.
-    #[must_use]
-    pub fn int_opt(&self, name: &str) -> Option<i64> {
-        self.value(name).map(|value| match value {
-            Value::Int(number) => number,
-            other => wrong(name, &other),
-        })
-    }
-
-    /// Bytes of a size; 0 when it is not set and has no fixed default, or is negative.
-    ///
-    /// # Panics
-    /// When the variable is of another form.
-    #[must_use]
-    pub fn size(&self, name: &str) -> u64 {
-        self.value(name).map_or(0, |value| match value {
-            Value::Size(bytes) => u64::try_from(bytes).unwrap_or(0),
-            other => wrong(name, &other),
-        })
-    }
-
-    /// As [`Values::size`] for a size whose negative values are codes, such as -1 for "never".
-    ///
-    /// # Panics
-    /// When the variable is of another form.
-    #[must_use]
-    pub fn size_or_code(&self, name: &str) -> i64 {
-        self.value(name).map_or(0, |value| match value {
-            Value::Size(bytes) => bytes,
-            other => wrong(name, &other),
-        })
-    }
-
-    /// Value of a number that need not be whole; `None` when it is not set and has no fixed
-    /// default.
-    ///
-    /// # Panics
-    /// When the variable is of another form.
-    #[must_use]
-    pub fn real(&self, name: &str) -> Option<f64> {
-        self.value(name).map(|value| match value {
-            Value::Real(number) => number,
-            other => wrong(name, &other),
-        })
-    }
-
-    /// A number of seconds as a length of time; `None` when it is not set and has no fixed default.
-    ///
-    /// # Panics
-    /// When the variable is of another form.
-    #[must_use]
-    pub fn duration_secs(&self, name: &str) -> Option<Duration> {
-        self.real(name).map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
-    }
-
-    /// Value of an amount of memory; `None` when it is not set and has no fixed default.
-    ///
-    /// # Panics
-    /// When the variable is of another form.
-    #[must_use]
-    pub fn memory(&self, name: &str) -> Option<MemSpec> {
-        self.value(name).map(|value| match value {
-            Value::MemSpec(spec) => spec,
-            other => wrong(name, &other),
-        })
-    }
-
-    /// Value of a set of ranks; all when it is not set.
-    ///
-    /// # Panics
-    /// When the variable is of another form.
-    #[must_use]
-    pub fn nodes(&self, name: &str) -> Nodes {
-        self.value(name).map_or(Nodes::All, |value| match value {
-            Value::Nodes(nodes) => nodes,
-            other => wrong(name, &other),
-        })
-    }
-
-    /// Number of a signal.
-    ///
-    /// # Panics
-    /// When the variable is of another form.
-    #[must_use]
-    pub fn signal(&self, name: &str) -> Option<i32> {
-        self.value(name).map(|value| match value {
-            Value::Signal(number) => number,
-            other => wrong(name, &other),
-        })
-    }
-
-    /// Value of a set of signals; none when it is not set.
-    ///
-    /// # Panics
-    /// When the variable is of another form.
-    #[must_use]
-    pub fn signals(&self, name: &str) -> Signals {
-        self.value(name).map_or(Signals::Some(Vec::new()), |value| match value {
-            Value::Signals(signals) => signals,
-            other => wrong(name, &other),
-        })
-    }
-
-    /// Words of an enumeration, in the order given, spelt as in the table; none when it is not set
-    /// and has no fixed default.
-    ///
-    /// # Panics
-    /// When the variable is of another form.
-    #[must_use]
-    pub fn words(&self, name: &str) -> Vec<&'static str> {
-        self.value(name).map_or(Vec::new(), |value| match value {
-            Value::Words(words) => words,
-            other => wrong(name, &other),
-        })
+    getters! {
+        /// Value of a yes-or-no variable or, for one whose presence counts, whether it is set.
+        bool: Bool -> bool, false, bool::from;
+        /// As [`Values::bool`]; `None` when it is not set and has no fixed default.
+        bool_opt: Bool -> Option<bool>, None, Some;
+        /// Value of a whole number; `None` when it is not set and has no fixed default.
+        int_opt: Int -> Option<i64>, None, Some;
+        /// Value of a whole number; 0 when it is not set and has no fixed default.
+        int: Int -> i64, 0, i64::from;
+        /// Bytes of a size; 0 when it is not set and has no fixed default, or is negative.
+        size: Size -> u64, 0, |bytes| u64::try_from(bytes).unwrap_or(0);
+        /// As [`Values::size`] for a size whose negative values are codes, such as -1 for "never".
+        size_or_code: Size -> i64, 0, i64::from;
+        /// Value of a number that need not be whole; `None` when it is not set and has no fixed
+        /// default.
+        real: Real -> Option<f64>, None, Some;
+        /// A number of seconds as a length of time; `None` when it is not set and has no fixed
+        /// default.
+        duration_secs: Real -> Option<Duration>, None, |seconds| Some(seconds_of(seconds));
+        /// Value of an amount of memory; `None` when it is not set and has no fixed default.
+        memory: MemSpec -> Option<MemSpec>, None, Some;
+        /// Value of a set of ranks; all when it is not set.
+        nodes: Nodes -> Nodes, Nodes::All, Nodes::from;
+        /// Number of a signal.
+        signal: Signal -> Option<i32>, None, Some;
+        /// Value of a set of signals; none when it is not set.
+        signals: Signals -> Signals, Signals::Some(Vec::new()), Signals::from;
+        /// Words of an enumeration, in the order given, spelt as in the table; none when it is not
+        /// set and has no fixed default.
+        words: Words -> Vec<&'static str>, Vec::new(), Vec::from;
+        /// Value of a text; `None` when it is not set or empty and has no fixed default.
+        text: Text -> Option<String>, None, |text: String| (!text.is_empty()).then_some(text);
     }
 
     /// The one word of an enumeration; empty when it is not set and has no fixed default.
@@ -256,19 +158,6 @@ impl Values {
     #[must_use]
     pub fn word(&self, name: &str) -> &'static str {
         self.words(name).first().copied().unwrap_or_default()
-    }
-
-    /// Value of a text; `None` when it is not set or empty and has no fixed default.
-    ///
-    /// # Panics
-    /// When the variable is of another form.
-    #[must_use]
-    pub fn text(&self, name: &str) -> Option<String> {
-        let text = self.value(name).map(|value| match value {
-            Value::Text(text) => text,
-            other => wrong(name, &other),
-        });
-        text.filter(|text| !text.is_empty())
     }
 
     /// As [`Values::text`] for a path: exactly the bytes that were set.
@@ -295,14 +184,10 @@ impl Values {
         let [max, min, factor] = NAMES.map(|name| self.real(name).unwrap_or(0.0));
         let seconds = max.min(f64::from(ranks).mul_add(factor, min));
         if seconds >= EXIT_FLOOR {
-            return Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+            return Ok(seconds_of(seconds));
         }
         let name = NAMES.into_iter().find(|name| self.is_set(name)).unwrap_or(NAMES[0]);
-        let value = self
-            .set
-            .get(name)
-            .map(|(_, raw)| raw.to_string_lossy().into_owned())
-            .unwrap_or_default();
+        let raw = self.set.get(name).map(|(_, raw)| raw.to_string_lossy().into_owned());
         let problem = format!(
             "with {ranks} ranks, the least of _MAX {max} and _MIN {min} + ranks * _FACTOR {factor} is {seconds} s"
         );
@@ -310,20 +195,17 @@ impl Values {
             "at least {EXIT_FLOOR} s out of {}, or GASNET_EXITTIMEOUT to set the time itself, for example 30",
             NAMES.join(", ")
         );
-        Err(Error { name, value, problem, expected })
+        Err(Error { name, value: raw.unwrap_or_default(), problem, expected })
     }
 }
 
 /// Least exit time-out in seconds.
-pub(super) const EXIT_FLOOR: f64 = crate::deadlines::EXIT_FLOOR.as_secs_f64();
+const EXIT_FLOOR: f64 = crate::deadlines::EXIT_FLOOR.as_secs_f64();
 
-fn row(name: &str) -> &'static Variable {
-    match find(name) {
-        Some(row) => row,
-        None => unreachable!("{name} is not in the table of variables"),
-    }
+fn seconds_of(number: f64) -> Duration {
+    Duration::try_from_secs_f64(number).unwrap_or(Duration::MAX)
 }
 
-fn wrong(name: &str, value: &Value) -> ! {
-    unreachable!("{name} is asked for in a form that it has not: {value:?}")
+fn row(name: &str) -> &'static Variable {
+    find(name).unwrap_or_else(|| unreachable!("{name} is not in the table of variables"))
 }

@@ -101,6 +101,42 @@ pub struct Variable {
     pub doc: &'static str,
 }
 
+/// Why a name does nothing, and what setting it gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// What it controls does not exist in this version: one warning.
+    Later,
+    /// Its time is over: one warning with advice.
+    Obsolete,
+    /// It is set unasked, by scripts or for somebody else: no warning.
+    Ignored,
+}
+
+/// Names that are known and do nothing, for the same reason: of later versions, of the past, and of
+/// other installations.
+#[derive(Clone, Copy, Debug)]
+pub struct NoEffect {
+    /// Why they do nothing.
+    pub status: Status,
+    /// The names in their order.
+    pub names: &'static [&'static str],
+    /// What they control or controlled, or who sets them.
+    pub doc: &'static str,
+    /// What to set or know instead, of obsolete names.
+    pub advice: &'static str,
+}
+
+/// Rows under a common title.
+#[derive(Clone, Copy, Debug)]
+pub struct Group {
+    /// Title.
+    pub title: &'static str,
+    /// Rows in the order in which they are shown.
+    pub rows: &'static [Variable],
+    /// Names that belong here and do nothing.
+    pub no_effect: &'static [NoEffect],
+}
+
 impl Variable {
     /// A row that ranks read.
     pub(crate) const fn new(

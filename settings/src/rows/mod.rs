@@ -1,49 +1,46 @@
 //! The rows. Each file has the groups that belong together; [`super::GROUPS`] puts them in order.
 
+pub(super) mod idle;
 pub(super) mod launch;
 pub(super) mod limits;
 pub(super) mod standard;
 pub(super) mod verbs;
 
-use crate::variable::{Kind, Preset, Variable};
+use crate::variable::Kind::{self, *};
+use crate::variable::Preset::{self, Computed, Unset, Value};
+use crate::variable::{Group, NoEffect, Status, Variable};
 
 /// Any whole number that is not negative.
-const COUNT: Kind = Kind::Int { min: 0, max: i64::MAX };
+const COUNT: Kind = Int { min: 0, max: i64::MAX };
 /// Any whole number above 0.
-const POSITIVE: Kind = Kind::Int { min: 1, max: i64::MAX };
+const POSITIVE: Kind = Int { min: 1, max: i64::MAX };
 /// Bytes; no letter means bytes.
-const BYTES: Kind = Kind::Size { unit: 1, min: 0, max: i64::MAX };
+const BYTES: Kind = Size { unit: 1, min: 0, max: i64::MAX };
 /// Any number that is not negative.
-const REAL: Kind = Kind::Real { min: 0.0, max: f64::INFINITY };
-const NO: Preset = Preset::Value("0");
-const YES: Preset = Preset::Value("1");
+const REAL: Kind = Real { min: 0.0, max: f64::INFINITY };
+const NO: Preset = Value("0");
+const YES: Preset = Value("1");
 
-/// A row with a fixed default.
-const fn fixed(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    doc: &'static str,
-) -> Variable {
-    Variable::new(name, kind, Preset::Value(default), doc)
+/// A group: rows of name, form, preset and what differs from a row that ranks read, then the names
+/// that do nothing, with the reason.
+macro_rules! group {
+    ($GROUP:ident $title:literal {
+        $($name:ident: $kind:expr, $preset:expr $(, $with:ident $(($arg:expr))?)* => $doc:literal;)*
+    } $(without effect {
+        $($status:ident $($idle:ident)+ => $about:literal $(, $advice:literal)?;)*
+    })?) => {
+        pub(crate) const $GROUP: Group = Group {
+            title: $title,
+            rows: &[$(
+                Variable::new(stringify!($name), $kind, $preset, $doc)$(.$with($($arg)?))*
+            ),*],
+            no_effect: &[$($(NoEffect {
+                status: Status::$status,
+                names: &[$(stringify!($idle)),+],
+                doc: $about,
+                advice: concat!($($advice)?),
+            }),*)?],
+        };
+    };
 }
-
-/// A yes-or-no row.
-const fn flag(name: &'static str, preset: Preset, doc: &'static str) -> Variable {
-    Variable::new(name, Kind::Bool, preset, doc)
-}
-
-/// A row without default.
-const fn open(name: &'static str, kind: Kind, doc: &'static str) -> Variable {
-    Variable::new(name, kind, Preset::Unset, doc)
-}
-
-/// A row whose default depends on the job.
-const fn computed(
-    name: &'static str,
-    kind: Kind,
-    how: &'static str,
-    doc: &'static str,
-) -> Variable {
-    Variable::new(name, kind, Preset::Computed(how), doc)
-}
+use group;

@@ -1,163 +1,102 @@
 //! What every rank honours: messages, debugging, exit, memory and shared memory.
 
-use super::{NO, REAL, YES, computed, fixed, flag, open};
-use crate::variable::{Kind, Preset, Variable};
+use super::*;
+use crate::deadlines::EXIT_FLOOR;
 
-const BACKTRACERS: Kind = Kind::EnumList(&[
-    "EXECINFO",
-    "GDB",
-    "GSTACK",
-    "LLDB",
-    "PSTACK",
-    "IDB",
-    "PGDBG",
-    "DBX",
-    "PRINTSTACK",
-]);
+const BACKTRACERS: Kind =
+    EnumList(&["EXECINFO", "GDB", "GSTACK", "LLDB", "PSTACK", "IDB", "PGDBG", "DBX", "PRINTSTACK"]);
 const BARRIERS: Kind =
-    Kind::Enum(&["DISSEM", "AMDISSEM", "RDMADISSEM", "AMCENTRAL", "IBDISSEM", "GNIDISSEM"]);
+    Enum(&["DISSEM", "AMDISSEM", "RDMADISSEM", "AMCENTRAL", "IBDISSEM", "GNIDISSEM"]);
 /// Seconds, with the floor of the exit time-out.
-const EXIT_SECONDS: Kind = Kind::Real { min: crate::values::EXIT_FLOOR, max: f64::INFINITY };
+const EXIT_SECONDS: Kind = Real { min: EXIT_FLOOR.as_secs_f64(), max: f64::INFINITY };
 /// Smallest page of the platform.
 const PAGE: u64 = 4096;
 
-pub(crate) const DEBUGGING: &[Variable] = &[
-    fixed(
-        "GASNET_VERBOSEENV",
-        Kind::VerboseBool,
-        "0",
-        "Rank 0 prints every setting with its value and where that comes from. One -v of the launcher sets it.",
-    ),
-    flag("GASNET_QUIET", NO, "Print no advisory warnings."),
-    flag(
-        "GASNET_SPAWN_VERBOSE",
-        NO,
-        "Print every step of start and end, and how the launcher was recognised. A second -v of the launcher sets it.",
-    ),
-    flag(
-        "GASNET_FREEZE",
-        NO,
-        "Wait for a debugger at the start: print host and process and sleep until released or until SIGCONT.",
-    ),
-    flag("GASNET_FREEZE_ON_ERROR", NO, "Wait for a debugger at a fatal error or fatal signal."),
-    open(
-        "GASNET_FREEZE_SIGNAL",
-        Kind::Signal,
-        "Signal that makes a rank wait for a debugger, then go on.",
-    ),
-    flag("GASNET_BACKTRACE", NO, "Print the stack at a fatal error or fatal signal."),
-    Variable::new(
-        "GASNET_BACKTRACE_NODES",
-        Kind::Nodes,
-        Preset::Value("*"),
-        "Ranks that may print their stack: numbers and ranges between commas, * for all.",
-    ),
-    open(
-        "GASNET_BACKTRACE_SIGNAL",
-        Kind::Signal,
-        "Signal that makes a rank print its stack and go on.",
-    ),
-    computed(
-        "GASNET_BACKTRACE_TYPE",
-        BACKTRACERS,
-        "all that are found",
-        "Ways to get a stack, in the order in which they are tried; those that this system does not have are skipped.",
-    ),
-    computed(
-        "GASNET_BACKTRACE_MT",
-        Kind::Bool,
-        "yes when threads are possible",
-        "Print the stacks of all threads.",
-    ),
-];
+group! { DEBUGGING "Messages and debugging" {
+    GASNET_VERBOSEENV: VerboseBool, Value("0") =>
+        "Rank 0 prints every setting with its value and where that comes from. One -v of the \
+         launcher sets it.";
+    GASNET_QUIET: Bool, NO => "Print no advisory warnings.";
+    GASNET_SPAWN_VERBOSE: Bool, NO =>
+        "Print every step of start and end, and how the launcher was recognised. A second -v of \
+         the launcher sets it.";
+    GASNET_FREEZE: Bool, NO =>
+        "Wait for a debugger at the start: print host and process and sleep until released or \
+         until SIGCONT.";
+    GASNET_FREEZE_ON_ERROR: Bool, NO => "Wait for a debugger at a fatal error or fatal signal.";
+    GASNET_FREEZE_SIGNAL: Signal, Unset =>
+        "Signal that makes a rank wait for a debugger, then go on.";
+    GASNET_BACKTRACE: Bool, NO => "Print the stack at a fatal error or fatal signal.";
+    GASNET_BACKTRACE_NODES: Nodes, Value("*") =>
+        "Ranks that may print their stack: numbers and ranges between commas, * for all.";
+    GASNET_BACKTRACE_SIGNAL: Signal, Unset => "Signal that makes a rank print its stack and go on.";
+    GASNET_BACKTRACE_TYPE: BACKTRACERS, Computed("all that are found") =>
+        "Ways to get a stack, in the order in which they are tried; those that this system does \
+         not have are skipped.";
+    GASNET_BACKTRACE_MT: Bool, Computed("yes when threads are possible") =>
+        "Print the stacks of all threads.";
+} without effect {
+    Later GASNET_TMPDIR => "Directory for temporary files.";
+    Ignored TMPDIR => "Directory for temporary files when GASNET_TMPDIR cannot be used.";
+    Later GASNET_TEST_POLITE_SYNC GASNET_TEST_THREAD_LIMIT GASNET_TEST_SET_AFFINITY
+        GASNET_TEST_TIME_SLACK =>
+        "Tests only: waiting, most threads, binding of threads, tolerance of times.";
+}}
 
-pub(crate) const EXIT: &[Variable] = &[
-    flag(
-        "GASNET_CATCH_EXIT",
-        YES,
-        "Make a return from main or a call of exit end the whole job. With 0 a rank may end on its own.",
-    ),
-    open(
-        "GASNET_NO_CATCH_SIGNAL",
-        Kind::SignalList,
-        "Signals that the library leaves alone, between commas or blanks; * for all of them.",
-    ),
-    computed(
-        "GASNET_EXITTIMEOUT",
-        EXIT_SECONDS,
-        "the least of _MAX and _MIN + ranks * _FACTOR",
-        "Time limit for a coordinated exit: ranks still running after this are killed.",
-    )
-    .unit("s"),
-    fixed(
-        "GASNET_EXITTIMEOUT_MAX",
-        REAL,
-        "480",
-        "Greatest value that the formula for GASNET_EXITTIMEOUT gives.",
-    )
-    .unit("s"),
-    fixed(
-        "GASNET_EXITTIMEOUT_MIN",
-        REAL,
-        "2",
-        "Constant part of the formula for GASNET_EXITTIMEOUT.",
-    )
-    .unit("s"),
-    fixed(
-        "GASNET_EXITTIMEOUT_FACTOR",
-        REAL,
-        "0.25",
-        "What the formula for GASNET_EXITTIMEOUT adds for each rank.",
-    )
-    .unit("s"),
-    flag("GASNET_FS_SYNC", NO, "Let the file systems write everything out at exit."),
-];
+group! { EXIT "Exit" {
+    GASNET_CATCH_EXIT: Bool, YES =>
+        "Make a return from main or a call of exit end the whole job. With 0 a rank may end on \
+         its own.";
+    GASNET_NO_CATCH_SIGNAL: SignalList, Unset =>
+        "Signals that the library leaves alone, between commas or blanks; * for all of them.";
+    GASNET_EXITTIMEOUT: EXIT_SECONDS,
+        Computed("the least of _MAX and _MIN + ranks * _FACTOR"), unit("s") =>
+        "Time limit for a coordinated exit: ranks still running after this are killed.";
+    GASNET_EXITTIMEOUT_MAX: REAL, Value("480"), unit("s") =>
+        "Greatest value that the formula for GASNET_EXITTIMEOUT gives.";
+    GASNET_EXITTIMEOUT_MIN: REAL, Value("2"), unit("s") =>
+        "Constant part of the formula for GASNET_EXITTIMEOUT.";
+    GASNET_EXITTIMEOUT_FACTOR: REAL, Value("0.25"), unit("s") =>
+        "What the formula for GASNET_EXITTIMEOUT adds for each rank.";
+    GASNET_FS_SYNC: Bool, NO => "Let the file systems write everything out at exit.";
+}}
 
-pub(crate) const MEMORY: &[Variable] = &[
-    fixed(
-        "GASNET_MAX_SEGSIZE",
-        Kind::MemSpec { per: true, min: PAGE },
-        "0.85/H",
-        "Greatest segment of a rank: a size or a part of the physical memory, for each rank (/P, also without a \
-         suffix) or for all ranks of a host together (/H).",
-    ),
-    fixed(
-        "GASNET_MAX_THREADS",
-        Kind::Int { min: 1, max: 65_535 },
-        "256",
-        "What gex_System_QueryMaxThreads answers in programs with threads, at most 256: how many threads of a rank a \
-         program may let use the library at the same time. The library itself has no table of threads and refuses none.",
-    ),
-    fixed(
-        "GASNET_SUPERNODE_MAXSIZE",
-        Kind::Int { min: 0, max: i32::MAX as i64 },
-        "0",
-        "Most ranks that share memory; a host with more is cut into several neighbourhoods. 0 means no limit.",
-    ),
-    fixed(
-        "GASNET_PSHM_NETWORK_DEPTH",
-        Kind::Int { min: 4, max: 4096 },
-        "32",
-        "Depth of the message queues in shared memory, in messages of the greatest size.",
-    ),
-    flag("GASNET_AMPSHM_MEMORY_REPORT", NO, "Print how much memory the message queues take."),
-    fixed(
-        "GASNET_BARRIER",
-        BARRIERS,
-        "DISSEM",
-        "Algorithm of the barrier of all ranks. Inside one host AMCENTRAL counts in one place; all others are the same: \
-         few ranks look at each other's flags, many count in one place.",
-    ),
-    fixed(
-        "GASNET_HWLOC_QUERY",
-        Kind::Enum(&["thread", "process"]),
-        "thread",
-        "Whose binding chooses between variables that depend on the topology.",
-    ),
-    flag(
-        "GASNET_MAXIMIZE_MEMLOCK",
-        YES,
-        "Raise the soft limit of locked memory to the hard limit.",
-    )
-    .aliases(&["GASNET_MAXIMIZE_RLIMIT_MEMLOCK"]),
-];
+group! { MEMORY "Memory, threads and shared memory" {
+    GASNET_MAX_SEGSIZE: MemSpec { per: true, min: PAGE }, Value("0.85/H") =>
+        "Greatest segment of a rank: a size or a part of the physical memory, for each rank (/P, \
+         also without a suffix) or for all ranks of a host together (/H).";
+    GASNET_MAX_THREADS: Int { min: 1, max: 65_535 }, Value("256") =>
+        "What gex_System_QueryMaxThreads answers in programs with threads, at most 256: how many \
+         threads of a rank a program may let use the library at the same time. The library itself \
+         has no table of threads and refuses none.";
+    GASNET_SUPERNODE_MAXSIZE: Int { min: 0, max: i32::MAX as i64 }, Value("0") =>
+        "Most ranks that share memory; a host with more is cut into several neighbourhoods. 0 \
+         means no limit.";
+    GASNET_PSHM_NETWORK_DEPTH: Int { min: 4, max: 4096 }, Value("32") =>
+        "Depth of the message queues in shared memory, in messages of the greatest size.";
+    GASNET_AMPSHM_MEMORY_REPORT: Bool, NO => "Print how much memory the message queues take.";
+    GASNET_BARRIER: BARRIERS, Value("DISSEM") =>
+        "Algorithm of the barrier of all ranks. Inside one host AMCENTRAL counts in one place; \
+         all others are the same: few ranks look at each other's flags, many count in one place.";
+    GASNET_HWLOC_QUERY: Enum(&["thread", "process"]), Value("thread") =>
+        "Whose binding chooses between variables that depend on the topology.";
+    GASNET_MAXIMIZE_MEMLOCK: Bool, YES, aliases(&["GASNET_MAXIMIZE_RLIMIT_MEMLOCK"]) =>
+        "Raise the soft limit of locked memory to the hard limit.";
+} without effect {
+    Later GASNET_PSHM_BARRIER_HIER GASNET_PSHM_BARRIER_RADIX =>
+        "Levels of the barrier of all ranks, and its shape inside a host.";
+    Later GASNET_USE_PSHM_SINGLETON => "Sharable memory even for a rank that is alone.";
+    Later GASNET_NODEMAP_EXACT GASNET_HOST_DETECT =>
+        "How ranks find out who is on their host. Here the launcher tells them.";
+    Obsolete GASNET_USE_GETHOSTID => "Old way to choose how hosts are told apart.",
+        "the launcher tells the ranks";
+    Later GASNET_USE_HUGEPAGES HUGETLB_DEFAULT_PAGE_SIZE => "Huge pages for segments.";
+    Later GASNET_DISABLE_MUNMAP =>
+        "Keep the allocator from giving registered memory back to the system.";
+    Later GASNET_THREAD_STACK_MIN GASNET_THREAD_STACK_PAD =>
+        "Stack of the library's own threads: the least, and what is added to the system's size.";
+    Later GASNET_ATOMIC_TABLESZ => "Locks for atomic operations that are emulated.";
+    Later GASNET_MAXIMIZE_RLIMIT_STACK => "Raise the soft limit of the stack to the hard limit.";
+    Later GASNET_NO_SCRATCH_WARN_THRESHOLD =>
+        "Teams without scratch space before a warning is given.";
+}}
