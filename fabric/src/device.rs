@@ -95,10 +95,7 @@ pub trait Device: Send + Sync + Debug {
     /// [`Error::Unsupported`] with what the device lacks; the driver refuses.
     fn xrc_domain(&self, file: Option<BorrowedFd<'_>>) -> Result<Arc<dyn XrcDomain>, Error> {
         let _ = file;
-        Err(Error::Unsupported {
-            device: self.info().name.clone(),
-            what: "extended reliable connections (XRC)",
-        })
+        Err(Error::unsupported(&self.info().name, "extended reliable connections (XRC)"))
     }
 
     /// How to reach a port with datagrams from port `port` of this device.
@@ -154,7 +151,7 @@ pub trait Region: Send + Sync + Debug {
 }
 
 /// Where armed completion queues report.
-pub trait Channel: Send + Sync + Debug {
+pub trait Channel: Any + Send + Sync + Debug {
     /// Readable when an armed completion queue of this channel got a completion.
     fn fd(&self) -> BorrowedFd<'_>;
 
@@ -164,13 +161,10 @@ pub trait Channel: Send + Sync + Debug {
     /// # Errors
     /// The driver refuses.
     fn consume(&self) -> Result<u32, Error>;
-
-    /// For the fabric's own use.
-    fn as_any(&self) -> &dyn Any;
 }
 
 /// Ends of work requests.
-pub trait CompletionQueue: Send + Sync + Debug {
+pub trait CompletionQueue: Any + Send + Sync + Debug {
     /// Entries that it really has.
     fn depth(&self) -> u32;
 
@@ -187,13 +181,10 @@ pub trait CompletionQueue: Send + Sync + Debug {
     /// # Errors
     /// No channel, or the driver refuses.
     fn arm(&self) -> Result<(), Error>;
-
-    /// For the fabric's own use.
-    fn as_any(&self) -> &dyn Any;
 }
 
 /// Receive buffers that several queue pairs share.
-pub trait SharedReceiveQueue: Send + Sync + Debug {
+pub trait SharedReceiveQueue: Any + Send + Sync + Debug {
     /// Adds a buffer.
     ///
     /// # Errors
@@ -207,9 +198,6 @@ pub trait SharedReceiveQueue: Send + Sync + Debug {
     fn number(&self) -> Option<u32> {
         None
     }
-
-    /// For the fabric's own use.
-    fn as_any(&self) -> &dyn Any;
 }
 
 /// A queue pair. Dropping it destroys it; work that is not complete is lost without completions.
@@ -279,7 +267,4 @@ pub trait QueuePair: Send + Sync + Debug {
 }
 
 /// A port to send datagrams to.
-pub trait AddressHandle: Send + Sync + Debug {
-    /// For the fabric's own use.
-    fn as_any(&self) -> &dyn Any;
-}
+pub trait AddressHandle: Any + Send + Sync + Debug {}

@@ -1,5 +1,7 @@
 //! Why something could not be made, and why a request could not be posted.
 
+use std::io;
+
 /// Why a device, an object or a change of state was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -19,7 +21,7 @@ pub enum Error {
         /// What was tried, with its subject.
         operation: String,
         /// Why not.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The device does not have what was asked for.
     #[error("fabric: {device} has no {what}")]
@@ -54,6 +56,24 @@ pub enum Error {
         /// The attribute, or the rule.
         problem: String,
     },
+}
+
+impl Error {
+    pub(crate) fn os(device: &str, operation: impl Into<String>, source: io::Error) -> Self {
+        Self::Os { device: device.to_owned(), operation: operation.into(), source }
+    }
+
+    pub(crate) fn argument(
+        device: &str,
+        operation: &'static str,
+        problem: impl Into<String>,
+    ) -> Self {
+        Self::Argument { device: device.to_owned(), operation, problem: problem.into() }
+    }
+
+    pub(crate) fn unsupported(device: &str, what: &'static str) -> Self {
+        Self::Unsupported { device: device.to_owned(), what }
+    }
 }
 
 /// Why a request was not taken. Nothing of it was done.

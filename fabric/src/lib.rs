@@ -4,6 +4,7 @@
 //! The traits of [`device`] are all that the conduit sees. What a device lacks it says in its
 //! [`Caps`]; nobody assumes. This crate knows no ranks and no jobs.
 
+mod checks;
 // For tests only.
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;

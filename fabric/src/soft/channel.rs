@@ -1,6 +1,5 @@
 //! Completion channels: where armed completion queues report.
 
-use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ pub(super) struct SoftChannel {
 impl SoftChannel {
     pub(super) fn new(device: &str) -> Result<Self, Error> {
         let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
-            .map_err(|errno| failed(device, "make a completion channel", errno))?;
+            .map_err(|errno| Error::os(device, "make a completion channel", errno.into()))?;
         Ok(Self { event: Arc::new(event), device: device.to_owned() })
     }
 
@@ -27,11 +26,6 @@ impl SoftChannel {
         // Full means that 2^64 - 2 events wait: it is readable then.
         let _ = self.event.write(1);
     }
-}
-
-fn failed(device: &str, operation: &str, errno: Errno) -> Error {
-    let (device, operation) = (device.to_owned(), operation.to_owned());
-    Error::Os { device, operation, source: errno.into() }
 }
 
 impl Channel for SoftChannel {
@@ -43,11 +37,7 @@ impl Channel for SoftChannel {
         match self.event.read() {
             Ok(count) => Ok(u32::try_from(count).unwrap_or(u32::MAX)),
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(0),
-            Err(errno) => Err(failed(&self.device, "read a completion channel", errno)),
+            Err(errno) => Err(Error::os(&self.device, "read a completion channel", errno.into())),
         }
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }

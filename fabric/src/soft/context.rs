@@ -51,14 +51,9 @@ pub(super) struct Context {
     ports: Vec<AtomicBool>,
 }
 
-fn failed(device: &str, operation: &str) -> impl Fn(io::Error) -> Error + use<> {
-    let (device, operation) = (device.to_owned(), operation.to_owned());
-    move |source| Error::Os { device: device.clone(), operation: operation.clone(), source }
-}
-
 /// A TCP and a UDP socket on the same port number.
 fn sockets(name: &str, ip: IpAddr) -> Result<(TcpListener, UdpSocket, u16), Error> {
-    let failed = failed(name, &format!("listen on {ip}"));
+    let failed = |source| Error::os(name, format!("listen on {ip}"), source);
     let mut last = io::Error::other("no port number is free for TCP and UDP");
     for _ in 0..PORT_TRIES {
         let listener = TcpListener::bind((ip, 0)).map_err(&failed)?;
@@ -87,7 +82,7 @@ impl Context {
     ) -> Result<Self, Error> {
         let name = info.name.as_str();
         let (listener, udp, service) = sockets(name, ip)?;
-        let failed = failed(name, "watch its sockets");
+        let failed = |source| Error::os(name, "watch its sockets", source);
         let watch = || {
             let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
             let edge = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
@@ -146,6 +141,6 @@ impl Context {
 
     /// An argument was refused.
     pub(super) fn invalid(&self, operation: &'static str, problem: impl Into<String>) -> Error {
-        Error::Argument { device: self.name().to_owned(), operation, problem: problem.into() }
+        Error::argument(self.name(), operation, problem)
     }
 }

@@ -59,11 +59,9 @@ impl Cq {
         if !self.overflowed.load(Ordering::Relaxed) {
             return Ok(());
         }
-        Err(Error::Os {
-            device: self.ctx.name().to_owned(),
-            operation: format!("poll a completion queue of {} entries", self.depth()),
-            source: std::io::Error::other("it overflowed: more ended than was polled"),
-        })
+        let operation = format!("poll a completion queue of {} entries", self.depth());
+        let source = std::io::Error::other("it overflowed: more ended than was polled");
+        Err(Error::os(self.ctx.name(), operation, source))
     }
 
     pub(super) fn arm(&self) -> Result<(), Error> {

@@ -107,9 +107,7 @@ struct Soft {
 /// A number out of range, an address that peers cannot use, or no thread or descriptor for the
 /// progress thread.
 pub fn open(config: &SoftConfig) -> Result<Arc<dyn Fabric>, Error> {
-    let wrong = |problem: String| {
-        Err(Error::Argument { device: "soft".to_owned(), operation: "open", problem })
-    };
+    let wrong = |problem: String| Err(Error::argument("soft", "open", problem));
     if config.devices == 0 || config.devices > limits::MAX_DEVICES {
         return wrong(format!(
             "{} devices, 1 to {} are possible",
@@ -162,11 +160,8 @@ impl Fabric for Soft {
 
     fn open(&self, index: usize) -> Result<Arc<dyn Device>, Error> {
         let Some(info) = self.infos.get(index) else {
-            return Err(Error::Argument {
-                device: "soft".to_owned(),
-                operation: "open a device",
-                problem: format!("number {index}, there are {}", self.infos.len()),
-            });
+            let problem = format!("number {index}, there are {}", self.infos.len());
+            return Err(Error::argument("soft", "open a device", problem));
         };
         let names = (self.config.bind, self.config.key, self.config.mtu);
         let ctx =

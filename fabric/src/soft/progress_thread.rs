@@ -28,11 +28,8 @@ impl ProgressThread {
         let devices = Arc::new(Devices::default());
         let inside = Arc::clone(&devices);
         let waker = Waker::start(move |signals| run(signals, &inside));
-        let waker = waker.map_err(|source| Error::Os {
-            device: "soft".to_owned(),
-            operation: "start the progress thread".to_owned(),
-            source,
-        })?;
+        let waker =
+            waker.map_err(|source| Error::os("soft", "start the progress thread", source))?;
         Ok(Self { waker: Arc::new(waker), devices })
     }
 

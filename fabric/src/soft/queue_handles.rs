@@ -1,7 +1,6 @@
 //! Completion queues and shared receive queues as their users hold them. A handle keeps its device
 //! open.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use super::cq::Cq;
@@ -36,10 +35,6 @@ impl CompletionQueue for CqHandle {
     fn arm(&self) -> Result<(), Error> {
         self.cq.arm()
     }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
 }
 
 /// A shared receive queue.
@@ -60,9 +55,5 @@ impl SharedReceiveQueue for SrqHandle {
 
     fn depth(&self) -> u32 {
         self.rq.depth()
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }

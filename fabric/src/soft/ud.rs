@@ -30,11 +30,7 @@ pub(super) struct SoftAddress {
     pub(super) to: SocketAddr,
 }
 
-impl AddressHandle for SoftAddress {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
+impl AddressHandle for SoftAddress {}
 
 /// Copies the data of a send behind the header; its length. `Err`: a key does not cover it.
 fn collect(qp: &Qp, data: &Data<'_>, packet: &mut [u8; PACKET]) -> Result<usize, PostError> {
@@ -75,7 +71,7 @@ pub(super) fn post(qp: &Qp, send: &SendWr<'_>) -> Result<(), PostError> {
         return Err(PostError::Invalid("a datagram queue pair only sends"));
     };
     let target = send.to.ok_or(PostError::Invalid("a datagram without a target"))?;
-    let to = target.handle.as_any().downcast_ref::<SoftAddress>();
+    let to = (target.handle as &dyn Any).downcast_ref::<SoftAddress>();
     let to = to.ok_or(PostError::Invalid("the target is of another fabric"))?.to;
     let mut packet = [0; PACKET];
     let len = collect(qp, &send.data, &mut packet)?;

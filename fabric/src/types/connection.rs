@@ -1,6 +1,7 @@
 //! Queue pairs, and how they are connected.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::device::{Gid, Mtu};
 use crate::device::{CompletionQueue, SharedReceiveQueue};
@@ -20,11 +21,11 @@ pub enum QpType {
     XrcRecv,
 }
 
-/// State of a queue pair, as the InfiniBand specification names it.
+/// State of a queue pair, as the InfiniBand specification names it; the numbers are those of verbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QpState {
     /// Made.
-    Reset,
+    Reset = 0,
     /// Receives may be posted.
     Init,
     /// Ready to receive.
@@ -32,7 +33,37 @@ pub enum QpState {
     /// Ready to send.
     Rts,
     /// Failed; posted work is flushed with errors.
-    Error,
+    Error = 6,
+}
+
+/// A [`QpState`] that any thread reads and writes.
+#[derive(Debug, Default)]
+pub(crate) struct AtomicQpState(AtomicU8);
+
+impl AtomicQpState {
+    #[inline]
+    pub(crate) fn load(&self, order: Ordering) -> QpState {
+        QpState::of_number(self.0.load(order).into())
+    }
+
+    pub(crate) fn store(&self, state: QpState, order: Ordering) {
+        self.0.store(state as u8, order);
+    }
+}
+
+impl QpState {
+    /// The state that verbs calls `number`. Draining states are not asked for; an error of the send
+    /// queue is an error.
+    #[inline]
+    pub(crate) const fn of_number(number: i32) -> Self {
+        match number {
+            0 => Self::Reset,
+            1 => Self::Init,
+            2 => Self::Rtr,
+            3 => Self::Rts,
+            _ => Self::Error,
+        }
+    }
 }
 
 /// What to make a queue pair with. Completion queues and the shared receive queue must be of the

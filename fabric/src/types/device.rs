@@ -70,11 +70,11 @@ pub enum PortState {
     Active,
 }
 
-/// Largest packet of a path, payload bytes.
+/// Largest packet of a path, payload bytes; the numbers are those of verbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mtu {
     /// 256 B.
-    B256,
+    B256 = 1,
     /// 512 B.
     B512,
     /// 1 KiB.
@@ -86,29 +86,23 @@ pub enum Mtu {
 }
 
 impl Mtu {
+    const ALL: [Self; 5] = [Self::B256, Self::B512, Self::B1024, Self::B2048, Self::B4096];
+
     /// Payload bytes.
     #[must_use]
     pub const fn bytes(self) -> u32 {
-        match self {
-            Self::B256 => 256,
-            Self::B512 => 512,
-            Self::B1024 => 1024,
-            Self::B2048 => 2048,
-            Self::B4096 => 4096,
-        }
+        128 << self as u32
     }
 
     /// The MTU of so many bytes, if it is one.
     #[must_use]
-    pub const fn of_bytes(bytes: u32) -> Option<Self> {
-        Some(match bytes {
-            256 => Self::B256,
-            512 => Self::B512,
-            1024 => Self::B1024,
-            2048 => Self::B2048,
-            4096 => Self::B4096,
-            _ => return None,
-        })
+    pub fn of_bytes(bytes: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|mtu| mtu.bytes() == bytes)
+    }
+
+    /// The MTU that verbs calls `number`.
+    pub(crate) fn of_number(number: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|mtu| *mtu as i32 == number)
     }
 }
 

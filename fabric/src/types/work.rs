@@ -60,7 +60,7 @@ pub enum Data<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct UdTarget<'a> {
     /// Its port.
-    pub handle: &'a dyn AddressHandle,
+    pub handle: &'a (dyn AddressHandle + 'static),
     /// Its queue pair.
     pub qpn: u32,
     /// Its key.

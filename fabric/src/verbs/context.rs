@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::ptr::NonNull;
@@ -28,12 +28,6 @@ unsafe impl Send for Opened {}
 // SAFETY: as above.
 unsafe impl Sync for Opened {}
 
-impl std::fmt::Debug for Opened {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Opened({})", self.info.name)
-    }
-}
-
 impl Opened {
     pub(super) fn open(
         library: &Arc<Library>,
@@ -51,26 +45,22 @@ impl Opened {
                 }
                 _ => said,
             };
-            return Err(Error::Os {
-                device: info.name,
-                operation: "open the device".to_owned(),
-                source,
-            });
+            return Err(Error::os(&info.name, "open the device", source));
         };
         Ok(Self { library: Arc::clone(library), context, info, directory })
     }
 
     /// An error of the system with its subject.
     pub(super) fn os(&self, operation: impl Into<String>, source: io::Error) -> Error {
-        Error::Os { device: self.info.name.clone(), operation: operation.into(), source }
+        Error::os(&self.info.name, operation, source)
     }
 
-    pub(super) fn argument(&self, operation: &'static str, problem: String) -> Error {
-        Error::Argument { device: self.info.name.clone(), operation, problem }
+    pub(super) fn argument(&self, operation: &'static str, problem: impl Into<String>) -> Error {
+        Error::argument(&self.info.name, operation, problem)
     }
 
     pub(super) fn unsupported(&self, what: &'static str) -> Error {
-        Error::Unsupported { device: self.info.name.clone(), what }
+        Error::unsupported(&self.info.name, what)
     }
 
     /// Calls that return 0 or an error number (some: -1 with errno).
@@ -84,13 +74,11 @@ impl Opened {
     }
 
     pub(super) fn attributes(&self) -> Result<ffi::DeviceAttr, Error> {
-        let mut attributes = MaybeUninit::<ffi::DeviceAttr>::zeroed();
+        let mut seen = ffi::DeviceAttr::ZERO;
         // SAFETY: an open context and room for the answer.
-        let result =
-            unsafe { (self.library.query_device)(self.context.as_ptr(), attributes.as_mut_ptr()) };
+        let result = unsafe { (self.library.query_device)(self.context.as_ptr(), &raw mut seen) };
         self.check(result, "query the device")?;
-        // SAFETY: integers only, zeroed before.
-        Ok(unsafe { attributes.assume_init() })
+        Ok(seen)
     }
 
     /// The table of newer functions before the context, if it reaches down to `offset` of the part
@@ -109,10 +97,6 @@ impl Opened {
         let size = unsafe { (*tail).size };
         let needed = size_of::<ffi::VerbsContextTail>() - offset;
         NonNull::new(tail).filter(|_| size >= needed)
-    }
-
-    pub(super) fn has_xrc_bit(&self) -> Result<bool, Error> {
-        Ok(self.attributes()?.device_cap_flags & ffi::DEVICE_XRC != 0)
     }
 }
 

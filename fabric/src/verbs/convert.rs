@@ -1,7 +1,11 @@
-//! Numbers of verbs to values of the traits.
+//! Numbers of verbs to values of the traits, and parts of work requests.
 
-use crate::{AsyncEvent, Completion, LinkLayer, Mtu, Opcode, PortState, QpState, Status};
+use std::ffi::c_int;
+use std::ptr;
 
+use crate::{AsyncEvent, Completion, LinkLayer, Opcode, PortState, PostError, Sge, Status};
+
+use super::context::failure;
 use super::ffi;
 
 /// What happened.
@@ -20,12 +24,10 @@ pub(super) unsafe fn event(event: &ffi::AsyncEvent) -> AsyncEvent {
         ffi::EVENT_DEVICE_FATAL => AsyncEvent::DeviceFatal,
         ffi::EVENT_PORT_ACTIVE | ffi::EVENT_PORT_ERR => {
             // SAFETY: events of these kinds name a port.
-            let port = unsafe { event.element.port_num };
-            let port = u8::try_from(port).unwrap_or(0);
-            if event.event_type == ffi::EVENT_PORT_ACTIVE {
-                AsyncEvent::PortActive { port }
-            } else {
-                AsyncEvent::PortDown { port }
+            let port = u8::try_from(unsafe { event.element.port_num }).unwrap_or(0);
+            match event.event_type {
+                ffi::EVENT_PORT_ACTIVE => AsyncEvent::PortActive { port },
+                _ => AsyncEvent::PortDown { port },
             }
         }
         other => AsyncEvent::Other(other.unsigned_abs()),
@@ -49,10 +51,7 @@ pub(super) fn completion(seen: &ffi::Wc) -> Completion {
 
 #[inline]
 fn status(number: i32) -> Status {
-    match number {
-        0 => Status::Success,
-        other => failed(other),
-    }
+    if number == 0 { Status::Success } else { failed(number) }
 }
 
 #[cold]
@@ -83,27 +82,6 @@ fn opcode(number: i32) -> Opcode {
     }
 }
 
-pub(super) fn mtu(number: i32) -> Option<Mtu> {
-    Some(match number {
-        1 => Mtu::B256,
-        2 => Mtu::B512,
-        3 => Mtu::B1024,
-        4 => Mtu::B2048,
-        5 => Mtu::B4096,
-        _ => return None,
-    })
-}
-
-pub(super) fn mtu_number(mtu: Mtu) -> i32 {
-    match mtu {
-        Mtu::B256 => 1,
-        Mtu::B512 => 2,
-        Mtu::B1024 => 3,
-        Mtu::B2048 => 4,
-        Mtu::B4096 => 5,
-    }
-}
-
 pub(super) fn port_state(number: i32) -> PortState {
     match number {
         ffi::PORT_NOP | ffi::PORT_DOWN => PortState::Down,
@@ -121,20 +99,34 @@ pub(super) fn link(number: u8) -> Option<LinkLayer> {
     }
 }
 
-pub(super) fn qp_state(number: i32) -> QpState {
-    match number {
-        ffi::QPS_RESET => QpState::Reset,
-        ffi::QPS_INIT => QpState::Init,
-        ffi::QPS_RTR => QpState::Rtr,
-        ffi::QPS_RTS => QpState::Rts,
-        // Draining states are not asked for; an error of the send queue is an error.
-        _ => QpState::Error,
+#[inline]
+pub(super) fn sge(from: &Sge) -> ffi::Sge {
+    ffi::Sge { addr: from.addr, length: from.len, lkey: from.lkey }
+}
+
+#[inline]
+pub(super) fn receive(id: u64, sge: &mut ffi::Sge) -> ffi::RecvWr {
+    ffi::RecvWr { wr_id: id, next: ptr::null_mut(), sg_list: ptr::from_mut(sge), num_sge: 1 }
+}
+
+/// What a post function returned.
+#[inline]
+pub(super) fn outcome(result: c_int) -> Result<(), PostError> {
+    if result == 0 { Ok(()) } else { Err(refused(result)) }
+}
+
+#[cold]
+fn refused(result: c_int) -> PostError {
+    match failure(result).raw_os_error() {
+        Some(libc::ENOMEM | libc::EAGAIN) => PostError::Full,
+        number => PostError::Os(number.unwrap_or(libc::EIO)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Mtu;
 
     #[test]
     fn statuses_and_opcodes_have_the_numbers_of_the_header() {
@@ -149,7 +141,7 @@ mod tests {
 
     #[test]
     fn immediate_data_counts_only_with_its_flag_and_is_in_network_order() {
-        let mut seen = ffi::Wc::EMPTY;
+        let mut seen = ffi::Wc::ZERO;
         seen.imm_data = 0x0102_0304_u32.to_be();
         assert_eq!(completion(&seen).imm, None);
         seen.wc_flags = ffi::WC_WITH_IMM;
@@ -159,9 +151,17 @@ mod tests {
     #[test]
     fn mtu_numbers_go_both_ways() {
         for number in 1..=5 {
-            assert_eq!(mtu(number).map(mtu_number), Some(number));
+            assert_eq!(Mtu::of_number(number).map(|mtu| mtu as i32), Some(number));
         }
-        assert_eq!(mtu(0), None);
-        assert_eq!(mtu(6), None);
+        assert_eq!(Mtu::of_number(0), None);
+        assert_eq!(Mtu::of_number(6), None);
+    }
+
+    #[test]
+    fn a_full_queue_is_told_by_number_whatever_its_sign() {
+        assert_eq!(outcome(0), Ok(()));
+        assert_eq!(outcome(libc::ENOMEM), Err(PostError::Full));
+        assert_eq!(outcome(-libc::ENOMEM), Err(PostError::Full));
+        assert_eq!(outcome(libc::EINVAL), Err(PostError::Os(libc::EINVAL)));
     }
 }

@@ -1,7 +1,6 @@
 //! A device as the conduit sees it: the trait [`Device`], and async events.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -94,11 +93,10 @@ impl Device for VerbsDevice {
 
     fn next_event(&self) -> Result<Option<AsyncEvent>, Error> {
         let opened = &self.domain.opened;
-        let mut event = MaybeUninit::<ffi::AsyncEvent>::zeroed();
+        let mut event = ffi::AsyncEvent::ZERO;
         // SAFETY: an open context whose descriptor does not block, and room for the event.
-        let result = unsafe {
-            (opened.library.get_async_event)(opened.context.as_ptr(), event.as_mut_ptr())
-        };
+        let result =
+            unsafe { (opened.library.get_async_event)(opened.context.as_ptr(), &raw mut event) };
         if result != 0 {
             let said = io::Error::last_os_error();
             return match said.kind() {
@@ -106,8 +104,6 @@ impl Device for VerbsDevice {
                 _ => Err(opened.os("read an event of the device", said)),
             };
         }
-        // SAFETY: zeroed before, filled by the call.
-        let mut event = unsafe { event.assume_init() };
         // SAFETY: the event is not acknowledged yet, so the object that it names still lives.
         let seen = unsafe { convert::event(&event) };
         // SAFETY: each event is acknowledged once.

@@ -4,9 +4,9 @@
 use std::ffi::c_int;
 use std::io;
 
-use crate::{Caps, LinkLayer, Mtu, PortInfo, PortState};
+use crate::{Caps, LinkLayer, Mtu, PortInfo, PortState, QpState};
 
-use super::{convert, ffi};
+use super::ffi;
 
 /// What is known about the device and the port.
 #[derive(Clone, Copy)]
@@ -52,16 +52,21 @@ pub(super) fn suspects(
         if has(ffi::mask::PKEY_INDEX) {
             pkey(attr, port, &mut found);
         }
-        if has(ffi::mask::PATH_MTU) && attr.path_mtu > convert::mtu_number(port.active_mtu) {
+        if has(ffi::mask::PATH_MTU) && attr.path_mtu > port.active_mtu as c_int {
             let active = port.active_mtu.bytes();
-            let asked = convert::mtu(attr.path_mtu).map_or(0, Mtu::bytes);
+            let asked = Mtu::of_number(attr.path_mtu).map_or(0, Mtu::bytes);
             found.push(format!("path_mtu {asked} is above the port's active MTU {active}"));
         }
         if has(ffi::mask::AV) {
             path(&attr.ah_attr, port, &mut found);
         }
     }
-    numbers(attr, mask, known.caps, &mut found);
+    for (bit, _) in ffi::mask::NAMES.iter().filter(|(bit, _)| has(*bit)) {
+        let (name, value, limit) = number(*bit, attr, known.caps);
+        if value > limit {
+            found.push(format!("{name} {value} is above {limit}"));
+        }
+    }
     if matches!(said.raw_os_error(), Some(libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH))
     {
         let peer = crate::Gid(attr.ah_attr.grh.dgid.0).ip();
@@ -110,55 +115,45 @@ pub(super) fn path(to: &ffi::AhAttr, port: &PortInfo, found: &mut Vec<String>) {
     }
 }
 
-fn numbers(attr: &ffi::QpAttr, mask: c_int, caps: &Caps, found: &mut Vec<String>) {
-    let mut above = |bit: c_int, name: &str, value: u32, limit: u32| {
-        if mask & bit != 0 && value > limit {
-            found.push(format!("{name} {value} is above {limit}"));
+/// The name of a numeric attribute, its value, and the most that it may be.
+fn number(bit: c_int, attr: &ffi::QpAttr, caps: &Caps) -> (&'static str, u32, u32) {
+    use ffi::mask;
+    match bit {
+        mask::ACCESS_FLAGS => ("qp_access_flags", attr.qp_access_flags, u32::MAX),
+        mask::PKEY_INDEX => ("pkey_index", attr.pkey_index.into(), u32::MAX),
+        mask::PORT => ("port_num", attr.port_num.into(), u32::MAX),
+        mask::QKEY => ("qkey", attr.qkey, u32::MAX),
+        mask::TIMEOUT => ("timeout", attr.timeout.into(), 31),
+        mask::RETRY_CNT => ("retry_cnt", attr.retry_cnt.into(), 7),
+        mask::RNR_RETRY => ("rnr_retry", attr.rnr_retry.into(), 7),
+        mask::RQ_PSN => ("rq_psn", attr.rq_psn, 0xff_ffff),
+        mask::MAX_QP_RD_ATOMIC => {
+            ("max_rd_atomic", attr.max_rd_atomic.into(), caps.max_init_rd_atom.into())
         }
-    };
-    let in_limit = u32::from(caps.max_rd_atom);
-    let out_limit = u32::from(caps.max_init_rd_atom);
-    above(
-        ffi::mask::MAX_DEST_RD_ATOMIC,
-        "max_dest_rd_atomic",
-        attr.max_dest_rd_atomic.into(),
-        in_limit,
-    );
-    above(ffi::mask::MAX_QP_RD_ATOMIC, "max_rd_atomic", attr.max_rd_atomic.into(), out_limit);
-    above(ffi::mask::TIMEOUT, "timeout", attr.timeout.into(), 31);
-    above(ffi::mask::RETRY_CNT, "retry_cnt", attr.retry_cnt.into(), 7);
-    above(ffi::mask::RNR_RETRY, "rnr_retry", attr.rnr_retry.into(), 7);
-    above(ffi::mask::MIN_RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer.into(), 31);
-    above(ffi::mask::DEST_QPN, "dest_qp_num", attr.dest_qp_num, 0xff_ffff);
-    above(ffi::mask::RQ_PSN, "rq_psn", attr.rq_psn, 0xff_ffff);
-    above(ffi::mask::SQ_PSN, "sq_psn", attr.sq_psn, 0xff_ffff);
+        mask::MIN_RNR_TIMER => ("min_rnr_timer", attr.min_rnr_timer.into(), 31),
+        mask::SQ_PSN => ("sq_psn", attr.sq_psn, 0xff_ffff),
+        mask::MAX_DEST_RD_ATOMIC => {
+            ("max_dest_rd_atomic", attr.max_dest_rd_atomic.into(), caps.max_rd_atom.into())
+        }
+        mask::DEST_QPN => ("dest_qp_num", attr.dest_qp_num, 0xff_ffff),
+        // STATE, AV and PATH_MTU are told in other ways.
+        _ => ("", 0, 0),
+    }
 }
 
 /// What was asked for, by the names of verbs.
 fn sent(attr: &ffi::QpAttr, mask: c_int) -> String {
-    let mut parts = Vec::new();
-    for (bit, name) in ffi::mask::NAMES.iter().filter(|(bit, _)| mask & bit != 0) {
-        let value = match *bit {
-            ffi::mask::STATE => format!("{:?}", convert::qp_state(attr.qp_state)),
-            ffi::mask::ACCESS_FLAGS => format!("{:#x}", attr.qp_access_flags),
-            ffi::mask::PKEY_INDEX => attr.pkey_index.to_string(),
-            ffi::mask::PORT => attr.port_num.to_string(),
-            ffi::mask::QKEY => format!("{:#x}", attr.qkey),
-            ffi::mask::AV => address(&attr.ah_attr),
-            ffi::mask::PATH_MTU => convert::mtu(attr.path_mtu).map_or(0, Mtu::bytes).to_string(),
-            ffi::mask::TIMEOUT => attr.timeout.to_string(),
-            ffi::mask::RETRY_CNT => attr.retry_cnt.to_string(),
-            ffi::mask::RNR_RETRY => attr.rnr_retry.to_string(),
-            ffi::mask::RQ_PSN => attr.rq_psn.to_string(),
-            ffi::mask::MAX_QP_RD_ATOMIC => attr.max_rd_atomic.to_string(),
-            ffi::mask::MIN_RNR_TIMER => attr.min_rnr_timer.to_string(),
-            ffi::mask::SQ_PSN => attr.sq_psn.to_string(),
-            ffi::mask::MAX_DEST_RD_ATOMIC => attr.max_dest_rd_atomic.to_string(),
-            _ => format!("{:#x}", attr.dest_qp_num),
-        };
-        parts.push(format!("{name} {value}"));
-    }
-    parts.join(", ")
+    let value = |bit: c_int| match bit {
+        ffi::mask::STATE => format!("{:?}", QpState::of_number(attr.qp_state)),
+        ffi::mask::AV => address(&attr.ah_attr),
+        ffi::mask::PATH_MTU => Mtu::of_number(attr.path_mtu).map_or(0, Mtu::bytes).to_string(),
+        ffi::mask::ACCESS_FLAGS | ffi::mask::QKEY | ffi::mask::DEST_QPN => {
+            format!("{:#x}", number(bit, attr, &Caps::default()).1)
+        }
+        _ => number(bit, attr, &Caps::default()).1.to_string(),
+    };
+    let parts = ffi::mask::NAMES.iter().filter(|(bit, _)| mask & bit != 0);
+    parts.map(|(bit, name)| format!("{name} {}", value(*bit))).collect::<Vec<_>>().join(", ")
 }
 
 fn address(to: &ffi::AhAttr) -> String {
@@ -193,7 +188,7 @@ mod tests {
     }
 
     fn seen(change: impl FnOnce(&mut ffi::QpAttr), mask: c_int, link: LinkLayer) -> Vec<String> {
-        let mut attr = ffi::QpAttr::NONE;
+        let mut attr = ffi::QpAttr::ZERO;
         attr.ah_attr.dlid = 1;
         change(&mut attr);
         let caps = Caps { max_rd_atom: 16, max_init_rd_atom: 16, ..Caps::default() };
@@ -235,8 +230,8 @@ mod tests {
 
     #[test]
     fn the_text_names_everything_that_was_sent() {
-        let mut attr = ffi::QpAttr::NONE;
-        attr.qp_state = ffi::QPS_RTS;
+        let mut attr = ffi::QpAttr::ZERO;
+        attr.qp_state = QpState::Rts as c_int;
         attr.timeout = 18;
         attr.sq_psn = 77;
         let mask = ffi::mask::STATE | ffi::mask::TIMEOUT | ffi::mask::SQ_PSN;

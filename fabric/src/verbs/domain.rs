@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -12,13 +12,64 @@ use super::context::Opened;
 use super::xrc_functions::Functions;
 use super::{ffi, sysfs};
 
+/// An object of the library, made from a domain that it keeps. It ends when this is dropped.
+pub(super) struct Object<T> {
+    pub(super) domain: Arc<Domain>,
+    raw: NonNull<T>,
+    end: unsafe extern "C" fn(*mut T) -> c_int,
+}
+
+// SAFETY: libibverbs promises that its calls may come from any thread on any object; the fields
+// that are read here do not change.
+unsafe impl<T> Send for Object<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Object<T> {}
+
+impl<T> Object<T> {
+    /// What the library made, or why it did not.
+    pub(super) fn new(
+        domain: &Arc<Domain>,
+        made: *mut T,
+        end: unsafe extern "C" fn(*mut T) -> c_int,
+        operation: &str,
+    ) -> Result<Self, Error> {
+        let raw = domain.opened.made(made, operation)?;
+        Ok(Self { domain: Arc::clone(domain), raw, end })
+    }
+
+    #[inline]
+    pub(super) fn as_ptr(&self) -> *mut T {
+        self.raw.as_ptr()
+    }
+
+    #[inline]
+    pub(super) fn is_of(&self, domain: &Arc<Domain>) -> bool {
+        Arc::ptr_eq(&self.domain, domain)
+    }
+}
+
+impl<T> std::fmt::Debug for Object<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:p} of {}", self.raw, self.domain.opened.info.name)
+    }
+}
+
+impl<T> Drop for Object<T> {
+    fn drop(&mut self) {
+        // A refusal (the device is gone) leaves nothing to do: the kernel cleans up when the
+        // process ends. SAFETY: made by the library, ended once; who needs it holds it, and its
+        // events are acknowledged as soon as they are read.
+        unsafe { (self.end)(self.as_ptr()) };
+    }
+}
+
 /// Gather entries of a request that this module passes on: they are converted on the stack.
 pub(super) const MAX_SGE: u32 = 32;
 
 /// A queue pair, as completions and events name it.
 pub(super) trait Member: Send + Sync {
-    /// A completion of `cq`, or an event of the device, says that it failed.
-    fn has_failed(&self, cq: Option<NonNull<ffi::Cq>>);
+    /// A completion of the queue at address `cq`, or an event of the device, says that it failed.
+    fn has_failed(&self, cq: Option<usize>);
 }
 
 /// A protection domain of an open device, and the functions that posting goes through.
@@ -66,8 +117,7 @@ impl Domain {
         // SAFETY: an open context.
         let pd = unsafe { (opened.library.alloc_pd)(opened.context.as_ptr()) };
         let pd = opened.made(pd, "make a protection domain")?;
-        let post_srq_recv = ops.post_srq_recv;
-        let members = Mutex::default();
+        let (post_srq_recv, members) = (ops.post_srq_recv, Mutex::default());
         let max_retries = if sysfs::is_soft(&opened.directory) { 6 } else { 7 };
         Ok(Self {
             opened,
@@ -96,9 +146,9 @@ impl Domain {
         self.members().remove(&number);
     }
 
-    /// A completion of `cq`, or an event of the device, said that a queue pair failed.
+    /// As [`Member::has_failed`], of the queue pair of that number.
     #[cold]
-    pub(super) fn failed(&self, number: u32, cq: Option<NonNull<ffi::Cq>>) {
+    pub(super) fn failed(&self, number: u32, cq: Option<usize>) {
         // Not under the lock: this may become the last holder.
         let found = self.members().get(&number).and_then(Weak::upgrade);
         if let Some(qp) = found {
@@ -120,18 +170,11 @@ fn on_demand_paging(opened: &Opened) -> bool {
     let Some(tail) = opened.extension(offset) else { return false };
     // SAFETY: the table reaches down to this entry.
     let Some(query) = (unsafe { (*tail.as_ptr()).query_device_ex }) else { return false };
-    let mut answer = MaybeUninit::<ffi::DeviceAttrEx>::zeroed();
+    let mut answer = ffi::DeviceAttrEx::ZERO;
+    let size = size_of::<ffi::DeviceAttrEx>();
     // SAFETY: an open context, no input, and room of the size that is told.
-    let result = unsafe {
-        query(
-            opened.context.as_ptr(),
-            std::ptr::null(),
-            answer.as_mut_ptr(),
-            size_of::<ffi::DeviceAttrEx>(),
-        )
-    };
-    // SAFETY: integers only, zeroed before.
-    let odp = unsafe { answer.assume_init() }.odp_caps;
+    let result = unsafe { query(opened.context.as_ptr(), std::ptr::null(), &raw mut answer, size) };
+    let odp = answer.odp_caps;
     result == 0
         && odp.general_caps & ffi::ODP_SUPPORT != 0
         && odp.rc_odp_caps & ffi::ODP_SEND_RECV_WRITE_READ == ffi::ODP_SEND_RECV_WRITE_READ

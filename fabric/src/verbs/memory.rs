@@ -10,7 +10,7 @@ use settings::deadlines::verbs::BUSY_FIRST;
 use crate::{Access, Error, Region};
 
 use super::context::explained;
-use super::domain::Domain;
+use super::domain::{Domain, Object};
 use super::ffi;
 
 /// A driver that is short of resources for a moment says EAGAIN: so often it is asked.
@@ -19,16 +19,10 @@ const TRIES: u32 = 8;
 /// Memory known to the device.
 #[derive(Debug)]
 pub(super) struct VerbsRegion {
-    domain: Arc<Domain>,
-    mr: NonNull<ffi::Mr>,
+    _mr: Object<ffi::Mr>,
     lkey: u32,
     rkey: u32,
 }
-
-// SAFETY: the library's calls may come from any thread; the keys are copies.
-unsafe impl Send for VerbsRegion {}
-// SAFETY: as above.
-unsafe impl Sync for VerbsRegion {}
 
 /// Registers memory. Where the device has no atomics the right to them is left out: nobody can use
 /// it.
@@ -43,7 +37,7 @@ pub(super) unsafe fn register(
 ) -> Result<VerbsRegion, Error> {
     let opened = &domain.opened;
     if len == 0 {
-        return Err(opened.argument("register memory", "it has no bytes".to_owned()));
+        return Err(opened.argument("register memory", "it has no bytes"));
     }
     if u64::try_from(len).is_ok_and(|len| len > domain.caps.max_mr_size) {
         let limit = domain.caps.max_mr_size;
@@ -58,12 +52,11 @@ pub(super) unsafe fn register(
         let made = unsafe {
             (opened.library.reg_mr)(domain.pd.as_ptr(), base.as_ptr().cast(), len, rights)
         };
-        if let Some(mr) = NonNull::new(made) {
+        if !made.is_null() {
             // SAFETY: the library made it and does not change its keys.
-            let lkey = unsafe { (*mr.as_ptr()).lkey };
-            // SAFETY: as above.
-            let rkey = unsafe { (*mr.as_ptr()).rkey };
-            return Ok(VerbsRegion { domain: Arc::clone(domain), mr, lkey, rkey });
+            let ffi::Mr { lkey, rkey, .. } = unsafe { *made };
+            let _mr = Object::new(domain, made, opened.library.dereg_mr, "register memory")?;
+            return Ok(VerbsRegion { _mr, lkey, rkey });
         }
         let said = io::Error::last_os_error();
         if said.raw_os_error() == Some(libc::EAGAIN) && tries < TRIES {
@@ -141,14 +134,6 @@ impl Region for VerbsRegion {
 
     fn rkey(&self) -> u32 {
         self.rkey
-    }
-}
-
-impl Drop for VerbsRegion {
-    fn drop(&mut self) {
-        // A refusal (the device is gone) leaves nothing to do: the kernel unpins when the process
-        // ends. SAFETY: made by the library, ended once.
-        unsafe { (self.domain.opened.library.dereg_mr)(self.mr.as_ptr()) };
     }
 }
 

@@ -24,10 +24,8 @@ mod sysfs;
 
 #[cfg(test)]
 mod tests;
-mod work_request;
 mod xrc;
 mod xrc_functions;
-mod xrcd;
 
 use std::path::Path;
 use std::ptr::NonNull;
@@ -52,10 +50,7 @@ pub fn open(library: Option<&Path>) -> Result<Arc<dyn Fabric>, Error> {
     // executes a program, which is all that the project does. SAFETY: no arguments.
     let _refused = unsafe { (library.fork_init)() };
     let list = List::read(library)?;
-    let mut devices = Vec::new();
-    for index in 0..list.count {
-        devices.push(list.describe(index));
-    }
+    let devices = (0..list.count).map(|index| list.describe(index)).collect();
     Ok(Arc::new(Verbs { list, devices }))
 }
 
@@ -76,10 +71,9 @@ impl Fabric for Verbs {
     }
 
     fn open(&self, index: usize) -> Result<Arc<dyn Device>, Error> {
-        let info = self.devices.get(index).ok_or_else(|| Error::Argument {
-            device: "verbs".to_owned(),
-            operation: "open a device",
-            problem: format!("there is no device {index}, only {}", self.devices.len()),
+        let info = self.devices.get(index).ok_or_else(|| {
+            let problem = format!("there is no device {index}, only {}", self.devices.len());
+            Error::argument("verbs", "open a device", problem)
         })?;
         let opened = self.list.open(index, info.clone())?;
         Ok(Arc::new(VerbsDevice::new(Arc::new(opened))?))
@@ -117,11 +111,7 @@ impl List {
             } else {
                 said
             };
-            return Err(Error::Os {
-                device: library.name.clone(),
-                operation: "list the devices".to_owned(),
-                source,
-            });
+            return Err(Error::os(&library.name, "list the devices", source));
         };
         Ok(Self { library, base, count: usize::try_from(count).unwrap_or(0) })
     }

@@ -1,9 +1,8 @@
 //! A port with its tables.
 
 use std::ffi::c_int;
-use std::mem::MaybeUninit;
 
-use crate::{Error, Gid, GidEntry, GidKind, LinkLayer, Mtu, PortInfo};
+use crate::{Error, Gid, GidEntry, GidKind, LinkLayer, Mtu, PortInfo, checks};
 
 use super::context::{Opened, failure};
 use super::{convert, ffi, sysfs};
@@ -13,10 +12,7 @@ const GID_LIMIT: usize = 4096;
 
 /// Reads a port as it is now.
 pub(super) fn query(opened: &Opened, number: u8) -> Result<PortInfo, Error> {
-    if number == 0 || number > opened.info.ports {
-        let problem = format!("there is no port {number}, only 1 to {}", opened.info.ports);
-        return Err(opened.argument("query a port", problem));
-    }
+    checks::port(&opened.info, "query a port", number)?;
     let seen = attributes(opened, number)?;
     let link = convert::link(seen.link_layer)
         .ok_or_else(|| opened.unsupported("port of a known link layer"))?;
@@ -26,9 +22,12 @@ pub(super) fn query(opened: &Opened, number: u8) -> Result<PortInfo, Error> {
         link,
         lid: if link == LinkLayer::InfiniBand { seen.lid } else { 0 },
         // A port that is down may show none.
-        active_mtu: convert::mtu(seen.active_mtu).unwrap_or(Mtu::B256),
+        active_mtu: Mtu::of_number(seen.active_mtu).unwrap_or(Mtu::B256),
         max_message: seen.max_msg_sz,
-        gids: gids(opened, number, usize::try_from(seen.gid_tbl_len).unwrap_or(0))?,
+        gids: match whole_table(opened, number) {
+            Some(table) => table,
+            None => single_entries(opened, number, seen.gid_tbl_len)?,
+        },
         pkeys: pkeys(opened, number, seen.pkey_tbl_len),
         service: 0,
     })
@@ -37,21 +36,13 @@ pub(super) fn query(opened: &Opened, number: u8) -> Result<PortInfo, Error> {
 fn attributes(opened: &Opened, number: u8) -> Result<ffi::PortAttr, Error> {
     // The exported function fills only the fields that it knows: the rest stays zero, as the
     // header's own caller has it.
-    let mut seen = MaybeUninit::<ffi::PortAttr>::zeroed();
+    let mut seen = ffi::PortAttr::ZERO;
     // SAFETY: an open context and room for the answer, of which the exported function knows at most
     // all.
     let result =
-        unsafe { (opened.library.query_port)(opened.context.as_ptr(), number, seen.as_mut_ptr()) };
+        unsafe { (opened.library.query_port)(opened.context.as_ptr(), number, &raw mut seen) };
     opened.check(result, &format!("query port {number}"))?;
-    // SAFETY: integers only, zeroed before.
-    Ok(unsafe { seen.assume_init() })
-}
-
-fn gids(opened: &Opened, port: u8, length: usize) -> Result<Vec<GidEntry>, Error> {
-    match whole_table(opened, port) {
-        Some(table) => Ok(table),
-        None => single_entries(opened, port, length),
-    }
+    Ok(seen)
 }
 
 /// All used entries in one call, where the library has it.
@@ -62,14 +53,7 @@ fn whole_table(opened: &Opened, port: u8) -> Option<Vec<GidEntry>> {
         room += usize::try_from(attributes(opened, each).ok()?.gid_tbl_len).unwrap_or(0);
     }
     let room = room.clamp(1, GID_LIMIT);
-    let empty = ffi::GidEntry {
-        gid: ffi::Gid([0; 16]),
-        gid_index: 0,
-        port_num: 0,
-        gid_type: 0,
-        ndev_ifindex: 0,
-    };
-    let mut entries = vec![empty; room];
+    let mut entries = vec![ffi::GidEntry::ZERO; room];
     // SAFETY: an open context and `room` entries of the size that is told.
     let count = unsafe {
         query(opened.context.as_ptr(), entries.as_mut_ptr(), room, 0, size_of::<ffi::GidEntry>())
@@ -95,12 +79,9 @@ fn whole_table(opened: &Opened, port: u8) -> Option<Vec<GidEntry>> {
 }
 
 /// Entry by entry, with the kinds from sysfs.
-fn single_entries(opened: &Opened, port: u8, length: usize) -> Result<Vec<GidEntry>, Error> {
+fn single_entries(opened: &Opened, port: u8, length: c_int) -> Result<Vec<GidEntry>, Error> {
     let mut table = Vec::new();
-    for index in 0..=u8::MAX {
-        if usize::from(index) >= length {
-            break;
-        }
+    for index in (0..=u8::MAX).take_while(|index| c_int::from(*index) < length) {
         let mut gid = ffi::Gid([0; 16]);
         // SAFETY: an open context and room for the answer.
         let result = unsafe {
@@ -129,9 +110,7 @@ fn single_entries(opened: &Opened, port: u8, length: usize) -> Result<Vec<GidEnt
 fn pkeys(opened: &Opened, port: u8, length: u16) -> Vec<u16> {
     let mut table: Vec<u16> =
         (0..length).map(|index| pkey(opened, port, index).unwrap_or(0)).collect();
-    while table.last() == Some(&0) {
-        table.pop();
-    }
+    table.truncate(table.iter().rposition(|key| *key != 0).map_or(0, |last| last + 1));
     table
 }
 

@@ -1,5 +1,6 @@
 //! From the traits' requests to those of verbs. Everything is on the stack.
 
+use std::any::Any;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -7,10 +8,10 @@ use std::ptr;
 use crate::{Data, Operation, PostError, QpState, QpType, RecvWr, SendWr};
 
 use super::address_handle::VerbsAh;
+use super::convert::{outcome, receive, sge};
 use super::domain::MAX_SGE;
 use super::ffi;
 use super::qp::VerbsQp;
-use super::work_request::{outcome, receive, sge};
 
 /// Inline bytes that are asked of a device at most; more costs more than a registered buffer
 /// everywhere.
@@ -31,12 +32,12 @@ fn taken(qp: &VerbsQp, result: c_int) -> Result<(), PostError> {
 /// Posts a receive request.
 #[inline]
 pub(super) fn post_receive(qp: &VerbsQp, request: &RecvWr) -> Result<(), PostError> {
-    if matches!(qp.qp_type(), QpType::XrcSend | QpType::XrcRecv) {
+    if matches!(qp.qp_type, QpType::XrcSend | QpType::XrcRecv) {
         return Err(PostError::Invalid(
             "extended reliable connections receive into queues of a domain",
         ));
     }
-    if qp.shares_receives() {
+    if qp.srq.is_some() {
         return Err(PostError::Invalid("receives go to the shared receive queue"));
     }
     if qp.known_state() == QpState::Reset {
@@ -47,7 +48,7 @@ pub(super) fn post_receive(qp: &VerbsQp, request: &RecvWr) -> Result<(), PostErr
     let mut bad = ptr::null_mut();
     // SAFETY: a living queue pair, one request of one entry; the caller holds the region of its
     // key.
-    let result = unsafe { (qp.domain.post_recv)(qp.qp.as_ptr(), &raw mut wr, &raw mut bad) };
+    let result = unsafe { (qp.domain().post_recv)(qp.qp.as_ptr(), &raw mut wr, &raw mut bad) };
     taken(qp, result)
 }
 
@@ -65,7 +66,7 @@ pub(super) fn post_send(
     let mut fragments = [const { MaybeUninit::<ffi::Sge>::uninit() }; FRAGMENTS];
     let (count, flags) = match send.data {
         Data::Gather(list) => {
-            if list.len() > qp.send_sge() {
+            if list.len() > qp.send_sge as usize {
                 return Err(PostError::Invalid("more fragments than the queue pair gathers"));
             }
             for (to, from) in fragments.iter_mut().zip(list) {
@@ -78,10 +79,10 @@ pub(super) fn post_send(
                 return Err(PostError::Invalid("reads and atomics need registered memory"));
             }
             let total: usize = list.iter().map(|part| part.len()).sum();
-            if total > qp.inline_limit() {
+            if total > qp.inline as usize {
                 return Err(PostError::Invalid("more inline bytes than the queue pair takes"));
             }
-            if list.len() > qp.send_sge() {
+            if list.len() > qp.send_sge as usize {
                 return join_and_submit(qp, send, queue, list);
             }
             for (to, from) in fragments.iter_mut().zip(list) {
@@ -141,17 +142,17 @@ fn submit(
         opcode: ffi::WR_SEND,
         send_flags: flags | if send.signaled { ffi::SEND_SIGNALED } else { 0 },
         imm_data: 0,
-        wr: ffi::WrTarget { atomic: ffi::WrAtomic::NONE },
+        wr: ffi::WrTarget { atomic: ffi::WrAtomic::ZERO },
         remote_srqn: 0,
         rest: [0; 6],
     };
-    match (qp.qp_type(), &send.to, queue) {
+    match (qp.qp_type, &send.to, queue) {
         (QpType::Rc, None, None) => {}
         (QpType::XrcSend, None, Some(queue)) => wr.remote_srqn = queue,
         (QpType::Ud, Some(to), None) => {
-            let handle = to.handle.as_any().downcast_ref::<VerbsAh>();
-            let handle = handle.filter(|handle| handle.is_of(&qp.domain));
-            let ah = handle.ok_or(PostError::Invalid("an address of another device"))?.ah.as_ptr();
+            let handle = (to.handle as &dyn Any).downcast_ref::<VerbsAh>();
+            let handle = handle.filter(|handle| handle.0.is_of(qp.domain()));
+            let ah = handle.ok_or(PostError::Invalid("an address of another device"))?.0.as_ptr();
             wr.wr.ud = ffi::WrUd { ah, remote_qpn: to.qpn, remote_qkey: to.qkey };
         }
         (QpType::XrcRecv, ..) => {
@@ -160,7 +161,7 @@ fn submit(
         (QpType::XrcSend, _, None) => {
             return Err(PostError::Invalid("the receive queue at the peer is not named"));
         }
-        (_, _, Some(_)) if qp.qp_type() != QpType::XrcSend => {
+        (_, _, Some(_)) if qp.qp_type != QpType::XrcSend => {
             return Err(PostError::Invalid(
                 "only extended reliable connections name a receive queue",
             ));
@@ -174,7 +175,7 @@ fn submit(
             wr.opcode = ffi::WR_SEND_WITH_IMM;
             wr.imm_data = imm.to_be();
         }
-        _ if qp.qp_type() == QpType::Ud => {
+        _ if qp.qp_type == QpType::Ud => {
             return Err(PostError::Invalid("datagrams are only sent"));
         }
         Operation::Write { remote, rkey } => {
@@ -186,7 +187,7 @@ fn submit(
             wr.wr.rdma = ffi::WrRdma { remote_addr: remote, rkey };
         }
         Operation::FetchAdd { remote, rkey, add } => {
-            if !qp.domain.caps.atomics {
+            if !qp.domain().caps.atomics {
                 return Err(PostError::Invalid("the device has no atomics"));
             }
             // Providers differ in who refuses this.
@@ -202,6 +203,6 @@ fn submit(
     let mut bad = ptr::null_mut();
     // SAFETY: a living queue pair and one request with `count` written fragments; inline ones are
     // copied during the call, and the caller holds the regions of the other keys.
-    let result = unsafe { (qp.domain.post_send)(qp.qp.as_ptr(), &raw mut wr, &raw mut bad) };
+    let result = unsafe { (qp.domain().post_send)(qp.qp.as_ptr(), &raw mut wr, &raw mut bad) };
     taken(qp, result)
 }

@@ -1,12 +1,12 @@
 //! Queue pairs and their changes of state.
 
-use std::ffi::{c_int, c_uint};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use settings::deadlines::verbs::FAILED_POLL;
 
+use crate::types::connection::AtomicQpState;
 use crate::{
     Access, CompletionQueue, Error, PostError, QpSpec, QpState, QpType, QueuePair, RcPeer, RecvWr,
     Retry, SendWr, SharedReceiveQueue,
@@ -14,11 +14,10 @@ use crate::{
 
 use super::address_handle::path;
 use super::context::failure;
-use super::create_qp::{InlineLimits, destroy, make, wanted};
+use super::create_qp::{InlineLimits, make, wanted};
 use super::diagnose::{self, Known};
-use super::domain::{Domain, Member};
-use super::xrcd::Xrcd;
-use super::{convert, ffi, memory, port, post};
+use super::domain::{Domain, Member, Object};
+use super::{ffi, memory, port, post};
 
 /// How often a device is asked whether a queue pair failed whose request did.
 const CHECKS: u32 = 4;
@@ -29,78 +28,72 @@ const BITS_24: u32 = 0xff_ffff;
 /// A queue pair.
 #[derive(Debug)]
 pub(super) struct VerbsQp {
-    pub(super) domain: Arc<Domain>,
-    pub(super) qp: NonNull<ffi::Qp>,
-    qp_type: QpType,
+    pub(super) qp: Object<ffi::Qp>,
+    pub(super) qp_type: QpType,
     number: u32,
-    inline: u32,
-    send_sge: u32,
-    /// [`QpState`] as the last successful change left it.
-    state: AtomicU8,
+    pub(super) inline: u32,
+    pub(super) send_sge: u32,
+    /// As the last successful change left it.
+    state: AtomicQpState,
     /// Changes of state come one after the other; the port of the last INIT.
     port: Mutex<u8>,
     /// What the queue pair reports to and receives from lives as long as it.
     _queues: Vec<Arc<dyn CompletionQueue>>,
-    cqs: Vec<NonNull<ffi::Cq>>,
-    srq: Option<Arc<dyn SharedReceiveQueue>>,
-    _xrcd: Option<Arc<Xrcd>>,
+    /// Addresses of its completion queues.
+    cqs: [usize; 2],
+    pub(super) srq: Option<Arc<dyn SharedReceiveQueue>>,
+    _xrcd: Option<Arc<Object<c_void>>>,
 }
 
-// SAFETY: the library's calls may come from any thread.
-unsafe impl Send for VerbsQp {}
-// SAFETY: as above.
-unsafe impl Sync for VerbsQp {}
-
 impl VerbsQp {
+    fn of(qp: Object<ffi::Qp>, qp_type: QpType) -> Self {
+        Self {
+            qp_type,
+            // SAFETY: the library made it; its number does not change.
+            number: unsafe { (*qp.as_ptr()).qp_num },
+            qp,
+            inline: 0,
+            send_sge: 0,
+            state: AtomicQpState::default(),
+            port: Mutex::new(1),
+            _queues: Vec::new(),
+            cqs: [0; 2],
+            srq: None,
+            _xrcd: None,
+        }
+    }
+
     pub(super) fn new(
         domain: &Arc<Domain>,
         spec: &QpSpec<'_>,
         inline: &InlineLimits,
     ) -> Result<Self, Error> {
-        let (mut wanted, cqs) = wanted(domain, spec)?;
+        let mut wanted = wanted(domain, spec)?;
         let qp = make(domain, &mut wanted, spec.inline.min(post::MAX_INLINE), inline)?;
-        // SAFETY: the library made it; its number does not change.
-        let number = unsafe { (*qp.as_ptr()).qp_num };
-        Ok(Self {
-            domain: Arc::clone(domain),
-            qp,
-            qp_type: spec.qp_type,
-            number,
-            inline: wanted.cap.max_inline_data.min(post::MAX_INLINE),
-            send_sge: wanted.cap.max_send_sge.min(domain.caps.max_sge),
-            state: AtomicU8::new(0),
-            port: Mutex::new(0),
-            _queues: vec![Arc::clone(spec.send_cq), Arc::clone(spec.recv_cq)],
-            cqs: cqs.to_vec(),
-            srq: spec.srq.cloned(),
-            _xrcd: None,
-        })
+        let mut pair = Self::of(qp, spec.qp_type);
+        pair.inline = wanted.cap.max_inline_data.min(post::MAX_INLINE);
+        pair.send_sge = wanted.cap.max_send_sge.min(domain.caps.max_sge);
+        pair._queues = vec![Arc::clone(spec.send_cq), Arc::clone(spec.recv_cq)];
+        pair.cqs = [wanted.send_cq.addr(), wanted.recv_cq.addr()];
+        pair.srq = spec.srq.cloned();
+        Ok(pair)
+    }
+
+    #[inline]
+    pub(super) fn domain(&self) -> &Arc<Domain> {
+        &self.qp.domain
     }
 
     /// From now on failed completions and events find it.
     pub(super) fn enter_domain(self: &Arc<Self>) {
         let member: Weak<Self> = Arc::downgrade(self);
-        self.domain.remember(self.number, member);
+        self.domain().remember(self.number, member);
     }
 
     /// The receiving half of extended reliable connections, made or opened by the library.
-    pub(super) fn receiver(domain: &Arc<Domain>, xrcd: Arc<Xrcd>, qp: NonNull<ffi::Qp>) -> Self {
-        // SAFETY: the library made it; its number does not change.
-        let number = unsafe { (*qp.as_ptr()).qp_num };
-        let pair = Self {
-            domain: Arc::clone(domain),
-            qp,
-            qp_type: QpType::XrcRecv,
-            number,
-            inline: 0,
-            send_sge: 0,
-            state: AtomicU8::new(0),
-            port: Mutex::new(1),
-            _queues: Vec::new(),
-            cqs: Vec::new(),
-            srq: None,
-            _xrcd: Some(xrcd),
-        };
+    pub(super) fn receiver(xrcd: Arc<Object<c_void>>, qp: Object<ffi::Qp>) -> Self {
+        let mut pair = Self::of(qp, QpType::XrcRecv);
+        pair._xrcd = Some(xrcd);
         pair.refresh();
         pair
     }
@@ -110,89 +103,58 @@ impl VerbsQp {
         if self.qp_type == QpType::XrcRecv
             && let Some(state) = self.asked_state()
         {
-            self.remember(state);
+            self.state.store(state, Ordering::Relaxed);
         }
-    }
-
-    #[inline]
-    pub(super) fn qp_type(&self) -> QpType {
-        self.qp_type
-    }
-
-    #[inline]
-    pub(super) fn shares_receives(&self) -> bool {
-        self.srq.is_some()
-    }
-
-    #[inline]
-    pub(super) fn send_sge(&self) -> usize {
-        self.send_sge as usize
-    }
-
-    #[inline]
-    pub(super) fn inline_limit(&self) -> usize {
-        self.inline as usize
     }
 
     /// The state that the last change left.
     #[inline]
     pub(super) fn known_state(&self) -> QpState {
-        STATES[usize::from(self.state.load(Ordering::Relaxed)) % STATES.len()]
-    }
-
-    fn remember(&self, state: QpState) {
-        let index = STATES.iter().position(|each| *each == state).unwrap_or(0);
-        self.state.store(u8::try_from(index).unwrap_or(0), Ordering::Relaxed);
+        self.state.load(Ordering::Relaxed)
     }
 
     /// What the device says.
     fn asked_state(&self) -> Option<QpState> {
-        let mut attr = ffi::QpAttr::NONE;
-        let mut init = std::mem::MaybeUninit::<ffi::QpInitAttr>::zeroed();
+        let (mut attr, mut init) = (ffi::QpAttr::ZERO, ffi::QpInitAttr::ZERO);
+        let query = self.domain().opened.library.query_qp;
         // SAFETY: a living queue pair and room for the answers.
-        let result = unsafe {
-            (self.domain.opened.library.query_qp)(
-                self.qp.as_ptr(),
-                &raw mut attr,
-                ffi::mask::STATE,
-                init.as_mut_ptr(),
-            )
-        };
-        (result == 0).then(|| convert::qp_state(attr.qp_state))
+        let result =
+            unsafe { query(self.qp.as_ptr(), &raw mut attr, ffi::mask::STATE, &raw mut init) };
+        (result == 0).then(|| QpState::of_number(attr.qp_state))
+    }
+
+    /// Asks the device for a change of state; what it says.
+    fn change(&self, to: QpState, attr: &mut ffi::QpAttr, mask: c_int) -> c_int {
+        attr.qp_state = to as c_int;
+        let modify = self.domain().opened.library.modify_qp;
+        // SAFETY: a living queue pair, and the attributes that the mask names are filled.
+        let result = unsafe { modify(self.qp.as_ptr(), &raw mut *attr, mask | ffi::mask::STATE) };
+        if result == 0 {
+            self.state.store(to, Ordering::Relaxed);
+        }
+        result
     }
 
     /// Tells the device again that the queue pair is in ERROR. Soft-RoCE flushes only what was
     /// posted before that.
     #[cold]
     pub(super) fn flush(&self) {
-        let mut attr = ffi::QpAttr::NONE;
-        attr.qp_state = ffi::QPS_ERR;
-        // SAFETY: a living queue pair, and the state is filled.
-        let result = unsafe {
-            (self.domain.opened.library.modify_qp)(
-                self.qp.as_ptr(),
-                &raw mut attr,
-                ffi::mask::STATE,
-            )
-        };
         // A refusal means that it is in no state to fail, or that the device is gone: nothing more
         // to flush.
-        if result == 0 {
-            self.remember(QpState::Error);
-        }
+        let _ = self.change(QpState::Error, &mut { ffi::QpAttr::ZERO }, 0);
     }
 
     fn lock(&self) -> MutexGuard<'_, u8> {
         self.port.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn refused(&self, to: QpState, problem: String) -> Error {
+    fn refused(&self, to: QpState, problem: impl Into<String>) -> Error {
         Error::Transition {
-            device: self.domain.opened.info.name.clone(),
+            device: self.domain().opened.info.name.clone(),
             qpn: self.number,
             from: self.known_state(),
             to,
-            problem,
+            problem: problem.into(),
         }
     }
 
@@ -205,41 +167,33 @@ impl VerbsQp {
         }
     }
 
-    /// Asks the device for a change of state.
+    /// Changes the state, or says why the device does not.
     fn modify(
         &self,
         to: QpState,
         mut attr: ffi::QpAttr,
         mask: c_int,
-        port_number: u8,
+        port: u8,
     ) -> Result<(), Error> {
-        attr.qp_state = number_of(to);
-        let mask = mask | ffi::mask::STATE;
-        let opened = &self.domain.opened;
-        // SAFETY: a living queue pair, and the attributes that the mask names are filled.
-        let result = unsafe { (opened.library.modify_qp)(self.qp.as_ptr(), &raw mut attr, mask) };
+        let result = self.change(to, &mut attr, mask);
         if result == 0 {
-            self.remember(to);
             return Ok(());
         }
-        let said = failure(result);
-        let port = port::query(opened, port_number).ok();
-        let known =
-            Known { caps: &self.domain.caps, port: port.as_ref(), ports: opened.info.ports };
-        Err(self.refused(to, diagnose::explain(&said, &attr, mask, known)))
+        let (opened, caps) = (&self.domain().opened, &self.domain().caps);
+        let port = port::query(opened, port).ok();
+        let known = Known { caps, port: port.as_ref(), ports: opened.info.ports };
+        let mask = mask | ffi::mask::STATE;
+        Err(self.refused(to, diagnose::explain(&failure(result), &attr, mask, known)))
     }
-}
 
-const STATES: [QpState; 5] =
-    [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Error];
-
-fn number_of(state: QpState) -> c_int {
-    match state {
-        QpState::Reset => ffi::QPS_RESET,
-        QpState::Init => ffi::QPS_INIT,
-        QpState::Rtr => ffi::QPS_RTR,
-        QpState::Rts => ffi::QPS_RTS,
-        QpState::Error => ffi::QPS_ERR,
+    /// The attribute that INIT needs beside port and key: the rights of peers, or the key of
+    /// datagrams.
+    const fn init_mask(&self) -> c_int {
+        let own = match self.qp_type {
+            QpType::Rc | QpType::XrcSend | QpType::XrcRecv => ffi::mask::ACCESS_FLAGS,
+            QpType::Ud => ffi::mask::QKEY,
+        };
+        ffi::mask::PKEY_INDEX | ffi::mask::PORT | own
     }
 }
 
@@ -247,7 +201,7 @@ impl Member for VerbsQp {
     // The device is asked: the completion may be one from before a reset, and a failed datagram
     // does not end its queue pair everywhere. The completion may come before the device has changed
     // the state, hence the second check.
-    fn has_failed(&self, cq: Option<NonNull<ffi::Cq>>) {
+    fn has_failed(&self, cq: Option<usize>) {
         // A receiver reports to the queues of whoever a message was for.
         if cq.is_some_and(|cq| !self.cqs.contains(&cq)) && self.qp_type != QpType::XrcRecv {
             return;
@@ -284,7 +238,7 @@ impl QueuePair for VerbsQp {
         }
         // Only a connected pair changes by itself.
         if self.asked_state() == Some(QpState::Error) {
-            self.remember(QpState::Error);
+            self.state.store(QpState::Error, Ordering::Relaxed);
         }
         self.known_state()
     }
@@ -293,26 +247,19 @@ impl QueuePair for VerbsQp {
         let mut current = self.lock();
         self.must_be(QpState::Reset, QpState::Init)?;
         // Not every driver checks it; the first key is always there.
-        if pkey_index != 0 && !port::has_pkey(&self.domain.opened, port, pkey_index) {
+        if pkey_index != 0 && !port::has_pkey(&self.domain().opened, port, pkey_index) {
             let problem = format!("pkey_index {pkey_index} is unused on port {port}");
             return Err(self.refused(QpState::Init, problem));
         }
-        let mut attr = ffi::QpAttr::NONE;
-        attr.port_num = port;
-        attr.pkey_index = pkey_index;
-        let own = match self.qp_type {
-            QpType::Rc | QpType::XrcSend | QpType::XrcRecv => {
-                let rights = memory::rights(access, self.domain.caps.atomics);
-                attr.qp_access_flags = c_uint::try_from(rights).unwrap_or(0);
-                ffi::mask::ACCESS_FLAGS
-            }
-            QpType::Ud => {
-                attr.qkey = qkey;
-                ffi::mask::QKEY
-            }
+        let rights = memory::rights(access, self.domain().caps.atomics);
+        let attr = ffi::QpAttr {
+            port_num: port,
+            pkey_index,
+            qkey,
+            qp_access_flags: c_uint::try_from(rights).unwrap_or(0),
+            ..ffi::QpAttr::ZERO
         };
-        let mask = ffi::mask::PKEY_INDEX | ffi::mask::PORT | own;
-        self.modify(QpState::Init, attr, mask, port)?;
+        self.modify(QpState::Init, attr, self.init_mask(), port)?;
         *current = port;
         Ok(())
     }
@@ -320,55 +267,52 @@ impl QueuePair for VerbsQp {
     fn to_rtr(&self, peer: Option<&RcPeer>, retry: &Retry) -> Result<(), Error> {
         let port = self.lock();
         self.must_be(QpState::Init, QpState::Rtr)?;
-        let mut attr = ffi::QpAttr::NONE;
-        let mask = match (self.qp_type, peer) {
-            (QpType::Ud, None) => 0,
-            (QpType::Ud, Some(_)) => {
-                return Err(self.refused(QpState::Rtr, "datagrams have no peer".to_owned()));
-            }
+        let peer = match (self.qp_type, peer) {
+            (QpType::Ud, None) => return self.modify(QpState::Rtr, ffi::QpAttr::ZERO, 0, *port),
+            (QpType::Ud, _) => return Err(self.refused(QpState::Rtr, "datagrams have no peer")),
+            (_, Some(peer)) => peer,
             (_, None) => {
-                let problem = "a reliable connection needs its peer".to_owned();
-                return Err(self.refused(QpState::Rtr, problem));
-            }
-            (qp_type, Some(peer)) => {
-                attr.ah_attr = path(*port, &peer.address);
-                attr.path_mtu = convert::mtu_number(peer.mtu);
-                attr.dest_qp_num = peer.qpn;
-                attr.rq_psn = peer.psn & BITS_24;
-                attr.max_dest_rd_atomic = peer.rd_atom;
-                attr.min_rnr_timer = retry.rnr_timer;
-                let path =
-                    ffi::mask::AV | ffi::mask::PATH_MTU | ffi::mask::DEST_QPN | ffi::mask::RQ_PSN;
-                // Who only sends answers nothing.
-                let answers = ffi::mask::MAX_DEST_RD_ATOMIC | ffi::mask::MIN_RNR_TIMER;
-                if qp_type == QpType::XrcSend { path } else { path | answers }
+                return Err(self.refused(QpState::Rtr, "a reliable connection needs its peer"));
             }
         };
-        self.modify(QpState::Rtr, attr, mask, *port)
+        let attr = ffi::QpAttr {
+            ah_attr: path(*port, &peer.address),
+            path_mtu: peer.mtu as c_int,
+            dest_qp_num: peer.qpn,
+            rq_psn: peer.psn & BITS_24,
+            max_dest_rd_atomic: peer.rd_atom,
+            min_rnr_timer: retry.rnr_timer,
+            ..ffi::QpAttr::ZERO
+        };
+        let path = ffi::mask::AV | ffi::mask::PATH_MTU | ffi::mask::DEST_QPN | ffi::mask::RQ_PSN;
+        // Who only sends answers nothing.
+        let answers = match self.qp_type {
+            QpType::XrcSend => 0,
+            _ => ffi::mask::MAX_DEST_RD_ATOMIC | ffi::mask::MIN_RNR_TIMER,
+        };
+        self.modify(QpState::Rtr, attr, path | answers, *port)
     }
 
     fn to_rts(&self, psn: u32, rd_atom: u8, retry: &Retry) -> Result<(), Error> {
         let port = self.lock();
         self.must_be(QpState::Rtr, QpState::Rts)?;
-        let mut attr = ffi::QpAttr::NONE;
-        attr.sq_psn = psn & BITS_24;
-        let mut mask = ffi::mask::SQ_PSN;
-        if self.qp_type == QpType::XrcRecv {
-            attr.timeout = retry.timeout;
-            mask |= ffi::mask::TIMEOUT;
-        }
-        if matches!(self.qp_type, QpType::Rc | QpType::XrcSend) {
-            attr.timeout = retry.timeout;
-            // Soft-RoCE takes 7 for "for ever", and a dead peer would never be noticed.
-            attr.retry_cnt = if retry.count == 7 { self.domain.max_retries } else { retry.count };
-            attr.rnr_retry = retry.rnr;
-            attr.max_rd_atomic = rd_atom;
-            mask |= ffi::mask::TIMEOUT
-                | ffi::mask::RETRY_CNT
-                | ffi::mask::RNR_RETRY
-                | ffi::mask::MAX_QP_RD_ATOMIC;
-        }
-        self.modify(QpState::Rts, attr, mask, *port)
+        // Soft-RoCE takes 7 for "for ever", and a dead peer would never be noticed.
+        let count = if retry.count == 7 { self.domain().max_retries } else { retry.count };
+        let attr = ffi::QpAttr {
+            sq_psn: psn & BITS_24,
+            timeout: retry.timeout,
+            retry_cnt: count,
+            rnr_retry: retry.rnr,
+            max_rd_atomic: rd_atom,
+            ..ffi::QpAttr::ZERO
+        };
+        let sends = ffi::mask::RETRY_CNT | ffi::mask::RNR_RETRY | ffi::mask::MAX_QP_RD_ATOMIC;
+        let mask = match self.qp_type {
+            QpType::Ud => 0,
+            QpType::XrcRecv => ffi::mask::TIMEOUT,
+            QpType::Rc | QpType::XrcSend => ffi::mask::TIMEOUT | sends,
+        };
+        self.modify(QpState::Rts, attr, mask | ffi::mask::SQ_PSN, *port)
     }
 
     fn to_error(&self) -> Result<(), Error> {
@@ -377,20 +321,15 @@ impl QueuePair for VerbsQp {
         if self.known_state() == QpState::Reset {
             // Linux does not allow it from RESET, the specification does: by way of INIT on any
             // port.
-            let mut attr = ffi::QpAttr::NONE;
-            attr.port_num = 1;
-            let own = match self.qp_type {
-                QpType::Rc | QpType::XrcSend | QpType::XrcRecv => ffi::mask::ACCESS_FLAGS,
-                QpType::Ud => ffi::mask::QKEY,
-            };
-            self.modify(QpState::Init, attr, ffi::mask::PKEY_INDEX | ffi::mask::PORT | own, 1)?;
+            let attr = ffi::QpAttr { port_num: 1, ..ffi::QpAttr::ZERO };
+            self.modify(QpState::Init, attr, self.init_mask(), 1)?;
         }
-        self.modify(QpState::Error, ffi::QpAttr::NONE, 0, *port)
+        self.modify(QpState::Error, ffi::QpAttr::ZERO, 0, *port)
     }
 
     fn to_reset(&self) -> Result<(), Error> {
         let port = self.lock();
-        self.modify(QpState::Reset, ffi::QpAttr::NONE, 0, *port)
+        self.modify(QpState::Reset, ffi::QpAttr::ZERO, 0, *port)
     }
 
     fn post_send(&self, send: &SendWr<'_>) -> Result<(), PostError> {
@@ -408,7 +347,6 @@ impl QueuePair for VerbsQp {
 
 impl Drop for VerbsQp {
     fn drop(&mut self) {
-        self.domain.forget(self.number);
-        destroy(&self.domain, self.qp);
+        self.domain().forget(self.number);
     }
 }

@@ -9,7 +9,7 @@ use super::ffi;
 
 /// Functions of the library's table that only these connections need; older providers leave them
 /// out.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Functions {
     pub(super) open_domain: ffi::OpenXrcd,
     pub(super) close_domain: ffi::CloseXrcd,

@@ -95,7 +95,7 @@ impl End {
     /// The queue as the adapter has it.
     /// The device as its own threads see it.
     pub(super) fn soft_device(&self) -> &SoftDevice {
-        &self.cq.as_any().downcast_ref::<CqHandle>().unwrap().device
+        &(&*self.cq as &dyn std::any::Any).downcast_ref::<CqHandle>().unwrap().device
     }
 
     pub(super) fn address(&self) -> Address {

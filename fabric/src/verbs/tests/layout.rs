@@ -6,6 +6,7 @@ use std::process::Command;
 
 use super::Room;
 use crate::verbs::ffi;
+use crate::{Mtu, QpState};
 
 /// What a C expression must be.
 struct Fact {
@@ -208,8 +209,9 @@ fn constants(facts: &mut Vec<Fact>) {
             "(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ)",
         ffi::QP_OPEN_NUMBER_DOMAIN_AND_TYPE =>
             "(IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE)",
-        ffi::QPS_RESET => "IBV_QPS_RESET", ffi::QPS_INIT => "IBV_QPS_INIT",
-        ffi::QPS_RTR => "IBV_QPS_RTR", ffi::QPS_RTS => "IBV_QPS_RTS", ffi::QPS_ERR => "IBV_QPS_ERR",
+        QpState::Reset as i32 => "IBV_QPS_RESET", QpState::Init as i32 => "IBV_QPS_INIT",
+        QpState::Rtr as i32 => "IBV_QPS_RTR", QpState::Rts as i32 => "IBV_QPS_RTS",
+        QpState::Error as i32 => "IBV_QPS_ERR",
         ffi::WR_RDMA_WRITE => "IBV_WR_RDMA_WRITE", ffi::WR_SEND => "IBV_WR_SEND",
         ffi::WR_SEND_WITH_IMM => "IBV_WR_SEND_WITH_IMM", ffi::WR_RDMA_READ => "IBV_WR_RDMA_READ",
         ffi::WR_ATOMIC_FETCH_AND_ADD => "IBV_WR_ATOMIC_FETCH_AND_ADD",
@@ -225,13 +227,14 @@ fn constants(facts: &mut Vec<Fact>) {
         5 => "IBV_WC_WR_FLUSH_ERR", 9 => "IBV_WC_REM_INV_REQ_ERR", 10 => "IBV_WC_REM_ACCESS_ERR",
         11 => "IBV_WC_REM_OP_ERR", 12 => "IBV_WC_RETRY_EXC_ERR", 13 => "IBV_WC_RNR_RETRY_EXC_ERR",
         1 => "IBV_WC_RDMA_WRITE", 2 => "IBV_WC_RDMA_READ", 4 => "IBV_WC_FETCH_ADD",
-        128 => "IBV_WC_RECV", 1 => "IBV_MTU_256", 5 => "IBV_MTU_4096",
+        128 => "IBV_WC_RECV",
+        Mtu::B256 as i32 => "IBV_MTU_256", Mtu::B4096 as i32 => "IBV_MTU_4096",
         // The same bits as `Access`.
         1 => "IBV_ACCESS_LOCAL_WRITE", 2 => "IBV_ACCESS_REMOTE_WRITE", 4 => "IBV_ACCESS_REMOTE_READ",
         8 => "IBV_ACCESS_REMOTE_ATOMIC",
     }
     for (bit, name) in ffi::mask::NAMES {
-        facts.push(Fact { c: format!("(long long)IBV_QP_{name}"), value: bit.into() });
+        facts.push(Fact { c: format!("(long long)IBV_QP_{name}"), value: (*bit).into() });
     }
 }
 
