@@ -152,61 +152,32 @@ pub struct Frame<'a> {
 
 /// Why bytes are not a frame. Every message names what was seen and what was expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message names its fields")]
 pub enum FrameError {
     /// Not our protocol at all.
     #[error(
         "frame starts with {seen:#06x}, expected magic {MAGIC:#06x}: the peer does not speak this protocol"
     )]
-    Magic {
-        /// First two bytes.
-        seen: u16,
-    },
+    Magic { seen: u16 },
     /// Another release.
     #[error(
         "frame of protocol version {seen}, this build speaks {VERSION}: launcher and program come from different releases, rebuild or reinstall one of them"
     )]
-    Version {
-        /// Version byte.
-        seen: u8,
-    },
+    Version { seen: u8 },
     /// Unknown kind byte.
     #[error("frame kind {seen} is unknown")]
-    Kind {
-        /// Kind byte.
-        seen: u8,
-    },
+    Kind { seen: u8 },
     /// `len`, `offset` and `total` do not fit together or exceed a limit.
     #[error(
         "frame {kind:?}: payload of {len} bytes at offset {offset} in a datum of {total} bytes is out of bounds (at most {MAX_PAYLOAD} in a frame, {MAX_TOTAL} in all)"
     )]
-    Length {
-        /// Kind.
-        kind: Kind,
-        /// Bytes in this frame.
-        len: u32,
-        /// Start in the datum.
-        offset: u32,
-        /// Bytes of the datum.
-        total: u32,
-    },
+    Length { kind: Kind, len: u32, offset: u32, total: u32 },
     /// A packet ended inside a frame, or had bytes after it.
     #[error("packet of {seen} bytes, its frame needs {need}")]
-    Truncated {
-        /// Bytes there.
-        seen: usize,
-        /// Bytes needed.
-        need: usize,
-    },
+    Truncated { seen: usize, need: usize },
     /// `rank` is not a rank of the job.
     #[error("frame {kind:?} speaks of rank {seen}, the job has {size} ranks")]
-    Rank {
-        /// Kind.
-        kind: Kind,
-        /// Rank field.
-        seen: u32,
-        /// Job size.
-        size: u32,
-    },
+    Rank { kind: Kind, seen: u32, size: u32 },
 }
 
 fn word(bytes: &[u8; HEADER_LEN], at: usize) -> u32 {

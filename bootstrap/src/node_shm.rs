@@ -111,21 +111,14 @@ impl ExitDecision {
 
 /// Why a page cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message names its fields")]
 pub enum NodeShmError {
     /// Mapping or sizing failed.
     #[error("cannot {operation} the node's shared memory: {source}")]
-    Os {
-        /// What was tried.
-        operation: &'static str,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Os { operation: &'static str, source: std::io::Error },
     /// The contents are not a page of this version.
     #[error("the node's shared memory is damaged or of another version: {seen}")]
-    Layout {
-        /// What was seen.
-        seen: String,
-    },
+    Layout { seen: String },
 }
 
 /// The mapped page. Shared freely between threads; all mutable parts are atomics.

@@ -21,16 +21,14 @@ const MAX_RANKS: u32 = 1 << 22;
 
 /// Why a program that was asked to cannot start itself.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message names its fields")]
 pub enum SelfStartError {
     /// No `N[:M]`.
     #[error(
         "{VARIABLE} is set, but {seen} is not N[:M], the number of ranks and of hosts; start the program as \
          `program [-v] 4 arguments` or `program [-v] 4:2 arguments`, or leave {VARIABLE} out"
     )]
-    Words {
-        /// What stands in its place.
-        seen: String,
-    },
+    Words { seen: String },
     /// No launcher.
     #[error(
         "{VARIABLE} is set, but there is no {NAME} beside the library, in its ../bin or in PATH; name it with {LAUNCHER}"
@@ -38,12 +36,7 @@ pub enum SelfStartError {
     NoLauncher,
     /// It cannot become the launcher.
     #[error("{VARIABLE} is set, but {} cannot be executed: {source}; name the launcher with {LAUNCHER}", .path.display())]
-    Execute {
-        /// The launcher.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Execute { path: PathBuf, source: std::io::Error },
     /// The path of the program.
     #[error("{VARIABLE} is set, but the path of this program is unknown: {0}")]
     Program(std::io::Error),

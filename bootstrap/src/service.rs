@@ -74,73 +74,32 @@ impl std::ops::Deref for Shared {
 /// Why a bootstrap call failed. Every variant ends the job: after an error no further call is
 /// possible.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message names its fields")]
 pub enum Error {
     /// The system refused an operation.
     #[error("bootstrap: cannot {operation}: {source}")]
-    Os {
-        /// What was tried, with its subject.
-        operation: &'static str,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Os { operation: &'static str, source: std::io::Error },
     /// The agent is gone.
     #[error("bootstrap: the node agent closed the connection during {during}")]
-    Lost {
-        /// Name of the call.
-        during: &'static str,
-    },
+    Lost { during: &'static str },
     /// The agent or a peer sent something that is not a legal frame.
     #[error("bootstrap: bad frame during {during}: {source}")]
-    Frame {
-        /// Name of the call.
-        during: &'static str,
-        /// What was wrong.
-        source: FrameError,
-    },
+    Frame { during: &'static str, source: FrameError },
     /// A legal frame at the wrong time, or with the wrong contents.
     #[error("bootstrap: protocol error during {during}: {seen}")]
-    Protocol {
-        /// Name of the call.
-        during: &'static str,
-        /// What was seen.
-        seen: String,
-    },
+    Protocol { during: &'static str, seen: String },
     /// The provider refused the call and said why.
     #[error("bootstrap: {during} refused: {reason}")]
-    Refused {
-        /// Name of the call.
-        during: &'static str,
-        /// Reason given.
-        reason: String,
-    },
+    Refused { during: &'static str, reason: String },
     /// A deadline passed.
     #[error("bootstrap: {during} not complete after {waited_ms} ms (deadline {deadline})")]
-    Deadline {
-        /// Name of the call.
-        during: &'static str,
-        /// Name of the deadline.
-        deadline: &'static str,
-        /// Milliseconds waited.
-        waited_ms: u64,
-    },
+    Deadline { during: &'static str, deadline: &'static str, waited_ms: u64 },
     /// The end of the job is decided; the call will not complete.
     #[error("bootstrap: {during} given up: the job is ending with code {}", .decision.code)]
-    Ending {
-        /// Name of the call.
-        during: &'static str,
-        /// The decision.
-        decision: crate::node_shm::ExitDecision,
-    },
+    Ending { during: &'static str, decision: crate::node_shm::ExitDecision },
     /// The environment announces something that cannot be true.
     #[error("bootstrap: environment variable {name}={value:?}: {problem}")]
-    Environment {
-        /// Variable.
-        name: &'static str,
-        /// Value seen.
-        value: String,
-        /// What is wrong with it.
-        problem: String,
-    },
+    Environment { name: &'static str, value: String, problem: String },
     /// Another launcher started this process as one of several, and this library cannot talk to
     /// that launcher.
     #[error(
@@ -148,15 +107,10 @@ pub enum Error {
          cannot join such a job, and running each process as a job of its own would be wrong; {advice}"
     )]
     Launcher {
-        /// Which launcher.
         launcher: &'static str,
-        /// Variable that announces it.
         variable: &'static str,
-        /// Its value.
         value: String,
-        /// How many processes, as far as it is known.
         announced: String,
-        /// What to try.
         advice: &'static str,
     },
     /// The program was asked to start itself as a job and cannot.
@@ -167,12 +121,7 @@ pub enum Error {
     Provider(Box<dyn std::error::Error + Send + Sync>),
     /// The caller's arguments are wrong.
     #[error("bootstrap: {during}: {problem}")]
-    Argument {
-        /// Name of the call.
-        during: &'static str,
-        /// What is wrong.
-        problem: String,
-    },
+    Argument { during: &'static str, problem: String },
 }
 
 impl From<NodeShmError> for Error {

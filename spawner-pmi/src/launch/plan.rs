@@ -8,6 +8,7 @@ use crate::launch::template::{Template, TemplateError, Values};
 
 /// Why a job cannot be started through another launcher.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message names its fields")]
 pub enum PlanError {
     /// The template.
     #[error(transparent)]
@@ -18,48 +19,29 @@ pub enum PlanError {
          {variable} to how it is called, for example {variable}={example:?}. -spawner=ssh needs none"
     )]
     NoLauncher {
-        /// Spawner.
         spawner: &'static str,
-        /// Programs, between commas.
         looked: String,
-        /// Variable that would name one.
         variable: &'static str,
-        /// What could stand in it.
         example: &'static str,
     },
     /// The template's program is not there.
     #[error(
         "{from} calls {program:?}, which is not an executable file in PATH; load its module, or write its full path"
     )]
-    Missing {
-        /// Where the template came from.
-        from: String,
-        /// Program.
-        program: String,
-    },
+    Missing { from: String, program: String },
     /// A dialect that is not in the table.
     #[error("GASNET_IBV_DIALECT={seen:?} is none of {known}")]
-    Dialect {
-        /// Value.
-        seen: String,
-        /// All names.
-        known: String,
-    },
+    Dialect { seen: String, known: String },
     /// An option that the launcher has no words for.
     #[error(
         "{option} is not possible through {title}: {why}. Leave it out, put the launcher's own words into {from}, or use \
          -spawner=ssh{dialect}"
     )]
     Unsupported {
-        /// Option as the user wrote it.
         option: String,
-        /// The launcher.
         title: &'static str,
-        /// What is missing.
         why: &'static str,
-        /// Where the template came from.
         from: String,
-        /// Advice about the dialect, when it is not known.
         dialect: &'static str,
     },
 }

@@ -27,66 +27,32 @@ pub const ESCAPES: [(char, &str); 10] = [
 
 /// Why a template cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message names its fields")]
 pub enum TemplateError {
     /// Quotes that are not closed.
     #[error(
         "{from}={text:?}: a quote is not closed, or a backslash stands at the end; quote as in a shell"
     )]
-    Quoting {
-        /// Where the text came from.
-        from: String,
-        /// The text.
-        text: String,
-    },
+    Quoting { from: String, text: String },
     /// A percent sign before something that is no escape.
     #[error(
         "{from}={text:?}: unknown escape {seen:?} in the word {word:?}; there are {known}, and %% is a percent sign"
     )]
-    Escape {
-        /// Where the text came from.
-        from: String,
-        /// The text.
-        text: String,
-        /// Escape.
-        seen: String,
-        /// Word that has it.
-        word: String,
-        /// All escapes.
-        known: String,
-    },
+    Escape { from: String, text: String, seen: String, word: String, known: String },
     /// No word that could be a launcher's program.
     #[error("{from}={text:?} names no launcher; write for example {example:?}")]
-    NoLauncher {
-        /// Where the text came from.
-        from: String,
-        /// The text.
-        text: String,
-        /// One that would do.
-        example: &'static str,
-    },
+    NoLauncher { from: String, text: String, example: &'static str },
     /// Something without which no job can be started.
     #[error(
         "{from}={text:?} has no {missing}; write for example {example:?}, or set {from}_OK=1 to use it as it is"
     )]
-    Missing {
-        /// Where the text came from.
-        from: String,
-        /// The text.
-        text: String,
-        /// The escapes of which one must be there.
-        missing: &'static str,
-        /// One that would do.
-        example: &'static str,
-    },
+    Missing { from: String, text: String, missing: &'static str, example: &'static str },
     /// `%H` without such a file.
     #[error(
         "{from} has %H, but no file with hosts is known: give --hostfile FILE, or set GASNET_NODEFILE (PBS_NODEFILE, and \
          the machines file of SGE below TMPDIR, are looked at as well)"
     )]
-    NoHostFile {
-        /// Where the text came from.
-        from: String,
-    },
+    NoHostFile { from: String },
 }
 
 /// Template that would do.
