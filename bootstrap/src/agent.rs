@@ -9,7 +9,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
+use nix::sys::socket::SockType;
 use settings::Env;
 
 use crate::client::{Channel, Client, Reply, Request};
@@ -18,7 +19,7 @@ use crate::memfd;
 use crate::node_shm::{NodeShm, NodeShmError, Published, ShmCollectives, SlotRef};
 use crate::provider::{Announced, Provider, contradiction, names, number};
 use crate::service::{Bootstrap, Error, ExitNotifier, Finalizer, Rank, Shared, call_name};
-use crate::sys::{self, AgentSocket, Mapping};
+use crate::sys::{self, Mapping, PeerSocket};
 use crate::wait::{Bounds, Wait, Watch};
 
 /// The agent's announcement.
@@ -79,7 +80,7 @@ pub fn connect(
     size: u32,
     bounds: Bounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
-    let socket = AgentSocket::adopt(fd)
+    let socket = PeerSocket::adopt(fd, SockType::SeqPacket, names::AGENT_FD)
         .map_err(|source| Error::Os { operation: "use the node agent's socket", source })?;
     begin(Socket::new(socket, rank, size, bounds, None), BUILD_ID)
 }
@@ -112,7 +113,7 @@ pub struct Member {
 /// # Errors
 /// As [`connect`].
 pub fn join(
-    socket: AgentSocket,
+    socket: PeerSocket,
     member: Member,
     greeting: &str,
     bounds: Bounds,
@@ -140,7 +141,7 @@ fn begin(mut channel: Socket, greeting: &str) -> Result<Box<dyn Bootstrap>, Erro
 }
 
 struct Socket {
-    socket: AgentSocket,
+    socket: PeerSocket,
     rank: Rank,
     /// Its number among the ranks of this host, once the page is there.
     local: u32,
@@ -156,7 +157,7 @@ struct Socket {
 
 impl Socket {
     const fn new(
-        socket: AgentSocket,
+        socket: PeerSocket,
         rank: Rank,
         size: u32,
         bounds: Bounds,
@@ -221,24 +222,17 @@ impl Socket {
     /// Waits until the socket is ready for `events`, in slices.
     fn ready(&self, events: PollFlags, wait: &Wait, page: Option<&NodeShm>) -> Result<(), Error> {
         loop {
-            let slice = u16::try_from(wait.slice(page)?.as_millis().max(1)).unwrap_or(u16::MAX);
-            let mut entry = [PollFd::new(self.socket.as_fd(), events)];
-            match poll(&mut entry, PollTimeout::from(slice)) {
-                Ok(0) | Err(nix::Error::EINTR) => {}
-                Ok(_) => return Ok(()),
-                Err(errno) => {
-                    return Err(Error::Os {
-                        operation: "wait for the node agent",
-                        source: errno.into(),
-                    });
-                }
+            let ready = sys::ready(&[self.socket.as_fd()], events, wait.slice(page)?);
+            let os = |source| Error::Os { operation: "wait for the node agent", source };
+            if !ready.map_err(os)?.is_empty() {
+                return Ok(());
             }
         }
     }
 
     fn send(&self, frame: &Frame<'_>, wait: &Wait, page: Option<&NodeShm>) -> Result<(), Error> {
         loop {
-            match sys::send_packet(self.socket.as_fd(), &frame.header(), frame.payload) {
+            match sys::send_packet(self.socket.as_fd(), &frame.header(), frame.payload, None) {
                 Ok(()) => return Ok(()),
                 Err(error) => match error.kind() {
                     io::ErrorKind::Interrupted => {}

@@ -40,7 +40,7 @@ pub const MAX_TOTAL: usize = 1 << 30;
 pub const BUILD_ID: &str = concat!("gasnetrun_ibv ", env!("CARGO_PKG_VERSION"));
 
 /// What a frame says. Numbers are part of the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::FromRepr, strum::VariantArray)]
 #[repr(u8)]
 pub enum Kind {
     /// Rank to agent, first frame: `arg` = process id; payload = build identification (UTF-8).
@@ -88,29 +88,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in numeric order.
-    pub const ALL: [Self; 17] = [
-        Self::Hello,
-        Self::Welcome,
-        Self::Barrier,
-        Self::Exchange,
-        Self::Alltoall,
-        Self::Broadcast,
-        Self::NbrhdBroadcast,
-        Self::HostBroadcast,
-        Self::HostMemory,
-        Self::Exiting,
-        Self::Fini,
-        Self::Abort,
-        Self::Release,
-        Self::Mapped,
-        Self::Data,
-        Self::Refuse,
-        Self::Posted,
-    ];
-
-    fn from_wire(byte: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
-    }
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Whether frames of this kind may carry payload bytes.
     #[must_use]
@@ -180,8 +158,10 @@ pub enum FrameError {
     Rank { kind: Kind, seen: u32, size: u32 },
 }
 
-fn word(bytes: &[u8; HEADER_LEN], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+/// The words of a header: `seq`, `rank`, `arg`, `total`, `offset`, `len`, `extra`.
+fn words(header: &[u8; HEADER_LEN]) -> [u32; 7] {
+    let (words, _) = header[4..].as_chunks::<4>();
+    std::array::from_fn(|at| u32::from_le_bytes(words[at]))
 }
 
 impl<'a> Frame<'a> {
@@ -245,8 +225,8 @@ impl<'a> Frame<'a> {
         if header[2] != VERSION {
             return Err(FrameError::Version { seen: header[2] });
         }
-        let kind = Kind::from_wire(header[3]).ok_or(FrameError::Kind { seen: header[3] })?;
-        let (total, offset, len) = (word(header, 16), word(header, 20), word(header, 24));
+        let kind = Kind::from_repr(header[3]).ok_or(FrameError::Kind { seen: header[3] })?;
+        let [seq, rank, arg, total, offset, len, extra] = words(header);
         let length = FrameError::Length { kind, len, offset, total };
         let end = u64::from(offset) + u64::from(len);
         let sound = len as usize <= MAX_PAYLOAD
@@ -259,16 +239,7 @@ impl<'a> Frame<'a> {
         let Some(payload) = rest.get(..len as usize) else {
             return Ok(None);
         };
-        let frame = Self {
-            kind,
-            seq: word(header, 4),
-            rank: word(header, 8),
-            arg: word(header, 12),
-            total,
-            offset,
-            extra: word(header, 28),
-            payload,
-        };
+        let frame = Self { kind, seq, rank, arg, total, offset, extra, payload };
         Ok(Some((frame, HEADER_LEN + payload.len())))
     }
 
@@ -283,8 +254,7 @@ impl<'a> Frame<'a> {
         match Self::decode(packet)? {
             None => {
                 let header = packet.first_chunk::<HEADER_LEN>();
-                let need =
-                    header.map_or(HEADER_LEN, |header| HEADER_LEN + word(header, 24) as usize);
+                let need = HEADER_LEN + header.map_or(0, |header| words(header)[5] as usize);
                 Err(FrameError::Truncated { seen, need })
             }
             Some((_, used)) if used != seen => Err(FrameError::Truncated { seen, need: used }),

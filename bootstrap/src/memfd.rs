@@ -9,14 +9,9 @@ use std::os::fd::OwnedFd;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-fn make(name: &CStr) -> io::Result<OwnedFd> {
-    Ok(memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?)
-}
-
-fn seal(fd: &OwnedFd, seals: SealFlag) -> io::Result<()> {
-    fcntl(fd, FcntlArg::F_ADD_SEALS(seals))?;
-    Ok(())
-}
+const FLAGS: MFdFlags = MFdFlags::MFD_CLOEXEC.union(MFdFlags::MFD_ALLOW_SEALING);
+/// Memory that cannot shrink cannot take a process down that reads it.
+const FIXED_SIZE: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW);
 
 /// Memory that holds `bytes` and that nobody can change or resize any more: the result of an
 /// exchange.
@@ -24,11 +19,10 @@ fn seal(fd: &OwnedFd, seals: SealFlag) -> io::Result<()> {
 /// # Errors
 /// No memory or no descriptors.
 pub fn result(bytes: &[u8]) -> io::Result<OwnedFd> {
-    let mut file = File::from(make(c"gasnet-exchange")?);
+    let mut file = File::from(memfd_create(c"gasnet-exchange", FLAGS)?);
     file.write_all(bytes)?;
-    let fd = OwnedFd::from(file);
-    seal(&fd, SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW)?;
-    Ok(fd)
+    fcntl(&file, FcntlArg::F_ADD_SEALS(FIXED_SIZE | SealFlag::F_SEAL_WRITE))?;
+    Ok(file.into())
 }
 
 /// Zeroed memory of `len` bytes whose size cannot change any more: the ranks of a host share it
@@ -37,10 +31,14 @@ pub fn result(bytes: &[u8]) -> io::Result<OwnedFd> {
 /// # Errors
 /// No descriptors, or `len` is beyond what the system can address.
 pub fn zeroed(len: u64) -> io::Result<OwnedFd> {
-    let fd = make(c"gasnet-host-memory")?;
-    let len = i64::try_from(len).map_err(io::Error::other)?;
-    nix::unistd::ftruncate(&fd, len)?;
-    seal(&fd, SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW)?;
+    named(c"gasnet-host-memory", len)
+}
+
+/// As [`zeroed`], with a name for people.
+pub(crate) fn named(name: &CStr, len: u64) -> io::Result<OwnedFd> {
+    let fd = memfd_create(name, FLAGS)?;
+    nix::unistd::ftruncate(&fd, i64::try_from(len).map_err(io::Error::other)?)?;
+    fcntl(&fd, FcntlArg::F_ADD_SEALS(FIXED_SIZE))?;
     Ok(fd)
 }
 

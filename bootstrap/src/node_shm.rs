@@ -26,6 +26,7 @@ use std::time::Duration;
 
 pub use collectives::{Published, ShmCollectives, SlotRef};
 
+use crate::memfd;
 use crate::rank::{HostId, Rank, RankInfo};
 use crate::sys::{self, Mapping, SharedMap};
 
@@ -69,7 +70,7 @@ pub struct RankSlot {
 const LEFT: u32 = 1;
 
 /// Who took on the task to let the user's SIGQUIT handler run on a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::FromRepr)]
 #[repr(u32)]
 pub enum Ack {
     /// Nobody yet.
@@ -201,7 +202,8 @@ impl NodeShm {
         let os = |source| NodeShmError::Os { operation: "create", source };
         let collectives = collectives(page_len(locals, size), locals);
         let len = collectives.map_or(page_len(locals, size), |collectives| collectives.end());
-        let map = SharedMap::create(c"gasnet-node-shm", len).map_err(os)?;
+        let fd = memfd::named(c"gasnet-node-shm", len as u64).map_err(os)?;
+        let map = SharedMap::open(fd).map_err(os)?;
         let (hosts, host) = (spec.hosts, spec.host);
         let (results, slot_refs) = (None, collectives::SlotRefs::default());
         let page = Self { map, size, hosts, host, locals, collectives, results, slot_refs };
@@ -437,11 +439,7 @@ impl RankSlot {
     /// Who has the task.
     #[must_use]
     pub fn ack(&self) -> Ack {
-        match self.ack.load(Ordering::SeqCst) {
-            0 => Ack::None,
-            1 => Ack::Rank,
-            _ => Ack::Agent,
-        }
+        Ack::from_repr(self.ack.load(Ordering::SeqCst)).unwrap_or(Ack::Agent)
     }
 
     /// Process id of the rank, 0 before it is known.

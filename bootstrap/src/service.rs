@@ -2,16 +2,20 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, send};
 use settings::deadlines::bootstrap::ANNOUNCE;
 
 pub use crate::rank::{HostId, Rank, RankInfo};
 
 use crate::frame::{Frame, FrameError, Kind};
 use crate::node_shm::{NodeShm, NodeShmError};
+use crate::sys::{ANNOUNCE_SLICE_MS, poll_one};
 
 /// How an exit began on a rank; carried to the agent so that the summary can say it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::FromRepr)]
 #[repr(u32)]
 pub enum ExitPath {
     /// The program asked for it (`exit`, `gasnet_exit`).
@@ -27,13 +31,8 @@ pub enum ExitPath {
 impl ExitPath {
     /// Reads the wire form; unknown numbers read as `Explicit`.
     #[must_use]
-    pub const fn from_wire(value: u32) -> Self {
-        match value {
-            1 => Self::Hook,
-            2 => Self::Signal,
-            3 => Self::Remote,
-            _ => Self::Explicit,
-        }
+    pub fn from_wire(value: u32) -> Self {
+        Self::from_repr(value).unwrap_or(Self::Explicit)
     }
 }
 
@@ -333,6 +332,20 @@ impl ExitNotifier {
         }
         let mut frame = Frame::bare(kind, 0, self.rank, code.cast_unsigned());
         frame.extra = extra;
-        crate::sys::send_best_effort(self.socket, &frame.header(), ANNOUNCE.limit);
+        send_best_effort(self.socket, &frame.header(), ANNOUNCE.limit);
+    }
+}
+
+/// Sends one packet; when there is no room, waits for it for at most `bound`. Errors are dropped
+/// because the caller is on its way out. Async-signal-safe.
+pub fn send_best_effort(socket: i32, bytes: &[u8], bound: Duration) {
+    for _ in 0..=bound.as_millis() / ANNOUNCE_SLICE_MS as u128 {
+        match send(socket, bytes, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT) {
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => {
+                poll_one(socket, libc::POLLOUT, ANNOUNCE_SLICE_MS);
+            }
+            Ok(_) | Err(_) => return,
+        }
     }
 }

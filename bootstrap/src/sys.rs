@@ -4,14 +4,21 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use nix::fcntl::{FcntlArg, FdFlag, SealFlag, fcntl};
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::socket::{
+    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
+    UnixAddr, accept4, bind, connect, getsockopt, listen, recv, recvmsg, sendmsg, socket, sockopt,
+};
 
 /// Types that may be read from or written to shared memory as plain bytes.
 ///
@@ -30,108 +37,112 @@ unsafe impl Plain for u64 {}
 /// shared.
 pub(crate) unsafe trait SharedLayout {}
 
-/// A shared read-write mapping of a whole memfd.
-pub(crate) struct SharedMap {
+/// A mapping of a memfd, unmapped when it is dropped.
+#[derive(Debug)]
+struct Map {
     base: NonNull<u8>,
     len: usize,
+}
+
+// SAFETY: the mapping lives as long as the value, and access goes through atomics, through copies
+// of `Plain` values that are written only before the memory is shared (`put`'s contract), or reads
+// what the provider does not write any more (`Mapping`).
+unsafe impl Send for Map {}
+// SAFETY: as above.
+unsafe impl Sync for Map {}
+
+impl Map {
+    fn new(
+        fd: BorrowedFd<'_>,
+        at: usize,
+        len: usize,
+        protection: ProtFlags,
+        flags: MapFlags,
+    ) -> io::Result<Self> {
+        let at = i64::try_from(at).map_err(io::Error::other)?;
+        let Some(whole) = NonZeroUsize::new(len) else {
+            return Ok(Self { base: NonNull::dangling(), len });
+        };
+        // SAFETY: a fresh mapping at an address of the kernel's choice affects no existing memory.
+        let base = unsafe { mmap(None, whole, protection, flags, fd, at) }?.cast();
+        Ok(Self { base, len })
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        if self.len != 0 {
+            // SAFETY: `base..base+len` is exactly one mapping made by `new`, and its owner is being
+            // dropped. A failure leaves it there.
+            let _ = unsafe { munmap(self.base.cast(), self.len) };
+        }
+    }
+}
+
+/// A shared read-write mapping of a whole memfd.
+#[derive(Debug)]
+pub(crate) struct SharedMap {
+    map: Map,
     fd: OwnedFd,
 }
 
-// SAFETY: the mapping lives as long as the value, and access goes through atomics or copies of
-// `Plain` values that are written only before the memory is shared (`put`'s contract).
-unsafe impl Send for SharedMap {}
-// SAFETY: as above.
-unsafe impl Sync for SharedMap {}
-
-impl std::fmt::Debug for SharedMap {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SharedMap({} bytes)", self.len)
-    }
-}
-
 impl SharedMap {
-    pub(crate) fn create(name: &std::ffi::CStr, len: usize) -> io::Result<Self> {
-        let fd = memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
-        nix::unistd::ftruncate(&fd, i64::try_from(len).map_err(io::Error::other)?)?;
-        // A page that cannot shrink cannot take a process down that reads it.
-        fcntl(&fd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW))?;
-        Self::open(fd)
-    }
-
     pub(crate) fn open(fd: OwnedFd) -> io::Result<Self> {
-        let len = usize::try_from(nix::sys::stat::fstat(&fd)?.st_size).map_err(io::Error::other)?;
-        let base = map(fd.as_fd(), len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)?;
-        Ok(Self { base, len, fd })
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let map = Map::new(fd.as_fd(), 0, size_of_file(&fd)?, protection, MapFlags::MAP_SHARED)?;
+        Ok(Self { map, fd })
     }
 
     pub(crate) const fn len(&self) -> usize {
-        self.len
+        self.map.len
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
+    /// Where `len` bytes from `at` on lie.
+    #[inline(always)]
+    fn range(&self, at: usize, len: usize) -> NonNull<u8> {
+        let fits = at.checked_add(len).is_some_and(|end| end <= self.map.len);
+        assert!(fits, "{len} bytes at {at} of a mapping of {}", self.map.len);
+        // SAFETY: the offset lies inside the mapping (asserted above).
+        unsafe { self.map.base.add(at) }
+    }
+
     /// Writes plain values; only before the memory is given to anyone else.
     pub(crate) fn put<T: Plain>(&self, at: usize, values: &[T]) {
         let bytes = size_of_val(values);
-        assert!(
-            at.checked_add(bytes).is_some_and(|end| end <= self.len),
-            "put outside the mapping"
-        );
-        // SAFETY: the offset lies inside the mapping (asserted above).
-        let target = unsafe { self.base.as_ptr().add(at) };
-        // SAFETY: the range lies inside the mapping (asserted above), source and destination cannot
+        let target = self.range(at, bytes).as_ptr();
+        // SAFETY: the range lies inside the mapping (`range`), source and destination cannot
         // overlap because the mapping is not reachable as a Rust slice, and `T: Plain` allows the
         // copy as bytes.
         unsafe { target.copy_from_nonoverlapping(values.as_ptr().cast(), bytes) };
     }
 
     pub(crate) fn get<T: Plain>(&self, at: usize) -> T {
-        assert!(
-            at.checked_add(size_of::<T>()).is_some_and(|end| end <= self.len),
-            "get outside the mapping"
-        );
-        // SAFETY: the offset lies inside the mapping (asserted above).
-        let source = unsafe { self.base.as_ptr().add(at) };
-        // SAFETY: in bounds (asserted above); `T: Plain` accepts any bits; unaligned reads are
-        // asked for.
-        unsafe { source.cast::<T>().read_unaligned() }
+        let source = self.range(at, size_of::<T>()).cast::<T>();
+        // SAFETY: in bounds (`range`); `T: Plain` accepts any bits; unaligned reads are asked for.
+        unsafe { source.read_unaligned() }
     }
 
     #[inline(always)]
     pub(crate) fn at<T: SharedLayout>(&self, at: usize) -> &T {
-        let fits = at.checked_add(size_of::<T>()).is_some_and(|end| end <= self.len);
-        assert!(
-            fits && at.is_multiple_of(align_of::<T>()),
-            "object outside the mapping or misaligned"
-        );
-        // SAFETY: the offset lies inside the mapping (asserted above).
-        let object = unsafe { self.base.add(at) };
-        // SAFETY: in bounds and aligned (asserted above; the base is page aligned), and
-        // `SharedLayout` promises that concurrent changes touch atomics only.
-        unsafe { object.cast::<T>().as_ref() }
+        let object = self.range(at, size_of::<T>()).cast::<T>();
+        assert!(object.is_aligned(), "misaligned object");
+        // SAFETY: in bounds (`range`) and aligned (asserted above), and `SharedLayout` promises
+        // that concurrent changes touch atomics only.
+        unsafe { object.as_ref() }
     }
 }
 
-impl Drop for SharedMap {
-    fn drop(&mut self) {
-        unmap(self.base, self.len);
-    }
+fn size_of_file(fd: &OwnedFd) -> io::Result<usize> {
+    usize::try_from(nix::sys::stat::fstat(fd)?.st_size).map_err(io::Error::other)
 }
 
-/// A read-only mapping of an exchange result.
+/// A read-only mapping of an exchange result, which the provider does not write any more.
 #[derive(Debug)]
-pub struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: read-only memory that lives as long as the value; the provider does not write it after it
-// hands it out.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
+pub struct Mapping(Map);
 
 impl Mapping {
     /// Maps the first `len` bytes of `fd` for reading.
@@ -139,21 +150,20 @@ impl Mapping {
     /// # Errors
     /// The memory is shorter than `len`, or cannot be mapped.
     pub fn read_only(fd: &OwnedFd, len: usize) -> io::Result<Self> {
-        let there =
-            usize::try_from(nix::sys::stat::fstat(fd)?.st_size).map_err(io::Error::other)?;
+        let there = size_of_file(fd)?;
         if there < len {
             return Err(io::Error::other(format!("memory of {there} bytes, {len} announced")));
         }
         // Private: older kernels refuse a shared mapping of memory that is sealed against writing,
         // even a read-only one. Pages that are never written are the same physical pages either
         // way.
-        Ok(Self { base: map(fd.as_fd(), len, libc::PROT_READ, libc::MAP_PRIVATE)?, len })
+        Map::new(fd.as_fd(), 0, len, ProtFlags::PROT_READ, MapFlags::MAP_PRIVATE).map(Self)
     }
 
     /// Maps `len` bytes of `fd` from `at` on for reading; what is written there later shows. The
     /// provider does not write what anybody looks at.
     pub(crate) fn shared(fd: BorrowedFd<'_>, at: usize, len: usize) -> io::Result<Self> {
-        Ok(Self { base: map_at(fd, at, len, libc::PROT_READ, libc::MAP_SHARED)?, len })
+        Map::new(fd, at, len, ProtFlags::PROT_READ, MapFlags::MAP_SHARED).map(Self)
     }
 
     /// The bytes.
@@ -161,44 +171,7 @@ impl Mapping {
     pub const fn bytes(&self) -> &[u8] {
         // SAFETY: `base` is a live mapping of `len` bytes (constructor), and nobody writes what is
         // looked at (provider's contract).
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        unmap(self.base, self.len);
-    }
-}
-
-fn map(fd: BorrowedFd<'_>, len: usize, protection: i32, flags: i32) -> io::Result<NonNull<u8>> {
-    map_at(fd, 0, len, protection, flags)
-}
-
-fn map_at(
-    fd: BorrowedFd<'_>,
-    from: usize,
-    len: usize,
-    protection: i32,
-    flags: i32,
-) -> io::Result<NonNull<u8>> {
-    if len == 0 {
-        return Ok(NonNull::dangling());
-    }
-    let (raw, from) = (fd.as_raw_fd(), i64::try_from(from).map_err(io::Error::other)?);
-    // SAFETY: a fresh mapping at an address of the kernel's choice affects no existing memory.
-    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, raw, from) };
-    if at == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))
-}
-
-fn unmap(base: NonNull<u8>, len: usize) {
-    if len != 0 {
-        // SAFETY: `base..base+len` is exactly one mapping made by `map` and its owner is being
-        // dropped.
-        unsafe { libc::munmap(base.as_ptr().cast(), len) };
+        unsafe { std::slice::from_raw_parts(self.0.base.as_ptr(), self.0.len) }
     }
 }
 
@@ -221,30 +194,18 @@ pub fn futex_wake(word: &AtomicU32, count: i32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
 }
 
-/// Sends one packet; when there is no room, waits for it for at most `bound`. Errors are dropped
-/// because the caller is on its way out. Async-signal-safe.
-pub fn send_best_effort(socket: i32, bytes: &[u8], bound: Duration) {
-    const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-    let tries = bound.as_millis() / ANNOUNCE_SLICE_MS as u128 + 1;
-    for _ in 0..tries {
-        // SAFETY: `bytes` is a live slice; a bad descriptor yields an error, nothing else.
-        let sent = unsafe { libc::send(socket, bytes.as_ptr().cast(), bytes.len(), FLAGS) };
-        let error = io::Error::last_os_error().raw_os_error();
-        match error {
-            _ if sent >= 0 => return,
-            Some(libc::EINTR) => {}
-            Some(libc::EAGAIN) => {
-                let mut entry = libc::pollfd { fd: socket, events: libc::POLLOUT, revents: 0 };
-                // SAFETY: `entry` is one live entry.
-                unsafe { libc::poll(&raw mut entry, 1, ANNOUNCE_SLICE_MS) };
-            }
-            _ => return,
-        }
-    }
-}
-
-/// Longest single wait for room, so that a wait cut short by signals is not prolonged without end.
+/// Longest single wait on exit paths, so that a wait cut short by signals is not prolonged without
+/// end.
 pub const ANNOUNCE_SLICE_MS: i32 = 50;
+
+/// What of `events` has come to a socket, or its end, within some milliseconds. Without a socket
+/// (-1) it sleeps so long. Async-signal-safe.
+pub fn poll_one(socket: i32, events: i16, milliseconds: i32) -> i16 {
+    let mut entry = libc::pollfd { fd: socket, events, revents: 0 };
+    // SAFETY: `entry` is one live entry.
+    let ready = unsafe { libc::poll(&raw mut entry, 1, milliseconds) };
+    if ready > 0 { entry.revents } else { 0 }
+}
 
 /// Ends this process at once with `code`: no exit handlers, no flushing.
 pub fn end_process(code: i32) -> ! {
@@ -260,13 +221,13 @@ fn adopted() -> MutexGuard<'static, Vec<RawFd>> {
     ADOPTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A descriptor that this process inherited with its environment.
+/// A socket to whoever serves this rank: inherited with the environment, or made by this process.
 #[derive(Debug)]
-pub struct Inherited {
+pub struct PeerSocket {
     fd: ManuallyDrop<OwnedFd>,
 }
 
-impl Drop for Inherited {
+impl Drop for PeerSocket {
     /// Closes the descriptor and strikes its number off the list as one step: a new descriptor that
     /// gets the number at once must not be taken for this one.
     fn drop(&mut self) {
@@ -277,13 +238,19 @@ impl Drop for Inherited {
     }
 }
 
-impl Inherited {
+impl From<OwnedFd> for PeerSocket {
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd: ManuallyDrop::new(fd) }
+    }
+}
+
+impl PeerSocket {
     /// Takes over an inherited descriptor after a look at what it is, and marks it close-on-exec.
+    /// `variable` named it.
     ///
     /// # Errors
-    /// Not an open socket of this kind (then `otherwise` says more), a standard stream, or already
-    /// taken over.
-    fn adopt(number: RawFd, kind: nix::sys::socket::SockType, otherwise: &str) -> io::Result<Self> {
+    /// Not an open socket of this kind, a standard stream, or already taken over.
+    pub fn adopt(number: RawFd, kind: SockType, variable: &str) -> io::Result<Self> {
         if number <= libc::STDERR_FILENO {
             return Err(io::Error::other(format!("descriptor {number} is a standard stream")));
         }
@@ -296,72 +263,54 @@ impl Inherited {
         // SAFETY: the look below fails on a closed descriptor, and this borrow ends before the
         // ownership begins.
         let fd = unsafe { BorrowedFd::borrow_raw(number) };
-        let seen = nix::sys::socket::getsockopt(&fd, nix::sys::socket::sockopt::SockType);
-        if seen != Ok(kind) {
-            return Err(io::Error::other(format!("descriptor {number} {otherwise}")));
+        if getsockopt(&fd, sockopt::SockType) != Ok(kind) {
+            let kind = if kind == SockType::Stream { "stream" } else { "packet" };
+            return Err(io::Error::other(format!(
+                "descriptor {number} is no {kind} socket: this program was probably started by a rank of a job, not by \
+                 the launcher; unset {variable} to run it on its own"
+            )));
         }
         fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
         adopted.push(number);
         // SAFETY: the launcher made this descriptor for this process and named it to nobody else;
         // the entry in the list keeps a second owner out until this one has closed it.
-        let fd = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
-        Ok(Self { fd })
-    }
-
-    /// The connection to the server of another launcher.
-    ///
-    /// # Errors
-    /// As `Inherited::adopt`.
-    pub fn stream(number: RawFd) -> io::Result<Self> {
-        let text = "is no stream socket: this program was probably started by a rank of a job, not by the launcher; \
-                    unset PMI_FD to run it on its own";
-        Self::adopt(number, nix::sys::socket::SockType::Stream, text)
+        Ok(unsafe { OwnedFd::from_raw_fd(number) }.into())
     }
 }
 
-impl AsFd for Inherited {
+impl AsFd for PeerSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-/// A rank's end of its packet socket to the agent, or to the first rank of its host.
-#[derive(Debug)]
-pub enum AgentSocket {
-    /// From the launcher.
-    Inherited(Inherited),
-    /// Made by this process.
-    Own(OwnedFd),
-}
-
-impl AgentSocket {
-    /// As [`Inherited::adopt`].
-    pub(crate) fn adopt(number: RawFd) -> io::Result<Self> {
-        let text = "is not a packet socket: this program was probably started by a rank of a job, not by the \
-                    launcher; unset GASNETRUN_AGENT_FD to run it on its own";
-        Inherited::adopt(number, nix::sys::socket::SockType::SeqPacket, text).map(Self::Inherited)
+/// Which of some sockets are ready for `events` within `slice`; none when a signal came first.
+///
+/// # Errors
+/// As `poll(2)`.
+pub fn ready(
+    sockets: &[BorrowedFd<'_>],
+    events: PollFlags,
+    slice: Duration,
+) -> io::Result<Vec<usize>> {
+    let mut entries: Vec<_> = sockets.iter().map(|fd| PollFd::new(*fd, events)).collect();
+    let slice = PollTimeout::from(u16::try_from(slice.as_millis().max(1)).unwrap_or(u16::MAX));
+    match poll(&mut entries, slice) {
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(errno) => return Err(errno.into()),
     }
-}
-
-impl AsFd for AgentSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Inherited(inherited) => inherited.as_fd(),
-            Self::Own(fd) => fd.as_fd(),
-        }
-    }
+    let ready = entries.iter().enumerate().filter(|(_, entry)| entry.any() == Some(true));
+    Ok(ready.map(|(at, _)| at).collect())
 }
 
 /// A packet socket without a peer, not blocking.
 fn packet_socket() -> io::Result<OwnedFd> {
-    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?)
 }
 
 /// Listens under a name that is no file and ends with the process.
 pub fn listen_abstract(name: &[u8]) -> io::Result<OwnedFd> {
-    use nix::sys::socket::{Backlog, UnixAddr, bind, listen};
     let fd = packet_socket()?;
     bind(fd.as_raw_fd(), &UnixAddr::new_abstract(name)?)?;
     listen(&fd, Backlog::MAXALLOWABLE)?;
@@ -370,7 +319,6 @@ pub fn listen_abstract(name: &[u8]) -> io::Result<OwnedFd> {
 
 /// Connects to such a name.
 pub fn connect_abstract(name: &[u8]) -> io::Result<OwnedFd> {
-    use nix::sys::socket::{UnixAddr, connect};
     let fd = packet_socket()?;
     connect(fd.as_raw_fd(), &UnixAddr::new_abstract(name)?)?;
     Ok(fd)
@@ -378,7 +326,6 @@ pub fn connect_abstract(name: &[u8]) -> io::Result<OwnedFd> {
 
 /// Takes one connection, without waiting.
 pub fn accept_packet(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    use nix::sys::socket::{SockFlag, accept4};
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let number = accept4(listener.as_raw_fd(), flags)?;
     // SAFETY: the kernel has just made this descriptor for this call and nobody else knows it.
@@ -387,24 +334,12 @@ pub fn accept_packet(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 
 /// User that the peer of a Unix socket had when it connected.
 pub fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-    Ok(getsockopt(&socket, PeerCredentials)?.uid())
-}
-
-/// Whether a socket has something to read, or its end, within some milliseconds. Async-signal-safe.
-#[must_use]
-pub fn is_readable(socket: i32, milliseconds: i32) -> bool {
-    let mut entry = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
-    // SAFETY: `entry` is one live entry.
-    unsafe { libc::poll(&raw mut entry, 1, milliseconds) > 0 }
+    Ok(getsockopt(&socket, sockopt::PeerCredentials)?.uid())
 }
 
 /// Whether the peer of a socket has closed it. Async-signal-safe; never waits.
 pub fn has_hung_up(socket: i32) -> bool {
-    let mut entry = libc::pollfd { fd: socket, events: libc::POLLRDHUP, revents: 0 };
-    // SAFETY: `entry` is one live entry.
-    let ready = unsafe { libc::poll(&raw mut entry, 1, 0) };
-    ready > 0 && entry.revents & (libc::POLLRDHUP | libc::POLLHUP) != 0
+    poll_one(socket, libc::POLLRDHUP, 0) & (libc::POLLRDHUP | libc::POLLHUP) != 0
 }
 
 /// Whether there is a process of this number. Async-signal-safe.
@@ -423,39 +358,31 @@ pub fn remind(pid: i32) {
 
 /// Sleeps for some milliseconds. Async-signal-safe.
 pub fn nap(milliseconds: i32) {
-    // SAFETY: no entries to look at.
-    unsafe { libc::poll(std::ptr::null_mut(), 0, milliseconds) };
-}
-
-/// Sends one packet with a descriptor, without waiting.
-///
-/// # Errors
-/// As [`send_packet`].
-pub fn send_packet_with(socket: BorrowedFd<'_>, head: &[u8], fd: BorrowedFd<'_>) -> io::Result<()> {
-    use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-    let (parts, fds) = ([io::IoSlice::new(head)], [fd.as_raw_fd()]);
-    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-    sendmsg::<()>(socket.as_raw_fd(), &parts, &[ControlMessage::ScmRights(&fds)], flags, None)?;
-    Ok(())
+    poll_one(-1, 0, milliseconds);
 }
 
 /// The start of the packet that would be received next, without taking it; `None` when there is
 /// none.
 pub fn peek_packet(socket: BorrowedFd<'_>, into: &mut [u8]) -> Option<usize> {
-    use nix::sys::socket::{MsgFlags, recv};
     recv(socket.as_raw_fd(), into, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK).ok()
 }
 
-/// Sends one packet made of two parts, without waiting.
+/// Sends one packet made of two parts, and a descriptor, without waiting.
 ///
 /// # Errors
 /// `WouldBlock` when there is no room now; else as `sendmsg(2)`.
-pub fn send_packet(socket: BorrowedFd<'_>, head: &[u8], tail: &[u8]) -> io::Result<()> {
-    use nix::sys::socket::{MsgFlags, sendmsg};
+pub fn send_packet(
+    socket: BorrowedFd<'_>,
+    head: &[u8],
+    tail: &[u8],
+    fd: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let parts = [io::IoSlice::new(head), io::IoSlice::new(tail)];
+    let number = fd.map(|fd| [fd.as_raw_fd()]);
+    let rights = number.as_ref().map(|number| ControlMessage::ScmRights(number));
     let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
     // A packet socket takes a packet whole or not at all.
-    sendmsg::<()>(socket.as_raw_fd(), &parts, &[], flags, None)?;
+    sendmsg::<()>(socket.as_raw_fd(), &parts, rights.as_slice(), flags, None)?;
     Ok(())
 }
 
@@ -468,7 +395,6 @@ pub fn receive_packet(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
 ) -> io::Result<(usize, Option<OwnedFd>)> {
-    use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
     let mut space = nix::cmsg_space!([RawFd; 4]);
     let mut parts = [io::IoSliceMut::new(buffer)];
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
@@ -476,7 +402,7 @@ pub fn receive_packet(
     if message.flags.contains(MsgFlags::MSG_CTRUNC) {
         // There is room for more than the one descriptor that comes; the kernel drops it where the
         // process may have no more.
-        return Err(io::Error::from(nix::errno::Errno::EMFILE));
+        return Err(io::Error::from(Errno::EMFILE));
     }
     let mut first = None;
     for control in message.cmsgs().map_err(io::Error::from)? {
@@ -500,11 +426,12 @@ mod tests {
 
     #[test]
     fn a_number_is_free_again_when_its_descriptor_is_closed() {
-        use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+        use nix::sys::socket::socketpair;
         let round = || {
             let pair =
                 socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC);
-            drop(AgentSocket::adopt(pair.unwrap().0.into_raw_fd()).unwrap());
+            let number = pair.unwrap().0.into_raw_fd();
+            drop(PeerSocket::adopt(number, SockType::SeqPacket, "X").unwrap());
         };
         std::thread::scope(|scope| {
             for _ in 0..4 {

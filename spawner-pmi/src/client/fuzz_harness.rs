@@ -12,7 +12,7 @@ use super::announced::PmiVersion;
 use super::pmi1::Pmi1;
 use super::pmi2;
 use super::process_manager::{ProcessManager, unwatched};
-use super::stream::{Source, Stream};
+use super::stream::Stream;
 use bootstrap::service::{Error, Rank};
 
 /// Most bytes of a dialogue; what is beyond them is not said.
@@ -30,7 +30,7 @@ pub fn converse(version: PmiVersion, size: u32, said: &[u8]) -> Result<String, E
     theirs.write_all(&said[..said.len().min(MAX_SAID)]).map_err(os)?;
     theirs.shutdown(std::net::Shutdown::Write).map_err(os)?;
     let answer = PM_ANSWER.within(Duration::from_secs(1));
-    let stream = Stream::new("PMI", Source::Own(OwnedFd::from(ours)), answer);
+    let stream = Stream::new("PMI", OwnedFd::from(ours).into(), answer);
     let mut manager: Box<dyn ProcessManager> = match version {
         PmiVersion::One => Box::new(Pmi1::begin(stream, 0, size)?),
         PmiVersion::Two => pmi2::begin(stream, 0, size, "job.0")?,

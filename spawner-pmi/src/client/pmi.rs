@@ -1,5 +1,6 @@
 //! The services under a launcher that serves PMI-1 or PMI-2.
 
+use nix::sys::socket::SockType;
 use settings::Env;
 use settings::deadlines::bootstrap::PM_ANSWER;
 
@@ -9,9 +10,9 @@ use super::pmi2;
 use super::process_manager::{
     Identity, ProcessManager, ProcessManagerBounds, ProcessManagerError, join,
 };
-use super::stream::{Source, Stream, dial};
+use super::stream::{Stream, dial};
 use bootstrap::service::{Bootstrap, Error};
-use bootstrap::sys;
+use bootstrap::sys::PeerSocket;
 use bootstrap::{Announced, Provider};
 
 /// PMI-1 and PMI-2.
@@ -51,12 +52,10 @@ fn inherited(
     bounds: ProcessManagerBounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
     let fd = server.fd;
-    let inherited = sys::Inherited::stream(fd).map_err(|source| ProcessManagerError::Os {
-        manager: "PMI",
-        operation: format!("use PMI_FD={fd}"),
-        source,
+    let socket = PeerSocket::adopt(fd, SockType::Stream, "PMI_FD").map_err(|source| {
+        ProcessManagerError::Os { manager: "PMI", operation: format!("use PMI_FD={fd}"), source }
     })?;
-    over(Source::Inherited(inherited), server, &Identity::here(), bounds)
+    over(socket, server, &Identity::here(), bounds)
 }
 
 /// Connects to a port; the server there says how many ranks the job has.
@@ -66,15 +65,14 @@ fn at_port(
     bounds: impl FnOnce(u32) -> ProcessManagerBounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
     let answer = PM_ANSWER;
-    let source = Source::Own(dial("PMI-1", address, answer)?);
-    let mut stream = Stream::new("PMI-1", source, answer);
+    let mut stream = Stream::new("PMI-1", dial("PMI-1", address, answer)?, answer);
     let (rank, size) = introduce(&mut stream, id)?;
     join(Box::new(Pmi1::begin(stream, rank, size)?), &Identity::here(), bounds(size))
 }
 
 /// Over a connection.
 pub(super) fn over(
-    source: Source,
+    source: PeerSocket,
     server: &Inherited,
     identity: &Identity,
     bounds: ProcessManagerBounds,

@@ -12,7 +12,7 @@ use super::process_manager::{
 };
 use super::stream::Stream;
 use super::text::{Text, farewell};
-use bootstrap::service::{Error, HostId, Rank};
+use bootstrap::service::{Error, HostId, Rank, send_best_effort};
 use bootstrap::sys;
 use bootstrap::wait::{Wait, Watch};
 
@@ -209,6 +209,6 @@ impl FinalizeCalls for Pmi1Finalize {
     fn abort(&self, code: i32) {
         let mut line = Text::new();
         line.put(b"cmd=abort exitcode=").number(code).put(b"\n");
-        sys::send_best_effort(self.fd, line.bytes(), ANNOUNCE.limit);
+        send_best_effort(self.fd, line.bytes(), ANNOUNCE.limit);
     }
 }

@@ -12,7 +12,7 @@ use super::process_manager::{
 };
 use super::stream::Stream;
 use super::text::{Text, farewell};
-use bootstrap::service::{Error, HostId, Rank};
+use bootstrap::service::{Error, HostId, Rank, send_best_effort};
 use bootstrap::sys;
 use bootstrap::wait::{Wait, Watch};
 
@@ -181,6 +181,6 @@ impl FinalizeCalls for Pmi2Finalize {
         let length = i32::try_from(body.bytes().len()).unwrap_or_default();
         // Six columns: the body has 60 to 99 bytes.
         message.put(b"    ").number(length).put(body.bytes());
-        sys::send_best_effort(self.fd, message.bytes(), ANNOUNCE.limit);
+        send_best_effort(self.fd, message.bytes(), ANNOUNCE.limit);
     }
 }

@@ -3,45 +3,27 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 use nix::sys::socket::{MsgFlags, recv, send};
 use settings::deadlines::Deadline;
 
 use super::fields::{self, Fields, MAX_MESSAGE};
 use super::process_manager::{ProcessManagerError, unwatched};
 use bootstrap::service::Error;
-use bootstrap::sys::Inherited;
+use bootstrap::sys::{self, PeerSocket};
 use bootstrap::wait::{Wait, Watch};
-
-/// Who owns the descriptor's number.
-#[derive(Debug)]
-pub(super) enum Source {
-    /// It came with the environment.
-    Inherited(Inherited),
-    /// Made by this process.
-    Own(OwnedFd),
-}
-
-impl AsFd for Source {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        match self {
-            Self::Inherited(inherited) => inherited.as_fd(),
-            Self::Own(fd) => fd.as_fd(),
-        }
-    }
-}
 
 /// A connection and what was read from it too early.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) manager: &'static str,
-    source: Source,
+    source: PeerSocket,
     answer: Deadline,
     buffer: Vec<u8>,
 }
 
 impl Stream {
-    pub(super) const fn new(manager: &'static str, source: Source, answer: Deadline) -> Self {
+    pub(super) const fn new(manager: &'static str, source: PeerSocket, answer: Deadline) -> Self {
         Self { manager, source, answer, buffer: Vec::new() }
     }
 
@@ -93,21 +75,19 @@ impl Stream {
         ProcessManagerError::Nonsense { manager: self.manager, during, problem, seen }.into()
     }
 
-    fn os(&self, operation: &str, errno: nix::Error) -> Error {
+    fn os(&self, operation: &str, source: impl Into<io::Error>) -> Error {
         let (manager, operation) = (self.manager, operation.to_owned());
-        ProcessManagerError::Os { manager, operation, source: errno.into() }.into()
+        ProcessManagerError::Os { manager, operation, source: source.into() }.into()
     }
 
     fn ready(&self, events: PollFlags, wait: &Wait, watch: &mut Watch<'_>) -> Result<(), Error> {
         loop {
-            let slice = u16::try_from(wait.slice(None)?.as_millis().max(1)).unwrap_or(u16::MAX);
-            let mut entry = [PollFd::new(self.source.as_fd(), events)];
-            match poll(&mut entry, PollTimeout::from(slice)) {
-                Ok(0) => watch()?,
-                Err(nix::Error::EINTR) => {}
-                Ok(_) => return Ok(()),
-                Err(errno) => return Err(self.os("wait for the server", errno)),
+            let ready = sys::ready(&[self.source.as_fd()], events, wait.slice(None)?);
+            let ready = ready.map_err(|error| self.os("wait for the server", error))?;
+            if !ready.is_empty() {
+                return Ok(());
             }
+            watch()?;
         }
     }
 
@@ -203,7 +183,7 @@ pub(super) fn dial(
     manager: &'static str,
     address: &str,
     bound: Deadline,
-) -> Result<OwnedFd, Error> {
+) -> Result<PeerSocket, Error> {
     use std::net::{TcpStream, ToSocketAddrs};
     let os = |source: io::Error| -> Error {
         ProcessManagerError::Os { manager, operation: format!("connect to {address}"), source }
@@ -212,7 +192,7 @@ pub(super) fn dial(
     let mut last = io::Error::other("no such address");
     for one in address.to_socket_addrs().map_err(os)? {
         match TcpStream::connect_timeout(&one, bound.limit) {
-            Ok(stream) => return Ok(stream.into()),
+            Ok(stream) => return Ok(OwnedFd::from(stream).into()),
             Err(error) => last = error,
         }
     }

@@ -11,7 +11,6 @@ use server::{Fault, Flavour, Habits, Server};
 use super::announced::{Inherited, PmiVersion};
 use super::pmi::over;
 use super::process_manager::{Identity, ProcessManagerBounds};
-use super::stream::Source;
 use bootstrap::conformance;
 use bootstrap::service::{Bootstrap, Error, Rank};
 
@@ -41,7 +40,7 @@ fn members(
             scope.spawn(move || {
                 let job = Some("job.0".to_owned());
                 let server = Inherited { fd: -1, rank: Rank(rank), size, job, version };
-                over(Source::Own(fd), &server, &identity, bounds)
+                over(fd.into(), &server, &identity, bounds)
             })
         };
         let threads: Vec<_> = (0..).zip(ends.into_iter().zip(hosts)).map(start).collect();
@@ -267,7 +266,7 @@ fn bad_servers_are_named() {
         let fd = ends.into_iter().next().unwrap();
         let mut bounds = short(300);
         bounds.meet.limit = Duration::from_millis(50);
-        let outcome = over(Source::Own(fd), &server, &identity, bounds);
+        let outcome = over(fd.into(), &server, &identity, bounds);
         let error = outcome.err().unwrap().to_string();
         assert!(error.contains(words), "{sign}: {error}");
         assert!(error.starts_with("bootstrap: "), "{error}");
@@ -309,11 +308,11 @@ fn a_rank_that_does_not_come_is_named() {
     let map = Some("(vector,(0,1,1))".to_owned());
     let habits = Habits { mapping: map, ..habits(Flavour::Hydra, PmiVersion::One) };
     let (_server, mut ends) = Server::start(3, habits);
-    let alone = |rank, fd| {
+    let alone = |rank, fd: OwnedFd| {
         let server =
             Inherited { fd: -1, rank: Rank(rank), size: 3, job: None, version: PmiVersion::One };
         let identity = Identity::named("n0");
-        over(Source::Own(fd), &server, &identity, short(200)).err().unwrap().to_string()
+        over(fd.into(), &server, &identity, short(200)).err().unwrap().to_string()
     };
     let error = alone(1, ends.remove(1));
     assert!(error.contains("ranks 1 and 0 share a host") && error.contains("n0"), "{error}");

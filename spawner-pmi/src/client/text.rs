@@ -1,5 +1,6 @@
 //! The last words to a PMI server: made and sent where nothing may be allocated.
 
+use bootstrap::service::send_best_effort;
 use bootstrap::sys::{self, ANNOUNCE_SLICE_MS};
 use nix::sys::socket::{MsgFlags, recv};
 use settings::deadlines::bootstrap::PM_LEAVE;
@@ -51,10 +52,10 @@ impl Text {
 /// `sign` in it or the stream ends. Async-signal-safe.
 pub(super) fn farewell(socket: i32, words: &[u8], sign: &[u8]) {
     let bound = PM_LEAVE.limit;
-    sys::send_best_effort(socket, words, bound);
+    send_best_effort(socket, words, bound);
     let (mut seen, mut len) = ([0u8; 512], 0);
     for _ in 0..=bound.as_millis() / ANNOUNCE_SLICE_MS as u128 {
-        if !sys::is_readable(socket, ANNOUNCE_SLICE_MS) {
+        if sys::poll_one(socket, libc::POLLIN, ANNOUNCE_SLICE_MS) == 0 {
             continue;
         }
         if len == seen.len() {

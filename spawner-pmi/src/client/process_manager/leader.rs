@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 
 use super::error::ProcessManagerError;
 use super::finalize::Finalization;
@@ -326,16 +326,14 @@ impl Leader {
         }
         loop {
             let socket = member.socket.as_fd();
-            let sent = match fd {
-                Some(fd) => sys::send_packet_with(socket, &frame.header(), fd.as_fd()),
-                None => sys::send_packet(socket, &frame.header(), frame.payload),
-            };
+            let fd = fd.map(AsFd::as_fd);
+            let sent = sys::send_packet(socket, &frame.header(), frame.payload, fd);
             match sent.map_err(|error| (error.kind(), error)) {
                 Ok(()) => break,
                 Err((io::ErrorKind::Interrupted, _)) => {}
                 Err((io::ErrorKind::WouldBlock, _)) => {
                     let slice = wait.slice(Some(page))?;
-                    wait_for(&[socket], PollFlags::POLLOUT, slice)?;
+                    sys::ready(&[socket], PollFlags::POLLOUT, slice).map_err(waiting)?;
                 }
                 Err((io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset, _)) => {
                     // Reading tells how it left.
@@ -366,7 +364,7 @@ impl Leader {
             (0..self.members.len()).filter(|index| !self.members[*index].closed).collect();
         let sockets: Vec<_> =
             open.iter().map(|index| self.members[*index].socket.as_fd()).collect();
-        for at in wait_for(&sockets, PollFlags::POLLIN, slice)? {
+        for at in sys::ready(&sockets, PollFlags::POLLIN, slice).map_err(waiting)? {
             self.hear(open[at], wait, page)?;
         }
         Ok(())
@@ -443,6 +441,10 @@ impl Leader {
     }
 }
 
+fn waiting(source: io::Error) -> Error {
+    Error::Os { operation: "wait for the ranks of this host", source }
+}
+
 fn has_left(page: &NodeShm, rank: Rank) -> bool {
     page.local_of(rank).is_some_and(|local| page.slot(local).has_left())
 }
@@ -470,25 +472,6 @@ fn check_members(
         }
     }
     Ok(())
-}
-
-/// Which of some sockets are ready, within `slice`.
-fn wait_for(
-    sockets: &[std::os::fd::BorrowedFd<'_>],
-    events: PollFlags,
-    slice: std::time::Duration,
-) -> Result<Vec<usize>, Error> {
-    let mut entries: Vec<_> = sockets.iter().map(|fd| PollFd::new(*fd, events)).collect();
-    let slice = PollTimeout::from(u16::try_from(slice.as_millis().max(1)).unwrap_or(u16::MAX));
-    match poll(&mut entries, slice) {
-        Ok(_) | Err(nix::Error::EINTR) => {}
-        Err(errno) => {
-            let operation = "wait for the ranks of this host";
-            return Err(Error::Os { operation, source: errno.into() });
-        }
-    }
-    let ready = entries.iter().enumerate().filter(|(_, entry)| entry.any() == Some(true));
-    Ok(ready.map(|(at, _)| at).collect())
 }
 
 impl Channel for Leader {

@@ -7,9 +7,8 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 use settings::deadlines::Deadline;
 use settings::deadlines::bootstrap::{MEET_FIRST, MEET_MOST};
 
@@ -20,7 +19,7 @@ use bootstrap::BUILD_ID;
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use bootstrap::node_shm::NodeShm;
 use bootstrap::service::{Error, Rank};
-use bootstrap::sys::{self, AgentSocket};
+use bootstrap::sys::{self, PeerSocket};
 use bootstrap::wait::Wait;
 
 /// Where the ranks of a host meet.
@@ -61,7 +60,7 @@ impl Place<'_> {
     }
 
     /// A rank that is not the leader: comes to it.
-    pub(super) fn come(&self) -> Result<AgentSocket, Error> {
+    pub(super) fn come(&self) -> Result<PeerSocket, Error> {
         let name = self.name();
         let wait = Wait::new("meeting of the host's ranks", self.meet);
         let mut nap = MEET_FIRST.limit;
@@ -71,7 +70,7 @@ impl Place<'_> {
                     if let Some(user) = self.foreign(&socket)? {
                         return Err(self.wrong(format!("user {user} listens there instead")));
                     }
-                    return Ok(AgentSocket::Own(socket));
+                    return Ok(socket.into());
                 }
                 // Not there yet, or very busy.
                 Err(error)
@@ -123,7 +122,11 @@ impl Place<'_> {
                 Err(Error::Deadline { waited_ms, .. }) => return Err(self.absent(&here, waited_ms)),
                 other => other?,
             };
-            let ready = self.look(listener, &strangers, slice)?;
+            // The listener is 0, the strangers follow.
+            let sockets: Vec<_> =
+                std::iter::once(listener).chain(&strangers).map(AsFd::as_fd).collect();
+            let ready = sys::ready(&sockets, PollFlags::POLLIN, slice)
+                .map_err(self.os("wait for the ranks of this host"))?;
             // From the back, so that the places before stay true.
             for at in ready.iter().rev().filter_map(|at| at.checked_sub(1)) {
                 let socket = strangers.swap_remove(at);
@@ -140,25 +143,6 @@ impl Place<'_> {
         }
         here.sort_unstable_by_key(|(rank, _)| *rank);
         Ok(here)
-    }
-
-    /// Which of the listener (0) and the strangers (from 1) have something.
-    fn look(
-        &self,
-        listener: &OwnedFd,
-        strangers: &[OwnedFd],
-        slice: Duration,
-    ) -> Result<Vec<usize>, Error> {
-        let all = std::iter::once(listener).chain(strangers);
-        let mut entries: Vec<_> =
-            all.map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)).collect();
-        let slice = PollTimeout::from(u16::try_from(slice.as_millis().max(1)).unwrap_or(u16::MAX));
-        match poll(&mut entries, slice) {
-            Ok(_) | Err(nix::Error::EINTR) => {}
-            Err(errno) => return Err(self.os("wait for the ranks of this host")(errno.into())),
-        }
-        let ready = entries.iter().enumerate().filter(|(_, entry)| entry.any() == Some(true));
-        Ok(ready.map(|(at, _)| at).collect())
     }
 
     /// The `Hello` of whoever came. `None`: nobody of this job, left alone.
@@ -203,7 +187,7 @@ impl Place<'_> {
             return Err(self.wrong(problem));
         }
         let welcome = Frame::bare(Kind::Welcome, 0, rank.0, self.info.size);
-        sys::send_packet_with(socket.as_fd(), &welcome.header(), page.fd())
+        sys::send_packet(socket.as_fd(), &welcome.header(), &[], Some(page.fd()))
             .map_err(self.os("give the node's shared memory to a rank"))?;
         Ok(Some(rank))
     }
@@ -213,7 +197,7 @@ impl Place<'_> {
         frame.payload = &reason.as_bytes()[..reason.len().min(MAX_PAYLOAD)];
         frame.total = u32::try_from(frame.payload.len()).unwrap_or_default();
         // Best effort: this rank fails with the same words.
-        let _ = sys::send_packet(socket.as_fd(), &frame.header(), frame.payload);
+        let _ = sys::send_packet(socket.as_fd(), &frame.header(), frame.payload, None);
     }
 
     fn absent(&self, here: &[(Rank, OwnedFd)], waited_ms: u64) -> Error {
