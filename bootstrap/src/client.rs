@@ -24,12 +24,47 @@ pub enum Reply {
 }
 
 impl Reply {
+    /// The same for another rank of this process.
+    pub(crate) fn try_clone(&self) -> std::io::Result<Self> {
+        Ok(match self {
+            Self::Release => Self::Release,
+            Self::Mapped(shared) => Self::Mapped(shared.clone()),
+            Self::Data(bytes) => Self::Data(bytes.clone()),
+            Self::Memory(fd) => Self::Memory(fd.try_clone()?),
+        })
+    }
+
     const fn name(&self) -> &'static str {
         match self {
             Self::Release => "a release",
             Self::Mapped(_) => "a mapped result",
             Self::Data(_) => "data",
             Self::Memory(_) => "memory",
+        }
+    }
+}
+
+/// What a provider inside this process says to one of its ranks: a reply, or why there is none.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its call; 0 is the farewell.
+    pub seq: u32,
+    /// One line for people in place of a refused reply.
+    pub reply: Result<Reply, Arc<str>>,
+}
+
+impl Answer {
+    /// The reply to call `seq`, of the service `during`.
+    ///
+    /// # Errors
+    /// The call is refused, or it is the answer to another one.
+    pub fn to_call(self, seq: u32, during: &'static str) -> Result<Reply, Error> {
+        match self.reply {
+            Err(reason) => Err(Error::Refused { during, reason: reason.to_string() }),
+            Ok(reply) if self.seq == seq => Ok(reply),
+            Ok(_) => {
+                Err(Error::Protocol { during, seen: format!("an answer to call {}", self.seq) })
+            }
         }
     }
 }

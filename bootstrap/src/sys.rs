@@ -266,7 +266,7 @@ impl PeerSocket {
         if getsockopt(&fd, sockopt::SockType) != Ok(kind) {
             let kind = if kind == SockType::Stream { "stream" } else { "packet" };
             return Err(io::Error::other(format!(
-                "descriptor {number} is no {kind} socket: this program was probably started by a rank of a job, not by \
+                "descriptor {number} is not a {kind} socket: this program was probably started by a rank of a job, not by \
                  the launcher; unset {variable} to run it on its own"
             )));
         }

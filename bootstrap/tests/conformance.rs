@@ -50,7 +50,9 @@ fn over_tree(hosts: u32, each: u32, cyclic: bool, degree: usize) {
     let host = |rank| HostId(if cyclic { rank % hosts } else { rank / each });
     let map: Vec<HostId> = (0..hosts * each).map(host).collect();
     let what = |failure| format!("{hosts} hosts, out-degree {degree}, {map:?}: {failure}");
-    conformance::check(|| memory::job_on_tree(&map, degree).unwrap()).map_err(what).unwrap();
+    conformance::check(|| memory::job_with(&map, degree, Bounds::default()).unwrap())
+        .map_err(what)
+        .unwrap();
 }
 
 #[test]

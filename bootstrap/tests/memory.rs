@@ -47,8 +47,12 @@ fn a_decided_exit_ends_a_wait() {
 #[test]
 fn farewells_are_bounded() {
     let short = Bounds::default().fini.within(Duration::from_millis(80));
-    let mut job =
-        memory::job_with(&[HostId(0); 2], Bounds { fini: short, ..Bounds::default() }).unwrap();
+    let mut job = memory::job_with(
+        &[HostId(0); 2],
+        memory::DEGREE,
+        Bounds { fini: short, ..Bounds::default() },
+    )
+    .unwrap();
     let outcome = job[0].fini(0);
     assert!(
         matches!(outcome, Err(Error::Deadline { deadline: "bootstrap.fini", .. })),

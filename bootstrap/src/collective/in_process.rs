@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::{Action, Branch, Collective, Node, ProtocolError, TreeMessage, groups};
+use super::{Action, Branch, Collective, Node, ProtocolError, TreeMessage, groups, ranks_by_host};
 use crate::frame::Frame;
 use crate::rank::{HostId, Rank};
 
@@ -26,11 +26,8 @@ impl Tree {
     /// # Errors
     /// A host without ranks, or no ranks.
     pub(crate) fn new(host_of: &[HostId], degree: usize) -> Result<Self, ProtocolError> {
-        let hosts = host_of.iter().map(|host| host.0 as usize + 1).max().unwrap_or(0);
-        let mut ranks: Vec<Vec<Rank>> = vec![Vec::new(); hosts];
-        for (rank, host) in (0u32..).map(Rank).zip(host_of) {
-            ranks[host.0 as usize].push(rank);
-        }
+        let ranks = ranks_by_host(host_of);
+        let hosts = ranks.len();
         let size = u32::try_from(host_of.len()).unwrap_or(u32::MAX);
         let below = |range: Range<usize>| -> Vec<Rank> { ranks[range].concat() };
         let split = |range: Range<usize>| groups(range, if hosts > 1 { degree } else { 1 });

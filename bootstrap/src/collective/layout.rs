@@ -23,6 +23,17 @@ pub fn groups(hosts: Range<usize>, degree: usize) -> impl Iterator<Item = Range<
     })
 }
 
+/// The ranks of each host, ascending, where element `r` is the host of rank `r`.
+#[must_use]
+pub fn ranks_by_host(host_of: &[HostId]) -> Vec<Vec<Rank>> {
+    let hosts = host_of.iter().map(|host| host.0 as usize + 1).max().unwrap_or(0);
+    let mut ranks = vec![Vec::new(); hosts];
+    for (rank, host) in (0u32..).map(Rank).zip(host_of) {
+        ranks[host.0 as usize].push(rank);
+    }
+    ranks
+}
+
 /// A link to an agent below.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {

@@ -12,9 +12,9 @@ use super::finalize::Finalization;
 use super::join::ProcessManagerBounds;
 use super::kvs::KeyValueSpace;
 use super::manager::ProcessManager;
-use bootstrap::client::{Channel, Reply, Request};
+use bootstrap::client::{Answer, Channel, Reply, Request};
 use bootstrap::collective::{
-    Action, Branch, Collective, Down, Node, ProtocolError, To, TreeMessage, Up,
+    Action, Branch, Collective, Down, Node, ProtocolError, To, TreeMessage, Up, ranks_by_host,
 };
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use bootstrap::memfd;
@@ -44,11 +44,6 @@ struct Others {
     round: u32,
 }
 
-enum Item {
-    Reply { seq: u32, reply: Reply },
-    Refuse(Arc<str>),
-}
-
 pub(super) struct Leader {
     manager: Box<dyn ProcessManager>,
     host: HostId,
@@ -57,7 +52,7 @@ pub(super) struct Leader {
     machine: Collective,
     others: Option<Others>,
     members: Vec<Member>,
-    inbox: VecDeque<Item>,
+    inbox: VecDeque<Answer>,
     buffer: Vec<u8>,
     bounds: ProcessManagerBounds,
 }
@@ -77,21 +72,18 @@ impl Leader {
         let info = manager.job_info();
         let (rank, size) = (info.rank, info.size);
         let host = host_of.get(rank.0 as usize).copied().unwrap_or(HostId(0));
-        let hosts = host_of.iter().map(|host| host.0 + 1).max().unwrap_or(1);
-        let mut ranks: Vec<Vec<Rank>> = vec![Vec::new(); hosts as usize];
-        for (rank, host) in (0u32..).map(Rank).zip(host_of) {
-            ranks[host.0 as usize].push(rank);
-        }
-        let own = std::mem::take(&mut ranks[host.0 as usize]);
-        let node = Node { size, host, ranks: own.clone(), branches: Vec::new(), parent: hosts > 1 };
-        let machine = Collective::node(node).map_err(protocol("start"))?;
-        ranks[host.0 as usize] = own;
-        let others = if hosts > 1 {
-            let leaders = ranks.iter().filter_map(|ranks| ranks.first().copied()).collect();
+        let hosts = ranks_by_host(host_of);
+        let (ranks, parent) = (hosts[host.0 as usize].clone(), hosts.len() > 1);
+        let node = |host, ranks, branches, parent| {
+            Collective::node(Node { size, host, ranks, branches, parent })
+                .map_err(protocol("start"))
+        };
+        let machine = node(host, ranks, Vec::new(), parent)?;
+        let others = if parent {
+            let leaders = hosts.iter().filter_map(|ranks| ranks.first().copied()).collect();
             let branch = |(host, ranks)| Branch { host: HostId(host), ranks };
-            let branches = (0..).zip(ranks).map(branch).collect();
-            let root = Node { size, host: HostId(0), ranks: Vec::new(), branches, parent: false };
-            let root = Collective::node(root).map_err(protocol("start"))?;
+            let branches = (0..).zip(hosts).map(branch).collect();
+            let root = node(HostId(0), Vec::new(), branches, false)?;
             Some(Others { root, leaders, space: KeyValueSpace::new(manager.as_ref()), round: 0 })
         } else {
             None
@@ -219,10 +211,7 @@ impl Leader {
         wait: &Wait,
         page: &NodeShm,
     ) -> Result<(), Error> {
-        for action in actions {
-            self.carry_out_one(action, wait, page)?;
-        }
-        Ok(())
+        actions.into_iter().try_for_each(|action| self.carry_out_one(action, wait, page))
     }
 
     fn carry_out_one(&mut self, action: Action, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
@@ -235,7 +224,7 @@ impl Leader {
             }
             Action::Release { to: To::Host(_), seq } => {
                 self.tell_all(&Frame::bare(Kind::Release, seq, 0, 0), None, wait, page)?;
-                self.inbox.push_back(Item::Reply { seq, reply: Reply::Release });
+                self.answer(seq, Ok(Reply::Release));
             }
             Action::Mapped { seq, bytes, .. } => {
                 let fd = memfd::result(&bytes).map_err(os("make the result of an exchange"))?;
@@ -244,11 +233,10 @@ impl Leader {
                 self.tell_all(&frame, Some(&fd), wait, page)?;
                 let map = Mapping::read_only(&fd, bytes.len())
                     .map_err(os("map the result of an exchange"))?;
-                let reply = Reply::Mapped(Shared::Mapped(Arc::new(map)));
-                self.inbox.push_back(Item::Reply { seq, reply });
+                self.answer(seq, Ok(Reply::Mapped(Shared::Mapped(Arc::new(map)))));
             }
             Action::Data { to, seq, bytes } if to == self.rank => {
-                self.inbox.push_back(Item::Reply { seq, reply: Reply::Data(bytes.to_vec()) });
+                self.answer(seq, Ok(Reply::Data(bytes.to_vec())));
             }
             Action::Data { to, seq, bytes } => {
                 for frame in Frame::pieces(Frame::bare(Kind::Data, seq, to.0, 0), &bytes) {
@@ -262,11 +250,9 @@ impl Leader {
                 let halves = (len as u32, (len >> 32) as u32);
                 (frame.total, frame.extra) = halves;
                 self.tell_all(&frame, Some(&fd), wait, page)?;
-                self.inbox.push_back(Item::Reply { seq, reply: Reply::Memory(fd) });
+                self.answer(seq, Ok(Reply::Memory(fd)));
             }
-            Action::Refuse { to, reason, .. } if to == self.rank => {
-                self.inbox.push_back(Item::Refuse(reason));
-            }
+            Action::Refuse { to, seq, reason } if to == self.rank => self.answer(seq, Err(reason)),
             Action::Refuse { to, seq, reason } => {
                 let text = &reason.as_bytes()[..reason.len().min(MAX_PAYLOAD)];
                 for frame in Frame::pieces(Frame::bare(Kind::Refuse, seq, to.0, 0), text) {
@@ -275,6 +261,11 @@ impl Leader {
             }
         }
         Ok(())
+    }
+
+    /// To this rank itself.
+    fn answer(&mut self, seq: u32, reply: Result<Reply, Arc<str>>) {
+        self.inbox.push_back(Answer { seq, reply });
     }
 
     fn tell_all(
@@ -299,7 +290,7 @@ impl Leader {
         page: &NodeShm,
     ) -> Result<(), Error> {
         if to == self.rank {
-            self.inbox.push_back(Item::Reply { seq: frame.seq, reply: Reply::Release });
+            self.answer(frame.seq, Ok(Reply::Release));
             return Ok(());
         }
         match self.members.binary_search_by_key(&to, |member| member.rank) {
@@ -327,33 +318,21 @@ impl Leader {
         loop {
             let socket = member.socket.as_fd();
             let fd = fd.map(AsFd::as_fd);
-            let sent = sys::send_packet(socket, &frame.header(), frame.payload, fd);
-            match sent.map_err(|error| (error.kind(), error)) {
-                Ok(()) => break,
-                Err((io::ErrorKind::Interrupted, _)) => {}
-                Err((io::ErrorKind::WouldBlock, _)) => {
-                    let slice = wait.slice(Some(page))?;
-                    sys::ready(&[socket], PollFlags::POLLOUT, slice).map_err(waiting)?;
-                }
-                Err((io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset, _)) => {
+            match sys::send_packet(socket, &frame.header(), frame.payload, fd) {
+                Ok(()) => return Ok(()),
+                Err(source) => match source.kind() {
+                    io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::WouldBlock => {
+                        let slice = wait.slice(Some(page))?;
+                        sys::ready(&[socket], PollFlags::POLLOUT, slice).map_err(waiting)?;
+                    }
                     // Reading tells how it left.
-                    break;
-                }
-                Err((_, source)) => {
-                    return Err(Error::Os { operation: "send to a rank of this host", source });
-                }
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => return Ok(()),
+                    _ => {
+                        return Err(Error::Os { operation: "send to a rank of this host", source });
+                    }
+                },
             }
-        }
-        Ok(())
-    }
-
-    /// Reads what the members have said until there is an answer for this rank.
-    fn serve(&mut self, wait: &Wait, page: &NodeShm) -> Result<Item, Error> {
-        loop {
-            if let Some(item) = self.inbox.pop_front() {
-                return Ok(item);
-            }
-            self.listen(wait, page)?;
         }
     }
 
@@ -371,23 +350,10 @@ impl Leader {
     }
 
     fn hear(&mut self, index: usize, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.resize(HEADER_LEN + MAX_PAYLOAD + 1, 0);
-        let outcome = self.hear_into(index, &mut buffer, wait, page);
-        self.buffer = buffer;
-        outcome
-    }
-
-    fn hear_into(
-        &mut self,
-        index: usize,
-        buffer: &mut [u8],
-        wait: &Wait,
-        page: &NodeShm,
-    ) -> Result<(), Error> {
+        self.buffer.resize(HEADER_LEN + MAX_PAYLOAD + 1, 0);
         let during = wait.during();
         let rank = self.members[index].rank;
-        let len = match sys::receive_packet(self.members[index].socket.as_fd(), buffer) {
+        let len = match sys::receive_packet(self.members[index].socket.as_fd(), &mut self.buffer) {
             Ok((len, None)) => len,
             Ok((_, Some(_))) => {
                 let seen = format!("a descriptor from rank {rank}");
@@ -411,13 +377,16 @@ impl Leader {
                 Err(died(self.manager.finalization(), page, rank, &self.host_name))
             };
         }
+        let buffer = std::mem::take(&mut self.buffer);
         let frame = Frame::from_packet(&buffer[..len], self.machine.size())
             .map_err(|source| Error::Frame { during, source })?;
-        match frame.kind {
+        let outcome = match frame.kind {
             Kind::Fini => self.left(index, wait, page),
             Kind::Exiting | Kind::Abort => Ok(()),
             _ => self.handle(rank, &frame, wait, page),
-        }
+        };
+        self.buffer = buffer;
+        outcome
     }
 
     /// A member has said its farewell.
@@ -481,12 +450,11 @@ impl Channel for Leader {
         for frame in request.frames() {
             self.handle(self.rank, &frame, &wait, page)?;
         }
-        match self.serve(&wait, page)? {
-            Item::Refuse(reason) => Err(Error::Refused { during, reason: reason.to_string() }),
-            Item::Reply { seq, reply } if seq == request.head.seq => Ok(reply),
-            Item::Reply { seq, .. } => {
-                Err(Error::Protocol { during, seen: format!("an answer to call {seq}") })
+        loop {
+            if let Some(answer) = self.inbox.pop_front() {
+                return answer.to_call(request.head.seq, during);
             }
+            self.listen(&wait, page)?;
         }
     }
 
