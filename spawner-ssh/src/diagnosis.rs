@@ -5,52 +5,107 @@ use settings::deadlines::tree::RETRY;
 
 use crate::End;
 
-/// What is wrong with a host. Each class belongs to one step of its start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Class {
+/// An enum and the table of what belongs to each variant.
+macro_rules! classes {
+    ($($(#[$about:meta])* $Class:ident: $step:ident, $retry:literal => $advice:literal;)*) => {
+        /// What is wrong with a host. Each class belongs to one step of its start.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Class { $($(#[$about])* $Class),* }
+
+        /// One rule for each class, in their order.
+        pub const RULES: &[Rule] = &[
+            $(Rule { class: Class::$Class, step: Step::$step, retry: $retry, advice: $advice }),*
+        ];
+    };
+}
+
+/// What is done about a class of failure.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// The class.
+    pub class: Class,
+    /// The step that did not succeed.
+    pub step: Step,
+    /// Whether it may go away by itself, so that the host is tried again.
+    pub retry: bool,
+    /// What to try.
+    pub advice: &'static str,
+}
+
+classes! {
     /// The remote shell itself cannot be started here.
-    Command,
+    Command: Connect, false =>
+        "GASNET_SSH_CMD must name a program that works like `ssh HOST COMMAND`; install an ssh \
+         client, or set it";
     /// It does not understand its options or configuration.
-    Options,
+    Options: Connect, false => "correct GASNET_SSH_OPTIONS or the ssh configuration";
     /// Its name means nothing.
-    Resolve,
+    Resolve: Resolve, false => "correct the name in the host list";
     /// Nothing listens.
-    Refused,
+    Refused: Connect, true => "start sshd there, or name its port in the host list (host:port)";
     /// No way to it.
-    Unreachable,
+    Unreachable: Connect, false => "check that the host is up and that this network leads to it";
     /// No answer in time.
-    Timeout,
+    Timeout: Connect, true =>
+        "check that the host is up and that no firewall drops ssh; --start-timeout waits longer";
     /// The connection ended before anybody logged in.
-    Dropped,
+    Dropped: Connect, true =>
+        "its sshd may limit logins (MaxStartups) or refuse this address (hosts.deny, AllowUsers)";
     /// It is not known, or has another key than it had.
-    HostKey,
+    HostKey: HostKey, false =>
+        "log in once by hand and check the key, or correct known_hosts; the policy is that of \
+         your ssh configuration";
     /// It does not let us in.
-    Authentication,
+    Authentication: Authentication, false =>
+        "a login without a question must work: `ssh -o BatchMode=yes HOST true` (ssh-agent, \
+         authorized_keys, user@host)";
     /// The login works, but runs no command.
-    Shell,
+    Shell: RemoteShell, false =>
+        "`ssh HOST true` must succeed: look at the login shell and at what its start-up files do";
     /// More output than any login prints, and no agent.
-    Noise,
+    Noise: RemoteShell, false =>
+        "the start-up files of the login shell print too much when no terminal is there";
     /// There is no agent over there.
-    AgentMissing,
+    AgentMissing: AgentStart, false =>
+        "install gasnetrun_ibv there in the same place as here, or use --stage auto";
     /// There is one that cannot run.
-    AgentBroken,
+    AgentBroken: AgentStart, false =>
+        "the launcher's program must run there: same architecture, same or newer C library, a \
+         file system that allows it";
     /// It is of another version.
-    Version,
+    Version: Version, false => "install the same version there as here, or use --stage always";
     /// It does not speak our messages, or broke off before the ranks were started.
-    AgentSilent,
+    AgentSilent: AgentStart, true =>
+        "run `ssh HOST gasnetrun_ibv --version` and look for crashes there";
     /// The working directory is missing.
-    Directory,
+    Directory: Program, false =>
+        "make the directory there, or name another with --wdir or GASNET_SSH_REMOTE_PATH";
     /// The program is missing or cannot be executed.
-    Program,
+    Program: Program, false =>
+        "the program must be there in the same place, executable, and built for that machine; \
+         --stage auto sends it";
     /// It was to be sent and could not be.
-    Staging,
+    Staging: Program, false =>
+        "make room for the program, or name a directory for it with XDG_CACHE_HOME or TMPDIR \
+         where the login there sets its environment; or put the program there and use --stage \
+         never";
     /// A shared library of the program is missing.
-    Library,
+    Library: Program, false =>
+        "install the library there, or say where it is: -E LD_LIBRARY_PATH sends yours, an rpath \
+         in the program works as well";
     /// It was there and is not any more.
-    Lost,
+    Lost: Bootstrap, false => "look whether the host, its network or its agent went down";
     /// Anything else.
-    Other,
+    Other: Connect, false => "run `ssh -v HOST true` by hand";
+}
+
+impl Class {
+    /// What is done about it.
+    #[must_use]
+    pub const fn rule(self) -> &'static Rule {
+        &RULES[self as usize]
+    }
 }
 
 /// How far the start of a host has come; a failure belongs to the step that did not succeed.
@@ -104,152 +159,6 @@ impl Step {
     }
 }
 
-/// What is done about a class of failure.
-#[derive(Clone, Copy, Debug)]
-pub struct Rule {
-    /// The class.
-    pub class: Class,
-    /// The step that did not succeed.
-    pub step: Step,
-    /// Whether it may go away by itself, so that the host is tried again.
-    pub retry: bool,
-    /// What to try.
-    pub advice: &'static str,
-}
-
-const fn rule(class: Class, step: Step, retry: bool, advice: &'static str) -> Rule {
-    Rule { class, step, retry, advice }
-}
-
-/// One rule for each class.
-pub const RULES: [Rule; 21] = [
-    rule(
-        Class::Command,
-        Step::Connect,
-        false,
-        "GASNET_SSH_CMD must name a program that works like `ssh HOST COMMAND`; install an ssh client, or set it",
-    ),
-    rule(
-        Class::Options,
-        Step::Connect,
-        false,
-        "correct GASNET_SSH_OPTIONS or the ssh configuration",
-    ),
-    rule(Class::Resolve, Step::Resolve, false, "correct the name in the host list"),
-    rule(
-        Class::Refused,
-        Step::Connect,
-        true,
-        "start sshd there, or name its port in the host list (host:port)",
-    ),
-    rule(
-        Class::Unreachable,
-        Step::Connect,
-        false,
-        "check that the host is up and that this network leads to it",
-    ),
-    rule(
-        Class::Timeout,
-        Step::Connect,
-        true,
-        "check that the host is up and that no firewall drops ssh; --start-timeout waits longer",
-    ),
-    rule(
-        Class::Dropped,
-        Step::Connect,
-        true,
-        "its sshd may limit logins (MaxStartups) or refuse this address (hosts.deny, AllowUsers)",
-    ),
-    rule(
-        Class::HostKey,
-        Step::HostKey,
-        false,
-        "log in once by hand and check the key, or correct known_hosts; the policy is that of your ssh configuration",
-    ),
-    rule(
-        Class::Authentication,
-        Step::Authentication,
-        false,
-        "a login without a question must work: `ssh -o BatchMode=yes HOST true` (ssh-agent, authorized_keys, user@host)",
-    ),
-    rule(
-        Class::Shell,
-        Step::RemoteShell,
-        false,
-        "`ssh HOST true` must succeed: look at the login shell and at what its start-up files do",
-    ),
-    rule(
-        Class::Noise,
-        Step::RemoteShell,
-        false,
-        "the start-up files of the login shell print too much when no terminal is there",
-    ),
-    rule(
-        Class::AgentMissing,
-        Step::AgentStart,
-        false,
-        "install gasnetrun_ibv there in the same place as here, or use --stage auto",
-    ),
-    rule(
-        Class::AgentBroken,
-        Step::AgentStart,
-        false,
-        "the launcher's program must run there: same architecture, same or newer C library, a file system that allows it",
-    ),
-    rule(
-        Class::Version,
-        Step::Version,
-        false,
-        "install the same version there as here, or use --stage always",
-    ),
-    rule(
-        Class::AgentSilent,
-        Step::AgentStart,
-        true,
-        "run `ssh HOST gasnetrun_ibv --version` and look for crashes there",
-    ),
-    rule(
-        Class::Directory,
-        Step::Program,
-        false,
-        "make the directory there, or name another with --wdir or GASNET_SSH_REMOTE_PATH",
-    ),
-    rule(
-        Class::Program,
-        Step::Program,
-        false,
-        "the program must be there in the same place, executable, and built for that machine; --stage auto sends it",
-    ),
-    rule(
-        Class::Staging,
-        Step::Program,
-        false,
-        "make room for the program, or name a directory for it with XDG_CACHE_HOME or TMPDIR where the login there sets \
-         its environment; or put the program there and use --stage never",
-    ),
-    rule(
-        Class::Library,
-        Step::Program,
-        false,
-        "install the library there, or say where it is: -E LD_LIBRARY_PATH sends yours, an rpath in the program works as well",
-    ),
-    rule(
-        Class::Lost,
-        Step::Bootstrap,
-        false,
-        "look whether the host, its network or its agent went down",
-    ),
-    rule(Class::Other, Step::Connect, false, "run `ssh -v HOST true` by hand"),
-];
-
-impl Class {
-    /// What is done about it.
-    #[must_use]
-    pub fn rule(self) -> &'static Rule {
-        RULES.iter().find(|rule| rule.class == self).unwrap_or(&RULES[RULES.len() - 1])
-    }
-}
-
 /// What OpenSSH and shells say, and what it means. The first that is found in any line counts.
 pub const PATTERNS: [(&str, Class); 43] = [
     ("REMOTE HOST IDENTIFICATION HAS CHANGED", Class::HostKey),
@@ -297,11 +206,15 @@ pub const PATTERNS: [(&str, Class); 43] = [
     ("No such file or directory", Class::Shell),
 ];
 
+/// The first pattern in what was said.
+fn known(stderr: &str) -> Option<&'static (&'static str, Class)> {
+    PATTERNS.iter().find(|(text, _)| stderr.contains(text))
+}
+
 /// Class of what was seen: captured standard error, and how the remote shell ended.
 #[must_use]
 pub fn classify(stderr: &str, end: Option<End>) -> Class {
-    let known = PATTERNS.iter().find(|(text, _)| stderr.contains(text));
-    match (known, end) {
+    match (known(stderr), end) {
         (Some((_, class)), _) => *class,
         (None, Some(End::Code(126))) => Class::AgentBroken,
         (None, Some(End::Code(127))) => Class::Shell,
@@ -332,9 +245,8 @@ impl Failure {
     #[must_use]
     pub fn of_shell(stderr: &str, noise: &str, end: Option<End>) -> Self {
         let class = classify(stderr, end);
-        let telling = PATTERNS.iter().find(|(text, _)| stderr.contains(text));
         let lines = || stderr.lines().map(str::trim).filter(|line| !line.is_empty());
-        let line = telling
+        let line = known(stderr)
             .and_then(|(text, _)| lines().find(|line| line.contains(text)))
             .or_else(|| lines().next_back())
             .or_else(|| noise.lines().map(str::trim).rfind(|line| !line.is_empty()));
