@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use super::{Here, ListError, Problem, Token, lines, word, words};
+use super::{BRACKETS, Here, ListError, Token, lines, word, words};
 use supervisor::plan::{HostEntry, Map};
 
 /// Reads a map for a job of `ranks` ranks. Hosts are those of `list`, by name or as `+index` from
@@ -35,10 +35,10 @@ pub fn place(
         let mut words = words(line, number);
         let Some(which) = words.next() else { continue };
         let Some(name) = words.next() else {
-            return Err(which.error(Problem::NoHost { seen: which.text.to_owned() }));
+            return Err(which.error("needs a host behind it, as in 0-3 n1"));
         };
         if let Some(more) = words.next() {
-            return Err(more.error(Problem::Surplus { seen: more.text.to_owned() }));
+            return Err(more.error("is too much: a line is ranks and a host, as in 0-3 n1"));
         }
         let host = names.find(&name, here)?;
         if which.text == "*" {
@@ -52,14 +52,18 @@ pub fn place(
             for rank in range(&which, part, ranks)? {
                 match host_of.get_mut(rank as usize) {
                     Some(place @ None) => *place = Some(host),
-                    _ => return Err(which.error(Problem::Twice { rank })),
+                    _ => {
+                        let text = format!("rank {rank} has a host already; name each rank once");
+                        return Err(which.at(text));
+                    }
                 }
             }
         }
     }
     if let Some(rank) = host_of.iter().position(Option::is_none).filter(|_| rest.is_none()) {
-        let rank = u32::try_from(rank).unwrap_or(u32::MAX);
-        return Err(ListError { line: end, column: 1, problem: Problem::Missing { rank } });
+        let problem =
+            format!("rank {rank} has no host; add a line for it, or one for * (all that are left)");
+        return Err(ListError { line: end, column: 1, problem });
     }
     let rest = rest.map_or(0, |(_, host)| host);
     let host_of = host_of.into_iter().map(|host| host.unwrap_or(rest)).collect();
@@ -67,7 +71,8 @@ pub fn place(
 }
 
 fn bad_ranks(token: &Token<'_>, seen: &str, ranks: u32) -> ListError {
-    token.error(Problem::Ranks { seen: seen.to_owned(), ranks })
+    let form = "write them as in 0,4-7, or * for all that are left";
+    token.error_of(seen, format_args!("are no ranks of a job of {ranks}; {form}"))
 }
 
 fn range(
@@ -103,8 +108,11 @@ impl Names<'_> {
             _ => self.named(token, here)?,
         };
         let not_listed = || {
-            let hosts = self.hosts.len();
-            token.error(Problem::NotListed { seen: token.text.to_owned(), hosts })
+            token.at(format!(
+                "the host {:?} is not among the {} of the host list; name one of them, or its index as in +0",
+                token.text,
+                self.hosts.len()
+            ))
         };
         let index = index.and_then(|i| u32::try_from(i).ok()).ok_or_else(not_listed)?;
         self.index.insert(token.text.to_owned(), index);
@@ -116,10 +124,11 @@ impl Names<'_> {
         word::host(token, &mut made)?;
         let mut made = made.into_iter();
         let (Some(mut host), None) = (made.next(), made.next()) else {
-            return Err(token.error(Problem::Brackets { seen: token.text.to_owned() }));
+            return Err(token.error(BRACKETS));
         };
         if host.slots.is_some() {
-            return Err(token.error(Problem::Slots { seen: token.text.to_owned() }));
+            let text = "has slots, which do not belong into a map; write them into the host list";
+            return Err(token.error(text));
         }
         host.here = here.is(&host);
         let exact = self.hosts.iter().position(|known| known.same_login(&host));

@@ -18,6 +18,7 @@ mod word;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::fmt::Display;
 
 pub use mapfile::place;
 
@@ -58,138 +59,13 @@ pub struct ListError {
     pub line: usize,
     /// Character in the line, from 1.
     pub column: usize,
-    /// What is wrong.
-    pub problem: Problem,
+    /// What is wrong, and what would be right.
+    pub problem: String,
 }
 
-/// What can be wrong in a list.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
-    /// A character that no host name has.
-    #[error("{seen:?} has the character {character:?}, which no host name has; {}", advice(*.character))]
-    Character {
-        /// Word.
-        seen: String,
-        /// Character.
-        character: char,
-    },
-    /// A word without a host name.
-    #[error("{seen:?} names no host; write one as in n1 or me@n1:2222")]
-    NoName {
-        /// Word.
-        seen: String,
-    },
-    /// A name that the remote shell would take for an option.
-    #[error(
-        "{seen:?} begins with -, so it would be an option of the remote shell; write the host's name"
-    )]
-    Option {
-        /// Word.
-        seen: String,
-    },
-    /// Brackets that do not fit.
-    #[error(
-        "{seen:?} has brackets that do not fit; write a range as in n[1-4,7] and an address as in [::1]:22"
-    )]
-    Brackets {
-        /// Word.
-        seen: String,
-    },
-    /// A range that is none.
-    #[error(
-        "{seen:?} is no range of numbers; write one as in 1-4 or 08-11, the smaller number first"
-    )]
-    Range {
-        /// Part of the brackets.
-        seen: String,
-    },
-    /// Too many hosts.
-    #[error("{seen:?} makes more than {MAX_HOSTS} hosts; shorten the ranges")]
-    TooMany {
-        /// Word.
-        seen: String,
-    },
-    /// No number, or one out of range.
-    #[error("{seen:?} is no {what}; write a whole number from 1 to {most}")]
-    Number {
-        /// Text seen.
-        seen: String,
-        /// What it should be.
-        what: &'static str,
-        /// Largest value.
-        most: u32,
-    },
-    /// An attribute that is not known.
-    #[error("{seen:?} is not known behind a host; write slots=4, port=2222 or user=me")]
-    Attribute {
-        /// Word seen.
-        seen: String,
-    },
-    /// An attribute in front of all hosts.
-    #[error("{seen:?} belongs behind a host, as in n1 slots=4")]
-    AttributeFirst {
-        /// Word seen.
-        seen: String,
-    },
-    /// A line of a map without host.
-    #[error("{seen:?} needs a host behind it, as in 0-3 n1")]
-    NoHost {
-        /// Word seen.
-        seen: String,
-    },
-    /// More than ranks and host in a line of a map.
-    #[error("{seen:?} is too much: a line is ranks and a host, as in 0-3 n1")]
-    Surplus {
-        /// Word seen.
-        seen: String,
-    },
-    /// Ranks of a map that are none.
-    #[error(
-        "{seen:?} are no ranks of a job of {ranks}; write them as in 0,4-7, or * for all that are left"
-    )]
-    Ranks {
-        /// Text seen.
-        seen: String,
-        /// Ranks of the job.
-        ranks: u32,
-    },
-    /// A rank that has a host already.
-    #[error("rank {rank} has a host already; name each rank once")]
-    Twice {
-        /// Rank.
-        rank: u32,
-    },
-    /// A rank without a host; the place is the end of the map.
-    #[error("rank {rank} has no host; add a line for it, or one for * (all that are left)")]
-    Missing {
-        /// First such rank.
-        rank: u32,
-    },
-    /// A host of a map that the list does not have.
-    #[error(
-        "the host {seen:?} is not among the {hosts} of the host list; name one of them, or its index as in +0"
-    )]
-    NotListed {
-        /// Host seen.
-        seen: String,
-        /// Hosts of the list.
-        hosts: usize,
-    },
-    /// Slots in a map.
-    #[error("{seen:?} has slots, which do not belong into a map; write them into the host list")]
-    Slots {
-        /// Word seen.
-        seen: String,
-    },
-}
-
-fn advice(character: char) -> &'static str {
-    match character {
-        ',' | ';' | '/' => "write one host per line",
-        '\u{fffd}' => "write the file in UTF-8",
-        _ => "write commas or blanks between hosts",
-    }
-}
+const BRACKETS: &str =
+    "has brackets that do not fit; write a range as in n[1-4,7] and an address as in [::1]:22";
+const NO_HOST_BEFORE: &str = "belongs behind a host, as in n1 slots=4";
 
 /// A word and where it stands.
 #[derive(Clone, Copy, Debug)]
@@ -200,8 +76,43 @@ struct Token<'a> {
 }
 
 impl Token<'_> {
-    fn error(&self, problem: Problem) -> ListError {
+    /// Says of this word what is wrong with it.
+    fn error(&self, problem: impl Display) -> ListError {
+        self.error_of(self.text, problem)
+    }
+
+    /// Says of a part of this word what is wrong with it.
+    fn error_of(&self, part: &str, problem: impl Display) -> ListError {
+        self.at(format!("{part:?} {problem}"))
+    }
+
+    fn at(&self, problem: String) -> ListError {
         ListError { line: self.line, column: self.column, problem }
+    }
+
+    /// The first character of `name`, a part of this word, must be one that `fits`, as all others,
+    /// and no dash.
+    fn check_name(&self, name: &str, fits: impl Fn(char) -> bool) -> Result<(), ListError> {
+        match name.chars().find(|c| !fits(*c)) {
+            Some(']') => Err(self.error(BRACKETS)),
+            Some(odd) => Err(self.odd_character(odd)),
+            None if name.is_empty() => {
+                Err(self.error("names no host; write one as in n1 or me@n1:2222"))
+            }
+            None if name.starts_with('-') => Err(self.error(
+                "begins with -, so it would be an option of the remote shell; write the host's name",
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn odd_character(&self, odd: char) -> ListError {
+        let advice = match odd {
+            ',' | ';' | '/' => "write one host per line",
+            '\u{fffd}' => "write the file in UTF-8",
+            _ => "write commas or blanks between hosts",
+        };
+        self.error(format_args!("has the character {odd:?}, which no host name has; {advice}"))
     }
 }
 
@@ -279,7 +190,7 @@ fn one_line(list: &mut List, line: &str, number: usize) -> Result<(), ListError>
     let Some(first) = words.next() else { return Ok(()) };
     let last = list.hosts.len();
     if first.text.contains('=') {
-        return Err(first.error(Problem::AttributeFirst { seen: first.text.to_owned() }));
+        return Err(first.error(NO_HOST_BEFORE));
     }
     word::host(&first, &mut list.hosts)?;
     for token in words {
@@ -311,9 +222,8 @@ fn grid_engine(list: &mut List, line: &str, number: usize) -> Result<(), ListErr
 
 /// `key=value` behind `hosts`, which one word made.
 fn attribute(hosts: &mut [HostEntry], token: &Token<'_>) -> Result<(), ListError> {
-    let seen = || token.text.to_owned();
     if hosts.is_empty() {
-        return Err(token.error(Problem::AttributeFirst { seen: seen() }));
+        return Err(token.error(NO_HOST_BEFORE));
     }
     match token.text.split_once('=') {
         Some(("slots", value)) => {
@@ -328,7 +238,11 @@ fn attribute(hosts: &mut [HostEntry], token: &Token<'_>) -> Result<(), ListError
             word::user(token, value)?;
             hosts.iter_mut().for_each(|host| host.user = Some(value.to_owned()));
         }
-        _ => return Err(token.error(Problem::Attribute { seen: seen() })),
+        _ => {
+            return Err(
+                token.error("is not known behind a host; write slots=4, port=2222 or user=me")
+            );
+        }
     }
     Ok(())
 }

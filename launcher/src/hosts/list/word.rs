@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use super::{ListError, MAX_HOSTS, MAX_RANGES, Problem, Token};
+use super::{BRACKETS, ListError, MAX_HOSTS, MAX_RANGES, Token};
 use supervisor::plan::HostEntry;
 
 /// The one number below 1024 that is taken for a port.
@@ -21,7 +21,7 @@ pub(super) fn host(token: &Token<'_>, hosts: &mut Vec<HostEntry>) -> Result<(), 
     }
     let mut entry = HostEntry { user: user.map(str::to_owned), ..HostEntry::default() };
     if let Some(rest) = rest.strip_prefix('[') {
-        let brackets = || token.error(Problem::Brackets { seen: token.text.to_owned() });
+        let brackets = || token.error(BRACKETS);
         let (address, rest) = rest.split_once(']').ok_or_else(brackets)?;
         if !is_ipv6(address) {
             return Err(brackets());
@@ -40,7 +40,7 @@ pub(super) fn host(token: &Token<'_>, hosts: &mut Vec<HostEntry>) -> Result<(), 
             None => {}
         }
         if name.matches('[').count() > MAX_RANGES {
-            return Err(token.error(Problem::Brackets { seen: token.text.to_owned() }));
+            return Err(token.error(BRACKETS));
         }
         return expand(token, name, &entry, hosts);
     }
@@ -73,9 +73,9 @@ pub(super) fn number(
 ) -> Result<u32, ListError> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let value = digits.then(|| text.parse().ok()).flatten();
-    value
-        .filter(|value| (1..=most).contains(value))
-        .ok_or_else(|| token.error(Problem::Number { seen: token.text.to_owned(), what, most }))
+    value.filter(|value| (1..=most).contains(value)).ok_or_else(|| {
+        token.error(format_args!("is no {what}; write a whole number from 1 to {most}"))
+    })
 }
 
 pub(super) fn port(token: &Token<'_>, text: &str) -> Result<u16, ListError> {
@@ -85,19 +85,8 @@ pub(super) fn port(token: &Token<'_>, text: &str) -> Result<u16, ListError> {
 
 /// Checks a login name: nothing that the remote shell would take for something else.
 pub(super) fn user(token: &Token<'_>, name: &str) -> Result<(), ListError> {
-    let seen = || token.text.to_owned();
-    let fits = |c: char| c.is_alphanumeric() || "-._+@\\$".contains(c);
-    if let Some(character) = name.chars().find(|c| !fits(*c)) {
-        return Err(token.error(Problem::Character { seen: seen(), character }));
-    }
-    match name.chars().next() {
-        Some('-') => Err(token.error(Problem::Option { seen: seen() })),
-        None => Err(token.error(Problem::NoName { seen: seen() })),
-        Some(_) if name.ends_with('\\') => {
-            Err(token.error(Problem::Character { seen: seen(), character: '\\' }))
-        }
-        Some(_) => Ok(()),
-    }
+    token.check_name(name, |c| c.is_alphanumeric() || "-._+@\\$".contains(c))?;
+    if name.ends_with('\\') { Err(token.odd_character('\\')) } else { Ok(()) }
 }
 
 /// Appends `entry` under each name that `pattern` stands for.
@@ -110,10 +99,13 @@ fn expand(
     let Some((before, rest)) = pattern.split_once('[') else {
         return push(token, HostEntry { name: pattern.to_owned(), ..entry.clone() }, hosts);
     };
-    let brackets = || token.error(Problem::Brackets { seen: token.text.to_owned() });
+    let brackets = || token.error(BRACKETS);
     let (inside, after) = rest.split_once(']').ok_or_else(brackets)?;
     for part in inside.split(',') {
-        let bad = || token.error(Problem::Range { seen: part.to_owned() });
+        let bad = || {
+            let form = "write one as in 1-4 or 08-11, the smaller number first";
+            token.error_of(part, format_args!("is no range of numbers; {form}"))
+        };
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let value = |text: &str| {
             let digits = (1..=18).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
@@ -132,25 +124,12 @@ fn expand(
 }
 
 fn push(token: &Token<'_>, entry: HostEntry, hosts: &mut Vec<HostEntry>) -> Result<(), ListError> {
-    let seen = || token.text.to_owned();
     if !entry.name.contains(':') {
-        let fits = |c: char| c.is_alphanumeric() || "-._+".contains(c);
-        if let Some(character) = entry.name.chars().find(|c| !fits(*c)) {
-            let problem = if character == ']' {
-                Problem::Brackets { seen: seen() }
-            } else {
-                Problem::Character { seen: seen(), character }
-            };
-            return Err(token.error(problem));
-        }
-        match entry.name.chars().next() {
-            None => return Err(token.error(Problem::NoName { seen: seen() })),
-            Some('-') => return Err(token.error(Problem::Option { seen: seen() })),
-            Some(_) => {}
-        }
+        token.check_name(&entry.name, |c| c.is_alphanumeric() || "-._+".contains(c))?;
     }
     if hosts.len() >= MAX_HOSTS {
-        return Err(token.error(Problem::TooMany { seen: seen() }));
+        let text = format_args!("makes more than {MAX_HOSTS} hosts; shorten the ranges");
+        return Err(token.error(text));
     }
     hosts.push(entry);
     Ok(())
