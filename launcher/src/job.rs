@@ -13,7 +13,7 @@ use crate::command_line::CommandLine;
 use crate::environment::{self, Forwarded, Variables};
 use crate::failure::Failure;
 use crate::flags::Flags;
-use crate::hosts::{Chosen, HostsError, Request};
+use crate::hosts::Chosen;
 use crate::program::{Command, Places};
 use crate::slurm::{self, StepNote};
 use crate::spawner::{self, Spawner};
@@ -60,7 +60,10 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
     let spawner = choose_spawner(flags, environment, &host)?;
     let checked = settings::check(environment, ranks)?;
     let chosen = match spawner {
-        Spawner::Ssh => choose_hosts(flags, ranks, checked.keep_duplicates, &host, environment)?,
+        Spawner::Ssh => {
+            let variable = |name: &str| variable(environment, name).map(OsStr::to_owned);
+            hosts::choose(flags, ranks, checked.keep_duplicates, &host, variable)?
+        }
         // One process on this host: the other launcher.
         Spawner::Mpi | Spawner::Pmi => {
             Chosen { map: Map::here(&host, 1), source: None, asked: false, warnings: Vec::new() }
@@ -193,25 +196,6 @@ fn put_engine(job: &mut Job, flags: &Flags, system: &System<'_>) -> Result<(), F
     };
     job.process_manager = Some(call);
     Ok(())
-}
-
-/// The hosts of a job.
-fn choose_hosts(
-    flags: &Flags,
-    ranks: u32,
-    keep_duplicates: bool,
-    here: &str,
-    environment: &Variables,
-) -> Result<Chosen, HostsError> {
-    let request = Request {
-        ranks,
-        wanted: flags.host_count,
-        hosts: flags.hosts.as_deref(),
-        hostfile: flags.hostfile.as_deref(),
-        map: &flags.map,
-        keep_duplicates,
-    };
-    hosts::choose(&request, here, |name| variable(environment, name).map(OsStr::to_owned))
 }
 
 fn plain_warning(words: &[OsString], ranks: u32) -> String {

@@ -109,7 +109,7 @@ fn lists_of_hosts_are_read_as_for_our_own_agents() {
     let both = |bytes: &[u8]| {
         std::fs::write(&file, bytes).expect("a file");
         let all = hosts::all(None, Some(&file), "here", |_| None);
-        let names = |all: hosts::All| {
+        let names = |all: hosts::list::List| {
             all.hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
         };
         let ours = all.map(names).map_err(|error| error.to_string());

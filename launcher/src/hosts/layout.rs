@@ -7,87 +7,54 @@
 
 use supervisor::plan::{HostEntry, Map};
 
-/// Why ranks cannot be spread.
+/// More ranks than slots.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LayoutError {
-    /// No host.
-    #[error("there is no host to put {ranks} ranks on")]
-    NoHosts {
-        /// Ranks.
-        ranks: u32,
-    },
-    /// More ranks than slots.
-    #[error(
-        "{ranks} ranks need {ranks} slots, but the {hosts} {} of the job {} {slots}: {} too few", 
-        if *.hosts == 1 { "host" } else { "hosts" },
-        if *.hosts == 1 { "has" } else { "have" },
-        u64::from(*.ranks) - .slots
-    )]
-    Slots {
-        /// Ranks.
-        ranks: u32,
-        /// Slots of all hosts together.
-        slots: u64,
-        /// Hosts.
-        hosts: usize,
-    },
+#[error(
+    "{ranks} ranks need {ranks} slots, but the {hosts} {} of the job {} {slots}: {} too few",
+    if *.hosts == 1 { "host" } else { "hosts" },
+    if *.hosts == 1 { "has" } else { "have" },
+    u64::from(*.ranks) - .slots
+)]
+pub struct TooFewSlots {
+    /// Ranks.
+    pub ranks: u32,
+    /// Slots of all hosts together.
+    pub slots: u64,
+    /// Hosts.
+    pub hosts: usize,
 }
 
-/// In which order ranks are dealt out to hosts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
-    /// Consecutive ranks share a host.
-    #[default]
-    Block,
-    /// Consecutive ranks are on consecutive hosts.
-    Cyclic,
-}
-
-/// Spreads `ranks` ranks over `hosts`, within their slots. Hosts that get none are left out.
+/// Spreads `ranks` ranks over `hosts`, within their slots: consecutive ranks share a host, or, if
+/// `cyclic`, are on consecutive hosts. Hosts that get none are left out.
 ///
 /// # Errors
-/// No hosts, or more ranks than slots.
-pub fn spread(hosts: Vec<HostEntry>, ranks: u32, order: Order) -> Result<Map, LayoutError> {
+/// More ranks than slots.
+pub fn spread(hosts: Vec<HostEntry>, ranks: u32, cyclic: bool) -> Result<Map, TooFewSlots> {
     let slots: Vec<_> = hosts.iter().map(|host| host.slots).collect();
     let shares = shares(ranks, &slots)?;
     let indices = 0..u32::try_from(hosts.len()).unwrap_or(u32::MAX);
-    let host_of = match order {
-        Order::Block => indices
-            .zip(&shares)
-            .flat_map(|(host, share)| std::iter::repeat_n(host, *share as usize))
-            .collect(),
-        Order::Cyclic => {
-            let rounds = 0..shares.iter().copied().max().unwrap_or(0);
-            let with = |round| indices.clone().zip(&shares).filter(move |(_, s)| **s > round);
-            rounds.flat_map(|round| with(round).map(|(host, _)| host)).collect()
-        }
+    let host_of = if cyclic {
+        let rounds = 0..shares.iter().copied().max().unwrap_or(0);
+        let with = |round| indices.clone().zip(&shares).filter(move |(_, s)| **s > round);
+        rounds.flat_map(|round| with(round).map(|(host, _)| host)).collect()
+    } else {
+        let ranks = |(host, share): (u32, &u32)| std::iter::repeat_n(host, *share as usize);
+        indices.zip(&shares).flat_map(ranks).collect()
     };
     Ok(Map { hosts, host_of }.without_idle_hosts())
 }
 
-/// How many ranks each of `hosts` hosts gets when `ranks` are spread evenly: consecutive ranks, the
-/// first hosts take the remainder. Fewer ranks than hosts leave the last hosts empty; no hosts, no
-/// entries.
-#[must_use]
-pub fn layout(ranks: u32, hosts: u32) -> Vec<u32> {
-    let Some(each) = ranks.checked_div(hosts) else { return Vec::new() };
-    let rest = ranks % hosts;
-    (0..hosts).map(|host| each + u32::from(host < rest)).collect()
-}
-
-/// As [`layout`], but a host takes at most its slots; what it cannot take is spread over the
+/// How many ranks each host gets when `ranks` are spread evenly: consecutive ranks, the first hosts
+/// take the remainder. A host takes at most its slots; what it cannot take is spread over the
 /// others.
 ///
 /// # Errors
-/// No hosts, or more ranks than slots.
-pub fn shares(ranks: u32, slots: &[Option<u32>]) -> Result<Vec<u32>, LayoutError> {
-    if slots.is_empty() {
-        return Err(LayoutError::NoHosts { ranks });
-    }
+/// More ranks than slots.
+pub fn shares(ranks: u32, slots: &[Option<u32>]) -> Result<Vec<u32>, TooFewSlots> {
     let limit = |slots: &Option<u32>| slots.unwrap_or(u32::MAX);
     let sum = |level: u32| slots.iter().map(|s| u64::from(limit(s).min(level))).sum::<u64>();
     if sum(u32::MAX) < u64::from(ranks) {
-        return Err(LayoutError::Slots { ranks, slots: sum(u32::MAX), hosts: slots.len() });
+        return Err(TooFewSlots { ranks, slots: sum(u32::MAX), hosts: slots.len() });
     }
     // The highest level to which every host can be filled; the first that are not full take one
     // more.
@@ -121,14 +88,21 @@ mod tests {
         slots.iter().enumerate().map(host).collect()
     }
 
+    /// The even layout by another rule.
+    fn layout(ranks: u32, hosts: u32) -> Vec<u32> {
+        let Some(each) = ranks.checked_div(hosts) else { return Vec::new() };
+        let rest = ranks % hosts;
+        (0..hosts).map(|host| each + u32::from(host < rest)).collect()
+    }
+
     #[test]
     fn ten_ranks_on_four_hosts() {
         assert_eq!(layout(10, 4), [3, 3, 2, 2]);
         assert_eq!(layout(3, 5), [1, 1, 1, 0, 0]);
         assert_eq!(layout(5, 0), [0; 0]);
-        let map = spread(hosts(&[None; 4]), 10, Order::Block).expect("fits");
+        let map = spread(hosts(&[None; 4]), 10, false).expect("fits");
         assert_eq!(map.host_of, [0, 0, 0, 1, 1, 1, 2, 2, 3, 3]);
-        let map = spread(hosts(&[None; 4]), 10, Order::Cyclic).expect("fits");
+        let map = spread(hosts(&[None; 4]), 10, true).expect("fits");
         assert_eq!(map.host_of, [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]);
         assert_eq!(map.ranks_of(1), [1, 5, 9]);
         assert_eq!(map.places()[9], Place { host: 1, local: 2 });
@@ -141,8 +115,8 @@ mod tests {
         assert_eq!(shares(6, &[Some(9), Some(1), None]), Ok(vec![3, 1, 2]));
         let error = shares(9, &[Some(4), Some(2)]).expect_err("too many").to_string();
         assert_eq!(error, "9 ranks need 9 slots, but the 2 hosts of the job have 6: 3 too few");
-        assert_eq!(shares(1, &[]), Err(LayoutError::NoHosts { ranks: 1 }));
-        let map = spread(hosts(&[Some(1), Some(3), None]), 7, Order::Cyclic).expect("fits");
+        assert_eq!(shares(1, &[]), Err(TooFewSlots { ranks: 1, slots: 0, hosts: 0 }));
+        let map = spread(hosts(&[Some(1), Some(3), None]), 7, true).expect("fits");
         assert_eq!(map.host_of, [0, 1, 2, 1, 2, 1, 2]);
     }
 
@@ -175,9 +149,8 @@ mod tests {
             slots in proptest::collection::vec(proptest::option::of(1u32..20), 1..40),
             cyclic: bool,
         ) {
-            let order = if cyclic { Order::Cyclic } else { Order::Block };
             let total: u64 = slots.iter().map(|s| s.map_or(u64::MAX / 64, u64::from)).sum();
-            let map = spread(hosts(&slots), ranks, order);
+            let map = spread(hosts(&slots), ranks, cyclic);
             prop_assert_eq!(map.is_ok(), total >= u64::from(ranks));
             let Ok(map) = map else { return Ok(()) };
             prop_assert_eq!(map.check(), Ok(()));
@@ -190,7 +163,7 @@ mod tests {
                     prop_assert!(*count <= less + 1 || other.slots == Some(*less));
                 }
             }
-            if order == Order::Block {
+            if !cyclic {
                 prop_assert!(map.host_of.is_sorted());
             }
             for (rank, place) in (0..).zip(map.places()) {

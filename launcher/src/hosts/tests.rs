@@ -1,5 +1,7 @@
 //! Tests of the sources and of what is made of them.
 
+use std::path::PathBuf;
+
 use super::*;
 
 struct Case<'a> {
@@ -28,15 +30,12 @@ impl Default for Case<'_> {
 
 impl Case<'_> {
     fn choose(&self) -> Result<Chosen, HostsError> {
-        let request = Request {
-            ranks: self.ranks,
-            wanted: self.wanted,
-            hosts: self.hosts.map(OsStr::new),
-            hostfile: self.hostfile,
-            map: &self.map,
-            keep_duplicates: self.keep,
-        };
-        choose(&request, "n1.cluster", |name| {
+        let mut flags = crate::command_line::parse_options(&[]).expect("no option");
+        flags.host_count = self.wanted;
+        flags.hosts = self.hosts.map(OsString::from);
+        flags.hostfile = self.hostfile.map(Path::to_owned);
+        flags.map = self.map.clone();
+        choose(&flags, self.ranks, self.keep, "n1.cluster", |name| {
             self.set.iter().find(|(n, _)| *n == name).map(|(_, value)| OsString::from(value))
         })
     }
