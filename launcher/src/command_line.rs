@@ -32,19 +32,11 @@ pub enum CommandLineError {
     #[error("the number of ranks is missing; try gasnetrun_ibv -n 4 ./program")]
     NoRanks,
     /// No program.
-    #[error("no program is named; try gasnetrun_ibv -n {ranks} ./program")]
-    NoProgram {
-        /// Value of -n.
-        ranks: u32,
-    },
-    /// `--stdin RANK` outside the job.
-    #[error("--stdin {seen}: the job has ranks 0 to {last} only; try --stdin 0")]
-    StdinRank {
-        /// Value.
-        seen: u32,
-        /// Last rank.
-        last: u32,
-    },
+    #[error("no program is named; try gasnetrun_ibv -n {0} ./program")]
+    NoProgram(u32),
+    /// `--stdin RANK` outside the job: that rank, the last one.
+    #[error("--stdin {0}: the job has ranks 0 to {1} only; try --stdin 0")]
+    StdinRank(u32, u32),
 }
 
 /// What the parser of a table says: a mistake, or the text that was asked for (`--help`,
@@ -89,11 +81,11 @@ impl CommandLine {
     pub fn ranks(&self) -> Result<u32, CommandLineError> {
         let ranks = self.flags.ranks.ok_or(CommandLineError::NoRanks)?;
         if self.command.is_empty() {
-            return Err(CommandLineError::NoProgram { ranks });
+            return Err(CommandLineError::NoProgram(ranks));
         }
         match self.flags.stdin {
             supervisor::plan::StdinTo::Rank(rank) if rank.0 >= ranks => {
-                Err(CommandLineError::StdinRank { seen: rank.0, last: ranks - 1 })
+                Err(CommandLineError::StdinRank(rank.0, ranks - 1))
             }
             _ => Ok(ranks),
         }

@@ -25,14 +25,9 @@ pub enum CpusError {
         /// Another value that fits, if there is one.
         advice: String,
     },
-    /// The set of allowed cpus cannot be read.
-    #[error("-c {per_rank}: cannot read which cpus the launcher may use: {source}; try -c 0")]
-    Unknown {
-        /// Value of -c.
-        per_rank: u32,
-        /// Why not.
-        source: std::io::Error,
-    },
+    /// The set of allowed cpus cannot be read: value of -c, why not.
+    #[error("-c {0}: cannot read which cpus the launcher may use: {1}; try -c 0")]
+    Unknown(u32, std::io::Error),
 }
 
 /// The cpus that this process may use, in order.
@@ -49,7 +44,7 @@ pub fn bind(per_rank: u32, ranks: u32) -> Result<Vec<Vec<usize>>, CpusError> {
     if per_rank == 0 {
         return Ok(Vec::new());
     }
-    let allowed = allowed().map_err(|source| CpusError::Unknown { per_rank, source })?;
+    let allowed = allowed().map_err(|error| CpusError::Unknown(per_rank, error))?;
     share(&allowed, per_rank, ranks)
 }
 

@@ -311,8 +311,8 @@ fn exit_status() -> Roff {
            launcher's own codes:",
         ],
     );
-    for row in exit_code::TABLE {
-        entry(&mut roff, [bold(row.code.to_string())], row.meaning);
+    for (code, meaning) in exit_code::TABLE {
+        entry(&mut roff, [bold(code.to_string())], meaning);
     }
     roff
 }

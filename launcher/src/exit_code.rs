@@ -4,78 +4,44 @@
 //! cause (128 + signal number for a rank that a signal killed). The codes below follow the
 //! convention of `env`, `timeout` and container tools.
 
-/// A reason for an exit code that does not come from the job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExitClass {
-    /// The command line is wrong.
-    Usage,
-    /// The job's time limit.
-    Timeout,
-    /// The launch itself failed.
-    Launch,
-    /// Program found, but not executable.
-    NotExecutable,
-    /// Program not found.
-    NotFound,
-}
+/// The command line is wrong.
+pub const USAGE: u8 = 2;
+/// The job's time limit.
+pub const TIMEOUT: u8 = 124;
+/// The launch itself failed.
+pub const LAUNCH: u8 = 125;
+/// Program found, but not executable.
+pub const NOT_EXECUTABLE: u8 = 126;
+/// Program not found.
+pub const NOT_FOUND: u8 = 127;
 
-/// One row of the table.
-#[derive(Clone, Copy, Debug)]
-pub struct Row {
-    /// Reason.
-    pub class: ExitClass,
-    /// Code.
-    pub code: u8,
-    /// Meaning, for the man page.
-    pub meaning: &'static str,
-}
-
-/// All rows, by code.
-pub const TABLE: [Row; 5] = [
-    Row {
-        class: ExitClass::Usage,
-        code: 2,
-        meaning: "The command line is wrong: unknown option, bad or missing value, no program. Nothing was started.",
-    },
-    Row {
-        class: ExitClass::Timeout,
-        code: 124,
-        meaning: "The time limit given with --timeout has passed; every rank was ended.",
-    },
-    Row {
-        class: ExitClass::Launch,
-        code: 125,
-        meaning: "The launch itself failed: a bad value of a GASNET_* variable, a spawner or host that is not available, \
-                  a program of another conduit, no cpus left for -c, a report file that cannot be written, no process.",
-    },
-    Row {
-        class: ExitClass::NotExecutable,
-        code: 126,
-        meaning: "The program was found but cannot be executed: a directory, or no permission.",
-    },
-    Row {
-        class: ExitClass::NotFound,
-        code: 127,
-        meaning: "The program was not found; the message says where it was looked for.",
-    },
+/// All codes with their meaning, for the man page.
+pub const TABLE: [(u8, &str); 5] = [
+    (
+        USAGE,
+        "The command line is wrong: unknown option, bad or missing value, no program. Nothing was started.",
+    ),
+    (TIMEOUT, "The time limit given with --timeout has passed; every rank was ended."),
+    (
+        LAUNCH,
+        "The launch itself failed: a bad value of a GASNET_* variable, a spawner or host that is not available, \
+              a program of another conduit, no cpus left for -c, a report file that cannot be written, no process.",
+    ),
+    (
+        NOT_EXECUTABLE,
+        "The program was found but cannot be executed: a directory, or no permission.",
+    ),
+    (NOT_FOUND, "The program was not found; the message says where it was looked for."),
 ];
 
 /// The table as the end of `--help`.
 #[must_use]
 pub fn help() -> String {
-    let rows = TABLE.map(|row| format!("  {:<4} {}\n", row.code, row.meaning));
+    let rows = TABLE.map(|(code, meaning)| format!("  {code:<4} {meaning}\n"));
     format!(
         "Exit codes:\n  the job's own when it ran (128 + signal number for a rank that a signal killed), else\n{}",
         rows.concat()
     )
-}
-
-impl ExitClass {
-    /// The code.
-    #[must_use]
-    pub const fn code(self) -> u8 {
-        TABLE[self as usize].code
-    }
 }
 
 #[cfg(test)]
@@ -83,11 +49,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_stand_at_their_class_and_codes_differ() {
-        for row in TABLE {
-            assert_eq!(row.class.code(), row.code, "{:?}", row.class);
-            assert!(!row.meaning.is_empty());
-        }
-        assert!(TABLE.is_sorted_by(|a, b| a.code < b.code));
+    fn codes_differ_and_have_a_meaning() {
+        assert!(TABLE.iter().all(|(_, meaning)| !meaning.is_empty()));
+        assert!(TABLE.is_sorted_by(|a, b| a.0 < b.0));
     }
 }

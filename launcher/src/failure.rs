@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::command_line::CommandLineError;
 use crate::cpus::CpusError;
-use crate::exit_code::ExitClass;
+use crate::exit_code::{LAUNCH, NOT_EXECUTABLE, NOT_FOUND, USAGE};
 use crate::hosts::{self, HostsError};
 use crate::process_manager::ProcessManagerError;
 use crate::program::ProgramError;
@@ -42,34 +42,22 @@ pub enum Failure {
     /// The launcher's working directory.
     #[error("cannot read the working directory: {0}; change to an existing directory")]
     WorkingDirectory(std::io::Error),
-    /// `--wdir`.
-    #[error("--wdir {}: {problem}; name an existing directory", .path.display())]
-    Wdir {
-        /// Value.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// `--output-dir`.
-    #[error("--output-dir {}: {source}; name a directory that you may write, or one that can be made", .path.display())]
-    OutputDirectory {
-        /// Value.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: std::io::Error,
-    },
-    /// `--report`.
+    /// `--wdir`: its value, what is wrong with it.
+    #[error("--wdir {path}: {1}; name an existing directory", path = .0.display())]
+    Wdir(PathBuf, String),
+    /// `--output-dir`: its value, what is wrong with it.
     #[error(
-        "--report {}: cannot write it on host {}: {source}; name a file in a directory that you may write, with room for it",
-        .path.display(),
-        hosts::own_name().unwrap_or_default()
+        "--output-dir {path}: {1}; name a directory that you may write, or one that can be made",
+        path = .0.display()
     )]
-    Report {
-        /// Value.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
+    OutputDirectory(PathBuf, std::io::Error),
+    /// `--report`: its value, why it cannot be written.
+    #[error(
+        "--report {path}: cannot write it on host {here}: {1}; name a file in a directory that you may write, with room for it",
+        path = .0.display(),
+        here = hosts::own_name().unwrap_or_default()
+    )]
+    Report(PathBuf, std::io::Error),
     /// Standard output, for what is printed there.
     #[error("cannot write to standard output: {0}")]
     Output(std::io::Error),
@@ -82,20 +70,19 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The class of the exit code.
+    /// The exit code.
     #[must_use]
-    pub fn class(&self) -> ExitClass {
+    pub fn code(&self) -> u8 {
         match self {
-            Self::CommandLine(_) => ExitClass::Usage,
-            Self::Spawner(error) if error.is_usage() => ExitClass::Usage,
-            Self::ProcessManager(ProcessManagerError::Option { .. }) => ExitClass::Usage,
-            Self::Program(ProgramError::Missing { .. }) => ExitClass::NotFound,
+            Self::CommandLine(_) | Self::ProcessManager(ProcessManagerError::Option(..)) => USAGE,
+            Self::Spawner(error) if error.is_usage() => USAGE,
+            Self::Program(ProgramError::Missing(..)) => NOT_FOUND,
             Self::Program(
-                ProgramError::Directory { .. }
-                | ProgramError::NotExecutable { .. }
-                | ProgramError::Unreachable { .. },
-            ) => ExitClass::NotExecutable,
-            _ => ExitClass::Launch,
+                ProgramError::Directory(_)
+                | ProgramError::NotExecutable(_)
+                | ProgramError::Unreachable(..),
+            ) => NOT_EXECUTABLE,
+            _ => LAUNCH,
         }
     }
 }

@@ -218,7 +218,7 @@ fn working_directory(here: &Path, wdir: Option<&Path>) -> Result<PathBuf, Failur
             Ok(()) => return Ok(path),
         },
     };
-    Err(Failure::Wdir { path, problem })
+    Err(Failure::Wdir(path, problem))
 }
 
 /// Unique on this host while the job lives, and hard to meet again.

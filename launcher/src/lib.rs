@@ -6,7 +6,7 @@
 //!                                                                                    └─> progress, summary, report_file
 //! ```
 //!
-//! [`run`] ties them together; nothing else writes, except events of `tracing` (`settings::log`).
+//! `main.rs` ties them together; nothing else writes, except events of `tracing` (`settings::log`).
 //! The job itself is supervised by `supervisor`.
 
 #![forbid(unsafe_code)]
@@ -29,7 +29,6 @@ pub mod program;
 pub mod progress;
 pub mod reach;
 pub mod report_file;
-pub mod run;
 pub mod settings;
 pub mod slurm;
 pub mod spawner;

@@ -12,12 +12,11 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// What the normaliser must know of the option table.
+use crate::spawner::Spawner;
+
+/// The option table, as far as the normaliser must know it.
 #[derive(Clone, Debug)]
-pub struct Spellings {
-    shorts: Vec<(u8, bool)>,
-    longs: Vec<(String, bool)>,
-}
+pub struct Spellings(clap::Command);
 
 /// A command line, cut in two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,45 +32,26 @@ pub struct Line {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
     /// Nothing follows an option that needs a value.
-    #[error("option {option} needs a value, but the command line ends there; try {option} VALUE")]
-    NoValue {
-        /// Option as typed.
-        option: String,
-    },
-    /// An option follows where a value must stand.
+    #[error("option {0} needs a value, but the command line ends there; try {0} VALUE")]
+    NoValue(String),
+    /// An option follows where a value must stand: that before it, itself, how both are glued.
     #[error(
-        "option {option} needs a value, but the next word is the option {seen:?}; try {option} VALUE \
-         (a value that really begins with - is written {glued})"
+        "option {0} needs a value, but the next word is the option {1:?}; try {0} VALUE \
+         (a value that really begins with - is written {0}{2}{1})"
     )]
-    OptionAsValue {
-        /// Option as typed.
-        option: String,
-        /// Word seen.
-        seen: String,
-        /// Glued spelling.
-        glued: String,
-    },
+    OptionAsValue(String, String, &'static str),
     /// An unknown option with one dash.
     #[error(
-        "unknown option {seen:?}; gasnetrun_ibv --help lists the options \
+        "unknown option {0:?}; gasnetrun_ibv --help lists the options \
          (a program whose name begins with - is written after --)"
     )]
-    Unknown {
-        /// Word seen.
-        seen: String,
-    },
+    Unknown(String),
     /// `-timeout` for `--timeout`.
-    #[error("unknown option -{name}; try --{name}")]
-    SingleDash {
-        /// Name of the long option.
-        name: String,
-    },
+    #[error("unknown option -{0}; try --{0}")]
+    SingleDash(String),
     /// `-spawner ssh`.
-    #[error("option -spawner needs its value glued with =; try -spawner={seen}")]
-    SpawnerValue {
-        /// Word seen behind it.
-        seen: String,
-    },
+    #[error("option -spawner needs its value glued with =; try -spawner={0}")]
+    SpawnerValue(String),
 }
 
 impl Spellings {
@@ -79,25 +59,20 @@ impl Spellings {
     #[must_use]
     pub fn of(mut command: clap::Command) -> Self {
         command.build();
-        let mut spellings = Self { shorts: Vec::new(), longs: Vec::new() };
-        for arg in command.get_arguments() {
-            let takes_value = arg.get_action().takes_values();
-            if let Some(short) = arg.get_short().and_then(|c| u8::try_from(c).ok()) {
-                spellings.shorts.push((short, takes_value));
-            }
-            if let Some(long) = arg.get_long() {
-                spellings.longs.push((long.to_owned(), takes_value));
-            }
-        }
-        spellings
+        Self(command)
+    }
+
+    /// Whether an option takes a value; `None` when there is no such option.
+    fn takes_value(&self, is: impl Fn(&clap::Arg) -> bool) -> Option<bool> {
+        self.0.get_arguments().find(|arg| is(arg)).map(|arg| arg.get_action().takes_values())
     }
 
     fn short(&self, byte: u8) -> Option<bool> {
-        self.shorts.iter().find(|(name, _)| *name == byte).map(|(_, value)| *value)
+        self.takes_value(|arg| arg.get_short() == Some(char::from(byte)))
     }
 
     fn long(&self, name: &[u8]) -> Option<bool> {
-        self.longs.iter().find(|(long, _)| long.as_bytes() == name).map(|(_, value)| *value)
+        self.takes_value(|arg| arg.get_long().is_some_and(|long| long.as_bytes() == name))
     }
 
     /// Cuts `words` (without the launcher's own name) into options and program.
@@ -107,119 +82,96 @@ impl Spellings {
     pub fn cut(&self, words: impl IntoIterator<Item = OsString>) -> Result<Line, LineError> {
         let mut words = words.into_iter().peekable();
         let mut line = Line::default();
-        while let Some(word) = words.next_if(|word| word.as_bytes().first() == Some(&b'-')) {
+        while let Some(word) = words.next_if(|word| word.as_bytes().starts_with(b"-")) {
             let known = match word.as_bytes() {
                 b"--" => break,
-                [b'-', b'-', rest @ ..] => {
-                    self.long_word(&word, rest, &mut words, &mut line.options)?
+                b"-spawner" | b"--spawner" => return Err(spawner_value(words.peek())),
+                [b'-', rest @ ..] if rest.starts_with(b"spawner=") => {
+                    vec![OsString::from_vec([b"--", rest].concat())]
                 }
-                [b'-', rest @ ..] => self.short_word(&word, rest, &mut words, &mut line.options)?,
-                _ => false,
+                [b'-', b'-', rest @ ..] => self.long_word(&word, rest, &mut words)?,
+                [_, rest @ ..] => self.short_word(&word, rest, &mut words)?,
+                [] => Vec::new(),
             };
-            if !known {
+            if known.is_empty() {
                 // The table's parser knows what an unknown long option resembles.
                 if !word.as_bytes().starts_with(b"--") {
-                    return Err(LineError::Unknown { seen: word.to_string_lossy().into_owned() });
+                    return Err(LineError::Unknown(word.to_string_lossy().into_owned()));
                 }
                 line.options.push(word);
                 break;
             }
+            line.options.extend(known);
         }
         line.command.extend(words);
         Ok(line)
     }
 
+    /// The word with its value, as the table has it; nothing when it is unknown.
     fn long_word(
         &self,
         word: &OsStr,
         rest: &[u8],
-        words: &mut Words<impl Iterator<Item = OsString>>,
-        out: &mut Vec<OsString>,
-    ) -> Result<bool, LineError> {
+        words: &mut impl Iterator<Item = OsString>,
+    ) -> Result<Vec<OsString>, LineError> {
         let name = rest.split(|b| *b == b'=').next().unwrap_or(rest);
-        let Some(takes_value) = self.long(name) else { return Ok(false) };
-        if !takes_value || name.len() < rest.len() {
-            out.push(word.to_owned());
-        } else if name == b"spawner" {
-            return Err(LineError::SpawnerValue { seen: spawner_hint(words) });
-        } else {
-            let value = value_after(word, words, "=")?;
-            out.push(glue(&[b"--", name], &value));
+        match self.long(name) {
+            None => Ok(Vec::new()),
+            Some(true) if name.len() == rest.len() => {
+                Ok(vec![glue(word.as_bytes(), &value_after(word, words, "=")?)])
+            }
+            Some(_) => Ok(vec![word.to_owned()]),
         }
-        Ok(true)
     }
 
     fn short_word(
         &self,
         word: &OsStr,
         rest: &[u8],
-        words: &mut Words<impl Iterator<Item = OsString>>,
-        out: &mut Vec<OsString>,
-    ) -> Result<bool, LineError> {
-        if let Some(tail) = rest.strip_prefix(b"spawner") {
-            match tail {
-                [] => return Err(LineError::SpawnerValue { seen: spawner_hint(words) }),
-                [b'=', value @ ..] => {
-                    out.push(glue(&[b"--spawner"], OsStr::from_bytes(value)));
-                    return Ok(true);
-                }
-                _ => return Ok(false),
-            }
-        }
+        words: &mut impl Iterator<Item = OsString>,
+    ) -> Result<Vec<OsString>, LineError> {
         if rest.len() > 1 && self.long(rest).is_some() {
-            return Err(LineError::SingleDash { name: String::from_utf8_lossy(rest).into_owned() });
+            return Err(LineError::SingleDash(String::from_utf8_lossy(rest).into_owned()));
         }
-        let rest =
-            if rest.starts_with(b"np") { [b"n", &rest[2..]].concat() } else { rest.to_vec() };
-        let switches = rest.iter().take_while(|b| self.short(**b) == Some(false)).count();
-        let end = match rest.get(switches) {
-            None => rest.len(),
+        let rest = rest.strip_prefix(b"np").map_or(rest.to_vec(), |tail| [b"n", tail].concat());
+        match rest.as_slice() {
+            [name, value @ ..] if self.short(*name) == Some(true) => {
+                let value = match value {
+                    [] => value_after(word, words, "")?,
+                    [b'=', value @ ..] | value => OsString::from_vec(value.to_vec()),
+                };
+                Ok(vec![glue(&[b'-', *name], &value)])
+            }
             // `-vn4` is a slip, not a spelling: only a word that begins with the option may carry
             // its value.
-            Some(byte) if switches == 0 && self.short(*byte) == Some(true) => 0,
-            Some(_) => return Ok(false),
-        };
-        if end == rest.len() && !rest.is_empty() {
-            out.extend(rest.iter().map(|b| OsString::from_vec(vec![b'-', *b])));
-            return Ok(true);
+            switches if switches.iter().all(|b| self.short(*b) == Some(false)) => {
+                Ok(switches.iter().map(|b| OsString::from_vec(vec![b'-', *b])).collect())
+            }
+            _ => Ok(Vec::new()),
         }
-        let [name, value @ ..] = rest.as_slice() else { return Ok(false) };
-        let value = match value {
-            [] => value_after(word, words, "")?,
-            [b'=', value @ ..] | value => OsString::from_vec(value.to_vec()),
-        };
-        out.push(glue(&[&[b'-', *name]], &value));
-        Ok(true)
     }
 }
 
-type Words<I> = std::iter::Peekable<I>;
-
-fn glue(name: &[&[u8]], value: &OsStr) -> OsString {
-    OsString::from_vec([&name.concat()[..], b"=", value.as_bytes()].concat())
+fn glue(name: &[u8], value: &OsStr) -> OsString {
+    OsString::from_vec([name, b"=", value.as_bytes()].concat())
 }
 
-fn spawner_hint(words: &mut Words<impl Iterator<Item = OsString>>) -> String {
-    words
-        .peek()
-        .and_then(|word| word.to_str())
-        .filter(|word| ["ssh", "mpi", "pmi"].contains(&word.to_ascii_lowercase().as_str()))
-        .unwrap_or("ssh")
-        .to_owned()
+fn spawner_value(behind: Option<&OsString>) -> LineError {
+    let name = behind.and_then(|word| word.to_str());
+    let name = name.filter(|word| Spawner::ALL.iter().any(|s| word.eq_ignore_ascii_case(s.name())));
+    LineError::SpawnerValue(name.unwrap_or("ssh").to_owned())
 }
 
 fn value_after(
     option: &OsStr,
-    words: &mut Words<impl Iterator<Item = OsString>>,
-    glue: &str,
+    words: &mut impl Iterator<Item = OsString>,
+    glue: &'static str,
 ) -> Result<OsString, LineError> {
     let option = option.to_string_lossy().into_owned();
     match words.next() {
-        None => Err(LineError::NoValue { option }),
-        Some(word) if word.as_bytes().first() == Some(&b'-') && word.len() > 1 => {
-            let seen = word.to_string_lossy().into_owned();
-            let glued = format!("{option}{glue}{seen}");
-            Err(LineError::OptionAsValue { option, seen, glued })
+        None => Err(LineError::NoValue(option)),
+        Some(word) if word.as_bytes().starts_with(b"-") && word.len() > 1 => {
+            Err(LineError::OptionAsValue(option, word.to_string_lossy().into_owned(), glue))
         }
         Some(word) => Ok(word),
     }
@@ -273,20 +225,17 @@ mod tests {
 
     #[test]
     fn refusals() {
-        assert!(matches!(cut(&["-n"]), Err(LineError::NoValue { .. })));
-        assert!(matches!(cut(&["-E", "-n", "2", "p"]), Err(LineError::OptionAsValue { .. })));
-        assert!(matches!(cut(&["-n", "-N", "2", "p"]), Err(LineError::OptionAsValue { .. })));
-        assert_eq!(cut(&["-timeout", "3"]), Err(LineError::SingleDash { name: "timeout".into() }));
-        assert_eq!(cut(&["-spawner", "mpi"]), Err(LineError::SpawnerValue { seen: "mpi".into() }));
+        assert!(matches!(cut(&["-n"]), Err(LineError::NoValue(_))));
+        assert!(matches!(cut(&["-E", "-n", "2", "p"]), Err(LineError::OptionAsValue(..))));
+        assert!(matches!(cut(&["-n", "-N", "2", "p"]), Err(LineError::OptionAsValue(..))));
+        assert_eq!(cut(&["-timeout", "3"]), Err(LineError::SingleDash("timeout".into())));
+        assert_eq!(cut(&["-spawner", "mpi"]), Err(LineError::SpawnerValue("mpi".into())));
     }
 
     #[test]
     fn unknown_option_stops_and_stays() {
         for unknown in ["-x", "-", "-vn4", "-vx", "-encode", "-spawners"] {
-            assert_eq!(
-                cut(&["-n", "2", unknown, "prog"]),
-                Err(LineError::Unknown { seen: unknown.into() })
-            );
+            assert_eq!(cut(&["-n", "2", unknown, "prog"]), Err(LineError::Unknown(unknown.into())));
         }
         for unknown in ["--foo=1", "---", "--np"] {
             let line = cut(&["-n", "2", unknown, "prog"]).expect("left to the parser");

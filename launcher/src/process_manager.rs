@@ -23,19 +23,12 @@ pub enum ProcessManagerError {
     /// The list of hosts.
     #[error(transparent)]
     Hosts(#[from] HostsError),
-    /// An option that only our own agents can carry out.
+    /// An option that only our own agents can carry out: its name, the spawner, what to do instead.
     #[error(
-        "{option} is for ranks that our own agents start, with -spawner=ssh; with -spawner={spawner} another launcher \
-         starts them. {advice}"
+        "{0} is for ranks that our own agents start, with -spawner=ssh; with -spawner={1} another launcher \
+         starts them. {2}"
     )]
-    Option {
-        /// Option.
-        option: &'static str,
-        /// Spawner.
-        spawner: &'static str,
-        /// What to do instead.
-        advice: &'static str,
-    },
+    Option(&'static str, &'static str, &'static str),
 }
 
 /// What another launcher's call is made from.
@@ -159,7 +152,7 @@ fn refuse(flags: &Flags, spawner: Spawner) -> Result<(), ProcessManagerError> {
     match checks.into_iter().find(|(set, ..)| *set) {
         None => Ok(()),
         Some((_, option, advice)) => {
-            Err(ProcessManagerError::Option { option, spawner: spawner.name(), advice })
+            Err(ProcessManagerError::Option(option, spawner.name(), advice))
         }
     }
 }

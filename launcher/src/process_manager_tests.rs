@@ -32,7 +32,6 @@ fn made(words: &[&str], machine: &Fake) -> Result<String, String> {
         executable: "/bin/prog".into(),
         argv: vec!["prog".into(), "a b".into()],
         program: Some(0),
-        marks: crate::ident::Marks::default(),
     };
     let environment = vec![("GASNET_A".into(), "1".into())];
     let request = Request {

@@ -22,57 +22,29 @@ const WRAPPER_WORDS: usize = 64;
 /// Why the program cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// Not there.
+    /// Not there: the word, and where it was looked for.
     #[error(
-        "program {word:?} not found: looked {looked}; try its full path, or ./NAME for one in this directory"
+        "program {0:?} not found: looked {1}; try its full path, or ./NAME for one in this directory"
     )]
-    Missing {
-        /// Word.
-        word: String,
-        /// Where.
-        looked: String,
-    },
+    Missing(String, String),
     /// A directory.
-    #[error("{} is a directory, not a program; name the executable file in it", .path.display())]
-    Directory {
-        /// Path.
-        path: PathBuf,
-    },
+    #[error("{} is a directory, not a program; name the executable file in it", .0.display())]
+    Directory(PathBuf),
     /// No permission to execute.
-    #[error("{} is not executable; try chmod +x {}", .path.display(), .path.display())]
-    NotExecutable {
-        /// Path.
-        path: PathBuf,
-    },
-    /// It cannot be looked at.
-    #[error("cannot look at program {}: {source}; check the permissions of the directories on the way", .path.display())]
-    Unreachable {
-        /// Path.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// A GASNet program of another conduit.
+    #[error("{path} is not executable; try chmod +x {path}", path = .0.display())]
+    NotExecutable(PathBuf),
+    /// It cannot be looked at: its path, why not.
+    #[error("cannot look at program {path}: {1}; check the permissions of the directories on the way", path = .0.display())]
+    Unreachable(PathBuf, io::Error),
+    /// A GASNet program of another conduit: its path, the conduit's name.
     #[error(
-        "{} is a program of GASNet's {seen} conduit, this launcher starts ibv programs; use gasnetrun_{}, or build it \
-         for ibv", .path.display(), .seen.to_ascii_lowercase()
+        "{path} is a program of GASNet's {1} conduit, this launcher starts ibv programs; use gasnetrun_{other}, or \
+         build it for ibv", path = .0.display(), other = .1.to_ascii_lowercase()
     )]
-    OtherConduit {
-        /// Path.
-        path: PathBuf,
-        /// The conduit's name.
-        seen: String,
-    },
-    /// An ibv program without the chosen spawner.
-    #[error("{} was built without the {wanted} spawner (it has: {has}); choose one it has with -spawner=", .path.display())]
-    NoSpawner {
-        /// Path.
-        path: PathBuf,
-        /// Chosen spawner.
-        wanted: &'static str,
-        /// Spawners it has.
-        has: String,
-    },
+    OtherConduit(PathBuf, String),
+    /// An ibv program without the chosen spawner: its path, that spawner, spawners it has.
+    #[error("{path} was built without the {1} spawner (it has: {2}); choose one it has with -spawner=", path = .0.display())]
+    NoSpawner(PathBuf, &'static str, String),
 }
 
 /// Where words are looked up.
@@ -93,8 +65,6 @@ pub struct Command {
     pub argv: Vec<OsString>,
     /// Index of the GASNet program in `argv`; `None` for a plain program.
     pub program: Option<usize>,
-    /// What the program says about itself.
-    pub marks: Marks,
 }
 
 impl Places {
@@ -109,13 +79,11 @@ impl Places {
             .components()
             .filter(|c| *c != Component::CurDir)
             .collect::<PathBuf>();
+        let missing =
+            |looked: String| ProgramError::Missing(word.to_string_lossy().into_owned(), looked);
         if word.as_bytes().contains(&b'/') {
-            return check(&here).and_then(|found| {
-                found.ok_or_else(|| ProgramError::Missing {
-                    word: word.to_string_lossy().into_owned(),
-                    looked: format!("at {}", here.display()),
-                })
-            });
+            let looked = || missing(format!("at {}", here.display()));
+            return check(&here)?.ok_or_else(looked);
         }
         // A hit that cannot be executed does not end the search, but explains its failure.
         let mut obstacle = None;
@@ -127,15 +95,12 @@ impl Places {
                     Ok(Some(path)) => return Ok(path),
                     Ok(None) => {}
                     // Directories in PATH that are closed to this user are common and say nothing.
-                    Err(ProgramError::Unreachable { .. }) => {}
+                    Err(ProgramError::Unreachable(..)) => {}
                     Err(error) => obstacle = obstacle.or(Some(error)),
                 }
             }
         }
-        Err(obstacle.unwrap_or_else(|| ProgramError::Missing {
-            word: word.to_string_lossy().into_owned(),
-            looked: self.described(),
-        }))
+        Err(obstacle.unwrap_or_else(|| missing(self.described())))
     }
 
     fn described(&self) -> String {
@@ -153,8 +118,7 @@ impl Places {
     /// As [`Places::find`] for the first word; a GASNet program that does not fit.
     pub fn resolve(&self, words: &[OsString], spawner: Spawner) -> Result<Command, ProgramError> {
         let executable = self.find(words.first().map_or(OsStr::new(""), OsString::as_os_str))?;
-        let mut command =
-            Command { executable, argv: words.to_vec(), program: None, marks: Marks::default() };
+        let mut command = Command { executable, argv: words.to_vec(), program: None };
         for (index, word) in words.iter().enumerate().take(WRAPPER_WORDS) {
             if index > 0 && word.as_bytes().first() == Some(&b'-') {
                 continue;
@@ -167,7 +131,6 @@ impl Places {
             if fits(&path, &marks, spawner)? {
                 command.argv[index] = path.into_os_string();
                 command.program = Some(index);
-                command.marks = marks;
                 break;
             }
         }
@@ -184,11 +147,11 @@ fn fits(path: &Path, marks: &Marks, spawner: Spawner) -> Result<bool, ProgramErr
         }
         let has: Vec<_> = marks.spawners.iter().map(|spawner| spawner.name()).collect();
         let has = if has.is_empty() { "none".to_owned() } else { has.join(", ") };
-        return Err(ProgramError::NoSpawner { path: path.to_owned(), wanted: spawner.name(), has });
+        return Err(ProgramError::NoSpawner(path.to_owned(), spawner.name(), has));
     }
     match marks.conduits.first() {
         None => Ok(false),
-        Some(seen) => Err(ProgramError::OtherConduit { path: path.to_owned(), seen: seen.clone() }),
+        Some(seen) => Err(ProgramError::OtherConduit(path.to_owned(), seen.clone())),
     }
 }
 
@@ -201,13 +164,13 @@ fn check(path: &Path) -> Result<Option<PathBuf>, ProgramError> {
         {
             return Ok(None);
         }
-        Err(source) => return Err(ProgramError::Unreachable { path: path.to_owned(), source }),
+        Err(source) => return Err(ProgramError::Unreachable(path.to_owned(), source)),
     };
     if found.is_dir() {
-        return Err(ProgramError::Directory { path: path.to_owned() });
+        return Err(ProgramError::Directory(path.to_owned()));
     }
     if !found.is_file() || nix::unistd::eaccess(path, AccessFlags::X_OK).is_err() {
-        return Err(ProgramError::NotExecutable { path: path.to_owned() });
+        return Err(ProgramError::NotExecutable(path.to_owned()));
     }
     Ok(Some(path.to_owned()))
 }
@@ -265,10 +228,7 @@ mod tests {
         let (dir, places) = places();
         assert_eq!(places.find(OsStr::new("data")).expect("in bin"), dir.path().join("bin/data"));
         let nowhere = Places { path: None, ..places.clone() };
-        assert!(matches!(
-            nowhere.find(OsStr::new("data")),
-            Err(ProgramError::NotExecutable { .. })
-        ));
+        assert!(matches!(nowhere.find(OsStr::new("data")), Err(ProgramError::NotExecutable(_))));
         let error = nowhere.find(OsStr::new("env")).expect_err("no path");
         assert!(error.to_string().contains("PATH is not set"), "{error}");
         for word in [".", "..", "", "x\u{0}y"] {
@@ -305,6 +265,6 @@ mod tests {
     fn an_ibv_program_without_the_spawner_is_refused() {
         let (_dir, places) = places();
         let error = places.resolve(&words(&["env", "prog"]), Spawner::Pmi).expect_err("ssh only");
-        assert!(matches!(error, ProgramError::NoSpawner { wanted: "pmi", .. }), "{error}");
+        assert!(matches!(error, ProgramError::NoSpawner(_, "pmi", _)), "{error}");
     }
 }

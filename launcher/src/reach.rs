@@ -4,32 +4,24 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use spawner_ssh::builtin::{
-    NAME as BUILTIN, check_options as check_builtin_options, is_there as has_builtin,
-};
+use spawner_ssh::builtin::{self, NAME as BUILTIN};
 use supervisor::plan::Reach;
 
 /// Of this program, as messages begin with it.
-pub(crate) const NAME: &str = "gasnetrun_ibv";
+pub const NAME: &str = "gasnetrun_ibv";
 
 /// Values that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReachError {
     /// Quotes that are not closed.
     #[error(
-        "GASNET_SSH_OPTIONS={seen:?}: a quote is not closed, or a backslash stands at the end; quote as in a shell, for \
+        "GASNET_SSH_OPTIONS={0:?}: a quote is not closed, or a backslash stands at the end; quote as in a shell, for \
          example -o 'LogLevel ERROR' -p 2222"
     )]
-    Quoting {
-        /// Value.
-        seen: OsString,
-    },
+    Quoting(OsString),
     /// Options that our own client does not know.
-    #[error("GASNET_SSH_OPTIONS with GASNET_SSH_CMD={BUILTIN}: {problem}")]
-    Options {
-        /// What is wrong.
-        problem: String,
-    },
+    #[error("GASNET_SSH_OPTIONS with GASNET_SSH_CMD={BUILTIN}: {0}")]
+    Options(String),
     /// A build without it.
     #[error(
         "GASNET_SSH_CMD={BUILTIN}: this {NAME} was built without the built-in ssh client (--no-default-features). Use \
@@ -39,13 +31,10 @@ pub enum ReachError {
     NoBuiltin,
     /// A command with arguments.
     #[error(
-        "GASNET_SSH_CMD={seen:?}: it is the name or path of one program, without arguments; put those into \
+        "GASNET_SSH_CMD={0:?}: it is the name or path of one program, without arguments; put those into \
          GASNET_SSH_OPTIONS"
     )]
-    Command {
-        /// Value.
-        seen: OsString,
-    },
+    Command(OsString),
 }
 
 /// Reads the variables; empty ones count as unset. `out_degree` is `GASNET_SSH_OUT_DEGREE`.
@@ -62,14 +51,14 @@ pub fn reach(
     // A path may have blanks, a name has none.
     let bytes = command.as_bytes();
     if !bytes.contains(&b'/') && bytes.iter().any(u8::is_ascii_whitespace) {
-        return Err(ReachError::Command { seen: command });
+        return Err(ReachError::Command(command));
     }
     let options = set("GASNET_SSH_OPTIONS").map_or(Ok(Vec::new()), |text| words(&text))?;
     if command == BUILTIN {
-        if !has_builtin() {
+        if !builtin::is_there() {
             return Err(ReachError::NoBuiltin);
         }
-        check_builtin_options(&options).map_err(|problem| ReachError::Options { problem })?;
+        builtin::check_options(&options).map_err(ReachError::Options)?;
     }
     Ok(Reach {
         command,
@@ -85,7 +74,7 @@ fn words(text: &OsStr) -> Result<Vec<OsString>, ReachError> {
     let mut words = shlex::bytes::Shlex::new(text.as_bytes());
     let found: Vec<_> = words.by_ref().map(OsString::from_vec).collect();
     if words.had_error {
-        return Err(ReachError::Quoting { seen: text.to_owned() });
+        return Err(ReachError::Quoting(text.to_owned()));
     }
     Ok(found)
 }
@@ -135,8 +124,10 @@ mod tests {
         }
         let own = [("GASNET_SSH_CMD", BUILTIN), ("GASNET_SSH_OPTIONS", "-i /x")];
         match with(&own) {
-            Ok(reach) => assert!(has_builtin() && reach.command == BUILTIN),
-            Err(error) => assert!(!has_builtin() && error == ReachError::NoBuiltin, "{error}"),
+            Ok(reach) => assert!(builtin::is_there() && reach.command == BUILTIN),
+            Err(error) => {
+                assert!(!builtin::is_there() && error == ReachError::NoBuiltin, "{error}")
+            }
         }
         let unknown = with(&[("GASNET_SSH_CMD", BUILTIN), ("GASNET_SSH_OPTIONS", "-J x")]);
         assert!(unknown.is_err());

@@ -91,8 +91,7 @@ impl ReportFile {
     /// # Errors
     /// [`Failure::Report`].
     pub fn create(path: &Path, words: &[OsString]) -> Result<Self, Failure> {
-        let file = File::create(path)
-            .map_err(|source| Failure::Report { path: path.to_owned(), source })?;
+        let file = File::create(path).map_err(|error| Failure::Report(path.to_owned(), error))?;
         let command_line = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         Ok(Self { file, path: path.to_owned(), command_line })
     }
@@ -110,7 +109,7 @@ impl ReportFile {
     /// # Errors
     /// [`Failure::Report`].
     pub fn failed(self, job: Option<&Job>, failure: &Failure) -> Result<(), Failure> {
-        self.write(Some(failure.to_string()), job, None, failure.class().code())
+        self.write(Some(failure.to_string()), job, None, failure.code())
     }
 
     fn write(
@@ -146,10 +145,10 @@ impl ReportFile {
             .map_err(std::io::Error::from)
             .and_then(|text| self.file.write_all(&text))
             .and_then(|()| self.file.write_all(b"\n"));
-        done.map_err(|source| {
+        done.map_err(|error| {
             // Half a report could be taken for a whole one.
             let _ = self.file.set_len(0);
-            Failure::Report { path: self.path, source }
+            Failure::Report(self.path, error)
         })
     }
 }

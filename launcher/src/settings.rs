@@ -59,12 +59,6 @@ pub fn check(environment: &Variables, ranks: u32) -> Result<Checked, SettingsErr
     })
 }
 
-/// The text of `--print-settings`.
-#[must_use]
-pub fn table(environment: &Variables) -> String {
-    settings::print_settings(&environment.iter().cloned().collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,29 +16,21 @@ pub enum Spawner {
 /// Why there is no spawner.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpawnerError {
-    /// An unknown name.
-    #[error("{from}: unknown spawner {seen:?}; try ssh, mpi or pmi")]
-    Unknown {
-        /// Where the name came from.
-        from: &'static str,
-        /// Name.
-        seen: String,
-    },
-    /// `fork`.
+    /// An unknown name: where it came from, the name.
+    #[error("{0}: unknown spawner {1:?}; try ssh, mpi or pmi")]
+    Unknown(&'static str, String),
+    /// `fork`: where it came from.
     #[error(
-        "{from}: the fork spawner starts programs of GASNet's smp conduit only; try ssh, which needs no ssh on this host"
+        "{0}: the fork spawner starts programs of GASNet's smp conduit only; try ssh, which needs no ssh on this host"
     )]
-    Fork {
-        /// Where the name came from.
-        from: &'static str,
-    },
+    Fork(&'static str),
 }
 
 impl SpawnerError {
     /// Whether the mistake is on the command line itself.
     #[must_use]
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Unknown { from, .. } | Self::Fork { from } if *from == OPTION)
+        matches!(self, Self::Unknown(from, _) | Self::Fork(from) if *from == OPTION)
     }
 }
 
@@ -77,9 +69,9 @@ impl Spawner {
         let known = Self::ALL.into_iter().find(|spawner| name.eq_ignore_ascii_case(spawner.name()));
         known.map(Some).ok_or_else(|| {
             if name.eq_ignore_ascii_case("fork") {
-                SpawnerError::Fork { from }
+                SpawnerError::Fork(from)
             } else {
-                SpawnerError::Unknown { from, seen: name.to_string_lossy().into_owned() }
+                SpawnerError::Unknown(from, name.to_string_lossy().into_owned())
             }
         })
     }

@@ -96,7 +96,7 @@ pub fn main(words: &[OsString]) -> Result<(String, u8), Failure> {
     listed.notes.iter().for_each(|text| say!(WARN, NAME, "warning: {text}"));
     let report = flags.report.as_deref().map(|path| {
         let made = std::fs::File::create(path);
-        made.map_err(|source| Failure::Report { path: path.to_owned(), source })
+        made.map_err(|error| Failure::Report(path.to_owned(), error))
     });
     let report = report.transpose()?;
     let request = Request {
@@ -115,8 +115,7 @@ pub fn main(words: &[OsString]) -> Result<(String, u8), Failure> {
     let code =
         if lines.iter().any(|line| line.level == Level::Problem) { CODE_PROBLEMS } else { 0 };
     if let (Some(file), Some(path)) = (report, flags.report) {
-        write_report(file, &health, code)
-            .map_err(|source| Failure::Report { path, source: source.into() })?;
+        write_report(file, &health, code).map_err(|error| Failure::Report(path, error.into()))?;
     }
     Ok((text(&lines, health.len()), code))
 }
@@ -265,20 +264,6 @@ struct Report<'a> {
 fn write_report(file: std::fs::File, hosts: &[Health], exit_code: u8) -> serde_json::Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     serde_json::to_writer_pretty(file, &Report { format: FORMAT, version, exit_code, hosts })
-}
-
-/// From the words behind [`WORD`] to the exit code.
-#[must_use]
-pub fn run(words: &[OsString], print: impl Fn(&str) -> Result<(), Failure>) -> u8 {
-    let done = match main(words) {
-        Ok((text, code)) => print(&text).map(|()| code),
-        Err(Failure::CommandLine(CommandLineError::Information(text))) => print(&text).map(|()| 0),
-        Err(failure) => Err(failure),
-    };
-    done.unwrap_or_else(|failure| {
-        say!(ERROR, NAME, "{failure}");
-        failure.class().code()
-    })
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ fn command_lines() {
     assert_eq!(named(&parsed(&["--hosts", "n1"]).expect("good")), None);
     for bad in [&["--hosts", "n1", "n2"][..], &["--nothing"], &["--stage", "perhaps"]] {
         let error = parsed(bad).expect_err("bad");
-        assert_eq!(error.class().code(), 2, "{error}");
+        assert_eq!(error.code(), 2, "{error}");
     }
     command().debug_assert();
 }
