@@ -10,7 +10,6 @@ use crate::rank::RankContext;
 use crate::rma::memory;
 use crate::sys;
 use crate::transport::OutsideSegment;
-use crate::transport::net::NetTransport;
 use crate::transport::shm::{Segments, SharedMemory};
 
 /// This rank's attached segment. Zero filled at first, page aligned. Other ranks change it at any
@@ -121,7 +120,7 @@ impl RankContext {
 
     /// Smallest of the largest segments of all ranks.
     pub(crate) fn max_segment_of_all(&self) -> u64 {
-        self.transport.net().map_or_else(|| self.max_segment(), NetTransport::max_segment)
+        self.transport.net().map_or_else(|| self.max_segment(), |net| net.max_segment)
     }
 
     /// Where this neighbourhood's segments begin in the memory of the host, and what all segments

@@ -85,7 +85,7 @@ impl RankContext {
         let to = self.remote_range(start, source.len())?;
         let mut left =
             if start.at_once { RawSource::at_once(source) } else { RawSource::new(source) };
-        self.start::<M>(start, |net| net.put::<M>(to, &mut left, counter))
+        self.start::<M>(start, |net| net.put(to, &mut left, counter))
     }
 
     /// Starts a get of at least one byte. The target is left alone until the counter says so.
@@ -97,7 +97,7 @@ impl RankContext {
         let counter = start.counter;
         let from = self.remote_range(start, into.len())?;
         let mut left = memory::target(into);
-        self.start::<M>(start, |net| net.get::<M>(from, &mut left, counter))
+        self.start::<M>(start, |net| net.get(from, &mut left, counter))
     }
 
     /// Where an operation goes: rank and offset, checked against the rank's segment.

@@ -116,7 +116,7 @@ impl Transport {
     pub(crate) fn send<M: Mode>(&self, message: &AmMessage<'_>) -> Result<bool, Box<net::Error>> {
         match self.route(message.target) {
             Route::Shm(local) => Ok(self.shm.send::<M>(local, message)),
-            Route::Net(_) => self.net().map_or(Ok(false), |net| net.send::<M>(message)),
+            Route::Net(_) => self.net().map_or(Ok(false), |net| net.send(message)),
         }
     }
 
@@ -128,7 +128,7 @@ impl Transport {
         match self.route(target) {
             Route::Shm(local) => self.shm.send_internal(local, id, args),
             Route::Net(_) => {
-                let send = |net: &NetTransport| net.send::<crate::mode::Par>(&message);
+                let send = |net: &NetTransport| net.send(&message);
                 matches!(self.net().map(send), Some(Ok(true)))
             }
         }
@@ -223,7 +223,7 @@ impl Transport {
         match self.route(target) {
             Route::Shm(_) if long => None,
             Route::Shm(_) => self.shm.allocate::<M>(class, len).map(Reserved::Block),
-            Route::Net(_) => self.net()?.buffer::<M>(class).map(Reserved::SendBuffer),
+            Route::Net(_) => self.net()?.buffer(class).map(Reserved::SendBuffer),
         }
     }
 
@@ -283,7 +283,7 @@ impl Transport {
         token: &message::ReplyToken,
         message: &AmMessage<'_>,
     ) -> Result<bool, Box<net::Error>> {
-        self.net().map_or(Ok(false), |net| net.reply::<M>(token, message))
+        self.net().map_or(Ok(false), |net| net.reply(token, message))
     }
 
     /// Whether a poll would certainly find something in the network. A hint.

@@ -1,6 +1,6 @@
 //! The network: messages, puts and gets between ranks that share no memory.
 //!
-//! [`Network`] is there only when some rank of the job is outside the neighbourhood. It never runs
+//! [`NetTransport`] is there only when some rank of the job is outside the neighbourhood. It never runs
 //! a handler itself: arrived messages go to a [`Sink`](crate::transport::message::Sink). It never
 //! waits for a peer's program, only (where a method says so) for the device to finish what was
 //! posted. `docs/design/am.md` has the protocol.
@@ -8,7 +8,7 @@
 //! From bottom to top: `credits`, `lockfree`, `am/header`, `memory`, `settings`, `connect` (it
 //! knows nothing of the rest); `plan`, `rail`, `xrc`, `peer`, `pending_ops`, `segments`; `context`,
 //! which holds all of them; the paths `post`, `completions`, `rma`, `am`; `qp_setup` and `links`;
-//! `threads`, `setup`; `network`.
+//! `threads`, `setup`; `transport`.
 
 mod am;
 mod completions;
@@ -23,7 +23,6 @@ mod links;
 mod lockfree;
 mod members;
 mod memory;
-mod network;
 mod peer;
 mod peer_addresses;
 mod pending_ops;
@@ -47,7 +46,6 @@ pub(crate) use self::error::Error;
 pub(crate) use self::members::{Common, Members};
 pub(crate) use self::memory::buffers::SendBuffer;
 pub(crate) use self::memory::pool::{RawTarget, SegmentMemory};
-pub(crate) use self::network::Network;
 pub(crate) use self::post::Sent;
 pub(crate) use self::rma::RawSource;
 pub(crate) use self::settings::NetSettings;

@@ -13,11 +13,11 @@ pub(super) struct SegmentTable {
     rails: usize,
 }
 
-/// A remote segment.
+/// A remote segment, in its owner's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Remote {
-    pub(super) base: u64,
-    pub(super) len: u64,
+pub(crate) struct Remote {
+    pub(crate) base: u64,
+    pub(crate) len: u64,
 }
 
 impl SegmentTable {

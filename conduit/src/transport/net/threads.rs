@@ -58,7 +58,8 @@ impl Stop {
 /// The threads of a rank.
 #[derive(Debug)]
 pub(super) struct Threads {
-    links: Links,
+    /// What connections are made with.
+    pub(super) links: Links,
     stop: Arc<Stop>,
     running: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -75,11 +76,6 @@ impl Threads {
         let service = Service { links, connector, stop: threads.stop.clone() };
         threads.spawn("gasnet-net", move || service.run())?;
         Ok(threads)
-    }
-
-    /// What connections are made with.
-    pub(super) const fn links(&self) -> &Links {
-        &self.links
     }
 
     fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {

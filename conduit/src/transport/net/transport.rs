@@ -1,30 +1,49 @@
-//! The network as the rank drives it: entered by one thread at a time of those that a signal may
-//! interrupt for good.
+//! [`NetTransport`]: the network from start-up to close, entered by one thread at a time of those
+//! that a signal may interrupt for good.
 //!
 //! A signal handler may interrupt the network and never return. Each thread remembers whether it is
 //! inside the network; if it is, the handler finds it shut (sends fail, polls find nothing) and the
 //! exit goes on without it.
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
+use ::settings::deadlines::net as deadlines;
 use bootstrap::{Bootstrap, Rank};
-use settings::Env;
+use settings::log::RANK;
+use settings::{Env, say};
 
 use super::am::receive::Receiver;
 use super::am::send::Sender;
+use super::completions::Completions;
+use super::connect::used;
+use super::context::NetContext;
+use super::links::Links;
 use super::memory::buffers::RESERVED_BUFFERS;
+use super::peer_addresses::{OwnAddress, PeerAddresses};
+use super::plan::NetPlan;
+use super::rail::Rail;
+use super::recv_buffers::RecvBuffers;
 use super::rma::OneSided;
+use super::segments::Remote;
+use super::settings::is_per_rank;
+use super::setup::{open, start};
+use super::threads::Threads;
+use super::xrc::{self, Xrc};
 use super::{
-    Common, Error, Members, NetSettings, Network, Poll, RawSource, RawTarget, SegmentMemory,
-    SendBuffer, Sent, SharedSink,
+    Common, Error, Members, NetSettings, Poll, RawSource, RawTarget, SegmentMemory, SendBuffer,
+    Sent, SharedSink,
 };
 use crate::error::Error as CallError;
 use crate::mode::Mode;
 use crate::transport::message::{AmMessage, AmPayload, MessageClass, ReplyToken, Sink};
 use crate::transport::neighbours::Neighbours;
 use crate::transport::op_counter::OpCounter;
+
+/// Polls for completions before closing sleeps between them.
+const YIELDS: u32 = 20;
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
@@ -50,25 +69,20 @@ impl Drop for Mark {
     }
 }
 
-/// A segment of a remote rank, in its owner's addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RemoteSegment {
-    pub(crate) base: u64,
-    pub(crate) len: u64,
-}
-
 /// The network of a rank that has remote ranks.
 pub(crate) struct NetTransport {
-    network: Box<Network>,
+    pub(super) context: Arc<NetContext>,
     closed: AtomicBool,
+    pub(super) threads: Threads,
+    /// Ranks that are connected at the start, until [`NetTransport::begin`].
+    prepared: Mutex<Vec<Rank>>,
     /// Smallest of the largest segments of all ranks.
-    max_segment: u64,
-    /// Threads of the network may run handlers.
-    receives: bool,
+    pub(crate) max_segment: u64,
 }
 
 impl NetTransport {
     /// Collective. `None` when all ranks are neighbours. `max_segment`: the largest of this rank.
+    /// After a barrier of all ranks [`NetTransport::begin`] has to follow.
     pub(crate) fn start(
         max_segment: u64,
         neighbourhood_max: u32,
@@ -88,60 +102,87 @@ impl NetTransport {
             page: Arc::clone(services.node_shm()),
             slot: place.local,
         };
-        let network = NetSettings::of(table, env);
-        let network = network.map_err(|error| CallError::Network(error.to_string()))?;
-        let receives = network.receive_thread.on;
+        let settings = NetSettings::of(table, env).map_err(Error::from)?;
         let common = Common { max_segment, neighbourhood_max };
-        let network = Network::start(&network, &members, common, services)?;
-        let reason = || format!("the job has {} neighbourhoods", neighbours.count());
-        let remedy = "start all ranks on one host, without GASNET_SUPERNODE_MAXSIZE";
-        let (network, max_segment) =
-            network.ok_or_else(|| CallError::NeedsNetwork { reason: reason(), remedy })?;
-        let (network, closed) = (Box::new(network), AtomicBool::new(false));
-        Ok(Some(Self { network, closed, max_segment, receives }))
+        let (plan, max_segment) = open::plan(&settings, &members, common, services)?;
+        Ok(Some(Self::with_plan(settings, plan, max_segment, members, services)?))
+    }
+
+    /// From opened ports on.
+    pub(super) fn with_plan(
+        settings: NetSettings,
+        plan: NetPlan,
+        max_segment: u64,
+        members: Members,
+        services: &mut dyn Bootstrap,
+    ) -> Result<Self, Error> {
+        let datagrams = start::datagrams(&plan, members.size, &settings.connect)?;
+        let number = datagrams.as_ref().map_or(0, |(socket, _)| socket.number());
+        let sharing = xrc::sharing(settings.xrc, &plan, &members)?;
+        let mine = OwnAddress::new(&plan, settings.connect.ways(), sharing, number)?;
+        let others = PeerAddresses::exchange(members.rank, &mine, services)?;
+        // All ranks share receive queues or none does.
+        let xrc = match plan.sizes.srq {
+            Some(_) => Xrc::open(settings.xrc, &plan, &members, &others, services)?,
+            None => {
+                let reason = "receive queues are not shared (see GASNET_USE_SRQ)";
+                xrc::refused(settings.xrc, &members, reason);
+                None
+            }
+        };
+        let context = Arc::new(NetContext::new(settings, plan, members, xrc)?);
+        RecvBuffers(&context).add_initial()?;
+        let links = Links { context: Arc::clone(&context), others };
+        let (threads, prepared) =
+            start::connect(links, datagrams, &context.settings.connect, services)?;
+        let (prepared, closed) = (Mutex::new(prepared), AtomicBool::new(false));
+        Ok(Self { context, closed, threads, prepared, max_segment })
+    }
+
+    /// After a barrier of all ranks, before anything is sent: connections that are made at the
+    /// start may be used.
+    pub(crate) fn begin(&self) -> Result<(), Error> {
+        let prepared =
+            std::mem::take(&mut *self.prepared.lock().unwrap_or_else(PoisonError::into_inner));
+        start::open(&self.threads.links, &prepared)
+    }
+
+    /// Starts the progress threads that the settings ask for. Those for receives call `sink`, also
+    /// while the program is inside the library or a handler; the rank's doorbell rings when they
+    /// have done something.
+    pub(crate) fn start_threads(&self, sink: &SharedSink) -> Result<(), Error> {
+        let settings = &self.context.settings;
+        self.threads.progress(&settings.receive_thread, &settings.send_thread, sink)
+    }
+
+    /// Collective, once, after each rank has its segment (which may be empty): registers it and
+    /// exchanges addresses and keys.
+    pub(crate) fn attach(
+        &self,
+        memory: SegmentMemory,
+        services: &mut dyn Bootstrap,
+    ) -> Result<(), Error> {
+        start::attach(&self.context, memory, services)
+    }
+
+    /// Segment of a remote rank, in its owner's addresses; `None` before attach.
+    pub(crate) fn segment(&self, rank: Rank) -> Option<Remote> {
+        Some(self.context.segments.get()?.remote(rank))
     }
 
     /// Whether threads of the network run handlers of the client.
-    pub(crate) const fn has_receivers(&self) -> bool {
-        self.receives
-    }
-
-    /// Smallest of the largest segments of all ranks.
-    pub(crate) const fn max_segment(&self) -> u64 {
-        self.max_segment
+    pub(crate) fn has_receivers(&self) -> bool {
+        self.context.settings.receive_thread.on
     }
 
     /// Calls into the network; `None` when it is closed, or when a signal handler interrupted it.
     #[inline]
-    fn enter<T>(&self, call: impl FnOnce(&Network) -> T) -> Option<T> {
+    fn enter<T>(&self, call: impl FnOnce(&NetContext) -> T) -> Option<T> {
         if INSIDE.get() || self.closed.load(Ordering::Relaxed) {
             return None;
         }
         let _inside = Mark::set(true);
-        Some(call(&self.network))
-    }
-
-    /// Whether a poll would certainly find something. A hint.
-    #[inline]
-    pub(crate) fn has_work(&self) -> bool {
-        self.network.has_work()
-    }
-
-    /// Before a sleep: arrivals ring the doorbell from now on. Poll once more after it.
-    pub(crate) fn arm(&self) -> Result<(), Error> {
-        self.enter(Network::arm).unwrap_or(Ok(()))
-    }
-
-    /// The job is ending: what fails from now on is nobody's concern. Async-signal-safe.
-    pub(crate) fn quiet(&self) {
-        self.network.quiet();
-    }
-
-    /// Ends all calls into the network, then closes it. Not for signal handlers.
-    pub(crate) fn close(&self) {
-        if !self.closed.swap(true, Ordering::SeqCst) {
-            self.network.close();
-        }
+        Some(call(&self.context))
     }
 
     /// Whether a signal handler on this thread has interrupted the network, which then must be left
@@ -150,117 +191,181 @@ impl NetTransport {
         INSIDE.get()
     }
 
-    /// After the barrier at the end of init: connections that are made at the start may be used.
-    pub(crate) fn begin(&self) -> Result<(), Error> {
-        self.network.begin()
+    /// Whether a poll would certainly find something. A hint: completions of the device do not
+    /// count.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        !self.context.receive.deferred.is_empty() || self.context.failure.is_set()
     }
 
-    /// Starts the threads of the network that the settings ask for.
-    pub(crate) fn start_threads(&self, sink: &SharedSink) -> Result<(), Error> {
-        self.network.start_threads(sink)
+    /// Before a sleep: completions from now on ring the rank's doorbell. Poll once more after it.
+    pub(crate) fn arm(&self) -> Result<(), Error> {
+        let arm = |context: &NetContext| {
+            for rail in &context.rails {
+                if !rail.has_receiver.load(Ordering::Relaxed) {
+                    rail.recv_cq.arm()?;
+                }
+                if rail.is_sending() && !rail.has_reaper.load(Ordering::Relaxed) {
+                    rail.send_cq.arm()?;
+                }
+            }
+            Ok(())
+        };
+        self.enter(arm).unwrap_or(Ok(()))
     }
 
-    /// Collective part of attach: tells all ranks where this rank's segment is.
-    pub(crate) fn attach(
-        &self,
-        memory: SegmentMemory,
-        services: &mut dyn Bootstrap,
-    ) -> Result<(), Error> {
-        self.network.attach(memory, services)
+    /// From now on failed completions are ignored: the job is ending. Async-signal-safe.
+    pub(crate) fn quiet(&self) {
+        self.context.failure.ignore();
     }
 
-    /// Segment of a remote rank; `None` before attach.
-    pub(crate) fn segment(&self, rank: Rank) -> Option<RemoteSegment> {
-        self.network.segment(rank).map(|(base, len)| RemoteSegment { base, len })
+    /// Ends all calls into the network, takes what is still complete and stops the network's
+    /// threads, bounded by named deadlines. Not for signal handlers.
+    pub(crate) fn close(&self) {
+        if self.closed.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        self.quiet();
+        self.write_own_connections();
+        let end = Instant::now() + deadlines::DRAIN.limit;
+        let mut idle = 0_u32;
+        while self.context.rails.iter().any(Rail::is_sending) && Instant::now() < end {
+            if matches!(Completions(&self.context).reap(), Ok(count) if count > 0) {
+                idle = 0;
+            } else if idle < YIELDS {
+                idle += 1;
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(deadlines::CLOSE_SLICE.limit);
+            }
+        }
+        self.threads.stop();
     }
 
-    /// Whether one list of the used connections of all ranks is asked for.
+    /// Peers that something was sent to or came from, ascending.
+    fn used(&self) -> Vec<Rank> {
+        let peers = self.context.peers.iter().filter(|peer| peer.was_used());
+        let mut used: Vec<Rank> = peers.map(|peer| peer.rank).collect();
+        used.sort_unstable();
+        used
+    }
+
+    /// A file of used connections that each rank has for itself needs nobody else.
+    fn write_own_connections(&self) {
+        let NetContext { members, settings, .. } = &*self.context;
+        let pattern = settings.connect.file_out.as_deref().filter(|name| is_per_rank(name));
+        let write = |pattern| {
+            let base = settings.connect.file_base;
+            used::write_own(pattern, base, members.rank, members.size, &self.used())
+        };
+        if let Some(Err(error)) = pattern.map(write) {
+            say!(WARN, RANK, "rank {}: {error}", members.rank);
+        }
+    }
+
+    /// Whether [`NetTransport::write_connections`] has something to do: one list of all ranks.
     pub(crate) fn lists_together(&self) -> bool {
-        self.network.lists_together()
+        self.context.settings.connect.lists_together()
     }
 
-    /// Collective: writes that list.
+    /// Writes the list of used connections that `GASNET_CONNECTFILE_OUT` asks for. Collective.
+    /// (Files with a `%` in their name are written by [`NetTransport::close`].)
     pub(crate) fn write_connections(&self, services: &mut dyn Bootstrap) -> Result<(), Error> {
-        self.network.write_connections(services)
+        let NetContext { members, settings, .. } = &*self.context;
+        let pattern = settings.connect.file_out.as_deref().filter(|_| self.lists_together());
+        let Some(pattern) = pattern else { return Ok(()) };
+        let (base, used) = (settings.connect.file_base, self.used());
+        Ok(used::write(pattern, base, members.rank, members.size, &used, services)?)
     }
 
-    /// One attempt to send; `false`: not now.
+    /// One attempt to send; `false`: not now. Starts a connection when there is none. Runs no
+    /// handlers. Waits only for an unpacked Long, and then for the device to have taken the
+    /// payload.
     #[inline(never)]
-    pub(crate) fn send<M: Mode>(&self, message: &AmMessage<'_>) -> Result<bool, Box<Error>> {
-        sent(self.enter(|network| network.try_send::<M>(message)))
+    pub(crate) fn send(&self, message: &AmMessage<'_>) -> Result<bool, Box<Error>> {
+        sent(self.enter(|context| Sender(context).try_message(message)))
     }
 
-    /// Replies to the message of a token. `false`: the network is closing, and nobody waits for the
-    /// reply.
-    pub(crate) fn reply<M: Mode>(
+    /// Replies to the message of a token, inside the sink's call; waits for completions of sends,
+    /// runs no handlers. `false`: the network is closing, and nobody waits for the reply.
+    pub(crate) fn reply(
         &self,
         token: &ReplyToken,
         message: &AmMessage<'_>,
     ) -> Result<bool, Box<Error>> {
-        sent(self.enter(|network| network.reply::<M>(token, message)))
+        sent(self.enter(|context| {
+            let sent = Sender(context).reply(token, message)?;
+            token.set_replied(sent == Sent::Yes);
+            Ok(sent)
+        }))
     }
 
     /// Whether the payload of a message would be read where it is, after the call too, if the
     /// sender can wait for it. Without waiting for room (`waits`) a Long would not: part of it may
     /// be on its way when the call declines.
     pub(crate) fn is_zero_copy(&self, message: &AmMessage<'_>, waits: bool) -> bool {
+        let sender = Sender(&self.context);
         match message.payload {
-            AmPayload::Medium(payload) => self.network.gathers(payload),
+            AmPayload::Medium(payload) => sender.gathers(payload),
             AmPayload::Long { payload, .. } if waits => {
                 let reply = message.class == MessageClass::Reply;
-                self.network.keeps_long(payload, message.args.len(), reply)
+                sender.keeps_long(payload, message.args.len(), reply)
             }
             _ => false,
         }
     }
 
-    /// A buffer of the network for a negotiated payload.
-    pub(crate) fn buffer<M: Mode>(&self, class: MessageClass) -> Option<SendBuffer> {
-        self.enter(|network| network.buffer::<M>(class == MessageClass::Reply)).flatten()
+    /// A buffer for a negotiated payload of at most 65528 bytes; `None`: none is free, poll and try
+    /// again. For replies the last buffers may be used.
+    pub(crate) fn buffer(&self, class: MessageClass) -> Option<SendBuffer> {
+        let reserve = if class == MessageClass::Reply { 0 } else { RESERVED_BUFFERS };
+        self.enter(|context| SendBuffer::take(&context.buffers, reserve)).flatten()
     }
 
-    /// Takes what the network has; how many things happened. `None`: it is closed or was
-    /// interrupted.
+    /// Takes arrived messages and completions, a bounded number, and calls `sink` for each message;
+    /// how many things happened. `None`: the network is closed or was interrupted.
     #[inline]
     pub(crate) fn poll<M: Mode, S: Sink>(
         &self,
         sink: &S,
         what: Poll,
     ) -> Option<Result<usize, Error>> {
-        self.enter(|network| network.poll::<M, S>(sink, what))
+        self.enter(|context| Receiver(context).poll(sink, what, M::THREADED))
     }
 
-    /// As [`NetTransport::poll`] for arrived messages alone, where [`NetTransport::only_receives`].
+    /// As [`NetTransport::poll`] for arrived messages alone, in a wait between two polls, where
+    /// [`NetTransport::only_receives`].
     #[inline]
     pub(crate) fn poll_recv<M: Mode, S: Sink>(&self, sink: &S) -> Option<Result<usize, Error>> {
-        self.enter(|network| network.poll_recv::<M, S>(sink))
+        self.enter(|context| Receiver(context).poll_recv(sink, M::THREADED))
     }
 
     /// Whether only receive completions are possible, and polling for them needs no system call.
     #[inline]
     pub(crate) fn only_receives(&self) -> bool {
-        self.network.only_receives()
+        Receiver(&self.context).only_receives()
     }
 
-    /// Posts as much of a put as there is room for.
-    pub(crate) fn put<M: Mode>(
+    /// Posts as much of a put as there is room for. `Yes`: all of it; `Full`: poll and call again
+    /// with the same source.
+    pub(crate) fn put(
         &self,
         (to, offset): (Rank, u64),
         source: &mut RawSource<'_>,
         counter: &Arc<OpCounter>,
     ) -> Result<Sent, Error> {
-        let put = self.enter(|network| network.put::<M>(to, offset, source, counter));
+        let put = self.enter(|context| OneSided(context).put(to, offset, source, counter));
         put.unwrap_or(Ok(Sent::Full))
     }
 
-    /// Posts as much of a get as there is room for.
-    pub(crate) fn get<M: Mode>(
+    /// Posts as much of a get as there is room for, as [`NetTransport::put`].
+    pub(crate) fn get(
         &self,
         (from, offset): (Rank, u64),
         into: &mut RawTarget,
         counter: &Arc<OpCounter>,
     ) -> Result<Sent, Error> {
-        let get = self.enter(|network| network.get::<M>(from, offset, into, counter));
+        let get = self.enter(|context| OneSided(context).get(from, offset, into, counter));
         get.unwrap_or(Ok(Sent::Full))
     }
 }
@@ -268,6 +373,7 @@ impl NetTransport {
 impl Drop for NetTransport {
     fn drop(&mut self) {
         self.close();
+        self.threads.stop();
     }
 }
 
@@ -278,116 +384,5 @@ fn sent(called: Option<Result<Sent, Error>>) -> Result<bool, Box<Error>> {
         None => Ok(false),
         Some(Ok(sent)) => Ok(sent == Sent::Yes),
         Some(Err(error)) => Err(Box::new(error)),
-    }
-}
-
-/// What the network carries; [`NetTransport`] says whether it may be entered.
-#[expect(
-    clippy::extra_unused_type_parameters,
-    reason = "callers say their mode; no call takes a lock"
-)]
-impl Network {
-    /// One attempt. Starts a connection when there is none. Runs no handlers. Waits only for an
-    /// unpacked Long, and then for the device to have taken the payload.
-    ///
-    /// # Errors
-    /// A message that cannot be sent at all, or a lost connection.
-    #[inline]
-    pub(crate) fn try_send<M: Mode>(&self, message: &AmMessage<'_>) -> Result<Sent, Error> {
-        Sender(&self.context).try_message(message)
-    }
-
-    /// Whether the payload of a Medium that may be read after the call would be read where it is.
-    pub(crate) fn gathers(&self, payload: &[u8]) -> bool {
-        Sender(&self.context).gathers(payload)
-    }
-
-    /// As [`Network::gathers`] for a Long.
-    pub(crate) fn keeps_long(&self, payload: &[u8], nargs: usize, reply: bool) -> bool {
-        Sender(&self.context).keeps_long(payload, nargs, reply)
-    }
-
-    /// Replies inside the sink's call; waits for completions of sends, runs no handlers. `Full`
-    /// only when the network is closing.
-    ///
-    /// # Errors
-    /// As [`Network::try_send`].
-    pub(crate) fn reply<M: Mode>(
-        &self,
-        token: &ReplyToken,
-        message: &AmMessage<'_>,
-    ) -> Result<Sent, Error> {
-        let sent = Sender(&self.context).reply(token, message)?;
-        token.set_replied(sent == Sent::Yes);
-        Ok(sent)
-    }
-
-    /// A buffer for a negotiated payload of at most 65528 bytes; `None`: none is free, poll and try
-    /// again. `reply`: inside a handler, where the last buffers may be used.
-    pub(crate) fn buffer<M: Mode>(&self, reply: bool) -> Option<SendBuffer> {
-        SendBuffer::take(&self.context.buffers, if reply { 0 } else { RESERVED_BUFFERS })
-    }
-
-    /// Takes arrived messages and completions, a bounded number, and calls `sink` for each message.
-    /// Returns how many things happened.
-    ///
-    /// # Errors
-    /// A failed completion (not while closing), a malformed message.
-    #[inline]
-    pub(crate) fn poll<M: Mode, S: Sink + ?Sized>(
-        &self,
-        sink: &S,
-        what: Poll,
-    ) -> Result<usize, Error> {
-        Receiver(&self.context).poll(sink, what, M::THREADED)
-    }
-
-    /// Takes messages alone, in a wait between two polls, where [`Network::only_receives`].
-    ///
-    /// # Errors
-    /// As [`Network::poll`].
-    #[inline]
-    pub(crate) fn poll_recv<M: Mode, S: Sink + ?Sized>(&self, sink: &S) -> Result<usize, Error> {
-        Receiver(&self.context).poll_recv(sink, M::THREADED)
-    }
-
-    /// Whether only receive completions are possible, and polling for them needs no system call.
-    pub(crate) fn only_receives(&self) -> bool {
-        Receiver(&self.context).only_receives()
-    }
-
-    /// Whether a poll would certainly find something. A hint: completions of the device do not
-    /// count.
-    pub(crate) fn has_work(&self) -> bool {
-        !self.context.receive.deferred.is_empty() || self.context.failure.is_set()
-    }
-
-    /// Posts as much of a put as there is room for. `Yes`: all of it; `Full`: poll and call again
-    /// with the same source.
-    ///
-    /// # Errors
-    /// A range outside the target's segment, a lost connection.
-    pub(crate) fn put<M: Mode>(
-        &self,
-        to: Rank,
-        offset: u64,
-        source: &mut RawSource<'_>,
-        completion: &Arc<OpCounter>,
-    ) -> Result<Sent, Error> {
-        OneSided(&self.context).put(to, offset, source, completion)
-    }
-
-    /// Posts as much of a get as there is room for, as [`Network::put`].
-    ///
-    /// # Errors
-    /// As [`Network::put`].
-    pub(crate) fn get<M: Mode>(
-        &self,
-        from: Rank,
-        offset: u64,
-        into: &mut RawTarget,
-        completion: &Arc<OpCounter>,
-    ) -> Result<Sent, Error> {
-        OneSided(&self.context).get(from, offset, into, completion)
     }
 }

@@ -1,9 +1,23 @@
 //! At the end of a job: which connections were used, as a connect file.
 
+use std::path::Path;
+
 use bootstrap::{Bootstrap, Rank};
 
 use super::{Error, file};
 use crate::transport::net::settings::is_per_rank;
+
+/// Writes this rank's own file; every `%` of its name stands for the rank.
+pub(crate) fn write_own(
+    pattern: &Path,
+    base: u32,
+    me: Rank,
+    size: u32,
+    used: &[Rank],
+) -> Result<(), Error> {
+    let text = file::header(size, base) + &file::lines(me.0, used.iter().map(|rank| rank.0), base);
+    Ok(file::write(&file::expand(pattern, me.0), &text)?)
+}
 
 /// Writes `GASNET_CONNECTFILE_OUT`. Collective over the job unless the name has a `%`: then every
 /// rank writes its own file and none waits for another.
@@ -15,18 +29,17 @@ use crate::transport::net::settings::is_per_rank;
 /// # Errors
 /// The file cannot be written (without `%`: only rank 0 knows), or a service fails.
 pub(crate) fn write(
-    pattern: &std::path::Path,
+    pattern: &Path,
     base: u32,
     me: Rank,
     size: u32,
     used: &[Rank],
     services: &mut dyn Bootstrap,
 ) -> Result<(), Error> {
-    let lines = file::lines(me.0, used.iter().map(|rank| rank.0), base);
     if is_per_rank(pattern) {
-        let text = file::header(size, base) + &lines;
-        return Ok(file::write(&file::expand(pattern, me.0), &text)?);
+        return write_own(pattern, base, me, size, used);
     }
+    let lines = file::lines(me.0, used.iter().map(|rank| rank.0), base);
     // Rows of an exchange have one length; shorter texts end with line ends, which a reader skips
     // and this writer drops.
     let mine = u64::try_from(lines.len()).unwrap_or(u64::MAX).to_le_bytes();
@@ -54,7 +67,7 @@ pub(crate) fn write(
     first(pattern, me, &text)
 }
 
-fn first(path: &std::path::Path, me: Rank, text: &str) -> Result<(), Error> {
+fn first(path: &Path, me: Rank, text: &str) -> Result<(), Error> {
     if me == Rank(0) {
         file::write(path, text)?;
     }

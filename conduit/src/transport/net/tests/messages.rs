@@ -49,8 +49,8 @@ pub(super) fn echo(kind: &Kind) {
             };
             let back = reply(rank_of(&message), message.args, load);
             let token = message.reply.expect("a way back");
-            let sent = member.net.reply::<Seq>(token, &back).expect("reply");
-            assert_eq!(sent, Sent::Yes);
+            let sent = member.net.reply(token, &back).expect("reply");
+            assert!(sent);
             answered.set(answered.get() + 1);
         };
         let mut rounds = 0;
@@ -175,7 +175,7 @@ fn negotiated_payload_goes_out_of_the_librarys_buffer() {
             let prepared = RefCell::new(None);
             member.poll_until(&handler, || {
                 let mut prepared = prepared.borrow_mut();
-                *prepared = prepared.take().or_else(|| member.net.buffer::<Seq>(false));
+                *prepared = prepared.take().or_else(|| member.net.buffer(MessageClass::Request));
                 prepared.is_some()
             });
             let mut buffer: SendBuffer = prepared.into_inner().expect("a buffer");
@@ -187,7 +187,7 @@ fn negotiated_payload_goes_out_of_the_librarys_buffer() {
             expected.push(bytes);
         }
         // A buffer that is not used goes back.
-        drop(member.net.buffer::<Seq>(true));
+        drop(member.net.buffer(MessageClass::Reply));
         member.poll_until(&handler, || got.borrow().len() == expected.len());
         assert!(*got.borrow() == expected);
         member.meet(&handler);
@@ -205,12 +205,7 @@ fn messages_of_the_library_pass_those_of_the_client() {
         };
         if member.rank == 0 {
             // All credits are used up, and the peer does not take what they paid for.
-            while member
-                .net
-                .try_send::<Seq>(&request(Rank(1), &[1], AmPayload::None))
-                .expect("send")
-                == Sent::Yes
-            {}
+            while member.net.send(&request(Rank(1), &[1], AmPayload::None)).expect("send") {}
             for number in 1..=20 {
                 member.send(&internal(Rank(1), 10, &[number]), &handler);
             }
@@ -220,6 +215,7 @@ fn messages_of_the_library_pass_those_of_the_client() {
                 member
                     .net
                     .poll::<Seq, _>(&TestSink(&member.met, &handler), Poll::Internal)
+                    .expect("open")
                     .expect("poll");
                 assert!(begin.elapsed() < PATIENCE);
             }
@@ -244,8 +240,12 @@ fn a_payload_is_in_use_after_the_call_only_where_it_is_gathered() {
                 member.memory.write(0, &outside);
                 let own = member.memory.part(0, len);
                 for (payload, in_use) in [(own, gathered), (&outside[..], false)] {
-                    assert_eq!(member.net.gathers(payload), in_use, "{len} of {gather_min:?}");
-                    assert_eq!(member.net.keeps_long(payload, 0, false), in_use);
+                    assert_eq!(
+                        Sender(&member.net.context).gathers(payload),
+                        in_use,
+                        "{len} of {gather_min:?}"
+                    );
+                    assert_eq!(Sender(&member.net.context).keeps_long(payload, 0, false), in_use);
                     for long in [false, true] {
                         let completion = Arc::new(OpCounter::new());
                         let dest = long.then_some(8192);

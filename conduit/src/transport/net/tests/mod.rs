@@ -17,6 +17,7 @@ use bootstrap::{Bootstrap, HostId, Rank};
 use fabric::soft::{self, SoftConfig};
 use fabric::{Mtu, Retry};
 
+use super::am::send::Sender;
 use super::memory::pool::testing::lasting;
 use super::plan::{NetPlan, RailPlan};
 use super::settings::sizes::{Sizes, SrqSizes};
@@ -104,7 +105,7 @@ struct Member<'a> {
     rank: u32,
     size: u32,
     per_host: u32,
-    net: &'a Network,
+    net: &'a NetTransport,
     memory: SegmentMemory,
     /// Arrivals of others in [`Member::meet`], and how many there were to be.
     met: AtomicU32,
@@ -178,7 +179,7 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
                 settings.gather_min = kind.gather_min;
                 settings.connect.file_out = kind.file_out.map(Into::into);
                 let plan = plan(&*fabric, kind);
-                let net = Network::with_plan(&settings, plan, &members, &mut *services);
+                let net = NetTransport::with_plan(settings, plan, 0, members, &mut *services);
                 let net = net.expect("network");
                 services.barrier().expect("everybody has prepared");
                 net.begin().expect("connections are open");
@@ -204,6 +205,8 @@ struct TestSink<'a>(&'a AtomicU32, &'a dyn Fn(Arrived<'_>));
 
 impl Sink for TestSink<'_> {
     fn arrived(&self, message: Arrived<'_>) {
+        // A handler may use the network.
+        let _outside = Mark::outside();
         if message.handler == MEET {
             self.0.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -217,8 +220,11 @@ impl Member<'_> {
     fn poll_until(&self, handler: &dyn Fn(Arrived<'_>), done: impl Fn() -> bool) {
         let begin = Instant::now();
         while !done() {
-            let count =
-                self.net.poll::<Par, _>(&TestSink(&self.met, handler), Poll::All).expect("poll");
+            let count = self
+                .net
+                .poll::<Par, _>(&TestSink(&self.met, handler), Poll::All)
+                .expect("open")
+                .expect("poll");
             if count == 0 {
                 std::thread::yield_now();
             }
@@ -229,9 +235,12 @@ impl Member<'_> {
     /// Sends; polls while there is no room.
     fn send(&self, message: &AmMessage<'_>, handler: &dyn Fn(Arrived<'_>)) {
         let begin = Instant::now();
-        while self.net.try_send::<Seq>(message).expect("send") == Sent::Full {
-            let _ =
-                self.net.poll::<Par, _>(&TestSink(&self.met, handler), Poll::All).expect("poll");
+        while !self.net.send(message).expect("send") {
+            let _ = self
+                .net
+                .poll::<Par, _>(&TestSink(&self.met, handler), Poll::All)
+                .expect("open")
+                .expect("poll");
             assert!(begin.elapsed() < PATIENCE, "rank {} has no room for ever", self.rank);
         }
     }

@@ -12,8 +12,11 @@ const OWN: usize = 4 << 20;
 fn finish(member: &Member<'_>, counter: &Arc<OpCounter>, mut post: impl FnMut() -> Sent) {
     let begin = Instant::now();
     while post() == Sent::Full {
-        let _ =
-            member.net.poll::<Par, _>(&TestSink(&member.met, &|_| {}), Poll::All).expect("poll");
+        let _ = member
+            .net
+            .poll::<Par, _>(&TestSink(&member.met, &|_| {}), Poll::All)
+            .expect("open")
+            .expect("poll");
         assert!(begin.elapsed() < PATIENCE);
     }
     member.poll_until(&|_| {}, || counter.is_complete());
@@ -24,14 +27,14 @@ fn put(member: &Member<'_>, to: Rank, offset: usize, bytes: &[u8]) {
     let counter = Arc::new(OpCounter::new());
     let mut source = RawSource::new(bytes);
     finish(member, &counter, || {
-        member.net.put::<Seq>(to, offset as u64, &mut source, &counter).expect("put")
+        member.net.put((to, offset as u64), &mut source, &counter).expect("put")
     });
 }
 
 fn get(member: &Member<'_>, from: Rank, offset: usize, mut into: RawTarget) {
     let counter = Arc::new(OpCounter::new());
     finish(member, &counter, || {
-        member.net.get::<Seq>(from, offset as u64, &mut into, &counter).expect("get")
+        member.net.get((from, offset as u64), &mut into, &counter).expect("get")
     });
 }
 
@@ -86,16 +89,16 @@ fn a_range_outside_the_segment_is_refused() {
         for (offset, len) in [(4090u64, 7usize), (4097, 1), (u64::MAX, 2), (0, 4097)] {
             let bytes = vec![0; len];
             let mut source = RawSource::new(&bytes);
-            let error = member.net.put::<Seq>(peer, offset, &mut source, &counter);
+            let error = member.net.put((peer, offset), &mut source, &counter);
             let text = error.expect_err("outside").to_string();
             assert!(text.contains("(4096 bytes)"), "{text}");
             let mut into = member.memory.target(0, len.min(4096));
             let outside = offset.saturating_add(len.min(4096) as u64) > 4096;
-            let got = member.net.get::<Seq>(peer, offset, &mut into, &counter);
+            let got = member.net.get((peer, offset), &mut into, &counter);
             assert_eq!(got.is_err(), outside);
         }
         member.poll_until(&|_| {}, || counter.is_complete());
-        assert_eq!(member.net.segment_len(peer), 4096);
+        assert_eq!(member.net.segment(peer).expect("attached").len, 4096);
         member.meet(&|_| {});
     });
 }
@@ -109,7 +112,7 @@ fn a_put_that_wants_its_source_back_is_copied() {
             member.memory.write(OWN as u64, &bytes);
             let counter = Arc::new(OpCounter::new());
             let mut source = RawSource::at_once(member.memory.part(OWN, len));
-            let sent = member.net.put::<Seq>(peer, REMOTE as u64, &mut source, &counter);
+            let sent = member.net.put((peer, REMOTE as u64), &mut source, &counter);
             assert_eq!(sent.expect("put"), Sent::Yes);
             assert!(!copied || counter.is_local_complete());
             member.poll_until(&|_| {}, || counter.is_complete());
@@ -131,15 +134,13 @@ fn many_in_flight_with_one_counter() {
                 let offset = member.rank as usize * (1 << 20) + round * 5000;
                 let mut source = RawSource::new(&bytes);
                 let begin = Instant::now();
-                while member
-                    .net
-                    .put::<Seq>(peer, offset as u64, &mut source, &counter)
-                    .expect("put")
+                while member.net.put((peer, offset as u64), &mut source, &counter).expect("put")
                     == Sent::Full
                 {
                     let _ = member
                         .net
                         .poll::<Par, _>(&TestSink(&member.met, &|_| {}), Poll::All)
+                        .expect("open")
                         .expect("poll");
                     assert!(begin.elapsed() < PATIENCE);
                 }

@@ -24,6 +24,7 @@ fn an_armed_network_rings_the_doorbell() {
                 let polled = member
                     .net
                     .poll::<Seq, _>(&TestSink(&member.met, &handler), Poll::All)
+                    .expect("open")
                     .expect("poll");
                 if polled == 0 && count.load(Ordering::Relaxed) < round {
                     page.slot(0).sleep(PATIENCE, || page.slot(0).rung() != rung);
@@ -67,7 +68,7 @@ fn progress_threads_deliver_without_polls() {
                 let args = [number];
                 let message = request(peer, &args, AmPayload::None);
                 // No poll here: threads take what comes back.
-                while member.net.try_send::<Par>(&message).expect("send") == Sent::Full {
+                while !member.net.send(&message).expect("send") {
                     assert!(begin.elapsed() < PATIENCE, "{mode:?}");
                     std::thread::yield_now();
                 }
@@ -140,16 +141,19 @@ fn threads_of_a_rank_send_and_poll_together() {
                         let bytes = pattern(1, 500);
                         let args = [number];
                         let message = request(peer, &args, AmPayload::Medium(&bytes));
-                        while net.try_send::<Par>(&message).expect("send") == Sent::Full {
+                        while !net.send(&message).expect("send") {
                             let _ = net
                                 .poll::<Par, _>(&TestSink(met, &count), Poll::All)
+                                .expect("open")
                                 .expect("poll");
                             assert!(begin.elapsed() < PATIENCE);
                         }
                     }
                     while got.load(Ordering::SeqCst) < 3000 {
-                        let _ =
-                            net.poll::<Par, _>(&TestSink(met, &count), Poll::All).expect("poll");
+                        let _ = net
+                            .poll::<Par, _>(&TestSink(met, &count), Poll::All)
+                            .expect("open")
+                            .expect("poll");
                         assert!(begin.elapsed() < PATIENCE);
                     }
                 });
@@ -174,9 +178,9 @@ fn a_peer_that_is_gone_is_named() {
         let begin = Instant::now();
         let error = loop {
             assert!(begin.elapsed() < PATIENCE);
-            let sent = member.net.try_send::<Seq>(&request(Rank(1), &[], AmPayload::None));
+            let sent = member.net.send(&request(Rank(1), &[], AmPayload::None));
             let polled = member.net.poll::<Seq, _>(&TestSink(&member.met, &|_| {}), Poll::All);
-            if let Some(error) = sent.err().or(polled.err()) {
+            if let Some(error) = sent.err().map(|error| *error).or(polled.and_then(Result::err)) {
                 break error;
             }
         };
@@ -184,7 +188,10 @@ fn a_peer_that_is_gone_is_named() {
         assert!(text.contains("rank 1") && text.contains("queue pair"), "{text}");
         member.net.quiet();
         assert!(
-            member.net.poll::<Seq, _>(&TestSink(&member.met, &|_| {}), Poll::All).is_ok(),
+            member
+                .net
+                .poll::<Seq, _>(&TestSink(&member.met, &|_| {}), Poll::All)
+                .is_some_and(|polled| polled.is_ok()),
             "quiet"
         );
     });
