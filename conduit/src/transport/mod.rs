@@ -278,7 +278,7 @@ impl Transport {
 
     /// Where a message of a target goes back to over the network.
     #[inline]
-    pub(crate) fn reply<M: Mode>(
+    pub(crate) fn reply(
         &self,
         token: &message::ReplyToken,
         message: &AmMessage<'_>,

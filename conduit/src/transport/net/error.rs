@@ -13,72 +13,35 @@ pub(crate) enum Error {
     Bootstrap(#[from] bootstrap::Error),
     /// A request could not be posted although the queue pair should take it.
     #[error("network: cannot post {operation} to rank {peer} on {device}: {source}")]
-    Post {
-        /// What was posted.
-        operation: &'static str,
-        /// Target.
-        peer: Rank,
-        /// Device.
-        device: String,
-        /// Why not.
-        source: fabric::PostError,
-    },
+    Post { operation: &'static str, peer: Rank, device: String, source: fabric::PostError },
     /// A work request failed; the connection is lost.
     #[error(
         "network: {operation} between rank {rank} and rank {peer} failed: {status} (queue pair {qpn:#x} of {device}, vendor detail {vendor:#x}); {advice}"
     )]
     Failed {
-        /// What it was.
         operation: &'static str,
-        /// This rank.
         rank: Rank,
-        /// The other end.
         peer: Rank,
-        /// How it ended, in words.
         status: &'static str,
-        /// Own queue pair.
         qpn: u32,
-        /// Device.
         device: String,
-        /// Vendor detail.
         vendor: u32,
-        /// What to check.
         advice: &'static str,
     },
     /// A receive failed.
     #[error(
         "network: receive on queue pair {qpn:#x} of {device} failed on rank {rank}: {status} (vendor detail {vendor:#x})"
     )]
-    FailedReceive {
-        /// This rank.
-        rank: Rank,
-        /// How it ended, in words.
-        status: &'static str,
-        /// Own queue pair.
-        qpn: u32,
-        /// Device.
-        device: String,
-        /// Vendor detail.
-        vendor: u32,
-    },
+    FailedReceive { rank: Rank, status: &'static str, qpn: u32, device: String, vendor: u32 },
     /// A message that no correct peer sends.
     #[error("network: rank {rank} received a malformed message from rank {peer}: {problem}")]
-    Malformed {
-        /// This rank.
-        rank: Rank,
-        /// Sender, as far as known.
-        peer: Rank,
-        /// What is wrong.
-        problem: String,
-    },
+    Malformed { rank: Rank, peer: Rank, problem: String },
     /// A range outside a segment.
     #[error(
         "network: bytes {offset}..{end} are outside the segment of rank {rank} ({segment} bytes)"
     )]
     OutsideSegment {
-        /// Owner of the segment.
         rank: Rank,
-        /// First byte.
         offset: u64,
         /// One past the last byte, saturated.
         end: u64,
@@ -87,30 +50,13 @@ pub(crate) enum Error {
     },
     /// Ranks that cannot work together.
     #[error("network: rank {rank} {problem}")]
-    Mismatch {
-        /// Who differs.
-        rank: Rank,
-        /// In what, and what to set.
-        problem: String,
-    },
+    Mismatch { rank: Rank, problem: String },
     /// A setting that cannot be met.
     #[error("setting {name}: {problem}")]
-    Setting {
-        /// Variable.
-        name: &'static str,
-        /// What is wrong and what is legal.
-        problem: String,
-    },
+    Setting { name: &'static str, problem: String },
     /// A device gave up.
     #[error("network: {device} on rank {rank}: {problem}; see the device's own log")]
-    Device {
-        /// This rank.
-        rank: Rank,
-        /// Device.
-        device: String,
-        /// What happened.
-        problem: &'static str,
-    },
+    Device { rank: Rank, device: String, problem: &'static str },
     /// Connections could not be made.
     #[error(transparent)]
     Connect(#[from] super::connect::Error),
@@ -119,22 +65,10 @@ pub(crate) enum Error {
     Settings(#[from] super::settings::Error),
     /// The system refused something.
     #[error("network: cannot {operation}: {source}")]
-    Os {
-        /// What was tried.
-        operation: &'static str,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Os { operation: &'static str, source: std::io::Error },
     /// A connection was never made or is gone.
     #[error("network: rank {rank} has no connection to rank {peer}: {problem}")]
-    NoConnection {
-        /// This rank.
-        rank: Rank,
-        /// The other end.
-        peer: Rank,
-        /// Why.
-        problem: String,
-    },
+    NoConnection { rank: Rank, peer: Rank, problem: String },
 }
 
 impl Error {

@@ -66,9 +66,6 @@ fn decode_rail(bytes: &[u8; RAIL]) -> (Address, Mtu, u8) {
 
 impl OwnAddress {
     /// Of this rank; `datagrams` is the number of its datagram queue pair, 0 when it has none.
-    ///
-    /// # Errors
-    /// A port cannot be read.
     pub(super) fn new(
         plan: &NetPlan,
         ways: ConnectWays,
@@ -92,9 +89,6 @@ impl OwnAddress {
 
 impl PeerAddresses {
     /// Collective.
-    ///
-    /// # Errors
-    /// The exchange fails; a rank does not fit to this one.
     pub(super) fn exchange(
         me: Rank,
         mine: &OwnAddress,

@@ -151,9 +151,6 @@ fn caches(directory: &Path, cpu: u32) -> BTreeMap<u8, u32> {
 
 impl Topology {
     /// Reads the host below `root`, [`SYSTEM`] but in tests.
-    ///
-    /// # Errors
-    /// The list of processors cannot be read.
     pub(crate) fn read(root: &Path) -> io::Result<Self> {
         let mut nodes = BTreeMap::new();
         let mut distances = BTreeMap::new();
@@ -221,9 +218,6 @@ fn bits(set: &CpuSet) -> Cpus {
 }
 
 /// Processors that this thread, or any thread of this process, may run on.
-///
-/// # Errors
-/// The system does not say.
 pub(crate) fn binding(whole_process: bool) -> io::Result<Cpus> {
     if !whole_process {
         return Ok(bits(&sched_getaffinity(Pid::from_raw(0))?));

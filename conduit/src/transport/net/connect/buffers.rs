@@ -57,9 +57,6 @@ pub(super) struct Buffers {
 
 impl Buffers {
     /// `count` buffers of `size` bytes that the device may write.
-    ///
-    /// # Errors
-    /// No memory, or the device cannot register it.
     pub(super) fn new(device: &dyn Device, size: usize, count: usize) -> Result<Self, Error> {
         let block = size.checked_mul(count).and_then(Block::new);
         let block = block.ok_or(Error::Memory { count, size })?;

@@ -98,9 +98,6 @@ pub(crate) struct Socket {
 impl Socket {
     /// Makes the queue pair and its own completion queue, which can be armed when there is a
     /// `channel`.
-    ///
-    /// # Errors
-    /// The device refuses, or no memory.
     pub(crate) fn new(
         device: &Arc<dyn Device>,
         channel: Option<&Arc<dyn Channel>>,
@@ -135,9 +132,6 @@ impl Socket {
     }
 
     /// Begins to take packets.
-    ///
-    /// # Errors
-    /// The device refuses; more queue pairs than a packet can name.
     pub(crate) fn start(self, identity: &Identity) -> Result<Connector, Error> {
         let Self { qp, cq, channel, device, buffers, setup } = self;
         let Identity { me, size, job, queue_key, count } = *identity;
@@ -199,18 +193,12 @@ impl Connector {
 
     /// This rank wants to send to a rank. Returns at once; the connection is made during polls and
     /// ends with [`Peers::open`]. May be called as often as wanted.
-    ///
-    /// # Errors
-    /// [`Error`]: the connection cannot be made.
     pub(crate) fn need(&self, rank: Rank, peers: &dyn Peers) -> Result<(), Error> {
         self.event(rank, &Event::Need, peers)
     }
 
     /// A message of a rank came over a connection that is not open yet: it is proof that the peer
     /// is ready, and may have overtaken the packet that says so.
-    ///
-    /// # Errors
-    /// As [`Connector::need`].
     pub(crate) fn heard(&self, rank: Rank, peers: &dyn Peers) -> Result<(), Error> {
         self.event(rank, &Event::Heard, peers)
     }
@@ -224,9 +212,6 @@ impl Connector {
 
     /// Takes completions, a bounded number, and checks the timers. Returns how many things
     /// happened. Does nothing while another thread polls.
-    ///
-    /// # Errors
-    /// A peer that does not answer, or the device refuses; then the job cannot go on.
     pub(crate) fn poll(&self, peers: &dyn Peers) -> Result<usize, Error> {
         let mut inner = match self.inner.try_lock() {
             Ok(inner) => inner,
@@ -256,9 +241,6 @@ impl Connector {
 
     /// The next completion makes an event on the channel. Poll once more after it. Does nothing
     /// without a channel.
-    ///
-    /// # Errors
-    /// The device refuses.
     pub(crate) fn arm(&self) -> Result<(), Error> {
         if self.channel.is_none() {
             return Ok(());

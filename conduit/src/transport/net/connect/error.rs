@@ -12,100 +12,39 @@ pub(crate) enum Error {
     #[error(
         "network: rank {rank} cannot connect to rank {peer}: {state} after {seconds:.1} s and {resends} repetitions; look whether rank {peer} still runs and its host can be reached, and for packet loss (GASNET_CONNECT_RETRANS_MAX bounds the patience)"
     )]
-    GaveUp {
-        /// This rank.
-        rank: Rank,
-        /// The other end.
-        peer: Rank,
-        /// How far it was, in words.
-        state: &'static str,
-        /// How often the last packet was sent again.
-        resends: u32,
-        /// Since the set-up began.
-        seconds: f64,
-    },
+    GaveUp { rank: Rank, peer: Rank, state: &'static str, resends: u32, seconds: f64 },
     /// Queue pairs towards a peer cannot be made or used.
     #[error("network: rank {rank} cannot connect to rank {peer}: cannot {what}: {problem}")]
-    Peer {
-        /// This rank.
-        rank: Rank,
-        /// The other end.
-        peer: Rank,
-        /// What was tried.
-        what: &'static str,
-        /// Why not.
-        problem: Failure,
-    },
+    Peer { rank: Rank, peer: Rank, what: &'static str, problem: Failure },
     /// A peer without a datagram queue pair.
     #[error(
         "network: rank {rank} cannot connect to rank {peer}: it takes no connections after the start (is GASNET_CONNECT_DYNAMIC the same on all ranks?)"
     )]
-    NoDatagrams {
-        /// This rank.
-        rank: Rank,
-        /// The other end.
-        peer: Rank,
-    },
+    NoDatagrams { rank: Rank, peer: Rank },
     /// Queue pair numbers of a peer that cannot be.
     #[error(
         "network: rank {peer} sent rank {rank} queue pair numbers {numbers:?}, {count} of 24 bits expected"
     )]
-    Numbers {
-        /// This rank.
-        rank: Rank,
-        /// The other end.
-        peer: Rank,
-        /// What it sent.
-        numbers: Vec<u32>,
-        /// How many there should be.
-        count: usize,
-    },
+    Numbers { rank: Rank, peer: Rank, numbers: Vec<u32>, count: usize },
     /// More queue pairs per peer than a packet can name.
     #[error("network: {count} queue pairs per peer, at most {most} can be connected")]
-    Count {
-        /// Wanted.
-        count: usize,
-        /// Possible.
-        most: usize,
-    },
+    Count { count: usize, most: usize },
     /// The device refused something for the datagrams.
     #[error("network: cannot {what} for connection requests: {source}")]
-    Fabric {
-        /// What was tried.
-        what: &'static str,
-        /// Why not.
-        source: fabric::Error,
-    },
+    Fabric { what: &'static str, source: fabric::Error },
     /// A datagram could not be posted.
     #[error("network: cannot post a {what} for connection requests: {source}")]
-    Post {
-        /// Send or receive.
-        what: &'static str,
-        /// Why not.
-        source: fabric::PostError,
-    },
+    Post { what: &'static str, source: fabric::PostError },
     /// The datagram queue pair fails again and again.
     #[error(
         "network: the queue pair for connection requests failed {times} times, last with {status:?} (vendor detail {vendor:#x})"
     )]
-    Broken {
-        /// Failures.
-        times: u64,
-        /// How the last request ended.
-        status: fabric::Status,
-        /// Vendor's detail.
-        vendor: u32,
-    },
+    Broken { times: u64, status: fabric::Status, vendor: u32 },
     /// No memory for buffers.
     #[error(
         "network: no memory for {count} buffers of {size} bytes; lower GASNET_CONNECT_SNDS and GASNET_CONNECT_RCVS"
     )]
-    Memory {
-        /// How many.
-        count: usize,
-        /// Bytes of each.
-        size: usize,
-    },
+    Memory { count: usize, size: usize },
     /// The bootstrap layer failed.
     #[error(transparent)]
     Bootstrap(#[from] bootstrap::Error),

@@ -24,34 +24,13 @@ pub(crate) enum Error {
     #[error(
         "connect file {path}: cannot read it: {source}; set GASNET_CONNECTFILE_IN to a readable file or leave it empty"
     )]
-    Read {
-        /// After replacing `%`.
-        path: String,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Read { path: String, source: std::io::Error },
     /// It could not be written.
     #[error("connect file {path}: cannot write it: {source}")]
-    Write {
-        /// After replacing `%`.
-        path: String,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Write { path: String, source: std::io::Error },
     /// It says something that is no connect file, or not one of this job.
     #[error("{path}:{line}:{column}: {seen} seen, {expected} expected")]
-    Syntax {
-        /// After replacing `%`.
-        path: String,
-        /// From 1.
-        line: usize,
-        /// Byte in the line, from 1.
-        column: usize,
-        /// What is there.
-        seen: String,
-        /// What should be there.
-        expected: String,
-    },
+    Syntax { path: String, line: usize, column: usize, seen: String, expected: String },
 }
 
 /// Bases that ranks may be written in.
@@ -68,9 +47,6 @@ pub(crate) fn expand(pattern: &Path, rank: u32) -> PathBuf {
 
 /// Reads the file of rank `me` in a job of `size` ranks. The result has an entry for each rank:
 /// whether to connect with it (also for `me`, when the file names it).
-///
-/// # Errors
-/// No such file, or contents that are wrong anywhere in it, also on lines of other ranks.
 pub(crate) fn read(pattern: &Path, me: u32, size: u32) -> Result<Vec<bool>, Error> {
     let path = expand(pattern, me);
     match std::fs::read(&path) {
@@ -80,9 +56,6 @@ pub(crate) fn read(pattern: &Path, me: u32, size: u32) -> Result<Vec<bool>, Erro
 }
 
 /// As [`read`], from memory. `path` is for messages.
-///
-/// # Errors
-/// [`Error::Syntax`].
 pub(crate) fn parse(path: &str, text: &[u8], me: u32, size: u32) -> Result<Vec<bool>, Error> {
     let mut chosen = vec![false; usize::try_from(size).unwrap_or_default()];
     let mut base = 10;
@@ -349,9 +322,6 @@ pub(crate) fn lines(me: u32, peers: impl IntoIterator<Item = u32>, base: u32) ->
 }
 
 /// Writes a whole file, replacing what was there.
-///
-/// # Errors
-/// [`Error::Write`].
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Error> {
     std::fs::write(path, text)
         .map_err(|source| Error::Write { path: path.display().to_string(), source })

@@ -23,9 +23,6 @@ pub(crate) enum Chosen<'a> {
 ///
 /// Returns the peers, ascending. Nobody sends before everybody can receive: after a barrier
 /// [`open`] does the rest.
-///
-/// # Errors
-/// A service or a device fails, or a rank announces wrong numbers.
 pub(crate) fn prepare(
     (me, size): (Rank, u32),
     chosen: Chosen<'_>,
@@ -75,9 +72,6 @@ pub(crate) fn prepare(
 
 /// Second half, after a barrier of all ranks: the peers of `list` are open, and every one of them
 /// can receive.
-///
-/// # Errors
-/// A device fails.
 pub(crate) fn open(me: Rank, list: &[Rank], peers: &dyn Peers) -> Result<(), Error> {
     for rank in list {
         let ready = peers.send_ready(*rank);

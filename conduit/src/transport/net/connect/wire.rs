@@ -140,12 +140,7 @@ pub(crate) enum Refusal {
     /// Wrong count of numbers for this kind and job, a length that does not fit it, or a number
     /// that cannot be.
     #[error("{seen} queue pair numbers in {bytes} bytes")]
-    Numbers {
-        /// Count that it announces.
-        seen: u8,
-        /// Length of the payload.
-        bytes: usize,
-    },
+    Numbers { seen: u8, bytes: usize },
 }
 
 impl Packet {
@@ -166,9 +161,6 @@ impl Packet {
         (immediate, HEADER + 4 * usize::from(numbers.len))
     }
 
-    /// # Errors
-    /// Everything that [`Packet::encode`] of a rank of this job would not have written to this
-    /// rank.
     pub(crate) fn decode(
         immediate: Option<u32>,
         payload: &[u8],

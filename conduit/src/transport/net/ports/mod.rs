@@ -27,35 +27,20 @@ pub(crate) enum Error {
         "environment variable {name}={text:?}: character {position}: {problem}; expected HCA or HCA:PORT,PORT joined with +, for example mlx5_0+mlx5_1:2"
     )]
     Filter {
-        /// Variable.
         name: String,
-        /// Its value.
         text: String,
         /// Where, counted from 1.
         position: usize,
-        /// What is wrong there.
         problem: String,
     },
     /// A port has no such partition.
     #[error(
         "port {port}: partition key {key:#06x} (GASNET_IBV_PKEY) is not in its table, which has {seen}"
     )]
-    Pkey {
-        /// `HCA:port`.
-        port: String,
-        /// Key wanted.
-        key: u16,
-        /// Keys that there are.
-        seen: String,
-    },
+    Pkey { port: String, key: u16, seen: String },
     /// Nothing can be used.
     #[error("no usable port{filter}; on this host: {seen}")]
-    Nothing {
-        /// The filter, with its variable.
-        filter: String,
-        /// Every device and port, and why it is not used.
-        seen: String,
-    },
+    Nothing { filter: String, seen: String },
 }
 
 /// One entry of a filter.
@@ -76,9 +61,6 @@ pub(crate) struct Filter {
 
 impl Filter {
     /// Understands the value of the variable `name`.
-    ///
-    /// # Errors
-    /// [`Error::Filter`] with the place of what is wrong.
     pub(crate) fn parse(name: &str, text: &str) -> Result<Self, Error> {
         let wrong = |at: usize, problem: String| Error::Filter {
             name: name.to_owned(),
@@ -430,9 +412,6 @@ fn deal(rails: usize, pairs: u32) -> Vec<usize> {
 
 /// Chooses ports: without a filter the first usable port of each device, with one the ports that it
 /// names, in the order of the devices, at most `GASNET_NUM_QPS`.
-///
-/// # Errors
-/// Nothing is left, or a port lacks the partition.
 pub(crate) fn select(
     found: &[Found],
     filter: Option<&Filter>,

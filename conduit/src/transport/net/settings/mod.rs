@@ -29,12 +29,7 @@ pub(crate) use self::soft::{SoftAddress, SoftSettings};
 pub(crate) enum Error {
     /// One variable.
     #[error("environment variable {name}: {problem}")]
-    Variable {
-        /// Name.
-        name: &'static str,
-        /// What was seen and what is legal.
-        problem: String,
-    },
+    Variable { name: &'static str, problem: String },
     /// The variables that choose ports by topology.
     #[error(transparent)]
     Family(#[from] port_family::Error),
@@ -134,9 +129,6 @@ pub(crate) struct NetSettings {
 
 impl NetSettings {
     /// Reads the table's values; `env` gives the members of the port family, which have no rows.
-    ///
-    /// # Errors
-    /// A value that cannot be used, or a feature that this version does not have, by name.
     pub(crate) fn of(table: &Values, env: &Env) -> Result<Self, Error> {
         builder::build(table, env)
     }

@@ -164,9 +164,6 @@ fn is_key(text: &str) -> bool {
 
 impl Family {
     /// The family in an environment. Empty values of suffixed names count as unset.
-    ///
-    /// # Errors
-    /// A `GASNET_IBV_PORTS_TYPE` that cannot be understood.
     pub(crate) fn from_env(env: &Env) -> Result<Self, Error> {
         let filled = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
         let kind = filled(env.text(TYPE)).unwrap_or_else(|| DEFAULT_TYPE.to_owned());

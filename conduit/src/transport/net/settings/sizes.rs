@@ -403,9 +403,6 @@ impl Plan {
 
 impl Sizes {
     /// Computes them; also what was cut, for rank 0 to print.
-    ///
-    /// # Errors
-    /// Settings that the devices cannot hold; the text names the variable to change and to what.
     pub(crate) fn of(
         depths: &DepthSettings,
         job: &Job,

@@ -76,9 +76,6 @@ pub(crate) struct JobFabricCaps {
 
 impl JobFabricCaps {
     /// Collective.
-    ///
-    /// # Errors
-    /// The exchange fails; what must be the same on all ranks is not.
     pub(crate) fn exchange(
         me: Rank,
         mine: &FabricCaps,
