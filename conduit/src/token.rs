@@ -59,7 +59,7 @@ impl<'a> RawToken<'a> {
         match self.reply {
             None => self.context.try_send::<M>(message),
             Some(reply) => {
-                self.context.try_reply::<M>(reply, message);
+                self.context.try_reply(reply, message);
                 true
             }
         }

@@ -119,7 +119,7 @@ impl RankContext {
 
     /// Replies to a message that came over the network. `false`: it is closing, and nobody waits
     /// for the reply.
-    pub(crate) fn try_reply<M: Mode>(&self, token: &ReplyToken, message: &AmMessage<'_>) -> bool {
+    pub(crate) fn try_reply(&self, token: &ReplyToken, message: &AmMessage<'_>) -> bool {
         match self.transport.reply(token, message) {
             Ok(sent) => sent,
             Err(error) => self.failed_send(&error),

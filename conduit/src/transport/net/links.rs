@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bootstrap::Rank;
 use fabric::Address;
 
-use super::connect::{Failure, Numbers, PeerAddress, Peers as Handshake};
+use super::connect::{Failure, Numbers, Peers as Handshake};
 use super::context::NetContext;
 use super::peer::{Peer, Phase};
 use super::peer_addresses::PeerAddresses;
@@ -46,11 +46,10 @@ impl Handshake for Links {
         self.context.peers.get(rank).is_some_and(Peer::is_open)
     }
 
-    fn address(&self, rank: Rank) -> PeerAddress {
+    fn address(&self, rank: Rank) -> (Address, u32) {
         let (address, ..) = self.others.rail(rank, 0);
         let own = self.context.rails.first().map_or(0, |rail| rail.address.sgid_index);
-        let address = Address { sgid_index: own, ..address };
-        PeerAddress { address, qpn: self.others.datagrams(rank) }
+        (Address { sgid_index: own, ..address }, self.others.datagrams(rank))
     }
 }
 

@@ -20,6 +20,7 @@ use settings::log::RANK;
 use settings::say;
 
 use super::connect::MAX_NUMBERS;
+use super::connect::wire::fnv1a;
 use super::error::Error;
 use super::members::Members;
 use super::peer_addresses::{PeerAddresses, XRC_RECORD};
@@ -79,18 +80,16 @@ impl Groups {
     }
 }
 
-/// The ports of a rank as a number (FNV-1a of 64 bits): equal for ranks that use the same.
+/// The ports of a rank as a number: equal for ranks that use the same.
 fn ports(rails: &[RailPlan]) -> Result<u64, Error> {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut bytes = Vec::new();
     for rail in rails {
         let place = rail.address(&rail.device.port(rail.port)?);
         let device = &rail.device.info().name;
-        let bytes = place.gid.0.into_iter().chain(place.lid.to_le_bytes()).chain([rail.port]);
-        for byte in bytes.chain(device.bytes()) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        bytes.extend(place.gid.0.into_iter().chain(place.lid.to_le_bytes()).chain([rail.port]));
+        bytes.extend(device.bytes());
     }
-    Ok(hash)
+    Ok(fnv1a(bytes))
 }
 
 /// A word of the table of receivers, unless it is 0: the state of a receiver, and its number.

@@ -15,20 +15,25 @@ use fabric::{
     PostError, QpSpec, QpType, QueuePair, RecvWr, Retry, SendWr, Status, UdTarget,
 };
 
-use super::buffers::Buffers;
-use super::fixed::{check, failure};
-use super::machine::{Action, Event, Micros, Timing};
+use super::fixed::{check, check_count, failure};
+use super::machine::{Action, Event};
 #[cfg(test)]
 use super::table::Counters;
 use super::table::Table;
-use super::wire::{Context, Kind, MAX_NUMBERS, MAX_PAYLOAD, Numbers, Packet};
+use super::wire::{Context, MAX_PAYLOAD, Numbers, Packet};
 use super::{Error, Peers};
+use crate::transport::net::error::Error as NetError;
+use crate::transport::net::memory::pool::Pool;
+use crate::transport::net::settings::ConnectSettings;
 
 /// A datagram begins with room for a global routing header.
 const GRH: usize = 40;
 
 /// Room for a datagram, and 4 bytes that some adapters write behind it.
 const BUFFER: usize = GRH + MAX_PAYLOAD + 8;
+/// The same in the width that devices count in.
+#[expect(clippy::cast_possible_truncation, reason = "a few hundred bytes")]
+const BUFFER_LEN: u32 = BUFFER as u32;
 
 /// First packet sequence number; nobody compares it, because datagrams are not acknowledged.
 const PSN: u32 = 0x00fe_f00d;
@@ -52,78 +57,60 @@ const BATCH: usize = 16;
 /// No deadline.
 const NEVER: u64 = u64::MAX;
 
-/// What the datagram queue pair is made with.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Setup {
-    /// Port of the device, from 1.
-    pub(crate) port: u8,
-    /// Position of the partition key in the port's table.
-    pub(crate) pkey_index: u16,
-    /// `GASNET_CONNECT_SNDS`: send buffers.
-    pub(crate) sends: u32,
-    /// `GASNET_CONNECT_RCVS`: receive buffers.
-    pub(crate) receives: u32,
-    /// `GASNET_CONNECT_RETRANS_MIN`, `_MAX`.
-    pub(crate) timing: Timing,
-    /// `GASNET_CONNECT_DROP_DENOM`: lose about one in so many (and one) packets; 0: none.
-    pub(crate) drop: u32,
-}
-
-/// What is known when all ranks have exchanged their addresses.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Identity {
-    /// This rank.
-    pub(crate) me: Rank,
-    /// Ranks of the job.
-    pub(crate) size: u32,
-    /// The same on all ranks of a job, different in other jobs.
-    pub(crate) job: u32,
-    /// Key of the datagram queue pairs, from [`super::wire::queue_key`].
-    pub(crate) queue_key: u32,
-    /// Queue pairs per peer, the same on all ranks.
-    pub(crate) count: usize,
-}
-
 /// A datagram queue pair that has a number but takes nothing yet.
 #[derive(Debug)]
 pub(crate) struct Socket {
+    /// First, so that it is gone before its buffers.
     qp: Arc<dyn QueuePair>,
     cq: Arc<dyn CompletionQueue>,
     channel: Option<Arc<dyn Channel>>,
     device: Arc<dyn Device>,
-    buffers: Buffers,
-    setup: Setup,
+    port: u8,
+    pkey_index: u16,
+    settings: ConnectSettings,
+    /// Send buffers, then receive buffers: so many in all. Those that are free, or have arrived,
+    /// count as lent too.
+    pool: Pool,
+    buffers: u32,
 }
 
 impl Socket {
-    /// Makes the queue pair and its own completion queue, which can be armed when there is a
-    /// `channel`.
+    /// Makes the queue pair, for a job of `size` ranks, and its own completion queue, which can be
+    /// armed when there is a `channel`.
     pub(crate) fn new(
         device: &Arc<dyn Device>,
         channel: Option<&Arc<dyn Channel>>,
-        setup: &Setup,
+        (port, pkey_index): (u8, u16),
+        settings: &ConnectSettings,
+        size: u32,
     ) -> Result<Self, Error> {
-        let refused = |what| move |source| Error::Fabric { what, source };
-        let setup = Setup { sends: setup.sends.max(1), receives: setup.receives.max(1), ..*setup };
-        let depth = setup.sends.saturating_add(setup.receives);
-        let count = usize::try_from(depth).unwrap_or(usize::MAX);
-        let buffers = Buffers::new(&**device, BUFFER, count)?;
-        let cq = device.completion_queue(depth, channel);
-        let cq = cq.map_err(refused("make a completion queue"))?;
+        let (max_send, max_recv) = (settings.sends, settings.receives(size));
+        let buffers = max_send.saturating_add(max_recv);
+        let pool = Pool::new();
+        let made = pool.grow(buffers, BUFFER, &[Some(&**device)]).map_err(|error| match error {
+            NetError::Fabric(source) => Error::Fabric { what: "register buffers", source },
+            _ => Error::Memory { count: buffers, size: BUFFER },
+        })?;
+        for buffer in made {
+            pool.lend(buffer);
+        }
+        let cq = device.completion_queue(buffers, channel);
+        let cq = cq.map_err(Error::fabric("make a completion queue"))?;
         let spec = QpSpec {
             qp_type: QpType::Ud,
             send_cq: &cq,
             recv_cq: &cq,
             srq: None,
-            max_send: setup.sends,
-            max_recv: setup.receives,
+            max_send,
+            max_recv,
             send_sge: 1,
             recv_sge: 1,
             inline: 0,
         };
-        let qp = device.queue_pair(&spec).map_err(refused("make a datagram queue pair"))?;
-        let device = Arc::clone(device);
-        Ok(Self { qp, cq, channel: channel.cloned(), device, buffers, setup })
+        let qp = device.queue_pair(&spec).map_err(Error::fabric("make a datagram queue pair"))?;
+        let (device, settings) = (Arc::clone(device), settings.clone());
+        let channel = channel.cloned();
+        Ok(Self { qp, cq, channel, device, port, pkey_index, settings, pool, buffers })
     }
 
     /// To be told to all ranks.
@@ -131,36 +118,25 @@ impl Socket {
         self.qp.number()
     }
 
-    /// Begins to take packets.
-    pub(crate) fn start(self, identity: &Identity) -> Result<Connector, Error> {
-        let Self { qp, cq, channel, device, buffers, setup } = self;
-        let Identity { me, size, job, queue_key, count } = *identity;
-        if count > MAX_NUMBERS || count == 0 {
-            return Err(Error::Count { count, most: MAX_NUMBERS });
-        }
+    /// Begins to take packets. `queue_key` is from [`super::wire::queue_key`].
+    pub(crate) fn start(self, context: Context, queue_key: u32) -> Result<Connector, Error> {
+        check_count(context.count)?;
+        let (cq, channel) = (Arc::clone(&self.cq), self.channel.clone());
         let mut inner = Inner {
-            qp,
-            device,
-            setup,
             queue_key,
-            context: Context { me: me.0, size, job, count },
-            table: Table::new(me, setup.timing),
+            context,
+            table: Table::new(Rank(context.me), self.settings.timing),
             free: Vec::new(),
             users: Vec::new(),
             handles: BTreeMap::new(),
             waiting: VecDeque::new(),
             generation: 0,
-            dice: u64::from(me.0).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
-            buffers,
+            dice: u64::from(context.me).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            socket: self,
         };
         inner.bring_up()?;
-        Ok(Connector {
-            cq,
-            channel,
-            deadline: AtomicU64::new(NEVER),
-            epoch: Instant::now(),
-            inner: Mutex::new(inner),
-        })
+        let (deadline, epoch) = (AtomicU64::new(NEVER), Instant::now());
+        Ok(Connector { inner: Mutex::new(inner), cq, channel, deadline, epoch })
     }
 }
 
@@ -176,10 +152,6 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    fn now(&self) -> Micros {
-        Micros(u64::try_from(self.epoch.elapsed().as_micros()).unwrap_or(NEVER - 1))
-    }
-
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // A panic of another thread left nothing half done that the timers would not repair.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
@@ -187,8 +159,8 @@ impl Connector {
 
     /// After a change: publishes the earliest timer.
     fn settle(&self, inner: &Inner) {
-        let deadline = inner.table.deadline().map_or(NEVER, |at| at.0);
-        self.deadline.store(deadline, Ordering::Relaxed);
+        let micros = |at: Duration| u64::try_from(at.as_micros()).unwrap_or(NEVER - 1);
+        self.deadline.store(inner.table.next.map_or(NEVER, micros), Ordering::Relaxed);
     }
 
     /// This rank wants to send to a rank. Returns at once; the connection is made during polls and
@@ -205,7 +177,7 @@ impl Connector {
 
     fn event(&self, rank: Rank, event: &Event, peers: &dyn Peers) -> Result<(), Error> {
         let mut inner = self.lock();
-        let result = inner.event(self.now(), rank, event, peers);
+        let result = inner.event(self.epoch.elapsed(), rank, event, peers);
         self.settle(&inner);
         result
     }
@@ -219,12 +191,11 @@ impl Connector {
             Err(TryLockError::WouldBlock) => return Ok(0),
         };
         let mut batch = [Completion::EMPTY; BATCH];
-        let taken = self.cq.poll(&mut batch);
-        let taken = taken.map_err(|source| Error::Fabric { what: "take completions", source })?;
+        let taken = self.cq.poll(&mut batch).map_err(Error::fabric("take completions"))?;
         if taken == 0 && self.deadline.load(Ordering::Relaxed) == NEVER {
             return Ok(0);
         }
-        let now = self.now();
+        let now = self.epoch.elapsed();
         let result = inner
             .completed(now, batch.get(..taken).unwrap_or_default(), peers)
             .and_then(|()| inner.timers(now, peers));
@@ -236,7 +207,7 @@ impl Connector {
     /// again after a call of [`Connector::need`] by another.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let at = self.deadline.load(Ordering::Relaxed);
-        (at != NEVER).then(|| Micros(at).since(self.now()).duration())
+        (at != NEVER).then(|| Duration::from_micros(at).saturating_sub(self.epoch.elapsed()))
     }
 
     /// The next completion makes an event on the channel. Poll once more after it. Does nothing
@@ -245,7 +216,7 @@ impl Connector {
         if self.channel.is_none() {
             return Ok(());
         }
-        self.cq.arm().map_err(|source| Error::Fabric { what: "arm a completion queue", source })
+        self.cq.arm().map_err(Error::fabric("arm a completion queue"))
     }
 
     /// Connections under way.
@@ -261,92 +232,73 @@ impl Connector {
     }
 }
 
-/// A packet that waits for a send buffer.
-#[derive(Debug)]
-struct Waiting {
-    to: Rank,
-    kind: Kind,
-    original: bool,
-    numbers: Numbers,
-}
-
 #[derive(Debug)]
 struct Inner {
-    /// First, so that it is gone before its buffers.
-    qp: Arc<dyn QueuePair>,
-    device: Arc<dyn Device>,
-    setup: Setup,
+    socket: Socket,
     queue_key: u32,
     context: Context,
     table: Table,
     /// Send buffers that are not in use.
-    free: Vec<usize>,
+    free: Vec<u32>,
     /// The handle that a send buffer's datagram uses; it must live until the send is complete.
     users: Vec<Option<Arc<dyn AddressHandle>>>,
     handles: BTreeMap<Rank, Arc<dyn AddressHandle>>,
-    waiting: VecDeque<Waiting>,
+    /// Packets that wait for a send buffer.
+    waiting: VecDeque<Packet>,
     generation: u64,
     dice: u64,
-    /// Send buffers, then receive buffers.
-    buffers: Buffers,
 }
 
 impl Inner {
-    fn sends(&self) -> usize {
-        usize::try_from(self.setup.sends).unwrap_or(usize::MAX).min(self.buffers.count())
-    }
-
     /// From RESET to RTS, all receives posted.
     fn bring_up(&mut self) -> Result<(), Error> {
-        let refused = |source| Error::Fabric { what: "set up the datagram queue pair", source };
-        let retry = Retry::default();
-        self.buffers.take_back_all();
-        self.free = (0..self.sends()).rev().collect();
-        self.users = vec![None; self.sends()];
-        let Setup { port, pkey_index, .. } = self.setup;
-        self.qp.to_init(port, pkey_index, self.queue_key, Access::NONE).map_err(refused)?;
-        for index in self.sends()..self.buffers.count() {
+        let refused = Error::fabric("set up the datagram queue pair");
+        let (retry, sends) = (Retry::default(), self.socket.settings.sends);
+        self.free = (0..sends).rev().collect();
+        self.users = vec![None; sends as usize];
+        let Socket { port, pkey_index, .. } = self.socket;
+        let qp = Arc::clone(&self.socket.qp);
+        qp.to_init(port, pkey_index, self.queue_key, Access::NONE).map_err(&refused)?;
+        for index in sends..self.socket.buffers {
             self.post_receive(index)?;
         }
-        self.qp.to_rtr(None, &retry).map_err(refused)?;
-        self.qp.to_rts(PSN, 0, &retry).map_err(refused)
+        qp.to_rtr(None, &retry).map_err(&refused)?;
+        qp.to_rts(PSN, 0, &retry).map_err(&refused)
     }
 
-    fn id(&self, index: usize) -> u64 {
-        self.generation << 32 | index as u64
+    fn id(&self, index: u32) -> u64 {
+        self.generation << 32 | u64::from(index)
     }
 
-    fn post_receive(&mut self, index: usize) -> Result<(), Error> {
+    fn post_receive(&mut self, index: u32) -> Result<(), Error> {
         let id = self.id(index) | RECEIVE;
-        let Some(buffer) = self.buffers.lend(index, BUFFER) else { return Ok(()) };
-        match self.qp.post_receive(&RecvWr { id, buffer }) {
+        let pool = &self.socket.pool;
+        let Some(buffer) = pool.reclaim(index) else { return Ok(()) };
+        let (_, buffer) = pool.lend_piece(buffer, 0, BUFFER_LEN);
+        match self.socket.qp.post_receive(&RecvWr { id, buffer }) {
             Ok(()) => Ok(()),
             // It failed, and a completion that says so makes it work again.
             Err(PostError::State(_)) => Ok(()),
-            Err(source) => {
-                self.buffers.take_back(index);
-                Err(Error::Post { what: "receive", source })
-            }
+            Err(source) => Err(Error::Post { what: "receive", source }),
         }
     }
 
     fn completed(
         &mut self,
-        now: Micros,
+        now: Duration,
         batch: &[Completion],
         peers: &dyn Peers,
     ) -> Result<(), Error> {
         let mut failed = None;
         let generation = self.generation;
         for completion in batch.iter().filter(|completion| completion.id >> 32 == generation) {
-            let index = usize::try_from(completion.id & (RECEIVE - 1)).unwrap_or(usize::MAX);
-            self.buffers.take_back(index);
+            let index = u32::try_from(completion.id & (RECEIVE - 1)).unwrap_or(u32::MAX);
             if completion.status != Status::Success {
                 // The first tells why, the others are flushed.
                 failed = failed.or(Some((completion.status, completion.vendor)));
             } else if completion.id & RECEIVE != 0 {
                 self.received(now, index, completion, peers)?;
-            } else if let Some(user) = self.users.get_mut(index) {
+            } else if let Some(user) = self.users.get_mut(index as usize) {
                 *user = None;
                 self.free.push(index);
             }
@@ -370,30 +322,30 @@ impl Inner {
         if times > RECOVERIES_MOST {
             return Err(Error::Broken { times, status, vendor });
         }
-        let refused = |source| Error::Fabric { what: "reset the datagram queue pair", source };
-        self.qp.to_reset().map_err(refused)?;
+        self.socket.qp.to_reset().map_err(Error::fabric("reset the datagram queue pair"))?;
         self.generation = (self.generation + 1) & 0xffff_ffff;
         self.bring_up()
     }
 
     fn received(
         &mut self,
-        now: Micros,
-        index: usize,
+        now: Duration,
+        index: u32,
         completion: &Completion,
         peers: &dyn Peers,
     ) -> Result<(), Error> {
-        let mut bytes = [0; BUFFER];
-        let len = usize::try_from(completion.len).unwrap_or(usize::MAX);
-        let there = self.buffers.read(index, &mut bytes);
+        let pool = &self.socket.pool;
+        let Some(mut buffer) = pool.reclaim(index) else { return Ok(()) };
+        let payload = pool.bytes(&mut buffer).get(GRH..completion.len as usize);
+        let packet = Packet::decode(completion.imm, payload.unwrap_or_default(), &self.context);
+        pool.lend(buffer);
         self.post_receive(index)?;
-        let payload = bytes.get(GRH..len).filter(|_| there).unwrap_or_default();
-        let Ok(packet) = Packet::decode(completion.imm, payload, &self.context) else {
+        let Ok(packet) = packet else {
             self.table.counters.refused += 1;
             return Ok(());
         };
         let from = Rank(packet.from);
-        if peers.address(from).qpn != completion.source_qpn {
+        if peers.address(from).1 != completion.source_qpn {
             self.table.counters.strangers += 1;
             return Ok(());
         }
@@ -411,16 +363,16 @@ impl Inner {
 
     /// `GASNET_CONNECT_DROP_DENOM`.
     fn is_lost(&mut self) -> bool {
-        if self.setup.drop == 0 {
+        if self.socket.settings.drop == 0 {
             return false;
         }
         self.dice ^= self.dice << 13;
         self.dice ^= self.dice >> 7;
         self.dice ^= self.dice << 17;
-        (self.dice >> 20).is_multiple_of(u64::from(self.setup.drop) + 1)
+        (self.dice >> 20).is_multiple_of(u64::from(self.socket.settings.drop) + 1)
     }
 
-    fn timers(&mut self, now: Micros, peers: &dyn Peers) -> Result<usize, Error> {
+    fn timers(&mut self, now: Duration, peers: &dyn Peers) -> Result<usize, Error> {
         let mut count = 0;
         while let Some((rank, actions)) = self.table.expired(now) {
             self.act(rank, &actions, peers)?;
@@ -431,7 +383,7 @@ impl Inner {
 
     fn event(
         &mut self,
-        now: Micros,
+        now: Duration,
         rank: Rank,
         event: &Event,
         peers: &dyn Peers,
@@ -455,8 +407,9 @@ impl Inner {
                     self.table.prepared(peer, own);
                 }
                 Action::Send { kind, original } => {
-                    let numbers = own;
-                    let packet = Waiting { to: peer, kind: *kind, original: *original, numbers };
+                    let (from, to) = (me.0, peer.0);
+                    let packet =
+                        Packet { kind: *kind, original: *original, from, to, numbers: own };
                     self.transmit(packet, peers)?;
                 }
                 Action::ReceiveReady(numbers) => receive(numbers)?,
@@ -466,13 +419,14 @@ impl Inner {
                     ready.map_err(failure(me, peer, "make its queue pairs ready to send"))?;
                 }
                 Action::Open => peers.open(peer),
-                Action::GiveUp(gave_up) => {
+                Action::GiveUp { state, resends, waited } => {
+                    let (state, seconds) = (state.words(), waited.as_secs_f64());
                     return Err(Error::GaveUp {
                         rank: me,
                         peer,
-                        state: gave_up.state.words(),
-                        resends: gave_up.resends,
-                        seconds: gave_up.waited.duration().as_secs_f64(),
+                        state,
+                        resends: *resends,
+                        seconds,
                     });
                 }
             }
@@ -480,18 +434,22 @@ impl Inner {
         Ok(())
     }
 
-    fn transmit(&mut self, packet: Waiting, peers: &dyn Peers) -> Result<(), Error> {
+    fn transmit(&mut self, packet: Packet, peers: &dyn Peers) -> Result<(), Error> {
         let Some(index) = self.free.pop() else {
-            self.wait(packet);
+            if self.waiting.len() < WAITING_MOST {
+                self.waiting.push_back(packet);
+            } else {
+                self.table.counters.unsent += 1;
+            }
             return Ok(());
         };
-        let (qpn, handle) = self.target(packet.to, peers)?;
-        let Waiting { to, kind, original, numbers } = packet;
-        let content = Packet { kind, original, from: self.context.me, to: to.0, numbers };
+        let (qpn, handle) = self.target(Rank(packet.to), peers)?;
         let mut bytes = [0; MAX_PAYLOAD];
-        let (immediate, len) = content.encode(self.context.job, &mut bytes);
-        self.buffers.write(index, bytes.get(..len).unwrap_or_default());
-        let Some(data) = self.buffers.lend(index, len) else { return Ok(()) };
+        let (immediate, len) = packet.encode(self.context.job, &mut bytes);
+        let pool = &self.socket.pool;
+        let Some(mut buffer) = pool.reclaim(index) else { return Ok(()) };
+        pool.bytes(&mut buffer)[..MAX_PAYLOAD].copy_from_slice(&bytes);
+        let (_, data) = pool.lend_piece(buffer, 0, u32::try_from(len).unwrap_or(0));
         let send = SendWr {
             id: self.id(index),
             operation: Operation::Send { imm: Some(immediate) },
@@ -499,32 +457,20 @@ impl Inner {
             signaled: true,
             to: Some(UdTarget { handle: &*handle, qpn, qkey: self.queue_key }),
         };
-        let posted = self.qp.post_send(&send);
-        if posted.is_ok() {
-            if let Some(user) = self.users.get_mut(index) {
-                *user = Some(handle);
+        match self.socket.qp.post_send(&send) {
+            Ok(()) => {
+                if let Some(user) = self.users.get_mut(index as usize) {
+                    *user = Some(handle);
+                }
+                return Ok(());
             }
-            return Ok(());
-        }
-        self.buffers.take_back(index);
-        self.free.push(index);
-        match posted {
             // Failed, and a completion will say so; or the device is slow to free its queue: the
             // timers send it again.
-            Ok(()) | Err(PostError::State(_) | PostError::Full) => {
-                self.table.counters.unsent += 1;
-                Ok(())
-            }
-            Err(source) => Err(Error::Post { what: "datagram", source }),
+            Err(PostError::State(_) | PostError::Full) => self.table.counters.unsent += 1,
+            Err(source) => return Err(Error::Post { what: "datagram", source }),
         }
-    }
-
-    fn wait(&mut self, packet: Waiting) {
-        if self.waiting.len() < WAITING_MOST {
-            self.waiting.push_back(packet);
-        } else {
-            self.table.counters.unsent += 1;
-        }
+        self.free.push(index);
+        Ok(())
     }
 
     /// A rank's datagram queue pair.
@@ -533,20 +479,19 @@ impl Inner {
         to: Rank,
         peers: &dyn Peers,
     ) -> Result<(u32, Arc<dyn AddressHandle>), Error> {
-        let place = peers.address(to);
-        if place.qpn == 0 {
+        let (address, qpn) = peers.address(to);
+        if qpn == 0 {
             return Err(Error::NoDatagrams { rank: Rank(self.context.me), peer: to });
         }
         if let Some(handle) = self.handles.get(&to) {
-            return Ok((place.qpn, Arc::clone(handle)));
+            return Ok((qpn, Arc::clone(handle)));
         }
-        let handle = self.device.address_handle(self.setup.port, &place.address);
-        let what = "make an address handle";
-        let handle = handle.map_err(|source| Error::Fabric { what, source })?;
+        let handle = self.socket.device.address_handle(self.socket.port, &address);
+        let handle = handle.map_err(Error::fabric("make an address handle"))?;
         if self.handles.len() >= HANDLES_MOST {
             self.handles.pop_first();
         }
         self.handles.insert(to, Arc::clone(&handle));
-        Ok((place.qpn, handle))
+        Ok((qpn, handle))
     }
 }

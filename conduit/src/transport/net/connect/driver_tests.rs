@@ -2,7 +2,7 @@
 //! behind them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use fabric::{
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 
-use super::buffers::Buffers;
-use super::driver::{Connector, Identity, Setup, Socket};
-use super::machine::Timing;
-use super::wire::{Kind, MAX_PAYLOAD, Packet, queue_key};
-use super::{Error, Failure, Numbers, PeerAddress, Peers, fixed};
+use super::driver::{Connector, Socket};
+use super::wire::{Context, Kind, MAX_PAYLOAD, Packet, queue_key};
+use super::{Error, Failure, Numbers, Peers, fixed};
+use crate::transport::net::memory::pool::{Buffer, Pool};
+use crate::transport::net::settings::{ConnectSettings, NetSettings, Timing};
 
 const JOB: u32 = 0x7e57;
 
@@ -29,9 +29,9 @@ const COUNT: usize = 2;
 /// Nothing here takes longer unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-fn setup() -> Setup {
-    let timing = Timing::new(1_000, 1 << 24).unwrap();
-    Setup { port: 1, pkey_index: 0, sends: 4, receives: 8, timing, drop: 0 }
+fn setup() -> ConnectSettings {
+    let timing = Timing { min: Duration::from_millis(1), max: Duration::from_micros(1 << 24) };
+    ConnectSettings { sends: 4, receives: Some(8), timing, ..NetSettings::default().connect }
 }
 
 fn device() -> Arc<dyn Device> {
@@ -73,9 +73,9 @@ struct Side {
     device: Arc<dyn Device>,
     cq: Arc<dyn CompletionQueue>,
     pairs: Mutex<BTreeMap<Rank, Pair>>,
-    addresses: Mutex<Vec<PeerAddress>>,
-    buffers: Mutex<Buffers>,
-    next_buffer: AtomicU64,
+    addresses: Mutex<Vec<(Address, u32)>>,
+    pool: Pool,
+    buffers: Mutex<Vec<Buffer>>,
     heard: Mutex<BTreeSet<(u32, u32)>>,
     refuse: AtomicBool,
 }
@@ -83,15 +83,16 @@ struct Side {
 impl Side {
     fn new(me: u32, device: Arc<dyn Device>) -> Self {
         let cq = device.completion_queue(256, None).unwrap();
-        let buffers = Mutex::new(Buffers::new(&*device, 64, 64).unwrap());
+        let pool = Pool::new();
+        let buffers = Mutex::new(pool.grow(64, 64, &[Some(&*device)]).unwrap());
         Self {
             me: Rank(me),
             device,
             cq,
             pairs: Mutex::default(),
             addresses: Mutex::default(),
+            pool,
             buffers,
-            next_buffer: AtomicU64::new(0),
             heard: Mutex::default(),
             refuse: AtomicBool::new(false),
         }
@@ -111,9 +112,9 @@ impl Side {
         };
         let qp = self.device.queue_pair(&spec).unwrap();
         qp.to_init(1, 0, 0, Access::NONE).unwrap();
-        let id = self.next_buffer.fetch_add(1, Ordering::Relaxed);
-        let buffer = self.buffers.lock().unwrap().lend(usize::try_from(id).unwrap(), 64).unwrap();
-        qp.post_receive(&RecvWr { id, buffer }).unwrap();
+        let buffer = self.buffers.lock().unwrap().pop().unwrap();
+        let (id, buffer) = self.pool.lend_piece(buffer, 0, 64);
+        qp.post_receive(&RecvWr { id: id.into(), buffer }).unwrap();
         qp
     }
 
@@ -150,7 +151,7 @@ impl Peers for Side {
     }
 
     fn receive_ready(&self, rank: Rank, numbers: &Numbers) -> Result<(), Failure> {
-        let address = self.address(rank).address;
+        let address = self.address(rank).0;
         let pairs = self.pairs.lock().unwrap();
         for (qp, qpn) in pairs[&rank].qps.iter().zip(numbers.as_slice()) {
             let psn = rank.0;
@@ -190,7 +191,7 @@ impl Peers for Side {
         self.pairs.lock().unwrap().get(&rank).is_some_and(|pair| pair.open)
     }
 
-    fn address(&self, rank: Rank) -> PeerAddress {
+    fn address(&self, rank: Rank) -> (Address, u32) {
         self.addresses.lock().unwrap()[rank.0 as usize]
     }
 }
@@ -203,14 +204,14 @@ struct World {
 }
 
 impl World {
-    fn new(size: u32, setup: &Setup, with_channel: bool) -> Self {
+    fn new(size: u32, setup: &ConnectSettings, with_channel: bool) -> Self {
         Self::on((0..size).map(|_| device()), setup, with_channel)
     }
 
     /// A rank on each device.
     fn on(
         devices: impl IntoIterator<Item = Arc<dyn Device>>,
-        setup: &Setup,
+        setup: &ConnectSettings,
         with_channel: bool,
     ) -> Self {
         let sides: Vec<_> =
@@ -224,25 +225,23 @@ impl World {
         let sockets: Vec<_> = sides
             .iter()
             .zip(0..)
-            .map(|(side, me)| Socket::new(&side.device, channels.get(me), setup).unwrap())
+            .map(|(side, me)| {
+                Socket::new(&side.device, channels.get(me), (1, 0), setup, size).unwrap()
+            })
             .collect();
         let addresses: Vec<_> = sides
             .iter()
             .zip(&sockets)
-            .map(|(side, socket)| PeerAddress {
-                address: address(&side.device),
-                qpn: socket.number(),
-            })
+            .map(|(side, socket)| (address(&side.device), socket.number()))
             .collect();
-        let key = queue_key(addresses.iter().map(|place| place.qpn));
+        let key = queue_key(addresses.iter().map(|(_, qpn)| *qpn));
         let connectors = sockets
             .into_iter()
             .zip(&sides)
             .map(|(socket, side)| {
                 (*side.addresses.lock().unwrap()).clone_from(&addresses);
-                let identity =
-                    Identity { me: side.me, size, job: JOB, queue_key: key, count: COUNT };
-                Arc::new(socket.start(&identity).unwrap())
+                let context = Context { me: side.me.0, size, job: JOB, count: COUNT };
+                Arc::new(socket.start(context, key).unwrap())
             })
             .collect();
         Self { sides, connectors, channels, key }
@@ -304,7 +303,7 @@ fn two_ranks_connect_when_one_needs_it_and_talk() {
 
 #[test]
 fn everybody_connects_with_everybody_through_few_buffers_while_a_quarter_is_lost() {
-    let setup = Setup { sends: 1, receives: 2, drop: 3, ..setup() };
+    let setup = ConnectSettings { sends: 1, receives: Some(2), drop: 3, ..setup() };
     let world = World::new(5, &setup, false);
     for me in 0..5 {
         (0..5).filter(|peer| *peer != me).for_each(|peer| world.need(me, peer));
@@ -340,7 +339,7 @@ fn everybody_connects_over_a_network_that_loses_doubles_and_delays() {
 #[test]
 fn memory_that_cannot_be_registered_is_named() {
     let device = faulty(Some(FaultScript::parse("seed=1 register-fail=1st").unwrap()));
-    let error = Socket::new(&device, None, &setup()).unwrap_err().to_string();
+    let error = Socket::new(&device, None, (1, 0), &setup(), 2).unwrap_err().to_string();
     let start = "network: cannot register buffers for connection requests: ";
     assert!(error.starts_with(start), "{error}");
 }
@@ -355,8 +354,7 @@ fn ranks_connect_at_the_start_and_talk_without_a_datagram() {
                 let me = side.me;
                 // Each names the next; all pairs are connected.
                 let chosen: Vec<bool> = (0..3).map(|rank| rank == (me.0 + 1) % 3).collect();
-                let chosen = fixed::Chosen::Listed(&chosen);
-                let services = &mut *services;
+                let (chosen, services) = (Some(&chosen[..]), &mut *services);
                 let list =
                     fixed::prepare((me, 3), chosen, &|_| true, COUNT, &**side, services).unwrap();
                 services.barrier().unwrap();
@@ -383,8 +381,8 @@ fn a_rank_connects_to_itself() {
 
 #[test]
 fn a_peer_that_does_not_answer_is_given_up_by_name() {
-    let timing = Timing::new(1_000, 8_000).unwrap();
-    let world = World::new(2, &Setup { timing, ..setup() }, false);
+    let timing = Timing { min: Duration::from_millis(1), max: Duration::from_millis(8) };
+    let world = World::new(2, &ConnectSettings { timing, ..setup() }, false);
     world.need(0, 1);
     let (connector, side) = world.rank(0);
     let end = Instant::now() + PATIENCE;
@@ -412,7 +410,7 @@ fn what_a_peer_cannot_do_is_an_error_with_both_names() {
     assert_eq!(error, expected);
     let world = World::new(2, &setup(), false);
     let (connector, side) = world.rank(1);
-    side.addresses.lock().unwrap()[0].qpn = 0;
+    side.addresses.lock().unwrap()[0].1 = 0;
     let error = connector.need(Rank(0), &**side).unwrap_err();
     assert!(matches!(error, Error::NoDatagrams { rank: Rank(1), peer: Rank(0) }), "{error}");
 }
@@ -422,7 +420,9 @@ struct Stranger {
     qp: Arc<dyn QueuePair>,
     cq: Arc<dyn CompletionQueue>,
     device: Arc<dyn Device>,
-    buffers: Buffers,
+    pool: Pool,
+    /// Counts as lent between two datagrams.
+    buffer: u32,
 }
 
 impl Stranger {
@@ -444,21 +444,23 @@ impl Stranger {
         qp.to_init(1, 0, key, Access::NONE).unwrap();
         qp.to_rtr(None, &Retry::default()).unwrap();
         qp.to_rts(0, 0, &Retry::default()).unwrap();
-        let buffers = Buffers::new(&*device, 4096, 1).unwrap();
-        Self { qp, cq, device, buffers }
+        let pool = Pool::new();
+        let buffer = pool.lend(pool.grow(1, 4096, &[Some(&*device)]).unwrap().remove(0));
+        Self { qp, cq, device, pool, buffer }
     }
 
-    fn send(&mut self, to: &PeerAddress, key: u32, imm: Option<u32>, bytes: &[u8]) {
-        let handle = self.device.address_handle(1, &to.address).unwrap();
-        assert!(self.buffers.write(0, bytes));
-        let data = self.buffers.lend(0, bytes.len()).unwrap();
+    fn send(&mut self, (address, qpn): &(Address, u32), key: u32, imm: Option<u32>, bytes: &[u8]) {
+        let handle = self.device.address_handle(1, address).unwrap();
+        let mut buffer = self.pool.reclaim(self.buffer).unwrap();
+        self.pool.bytes(&mut buffer)[..bytes.len()].copy_from_slice(bytes);
+        let (_, data) = self.pool.lend_piece(buffer, 0, u32::try_from(bytes.len()).unwrap());
         self.qp
             .post_send(&SendWr {
                 id: 0,
                 operation: Operation::Send { imm },
                 data: Data::Gather(&[data]),
                 signaled: true,
-                to: Some(UdTarget { handle: &*handle, qpn: to.qpn, qkey: key }),
+                to: Some(UdTarget { handle: &*handle, qpn: *qpn, qkey: key }),
             })
             .unwrap();
         let end = Instant::now() + PATIENCE;
@@ -467,7 +469,6 @@ impl Stranger {
             assert!(Instant::now() < end, "the datagram was never sent");
         }
         assert_eq!(one[0].status, Status::Success);
-        self.buffers.take_back(0);
     }
 }
 
@@ -508,7 +509,7 @@ fn garbage_and_strangers_change_nothing() {
 
 #[test]
 fn threads_of_their_own_connect_while_the_program_computes() {
-    let world = World::new(3, &Setup { drop: 2, ..setup() }, true);
+    let world = World::new(3, &ConnectSettings { drop: 2, ..setup() }, true);
     let end = Instant::now() + PATIENCE;
     let everybody = |me: u32| [(me + 1) % 3, (me + 2) % 3];
     let is_open =

@@ -44,11 +44,18 @@ pub(crate) enum Error {
     #[error(
         "network: no memory for {count} buffers of {size} bytes; lower GASNET_CONNECT_SNDS and GASNET_CONNECT_RCVS"
     )]
-    Memory { count: usize, size: usize },
+    Memory { count: u32, size: usize },
     /// The bootstrap layer failed.
     #[error(transparent)]
     Bootstrap(#[from] bootstrap::Error),
     /// A connect file.
     #[error(transparent)]
     File(#[from] super::file::Error),
+}
+
+impl Error {
+    /// The device refused something for the datagrams.
+    pub(super) fn fabric(what: &'static str) -> impl Fn(fabric::Error) -> Self {
+        move |source| Self::Fabric { what, source }
+    }
 }

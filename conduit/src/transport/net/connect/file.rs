@@ -46,34 +46,32 @@ pub(crate) fn expand(pattern: &Path, rank: u32) -> PathBuf {
 }
 
 /// Reads the file of rank `me` in a job of `size` ranks. The result has an entry for each rank:
-/// whether to connect with it (also for `me`, when the file names it).
+/// whether to connect with it (also for `me`, when the file names it). What is wrong anywhere in
+/// the file is an error, also on lines of other ranks.
 pub(crate) fn read(pattern: &Path, me: u32, size: u32) -> Result<Vec<bool>, Error> {
     let path = expand(pattern, me);
+    let name = path.display().to_string();
     match std::fs::read(&path) {
-        Ok(text) => parse(&path.display().to_string(), &text, me, size),
-        Err(source) => Err(Error::Read { path: path.display().to_string(), source }),
+        Ok(text) => parse(&name, &text, me, size),
+        Err(source) => Err(Error::Read { path: name, source }),
     }
 }
 
 /// As [`read`], from memory. `path` is for messages.
 pub(crate) fn parse(path: &str, text: &[u8], me: u32, size: u32) -> Result<Vec<bool>, Error> {
-    let mut chosen = vec![false; usize::try_from(size).unwrap_or_default()];
+    let mut chosen = vec![false; size as usize];
     let mut base = 10;
-    for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
-        let reader = Reader { line, base, size };
-        match reader.line() {
-            Ok(Line::Nothing) => {}
-            Ok(Line::Base(new)) => base = new,
-            Ok(Line::Peers { rank, list }) => {
-                let result = reader.peers(list, |range| {
-                    let bounds = (usize::try_from(*range.start()), usize::try_from(*range.end()));
-                    if let (true, (Ok(low), Ok(high))) = (rank == me, bounds) {
-                        chosen.get_mut(low..=high).unwrap_or_default().fill(true);
-                    }
-                });
-                result.map_err(|flaw| flaw.at(path, index))?;
-            }
-            Err(flaw) => return Err(flaw.at(path, index)),
+    for (line, number) in text.split(|byte| *byte == b'\n').zip(1..) {
+        let reader = Reader { path, line, number, base, size };
+        match reader.line()? {
+            Line::Nothing => {}
+            Line::Base(new) => base = new,
+            Line::Peers { rank, list } => reader.peers(list, |range| {
+                if rank == me {
+                    let range = *range.start() as usize..=*range.end() as usize;
+                    chosen.get_mut(range).unwrap_or_default().fill(true);
+                }
+            })?,
         }
     }
     Ok(chosen)
@@ -90,140 +88,116 @@ enum Line {
     },
 }
 
-/// Something wrong in a line, at a byte of it.
-struct Flaw {
-    at: usize,
-    seen: String,
-    expected: String,
-}
-
-impl Flaw {
-    fn new(at: usize, seen: &[u8], expected: impl Into<String>) -> Self {
-        let most = 24;
-        let text = seen.get(..most).unwrap_or(seen).escape_ascii();
-        let seen = match seen.len() {
-            0 => "the end of the line".to_owned(),
-            len if len > most => format!("\"{text}…\""),
-            _ => format!("\"{text}\""),
-        };
-        Self { at, seen, expected: expected.into() }
-    }
-
-    fn at(self, path: &str, index: usize) -> Error {
-        let Self { at, seen, expected } = self;
-        Error::Syntax { path: path.to_owned(), line: index + 1, column: at + 1, seen, expected }
-    }
-}
-
 const fn is_blank(byte: &u8) -> bool {
     matches!(*byte, b' ' | b'\t' | b'\r')
 }
 
 struct Reader<'a> {
+    path: &'a str,
     line: &'a [u8],
+    /// From 1.
+    number: usize,
     base: u32,
     size: u32,
 }
 
 impl Reader<'_> {
-    fn line(&self) -> Result<Line, Flaw> {
+    /// Something wrong at a byte of the line.
+    fn wrong(&self, at: usize, seen: &[u8], expected: impl Into<String>) -> Error {
+        let most = 24;
+        let text = seen.get(..most).unwrap_or(seen).escape_ascii();
+        let seen = match seen.len() {
+            0 if at < self.line.len() => "a blank".to_owned(),
+            0 => "the end of the line".to_owned(),
+            len if len > most => format!("\"{text}…\""),
+            _ => format!("\"{text}\""),
+        };
+        let (path, line, column) = (self.path.to_owned(), self.number, at + 1);
+        Error::Syntax { path, line, column, seen, expected: expected.into() }
+    }
+
+    fn line(&self) -> Result<Line, Error> {
         let start = "a rank and ':', \"size:\" or \"base:\" at the start of the line";
         if self.line.iter().all(is_blank) || self.line.first() == Some(&b'#') {
             return Ok(Line::Nothing);
         }
         if self.line.first().is_some_and(is_blank) {
-            return Err(Flaw::new(0, &self.line[..1], start));
+            return Err(self.wrong(0, &self.line[..1], start));
         }
         let Some(colon) = self.line.iter().position(|byte| *byte == b':') else {
-            let word = self.word(0);
-            return Err(Flaw::new(0, word, start));
+            return Err(self.wrong(0, self.word(0), start));
         };
         match &self.line[..colon] {
-            b"" => Err(Flaw::new(0, b":", start)),
-            b"size" => {
-                let (at, size) = self.value(colon + 1)?;
-                let expected = || format!("the size of this job, {},", self.size);
-                (size == Some(u64::from(self.size)))
-                    .then_some(Line::Nothing)
-                    .ok_or_else(|| Flaw::new(at, self.word(at), expected()))
-            }
-            b"base" => {
-                let (at, base) = self.value(colon + 1)?;
-                base.and_then(|base| u32::try_from(base).ok())
-                    .filter(|base| BASES.contains(base))
-                    .map(Line::Base)
-                    .ok_or_else(|| Flaw::new(at, self.word(at), "a base from 2 to 36"))
-            }
+            b"" => Err(self.wrong(0, b":", start)),
+            b"size" => match self.value(colon + 1)? {
+                (_, Some(size)) if size == self.size => Ok(Line::Nothing),
+                (at, _) => {
+                    let expected = format!("the size of this job, {},", self.size);
+                    Err(self.wrong(at, self.word(at), expected))
+                }
+            },
+            b"base" => match self.value(colon + 1)? {
+                (_, Some(base)) if BASES.contains(&base) => Ok(Line::Base(base)),
+                (at, _) => Err(self.wrong(at, self.word(at), "a base from 2 to 36")),
+            },
             tag => Ok(Line::Peers { rank: self.rank(0, tag)?, list: colon + 1 }),
         }
     }
 
     /// Calls `each` for every rank or range in the list from byte `at`.
-    fn peers(&self, mut at: usize, mut each: impl FnMut(RangeInclusive<u32>)) -> Result<(), Flaw> {
+    fn peers(&self, mut at: usize, mut each: impl FnMut(RangeInclusive<u32>)) -> Result<(), Error> {
         loop {
             at = self.skip_blanks(at);
             let word = self.word(at);
             if word.is_empty() {
                 return Ok(());
             }
-            match word.iter().position(|byte| *byte == b'-') {
-                None => {
-                    let rank = self.rank(at, word)?;
-                    each(rank..=rank);
-                }
-                Some(dash) => {
-                    let low = self.rank(at, &word[..dash])?;
-                    let high = self.rank(at + dash + 1, &word[dash + 1..])?;
-                    if low > high {
-                        return Err(Flaw::new(at, word, "a range with the lower rank first"));
-                    }
-                    each(low..=high);
-                }
+            // A rank alone is the range from it to itself.
+            let dash = word.iter().position(|byte| *byte == b'-');
+            let low = self.rank(at, &word[..dash.unwrap_or(word.len())])?;
+            let high = dash.map(|dash| self.rank(at + dash + 1, &word[dash + 1..]));
+            let high = high.transpose()?.unwrap_or(low);
+            if low > high {
+                return Err(self.wrong(at, word, "a range with the lower rank first"));
             }
+            each(low..=high);
             at += word.len();
         }
     }
 
     /// The only word of the rest of the line, as a decimal number, and where it begins.
-    fn value(&self, from: usize) -> Result<(usize, Option<u64>), Flaw> {
+    fn value(&self, from: usize) -> Result<(usize, Option<u32>), Error> {
         let at = self.skip_blanks(from);
         let word = self.word(at);
-        let number = digits(word, 10).map_err(|bad| self.bad_digit(at + bad, at, 10))?;
+        let number = self.digits(at, word, 10)?;
         let end = self.skip_blanks(at + word.len());
         if end < self.line.len() {
-            return Err(Flaw::new(end, self.word(end), "the end of the line"));
+            return Err(self.wrong(end, self.word(end), "the end of the line"));
         }
         Ok((at, number))
     }
 
-    fn rank(&self, at: usize, word: &[u8]) -> Result<u32, Flaw> {
-        match digits(word, self.base) {
-            Err(bad) => Err(self.bad_digit(at + bad, at, self.base)),
-            Ok(rank) => rank
-                .and_then(|rank| u32::try_from(rank).ok())
-                .filter(|rank| *rank < self.size)
-                .ok_or_else(|| {
-                    let last = self.size.saturating_sub(1);
-                    let text = number_text(last, self.base);
-                    Flaw::new(
-                        at,
-                        word,
-                        format!("a rank of this job, 0 to {text} in base {},", self.base),
-                    )
-                }),
-        }
+    fn rank(&self, at: usize, word: &[u8]) -> Result<u32, Error> {
+        let rank = self.digits(at, word, self.base)?.filter(|rank| *rank < self.size);
+        rank.ok_or_else(|| {
+            let last = number_text(self.size.saturating_sub(1), self.base);
+            let expected = format!("a rank of this job, 0 to {last} in base {},", self.base);
+            self.wrong(at, word, expected)
+        })
     }
 
-    /// `at`: the byte that is no digit; `start`: where the number begins.
-    fn bad_digit(&self, at: usize, start: usize, base: u32) -> Flaw {
-        let seen = self.line.get(at..).unwrap_or_default();
-        let len = if seen.first().is_none_or(is_blank) { 0 } else { 1 };
-        let what = if at == start { "a number" } else { "a digit" };
-        let mut flaw = Flaw::new(at, &seen[..len], format!("{what} in base {base}"));
-        if len == 0 && at < self.line.len() {
-            flaw.seen = "a blank".to_owned();
+    /// The number that begins at byte `start`; `None` when it is too large for anything.
+    fn digits(&self, start: usize, word: &[u8], base: u32) -> Result<Option<u32>, Error> {
+        // An empty word ends in what is no digit.
+        let odd = word.iter().position(|byte| !char::from(*byte).is_digit(base));
+        if let Some(at) = odd.or(word.is_empty().then_some(0)) {
+            let seen = self.line.get(start + at..).unwrap_or_default();
+            let seen = if seen.first().is_none_or(is_blank) { &[] } else { &seen[..1] };
+            let what = if at == 0 { "a number" } else { "a digit" };
+            return Err(self.wrong(start + at, seen, format!("{what} in base {base}")));
         }
-        flaw
+        let mut digits = word.iter().filter_map(|byte| char::from(*byte).to_digit(base));
+        Ok(digits.try_fold(0_u32, |number, digit| number.checked_mul(base)?.checked_add(digit)))
     }
 
     fn skip_blanks(&self, from: usize) -> usize {
@@ -235,22 +209,6 @@ impl Reader<'_> {
         let rest = self.line.get(from..).unwrap_or_default();
         &rest[..rest.iter().take_while(|byte| !is_blank(byte)).count()]
     }
-}
-
-/// The number; `None` when it is too large for anything. The error is the index of the first byte
-/// that is no digit.
-fn digits(word: &[u8], base: u32) -> Result<Option<u64>, usize> {
-    if word.is_empty() {
-        return Err(0);
-    }
-    let mut number = Some(0_u64);
-    for (index, byte) in word.iter().enumerate() {
-        let digit = char::from(*byte).to_digit(base).ok_or(index)?;
-        number = number
-            .and_then(|number| number.checked_mul(u64::from(base)))
-            .and_then(|number| number.checked_add(u64::from(digit)));
-    }
-    Ok(number)
 }
 
 /// A number in lower-case digits; a base outside [`BASES`] is taken as 10.
@@ -292,27 +250,20 @@ pub(crate) fn lines(me: u32, peers: impl IntoIterator<Item = u32>, base: u32) ->
             line.push_str(token);
         }
     };
-    let mut finish = |(low, high): (u32, u32)| {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for peer in peers {
+        match runs.last_mut() {
+            Some((_, high)) if high.checked_add(1) == Some(peer) => *high = peer,
+            _ => runs.push((peer, peer)),
+        }
+    }
+    for (low, high) in runs {
         let (first, last) = (number_text(low, base), number_text(high, base));
         match high - low {
             0 => add(&first),
             1 => [first, last].iter().for_each(|token| add(token)),
             _ => add(&format!("{first}-{last}")),
         }
-    };
-    let mut run: Option<(u32, u32)> = None;
-    for peer in peers {
-        run = match run {
-            Some((low, high)) if high.checked_add(1) == Some(peer) => Some((low, peer)),
-            Some(done) => {
-                finish(done);
-                Some((peer, peer))
-            }
-            None => Some((peer, peer)),
-        };
-    }
-    if let Some(done) = run {
-        finish(done);
     }
     if !line.is_empty() {
         text.push_str(&line);

@@ -4,19 +4,11 @@ use bootstrap::{Bootstrap, Rank};
 
 use super::{Error, MAX_NUMBERS, Numbers, Peers};
 
-/// Whom a rank wants to be connected to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Chosen<'a> {
-    /// Everybody. Then all ranks want that.
-    All,
-    /// An entry for each rank of the job.
-    Listed(&'a [bool]),
-}
-
 /// First half: this rank can receive from those that it or they choose. Collective over the job,
-/// also for ranks that choose nobody, and for all with the same kind of choice.
+/// also for ranks that choose nobody.
 ///
 /// * `me`, `size`: this rank, ranks of the job.
+/// * `chosen`: an entry for each rank of the job; `None`: everybody, and then all ranks want that.
 /// * `remote`: whether a rank is reached over the network; others are not connected, whatever they
 ///   say.
 /// * `count`: queue pairs per peer, the same on all ranks.
@@ -25,19 +17,17 @@ pub(crate) enum Chosen<'a> {
 /// [`open`] does the rest.
 pub(crate) fn prepare(
     (me, size): (Rank, u32),
-    chosen: Chosen<'_>,
+    chosen: Option<&[bool]>,
     remote: &dyn Fn(Rank) -> bool,
     count: usize,
     peers: &dyn Peers,
     services: &mut dyn Bootstrap,
 ) -> Result<Vec<Rank>, Error> {
-    if count > MAX_NUMBERS || count == 0 {
-        return Err(Error::Count { count, most: MAX_NUMBERS });
-    }
+    check_count(count)?;
     let others = (0..size).map(Rank).filter(|rank| *rank != me && remote(*rank));
     let list: Vec<Rank> = match chosen {
-        Chosen::All => others.collect(),
-        Chosen::Listed(wishes) => {
+        None => others.collect(),
+        Some(wishes) => {
             let mine: Vec<u8> = wishes.iter().copied().map(u8::from).collect();
             let theirs = services.alltoall(&mine, 1)?;
             let wished = |row: &[u8], rank: Rank| row.get(rank.0 as usize).is_some_and(|b| *b != 0);
@@ -50,15 +40,14 @@ pub(crate) fn prepare(
     for rank in &list {
         let numbers = peers.prepare(*rank).map_err(failure(me, *rank, "make queue pairs"))?;
         check(*rank, me, &numbers, count)?;
-        let place = rows.chunks_exact_mut(row).nth(usize::try_from(rank.0).unwrap_or(usize::MAX));
-        let words = place.into_iter().flat_map(|row| row.chunks_exact_mut(4));
+        let words = rows[rank.0 as usize * row..].chunks_exact_mut(4);
         for (word, number) in words.zip(numbers.as_slice()) {
             word.copy_from_slice(&number.to_le_bytes());
         }
     }
     let theirs = services.alltoall(&rows, row)?;
     for rank in &list {
-        let place = theirs.chunks_exact(row).nth(usize::try_from(rank.0).unwrap_or(usize::MAX));
+        let place = theirs.chunks_exact(row).nth(rank.0 as usize);
         let words = place.unwrap_or_default().chunks_exact(4);
         let words: Vec<u32> =
             words.filter_map(|word| Some(u32::from_le_bytes(word.try_into().ok()?))).collect();
@@ -79,6 +68,12 @@ pub(crate) fn open(me: Rank, list: &[Rank], peers: &dyn Peers) -> Result<(), Err
         peers.open(*rank);
     }
     Ok(())
+}
+
+/// A packet can name so many queue pairs.
+pub(super) fn check_count(count: usize) -> Result<(), Error> {
+    let fits = (1..=MAX_NUMBERS).contains(&count);
+    fits.then_some(()).ok_or(Error::Count { count, most: MAX_NUMBERS })
 }
 
 /// Checks what `peer` said to `me`. Number 0 is of no queue pair that a program makes: a rank that

@@ -8,8 +8,7 @@ use std::thread;
 
 use bootstrap::{Bootstrap, Rank};
 
-use super::fixed::Chosen;
-use super::{Error, Failure, Numbers, PeerAddress, Peers, file, fixed, used};
+use super::{Error, Failure, Numbers, Peers, file, fixed, used};
 
 /// What each rank has done towards each peer.
 type Steps = Arc<Mutex<BTreeMap<(u32, u32), Vec<String>>>>;
@@ -62,8 +61,8 @@ impl Peers for Fake {
         false
     }
 
-    fn address(&self, _: Rank) -> PeerAddress {
-        PeerAddress { address: fabric::Address::default(), qpn: 0 }
+    fn address(&self, _: Rank) -> (fabric::Address, u32) {
+        Default::default()
     }
 }
 
@@ -89,7 +88,7 @@ fn job<T: Send>(size: u32, body: impl Fn(u32, &mut dyn Bootstrap) -> T + Sync) -
 fn connect(
     me: u32,
     size: u32,
-    chosen: Chosen<'_>,
+    chosen: Option<&[bool]>,
     remote: &dyn Fn(Rank) -> bool,
     count: usize,
     peers: &Fake,
@@ -108,7 +107,7 @@ fn where_all_are_chosen_nobody_is_asked() {
         let peers = Fake { me, steps: Arc::clone(&steps), count: 1, wrong: None };
         // 0 and 1 share memory, and so do 2 and 3.
         let remote = |rank: Rank| rank.0 / 2 != me / 2;
-        connect(me, 4, Chosen::All, &remote, 1, &peers, services).unwrap()
+        connect(me, 4, None, &remote, 1, &peers, services).unwrap()
     });
     assert_eq!(
         lists,
@@ -126,7 +125,7 @@ fn either_side_chooses_and_both_connect_in_the_right_order() {
         let peers = Fake { me, steps: Arc::clone(&steps), count: 3, wrong: None };
         let remote = |rank: Rank| !(me < 2 && rank.0 < 2);
         let chosen: Vec<bool> = (0..5).map(|rank| chosen[me as usize].contains(&rank)).collect();
-        connect(me, 5, Chosen::Listed(&chosen), &remote, 3, &peers, services).unwrap()
+        connect(me, 5, Some(&chosen), &remote, 3, &peers, services).unwrap()
     });
     let expected: [&[u32]; 5] = [&[2], &[3], &[0, 3], &[1, 2], &[]];
     for (list, expected) in lists.iter().zip(expected) {
@@ -146,14 +145,14 @@ fn numbers_that_cannot_be_are_named() {
         let results = job(2, |me, services| {
             let wrong = (me == 1).then_some(wrong);
             let peers = Fake { me, steps: Steps::default(), count: 2, wrong };
-            connect(me, 2, Chosen::All, &|_| true, 2, &peers, services)
+            connect(me, 2, None, &|_| true, 2, &peers, services)
         });
         // Before anybody else hears of it.
         assert!(matches!(&results[1], Err(Error::Numbers { peer: Rank(1), .. })), "{results:?}");
     }
     let results = job(1, |me, services| {
         let peers = Fake { me, steps: Steps::default(), count: 1, wrong: None };
-        connect(0, 1, Chosen::Listed(&[false]), &|_| true, 99, &peers, services)
+        connect(0, 1, Some(&[false]), &|_| true, 99, &peers, services)
     });
     let text = results[0].as_ref().unwrap_err().to_string();
     assert_eq!(text, "network: 99 queue pairs per peer, at most 48 can be connected");

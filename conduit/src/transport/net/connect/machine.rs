@@ -11,116 +11,47 @@ use std::time::Duration;
 use bootstrap::Rank;
 
 use super::wire::{Kind, Numbers};
-
-/// A time on the clock of the driver, microseconds since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Micros(pub(crate) u64);
-
-impl Micros {
-    /// Time since `earlier`; zero when it was not earlier.
-    pub(crate) const fn since(self, earlier: Self) -> Self {
-        Self(self.0.saturating_sub(earlier.0))
-    }
-
-    /// This much later.
-    pub(crate) const fn after(self, interval: Self) -> Self {
-        Self(self.0.saturating_add(interval.0))
-    }
-
-    /// As the standard library has it.
-    pub(crate) const fn duration(self) -> Duration {
-        Duration::from_micros(self.0)
-    }
-}
-
-/// When packets are sent again. `min` is below `max`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Timing {
-    min: Micros,
-    max: Micros,
-}
+use crate::transport::net::settings::Timing;
 
 /// How often a packet is sent again at least before the connection is given up.
 pub(crate) const RESENDS_LEAST: u32 = 8;
 
 /// A lost packet makes the first interval of later connections at most this many times `min`: one
 /// bad peer must not make every other connection wait a minute for its first resend.
-const CARRIED_MOST: u64 = 64;
-
-impl Timing {
-    /// Microseconds until the first resend, and the longest interval between two resends. `None`
-    /// unless `0 < min < max`.
-    pub(crate) const fn new(min: u64, max: u64) -> Option<Self> {
-        if min == 0 || min >= max {
-            return None;
-        }
-        Some(Self { min: Micros(min), max: Micros(max) })
-    }
-
-    /// First interval, and how soon after an answer a repeated packet is not answered again.
-    pub(crate) const fn least(self) -> Micros {
-        self.min
-    }
-
-    /// The longest that one phase of a handshake can last: the intervals double up to `max`, and
-    /// after the last of at least [`RESENDS_LEAST`] resends the connection is given up.
-    #[cfg(test)]
-    pub(crate) fn patience(self) -> Micros {
-        let mut total = self.max.0.saturating_mul(u64::from(RESENDS_LEAST) + 2);
-        let mut interval = self.min.0;
-        while interval < self.max.0 {
-            total = total.saturating_add(interval);
-            interval = interval.saturating_mul(2);
-        }
-        Micros(total)
-    }
-}
-
-impl Default for Timing {
-    /// 1 ms, doubled up to 67 s: about two minutes in all.
-    fn default() -> Self {
-        Self { min: Micros(1_000), max: Micros(1 << 26) }
-    }
-}
+const CARRIED_MOST: u32 = 64;
 
 /// The round trip, smoothed as TCP does it (Jacobson and Karels), over all peers together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Estimator {
     timing: Timing,
     /// Eight times the average.
-    average: u64,
+    average: Duration,
     /// Four times the mean deviation.
-    deviation: u64,
-    rto: Micros,
+    deviation: Duration,
+    /// First interval of a packet that is sent now.
+    rto: Duration,
 }
 
 impl Estimator {
-    pub(crate) const fn new(timing: Timing) -> Self {
-        let rto = timing.min;
-        Self { timing, average: rto.0 / 2 * 8, deviation: rto.0, rto }
-    }
-
-    /// First interval of a packet that is sent now.
-    pub(crate) const fn rto(&self) -> Micros {
-        self.rto
+    pub(crate) fn new(timing: Timing) -> Self {
+        Self { timing, average: timing.min * 4, deviation: timing.min, rto: timing.min }
     }
 
     /// A round trip that was measured without doubt.
-    fn sample(&mut self, took: Micros) {
-        let took = took.0.min(self.timing.max.0);
+    fn sample(&mut self, took: Duration) {
+        let took = took.min(self.timing.max);
         let average = self.average / 8;
-        self.average = (self.average - average).saturating_add(took);
-        let error = took.abs_diff(average);
-        self.deviation = (self.deviation - self.deviation / 4).saturating_add(error);
-        let rto = (self.average / 8).saturating_add(self.deviation / 2);
-        self.rto = Micros(rto.clamp(self.timing.min.0, self.timing.max.0));
+        self.average = self.average - average + took;
+        self.deviation = self.deviation - self.deviation / 4 + took.abs_diff(average);
+        let rto = self.average / 8 + self.deviation / 2;
+        self.rto = rto.clamp(self.timing.min, self.timing.max);
     }
 
     /// An answer that may belong to any of several packets tells nothing about the round trip
     /// (Karn): what is known is that `interval` was not too long.
-    fn ambiguous(&mut self, interval: Micros) {
-        let most = self.timing.min.0.saturating_mul(CARRIED_MOST).min(self.timing.max.0);
-        self.rto = Micros(interval.0.min(most).max(self.rto.0));
+    fn ambiguous(&mut self, interval: Duration) {
+        let most = (self.timing.min * CARRIED_MOST).min(self.timing.max);
+        self.rto = interval.min(most).max(self.rto);
     }
 }
 
@@ -182,19 +113,13 @@ pub(crate) enum Action {
     SendReady,
     /// Messages may be sent.
     Open,
-    /// The peer does not answer.
-    GiveUp(GaveUp),
+    /// The peer does not answer; how often the last packet was sent again, and how long ago the
+    /// set-up began.
+    GiveUp { state: State, resends: u32, waited: Duration },
 }
 
-/// How a connection ended that did not come about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GaveUp {
-    /// How far it was.
-    pub(crate) state: State,
-    /// How often the last packet was sent again.
-    pub(crate) resends: u32,
-    /// Since the set-up began.
-    pub(crate) waited: Micros,
+const fn send(kind: Kind, original: bool) -> Action {
+    Action::Send { kind, original }
 }
 
 /// Whether `me` answers when `me` and `peer` ask each other at the same time: the lower rank of
@@ -204,27 +129,36 @@ pub(crate) const fn answers(me: Rank, peer: Rank) -> bool {
     (peer.0 > me.0) != ((peer.0 ^ me.0) & 1 == 1)
 }
 
+/// What one event is handled with; times are since the start of the driver.
+pub(crate) struct Step<'a> {
+    pub(crate) now: Duration,
+    pub(crate) estimator: &'a mut Estimator,
+    /// What is to be done is added here.
+    pub(crate) out: &'a mut Vec<Action>,
+}
+
 /// Set-up of the connection with one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     me: Rank,
     peer: Rank,
     timing: Timing,
-    state: State,
+    pub(crate) state: State,
     /// When the set-up began.
-    began: Micros,
+    began: Duration,
     /// When the first packet of this phase was sent.
-    sent: Micros,
+    sent: Duration,
     /// When the peer was last answered, in state `RepSent`.
-    answered: Option<Micros>,
+    answered: Option<Duration>,
     /// Between the last packet and the timer.
-    interval: Micros,
-    timer: Option<Micros>,
+    interval: Duration,
+    /// When it wants [`Event::Timer`].
+    pub(crate) timer: Option<Duration>,
     resends: u32,
 }
 
 impl Machine {
-    pub(crate) const fn new(me: Rank, peer: Rank, timing: Timing, now: Micros) -> Self {
+    pub(crate) const fn new(me: Rank, peer: Rank, timing: Timing, now: Duration) -> Self {
         Self {
             me,
             peer,
@@ -239,124 +173,92 @@ impl Machine {
         }
     }
 
-    pub(crate) const fn state(&self) -> State {
-        self.state
-    }
-
-    /// When it wants [`Event::Timer`].
-    pub(crate) const fn deadline(&self) -> Option<Micros> {
-        self.timer
-    }
-
-    /// What happened at `now`; what is to be done is added to `out`.
-    pub(crate) fn handle(
-        &mut self,
-        now: Micros,
-        event: &Event,
-        estimator: &mut Estimator,
-        out: &mut Vec<Action>,
-    ) {
+    pub(crate) fn handle(&mut self, event: &Event, step: &mut Step<'_>) {
         match event {
-            Event::Need => self.need(now, estimator, out),
+            Event::Need => self.need(step),
             Event::Packet { kind, original, numbers } => match kind {
-                Kind::Req => self.req(now, *original, *numbers, estimator, out),
+                Kind::Req => self.req(*original, *numbers, step),
                 Kind::Rep if self.state == State::ReqSent => {
-                    self.round_trip(now, *original, estimator);
-                    self.ready(now, *numbers, estimator, out);
+                    self.round_trip(*original, step);
+                    self.ready(*numbers, step);
                 }
                 Kind::Rtu if self.state == State::RepSent => {
-                    self.finish(out);
-                    out.push(Action::Send { kind: Kind::Ack, original: *original });
+                    self.finish(step);
+                    step.out.push(send(Kind::Ack, *original));
                 }
                 Kind::Ack if self.state == State::RtuSent => {
-                    self.round_trip(now, *original, estimator);
-                    self.finish(out);
+                    self.round_trip(*original, step);
+                    self.finish(step);
                 }
                 Kind::Rep | Kind::Rtu | Kind::Ack => {}
             },
-            Event::Timer => self.expired(now, out),
-            Event::Heard if self.state == State::RtuSent => self.finish(out),
+            Event::Timer => self.expired(step),
+            Event::Heard if self.state == State::RtuSent => self.finish(step),
             Event::Heard => {}
         }
     }
 
-    fn need(&mut self, now: Micros, estimator: &Estimator, out: &mut Vec<Action>) {
+    fn need(&mut self, step: &mut Step<'_>) {
         match self.state {
             State::None if self.me == self.peer => {
-                out.extend([Action::Prepare, Action::ReceiveReadyFromSelf, Action::SendReady]);
-                self.finish(out);
+                step.out.extend([Action::Prepare, Action::ReceiveReadyFromSelf, Action::SendReady]);
+                self.finish(step);
             }
             State::None => {
-                out.extend([Action::Prepare, Action::Send { kind: Kind::Req, original: true }]);
-                self.enter(State::ReqSent, now, estimator);
-                self.arm(now, estimator);
+                step.out.extend([Action::Prepare, send(Kind::Req, true)]);
+                self.enter(State::ReqSent, step);
+                self.arm(step);
             }
             // Somebody waits here now: if the peer never says RTU, the wait must end.
-            State::RepSent if self.timer.is_none() => self.arm(now, estimator),
+            State::RepSent if self.timer.is_none() => self.arm(step),
             _ => {}
         }
     }
 
-    fn req(
-        &mut self,
-        now: Micros,
-        original: bool,
-        numbers: Numbers,
-        estimator: &mut Estimator,
-        out: &mut Vec<Action>,
-    ) {
-        let send = |kind, original| Action::Send { kind, original };
+    fn req(&mut self, original: bool, numbers: Numbers, step: &mut Step<'_>) {
         match self.state {
             State::None if self.me != self.peer => {
-                out.extend([Action::Prepare, send(Kind::Rep, original)]);
-                out.extend([Action::ReceiveReady(numbers), Action::SendReady]);
-                self.answered = Some(now);
-                self.enter(State::RepSent, now, estimator);
+                step.out.extend([Action::Prepare, send(Kind::Rep, original)]);
+                step.out.extend([Action::ReceiveReady(numbers), Action::SendReady]);
+                self.answered = Some(step.now);
+                self.enter(State::RepSent, step);
             }
             // Both asked, and each request has all that an answer would say.
             State::ReqSent if answers(self.me, self.peer) => {
-                self.round_trip(now, false, estimator);
-                out.extend([Action::ReceiveReady(numbers), Action::SendReady]);
-                self.enter(State::RepSent, now, estimator);
-                self.arm(now, estimator);
+                self.round_trip(false, step);
+                step.out.extend([Action::ReceiveReady(numbers), Action::SendReady]);
+                self.enter(State::RepSent, step);
+                self.arm(step);
             }
             State::ReqSent => {
-                self.round_trip(now, false, estimator);
-                self.ready(now, numbers, estimator, out);
+                self.round_trip(false, step);
+                self.ready(numbers, step);
             }
-            State::RepSent if !self.too_soon(now) => {
-                self.answered = Some(now);
-                out.push(send(Kind::Rep, original));
+            State::RepSent if !self.too_soon(step.now) => {
+                self.answered = Some(step.now);
+                step.out.push(send(Kind::Rep, original));
             }
             // The peer is to answer and did not get the request.
-            State::RtuSent => out.push(send(Kind::Req, false)),
+            State::RtuSent => step.out.push(send(Kind::Req, false)),
             _ => {}
         }
     }
 
     /// A repeated packet right behind its answer says that this rank was slow, not that the answer
     /// was lost.
-    fn too_soon(&self, now: Micros) -> bool {
-        self.answered.is_some_and(|at| now.since(at) < self.timing.min)
+    fn too_soon(&self, now: Duration) -> bool {
+        self.answered.is_some_and(|at| now.saturating_sub(at) < self.timing.min)
     }
 
     /// The peer's numbers are here and this rank is the asker.
-    fn ready(
-        &mut self,
-        now: Micros,
-        numbers: Numbers,
-        estimator: &Estimator,
-        out: &mut Vec<Action>,
-    ) {
-        out.push(Action::ReceiveReady(numbers));
-        out.push(Action::Send { kind: Kind::Rtu, original: true });
-        out.push(Action::SendReady);
-        self.enter(State::RtuSent, now, estimator);
-        self.arm(now, estimator);
+    fn ready(&mut self, numbers: Numbers, step: &mut Step<'_>) {
+        step.out.extend([Action::ReceiveReady(numbers), send(Kind::Rtu, true), Action::SendReady]);
+        self.enter(State::RtuSent, step);
+        self.arm(step);
     }
 
-    fn expired(&mut self, now: Micros, out: &mut Vec<Action>) {
-        if self.timer.is_none_or(|at| at > now) {
+    fn expired(&mut self, step: &mut Step<'_>) {
+        if self.timer.is_none_or(|at| at > step.now) {
             return;
         }
         let kind = match self.state {
@@ -365,45 +267,46 @@ impl Machine {
             State::RepSent => Kind::Rep,
             State::None | State::Done => return,
         };
-        let next = Micros(self.interval.0.saturating_mul(2));
+        let next = self.interval * 2;
         if next > self.timing.max && self.resends >= RESENDS_LEAST {
-            let waited = now.since(self.began);
-            out.push(Action::GiveUp(GaveUp { state: self.state, resends: self.resends, waited }));
+            let (state, resends) = (self.state, self.resends);
+            let waited = step.now.saturating_sub(self.began);
+            step.out.push(Action::GiveUp { state, resends, waited });
             self.timer = None;
             return;
         }
         if self.state == State::RepSent {
-            self.answered = Some(now);
+            self.answered = Some(step.now);
         }
         self.resends += 1;
         self.interval = next.min(self.timing.max);
-        self.timer = Some(now.after(self.interval));
-        out.push(Action::Send { kind, original: false });
+        self.timer = Some(step.now + self.interval);
+        step.out.push(send(kind, false));
     }
 
-    fn round_trip(&self, now: Micros, original: bool, estimator: &mut Estimator) {
+    fn round_trip(&self, original: bool, step: &mut Step<'_>) {
         if original {
-            estimator.sample(now.since(self.sent));
+            step.estimator.sample(step.now.saturating_sub(self.sent));
         } else if self.resends > 0 {
-            estimator.ambiguous(self.interval);
+            step.estimator.ambiguous(self.interval);
         }
     }
 
-    fn enter(&mut self, state: State, now: Micros, estimator: &Estimator) {
+    fn enter(&mut self, state: State, step: &Step<'_>) {
         self.state = state;
-        self.sent = now;
+        self.sent = step.now;
         self.resends = 0;
-        self.interval = estimator.rto();
+        self.interval = step.estimator.rto;
         self.timer = None;
     }
 
-    fn arm(&mut self, now: Micros, estimator: &Estimator) {
-        self.interval = estimator.rto();
-        self.timer = Some(now.after(self.interval));
+    fn arm(&mut self, step: &Step<'_>) {
+        self.interval = step.estimator.rto;
+        self.timer = Some(step.now + self.interval);
     }
 
-    fn finish(&mut self, out: &mut Vec<Action>) {
-        out.push(Action::Open);
+    fn finish(&mut self, step: &mut Step<'_>) {
+        step.out.push(Action::Open);
         self.state = State::Done;
         self.timer = None;
     }

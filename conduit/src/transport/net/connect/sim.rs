@@ -2,13 +2,40 @@
 //! clock.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::time::Duration;
 
 use bootstrap::Rank;
 use proptest::prelude::*;
 
-use super::machine::{Action, Event, Micros, RESENDS_LEAST, Timing, answers};
+use super::machine::{Action, Event, RESENDS_LEAST, answers};
 use super::table::Table;
 use super::wire::{Context, Kind, MAX_PAYLOAD, Numbers, Packet};
+use crate::transport::net::settings::Timing;
+
+pub(super) const fn micros(number: u64) -> Duration {
+    Duration::from_micros(number)
+}
+
+impl Default for Timing {
+    /// 1 ms, doubled up to 67 s: about two minutes in all.
+    fn default() -> Self {
+        Self { min: micros(1_000), max: micros(1 << 26) }
+    }
+}
+
+impl Timing {
+    /// The longest that one phase of a handshake can last: the intervals double up to `max`, and
+    /// after the last of at least [`RESENDS_LEAST`] resends the connection is given up.
+    fn patience(self) -> Duration {
+        let mut total = self.max * (RESENDS_LEAST + 2);
+        let mut interval = self.min;
+        while interval < self.max {
+            total += interval;
+            interval *= 2;
+        }
+        total
+    }
+}
 
 /// Small and fast, and reproducible from its seed.
 struct Dice(u64);
@@ -59,10 +86,10 @@ enum Arrival {
 }
 
 /// (time, order, to, from, what), earliest first.
-type Flight = std::cmp::Reverse<(Micros, u64, u32, u32, Arrival)>;
+type Flight = std::cmp::Reverse<(Duration, u64, u32, u32, Arrival)>;
 
 struct World {
-    now: Micros,
+    now: Duration,
     dice: Dice,
     weather: Weather,
     tables: Vec<Table>,
@@ -80,7 +107,7 @@ const JOB: u32 = 0x51;
 impl World {
     fn new(size: u32, seed: u64, weather: Weather, timing: Timing) -> Self {
         Self {
-            now: Micros(0),
+            now: micros(0),
             dice: Dice(seed | 1),
             weather,
             tables: (0..size).map(|rank| Table::new(Rank(rank), timing)).collect(),
@@ -100,7 +127,7 @@ impl World {
 
     fn later(&mut self, delay: u64, to: u32, from: u32, what: Arrival) {
         self.order += 1;
-        let at = self.now.after(Micros(delay));
+        let at = self.now + micros(delay);
         self.flying.push(std::cmp::Reverse((at, self.order, to, from, what)));
     }
 
@@ -145,8 +172,8 @@ impl World {
                     pair.send_ready = true;
                 }
                 Action::Open => self.open(me, peer),
-                Action::GiveUp(gave_up) => {
-                    assert!(gave_up.resends >= RESENDS_LEAST, "{gave_up:?}");
+                Action::GiveUp { resends, .. } => {
+                    assert!(*resends >= RESENDS_LEAST, "{action:?}");
                     self.pair(me, peer).given_up = true;
                 }
             }
@@ -189,10 +216,10 @@ impl World {
     }
 
     /// Runs until nothing is on its way and no timer runs, or `until`.
-    fn run(&mut self, until: Micros) {
+    fn run(&mut self, until: Duration) {
         loop {
             let arrival = self.flying.peek().map(|next| next.0.0);
-            let timer = self.tables.iter().filter_map(Table::deadline).min();
+            let timer = self.tables.iter().filter_map(|table| table.next).min();
             let Some(next) = [arrival, timer].into_iter().flatten().min() else { return };
             if next > until {
                 return;
@@ -267,7 +294,7 @@ proptest! {
         if both {
             world.need(gap, high, low);
         }
-        world.run(Micros(u64::MAX));
+        world.run(Duration::MAX);
         world.assert_connected(low, high);
         prop_assert!(world.tables.iter().all(|table| table.under_way() == 0));
         // Resends are bounded by what was lost and by how slow the network is.
@@ -286,13 +313,13 @@ proptest! {
                 wanted.insert((me, peer));
             }
         }
-        world.run(Micros(u64::MAX));
+        world.run(Duration::MAX);
         for (me, peer) in wanted {
             world.assert_connected(me, peer);
         }
         prop_assert!(world.tables.iter().all(|table| table.under_way() == 0));
         for table in &world.tables {
-            prop_assert_eq!(table.deadline(), None);
+            prop_assert_eq!(table.next, None);
         }
     }
 
@@ -300,20 +327,20 @@ proptest! {
     fn a_peer_that_disappears_at_any_time_ends_the_wait(
         seed: u64, weather in weather(), at in 0u64..8_000, both: bool,
     ) {
-        let timing = Timing::new(1_000, 64_000).unwrap();
+        let timing = Timing { min: micros(1_000), max: micros(64_000) };
         let mut world = World::new(2, seed, weather, timing);
         world.need(0, 0, 1);
         if both {
             world.need(at / 2, 1, 0);
         }
-        world.run(Micros(at));
+        world.run(micros(at));
         world.dead.insert(1);
         // Whoever waits again from now on must not wait for ever either.
         world.need(0, 0, 1);
-        world.run(Micros(u64::MAX));
+        world.run(Duration::MAX);
         let pair = *world.pair(0, 1);
         prop_assert!(pair.open != pair.given_up, "{:?}", pair);
-        prop_assert!(world.now <= Micros(at).after(Micros(3 * timing.patience().0)), "{:?}", world.now);
+        prop_assert!(world.now <= micros(at) + 3 * timing.patience(), "{:?}", world.now);
     }
 }
 
@@ -323,7 +350,7 @@ fn the_same_seed_makes_the_same_history() {
         let weather = Weather { loss: 40, duplication: 30, delay: 3_000, losses: 9 };
         let mut world = World::new(5, seed, weather, Timing::default());
         (0..5).for_each(|me| (0..5).for_each(|peer| world.need(0, me, peer)));
-        world.run(Micros(u64::MAX));
+        world.run(Duration::MAX);
         (world.now, world.datagrams, world.pairs)
     };
     assert_eq!(history(12), history(12));
@@ -334,12 +361,12 @@ fn the_same_seed_makes_the_same_history() {
 fn a_quiet_network_needs_four_packets_and_simultaneous_requests_four_as_well() {
     let mut world = World::new(2, 1, FAIR, Timing::default());
     world.need(0, 0, 1);
-    world.run(Micros(u64::MAX));
+    world.run(Duration::MAX);
     assert_eq!(world.datagrams, 4);
     let mut world = World::new(2, 1, FAIR, Timing::default());
     world.need(0, 0, 1);
     world.need(0, 1, 0);
-    world.run(Micros(u64::MAX));
+    world.run(Duration::MAX);
     assert_eq!(world.datagrams, 4, "REQ both ways, RTU, ACK");
     world.assert_connected(0, 1);
 }
@@ -348,7 +375,7 @@ fn a_quiet_network_needs_four_packets_and_simultaneous_requests_four_as_well() {
 fn a_rank_connects_to_itself_without_a_packet() {
     let mut world = World::new(2, 1, FAIR, Timing::default());
     world.need(0, 1, 1);
-    world.run(Micros(u64::MAX));
+    world.run(Duration::MAX);
     world.assert_connected(1, 1);
     assert_eq!(world.datagrams, 0);
 }
@@ -370,9 +397,9 @@ fn the_default_gives_up_after_two_minutes() {
     let mut world = World::new(2, 1, FAIR, Timing::default());
     world.dead.insert(1);
     world.need(0, 0, 1);
-    world.run(Micros(u64::MAX));
+    world.run(Duration::MAX);
     assert!(world.pair(0, 1).given_up);
-    let seconds = world.now.0 / 1_000_000;
+    let seconds = world.now.as_secs();
     assert!((120..=140).contains(&seconds), "{seconds} s");
     assert_eq!(world.tables[0].counters.resent, 16);
 }
@@ -382,12 +409,12 @@ fn a_repeated_rtu_is_acknowledged_again_but_not_at_once() {
     let mut table = Table::new(Rank(1), Timing::default());
     let rtu = Event::Packet { kind: Kind::Rtu, original: false, numbers: Numbers::EMPTY };
     let ack = [Action::Send { kind: Kind::Ack, original: false }];
-    assert_eq!(table.handle(Micros(10), Rank(0), &rtu, true), ack);
-    assert_eq!(table.handle(Micros(1_009), Rank(0), &rtu, true), []);
-    assert_eq!(table.handle(Micros(1_009), Rank(8), &rtu, true), ack, "same slot, other peer");
-    assert_eq!(table.handle(Micros(1_010), Rank(0), &rtu, true), ack);
+    assert_eq!(table.handle(micros(10), Rank(0), &rtu, true), ack);
+    assert_eq!(table.handle(micros(1_009), Rank(0), &rtu, true), []);
+    assert_eq!(table.handle(micros(1_009), Rank(8), &rtu, true), ack, "same slot, other peer");
+    assert_eq!(table.handle(micros(1_010), Rank(0), &rtu, true), ack);
     assert_eq!(table.counters.too_soon, 1);
     // Before the connection an RTU means nothing.
-    assert_eq!(table.handle(Micros(5_000), Rank(0), &rtu, false), []);
+    assert_eq!(table.handle(micros(5_000), Rank(0), &rtu, false), []);
     assert_eq!(table.under_way(), 0);
 }

@@ -2,11 +2,13 @@
 //! last acknowledgements and the counters. Still without clock or network.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bootstrap::Rank;
 
-use super::machine::{Action, Estimator, Event, Machine, Micros, State, Timing};
+use super::machine::{Action, Estimator, Event, Machine, State, Step};
 use super::wire::{Kind, Numbers};
+use crate::transport::net::settings::Timing;
 
 /// What happened so far; for tests.
 #[cfg_attr(not(test), allow(dead_code, reason = "tests read them"))]
@@ -53,9 +55,10 @@ pub(crate) struct Table {
     estimator: Estimator,
     entries: BTreeMap<Rank, Entry>,
     /// To whom and when ACK was sent.
-    acknowledged: [Option<(Rank, Micros)>; RECENT],
-    /// Earliest deadline; an entry may have moved its own to later since.
-    next: Option<Micros>,
+    acknowledged: [Option<(Rank, Duration)>; RECENT],
+    /// When [`Table::expired`] has to be called at the latest. It may find nothing then: an entry may
+    /// have moved its own deadline to later since.
+    pub(crate) next: Option<Duration>,
     pub(crate) counters: Counters,
 }
 
@@ -75,7 +78,7 @@ impl Table {
     /// An event of one peer. `open`: the connection is made already. Returns what to do, in order.
     pub(crate) fn handle(
         &mut self,
-        now: Micros,
+        now: Duration,
         peer: Rank,
         event: &Event,
         open: bool,
@@ -104,57 +107,53 @@ impl Table {
     }
 
     /// A connected peer that repeats its RTU did not get the ACK. Everything else is late.
-    fn handle_open(&mut self, now: Micros, peer: Rank, event: &Event, out: &mut Vec<Action>) {
+    fn handle_open(&mut self, now: Duration, peer: Rank, event: &Event, out: &mut Vec<Action>) {
         let Event::Packet { kind: Kind::Rtu, original, .. } = event else { return };
-        let min = self.timing.least();
-        if self.slot(peer).is_some_and(|(who, at)| who == peer && now.since(at) < min) {
+        let min = self.timing.min;
+        if self.slot(peer).is_some_and(|(who, at)| who == peer && now.saturating_sub(at) < min) {
             self.counters.too_soon += 1;
         } else {
             out.push(Action::Send { kind: Kind::Ack, original: *original });
         }
     }
 
-    fn handle_closed(&mut self, now: Micros, peer: Rank, event: &Event, out: &mut Vec<Action>) {
+    fn handle_closed(&mut self, now: Duration, peer: Rank, event: &Event, out: &mut Vec<Action>) {
         let begins = matches!(event, Event::Need | Event::Packet { kind: Kind::Req, .. });
         if begins && !self.entries.contains_key(&peer) {
             let machine = Machine::new(self.me, peer, self.timing, now);
             self.entries.insert(peer, Entry { machine, own: Numbers::EMPTY });
         }
         let Some(entry) = self.entries.get_mut(&peer) else { return };
-        entry.machine.handle(now, event, &mut self.estimator, out);
-        let deadline = entry.machine.deadline();
+        let mut step = Step { now, estimator: &mut self.estimator, out };
+        entry.machine.handle(event, &mut step);
+        let deadline = entry.machine.timer;
         self.next = [self.next, deadline].into_iter().flatten().min();
-        let gave_up = out.iter().any(|action| matches!(action, Action::GiveUp(_)));
-        if gave_up || matches!(entry.machine.state(), State::Done | State::None) {
+        let gave_up = out.iter().any(|action| matches!(action, Action::GiveUp { .. }));
+        if gave_up || matches!(entry.machine.state, State::Done | State::None) {
             self.entries.remove(&peer);
         }
     }
 
-    fn slot(&mut self, peer: Rank) -> &mut Option<(Rank, Micros)> {
+    fn slot(&mut self, peer: Rank) -> &mut Option<(Rank, Duration)> {
         let index = usize::try_from(peer.0).unwrap_or_default() % RECENT;
         &mut self.acknowledged[index]
     }
 
     /// The next peer whose deadline has passed, with what to do. Call until `None`.
-    pub(crate) fn expired(&mut self, now: Micros) -> Option<(Rank, Vec<Action>)> {
+    pub(crate) fn expired(&mut self, now: Duration) -> Option<(Rank, Vec<Action>)> {
         if self.next.is_none_or(|at| at > now) {
             return None;
         }
-        let due = |entry: &Entry| entry.machine.deadline().is_some_and(|at| at <= now);
+        let due = |entry: &Entry| entry.machine.timer.is_some_and(|at| at <= now);
         let peer = self.entries.iter().find(|(_, entry)| due(entry)).map(|(peer, _)| *peer);
         let Some(peer) = peer else {
-            self.next = self.entries.values().filter_map(|entry| entry.machine.deadline()).min();
+            self.next = self.entries.values().filter_map(|entry| entry.machine.timer).min();
             return None;
         };
         let out = self.handle(now, peer, &Event::Timer, false);
         self.counters.resent +=
             out.iter().filter(|action| matches!(action, Action::Send { .. })).count() as u64;
         Some((peer, out))
-    }
-
-    /// When [`Table::expired`] has to be called at the latest (it may find nothing then).
-    pub(crate) const fn deadline(&self) -> Option<Micros> {
-        self.next
     }
 
     /// Remembers the numbers of the queue pairs that were made for a peer.
@@ -178,6 +177,6 @@ impl Table {
     /// How far the connection with a peer is; `None` when nothing is under way.
     #[cfg(test)]
     pub(crate) fn state(&self, peer: Rank) -> Option<State> {
-        self.entries.get(&peer).map(|entry| entry.machine.state())
+        self.entries.get(&peer).map(|entry| entry.machine.state)
     }
 }

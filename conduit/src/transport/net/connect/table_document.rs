@@ -3,10 +3,12 @@
 
 use bootstrap::Rank;
 
-use super::machine::{Action, Event, Micros, Timing};
+use super::machine::{Action, Event};
+use super::sim::micros;
 use super::state_table::{self, Rows};
 use super::table::Table;
 use super::wire::{Kind, Numbers};
+use crate::transport::net::settings::Timing;
 
 const DOCUMENT: &str = include_str!("../../../../../docs/design/connect.md");
 
@@ -75,7 +77,7 @@ fn render(action: &Action) -> String {
         Action::ReceiveReadyFromSelf => "RTR with itself".into(),
         Action::SendReady => "RTS".into(),
         Action::Open => "open".into(),
-        Action::GiveUp(_) => "give up".into(),
+        Action::GiveUp { .. } => "give up".into(),
     }
 }
 
@@ -83,7 +85,7 @@ fn render(action: &Action) -> String {
 fn row(peer: Rank, mut open: bool, path: &[&str], name: &str) -> Option<(String, String)> {
     let mut table = Table::new(ME, Timing::default());
     for name in path {
-        let actions = table.handle(Micros(0), peer, &event(name).unwrap(), open);
+        let actions = table.handle(micros(0), peer, &event(name).unwrap(), open);
         assert!(!actions.is_empty() || *name == "need", "{path:?}");
     }
     let state = |table: &Table, open| match table.state(peer) {
@@ -91,20 +93,18 @@ fn row(peer: Rank, mut open: bool, path: &[&str], name: &str) -> Option<(String,
         None if open => "Done".to_owned(),
         None => "None".to_owned(),
     };
-    let before = (state(&table, open), table.deadline());
+    let before = (state(&table, open), table.next);
     let actions = match event(name) {
         // Half a millisecond is too soon, two are not.
         Some(event) => {
-            let now = Micros(if name.ends_with("later") { 2_000 } else { 500 });
+            let now = micros(if name.ends_with("later") { 2_000 } else { 500 });
             table.handle(now, peer, &event, open)
         }
         // The table's deadline may be one that an entry has left behind.
-        None => {
-            (0..2).find_map(|_| table.expired(table.deadline()?)).map(|(_, actions)| actions)?
-        }
+        None => (0..2).find_map(|_| table.expired(table.next?)).map(|(_, actions)| actions)?,
     };
     open |= actions.contains(&Action::Open);
-    let timer = table.deadline() != before.1 && !open && name != "timer";
+    let timer = table.next != before.1 && !open && name != "timer";
     let words = actions.iter().map(render).chain(timer.then(|| "timer".to_owned()));
     let actions = words.collect::<Vec<_>>().join(", ");
     let after = state(&table, open);

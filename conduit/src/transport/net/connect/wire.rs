@@ -32,7 +32,6 @@ impl Numbers {
     pub(crate) const EMPTY: Self = Self { len: 0, values: [0; MAX_NUMBERS] };
 
     /// `None` when there are more than [`MAX_NUMBERS`].
-    #[must_use]
     pub(crate) fn new(numbers: &[u32]) -> Option<Self> {
         let mut values = [0; MAX_NUMBERS];
         values.get_mut(..numbers.len())?.copy_from_slice(numbers);
@@ -40,7 +39,6 @@ impl Numbers {
     }
 
     /// The numbers.
-    #[must_use]
     pub(crate) fn as_slice(&self) -> &[u32] {
         &self.values[..usize::from(self.len)]
     }
@@ -56,7 +54,7 @@ impl std::fmt::Debug for Numbers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// Connect with me; here are my numbers.
-    Req,
+    Req = 1,
     /// Yes; here are mine.
     Rep,
     /// I can receive.
@@ -69,17 +67,7 @@ impl Kind {
     /// All of them.
     pub(crate) const ALL: [Self; 4] = [Self::Req, Self::Rep, Self::Rtu, Self::Ack];
 
-    const fn code(self) -> u32 {
-        match self {
-            Self::Req => 1,
-            Self::Rep => 2,
-            Self::Rtu => 3,
-            Self::Ack => 4,
-        }
-    }
-
     /// Whether it carries numbers.
-    #[must_use]
     pub(crate) const fn has_numbers(self) -> bool {
         matches!(self, Self::Req | Self::Rep)
     }
@@ -114,32 +102,24 @@ pub(crate) struct Context {
 }
 
 /// Why a datagram is not a packet for this rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// No immediate data.
-    #[error("no immediate data")]
     Immediate,
     /// A kind that does not exist.
-    #[error("kind {0} does not exist")]
     Kind(u32),
     /// Not of this protocol.
-    #[error("{0} bytes that are not of this protocol")]
     Foreign(usize),
     /// Another version of the protocol.
-    #[error("version {0} of the protocol")]
     Version(u8),
     /// Another job.
-    #[error("of another job")]
     Job,
     /// No rank of this job, this rank itself, or not the same in both places.
-    #[error("sender {0} cannot be")]
     Sender(u32),
     /// Meant for somebody else.
-    #[error("meant for rank {0}")]
     Receiver(u32),
     /// Wrong count of numbers for this kind and job, a length that does not fit it, or a number
     /// that cannot be.
-    #[error("{seen} queue pair numbers in {bytes} bytes")]
     Numbers { seen: u8, bytes: usize },
 }
 
@@ -157,7 +137,7 @@ impl Packet {
             place.copy_from_slice(&number.to_le_bytes());
         }
         let original = if self.original { ORIGINAL } else { 0 };
-        let immediate = self.kind.code() | original | (self.from & 0xffff) << 16;
+        let immediate = self.kind as u32 | original | (self.from & 0xffff) << 16;
         (immediate, HEADER + 4 * usize::from(numbers.len))
     }
 
@@ -169,7 +149,7 @@ impl Packet {
         let immediate = immediate.ok_or(Refusal::Immediate)?;
         let code = immediate & 0xf;
         let kind =
-            Kind::ALL.into_iter().find(|kind| kind.code() == code).ok_or(Refusal::Kind(code))?;
+            Kind::ALL.into_iter().find(|kind| *kind as u32 == code).ok_or(Refusal::Kind(code))?;
         let Some((header, rest)) = payload.split_first_chunk::<HEADER>() else {
             return Err(Refusal::Foreign(payload.len()));
         };
@@ -217,15 +197,20 @@ fn decode_numbers(kind: Kind, count: u8, bytes: &[u8], expected: usize) -> Optio
 /// Key of the datagram queue pairs of a job, from the numbers of all ranks' datagram queue pairs in
 /// rank order: nothing has to be exchanged for it, and another job has another one. (FNV-1a of 64
 /// bits, folded. The top bit stays clear: such keys are reserved for privileged programs.)
-#[must_use]
 pub(crate) fn queue_key(numbers: impl IntoIterator<Item = u32>) -> u32 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in numbers.into_iter().flat_map(u32::to_le_bytes) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-    let [a, b, c, d, e, f, g, h] = hash.to_le_bytes();
-    let (low, high) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
-    (low.rotate_left(5) ^ high) & 0x7fff_ffff
+    let hash = fnv1a(numbers.into_iter().flat_map(u32::to_le_bytes));
+    (low(hash).rotate_left(5) ^ low(hash >> 32)) & 0x7fff_ffff
+}
+
+/// FNV-1a of 64 bits.
+pub(crate) fn fnv1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
+    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+const fn low(word: u64) -> u32 {
+    word as u32
 }
 
 #[cfg(test)]

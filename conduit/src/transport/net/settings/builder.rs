@@ -9,7 +9,7 @@ use settings::{Env, Values};
 use super::port_family::Family;
 use super::{
     ConnectSettings, DepthSettings, Error, FabricChoice, NetSettings, PollMode, PortSettings,
-    SharedReceive, SoftAddress, SoftSettings, ThreadSettings, Total, XrcMode,
+    SharedReceive, SoftAddress, SoftSettings, ThreadSettings, Timing, Total, XrcMode,
 };
 
 /// Greatest ACK timeout exponent of a queue pair.
@@ -189,8 +189,7 @@ impl SettingsBuilder<'_> {
             file_base: self.count("GASNET_CONNECTFILE_BASE"),
             sends: self.count("GASNET_CONNECT_SNDS"),
             receives: table.int_opt("GASNET_CONNECT_RCVS").map(narrow),
-            retransmit_min: micros(min),
-            retransmit_max: micros(max),
+            timing: Timing { min: micros(min), max: micros(max) },
             drop: self.count("GASNET_CONNECT_DROP_DENOM"),
         }
     }

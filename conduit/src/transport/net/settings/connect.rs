@@ -23,12 +23,20 @@ pub(crate) struct ConnectSettings {
     pub sends: u32,
     /// Receive buffers; `None`: see [`ConnectSettings::receives`].
     pub receives: Option<u32>,
-    /// First wait before a request is sent again.
-    pub retransmit_min: Duration,
-    /// Longest wait.
-    pub retransmit_max: Duration,
+    /// `GASNET_CONNECT_RETRANS_MIN`, `_MAX`.
+    pub timing: Timing,
     /// About one received packet in `drop + 1` is lost for tests; 0 loses none.
     pub drop: u32,
+}
+
+/// When packets are sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timing {
+    /// First interval, and how soon after an answer a repeated packet is not answered again. Above
+    /// 0, below `max`.
+    pub min: Duration,
+    /// Longest interval.
+    pub max: Duration,
 }
 
 impl ConnectSettings {

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use settings::{Env, Values};
 
 pub(crate) use self::agreement::Agreement;
-pub(crate) use self::connect::{ConnectSettings, ConnectWays, is_per_rank};
+pub(crate) use self::connect::{ConnectSettings, ConnectWays, Timing, is_per_rank};
 pub(crate) use self::ports::PortSettings;
 pub(crate) use self::sizes::{DepthSettings, SharedReceive, Total};
 pub(crate) use self::soft::{SoftAddress, SoftSettings};

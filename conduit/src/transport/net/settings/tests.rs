@@ -24,8 +24,8 @@ fn defaults_are_those_of_the_documents() {
     assert_eq!((settings.put_bounce, settings.gather_min), (65_536, Some(1500)));
     let connect = &settings.connect;
     assert!(connect.dynamic && connect.at_start);
-    assert_eq!(connect.retransmit_min, Duration::from_millis(1));
-    assert_eq!(connect.retransmit_max, Duration::from_micros(1 << 26));
+    assert_eq!(connect.timing.min, Duration::from_millis(1));
+    assert_eq!(connect.timing.max, Duration::from_micros(1 << 26));
     assert_eq!([1, 2, 3, 4, 5, 256, 257].map(|n| connect.receives(n)), [6, 6, 8, 8, 10, 20, 22]);
     let depths = settings.depths;
     assert_eq!((depths.ops_per_peer, depths.ops), (24, Total::Is(255)));
@@ -139,6 +139,6 @@ proptest! {
         let settings = NetSettings::of(&Values::from_env(&env).unwrap(), &env).unwrap();
         prop_assert!(settings.retry.timeout <= 31 && (1..=7).contains(&settings.retry.count));
         prop_assert!(settings.depths.slack < settings.depths.credits_per_peer && settings.depths.slack <= 255);
-        prop_assert!(settings.connect.retransmit_min <= settings.connect.retransmit_max);
+        prop_assert!(settings.connect.timing.min <= settings.connect.timing.max);
     }
 }

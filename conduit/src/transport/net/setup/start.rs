@@ -6,11 +6,9 @@ use std::sync::Arc;
 use bootstrap::{Bootstrap, Rank};
 use fabric::Channel;
 
-use crate::transport::net::connect::driver::{Identity, Setup as ConnectSetup, Socket};
-use crate::transport::net::connect::fixed::{self, Chosen};
-use crate::transport::net::connect::machine::Timing;
-use crate::transport::net::connect::wire::queue_key;
-use crate::transport::net::connect::{self, file};
+use crate::transport::net::connect::driver::Socket;
+use crate::transport::net::connect::wire::{Context, queue_key};
+use crate::transport::net::connect::{self, file, fixed};
 use crate::transport::net::context::NetContext;
 use crate::transport::net::error::Error;
 use crate::transport::net::links::Links;
@@ -60,15 +58,8 @@ pub(crate) fn datagrams(
     let dynamic = !settings.at_start || settings.dynamic && settings.file_in.is_some();
     let (true, Some(rail)) = (dynamic, plan.rails.first()) else { return Ok(None) };
     let channel = rail.device.channel()?;
-    let socket = ConnectSetup {
-        port: rail.port,
-        pkey_index: rail.pkey_index,
-        sends: settings.sends,
-        receives: settings.receives(size),
-        timing: timing(settings)?,
-        drop: settings.drop,
-    };
-    Ok(Some((Socket::new(&rail.device, Some(&channel), &socket)?, channel)))
+    let (device, place) = (&rail.device, (rail.port, rail.pkey_index));
+    Ok(Some((Socket::new(device, Some(&channel), place, settings, size)?, channel)))
 }
 
 /// Prepares connections to the ranks that are connected at the start, and starts the threads.
@@ -88,22 +79,23 @@ pub(crate) fn connect(
             Some(name) => Some(file::read(name, me.0, size).map_err(connect::Error::from)?),
             None => None,
         };
-        let chosen = listed.as_deref().map_or(Chosen::All, Chosen::Listed);
         let remote = |rank| members.is_remote(rank);
-        prepared = fixed::prepare((me, size), chosen, &remote, links.count(), &links, services)?;
+        prepared = fixed::prepare(
+            (me, size),
+            listed.as_deref(),
+            &remote,
+            links.count(),
+            &links,
+            services,
+        )?;
     }
     let connector = match datagrams {
         None => None,
         Some((socket, channel)) => {
             let key = queue_key((0..size).map(|rank| links.others.datagrams(Rank(rank))));
-            let identity = Identity {
-                me,
-                size,
-                job: key.rotate_left(13),
-                queue_key: key,
-                count: links.count(),
-            };
-            Some((socket.start(&identity)?, channel))
+            let context =
+                Context { me: me.0, size, job: key.rotate_left(13), count: links.count() };
+            Some((socket.start(context, key)?, channel))
         }
     };
     Ok((Threads::start(links, connector)?, prepared))
@@ -112,13 +104,4 @@ pub(crate) fn connect(
 /// Opens connections that [`connect()`] prepared. After a barrier: everybody can receive.
 pub(crate) fn open(links: &Links, prepared: &[Rank]) -> Result<(), Error> {
     Ok(fixed::open(links.context.members.rank, prepared, links)?)
-}
-
-fn timing(settings: &ConnectSettings) -> Result<Timing, Error> {
-    let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    let (least, most) = (micros(settings.retransmit_min), micros(settings.retransmit_max));
-    Timing::new(least, most).ok_or_else(|| Error::Setting {
-        name: "GASNET_CONNECT_RETRANS_MAX",
-        problem: format!("{most} µs must be more than GASNET_CONNECT_RETRANS_MIN, {least} µs"),
-    })
 }
