@@ -31,6 +31,7 @@ mod ports;
 mod post;
 mod qp_setup;
 mod rail;
+mod records;
 mod recv_buffers;
 mod rma;
 mod segments;

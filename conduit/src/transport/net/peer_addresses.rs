@@ -4,86 +4,74 @@
 
 use bootstrap::{Bootstrap, Rank, Shared};
 use fabric::{Address, Gid, Mtu};
+use serde::{Deserialize, Serialize};
 
 use super::error::Error;
-use super::plan::{NetPlan, RailPlan};
+use super::plan::NetPlan;
+use super::records;
 use super::settings::{Agreement, ConnectWays};
 
-/// Bytes of what a rank says of shared connections (`xrc.rs`).
-pub(super) const XRC_RECORD: usize = 13;
-/// Bytes for each rail.
-const RAIL: usize = 24;
-/// Where the parts of a record begin: agreement, sharing, number of the datagram queue pair, first
-/// rail.
-const SHARING: usize = Agreement::BYTES;
-const DATAGRAMS: usize = SHARING + XRC_RECORD;
-const FIRST_RAIL: usize = DATAGRAMS + 4;
-/// Bytes of a rank's record.
-const RECORD: usize = FIRST_RAIL + RAIL;
+/// Bytes of a rank's record, and of that of a further rail: as many as any takes.
+const RECORD: usize = 63;
+const RAIL: usize = 26;
+
+/// What a rank says of shared connections (`xrc.rs`). Those that say the same share theirs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Sharing {
+    /// It can and will.
+    pub(super) can: bool,
+    /// The first rank of its neighbourhood.
+    pub(super) first: u32,
+    /// Its ports as a number: equal for ranks that use the same.
+    pub(super) ports: u64,
+}
+
+/// How a rail is reached.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+struct RailAddress {
+    lid: u16,
+    service: u16,
+    gid: [u8; 16],
+    global: bool,
+    mtu: u32,
+    rd_atom: u8,
+}
 
 /// What a rank says.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Record {
+    agreement: Agreement,
+    sharing: Sharing,
+    datagrams: u32,
+    rail: RailAddress,
+}
+
+/// What this rank says.
 #[derive(Clone, Debug)]
 pub(super) struct OwnAddress {
-    agreement: Agreement,
-    sharing: [u8; XRC_RECORD],
-    datagrams: u32,
-    rails: Vec<[u8; RAIL]>,
+    record: Record,
+    further: Vec<RailAddress>,
 }
 
 /// What all ranks said.
 #[derive(Clone, Debug)]
 pub(super) struct PeerAddresses {
     table: Shared,
-    /// Rails but the first of each rank.
-    further: Option<Shared>,
-    rails: usize,
-}
-
-fn encode_rail(rail: &RailPlan) -> Result<[u8; RAIL], Error> {
-    let address = rail.address(&rail.device.port(rail.port)?);
-    let mut bytes = [0; RAIL];
-    bytes[..2].copy_from_slice(&address.lid.to_le_bytes());
-    bytes[2..4].copy_from_slice(&address.service.to_le_bytes());
-    bytes[4..20].copy_from_slice(&address.gid.0);
-    bytes[20] = u8::from(address.global);
-    bytes[21] = u8::try_from(rail.mtu.bytes().ilog2()).unwrap_or(0);
-    bytes[22] = rail.rd_atom;
-    Ok(bytes)
-}
-
-fn decode_rail(bytes: &[u8; RAIL]) -> (Address, Mtu, u8) {
-    let [a, b, c, d, ..] = *bytes;
-    let address = Address {
-        lid: u16::from_le_bytes([a, b]),
-        service: u16::from_le_bytes([c, d]),
-        gid: bytes[4..20].try_into().map(Gid).unwrap_or_default(),
-        sgid_index: 0,
-        global: bytes[20] != 0,
-    };
-    let mtu = 1u32.checked_shl(bytes[21].into()).and_then(Mtu::of_bytes);
-    (address, mtu.unwrap_or(Mtu::B256), bytes[22])
+    /// Rails but the first of each rank, and how many each has.
+    further: Option<(Shared, usize)>,
 }
 
 impl OwnAddress {
-    /// Of this rank; `datagrams` is the number of its datagram queue pair, 0 when it has none.
-    pub(super) fn new(
-        plan: &NetPlan,
-        ways: ConnectWays,
-        sharing: [u8; XRC_RECORD],
-        datagrams: u32,
-    ) -> Result<Self, Error> {
-        let rails = plan.rails.iter().map(encode_rail).collect::<Result<Vec<_>, _>>()?;
-        let count = u32::try_from(rails.len()).unwrap_or(u32::MAX);
-        let agreement = Agreement::of(&plan.sizes, count, ways);
-        Ok(Self { agreement, sharing, datagrams, rails })
-    }
-
-    fn record(&self) -> Vec<u8> {
-        let mut bytes = self.agreement.to_bytes().to_vec();
-        bytes.extend(self.sharing);
-        bytes.extend(self.datagrams.to_le_bytes());
-        bytes.extend(self.rails.first().copied().unwrap_or_default());
-        bytes
+    /// `datagrams` is the number of the datagram queue pair, 0 when there is none.
+    pub(super) fn new(plan: &NetPlan, ways: ConnectWays, sharing: Sharing, datagrams: u32) -> Self {
+        let mut rails = plan.rails.iter().map(|rail| {
+            let Address { lid, service, gid, global, .. } = rail.address;
+            let (mtu, rd_atom) = (rail.mtu.bytes(), rail.rd_atom);
+            RailAddress { lid, service, gid: gid.0, global, mtu, rd_atom }
+        });
+        let agreement = Agreement::of(&plan.sizes, plan.rails.len(), ways);
+        let rail = rails.next().unwrap_or_default();
+        Self { record: Record { agreement, sharing, datagrams, rail }, further: rails.collect() }
     }
 }
 
@@ -94,58 +82,52 @@ impl PeerAddresses {
         mine: &OwnAddress,
         services: &mut dyn Bootstrap,
     ) -> Result<Self, Error> {
-        let table = services.exchange(&mine.record())?;
-        for (rank, record) in (0..).map(Rank).zip(table.chunks_exact(RECORD)) {
-            let theirs = record.first_chunk().copied().map(Agreement::from_bytes);
-            if let Some(problem) = theirs.and_then(|theirs| mine.agreement.differs(me, theirs)) {
+        let table = services.exchange(&records::write(&mine.record, RECORD)?)?;
+        for (rank, bytes) in (0..).map(Rank).zip(table.chunks_exact(RECORD)) {
+            let theirs: Record = records::read(bytes).ok_or_else(|| records::unknown(rank))?;
+            if let Some(problem) = mine.record.agreement.differs(me, theirs.agreement) {
                 return Err(Error::Mismatch { rank, problem });
             }
         }
         // From here on all have as many rails as this rank.
-        let further = match mine.rails.get(1..) {
-            Some(further) if !further.is_empty() => Some(services.exchange(&further.concat())?),
-            _ => None,
+        let further = match mine.further.len() {
+            0 => None,
+            count => {
+                let rails = mine.further.iter().map(|rail| records::write(rail, RAIL));
+                let rails = rails.collect::<Result<Vec<_>, _>>()?;
+                Some((services.exchange(&rails.concat())?, count))
+            }
         };
-        Ok(Self { table, further, rails: mine.rails.len() })
+        Ok(Self { table, further })
     }
 
-    fn record(&self, rank: Rank) -> Option<&[u8; RECORD]> {
-        self.table.get(RECORD * rank.0 as usize..)?.first_chunk()
+    fn record(&self, rank: Rank) -> Option<Record> {
+        records::read(self.table.get(RECORD * rank.0 as usize..)?.get(..RECORD)?)
     }
 
     /// What a rank says of shared connections.
-    pub(super) fn sharing(&self, rank: Rank) -> Option<&[u8; XRC_RECORD]> {
-        self.record(rank)?[SHARING..].first_chunk()
+    pub(super) fn sharing(&self, rank: Rank) -> Sharing {
+        self.record(rank).map_or_else(Sharing::default, |record| record.sharing)
     }
 
     /// Number of a rank's datagram queue pair, 0 when it has none.
     pub(super) fn datagrams(&self, rank: Rank) -> u32 {
-        let bytes = self.record(rank).and_then(|record| record[DATAGRAMS..].first_chunk::<4>());
-        bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+        self.record(rank).map_or(0, |record| record.datagrams)
     }
 
     /// Where a rail of a rank is, its MTU, and the reads in flight that it can have.
     pub(super) fn rail(&self, rank: Rank, rail: usize) -> (Address, Mtu, u8) {
-        let bytes = match rail.checked_sub(1) {
-            None => self.record(rank).and_then(|record| record[FIRST_RAIL..].first_chunk()),
-            Some(index) => self.further.as_ref().and_then(|further| {
-                let at = RAIL * (rank.0 as usize * (self.rails - 1) + index);
-                further.get(at..)?.first_chunk()
-            }),
+        let found = match (rail.checked_sub(1), &self.further) {
+            (None, _) => self.record(rank).map(|record| record.rail),
+            (Some(index), Some((table, count))) => {
+                let rails = table.get(RAIL * (rank.0 as usize * count + index)..);
+                rails.and_then(|rails| records::read(rails.get(..RAIL)?))
+            }
+            (Some(_), None) => None,
         };
-        decode_rail(bytes.unwrap_or(&[0; RAIL]))
-    }
-
-    /// Ranks that say only this of shared connections.
-    #[cfg(test)]
-    pub(super) fn of_sharing(records: &[[u8; XRC_RECORD]]) -> Self {
-        let mut bytes = Vec::new();
-        for record in records {
-            bytes.extend([0; SHARING]);
-            bytes.extend(record);
-            bytes.extend([0; RECORD - DATAGRAMS]);
-        }
-        Self { table: Shared::Owned(bytes), further: None, rails: 1 }
+        let RailAddress { lid, service, gid, global, mtu, rd_atom } = found.unwrap_or_default();
+        let address = Address { lid, service, gid: Gid(gid), sgid_index: 0, global };
+        (address, Mtu::of_bytes(mtu).unwrap_or(Mtu::B256), rd_atom)
     }
 }
 

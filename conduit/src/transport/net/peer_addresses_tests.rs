@@ -13,19 +13,16 @@ fn agreement(rails: u16) -> Agreement {
 /// An introduction whose parts are told by the rank and the rail.
 fn introduction(rank: u8, rails: u16) -> OwnAddress {
     let rail = |index: u16| {
-        let mut bytes = [0; RAIL];
-        bytes[0] = u8::try_from(index).unwrap();
-        bytes[4] = rank;
-        bytes[21] = 11;
-        bytes[22] = 3;
-        bytes
+        let (lid, gid) = (index, [rank; 16]);
+        RailAddress { lid, service: 0, gid, global: true, mtu: 2048, rd_atom: 3 }
     };
-    OwnAddress {
-        agreement: agreement(rails),
-        sharing: [rank; XRC_RECORD],
-        datagrams: 1000 + u32::from(rank),
-        rails: (0..rails).map(rail).collect(),
-    }
+    let (agreement, datagrams) = (agreement(rails), 1000 + u32::from(rank));
+    let record = Record { agreement, sharing: sharing(rank), datagrams, rail: rail(0) };
+    OwnAddress { record, further: (1..rails).map(rail).collect() }
+}
+
+fn sharing(rank: u8) -> Sharing {
+    Sharing { can: true, first: rank.into(), ports: rank.into() }
 }
 
 /// What the ranks of a job hear from each other, each on a thread.
@@ -54,7 +51,7 @@ fn every_rail_of_every_rank_is_found() {
         for heard in job(&all) {
             let heard = heard.unwrap();
             for (rank, number) in (0..3).map(Rank).zip([7, 8, 9]) {
-                assert_eq!(heard.sharing(rank), Some(&[number; XRC_RECORD]));
+                assert_eq!(heard.sharing(rank), sharing(number));
                 assert_eq!(heard.datagrams(rank), 1000 + u32::from(number));
                 for rail in 0..rails {
                     let (address, mtu, reads) = heard.rail(rank, rail.into());
@@ -63,10 +60,22 @@ fn every_rail_of_every_rank_is_found() {
                 }
             }
             // Ranks that are not there have no address.
-            assert_eq!((heard.datagrams(Rank(3)), heard.sharing(Rank(3))), (0, None));
-            assert_eq!(heard.rail(Rank(3), 0).0, decode_rail(&[0; RAIL]).0);
+            assert_eq!((heard.datagrams(Rank(3)), heard.sharing(Rank(3))), (0, Sharing::default()));
+            assert_eq!(heard.rail(Rank(3), 0).0, Address::default());
         }
     }
+}
+
+#[test]
+fn the_longest_records_have_room() {
+    let ways = ConnectWays { at_start: true, dynamic: true, one_list: true, listed: true };
+    let (rails, credits) = (u16::MAX, u32::MAX);
+    let agreement = Agreement { rails, queue_pairs: rails, credits, srq: true, ways };
+    let sharing = Sharing { can: true, first: u32::MAX, ports: u64::MAX };
+    let (gid, mtu) = ([0xff; 16], 4096);
+    let rail = RailAddress { lid: rails, service: rails, gid, global: true, mtu, rd_atom: 255 };
+    let record = Record { agreement, sharing, datagrams: u32::MAX, rail };
+    assert!(records::write(&record, RECORD).is_ok() && records::write(&rail, RAIL).is_ok());
 }
 
 #[test]
@@ -80,7 +89,7 @@ fn a_rank_with_another_number_of_rails_is_named_by_both_sides() {
 proptest! {
     #[test]
     fn a_table_of_any_length_is_only_read_inside(bytes in proptest::collection::vec(any::<u8>(), 0..3 * RECORD), rank in 0u32..5, rail in 0usize..4) {
-        let heard = PeerAddresses { table: Shared::Owned(bytes.clone()), further: Some(Shared::Owned(bytes)), rails: 3 };
+        let heard = PeerAddresses { table: Shared::Owned(bytes.clone()), further: Some((Shared::Owned(bytes), 2)) };
         let _found_or_zero = (heard.rail(Rank(rank), rail), heard.datagrams(Rank(rank)), heard.sharing(Rank(rank)));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fabric::{Address, Device, Mtu, PortInfo};
+use fabric::{Address, Device, Mtu};
 
 use super::settings::sizes::Sizes;
 
@@ -12,26 +12,11 @@ pub(super) struct RailPlan {
     pub(super) device: Arc<dyn Device>,
     pub(super) port: u8,
     pub(super) pkey_index: u16,
-    /// Position of the own GID in the port's table.
-    pub(super) gid_index: u8,
-    /// Addressed by GID, not by LID.
-    pub(super) global: bool,
+    /// As peers use it.
+    pub(super) address: Address,
     pub(super) mtu: Mtu,
     pub(super) rd_atom: u8,
-}
-
-impl RailPlan {
-    /// The port's address, as peers use it.
-    pub(super) fn address(&self, port: &PortInfo) -> Address {
-        let own = port.gids.iter().find(|entry| entry.index == self.gid_index);
-        Address {
-            lid: port.lid,
-            service: port.service,
-            gid: own.map(|entry| entry.gid).unwrap_or_default(),
-            sgid_index: self.gid_index,
-            global: self.global,
-        }
-    }
+    pub(super) max_message: u32,
 }
 
 /// All of it.

@@ -99,28 +99,28 @@ pub(super) struct Rail {
 }
 
 impl Rail {
-    /// Makes the queues of a port.
-    /// `domain`: where connections are shared.
+    /// Makes the queues of a port. `domain`: where connections are shared.
     pub(super) fn open(
         choice: &RailPlan,
         sizes: &Sizes,
         domain: Option<&Arc<dyn XrcDomain>>,
     ) -> Result<Self, Error> {
-        let device = &choice.device;
-        let port = device.port(choice.port)?;
+        let RailPlan { device, port, pkey_index, address, mtu, rd_atom, max_message } =
+            choice.clone();
         let (send_channel, recv_channel) = (device.channel()?, device.channel()?);
         let send_cq = device.completion_queue(sizes.send_cq, Some(&send_channel))?;
         let recv_cq = device.completion_queue(sizes.receive_cq, Some(&recv_channel))?;
         let send_depth = send_cq.depth();
-        let shared = Shared::open(device, &recv_cq, sizes, domain)?;
+        let shared = Shared::open(&device, &recv_cq, sizes, domain)?;
         Ok(Self {
-            device: Arc::clone(device),
-            port: choice.port,
-            pkey_index: choice.pkey_index,
-            address: choice.address(&port),
-            mtu: choice.mtu,
-            rd_atom: choice.rd_atom,
-            max_message: port.max_message.max(BUFFER_LEN),
+            cheap_poll: device.caps().cheap_poll,
+            device,
+            port,
+            pkey_index,
+            address,
+            mtu,
+            rd_atom,
+            max_message: max_message.max(BUFFER_LEN),
             send_channel,
             recv_channel,
             send_cq,
@@ -130,7 +130,6 @@ impl Rail {
             shared,
             spares: FreeList::new(),
             is_busy: AtomicBool::new(false),
-            cheap_poll: device.caps().cheap_poll,
             is_taken: AtomicBool::new(false),
             is_reaped: AtomicBool::new(false),
             has_receiver: AtomicBool::new(false),

@@ -118,8 +118,8 @@ impl NetTransport {
     ) -> Result<Self, Error> {
         let datagrams = start::datagrams(&plan, members.size, &settings.connect)?;
         let number = datagrams.as_ref().map_or(0, |(socket, _)| socket.number());
-        let sharing = xrc::sharing(settings.xrc, &plan, &members)?;
-        let mine = OwnAddress::new(&plan, settings.connect.ways(), sharing, number)?;
+        let sharing = xrc::sharing(settings.xrc, &plan, &members);
+        let mine = OwnAddress::new(&plan, settings.connect.ways(), sharing, number);
         let others = PeerAddresses::exchange(members.rank, &mine, services)?;
         // All ranks share receive queues or none does.
         let xrc = match plan.sizes.srq {

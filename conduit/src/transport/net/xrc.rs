@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bootstrap::{Bootstrap, Rank};
-use fabric::{QueuePair, RcPeer, Retry, SharedReceiveQueue, XrcDomain};
+use fabric::{Address, QueuePair, RcPeer, Retry, SharedReceiveQueue, XrcDomain};
 use settings::deadlines::net as deadlines;
 use settings::log::RANK;
 use settings::say;
@@ -23,7 +23,7 @@ use super::connect::MAX_NUMBERS;
 use super::connect::wire::fnv1a;
 use super::error::Error;
 use super::members::Members;
-use super::peer_addresses::{PeerAddresses, XRC_RECORD};
+use super::peer_addresses::{PeerAddresses, Sharing};
 use super::plan::{NetPlan, RailPlan};
 use super::settings::XrcMode;
 use crate::transport::shm::SharedWords;
@@ -38,103 +38,59 @@ pub(super) fn refused(mode: XrcMode, members: &Members, reason: &str) {
     }
 }
 
-/// Which ranks share connections.
+/// What each rank says of shared connections.
 #[derive(Clone, Debug)]
-struct Groups {
-    said: PeerAddresses,
-    size: u32,
-}
+struct Groups(Vec<Sharing>);
 
 impl Groups {
-    fn record(&self, rank: Rank) -> Option<&[u8; XRC_RECORD]> {
-        self.said.sharing(rank)
-    }
-
-    fn can(&self, rank: Rank) -> bool {
-        self.record(rank).is_some_and(|record| record[0] != 0)
-    }
-
-    fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
-        (0..self.size).map(Rank)
-    }
-
     /// The first rank of a rank's group.
     fn leader(&self, rank: Rank) -> Rank {
-        let Some(own) = self.record(rank) else { return rank };
-        let [_, a, b, c, d, ..] = *own;
-        let first = u32::from_le_bytes([a, b, c, d]);
-        let same = |other: &Rank| self.record(*other) == Some(own);
-        (first..rank.0).map(Rank).find(same).unwrap_or(rank)
+        let Some(own) = self.0.get(rank.0 as usize) else { return rank };
+        let before = self.0.get(own.first as usize..rank.0 as usize).unwrap_or_default();
+        let first = (own.first..).zip(before).find(|(_, other)| *other == own);
+        first.map_or(rank, |(first, _)| Rank(first))
     }
 
     /// Ranks of a rank's group.
     fn count(&self, rank: Rank) -> u32 {
-        let own = self.record(rank);
-        let count = self.ranks().filter(|other| self.record(*other) == own).count();
+        let own = self.0.get(rank.0 as usize);
+        let count = self.0.iter().filter(|other| Some(*other) == own).count();
         u32::try_from(count).unwrap_or(u32::MAX).max(1)
     }
 
     /// Whether some rank shares its connections with another.
     fn is_worth_it(&self) -> bool {
-        self.ranks().any(|rank| self.leader(rank) != rank)
+        (0..).map(Rank).zip(&self.0).any(|(rank, _)| self.leader(rank) != rank)
     }
 }
 
 /// The ports of a rank as a number: equal for ranks that use the same.
-fn ports(rails: &[RailPlan]) -> Result<u64, Error> {
+fn ports(rails: &[RailPlan]) -> u64 {
     let mut bytes = Vec::new();
     for rail in rails {
-        let place = rail.address(&rail.device.port(rail.port)?);
-        let device = &rail.device.info().name;
-        bytes.extend(place.gid.0.into_iter().chain(place.lid.to_le_bytes()).chain([rail.port]));
-        bytes.extend(device.bytes());
+        let Address { gid, lid, .. } = rail.address;
+        bytes.extend(gid.0.into_iter().chain(lid.to_le_bytes()).chain([rail.port]));
+        bytes.extend(rail.device.info().name.bytes());
     }
-    Ok(fnv1a(bytes))
+    fnv1a(bytes)
 }
 
-/// A word of the table of receivers, unless it is 0: the state of a receiver, and its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Receiver {
-    /// Somebody makes it.
-    Claimed,
-    /// It exists, in INIT.
-    Made(u32),
-    /// Somebody takes it to RTR.
-    Connecting(u32),
-    /// In RTR.
-    Ready(u32),
-}
-
+/// A word of the table of receivers: 0, or how far a receiver is in the upper byte, and below it its
+/// number once it is made.
 const NOTHING: u32 = 0;
+/// Somebody makes it.
+const CLAIMED: u32 = 1 << 24;
+/// It exists, in INIT.
+const MADE: u32 = 2 << 24;
+/// Somebody takes it to RTR.
+const CONNECTING: u32 = 3 << 24;
+/// In RTR.
+const READY: u32 = 4 << 24;
 const NUMBER: u32 = (1 << 24) - 1;
 
-impl Receiver {
-    const fn word(self) -> u32 {
-        match self {
-            Self::Claimed => 1 << 24,
-            Self::Made(number) => 2 << 24 | number,
-            Self::Connecting(number) => 3 << 24 | number,
-            Self::Ready(number) => 4 << 24 | number,
-        }
-    }
-
-    const fn of(word: u32) -> Option<Self> {
-        let number = word & NUMBER;
-        match word >> 24 {
-            1 => Some(Self::Claimed),
-            2 => Some(Self::Made(number)),
-            3 => Some(Self::Connecting(number)),
-            4 => Some(Self::Ready(number)),
-            _ => None,
-        }
-    }
-
-    const fn number(self) -> Option<u32> {
-        match self {
-            Self::Claimed => None,
-            Self::Made(number) | Self::Connecting(number) | Self::Ready(number) => Some(number),
-        }
-    }
+/// The number of a receiver that is made.
+fn number_in(word: u32) -> Option<u32> {
+    (MADE..=READY | NUMBER).contains(&word).then_some(word & NUMBER)
 }
 
 fn swap(word: &AtomicU32, from: u32, to: u32) -> bool {
@@ -142,14 +98,10 @@ fn swap(word: &AtomicU32, from: u32, to: u32) -> bool {
 }
 
 /// Waits for another rank of the host to finish what it began with a receiver.
-fn settled<T>(
-    word: &AtomicU32,
-    peer: Rank,
-    done: impl Fn(Option<Receiver>) -> Option<T>,
-) -> Result<T, Error> {
+fn settled<T>(word: &AtomicU32, peer: Rank, done: impl Fn(u32) -> Option<T>) -> Result<T, Error> {
     let end = Instant::now() + deadlines::SHARED.limit;
     loop {
-        if let Some(value) = done(Receiver::of(word.load(Ordering::Acquire))) {
+        if let Some(value) = done(word.load(Ordering::Acquire)) {
             return Ok(value);
         }
         if Instant::now() > end {
@@ -236,19 +188,12 @@ fn ability(plan: &NetPlan) -> (Option<&RailPlan>, bool) {
 }
 
 /// What this rank says of shared connections.
-pub(super) fn sharing(
-    mode: XrcMode,
-    plan: &NetPlan,
-    members: &Members,
-) -> Result<[u8; XRC_RECORD], Error> {
-    let mut record = [0; XRC_RECORD];
-    if plan.sizes.srq.is_some() {
-        let first = members.neighbours.first().copied().unwrap_or(members.rank);
-        record[0] = u8::from(mode.on && ability(plan).1);
-        record[1..5].copy_from_slice(&first.0.to_le_bytes());
-        record[5..].copy_from_slice(&ports(&plan.rails)?.to_le_bytes());
+pub(super) fn sharing(mode: XrcMode, plan: &NetPlan, members: &Members) -> Sharing {
+    if plan.sizes.srq.is_none() {
+        return Sharing::default();
     }
-    Ok(record)
+    let first = members.neighbours.first().copied().unwrap_or(members.rank).0;
+    Sharing { can: mode.on && ability(plan).1, first, ports: ports(&plan.rails) }
 }
 
 impl Xrc {
@@ -263,8 +208,9 @@ impl Xrc {
     ) -> Result<Option<Self>, Error> {
         let send_qps = send_qps(plan);
         let (lacking, can) = ability(plan);
-        let groups = Groups { said: said.clone(), size: members.size };
-        let without = groups.ranks().find(|rank| !groups.can(*rank));
+        let groups = Groups((0..members.size).map(|rank| said.sharing(Rank(rank))).collect());
+        let without = (0..).map(Rank).zip(&groups.0).find(|(_, said)| !said.can);
+        let without = without.map(|(rank, _)| rank);
         if without.is_some() || !groups.is_worth_it() {
             refused(mode, members, &refusal(lacking, can, without));
             return Ok(None);
@@ -308,13 +254,13 @@ impl Xrc {
         init: impl FnOnce(&dyn QueuePair) -> Result<(), fabric::Error>,
     ) -> Result<Arc<dyn QueuePair>, Error> {
         let word = self.word(at)?;
-        if swap(word, NOTHING, Receiver::Claimed.word()) {
+        if swap(word, NOTHING, CLAIMED) {
             let made = domain.receiver(None).and_then(|qp| init(&*qp).map(|()| qp));
-            let now = made.as_ref().map_or(NOTHING, |qp| Receiver::Made(qp.number()).word());
+            let now = made.as_ref().map_or(NOTHING, |qp| MADE | qp.number());
             word.store(now, Ordering::Release);
             return Ok(made?);
         }
-        let number = settled(word, peer, |seen| seen.and_then(Receiver::number))?;
+        let number = settled(word, peer, number_in)?;
         Ok(domain.receiver(Some(number))?)
     }
 
@@ -373,13 +319,13 @@ impl Xrc {
         };
         let word = self.word(link.at)?;
         let own = link.receiver.number();
-        if swap(word, Receiver::Made(own).word(), Receiver::Connecting(own).word()) {
+        if swap(word, MADE | own, CONNECTING | own) {
             let done = link.receiver.to_rtr(Some(&RcPeer { qpn: sender, ..*remote }), retry);
-            let now = if done.is_ok() { Receiver::Ready(own) } else { Receiver::Made(own) };
-            word.store(now.word(), Ordering::Release);
+            let now = if done.is_ok() { READY } else { MADE };
+            word.store(now | own, Ordering::Release);
             done?;
         }
-        settled(word, peer, |seen| (seen == Some(Receiver::Ready(own))).then_some(()))?;
+        settled(word, peer, |seen| (seen == READY | own).then_some(()))?;
         let mut state = link.sender.state();
         match *state {
             SenderState::Init => {

@@ -6,24 +6,16 @@ use super::*;
 
 /// Ranks with a neighbourhood's first rank and ports each.
 fn groups(ranks: &[(u32, u64)]) -> Groups {
-    let record = |(first, ports): &(u32, u64)| {
-        let mut record = [1; XRC_RECORD];
-        record[1..5].copy_from_slice(&first.to_le_bytes());
-        record[5..].copy_from_slice(&ports.to_le_bytes());
-        record
-    };
-    let records: Vec<_> = ranks.iter().map(record).collect();
-    let size = u32::try_from(ranks.len()).unwrap();
-    Groups { said: PeerAddresses::of_sharing(&records), size }
+    Groups(ranks.iter().map(|&(first, ports)| Sharing { can: true, first, ports }).collect())
 }
 
 #[test]
 fn a_group_is_the_ranks_of_a_neighbourhood_with_the_same_ports() {
     // Ranks of two hosts in turn; rank 4 uses other ports.
     let seen = groups(&[(0, 7), (1, 7), (0, 7), (1, 7), (0, 8), (1, 7), (0, 8)]);
-    let leaders: Vec<u32> = seen.ranks().map(|rank| seen.leader(rank).0).collect();
+    let leaders: Vec<u32> = (0..7).map(|rank| seen.leader(Rank(rank)).0).collect();
     assert_eq!(leaders, [0, 1, 0, 1, 4, 1, 4]);
-    let counts: Vec<u32> = seen.ranks().map(|rank| seen.count(rank)).collect();
+    let counts: Vec<u32> = (0..7).map(|rank| seen.count(Rank(rank))).collect();
     assert_eq!(counts, [2, 3, 2, 3, 2, 3, 2]);
     assert!(seen.is_worth_it());
     assert!(!groups(&[(0, 7), (1, 7), (2, 7)]).is_worth_it(), "everybody is alone");
@@ -33,19 +25,13 @@ fn a_group_is_the_ranks_of_a_neighbourhood_with_the_same_ports() {
 }
 
 #[test]
-fn words_of_the_table_go_both_ways() {
+fn words_of_the_table_have_a_number_once_it_is_made() {
     for number in [1, 0x123, NUMBER] {
-        for state in [
-            Receiver::Claimed,
-            Receiver::Made(number),
-            Receiver::Connecting(number),
-            Receiver::Ready(number),
-        ] {
-            assert_eq!(Receiver::of(state.word()), Some(state));
+        for state in [MADE, CONNECTING, READY] {
+            assert_eq!(number_in(state | number), Some(number));
         }
     }
-    assert_eq!(Receiver::of(NOTHING), None);
-    assert_eq!(Receiver::of(u32::MAX), None);
+    assert_eq!([NOTHING, CLAIMED, u32::MAX].map(number_in), [None; 3]);
 }
 
 #[test]
@@ -55,19 +41,19 @@ fn one_of_many_makes_a_receiver_and_one_connects_it() {
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                if swap(&word, NOTHING, Receiver::Claimed.word()) {
+                if swap(&word, NOTHING, CLAIMED) {
                     made.fetch_add(1, Ordering::SeqCst);
                     std::thread::yield_now();
-                    word.store(Receiver::Made(9).word(), Ordering::Release);
+                    word.store(MADE | 9, Ordering::Release);
                 }
-                let number = settled(&word, Rank(1), |seen| seen.and_then(Receiver::number));
+                let number = settled(&word, Rank(1), number_in);
                 assert_eq!(number.unwrap(), 9);
-                if swap(&word, Receiver::Made(9).word(), Receiver::Connecting(9).word()) {
+                if swap(&word, MADE | 9, CONNECTING | 9) {
                     connected.fetch_add(1, Ordering::SeqCst);
                     std::thread::yield_now();
-                    word.store(Receiver::Ready(9).word(), Ordering::Release);
+                    word.store(READY | 9, Ordering::Release);
                 }
-                let ready = |seen| (seen == Some(Receiver::Ready(9))).then_some(());
+                let ready = |seen| (seen == READY | 9).then_some(());
                 settled(&word, Rank(1), ready).unwrap();
             });
         }

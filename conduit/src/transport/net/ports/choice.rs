@@ -13,38 +13,18 @@ use settings::log::RANK;
 use settings::say;
 
 use super::list::listing;
-use super::{Error as PortError, Filter, Found, Selection, select};
+use super::{Error, Filter, Found, Selection, select};
 use crate::transport::net::settings::PortSettings;
 use crate::transport::net::settings::port_family::{Choice, Spot};
 use crate::transport::net::topology::{self, Cpus, SYSTEM, Topology};
 
-/// Why there are no ports.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
-    /// A filter, or what it leaves.
-    #[error(transparent)]
-    Ports(#[from] PortError),
-    /// The exchange with the other ranks failed.
-    #[error(transparent)]
-    Bootstrap(#[from] bootstrap::Error),
-}
-
 /// Devices as they were found, open where they could be opened.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Devices {
     /// What they say of themselves.
     pub found: Vec<Found>,
     /// The devices, same order.
     pub open: Vec<Option<Arc<dyn Device>>>,
-}
-
-/// What was chosen.
-#[derive(Debug)]
-pub(crate) struct Chosen {
-    /// Rails; their `device` is a position in `devices.open`, where it is open.
-    pub selection: Selection,
-    /// Text that `GASNET_IBV_LIST_PORTS` asks this rank to print.
-    pub listing: Option<String>,
 }
 
 impl Devices {
@@ -92,7 +72,7 @@ fn read_host(whole_process: bool) -> io::Result<(Topology, Cpus)> {
     Ok((Topology::read(Path::new(SYSTEM))?, topology::binding(whole_process)?))
 }
 
-fn filter_of(choice: &Choice) -> Result<Option<Filter>, PortError> {
+fn filter_of(choice: &Choice) -> Result<Option<Filter>, Error> {
     match choice {
         Choice::All => Ok(None),
         Choice::Filter { name, text } => Filter::parse(name, text).map(Some),
@@ -109,18 +89,20 @@ fn near(usable: &[usize], distances: &[Option<u32>]) -> u64 {
     small.fold(0, |mask, index| mask | 1 << index)
 }
 
-/// Chooses this rank's ports. Collective when the type is `Auto` (which then all ranks have),
-/// without any service call otherwise. `nbrhd` is the index in the neighbourhood.
+/// Chooses this rank's ports; the `device` of each is a position in `devices.open`, where it is
+/// open. Prints the table that `GASNET_IBV_LIST_PORTS` asks this rank for. Collective when the type
+/// is `Auto` (which then all ranks have), without any service call otherwise. `nbrhd` is the index
+/// in the neighbourhood.
 ///
 /// # Errors
-/// A malformed filter, nothing usable, a failed exchange. Without a usable port the rank still
-/// takes part in the exchange.
+/// In words: a malformed filter, nothing usable, a failed exchange. Without a usable port the rank
+/// still takes part in the exchange.
 pub(crate) fn choose(
     devices: &Devices,
     settings: &PortSettings,
     nbrhd: u32,
     services: &mut dyn Bootstrap,
-) -> Result<Chosen, Error> {
+) -> Result<Selection, String> {
     let place = services.rank_info();
     // Reading the topology takes a file or more for each processor: only where something depends on
     // it.
@@ -134,28 +116,23 @@ pub(crate) fn choose(
     if settings.raise_locked_memory && !devices.found.is_empty() {
         raise_locked_memory();
     }
-    let chosen =
+    let mut chosen =
         filter_of(&choice).and_then(|filter| select(&devices.found, filter.as_ref(), settings));
-    let chosen = match choice {
-        Choice::Auto(_) => {
-            automatic(devices, settings, &devices.distances(host()), chosen, services)?
-        }
-        _ => chosen,
-    };
-    let listing = (settings.list && settings.list_ranks.contains(place.rank.0)).then(|| {
+    if let Choice::Auto(_) = choice {
+        let dealt = automatic(devices, settings, &devices.distances(host()), chosen, services);
+        chosen = dealt.map_err(|error| error.to_string())?;
+    }
+    if settings.list && settings.list_ranks.contains(place.rank.0) {
         let rails = chosen.as_ref().map_or(&[][..], |selection| &selection.rails);
         let title = format!("adapters seen by rank {} on host {}", place.rank.0, place.host.0);
-        listing(&title, &devices.found, &devices.distances(host()), rails)
-    });
-    if let (Some(text), Err(_)) = (&listing, &chosen) {
-        // The table is what explains the error, and nobody gets it from an error.
+        let text = listing(&title, &devices.found, &devices.distances(host()), rails);
         say!(INFO, RANK, "{}", text.trim_end());
     }
-    let mut selection = chosen?;
+    let mut selection = chosen.map_err(|error| error.to_string())?;
     if settings.verbose >= 1 {
         selection.notes.extend(warning);
     }
-    Ok(Chosen { selection, listing })
+    Ok(selection)
 }
 
 /// The dealt device in place of the `chosen` ones. Without one the filter's choice stays, with a
@@ -164,9 +141,9 @@ fn automatic(
     devices: &Devices,
     settings: &PortSettings,
     distances: &[Option<u32>],
-    chosen: Result<Selection, PortError>,
+    chosen: Result<Selection, Error>,
     services: &mut dyn Bootstrap,
-) -> Result<Result<Selection, PortError>, Error> {
+) -> Result<Result<Selection, Error>, bootstrap::Error> {
     let mut usable: Vec<usize> =
         chosen.iter().flat_map(|one| &one.rails).map(|rail| rail.device).collect();
     usable.dedup();

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use fabric::{Caps, DeviceInfo, GidEntry, GidKind, LinkLayer, Mtu, PortInfo, PortState};
+use fabric::{Address, Caps, DeviceInfo, GidEntry, GidKind, LinkLayer, Mtu, PortInfo, PortState};
 
 use super::settings::PortSettings;
 
@@ -111,17 +111,6 @@ pub(crate) struct Found {
     pub ports: Vec<Result<PortInfo, String>>,
 }
 
-/// How peers address a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Addressing {
-    /// Local identifier; 0 on Ethernet.
-    pub lid: u16,
-    /// Entry of the GID table.
-    pub gid: Option<GidEntry>,
-    /// By GID with a GRH, not by LID.
-    pub global: bool,
-}
-
 /// A port that is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rail {
@@ -132,7 +121,7 @@ pub(crate) struct Rail {
     /// The port.
     pub port: PortInfo,
     /// How peers address it.
-    pub address: Addressing,
+    pub address: Address,
     /// Place of the partition key in the port's table.
     pub pkey_index: u16,
     /// Path MTU; the connection takes the lesser of both ends'.
@@ -174,34 +163,38 @@ fn best(port: &PortInfo, kind: GidKind) -> Option<GidEntry> {
     fit.min_by_key(|entry| worth(entry)).copied()
 }
 
-/// How a port is addressed, or why it cannot be.
-fn addressing(port: &PortInfo, wanted: Option<u8>) -> Result<Addressing, String> {
-    let soft = best(port, GidKind::Soft);
+/// How peers address a port, or why they cannot.
+fn addressing(port: &PortInfo, wanted: Option<u8>) -> Result<Address, String> {
+    let address = |entry: Option<GidEntry>, global| {
+        let gid = entry.map(|entry| entry.gid).unwrap_or_default();
+        let sgid_index = entry.map_or(0, |entry| entry.index);
+        Address { lid: port.lid, service: port.service, gid, sgid_index, global }
+    };
     if let Some(index) = wanted {
         let entry = port.gids.iter().find(|entry| entry.index == index && !entry.gid.is_empty());
-        let gid = entry.ok_or_else(|| {
-            let used: Vec<_> = port.gids.iter().map(|entry| entry.index.to_string()).collect();
-            let used = if used.is_empty() { "none".to_owned() } else { used.join(", ") };
+        return entry.map(|entry| address(Some(*entry), true)).ok_or_else(|| {
+            let used = join(port.gids.iter().map(|entry| entry.index.to_string()), "none");
             format!("GID entry {index} (GASNET_IBV_GID_INDEX) is not in use; in use: {used}")
-        })?;
-        return Ok(Addressing { lid: port.lid, gid: Some(*gid), global: true });
+        });
     }
-    if soft.is_some() {
-        return Ok(Addressing { lid: port.lid, gid: soft, global: true });
-    }
+    let soft = best(port, GidKind::Soft);
     match port.link {
+        _ if soft.is_some() => Ok(address(soft, true)),
         LinkLayer::InfiniBand if port.lid == 0 => {
             Err("LID 0: the subnet manager has not configured it".to_owned())
         }
-        LinkLayer::InfiniBand => {
-            let gid = best(port, GidKind::IbOrRoceV1);
-            Ok(Addressing { lid: port.lid, gid, global: false })
-        }
+        LinkLayer::InfiniBand => Ok(address(best(port, GidKind::IbOrRoceV1), false)),
         LinkLayer::Ethernet => match best(port, GidKind::RoceV2) {
-            Some(gid) => Ok(Addressing { lid: port.lid, gid: Some(gid), global: true }),
+            Some(gid) => Ok(address(Some(gid), true)),
             None => Err("no RoCE v2 entry in its GID table: give its interface an address, or choose an entry with GASNET_IBV_GID_INDEX".to_owned()),
         },
     }
+}
+
+/// Items with commas between them, or what stands for none.
+fn join(items: impl Iterator<Item = String>, none: &str) -> String {
+    let items = items.collect::<Vec<_>>().join(", ");
+    if items.is_empty() { none.to_owned() } else { items }
 }
 
 fn pkey_index(port: &PortInfo, hca: &str, key: Option<u16>) -> Result<u16, Error> {
@@ -209,9 +202,7 @@ fn pkey_index(port: &PortInfo, hca: &str, key: Option<u16>) -> Result<u16, Error
     let found = port.pkeys.iter().position(|one| one & PKEY_MASK == key & PKEY_MASK);
     found.and_then(|index| u16::try_from(index).ok()).ok_or_else(|| {
         let keys = port.pkeys.iter().filter(|key| **key != 0).map(|key| format!("{key:#06x}"));
-        let keys = keys.collect::<Vec<_>>().join(", ");
-        let seen = if keys.is_empty() { "none".to_owned() } else { keys };
-        Error::Pkey { port: format!("{hca}:{}", port.number), key, seen }
+        Error::Pkey { port: format!("{hca}:{}", port.number), key, seen: join(keys, "none") }
     })
 }
 
@@ -228,7 +219,7 @@ fn rd_atom(caps: &Caps, hca: &str, wanted: u32, notes: &mut Vec<String>) -> u8 {
 }
 
 /// Why an active port of a usable device is not used, or how it is addressed.
-fn usable(found: &Found, port: &PortInfo, settings: &PortSettings) -> Result<Addressing, String> {
+fn usable(found: &Found, port: &PortInfo, settings: &PortSettings) -> Result<Address, String> {
     if !found.info.ib_transport {
         return Err(
             "the device does not speak the InfiniBand transport (iWARP or another)".to_owned()
@@ -302,7 +293,7 @@ impl Chooser<'_> {
         Ok(())
     }
 
-    fn take(&mut self, index: usize, port: &PortInfo, address: Addressing) -> Result<(), Error> {
+    fn take(&mut self, index: usize, port: &PortInfo, address: Address) -> Result<(), Error> {
         let found = &self.found[index];
         let Ok(caps) = &found.caps else { return Ok(()) };
         let hca = found.info.name.clone();
@@ -335,8 +326,7 @@ impl Chooser<'_> {
     fn named_in_vain(&self, entry: &Entry) -> Vec<String> {
         let hca = &entry.hca;
         let Some(found) = self.found.iter().find(|one| one.info.name == *hca) else {
-            let names: Vec<_> = self.found.iter().map(|one| one.info.name.as_str()).collect();
-            let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            let there = join(self.found.iter().map(|one| one.info.name.clone()), "none");
             return vec![format!("there is no adapter {hca} (there: {there})")];
         };
         if entry.ports.is_empty() {
@@ -390,18 +380,14 @@ fn describe(found: &Found, settings: &PortSettings) -> String {
         }
         Err(problem) => format!("port {number}: {problem}"),
     });
-    let ports: Vec<_> = ports.collect();
-    if ports.is_empty() { "no ports".to_owned() } else { ports.join("; ") }
+    let ports = ports.collect::<Vec<_>>().join("; ");
+    if ports.is_empty() { "no ports".to_owned() } else { ports }
 }
 
 /// Every device in words.
 pub(crate) fn seen(found: &[Found], settings: &PortSettings) -> String {
-    if found.is_empty() {
-        return "no adapter at all".to_owned();
-    }
-    let devices =
-        found.iter().map(|one| format!("{} ({})", one.info.name, describe(one, settings)));
-    devices.collect::<Vec<_>>().join(", ")
+    let device = |one: &Found| format!("{} ({})", one.info.name, describe(one, settings));
+    join(found.iter().map(device), "no adapter at all")
 }
 
 /// Rail of each of `pairs` queue pairs, in turn; one for each rail at the least.
@@ -458,13 +444,11 @@ pub(crate) fn select(
 /// A rail in words.
 fn used(rail: &Rail) -> String {
     let mut line = format!("uses {}:{}, MTU {}", rail.hca, rail.port.number, rail.mtu.bytes());
-    if rail.address.global {
-        if let Some(entry) = rail.address.gid {
-            let _ = write!(line, ", GID {} ({})", entry.gid.ip(), entry.index);
-        }
-    } else {
-        let _ = write!(line, ", LID {}", rail.address.lid);
-    }
+    let Address { lid, gid, sgid_index, global, .. } = rail.address;
+    let _ = match global {
+        true => write!(line, ", GID {} ({sgid_index})", gid.ip()),
+        false => write!(line, ", LID {lid}"),
+    };
     let _ = write!(line, ", partition entry {}, {} reads in flight", rail.pkey_index, rail.rd_atom);
     line
 }

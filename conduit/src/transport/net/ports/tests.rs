@@ -172,7 +172,7 @@ fn ethernet_is_addressed_by_the_best_gid() {
     ] {
         let selection = choose(&roce(gids), "", &settings()).unwrap();
         let address = selection.rails[0].address;
-        assert_eq!((address.gid.unwrap().index, address.global, address.lid), (wanted, true, 0));
+        assert_eq!((address.sgid_index, address.global, address.lid), (wanted, true, 0));
     }
     let error = choose(&roce(vec![v1]), "", &settings()).unwrap_err().to_string();
     assert!(
@@ -180,7 +180,8 @@ fn ethernet_is_addressed_by_the_best_gid() {
         "{error}"
     );
     let fixed = PortSettings { gid_index: Some(0), ..settings() };
-    assert_eq!(choose(&roce(vec![v1, v4]), "", &fixed).unwrap().rails[0].address.gid, Some(v1));
+    let address = choose(&roce(vec![v1, v4]), "", &fixed).unwrap().rails[0].address;
+    assert_eq!((address.gid, address.sgid_index), (v1.gid, v1.index));
     let error = choose(&roce(vec![local, v4]), "", &fixed).unwrap_err().to_string();
     assert!(error.contains("GID entry 0") && error.contains("in use: 1, 3"), "{error}");
 }

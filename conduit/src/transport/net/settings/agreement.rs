@@ -1,12 +1,13 @@
 //! What must be the same on all ranks.
 
 use bootstrap::Rank;
+use serde::{Deserialize, Serialize};
 
 use super::ConnectWays;
 use super::sizes::Sizes;
 
 /// What must be the same on all ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Agreement {
     /// Ports.
     pub rails: u16,
@@ -21,36 +22,13 @@ pub(crate) struct Agreement {
 }
 
 impl Agreement {
-    pub(crate) fn of(sizes: &Sizes, rails: u32, ways: ConnectWays) -> Self {
-        let short = |number| u16::try_from(number).unwrap_or(u16::MAX);
+    pub(crate) fn of(sizes: &Sizes, rails: usize, ways: ConnectWays) -> Self {
         Self {
-            rails: short(rails),
-            queue_pairs: short(sizes.queue_pairs()),
+            rails: u16::try_from(rails).unwrap_or(u16::MAX),
+            queue_pairs: u16::try_from(sizes.queue_pairs()).unwrap_or(u16::MAX),
             credits: sizes.credits_per_connection,
             srq: sizes.srq.is_some(),
             ways,
-        }
-    }
-
-    /// Bytes of [`Agreement::to_bytes`].
-    pub(crate) const BYTES: usize = 10;
-
-    /// For the exchange between ranks.
-    pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
-        let ([a, b], [c, d]) = (self.rails.to_le_bytes(), self.queue_pairs.to_le_bytes());
-        let [e, f, g, h] = self.credits.to_le_bytes();
-        [a, b, c, d, e, f, g, h, u8::from(self.srq), self.ways.to_byte()]
-    }
-
-    /// From the exchange between ranks.
-    pub(crate) fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
-        let [a, b, c, d, e, f, g, h, srq, ways] = bytes;
-        Self {
-            rails: u16::from_le_bytes([a, b]),
-            queue_pairs: u16::from_le_bytes([c, d]),
-            credits: u32::from_le_bytes([e, f, g, h]),
-            srq: srq != 0,
-            ways: ConnectWays::from_byte(ways),
         }
     }
 

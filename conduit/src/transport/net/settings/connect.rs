@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bootstrap::Rank;
+use serde::{Deserialize, Serialize};
 
 /// `GASNET_CONNECT*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +65,7 @@ impl ConnectSettings {
 }
 
 /// Which steps of connecting a rank takes part in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConnectWays {
     /// `GASNET_CONNECT_STATIC`.
     pub at_start: bool,
@@ -77,18 +78,6 @@ pub(crate) struct ConnectWays {
 }
 
 impl ConnectWays {
-    /// For the exchange between ranks.
-    pub(crate) fn to_byte(self) -> u8 {
-        let bits = [self.at_start, self.dynamic, self.one_list, self.listed];
-        bits.into_iter().rev().fold(0, |byte, bit| byte << 1 | u8::from(bit))
-    }
-
-    /// From the exchange between ranks.
-    pub(crate) const fn from_byte(byte: u8) -> Self {
-        let [at_start, dynamic] = [byte & 1 != 0, byte & 2 != 0];
-        Self { at_start, dynamic, one_list: byte & 4 != 0, listed: byte & 8 != 0 }
-    }
-
     /// In what another rank differs from this one, `me`, and what to set. `None`: they fit.
     pub(crate) fn differs(self, me: Rank, other: Self) -> Option<String> {
         let pairs = [

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::transport::net::error::Error;
 use crate::transport::net::members::Common;
+use crate::transport::net::records;
 use crate::transport::net::settings::FabricChoice;
 use crate::transport::net::settings::sizes::DeviceLimits;
 
@@ -33,22 +34,6 @@ pub(crate) struct FabricCaps {
 }
 
 impl FabricCaps {
-    /// Padded with zeros, as all records of an exchange are of one length.
-    fn to_bytes(self) -> Result<Vec<u8>, Error> {
-        let mut bytes = vec![0; RECORD];
-        match postcard::to_slice(&self, &mut bytes) {
-            Ok(_) => Ok(bytes),
-            Err(error) => Err(Error::Os {
-                operation: "write what this rank says of its adapters",
-                source: std::io::Error::other(error),
-            }),
-        }
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        postcard::take_from_bytes(bytes).ok().map(|(caps, _)| caps)
-    }
-
     /// Where another rank differs in what must be alike: the variable, that rank's value and the
     /// own one.
     fn differs(&self, other: &Self) -> Option<(&'static str, String, String)> {
@@ -81,7 +66,7 @@ impl JobFabricCaps {
         mine: &FabricCaps,
         services: &mut dyn Bootstrap,
     ) -> Result<Self, Error> {
-        Self::of(me, mine, services.exchange(&mine.to_bytes()?)?)
+        Self::of(me, mine, services.exchange(&records::write(mine, RECORD)?)?)
     }
 
     fn of(me: Rank, mine: &FabricCaps, table: Shared) -> Result<Self, Error> {
@@ -93,10 +78,7 @@ impl JobFabricCaps {
             limits: mine.limits,
         };
         for (rank, bytes) in (0..).map(Rank).zip(table.chunks_exact(RECORD)) {
-            let theirs = FabricCaps::from_bytes(bytes).ok_or_else(|| {
-                let problem = "greets in words that this rank does not know; use one build of the library on all hosts";
-                Error::Mismatch { rank, problem: problem.to_owned() }
-            })?;
+            let theirs: FabricCaps = records::read(bytes).ok_or_else(|| records::unknown(rank))?;
             if let Some((name, theirs, mine)) = mine.differs(&theirs) {
                 let problem = format!(
                     "{theirs} on rank {rank}, {mine} on rank {me}; set it to the same on all ranks"
@@ -119,7 +101,7 @@ impl JobFabricCaps {
     /// Addresses of the ranks' hosts, as far as those know them.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         let records = self.table.chunks_exact(RECORD);
-        records.filter_map(|record| FabricCaps::from_bytes(record)?.address)
+        records.filter_map(|record| records::read::<FabricCaps>(record)?.address)
     }
 }
 

@@ -16,7 +16,7 @@ fn fabric_caps(rank: u8) -> FabricCaps {
 }
 
 fn read(all: &[FabricCaps], me: u32) -> Result<JobFabricCaps, Error> {
-    let table = all.iter().flat_map(|one| one.to_bytes().unwrap()).collect();
+    let table = all.iter().flat_map(|one| records::write(one, RECORD).unwrap()).collect();
     JobFabricCaps::of(Rank(me), &all[me as usize], Shared::Owned(table))
 }
 
@@ -54,10 +54,10 @@ fn what_must_be_alike_is_named_with_both_values() {
 
 #[test]
 fn words_of_another_build_are_refused() {
-    let mut bytes = fabric_caps(1).to_bytes().unwrap();
+    let mut bytes = records::write(&fabric_caps(1), RECORD).unwrap();
     // No number ends within so many bytes.
     bytes.fill(0xff);
-    let table = [fabric_caps(0).to_bytes().unwrap(), bytes].concat();
+    let table = [records::write(&fabric_caps(0), RECORD).unwrap(), bytes].concat();
     let refused = JobFabricCaps::of(Rank(0), &fabric_caps(0), Shared::Owned(table));
     assert!(refused.unwrap_err().to_string().starts_with("network: rank 1 greets"));
 }
@@ -66,12 +66,12 @@ fn words_of_another_build_are_refused() {
 fn addresses_are_heard_as_they_were_told() {
     for address in [Some(IpAddr::from([10, 0, 0, 1])), Some(IpAddr::from([9u16; 8])), None] {
         let one = FabricCaps { address, ..fabric_caps(1) };
-        let table = [fabric_caps(0), one].map(|one| one.to_bytes().unwrap()).concat();
+        let table = [fabric_caps(0), one].map(|one| records::write(&one, RECORD).unwrap()).concat();
         let seen = JobFabricCaps::of(Rank(0), &fabric_caps(0), Shared::Owned(table)).unwrap();
         assert_eq!(seen.addresses().nth(1), address);
     }
     for bad in [&[][..], &[4, 1, 2][..], &[0xff; 16], &[0; 23]] {
-        assert_eq!(FabricCaps::from_bytes(bad), None, "{bad:?}");
+        assert_eq!(records::read::<FabricCaps>(bad), None, "{bad:?}");
     }
 }
 
@@ -93,9 +93,9 @@ proptest! {
             limits: DeviceLimits { max_cqe, max_qp_wr, max_srq_wr },
             address: ip.map(IpAddr::from),
         };
-        let bytes = written.to_bytes().unwrap();
+        let bytes = records::write(&written, RECORD).unwrap();
         prop_assert_eq!(bytes.len(), RECORD);
-        prop_assert_eq!(FabricCaps::from_bytes(&bytes), Some(written));
+        prop_assert_eq!(records::read(&bytes), Some(written));
     }
 
     #[test]

@@ -16,10 +16,10 @@ use crate::transport::net::am::header::MAX_RANKS;
 use crate::transport::net::error::Error;
 use crate::transport::net::members::{Common, Members};
 use crate::transport::net::plan::{NetPlan, RailPlan};
-use crate::transport::net::ports::Selection;
 use crate::transport::net::ports::choice::{Devices, choose};
+use crate::transport::net::ports::{Rail, Selection};
 use crate::transport::net::settings::sizes::{DeviceLimits, INTERNAL_RECEIVES, Job, Sizes};
-use crate::transport::net::settings::{FabricChoice, NetSettings, SoftAddress};
+use crate::transport::net::settings::{FabricChoice, NetSettings, PortSettings, SoftAddress};
 
 /// An opened fabric with the ports that this rank uses.
 struct Opened {
@@ -27,30 +27,18 @@ struct Opened {
     selection: Selection,
 }
 
-/// Why a fabric cannot be used by this rank, in words.
-type Unusable = String;
-
+/// The ports of a fabric, or why this rank cannot use it, in words.
 fn open_ports(
     fabric: Result<Arc<dyn Fabric>, fabric::Error>,
-    settings: &NetSettings,
+    settings: &PortSettings,
     nbrhd: u32,
     services: &mut dyn Bootstrap,
-) -> Result<Opened, Unusable> {
-    let nothing = Devices { found: Vec::new(), open: Vec::new() };
-    let (devices, missing) = match &fabric {
-        Ok(fabric) => (Devices::of(&**fabric), None),
-        Err(error) => (nothing, Some(error.to_string())),
-    };
+) -> Result<Opened, String> {
+    let devices = fabric.as_ref().map_or_else(|_| Devices::default(), |one| Devices::of(&**one));
     // Also without a device: the choice may be collective.
-    let chosen = choose(&devices, &settings.ports, nbrhd, services);
-    if let Some(missing) = missing {
-        return Err(missing);
-    }
-    let chosen = chosen.map_err(|error| error.to_string())?;
-    if let Some(listing) = &chosen.listing {
-        say!(INFO, RANK, "{}", listing.trim_end());
-    }
-    Ok(Opened { devices, selection: chosen.selection })
+    let selection = choose(&devices, settings, nbrhd, services);
+    fabric.map_err(|error| error.to_string())?;
+    Ok(Opened { selection: selection?, devices })
 }
 
 /// Random bytes.
@@ -124,30 +112,6 @@ fn soft_address(
     })
 }
 
-fn open_soft(
-    settings: &NetSettings,
-    members: &Members,
-    key: Key,
-    bind: IpAddr,
-) -> Result<Arc<dyn Fabric>, Error> {
-    // Sections of the script are for ranks.
-    let name = members.rank.to_string();
-    let script = |text| soft::FaultScript::parse_for(text, &name);
-    let faults = settings.soft.faults.as_deref().map(script).transpose();
-    let faults = faults.map_err(|problem| Error::Setting {
-        name: "GASNET_IBV_SOFT_FAULTS",
-        problem: problem.to_string(),
-    })?;
-    Ok(soft::open(&SoftConfig {
-        devices: settings.soft.devices,
-        ports: 1,
-        bind,
-        key,
-        mtu: Mtu::B4096,
-        faults,
-    })?)
-}
-
 /// What the user reads when no adapter is used; `named`: what was set to choose ports.
 fn fallen_back(reason: &str, named: &str) -> String {
     let line = format!("the job uses the software adapter (TCP): {reason}.");
@@ -171,7 +135,7 @@ fn opened(
     let nbrhd = members.neighbours.binary_search(&members.rank).unwrap_or(0);
     let nbrhd = u32::try_from(nbrhd).unwrap_or(0);
     let verbs = (settings.fabric != FabricChoice::Soft)
-        .then(|| open_ports(fabric::verbs::open(None), settings, nbrhd, services));
+        .then(|| open_ports(fabric::verbs::open(None), &settings.ports, nbrhd, services));
     // Only the software adapter needs it.
     let address = match settings.soft.address {
         None if members.hosts == 1 => Ok(Some(Ipv4Addr::LOCALHOST.into())),
@@ -202,7 +166,7 @@ fn opened(
         say!(WARN, RANK, "{}", fallen_back(reason, &settings.ports.family.assignments()));
     }
     let bind = soft_address(address, &fabric_caps)?;
-    let soft = open_software(settings, members, (fabric_caps.key, bind), nbrhd, services)?;
+    let soft = open_software(settings, members.rank, (fabric_caps.key, bind), nbrhd, services)?;
     // Software devices can do the same everywhere.
     let limits = limits_of_ports(&soft);
     Ok((soft, limits, fabric_caps.max_segment))
@@ -211,22 +175,28 @@ fn opened(
 /// The software adapter with the ports that this rank uses.
 fn open_software(
     settings: &NetSettings,
-    members: &Members,
+    rank: Rank,
     (key, bind): (Key, IpAddr),
     nbrhd: u32,
     services: &mut dyn Bootstrap,
 ) -> Result<Opened, Error> {
+    // Sections of the script are for ranks.
+    let script = |text| soft::FaultScript::parse_for(text, &rank.to_string());
+    let faults = settings.soft.faults.as_deref().map(script).transpose();
+    let faults = faults.map_err(|problem| Error::Setting {
+        name: "GASNET_IBV_SOFT_FAULTS",
+        problem: problem.to_string(),
+    })?;
+    let (devices, mtu) = (settings.soft.devices, Mtu::B4096);
+    let fabric = soft::open(&SoftConfig { devices, ports: 1, bind, key, mtu, faults })?;
     let mut ports = settings.ports.clone();
     if settings.fabric == FabricChoice::Auto {
         // What names ports named real adapters, and rank 0 has said why they are not used.
         ports.family = Default::default();
     }
-    let settings = NetSettings { ports, ..settings.clone() };
-    let fabric = open_soft(&settings, members, key, bind)?;
-    let soft = open_ports(Ok(fabric), &settings, nbrhd, services);
-    soft.map_err(|problem| Error::Mismatch {
-        rank: members.rank,
-        problem: format!("cannot use its software adapter: {problem}"),
+    open_ports(Ok(fabric), &ports, nbrhd, services).map_err(|problem| {
+        let problem = format!("cannot use its software adapter: {problem}");
+        Error::Mismatch { rank, problem }
     })
 }
 
@@ -277,16 +247,16 @@ pub(crate) fn plan(
     for note in &opened.selection.notes {
         say!(INFO, RANK, "rank {}: {note}", members.rank);
     }
-    let rail = |rail: &crate::transport::net::ports::Rail| {
+    let rail = |rail: &Rail| {
         let device = opened.devices.open.get(rail.device).and_then(Option::as_ref)?;
         Some(RailPlan {
             device: Arc::clone(device),
             port: rail.port.number,
             pkey_index: rail.pkey_index,
-            gid_index: rail.address.gid.map_or(0, |gid| gid.index),
-            global: rail.address.global,
+            address: rail.address,
             mtu: rail.mtu,
             rd_atom: rail.rd_atom,
+            max_message: rail.port.max_message,
         })
     };
     let rails = opened.selection.rails.iter().filter_map(rail).collect();

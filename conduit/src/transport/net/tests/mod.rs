@@ -117,16 +117,16 @@ fn plan(fabric: &dyn fabric::Fabric, kind: &Kind) -> NetPlan {
     let rail = |index| {
         let device = fabric.open(index).expect("device");
         let port = device.port(1).expect("port");
-        let gid = port.gids.first().map_or(0, |gid| gid.index);
-        RailPlan {
-            device,
-            port: 1,
-            pkey_index: 0,
-            gid_index: gid,
+        let gid = port.gids.first();
+        let address = fabric::Address {
+            lid: port.lid,
+            service: port.service,
+            gid: gid.map(|entry| entry.gid).unwrap_or_default(),
+            sgid_index: gid.map_or(0, |entry| entry.index),
             global: !kind.fake,
-            mtu: port.active_mtu,
-            rd_atom: 4,
-        }
+        };
+        let (mtu, max_message) = (port.active_mtu, port.max_message);
+        RailPlan { device, port: 1, pkey_index: 0, address, mtu, rd_atom: 4, max_message }
     };
     let connections = u32::try_from(kind.connections).expect("few");
     NetPlan {
