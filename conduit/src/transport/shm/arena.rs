@@ -35,6 +35,16 @@ pub(crate) const fn blocks_in(arena: usize) -> usize {
     count(0, arena) + count(1, arena) + count(2, arena)
 }
 
+/// Number of the first block of a class.
+const fn first_of(class: usize, arena: usize) -> usize {
+    let (mut first, mut before) = (0, 0);
+    while before < class {
+        first += count(before, arena);
+        before += 1;
+    }
+    first
+}
+
 /// Where a block is and how much it holds: `(offset in the arena, bytes)`. `None` for a number that
 /// is no block.
 pub(super) fn place(index: usize, arena: usize) -> Option<(usize, usize)> {
@@ -92,6 +102,22 @@ impl Arena {
             }
         }
         None
+    }
+
+    /// The block that the next message of `len` bytes will most likely take.
+    #[inline]
+    pub(crate) fn upcoming(&self, len: usize) -> Option<Block> {
+        let class = CLASSES.iter().position(|class| len <= class.size)?;
+        let cursor = &self.cursors[class];
+        let free = cursor.free.load(Ordering::Relaxed);
+        let group = cursor.group.load(Ordering::Relaxed) as usize;
+        let at = match free {
+            0 if group + 1 < WARM => (group + 1) * GROUP,
+            0 => 0,
+            _ => group * GROUP + free.trailing_zeros() as usize,
+        };
+        let index = u32::try_from(first_of(class, self.bytes) + at).ok()?;
+        Some(Block { index, generation: 0 })
     }
 
     fn take(&self, freed: &[AtomicU32], cursor: &Cursor, blocks: Range<usize>) -> Option<Block> {
@@ -184,6 +210,22 @@ mod tests {
         assert_eq!(again.index, block.index);
         assert_ne!(again.generation, block.generation);
         assert_eq!(arena.allocate(&freed, 1), None);
+    }
+
+    #[test]
+    fn the_upcoming_block_is_the_one_that_is_taken() {
+        let bytes = 32 * 65_536;
+        let (arena, freed) = (Arena::new(bytes), table(bytes));
+        let mut expected = None;
+        for number in 0..200 {
+            let block = arena.allocate(&freed, 1000).unwrap();
+            // Before the first message nothing is known of any group.
+            assert!(number == 0 || expected == Some(block.index), "message {number}");
+            freed[block.index as usize].store(block.generation, Ordering::Release);
+            expected = arena.upcoming(1000).map(|block| block.index);
+        }
+        assert!(place(arena.upcoming(5000).unwrap().index as usize, bytes).unwrap().1 == 8192);
+        assert_eq!(arena.upcoming(65_537), None);
     }
 
     proptest! {

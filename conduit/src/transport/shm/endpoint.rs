@@ -283,6 +283,12 @@ impl ShmTransport {
         self.payloads.get(class as usize)?.with::<M, _>(|arena| arena.allocate(freed, len))
     }
 
+    /// The arena of one class of messages, for what needs no lock.
+    #[inline]
+    pub(super) fn payloads(&self, class: MessageClass) -> Option<&Arena> {
+        self.payloads.get(class as usize).map(|payloads| &payloads.arena)
+    }
+
     /// Gives a block back that was not sent.
     pub(crate) fn forget<M: Mode>(&self, class: MessageClass, block: Block) {
         let freed = self.freed(self.local(), class);

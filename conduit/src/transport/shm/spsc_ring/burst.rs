@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{LAP_AT, SLOTS, SpscRing, Tag, WORDS, advanced, high, lap, low, slots_of_short};
+use crate::sys;
 use crate::transport::message::MAX_ARGS;
 
 /// Pauses of the processor that a consumer makes when it was faster than a flood.
@@ -147,13 +148,8 @@ impl<'a> BurstReader<'a> {
                 return;
             }
         }
-        #[cfg(target_arch = "x86_64")]
         for more in (0..BURST - 1).step_by(LINE) {
-            let slot = self.lane.slot(from.wrapping_add(more));
-            // SAFETY: a hint; accesses no memory as far as the language is concerned.
-            unsafe {
-                std::arch::asm!("prefetcht0 [{}]", in(reg) slot, options(nostack, preserves_flags));
-            }
+            sys::ask_to_read(self.lane.slot(from.wrapping_add(more)));
         }
     }
 }

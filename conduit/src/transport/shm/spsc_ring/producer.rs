@@ -8,6 +8,7 @@ use bootstrap::node_shm::RankSlot;
 
 use super::{Kind, SpscRing, SpscSlot, WORDS, lap, tag};
 use super::{LAP, SLOTS, advanced};
+use crate::sys;
 
 /// Messages that a sender sends through the shared queue before it claims a lane. A lane is memory
 /// and the receiver looks at it from then on, so a greeting is not worth one.
@@ -114,9 +115,10 @@ impl Producer {
         let bell = unsafe { &*self.bell.load(Ordering::Relaxed) };
         self.tail.store(next.wrapping_add(1), Ordering::Relaxed);
         if next.is_multiple_of(LINE) && used < LAP.saturating_sub(AHEAD) {
-            // Not a line with messages that the consumer has yet to read: it would have to fetch it
-            // back.
-            ask_for(&slots[next.wrapping_add(AHEAD) as usize % SLOTS]);
+            // The line of later messages is in the consumer's cache, and fetching it takes longer
+            // than a message. Not a line with messages that the consumer has yet to read: it would
+            // have to fetch it back.
+            sys::ask_to_write(&raw const slots[next.wrapping_add(AHEAD) as usize % SLOTS]);
         }
         let word = |at: usize| args.get(at).map_or(0, |arg| arg.cast_unsigned());
         let tag = tag(Kind::Short, handler, args.len()) | lap(next);
@@ -168,18 +170,4 @@ impl Producer {
         }
         lane
     }
-}
-
-/// Asks for the line of later messages: it is in the consumer's cache, and fetching it takes longer
-/// than a message.
-#[inline(always)]
-fn ask_for(slot: &SpscSlot) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which does nothing where it is not known; accesses no memory as far as the
-    // language is concerned.
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) slot, options(nostack, preserves_flags));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = slot;
 }
