@@ -19,3 +19,28 @@ pub(crate) fn order_in_models() {
     #[cfg(loom)]
     fence(Ordering::SeqCst);
 }
+
+/// A mark that any thread sets, and that is taken away once.
+#[derive(Debug, Default)]
+pub(crate) struct Flag(AtomicBool);
+
+impl Flag {
+    /// Whether it was set before.
+    pub(crate) fn set(&self) -> bool {
+        self.0.swap(true, Ordering::SeqCst)
+    }
+
+    pub(crate) fn store(&self, set: bool) {
+        self.0.store(set, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Whether it was set; now it is not. While it is not, this only reads.
+    #[inline]
+    pub(crate) fn take(&self) -> bool {
+        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::SeqCst)
+    }
+}

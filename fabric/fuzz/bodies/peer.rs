@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use fabric::conformance::Buffer;
 use fabric::soft::testing::handshake as hello;
-use fabric::soft::testing::wire::{Refusal, Request, Response, Verb};
+use fabric::soft::testing::wire::{Refusal, Request, Response};
 use fabric::soft::{JobKey, SoftConfig, open};
 use fabric::{
     Access, Address, Completion, CompletionQueue, Data, Device, Gid, Mtu, Operation, QpSpec,
@@ -82,12 +82,12 @@ fn stream(mut rest: &[u8], memory: &[Buffer; 3]) -> Vec<u8> {
         let remote = buffer.addr(length(place) as usize);
         let rkey = buffer.rkey() ^ u32::from(key >> 7);
         let len = length(len);
-        let verb = match kind % 9 {
-            0 => Verb::Send { imm: None, credit_limit: number.into() },
-            1 => Verb::Send { imm: Some(7), credit_limit: 1 << (number & 31) },
-            2 => Verb::Write { remote, rkey },
-            3 => Verb::Read { remote, rkey },
-            4 => Verb::FetchAdd { remote, rkey },
+        let (operation, credit_limit) = match kind % 9 {
+            0 => (Operation::Send { imm: None }, number.into()),
+            1 => (Operation::Send { imm: Some(7) }, 1 << (number & 31)),
+            2 => (Operation::Write { remote, rkey }, 0),
+            3 => (Operation::Read { remote, rkey }, 0),
+            4 => (Operation::FetchAdd { remote, rkey, add: 0 }, 0),
             5 => {
                 out.extend_from_slice(&Response::Ack { done: msn }.encode());
                 continue;
@@ -113,7 +113,8 @@ fn stream(mut rest: &[u8], memory: &[Buffer; 3]) -> Vec<u8> {
             }
         };
         let ack = (flags & 1 == 1).then_some(u32::from(flags >> 4));
-        let request = Request { verb, len, msn, ack, want_ack: flags & 2 == 2 };
+        let want_ack = flags & 2 == 2;
+        let request = Request { operation, credit_limit, len, msn, ack, want_ack };
         out.extend_from_slice(&request.encode());
         out.resize(out.len() + request.body().min(ROOM), 2);
         next = next.wrapping_add(1);

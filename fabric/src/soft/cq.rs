@@ -35,7 +35,7 @@ impl Cq {
             self.ctx.events.push(AsyncEvent::CqError);
         }
         if self.ring.take_armed() {
-            self.ctx.activity.disarmed();
+            self.ctx.activity.armed.fetch_sub(1, Ordering::SeqCst);
             if let Some(channel) = &self.channel {
                 channel.notify();
             }
@@ -71,7 +71,7 @@ impl Cq {
                 .invalid("arm a completion queue", "it was made without a channel"));
         }
         if self.ring.arm() {
-            self.ctx.activity.armed();
+            self.ctx.activity.arm();
         }
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Cq {
 impl Drop for Cq {
     fn drop(&mut self) {
         if self.ring.take_armed() {
-            self.ctx.activity.disarmed();
+            self.ctx.activity.armed.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }

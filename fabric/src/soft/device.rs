@@ -13,7 +13,6 @@ use super::progress::Progress;
 use super::qp::Qp;
 use super::qp_shared::QpShared;
 use super::qp_table::QpTable;
-use super::requester::ReverseStream;
 
 /// An open device.
 #[derive(Debug)]
@@ -91,27 +90,27 @@ impl SoftDevice {
         Some(())
     }
 
+    /// Writes a message on the stream of the peer's requests; `rest` copies what is left of it
+    /// after so many bytes. False: not now, nothing was written.
+    pub(super) fn send_reverse(
+        &self,
+        qp: &QpShared,
+        message: Gather<'_>,
+        rest: &dyn Fn(usize) -> Vec<u8>,
+    ) -> bool {
+        try_lock_for(&self.progress, Wait::No)
+            .is_some_and(|mut progress| progress.send_reverse(qp, message, rest))
+    }
+
     /// The user dropped a queue pair.
     pub(super) fn destroy_qp(&self, qp: &Qp) {
-        qp.set_destroyed();
+        qp.destroyed.store(true);
         if let Some(mut progress) = try_lock_for(&self.progress, Wait::Post) {
             progress.flush_acks_of(&self.ctx, qp);
         }
         qp.destroy();
-        self.qps.remove(&self.ctx, qp.number());
+        self.qps.remove(&self.ctx, qp.number);
         qp.request_attention();
         self.progress_now();
-    }
-}
-
-impl ReverseStream for SoftDevice {
-    fn send(
-        &self,
-        qp: &QpShared,
-        message: Gather<'_>,
-        rest: impl FnOnce(usize) -> Vec<u8>,
-    ) -> bool {
-        try_lock_for(&self.progress, Wait::No)
-            .is_some_and(|mut progress| progress.send_reverse(qp, message, rest))
     }
 }

@@ -53,7 +53,7 @@ pub(super) struct DeviceHandle(pub(super) Arc<SoftDevice>);
 impl Drop for DeviceHandle {
     fn drop(&mut self) {
         // The progress thread lets go of the device.
-        self.activity.wake_now();
+        self.activity.waker.wake();
     }
 }
 

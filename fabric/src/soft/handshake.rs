@@ -11,8 +11,7 @@ use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrIn6, connect, setsockopt, socket,
-    sockopt,
+    AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket, sockopt,
 };
 use settings::deadlines::soft::{HELLO as HELLO_TIMEOUT, PARKED};
 
@@ -20,25 +19,11 @@ use self::messages::{
     CHALLENGE, HELLO, JobKey, Nonce, PROOF, Rejection, Target, VERDICT, challenge, check, hello,
     prove, read_hello, read_verdict, verdict,
 };
+use super::memory::without_waiting;
 use super::random::random;
 
 /// The congestion control that every Linux has and that does not pace.
 const NO_PACING: &str = "reno";
-
-/// What became of a handshake in one turn.
-#[derive(Debug)]
-pub(super) enum Step {
-    /// It waits for the other side.
-    Wait,
-    /// A requester proved the key and named its queue pairs.
-    Known(Target),
-    /// The responder takes requests.
-    Go,
-    /// The responder has no such connection (yet), or cannot be reached.
-    No,
-    /// The other side does not belong to the job.
-    Rejected(Rejection),
-}
 
 /// A message of fixed length that arrives in parts.
 #[derive(Clone, Copy, Debug)]
@@ -51,28 +36,28 @@ impl Packet {
     const EMPTY: Self = Self { bytes: [0; PROOF], have: 0 };
 
     /// Reads up to `N` bytes; the packet when it is whole.
-    fn read<const N: usize>(&mut self, mut stream: &TcpStream) -> io::Result<Option<[u8; N]>> {
-        while self.have < N {
-            let Some(room) = self.bytes.get_mut(self.have..N) else { break };
-            match stream.read(room) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => self.have += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+    fn read<const N: usize>(
+        &mut self,
+        mut stream: &TcpStream,
+    ) -> Result<Option<[u8; N]>, Rejection> {
+        while let Some(room) = self.bytes.get_mut(self.have..N).filter(|room| !room.is_empty()) {
+            match without_waiting(|| stream.read(room)) {
+                Ok(None) => return Ok(None),
+                Ok(Some(count)) if count != 0 => self.have += count,
+                _ => return Err(Rejection::Closed),
             }
         }
-        let mut out = [0; N];
-        out.copy_from_slice(self.bytes.get(..N).unwrap_or(&[0; N]));
+        let whole = self.bytes.first_chunk::<N>().copied();
         *self = Self::EMPTY;
-        Ok(Some(out))
+        Ok(whole)
     }
 }
 
 /// Writes a packet of the handshake. It fits any fresh socket; when it does not, the stream is
 /// given up.
-fn write(mut stream: &TcpStream, bytes: &[u8]) -> bool {
-    matches!(stream.write(bytes), Ok(count) if count == bytes.len())
+fn write(mut stream: &TcpStream, bytes: &[u8]) -> Result<(), Rejection> {
+    let whole = stream.write(bytes).is_ok_and(|count| count == bytes.len());
+    whole.then_some(()).ok_or(Rejection::Closed)
 }
 
 /// A stream that a peer opened; it has not proved the job key yet.
@@ -91,32 +76,17 @@ impl Accepting {
         Self { stream: Arc::new(stream), peer, until, packet: Packet::EMPTY, nonces: None }
     }
 
-    pub(super) fn turn(&mut self, key: &JobKey) -> Step {
+    /// What the requester wants, when it has proved the key; `None`: not yet.
+    pub(super) fn turn(&mut self, key: &JobKey) -> Result<Option<Target>, Rejection> {
         if self.nonces.is_none() {
-            let bytes = match self.packet.read::<HELLO>(&self.stream) {
-                Ok(Some(bytes)) => bytes,
-                Ok(None) => return Step::Wait,
-                Err(_) => return Step::Rejected(Rejection::Closed),
-            };
-            let theirs = match read_hello(&bytes) {
-                Ok(nonce) => nonce,
-                Err(why) => return Step::Rejected(why),
-            };
-            let own = random();
-            if !write(&self.stream, &challenge(key, &theirs, &own)) {
-                return Step::Rejected(Rejection::Closed);
-            }
+            let Some(bytes) = self.packet.read::<HELLO>(&self.stream)? else { return Ok(None) };
+            let (theirs, own) = (read_hello(&bytes)?, random());
+            write(&self.stream, &challenge(key, &theirs, &own))?;
             self.nonces = Some((theirs, own));
         }
-        let Some((theirs, own)) = self.nonces else { return Step::Wait };
-        match self.packet.read::<PROOF>(&self.stream) {
-            Ok(Some(proof)) => match check(key, &theirs, &own, &proof) {
-                Ok(target) => Step::Known(target),
-                Err(why) => Step::Rejected(why),
-            },
-            Ok(None) => Step::Wait,
-            Err(_) => Step::Rejected(Rejection::Closed),
-        }
+        let Some((theirs, own)) = self.nonces else { return Ok(None) };
+        let proof = self.packet.read::<PROOF>(&self.stream)?;
+        proof.map(|proof| check(key, &theirs, &own, &proof)).transpose()
     }
 }
 
@@ -140,12 +110,8 @@ impl Parked {
 
     /// Whether the requester went away.
     pub(super) fn is_closed(&self) -> bool {
-        let mut byte = [0];
-        match self.stream.peek(&mut byte) {
-            Ok(0) => true,
-            Ok(_) => false,
-            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
-        }
+        let waits = without_waiting(|| self.stream.peek(&mut [0]));
+        matches!(waits, Ok(Some(0)) | Err(_))
     }
 }
 
@@ -184,10 +150,7 @@ impl Connecting {
         let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let fd: OwnedFd = socket(family, SockType::Stream, flags, None)?;
-        let connected = match to {
-            SocketAddr::V4(to) => connect(fd.as_raw_fd(), &SockaddrIn::from(to)),
-            SocketAddr::V6(to) => connect(fd.as_raw_fd(), &SockaddrIn6::from(to)),
-        };
+        let connected = connect(fd.as_raw_fd(), &SockaddrStorage::from(to));
         match connected {
             Ok(()) | Err(Errno::EINPROGRESS | Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
@@ -204,49 +167,26 @@ impl Connecting {
         })
     }
 
-    pub(super) fn turn(&mut self, key: &JobKey) -> Step {
-        loop {
-            match self.state {
-                ConnectState::Connecting => {
-                    if self.stream.take_error().is_ok_and(|error| error.is_some()) {
-                        return Step::No;
-                    }
-                    if self.stream.peer_addr().is_err() {
-                        return Step::Wait;
-                    }
-                    let nonce = random();
-                    if !write(&self.stream, &hello(&nonce)) {
-                        return Step::No;
-                    }
-                    self.state = ConnectState::Challenged(nonce);
-                }
-                ConnectState::Challenged(nonce) => {
-                    let answer = match self.packet.read::<CHALLENGE>(&self.stream) {
-                        Ok(Some(answer)) => answer,
-                        Ok(None) => return Step::Wait,
-                        Err(_) => return Step::No,
-                    };
-                    match prove(key, &nonce, &answer, self.target) {
-                        Ok(proof) if write(&self.stream, &proof) => {
-                            self.state = ConnectState::Proved
-                        }
-                        Ok(_) => return Step::No,
-                        Err(why) => return Step::Rejected(why),
-                    }
-                }
-                ConnectState::Proved => {
-                    return match self
-                        .packet
-                        .read::<VERDICT>(&self.stream)
-                        .map(|it| it.map(read_verdict))
-                    {
-                        Ok(None) => Step::Wait,
-                        Ok(Some(Ok(true))) => Step::Go,
-                        Ok(Some(Ok(false))) | Err(_) => Step::No,
-                        Ok(Some(Err(why))) => Step::Rejected(why),
-                    };
-                }
+    /// Whether the responder takes requests; if not, it has no such connection (yet), or cannot be
+    /// reached. `None`: it has not said so yet.
+    pub(super) fn turn(&mut self, key: &JobKey) -> Result<Option<bool>, Rejection> {
+        if let ConnectState::Connecting = self.state {
+            if self.stream.take_error().is_ok_and(|error| error.is_some()) {
+                return Ok(Some(false));
             }
+            if self.stream.peer_addr().is_err() {
+                return Ok(None);
+            }
+            let nonce = random();
+            write(&self.stream, &hello(&nonce))?;
+            self.state = ConnectState::Challenged(nonce);
         }
+        if let ConnectState::Challenged(nonce) = self.state {
+            let answer = self.packet.read::<CHALLENGE>(&self.stream)?;
+            let Some(answer) = answer else { return Ok(None) };
+            write(&self.stream, &prove(key, &nonce, &answer, self.target)?)?;
+            self.state = ConnectState::Proved;
+        }
+        self.packet.read::<VERDICT>(&self.stream)?.map(read_verdict).transpose()
     }
 }

@@ -8,9 +8,10 @@
     reason = "the bytes of a region are reached by address; its owner promised that they stay mapped"
 )]
 
-use std::io;
+use std::io::{self, Read as _};
 use std::marker::PhantomData;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::net::TcpStream;
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd};
 use std::sync::atomic::AtomicU64 as RegionWord;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -162,8 +163,7 @@ impl Table {
 
     /// Local memory of a request. `write`: data goes into it.
     pub(super) fn local(&self, sge: &Sge, write: bool) -> Option<Span<'_>> {
-        let need = if write { Access::LOCAL_WRITE } else { Access::NONE };
-        self.span(sge.lkey, false, sge.addr, sge.len as usize, need)
+        self.local_from(sge, 0, write)
     }
 
     /// Part of local memory, from `from` bytes on.
@@ -231,17 +231,46 @@ pub(super) const MAX_FRAGMENTS: usize = 32;
 
 /// A list of memory fragments for one system call: bytes of this program and spans of regions.
 #[derive(Debug)]
-struct Fragments<'a> {
+pub(super) struct Fragments<'a, D> {
     list: [libc::iovec; MAX_FRAGMENTS],
     pins: [Option<&'a Slot>; MAX_FRAGMENTS],
     count: usize,
     total: usize,
+    direction: PhantomData<(D, &'a mut [u8])>,
 }
 
-impl<'a> Fragments<'a> {
-    const fn new() -> Self {
+/// Fragments to send in one call.
+pub(super) type Gather<'a> = Fragments<'a, Out>;
+/// Fragments to receive into in one call.
+pub(super) type Scatter<'a> = Fragments<'a, In>;
+
+/// Fragments are only read.
+#[derive(Debug)]
+pub(super) enum Out {}
+/// Fragments are written: spans must have been made for that.
+#[derive(Debug)]
+pub(super) enum In {}
+
+impl<'a, D> Fragments<'a, D> {
+    pub(super) const fn new() -> Self {
         let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        Self { list: [none; MAX_FRAGMENTS], pins: [None; MAX_FRAGMENTS], count: 0, total: 0 }
+        Self {
+            list: [none; MAX_FRAGMENTS],
+            pins: [None; MAX_FRAGMENTS],
+            count: 0,
+            total: 0,
+            direction: PhantomData,
+        }
+    }
+
+    /// Bytes of all fragments.
+    pub(super) const fn total(&self) -> usize {
+        self.total
+    }
+
+    /// Room for more fragments.
+    pub(super) const fn room(&self) -> usize {
+        MAX_FRAGMENTS - self.count
     }
 
     fn push(&mut self, base: u64, len: usize, pin: Option<&'a Slot>) -> bool {
@@ -257,7 +286,8 @@ impl<'a> Fragments<'a> {
         true
     }
 
-    fn span(&mut self, span: Span<'a>) -> bool {
+    /// Adds memory of a region; false: no room.
+    pub(super) fn span(&mut self, span: Span<'a>) -> bool {
         if span.len == 0 {
             return true;
         }
@@ -278,7 +308,7 @@ impl<'a> Fragments<'a> {
     }
 }
 
-impl Drop for Fragments<'_> {
+impl<D> Drop for Fragments<'_, D> {
     fn drop(&mut self) {
         for slot in self.pins.iter().take(self.count).flatten() {
             slot.users.fetch_sub(1, Ordering::Release);
@@ -290,54 +320,45 @@ fn count(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// Fragments to send in one call.
-#[derive(Debug)]
-pub(super) struct Gather<'a>(Fragments<'a>);
+/// What a call that does not wait did; `None`: it would have to wait.
+pub(super) fn without_waiting(
+    mut call: impl FnMut() -> io::Result<usize>,
+) -> io::Result<Option<usize>> {
+    loop {
+        match call() {
+            Ok(count) => return Ok(Some(count)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
 
 impl<'a> Gather<'a> {
-    pub(super) const fn new() -> Self {
-        Self(Fragments::new())
-    }
-
-    /// Bytes of all fragments.
-    pub(super) const fn total(&self) -> usize {
-        self.0.total
-    }
-
-    /// Room for more fragments.
-    pub(super) const fn room(&self) -> usize {
-        MAX_FRAGMENTS - self.0.count
-    }
-
     /// Adds bytes; false: no room.
     pub(super) fn bytes(&mut self, bytes: &'a [u8]) -> bool {
-        bytes.is_empty() || self.0.push(bytes.as_ptr() as u64, bytes.len(), None)
+        bytes.is_empty() || self.push(bytes.as_ptr() as u64, bytes.len(), None)
     }
 
-    /// Adds memory of a region; false: no room.
-    pub(super) fn span(&mut self, span: Span<'a>) -> bool {
-        self.0.span(span)
-    }
-
-    /// Sends what the socket takes.
-    pub(super) fn send(mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+    /// Sends what the socket takes; `None`: nothing now.
+    pub(super) fn send(mut self, socket: BorrowedFd<'_>) -> io::Result<Option<usize>> {
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         if self.total() <= JOINED {
             return self.send_joined(socket, flags);
         }
-        let message = self.0.header();
-        // SAFETY: the fragments are live (borrowed bytes and counted spans) and are only read by
-        // the call.
-        count(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) })
+        let message = self.header();
+        without_waiting(|| {
+            // SAFETY: the fragments are live (borrowed bytes and counted spans) and are only read
+            // by the call.
+            count(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) })
+        })
     }
-}
 
-impl Gather<'_> {
     /// Few bytes are copied together: the system takes longer over a list.
-    fn send_joined(&self, socket: BorrowedFd<'_>, flags: libc::c_int) -> io::Result<usize> {
+    fn send_joined(&self, socket: BorrowedFd<'_>, flags: libc::c_int) -> io::Result<Option<usize>> {
         let mut bytes = [0_u8; JOINED];
         let mut used = 0;
-        for fragment in self.0.list.iter().take(self.0.count) {
+        for fragment in self.list.iter().take(self.count) {
             let Some(place) = bytes.get_mut(used..used + fragment.iov_len) else { break };
             // SAFETY: the fragment is live (borrowed bytes or a counted span), `place` is as long
             // and is no registered memory.
@@ -350,42 +371,64 @@ impl Gather<'_> {
             }
             used += fragment.iov_len;
         }
-        // SAFETY: `used` bytes of a living buffer.
-        count(unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), used, flags) })
+        without_waiting(|| {
+            // SAFETY: `used` bytes of a living buffer.
+            count(unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), used, flags) })
+        })
     }
 }
 
-/// Fragments to receive into in one call.
-#[derive(Debug)]
-pub(super) struct Scatter<'a>(Fragments<'a>, PhantomData<&'a mut [u8]>);
-
 impl<'a> Scatter<'a> {
-    pub(super) const fn new() -> Self {
-        Self(Fragments::new(), PhantomData)
-    }
-
-    /// Bytes of all fragments.
-    pub(super) const fn total(&self) -> usize {
-        self.0.total
-    }
-
     /// Adds a buffer; false: no room.
     pub(super) fn buffer(&mut self, buffer: &'a mut [u8]) -> bool {
-        buffer.is_empty() || self.0.push(buffer.as_mut_ptr() as u64, buffer.len(), None)
+        buffer.is_empty() || self.push(buffer.as_mut_ptr() as u64, buffer.len(), None)
     }
 
-    /// Adds memory of a region (it must have been made for writing); false: no room.
-    pub(super) fn span(&mut self, span: Span<'a>) -> bool {
-        self.0.span(span)
+    /// Receives what is there; `None`: nothing now.
+    pub(super) fn receive(mut self, socket: BorrowedFd<'_>) -> io::Result<Option<usize>> {
+        let mut message = self.header();
+        without_waiting(|| {
+            // SAFETY: the fragments are live (buffers borrowed mutably and counted spans of
+            // writable regions).
+            count(unsafe {
+                libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT)
+            })
+        })
     }
+}
 
-    /// Receives what is there.
-    pub(super) fn receive(mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
-        let mut message = self.0.header();
-        // SAFETY: the fragments are live (buffers borrowed mutably and counted spans of writable
-        // regions).
-        count(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) })
+/// What came from a stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Received {
+    /// Bytes that went straight into their place.
+    pub(super) placed: usize,
+    /// Bytes that went into the buffer.
+    pub(super) buffered: usize,
+    /// There was less than was asked for: nothing more is there.
+    pub(super) dry: bool,
+}
+
+/// Reads what is there: first into `place`, if there is one, then into the buffer. `None`: nothing
+/// now.
+pub(super) fn receive(
+    mut stream: &TcpStream,
+    place: Option<Scatter<'_>>,
+    buffer: &mut [u8],
+) -> io::Result<Option<Received>> {
+    let (direct, asked, count) = match place {
+        None => (0, buffer.len(), without_waiting(|| stream.read(buffer))?),
+        Some(mut into) => {
+            let direct = into.total();
+            into.buffer(buffer);
+            (direct, into.total(), into.receive(stream.as_fd())?)
+        }
+    };
+    let Some(count) = count else { return Ok(None) };
+    if count == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
+    let placed = count.min(direct);
+    Ok(Some(Received { placed, buffered: count - placed, dry: count < asked }))
 }
 
 /// How long the peer's host has acknowledged nothing; `None` when nothing is unacknowledged. (The

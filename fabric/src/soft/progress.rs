@@ -11,6 +11,7 @@ mod timers;
 
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use nix::errno::Errno;
@@ -21,10 +22,10 @@ use super::handshake::{Accepting, Connecting, Parked};
 use super::limits::{ASK_EVERY, HOT, HOT_MISSES, SCRATCH, TICK_EVERY, UNWATCH};
 use super::lock::{Wait, try_lock_for};
 use super::qp::Qp;
+use super::qp_shared::Turn;
 use super::qp_table::QpTable;
-use super::responder::{Outcome, Responder};
+use super::responder::Responder;
 use super::ud;
-use super::wire::narrow;
 
 /// A stream and what it is used for.
 #[derive(Debug)]
@@ -78,22 +79,13 @@ impl Conn {
     }
 }
 
-/// What becomes of a stream after a turn.
-#[derive(Debug)]
-enum Fate {
-    Keep { conn: Conn, progressed: bool, again: bool },
-    Gone,
-}
-
-impl Fate {
-    const fn keep(conn: Conn) -> Self {
-        Self::Keep { conn, progressed: false, again: false }
-    }
-}
+/// What becomes of a stream after a turn; `None`: it is gone.
+type Fate = Option<(Conn, Turn)>;
 
 #[derive(Debug, Default)]
 struct Entry {
-    generation: u32,
+    /// Its name in the epoll: its place, and above that how often the place was used before.
+    token: u64,
     conn: Option<Conn>,
     queued: bool,
     hot: bool,
@@ -109,13 +101,13 @@ struct Entry {
 impl Entry {
     /// Adds the stream to the epoll, which announces it at once when it is ready. False: it is
     /// there, or cannot be.
-    fn watch(&mut self, ctx: &Context, token: u64) -> bool {
+    fn watch(&mut self, ctx: &Context) -> bool {
         let flags = EpollFlags::EPOLLIN
             | EpollFlags::EPOLLOUT
             | EpollFlags::EPOLLRDHUP
             | EpollFlags::EPOLLET;
         let stream = self.conn.as_ref().map(Conn::stream).filter(|_| !self.watched);
-        let event = EpollEvent::new(flags, token);
+        let event = EpollEvent::new(flags, self.token);
         let begun = stream.is_some_and(|stream| ctx.epoll.add(&**stream, event).is_ok());
         self.watched |= begun;
         begun
@@ -142,10 +134,10 @@ pub(super) struct PassResult {
 }
 
 /// The streams of a device.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Progress {
     entries: Vec<Entry>,
-    free: Vec<u32>,
+    free: Vec<usize>,
     hot: Vec<u64>,
     again: Vec<u64>,
     /// Hot streams that are not in the epoll.
@@ -157,43 +149,30 @@ pub(super) struct Progress {
     scratch: Box<[u8]>,
     passes: u32,
     posts: u64,
-    ticked: Instant,
+    ticked: Option<Instant>,
     accept_again: bool,
     busy: bool,
     contended: bool,
     accepting: usize,
 }
 
-/// The name of an entry in the epoll.
-fn token_of(index: usize, generation: u32) -> u64 {
-    index as u64 | u64::from(generation) << 32
+/// The place of an entry.
+const fn place_of(token: u64) -> usize {
+    (token & 0xffff_ffff) as usize
 }
 
-const fn split(token: u64) -> (usize, u32) {
-    let (low, high) = ((token & 0xffff_ffff) as usize, token >> 32);
-    #[expect(clippy::cast_possible_truncation, reason = "the high half of the token")]
-    (low, high as u32)
+/// The entry of that name, unless it is gone.
+fn find(entries: &mut [Entry], token: u64) -> Option<&mut Entry> {
+    entries.get_mut(place_of(token)).filter(|entry| entry.token == token)
 }
 
 impl Progress {
     pub(super) fn new(qps: Arc<QpTable>) -> Self {
         Self {
-            entries: Vec::new(),
-            free: Vec::new(),
             hot: Vec::with_capacity(HOT),
-            again: Vec::new(),
-            unwatched: 0,
-            spare: Vec::new(),
             qps,
-            list: Vec::new(),
             scratch: vec![0; SCRATCH].into_boxed_slice(),
-            passes: 0,
-            posts: 0,
-            ticked: Instant::now(),
-            accept_again: false,
-            busy: false,
-            contended: false,
-            accepting: 0,
+            ..Self::default()
         }
     }
 
@@ -201,7 +180,7 @@ impl Progress {
     /// check everything.
     pub(super) fn pass(&mut self, ctx: &Context, eager: bool) -> PassResult {
         self.passes = self.passes.wrapping_add(1);
-        if ctx.activity.take_attention() {
+        if ctx.activity.attention.take() {
             self.handle_attention(ctx);
         }
         self.flush_deferred(ctx, eager);
@@ -216,13 +195,13 @@ impl Progress {
             }
         }
         // The progress thread sleeps until the system announces a stream, unless it only naps.
-        let polled = !eager && !ctx.activity.is_blocked() && ctx.activity.is_napping();
+        let polled = !eager && !ctx.activity.is_blocked() && ctx.activity.waker.is_napping();
         self.cool(ctx, polled);
         let ask = eager || self.hot.is_empty() || ctx.activity.is_blocked();
         if ask || (!progressed && self.passes.is_multiple_of(ASK_EVERY)) {
             self.ask(ctx, eager);
         }
-        if ctx.activity.take_attention() {
+        if ctx.activity.attention.take() {
             self.handle_attention(ctx);
         }
         // Threads that poll run the timers too: the progress thread may never find the device free.
@@ -235,15 +214,15 @@ impl Progress {
 
     /// Deferred requests go out when nothing was posted between two passes.
     fn flush_deferred(&mut self, ctx: &Context, eager: bool) {
-        let posts = ctx.activity.posts();
+        let posts = ctx.activity.posts.load(Relaxed);
         let idle = posts == self.posts;
         self.posts = posts;
-        if !(idle || eager) || !ctx.activity.take_deferred() {
+        if !(idle || eager) || !ctx.activity.deferred.take() {
             return;
         }
         for entry in &self.entries {
             if let Some(Conn::Requester(qp, _)) = &entry.conn
-                && qp.take_deferred()
+                && qp.deferred.take()
             {
                 match try_lock_for(&qp.sq, Wait::Spin) {
                     Some(mut sq) => sq.flush(qp),
@@ -272,8 +251,7 @@ impl Progress {
     }
 
     fn entry(&mut self, token: u64) -> Option<&mut Entry> {
-        let (index, generation) = split(token);
-        self.entries.get_mut(index).filter(|entry| entry.generation == generation)
+        find(&mut self.entries, token)
     }
 
     /// Streams without data for long are not hot any more. `polled`: those that are hot leave the
@@ -282,15 +260,12 @@ impl Progress {
     fn cool(&mut self, ctx: &Context, polled: bool) {
         let (entries, unwatched) = (&mut self.entries, &mut self.unwatched);
         self.hot.retain(|token| {
-            let (index, generation) = split(*token);
-            let Some(entry) = entries.get_mut(index) else { return false };
-            let lives = entry.generation == generation && entry.conn.is_some();
+            let Some(entry) = find(entries, *token) else { return false };
+            let lives = entry.conn.is_some();
             let stays = lives && entry.misses < HOT_MISSES;
-            if !stays && entry.generation == generation {
-                entry.hot = false;
-            }
+            entry.hot &= stays;
             if lives && !stays && !entry.watched {
-                *unwatched -= u32::from(entry.watch(ctx, *token));
+                *unwatched -= u32::from(entry.watch(ctx));
             } else if stays && entry.watched && entry.hits >= UNWATCH && polled {
                 *unwatched += u32::from(entry.unwatch(ctx));
             }
@@ -301,11 +276,9 @@ impl Progress {
     /// All streams are in the epoll again.
     fn watch_all(&mut self, ctx: &Context) {
         for token in &self.hot {
-            let (index, generation) = split(*token);
-            let entry = self.entries.get_mut(index);
-            if let Some(entry) = entry.filter(|entry| entry.generation == generation) {
+            if let Some(entry) = find(&mut self.entries, *token) {
                 entry.hits = 0;
-                self.unwatched -= u32::from(entry.watch(ctx, *token));
+                self.unwatched -= u32::from(entry.watch(ctx));
             }
         }
     }
@@ -343,41 +316,33 @@ impl Progress {
     /// Puts a new stream under watch.
     fn add(&mut self, ctx: &Context, conn: Conn) -> Option<u64> {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(Entry::default());
-            narrow(self.entries.len() - 1)
+            let token = self.entries.len() as u64;
+            self.entries.push(Entry { token, ..Entry::default() });
+            self.entries.len() - 1
         });
-        let entry = self.entries.get_mut(index as usize)?;
-        let token = token_of(index as usize, entry.generation);
-        let generation = entry.generation;
-        *entry = Entry { generation, conn: Some(conn), ..Entry::default() };
-        if !entry.watch(ctx, token) {
+        let entry = self.entries.get_mut(index)?;
+        *entry = Entry { token: entry.token, conn: Some(conn), ..Entry::default() };
+        if !entry.watch(ctx) {
             entry.conn = None;
             self.free.push(index);
             return None;
         }
-        Some(token)
+        Some(entry.token)
     }
 
     /// An entry is free again.
     fn release(&mut self, index: usize) {
         if let Some(entry) = self.entries.get_mut(index) {
-            entry.generation = entry.generation.wrapping_add(1);
             // One that never had a stream is watched by nobody.
             self.unwatched -= u32::from(entry.hot && !entry.watched);
-            entry.conn = None;
-            entry.queued = false;
-            entry.hot = false;
-            self.free.push(narrow(index));
+            *entry = Entry { token: entry.token.wrapping_add(1 << 32), ..Entry::default() };
+            self.free.push(index);
         }
     }
 
     /// One turn of a stream: reads and writes what it can. Returns whether it had something.
     fn turn(&mut self, ctx: &Context, token: u64, writable: bool, eager: bool) -> bool {
-        let (index, generation) = split(token);
-        let Some(entry) = self.entries.get_mut(index) else { return false };
-        if entry.generation != generation {
-            return false;
-        }
+        let Some(entry) = self.entry(token) else { return false };
         let (hot, misses) = (entry.hot, entry.misses);
         let Some(conn) = entry.conn.take() else { return false };
         if ctx.faults.is_active() && conn.is_unreachable(ctx) {
@@ -386,8 +351,8 @@ impl Progress {
         }
         let fate = match conn {
             Conn::Accepting(conn) => self.turn_accepting(ctx, token, conn),
-            Conn::Parked(parked) if parked.is_closed() => Fate::Gone,
-            Conn::Parked(parked) => Fate::keep(Conn::Parked(parked)),
+            Conn::Parked(parked) if parked.is_closed() => None,
+            Conn::Parked(_) => Some((conn, Turn::default())),
             Conn::Connecting(qp, conn) => Self::turn_connecting(ctx, qp, conn),
             Conn::Requester(qp, stream) => {
                 self.turn_requester(ctx, (qp, stream), misses, (writable, eager))
@@ -407,30 +372,24 @@ impl Progress {
         mut responder: Box<Responder>,
         ack_now: bool,
     ) -> Fate {
-        let outcome = responder.turn(&ctx.regions, &mut self.scratch, ack_now);
+        let turn = responder.turn(&ctx.regions, &mut self.scratch, ack_now);
         if responder.ack_pending() {
             // The progress thread acknowledges when polls stop.
             ctx.activity.wake();
         }
-        let (progressed, again) = match outcome {
-            Outcome::Gone => {
-                responder.qp.reverse_path_broken();
-                return Fate::Gone;
-            }
-            Outcome::Wait { progressed } => (progressed, false),
-            Outcome::Again { progressed } => (progressed, true),
-        };
-        Fate::Keep { conn: Conn::Responder(responder), progressed, again }
+        if turn.is_none() {
+            responder.qp.reverse_path_broken();
+        }
+        Some((Conn::Responder(responder), turn?))
     }
 
     fn finish_turn(&mut self, ctx: &Context, token: u64, fate: Fate, eager: bool) -> bool {
-        let (index, _) = split(token);
-        let Fate::Keep { conn, progressed, again } = fate else {
-            self.release(index);
+        let Some((conn, Turn { progressed, again })) = fate else {
+            self.release(place_of(token));
             return true;
         };
         let flows = matches!(conn, Conn::Responder(_) | Conn::Requester(..));
-        let Some(entry) = self.entries.get_mut(index) else { return progressed };
+        let Some(entry) = self.entries.get_mut(place_of(token)) else { return progressed };
         entry.conn = Some(conn);
         entry.misses = if progressed { 0 } else { entry.misses.saturating_add(1) };
         entry.hits = entry.hits.saturating_add(u32::from(progressed));

@@ -51,7 +51,7 @@ impl ProgressThread {
 fn run(signals: &Signals, known: &Devices) {
     // Kept: who counts the allocations of messages would count those of each nap, too.
     let (mut devices, mut watched) = (Vec::<Arc<SoftDevice>>::new(), Vec::new());
-    while !signals.is_stopped() {
+    while !signals.stop.is_set() {
         let list = known.lock().unwrap_or_else(PoisonError::into_inner);
         devices.extend(list.iter().filter_map(Weak::upgrade));
         drop(list);
@@ -67,13 +67,13 @@ fn run(signals: &Signals, known: &Devices) {
                 watched.push(number);
             }
         }
-        signals.set_napping(napping);
+        signals.napping.store(napping);
         if napping && devices.iter().any(|device| device.ctx.activity.is_armed()) {
             // A completion queue was armed after the check.
             wait = Duration::ZERO;
         }
         sleep(signals, &devices, &watched, wait);
-        signals.set_napping(false);
+        signals.napping.store(false);
         devices.clear();
         watched.clear();
     }

@@ -59,8 +59,8 @@ impl Deref for Qp {
 
 impl Qp {
     pub(super) fn new(ctx: &Arc<Context>, number: u32, spec: &QpSpec<'_>, queues: Queues) -> Self {
-        let shared = QpShared::new(ctx, number, spec.qp_type, queues, spec.inline);
-        let backlog = (spec.max_send as usize).saturating_mul(shared.inline_limit());
+        let shared = QpShared::new(ctx, number, (spec.qp_type, spec.inline), queues);
+        let backlog = (spec.max_send as usize).saturating_mul(shared.inline);
         let backlog = backlog.clamp(256 << 10, MAX_BACKLOG);
         Self {
             shared,
@@ -86,8 +86,7 @@ impl Qp {
 
     /// What this side does with small messages, by the names of both.
     pub(super) fn reverse_role(&self, peer: &RcPeer) -> ReverseRole {
-        let own: (IpAddr, u16, u32) =
-            (Gid::of(self.ctx().ip).ip(), self.ctx().service, self.number());
+        let own: (IpAddr, u16, u32) = (Gid::of(self.ctx.ip).ip(), self.ctx.service, self.number);
         ReverseRole::between(own, (peer.address.gid.ip(), peer.address.service, peer.qpn))
     }
 
@@ -107,12 +106,12 @@ impl Qp {
     pub(super) fn clear(&self, sq: &mut SendQueue) {
         sq.forget(self);
         sq.lost = false;
-        self.ctx().slots.release(self.number(), SlotRelease::Sends(sq.tail()));
+        self.ctx.slots.release(self.number, SlotRelease::Sends(sq.tail()));
         let _ = self.take_deferred_ack();
         if !self.shares_receives()
             && let Some(next) = self.receives().clear()
         {
-            self.ctx().slots.release(self.number(), SlotRelease::Receives(next));
+            self.ctx.slots.release(self.number, SlotRelease::Receives(next));
         }
     }
 
@@ -133,11 +132,11 @@ impl Qp {
 
     /// Whether a fault script lets nothing through between this queue pair and its peer.
     pub(super) fn is_unreachable(&self) -> bool {
-        self.ctx().faults.is_active()
+        self.ctx.faults.is_active()
             && self.attributes().is_some_and(|attributes| {
                 let peer = attributes.peer.map(|peer| peer.address.gid.ip());
-                !self.ctx().is_up(attributes.port)
-                    || peer.is_some_and(|peer| self.ctx().is_unreachable(peer))
+                !self.ctx.is_up(attributes.port)
+                    || peer.is_some_and(|peer| self.ctx.is_unreachable(peer))
             })
     }
 }

@@ -2,12 +2,13 @@
 
 use settings::deadlines::soft::RECONNECT_FIRST;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::device::SoftDevice;
 use super::limits::{MAX_RD_ATOM, retry_timeout};
 use super::lock::{Wait, try_lock_for};
 use super::qp::{Attributes, Qp};
-use super::qp_state::{Step, after, may_receive, may_send};
+use super::qp_state::{self, may_receive, may_send};
 use super::requester::SendQueue;
 use super::reverse_path::{ReversePath, ReverseRole};
 use super::ud;
@@ -31,15 +32,15 @@ impl QpHandle {
     fn wrong(&self, to: QpState, problem: impl Into<String>) -> Error {
         Error::Transition {
             device: self.device.ctx.name().to_owned(),
-            qpn: self.qp.number(),
+            qpn: self.qp.number,
             from: self.qp.state(),
             to,
             problem: problem.into(),
         }
     }
 
-    fn check_step(&self, step: Step, to: QpState) -> Result<(), Error> {
-        after(self.qp.state(), step).map(drop).map_err(|rule| self.wrong(to, rule))
+    fn check_step(&self, to: QpState) -> Result<(), Error> {
+        qp_state::check(self.qp.state(), to).map_err(|rule| self.wrong(to, rule))
     }
 
     /// Changes attributes and send queue, then the state.
@@ -77,7 +78,7 @@ impl QpHandle {
 
     fn check_peer(&self, peer: Option<&RcPeer>) -> Result<(), Error> {
         let wrong = |problem: String| Err(self.wrong(QpState::Rtr, problem));
-        let peer = match (self.qp.qp_type(), peer) {
+        let peer = match (self.qp.qp_type, peer) {
             (QpType::Ud, None) => return Ok(()),
             (QpType::Ud, Some(_)) => return wrong("datagrams have no peer".to_owned()),
             (_, None) => return wrong("no peer is given".to_owned()),
@@ -113,11 +114,11 @@ impl QpHandle {
 
 impl QueuePair for QpHandle {
     fn number(&self) -> u32 {
-        self.qp.number()
+        self.qp.number
     }
 
     fn max_inline(&self) -> u32 {
-        narrow(self.qp.inline_limit())
+        narrow(self.qp.inline)
     }
 
     fn state(&self) -> QpState {
@@ -126,7 +127,7 @@ impl QueuePair for QpHandle {
 
     fn to_init(&self, port: u8, pkey_index: u16, qkey: u32, access: Access) -> Result<(), Error> {
         let (qp, to, ports) = (&self.qp, QpState::Init, self.device.ctx.info.ports);
-        self.check_step(Step::Init, to)?;
+        self.check_step(to)?;
         if port == 0 || port > ports {
             return Err(self.wrong(to, format!("port {port}, the device has ports 1 to {ports}")));
         }
@@ -145,7 +146,7 @@ impl QueuePair for QpHandle {
 
     fn to_rtr(&self, peer: Option<&RcPeer>, retry: &Retry) -> Result<(), Error> {
         let (qp, to) = (&self.qp, QpState::Rtr);
-        self.check_step(Step::Rtr, to)?;
+        self.check_step(to)?;
         self.check_retry(to, retry)?;
         self.check_peer(peer)?;
         self.change(to, |attributes, sq| {
@@ -153,7 +154,7 @@ impl QueuePair for QpHandle {
             attributes.peer = peer.copied();
             attributes.rnr_timer = retry.rnr_timer;
             attributes.reverse_role = role;
-            sq.reverse = ReversePath::new(role).from(sq.tail());
+            sq.reverse = ReversePath::new(role, sq.tail());
             qp.reset_counters();
             qp.set_state(to);
         })?;
@@ -163,7 +164,7 @@ impl QueuePair for QpHandle {
 
     fn to_rts(&self, psn: u32, rd_atom: u8, retry: &Retry) -> Result<(), Error> {
         let (qp, to) = (&self.qp, QpState::Rts);
-        self.check_step(Step::Rts, to)?;
+        self.check_step(to)?;
         self.check_retry(to, retry)?;
         if rd_atom > MAX_RD_ATOM {
             let problem = format!("{rd_atom} reads in flight, at most {MAX_RD_ATOM} are possible");
@@ -180,8 +181,8 @@ impl QueuePair for QpHandle {
             sq.reconnect = (None, RECONNECT_FIRST.limit);
             qp.set_state(to);
         })?;
-        if qp.qp_type() == QpType::Rc {
-            self.device.ctx.faults.queue_pair_ready(qp.number());
+        if qp.qp_type == QpType::Rc {
+            self.device.ctx.faults.queue_pair_ready(qp.number);
         }
         self.announce();
         Ok(())
@@ -189,7 +190,7 @@ impl QueuePair for QpHandle {
 
     fn to_error(&self) -> Result<(), Error> {
         let (qp, to) = (&self.qp, QpState::Error);
-        self.check_step(Step::Error, to)?;
+        self.check_step(to)?;
         self.change(to, |_, sq| {
             qp.enter_error(false);
             sq.flush_all(qp);
@@ -200,7 +201,7 @@ impl QueuePair for QpHandle {
 
     fn to_reset(&self) -> Result<(), Error> {
         let (qp, to) = (&self.qp, QpState::Reset);
-        self.check_step(Step::Reset, to)?;
+        self.check_step(to)?;
         qp.set_state(to);
         self.device.drop_streams(qp).ok_or_else(|| {
             self.wrong(to, "another thread of this process did not leave the device in time")
@@ -217,14 +218,17 @@ impl QueuePair for QpHandle {
         if !may_send(state) {
             return Err(PostError::State(state));
         }
-        if qp.qp_type() == QpType::Ud {
+        if qp.qp_type == QpType::Ud {
             return ud::post(qp, send);
         }
         let mut sq = try_lock_for(&qp.sq, Wait::Post).ok_or(PostError::Full)?;
-        let ctx = qp.ctx();
-        ctx.activity.count_post();
+        let ctx = &qp.ctx;
+        ctx.activity.posts.fetch_add(1, Relaxed);
         // While the progress thread naps it runs soon: small requests may wait for others.
-        sq.post(qp, send, ctx.slots.sends(qp.number()), ctx.activity.is_napping(), &*self.device)
+        let napping = ctx.activity.waker.is_napping();
+        sq.post(qp, send, ctx.slots.sends(qp.number), napping, |message, rest| {
+            self.device.send_reverse(qp, message, rest)
+        })
     }
 
     fn post_receive(&self, receive: &RecvWr) -> Result<(), PostError> {
@@ -236,9 +240,9 @@ impl QueuePair for QpHandle {
         if qp.shares_receives() {
             return Err(PostError::Invalid("receives come from the shared receive queue"));
         }
-        qp.receives().post(receive, Some(qp.ctx().slots.receives(qp.number())))?;
-        if qp.receives().take_wanted() {
-            qp.ctx().activity.wake();
+        qp.receives().post(receive, Some(qp.ctx.slots.receives(qp.number)))?;
+        if qp.receives().counters.take_wanted() {
+            qp.ctx.activity.wake();
         }
         if qp.is_error() {
             qp.request_attention();

@@ -1,16 +1,20 @@
 //! What both halves of a queue pair share: its queues, its state, and what was acknowledged.
 
+use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering::{self, Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::context::Context;
 use super::cq::Cq;
 use super::limits::MAX_INLINE;
-use super::qp_state::{ALL, answers};
+use super::qp_state::answers;
 use super::rq::{Rq, Taken};
 use super::slots::SlotRelease;
-use super::wire::low;
-use crate::{AsyncEvent, Completion, Opcode, QpState, QpType, Status};
+use super::wire::{Refusal, low};
+use crate::sync::Flag;
+use crate::types::connection::AtomicQpState;
+use crate::{AsyncEvent, Completion, Opcode, QpState, QpType, RecvWr, Status};
 
 /// Where the receives of a queue pair come from.
 #[derive(Debug)]
@@ -29,93 +33,84 @@ pub(super) struct Queues {
     pub(super) receives: Receives,
 }
 
+/// What a turn of a stream found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// There was something.
+    pub(super) progressed: bool,
+    /// Another turn soon, whatever the system announces.
+    pub(super) again: bool,
+}
+
 /// The shared part of a queue pair.
 #[derive(Debug)]
 pub(super) struct QpShared {
-    ctx: Arc<Context>,
-    number: u32,
-    qp_type: QpType,
+    pub(super) ctx: Arc<Context>,
+    pub(super) number: u32,
+    pub(super) qp_type: QpType,
+    /// Most inline bytes.
+    pub(super) inline: usize,
     queues: Queues,
-    inline: usize,
-    state: AtomicU8,
+    marks: Marks,
+}
+
+/// What any thread changes.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    state: AtomicQpState,
     /// Requests of the peer on this connection that are done, and how many of them were
     /// acknowledged.
     done: AtomicU64,
     announced: AtomicU64,
-    /// Number of the peer's next request on this connection.
-    next_msn: AtomicU32,
+    /// Number of the peer's next request on this connection. Only the thread that drives the
+    /// streams of the device changes it.
+    pub(super) next_msn: AtomicU32,
     /// Number of the first receive of this connection.
     first_receive: AtomicU64,
     /// Messages (low bits) that the peer has had receives for.
-    peer_credit_limit: AtomicU32,
-    /// Token of the stream that carries the peer's requests.
-    responder: AtomicU64,
+    pub(super) peer_credit_limit: AtomicU32,
+    /// Token of the stream that carries the peer's requests; the stream may be gone.
+    pub(super) responder: AtomicU64,
     /// An acknowledgement that found the send queue locked: its number with bit 32 set.
     deferred_ack: AtomicU64,
-    attention: AtomicBool,
+    /// There is work that no socket announces.
+    pub(super) attention: Flag,
     /// The send queue has deferred requests.
-    deferred: AtomicBool,
-    destroyed: AtomicBool,
+    pub(super) deferred: Flag,
+    pub(super) destroyed: Flag,
+}
+
+impl Deref for QpShared {
+    type Target = Marks;
+
+    fn deref(&self) -> &Marks {
+        &self.marks
+    }
 }
 
 impl QpShared {
     pub(super) fn new(
         ctx: &Arc<Context>,
         number: u32,
-        qp_type: QpType,
+        (qp_type, inline): (QpType, u32),
         queues: Queues,
-        inline: u32,
     ) -> Self {
-        Self {
-            ctx: Arc::clone(ctx),
-            number,
-            qp_type,
-            queues,
-            inline: inline.min(MAX_INLINE) as usize,
-            state: AtomicU8::new(0),
-            done: AtomicU64::new(0),
-            announced: AtomicU64::new(0),
-            next_msn: AtomicU32::new(0),
-            first_receive: AtomicU64::new(0),
-            peer_credit_limit: AtomicU32::new(0),
-            responder: AtomicU64::new(u64::MAX),
-            deferred_ack: AtomicU64::new(0),
-            attention: AtomicBool::new(false),
-            deferred: AtomicBool::new(false),
-            destroyed: AtomicBool::new(false),
-        }
-    }
-
-    pub(super) fn ctx(&self) -> &Context {
-        &self.ctx
-    }
-
-    pub(super) const fn number(&self) -> u32 {
-        self.number
-    }
-
-    pub(super) const fn qp_type(&self) -> QpType {
-        self.qp_type
-    }
-
-    pub(super) const fn inline_limit(&self) -> usize {
-        self.inline
+        let inline = inline.min(MAX_INLINE) as usize;
+        Self { ctx: Arc::clone(ctx), number, qp_type, inline, queues, marks: Marks::default() }
     }
 
     // ---- state
 
     pub(super) fn state(&self) -> QpState {
-        let number = usize::from(self.state.load(Ordering::SeqCst));
-        ALL.get(number).copied().unwrap_or(QpState::Error)
+        self.state.load(Ordering::SeqCst)
     }
 
     pub(super) fn set_state(&self, state: QpState) {
-        let number = ALL.iter().position(|one| *one == state).unwrap_or(4);
-        self.state.store(u8::try_from(number).unwrap_or(4), Ordering::SeqCst);
+        self.state.store(state, Ordering::SeqCst);
     }
 
     pub(super) fn is_error(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == 4
+        self.state.load(Relaxed) == QpState::Error
     }
 
     /// Whether requests of the peer are taken.
@@ -134,33 +129,17 @@ impl QpShared {
         self.request_attention();
     }
 
-    pub(super) fn set_destroyed(&self) {
-        self.destroyed.store(true, Ordering::SeqCst);
-    }
-
-    pub(super) fn is_destroyed(&self) -> bool {
-        self.destroyed.load(Ordering::SeqCst)
-    }
-
     // ---- work that no socket announces
 
     pub(super) fn request_attention(&self) {
-        self.attention.store(true, Ordering::SeqCst);
+        self.attention.store(true);
         self.ctx.activity.request_attention();
     }
 
-    pub(super) fn take_attention(&self) -> bool {
-        self.attention.swap(false, Ordering::SeqCst)
-    }
-
     pub(super) fn mark_deferred(&self) {
-        if !self.deferred.swap(true, Ordering::SeqCst) {
+        if !self.deferred.set() {
             self.ctx.activity.mark_deferred();
         }
-    }
-
-    pub(super) fn take_deferred(&self) -> bool {
-        self.deferred.load(Ordering::Relaxed) && self.deferred.swap(false, Ordering::SeqCst)
     }
 
     // ---- receives and completions
@@ -201,6 +180,28 @@ impl QpShared {
         self.queues.recv.push(&entry, self.release(number));
     }
 
+    /// Takes a receive for a message of `len` bytes; one that the message does not fit into fails.
+    pub(super) fn take_receive(&self, len: u32) -> Result<Taken, Refusal> {
+        let taken = self.receives().take();
+        if let Taken::One(receive, number) = &taken {
+            if len > receive.buffer.len {
+                self.end_receive(receive, *number, Status::LocalLength);
+                return Err(Refusal::Invalid);
+            }
+            if self.ctx.regions.local(&receive.buffer, true).is_none() {
+                self.end_receive(receive, *number, Status::LocalProtection);
+                return Err(Refusal::Operation);
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Reports that a receive got nothing.
+    pub(super) fn end_receive(&self, receive: &RecvWr, number: u64, status: Status) {
+        let entry = Completion { id: receive.id, status, ..Completion::EMPTY };
+        self.complete_receive(&entry, number);
+    }
+
     /// Ends all receives as flushed; false: another thread is in their queue.
     pub(super) fn flush_receives(&self) -> bool {
         if self.shares_receives() {
@@ -209,8 +210,7 @@ impl QpShared {
         loop {
             match self.receives().take() {
                 Taken::One(receive, number) => {
-                    let (id, status) = (receive.id, Status::Flushed);
-                    self.complete_receive(&Completion { id, status, ..Completion::EMPTY }, number);
+                    self.end_receive(&receive, number, Status::Flushed);
                 }
                 Taken::None => return true,
                 Taken::Busy => return false,
@@ -222,20 +222,11 @@ impl QpShared {
 
     /// A new connection begins.
     pub(super) fn reset_counters(&self) {
-        self.set_next_msn(0);
-        self.set_peer_credit_limit(0);
-        self.first_receive.store(self.receives().taken(), Ordering::Relaxed);
+        self.next_msn.store(0, Relaxed);
+        self.peer_credit_limit.store(0, Relaxed);
+        self.first_receive.store(self.receives().counters.taken.load(Relaxed), Relaxed);
         self.done.store(0, Ordering::SeqCst);
         self.announced.store(0, Ordering::SeqCst);
-    }
-
-    pub(super) fn next_msn(&self) -> u32 {
-        self.next_msn.load(Ordering::Relaxed)
-    }
-
-    /// Only for the thread that drives the streams of the device.
-    pub(super) fn set_next_msn(&self, msn: u32) {
-        self.next_msn.store(msn, Ordering::Relaxed);
     }
 
     /// Messages of the peer (low bits) that there have been receives for on this connection:
@@ -244,31 +235,19 @@ impl QpShared {
         if self.shares_receives() {
             return 0;
         }
-        low(self.receives().posted().wrapping_sub(self.first_receive.load(Ordering::Relaxed)))
-    }
-
-    pub(super) fn peer_credit_limit(&self) -> u32 {
-        self.peer_credit_limit.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_peer_credit_limit(&self, limit: u32) {
-        self.peer_credit_limit.store(limit, Ordering::Relaxed);
-    }
-
-    /// Token of the stream that carries the peer's requests; the stream may be gone.
-    pub(super) fn responder(&self) -> u64 {
-        self.responder.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_responder(&self, token: u64) {
-        self.responder.store(token, Ordering::Relaxed);
+        low(self
+            .receives()
+            .counters
+            .posted
+            .load(Relaxed)
+            .wrapping_sub(self.first_receive.load(Relaxed)))
     }
 
     // ---- acknowledgements
 
     /// One more request of the peer is done.
     pub(super) fn request_done(&self) {
-        self.done.store(self.done.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
+        self.done.store(self.done.load(Relaxed) + 1, Ordering::SeqCst);
     }
 
     /// Requests of the peer that are done.
@@ -278,20 +257,20 @@ impl QpShared {
 
     /// Requests that are done and not acknowledged.
     pub(super) fn unacked(&self) -> u64 {
-        self.done().saturating_sub(self.announced.load(Ordering::Relaxed))
+        self.done().saturating_sub(self.announced.load(Relaxed))
     }
 
     /// The peer has been told of `done` requests.
     pub(super) fn set_announced(&self, done: u64) {
-        self.announced.fetch_max(done, Ordering::Relaxed);
+        self.announced.fetch_max(done, Relaxed);
     }
 
     /// The acknowledgement that a request carries which is posted now. `first`: nothing is in
     /// flight before it, so the peer reads its header whatever buffers it has; only then the
     /// acknowledgement counts as sent.
     pub(super) fn ack_to_carry(&self, first: bool) -> Option<u32> {
-        let done = self.done.load(Ordering::Relaxed);
-        if self.announced.load(Ordering::Relaxed) >= done {
+        let done = self.done.load(Relaxed);
+        if self.announced.load(Relaxed) >= done {
             return None;
         }
         if first {

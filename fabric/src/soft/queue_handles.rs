@@ -2,6 +2,7 @@
 //! open.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::cq::Cq;
 use super::device::SoftDevice;
@@ -23,7 +24,7 @@ impl CompletionQueue for CqHandle {
 
     fn poll(&self, into: &mut [Completion]) -> Result<usize, Error> {
         self.cq.check_overflow()?;
-        self.device.ctx.activity.count_poll();
+        self.device.ctx.activity.polls.fetch_add(1, Relaxed);
         let count = self.cq.drain(into);
         if count != 0 || into.is_empty() {
             return Ok(count);
@@ -47,13 +48,13 @@ pub(super) struct SrqHandle {
 impl SharedReceiveQueue for SrqHandle {
     fn post(&self, receive: &RecvWr) -> Result<(), PostError> {
         self.rq.post(receive, None)?;
-        if self.rq.take_wanted() {
+        if self.rq.counters.take_wanted() {
             self.device.ctx.activity.wake();
         }
         Ok(())
     }
 
     fn depth(&self) -> u32 {
-        self.rq.depth()
+        self.rq.depth
     }
 }

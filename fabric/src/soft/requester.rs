@@ -12,18 +12,19 @@ use settings::deadlines::soft::RECONNECT_FIRST;
 use std::collections::VecDeque;
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use self::wqe::Wqe;
 use super::limits::{DEFER_BYTES, DEFER_COUNT, DEFER_FROM, INLINE_COPY_MAX, MAX_MESSAGE};
+use super::memory::Gather;
 use super::qp_shared::QpShared;
-use super::reverse_path::{ReversePath, ReverseRole};
+use super::reverse_path::ReversePath;
 use super::slots::{SlotRelease, ring_index};
 use super::wire::{Malformed, REQUEST, Request, low, narrow};
 use crate::{Data, Operation, PostError, SendWr, Sge, Status};
 
-pub(super) use self::responses::ResponseRead;
-pub(super) use self::reverse::ReverseStream;
+pub(super) use self::responses::Stop;
 
 /// Where the parser of responses is.
 #[derive(Clone, Copy, Debug)]
@@ -41,12 +42,14 @@ enum Responses {
     Message(Request),
 }
 
-impl Responses {
-    const START: Self = Self::Header { have: 0, bytes: [0; REQUEST] };
+impl Default for Responses {
+    fn default() -> Self {
+        Self::Header { have: 0, bytes: [0; REQUEST] }
+    }
 }
 
 /// The send queue. Numbers count requests since the queue pair was made.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SendQueue {
     ring: Box<[Wqe]>,
     sges: Box<[Sge]>,
@@ -104,27 +107,10 @@ impl SendQueue {
             sges: vec![Sge::default(); size * per].into_boxed_slice(),
             per,
             max: u64::from(max),
-            head: 0,
-            acked: 0,
-            next: 0,
-            offset: 0,
-            tail: 0,
-            base: 0,
-            backlog: VecDeque::new(),
             backlog_max,
-            deferred: 0,
-            stream: None,
-            lost: false,
-            blocked: false,
-            reads: 0,
             rd_atom: 1,
-            parser: Responses::START,
-            kept: Vec::new(),
-            reverse: ReversePath::new(ReverseRole::Unused),
-            seen: (0, None),
-            retry_timeout: None,
             reconnect: (None, RECONNECT_FIRST.limit),
-            connecting: false,
+            ..Self::default()
         }
     }
 
@@ -155,7 +141,7 @@ impl SendQueue {
         send: &SendWr<'_>,
         released: u64,
         may_defer: bool,
-        reverse: &impl ReverseStream,
+        reverse: impl FnOnce(Gather<'_>, &dyn Fn(usize) -> Vec<u8>) -> bool,
     ) -> Result<(), PostError> {
         if self.tail.saturating_sub(released) >= self.max {
             return Err(PostError::Full);
@@ -230,17 +216,17 @@ impl SendQueue {
                     wqe.fault = Some(Status::LocalLength);
                 } else if list
                     .iter()
-                    .any(|sge| qp.ctx().regions.local(sge, wqe.awaits_data()).is_none())
+                    .any(|sge| qp.ctx.regions.local(sge, wqe.operation.awaits_data()).is_none())
                 {
                     wqe.fault = Some(Status::LocalProtection);
                 }
             }
             Data::Inline(list) => {
-                if wqe.awaits_data() {
+                if wqe.operation.awaits_data() {
                     return Err(PostError::Invalid("inline data of a read or an atomic"));
                 }
                 let total: usize = list.iter().map(|bytes| bytes.len()).sum();
-                if total > qp.inline_limit() {
+                if total > qp.inline {
                     return Err(PostError::Invalid("more inline bytes than the limit"));
                 }
                 // While the stream takes nothing, a large one had better wait where it is than be
@@ -260,21 +246,21 @@ impl SendQueue {
     }
 
     const fn can_write(&self, wqe: &Wqe) -> bool {
-        let may_read = !wqe.awaits_data() || self.reads < self.rd_atom;
+        let may_read = !wqe.operation.awaits_data() || self.reads < self.rd_atom;
         self.stream.is_some() && !self.blocked && may_read
     }
 
     pub(super) fn block(&mut self, qp: &QpShared) {
         if !self.blocked && self.stream.is_some() {
             self.blocked = true;
-            qp.ctx().activity.set_blocked(true);
+            qp.ctx.activity.blocked.fetch_add(1, Relaxed);
         }
     }
 
     pub(super) fn unblock(&mut self, qp: &QpShared) {
         if self.blocked {
             self.blocked = false;
-            qp.ctx().activity.set_blocked(false);
+            qp.ctx.activity.blocked.fetch_sub(1, Relaxed);
         }
     }
 
@@ -308,7 +294,7 @@ impl SendQueue {
     pub(super) fn retire(&mut self, qp: &QpShared) {
         while self.head < self.acked {
             let wqe = *self.wqe(self.head);
-            if wqe.awaits_data() && !wqe.answered {
+            if wqe.operation.awaits_data() && !wqe.answered {
                 return;
             }
             self.end(qp, &wqe, self.head, Status::Success);
@@ -324,8 +310,14 @@ impl SendQueue {
 
     fn end(&self, qp: &QpShared, wqe: &Wqe, number: u64, status: Status) {
         if wqe.signaled || status != Status::Success {
-            let len = if wqe.awaits_data() { wqe.len } else { 0 };
-            qp.complete_send(wqe.id, status, wqe.opcode(), len, SlotRelease::Sends(number + 1));
+            let len = if wqe.operation.awaits_data() { wqe.len } else { 0 };
+            qp.complete_send(
+                wqe.id,
+                status,
+                wqe.operation.opcode(),
+                len,
+                SlotRelease::Sends(number + 1),
+            );
         }
     }
 
@@ -360,9 +352,9 @@ impl SendQueue {
         self.offset = 0;
         self.reads = 0;
         self.deferred = 0;
-        self.parser = Responses::START;
+        self.parser = Responses::default();
         self.kept = Vec::new();
-        self.reverse = ReversePath::new(self.reverse.role).from(self.tail);
+        self.reverse = ReversePath::new(self.reverse.role, self.tail);
         self.backlog = VecDeque::new();
         self.seen = (self.tail, None);
         self.connecting = false;

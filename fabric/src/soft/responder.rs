@@ -10,16 +10,18 @@ use settings::deadlines::soft::LINGER;
 use std::collections::VecDeque;
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use self::transmit::Out;
 use super::limits::{ACK_BYTES, ACK_COUNT, ACK_IDLE, DIRECT, MAX_WR, rnr_timer};
 use super::memory::Table;
 use super::qp::{Attributes, Qp};
+use super::qp_shared::Turn;
 use super::reverse_path::ReverseRole;
 use super::rq::Taken;
-use super::wire::{REQUEST, RESPONSE, Refusal, Request, Response, Verb, low};
-use crate::{Access, Completion, RecvWr, Status};
+use super::wire::{REQUEST, RESPONSE, Refusal, Request, Response, low};
+use crate::{Access, Completion, Operation, RecvWr, Status};
 
 /// Where the data of a request goes.
 #[derive(Clone, Copy, Debug)]
@@ -58,17 +60,6 @@ enum Parse {
 
 impl Parse {
     const START: Self = Self::Header { have: 0, bytes: [0; REQUEST] };
-}
-
-/// What to do with the stream after a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// Nothing more now. `did`: there was something.
-    Wait { progressed: bool },
-    /// Another turn soon, whatever the system announces.
-    Again { progressed: bool },
-    /// The stream is over.
-    Gone,
 }
 
 /// One stream of requests.
@@ -118,45 +109,39 @@ impl Responder {
     }
 
     /// Reads requests, writes responses. `eager`: nobody polls, so acknowledgements go out at once.
-    pub(super) fn turn(&mut self, regions: &Table, scratch: &mut [u8], eager: bool) -> Outcome {
-        if self.qp.is_destroyed() || !self.serves() {
+    /// `None`: the stream is over.
+    pub(super) fn turn(
+        &mut self,
+        regions: &Table,
+        scratch: &mut [u8],
+        eager: bool,
+    ) -> Option<Turn> {
+        let turn = self.try_turn(regions, scratch, eager);
+        if turn.is_none() {
             self.abandon();
-            return Outcome::Gone;
         }
-        if !self.out.is_empty() && self.write_out(regions).is_err() {
-            return self.gone();
+        turn
+    }
+
+    fn try_turn(&mut self, regions: &Table, scratch: &mut [u8], eager: bool) -> Option<Turn> {
+        let serves = self.qp.answers() || matches!(self.parse, Parse::Discard { .. });
+        if self.qp.destroyed.is_set() || !serves {
+            return None;
         }
-        let outcome = self.read(regions, scratch);
-        if outcome == Outcome::Gone {
-            return self.gone();
-        }
-        let progressed = matches!(
-            outcome,
-            Outcome::Wait { progressed: true } | Outcome::Again { progressed: true }
-        );
-        self.idle = if progressed { 0 } else { self.idle.saturating_add(1) };
+        self.write_out(regions)?;
+        let turn = self.read(regions, scratch)?;
+        self.idle = if turn.progressed { 0 } else { self.idle.saturating_add(1) };
         let unacked = self.qp.unacked();
         let due = eager
-            || (self.urgent && !matches!(outcome, Outcome::Again { .. }))
+            || (self.urgent && !turn.again)
             || self.idle >= ACK_IDLE
             || unacked >= ACK_COUNT
             || self.unacked_bytes >= ACK_BYTES;
         if unacked != 0 && due {
             self.queue_ack();
         }
-        if !self.out.is_empty() && self.write_out(regions).is_err() {
-            return self.gone();
-        }
-        outcome
-    }
-
-    fn serves(&self) -> bool {
-        self.qp.answers() || matches!(self.parse, Parse::Discard { .. })
-    }
-
-    fn gone(&mut self) -> Outcome {
-        self.abandon();
-        Outcome::Gone
+        self.write_out(regions)?;
+        Some(turn)
     }
 
     /// Queues the acknowledgement of everything that is done.
@@ -195,33 +180,21 @@ impl Responder {
         if let Parse::Body { place: Place::Buffer(receive, number), .. } = self.parse {
             self.parse = Parse::START;
             if self.qp.is_error() || !self.qp.receives().put_back(receive) {
-                self.end_receive(receive, number, Status::Flushed, 0, None);
+                self.qp.end_receive(&receive, number, Status::Flushed);
             }
         }
-    }
-
-    fn end_receive(
-        &self,
-        receive: RecvWr,
-        number: u64,
-        status: Status,
-        len: u32,
-        imm: Option<u32>,
-    ) {
-        let entry = Completion { id: receive.id, status, len, imm, ..Completion::EMPTY };
-        self.qp.complete_receive(&entry, number);
     }
 
     fn arrived(&mut self, regions: &Table, header: &[u8; REQUEST]) {
         let Ok(request) = Request::decode(header) else {
             return self.refuse(Refusal::Invalid, true);
         };
-        let ahead = request.msn.wrapping_sub(self.qp.next_msn());
+        let ahead = request.msn.wrapping_sub(self.qp.next_msn.load(Relaxed));
         if ahead != 0 && (self.reverse_role != ReverseRole::Receiver || ahead > MAX_WR) {
             return self.refuse(Refusal::Invalid, true);
         }
-        if let Verb::Send { credit_limit, .. } = request.verb {
-            self.qp.set_peer_credit_limit(credit_limit);
+        if let Operation::Send { .. } = request.operation {
+            self.qp.peer_credit_limit.store(request.credit_limit, Relaxed);
         }
         if let Some(done) = request.ack
             && !self.qp.acknowledged(done)
@@ -238,71 +211,53 @@ impl Responder {
     /// Finds the place of a request's data; executes a request without data.
     fn begin(&mut self, regions: &Table, request: Request, until: Option<Instant>) {
         let len = request.len as usize;
-        let place = match request.verb {
-            Verb::Send { .. } => match self.take(regions, request, until) {
-                Some(place) => place,
-                None => return,
-            },
-            Verb::Write { remote, rkey } => {
-                if !self.may(regions, Access::REMOTE_WRITE, rkey, remote, len) {
-                    return self.refuse(Refusal::Access, true);
+        let (need, remote, rkey, place) = match request.operation {
+            Operation::Send { .. } => {
+                if let Some(place) = self.take(request, until) {
+                    self.begin_body(regions, request, place);
                 }
-                Place::Memory { remote, rkey }
+                return;
             }
-            Verb::Read { remote, rkey } => {
-                if !self.may(regions, Access::REMOTE_READ, rkey, remote, len) {
-                    return self.refuse(Refusal::Access, true);
-                }
-                self.answer(Response::Data { msn: request.msn, len: request.len }, &[]);
-                if len != 0 {
-                    self.out.push_back(Out::Memory { remote, rkey, len });
-                }
-                Place::Nowhere
+            Operation::Write { remote, rkey } => {
+                (Access::REMOTE_WRITE, remote, rkey, Place::Memory { remote, rkey })
             }
-            Verb::FetchAdd { remote, rkey } => {
-                if !remote.is_multiple_of(8) {
-                    return self.refuse(Refusal::Invalid, true);
-                }
-                if !self.may(regions, Access::REMOTE_ATOMIC, rkey, remote, len) {
-                    return self.refuse(Refusal::Access, true);
-                }
-                Place::Operand { remote, rkey, bytes: [0; 8] }
+            Operation::Read { remote, rkey } => (Access::REMOTE_READ, remote, rkey, Place::Nowhere),
+            Operation::FetchAdd { remote, .. } if !remote.is_multiple_of(8) => {
+                return self.refuse(Refusal::Invalid, true);
+            }
+            Operation::FetchAdd { remote, rkey, .. } => {
+                let place = Place::Operand { remote, rkey, bytes: [0; 8] };
+                (Access::REMOTE_ATOMIC, remote, rkey, place)
             }
         };
+        if !self.access.has(need) || regions.remote(rkey, remote, len, need).is_none() {
+            return self.refuse(Refusal::Access, true);
+        }
+        if let Operation::Read { .. } = request.operation {
+            self.answer(Response::Data { msn: request.msn, len: request.len }, &[]);
+            if len != 0 {
+                self.out.push_back(Out::Memory { remote, rkey, len });
+            }
+        }
+        self.begin_body(regions, request, place);
+    }
+
+    fn begin_body(&mut self, regions: &Table, request: Request, place: Place) {
         self.parse = Parse::Body { request, place, done: 0 };
         if request.body() == 0 {
             self.finish(regions, request, place);
         }
     }
 
-    fn may(&self, regions: &Table, need: Access, rkey: u32, remote: u64, len: usize) -> bool {
-        self.access.has(need) && regions.remote(rkey, remote, len, need).is_some()
-    }
-
     /// Takes a receive. `None`: the request waits or was refused.
-    fn take(&mut self, regions: &Table, request: Request, until: Option<Instant>) -> Option<Place> {
-        let (receive, number) = match self.qp.receives().take() {
-            Taken::One(receive, number) => (receive, number),
-            Taken::Busy => {
-                self.parse = Parse::RnrWait { request, until };
-                return None;
-            }
-            Taken::None => {
-                self.stall(request, until);
-                return None;
-            }
-        };
-        if request.len > receive.buffer.len {
-            self.end_receive(receive, number, Status::LocalLength, 0, None);
-            self.refuse(Refusal::Invalid, true);
-            return None;
+    fn take(&mut self, request: Request, until: Option<Instant>) -> Option<Place> {
+        match self.qp.take_receive(request.len) {
+            Ok(Taken::One(receive, number)) => return Some(Place::Buffer(receive, number)),
+            Ok(Taken::Busy) => self.parse = Parse::RnrWait { request, until },
+            Ok(Taken::None) => self.stall(request, until),
+            Err(why) => self.refuse(why, true),
         }
-        if regions.local(&receive.buffer, true).is_none() {
-            self.end_receive(receive, number, Status::LocalProtection, 0, None);
-            self.refuse(Refusal::Operation, true);
-            return None;
-        }
-        Some(Place::Buffer(receive, number))
+        None
     }
 
     /// No receive is posted (RNR): the sender's retries are counted here, so that what it reports
@@ -318,15 +273,15 @@ impl Responder {
             (_, until) => until,
         };
         self.parse = Parse::RnrWait { request, until };
-        if !self.qp.receives().want() {
+        if !self.qp.receives().counters.want() {
             // A receive came between the two checks: the next turn takes it.
-            self.qp.ctx().activity.wake();
+            self.qp.ctx.activity.wake();
         }
     }
 
     /// Refuses the request. `fatal`: this queue pair fails too.
     pub(super) fn refuse(&mut self, why: Refusal, fatal: bool) {
-        self.answer(Response::Nak { msn: self.qp.next_msn(), why }, &[]);
+        self.answer(Response::Nak { msn: self.qp.next_msn.load(Relaxed), why }, &[]);
         self.parse = Parse::Discard { until: Instant::now() + LINGER.limit };
         self.held = Vec::new();
         self.held_at = 0;
@@ -340,11 +295,13 @@ impl Responder {
         self.parse = Parse::START;
         match place {
             Place::Buffer(receive, number) => {
-                let imm = match request.verb {
-                    Verb::Send { imm, .. } => imm,
+                let imm = match request.operation {
+                    Operation::Send { imm } => imm,
                     _ => None,
                 };
-                self.end_receive(receive, number, Status::Success, request.len, imm);
+                let (id, len) = (receive.id, request.len);
+                let entry = Completion { id, len, imm, ..Completion::EMPTY };
+                self.qp.complete_receive(&entry, number);
             }
             Place::Operand { remote, rkey, bytes } => {
                 let span = regions.remote(rkey, remote, 8, Access::REMOTE_ATOMIC);
@@ -356,12 +313,12 @@ impl Responder {
             }
             Place::Memory { .. } | Place::Nowhere => {}
         }
-        self.qp.set_next_msn(request.msn.wrapping_add(1));
+        self.qp.next_msn.store(request.msn.wrapping_add(1), Relaxed);
         self.unacked_bytes += request.body() as u64;
         self.urgent |= request.want_ack;
         self.large = request.body() >= DIRECT;
         self.qp.request_done();
-        if matches!(request.verb, Verb::Read { .. } | Verb::FetchAdd { .. }) {
+        if request.operation.awaits_data() {
             // Its data is its acknowledgement, and that of all before.
             self.qp.set_announced(self.qp.done());
         }
@@ -385,6 +342,6 @@ impl Responder {
 
     /// Whether no request has been taken yet.
     pub(super) fn is_unused(&self) -> bool {
-        self.qp.next_msn() == 0 && matches!(self.parse, Parse::Header { have: 0, .. })
+        self.qp.next_msn.load(Relaxed) == 0 && matches!(self.parse, Parse::Header { have: 0, .. })
     }
 }

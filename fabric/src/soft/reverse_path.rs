@@ -14,9 +14,10 @@ use super::limits::REVERSE_MAX;
 use crate::Operation;
 
 /// What a queue pair does with small messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ReverseRole {
     /// Both sides send on streams of their own.
+    #[default]
     Unused,
     /// This side sends them on the peer's stream.
     Sender,
@@ -36,7 +37,7 @@ impl ReverseRole {
 }
 
 /// What the sender knows of the reverse path.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReversePath {
     pub(super) role: ReverseRole,
     /// Messages of this connection that were posted (low bits).
@@ -50,13 +51,9 @@ pub(super) struct ReversePath {
 }
 
 impl ReversePath {
-    pub(super) const fn new(role: ReverseRole) -> Self {
-        Self { role, messages: 0, forward_until: 0, reverse_until: 0, is_broken: false }
-    }
-
     /// For a connection that begins with request `number`.
-    pub(super) const fn from(self, number: u64) -> Self {
-        Self { forward_until: number, reverse_until: number, ..self }
+    pub(super) fn new(role: ReverseRole, number: u64) -> Self {
+        Self { role, forward_until: number, reverse_until: number, ..Self::default() }
     }
 
     /// A request was posted.
@@ -118,8 +115,8 @@ mod tests {
             [forward, acked] in any::<[u8; 2]>(),
             len in 0..2 * u32::try_from(REVERSE_MAX).unwrap(),
         ) {
-            let new = ReversePath::new(ReverseRole::Sender);
-            let path = ReversePath { messages, forward_until: forward.into(), ..new };
+            let new = ReversePath::new(ReverseRole::Sender, forward.into());
+            let path = ReversePath { messages, ..new };
             let credit_limit = messages.wrapping_add_signed(left);
             let send = Operation::Send { imm: None };
             prop_assert_eq!(

@@ -29,40 +29,36 @@ pub(super) enum Taken {
 #[derive(Debug)]
 pub(super) struct Rq {
     ring: Mutex<Ring>,
-    depth: u32,
-    counters: Counters,
+    /// Receives that may be posted at once.
+    pub(super) depth: u32,
+    pub(super) counters: Counters,
 }
 
 /// What is known of the queue without its lock.
-#[derive(Debug)]
-struct Counters {
+#[derive(Debug, Default)]
+pub(super) struct Counters {
     /// Receives posted so far.
-    posted: AtomicU64,
+    pub(super) posted: AtomicU64,
     /// Receives taken so far.
-    taken: AtomicU64,
+    pub(super) taken: AtomicU64,
     /// A sender waits for a receive.
     wanted: AtomicBool,
 }
 
 impl Counters {
-    fn new() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self { posted: zero(), taken: zero(), wanted: AtomicBool::new(false) }
-    }
-
     fn is_empty(&self) -> bool {
         self.posted.load(Ordering::SeqCst) == self.taken.load(Ordering::SeqCst)
     }
 
     /// Says that a sender waits; false when a receive came at the same time.
-    fn want(&self) -> bool {
+    pub(super) fn want(&self) -> bool {
         self.wanted.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         self.is_empty()
     }
 
     /// After a post: whether a sender waits.
-    fn take_wanted(&self) -> bool {
+    pub(super) fn take_wanted(&self) -> bool {
         order_in_models();
         self.wanted.load(Ordering::SeqCst) && self.wanted.swap(false, Ordering::SeqCst)
     }
@@ -75,7 +71,7 @@ impl Rq {
         Self {
             ring: Mutex::new(Ring { items, head: 0, tail: 0 }),
             depth,
-            counters: Counters::new(),
+            counters: Counters::default(),
         }
     }
 
@@ -127,31 +123,6 @@ impl Rq {
         true
     }
 
-    /// Receives that may be posted at once.
-    pub(super) const fn depth(&self) -> u32 {
-        self.depth
-    }
-
-    /// Receives posted so far.
-    pub(super) fn posted(&self) -> u64 {
-        self.counters.posted.load(Ordering::Relaxed)
-    }
-
-    /// Receives taken so far.
-    pub(super) fn taken(&self) -> u64 {
-        self.counters.taken.load(Ordering::Relaxed)
-    }
-
-    /// Says that a sender waits; false when a receive came at the same time.
-    pub(super) fn want(&self) -> bool {
-        self.counters.want()
-    }
-
-    /// After a post: whether a sender waits.
-    pub(super) fn take_wanted(&self) -> bool {
-        self.counters.take_wanted()
-    }
-
     /// Forgets everything posted; returns the number of the next receive.
     pub(super) fn clear(&self) -> Option<u64> {
         let mut ring = try_lock_for(&self.ring, Wait::Post)?;
@@ -170,7 +141,7 @@ mod loom_tests {
     #[test]
     fn loom_a_waiting_sender_is_not_forgotten() {
         loom::model(|| {
-            let counters = Arc::new(Counters::new());
+            let counters = Arc::new(Counters::default());
             let posting = Arc::clone(&counters);
             let post = loom::thread::spawn(move || {
                 posting.posted.store(1, Ordering::SeqCst);

@@ -34,7 +34,7 @@ impl AddressHandle for SoftAddress {}
 
 /// Copies the data of a send behind the header; its length. `Err`: a key does not cover it.
 fn collect(qp: &Qp, data: &Data<'_>, packet: &mut [u8; PACKET]) -> Result<usize, PostError> {
-    let mtu = qp.ctx().mtu.bytes() as usize;
+    let mtu = qp.ctx.mtu.bytes() as usize;
     let total: usize = match data {
         Data::Gather(list) => list.iter().map(|sge| sge.len as usize).sum(),
         Data::Inline(list) => list.iter().map(|bytes| bytes.len()).sum(),
@@ -42,14 +42,14 @@ fn collect(qp: &Qp, data: &Data<'_>, packet: &mut [u8; PACKET]) -> Result<usize,
     if total > mtu {
         return Err(PostError::Invalid("a datagram longer than the MTU"));
     }
-    if matches!(data, Data::Inline(_)) && total > qp.inline_limit() {
+    if matches!(data, Data::Inline(_)) && total > qp.inline {
         return Err(PostError::Invalid("more inline bytes than the limit"));
     }
     let mut at = HEADER;
     match data {
         Data::Gather(list) => {
             for sge in *list {
-                let span = qp.ctx().regions.local(sge, false);
+                let span = qp.ctx.regions.local(sge, false);
                 let span = span.ok_or(PostError::Invalid("a local key does not cover the data"))?;
                 let place = packet.get_mut(at..at + sge.len as usize).unwrap_or_default();
                 at += span.read(place);
@@ -75,10 +75,10 @@ pub(super) fn post(qp: &Qp, send: &SendWr<'_>) -> Result<(), PostError> {
     let to = to.ok_or(PostError::Invalid("the target is of another fabric"))?.to;
     let mut packet = [0; PACKET];
     let len = collect(qp, &send.data, &mut packet)?;
-    let number = qp.datagrams.take(qp.ctx().slots.sends(qp.number()))?;
+    let number = qp.datagrams.take(qp.ctx.slots.sends(qp.number))?;
     let flushed = qp.state() != QpState::Rts;
     if !flushed {
-        let header = Header { to: target.qpn, from: qp.number(), qkey: target.qkey, imm };
+        let header = Header { to: target.qpn, from: qp.number, qkey: target.qkey, imm };
         transmit(qp, to, &header, &mut packet, len);
     }
     if flushed || send.signaled {
@@ -96,7 +96,7 @@ pub(super) fn post(qp: &Qp, send: &SendWr<'_>) -> Result<(), PostError> {
 
 /// Losing a packet is no error.
 fn transmit(qp: &Qp, to: SocketAddr, header: &Header, packet: &mut [u8; PACKET], len: usize) {
-    let ctx = qp.ctx();
+    let ctx = &qp.ctx;
     let Some(whole) = header.seal(&ctx.key, packet, len) else { return };
     let up = qp.attributes().is_some_and(|attributes| ctx.is_up(attributes.port));
     if !up || ctx.is_unreachable(to.ip()) {
@@ -155,8 +155,7 @@ pub(super) fn receive(ctx: &Context, qps: &QpTable, scratch: &mut [u8]) -> bool 
 
 /// Puts a datagram into the receive that waits for it. False: there is none.
 fn deliver(ctx: &Context, qps: &QpTable, header: &Header, bytes: &[u8]) -> bool {
-    let Some(qp) = qps.find(header.to).filter(|qp| qp.qp_type() == QpType::Ud && qp.answers())
-    else {
+    let Some(qp) = qps.find(header.to).filter(|qp| qp.qp_type == QpType::Ud && qp.answers()) else {
         return false;
     };
     if !qp

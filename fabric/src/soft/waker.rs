@@ -8,21 +8,21 @@ use std::thread::JoinHandle;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::Flag;
 
 /// What the thread and its wakers share.
 #[derive(Debug)]
 pub(super) struct Signals {
     event: EventFd,
-    signalled: AtomicBool,
-    stop: AtomicBool,
+    signalled: Flag,
+    pub(super) stop: Flag,
     /// The thread runs again within a nap, whatever happens.
-    napping: AtomicBool,
+    pub(super) napping: Flag,
 }
 
 impl Signals {
     fn wake(&self) {
-        if !self.signalled.swap(true, Ordering::SeqCst) {
+        if !self.signalled.set() {
             let _ = self.event.write(1);
         }
     }
@@ -30,18 +30,10 @@ impl Signals {
     /// The thread is awake. A wake-up between the two steps is lost, but the thread checks for work
     /// after this anyway.
     pub(super) fn clear(&self) {
-        if self.signalled.load(Ordering::SeqCst) {
+        if self.signalled.is_set() {
             let _ = self.event.read();
-            self.signalled.store(false, Ordering::SeqCst);
+            self.signalled.store(false);
         }
-    }
-
-    pub(super) fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::SeqCst)
-    }
-
-    pub(super) fn set_napping(&self, napping: bool) {
-        self.napping.store(napping, Ordering::SeqCst);
     }
 
     /// Readable after [`Waker::wake`].
@@ -61,12 +53,8 @@ impl Waker {
     /// Starts a thread that takes no signals: they are for the program's own threads.
     pub(super) fn start(run: impl FnOnce(&Signals) + Send + 'static) -> io::Result<Self> {
         let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-        let signals = Arc::new(Signals {
-            event,
-            signalled: AtomicBool::new(false),
-            stop: AtomicBool::new(false),
-            napping: AtomicBool::new(false),
-        });
+        let [signalled, stop, napping] = <[Flag; 3]>::default();
+        let signals = Arc::new(Signals { event, signalled, stop, napping });
         let inside = Arc::clone(&signals);
         let mut before = SigSet::empty();
         pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before))?;
@@ -83,13 +71,13 @@ impl Waker {
 
     /// Whether the thread runs within a nap anyway.
     pub(super) fn is_napping(&self) -> bool {
-        self.signals.napping.load(Ordering::SeqCst)
+        self.signals.napping.is_set()
     }
 }
 
 impl Drop for Waker {
     fn drop(&mut self) {
-        self.signals.stop.store(true, Ordering::SeqCst);
+        self.signals.stop.store(true);
         self.signals.wake();
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {

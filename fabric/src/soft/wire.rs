@@ -3,6 +3,7 @@
 //! checked against the largest message, an index is looked up by its user.
 
 use super::limits::MAX_MESSAGE;
+use crate::Operation;
 
 /// Bytes of a request's header.
 pub const REQUEST: usize = 28;
@@ -49,44 +50,43 @@ pub enum Malformed {
     Sequence(u32),
 }
 
-/// What a request asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    /// A message of `len` bytes that follow.
-    Send {
-        /// 32 bits beside it.
-        imm: Option<u32>,
-        /// Messages (low bits) that the sender has had receives for so far.
-        credit_limit: u32,
-    },
-    /// A write of `len` bytes that follow.
-    Write {
-        /// Where to.
-        remote: u64,
-        /// By which key.
-        rkey: u32,
-    },
-    /// A read of `len` bytes; nothing follows.
-    Read {
-        /// Where from.
-        remote: u64,
-        /// By which key.
-        rkey: u32,
-    },
-    /// An addition; 8 bytes follow.
-    FetchAdd {
-        /// Where.
-        remote: u64,
-        /// By which key.
-        rkey: u32,
-    },
+/// Bytes as the numbers of a header.
+fn words<const BYTES: usize, const WORDS: usize>(bytes: &[u8; BYTES]) -> [u32; WORDS] {
+    let mut out = [0; WORDS];
+    for (word, bytes) in out.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u32::from_le_bytes(*bytes);
+    }
+    out
+}
+
+/// The numbers of a header as bytes.
+pub(super) fn bytes<const WORDS: usize, const BYTES: usize>(words: [u32; WORDS]) -> [u8; BYTES] {
+    let mut out = [0; BYTES];
+    for (bytes, word) in out.as_chunks_mut().0.iter_mut().zip(words) {
+        *bytes = word.to_le_bytes();
+    }
+    out
+}
+
+/// The first number of a header.
+const fn first(mark: u16, kind: u8, flags: u8) -> u32 {
+    let [low, high] = mark.to_le_bytes();
+    u32::from_le_bytes([low, high, kind, flags])
+}
+
+/// What the first number of a header with this mark says: kind and flags.
+fn kind_and_flags(first: u32, mark: u16) -> Result<(u8, u8), Malformed> {
+    let [low, high, kind, flags] = first.to_le_bytes();
+    if u16::from_le_bytes([low, high]) == mark { Ok((kind, flags)) } else { Err(Malformed::Mark) }
 }
 
 /// A request's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What.
-    pub verb: Verb,
+    /// What it asks for. What an addition adds follows in 8 bytes and is not in the header.
+    pub operation: Operation,
+    /// Of a send: messages (low bits) that the sender has had receives for so far.
+    pub credit_limit: u32,
     /// Bytes of the operation.
     pub len: u32,
     /// Number of the request on this connection, from 0.
@@ -101,8 +101,8 @@ impl Request {
     /// Bytes that follow the header.
     #[must_use]
     pub const fn body(&self) -> usize {
-        match self.verb {
-            Verb::Read { .. } => 0,
+        match self.operation {
+            Operation::Read { .. } => 0,
             _ => self.len as usize,
         }
     }
@@ -110,29 +110,22 @@ impl Request {
     /// As bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; REQUEST] {
-        let (kind, word, remote) = match self.verb {
-            Verb::Send { imm, credit_limit } => (1, imm.unwrap_or(0), u64::from(credit_limit)),
-            Verb::Write { remote, rkey } => (2, rkey, remote),
-            Verb::Read { remote, rkey } => (3, rkey, remote),
-            Verb::FetchAdd { remote, rkey } => (4, rkey, remote),
-        };
         let mut flags = if self.want_ack { WANT_ACK } else { 0 };
         if self.ack.is_some() {
             flags |= HAS_ACK;
         }
-        if matches!(self.verb, Verb::Send { imm: Some(_), .. }) {
-            flags |= HAS_IMM;
-        }
-        let mut out = [0; REQUEST];
-        out[0..2].copy_from_slice(&REQUEST_MARK.to_le_bytes());
-        out[2] = kind;
-        out[3] = flags;
-        out[4..8].copy_from_slice(&self.len.to_le_bytes());
-        out[8..12].copy_from_slice(&self.msn.to_le_bytes());
-        out[12..16].copy_from_slice(&self.ack.unwrap_or(0).to_le_bytes());
-        out[16..20].copy_from_slice(&word.to_le_bytes());
-        out[20..28].copy_from_slice(&remote.to_le_bytes());
-        out
+        let (kind, word, remote) = match self.operation {
+            Operation::Send { imm } => {
+                flags |= if imm.is_some() { HAS_IMM } else { 0 };
+                (1, imm.unwrap_or(0), u64::from(self.credit_limit))
+            }
+            Operation::Write { remote, rkey } => (2, rkey, remote),
+            Operation::Read { remote, rkey } => (3, rkey, remote),
+            Operation::FetchAdd { remote, rkey, .. } => (4, rkey, remote),
+        };
+        let ack = self.ack.unwrap_or(0);
+        let first = first(REQUEST_MARK, kind, flags);
+        bytes([first, self.len, self.msn, ack, word, low(remote), low(remote >> 32)])
     }
 
     /// From bytes.
@@ -140,36 +133,27 @@ impl Request {
     /// # Errors
     /// They are none.
     pub fn decode(bytes: &[u8; REQUEST]) -> Result<Self, Malformed> {
-        let [m0, m1, kind, flags, l0, l1, l2, l3, s0, s1, s2, s3, a0, a1, a2, a3, rest @ ..] =
-            *bytes;
-        let [w0, w1, w2, w3, remote @ ..] = rest;
-        if u16::from_le_bytes([m0, m1]) != REQUEST_MARK {
-            return Err(Malformed::Mark);
-        }
-        let len = u32::from_le_bytes([l0, l1, l2, l3]);
-        let word = u32::from_le_bytes([w0, w1, w2, w3]);
-        let remote = u64::from_le_bytes(remote);
+        let [first, len, msn, ack, word, low, high] = words(bytes);
+        let (kind, flags) = kind_and_flags(first, REQUEST_MARK)?;
+        let (rkey, remote) = (word, u64::from(low) | u64::from(high) << 32);
         let imm = flags & HAS_IMM != 0;
         if flags & !(WANT_ACK | HAS_ACK | HAS_IMM) != 0 || (imm && kind != 1) {
             return Err(Malformed::Flags(flags));
         }
-        let verb = match kind {
-            1 => {
-                let credit_limit =
-                    u32::try_from(remote).map_err(|_| Malformed::CreditLimit(remote))?;
-                Verb::Send { imm: imm.then_some(word), credit_limit }
-            }
-            2 => Verb::Write { remote, rkey: word },
-            3 => Verb::Read { remote, rkey: word },
-            4 => Verb::FetchAdd { remote, rkey: word },
+        let operation = match kind {
+            1 if high != 0 => return Err(Malformed::CreditLimit(remote)),
+            1 => Operation::Send { imm: imm.then_some(word) },
+            2 => Operation::Write { remote, rkey },
+            3 => Operation::Read { remote, rkey },
+            4 => Operation::FetchAdd { remote, rkey, add: 0 },
             other => return Err(Malformed::Kind(other)),
         };
         if len > MAX_MESSAGE || (kind == 4 && len != 8) {
             return Err(Malformed::Length(len));
         }
-        let ack = (flags & HAS_ACK != 0).then(|| u32::from_le_bytes([a0, a1, a2, a3]));
-        let msn = u32::from_le_bytes([s0, s1, s2, s3]);
-        Ok(Self { verb, len, msn, ack, want_ack: flags & WANT_ACK != 0 })
+        let credit_limit = if kind == 1 { low } else { 0 };
+        let ack = (flags & HAS_ACK != 0).then_some(ack);
+        Ok(Self { operation, credit_limit, len, msn, ack, want_ack: flags & WANT_ACK != 0 })
     }
 }
 
@@ -225,13 +209,7 @@ impl Response {
             Self::Data { msn, len } => (2, 0, msn, len),
             Self::Nak { msn, why } => (3, why as u8, msn, 0),
         };
-        let mut out = [0; RESPONSE];
-        out[0..2].copy_from_slice(&RESPONSE_MARK.to_le_bytes());
-        out[2] = kind;
-        out[3] = code;
-        out[4..8].copy_from_slice(&number.to_le_bytes());
-        out[8..12].copy_from_slice(&len.to_le_bytes());
-        out
+        bytes([first(RESPONSE_MARK, kind, code), number, len, 0])
     }
 
     /// From bytes.
@@ -239,12 +217,11 @@ impl Response {
     /// # Errors
     /// They are none.
     pub fn decode(bytes: &[u8; RESPONSE]) -> Result<Self, Malformed> {
-        let [m0, m1, kind, code, n0, n1, n2, n3, l0, l1, l2, l3, z @ ..] = *bytes;
-        if u16::from_le_bytes([m0, m1]) != RESPONSE_MARK || z != [0; 4] {
+        let [first, number, len, zero] = words(bytes);
+        let (kind, code) = kind_and_flags(first, RESPONSE_MARK)?;
+        if zero != 0 {
             return Err(Malformed::Mark);
         }
-        let number = u32::from_le_bytes([n0, n1, n2, n3]);
-        let len = u32::from_le_bytes([l0, l1, l2, l3]);
         if kind != 3 && code != 0 {
             return Err(Malformed::Flags(code));
         }
@@ -273,27 +250,30 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn verbs() -> impl Strategy<Value = Verb> {
+    fn operations() -> impl Strategy<Value = (Operation, u32)> {
+        let memory = |operation: fn(u64, u32) -> Operation| {
+            any::<(u64, u32)>().prop_map(move |(remote, rkey)| (operation(remote, rkey), 0))
+        };
         prop_oneof![
             any::<(Option<u32>, u32)>()
-                .prop_map(|(imm, credit_limit)| Verb::Send { imm, credit_limit }),
-            any::<(u64, u32)>().prop_map(|(remote, rkey)| Verb::Write { remote, rkey }),
-            any::<(u64, u32)>().prop_map(|(remote, rkey)| Verb::Read { remote, rkey }),
-            any::<(u64, u32)>().prop_map(|(remote, rkey)| Verb::FetchAdd { remote, rkey }),
+                .prop_map(|(imm, credit_limit)| (Operation::Send { imm }, credit_limit)),
+            memory(|remote, rkey| Operation::Write { remote, rkey }),
+            memory(|remote, rkey| Operation::Read { remote, rkey }),
+            memory(|remote, rkey| Operation::FetchAdd { remote, rkey, add: 0 }),
         ]
     }
 
     proptest! {
         #[test]
         fn a_request_comes_back(
-            verb in verbs(),
+            (operation, credit_limit) in operations(),
             len in 0..=MAX_MESSAGE,
             msn in any::<u32>(),
             ack in any::<Option<u32>>(),
             want_ack in any::<bool>(),
         ) {
-            let len = if matches!(verb, Verb::FetchAdd { .. }) { 8 } else { len };
-            let request = Request { verb, len, msn, ack, want_ack };
+            let len = if matches!(operation, Operation::FetchAdd { .. }) { 8 } else { len };
+            let request = Request { operation, credit_limit, len, msn, ack, want_ack };
             prop_assert_eq!(Request::decode(&request.encode()), Ok(request));
         }
 

@@ -46,6 +46,23 @@ pub enum Operation {
     },
 }
 
+impl Operation {
+    /// What its completion is of.
+    pub(crate) const fn opcode(&self) -> Opcode {
+        match self {
+            Self::Send { .. } => Opcode::Send,
+            Self::Write { .. } => Opcode::Write,
+            Self::Read { .. } => Opcode::Read,
+            Self::FetchAdd { .. } => Opcode::FetchAdd,
+        }
+    }
+
+    /// Whether data comes back from the peer.
+    pub(crate) const fn awaits_data(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::FetchAdd { .. })
+    }
+}
+
 /// Data of a send request.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {

@@ -75,7 +75,7 @@ pub(super) fn post_send(
             (list.len(), 0)
         }
         Data::Inline(list) => {
-            if matches!(send.operation, Operation::Read { .. } | Operation::FetchAdd { .. }) {
+            if send.operation.awaits_data() {
                 return Err(PostError::Invalid("reads and atomics need registered memory"));
             }
             let total: usize = list.iter().map(|part| part.len()).sum();

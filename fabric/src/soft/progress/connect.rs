@@ -4,15 +4,17 @@ use settings::deadlines::soft::RECONNECT_MOST;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::{Conn, Fate, Progress};
 use crate::soft::context::Context;
 use crate::soft::handshake::messages::{Rejection, Target};
-use crate::soft::handshake::{Accepting, Connecting, Parked, Step, set_up};
+use crate::soft::handshake::{Accepting, Connecting, Parked, set_up};
 use crate::soft::limits::MAX_ACCEPTING;
 use crate::soft::lock::{Wait, try_lock_for};
 use crate::soft::qp::Qp;
+use crate::soft::qp_shared::Turn;
 use crate::soft::responder::Responder;
 use crate::{QpState, QpType};
 
@@ -23,19 +25,16 @@ impl Progress {
         token: u64,
         mut conn: Accepting,
     ) -> Fate {
-        let step = conn.turn(&ctx.key);
-        if matches!(step, Step::Wait) {
-            return Fate::keep(Conn::Accepting(conn));
-        }
-        self.accepting = self.accepting.saturating_sub(1);
-        match step {
-            Step::Known(target) => self.admit(token, Parked::new(conn.stream, target)),
-            Step::Rejected(why) => {
+        let target = match conn.turn(&ctx.key) {
+            Ok(None) => return Some((Conn::Accepting(conn), Turn::default())),
+            Ok(Some(target)) => Some(target),
+            Err(why) => {
                 ctx.warnings.connection_rejected(why, conn.peer);
-                Fate::Gone
+                None
             }
-            _ => Fate::Gone,
-        }
+        };
+        self.accepting = self.accepting.saturating_sub(1);
+        self.admit(token, Parked::new(conn.stream, target?))
     }
 
     /// Gives the stream of a known requester to its queue pair, or keeps it until that is ready.
@@ -43,9 +42,9 @@ impl Progress {
         let Target { to, from, psn, rnr } = parked.target;
         let refuse = |parked: &Parked| {
             parked.answer(false);
-            Fate::Gone
+            None
         };
-        let Some(qp) = self.qps.find(to).filter(|qp| qp.qp_type() == QpType::Rc) else {
+        let Some(qp) = self.qps.find(to).filter(|qp| qp.qp_type == QpType::Rc) else {
             return refuse(&parked);
         };
         let state = qp.state();
@@ -53,7 +52,7 @@ impl Progress {
         let Some(attributes) = attributes else {
             return match state {
                 QpState::Error => refuse(&parked),
-                _ => Fate::keep(Conn::Parked(parked)),
+                _ => Some((Conn::Parked(parked), Turn::default())),
             };
         };
         let expected = |peer: &crate::RcPeer| peer.qpn == from && peer.psn == psn;
@@ -61,11 +60,11 @@ impl Progress {
             return refuse(&parked);
         }
         if !parked.answer(true) {
-            return Fate::Gone;
+            return None;
         }
-        qp.set_responder(token);
+        qp.responder.store(token, Relaxed);
         let responder = Responder::new(qp, Arc::clone(&parked.stream), rnr, &attributes);
-        Fate::Keep { conn: Conn::Responder(Box::new(responder)), progressed: false, again: true }
+        Some((Conn::Responder(Box::new(responder)), Turn { progressed: false, again: true }))
     }
 
     /// A requester that did not hear the verdict comes again. False: the stream that is there is in
@@ -134,7 +133,7 @@ impl Progress {
             let peer = attributes.peer?;
             let to = SocketAddr::new(peer.address.gid.ip(), peer.address.service);
             let (psn, rnr) = (attributes.psn, attributes.rnr);
-            let target = Target { to: peer.qpn, from: qp.number(), psn, rnr };
+            let target = Target { to: peer.qpn, from: qp.number, psn, rnr };
             let started = Connecting::start(to, to.ip() == ctx.ip, target);
             let warn = |error: &io::Error| {
                 ctx.warnings.operation_failed(format_args!("connect to {to}"), error);
@@ -149,28 +148,28 @@ impl Progress {
     }
 
     pub(super) fn turn_connecting(ctx: &Context, qp: Arc<Qp>, mut conn: Connecting) -> Fate {
-        if qp.is_destroyed() || qp.state() != QpState::Rts {
-            return Fate::Gone;
+        if qp.destroyed.is_set() || qp.state() != QpState::Rts {
+            return None;
         }
         match conn.turn(&ctx.key) {
-            Step::Wait => return Fate::keep(Conn::Connecting(qp, conn)),
-            Step::Go => {
-                let Some(mut sq) = try_lock_for(&qp.sq, Wait::Control) else { return Fate::Gone };
+            Ok(None) => return Some((Conn::Connecting(qp, conn), Turn::default())),
+            Ok(Some(true)) => {
+                let mut sq = try_lock_for(&qp.sq, Wait::Control)?;
                 sq.connecting = false;
                 sq.stream = Some(Arc::clone(&conn.stream));
                 sq.flush(&qp);
                 drop(sq);
-                return Fate::keep(Conn::Requester(qp, conn.stream));
+                return Some((Conn::Requester(qp, conn.stream), Turn::default()));
             }
-            Step::Rejected(why) => {
+            Ok(Some(false)) | Err(Rejection::Closed) => {}
+            Err(why) => {
                 if let Ok(peer) = conn.stream.peer_addr() {
                     ctx.warnings.connection_rejected(why, peer);
                 }
             }
-            Step::No | Step::Known(_) => {}
         }
         connect_failed(&qp);
-        Fate::Gone
+        None
     }
 }
 

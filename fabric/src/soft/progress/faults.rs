@@ -48,7 +48,7 @@ impl Progress {
         if !self.qps.list(&mut qps) {
             return;
         }
-        for qp in qps.iter().filter(|qp| qp.qp_type() == QpType::Rc) {
+        for qp in qps.iter().filter(|qp| qp.qp_type == QpType::Rc) {
             if dies {
                 self.drop_streams(qp);
                 qp.enter_error(true);

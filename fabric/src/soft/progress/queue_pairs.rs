@@ -2,16 +2,17 @@
 
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use super::{Conn, Fate, Progress, token_of};
+use super::{Conn, Entry, Fate, Progress};
 use crate::soft::context::Context;
 use crate::soft::limits::{ACK_COUNT, ACK_IDLE};
 use crate::soft::lock::{Wait, try_lock_for};
 use crate::soft::memory::Gather;
 use crate::soft::qp::Qp;
-use crate::soft::qp_shared::QpShared;
-use crate::soft::requester::ResponseRead;
+use crate::soft::qp_shared::{QpShared, Turn};
+use crate::soft::requester::Stop;
 use crate::soft::responder::Responder;
 use crate::soft::reverse_path::ReverseRole;
 use crate::soft::wire::Refusal;
@@ -25,20 +26,19 @@ impl Progress {
             ctx.activity.request_attention();
             return;
         }
-        self.drop_where(|conn| conn.qp().is_some_and(|qp| qp.is_destroyed()));
+        self.drop_where(|conn| conn.qp().is_some_and(|qp| qp.destroyed.is_set()));
         for qp in &qps {
-            if qp.take_attention() && !self.handle_qp(ctx, qp) {
+            if qp.attention.take() && !self.handle_qp(ctx, qp) {
                 qp.request_attention();
                 self.contended = true;
             }
         }
         for index in 0..self.entries.len() {
             let Some(entry) = self.entries.get_mut(index) else { break };
-            if !matches!(entry.conn, Some(Conn::Parked(_))) {
-                continue;
-            }
-            let token = token_of(index, entry.generation);
-            if let Some(Conn::Parked(parked)) = entry.conn.take() {
+            let token = entry.token;
+            if let Some(Conn::Parked(parked)) =
+                entry.conn.take_if(|conn| matches!(conn, Conn::Parked(_)))
+            {
                 let fate = self.admit(token, parked);
                 self.finish_turn(ctx, token, fate, true);
             }
@@ -47,7 +47,7 @@ impl Progress {
 
     /// False: another thread is in the queue pair; try again later.
     fn handle_qp(&mut self, ctx: &Context, qp: &Arc<Qp>) -> bool {
-        if qp.qp_type() != QpType::Rc {
+        if qp.qp_type != QpType::Rc {
             return !qp.is_error() || qp.flush_receives();
         }
         let Some(mut sq) = try_lock_for(&qp.sq, Wait::Spin) else { return false };
@@ -83,9 +83,8 @@ impl Progress {
     /// A turn of every stream, as if the system had announced it.
     pub(super) fn turn_all(&mut self, ctx: &Context) {
         for index in 0..self.entries.len() {
-            let Some(entry) = self.entries.get(index) else { break };
-            let token = token_of(index, entry.generation);
-            self.turn(ctx, token, true, true);
+            let Some(Entry { token, .. }) = self.entries.get(index) else { break };
+            self.turn(ctx, *token, true, true);
         }
     }
 
@@ -93,8 +92,7 @@ impl Progress {
         for index in 0..self.entries.len() {
             let Some(entry) = self.entries.get(index) else { break };
             if entry.conn.as_ref().and_then(Conn::qp).is_some_and(|one| Arc::ptr_eq(one, qp)) {
-                let token = token_of(index, entry.generation);
-                self.turn(ctx, token, false, true);
+                self.turn(ctx, entry.token, false, true);
             }
         }
     }
@@ -130,18 +128,18 @@ impl Progress {
 
     /// The stream of the peer's requests.
     fn responder(&mut self, qp: &QpShared) -> Option<&mut Responder> {
-        match &mut self.entry(qp.responder())?.conn {
+        match &mut self.entry(qp.responder.load(Relaxed))?.conn {
             Some(Conn::Responder(one)) if std::ptr::eq(&raw const **one.qp, qp) => Some(one),
             _ => None,
         }
     }
 
-    /// As [`crate::soft::requester::ReverseStream::send`].
+    /// As `SoftDevice::send_reverse`.
     pub(in crate::soft) fn send_reverse(
         &mut self,
         qp: &QpShared,
         message: Gather<'_>,
-        rest: impl FnOnce(usize) -> Vec<u8>,
+        rest: &dyn Fn(usize) -> Vec<u8>,
     ) -> bool {
         self.responder(qp).is_some_and(|responder| responder.send_reverse(message, rest))
     }
@@ -181,76 +179,51 @@ impl Progress {
         misses: u32,
         (writable, eager): (bool, bool),
     ) -> Fate {
-        let Some(turn) = turn_responses(&qp, &stream, &mut self.scratch, writable) else {
-            return Fate::Gone;
+        let (turn, has_messages) = match turn_responses(&qp, &stream, &mut self.scratch, writable) {
+            Ok(found) => found,
+            Err(Stop::Lost) => return None,
+            Err(Stop::Refused(why)) => {
+                self.refuse(ctx, &qp, why);
+                (Turn { progressed: true, again: false }, true)
+            }
         };
-        let ResponseTurn { progressed, again, has_messages, refused } = turn;
-        if let Some(why) = refused {
-            self.refuse(ctx, &qp, why);
-        }
         if has_messages {
-            let misses = if progressed { 0 } else { misses };
+            let misses = if turn.progressed { 0 } else { misses };
             self.ack_reverse(ctx, &qp, misses, eager);
         }
-        Fate::Keep { conn: Conn::Requester(qp, stream), progressed, again }
+        Some((Conn::Requester(qp, stream), turn))
     }
 }
 
-/// What a turn of a stream of responses found.
-struct ResponseTurn {
-    /// There was something.
-    progressed: bool,
-    /// It needs another turn soon.
-    again: bool,
-    /// Messages of the peer come on it.
-    has_messages: bool,
-    /// One of them is to be refused.
-    refused: Option<Refusal>,
-}
-
-/// Reads responses, and writes requests where the stream takes bytes again. `None`: the stream is
-/// over.
+/// Reads responses, and writes requests where the stream takes bytes again. Also says whether
+/// messages of the peer come on the stream.
 fn turn_responses(
     qp: &Arc<Qp>,
     stream: &Arc<TcpStream>,
     scratch: &mut [u8],
     writable: bool,
-) -> Option<ResponseTurn> {
+) -> Result<(Turn, bool), Stop> {
     let Some(mut sq) = try_lock_for(&qp.sq, Wait::Spin) else {
-        let (progressed, has_messages) = (false, false);
-        return Some(ResponseTurn { progressed, again: true, has_messages, refused: None });
+        return Ok((Turn { progressed: false, again: true }, false));
     };
     if !sq.stream.as_ref().is_some_and(|own| Arc::ptr_eq(own, stream)) {
-        return None;
+        return Err(Stop::Lost);
     }
     if !sq.apply_deferred_ack(qp) {
         sq.fail(qp, Status::RemoteOperation);
-        return None;
+        return Err(Stop::Lost);
     }
-    let (progressed, again) = match sq.read_responses(qp, scratch) {
-        ResponseRead::Lost => {
+    let turn = sq.read_responses(qp, scratch).inspect_err(|stop| {
+        if let Stop::Lost = stop {
             sq.lose(qp);
-            return None;
         }
-        ResponseRead::Refused(why) => {
-            let (progressed, has_messages) = (true, true);
-            return Some(ResponseTurn {
-                progressed,
-                again: false,
-                has_messages,
-                refused: Some(why),
-            });
-        }
-        ResponseRead::Dry { progressed } => (progressed, false),
-        ResponseRead::More => (true, true),
-    };
-    if progressed {
+    })?;
+    if turn.progressed {
         sq.reset_timeout();
     }
     if writable {
         sq.unblock(qp);
         sq.flush(qp);
     }
-    let has_messages = sq.reverse.role == ReverseRole::Receiver;
-    Some(ResponseTurn { progressed, again, has_messages, refused: None })
+    Ok((turn, sq.reverse.role == ReverseRole::Receiver))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::connect::connect_failed;
-use super::{Conn, Progress, token_of};
+use super::{Conn, Progress};
 use crate::soft::context::Context;
 use crate::soft::handshake::messages::Rejection;
 use crate::soft::lock::{Wait, try_lock_for};
@@ -18,10 +18,10 @@ impl Progress {
     /// Runs the timers that are due.
     pub(in crate::soft) fn tick(&mut self, ctx: &Context) {
         let now = Instant::now();
-        if now.duration_since(self.ticked) < TICK.limit {
+        if self.ticked.is_some_and(|ticked| now.duration_since(ticked) < TICK.limit) {
             return;
         }
-        self.ticked = now;
+        self.ticked = Some(now);
         if std::mem::take(&mut self.accept_again) {
             self.accept(ctx);
         }
@@ -32,7 +32,7 @@ impl Progress {
         }
         let mut list = std::mem::take(&mut self.list);
         if self.qps.list(&mut list) {
-            let used = |qp: &&Arc<Qp>| qp.qp_type() == QpType::Rc && qp.state() == QpState::Rts;
+            let used = |qp: &&Arc<Qp>| qp.qp_type == QpType::Rc && qp.state() == QpState::Rts;
             for qp in list.iter().filter(used) {
                 busy |= tick_qp(qp, now);
             }
@@ -49,7 +49,7 @@ impl Progress {
         }
         let Some(entry) = self.entries.get_mut(index) else { return false };
         entry.unreachable_since = None;
-        let token = token_of(index, entry.generation);
+        let token = entry.token;
         match &entry.conn {
             Some(Conn::Accepting(one)) if now >= one.until => {
                 ctx.warnings.connection_rejected(Rejection::Late, one.peer);

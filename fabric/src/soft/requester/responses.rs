@@ -1,54 +1,28 @@
 //! What comes back on the stream of requests.
 
-use std::io::{self, Read as _};
-use std::net::TcpStream;
-use std::os::fd::AsFd as _;
-
-use super::reverse::{Delivery, deliver};
+use super::reverse::deliver;
 use super::{Responses, SendQueue, rest_of};
 use crate::Status;
 use crate::soft::limits::{DIRECT, READS_PER_TURN, REVERSE_MAX};
-use crate::soft::memory::{Scatter, Table};
-use crate::soft::qp_shared::QpShared;
+use crate::soft::memory::{Received, Scatter, Table, receive};
+use crate::soft::qp_shared::{QpShared, Turn};
 use crate::soft::reverse_path::ReverseRole;
 use crate::soft::wire::{
     Malformed, REQUEST, RESPONSE, Refusal, Request, Response, is_request, low, narrow,
 };
 
-/// What a read from the stream ended in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::soft) enum ResponseRead {
-    /// Everything that arrived is read.
-    Dry {
-        /// Whether there was anything.
-        progressed: bool,
-    },
-    /// More may be there.
-    More,
-    /// The stream is over or malformed.
+/// Why a stream ends here.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::soft) enum Stop {
+    /// It is over or malformed.
     Lost,
     /// A message of the peer is to be refused.
     Refused(Refusal),
 }
 
-/// Why no more can be read.
-enum Stop {
-    Malformed,
-    Refused(Refusal),
-}
-
 impl From<Malformed> for Stop {
     fn from(_: Malformed) -> Self {
-        Self::Malformed
-    }
-}
-
-impl From<Stop> for ResponseRead {
-    fn from(stop: Stop) -> Self {
-        match stop {
-            Stop::Malformed => Self::Lost,
-            Stop::Refused(why) => Self::Refused(why),
-        }
+        Self::Lost
     }
 }
 
@@ -58,77 +32,57 @@ impl SendQueue {
         &mut self,
         qp: &QpShared,
         scratch: &mut [u8],
-    ) -> ResponseRead {
+    ) -> Result<Turn, Stop> {
+        let more = Turn { progressed: true, again: true };
         let mut progressed = false;
         if !self.kept.is_empty() {
-            if let Err(stop) = self.take_in(qp, &[]) {
-                return stop.into();
-            }
+            self.take_in(qp, &[])?;
             if self.message_waits() {
-                return ResponseRead::More;
+                return Ok(more);
             }
             progressed = true;
         }
         for _ in 0..READS_PER_TURN {
-            let Some(stream) = self.stream.clone() else { return ResponseRead::Lost };
-            let (asked, result, direct) = self.receive(&qp.ctx().regions, &stream, scratch);
-            let count = match result {
-                Ok(0) => return ResponseRead::Lost,
-                Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return ResponseRead::Dry { progressed };
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => return ResponseRead::Lost,
+            let stream = self.stream.clone().ok_or(Stop::Lost)?;
+            let place = self.place(&qp.ctx.regions);
+            // After data that goes into its place: the next header.
+            let len = if place.is_some() { RESPONSE } else { scratch.len() };
+            let buffer = scratch.get_mut(..len).unwrap_or_default();
+            let received = receive(&stream, place, buffer).map_err(|_| Stop::Lost)?;
+            let Some(Received { placed, buffered, dry }) = received else {
+                return Ok(Turn { progressed, again: false });
             };
             progressed = true;
-            let placed = count.min(direct);
             if placed != 0 {
                 self.placed(qp, narrow(placed));
             }
-            let rest = scratch.get(..count - placed).unwrap_or_default();
-            if let Err(stop) = self.take_in(qp, rest) {
-                return stop.into();
-            }
+            self.take_in(qp, scratch.get(..buffered).unwrap_or_default())?;
             if qp.is_error() {
-                return ResponseRead::Lost;
+                return Err(Stop::Lost);
             }
             if self.message_waits() {
-                return ResponseRead::More;
+                return Ok(more);
             }
-            if count < asked {
-                return ResponseRead::Dry { progressed };
+            if dry {
+                return Ok(Turn { progressed, again: false });
             }
         }
-        ResponseRead::More
+        Ok(more)
     }
 
-    /// One read: large data straight into its place, the rest into the scratch buffer. SlotRelease
-    /// the bytes asked for, and how many of them go into their place.
-    fn receive(
-        &self,
-        table: &Table,
-        stream: &TcpStream,
-        scratch: &mut [u8],
-    ) -> (usize, io::Result<usize>, usize) {
-        if let Responses::Data { number, len, done } = self.parser {
-            let missing = (len - done) as usize;
-            if missing >= DIRECT {
-                let mut into = Scatter::new();
-                let sges = self.sges(number, self.wqe(number).sges);
-                let whole = rest_of(sges, done as usize).all(|(sge, skip)| {
-                    table.local_from(sge, skip, true).is_some_and(|span| into.span(span))
-                });
-                if whole && into.total() == missing {
-                    into.buffer(scratch.get_mut(..RESPONSE).unwrap_or_default());
-                    let asked = into.total();
-                    return (asked, into.receive(stream.as_fd()), missing);
-                }
-            }
+    /// Where large data goes without a copy.
+    fn place<'a>(&self, table: &'a Table) -> Option<Scatter<'a>> {
+        let Responses::Data { number, len, done } = self.parser else { return None };
+        let missing = (len - done) as usize;
+        if missing < DIRECT {
+            return None;
         }
-        let mut stream = stream;
-        let asked = scratch.len();
-        (asked, stream.read(scratch), 0)
+        let mut into = Scatter::new();
+        let sges = self.sges(number, self.wqe(number).sges);
+        let whole = rest_of(sges, done as usize).all(|(sge, skip)| {
+            table.local_from(sge, skip, true).is_some_and(|span| into.span(span))
+        });
+        (whole && into.total() == missing).then_some(into)
     }
 
     fn placed(&mut self, qp: &QpShared, count: u32) {
@@ -136,7 +90,7 @@ impl SendQueue {
             *done += count;
             if *done >= *len {
                 let number = *number;
-                self.parser = Responses::START;
+                self.parser = Responses::default();
                 self.answered(qp, number);
             }
         }
@@ -189,9 +143,8 @@ impl SendQueue {
                             self.message_begins(qp, &header)?;
                         }
                     } else if *have == RESPONSE {
-                        let response =
-                            Response::decode(header.first_chunk().ok_or(Stop::Malformed)?)?;
-                        self.parser = Responses::START;
+                        let response = Response::decode(header.first_chunk().ok_or(Stop::Lost)?)?;
+                        self.parser = Responses::default();
                         self.respond(qp, response)?;
                     }
                 }
@@ -201,7 +154,7 @@ impl SendQueue {
                     let (number, done) = (*number, *done as usize);
                     bytes = rest;
                     for (sge, skip) in rest_of(self.sges(number, self.wqe(number).sges), done) {
-                        let Some(span) = qp.ctx().regions.local_from(sge, skip, true) else {
+                        let Some(span) = qp.ctx.regions.local_from(sge, skip, true) else {
                             break;
                         };
                         now = now.get(span.fill(now)..).unwrap_or_default();
@@ -220,11 +173,10 @@ impl SendQueue {
                     let Some((message, rest)) = bytes.split_at_checked(request.len as usize) else {
                         break;
                     };
-                    match deliver(qp, &request, message)? {
-                        Delivery::Done => self.parser = Responses::START,
-                        Delivery::Busy => break,
-                        Delivery::Refused(why) => return Err(Stop::Refused(why)),
+                    if !deliver(qp, &request, message)? {
+                        break;
                     }
+                    self.parser = Responses::default();
                     bytes = rest;
                 }
             }
@@ -237,7 +189,7 @@ impl SendQueue {
         let request = Request::decode(header)?;
         let fits = (1..=REVERSE_MAX).contains(&(request.len as usize));
         if self.reverse.role != ReverseRole::Receiver || !fits {
-            return Err(Stop::Malformed);
+            return Err(Stop::Lost);
         }
         if let Some(done) = request.ack {
             self.acknowledged(qp, done)?;
@@ -258,7 +210,7 @@ impl SendQueue {
             Response::Data { msn, len } => {
                 let number = self.number(msn)?;
                 let wqe = *self.wqe(number);
-                if !wqe.awaits_data() || wqe.answered || wqe.len != len {
+                if !wqe.operation.awaits_data() || wqe.answered || wqe.len != len {
                     return Err(Malformed::Sequence(msn));
                 }
                 self.acked = self.acked.max(number);

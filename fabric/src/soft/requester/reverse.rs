@@ -1,38 +1,21 @@
 //! The reverse path: own messages on the stream of the peer's requests, and the peer's messages on
 //! the own stream.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::transmit::gather;
 use super::wqe::Wqe;
-use super::{Responses, SendQueue};
+use super::{Responses, SendQueue, Stop};
 use crate::soft::memory::Gather;
 use crate::soft::qp_shared::QpShared;
 use crate::soft::rq::Taken;
-use crate::soft::wire::{Malformed, REQUEST, Refusal, Request, Verb, low};
-use crate::{Completion, Data, Status};
-
-/// Writes to the stream of a peer's requests.
-pub(in crate::soft) trait ReverseStream {
-    /// Writes a message; `rest` copies what is left of it after so many bytes. False: not now,
-    /// nothing was written.
-    fn send(&self, qp: &QpShared, message: Gather<'_>, rest: impl FnOnce(usize) -> Vec<u8>)
-    -> bool;
-}
-
-/// What became of a message on the reverse path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Delivery {
-    /// It is in its buffer.
-    Done,
-    /// Another thread is in the receive queue: try again later.
-    Busy,
-    /// It does not fit.
-    Refused(Refusal),
-}
+use crate::soft::wire::{REQUEST, Refusal, Request, low};
+use crate::{Completion, Data, Operation, Status};
 
 impl SendQueue {
     /// Whether a request may use the reverse path.
     pub(super) fn may_use_reverse(&self, qp: &QpShared, wqe: &Wqe) -> bool {
-        self.reverse.takes(&wqe.operation, wqe.len, self.acked, qp.peer_credit_limit())
+        self.reverse.takes(&wqe.operation, wqe.len, self.acked, qp.peer_credit_limit.load(Relaxed))
     }
 
     /// Sends the last posted request, the only one that is not written, on the reverse path. False:
@@ -42,7 +25,7 @@ impl SendQueue {
         qp: &QpShared,
         wqe: &Wqe,
         data: &Data<'_>,
-        stream: &impl ReverseStream,
+        send: impl FnOnce(Gather<'_>, &dyn Fn(usize) -> Vec<u8>) -> bool,
     ) -> bool {
         let header = wqe.header(low(self.tail - 1 - self.base));
         let head = header.get(..REQUEST).unwrap_or_default();
@@ -50,7 +33,7 @@ impl SendQueue {
         if !(out.bytes(head) && gather(&mut out, qp, data)) {
             return false;
         }
-        if !stream.send(qp, out, |written| rest_after(written, head, qp, data)) {
+        if !send(out, &|written| rest_after(written, head, qp, data)) {
             return false;
         }
         self.next = self.tail;
@@ -81,7 +64,7 @@ fn rest_after(written: usize, head: &[u8], qp: &QpShared, data: &Data<'_>) -> Ve
                 let from = all.len();
                 all.resize(from + sge.len as usize, 0);
                 if let (Some(span), Some(place)) =
-                    (qp.ctx().regions.local(sge, false), all.get_mut(from..))
+                    (qp.ctx.regions.local(sge, false), all.get_mut(from..))
                 {
                     span.read(place);
                 }
@@ -92,41 +75,29 @@ fn rest_after(written: usize, head: &[u8], qp: &QpShared, data: &Data<'_>) -> Ve
 }
 
 /// Puts a message of the peer, which came on the stream of this queue pair's own requests, into a
-/// receive.
-pub(super) fn deliver(
-    qp: &QpShared,
-    request: &Request,
-    bytes: &[u8],
-) -> Result<Delivery, Malformed> {
-    let Verb::Send { imm, .. } = request.verb else {
-        return Err(Malformed::Sequence(request.msn));
-    };
-    if request.msn != qp.next_msn() {
-        return Err(Malformed::Sequence(request.msn));
+/// receive. False: another thread is in the receive queue; try again later.
+pub(super) fn deliver(qp: &QpShared, request: &Request, bytes: &[u8]) -> Result<bool, Stop> {
+    let Operation::Send { imm } = request.operation else { return Err(Stop::Lost) };
+    if request.msn != qp.next_msn.load(Relaxed) {
+        return Err(Stop::Lost);
     }
-    let (receive, number) = match qp.receives().take() {
+    let (receive, number) = match qp.take_receive(request.len).map_err(Stop::Refused)? {
         Taken::One(receive, number) => (receive, number),
-        Taken::Busy => return Ok(Delivery::Busy),
+        Taken::Busy => return Ok(false),
         // All were flushed.
-        Taken::None if qp.is_error() => return Ok(Delivery::Done),
-        Taken::None => return Err(Malformed::Sequence(request.msn)),
+        Taken::None if qp.is_error() => return Ok(true),
+        Taken::None => return Err(Stop::Lost),
     };
-    let complete = |status, len, imm| {
-        let entry = Completion { id: receive.id, status, len, imm, ..Completion::EMPTY };
-        qp.complete_receive(&entry, number);
-    };
-    if request.len > receive.buffer.len {
-        complete(Status::LocalLength, 0, None);
-        return Ok(Delivery::Refused(Refusal::Invalid));
-    }
-    let Some(span) = qp.ctx().regions.local(&receive.buffer, true) else {
-        complete(Status::LocalProtection, 0, None);
-        return Ok(Delivery::Refused(Refusal::Operation));
+    let Some(span) = qp.ctx.regions.local(&receive.buffer, true) else {
+        qp.end_receive(&receive, number, Status::LocalProtection);
+        return Err(Stop::Refused(Refusal::Operation));
     };
     span.fill(bytes);
     drop(span);
-    complete(Status::Success, request.len, imm);
+    let (status, len) = (Status::Success, request.len);
+    let entry = Completion { id: receive.id, status, len, imm, ..Completion::EMPTY };
+    qp.complete_receive(&entry, number);
     qp.request_done();
-    qp.set_next_msn(request.msn.wrapping_add(1));
-    Ok(Delivery::Done)
+    qp.next_msn.store(request.msn.wrapping_add(1), Relaxed);
+    Ok(true)
 }

@@ -7,7 +7,7 @@ use std::os::fd::AsFd as _;
 
 use super::wqe::Wqe;
 use super::{SendQueue, rest_of};
-use crate::soft::memory::Gather;
+use crate::soft::memory::{Gather, without_waiting};
 use crate::soft::qp_shared::QpShared;
 use crate::soft::wire::{REQUEST, low};
 use crate::{Data, Status};
@@ -33,18 +33,18 @@ impl SendQueue {
         let head = header.get(..wqe.header_len()).unwrap_or_default();
         let Some(stream) = self.stream.clone() else { return };
         let mut out = Gather::new();
-        let whole = out.bytes(head) && (wqe.awaits_data() || gather(&mut out, qp, data));
+        let whole = out.bytes(head) && (wqe.operation.awaits_data() || gather(&mut out, qp, data));
         let written = if !whole {
             0
         } else if out.total() == head.len() {
             drop(out);
-            self.wrote(qp, (&*stream).write(head))
+            self.wrote(qp, without_waiting(|| (&*stream).write(head)))
         } else {
             self.wrote(qp, out.send(stream.as_fd()))
         };
         if written == size {
             self.next = self.tail;
-            self.reads += u32::from(wqe.awaits_data());
+            self.reads += u32::from(wqe.operation.awaits_data());
             return;
         }
         self.offset = written;
@@ -57,16 +57,11 @@ impl SendQueue {
     }
 
     /// What a write to the stream did.
-    fn wrote(&mut self, qp: &QpShared, result: io::Result<usize>) -> usize {
-        match result {
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-            Err(_) => {
-                self.lose(qp);
-                0
-            }
+    fn wrote(&mut self, qp: &QpShared, result: io::Result<Option<usize>>) -> usize {
+        if result.is_err() {
+            self.lose(qp);
         }
+        result.ok().flatten().unwrap_or(0)
     }
 
     /// Writes what the stream takes.
@@ -94,10 +89,10 @@ impl SendQueue {
         let mut reads = self.reads;
         for (place, number) in headers.iter_mut().zip(self.next..self.tail) {
             let wqe = self.wqe(number);
-            if wqe.fault.is_some() || (wqe.awaits_data() && reads >= self.rd_atom) {
+            if wqe.fault.is_some() || (wqe.operation.awaits_data() && reads >= self.rd_atom) {
                 break;
             }
-            reads += u32::from(wqe.awaits_data());
+            reads += u32::from(wqe.operation.awaits_data());
             *place = wqe.header(low(number - self.base));
             last = number + 1;
         }
@@ -116,9 +111,9 @@ impl SendQueue {
             if wqe.inline {
                 push_kept(&mut out, &self.backlog, kept, body - from);
                 kept += body - from;
-            } else if body != 0 && !wqe.awaits_data() {
+            } else if body != 0 && !wqe.operation.awaits_data() {
                 for (sge, skip) in rest_of(self.sges(number, wqe.sges), from) {
-                    match qp.ctx().regions.local_from(sge, skip, false) {
+                    match qp.ctx.regions.local_from(sge, skip, false) {
                         Some(span) => drop(out.span(span)),
                         None => {
                             bad = Some(number);
@@ -164,7 +159,7 @@ impl SendQueue {
             if self.offset == wqe.size() {
                 self.offset = 0;
                 self.next += 1;
-                self.reads += u32::from(wqe.awaits_data());
+                self.reads += u32::from(wqe.operation.awaits_data());
             }
         }
     }
@@ -176,7 +171,7 @@ pub(super) fn gather<'a>(out: &mut Gather<'a>, qp: &'a QpShared, data: &Data<'a>
         Data::Inline(list) => list.iter().all(|bytes| out.bytes(bytes)),
         Data::Gather(list) => list
             .iter()
-            .all(|sge| qp.ctx().regions.local(sge, false).is_some_and(|span| out.span(span))),
+            .all(|sge| qp.ctx.regions.local(sge, false).is_some_and(|span| out.span(span))),
     }
 }
 

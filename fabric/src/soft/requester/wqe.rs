@@ -1,7 +1,7 @@
 //! A posted send request.
 
-use crate::soft::wire::{REQUEST, Request, Verb};
-use crate::{Opcode, Operation, Status};
+use crate::soft::wire::{REQUEST, Request};
+use crate::{Operation, Status};
 
 /// One posted send request.
 #[derive(Clone, Copy, Debug)]
@@ -36,19 +36,6 @@ impl Wqe {
         credit_limit: 0,
     };
 
-    pub(in crate::soft) const fn awaits_data(&self) -> bool {
-        matches!(self.operation, Operation::Read { .. } | Operation::FetchAdd { .. })
-    }
-
-    pub(in crate::soft) const fn opcode(&self) -> Opcode {
-        match self.operation {
-            Operation::Send { .. } => Opcode::Send,
-            Operation::Write { .. } => Opcode::Write,
-            Operation::Read { .. } => Opcode::Read,
-            Operation::FetchAdd { .. } => Opcode::FetchAdd,
-        }
-    }
-
     /// Bytes on the wire.
     pub(in crate::soft) const fn size(&self) -> usize {
         match self.operation {
@@ -59,14 +46,10 @@ impl Wqe {
     }
 
     pub(in crate::soft) fn header(&self, msn: u32) -> [u8; REQUEST + 8] {
-        let (verb, add) = match self.operation {
-            Operation::Send { imm } => (Verb::Send { imm, credit_limit: self.credit_limit }, 0),
-            Operation::Write { remote, rkey } => (Verb::Write { remote, rkey }, 0),
-            Operation::Read { remote, rkey } => (Verb::Read { remote, rkey }, 0),
-            Operation::FetchAdd { remote, rkey, add } => (Verb::FetchAdd { remote, rkey }, add),
-        };
-        let want_ack = self.signaled && matches!(self.operation, Operation::Write { .. });
-        let request = Request { verb, len: self.len, msn, ack: self.ack, want_ack };
+        let Self { operation, credit_limit, len, ack, .. } = *self;
+        let want_ack = self.signaled && matches!(operation, Operation::Write { .. });
+        let request = Request { operation, credit_limit, len, msn, ack, want_ack };
+        let add = if let Operation::FetchAdd { add, .. } = operation { add } else { 0 };
         let mut out = [0; REQUEST + 8];
         out[..REQUEST].copy_from_slice(&request.encode());
         out[REQUEST..].copy_from_slice(&add.to_le_bytes());

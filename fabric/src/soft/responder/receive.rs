@@ -1,111 +1,111 @@
 //! Bytes of the peer's requests: from the stream to their places.
 
-use std::io::{self, Read as _};
-use std::os::fd::AsFd as _;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use super::{Outcome, Parse, Place, Responder};
+use super::{Parse, Place, Responder};
 use crate::soft::limits::{DIRECT, MAX_RD_ATOM, READS_PER_TURN};
-use crate::soft::memory::{Scatter, Span, Table};
+use crate::soft::memory::{Received, Scatter, Span, Table, receive};
+use crate::soft::qp_shared::Turn;
 use crate::soft::wire::{REQUEST, Refusal, narrow};
 use crate::{Access, Status};
 
+/// What became of a request that had to wait.
+enum Resume {
+    /// There is none.
+    Nothing,
+    /// It goes on.
+    Began,
+    /// It still waits.
+    Waits,
+    /// The stream is closed.
+    Gone,
+}
+
 impl Responder {
-    pub(super) fn read(&mut self, regions: &Table, scratch: &mut [u8]) -> Outcome {
+    /// Reads requests. `None`: the stream is over.
+    pub(super) fn read(&mut self, regions: &Table, scratch: &mut [u8]) -> Option<Turn> {
         let mut progressed = false;
         for _ in 0..READS_PER_TURN {
-            match self.parse {
-                Parse::RnrWait { request, until } => {
-                    self.begin(regions, request, until);
-                    if matches!(self.parse, Parse::RnrWait { .. }) {
-                        return Outcome::Again { progressed };
-                    }
-                    progressed = true;
-                }
-                Parse::OutOfOrder { request } => {
-                    if request.msn != self.qp.next_msn() {
-                        return Outcome::Again { progressed };
-                    }
-                    self.begin(regions, request, None);
-                    progressed = true;
-                }
-                Parse::Discard { until } if Instant::now() >= until => return Outcome::Gone,
-                _ => {}
+            match self.resume(regions) {
+                Resume::Gone => return None,
+                Resume::Waits => return Some(Turn { progressed, again: true }),
+                Resume::Began => progressed = true,
+                Resume::Nothing => {}
             }
             if self.out.len() > 2 * usize::from(MAX_RD_ATOM) {
                 // The peer does not read its answers: its requests wait.
-                return Outcome::Wait { progressed };
+                return Some(Turn { progressed, again: false });
             }
             if !self.held.is_empty() {
                 let held = std::mem::take(&mut self.held);
                 let from = std::mem::take(&mut self.held_at);
                 let used = self.consume(regions, held.get(from..).unwrap_or_default());
-                self.keep(held, from + used);
+                if from + used < held.len() {
+                    self.held = held;
+                    self.held_at = from + used;
+                }
                 progressed = true;
                 continue;
             }
-            let (asked, result, direct) = self.receive(regions, scratch);
-            let count = match result {
-                Ok(0) => return Outcome::Gone,
-                Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Outcome::Wait { progressed };
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => return Outcome::Gone,
+            let place = self.place(regions);
+            // After a large message the next header is read with its end, not more, so that the
+            // next body goes straight into its place too.
+            let len = if place.is_some() && self.large { REQUEST } else { scratch.len() };
+            let buffer = scratch.get_mut(..len).unwrap_or_default();
+            let Some(Received { placed, buffered, dry }) =
+                receive(&self.stream, place, buffer).ok()?
+            else {
+                return Some(Turn { progressed, again: false });
             };
             progressed = true;
-            let placed = count.min(direct);
             if placed != 0 {
                 self.placed(regions, placed);
             }
-            let rest = scratch.get(..count - placed).unwrap_or_default();
+            let rest = scratch.get(..buffered).unwrap_or_default();
             let used = self.consume(regions, rest);
             if let Some(rest) = rest.get(used..).filter(|rest| !rest.is_empty()) {
                 self.held.extend_from_slice(rest);
-                continue;
-            }
-            if count < asked {
-                return match self.parse {
-                    Parse::RnrWait { .. } | Parse::OutOfOrder { .. } => {
-                        Outcome::Again { progressed }
-                    }
-                    _ => Outcome::Wait { progressed },
-                };
+            } else if dry {
+                let again = matches!(self.parse, Parse::RnrWait { .. } | Parse::OutOfOrder { .. });
+                return Some(Turn { progressed, again });
             }
         }
-        Outcome::Again { progressed }
+        Some(Turn { progressed, again: true })
     }
 
-    fn keep(&mut self, held: Vec<u8>, from: usize) {
-        if from < held.len() {
-            self.held = held;
-            self.held_at = from;
-        }
-    }
-
-    /// One read: a large body straight into its place, the rest into the scratch buffer.
-    /// SlotRelease the bytes asked for, and how many of them go into their place.
-    fn receive(&self, regions: &Table, scratch: &mut [u8]) -> (usize, io::Result<usize>, usize) {
-        if let Parse::Body { request, place, done } = self.parse {
-            let missing = request.body() - done;
-            if missing >= DIRECT
-                && let Some(span) = self.span(regions, place, done, missing)
-            {
-                let mut into = Scatter::new();
-                into.span(span);
-                if into.total() == missing {
-                    // After a large message the next header is read with its end, not more, so that
-                    // the next body goes straight into its place too.
-                    let tail = if self.large { REQUEST } else { scratch.len() };
-                    into.buffer(scratch.get_mut(..tail).unwrap_or_default());
-                    let asked = into.total();
-                    return (asked, into.receive(self.stream.as_fd()), missing);
+    /// Goes on with a request that had to wait.
+    fn resume(&mut self, regions: &Table) -> Resume {
+        match self.parse {
+            Parse::RnrWait { request, until } => {
+                self.begin(regions, request, until);
+                match self.parse {
+                    Parse::RnrWait { .. } => Resume::Waits,
+                    _ => Resume::Began,
                 }
             }
+            Parse::OutOfOrder { request } if request.msn != self.qp.next_msn.load(Relaxed) => {
+                Resume::Waits
+            }
+            Parse::OutOfOrder { request } => {
+                self.begin(regions, request, None);
+                Resume::Began
+            }
+            Parse::Discard { until } if Instant::now() >= until => Resume::Gone,
+            _ => Resume::Nothing,
         }
-        let mut stream = &*self.stream;
-        (scratch.len(), stream.read(scratch), 0)
+    }
+
+    /// Where a large body goes without a copy.
+    fn place<'a>(&self, regions: &'a Table) -> Option<Scatter<'a>> {
+        let Parse::Body { request, place, done } = self.parse else { return None };
+        let missing = request.body() - done;
+        if missing < DIRECT {
+            return None;
+        }
+        let mut into = Scatter::new();
+        into.span(self.span(regions, place, done, missing)?);
+        (into.total() == missing).then_some(into)
     }
 
     /// Where `len` bytes of a body from `done` on go. `None`: nowhere in registered memory.
@@ -181,7 +181,7 @@ impl Responder {
     fn body_lost(&mut self, place: Place) {
         match place {
             Place::Buffer(receive, number) => {
-                self.end_receive(receive, number, Status::LocalProtection, 0, None);
+                self.qp.end_receive(&receive, number, Status::LocalProtection);
                 self.refuse(Refusal::Operation, true);
             }
             _ => self.refuse(Refusal::Access, true),

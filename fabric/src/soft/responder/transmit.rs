@@ -1,11 +1,10 @@
 //! Responses, and messages of the reverse path, on their way into the stream.
 
-use std::io;
 use std::os::fd::AsFd as _;
 
 use super::{Parse, Responder};
 use crate::Access;
-use crate::soft::memory::{Gather, Table};
+use crate::soft::memory::{Gather, MAX_FRAGMENTS, Table};
 use crate::soft::wire::RESPONSE;
 
 /// A response, or a part of one, that is to be written.
@@ -34,25 +33,22 @@ impl Out {
 }
 
 impl Responder {
-    /// Writes answers until the stream takes no more.
-    pub(super) fn write_out(&mut self, regions: &Table) -> Result<(), ()> {
+    /// Writes answers until the stream takes no more. `None`: it is over.
+    pub(super) fn write_out(&mut self, regions: &Table) -> Option<()> {
         while !self.out.is_empty() {
             let mut fragments = Gather::new();
             let mut skip = self.out_at;
-            for item in &self.out {
-                if fragments.room() == 0 {
-                    break;
-                }
+            for item in self.out.iter().take(MAX_FRAGMENTS) {
                 match item {
                     Out::Bytes { bytes, len } => {
                         fragments.bytes(bytes.get(skip..*len).unwrap_or_default());
                     }
                     Out::Memory { remote, rkey, len } => {
-                        let from = remote.checked_add(skip as u64).ok_or(())?;
+                        let from = remote.checked_add(skip as u64)?;
                         let span = regions.remote(*rkey, from, len - skip, Access::REMOTE_READ);
                         // The region ended while it was read: nothing can be said in the middle of
                         // an answer.
-                        fragments.span(span.ok_or(())?);
+                        fragments.span(span?);
                     }
                     Out::Rest(bytes) => {
                         fragments.bytes(bytes.get(skip..).unwrap_or_default());
@@ -61,18 +57,14 @@ impl Responder {
                 skip = 0;
             }
             let wanted = fragments.total();
-            let written = match fragments.send(self.stream.as_fd()) {
-                Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(_) => return Err(()),
-            };
+            let sent = fragments.send(self.stream.as_fd()).ok()?;
+            let Some(written) = sent else { return Some(()) };
             self.advance(written);
             if written < wanted {
-                return Ok(());
+                return Some(());
             }
         }
-        Ok(())
+        Some(())
     }
 
     fn advance(&mut self, mut written: usize) {
@@ -93,13 +85,13 @@ impl Responder {
     pub(in crate::soft) fn send_reverse(
         &mut self,
         message: Gather<'_>,
-        rest: impl FnOnce(usize) -> Vec<u8>,
+        rest: &dyn Fn(usize) -> Vec<u8>,
     ) -> bool {
         if !self.out.is_empty() || matches!(self.parse, Parse::Discard { .. }) {
             return false;
         }
         let whole = message.total();
-        let written = message.send(self.stream.as_fd()).unwrap_or(0);
+        let written = message.send(self.stream.as_fd()).ok().flatten().unwrap_or(0);
         if written != 0 && written < whole {
             self.out.push_back(Out::Rest(rest(written)));
         }

@@ -12,7 +12,7 @@ use super::super::device_handle::DeviceHandle;
 use super::super::fault_injection::FaultInjection;
 use super::super::handshake::messages::{self, Target};
 use super::super::progress_thread::ProgressThread;
-use super::super::wire::{Request, Verb};
+use super::super::wire::Request;
 use super::{End, KEY, Memory, fabric, pair_with, spec};
 use crate::{
     Access, Completion, Data, Device, DeviceInfo, Mtu, Operation, RecvWr, Retry, SendWr, Status,
@@ -137,7 +137,8 @@ fn a_peer_with_the_key_that_sends_garbage_fails_its_queue_pair_only() {
     let memory = Memory::new(&end.device, 64, Access::ALL);
     end.qp.post_receive(&RecvWr { id: 1, buffer: memory.sge(0, 64) }).unwrap();
     let header = Request {
-        verb: Verb::Send { imm: None, credit_limit: 0 },
+        operation: Operation::Send { imm: None },
+        credit_limit: 0,
         len: 4,
         msn: 0,
         ack: None,
