@@ -8,9 +8,8 @@
 //! time, which leaves out debug information. Reading stops as soon as the question is answered.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use memchr::memmem::Finder;
@@ -26,7 +25,7 @@ const NAME: &[u8] = b"ConduitName: ";
 const SPAWNER: &[u8] = b"Spawner: 1 $";
 /// Longest string looked for, and so the overlap of two pieces.
 const LONGEST: usize = 64;
-const PIECE: usize = 256 * 1024;
+const PIECE: u64 = 256 * 1024;
 
 /// What an executable says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,7 +92,7 @@ pub fn scan(path: &Path, wanted: Spawner) -> io::Result<Marks> {
 }
 
 fn scan_range(
-    file: &File,
+    mut file: &File,
     range: Range<u64>,
     finder: &Finder<'_>,
     buffer: &mut Vec<u8>,
@@ -102,33 +101,20 @@ fn scan_range(
 ) -> io::Result<()> {
     let mut at = range.start;
     while at < range.end {
-        let want = usize::try_from(range.end - at).unwrap_or(PIECE).min(PIECE);
-        buffer.resize(want, 0);
-        let got = read_at_most(file, buffer, at)?;
-        let piece = &buffer[..got];
-        for start in finder.find_iter(piece) {
-            marks.add(&piece[start + TAG.len()..]);
+        buffer.clear();
+        file.seek(SeekFrom::Start(at))?;
+        let got = file.take(PIECE.min(range.end - at)).read_to_end(buffer)?;
+        for start in finder.find_iter(buffer) {
+            marks.add(&buffer[start + TAG.len()..]);
         }
-        if got < want || got <= LONGEST || at + got as u64 >= range.end || marks.answers(wanted) {
+        let over = (got as u64) < PIECE || at + got as u64 >= range.end;
+        if over || marks.answers(wanted) {
             break;
         }
         // A string cut by the end of this piece is seen whole in the next one.
         at += (got - LONGEST) as u64;
     }
     Ok(())
-}
-
-fn read_at_most(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-    let mut got = 0;
-    while got < buffer.len() {
-        match file.read_at(&mut buffer[got..], at + got as u64) {
-            Ok(0) => break,
-            Ok(n) => got += n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(got)
 }
 
 /// File ranges of the loaded segments of a 64-bit ELF file in this machine's byte order; `None` for
@@ -168,7 +154,8 @@ mod tests {
 
     #[test]
     fn finds_strings_across_pieces() {
-        for gap in [0, 1, PIECE - 70, PIECE - 20, PIECE - 1, PIECE, 2 * PIECE - 100] {
+        let piece = usize::try_from(PIECE).expect("short");
+        for gap in [0, 1, piece - 70, piece - 20, piece - 1, piece, 2 * piece - 100] {
             let filler = vec![b'$'; gap];
             let file =
                 file(&[&filler, b"$GASNetConduitName: IBV $", &filler, b"$GASNetMPISpawner: 1 $"]);

@@ -62,7 +62,8 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
     let chosen = match spawner {
         Spawner::Ssh => {
             let variable = |name: &str| variable(environment, name).map(OsStr::to_owned);
-            hosts::choose(flags, ranks, checked.keep_duplicates, &host, variable)?
+            let keep_duplicates = checked.values.bool("GASNET_SSH_KEEPDUP");
+            hosts::choose(flags, ranks, keep_duplicates, &host, variable)?
         }
         // One process on this host: the other launcher.
         Spawner::Mpi | Spawner::Pmi => {
@@ -74,19 +75,17 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
     let reach = if chosen.map.is_here_only() {
         Reach::default()
     } else {
-        let set = |name: &str| variable(environment, name).map(OsStr::to_owned);
         Reach {
             stage: flags.stage.into(),
             keep: flags.keep,
-            cache: checked.stage_cache,
             start_timeout: flags.start_timeout,
-            ..reach::reach(checked.out_degree, set)?
+            ..reach::reach(&checked.values)?
         }
     };
     let here = std::env::current_dir().map_err(Failure::WorkingDirectory)?;
     let path = variable(environment, "PATH").map(OsStr::to_owned);
     let command = Places { directory: here.clone(), path }.resolve(&line.command, spawner)?;
-    if command.program.is_none() && !checked.quiet {
+    if command.program.is_none() && !checked.values.bool("GASNET_QUIET") {
         warnings.push(plain_warning(&line.command, ranks));
     }
     let level = flags.level();
@@ -120,7 +119,7 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
         exit_bound: checked.exit_bound,
         conduit_program: command.program.is_some(),
         foreign: false,
-        verbose: level.max(if checked.spawn_verbose { 2 } else { 0 }).min(2),
+        verbose: if checked.values.bool("GASNET_SPAWN_VERBOSE") { 2 } else { level.min(2) },
     };
     let (host_source, env_listed) = (chosen.source, flags.env.is_some());
     let mut job = Job {

@@ -111,7 +111,8 @@ fn make_output_directory(job: &Job) -> Result<(), Failure> {
 /// Puts a failure into the report, if one is wanted; that the report fails too is said, but does
 /// not hide the failure.
 fn give_up(report: Option<ReportFile>, job: Option<&Job>, failure: Failure) -> Failure {
-    if let Some(Err(second)) = report.map(|report| report.failed(job, &failure)) {
+    if let Some(Err(second)) = report.map(|report| report.write(job, Err(&failure), failure.code()))
+    {
         say!(ERROR, NAME, "{second}");
     }
     failure
@@ -142,7 +143,7 @@ fn finish(
         phases.prepare,
         phases.spawn
     );
-    match report.map(|report| report.finished(job, outcome, code)) {
+    match report.map(|report| report.write(Some(job), Ok(outcome), code)) {
         // The job's own failure matters more than that of its report.
         Some(Err(failure)) if code != 0 => {
             say!(ERROR, NAME, "{failure}");

@@ -2,8 +2,8 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
 
+use settings::Values;
 use spawner_ssh::builtin::{self, NAME as BUILTIN};
 use supervisor::plan::Reach;
 
@@ -37,23 +37,19 @@ pub enum ReachError {
     Command(OsString),
 }
 
-/// Reads the variables; empty ones count as unset. `out_degree` is `GASNET_SSH_OUT_DEGREE`.
+/// Reads the variables; empty ones count as unset.
 ///
 /// # Errors
 /// Bad quoting, or a command that is more than a program.
-pub fn reach(
-    out_degree: u32,
-    variable: impl Fn(&str) -> Option<OsString>,
-) -> Result<Reach, ReachError> {
-    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
-    let default = Reach::default();
-    let command = set("GASNET_SSH_CMD").unwrap_or(default.command);
+pub fn reach(settings: &Values) -> Result<Reach, ReachError> {
+    let command = settings.path("GASNET_SSH_CMD").map_or(Reach::default().command, OsString::from);
     // A path may have blanks, a name has none.
     let bytes = command.as_bytes();
     if !bytes.contains(&b'/') && bytes.iter().any(u8::is_ascii_whitespace) {
         return Err(ReachError::Command(command));
     }
-    let options = set("GASNET_SSH_OPTIONS").map_or(Ok(Vec::new()), |text| words(&text))?;
+    let options = settings.path("GASNET_SSH_OPTIONS").unwrap_or_default();
+    let options = words(options.as_os_str())?;
     if command == BUILTIN {
         if !builtin::is_there() {
             return Err(ReachError::NoBuiltin);
@@ -63,8 +59,9 @@ pub fn reach(
     Ok(Reach {
         command,
         options,
-        out_degree,
-        directory: set("GASNET_SSH_REMOTE_PATH").map(PathBuf::from),
+        out_degree: u32::try_from(settings.int("GASNET_SSH_OUT_DEGREE")).unwrap_or(u32::MAX),
+        cache: settings.size("GASNET_SSH_STAGE_CACHE"),
+        directory: settings.path("GASNET_SSH_REMOTE_PATH"),
         ..Reach::default()
     })
 }
@@ -84,14 +81,12 @@ mod tests {
     use super::*;
 
     fn with(set: &[(&str, &str)]) -> Result<Reach, ReachError> {
-        reach(7, |name| {
-            set.iter().find(|(n, _)| *n == name).map(|(_, value)| OsString::from(value))
-        })
+        reach(&Values::from_env(&set.iter().copied().collect()).expect("good values"))
     }
 
     #[test]
     fn defaults() {
-        let nothing = Reach { out_degree: 7, ..Reach::default() };
+        let nothing = Reach { out_degree: 32, cache: 1 << 30, ..Reach::default() };
         assert_eq!(with(&[]), Ok(nothing.clone()));
         let empty = ["GASNET_SSH_CMD", "GASNET_SSH_OPTIONS", "GASNET_SSH_REMOTE_PATH"];
         assert_eq!(with(&empty.map(|name| (name, ""))), Ok(nothing));

@@ -96,29 +96,17 @@ impl ReportFile {
         Ok(Self { file, path: path.to_owned(), command_line })
     }
 
-    /// Writes the report of a job that ran.
+    /// Writes the report of a job that ran, or of a launch that failed.
     ///
     /// # Errors
     /// [`Failure::Report`].
-    pub fn finished(self, job: &Job, report: &JobReport, exit_code: u8) -> Result<(), Failure> {
-        self.write(None, Some(job), Some(report), exit_code)
-    }
-
-    /// Writes the report of a launch that failed.
-    ///
-    /// # Errors
-    /// [`Failure::Report`].
-    pub fn failed(self, job: Option<&Job>, failure: &Failure) -> Result<(), Failure> {
-        self.write(Some(failure.to_string()), job, None, failure.code())
-    }
-
-    fn write(
+    pub fn write(
         mut self,
-        failure: Option<String>,
         job: Option<&Job>,
-        report: Option<&JobReport>,
+        outcome: Result<&JobReport, &Failure>,
         exit_code: u8,
     ) -> Result<(), Failure> {
+        let report = outcome.ok();
         let document = Document {
             format: FORMAT,
             launcher: "gasnetrun_ibv",
@@ -130,7 +118,7 @@ impl ReportFile {
             command_line: &self.command_line,
             job: job.map(|job| job.plan.job_id.as_str()),
             exit_code,
-            failure,
+            failure: outcome.err().map(ToString::to_string),
             cause: report.and_then(|report| report.cause.as_ref()),
             plan: job.map(plan),
             // Of another launcher's ranks nothing is known, and the launcher is no rank.

@@ -13,20 +13,12 @@ use crate::environment::{Variables, set_by_launcher};
 pub struct SettingsError(pub Vec<settings::Error>);
 
 /// Variables that passed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Checked {
     /// Warnings: names that are unknown, old or without effect. None with `GASNET_QUIET`.
     pub warnings: Vec<String>,
-    /// `GASNET_QUIET`.
-    pub quiet: bool,
-    /// `GASNET_SPAWN_VERBOSE`.
-    pub spawn_verbose: bool,
-    /// `GASNET_SSH_KEEPDUP`.
-    pub keep_duplicates: bool,
-    /// `GASNET_SSH_OUT_DEGREE`; 0 = no limit.
-    pub out_degree: u32,
-    /// `GASNET_SSH_STAGE_CACHE`, bytes.
-    pub stage_cache: u64,
+    /// Their values.
+    pub values: Values,
     /// Bound on exit coordination for this number of ranks.
     pub exit_bound: Duration,
 }
@@ -40,22 +32,12 @@ pub struct Checked {
 pub fn check(environment: &Variables, ranks: u32) -> Result<Checked, SettingsError> {
     let inherited = environment.iter().filter(|(name, _)| !set_by_launcher(name)).cloned();
     let env: Env = inherited.collect();
-    let settings = match Values::from_env(&env) {
-        Ok(settings) => settings,
-        Err(first) => {
-            let all = Values::errors(&env);
-            return Err(SettingsError(if all.is_empty() { vec![first] } else { all }));
-        }
-    };
-    let quiet = settings.bool("GASNET_QUIET");
+    let values = Values::from_env(&env).map_err(|_| SettingsError(Values::errors(&env)))?;
+    let quiet = values.bool("GASNET_QUIET");
     Ok(Checked {
         warnings: if quiet { Vec::new() } else { settings::warnings(&env) },
-        quiet,
-        spawn_verbose: settings.bool("GASNET_SPAWN_VERBOSE"),
-        keep_duplicates: settings.bool("GASNET_SSH_KEEPDUP"),
-        out_degree: u32::try_from(settings.int("GASNET_SSH_OUT_DEGREE")).unwrap_or(u32::MAX),
-        stage_cache: settings.size("GASNET_SSH_STAGE_CACHE"),
-        exit_bound: settings.exit_timeout(ranks).map_err(|error| SettingsError(vec![error]))?,
+        exit_bound: values.exit_timeout(ranks).map_err(|error| SettingsError(vec![error]))?,
+        values,
     })
 }
 
@@ -70,13 +52,12 @@ mod tests {
     #[test]
     fn defaults() {
         let checked = with(&[("PATH", "/bin")], 4).expect("nothing set");
-        assert!(!checked.quiet && !checked.spawn_verbose && checked.warnings.is_empty());
+        assert!(!checked.values.bool("GASNET_QUIET") && checked.warnings.is_empty());
+        assert!(!checked.values.bool("GASNET_SPAWN_VERBOSE"));
         assert_eq!(checked.exit_bound, Duration::from_secs(3));
-        assert_eq!((checked.keep_duplicates, checked.out_degree), (false, 32));
-        assert_eq!(checked.stage_cache, 1 << 30);
-        let set = [("GASNET_SSH_KEEPDUP", "1"), ("GASNET_SSH_OUT_DEGREE", "0")];
-        let checked = with(&set, 4).expect("good");
-        assert_eq!((checked.keep_duplicates, checked.out_degree), (true, 0));
+        assert!(!checked.values.bool("GASNET_SSH_KEEPDUP"));
+        let checked = with(&[("GASNET_SSH_KEEPDUP", "1")], 4).expect("good");
+        assert!(checked.values.bool("GASNET_SSH_KEEPDUP"));
     }
 
     #[test]
@@ -96,7 +77,7 @@ mod tests {
         assert!(checked.warnings[0].contains("GASNET_EXITTIMEOUT?"), "{:?}", checked.warnings);
         let checked = with(&[("GASNET_EXITTIMEOUTS", "3"), ("GASNET_QUIET", "Y")], 2)
             .expect("no value is bad");
-        assert!(checked.quiet && checked.warnings.is_empty());
+        assert!(checked.values.bool("GASNET_QUIET") && checked.warnings.is_empty());
     }
 
     #[test]

@@ -118,12 +118,10 @@ fn locked_memory(limit: u64, adapters: bool) -> Finding {
 
 fn processes(limit: u64) -> Finding {
     let name = "processes";
-    if limit == libc::RLIM_INFINITY {
-        return Finding::ok(name, "unlimited");
-    }
     let level = match limit {
         0..128 => Level::Problem,
         128..1024 => Level::Warning,
+        libc::RLIM_INFINITY => return Finding::ok(name, "unlimited"),
         _ => return Finding::ok(name, "enough for a thousand ranks"),
     };
     let seen = format!("limited to {limit}, threads counted, of all jobs of the user");

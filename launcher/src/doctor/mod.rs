@@ -5,6 +5,7 @@ mod process_managers;
 
 pub use checks::{CHECKS, main as check_this_host};
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
@@ -103,8 +104,7 @@ pub fn main(words: &[OsString]) -> Result<(String, u8), Failure> {
         reach: Reach {
             stage: flags.stage.into(),
             start_timeout: flags.start_timeout,
-            cache: checked.stage_cache,
-            ..reach::reach(checked.out_degree, variable)?
+            ..reach::reach(&checked.values)?
         },
         hosts: listed.hosts,
         directory: std::env::current_dir().map_err(Failure::WorkingDirectory)?,
@@ -143,39 +143,24 @@ struct Line {
     fix: String,
 }
 
-/// What a failure of the start is among the checks.
-const fn check_of(class: Class) -> &'static str {
-    match class {
-        Class::Version => "version",
-        Class::Directory => "directory",
-        _ => "login",
-    }
-}
-
 /// Findings of one host, with those that follow from how far it came.
 fn findings(health: &Health) -> Vec<Finding> {
-    let ok = |check: &str, seen: &str| Finding {
-        check: check.to_owned(),
-        level: Level::Ok,
-        seen: seen.to_owned(),
-        fix: String::new(),
-    };
-    let mut all = Vec::new();
-    match &health.failure {
+    let mut all = match &health.failure {
         Some(failure) => {
             let rule = failure.class.rule();
-            all.push(Finding {
-                check: check_of(failure.class).to_owned(),
-                level: Level::Problem,
-                seen: format!("at the step `{}`: {}", rule.step.name(), failure.seen),
-                fix: rule.advice.to_owned(),
-            });
+            let check = match failure.class {
+                Class::Version => "version",
+                Class::Directory => "directory",
+                _ => "login",
+            };
+            let seen = format!("at the step `{}`: {}", rule.step.name(), failure.seen);
+            vec![Finding::bad(check, Level::Problem, seen, rule.advice)]
         }
-        None => {
-            all.push(ok("login", "the agent answers"));
-            all.push(ok("version", env!("CARGO_PKG_VERSION")));
-        }
-    }
+        None => vec![
+            Finding::ok("login", "the agent answers"),
+            Finding::ok("version", env!("CARGO_PKG_VERSION")),
+        ],
+    };
     all.extend(health.findings.iter().cloned());
     all
 }
@@ -205,16 +190,12 @@ fn lines(health: &[Health], entries: &[HostEntry]) -> Vec<Line> {
             line.hosts.push(health.host.clone());
         }
     }
-    let mut lines: Vec<Line> = groups.into_values().collect();
+    let mut lines: Vec<_> = groups.into_iter().collect();
     // The worst of a check first, then what concerns most hosts.
-    let place = |name: &str| CHECKS.iter().position(|(known, _)| *known == name);
-    lines.sort_by(|a, b| {
-        let key = |line: &Line| {
-            (place(line.check), std::cmp::Reverse(line.level), std::cmp::Reverse(line.hosts.len()))
-        };
-        key(a).cmp(&key(b))
+    lines.sort_by_key(|((index, level, _), line)| {
+        (*index, Reverse(*level), Reverse(line.hosts.len()))
     });
-    lines
+    lines.into_iter().map(|(_, line)| line).collect()
 }
 
 /// The table for people.
