@@ -13,9 +13,6 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
-use nix::fcntl::OFlag;
-use nix::unistd::pipe2;
-
 use options::Settings;
 
 use crate::{End, HostEntry, Ssh};
@@ -50,47 +47,17 @@ pub struct Session {
     pub end: Arc<OnceLock<End>>,
 }
 
-/// The client's ends.
-#[derive(Debug)]
-struct Ends {
-    input: OwnedFd,
-    output: OwnedFd,
-    err: OwnedFd,
-}
-
-/// What a client does.
-#[derive(Clone, Debug)]
-struct Task {
-    host: HostEntry,
-    settings: Settings,
-    command: String,
-}
-
 /// Starts a client that runs `command` on `host`.
 ///
 /// # Errors
-/// The options are not understood, or the system refuses pipes or a thread.
+/// The options are not understood, the system refuses pipes or a thread, or this build has none.
 pub fn start(ssh: &Ssh, host: &HostEntry, command: &str) -> std::io::Result<Session> {
     let settings = Settings::read(&ssh.options).map_err(std::io::Error::other)?;
-    let task = Task { host: host.clone(), settings, command: command.to_owned() };
-    let (input, to) = pipe2(OFlag::O_CLOEXEC)?;
-    let (from, output) = pipe2(OFlag::O_CLOEXEC)?;
-    let (err, err_end) = pipe2(OFlag::O_CLOEXEC)?;
-    let end = Arc::new(OnceLock::new());
-    run_apart(task, Ends { input, output, err: err_end }, Arc::clone(&end))?;
-    Ok(Session { to, from, err, end })
-}
-
-#[cfg(feature = "builtin-ssh")]
-fn run_apart(task: Task, ends: Ends, end: Arc<OnceLock<End>>) -> std::io::Result<()> {
-    let thread = std::thread::Builder::new().name("ssh".to_owned());
-    thread.spawn(move || session::run(&task, ends, &end)).map(drop)
-}
-
-#[cfg(not(feature = "builtin-ssh"))]
-fn run_apart(task: Task, ends: Ends, _: Arc<OnceLock<End>>) -> std::io::Result<()> {
-    let Task { host, settings, command } = task;
-    let Ends { input, output, err } = ends;
-    drop((host, settings, command, input, output, err));
-    Err(std::io::Error::other("this program was built without the feature builtin-ssh"))
+    #[cfg(feature = "builtin-ssh")]
+    return session::start(host.clone(), settings, command.to_owned());
+    #[cfg(not(feature = "builtin-ssh"))]
+    {
+        let _ = (settings, host, command);
+        Err(std::io::Error::other("this program was built without the feature builtin-ssh"))
+    }
 }

@@ -5,19 +5,20 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::unistd::{User, geteuid};
+use nix::unistd::{User, geteuid, pipe2};
 use settings::deadlines::tree::{CONNECT, FAREWELL};
 use ssh2::{
     BlockDirections, Channel, CheckResult, ErrorCode, HostKeyType, KnownHostFileKind, MethodType,
 };
 
-use super::{Ends, Task};
-use crate::End;
+use super::Session;
+use super::options::Settings;
+use crate::{End, HostEntry};
 
 const SSH_PORT: u16 = 22;
 /// As OpenSSH: the client's own failure.
@@ -26,8 +27,39 @@ const GLOBAL_KNOWN_HOSTS: &str = "/etc/ssh/ssh_known_hosts";
 /// Bytes moved at a time.
 const PIECE: usize = 64 * 1024;
 
+/// The client's ends of the pipes.
+#[derive(Debug)]
+struct Ends {
+    input: OwnedFd,
+    output: OwnedFd,
+    err: OwnedFd,
+}
+
+/// What a client does.
+struct Task {
+    host: HostEntry,
+    settings: Settings,
+    command: String,
+}
+
+/// Starts the thread that runs `command` on `host`.
+pub(super) fn start(
+    host: HostEntry,
+    settings: Settings,
+    command: String,
+) -> std::io::Result<Session> {
+    let (input, to) = pipe2(OFlag::O_CLOEXEC)?;
+    let (from, output) = pipe2(OFlag::O_CLOEXEC)?;
+    let (err, err_end) = pipe2(OFlag::O_CLOEXEC)?;
+    let (task, ends) = (Task { host, settings, command }, Ends { input, output, err: err_end });
+    let end = Arc::new(OnceLock::new());
+    let set = Arc::clone(&end);
+    std::thread::Builder::new().name("ssh".to_owned()).spawn(move || run(&task, ends, &set))?;
+    Ok(Session { to, from, err, end })
+}
+
 /// Life of the thread.
-pub(super) fn run(task: &Task, ends: Ends, end: &OnceLock<End>) {
+fn run(task: &Task, ends: Ends, end: &OnceLock<End>) {
     let done = work(task, &ends);
     let code = done.unwrap_or_else(|text| {
         let line = format!("ssh: {text}\n");
