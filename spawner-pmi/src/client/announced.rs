@@ -15,6 +15,16 @@ pub enum PmiVersion {
     Two,
 }
 
+impl PmiVersion {
+    /// For people.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::One => "PMI-1",
+            Self::Two => "PMI-2",
+        }
+    }
+}
+
 /// A server on an inherited descriptor (Hydra, `srun --mpi=pmi2`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Inherited {

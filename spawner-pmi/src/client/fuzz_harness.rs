@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use settings::deadlines::bootstrap::PM_ANSWER;
 
-use super::announced::PmiVersion;
-use super::pmi1::Pmi1;
-use super::pmi2;
+use super::announced::{Inherited, PmiVersion};
+use super::pmi::Pmi;
 use super::process_manager::{ProcessManager, unwatched};
 use super::stream::Stream;
 use bootstrap::service::{Error, Rank};
@@ -30,11 +29,9 @@ pub fn converse(version: PmiVersion, size: u32, said: &[u8]) -> Result<String, E
     theirs.write_all(&said[..said.len().min(MAX_SAID)]).map_err(os)?;
     theirs.shutdown(std::net::Shutdown::Write).map_err(os)?;
     let answer = PM_ANSWER.within(Duration::from_secs(1));
-    let stream = Stream::new("PMI", OwnedFd::from(ours).into(), answer);
-    let mut manager: Box<dyn ProcessManager> = match version {
-        PmiVersion::One => Box::new(Pmi1::begin(stream, 0, size)?),
-        PmiVersion::Two => pmi2::begin(stream, 0, size, "job.0")?,
-    };
+    let stream = Stream::new(OwnedFd::from(ours).into(), answer);
+    let job = Some("job.0".to_owned());
+    let mut manager = Pmi::begin(stream, &Inherited { fd: -1, rank: Rank(0), size, job, version })?;
     let map = manager.host_map()?;
     debug_assert!(map.is_none_or(|map| map.len() == size as usize));
     manager.put("GRIr1x0.0", "1.AAAA")?;

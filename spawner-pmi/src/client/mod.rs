@@ -11,13 +11,10 @@ mod fields;
 #[cfg(feature = "testing")]
 pub mod fuzz_harness;
 mod pmi;
-mod pmi1;
-mod pmi2;
 mod pmix;
 pub mod process_manager;
 pub mod shared_library;
 mod stream;
-mod text;
 
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ use nix::poll::PollFlags;
 use nix::sys::socket::{MsgFlags, recv, send};
 use settings::deadlines::Deadline;
 
+use super::announced::PmiVersion;
 use super::fields::{self, Fields, MAX_MESSAGE};
 use super::process_manager::{ProcessManagerError, unwatched};
 use bootstrap::service::Error;
@@ -17,14 +18,17 @@ use bootstrap::wait::{Wait, Watch};
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) manager: &'static str,
+    /// How messages are cut; PMI-1 until the server has agreed to PMI-2.
+    pub(super) version: PmiVersion,
     source: PeerSocket,
     answer: Deadline,
     buffer: Vec<u8>,
 }
 
 impl Stream {
-    pub(super) const fn new(manager: &'static str, source: PeerSocket, answer: Deadline) -> Self {
-        Self { manager, source, answer, buffer: Vec::new() }
+    pub(super) const fn new(source: PeerSocket, answer: Deadline) -> Self {
+        let version = PmiVersion::One;
+        Self { manager: version.name(), version, source, answer, buffer: Vec::new() }
     }
 
     /// Number of the descriptor, for exit paths.
@@ -37,31 +41,84 @@ impl Stream {
         Wait::new(during, self.answer)
     }
 
-    /// The fields of an answer that must be `expected`.
-    pub(super) fn fields_of(
-        &self,
-        during: &'static str,
-        text: &str,
-        separator: char,
+    /// Sends a command and receives its answer, which must be `expected`.
+    pub(super) fn exchange(
+        &mut self,
+        wait: &Wait,
+        body: &str,
         expected: &str,
+        watch: &mut Watch<'_>,
     ) -> Result<Fields, Error> {
-        let fields = Fields::parse(text, separator).and_then(|f| f.expect(expected).map(|()| f));
-        fields.map_err(|problem| self.nonsense(during, problem, text))
+        let message = match self.version {
+            PmiVersion::One => format!("{body}\n"),
+            PmiVersion::Two => fields::frame(body),
+        };
+        self.send(message.as_bytes(), &self.wait(wait.during()))?;
+        self.receive(wait, expected, watch)
     }
 
-    /// Fails when the server refused; `seen` is its answer where that helps.
-    pub(super) fn accepted(
+    /// As [`Stream::exchange`] within the time for one answer, which must not be a refusal.
+    pub(super) fn ask(
+        &mut self,
+        during: &'static str,
+        body: &str,
+        expected: &str,
+    ) -> Result<Fields, Error> {
+        let answer = self.exchange(&self.wait(during), body, expected, &mut unwatched())?;
+        self.accepted(during, &answer)?;
+        Ok(answer)
+    }
+
+    /// The next answer, which must be `expected`.
+    pub(super) fn receive(
+        &mut self,
+        wait: &Wait,
+        expected: &str,
+        watch: &mut Watch<'_>,
+    ) -> Result<Fields, Error> {
+        let (text, separator) = match self.version {
+            PmiVersion::One => (self.line(wait, watch)?, ' '),
+            PmiVersion::Two => (self.frame(wait, watch)?, ';'),
+        };
+        let fields = Fields::parse(&text, separator).and_then(|f| f.expect(expected).map(|()| f));
+        fields.map_err(|problem| self.nonsense(wait.during(), problem, &text))
+    }
+
+    /// A field that must be there.
+    pub(super) fn need(
         &self,
         during: &'static str,
         answer: &Fields,
-        seen: &str,
-    ) -> Result<(), Error> {
-        match answer.refusal().map_err(|problem| self.nonsense(during, problem, seen))? {
-            None => Ok(()),
-            Some(reason) => {
-                Err(ProcessManagerError::Refused { manager: self.manager, during, reason }.into())
-            }
-        }
+        name: &str,
+    ) -> Result<String, Error> {
+        let value = answer.need(name).map(str::to_owned);
+        value.map_err(|problem| self.nonsense(during, problem, ""))
+    }
+
+    /// As [`Stream::need`], a number.
+    pub(super) fn integer(
+        &self,
+        during: &'static str,
+        answer: &Fields,
+        name: &str,
+    ) -> Result<i64, Error> {
+        answer.number(name).map_err(|problem| self.nonsense(during, problem, ""))
+    }
+
+    /// Why the server refused, if it did.
+    pub(super) fn refusal(
+        &self,
+        during: &'static str,
+        answer: &Fields,
+    ) -> Result<Option<String>, Error> {
+        answer.refusal().map_err(|problem| self.nonsense(during, problem, ""))
+    }
+
+    /// Fails when the server refused.
+    pub(super) fn accepted(&self, during: &'static str, answer: &Fields) -> Result<(), Error> {
+        let manager = self.manager;
+        let refused = |reason| ProcessManagerError::Refused { manager, during, reason }.into();
+        self.refusal(during, answer)?.map_or(Ok(()), |reason| Err(refused(reason)))
     }
 
     /// The server speaks another version.
@@ -92,7 +149,7 @@ impl Stream {
     }
 
     /// Sends all of `bytes`.
-    pub(super) fn send(&mut self, bytes: &[u8], wait: &Wait) -> Result<(), Error> {
+    fn send(&mut self, bytes: &[u8], wait: &Wait) -> Result<(), Error> {
         let mut rest = bytes;
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
         while !rest.is_empty() {
@@ -140,7 +197,7 @@ impl Stream {
     }
 
     /// The next line, without its end.
-    pub(super) fn line(&mut self, wait: &Wait, watch: &mut Watch<'_>) -> Result<String, Error> {
+    fn line(&mut self, wait: &Wait, watch: &mut Watch<'_>) -> Result<String, Error> {
         let mut looked = 0;
         loop {
             if let Some(at) = self.buffer[looked..].iter().position(|byte| *byte == b'\n') {
@@ -159,7 +216,7 @@ impl Stream {
     }
 
     /// The body of the next message that has its length in front.
-    pub(super) fn frame(&mut self, wait: &Wait, watch: &mut Watch<'_>) -> Result<String, Error> {
+    fn frame(&mut self, wait: &Wait, watch: &mut Watch<'_>) -> Result<String, Error> {
         let columns = loop {
             if let Some((columns, _)) = self.buffer.split_first_chunk::<6>() {
                 break *columns;
