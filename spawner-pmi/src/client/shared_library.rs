@@ -23,17 +23,23 @@ impl Library {
         NonNull::new(handle).map(Self).ok_or_else(said)
     }
 
-    /// Address of a function.
+    /// A function as a value of type `T`.
     ///
     /// # Errors
     /// There is none of that name.
-    pub fn symbol(self, name: &CStr) -> Result<NonNull<c_void>, String> {
+    ///
+    /// # Safety
+    /// The library's function of this name has that type.
+    pub unsafe fn function<T: Copy>(self, name: &CStr) -> Result<T, String> {
+        const { assert!(size_of::<T>() == size_of::<*mut c_void>()) };
         // SAFETY: an open handle and a text with a zero at its end.
         let found = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
-        NonNull::new(found).ok_or_else(|| {
-            let name = name.to_string_lossy();
-            format!("it lacks the function {name} ({})", said())
-        })
+        if found.is_null() {
+            return Err(format!("it lacks the function {} ({})", name.to_string_lossy(), said()));
+        }
+        // SAFETY: of the size of an address (asserted above), and of that type by the caller's
+        // promise.
+        Ok(unsafe { std::mem::transmute_copy(&found) })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The few functions of libpmix that are needed, with the layouts that the PMIx standard froze.
 #![allow(unsafe_code, reason = "the module that owns the calls into libpmix")]
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
@@ -49,15 +49,6 @@ const _: () =
     assert!(size_of::<Proc>() == 260 && size_of::<Value>() == 32 && size_of::<Info>() == 552);
 
 type OnDone = extern "C" fn(c_int, *mut c_void);
-type Init = unsafe extern "C" fn(*mut Proc, *mut Info, usize) -> c_int;
-type Finalize = unsafe extern "C" fn(*const Info, usize) -> c_int;
-type Abort = unsafe extern "C" fn(c_int, *const c_char, *mut Proc, usize) -> c_int;
-type Put = unsafe extern "C" fn(u8, *const c_char, *mut Value) -> c_int;
-type Commit = unsafe extern "C" fn() -> c_int;
-type FenceNb =
-    unsafe extern "C" fn(*const Proc, usize, *const Info, usize, OnDone, *mut c_void) -> c_int;
-type Get =
-    unsafe extern "C" fn(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> c_int;
 type OnHandled = extern "C" fn(c_int, *mut Info, usize, *mut c_void, *mut c_void, *mut c_void);
 type OnEvent = extern "C" fn(
     usize,
@@ -70,89 +61,79 @@ type OnEvent = extern "C" fn(
     Option<OnHandled>,
     *mut c_void,
 );
-type Register = unsafe extern "C" fn(
-    *mut c_int,
-    usize,
-    *mut Info,
-    usize,
-    OnEvent,
-    *mut c_void,
-    *mut c_void,
-) -> c_int;
-type ErrorString = unsafe extern "C" fn(c_int) -> *const c_char;
 
-/// The functions.
-#[derive(Clone, Copy)]
-struct Calls {
-    init: Init,
-    finalize: Finalize,
-    abort: Abort,
-    put: Put,
-    commit: Commit,
-    fence_nb: FenceNb,
-    get: Get,
-    register: Register,
-    error_string: ErrorString,
+/// Declares the functions and how they are found.
+macro_rules! calls {
+    ($($field:ident = $name:literal: $type:ty;)*) => {
+        /// The functions.
+        #[derive(Clone, Copy, Debug)]
+        pub(super) struct Calls {
+            $($field: $type,)*
+        }
+
+        impl Calls {
+            /// Opens the library. Nothing is initialised.
+            ///
+            /// # Errors
+            /// It is not there, or not of this interface.
+            pub(super) fn load() -> Result<Self, String> {
+                let failed = |problem| format!("cannot open {NAME}: {problem}");
+                let library = Library::open(NAME).map_err(failed)?;
+                // SAFETY: the signatures of the PMIx standard since version 2.
+                Ok(Self { $($field: unsafe { library.function($name) }.map_err(failed)?,)* })
+            }
+        }
+    };
 }
 
-impl std::fmt::Debug for Calls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(NAME)
-    }
-}
-
-/// Reads a function's address as a function of type `T`.
-///
-/// # Safety
-/// The library's function of this name has that type.
-unsafe fn function<T: Copy>(library: Library, name: &CStr) -> Result<T, String> {
-    let address = library.symbol(name)?;
-    const { assert!(size_of::<T>() == size_of::<*mut c_void>()) };
-    // SAFETY: of the size of an address (asserted above), and of that type by the caller's promise.
-    Ok(unsafe { std::mem::transmute_copy(&address) })
+calls! {
+    init = c"PMIx_Init": unsafe extern "C" fn(*mut Proc, *mut Info, usize) -> c_int;
+    finalize = c"PMIx_Finalize": unsafe extern "C" fn(*const Info, usize) -> c_int;
+    abort = c"PMIx_Abort": unsafe extern "C" fn(c_int, *const c_char, *mut Proc, usize) -> c_int;
+    put = c"PMIx_Put": unsafe extern "C" fn(u8, *const c_char, *mut Value) -> c_int;
+    commit = c"PMIx_Commit": unsafe extern "C" fn() -> c_int;
+    fence_nb = c"PMIx_Fence_nb":
+        unsafe extern "C" fn(*const Proc, usize, *const Info, usize, OnDone, *mut c_void) -> c_int;
+    get = c"PMIx_Get":
+        unsafe extern "C" fn(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> c_int;
+    register = c"PMIx_Register_event_handler":
+        unsafe extern "C" fn(*mut c_int, usize, *mut Info, usize, OnEvent, *mut c_void, *mut c_void) -> c_int;
+    error_string = c"PMIx_Error_string": unsafe extern "C" fn(c_int) -> *const c_char;
 }
 
 impl Calls {
-    fn load() -> Result<Self, String> {
-        let library = Library::open(NAME)?;
-        // SAFETY: the signature of the PMIx standard since version 2, as are all below.
-        let init = unsafe { function(library, c"PMIx_Init") }?;
-        // SAFETY: as above.
-        let finalize = unsafe { function(library, c"PMIx_Finalize") }?;
-        // SAFETY: as above.
-        let abort = unsafe { function(library, c"PMIx_Abort") }?;
-        // SAFETY: as above.
-        let put = unsafe { function(library, c"PMIx_Put") }?;
-        // SAFETY: as above.
-        let commit = unsafe { function(library, c"PMIx_Commit") }?;
-        // SAFETY: as above.
-        let fence_nb = unsafe { function(library, c"PMIx_Fence_nb") }?;
-        // SAFETY: as above.
-        let get = unsafe { function(library, c"PMIx_Get") }?;
-        // SAFETY: as above.
-        let register = unsafe { function(library, c"PMIx_Register_event_handler") }?;
-        // SAFETY: as above.
-        let error_string = unsafe { function(library, c"PMIx_Error_string") }?;
-        Ok(Self { init, finalize, abort, put, commit, fence_nb, get, register, error_string })
+    /// Connects to the server that the environment names.
+    ///
+    /// # Errors
+    /// There is none, or it refuses.
+    pub(super) fn init(self) -> Result<Client, String> {
+        let mut proc = Proc { nspace: [0; 256], rank: 0 };
+        // SAFETY: a place for the answer, no directives.
+        let code = unsafe { (self.init)(&raw mut proc, std::ptr::null_mut(), 0) };
+        self.status(code)?;
+        Ok(Client { calls: self, space: proc.nspace, rank: proc.rank })
     }
-}
 
-/// What PMIx said no with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Status {
-    pub(crate) code: i32,
-    pub(crate) text: String,
-}
-
-impl std::fmt::Display for Status {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} (status {})", self.text, self.code)
+    /// What PMIx said no with.
+    fn status(&self, code: c_int) -> Result<(), String> {
+        if code == SUCCESS {
+            return Ok(());
+        }
+        // SAFETY: any number is allowed; the answer is a constant text.
+        let text = unsafe { (self.error_string)(code) };
+        let text = if text.is_null() {
+            "unknown".into()
+        } else {
+            // SAFETY: not null, and a constant text of the library.
+            unsafe { CStr::from_ptr(text) }.to_string_lossy()
+        };
+        Err(format!("{text} (status {code})"))
     }
 }
 
 /// A value as PMIx has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(super) enum Found {
     Number(u32),
     Text(String),
     /// A type that is not used here.
@@ -161,45 +142,29 @@ pub(crate) enum Found {
 
 /// An initialised client. There is one in a process.
 #[derive(Clone, Debug)]
-pub(crate) struct Client {
+pub(super) struct Client {
     calls: Calls,
     space: [u8; 256],
-    rank: u32,
+    /// Number of this rank.
+    pub(super) rank: u32,
 }
 
 impl Client {
-    /// Opens the library. Nothing is initialised.
-    ///
-    /// # Errors
-    /// It is not there, or not of this interface.
-    pub(crate) fn open() -> Result<Unready, String> {
-        Calls::load().map(Unready).map_err(|problem| format!("cannot open {NAME}: {problem}"))
-    }
-
-    fn status(&self, code: c_int) -> Result<(), Status> {
-        self.calls.status(code)
-    }
-
-    /// Number of this rank.
-    pub(crate) const fn rank(&self) -> u32 {
-        self.rank
-    }
-
     /// Name of the job.
-    pub(crate) fn space(&self) -> String {
-        let end = self.space.iter().position(|byte| *byte == 0).unwrap_or(self.space.len());
-        String::from_utf8_lossy(&self.space[..end]).into_owned()
+    pub(super) fn space(&self) -> String {
+        let text = CStr::from_bytes_until_nul(&self.space).unwrap_or_default();
+        text.to_string_lossy().into_owned()
     }
 
     /// What PMIx knows of `rank` (`None`: of the job) under one of its own or of a peer's keys.
     /// `optional`: only what is at hand.
-    pub(crate) fn get(
+    pub(super) fn get(
         &self,
         rank: Option<u32>,
         key: &str,
         optional: bool,
         seconds: i32,
-    ) -> Result<Found, Status> {
+    ) -> Result<Found, String> {
         let proc = Proc { nspace: self.space, rank: rank.unwrap_or(RANK_WILDCARD) };
         let key = terminated::<512>(key);
         let number = u64::from(seconds.unsigned_abs());
@@ -220,29 +185,30 @@ impl Client {
                 &raw mut value,
             )
         };
-        self.status(code)?;
+        self.calls.status(code)?;
         Ok(take(value))
     }
 
     /// Puts a text for all ranks; it is on its way after [`Client::commit`].
-    pub(crate) fn put(&self, key: &str, text: &str) -> Result<(), Status> {
-        let (key, text) = (terminated::<512>(key), terminated_vec(text));
+    pub(super) fn put(&self, key: &str, text: &str) -> Result<(), String> {
+        let key = terminated::<512>(key);
+        let text = CString::new(text).unwrap_or_default();
         let mut value = Value { kind: STRING, data: [text.as_ptr().addr() as u64, 0, 0] };
         // The address is a number in the union.
         text.as_ptr().expose_provenance();
         // SAFETY: key and text with a zero at their ends, alive during the call; PMIx copies both.
         let code = unsafe { (self.calls.put)(SCOPE_GLOBAL, key.as_ptr().cast(), &raw mut value) };
-        self.status(code)
+        self.calls.status(code)
     }
 
     /// Gives what was put to the server.
-    pub(crate) fn commit(&self) -> Result<(), Status> {
+    pub(super) fn commit(&self) -> Result<(), String> {
         // SAFETY: no arguments.
-        self.status(unsafe { (self.calls.commit)() })
+        self.calls.status(unsafe { (self.calls.commit)() })
     }
 
     /// Begins a fence of all ranks of the job that collects what was put.
-    pub(crate) fn fence(&self) -> Result<Fence, Status> {
+    pub(super) fn fence(&self) -> Result<Fence, String> {
         let proc = Proc { nspace: self.space, rank: RANK_WILDCARD };
         // PMIx may look at these until it answers; the callback frees them.
         let pending = Arc::new(Pending {
@@ -261,12 +227,12 @@ impl Client {
             // SAFETY: the call failed, so `done` will not run and the count is still ours.
             drop(unsafe { Arc::from_raw(theirs) });
         }
-        self.status(code)?;
+        self.calls.status(code)?;
         Ok(Fence { pending, calls: self.calls })
     }
 
     /// From now on `finalization` hears when the server is gone. Once in a process.
-    pub(crate) fn on_lost_server(&self, finalization: &'static Finalization) -> Result<(), Status> {
+    pub(super) fn on_lost_server(&self, finalization: &'static Finalization) -> Result<(), String> {
         LEAVING.get_or_init(|| finalization);
         let mut codes = LOST;
         let none = std::ptr::null_mut();
@@ -284,54 +250,20 @@ impl Client {
             )
         };
         // The number of the handler, or a status.
-        self.status(code.min(SUCCESS))
+        self.calls.status(code.min(SUCCESS))
     }
 
     /// Orderly end. Further calls are refused by the library.
-    pub(crate) fn finalize(&self) {
+    pub(super) fn finalize(&self) {
         // SAFETY: no directives.
         unsafe { (self.calls.finalize)(std::ptr::null(), 0) };
     }
 
     /// Asks the server to end the job.
-    pub(crate) fn abort(&self, code: i32) {
+    pub(super) fn abort(&self, code: i32) {
         let text = c"a rank of this job asked for its end";
         // SAFETY: a text with a zero at its end; no list of processes means the whole job.
         unsafe { (self.calls.abort)(code, text.as_ptr(), std::ptr::null_mut(), 0) };
-    }
-}
-
-/// An opened library that has no connection yet.
-pub(crate) struct Unready(Calls);
-
-impl Unready {
-    /// Connects to the server that the environment names.
-    ///
-    /// # Errors
-    /// There is none, or it refuses.
-    pub(crate) fn init(self) -> Result<Client, Status> {
-        let mut proc = Proc { nspace: [0; 256], rank: 0 };
-        // SAFETY: a place for the answer, no directives.
-        let code = unsafe { (self.0.init)(&raw mut proc, std::ptr::null_mut(), 0) };
-        self.0.status(code)?;
-        Ok(Client { calls: self.0, space: proc.nspace, rank: proc.rank })
-    }
-}
-
-impl Calls {
-    fn status(&self, code: c_int) -> Result<(), Status> {
-        if code == SUCCESS {
-            return Ok(());
-        }
-        // SAFETY: any number is allowed; the answer is a constant text.
-        let text = unsafe { (self.error_string)(code) };
-        let text = if text.is_null() {
-            "unknown".to_owned()
-        } else {
-            // SAFETY: not null, and a constant text of the library.
-            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-        };
-        Err(Status { code, text })
     }
 }
 
@@ -343,14 +275,14 @@ struct Pending {
 }
 
 /// A fence under way. May be dropped before it is complete.
-pub(crate) struct Fence {
+pub(super) struct Fence {
     pending: Arc<Pending>,
     calls: Calls,
 }
 
 impl Fence {
     /// Waits for the end, at most `slice`; `None` when it has not come.
-    pub(crate) fn wait(&self, slice: Duration) -> Option<Result<(), Status>> {
+    pub(super) fn wait(&self, slice: Duration) -> Option<Result<(), String>> {
         if self.pending.status.load(Ordering::Acquire) == UNDER_WAY {
             sys::futex_wait(&self.pending.bell, 0, slice);
         }
@@ -426,10 +358,6 @@ fn terminated<const N: usize>(text: &str) -> [u8; N] {
     let len = text.len().min(N - 1);
     field[..len].copy_from_slice(&text.as_bytes()[..len]);
     field
-}
-
-fn terminated_vec(text: &str) -> Vec<u8> {
-    text.bytes().filter(|byte| *byte != 0).chain([0]).collect()
 }
 
 fn info(key: &str, kind: u16, number: u64) -> Info {

@@ -17,7 +17,7 @@ use super::process_manager::{
 use bootstrap::service::{Bootstrap, Error, HostId, Rank};
 use bootstrap::wait::{Wait, Watch};
 use bootstrap::{Announced, Provider};
-use library::{Client, Found, Status};
+use library::{Calls, Client, Found};
 
 const NAME: &str = "PMIx";
 /// Bytes of a value. PMIx has no limit of its own; messages between servers should stay moderate.
@@ -39,10 +39,7 @@ impl Announced for Announcement {
     }
 
     fn connect(&self, env: &Env) -> Result<Box<dyn Bootstrap>, Error> {
-        connect(
-            |size| announced_is(self.announced, size),
-            |size| ProcessManagerBounds::of(env, size),
-        )
+        connect(env, self)
     }
 }
 
@@ -53,34 +50,29 @@ struct Pmix {
     finalization: &'static Finalization,
 }
 
-/// Connects to the server that the environment names. `size` tells what the launcher says of the
-/// size, `bounds` the bounds for a job of so many ranks.
-fn connect(
-    agrees: impl FnOnce(u32) -> Result<(), Error>,
-    bounds: impl FnOnce(u32) -> ProcessManagerBounds,
-) -> Result<Box<dyn Bootstrap>, Error> {
-    let library = Client::open().map_err(|problem| ProcessManagerError::Library {
+/// Connects to the server that the environment names.
+fn connect(env: &Env, announcement: &Announcement) -> Result<Box<dyn Bootstrap>, Error> {
+    let library = Calls::load().map_err(|problem| ProcessManagerError::Library {
         manager: NAME,
         problem,
         advice: INSTALL,
     })?;
-    let client = library.init().map_err(|status| refused("init", &status))?;
-    let found = client
-        .get(None, "pmix.job.size", false, seconds())
-        .map_err(|status| refused("job size", &status))?;
+    let client = library.init().map_err(refused("init"))?;
+    let found = client.get(None, "pmix.job.size", false, seconds()).map_err(refused("job size"))?;
     let Found::Number(size) = found else {
         return Err(nonsense("job size", format!("{found:?} is no number")));
     };
-    let rank = client.rank();
+    let rank = client.rank;
     if rank >= size {
         return Err(nonsense("init", format!("rank {rank} of {size}")));
     }
-    agrees(size)?;
+    announced_is(announcement.announced, size)?;
     let finalization = Finalization::new(Box::new(PmixFinalize(client.clone())));
-    client.on_lost_server(finalization).map_err(|status| refused("register", &status))?;
+    client.on_lost_server(finalization).map_err(refused("register"))?;
     let (rank, job) = (Rank(rank), client.space());
     let info = JobInfo { manager: NAME, rank, size, job, value_limit: VALUE_LIMIT };
-    join(Box::new(Pmix { client, info, finalization }), &Identity::here(), bounds(size))
+    let bounds = ProcessManagerBounds::of(env, size);
+    join(Box::new(Pmix { client, info, finalization }), &Identity::here(), bounds)
 }
 
 fn seconds() -> i32 {
@@ -88,8 +80,8 @@ fn seconds() -> i32 {
     i32::try_from(bound).unwrap_or(i32::MAX)
 }
 
-fn refused(during: &'static str, status: &Status) -> Error {
-    ProcessManagerError::Refused { manager: NAME, during, reason: status.to_string() }.into()
+fn refused(during: &'static str) -> impl Fn(String) -> Error {
+    move |reason| ProcessManagerError::Refused { manager: NAME, during, reason }.into()
 }
 
 fn nonsense(during: &'static str, problem: String) -> Error {
@@ -120,17 +112,17 @@ impl ProcessManager for Pmix {
     }
 
     fn put(&mut self, key: &str, value: &str) -> Result<(), Error> {
-        self.client.put(key, value).map_err(|status| refused("put", &status))
+        self.client.put(key, value).map_err(refused("put"))
     }
 
     fn fence(&mut self, watch: &mut Watch<'_>) -> Result<(), Error> {
         let during = "fence";
-        self.client.commit().map_err(|status| refused("commit", &status))?;
-        let fence = self.client.fence().map_err(|status| refused(during, &status))?;
+        self.client.commit().map_err(refused("commit"))?;
+        let fence = self.client.fence().map_err(refused(during))?;
         let wait = Wait::new(during, CALL);
         loop {
             match fence.wait(wait.slice(None)?) {
-                Some(outcome) => return outcome.map_err(|status| refused(during, &status)),
+                Some(outcome) => return outcome.map_err(refused(during)),
                 None => watch()?,
             }
         }
@@ -140,7 +132,7 @@ impl ProcessManager for Pmix {
         let problem = match self.client.get(Some(from.0), key, false, seconds()) {
             Ok(Found::Text(text)) => return Ok(text),
             Ok(other) => format!("{other:?} is no text"),
-            Err(status) => status.to_string(),
+            Err(status) => status,
         };
         Err(ProcessManagerError::Value { manager: NAME, key: key.to_owned(), from, problem }.into())
     }
