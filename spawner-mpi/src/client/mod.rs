@@ -1,7 +1,6 @@
 //! A rank of a job that an MPI launcher started; and all providers there are, for whoever takes
 //! any.
 
-mod announced;
 mod plugin;
 mod provider;
 

@@ -2,28 +2,31 @@
 #![allow(unsafe_code, reason = "the module that owns the calls into the plugin")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
+use bootstrap::service::Error;
 use bootstrap::sys;
+use bootstrap::wait::Watch;
 use settings::deadlines::bootstrap::{MPI_EAGER, MPI_WATCH};
 use spawner_pmi::client::shared_library::Library;
 
 /// Version of the interface; the plugin has the same number.
 const VERSION: u32 = 1;
 
+/// What the plugin found when it initialised MPI.
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Job {
-    rank: u32,
-    size: u32,
-    level: u32,
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Job {
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    /// Thread level that MPI grants, 0 to 3.
+    pub(crate) level: u32,
     before: u32,
 }
 
 /// As in the plugin, which documents the functions.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Table {
     version: u32,
     length: u32,
@@ -43,23 +46,8 @@ struct Table {
 }
 
 /// A plugin that was opened and has the right version. There is one in a process.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Plugin(Table);
-
-impl std::fmt::Debug for Plugin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Plugin")
-    }
-}
-
-/// What the plugin found when it initialised MPI.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Joined {
-    pub(crate) rank: u32,
-    pub(crate) size: u32,
-    /// Thread level that MPI grants, 0 to 3.
-    pub(crate) level: u32,
-}
 
 /// Whether a library of this name is in the process already.
 pub(crate) fn is_loaded(name: &CStr) -> bool {
@@ -76,11 +64,10 @@ impl Plugin {
     /// version.
     pub(crate) fn open(path: &str) -> Result<Self, String> {
         let library = Library::open(path)?;
-        let address = library.symbol(c"gasnetrun_mpi_plugin")?;
-        type Entry = extern "C" fn() -> *const Table;
         // SAFETY: the symbol's name stands for a function of this type in every version of the
         // interface.
-        let entry = unsafe { std::mem::transmute::<NonNull<c_void>, Entry>(address) };
+        let entry: extern "C" fn() -> *const Table =
+            unsafe { library.function(c"gasnetrun_mpi_plugin") }?;
         let table = entry();
         if table.is_null() {
             return Err("it has no table of functions".to_owned());
@@ -118,23 +105,25 @@ impl Plugin {
     }
 
     /// Initialises MPI unless the program has.
-    pub(crate) fn init(&self, level: i32) -> Result<Joined, String> {
+    pub(crate) fn init(&self, level: i32) -> Result<Job, String> {
         let mut job = Job::default();
-        let code = (self.0.init)(level, &raw mut job);
-        self.outcome(code)?;
-        let Job { rank, size, level, .. } = job;
-        Ok(Joined { rank, size, level })
+        self.outcome((self.0.init)(level, &raw mut job))?;
+        Ok(job)
     }
 
     /// Collective: what each rank gives, `lengths[r]` bytes of rank `r`, one after the other.
     /// `watch` is asked now and then.
-    pub(crate) fn gather<E: From<String>>(
+    ///
+    /// # Errors
+    /// What `failed` makes of the plugin's words, or what `watch` says.
+    pub(crate) fn gather(
         &self,
         mine: Vec<u8>,
         lengths: &[u32],
-        mut watch: impl FnMut() -> Result<(), E>,
-    ) -> Result<Vec<u8>, E> {
-        let long = || E::from("more than 2 GiB in one exchange".to_owned());
+        failed: impl Fn(String) -> Error,
+        watch: &mut Watch<'_>,
+    ) -> Result<Vec<u8>, Error> {
+        let long = || failed("more than 2 GiB in one exchange".to_owned());
         let mut counts = Vec::with_capacity(lengths.len());
         let mut displacements = Vec::with_capacity(lengths.len());
         let mut end = 0i32;
@@ -158,13 +147,13 @@ impl Plugin {
                 displacements.as_ptr(),
             )
         };
-        self.outcome(code)?;
+        self.outcome(code).map_err(&failed)?;
         let (begin, mut looked) = (Instant::now(), Duration::ZERO);
         loop {
             let mut done = 0;
             let code = (self.0.test)(&raw mut done);
             let waited = begin.elapsed();
-            let outcome = self.outcome(code).map_err(E::from).and_then(|()| {
+            let outcome = self.outcome(code).map_err(&failed).and_then(|()| {
                 if waited < looked + MPI_WATCH.limit {
                     return Ok(());
                 }

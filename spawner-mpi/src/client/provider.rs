@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use settings::deadlines::bootstrap::CALL;
 use settings::{Env, Values};
 
-use super::announced::{Launcher, mpi_launcher};
 use super::plugin::{Plugin, is_loaded};
+use bootstrap::provider::number;
 use bootstrap::self_start::installed_launcher;
 use bootstrap::service::{Bootstrap, Error, HostId, Rank};
 use bootstrap::wait::{Wait, Watch};
 use bootstrap::{Announced, Provider};
+use spawner_pmi::client::allows;
 use spawner_pmi::client::process_manager::{
     Finalization, FinalizeCalls, Identity, JobInfo, ProcessManager, ProcessManagerBounds,
     ProcessManagerError, join, mark, unwatched,
@@ -30,6 +31,37 @@ const BUILD: &str = "build and install the plugin with scripts/install (or scrip
 /// recognised.
 const FLAVOURS: [(&str, &std::ffi::CStr); 2] =
     [("openmpi", c"libmpi.so.40"), ("mpich", c"libmpich.so.12")];
+
+/// An MPI launcher that tells how many ranks it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Launcher {
+    /// The variable that announces the number of ranks.
+    pub(super) variable: &'static str,
+    /// That number.
+    pub(super) size: u32,
+}
+
+/// An MPI launcher: when the user asks for MPI, or the launcher offers nothing simpler.
+pub(super) fn mpi_launcher(env: &Env, trace: &mut Vec<String>) -> Result<Option<Launcher>, Error> {
+    let asked = env.text("GASNET_IBV_SPAWNER").is_some_and(|name| name.eq_ignore_ascii_case("mpi"));
+    let tellers: &[&'static str] = if asked {
+        &["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"]
+    } else {
+        &["OMPI_COMM_WORLD_SIZE"]
+    };
+    let Some(variable) = tellers.iter().find(|name| env.get(name).is_some()) else {
+        trace.push("no MPI launcher tells a number of processes".to_owned());
+        return Ok(None);
+    };
+    let value = env.text(variable).unwrap_or_default();
+    if !allows(env, "mpi") {
+        trace.push(format!("{variable}={value:?}: an MPI launcher, not used as one"));
+        return Ok(None);
+    }
+    trace.push(format!("{variable}={value:?}: an MPI launcher"));
+    let size = number(env, variable, variable)?;
+    Ok((size > 1 || asked).then_some(Launcher { variable, size }))
+}
 
 /// MPI.
 pub const MPI: Provider = Provider {
@@ -54,8 +86,8 @@ struct Mpi {
     plugin: Plugin,
     info: JobInfo,
     finalization: &'static Finalization,
-    /// Put since the last fence.
-    pending: Vec<(String, String)>,
+    /// Lines of `key=value`, put since the last fence.
+    pending: String,
     /// What all ranks put before it.
     visible: BTreeMap<String, String>,
 }
@@ -131,13 +163,8 @@ fn connect(
     let levels = ["SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE"];
     let level = settings.word("GASNET_MPI_THREAD");
     let level = levels.iter().position(|name| level.eq_ignore_ascii_case(name)).unwrap_or(0);
-    let failed = |during| {
-        move |reason| -> Error {
-            ProcessManagerError::Refused { manager: NAME, during, reason }.into()
-        }
-    };
     let joined =
-        plugin.init(i32::try_from(level).unwrap_or(0)).map_err(failed("initialisation"))?;
+        plugin.init(i32::try_from(level).unwrap_or(0)).map_err(refused("initialisation"))?;
     let (variable, count) = announced;
     if joined.size != count {
         // An MPI that does not know the launcher makes every process a job of its own.
@@ -154,14 +181,9 @@ fn connect(
     }
     let finalize = settings.bool("GASNET_MPI_FINALIZE");
     let finalization = Finalization::new(Box::new(MpiFinalize { plugin, finalize }));
-    let info = JobInfo {
-        manager: NAME,
-        rank: Rank(joined.rank),
-        size: joined.size,
-        job: String::new(),
-        value_limit: VALUE_LIMIT,
-    };
-    let (pending, visible) = (Vec::new(), BTreeMap::new());
+    let (rank, size, job) = (Rank(joined.rank), joined.size, String::new());
+    let info = JobInfo { manager: NAME, rank, size, job, value_limit: VALUE_LIMIT };
+    let (pending, visible) = (String::new(), BTreeMap::new());
     let mut manager = Mpi { plugin, info, finalization, pending, visible };
     manager.name_the_job()?;
     join(Box::new(manager), &Identity::here(), bounds(joined.size))
@@ -188,30 +210,15 @@ impl Mpi {
     ) -> Result<Vec<u8>, Error> {
         let during = "gather";
         let wait = Wait::new(during, CALL);
-        self.plugin
-            .gather(mine, lengths, || {
-                wait.slice(None).map_err(Problem::Other)?;
-                watch().map_err(Problem::Other)
-            })
-            .map_err(|problem| match problem {
-                Problem::Mpi(reason) => {
-                    ProcessManagerError::Refused { manager: NAME, during, reason }.into()
-                }
-                Problem::Other(error) => error,
-            })
+        self.plugin.gather(mine, lengths, refused(during), &mut || {
+            wait.slice(None)?;
+            watch()
+        })
     }
 }
 
-/// Why a gather ended early.
-enum Problem {
-    Mpi(String),
-    Other(Error),
-}
-
-impl From<String> for Problem {
-    fn from(reason: String) -> Self {
-        Self::Mpi(reason)
-    }
+fn refused(during: &'static str) -> impl Fn(String) -> Error {
+    move |reason| ProcessManagerError::Refused { manager: NAME, during, reason }.into()
 }
 
 impl ProcessManager for Mpi {
@@ -225,18 +232,12 @@ impl ProcessManager for Mpi {
     }
 
     fn put(&mut self, key: &str, value: &str) -> Result<(), Error> {
-        self.pending.push((key.to_owned(), value.to_owned()));
+        self.pending.push_str(&format!("{key}={value}\n"));
         Ok(())
     }
 
     fn fence(&mut self, watch: &mut Watch<'_>) -> Result<(), Error> {
-        let mut text = String::new();
-        for (key, value) in self.pending.drain(..) {
-            text.push_str(&key);
-            text.push('=');
-            text.push_str(&value);
-            text.push('\n');
-        }
+        let text = std::mem::take(&mut self.pending);
         let nonsense = |problem: &str| -> Error {
             let (problem, seen) = (problem.to_owned(), String::new());
             ProcessManagerError::Nonsense { manager: NAME, during: "fence", problem, seen }.into()

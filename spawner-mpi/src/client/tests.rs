@@ -5,7 +5,7 @@ use bootstrap::{Choice, choose, connect_from};
 use settings::Env;
 
 use super::PROVIDERS;
-use super::announced::{Launcher, mpi_launcher};
+use super::provider::{Launcher, mpi_launcher};
 
 fn env(pairs: &[(&str, &str)]) -> Env {
     pairs.iter().copied().collect()
