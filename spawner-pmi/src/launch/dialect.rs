@@ -7,6 +7,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use self::Passing::{Command, Each, Forwards, List};
+
 /// How variables reach the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passing {
@@ -71,37 +73,40 @@ pub struct Dialect {
 }
 
 /// A launcher of which nothing more is known.
-const PLAIN: Dialect = Dialect {
-    name: "",
-    title: "",
-    programs: &[],
-    says: &[],
-    passing: Passing::Forwards,
-    layout: None,
-    cyclic: None,
-    hosts: None,
-    slots: false,
-    unbound: &[],
-    bound: None,
-    layout_and_bound: None,
-    cyclic_and_bound: None,
-    before: None,
-    verbose: &["-v"],
-    label: None,
-    stdin: None,
-    stdin_for_all: false,
-    codes: "",
-};
+const fn row(
+    name: &'static str,
+    title: &'static str,
+    passing: Passing,
+    programs: Words,
+    says: Words,
+) -> Dialect {
+    Dialect {
+        name,
+        title,
+        programs,
+        says,
+        passing,
+        layout: None,
+        cyclic: None,
+        hosts: None,
+        slots: false,
+        unbound: &[],
+        bound: None,
+        layout_and_bound: None,
+        cyclic_and_bound: None,
+        before: None,
+        verbose: &["-v"],
+        label: None,
+        stdin: None,
+        stdin_for_all: false,
+        codes: "",
+    }
+}
 
 /// Rows in the order in which texts are looked for: a text of a later row may stand in the output
 /// of an earlier one.
 pub const DIALECTS: &[Dialect] = &[
     Dialect {
-        name: "srun",
-        title: "Slurm's srun",
-        programs: &["srun"],
-        says: &["srun: invalid option", "Usage: srun", "slurm "],
-        passing: Passing::Option("--export", "=ALL"),
         layout: Some(&["-N", "{h}", "-m", "plane={k}"]),
         cyclic: Some(&["-mcyclic"]),
         hosts: Some(&["-w", "{l}"]),
@@ -112,22 +117,16 @@ pub const DIALECTS: &[Dialect] = &[
         stdin_for_all: true,
         before: Some((&["--prolog={s}"], "--prolog")),
         codes: "srun returns the largest code of all ranks; 137 is a rank that was killed, also by an abort",
-        ..PLAIN
+        ..row(
+            "srun",
+            "Slurm's srun",
+            Passing::Option("--export", "=ALL"),
+            &["srun"],
+            &["srun: invalid option", "Usage: srun", "slurm "],
+        )
     },
+    row("lam", "LAM/MPI", List("-x"), &["mpirun.lam"], &["LAM/MPI"]),
     Dialect {
-        name: "lam",
-        title: "LAM/MPI",
-        programs: &["mpirun.lam"],
-        says: &["LAM/MPI"],
-        passing: Passing::List("-x"),
-        ..PLAIN
-    },
-    Dialect {
-        name: "prrte",
-        title: "PRRTE",
-        programs: &["prterun"],
-        says: &["PRRTE", "PRTE)", "prterun ("],
-        passing: Passing::Each("-x"),
         layout: Some(&["--map-by", "ppr:{k}:node"]),
         cyclic: Some(&["--map-by", "node"]),
         hosts: Some(&["--host", "{l}"]),
@@ -135,14 +134,9 @@ pub const DIALECTS: &[Dialect] = &[
         unbound: &["--bind-to", "none"],
         label: Some(&["--tag-output"]),
         stdin: Some(&["--stdin", "{i}"]),
-        ..PLAIN
+        ..row("prrte", "PRRTE", Each("-x"), &["prterun"], &["PRRTE", "PRTE)", "prterun ("])
     },
     Dialect {
-        name: "openmpi",
-        title: "Open MPI",
-        programs: &["mpirun.openmpi", "mpiexec.openmpi", "orterun"],
-        says: &["Open MPI", "OpenRTE"],
-        passing: Passing::Each("-x"),
         layout: Some(&["-map-by", "ppr:{k}:node"]),
         cyclic: Some(&["-map-by", "node"]),
         hosts: Some(&["--host", "{l}"]),
@@ -154,74 +148,45 @@ pub const DIALECTS: &[Dialect] = &[
         label: Some(&["--tag-output"]),
         stdin: Some(&["--stdin", "{i}"]),
         codes: "mpirun returns the code of the rank that failed first",
-        ..PLAIN
+        ..row(
+            "openmpi",
+            "Open MPI",
+            Each("-x"),
+            &["mpirun.openmpi", "mpiexec.openmpi", "orterun"],
+            &["Open MPI", "OpenRTE"],
+        )
     },
+    row(
+        "mpich1",
+        "an MPICH with MPICH1 compatibility",
+        List("-envlist"),
+        &[],
+        &["MPICH1 compatibility"],
+    ),
+    row("hpmpi", "HP MPI", Command, &[], &["-universe_size"]),
+    row("mvapich", "MVAPICH", Command, &[], &["MVICH", "MVAPICH"]),
+    row("ch_p4", "MPICH 1", Command, &[], &["ch_p4"]),
     Dialect {
-        name: "mpich1",
-        title: "an MPICH with MPICH1 compatibility",
-        says: &["MPICH1 compatibility"],
-        passing: Passing::List("-envlist"),
-        ..PLAIN
-    },
-    Dialect {
-        name: "hpmpi",
-        title: "HP MPI",
-        says: &["-universe_size"],
-        passing: Passing::Command,
-        ..PLAIN
-    },
-    Dialect {
-        name: "mvapich",
-        title: "MVAPICH",
-        says: &["MVICH", "MVAPICH"],
-        passing: Passing::Command,
-        ..PLAIN
-    },
-    Dialect {
-        name: "ch_p4",
-        title: "MPICH 1",
-        says: &["ch_p4"],
-        passing: Passing::Command,
-        ..PLAIN
-    },
-    Dialect {
-        name: "infinipath",
-        title: "InfiniPath's mpirun",
-        says: &["InfiniPath"],
-        passing: Passing::Command,
         layout: Some(&["-ppn", "{k}"]),
         verbose: &["-V"],
-        ..PLAIN
+        ..row("infinipath", "InfiniPath's mpirun", Command, &[], &["InfiniPath"])
     },
     Dialect {
-        name: "pals",
-        title: "PALS",
-        programs: &["mpiexec.pals"],
-        says: &["PALS"],
         layout: Some(&["--ppn", "{k}"]),
         hosts: Some(&["--hosts", "{l}"]),
         unbound: &["--cpu-bind", "none"],
         bound: Some(&["--depth", "{c}", "--cpu-bind", "depth"]),
         label: Some(&["--label"]),
-        ..PLAIN
+        ..row("pals", "PALS", Forwards, &["mpiexec.pals"], &["PALS"])
     },
     Dialect {
-        name: "aprun",
-        title: "aprun",
-        programs: &["aprun"],
-        says: &["aprun"],
         layout: Some(&["-N", "{k}"]),
         hosts: Some(&["-L", "{l}"]),
         unbound: &["-cc", "none"],
         bound: Some(&["-d", "{c}", "-cc", "depth"]),
-        ..PLAIN
+        ..row("aprun", "aprun", Forwards, &["aprun"], &["aprun"])
     },
     Dialect {
-        name: "jsrun",
-        title: "jsrun",
-        programs: &["jsrun"],
-        says: &["jsrun --usage"],
-        passing: Passing::Each("-E"),
         layout: Some(&[
             "--nrs",
             "{h}",
@@ -232,67 +197,32 @@ pub const DIALECTS: &[Dialect] = &[
         ]),
         unbound: &["--bind", "none"],
         bound: Some(&["--bind", "packed:{c}"]),
-        ..PLAIN
+        ..row("jsrun", "jsrun", Each("-E"), &["jsrun"], &["jsrun --usage"])
     },
     Dialect {
-        name: "flux",
-        title: "flux run",
-        programs: &["flux"],
-        says: &["flux [OPTIONS] COMMAND", "flux-core"],
         layout: Some(&["-N", "{h}"]),
         unbound: &["-o", "cpu-affinity=off"],
         bound: Some(&["-c", "{c}", "-o", "cpu-affinity=per-task"]),
         label: Some(&["--label-io"]),
-        ..PLAIN
+        ..row("flux", "flux run", Forwards, &["flux"], &["flux [OPTIONS] COMMAND", "flux-core"])
     },
     Dialect {
-        name: "rms",
-        title: "RMS's prun",
-        says: &["railmask"],
         layout: Some(&["-N", "{h}"]),
-        ..PLAIN
+        ..row("rms", "RMS's prun", Forwards, &[], &["railmask"])
     },
+    row("pam", "LSF's pam", Command, &["pam"], &["TaskStarter"]),
+    row("elan", "Quadrics MPI", Forwards, &[], &["MPIRUN_ELANIDMAP_FILE"]),
+    row("psched", "Cray's MPI", Forwards, &[], &["Psched"]),
+    row("sgi", "SGI's MPI", Forwards, &[], &["[-miser]"]),
+    row("poe", "IBM's POE", Forwards, &["poe"], &["Parallel Operating Environment"]),
     Dialect {
-        name: "pam",
-        title: "LSF's pam",
-        programs: &["pam"],
-        says: &["TaskStarter"],
-        passing: Passing::Command,
-        ..PLAIN
-    },
-    Dialect { name: "elan", title: "Quadrics MPI", says: &["MPIRUN_ELANIDMAP_FILE"], ..PLAIN },
-    Dialect { name: "psched", title: "Cray's MPI", says: &["Psched"], ..PLAIN },
-    Dialect { name: "sgi", title: "SGI's MPI", says: &["[-miser]"], ..PLAIN },
-    Dialect {
-        name: "poe",
-        title: "IBM's POE",
-        programs: &["poe"],
-        says: &["Parallel Operating Environment"],
-        ..PLAIN
-    },
-    Dialect {
-        name: "yod",
-        title: "yod",
-        programs: &["yod"],
-        says: &[" yod "],
         verbose: &["-setenv", "PMI_DEBUG=1"],
-        ..PLAIN
+        ..row("yod", "yod", Forwards, &["yod"], &[" yod "])
     },
-    Dialect {
-        name: "ibrun",
-        title: "ibrun",
-        programs: &["ibrun"],
-        says: &["ibrun"],
-        verbose: &[],
-        ..PLAIN
-    },
+    Dialect { verbose: &[], ..row("ibrun", "ibrun", Forwards, &["ibrun"], &["ibrun"]) },
     // Whatever calls itself mpiexec and is none of the above is a Hydra: MPICH, Intel MPI,
     // MVAPICH2.
     Dialect {
-        name: "hydra",
-        title: "Hydra (MPICH, Intel MPI)",
-        programs: &["mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich"],
-        says: &["HYDRA", "Hydra", "hydra", "Intel(R) MPI", "mpiexec"],
         layout: Some(&["-ppn", "{k}"]),
         cyclic: Some(&["-ppn", "1"]),
         hosts: Some(&["-hosts", "{l}"]),
@@ -301,14 +231,15 @@ pub const DIALECTS: &[Dialect] = &[
         bound: Some(&["-bind-to", "hwthread:{c}"]),
         label: Some(&["-prepend-rank"]),
         codes: "mpiexec combines the codes of all ranks bit by bit, and shows the bare number of a signal (9, 11, 15)",
-        ..PLAIN
+        ..row(
+            "hydra",
+            "Hydra (MPICH, Intel MPI)",
+            Forwards,
+            &["mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich"],
+            &["HYDRA", "Hydra", "hydra", "Intel(R) MPI", "mpiexec"],
+        )
     },
-    Dialect {
-        name: "unknown",
-        title: "a launcher that is not in the table",
-        passing: Passing::Command,
-        ..PLAIN
-    },
+    row("unknown", "a launcher that is not in the table", Command, &[], &[]),
 ];
 
 /// The row with this name.

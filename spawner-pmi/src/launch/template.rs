@@ -58,34 +58,18 @@ pub enum TemplateError {
 /// Template that would do.
 const EXAMPLE: &str = "mpirun -np %N %C";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::FromRepr)]
+#[repr(u8)]
 enum Escape {
-    Ranks,
-    Hosts,
-    Command,
-    Program,
-    Arguments,
-    Quoted,
-    HostFile,
-    Directory,
-    Verbose,
-}
-
-impl Escape {
-    const fn of(message: u8) -> Option<Self> {
-        Some(match message {
-            b'N' => Self::Ranks,
-            b'M' => Self::Hosts,
-            b'C' => Self::Command,
-            b'P' => Self::Program,
-            b'A' => Self::Arguments,
-            b'Q' => Self::Quoted,
-            b'H' => Self::HostFile,
-            b'D' => Self::Directory,
-            b'V' => Self::Verbose,
-            _ => return None,
-        })
-    }
+    Ranks = b'N',
+    Hosts = b'M',
+    Command = b'C',
+    Program = b'P',
+    Arguments = b'A',
+    Quoted = b'Q',
+    HostFile = b'H',
+    Directory = b'D',
+    Verbose = b'V',
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -307,7 +291,7 @@ fn pieces(word: &[u8]) -> Result<Vec<Piece>, String> {
         match rest.next() {
             Some(b'%') => text.push(b'%'),
             Some(message) => {
-                let escape = Escape::of(*message);
+                let escape = Escape::from_repr(*message);
                 let escape =
                     escape.ok_or_else(|| format!("%{}", char::from(*message).escape_default()))?;
                 if !text.is_empty() {
