@@ -6,7 +6,7 @@
 //! the node memory.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use nix::poll::PollFlags;
@@ -81,8 +81,8 @@ pub fn connect(
     bounds: Bounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
     let socket = PeerSocket::adopt(fd, SockType::SeqPacket, names::AGENT_FD)
-        .map_err(|source| Error::Os { operation: "use the node agent's socket", source })?;
-    begin(Socket::new(socket, rank, size, bounds, None), BUILD_ID)
+        .map_err(Error::os("use the node agent's socket"))?;
+    join(socket, (rank, size), None, BUILD_ID, bounds)
 }
 
 /// What a rank has beside its socket where a process manager started it.
@@ -98,46 +98,33 @@ pub trait Fence: Send {
     fn finalizer(&self) -> &'static dyn Finalizer;
 }
 
-/// A rank of a host without an agent: the first rank there does for it what an agent does.
-pub struct Member {
-    /// This rank.
-    pub rank: Rank,
-    /// Ranks of the job.
-    pub size: u32,
-    /// What it has beside its socket.
-    pub fence: Box<dyn Fence>,
-}
-
-/// As [`connect`], to the first rank of this host. `greeting` is what it wants to hear.
+/// As [`connect`], for rank and size of the job. With a `fence` the socket leads to the first rank
+/// of this host, which does for it what an agent does. `greeting` is what the peer wants to hear.
 ///
 /// # Errors
 /// As [`connect`].
 pub fn join(
     socket: PeerSocket,
-    member: Member,
+    (rank, size): (Rank, u32),
+    fence: Option<Box<dyn Fence>>,
     greeting: &str,
     bounds: Bounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
-    let Member { rank, size, fence } = member;
-    begin(Socket::new(socket, rank, size, bounds, Some(fence)), greeting)
-}
-
-fn begin(mut channel: Socket, greeting: &str) -> Result<Box<dyn Bootstrap>, Error> {
-    let (rank, size) = (channel.rank, channel.size);
-    let page = channel.hello(greeting)?;
+    let (local, buffer, mail) = (0, Vec::new(), 0);
+    let mut channel = Socket { socket, rank, local, size, bounds, buffer, mail, fence };
+    let wait = Wait::new("hello", bounds.hello);
+    let page = channel.hello(greeting, &wait)?;
     let Some(place) = page.rank_info(rank) else {
-        let seen = format!("a node's shared memory without rank {rank}");
-        return Err(Error::Protocol { during: "hello", seen });
+        return Err(wait.protocol(format!("a node's shared memory without rank {rank}")));
     };
     if place.size != size {
-        let seen =
-            format!("a node's shared memory for {} ranks, the environment says {size}", place.size);
-        return Err(Error::Protocol { during: "hello", seen });
+        let there = place.size;
+        let seen = format!("a node's shared memory for {there} ranks, the environment says {size}");
+        return Err(wait.protocol(seen));
     }
     channel.local = place.local;
     page.slot(place.local).set_pid(std::process::id().cast_signed());
-    let page = Arc::new(page);
-    Ok(Box::new(Client::new(channel, place, page)))
+    Ok(Box::new(Client::new(channel, place, Arc::new(page))))
 }
 
 struct Socket {
@@ -156,34 +143,24 @@ struct Socket {
 }
 
 impl Socket {
-    const fn new(
-        socket: PeerSocket,
-        rank: Rank,
-        size: u32,
-        bounds: Bounds,
-        fence: Option<Box<dyn Fence>>,
-    ) -> Self {
-        Self { socket, rank, local: 0, size, bounds, buffer: Vec::new(), mail: 0, fence }
-    }
-
     /// Enters the fence whenever the first rank of this host asks for it, until it says something
     /// else. A fence ends early with the job, with that rank, or when a refusal comes from there.
-    fn fences(&mut self, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
+    fn fences(&mut self, wait: &Wait<'_>) -> Result<(), Error> {
         loop {
-            self.ready(PollFlags::POLLIN, wait, Some(page))?;
+            self.ready(PollFlags::POLLIN, wait)?;
             let mut head = [0; HEADER_LEN];
             let seen = sys::peek_packet(self.socket.as_fd(), &mut head);
             if seen != Some(HEADER_LEN) || head[3] != Kind::Barrier as u8 {
                 return Ok(());
             }
-            self.receive(wait, Some(page))?;
+            self.receive(wait)?;
             let Some(fence) = &mut self.fence else { return Ok(()) };
             let (socket, mut refused) = (&self.socket, false);
             let outcome = fence.fence(&mut || {
-                wait.slice(Some(page))?;
+                wait.slice()?;
                 let seen = sys::peek_packet(socket.as_fd(), &mut head);
                 refused = seen.is_some_and(|len| len > 0) && head[3] == Kind::Refuse as u8;
-                if refused || seen == Some(0) { Err(wait.lost(Some(page))) } else { Ok(()) }
+                if refused || seen == Some(0) { Err(wait.lost()) } else { Ok(()) }
             });
             if !refused {
                 outcome?;
@@ -191,68 +168,72 @@ impl Socket {
         }
     }
 
-    fn hello(&mut self, greeting: &str) -> Result<NodeShm, Error> {
-        let wait = Wait::new("hello", self.bounds.hello);
+    fn hello(&mut self, greeting: &str, wait: &Wait<'_>) -> Result<NodeShm, Error> {
         let mut frame = Frame::bare(Kind::Hello, 0, self.rank.0, std::process::id());
         frame.payload = greeting.as_bytes();
         frame.total = u32::try_from(greeting.len()).unwrap_or(u32::MAX);
-        self.send(&frame, &wait, None)?;
+        self.send(&frame, wait)?;
         let size = self.size;
-        let (frame, fd) = self.receive(&wait, None)?;
-        refused(&frame, &wait)?;
+        let (frame, fd) = self.receive(wait)?;
+        refused(&frame, wait)?;
         match (frame.kind, fd) {
             (Kind::Welcome, Some(fd)) if frame.arg == size => {
                 NodeShm::open(fd).map_err(|source| match source {
                     NodeShmError::Os { source, .. } => {
                         Error::Os { operation: "map the node's shared memory", source }
                     }
-                    NodeShmError::Layout { .. } => {
-                        Error::Protocol { during: "hello", seen: source.to_string() }
-                    }
+                    NodeShmError::Layout { .. } => wait.protocol(source),
                 })
             }
             (Kind::Welcome, Some(_)) => {
-                let seen = format!("a job of {} ranks, the environment says {size}", frame.arg);
-                Err(Error::Protocol { during: "hello", seen })
+                let there = frame.arg;
+                Err(wait.protocol(format!("a job of {there} ranks, the environment says {size}")))
             }
-            (_, fd) => Err(unexpected(&frame, fd.is_some(), &wait)),
+            (_, fd) => Err(unexpected(&frame, fd.is_some(), wait)),
         }
     }
 
     /// Waits until the socket is ready for `events`, in slices.
-    fn ready(&self, events: PollFlags, wait: &Wait, page: Option<&NodeShm>) -> Result<(), Error> {
+    fn ready(&self, events: PollFlags, wait: &Wait<'_>) -> Result<(), Error> {
         loop {
-            let ready = sys::ready(&[self.socket.as_fd()], events, wait.slice(page)?);
-            let os = |source| Error::Os { operation: "wait for the node agent", source };
-            if !ready.map_err(os)?.is_empty() {
+            let ready = sys::ready(&[self.socket.as_fd()], events, wait.slice()?);
+            if !ready.map_err(Error::os("wait for the node agent"))?.is_empty() {
                 return Ok(());
             }
         }
     }
 
-    fn send(&self, frame: &Frame<'_>, wait: &Wait, page: Option<&NodeShm>) -> Result<(), Error> {
+    /// Tries an `operation` on the socket until it succeeds, in between until there is room for it.
+    fn until_done<T>(
+        &self,
+        (operation, events): (&'static str, PollFlags),
+        wait: &Wait<'_>,
+        mut attempt: impl FnMut(BorrowedFd<'_>) -> io::Result<T>,
+    ) -> Result<T, Error> {
         loop {
-            match sys::send_packet(self.socket.as_fd(), &frame.header(), frame.payload, None) {
-                Ok(()) => return Ok(()),
-                Err(error) => match error.kind() {
-                    io::ErrorKind::Interrupted => {}
-                    io::ErrorKind::WouldBlock => self.ready(PollFlags::POLLOUT, wait, page)?,
-                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
-                        return Err(self.last_words(wait, page));
-                    }
-                    _ => {
-                        return Err(Error::Os {
-                            operation: "send to the node agent",
-                            source: error,
-                        });
-                    }
-                },
+            let source = match attempt(self.socket.as_fd()) {
+                Ok(done) => return Ok(done),
+                Err(source) => source,
+            };
+            match source.kind() {
+                io::ErrorKind::Interrupted => {}
+                io::ErrorKind::WouldBlock => self.ready(events, wait)?,
+                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                    return Err(self.last_words(wait));
+                }
+                _ => return Err(Error::Os { operation, source }),
             }
         }
     }
 
+    fn send(&self, frame: &Frame<'_>, wait: &Wait<'_>) -> Result<(), Error> {
+        self.until_done(("send to the node agent", PollFlags::POLLOUT), wait, |socket| {
+            sys::send_packet(socket, &frame.header(), frame.payload, None)
+        })
+    }
+
     /// The connection broke: the refusal that the peer sent before it left, if it did.
-    fn last_words(&self, wait: &Wait, page: Option<&NodeShm>) -> Error {
+    fn last_words(&self, wait: &Wait<'_>) -> Error {
         let mut buffer = vec![0; HEADER_LEN + MAX_PAYLOAD + 1];
         // A socket that was reset says so once, then gives what is in it.
         for _ in 0..2 {
@@ -265,52 +246,34 @@ impl Socket {
                 return error;
             }
         }
-        wait.lost(page)
+        wait.lost()
     }
 
-    fn receive(
-        &mut self,
-        wait: &Wait,
-        page: Option<&NodeShm>,
-    ) -> Result<(Frame<'_>, Option<OwnedFd>), Error> {
+    fn receive(&mut self, wait: &Wait<'_>) -> Result<(Frame<'_>, Option<OwnedFd>), Error> {
+        let mut buffer = std::mem::take(&mut self.buffer);
         // One byte more than any frame: a longer packet is seen as such.
-        if self.buffer.is_empty() {
-            self.buffer = vec![0; HEADER_LEN + MAX_PAYLOAD + 1];
+        buffer.resize(HEADER_LEN + MAX_PAYLOAD + 1, 0);
+        let what = ("receive from the node agent", PollFlags::POLLIN);
+        let (len, fd) =
+            self.until_done(what, wait, |socket| sys::receive_packet(socket, &mut buffer))?;
+        if len == 0 {
+            return Err(wait.lost());
         }
-        let (len, fd) = loop {
-            match sys::receive_packet(self.socket.as_fd(), &mut self.buffer) {
-                Ok((0, _)) => return Err(wait.lost(page)),
-                Ok(received) => break received,
-                Err(error) => match error.kind() {
-                    io::ErrorKind::Interrupted => {}
-                    io::ErrorKind::WouldBlock => self.ready(PollFlags::POLLIN, wait, page)?,
-                    io::ErrorKind::ConnectionReset => return Err(self.last_words(wait, page)),
-                    _ => {
-                        return Err(Error::Os {
-                            operation: "receive from the node agent",
-                            source: error,
-                        });
-                    }
-                },
-            }
-        };
-        let during = wait.during();
+        self.buffer = buffer;
         let frame = Frame::from_packet(&self.buffer[..len], self.size);
-        Ok((frame.map_err(|source| Error::Frame { during, source })?, fd))
+        Ok((frame.map_err(|source| Error::Frame { during: wait.during(), source })?, fd))
     }
 
-    /// Receives the pieces of a datum of exactly `expect` bytes, the first of which is at hand.
+    /// Receives the other pieces of a datum of exactly `expect` bytes, whose first one is at hand.
     fn assemble(
         &mut self,
-        first: Vec<u8>,
+        mut data: Vec<u8>,
         request: &Request<'_>,
-        wait: &Wait,
-        page: &NodeShm,
+        wait: &Wait<'_>,
     ) -> Result<Vec<u8>, Error> {
         let (expect, seq) = (request.expect, request.head.seq);
-        let mut data = first;
         while data.len() < expect {
-            let (frame, fd) = self.receive(wait, Some(page))?;
+            let (frame, fd) = self.receive(wait)?;
             refused(&frame, wait)?;
             let fits = frame.kind == Kind::Data
                 && frame.seq == seq
@@ -327,7 +290,7 @@ impl Socket {
 }
 
 /// The agent's refusal as error; it may carry the number of this call or of the one before.
-fn refused(frame: &Frame<'_>, wait: &Wait) -> Result<(), Error> {
+fn refused(frame: &Frame<'_>, wait: &Wait<'_>) -> Result<(), Error> {
     if frame.kind != Kind::Refuse {
         return Ok(());
     }
@@ -337,34 +300,27 @@ fn refused(frame: &Frame<'_>, wait: &Wait) -> Result<(), Error> {
     })
 }
 
-fn unexpected(frame: &Frame<'_>, with_fd: bool, wait: &Wait) -> Error {
+fn unexpected(frame: &Frame<'_>, with_fd: bool, wait: &Wait<'_>) -> Error {
     let Frame { kind, seq, total, offset, .. } = frame;
     let with = if with_fd { "with" } else { "without" };
-    let seen = format!(
+    wait.protocol(format!(
         "unexpected {kind:?} frame {with} descriptor: call {seq}, {} bytes at {offset} of {total}",
         frame.payload.len()
-    );
-    Error::Protocol { during: wait.during(), seen }
+    ))
 }
 
-fn map_result(fd: &OwnedFd, len: usize, wait: &Wait) -> Result<Reply, Error> {
-    let os = |source| Error::Os { operation: "map the result of an exchange", source };
-    if !memfd::is_frozen(fd).map_err(os)? {
-        let seen = "a result that could still change".to_owned();
-        return Err(Error::Protocol { during: wait.during(), seen });
+fn map_result(fd: &OwnedFd, len: usize, wait: &Wait<'_>) -> Result<Reply, Error> {
+    let os = Error::os("map the result of an exchange");
+    if !memfd::is_frozen(fd).map_err(&os)? {
+        return Err(wait.protocol("a result that could still change"));
     }
     Mapping::read_only(fd, len).map(|map| Reply::Mapped(Shared::Mapped(Arc::new(map)))).map_err(os)
 }
 
-fn check_memory(fd: OwnedFd, len: usize, wait: &Wait) -> Result<Reply, Error> {
-    let os = |errno: nix::Error| Error::Os {
-        operation: "look at the host memory",
-        source: errno.into(),
-    };
-    let there = nix::sys::stat::fstat(&fd).map_err(os)?.st_size;
+fn check_memory(fd: OwnedFd, len: usize, wait: &Wait<'_>) -> Result<Reply, Error> {
+    let there = nix::sys::stat::fstat(&fd).map_err(Error::os("look at the host memory"))?.st_size;
     if usize::try_from(there) != Ok(len) {
-        let seen = format!("host memory of {there} bytes instead of {len}");
-        return Err(Error::Protocol { during: wait.during(), seen });
+        return Err(wait.protocol(format!("host memory of {there} bytes instead of {len}")));
     }
     Ok(Reply::Memory(fd))
 }
@@ -373,32 +329,30 @@ fn check_memory(fd: OwnedFd, len: usize, wait: &Wait) -> Result<Reply, Error> {
 fn published_reply(
     published: Published,
     request: &Request<'_>,
-    wait: &Wait,
+    wait: &Wait<'_>,
     page: &Arc<NodeShm>,
 ) -> Result<Reply, Error> {
-    if published.len != request.expect {
-        let (there, expect) = (published.len, request.expect);
-        let seen = format!("a result of {there} bytes on the collectives instead of {expect}");
-        return Err(Error::Protocol { during: wait.during(), seen });
+    let Published { len, place } = published;
+    if len != request.expect {
+        let expect = request.expect;
+        let seen = format!("a result of {len} bytes on the collectives instead of {expect}");
+        return Err(wait.protocol(seen));
     }
     if request.head.kind == Kind::Barrier {
         return Ok(Reply::Release);
     }
-    if published.len == 0 {
+    if len == 0 {
         return Ok(Reply::Mapped(Shared::Owned(Vec::new())));
     }
     match SlotRef::new(page, published) {
         Some(lent) => Ok(Reply::Mapped(Shared::Slot(lent))),
-        None => {
-            let seen = format!("a result at place {} of the collectives", published.place);
-            Err(Error::Protocol { during: wait.during(), seen })
-        }
+        None => Err(wait.protocol(format!("a result at place {place} of the collectives"))),
     }
 }
 
 impl Channel for Socket {
     fn call(&mut self, request: &Request<'_>, page: &Arc<NodeShm>) -> Result<Reply, Error> {
-        let wait = Wait::new(call_name(request.head.kind), self.bounds.call);
+        let wait = Wait::new(call_name(request.head.kind), self.bounds.call).with(page);
         // The first rank of a host without an agent serves no collectives.
         if let Some(collectives) = page.collectives().filter(|_| self.fence.is_none()) {
             if request.fits_shm() {
@@ -407,12 +361,12 @@ impl Channel for Socket {
             collectives.apart(request.head.seq);
         }
         for frame in request.frames() {
-            self.send(&frame, &wait, Some(page))?;
+            self.send(&frame, &wait)?;
         }
         if self.fence.is_some() {
-            self.fences(&wait, page)?;
+            self.fences(&wait)?;
         }
-        self.reply(request, &wait, page)
+        self.reply(request, &wait)
     }
 
     fn fini(&mut self, code: i32, page: &NodeShm) -> Result<(), Error> {
@@ -442,12 +396,12 @@ impl Socket {
         &mut self,
         request: &Request<'_>,
         collectives: ShmCollectives<'_>,
-        wait: &Wait,
+        wait: &Wait<'_>,
         page: &Arc<NodeShm>,
     ) -> Result<Reply, Error> {
         let (seq, rank) = (request.head.seq, self.rank);
         if request.frames().any(|frame| collectives.post(self.local, &frame)) {
-            self.send(&Frame::bare(Kind::Posted, seq, rank.0, 0), wait, Some(page))?;
+            self.send(&Frame::bare(Kind::Posted, seq, rank.0, 0), wait)?;
         }
         loop {
             let bell = collectives.bell();
@@ -456,35 +410,30 @@ impl Socket {
             }
             if self.mail != collectives.mail() {
                 self.mail = collectives.mail();
-                if self.has_packet(wait, page)? {
-                    return self.reply(request, wait, page);
+                if self.has_packet(wait)? {
+                    return self.reply(request, wait);
                 }
             }
-            collectives.sleep(bell, wait.slice(Some(page))?);
+            collectives.sleep(bell, wait.slice()?);
             // A whole slice has passed: the agent may be gone.
-            if bell == collectives.bell() && self.has_packet(wait, page)? {
-                return self.reply(request, wait, page);
+            if bell == collectives.bell() && self.has_packet(wait)? {
+                return self.reply(request, wait);
             }
         }
     }
 
     /// Whether the agent has sent a packet.
-    fn has_packet(&self, wait: &Wait, page: &NodeShm) -> Result<bool, Error> {
+    fn has_packet(&self, wait: &Wait<'_>) -> Result<bool, Error> {
         match sys::peek_packet(self.socket.as_fd(), &mut [0; HEADER_LEN]) {
-            Some(0) => Err(wait.lost(Some(page))),
+            Some(0) => Err(wait.lost()),
             seen => Ok(seen.is_some()),
         }
     }
 
     /// The agent's answer in packets.
-    fn reply(
-        &mut self,
-        request: &Request<'_>,
-        wait: &Wait,
-        page: &NodeShm,
-    ) -> Result<Reply, Error> {
+    fn reply(&mut self, request: &Request<'_>, wait: &Wait<'_>) -> Result<Reply, Error> {
         let (head, expect) = (request.head, request.expect);
-        let (frame, fd) = self.receive(wait, Some(page))?;
+        let (frame, fd) = self.receive(wait)?;
         refused(&frame, wait)?;
         if frame.seq != head.seq {
             return Err(unexpected(&frame, fd.is_some(), wait));
@@ -503,21 +452,19 @@ impl Socket {
             {
                 let mut first = Vec::with_capacity(expect);
                 first.extend_from_slice(frame.payload);
-                self.assemble(first, request, wait, page).map(Reply::Data)
+                self.assemble(first, request, wait).map(Reply::Data)
             }
             (_, fd) => Err(unexpected(&frame, fd.is_some(), wait)),
         }
     }
-}
 
-impl Socket {
     /// The farewell to the agent.
     fn part(&mut self, code: i32, page: &NodeShm) -> Result<(), Error> {
-        let wait = Wait::new("fini", self.bounds.fini);
+        let wait = Wait::new("fini", self.bounds.fini).with(page);
         let frame = Frame::bare(Kind::Fini, 0, self.rank.0, code.cast_unsigned());
-        self.send(&frame, &wait, Some(page))?;
+        self.send(&frame, &wait)?;
         loop {
-            match self.receive(&wait, Some(page)) {
+            match self.receive(&wait) {
                 // The agent may hang up instead of answering: both mean that it knows.
                 Err(Error::Lost { .. }) => return Ok(()),
                 Err(error) => return Err(error),

@@ -154,14 +154,14 @@ struct Peer {
 }
 
 impl Peer {
-    fn next(&self, wait: &Wait, page: &NodeShm) -> Result<Answer, Error> {
+    fn next(&self, wait: &Wait<'_>) -> Result<Answer, Error> {
         let index = self.rank.0 as usize;
         let mut state = self.hub.lock();
         loop {
             if let Some(answer) = state.inboxes[index].pop_front() {
                 return Ok(answer);
             }
-            let slice = wait.slice(Some(page))?;
+            let slice = wait.slice()?;
             let woken = self.hub.bells[index].wait_timeout(state, slice);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -185,23 +185,23 @@ impl Peer {
 impl Channel for Peer {
     fn call(&mut self, request: &Request<'_>, page: &Arc<NodeShm>) -> Result<Reply, Error> {
         let during = call_name(request.head.kind);
-        let wait = Wait::new(during, self.bounds.call);
+        let wait = Wait::new(during, self.bounds.call).with(page);
         // Also a call that needs nobody else ends with the job.
-        wait.slice(Some(page))?;
+        wait.check()?;
         for frame in request.frames() {
             self.tell(during, |tree| tree.handle(self.rank, &frame))?;
         }
-        self.next(&wait, page)?.to_call(request.head.seq, during)
+        self.next(&wait)?.to_call(request.head.seq, during)
     }
 
     fn fini(&mut self, _code: i32, page: &NodeShm) -> Result<(), Error> {
         let during = "fini";
         self.tell(during, |tree| tree.fini(self.rank))?;
         self.finished = true;
-        let wait = Wait::new(during, self.bounds.fini);
+        let wait = Wait::new(during, self.bounds.fini).with(page);
         loop {
             // A refusal of a call that this rank will not make any more is nothing to it.
-            match self.next(&wait, page)? {
+            match self.next(&wait)? {
                 Answer { reply: Err(_), .. } => {}
                 answer => return answer.to_call(0, during).map(drop),
             }

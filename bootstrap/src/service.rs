@@ -123,6 +123,13 @@ pub enum Error {
     Argument { during: &'static str, problem: String },
 }
 
+impl Error {
+    /// The system refused `operation`.
+    pub fn os<E: Into<std::io::Error>>(operation: &'static str) -> impl Fn(E) -> Self {
+        move |source| Self::Os { operation, source: source.into() }
+    }
+}
+
 impl From<NodeShmError> for Error {
     fn from(error: NodeShmError) -> Self {
         let source = match error {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use settings::deadlines::bootstrap::{CALL, FINI, HELLO, SLICE};
 use settings::deadlines::{Deadline, UNBOUNDED};
 
-use crate::node_shm::{ExitDecision, NodeShm};
+use crate::node_shm::NodeShm;
 use crate::service::Error;
 
 /// The bounds of one provider; tests shorten them.
@@ -30,18 +30,27 @@ pub type Watch<'a> = dyn FnMut() -> Result<(), Error> + 'a;
 
 /// A wait in progress.
 #[derive(Clone, Copy, Debug)]
-pub struct Wait {
+pub struct Wait<'a> {
     during: &'static str,
     deadline: Deadline,
+    /// Where the end of the job is decided, once it is there.
+    page: Option<&'a NodeShm>,
     /// Not looked at for a wait without a bound: a rank in a short call does not read the clock.
     since: Option<Instant>,
 }
 
-impl Wait {
+impl<'a> Wait<'a> {
     /// Begins now; `during` names the call that waits.
     #[must_use]
     pub fn new(during: &'static str, deadline: Deadline) -> Self {
-        Self { during, deadline, since: (deadline.limit != UNBOUNDED).then(Instant::now) }
+        let since = (deadline.limit != UNBOUNDED).then(Instant::now);
+        Self { during, deadline, page: None, since }
+    }
+
+    /// The same, which also ends with the job.
+    #[must_use]
+    pub const fn with(self, page: &'a NodeShm) -> Self {
+        Self { page: Some(page), ..self }
     }
 
     /// The call that waits.
@@ -54,10 +63,8 @@ impl Wait {
     ///
     /// # Errors
     /// The job's end is decided, or the bound has passed.
-    pub fn slice(&self, page: Option<&NodeShm>) -> Result<Duration, Error> {
-        if let Some(decision) = page.and_then(NodeShm::exit_decision) {
-            return Err(self.ending(decision));
-        }
+    pub fn slice(&self) -> Result<Duration, Error> {
+        self.check()?;
         let slice = SLICE.limit;
         let Some(since) = self.since else { return Ok(slice) };
         let waited = since.elapsed();
@@ -71,19 +78,26 @@ impl Wait {
         }
     }
 
-    /// The end of the job is decided.
-    #[must_use]
-    pub const fn ending(&self, decision: ExitDecision) -> Error {
-        Error::Ending { during: self.during, decision }
+    /// Fails when the end of the job is decided.
+    ///
+    /// # Errors
+    /// It is.
+    pub fn check(&self) -> Result<(), Error> {
+        let during = self.during;
+        let decision = self.page.and_then(NodeShm::exit_decision);
+        decision.map_or(Ok(()), |decision| Err(Error::Ending { during, decision }))
     }
 
     /// The connection broke. When the end of the job is decided, that is the reason to tell.
     #[must_use]
-    pub fn lost(&self, page: Option<&NodeShm>) -> Error {
-        match page.and_then(NodeShm::exit_decision) {
-            Some(decision) => self.ending(decision),
-            None => Error::Lost { during: self.during },
-        }
+    pub fn lost(&self) -> Error {
+        self.check().err().unwrap_or(Error::Lost { during: self.during })
+    }
+
+    /// A legal frame at the wrong time, or with the wrong contents.
+    #[must_use]
+    pub fn protocol(&self, seen: impl ToString) -> Error {
+        Error::Protocol { during: self.during, seen: seen.to_string() }
     }
 }
 
@@ -94,12 +108,12 @@ mod tests {
     #[test]
     fn a_wait_ends_with_its_bound_or_with_the_job() {
         let over = CALL.within(Duration::ZERO);
-        let error = Wait::new("barrier", over).slice(None).unwrap_err();
+        let error = Wait::new("barrier", over).slice().unwrap_err();
         assert!(matches!(
             error,
             Error::Deadline { during: "barrier", deadline: "bootstrap.call", .. }
         ));
-        assert_eq!(Wait::new("barrier", CALL).slice(None).ok(), Some(SLICE.limit));
-        assert!(Wait::new("fini", FINI).slice(None).is_ok_and(|slice| slice == SLICE.limit));
+        assert_eq!(Wait::new("barrier", CALL).slice().ok(), Some(SLICE.limit));
+        assert!(Wait::new("fini", FINI).slice().is_ok_and(|slice| slice == SLICE.limit));
     }
 }

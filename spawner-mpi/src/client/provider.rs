@@ -211,7 +211,7 @@ impl Mpi {
         let during = "gather";
         let wait = Wait::new(during, CALL);
         self.plugin.gather(mine, lengths, refused(during), &mut || {
-            wait.slice(None)?;
+            wait.slice()?;
             watch()
         })
     }

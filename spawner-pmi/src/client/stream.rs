@@ -37,14 +37,14 @@ impl Stream {
     }
 
     /// A wait for one answer.
-    pub(super) fn wait(&self, during: &'static str) -> Wait {
+    pub(super) fn wait(&self, during: &'static str) -> Wait<'static> {
         Wait::new(during, self.answer)
     }
 
     /// Sends a command and receives its answer, which must be `expected`.
     pub(super) fn exchange(
         &mut self,
-        wait: &Wait,
+        wait: &Wait<'_>,
         body: &str,
         expected: &str,
         watch: &mut Watch<'_>,
@@ -72,7 +72,7 @@ impl Stream {
     /// The next answer, which must be `expected`.
     pub(super) fn receive(
         &mut self,
-        wait: &Wait,
+        wait: &Wait<'_>,
         expected: &str,
         watch: &mut Watch<'_>,
     ) -> Result<Fields, Error> {
@@ -137,9 +137,14 @@ impl Stream {
         ProcessManagerError::Os { manager, operation, source: source.into() }.into()
     }
 
-    fn ready(&self, events: PollFlags, wait: &Wait, watch: &mut Watch<'_>) -> Result<(), Error> {
+    fn ready(
+        &self,
+        events: PollFlags,
+        wait: &Wait<'_>,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), Error> {
         loop {
-            let ready = sys::ready(&[self.source.as_fd()], events, wait.slice(None)?);
+            let ready = sys::ready(&[self.source.as_fd()], events, wait.slice()?);
             let ready = ready.map_err(|error| self.os("wait for the server", error))?;
             if !ready.is_empty() {
                 return Ok(());
@@ -149,7 +154,7 @@ impl Stream {
     }
 
     /// Sends all of `bytes`.
-    fn send(&mut self, bytes: &[u8], wait: &Wait) -> Result<(), Error> {
+    fn send(&mut self, bytes: &[u8], wait: &Wait<'_>) -> Result<(), Error> {
         let mut rest = bytes;
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
         while !rest.is_empty() {
@@ -166,12 +171,12 @@ impl Stream {
         Ok(())
     }
 
-    fn closed(&self, wait: &Wait) -> Error {
+    fn closed(&self, wait: &Wait<'_>) -> Error {
         ProcessManagerError::Closed { manager: self.manager, during: wait.during() }.into()
     }
 
     /// Reads some more bytes into the buffer.
-    fn fill(&mut self, wait: &Wait, watch: &mut Watch<'_>) -> Result<(), Error> {
+    fn fill(&mut self, wait: &Wait<'_>, watch: &mut Watch<'_>) -> Result<(), Error> {
         let mut piece = [0; 4096];
         loop {
             match recv(self.number(), &mut piece, MsgFlags::MSG_DONTWAIT) {
@@ -188,7 +193,7 @@ impl Stream {
         }
     }
 
-    fn take(&mut self, len: usize, wait: &Wait) -> Result<String, Error> {
+    fn take(&mut self, len: usize, wait: &Wait<'_>) -> Result<String, Error> {
         let bytes: Vec<u8> = self.buffer.drain(..len).collect();
         String::from_utf8(bytes).map_err(|error| {
             let seen = String::from_utf8_lossy(error.as_bytes()).into_owned();
@@ -197,7 +202,7 @@ impl Stream {
     }
 
     /// The next line, without its end.
-    fn line(&mut self, wait: &Wait, watch: &mut Watch<'_>) -> Result<String, Error> {
+    fn line(&mut self, wait: &Wait<'_>, watch: &mut Watch<'_>) -> Result<String, Error> {
         let mut looked = 0;
         loop {
             if let Some(at) = self.buffer[looked..].iter().position(|byte| *byte == b'\n') {
@@ -216,7 +221,7 @@ impl Stream {
     }
 
     /// The body of the next message that has its length in front.
-    fn frame(&mut self, wait: &Wait, watch: &mut Watch<'_>) -> Result<String, Error> {
+    fn frame(&mut self, wait: &Wait<'_>, watch: &mut Watch<'_>) -> Result<String, Error> {
         let columns = loop {
             if let Some((columns, _)) = self.buffer.split_first_chunk::<6>() {
                 break *columns;

@@ -121,7 +121,7 @@ impl ProcessManager for Pmix {
         let fence = self.client.fence().map_err(refused(during))?;
         let wait = Wait::new(during, CALL);
         loop {
-            match fence.wait(wait.slice(None)?) {
+            match fence.wait(wait.slice()?) {
                 Some(outcome) => return outcome.map_err(refused(during)),
                 None => watch()?,
             }

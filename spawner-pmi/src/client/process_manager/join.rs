@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use bootstrap::agent::{self, Fence, Member};
+use bootstrap::agent::{self, Fence};
 use bootstrap::client::Client;
 use bootstrap::node_shm::{NodeShm, NodeShmSpec};
 use bootstrap::service::{Bootstrap, Error, Finalizer, HostId, Rank};
@@ -83,7 +83,14 @@ pub fn join(
     let finalization = manager.finalization();
     let local = |rank| page.local_of(rank).unwrap_or_default();
     let sockets = members.iter().map(|(rank, fd)| (fd.as_raw_fd(), local(*rank))).collect();
-    let leader = leader::Leader::new(manager, &host_of, identity.name.clone(), members, bounds)?;
+    let leader = leader::Leader::new(
+        manager,
+        &host_of,
+        identity.name.clone(),
+        Arc::clone(&page),
+        members,
+        bounds,
+    )?;
     let Some(place) = page.rank_info(info.rank) else {
         let seen = format!("a node's shared memory without rank {}", info.rank);
         return Err(Error::Protocol { during: "start", seen });
@@ -103,8 +110,9 @@ fn follow(
     let leader = socket.as_fd().as_raw_fd();
     let finalization = manager.finalization();
     let (rank, size) = (manager.job_info().rank, manager.job_info().size);
-    let member = Member { rank, size, fence: Box::new(Follower(manager)) };
-    let job = agent::join(socket, member, &meeting.greeting(), bounds.services)?;
+    let fence: Box<dyn Fence> = Box::new(Follower(manager));
+    let greeting = meeting.greeting();
+    let job = agent::join(socket, (rank, size), Some(fence), &greeting, bounds.services)?;
     finalization.attach(job.node_shm(), job.rank_info().local, vec![(leader, 0)]);
     Ok(job)
 }

@@ -14,14 +14,17 @@ use super::kvs::KeyValueSpace;
 use super::manager::ProcessManager;
 use bootstrap::client::{Answer, Channel, Reply, Request};
 use bootstrap::collective::{
-    Action, Branch, Collective, Down, Node, ProtocolError, To, TreeMessage, Up, ranks_by_host,
+    Action, Branch, Collective, Down, Node, To, TreeMessage, Up, ranks_by_host,
 };
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use bootstrap::memfd;
 use bootstrap::node_shm::NodeShm;
 use bootstrap::service::{Error, ExitNotifier, Finalizer, HostId, Rank, Shared, call_name};
 use bootstrap::sys::{self, Mapping};
-use bootstrap::wait::{Wait, Watch};
+use bootstrap::wait::Wait;
+
+/// What the system refuses when it does.
+const WAITING: &str = "wait for the ranks of this host";
 
 /// Another rank of this host.
 struct Member {
@@ -46,6 +49,7 @@ struct Others {
 
 pub(super) struct Leader {
     manager: Box<dyn ProcessManager>,
+    page: Arc<NodeShm>,
     host: HostId,
     host_name: String,
     rank: Rank,
@@ -57,15 +61,12 @@ pub(super) struct Leader {
     bounds: ProcessManagerBounds,
 }
 
-fn protocol(during: &'static str) -> impl Fn(ProtocolError) -> Error {
-    move |error| Error::Protocol { during, seen: error.to_string() }
-}
-
 impl Leader {
     pub(super) fn new(
         manager: Box<dyn ProcessManager>,
         host_of: &[HostId],
         host_name: String,
+        page: Arc<NodeShm>,
         members: Vec<(Rank, OwnedFd)>,
         bounds: ProcessManagerBounds,
     ) -> Result<Self, Error> {
@@ -76,7 +77,7 @@ impl Leader {
         let (ranks, parent) = (hosts[host.0 as usize].clone(), hosts.len() > 1);
         let node = |host, ranks, branches, parent| {
             Collective::node(Node { size, host, ranks, branches, parent })
-                .map_err(protocol("start"))
+                .map_err(|error| Error::Protocol { during: "start", seen: error.to_string() })
         };
         let machine = node(host, ranks, Vec::new(), parent)?;
         let others = if parent {
@@ -91,30 +92,36 @@ impl Leader {
         let member = |(rank, socket)| Member { rank, socket, left: false, closed: false };
         let members = members.into_iter().map(member).collect();
         let (inbox, buffer) = (VecDeque::new(), Vec::new());
-        Ok(Self { manager, host, host_name, rank, machine, others, members, inbox, buffer, bounds })
+        Ok(Self {
+            manager,
+            page,
+            host,
+            host_name,
+            rank,
+            machine,
+            others,
+            members,
+            inbox,
+            buffer,
+            bounds,
+        })
     }
 
     /// Gives one frame of a rank of this host to the machine.
-    fn handle(
-        &mut self,
-        from: Rank,
-        frame: &Frame<'_>,
-        wait: &Wait,
-        page: &NodeShm,
-    ) -> Result<(), Error> {
-        let actions = self.machine.handle(from, frame).map_err(protocol(wait.during()))?;
-        self.settle(actions, wait, page)
+    fn handle(&mut self, from: Rank, frame: &Frame<'_>, wait: &Wait<'_>) -> Result<(), Error> {
+        let actions = self.machine.handle(from, frame).map_err(|error| wait.protocol(error))?;
+        self.settle(actions, wait)
     }
 
     /// Carries out what the machine asks for. A refusal that other hosts must hear goes there
     /// first: the fence needs the ranks that it is about to end.
-    fn settle(&mut self, actions: Vec<Action>, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
+    fn settle(&mut self, actions: Vec<Action>, wait: &Wait<'_>) -> Result<(), Error> {
         if self.others.is_none() || !self.machine.is_refused() {
-            self.carry_out(actions, wait, page)?;
-            return self.rounds(wait, page);
+            self.carry_out(actions, wait)?;
+            return self.rounds(wait);
         }
-        let outcome = self.rounds(wait, page);
-        self.carry_out(actions, wait, page)?;
+        let outcome = self.rounds(wait);
+        self.carry_out(actions, wait)?;
         match outcome {
             Err(Error::Deadline { .. }) => Ok(()),
             other => other,
@@ -122,7 +129,7 @@ impl Leader {
     }
 
     /// Exchanges messages with the other hosts while there are some.
-    fn rounds(&mut self, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
+    fn rounds(&mut self, wait: &Wait<'_>) -> Result<(), Error> {
         loop {
             let mut messages = Vec::new();
             while let Some(message) = self.machine.poll_transmit() {
@@ -134,26 +141,19 @@ impl Leader {
             if messages.is_empty() || self.others.is_none() {
                 return Ok(());
             }
-            let actions = self.round(&messages, wait, page)?;
-            self.carry_out(actions, wait, page)?;
+            let actions = self.round(&messages, wait)?;
+            self.carry_out(actions, wait)?;
         }
     }
 
     /// One exchange of messages: one datum and one fence.
-    fn round(
-        &mut self,
-        messages: &[Up],
-        wait: &Wait,
-        page: &NodeShm,
-    ) -> Result<Vec<Action>, Error> {
+    fn round(&mut self, messages: &[Up], wait: &Wait<'_>) -> Result<Vec<Action>, Error> {
         let Some(others) = &mut self.others else { return Ok(Vec::new()) };
-        let during = wait.during();
-        let codec = |error: postcard::Error| Error::Protocol { during, seen: error.to_string() };
-        let bytes = postcard::to_allocvec(messages).map_err(codec)?;
+        let bytes = postcard::to_allocvec(messages).map_err(|error| wait.protocol(error))?;
         others.round += 1;
         let purpose = format!("r{}x", others.round);
         others.space.publish(self.manager.as_mut(), &purpose, self.rank.0, &bytes)?;
-        self.fence(messages, wait, page)?;
+        self.fence(messages, wait)?;
         let Some(others) = &mut self.others else { return Ok(Vec::new()) };
         let mut actions = Vec::new();
         for (index, leader) in others.leaders.clone().into_iter().enumerate() {
@@ -161,14 +161,12 @@ impl Leader {
                 messages.to_vec()
             } else {
                 let bytes = others.space.read(self.manager.as_mut(), &purpose, leader)?;
-                postcard::from_bytes(&bytes).map_err(codec)?
+                postcard::from_bytes(&bytes).map_err(|error| wait.protocol(error))?
             };
             for message in theirs {
-                others.root.from_child(index, message).map_err(protocol(during))?;
+                others.root.from_child(index, message).map_err(|error| wait.protocol(error))?;
             }
-            if let Some(decision) = page.exit_decision() {
-                return Err(wait.ending(decision));
-            }
+            wait.check()?;
         }
         let mut answers: Vec<Down> = Vec::new();
         while let Some(message) = others.root.poll_transmit() {
@@ -179,60 +177,56 @@ impl Leader {
             }
         }
         for answer in answers {
-            actions.extend(self.machine.from_parent(answer).map_err(protocol(during))?);
+            actions.extend(self.machine.from_parent(answer).map_err(|error| wait.protocol(error))?);
         }
         Ok(actions)
     }
 
     /// All ranks of this host enter the process manager's fence.
-    fn fence(&mut self, messages: &[Up], wait: &Wait, page: &NodeShm) -> Result<(), Error> {
+    fn fence(&mut self, messages: &[Up], wait: &Wait<'_>) -> Result<(), Error> {
         for index in 0..self.members.len() {
             let member = &self.members[index];
             if !member.closed {
                 let frame = Frame::bare(Kind::Barrier, 0, member.rank.0, 0);
-                self.send(index, &frame, None, wait, page)?;
+                self.send(index, &frame, None, wait)?;
             }
         }
         let refusal = messages.iter().any(|message| matches!(message, Up::Refuse(_)));
-        let bounded = refusal.then(|| Wait::new(wait.during(), self.bounds.refusal));
+        let page = Arc::clone(&self.page);
+        let bounded = Wait::new(wait.during(), self.bounds.refusal).with(&page);
+        let wait = if refusal { &bounded } else { wait };
         let finalization = self.manager.finalization();
         let (members, host) = (&mut self.members, &self.host_name);
         let mut watch = || {
-            bounded.as_ref().unwrap_or(wait).slice(Some(page))?;
-            check_members(finalization, members, host, page)
+            wait.slice()?;
+            check_members(finalization, members, host, &page)
         };
-        let watch: &mut Watch<'_> = &mut watch;
-        self.manager.fence(watch)
+        self.manager.fence(&mut watch)
     }
 
-    fn carry_out(
-        &mut self,
-        actions: Vec<Action>,
-        wait: &Wait,
-        page: &NodeShm,
-    ) -> Result<(), Error> {
-        actions.into_iter().try_for_each(|action| self.carry_out_one(action, wait, page))
+    fn carry_out(&mut self, actions: Vec<Action>, wait: &Wait<'_>) -> Result<(), Error> {
+        actions.into_iter().try_for_each(|action| self.carry_out_one(action, wait))
     }
 
-    fn carry_out_one(&mut self, action: Action, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
-        let os = |operation| move |source| Error::Os { operation, source };
+    fn carry_out_one(&mut self, action: Action, wait: &Wait<'_>) -> Result<(), Error> {
         match action {
             // Farewells are counted by this module.
             Action::Release { seq: 0, .. } => {}
             Action::Release { to: To::Rank(to), seq } => {
-                self.give(to, &Frame::bare(Kind::Release, seq, to.0, 0), wait, page)?;
+                self.give(to, &Frame::bare(Kind::Release, seq, to.0, 0), wait)?;
             }
             Action::Release { to: To::Host(_), seq } => {
-                self.tell_all(&Frame::bare(Kind::Release, seq, 0, 0), None, wait, page)?;
+                self.tell_all(&Frame::bare(Kind::Release, seq, 0, 0), None, wait)?;
                 self.answer(seq, Ok(Reply::Release));
             }
             Action::Mapped { seq, bytes, .. } => {
-                let fd = memfd::result(&bytes).map_err(os("make the result of an exchange"))?;
+                let fd =
+                    memfd::result(&bytes).map_err(Error::os("make the result of an exchange"))?;
                 let mut frame = Frame::bare(Kind::Mapped, seq, 0, 0);
                 frame.total = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                self.tell_all(&frame, Some(&fd), wait, page)?;
+                self.tell_all(&frame, Some(&fd), wait)?;
                 let map = Mapping::read_only(&fd, bytes.len())
-                    .map_err(os("map the result of an exchange"))?;
+                    .map_err(Error::os("map the result of an exchange"))?;
                 self.answer(seq, Ok(Reply::Mapped(Shared::Mapped(Arc::new(map)))));
             }
             Action::Data { to, seq, bytes } if to == self.rank => {
@@ -240,23 +234,23 @@ impl Leader {
             }
             Action::Data { to, seq, bytes } => {
                 for frame in Frame::pieces(Frame::bare(Kind::Data, seq, to.0, 0), &bytes) {
-                    self.give(to, &frame, wait, page)?;
+                    self.give(to, &frame, wait)?;
                 }
             }
             Action::HostMemory { seq, len, .. } => {
-                let fd = memfd::zeroed(len).map_err(os("make host memory"))?;
+                let fd = memfd::zeroed(len).map_err(Error::os("make host memory"))?;
                 let mut frame = Frame::bare(Kind::HostMemory, seq, 0, 0);
                 #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
                 let halves = (len as u32, (len >> 32) as u32);
                 (frame.total, frame.extra) = halves;
-                self.tell_all(&frame, Some(&fd), wait, page)?;
+                self.tell_all(&frame, Some(&fd), wait)?;
                 self.answer(seq, Ok(Reply::Memory(fd)));
             }
             Action::Refuse { to, seq, reason } if to == self.rank => self.answer(seq, Err(reason)),
             Action::Refuse { to, seq, reason } => {
                 let text = &reason.as_bytes()[..reason.len().min(MAX_PAYLOAD)];
                 for frame in Frame::pieces(Frame::bare(Kind::Refuse, seq, to.0, 0), text) {
-                    self.give(to, &frame, wait, page)?;
+                    self.give(to, &frame, wait)?;
                 }
             }
         }
@@ -272,33 +266,23 @@ impl Leader {
         &mut self,
         frame: &Frame<'_>,
         fd: Option<&OwnedFd>,
-        wait: &Wait,
-        page: &NodeShm,
+        wait: &Wait<'_>,
     ) -> Result<(), Error> {
         for index in 0..self.members.len() {
             let rank = self.members[index].rank.0;
-            self.send(index, &Frame { rank, ..*frame }, fd, wait, page)?;
+            self.send(index, &Frame { rank, ..*frame }, fd, wait)?;
         }
         Ok(())
     }
 
-    fn give(
-        &mut self,
-        to: Rank,
-        frame: &Frame<'_>,
-        wait: &Wait,
-        page: &NodeShm,
-    ) -> Result<(), Error> {
+    fn give(&mut self, to: Rank, frame: &Frame<'_>, wait: &Wait<'_>) -> Result<(), Error> {
         if to == self.rank {
             self.answer(frame.seq, Ok(Reply::Release));
             return Ok(());
         }
         match self.members.binary_search_by_key(&to, |member| member.rank) {
-            Ok(index) => self.send(index, frame, None, wait, page),
-            Err(_) => {
-                let seen = format!("an answer to rank {to} of another host");
-                Err(Error::Protocol { during: wait.during(), seen })
-            }
+            Ok(index) => self.send(index, frame, None, wait),
+            Err(_) => Err(wait.protocol(format!("an answer to rank {to} of another host"))),
         }
     }
 
@@ -308,8 +292,7 @@ impl Leader {
         index: usize,
         frame: &Frame<'_>,
         fd: Option<&OwnedFd>,
-        wait: &Wait,
-        page: &NodeShm,
+        wait: &Wait<'_>,
     ) -> Result<(), Error> {
         let member = &self.members[index];
         if member.closed {
@@ -323,95 +306,86 @@ impl Leader {
                 Err(source) => match source.kind() {
                     io::ErrorKind::Interrupted => {}
                     io::ErrorKind::WouldBlock => {
-                        let slice = wait.slice(Some(page))?;
-                        sys::ready(&[socket], PollFlags::POLLOUT, slice).map_err(waiting)?;
+                        let slice = wait.slice()?;
+                        sys::ready(&[socket], PollFlags::POLLOUT, slice)
+                            .map_err(Error::os(WAITING))?;
                     }
                     // Reading tells how it left.
                     io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => return Ok(()),
-                    _ => {
-                        return Err(Error::Os { operation: "send to a rank of this host", source });
-                    }
+                    _ => return Err(Error::os("send to a rank of this host")(source)),
                 },
             }
         }
     }
 
     /// Waits for one slice and takes one frame of each member that has one.
-    fn listen(&mut self, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
-        let slice = wait.slice(Some(page))?;
+    fn listen(&mut self, wait: &Wait<'_>) -> Result<(), Error> {
+        let slice = wait.slice()?;
         let open: Vec<usize> =
             (0..self.members.len()).filter(|index| !self.members[*index].closed).collect();
         let sockets: Vec<_> =
             open.iter().map(|index| self.members[*index].socket.as_fd()).collect();
-        for at in sys::ready(&sockets, PollFlags::POLLIN, slice).map_err(waiting)? {
-            self.hear(open[at], wait, page)?;
+        for at in sys::ready(&sockets, PollFlags::POLLIN, slice).map_err(Error::os(WAITING))? {
+            self.hear(open[at], wait)?;
         }
         Ok(())
     }
 
-    fn hear(&mut self, index: usize, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
+    fn hear(&mut self, index: usize, wait: &Wait<'_>) -> Result<(), Error> {
         self.buffer.resize(HEADER_LEN + MAX_PAYLOAD + 1, 0);
         let during = wait.during();
         let rank = self.members[index].rank;
         let len = match sys::receive_packet(self.members[index].socket.as_fd(), &mut self.buffer) {
             Ok((len, None)) => len,
             Ok((_, Some(_))) => {
-                let seen = format!("a descriptor from rank {rank}");
-                return Err(Error::Protocol { during, seen });
+                return Err(wait.protocol(format!("a descriptor from rank {rank}")));
             }
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => return Ok(()),
                 io::ErrorKind::ConnectionReset => 0,
-                _ => {
-                    let operation = "receive from a rank of this host";
-                    return Err(Error::Os { operation, source: error });
-                }
+                _ => return Err(Error::os("receive from a rank of this host")(error)),
             },
         };
         if len == 0 {
             self.members[index].closed = true;
-            let gone = self.members[index].left || has_left(page, rank);
+            let gone = self.members[index].left || has_left(&self.page, rank);
             return if gone {
-                self.left(index, wait, page)
+                self.left(index, wait)
             } else {
-                Err(died(self.manager.finalization(), page, rank, &self.host_name))
+                Err(died(self.manager.finalization(), &self.page, rank, &self.host_name))
             };
         }
         let buffer = std::mem::take(&mut self.buffer);
         let frame = Frame::from_packet(&buffer[..len], self.machine.size())
             .map_err(|source| Error::Frame { during, source })?;
         let outcome = match frame.kind {
-            Kind::Fini => self.left(index, wait, page),
+            Kind::Fini => self.left(index, wait),
             Kind::Exiting | Kind::Abort => Ok(()),
-            _ => self.handle(rank, &frame, wait, page),
+            _ => self.handle(rank, &frame, wait),
         };
         self.buffer = buffer;
         outcome
     }
 
     /// A member has said its farewell.
-    fn left(&mut self, index: usize, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
+    fn left(&mut self, index: usize, wait: &Wait<'_>) -> Result<(), Error> {
         let member = &mut self.members[index];
         if std::mem::replace(&mut member.left, true) {
             return Ok(());
         }
         let rank = member.rank;
-        self.depart(rank, wait, page)
+        self.depart(rank, wait)
     }
 
-    fn depart(&mut self, rank: Rank, wait: &Wait, page: &NodeShm) -> Result<(), Error> {
-        let actions = self.machine.fini(rank).map_err(protocol(wait.during()))?;
-        self.carry_out(actions, wait, page)?;
+    fn depart(&mut self, rank: Rank, wait: &Wait<'_>) -> Result<(), Error> {
+        let actions = self.machine.fini(rank).map_err(|error| wait.protocol(error))?;
+        self.carry_out(actions, wait)?;
         if let Some(reason) = self.machine.stuck() {
             let actions = self.machine.refuse_all(&reason);
-            self.settle(actions, wait, page)?;
+            self.settle(actions, wait)?;
         }
         Ok(())
     }
-}
-
-fn waiting(source: io::Error) -> Error {
-    Error::Os { operation: "wait for the ranks of this host", source }
 }
 
 fn has_left(page: &NodeShm, rank: Rank) -> bool {
@@ -446,27 +420,27 @@ fn check_members(
 impl Channel for Leader {
     fn call(&mut self, request: &Request<'_>, page: &Arc<NodeShm>) -> Result<Reply, Error> {
         let during = call_name(request.head.kind);
-        let wait = Wait::new(during, self.bounds.services.call);
+        let wait = Wait::new(during, self.bounds.services.call).with(page);
         for frame in request.frames() {
-            self.handle(self.rank, &frame, &wait, page)?;
+            self.handle(self.rank, &frame, &wait)?;
         }
         loop {
             if let Some(answer) = self.inbox.pop_front() {
                 return answer.to_call(request.head.seq, during);
             }
-            self.listen(&wait, page)?;
+            self.listen(&wait)?;
         }
     }
 
     /// The farewell is between the ranks of a host; then each takes its leave of the process
     /// manager.
     fn fini(&mut self, code: i32, page: &NodeShm) -> Result<(), Error> {
-        let wait = Wait::new("fini", self.bounds.services.fini);
-        self.depart(self.rank, &wait, page)?;
+        let wait = Wait::new("fini", self.bounds.services.fini).with(page);
+        self.depart(self.rank, &wait)?;
         while self.members.iter().any(|member| !member.left && !member.closed) {
-            self.listen(&wait, page)?;
+            self.listen(&wait)?;
         }
-        self.tell_all(&Frame::bare(Kind::Release, 0, 0, 0), None, &wait, page)?;
+        self.tell_all(&Frame::bare(Kind::Release, 0, 0, 0), None, &wait)?;
         self.manager.finalization().fini(code);
         Ok(())
     }

@@ -82,7 +82,7 @@ impl Place<'_> {
                     ) => {}
                 Err(error) => return Err(self.os("reach the first rank of this host")(error)),
             }
-            match wait.slice(None) {
+            match wait.slice() {
                 Ok(slice) => std::thread::sleep(nap.min(slice)),
                 Err(Error::Deadline { waited_ms, .. }) => {
                     return Err(self.wrong(format!(
@@ -116,9 +116,9 @@ impl Place<'_> {
         let others = self.ranks.get(1..).unwrap_or_default();
         let mut here: Vec<(Rank, OwnedFd)> = Vec::with_capacity(others.len());
         let mut strangers: Vec<OwnedFd> = Vec::new();
-        let wait = Wait::new("meeting of the host's ranks", self.meet);
+        let wait = Wait::new("meeting of the host's ranks", self.meet).with(page);
         while here.len() < others.len() {
-            let slice = match wait.slice(Some(page)) {
+            let slice = match wait.slice() {
                 Err(Error::Deadline { waited_ms, .. }) => return Err(self.absent(&here, waited_ms)),
                 other => other?,
             };
