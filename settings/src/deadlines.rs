@@ -70,20 +70,6 @@ impl Deadline {
         Self { limit, ..self }
     }
 
-    const fn new(name: &'static str, bound: Bound, doc: &'static str) -> Self {
-        let Bound { limit, exit, set_by } = bound;
-        Self { name, limit, exit, set_by, doc }
-    }
-}
-
-/// The middle columns of a row.
-struct Bound {
-    limit: Duration,
-    exit: ExitTerm,
-    set_by: &'static str,
-}
-
-impl Bound {
     const fn set_by(self, set_by: &'static str) -> Self {
         Self { set_by, ..self }
     }
@@ -93,19 +79,20 @@ impl Bound {
     }
 }
 
-const fn bound(limit: Duration) -> Bound {
-    Bound { limit, exit: ExitTerm::None, set_by: "" }
+/// The bound of a row that has no name yet.
+const fn bound(limit: Duration) -> Deadline {
+    Deadline { name: "", limit, exit: ExitTerm::None, set_by: "", doc: "" }
 }
 
-const fn us(limit: u64) -> Bound {
+const fn us(limit: u64) -> Deadline {
     bound(Duration::from_micros(limit))
 }
 
-const fn ms(limit: u64) -> Bound {
+const fn ms(limit: u64) -> Deadline {
     bound(Duration::from_millis(limit))
 }
 
-const fn secs(limit: u64) -> Bound {
+const fn secs(limit: u64) -> Deadline {
     bound(Duration::from_secs(limit))
 }
 
@@ -116,7 +103,10 @@ macro_rules! deadlines {
     })*) => {
         $($(#[$about])* pub mod $part {
             use crate::deadlines::*;
-            $(#[doc = $doc] pub const $NAME: Deadline = Deadline::new($name, $bound, $doc);)*
+            $(
+                #[doc = $doc]
+                pub const $NAME: Deadline = Deadline { name: $name, doc: $doc, ..$bound };
+            )*
         })*
         /// The table.
         pub const ALL: &[&[Deadline]] = &[$(&[$($part::$NAME),*]),*];

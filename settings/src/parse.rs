@@ -1,6 +1,8 @@
 //! From texts to values. Trailing text, empty numbers and fractions that are none are errors;
 //! nothing is guessed.
 
+use std::fmt::Display;
+
 use nix::sys::signal::Signal;
 
 use crate::variable::Kind;
@@ -195,11 +197,7 @@ fn example(min: i64) -> i64 {
     min.max(4)
 }
 
-fn quote(text: &str) -> String {
-    format!("{text:?}")
-}
-
-fn in_range(value: i64, min: i64, max: i64) -> Result<i64, String> {
+fn in_range<T: PartialOrd + Display>(value: T, min: T, max: T) -> Result<T, String> {
     if value < min {
         return Err(format!("{value} is below the least value {min}"));
     }
@@ -231,7 +229,7 @@ fn number(text: &str) -> Result<Number<'_>, String> {
         Some(rest) => (text.starts_with('-'), rest.trim_start()),
         None => (false, text),
     };
-    let none = || format!("{} does not start with a number", quote(text));
+    let none = || format!("{text:?} does not start with a number");
     let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
     let (radix, digits) = hex.map_or((10, digits), |digits| (16, digits));
     let end = |s: &str| s.find(|c: char| !c.is_digit(radix)).unwrap_or(s.len());
@@ -259,7 +257,7 @@ fn signed(negative: bool, magnitude: u128) -> Result<i64, String> {
 }
 
 fn trailing(rest: &str) -> Result<(), String> {
-    if rest.is_empty() { Ok(()) } else { Err(format!("{} follows the number", quote(rest))) }
+    if rest.is_empty() { Ok(()) } else { Err(format!("{rest:?} follows the number")) }
 }
 
 fn integer(text: &str) -> Result<i64, String> {
@@ -281,16 +279,12 @@ fn suffix(rest: &str) -> Result<Option<u128>, String> {
         'M' => 2,
         'G' => 3,
         'T' => 4,
-        _ => return Err(format!("{} follows the number", quote(rest))),
+        _ => return Err(format!("{rest:?} follows the number")),
     };
     let tail = &rest[letter.len_utf8()..];
     let plain = tail.is_empty()
         || power > 0 && (tail.eq_ignore_ascii_case("b") || tail.eq_ignore_ascii_case("ib"));
-    if plain {
-        Ok(Some(1024u128.pow(power)))
-    } else {
-        Err(format!("{} follows the number", quote(rest)))
-    }
+    if plain { Ok(Some(1024u128.pow(power))) } else { Err(format!("{rest:?} follows the number")) }
 }
 
 fn size(text: &str, unit: i64) -> Result<i64, String> {
@@ -320,13 +314,7 @@ fn real(text: &str, min: f64, max: f64) -> Result<f64, String> {
     if !value.is_finite() {
         return Err("the number is too large".to_owned());
     }
-    if value < min {
-        return Err(format!("{value} is below the least value {min}"));
-    }
-    if value > max {
-        return Err(format!("{value} is above the greatest value {max}"));
-    }
-    Ok(value)
+    in_range(value, min, max)
 }
 
 fn plain_real(text: &str) -> Result<f64, String> {
@@ -338,7 +326,7 @@ fn plain_real(text: &str) -> Result<f64, String> {
     let digits = text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c));
     match text.parse::<f64>() {
         Ok(value) if digits && value.is_finite() => Ok(value),
-        _ => Err(format!("{} is not a number", quote(text))),
+        _ => Err(format!("{text:?} is not a number")),
     }
 }
 
@@ -351,7 +339,7 @@ fn boolean(text: &str) -> Result<bool, String> {
         text if is_word(&YES, text) => Ok(true),
         text if is_word(&NO, text) => Ok(false),
         "" => Err("the value is empty".to_owned()),
-        other => Err(format!("{} is neither yes nor no", quote(other))),
+        other => Err(format!("{other:?} is neither yes nor no")),
     }
 }
 
@@ -393,7 +381,7 @@ fn amount(text: &str) -> Result<Amount, String> {
     if part >= 1.0 {
         // Read as a number of bytes, "1.0" would mean one byte.
         let problem = "is neither a part of the memory (that is below 1) nor a size (that has a letter, or no point)";
-        return Err(format!("{} {problem}", quote(text)));
+        return Err(format!("{text:?} {problem}"));
     }
     Ok(Amount::Fraction(part))
 }
@@ -415,11 +403,11 @@ fn nodes(text: &str) -> Result<Nodes, String> {
             text.parse::<u32>()
                 .ok()
                 .filter(|_| digits)
-                .ok_or_else(|| format!("{} is no rank", quote(text)))
+                .ok_or_else(|| format!("{text:?} is no rank"))
         };
         let (first, last) = (rank(first)?, rank(last)?);
         if first > last {
-            return Err(format!("the range {} is empty", quote(item)));
+            return Err(format!("the range {item:?} is empty"));
         }
         ranges.push((first, last));
     }
@@ -427,7 +415,7 @@ fn nodes(text: &str) -> Result<Nodes, String> {
 }
 
 fn any_signal(text: &str) -> Result<i32, String> {
-    let unknown = || format!("{} is no signal", quote(text));
+    let unknown = || format!("{text:?} is no signal");
     if text.starts_with(|c: char| c.is_ascii_digit()) {
         return text.parse().ok().filter(|n| (1..=LAST_SIGNAL).contains(n)).ok_or_else(unknown);
     }
@@ -439,7 +427,7 @@ fn any_signal(text: &str) -> Result<i32, String> {
 fn signal(text: &str) -> Result<i32, String> {
     let number = any_signal(text)?;
     if [libc::SIGKILL, libc::SIGSTOP].contains(&number) {
-        return Err(format!("{} cannot be caught", quote(text)));
+        return Err(format!("{text:?} cannot be caught"));
     }
     Ok(number)
 }
@@ -454,7 +442,7 @@ fn signals(text: &str) -> Result<Signals, String> {
 
 fn word(words: &[&'static str], text: &str) -> Result<&'static str, String> {
     let found = words.iter().find(|word| word.eq_ignore_ascii_case(text));
-    found.copied().ok_or_else(|| format!("{} is unknown", quote(text)))
+    found.copied().ok_or_else(|| format!("{text:?} is unknown"))
 }
 
 fn word_list(words: &[&'static str], text: &str) -> Result<Value, String> {

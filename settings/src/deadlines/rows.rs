@@ -35,8 +35,7 @@ deadlines! {
              follow; then the server ends them.";
         MEET_FIRST = "bootstrap.process-manager.meet-first", ms(1),
             "First pause before a rank knocks again at the first rank of its host; doubles.";
-        MEET_MOST = "bootstrap.process-manager.meet-most", ms(20),
-            "Longest such pause.";
+        MEET_MOST = "bootstrap.process-manager.meet-most", ms(20), "Longest such pause.";
         MPI_EAGER = "bootstrap.mpi.eager", ms(1),
             "A rank in a collective call of MPI polls without sleeping.";
         MPI_WATCH = "bootstrap.mpi.watch", ms(20),
@@ -61,14 +60,12 @@ deadlines! {
             "The agent waits for such ranks, until the exit counts as not collective.";
         DECISION_ACK = "exit.decision-ack", ms(20),
             "After a decided exit, until the agent sends SIGQUIT to ranks that have not read it.";
-        KILL_GRACE = "end.kill-grace", secs(2),
-            "Between SIGTERM and SIGKILL of the ranks.";
+        KILL_GRACE = "end.kill-grace", secs(2), "Between SIGTERM and SIGKILL of the ranks.";
         REAP = "end.reap", secs(5),
             "After SIGKILL, until the job is given up and names the processes that are left.";
         STRAY_GRACE = "end.stray-grace", ms(200),
             "Between SIGTERM and SIGKILL of processes that a successful job left behind.";
-        STRAY_GRACE_FAILED = "end.stray-grace-failed", ms(40),
-            "The same for a failed job.";
+        STRAY_GRACE_FAILED = "end.stray-grace-failed", ms(40), "The same for a failed job.";
         DRAIN = "output.drain", secs(1),
             "After the last known process ended, until output pipes that unknown processes keep \
              open are given up.";
@@ -85,16 +82,14 @@ deadlines! {
             "The launcher waits for its agent's end after the report, then kills it.";
         AFTER_LOSS = "agent.after-loss", secs(5),
             "The launcher waits for the end of everything that a lost agent left.";
-        CLEANUP_SLICE = "agent.cleanup-slice", ms(20),
-            "Longest single sleep in that wait.";
+        CLEANUP_SLICE = "agent.cleanup-slice", ms(20), "Longest single sleep in that wait.";
         CLEANUP_HOST = "agent.cleanup-host", ms(2),
             "The same on another host, where nothing else is to do.";
     }
 
     /// The hosts of a job among each other.
     tree {
-        CONNECT = "tree.connect", secs(30),
-            "From the start of ssh until the agent answers.";
+        CONNECT = "tree.connect", secs(30), "From the start of ssh until the agent answers.";
         START = "tree.start", secs(120).set_by("--start-timeout"),
             "Until every host is ready to start its ranks.";
         SETUP = "tree.setup", secs(30),
@@ -104,8 +99,7 @@ deadlines! {
              shows all that is wrong.";
         RETRY = "tree.retry", ms(250),
             "First pause before a failed login is repeated; doubles, with jitter.";
-        HEARTBEAT = "tree.heartbeat", secs(2),
-            "Of silence, until a side sends a heartbeat.";
+        HEARTBEAT = "tree.heartbeat", secs(2), "Of silence, until a side sends a heartbeat.";
         CHILD_SILENT = "tree.child-silent", secs(12),
             "Of silence, until an agent and its hosts count as lost.";
         PARENT_SILENT = "tree.parent-silent", secs(30),
@@ -115,8 +109,7 @@ deadlines! {
             "After a link's output ended, for the exit code of its process.";
         FAREWELL = "tree.farewell", secs(2),
             "After an agent's last message, until the process behind its link is killed.";
-        CHECKS = "tree.checks", secs(8),
-            "Until the doctor's checks of a host are over.";
+        CHECKS = "tree.checks", secs(8), "Until the doctor's checks of a host are over.";
         FINISH = "tree.finish", secs(10),
             "Until agents have written what is left of the output and said so, when nobody reads \
              slowly.";
@@ -131,20 +124,17 @@ deadlines! {
 
     /// The launcher.
     launcher {
-        PROGRESS = "launcher.progress", ms(500),
-            "A start that takes longer shows its progress.";
+        PROGRESS = "launcher.progress", ms(500), "A start that takes longer shows its progress.";
         ASK = "process-manager.ask", secs(5),
             "The launcher waits for another launcher (mpirun, srun) to say what it is.";
-        ASK_POLL = "process-manager.ask-poll", ms(2),
-            "Between two checks whether it has ended.";
+        ASK_POLL = "process-manager.ask-poll", ms(2), "Between two checks whether it has ended.";
     }
 
     /// The exit of a rank. T is the exit time-out.
     exit {
         REDUCE = "exit.reduce", ms(0).exit(ExitTerm::Plus),
             "A rank waits for the exit codes of all ranks.";
-        ELECT = "exit.elect", ms(0).exit(ExitTerm::Plus),
-            "A rank waits for the answer of rank 0.";
+        ELECT = "exit.elect", ms(0).exit(ExitTerm::Plus), "A rank waits for the answer of rank 0.";
         COORDINATE = "exit.coordinate", ms(0).exit(ExitTerm::Plus),
             "The leader waits for the replies of all ranks, the others for its request.";
         DRAIN = "exit.drain", secs(30).exit(ExitTerm::AtLeast),
@@ -165,12 +155,10 @@ deadlines! {
         FLUSH_OTHERS = "exit.flush_others", ms(200),
             "A rank flushes its other C streams. A thread that reads from the terminal holds the \
              lock of stdin.";
-        FLUSH_SLICE = "exit.flush-slice", ms(1),
-            "Longest single sleep of a rank that flushes.";
+        FLUSH_SLICE = "exit.flush-slice", ms(1), "Longest single sleep of a rank that flushes.";
         AGENT_QUIT = "exit.agent_quit", ms(20),
             "A rank waits for the SIGQUIT that its agent has announced.";
-        SLICE = "exit.slice", ms(20),
-            "Longest single sleep of a rank that exits.";
+        SLICE = "exit.slice", ms(20), "Longest single sleep of a rank that exits.";
         BACKTRACE = "exit.backtrace", secs(30),
             "A rank waits for one mechanism that prints a backtrace.";
         CRASH_FLUSH = "exit.crash_flush", secs(5),
@@ -195,8 +183,7 @@ deadlines! {
         ROOM_FIRST = "wait.room-first", us(100),
             "First sleep while waiting for room at a peer, which rings nothing when it has made \
              room.";
-        ROOM_MOST = "wait.room-most", ms(10),
-            "Longest such sleep.";
+        ROOM_MOST = "wait.room-most", ms(10), "Longest such sleep.";
         CONNECTION_LIST = "wait.connection-list", secs(5),
             "At the end of the job, a rank waits for the lists of used connections of all others \
              (GASNET_CONNECTFILE_OUT without %).";
@@ -207,20 +194,17 @@ deadlines! {
 
     /// A rank's network. Connections have their bounds in variables; queue pairs have the device's.
     net {
-        THREADS = "net.threads", ms(500),
-            "Closing waits for the network's own threads.";
+        THREADS = "net.threads", ms(500), "Closing waits for the network's own threads.";
         DRAIN = "net.drain", ms(200),
             "Closing waits for completions of what was posted: peers that are stopped or gone \
              never send them.";
-        CLOSE_SLICE = "net.close-slice", us(50),
-            "Longest single sleep while closing waits.";
+        CLOSE_SLICE = "net.close-slice", us(50), "Longest single sleep while closing waits.";
         STALL = "net.stall", ms(20),
             "The payload of an unpacked Long may stand still before the sender goes back to \
              polling.";
         SHARED = "net.shared", secs(10),
             "A rank waits for another one of its host to make or connect what both share.";
-        SHARED_POLL = "net.shared-poll", us(50),
-            "Between two checks of that.";
+        SHARED_POLL = "net.shared-poll", us(50), "Between two checks of that.";
         REPOST = "net.repost", secs(2),
             "A receive buffer is offered again and again to a device that says it is full.";
         ACK_RETRY = "net.ack-retry", ms(1),
@@ -239,24 +223,18 @@ deadlines! {
 
     /// The software adapter.
     soft {
-        HELLO = "soft.hello", secs(5),
-            "A connection must prove the job key.";
+        HELLO = "soft.hello", secs(5), "A connection must prove the job key.";
         PARKED = "soft.parked", secs(120),
             "A known peer's stream waits for its queue pair to be ready to receive.";
-        LINGER = "soft.linger", secs(2),
-            "A failed stream stays, so that the peer can read why.";
+        LINGER = "soft.linger", secs(2), "A failed stream stays, so that the peer can read why.";
         RECONNECT_FIRST = "soft.reconnect-first", ms(5),
             "First pause before a refused connection is tried again; doubles.";
-        RECONNECT_MOST = "soft.reconnect-most", ms(500),
-            "Longest such pause.";
-        NAP = "soft.nap", ms(1),
-            "Longest sleep of the progress thread while somebody polls.";
-        TICK = "soft.tick", ms(5),
-            "Between two checks of the timers.";
+        RECONNECT_MOST = "soft.reconnect-most", ms(500), "Longest such pause.";
+        NAP = "soft.nap", ms(1), "Longest sleep of the progress thread while somebody polls.";
+        TICK = "soft.tick", ms(5), "Between two checks of the timers.";
         WATCH_BUSY = "soft.watch-busy", ms(10),
             "Longest sleep of the progress thread while a request or a timer is out.";
-        WATCH_IDLE = "soft.watch-idle", ms(250),
-            "Longest sleep of the progress thread.";
+        WATCH_IDLE = "soft.watch-idle", ms(250), "Longest sleep of the progress thread.";
         CONTROL_LOCK = "soft.control-lock", secs(5),
             "A control call (never a post or a poll) waits for another thread of this process.";
         POST_LOCK = "soft.post-lock", ms(20),
