@@ -26,13 +26,7 @@ pub fn text(report: &JobReport, level: u8, conduit_program: bool) -> Option<Stri
             let _ = write!(text, "\n    {line}");
         }
     }
-    if report.orphans_killed > 0 {
-        let _ = write!(
-            text,
-            "\n  further processes of the job that had to be killed: {}",
-            report.orphans_killed
-        );
-    }
+    killed(&mut text, report, "further processes of the job that had to be killed");
     if let Some(advice) = advice(cause, level, conduit_program) {
         let _ = write!(text, "\n  try: {advice}");
     }
@@ -44,36 +38,37 @@ pub fn text(report: &JobReport, level: u8, conduit_program: bool) -> Option<Stri
 #[must_use]
 pub fn of_engine(report: &JobReport, call: &Call) -> Option<String> {
     let cause = report.cause.as_ref()?;
-    let mut who = call.dialect.title.to_owned();
-    if let Some(pid) = cause.pid {
-        let _ = write!(who, " (pid {pid})");
-    }
-    let code = cause.code;
+    let who = with_pid(call.dialect.title.to_owned(), cause);
+    let (code, why) = (cause.code, cause.text.trim_end());
     let mut text = match (cause.kind, cause.signal.map(signal_name)) {
         (CauseKind::ExitCode, _) => format!("{who} ended with code {code}"),
         (CauseKind::Signal, Some(signal)) => format!("{who} was killed by {signal}; code {code}"),
         (CauseKind::LauncherSignal, Some(signal)) => {
             format!("gasnetrun_ibv got {signal} and ended the job with code {code}")
         }
-        (CauseKind::Timeout, _) => {
-            format!("{}; the job was ended with code {code}", cause.text.trim_end())
-        }
-        _ => format!("{who}: {} (code {code})", cause.text.trim_end()),
+        (CauseKind::Timeout, _) => format!("{why}; the job was ended with code {code}"),
+        _ => format!("{who}: {why} (code {code})"),
     };
-    if cause.kind == CauseKind::LauncherSignal && cause.text.contains(" from pid ") {
-        let _ = write!(text, "\n  {}", cause.text.trim_end());
+    let more = match cause.kind {
+        CauseKind::LauncherSignal if cause.text.contains(" from pid ") => why,
+        CauseKind::ExitCode => call.dialect.codes,
+        _ => "",
+    };
+    if !more.is_empty() {
+        let _ = write!(text, "\n  {more}");
     }
-    if cause.kind == CauseKind::ExitCode && !call.dialect.codes.is_empty() {
-        let _ = write!(text, "\n  {}", call.dialect.codes);
-    }
-    if report.orphans_killed > 0 {
-        let _ = write!(
-            text,
-            "\n  processes that it left behind and that had to be killed: {}",
-            report.orphans_killed
-        );
-    }
+    killed(&mut text, report, "processes that it left behind and that had to be killed");
     Some(text)
+}
+
+fn killed(text: &mut String, report: &JobReport, which: &str) {
+    if report.orphans_killed > 0 {
+        let _ = write!(text, "\n  {which}: {}", report.orphans_killed);
+    }
+}
+
+fn with_pid(who: String, cause: &Cause) -> String {
+    cause.pid.map_or(who.clone(), |pid| format!("{who} (pid {pid})"))
 }
 
 fn headline(cause: &Cause, size: usize) -> String {
@@ -81,42 +76,31 @@ fn headline(cause: &Cause, size: usize) -> String {
     if let Some(host) = &cause.host {
         let _ = write!(who, " on host {host}");
     }
-    if let Some(pid) = cause.pid {
-        let _ = write!(who, " (pid {pid})");
-    }
+    let who = with_pid(who, cause);
     let signal = cause.signal.map_or_else(String::new, signal_name);
     let code = cause.code;
-    match cause.kind {
-        CauseKind::ExitCode => format!("{who} exited with code {code} and so ended the job"),
-        CauseKind::Signal => {
+    let ended = format!("the job was ended with code {code}");
+    match (cause.kind, &cause.host) {
+        (CauseKind::ExitCode, _) => format!("{who} exited with code {code} and so ended the job"),
+        (CauseKind::Signal, _) => {
             format!("{who} was killed by {signal} and so ended the job with code {code}")
         }
-        CauseKind::NonCollectiveExit => {
+        (CauseKind::NonCollectiveExit, _) => {
             format!("{who} exited alone with code {code} while others went on; the job was ended")
         }
-        CauseKind::NoFini => format!(
-            "{who} ended without finishing the job's exit; the job was ended with code {code}"
-        ),
-        CauseKind::Abort => format!("{who} aborted the job with code {code}"),
-        CauseKind::CollectiveExit => format!("all ranks exited together, with code {code}"),
-        CauseKind::LauncherSignal => {
+        (CauseKind::NoFini, _) => format!("{who} ended without finishing the job's exit; {ended}"),
+        (CauseKind::Abort, _) => format!("{who} aborted the job with code {code}"),
+        (CauseKind::CollectiveExit, _) => format!("all ranks exited together, with code {code}"),
+        (CauseKind::LauncherSignal, _) => {
             format!("the launcher got {signal} and ended the job with code {code}")
         }
-        CauseKind::Timeout => {
-            format!("{}; the job was ended with code {code}", cause.text.trim_end())
+        (CauseKind::Timeout, _) => format!("{}; {ended}", cause.text.trim_end()),
+        (CauseKind::Start, _) => format!("{who} could not be started; code {code}"),
+        (CauseKind::Protocol, _) => format!("{who} broke the bootstrap protocol; {ended}"),
+        (CauseKind::AgentLost, Some(host)) => {
+            format!("the node agent on host {host} was lost; {ended}")
         }
-        CauseKind::Start => format!("{who} could not be started; code {code}"),
-        CauseKind::Protocol => {
-            format!("{who} broke the bootstrap protocol; the job was ended with code {code}")
-        }
-        CauseKind::AgentLost => match &cause.host {
-            Some(host) => {
-                format!(
-                    "the node agent on host {host} was lost; the job was ended with code {code}"
-                )
-            }
-            None => format!("the node agent has gone; the job was ended with code {code}"),
-        },
+        (CauseKind::AgentLost, None) => format!("the node agent has gone; {ended}"),
     }
 }
 

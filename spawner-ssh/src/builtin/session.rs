@@ -284,23 +284,14 @@ impl Buffer {
         self.at == self.end
     }
 
-    fn rest(&self) -> &[u8] {
-        &self.bytes[self.at..self.end]
-    }
-
     /// Reads when it is empty. `None`: nothing now; 0: the end.
     fn fill(
         &mut self,
         read: impl FnOnce(&mut [u8]) -> std::io::Result<usize>,
     ) -> std::io::Result<Option<usize>> {
-        match read(&mut self.bytes) {
-            Ok(count) => {
-                (self.at, self.end) = (0, count);
-                Ok(Some(count))
-            }
-            Err(error) if is_later(&error) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let got = now(read(&mut self.bytes))?;
+        (self.at, self.end) = (0, got.unwrap_or(0));
+        Ok(got)
     }
 
     /// Writes what is there; whether anything went.
@@ -311,19 +302,20 @@ impl Buffer {
         if self.is_empty() {
             return Ok(false);
         }
-        match write(self.rest()) {
-            Ok(count) => {
-                self.at += count;
-                Ok(count > 0)
-            }
-            Err(error) if is_later(&error) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let gone = now(write(&self.bytes[self.at..self.end]))?.unwrap_or(0);
+        self.at += gone;
+        Ok(gone > 0)
     }
 }
 
-fn is_later(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+/// `None` for what succeeds later.
+fn now(result: std::io::Result<usize>) -> std::io::Result<Option<usize>> {
+    match result {
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            Ok(None)
+        }
+        result => result.map(Some),
+    }
 }
 
 struct Pump<'a> {
