@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bootstrap::Rank;
-use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, CommandFactory, Parser, ValueEnum, ValueHint};
-use supervisor::plan::{self, StdinTo};
+use supervisor::plan::{StageMode, StdinTo};
 
 /// How the launcher shows that the job starts and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,27 +24,6 @@ pub enum ProgressMode {
     Plain,
     /// Nothing.
     None,
-}
-
-/// When programs are sent to another host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum StageMode {
-    /// When they are missing there, or others.
-    Auto,
-    /// Never.
-    Never,
-    /// Always.
-    Always,
-}
-
-impl From<StageMode> for plan::StageMode {
-    fn from(mode: StageMode) -> Self {
-        match mode {
-            StageMode::Auto => Self::Auto,
-            StageMode::Never => Self::Never,
-            StageMode::Always => Self::Always,
-        }
-    }
 }
 
 /// Which rank runs on which host.
@@ -158,7 +137,7 @@ pub struct Flags {
     /// on their host; it is removed when the job ends, unless -k is given. Copies are cached there
     /// for later jobs, for a week and up to GASNET_SSH_STAGE_CACHE bytes; -k does not change that.
     /// Shared libraries and other files are not copied.
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = StageMode::Auto, help_heading = "Job options")]
+    #[arg(long, value_name = "WHEN", value_parser = stage_mode(), default_value = "auto", help_heading = "Job options")]
     pub stage: StageMode,
 
     /// Who reads the launcher's standard input: none, all, or one rank
@@ -262,6 +241,19 @@ fn map_parser() -> impl TypedValueParser<Value = MapRule> {
         Some("cyclic") => Ok(MapRule::Cyclic),
         _ => Ok(MapRule::File(text.into())),
     })
+}
+
+/// `--stage`, for jobs and for the doctor.
+pub(crate) fn stage_mode() -> impl TypedValueParser<Value = StageMode> {
+    let modes = [
+        (StageMode::Auto, "When they are missing there, or others"),
+        (StageMode::Never, "Never"),
+        (StageMode::Always, "Always"),
+    ];
+    let named = modes.map(|(mode, help)| PossibleValue::new(mode.name()).help(help));
+    let mode = move |name: String| modes.into_iter().find(|(mode, _)| mode.name() == name);
+    PossibleValuesParser::new(named)
+        .map(move |name| mode(name).map_or(StageMode::Auto, |(mode, _)| mode))
 }
 
 fn cpus(text: &str) -> Result<u32, String> {

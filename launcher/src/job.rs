@@ -76,7 +76,7 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
         Reach::default()
     } else {
         Reach {
-            stage: flags.stage.into(),
+            stage: flags.stage,
             keep: flags.keep,
             start_timeout: flags.start_timeout,
             ..reach::reach(&checked.values)?

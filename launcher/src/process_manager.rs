@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use spawner_pmi::launch::{Call, Family, Machine, PMI, Wanted};
-use supervisor::plan::StdinTo;
+use supervisor::plan::{StageMode, StdinTo};
 
 use crate::environment::Variables;
-use crate::flags::{Flags, MapRule, StageMode};
+use crate::flags::{Flags, MapRule};
 use crate::hosts::{self, HostsError};
 use crate::program::Command;
 use crate::spawner::Spawner;
@@ -61,9 +61,6 @@ const EXIT_MARGIN: u64 = 5;
 /// Seconds for programs whose ranks do not know of each other, as GASNet has it for all.
 const PLAIN_WAIT: u64 = 60;
 
-/// Variables with which a user names hosts for our own agents.
-const HOST_VARIABLES: [&str; 3] = ["GASNET_SSH_NODEFILE", "GASNET_SSH_SERVERS", "GASNET_NODEFILE"];
-
 /// Whether a batch system's allocation should be used through its own launcher although nobody
 /// named a spawner: it has hosts other than `here`, and nobody named hosts.
 #[must_use]
@@ -71,7 +68,7 @@ pub fn owns_the_hosts(flags: &Flags, here: &str, machine: &dyn Machine) -> bool 
     let named = flags.hosts.is_some()
         || flags.hostfile.is_some()
         || matches!(flags.map, MapRule::File(_))
-        || HOST_VARIABLES.iter().any(|name| machine.variable(name).is_some());
+        || hosts::SOURCES.iter().any(|(name, _, batch)| !batch && machine.variable(name).is_some());
     if named || machine.variable("SLURM_JOB_ID").is_none() {
         return false;
     }

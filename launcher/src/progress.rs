@@ -12,20 +12,11 @@ use supervisor::local::{Observer, Progress};
 use crate::flags::ProgressMode;
 use crate::reach::NAME;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Style {
-    Nothing,
-    Lines,
-    /// Until every rank is started.
-    StartBar,
-    /// Until the last rank has ended.
-    WholeBar,
-}
-
 /// The observer of a job.
 #[derive(Debug)]
 pub struct Display {
-    style: Style,
+    /// As asked for, or what is left of it without a terminal.
+    mode: ProgressMode,
     began: Instant,
     bar: Option<ProgressBar>,
     shown: Progress,
@@ -36,13 +27,12 @@ impl Display {
     #[must_use]
     pub fn new(mode: ProgressMode) -> Self {
         let terminal = std::io::stderr().is_terminal();
-        let style = match (mode, terminal) {
-            (ProgressMode::Auto, true) => Style::StartBar,
-            (ProgressMode::Auto, false) | (ProgressMode::None, _) => Style::Nothing,
-            (ProgressMode::Bar, true) => Style::WholeBar,
-            (ProgressMode::Bar, false) | (ProgressMode::Plain, _) => Style::Lines,
+        let mode = match mode {
+            ProgressMode::Auto if !terminal => ProgressMode::None,
+            ProgressMode::Bar if !terminal => ProgressMode::Plain,
+            mode => mode,
         };
-        Self { style, began: Instant::now(), bar: None, shown: Progress::default() }
+        Self { mode, began: Instant::now(), bar: None, shown: Progress::default() }
     }
 
     fn bar_event(&mut self, now: &Progress, until_end: bool) {
@@ -74,13 +64,13 @@ impl Display {
 
 impl Observer for Display {
     fn event(&mut self, now: &Progress) {
-        match self.style {
-            Style::Nothing => {}
-            Style::Lines => {
+        match self.mode {
+            ProgressMode::None => {}
+            ProgressMode::Plain => {
                 milestones(&self.shown, now).iter().for_each(|line| say!(INFO, NAME, "{line}"))
             }
-            Style::StartBar => self.bar_event(now, false),
-            Style::WholeBar => self.bar_event(now, true),
+            ProgressMode::Auto => self.bar_event(now, false),
+            ProgressMode::Bar => self.bar_event(now, true),
         }
         self.shown = *now;
     }

@@ -17,12 +17,12 @@ use clap::{CommandFactory, FromArgMatches, Parser, ValueHint};
 use serde::Serialize;
 use spawner_ssh::diagnosis::Class;
 use supervisor::doctor::{Finding, Health, Level, Request, examine};
-use supervisor::plan::{HostEntry, Reach};
+use supervisor::plan::{HostEntry, Reach, StageMode};
 
 use crate::command_line::CommandLineError;
 use crate::environment::{self, Forwarded, Variables};
 use crate::failure::Failure;
-use crate::flags::{StageMode, duration};
+use crate::flags::{duration, stage_mode};
 use crate::reach::NAME;
 use crate::spawner::Spawner;
 use crate::{hosts, reach, settings};
@@ -61,7 +61,7 @@ pub struct DoctorFlags {
     pub hostfile: Option<PathBuf>,
 
     /// Whether this launcher's program is sent to hosts that lack it, as for a job
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = StageMode::Auto)]
+    #[arg(long, value_name = "WHEN", value_parser = stage_mode(), default_value = "auto")]
     pub stage: StageMode,
 
     /// Give up on hosts that have not answered after this time (default: 2 minutes)
@@ -102,7 +102,7 @@ pub fn main(words: &[OsString]) -> Result<(String, u8), Failure> {
     let report = report.transpose()?;
     let request = Request {
         reach: Reach {
-            stage: flags.stage.into(),
+            stage: flags.stage,
             start_timeout: flags.start_timeout,
             ..reach::reach(&checked.values)?
         },

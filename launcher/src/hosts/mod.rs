@@ -59,7 +59,7 @@ const NAME_FILE: &str = "/proc/sys/kernel/hostname";
 /// The variables with hosts; the first that is set and not empty counts. A list of [`Words`] is the
 /// value itself, others are in the file that it names. `true`: a batch system sets it, not the
 /// user.
-const SOURCES: [(&str, Grammar, bool); 10] = [
+pub(crate) const SOURCES: [(&str, Grammar, bool); 10] = [
     ("GASNET_SSH_NODEFILE", Lines, false),
     ("GASNET_SSH_SERVERS", Words, false),
     ("GASNET_NODEFILE", Lines, false),

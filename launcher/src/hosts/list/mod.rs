@@ -163,8 +163,7 @@ pub fn parse(text: &str, grammar: Grammar) -> Result<List, ListError> {
     for (number, line) in lines(text) {
         match grammar {
             Grammar::Words => one_text(&mut list, line, number)?,
-            Grammar::Lines => one_line(&mut list, line, number)?,
-            Grammar::GridEngine => grid_engine(&mut list, line, number)?,
+            Grammar::Lines | Grammar::GridEngine => one_line(&mut list, line, number, grammar)?,
         }
     }
     Ok(list)
@@ -185,17 +184,25 @@ fn one_text(list: &mut List, line: &str, number: usize) -> Result<(), ListError>
     Ok(())
 }
 
-fn one_line(list: &mut List, line: &str, number: usize) -> Result<(), ListError> {
+fn one_line(list: &mut List, line: &str, number: usize, grammar: Grammar) -> Result<(), ListError> {
     let mut words = words(line, number);
     let Some(first) = words.next() else { return Ok(()) };
     let last = list.hosts.len();
-    if first.text.contains('=') {
+    if grammar == Grammar::Lines && first.text.contains('=') {
         return Err(first.error(NO_HOST_BEFORE));
     }
     word::host(&first, &mut list.hosts)?;
+    let hosts = &mut list.hosts[last..];
+    if grammar == Grammar::GridEngine {
+        // `host slots queue processors`; only the first two words matter.
+        let Some(token) = words.next() else { return Ok(()) };
+        let slots = word::number(&token, token.text, "number of slots", MAX_SLOTS)?;
+        hosts.iter_mut().for_each(|host| host.slots = Some(slots));
+        return Ok(());
+    }
     for token in words {
         if token.text.contains('=') {
-            attribute(list.hosts.get_mut(last..).unwrap_or_default(), &token)?;
+            attribute(hosts, &token)?;
         } else if list.notes.is_empty() {
             // As GASNet does it. One note is enough: every line may have such words.
             list.notes.push(format!(
@@ -203,19 +210,6 @@ fn one_line(list: &mut List, line: &str, number: usize) -> Result<(), ListError>
                 token.line, token.column, token.text
             ));
         }
-    }
-    Ok(())
-}
-
-/// `host slots queue processors`; only the first two words matter.
-fn grid_engine(list: &mut List, line: &str, number: usize) -> Result<(), ListError> {
-    let mut words = words(line, number);
-    let Some(first) = words.next() else { return Ok(()) };
-    let last = list.hosts.len();
-    word::host(&first, &mut list.hosts)?;
-    if let Some(token) = words.next() {
-        let slots = word::number(&token, token.text, "number of slots", MAX_SLOTS)?;
-        list.hosts[last..].iter_mut().for_each(|host| host.slots = Some(slots));
     }
     Ok(())
 }
