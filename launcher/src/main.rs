@@ -90,7 +90,7 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
         return Err(give_up(report, Some(&job), failure));
     }
     let mut display = Display::new(flags.progress);
-    let outcome = supervisor::local::supervise(&job.plan, started, &mut display);
+    let outcome = supervisor::local::supervise(&job.plan, supervisor::run, started, &mut display);
     display.clear();
     match outcome {
         Ok(outcome) => finish(&job, &outcome, report, flags.level()),

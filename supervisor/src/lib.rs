@@ -2,14 +2,15 @@
 //!
 //! * [`plan`]: what is to be started, as data (pure). `map`: where each rank runs.
 //! * [`report`]: what became of it, as data.
-//! * [`agent`]: supervises ranks: a pure machine that decides, and what carries its decisions out.
-//! * [`local`]: the launcher's own process: forks the agent, forwards signals, collects the report.
-//! * [`doctor`]: all steps of a start without a job.
-//! * `stage`: the job's program on hosts that do not have it.
+//! * [`local`]: the launcher's own process: forks the supervisor, forwards signals, collects the
+//!   report.
+//! * `agent`: supervises ranks: a pure machine that decides, and what carries its decisions out.
 //! * `root`, [`node`], [`tree`], `link`: jobs with other hosts. The root is what the launcher forks
 //!   then; a node is the agent of one host; they talk over links (`docs/design/tree.md`).
+//! * `stage`: the job's program on hosts that do not have it.
+//! * [`doctor`]: all steps of a start without a job.
 
-pub mod agent;
+mod agent;
 pub mod doctor;
 pub(crate) mod event_loop;
 mod link;
@@ -21,7 +22,15 @@ pub mod report;
 mod root;
 mod stage;
 pub mod tree;
-mod wire;
+
+/// Life of the supervisor of a job, in the process that [`local::supervise`] forks.
+pub fn run(plan: &plan::JobPlan, origin: local::Origin) -> ! {
+    if plan.map.is_here_only() {
+        agent::control::run(plan, origin)
+    } else {
+        root::run(plan, origin)
+    }
+}
 
 /// Whether this host has a directory for programs that are sent to it; makes it.
 ///

@@ -1,27 +1,27 @@
 //! The launcher's own process: forks the supervisor of the job, forwards signals to it and collects
-//! its report.
+//! its report; and what the two say to each other over their socket.
 //!
 //! The launcher owns the terminal's signals and the exit code; it starts nothing but the agent and
 //! is the outer sub-reaper, so that a lost agent leaves nothing behind.
 
 use std::collections::HashSet;
 use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 use nix::sys::prctl;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
-use nix::unistd::getpid;
+use nix::unistd::{ForkResult, getpid};
+use serde::{Deserialize, Serialize};
 use settings::deadlines::agent::{AFTER_LOSS, AGENT_EXIT, CLEANUP_SLICE};
 
-use crate::agent::sys::{self, Forked, Reaped};
-use crate::agent::{self, Origin, processes};
-use crate::event_loop::{self, Poller, Ready, Role, Sender, Signals, Token};
+use crate::agent::sys::{self, Reaped};
+use crate::agent::{processes, record};
+pub use crate::event_loop::OsError;
+use crate::event_loop::{self, Poller, Ready, Role, Sender, Signals, Token, cannot, ms};
 use crate::plan::{JobPlan, StdinTo};
 use crate::report::{End, JobReport};
-use crate::root;
-use crate::wire::{Inbox, Message};
 
 /// How far the job has come. Counts of ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,17 +60,104 @@ pub enum LocalError {
         threads: usize,
     },
     /// The system refused something that is needed before the first rank starts.
-    #[error("cannot {operation}: {source}")]
-    Os {
-        /// What was tried.
-        operation: &'static str,
-        /// Why not.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Os(#[from] OsError),
 }
 
-/// Runs the job of `plan` on this host and returns when every process of it is gone and all output
-/// is written.
+/// What the supervisor takes over from the launcher.
+#[derive(Debug)]
+pub struct Origin {
+    pub(crate) launcher: i32,
+    pub(crate) channel: Channel,
+    /// The launcher's signal mask before it blocked anything: the ranks get it.
+    pub(crate) mask: SigSet,
+    pub(crate) started: Instant,
+}
+
+/// What the launcher's process and the supervisor say to each other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Message {
+    /// From the launcher: a signal for the ranks, and who sent it.
+    Signal(i32, Option<Sender>),
+    /// To the launcher: ranks started, that opened the bootstrap, that ended.
+    Progress([u32; 3]),
+    /// To the launcher, last: the outcome.
+    Report(Box<JobReport>),
+}
+
+/// Puts a stream back into messages, each of which a zero byte ends.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox(Vec<u8>);
+
+impl Inbox {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn take(&mut self) -> postcard::Result<Option<Message>> {
+        let Some(end) = memchr::memchr(0, &self.0) else { return Ok(None) };
+        let mut message: Vec<u8> = self.0.drain(..=end).collect();
+        postcard::from_bytes_cobs(&mut message).map(Some)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Channel {
+    socket: OwnedFd,
+    inbox: Inbox,
+}
+
+impl Channel {
+    fn new(socket: OwnedFd) -> Self {
+        Self { socket, inbox: Inbox::default() }
+    }
+
+    /// What has come, in order, and whether nothing more will. Nonsense is the end, too.
+    pub(crate) fn read(&mut self) -> (Vec<Message>, bool) {
+        let mut bytes = [0; 64 * 1024];
+        let over = loop {
+            match recv(self.socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
+                Ok(count) if count > 0 => self.inbox.push(&bytes[..count]),
+                Err(nix::Error::EINTR) => {}
+                Err(nix::Error::EAGAIN) => break false,
+                Ok(_) | Err(_) => break true,
+            }
+        };
+        let mut came = Vec::new();
+        loop {
+            match self.inbox.take() {
+                Ok(Some(message)) => came.push(message),
+                Ok(None) => return (came, over),
+                Err(_) => return (came, true),
+            }
+        }
+    }
+
+    /// Sends a message. Unless it waits, a small one is sent whole or not at all; the other side may
+    /// be stopped, or about to end.
+    pub(crate) fn send(&self, message: &Message, wait: bool) -> postcard::Result<()> {
+        let bytes = postcard::to_stdvec_cobs(message)?;
+        let flags = if wait { MsgFlags::empty() } else { MsgFlags::MSG_DONTWAIT };
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            match send(self.socket.as_raw_fd(), rest, flags | MsgFlags::MSG_NOSIGNAL) {
+                Ok(count) => rest = &rest[count..],
+                Err(nix::Error::EINTR) => {}
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Runs the job of `plan` and returns when every process of it is gone and all output is written.
+/// `run` is the supervisor's life in a process of its own: [`crate::run`].
 ///
 /// `started` is when the launcher began; the phase times of the report count from it. Must be
 /// called by a process with one thread, at most once at a time: it makes the process a child
@@ -81,6 +168,7 @@ pub enum LocalError {
 /// [`LocalError`]: nothing was started.
 pub fn supervise(
     plan: &JobPlan,
+    run: fn(&JobPlan, Origin) -> !,
     started: Instant,
     observer: &mut dyn Observer,
 ) -> Result<JobReport, LocalError> {
@@ -89,21 +177,13 @@ pub fn supervise(
     if threads > 1 {
         return Err(LocalError::Threads { threads });
     }
-    prctl::set_child_subreaper(true).map_err(os("become a sub-reaper"))?;
+    prctl::set_child_subreaper(true).map_err(cannot("become a sub-reaper"))?;
     // Children that an earlier program of this process left us with are not ours to end.
     let foreign: HashSet<i32> =
         if processes::has_children() { processes::children(getpid().as_raw()) } else { Vec::new() }
             .into_iter()
             .collect();
-    Launcher::start(plan, started, observer, foreign).and_then(Launcher::work)
-}
-
-fn os(operation: &'static str) -> impl Fn(nix::Error) -> LocalError {
-    move |errno| LocalError::Os { operation, source: errno.into() }
-}
-
-fn io(operation: &'static str) -> impl Fn(std::io::Error) -> LocalError {
-    move |source| LocalError::Os { operation, source }
+    Ok(Launcher::start(plan, run, started, observer, foreign).and_then(Launcher::work)?)
 }
 
 fn check(plan: &JobPlan) -> Result<(), LocalError> {
@@ -137,14 +217,15 @@ fn take_signals(poller: &Poller) -> std::io::Result<Signals> {
 /// What the launcher's process waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The report.
     Job,
     /// The end of the agent, until then.
     Agent(Instant),
     /// The ends of processes that a lost agent left, until then; the next search for them is due at
     /// the other time.
-    CleanUp { until: Instant, search_at: Instant },
-    /// Nothing any more.
+    CleanUp {
+        until: Instant,
+        search_at: Instant,
+    },
     Over,
 }
 
@@ -155,12 +236,10 @@ struct Launcher<'a> {
     poller: Poller,
     signals: Signals,
     foreign: HashSet<i32>,
-    socket: OwnedFd,
-    inbox: Inbox,
+    channel: Channel,
     agent: i32,
     agent_end: Option<End>,
     report: Option<JobReport>,
-    /// The agent closed its socket.
     hung_up: bool,
     phase: Phase,
     killed: HashSet<i32>,
@@ -169,40 +248,36 @@ struct Launcher<'a> {
 impl<'a> Launcher<'a> {
     fn start(
         plan: &'a JobPlan,
+        run: fn(&JobPlan, Origin) -> !,
         started: Instant,
         observer: &'a mut dyn Observer,
         foreign: HashSet<i32>,
-    ) -> Result<Self, LocalError> {
-        let poller = Poller::new().map_err(io("make an epoll set"))?;
-        let signals = take_signals(&poller).map_err(io("watch signals"))?;
+    ) -> Result<Self, OsError> {
+        let poller = Poller::new().map_err(cannot("make an epoll set"))?;
+        let signals = take_signals(&poller).map_err(cannot("watch signals"))?;
         let (ours, theirs) =
             socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)
-                .map_err(os("make the agent's socket"))?;
-        poller.add_read(ours.as_fd(), Token::Control).map_err(io("watch the agent"))?;
+                .map_err(cannot("make the agent's socket"))?;
+        poller.add_read(&ours, Token::Control).map_err(cannot("watch the agent"))?;
         // What is buffered here must not be written twice.
         let _ = std::io::stdout().flush();
         let launcher = getpid().as_raw();
-        match sys::fork().map_err(io("fork the node agent"))? {
-            Forked::Child => {
+        match sys::fork().map_err(cannot("fork the node agent"))? {
+            ForkResult::Child => {
                 drop((ours, poller));
                 let mask = signals.before();
                 signals.give_up();
-                let origin = Origin { launcher, socket: theirs, mask, started };
-                if plan.map.is_here_only() {
-                    agent::run(plan, origin)
-                }
-                root::run(plan, origin)
+                run(plan, Origin { launcher, channel: Channel::new(theirs), mask, started })
             }
-            Forked::Parent(agent) => Ok(Self {
+            ForkResult::Parent { child } => Ok(Self {
                 plan,
                 started,
                 observer,
                 poller,
                 signals,
                 foreign,
-                socket: ours,
-                inbox: Inbox::default(),
-                agent,
+                channel: Channel::new(ours),
+                agent: child.as_raw(),
                 agent_end: None,
                 report: None,
                 hung_up: false,
@@ -212,8 +287,8 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    fn work(mut self) -> Result<JobReport, LocalError> {
-        event_loop::run(&mut self).map_err(io("wait for the node agent"))?;
+    fn work(mut self) -> Result<JobReport, OsError> {
+        event_loop::run(&mut self).map_err(cannot("wait for the node agent"))?;
         let done = self.started.elapsed().as_secs_f64();
         let killed = u32::try_from(self.killed.len()).unwrap_or(u32::MAX);
         Ok(match self.report {
@@ -222,16 +297,8 @@ impl<'a> Launcher<'a> {
                 report.phases.done = done;
                 report
             }
-            None => agent::lost(self.plan, self.agent_end, done, killed),
+            None => record::lost(self.plan, self.agent_end, done, killed),
         })
-    }
-
-    fn forward(&mut self, signal: i32, sender: Option<Sender>) {
-        if let Ok(bytes) = Message::Signal(signal, sender).encode() {
-            // An agent that does not read any more is ending, or its end is noticed in a moment.
-            let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-            let _ = send(self.socket.as_raw_fd(), &bytes, flags);
-        }
     }
 
     fn own_signals(&mut self) {
@@ -240,7 +307,7 @@ impl<'a> Launcher<'a> {
                 self.reap();
                 continue;
             }
-            self.forward(signal, sender);
+            let _ = self.channel.send(&Message::Signal(signal, sender), false);
             if signal == libc::SIGTSTP {
                 // The shell must see us stop; SIGCONT brings us back here and is forwarded next.
                 let _ = sys::kill(getpid().as_raw(), libc::SIGSTOP);
@@ -261,35 +328,23 @@ impl<'a> Launcher<'a> {
 
     fn hang_up(&mut self) {
         if !std::mem::replace(&mut self.hung_up, true) {
-            self.poller.remove(&self.socket);
+            self.poller.remove(&self.channel);
         }
     }
 
     fn messages(&mut self) {
-        let mut bytes = [0; 64 * 1024];
-        loop {
-            match recv(self.socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
-                Ok(count) if count > 0 => self.inbox.push(&bytes[..count]),
-                Err(nix::Error::EINTR) => {}
-                Err(nix::Error::EAGAIN) => break,
-                Ok(_) | Err(_) => {
-                    self.hang_up();
-                    break;
-                }
-            }
-        }
-        loop {
-            match self.inbox.take() {
-                Ok(Some(Message::Progress([started, hello, ended]))) => {
+        let (came, over) = self.channel.read();
+        for message in came {
+            match message {
+                Message::Progress([started, hello, ended]) => {
                     self.observer.event(&Progress { total: self.plan.size, started, hello, ended });
                 }
-                Ok(Some(Message::Report(report))) => self.report = Some(*report),
-                Ok(Some(Message::Signal(..)) | None) => break,
-                Err(_) => {
-                    self.hang_up();
-                    break;
-                }
+                Message::Report(report) => self.report = Some(*report),
+                Message::Signal(..) => {}
             }
+        }
+        if over {
+            self.hang_up();
         }
     }
 
@@ -366,6 +421,45 @@ impl Role for Launcher<'_> {
     }
 }
 
-fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn take_all(inbox: &mut Inbox) -> postcard::Result<Vec<Message>> {
+        let mut found = Vec::new();
+        while let Some(message) = inbox.take()? {
+            found.push(message);
+        }
+        Ok(found)
+    }
+
+    proptest! {
+        #[test]
+        fn any_cut_of_the_stream_gives_the_same_messages(
+            signals in proptest::collection::vec(any::<i32>(), 1..20), cut in 1usize..9,
+        ) {
+            let sent: Vec<Message> = signals.iter()
+                .flat_map(|s| [Message::Signal(*s, None), Message::Progress([s.unsigned_abs(), 1, 2])]).collect();
+            let mut bytes = Vec::new();
+            for message in &sent {
+                bytes.extend(postcard::to_stdvec_cobs(message).unwrap());
+            }
+            let mut inbox = Inbox::default();
+            let mut seen = Vec::new();
+            for piece in bytes.chunks(cut) {
+                inbox.push(piece);
+                seen.extend(take_all(&mut inbox).unwrap());
+            }
+            prop_assert_eq!(seen, sent);
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut inbox = Inbox::default();
+            inbox.push(&bytes);
+            let _ = take_all(&mut inbox);
+        }
+    }
 }

@@ -21,13 +21,12 @@ use nix::sys::socket::{ControlMessage, MsgFlags, recv, sendmsg};
 use nix::unistd::Pid;
 
 use super::host_ranks::HostRanks;
-use super::rank_event::RankEvent;
+use super::machine::RankEvent;
 use crate::event_loop::{Poller, Token};
 
 /// Frames served of one rank in a row.
 const BATCH: usize = 32;
 
-/// Something to be sent.
 enum Item {
     /// One packet, with a descriptor or without.
     Packet(Vec<u8>, Option<Rc<OwnedFd>>),
@@ -52,7 +51,10 @@ struct Peer {
 
 /// The bootstrap server of one host. Ranks are addressed by their local numbers.
 pub(crate) struct BootstrapServer {
-    share: HostRanks,
+    pub(super) poller: Poller,
+    pub(super) share: HostRanks,
+    /// What ranks did, in order, until the owner takes it.
+    pub(crate) events: Vec<RankEvent>,
     peers: Vec<Peer>,
     page: Option<NodeShm>,
     page_fd: Option<Rc<OwnedFd>>,
@@ -64,28 +66,32 @@ pub(crate) struct BootstrapServer {
     woken: u32,
 }
 
-enum Sent {
-    Done,
-    Later,
-    Lost,
-}
-
-fn send(socket: BorrowedFd<'_>, header: &[u8], payload: &[u8], fd: Option<&OwnedFd>) -> Sent {
+/// Whether it went; an error: the rank takes nothing any more.
+fn send(
+    socket: BorrowedFd<'_>,
+    header: &[u8],
+    payload: &[u8],
+    fd: Option<&OwnedFd>,
+) -> nix::Result<bool> {
     let raw = fd.map(|fd| [fd.as_raw_fd()]);
     let rights = raw.as_ref().map(|raw| [ControlMessage::ScmRights(raw)]);
     let control = rights.as_ref().map(<[_; 1]>::as_slice).unwrap_or_default();
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
     let parts = [IoSlice::new(header), IoSlice::new(payload)];
     match sendmsg::<()>(socket.as_raw_fd(), &parts, control, flags, None) {
-        Ok(_) => Sent::Done,
-        Err(nix::Error::EAGAIN | nix::Error::EINTR | nix::Error::ENOBUFS) => Sent::Later,
-        Err(_) => Sent::Lost,
+        Ok(_) => Ok(true),
+        Err(nix::Error::EAGAIN | nix::Error::EINTR | nix::Error::ENOBUFS) => Ok(false),
+        Err(errno) => Err(errno),
     }
 }
 
 impl Item {
-    /// Sends as much as goes now.
-    fn send(&mut self, socket: BorrowedFd<'_>, rank: u32) -> Sent {
+    fn bare(frame: Frame<'_>, fd: Option<Rc<OwnedFd>>) -> Self {
+        Self::Packet(frame.header().to_vec(), fd)
+    }
+
+    /// Sends as much as goes now; whether that was all.
+    fn send(&mut self, socket: BorrowedFd<'_>, rank: u32) -> nix::Result<bool> {
         match self {
             Self::Packet(bytes, fd) => send(socket, bytes, &[], fd.as_deref()),
             Self::Data { bytes, seq, piece } => loop {
@@ -95,11 +101,13 @@ impl Item {
                 let (total, offset) = (word(bytes.len()), word(start));
                 let frame =
                     Frame { total, offset, payload, ..Frame::bare(Kind::Data, *seq, rank, 0) };
-                match send(socket, &frame.header(), payload, None) {
-                    Sent::Done if start + payload.len() == bytes.len() => return Sent::Done,
-                    Sent::Done => *piece += 1,
-                    other => return other,
+                if !send(socket, &frame.header(), payload, None)? {
+                    return Ok(false);
                 }
+                if start + payload.len() == bytes.len() {
+                    return Ok(true);
+                }
+                *piece += 1;
             },
         }
     }
@@ -107,14 +115,18 @@ impl Item {
 
 impl BootstrapServer {
     /// A server for the ranks of `share`, whose calls no other host joins.
-    pub(crate) fn new(share: HostRanks) -> Self {
+    pub(crate) fn new(poller: &Poller, share: HostRanks) -> Self {
         let calls = Collective::new(share.size());
-        Self::with(share, calls)
+        Self::with(poller, share, calls)
     }
 
     /// A server for the ranks of `share` as a node of the tree of hosts, with one branch for each
     /// link down.
-    pub(crate) fn node(share: HostRanks, branches: Vec<Branch>) -> Result<Self, ProtocolError> {
+    pub(crate) fn node(
+        poller: &Poller,
+        share: HostRanks,
+        branches: Vec<Branch>,
+    ) -> Result<Self, ProtocolError> {
         let calls = Collective::node(Node {
             size: share.size(),
             host: share.host,
@@ -122,13 +134,22 @@ impl BootstrapServer {
             branches,
             parent: true,
         })?;
-        Ok(Self::with(share, calls))
+        Ok(Self::with(poller, share, calls))
     }
 
-    fn with(share: HostRanks, calls: Collective) -> Self {
-        let buffer = vec![0; HEADER_LEN + MAX_PAYLOAD + 1];
-        let peers = Vec::with_capacity(share.ranks.len());
-        Self { share, peers, page: None, page_fd: None, calls, buffer, mail: false, woken: 0 }
+    fn with(poller: &Poller, share: HostRanks, calls: Collective) -> Self {
+        Self {
+            poller: poller.clone(),
+            peers: Vec::with_capacity(share.ranks.len()),
+            share,
+            events: Vec::new(),
+            page: None,
+            page_fd: None,
+            calls,
+            buffer: vec![0; HEADER_LEN + MAX_PAYLOAD + 1],
+            mail: false,
+            woken: 0,
+        }
     }
 
     /// What is to be sent up or down the tree; to be asked after anything that may have served a
@@ -137,44 +158,28 @@ impl BootstrapServer {
         self.calls.poll_transmit()
     }
 
-    /// A message of the parent.
-    pub(crate) fn message_from_parent(
-        &mut self,
-        poller: &Poller,
-        down: Down,
-    ) -> Result<(), ProtocolError> {
+    pub(crate) fn message_from_parent(&mut self, down: Down) -> Result<(), ProtocolError> {
         let answers = self.calls.from_parent(down)?;
-        self.answer(poller, answers);
+        self.answer(answers);
         Ok(())
     }
 
     /// A message of a child, by its index among the branches.
-    pub(crate) fn message_from_child(
-        &mut self,
-        poller: &Poller,
-        index: usize,
-        up: Up,
-    ) -> Result<(), ProtocolError> {
+    pub(crate) fn message_from_child(&mut self, index: usize, up: Up) -> Result<(), ProtocolError> {
         let answers = self.calls.from_child(index, up)?;
-        self.answer(poller, answers);
+        self.answer(answers);
         Ok(())
     }
 
-    /// The link of a child broke.
-    pub(crate) fn lost(&mut self, poller: &Poller, index: usize) {
+    pub(crate) fn lost(&mut self, index: usize) {
         let answers = self.calls.lost(index);
-        self.answer(poller, answers);
+        self.answer(answers);
     }
 
     /// Takes over the socket of the next rank (ranks come in order).
-    pub(crate) fn adopt(
-        &mut self,
-        poller: &Poller,
-        pid: i32,
-        socket: OwnedFd,
-    ) -> std::io::Result<()> {
+    pub(crate) fn adopt(&mut self, pid: i32, socket: OwnedFd) -> std::io::Result<()> {
         let rank = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
-        poller.add_read(socket.as_fd(), Token::Socket(rank))?;
+        self.poller.add_read(&socket, Token::Socket(rank))?;
         if let Some(page) = &self.page {
             page.slot(rank).set_pid(pid);
         }
@@ -211,12 +216,7 @@ impl BootstrapServer {
     }
 
     /// Serves what a rank has sent; `true` when frames may be left.
-    pub(crate) fn readable(
-        &mut self,
-        poller: &Poller,
-        rank: u32,
-        events: &mut Vec<RankEvent>,
-    ) -> bool {
+    pub(crate) fn readable(&mut self, rank: u32) -> bool {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut more = true;
         for _ in 0..BATCH {
@@ -226,7 +226,7 @@ impl BootstrapServer {
             };
             match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(0) => self.hang_up(rank),
-                Ok(count) => self.packet(poller, rank, &buffer[..count.min(buffer.len())], events),
+                Ok(count) => self.packet(rank, &buffer[..count.min(buffer.len())]),
                 Err(nix::Error::EINTR) => {}
                 Err(nix::Error::EAGAIN) => {
                     more = false;
@@ -240,11 +240,11 @@ impl BootstrapServer {
     }
 
     /// Serves everything that a rank has sent before it ended.
-    pub(crate) fn drain(&mut self, poller: &Poller, rank: u32, events: &mut Vec<RankEvent>) {
+    pub(crate) fn drain(&mut self, rank: u32) {
         // A socket holds some hundred frames; the bound is for a surviving child that keeps
         // sending.
         for _ in 0..64 {
-            if !self.readable(poller, rank, events) {
+            if !self.readable(rank) {
                 break;
             }
         }
@@ -260,14 +260,14 @@ impl BootstrapServer {
         }
     }
 
-    fn packet(&mut self, poller: &Poller, local: u32, packet: &[u8], events: &mut Vec<RankEvent>) {
+    fn packet(&mut self, local: u32, packet: &[u8]) {
         if self.peers[local as usize].refused {
             return;
         }
         let rank = self.share.rank(local);
         let frame = match Frame::from_packet(packet, self.share.size()) {
             Ok(frame) => frame,
-            Err(error) => return self.broken(poller, local, &error.to_string(), events),
+            Err(error) => return self.broken(local, &error.to_string()),
         };
         let (hello, code) = (self.peers[local as usize].hello, frame.arg.cast_signed());
         if frame.rank != rank {
@@ -275,55 +275,49 @@ impl BootstrapServer {
                 "rank {rank} sent a {:?} frame in the name of rank {}",
                 frame.kind, frame.rank
             );
-            return self.broken(poller, local, &text, events);
+            return self.broken(local, &text);
         }
         if !hello && frame.kind != Kind::Hello {
             let text = format!("rank {rank} sent a {:?} frame before Hello", frame.kind);
-            return self.broken(poller, local, &text, events);
+            return self.broken(local, &text);
         }
         match frame.kind {
             Kind::Hello if hello => {
                 let text =
                     "this rank has opened the bootstrap before; only one process of a rank can";
-                self.refuse(poller, local, 0, text);
+                self.refuse(local, 0, text);
             }
-            Kind::Hello => self.hello(poller, local, code, events),
-            Kind::Exiting => events.push(RankEvent::Exiting { rank, code, path: frame.extra }),
+            Kind::Hello => self.hello(local, code),
+            Kind::Exiting => self.events.push(RankEvent::Exiting { rank, code, path: frame.extra }),
             Kind::Fini => {
-                events.push(RankEvent::Fini { rank, code });
+                self.events.push(RankEvent::Fini { rank, code });
                 // The exit path may repeat the farewell of a finished service: once is enough.
                 let answers = self.calls.fini(Rank(rank)).unwrap_or_default();
-                self.answer(poller, answers);
+                self.answer(answers);
             }
-            Kind::Abort => events.push(RankEvent::Abort { rank, code }),
-            Kind::Posted => self.take_posts(poller, events),
+            Kind::Abort => self.events.push(RankEvent::Abort { rank, code }),
+            Kind::Posted => self.take_posts(),
             _ => {
                 // Another rank may wait in shared memory in a call that this one does not fit.
                 // Whoever posts in this call from now on sees that it was begun over a socket, and
                 // says so.
                 if std::mem::replace(&mut self.woken, frame.seq) != frame.seq {
-                    self.take_posts(poller, events);
+                    self.take_posts();
                 }
-                self.call(poller, local, &frame, events);
+                self.call(local, &frame);
             }
         }
     }
 
-    fn call(
-        &mut self,
-        poller: &Poller,
-        local: u32,
-        frame: &Frame<'_>,
-        events: &mut Vec<RankEvent>,
-    ) {
+    fn call(&mut self, local: u32, frame: &Frame<'_>) {
         match self.calls.handle(Rank(self.share.rank(local)), frame) {
-            Ok(answers) => self.answer(poller, answers),
-            Err(error) => self.broken(poller, local, &error.to_string(), events),
+            Ok(answers) => self.answer(answers),
+            Err(error) => self.broken(local, &error.to_string()),
         }
     }
 
     /// Serves what ranks have posted in shared memory.
-    fn take_posts(&mut self, poller: &Poller, events: &mut Vec<RankEvent>) {
+    fn take_posts(&mut self) {
         let mut packet = [0; ShmCollectives::POST];
         for local in 0..self.share.count() {
             let Some(peer) = self.peers.get_mut(local as usize).filter(|peer| !peer.refused) else {
@@ -337,37 +331,37 @@ impl BootstrapServer {
             let frame = match Frame::from_packet(&packet[..len], self.share.size()) {
                 Ok(frame) => frame,
                 Err(error) => {
-                    self.broken(poller, local, &error.to_string(), events);
+                    self.broken(local, &error.to_string());
                     continue;
                 }
             };
             let sound = matches!(frame.kind, Kind::Barrier | Kind::Exchange)
                 && (frame.seq, frame.rank) == (seq, self.share.rank(local));
             if sound {
-                self.call(poller, local, &frame, events);
+                self.call(local, &frame);
             } else {
                 let rank = self.share.rank(local);
                 let Frame { kind, rank: name, .. } = frame;
                 let text = format!(
                     "rank {rank} posted a {kind:?} frame of rank {name} as call {seq}, which does not belong there"
                 );
-                self.broken(poller, local, &text, events);
+                self.broken(local, &text);
             }
         }
     }
 
-    fn hello(&mut self, poller: &Poller, local: u32, pid: i32, events: &mut Vec<RankEvent>) {
+    fn hello(&mut self, local: u32, pid: i32) {
         let fd = match self.page() {
             Ok(fd) => fd,
-            Err(text) => return self.broken(poller, local, &text, events),
+            Err(text) => return self.broken(local, &text),
         };
         let peer = &mut self.peers[local as usize];
         peer.hello = true;
         peer.speaker = (pid > 1 && pid != peer.pid).then_some(pid);
         let rank = self.share.rank(local);
         let welcome = Frame::bare(Kind::Welcome, 0, rank, self.share.size());
-        self.send(poller, local, Item::Packet(welcome.header().to_vec(), Some(fd)));
-        events.push(RankEvent::Hello { rank });
+        self.send(local, Item::bare(welcome, Some(fd)));
+        self.events.push(RankEvent::Hello { rank });
     }
 
     /// The node memory, made when the first rank asks for it: plain programs never need it.
@@ -389,43 +383,41 @@ impl BootstrapServer {
         Ok(Rc::clone(self.page_fd.insert(Rc::new(fd))))
     }
 
-    fn broken(&mut self, poller: &Poller, local: u32, text: &str, events: &mut Vec<RankEvent>) {
-        self.refuse(poller, local, 0, text);
+    fn broken(&mut self, local: u32, text: &str) {
+        self.refuse(local, 0, text);
         self.announce_mail();
         self.peers[local as usize].refused = true;
         let rank = self.share.rank(local);
-        events.push(RankEvent::Protocol { rank, text: text.to_owned() });
+        self.events.push(RankEvent::Protocol { rank, text: text.to_owned() });
     }
 
-    fn refuse(&mut self, poller: &Poller, local: u32, seq: u32, reason: &str) {
+    fn refuse(&mut self, local: u32, seq: u32, reason: &str) {
         let payload = &reason.as_bytes()[..reason.len().min(MAX_PAYLOAD)];
         let total = u32::try_from(payload.len()).unwrap_or(0);
         let rank = self.share.rank(local);
         let mut packet = Vec::new();
         Frame { total, payload, ..Frame::bare(Kind::Refuse, seq, rank, 0) }.encode(&mut packet);
-        self.send(poller, local, Item::Packet(packet, None));
+        self.send(local, Item::Packet(packet, None));
         self.mail = true;
     }
 
-    fn answer(&mut self, poller: &Poller, answers: Vec<Answer>) {
+    fn answer(&mut self, answers: Vec<Answer>) {
         for answer in answers {
             match answer {
                 Answer::Release { to: To::Rank(rank), seq } => {
                     let frame = Frame::bare(Kind::Release, seq, rank.0, 0);
-                    if let Some(local) = self.share.local(rank.0) {
-                        self.bare(poller, local, frame, None);
-                    }
+                    self.send_to(rank, Item::bare(frame, None));
                 }
                 Answer::Release { to: To::Host(_), seq } => {
                     if !self.publish(seq, &[]) {
-                        self.everybody(poller, Frame::bare(Kind::Release, seq, 0, 0), None);
+                        self.everybody(Frame::bare(Kind::Release, seq, 0, 0), None);
                     }
                 }
                 Answer::Mapped { seq, bytes, .. } => {
                     if !self.publish(seq, &bytes) {
                         let total = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
                         let head = Frame { total, ..Frame::bare(Kind::Mapped, seq, 0, 0) };
-                        self.memory(poller, head, bootstrap::memfd::result(&bytes));
+                        self.memory(head, bootstrap::memfd::result(&bytes));
                     }
                 }
                 Answer::HostMemory { seq, len, .. } => {
@@ -435,16 +427,14 @@ impl BootstrapServer {
                     )]
                     let (total, extra) = (len as u32, (len >> 32) as u32);
                     let head = Frame { total, extra, ..Frame::bare(Kind::HostMemory, seq, 0, 0) };
-                    self.memory(poller, head, bootstrap::memfd::zeroed(len));
+                    self.memory(head, bootstrap::memfd::zeroed(len));
                 }
                 Answer::Data { to, seq, bytes } => {
-                    if let Some(local) = self.share.local(to.0) {
-                        self.send(poller, local, Item::Data { bytes, seq, piece: 0 });
-                    }
+                    self.send_to(to, Item::Data { bytes, seq, piece: 0 });
                 }
                 Answer::Refuse { to, seq, reason } => {
                     if let Some(local) = self.share.local(to.0) {
-                        self.refuse(poller, local, seq, &reason);
+                        self.refuse(local, seq, &reason);
                     }
                 }
             }
@@ -470,56 +460,57 @@ impl BootstrapServer {
         }
     }
 
-    fn memory(&mut self, poller: &Poller, head: Frame<'_>, memory: std::io::Result<OwnedFd>) {
+    fn memory(&mut self, head: Frame<'_>, memory: std::io::Result<OwnedFd>) {
         match memory {
-            Ok(fd) => self.everybody(poller, head, Some(&Rc::new(fd))),
+            Ok(fd) => self.everybody(head, Some(&Rc::new(fd))),
             Err(error) => {
                 let reason = format!("cannot make shared memory: {error}");
                 let answers = self.calls.refuse_all(&reason);
-                self.answer(poller, answers);
+                self.answer(answers);
             }
         }
     }
 
-    fn everybody(&mut self, poller: &Poller, head: Frame<'_>, fd: Option<&Rc<OwnedFd>>) {
+    fn everybody(&mut self, head: Frame<'_>, fd: Option<&Rc<OwnedFd>>) {
         self.mail = true;
         for local in 0..self.share.count() {
             let rank = self.share.rank(local);
-            self.bare(poller, local, Frame { rank, ..head }, fd.cloned());
+            self.send(local, Item::bare(Frame { rank, ..head }, fd.cloned()));
         }
     }
 
-    fn bare(&mut self, poller: &Poller, rank: u32, frame: Frame<'_>, fd: Option<Rc<OwnedFd>>) {
-        self.send(poller, rank, Item::Packet(frame.header().to_vec(), fd));
+    fn send_to(&mut self, rank: Rank, item: Item) {
+        if let Some(local) = self.share.local(rank.0) {
+            self.send(local, item);
+        }
     }
 
-    fn send(&mut self, poller: &Poller, rank: u32, item: Item) {
+    fn send(&mut self, rank: u32, item: Item) {
         if let Some(peer) = self.peers.get_mut(rank as usize)
             && peer.socket.is_some()
         {
             peer.queue.push_back(item);
             if !peer.watched {
-                self.writable(poller, rank);
+                self.writable(rank);
             }
         }
     }
 
     /// Sends what waits for a rank.
-    pub(crate) fn writable(&mut self, poller: &Poller, rank: u32) {
+    pub(crate) fn writable(&mut self, rank: u32) {
         let Some(peer) = self.peers.get_mut(rank as usize) else { return };
         let Some(socket) = &peer.socket else { return };
         let name = self.share.rank(rank);
         while let Some(item) = peer.queue.front_mut() {
             match item.send(socket.as_fd(), name) {
-                Sent::Done => drop(peer.queue.pop_front()),
-                Sent::Later => break,
+                Ok(true) => drop(peer.queue.pop_front()),
+                Ok(false) => break,
                 // Its last frames may still be unread: the reading side notices the end.
-                Sent::Lost => peer.queue.clear(),
+                Err(_) => peer.queue.clear(),
             }
         }
         let want = !peer.queue.is_empty();
-        if want != peer.watched
-            && poller.also_write(socket.as_fd(), Token::Socket(rank), want).is_ok()
+        if want != peer.watched && self.poller.also_write(socket, Token::Socket(rank), want).is_ok()
         {
             peer.watched = want;
         }

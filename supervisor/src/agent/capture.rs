@@ -3,14 +3,13 @@
 //! Back-pressure: while the outlet has no room for a stream, the pipes of that kind are not read.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use settings::deadlines::agent::DRAIN;
 
 use super::output::PIECE;
 use crate::event_loop::{Poller, Token, Which};
 
-/// Where captured bytes go.
 pub(crate) trait Outlet {
     /// Whether there is no room for more of this stream now.
     fn is_full(&self, which: Which) -> bool;
@@ -18,9 +17,7 @@ pub(crate) trait Outlet {
     fn has_room(&self, which: Which) -> bool;
     /// Whether nobody will ever read this stream.
     fn is_gone(&self, which: Which) -> bool;
-    /// Bytes of a rank.
     fn take(&mut self, rank: u32, which: Which, data: &[u8]);
-    /// The stream of a rank has ended.
     fn end(&mut self, rank: u32, which: Which);
 }
 
@@ -30,9 +27,9 @@ struct Pipe {
     paused: bool,
 }
 
-/// The pipes, by local rank.
 #[derive(Debug)]
 pub(crate) struct Capture {
+    poller: Poller,
     /// `[out, err]` of each rank, with its number in the job.
     pipes: Vec<(u32, [Pipe; 2])>,
     open: usize,
@@ -43,40 +40,28 @@ pub(crate) struct Capture {
 const BOTH: [Which; 2] = [Which::Out, Which::Err];
 
 impl Capture {
-    pub(super) fn new() -> Self {
-        Self { pipes: Vec::new(), open: 0, paused: 0, scratch: vec![0; PIECE] }
+    pub(super) fn new(poller: &Poller) -> Self {
+        let (poller, scratch) = (poller.clone(), vec![0; PIECE]);
+        Self { poller, pipes: Vec::new(), open: 0, paused: 0, scratch }
     }
 
     /// Takes over the pipes of the next local rank (they come in order), `rank` in the job.
-    pub(super) fn adopt(
-        &mut self,
-        poller: &Poller,
-        rank: u32,
-        out: OwnedFd,
-        err: OwnedFd,
-    ) -> io::Result<()> {
+    pub(super) fn adopt(&mut self, rank: u32, out: OwnedFd, err: OwnedFd) -> io::Result<()> {
         let local = number(self.pipes.len());
-        poller.add_read(out.as_fd(), Token::Stream(local, Which::Out))?;
-        poller.add_read(err.as_fd(), Token::Stream(local, Which::Err))?;
+        self.poller.add_read(&out, Token::Stream(local, Which::Out))?;
+        self.poller.add_read(&err, Token::Stream(local, Which::Err))?;
         let pipe = |fd| Pipe { fd: Some(fd), paused: false };
         self.pipes.push((rank, [pipe(out), pipe(err)]));
         self.open += 2;
         Ok(())
     }
 
-    /// A pipe has something, or has ended.
-    pub(super) fn readable(
-        &mut self,
-        poller: &Poller,
-        local: u32,
-        which: Which,
-        outlet: &mut dyn Outlet,
-    ) {
+    pub(super) fn readable(&mut self, local: u32, which: Which, outlet: &mut dyn Outlet) {
         let Some((rank, pipes)) = self.pipes.get_mut(local as usize) else { return };
         let (rank, pipe) = (*rank, &mut pipes[which as usize]);
         let Some(fd) = &pipe.fd else { return };
         if outlet.is_full(which) {
-            poller.remove(fd.as_fd());
+            self.poller.remove(fd);
             pipe.paused = true;
             self.paused += 1;
             return;
@@ -101,7 +86,7 @@ impl Capture {
     }
 
     /// After anything that changed the outlet: resume, or give up.
-    pub(crate) fn settle(&mut self, poller: &Poller, outlet: &mut dyn Outlet) {
+    pub(crate) fn settle(&mut self, outlet: &mut dyn Outlet) {
         if self.open == 0 {
             return;
         }
@@ -109,23 +94,22 @@ impl Capture {
             if outlet.is_gone(which) {
                 self.close(which, outlet);
             } else if self.paused > 0 && outlet.has_room(which) {
-                self.resume(poller, which);
+                self.resume(which);
             }
         }
     }
 
-    /// Closes the pipes whose bytes nobody will read.
     pub(crate) fn close(&mut self, which: Which, outlet: &mut dyn Outlet) {
         for local in 0..number(self.pipes.len()) {
             self.end(local, which, outlet);
         }
     }
 
-    fn resume(&mut self, poller: &Poller, which: Which) {
+    fn resume(&mut self, which: Which) {
         for (local, (_, pipes)) in self.pipes.iter_mut().enumerate() {
             let pipe = &mut pipes[which as usize];
             if let Some(fd) = pipe.fd.as_ref().filter(|_| pipe.paused)
-                && poller.add_read(fd.as_fd(), Token::Stream(number(local), which)).is_ok()
+                && self.poller.add_read(fd, Token::Stream(number(local), which)).is_ok()
             {
                 pipe.paused = false;
                 self.paused -= 1;
@@ -133,7 +117,6 @@ impl Capture {
         }
     }
 
-    /// Whether every pipe has ended.
     pub(crate) const fn is_over(&self) -> bool {
         self.open == 0
     }
@@ -156,7 +139,6 @@ pub(crate) struct Draining {
 }
 
 impl Draining {
-    /// From `now` on, milliseconds.
     pub(crate) fn new(now: u64) -> Self {
         Self { give_up: now.saturating_add(DRAIN.ms()) }
     }
@@ -218,11 +200,10 @@ mod tests {
 
     #[test]
     fn pipes_that_stay_open_are_given_up_but_not_while_a_reader_is_slow() {
-        let (poller, mut capture, mut sink) =
-            (Poller::new().unwrap(), Capture::new(), Sink::default());
+        let (mut capture, mut sink) = (Capture::new(&Poller::new().unwrap()), Sink::default());
         let pipes = [(); 2].map(|()| nix::unistd::pipe().unwrap());
         let [(out, _held), (err, _held_too)] = pipes;
-        capture.adopt(&poller, 0, out, err).unwrap();
+        capture.adopt(0, out, err).unwrap();
         let (mut draining, limit) = (Draining::new(5), DRAIN.ms());
         assert!(!draining.step(4 + limit, &mut capture, &mut sink));
         sink.full = true;

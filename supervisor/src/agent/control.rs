@@ -1,93 +1,180 @@
-//! What whoever supervises a whole job has, be its ranks on this host or on a tree of hosts: the
-//! machine that decides, the link to the launcher's process, output and input, and the way of an
-//! event through them.
+//! A whole job: the machine that decides, the record of what happened, the socket to the launcher's
+//! process, output and input, and the way of an event through them, be the ranks on this host
+//! ([`OneHost`]) or on a tree of hosts (`root`).
 
-use std::os::fd::AsFd;
+use std::io;
+use std::time::{Duration, Instant};
 
-use super::driver::{AgentError, Origin, PendingSignals, io, read_signals, supervise_children};
-use super::input::Feed;
-use super::job::Job;
-use super::launcher_link::LauncherLink;
-use super::machine::{CODE_LAUNCH, Command, Event};
+use nix::sys::signal::SigSet;
+use settings::log::LAUNCHER;
+use settings::say;
+
+use super::bootstrap_server::BootstrapServer;
+use super::capture::Draining;
+use super::host_ranks::HostRanks;
+use super::input::{Feed, Stdin};
+use super::local_ranks::LocalRanks;
+use super::machine::{CODE_LAUNCH, Command, Event, Machine, RankEvent, Rules};
 use super::output::Output;
-use super::rank_event::RankEvent;
-use crate::event_loop::{Poller, Role, Signals, Token};
+use super::record::Record;
+use super::{processes, sys};
+use crate::event_loop::{self, OsError, Poller, Ready, Role, Signals, Token, cannot, ms};
+use crate::local::{Channel, Message, Origin};
 use crate::plan::JobPlan;
-use crate::report::HostRecord;
+use crate::report::{HostRecord, JobReport};
 
-/// See the module.
+/// Milliseconds between two progress messages.
+const PROGRESS_EVERY: u64 = 50;
+
+/// Life of the supervisor of a job on this host alone; never returns to the caller's code, which
+/// belongs to the launcher.
+pub(crate) fn run(plan: &JobPlan, origin: Origin) -> ! {
+    let outcome = OneHost::new(plan, origin).and_then(OneHost::work);
+    leave(outcome, &format!("node agent on {}", plan.host))
+}
+
+pub(crate) fn leave(outcome: Result<(), OsError>, who: &str) -> ! {
+    if let Err(error) = outcome {
+        say!(ERROR, LAUNCHER, "{who}: {error}");
+        sys::exit_now(CODE_LAUNCH);
+    }
+    sys::exit_now(0)
+}
+
 pub(crate) struct Control<'a> {
     pub(crate) plan: &'a JobPlan,
-    launcher_pid: i32,
     pub(crate) poller: Poller,
     pub(crate) signals: Signals,
-    pub(crate) launcher: LauncherLink,
-    pub(crate) job: Job<'a>,
+    pub(crate) machine: Machine,
+    pub(crate) record: Record<'a>,
     pub(crate) output: Output,
     pub(crate) feed: Option<Feed>,
-    actions: Vec<Command>,
+    /// The user does not want to wait for the rest of the output.
+    pub(crate) impatient: bool,
+    started: Instant,
+    launcher: i32,
+    channel: Channel,
+    pub(crate) launcher_gone: bool,
+    /// Counts that the launcher knows, and since when.
+    told: [u32; 3],
+    told_at: u64,
+    commands: Vec<Command>,
 }
 
 impl<'a> Control<'a> {
-    pub(crate) fn new(plan: &'a JobPlan, origin: Origin) -> Result<Self, AgentError> {
-        let poller = Poller::new().map_err(io("make an epoll set"))?;
-        let signals = supervise_children(&poller)?;
-        poller.add_read(origin.socket.as_fd(), Token::Control).map_err(io("watch the launcher"))?;
+    pub(crate) fn new(plan: &'a JobPlan, origin: Origin) -> Result<Self, OsError> {
+        let Origin { launcher, channel, started, .. } = origin;
+        let poller = Poller::new().map_err(cannot("make an epoll set"))?;
+        let signals = processes::supervise(&poller)?;
+        poller.add_read(&channel, Token::Control).map_err(cannot("watch the launcher"))?;
+        let timeout_at = plan.timeout.map(|limit| ms(started.elapsed()).saturating_add(ms(limit)));
+        let rules = Rules { exit_bound: ms(plan.exit_bound), timeout_at };
         Ok(Self {
             plan,
-            launcher_pid: origin.launcher,
-            poller,
             signals,
-            launcher: LauncherLink::new(origin.socket),
-            job: Job::new(plan, origin.started),
-            output: Output::new(&plan.output, plan.size, plan.stdin),
+            machine: Machine::new(plan.size, rules),
+            record: Record::new(plan),
+            output: Output::new(&poller, &plan.output, plan.size, plan.stdin),
             feed: None,
-            actions: Vec::new(),
+            impatient: false,
+            poller,
+            started,
+            launcher,
+            channel,
+            launcher_gone: false,
+            told: [0; 3],
+            told_at: 0,
+            commands: Vec::new(),
         })
+    }
+
+    /// Milliseconds since the launcher began.
+    pub(crate) fn now(&self) -> u64 {
+        ms(self.started.elapsed())
+    }
+
+    fn elapsed(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
     }
 
     /// A line for the user, when he wants to know so much.
     pub(crate) fn say(&mut self, level: u8, text: impl FnOnce() -> String) {
         if self.plan.verbose >= level {
-            let at = self.job.elapsed() * 1000.0;
-            self.output.message(&self.poller, &format!("{at:.1} ms: {}", text()));
+            let at = self.elapsed() * 1000.0;
+            self.output.message(&format!("{at:.1} ms: {}", text()));
         }
     }
 
     /// Makes the directory for output; why not, if so.
     pub(crate) fn make_directory(&mut self) -> Result<(), String> {
-        self.job.phases.prepare = self.job.elapsed();
+        self.record.phases.prepare = self.elapsed();
         let made = self.output.make_directory();
         made.map_err(|(path, error)| {
             format!("cannot make the output directory {}: {error}", path.display())
         })
     }
 
-    /// When any of this must be looked after.
     pub(crate) fn deadline(&self) -> Option<u64> {
         let feed = self.feed.as_ref().and_then(Feed::deadline);
-        let told = self.launcher.due(self.job.counts());
-        let prompt = self.output.prompt_in().map(|left| self.job.now().saturating_add(left));
-        [self.job.machine.deadline(), feed, told, prompt].into_iter().flatten().min()
+        let told = (self.told != self.record.counts).then(|| self.told_at + PROGRESS_EVERY);
+        let prompt = self.output.prompt_in().map(|left| self.now().saturating_add(left));
+        [self.machine.deadline(), feed, told, prompt].into_iter().flatten().min()
     }
 
-    /// Tells the launcher's process how far the job has come.
-    pub(crate) fn tell_progress(&mut self) {
-        self.launcher.tell(self.job.counts(), self.job.now(), false);
+    /// Tells the launcher's process how far the job has come when that has changed, not too often
+    /// unless it is the last time.
+    pub(crate) fn tell_progress(&mut self, last: bool) {
+        let (counts, now) = (self.record.counts, self.now());
+        let early = now < self.told_at + PROGRESS_EVERY && !last;
+        if counts != self.told && !early && !self.launcher_gone {
+            (self.told, self.told_at) = (counts, now);
+            // A launcher that is stopped does not read: then it misses a count, nothing else.
+            let _ = self.channel.send(&Message::Progress(counts), false);
+        }
     }
 
-    /// The last words.
-    pub(crate) fn report(mut self, orphans: u32, hosts: Vec<HostRecord>) -> Result<(), AgentError> {
-        let told = self.launcher.report(&mut self.job, &self.output, orphans, hosts);
-        told.map_err(|error| io("write the report")(std::io::Error::other(error)))
+    /// The last words. Output that was lost is a failure.
+    pub(crate) fn report(
+        mut self,
+        orphans_killed: u32,
+        hosts: Vec<HostRecord>,
+    ) -> Result<(), OsError> {
+        self.tell_progress(true);
+        let mut exit_code = self.machine.exit_code();
+        if exit_code == 0 && self.output.is_lost() {
+            exit_code = 1;
+        }
+        let done = self.elapsed();
+        let Self { plan, machine, mut record, output, .. } = self;
+        for rank in &mut record.ranks {
+            rank.killed_by_launcher = machine.is_killed(rank.rank);
+        }
+        let end_begins = machine.end_begins().map(|at| Duration::from_millis(at).as_secs_f64());
+        let cause = machine.cause().map(|cause| {
+            let tail = cause.rank.map(|rank| output.tail(rank)).unwrap_or_default();
+            record.explain(cause, tail)
+        });
+        let report = Message::Report(Box::new(JobReport {
+            job: plan.job_id.clone(),
+            exit_code,
+            cause,
+            ranks: record.ranks,
+            phases: crate::report::Phases { end_begins, done, ..record.phases },
+            orphans_killed,
+            hosts,
+        }));
+        if self.launcher_gone {
+            return Ok(());
+        }
+        let sent = self.channel.send(&report, true);
+        sent.map_err(|error| cannot("write the report")(io::Error::other(error)))
     }
 }
 
-/// A supervisor of a whole job.
 pub(crate) trait Supervise<'a>: Role {
     fn control(&mut self) -> &mut Control<'a>;
     /// Carries out what was decided about the ranks.
-    fn act(&mut self, action: Command);
+    fn act(&mut self, command: Command);
     /// Nothing more is read from standard input.
     fn close_input(&mut self);
 
@@ -100,28 +187,34 @@ pub(crate) trait Supervise<'a>: Role {
                 event => format!("event {event:?}"),
             });
         }
-        let mut actions = std::mem::take(&mut control.actions);
-        control.job.handle(event, &mut actions);
-        for action in actions.drain(..) {
-            self.control().say(2, || format!("action {action:?}"));
+        control.impatient |= match event {
+            Event::Signal(signal) => control.machine.is_finished() && signal != libc::SIGCONT,
+            Event::LauncherLost => true,
+            _ => false,
+        };
+        let (now, mut commands) = (control.now(), std::mem::take(&mut control.commands));
+        control.machine.handle(now, event, &mut commands);
+        for command in commands.drain(..) {
+            self.control().say(2, || format!("action {command:?}"));
             if matches!(
-                action,
+                command,
                 Command::ExitDecision { .. } | Command::End(_) | Command::FindOrphans
             ) {
                 self.close_input();
-            } else if action == Command::Forward(libc::SIGCONT)
+            } else if command == Command::Forward(libc::SIGCONT)
                 && let Some(feed) = &mut self.control().feed
             {
                 feed.unpark();
             }
-            self.act(action);
+            self.act(command);
         }
-        self.control().actions = actions;
+        self.control().commands = commands;
     }
 
     /// What ranks did, or what is taken for it.
     fn happened(&mut self, happened: &RankEvent) {
-        self.control().job.note(happened);
+        let control = self.control();
+        control.record.note(happened, control.started.elapsed().as_secs_f64());
         self.event(Event::Rank(happened.clone()));
         match *happened {
             RankEvent::Started { rank, pid, .. } => {
@@ -138,32 +231,220 @@ pub(crate) trait Supervise<'a>: Role {
         }
     }
 
-    /// The job cannot be started.
     fn fail_start(&mut self, rank: Option<u32>, code: i32, text: String) {
-        let failed = RankEvent::StartFailed { rank, code, text };
-        self.control().job.note(&failed);
-        self.event(Event::Rank(failed));
+        self.happened(&RankEvent::StartFailed { rank, code, text });
     }
 
-    /// What the launcher's process says.
+    /// What the launcher's process says: signals for the ranks, and its end.
     fn hear_launcher(&mut self) {
-        let control = self.control();
-        for (event, sender) in control.launcher.hear(&control.poller) {
-            if let (Event::Signal(signal), Some(sender)) = (&event, sender) {
-                self.control().job.signal_sent_by(*signal, sender);
+        let (came, over) = self.control().channel.read();
+        for message in came {
+            let Message::Signal(signal, sender) = message else { continue };
+            if let Some(sender) = sender {
+                self.control().record.senders.entry(signal).or_insert(sender);
             }
-            self.event(event);
+            self.event(Event::Signal(signal));
+        }
+        if over {
+            self.lose_launcher();
+        }
+    }
+
+    fn lose_launcher(&mut self) {
+        let control = self.control();
+        if !std::mem::replace(&mut control.launcher_gone, true) {
+            control.poller.remove(&control.channel);
+            self.event(Event::LauncherLost);
         }
     }
 
     /// Reads our own signals. Whether children may have ended.
     fn own_signals(&mut self) -> bool {
         let control = self.control();
-        let PendingSignals { child, orphan } =
-            read_signals(&mut control.signals, control.launcher_pid);
-        if orphan && let Some(lost) = control.launcher.lose(&control.poller) {
-            self.event(lost);
+        let (child, orphan) = processes::read_signals(&mut control.signals, control.launcher);
+        if orphan {
+            self.lose_launcher();
         }
         child
+    }
+}
+
+struct OneHost<'a> {
+    control: Control<'a>,
+    mask: SigSet,
+    ranks: LocalRanks<'a>,
+    /// Set once the machine has finished.
+    draining: Option<Draining>,
+    over: bool,
+}
+
+impl<'a> OneHost<'a> {
+    fn new(plan: &'a JobPlan, origin: Origin) -> Result<Self, OsError> {
+        let mask = origin.mask;
+        let control = Control::new(plan, origin)?;
+        let share = HostRanks::whole(plan);
+        let boot = BootstrapServer::new(&control.poller, share);
+        let ranks = LocalRanks::new(plan, boot, Stdin::own());
+        Ok(Self { control, mask, ranks, draining: None, over: false })
+    }
+
+    fn work(mut self) -> Result<(), OsError> {
+        let made = self.control.make_directory().map_err(|text| (text, CODE_LAUNCH));
+        if let Err((text, code)) = made.and_then(|()| self.ranks.prepare(self.mask)) {
+            self.fail_start(None, code, text);
+        }
+        event_loop::run(&mut self).map_err(cannot("wait for events"))?;
+        let orphans = self.ranks.orphans();
+        self.control.report(orphans, Vec::new())
+    }
+
+    fn all_happened(&mut self) {
+        for happened in std::mem::take(&mut self.ranks.boot.events) {
+            self.happened(&happened);
+        }
+    }
+
+    fn start_some(&mut self) -> bool {
+        if self.control.machine.is_ending() {
+            self.ranks.stop();
+            return false;
+        }
+        let more = self.ranks.start_some();
+        self.all_happened();
+        more && !self.control.machine.is_ending()
+    }
+
+    fn step_input(&mut self) -> bool {
+        let now = self.now();
+        // Every reader must be there before the first byte moves.
+        if !self.ranks.is_complete() || self.ranks.readers.is_empty() {
+            return false;
+        }
+        let feed = self.control.feed.get_or_insert_with(|| Feed::new(&self.control.poller));
+        feed.step(&mut self.ranks.readers, now)
+    }
+
+    fn reap(&mut self) {
+        let others = self.ranks.reap();
+        self.all_happened();
+        if self.control.machine.is_cleaning_up() {
+            self.event(Event::Orphans { left: others.left });
+        }
+    }
+
+    /// The machine has finished: the output is read to its end.
+    fn begin_draining(&mut self) -> Draining {
+        if let Some(text) = self.ranks.given_up() {
+            self.control.output.message(&text);
+        }
+        Draining::new(self.now())
+    }
+
+    fn drain(&mut self, mut draining: Draining) {
+        let now = self.now();
+        if !self.is_drained() {
+            let Control { output, impatient, launcher_gone, .. } = &mut self.control;
+            let mut closed = draining.step(now, &mut self.ranks.capture, output);
+            if *impatient && *launcher_gone {
+                self.ranks.capture.close_all(output);
+                closed = true;
+            }
+            if closed {
+                output.settle();
+            }
+        }
+        self.over = self.control.impatient || self.is_drained();
+        self.draining = Some(draining);
+    }
+
+    fn is_drained(&self) -> bool {
+        self.ranks.capture.is_over() && self.control.output.is_written()
+    }
+}
+
+impl Role for OneHost<'_> {
+    fn sources(&mut self) -> (&Poller, &Signals) {
+        (&self.control.poller, &self.control.signals)
+    }
+
+    fn now(&self) -> u64 {
+        self.control.now()
+    }
+
+    fn is_over(&self) -> bool {
+        self.over
+    }
+
+    fn step(&mut self) -> bool {
+        if self.draining.is_none() && !self.control.machine.is_finished() {
+            let more = self.start_some();
+            let again = self.step_input();
+            if !self.control.machine.is_finished() {
+                self.control.tell_progress(false);
+                return more || again;
+            }
+        }
+        let draining = self.draining.take().unwrap_or_else(|| self.begin_draining());
+        self.drain(draining);
+        false
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        match &self.draining {
+            None => self.control.deadline(),
+            Some(draining) => (!self.ranks.capture.is_over()).then(|| draining.deadline()),
+        }
+    }
+
+    fn serve(&mut self, ready: Ready) {
+        match ready.token {
+            Token::Signals => {
+                if self.own_signals() {
+                    self.reap();
+                }
+            }
+            Token::Control => self.hear_launcher(),
+            Token::Sink(number) => self.control.output.writable(number),
+            _ => {
+                self.ranks.serve(ready, &mut self.control.output);
+                self.control.output.settle();
+                self.all_happened();
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        self.control.output.show_prompt();
+        self.ranks.capture.settle(&mut self.control.output);
+    }
+
+    fn decision_due(&self) -> Option<u64> {
+        self.control.machine.deadline()
+    }
+
+    fn tick(&mut self) {
+        self.event(Event::Tick);
+    }
+}
+
+impl<'a> Supervise<'a> for OneHost<'a> {
+    fn control(&mut self) -> &mut Control<'a> {
+        &mut self.control
+    }
+
+    fn act(&mut self, command: Command) {
+        match command {
+            Command::SampleCpu => {
+                let starved = self.ranks.sample_cpu().is_starved();
+                self.event(Event::CpuSampled { starved });
+            }
+            Command::FindOrphans => self.reap(),
+            command => self.ranks.act(command, |_| false),
+        }
+    }
+
+    fn close_input(&mut self) {
+        self.control.feed = None;
+        self.ranks.readers.close();
     }
 }

@@ -7,9 +7,7 @@ use crate::plan::JobPlan;
 /// One host's part of a job. Local numbers count the host's ranks from 0 in the order of ranks.
 #[derive(Clone, Debug)]
 pub(crate) struct HostRanks {
-    /// This host's number in the job.
     pub(crate) host: HostId,
-    /// Hosts of the job.
     pub(crate) hosts: u32,
     /// Its ranks, ascending.
     pub(crate) ranks: Vec<Rank>,
@@ -20,7 +18,6 @@ pub(crate) struct HostRanks {
 }
 
 impl HostRanks {
-    /// All of a job on this host alone.
     pub(crate) fn whole(plan: &JobPlan) -> Self {
         Self {
             host: HostId(0),
@@ -44,22 +41,18 @@ impl HostRanks {
         Self { host, hosts, ranks, host_of, cpus }
     }
 
-    /// Number of its ranks.
     pub(crate) fn count(&self) -> u32 {
         u32::try_from(self.ranks.len()).unwrap_or(u32::MAX)
     }
 
-    /// Ranks of the job.
     pub(crate) fn size(&self) -> u32 {
         u32::try_from(self.host_of.len()).unwrap_or(u32::MAX)
     }
 
-    /// The job's number of a local rank.
     pub(crate) fn rank(&self, local: u32) -> u32 {
         self.ranks.get(local as usize).map_or(u32::MAX, |rank| rank.0)
     }
 
-    /// The local number of a rank of this host.
     pub(crate) fn local(&self, rank: u32) -> Option<u32> {
         let found = self.ranks.binary_search(&Rank(rank)).ok()?;
         u32::try_from(found).ok()

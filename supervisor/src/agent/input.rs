@@ -4,27 +4,19 @@
 //! Byte-exact, with the slowest reader setting the pace: nothing is read before the last piece is
 //! with everyone. The user's descriptor keeps its flags.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::OwnedFd;
 
-use nix::fcntl::OFlag;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::poll::PollFlags;
 use settings::deadlines::agent::TERMINAL_RETRY;
 
 use super::spawn::Input;
+use super::standard::{Standard, is_terminal};
 use crate::event_loop::{Poller, Token};
 use crate::plan::{JobPlan, StdinTo};
 
 const PIECE: usize = 64 * 1024;
 /// Pieces moved in a row before others get their turn.
 const BATCH: usize = 16;
-
-fn standard() -> BorrowedFd<'static> {
-    static IN: std::sync::OnceLock<io::Stdin> = std::sync::OnceLock::new();
-    IN.get_or_init(io::stdin).as_fd()
-}
 
 /// What the launcher's standard input is to the process that starts ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,19 +40,10 @@ pub(super) fn for_rank(plan: &JobPlan, rank: u32, stdin: Stdin) -> Input {
     }
 }
 
-/// Whether our standard input is a terminal.
-pub(crate) fn is_terminal() -> bool {
-    nix::unistd::isatty(standard()).unwrap_or(false)
-}
-
-#[derive(Debug)]
-enum Source {
-    /// A description of our own of the same pipe or terminal, non-blocking.
-    Reopened(OwnedFd),
-    /// A file: always ready.
-    Always,
-    /// Anything else: ask first.
-    Asked,
+impl Stdin {
+    pub(crate) fn own() -> Self {
+        if is_terminal(0) { Self::Terminal } else { Self::Own }
+    }
 }
 
 #[derive(Debug)]
@@ -74,8 +57,9 @@ struct Reader {
 
 /// The pipes of the ranks that read, and the piece that is being given to them. Dropping it closes
 /// them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Readers {
+    poller: Poller,
     readers: Vec<Reader>,
     piece: Vec<u8>,
     len: usize,
@@ -84,8 +68,8 @@ pub(crate) struct Readers {
 /// Our own standard input, as what readers are fed from.
 #[derive(Debug)]
 pub(crate) struct Feed {
-    source: Source,
-    terminal: bool,
+    poller: Poller,
+    stream: Standard,
     watched: bool,
     ended: bool,
     /// The terminal belongs to another job: when to look again.
@@ -100,21 +84,9 @@ enum Got {
 }
 
 impl Feed {
-    pub(crate) fn new() -> Self {
-        let reopen = || {
-            let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-            nix::fcntl::open(Path::new("/proc/self/fd/0"), flags, Mode::empty())
-                .ok()
-                .map(Source::Reopened)
-        };
-        let kind =
-            fstat(standard()).map(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT);
-        let source = match kind {
-            Ok(SFlag::S_IFREG) => Source::Always,
-            Ok(SFlag::S_IFIFO | SFlag::S_IFCHR) => reopen().unwrap_or(Source::Asked),
-            _ => Source::Asked,
-        };
-        Self { source, terminal: is_terminal(), watched: false, ended: false, parked: None }
+    pub(crate) fn new(poller: &Poller) -> Self {
+        let (poller, stream) = (poller.clone(), Standard::open(0));
+        Self { poller, stream, watched: false, ended: false, parked: None }
     }
 
     /// When to call [`Feed::step`] although nothing is ready.
@@ -129,24 +101,17 @@ impl Feed {
         }
     }
 
-    fn fd(&self) -> BorrowedFd<'_> {
-        match &self.source {
-            Source::Reopened(fd) => fd.as_fd(),
-            Source::Always | Source::Asked => standard(),
-        }
-    }
-
     /// Moves bytes to `readers` as far as possible now; `true` when it could go on at once.
-    pub(crate) fn step(&mut self, poller: &Poller, readers: &mut Readers, now: u64) -> bool {
+    pub(crate) fn step(&mut self, readers: &mut Readers, now: u64) -> bool {
         for _ in 0..BATCH {
             if self.is_parked(now) {
                 return false;
             }
-            if self.ended || readers.is_empty() || !readers.give(poller) {
-                self.watch(poller, false);
+            if self.ended || readers.is_empty() || !readers.give() {
+                self.watch(false);
                 return false;
             }
-            if !self.fill(poller, &mut readers.piece, now) {
+            if !self.fill(&mut readers.piece, now) {
                 if self.ended {
                     readers.close();
                 }
@@ -166,37 +131,35 @@ impl Feed {
     }
 
     /// The next piece for somebody who gives it on himself; `None` when there is nothing now.
-    pub(crate) fn piece(&mut self, poller: &Poller, now: u64) -> Option<Vec<u8>> {
+    pub(crate) fn piece(&mut self, now: u64) -> Option<Vec<u8>> {
         let mut piece = Vec::new();
         if self.ended || self.is_parked(now) {
             return None;
         }
-        self.fill(poller, &mut piece, now).then_some(piece)
+        self.fill(&mut piece, now).then_some(piece)
     }
 
-    /// Whether everything has been read.
     pub(crate) const fn is_ended(&self) -> bool {
         self.ended
     }
 
-    /// Nothing more is wanted for now.
-    pub(crate) fn rest(&mut self, poller: &Poller) {
-        self.watch(poller, false);
+    pub(crate) fn rest(&mut self) {
+        self.watch(false);
     }
 
-    fn fill(&mut self, poller: &Poller, piece: &mut Vec<u8>, now: u64) -> bool {
+    fn fill(&mut self, piece: &mut Vec<u8>, now: u64) -> bool {
         match self.get(piece) {
             Got::Bytes(count) => {
                 piece.truncate(count);
                 return true;
             }
-            Got::Nothing => self.watch(poller, true),
+            Got::Nothing => self.watch(true),
             Got::Foreign => {
-                self.watch(poller, false);
+                self.watch(false);
                 self.parked = Some(now.saturating_add(TERMINAL_RETRY.ms()));
             }
             Got::End => {
-                self.watch(poller, false);
+                self.watch(false);
                 self.ended = true;
             }
         }
@@ -204,42 +167,37 @@ impl Feed {
     }
 
     fn get(&self, piece: &mut Vec<u8>) -> Got {
-        if self.terminal && !self.is_foreground() {
+        let stream = &self.stream;
+        if stream.terminal && !stream.is_foreground() {
             return Got::Foreign;
         }
-        if matches!(self.source, Source::Asked) {
-            let mut ask = [PollFd::new(standard(), PollFlags::POLLIN)];
-            if poll(&mut ask, PollTimeout::ZERO) == Ok(0) {
-                return Got::Nothing;
-            }
+        if stream.blocks() && !stream.is_ready(PollFlags::POLLIN) {
+            return Got::Nothing;
         }
         piece.resize(PIECE, 0);
-        match nix::unistd::read(self.fd(), piece) {
+        match nix::unistd::read(stream.fd(), piece) {
             Ok(0) => Got::End,
             Ok(count) => Got::Bytes(count),
             Err(nix::Error::EAGAIN | nix::Error::EINTR) => Got::Nothing,
-            Err(nix::Error::EIO) if self.terminal && !self.is_foreground() => Got::Foreign,
+            Err(nix::Error::EIO) if stream.terminal && !stream.is_foreground() => Got::Foreign,
             Err(_) => Got::End,
         }
     }
 
-    fn is_foreground(&self) -> bool {
-        // A terminal that is not our session's controlling one cannot be taken from us.
-        nix::unistd::tcgetpgrp(standard()).is_ok_and(|group| group == nix::unistd::getpgrp())
-            || nix::unistd::tcgetpgrp(standard()) == Err(nix::Error::ENOTTY)
-    }
-
-    fn watch(&mut self, poller: &Poller, want: bool) {
+    fn watch(&mut self, want: bool) {
         if want && !self.watched {
-            self.watched = poller.add_read(self.fd(), Token::Input).is_ok();
-        } else if !want && self.watched {
-            poller.remove(self.fd());
-            self.watched = false;
+            self.watched = self.poller.add_read(self.stream.fd(), Token::Input).is_ok();
+        } else if !want && std::mem::take(&mut self.watched) {
+            self.poller.remove(self.stream.fd());
         }
     }
 }
 
 impl Readers {
+    pub(super) fn new(poller: &Poller) -> Self {
+        Self { poller: poller.clone(), readers: Vec::new(), piece: Vec::new(), len: 0 }
+    }
+
     /// One more rank reads; `local` is its number on this host.
     pub(super) fn add(&mut self, local: u32, pipe: OwnedFd) {
         self.readers.push(Reader { rank: local, pipe, taken: self.len, watched: false });
@@ -249,7 +207,6 @@ impl Readers {
         self.readers.is_empty()
     }
 
-    /// End of input for everyone.
     pub(crate) fn close(&mut self) {
         self.readers.clear();
     }
@@ -266,8 +223,8 @@ impl Readers {
     }
 
     /// Writes the current piece to everyone who lacks some of it; whether all have it.
-    pub(crate) fn give(&mut self, poller: &Poller) -> bool {
-        let (piece, len) = (&self.piece, self.len);
+    pub(crate) fn give(&mut self) -> bool {
+        let (poller, piece, len) = (&self.poller, &self.piece, self.len);
         self.readers.retain_mut(|reader| {
             while reader.taken < len {
                 match nix::unistd::write(&reader.pipe, &piece[reader.taken..len]) {
@@ -283,14 +240,8 @@ impl Readers {
                     }
                 }
             }
-            let want = reader.taken < len;
-            if want && !reader.watched {
-                reader.watched =
-                    poller.add_write(reader.pipe.as_fd(), Token::Feed(reader.rank)).is_ok();
-            } else if !want && reader.watched {
-                poller.remove(&reader.pipe);
-                reader.watched = false;
-            }
+            let (want, token) = (reader.taken < len, Token::Feed(reader.rank));
+            poller.want_write(&reader.pipe, token, want, &mut reader.watched);
             true
         });
         self.readers.iter().all(|reader| reader.taken == len)

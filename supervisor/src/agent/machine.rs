@@ -23,21 +23,131 @@
 //! * When the last rank is gone, everything that it left behind is ended as well.
 
 mod ends;
-mod types;
 
 use bootstrap::ExitPath;
 use settings::deadlines::Deadline;
-use settings::deadlines::agent::{HOST_MISSED, KILL_GRACE, QUIET_BASE, SIGNAL_EFFECT};
+use settings::deadlines::agent::{DECISION_ACK, HOST_MISSED, KILL_GRACE, SIGNAL_EFFECT};
 
-pub use types::{Command, Event, Rules};
+use ends::Phase;
+use serde::{Deserialize, Serialize};
 
-use super::rank_event::RankEvent;
 use crate::report::{Cause, CauseKind, End};
 
 /// Exit code of a job whose start failed or whose control broke.
-pub const CODE_LAUNCH: i32 = 125;
+pub(crate) const CODE_LAUNCH: i32 = 125;
 /// Exit code of a job that ran into its time limit.
-pub const CODE_TIMEOUT: i32 = 124;
+pub(crate) const CODE_TIMEOUT: i32 = 124;
+
+/// Something that a rank did, or that was done to it. Ranks are numbers in the job; times are
+/// seconds since the epoch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum RankEvent {
+    Started {
+        rank: u32,
+        pid: i32,
+        at: f64,
+    },
+    /// It could not be started, or none of this host could.
+    StartFailed {
+        rank: Option<u32>,
+        code: i32,
+        text: String,
+    },
+    Hello {
+        rank: u32,
+    },
+    /// It has begun to exit; `path` is the wire form of an [`bootstrap::ExitPath`].
+    Exiting {
+        rank: u32,
+        code: i32,
+        path: u32,
+    },
+    Fini {
+        rank: u32,
+        code: i32,
+    },
+    Abort {
+        rank: u32,
+        code: i32,
+    },
+    Protocol {
+        rank: u32,
+        text: String,
+    },
+    Ended {
+        rank: u32,
+        end: End,
+        at: f64,
+    },
+}
+
+impl RankEvent {
+    pub(crate) const fn rank(&self) -> Option<u32> {
+        match *self {
+            Self::StartFailed { rank, .. } => rank,
+            Self::Started { rank, .. }
+            | Self::Hello { rank }
+            | Self::Exiting { rank, .. }
+            | Self::Fini { rank, .. }
+            | Self::Abort { rank, .. }
+            | Self::Protocol { rank, .. }
+            | Self::Ended { rank, .. } => Some(rank),
+        }
+    }
+}
+
+/// What the plan says about time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) exit_bound: u64,
+    /// When the job's time is up, on the driver's clock.
+    pub(crate) timeout_at: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Event {
+    Rank(RankEvent),
+    /// A host of the job cannot be reached any more; nothing had been heard from it for so many
+    /// milliseconds.
+    HostLost {
+        silent: u64,
+    },
+    Signal(i32),
+    LauncherLost,
+    /// Answer to [`Command::SampleCpu`]: whether ranks that are not exiting are ready to run, and
+    /// together have had next to no CPU time since the first sample after the last `Exiting`.
+    CpuSampled {
+        starved: bool,
+    },
+    /// Answer to [`Command::FindOrphans`], and again whenever a process left behind was reaped:
+    /// whether there are children besides the ranks.
+    Orphans {
+        left: bool,
+    },
+    Tick,
+}
+
+/// What the driver must do with the ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Command {
+    /// Put the decision into the node memory: the code to leave with, and the rank that caused it.
+    ExitDecision { code: i32, cause: Option<u32> },
+    /// An exit is about to count as non-collective: say with [`Event::CpuSampled`] whether the
+    /// other ranks had a chance to join it.
+    SampleCpu,
+    /// SIGQUIT to every running rank whose ack can still be claimed.
+    QuitUnclaimed,
+    /// Pass a signal of the user on to every running rank's group.
+    Forward(i32),
+    /// TERM (with CONT, so that stopped processes see it) or KILL to every running rank's group.
+    End(i32),
+    /// Every rank is gone: say with [`Event::Orphans`] whether they left processes behind.
+    FindOrphans,
+    /// TERM or KILL to the processes left behind.
+    EndOrphans(i32),
+    /// All done: drain the output and report. Nothing follows.
+    Finish,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Member {
@@ -55,37 +165,8 @@ impl Member {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// No end in sight.
-    Running,
-    /// Decided; ranks are given time to leave.
-    Leaving {
-        quit_at: Option<u64>,
-        term_at: u64,
-    },
-    /// TERM is out.
-    Terminating {
-        kill_at: u64,
-    },
-    /// KILL is out.
-    Killing {
-        give_up_at: u64,
-    },
-    /// Ranks are gone, TERM is out to what they left; no deadline before the first answer.
-    Orphans {
-        kill_at: Option<u64>,
-    },
-    /// KILL is out to those too.
-    KillingOrphans {
-        give_up_at: u64,
-    },
-    Finished,
-}
-
-/// The machine. See the module's primer.
 #[derive(Debug)]
-pub struct Machine {
+pub(crate) struct Machine {
     rules: Rules,
     members: Vec<Member>,
     phase: Phase,
@@ -104,7 +185,6 @@ pub struct Machine {
     deferred: Option<Cause>,
     running: u32,
     pending: u32,
-    ended: u32,
     hello: u32,
     /// A rank that ended well without ever opening the bootstrap.
     left_plain: Option<u32>,
@@ -125,8 +205,7 @@ fn after(now: u64, deadline: Deadline) -> u64 {
 
 impl Machine {
     /// A machine for `size` ranks, none of them started.
-    #[must_use]
-    pub fn new(size: u32, rules: Rules) -> Self {
+    pub(crate) fn new(size: u32, rules: Rules) -> Self {
         Self {
             rules,
             members: vec![Member::default(); size as usize],
@@ -141,89 +220,47 @@ impl Machine {
             deferred: None,
             running: 0,
             pending: size,
-            ended: 0,
             hello: 0,
             left_plain: None,
         }
     }
 
     /// Whether the end is decided: no further rank may be started.
-    #[must_use]
-    pub fn is_ending(&self) -> bool {
+    pub(crate) fn is_ending(&self) -> bool {
         self.phase != Phase::Running
     }
 
-    /// Whether [`Command::Finish`] was given.
-    #[must_use]
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
     }
 
     /// Whether every rank is gone and what they left is being searched for.
-    #[must_use]
-    pub const fn is_cleaning_up(&self) -> bool {
+    pub(crate) const fn is_cleaning_up(&self) -> bool {
         matches!(self.phase, Phase::Orphans { .. } | Phase::KillingOrphans { .. })
     }
 
-    /// Ranks that opened the bootstrap, and ranks that ended.
-    #[must_use]
-    pub const fn counts(&self) -> (u32, u32) {
-        (self.hello, self.ended)
-    }
-
-    /// When the first sign of the end was seen.
-    #[must_use]
-    pub const fn end_begins(&self) -> Option<u64> {
+    pub(crate) const fn end_begins(&self) -> Option<u64> {
         self.end_begins
     }
 
-    /// Ranks that run and have neither begun to exit nor said farewell.
-    pub fn staying(&self) -> impl Iterator<Item = u32> {
-        let staying = |m: &&Member| m.running() && m.exiting.is_none() && m.fini.is_none();
-        (0..).zip(&self.members).filter(move |(_, m)| staying(m)).map(|(rank, _)| rank)
-    }
-
-    /// Whether the rank said `Hello`, and whether it ended because of us.
-    #[must_use]
-    pub fn fate(&self, rank: u32) -> (bool, bool) {
-        self.members.get(rank as usize).map_or((false, false), |m| (m.hello, m.killed))
+    /// Whether the rank ended because of us.
+    pub(crate) fn is_killed(&self, rank: u32) -> bool {
+        self.members.get(rank as usize).is_some_and(|m| m.killed)
     }
 
     /// The first cause; a collective exit with a non-zero code is one, too. `None`: the job ended
     /// well.
-    #[must_use]
-    pub fn cause(&self) -> Option<Cause> {
+    pub(crate) fn cause(&self) -> Option<Cause> {
         self.cause.clone().or_else(|| self.collective_cause())
     }
 
-    /// Exit code of the job.
-    #[must_use]
-    pub fn exit_code(&self) -> i32 {
+    pub(crate) fn exit_code(&self) -> i32 {
         self.cause().map_or(0, |cause| cause.code)
-    }
-
-    /// When [`Event::Tick`] is due next.
-    #[must_use]
-    pub fn deadline(&self) -> Option<u64> {
-        match self.phase {
-            Phase::Running => {
-                [self.rules.timeout_at, self.exit_deadline()].into_iter().flatten().min()
-            }
-            Phase::Leaving { quit_at, term_at } => {
-                Some(quit_at.map_or(term_at, |at| at.min(term_at)))
-            }
-            Phase::Terminating { kill_at } => Some(kill_at),
-            Phase::Killing { give_up_at } | Phase::KillingOrphans { give_up_at } => {
-                Some(give_up_at)
-            }
-            Phase::Orphans { kill_at } => kill_at,
-            Phase::Finished => None,
-        }
     }
 
     /// Takes one event; appends what is to be done to `out`. Events about ranks that do not exist
     /// are ignored.
-    pub fn handle(&mut self, now: u64, event: Event, out: &mut Vec<Command>) {
+    pub(crate) fn handle(&mut self, now: u64, event: Event, out: &mut Vec<Command>) {
         if self.phase == Phase::Finished {
             return;
         }
@@ -337,25 +374,12 @@ impl Machine {
         Some((codes.max().unwrap_or(0), first, path))
     }
 
-    /// When something must be done about an announced exit although nothing further is heard.
-    fn exit_deadline(&self) -> Option<u64> {
-        let last = self.last_exiting?;
-        let alone = self.pending > 0
-            || self.members.iter().any(|m| m.running() && m.exiting.is_none() && m.fini.is_none());
-        if alone {
-            return Some(self.sample_at.unwrap_or_else(|| after(last, QUIET_BASE)));
-        }
-        let bounded = self.members.iter().all(|m| !m.running() || m.exiting.is_some());
-        bounded.then(|| after(last.saturating_add(self.rules.exit_bound), KILL_GRACE))
-    }
-
     fn ended(&mut self, now: u64, rank: u32, end: End, out: &mut Vec<Command>) {
         let Some(member) = self.members.get_mut(rank as usize).filter(|m| m.running()) else {
             return;
         };
         member.end = Some(end);
         self.running -= 1;
-        self.ended += 1;
         let member = *member;
         if self.cause.is_some() {
             return;
@@ -438,6 +462,12 @@ impl Machine {
             return cause;
         }
         Cause { kind: CauseKind::LauncherSignal, signal: Some(signal), code, ..cause }
+    }
+
+    fn hurry(&mut self, now: u64, cause: Cause) {
+        self.cause = Some(cause);
+        let term_at = now.saturating_add(self.rules.exit_bound);
+        self.phase = Phase::Leaving { quit_at: Some(after(now, DECISION_ACK)), term_at };
     }
 
     fn announce(&mut self, cause: &Cause, out: &mut Vec<Command>) {

@@ -7,8 +7,7 @@ use bootstrap::ExitPath;
 use proptest::prelude::*;
 use settings::deadlines::agent::{DECISION_ACK, KILL_GRACE, QUIET_LIMIT, REAP, STRAY_GRACE};
 
-use super::machine::{CODE_LAUNCH, Command, Event, Machine, Rules};
-use super::rank_event::RankEvent;
+use super::machine::{CODE_LAUNCH, Command, Event, Machine, RankEvent, Rules};
 use crate::report::{Cause, CauseKind, End};
 
 const EXIT_BOUND: u64 = 3000;

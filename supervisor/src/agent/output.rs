@@ -15,7 +15,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use settings::deadlines::agent::PROMPT;
 
 use super::capture::Outlet;
-use super::sink::{HIGH, LOW, Sink, same_target};
+use super::sink::{HIGH, LOW, Sink};
+use super::standard::is_same_target;
 use super::sys;
 use crate::event_loop::{Poller, Which};
 use crate::plan::{OutputPlan, StdinTo};
@@ -26,7 +27,6 @@ pub(crate) const PIECE: usize = 64 * 1024;
 const TAIL_LINES: usize = 20;
 const TAIL_BYTES: usize = 8 * 1024;
 
-/// One stream of one rank.
 #[derive(Debug, Default)]
 struct Stream {
     /// Start of a line whose end has not come.
@@ -34,7 +34,6 @@ struct Stream {
     file: Option<File>,
 }
 
-/// The merger of a job.
 #[derive(Debug)]
 pub(crate) struct Output {
     plan: OutputPlan,
@@ -44,7 +43,6 @@ pub(crate) struct Output {
     sinks: Vec<Sink>,
     /// Index into `sinks` for standard output and error.
     sink_of: [usize; 2],
-    /// `[out, err]` of each rank.
     streams: Vec<[Stream; 2]>,
     tails: Vec<Vec<u8>>,
     /// The rank whose prompts are shown, and when.
@@ -55,26 +53,23 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// A merger for `size` ranks.
-    pub(crate) fn new(plan: &OutputPlan, size: u32, stdin: StdinTo) -> Self {
+    pub(crate) fn new(poller: &Poller, plan: &OutputPlan, size: u32, stdin: StdinTo) -> Self {
         let prompter = match stdin {
             StdinTo::Rank(rank) => Some(rank.0),
             StdinTo::None | StdinTo::All => None,
         };
-        let (sinks, sink_of) = if same_target() {
-            (vec![Sink::new(1)], [0, 0])
-        } else {
-            (vec![Sink::new(1), Sink::new(2)], [0, 1])
+        let sink = |number| Sink::new(poller, number);
+        let (sinks, sink_of) = match is_same_target() {
+            true => (vec![sink(1)], [0, 0]),
+            false => (vec![sink(1), sink(2)], [0, 1]),
         };
-        let alone = size == 1 && !plan.tag && !plan.timestamp;
-        let (plan, streams) = (plan.clone(), Vec::new());
         Self {
-            plan,
+            plan: plan.clone(),
             size,
-            alone,
+            alone: size == 1 && !plan.tag && !plan.timestamp,
             sinks,
             sink_of,
-            streams,
+            streams: Vec::new(),
             tails: Vec::new(),
             prompter,
             prompt_at: None,
@@ -106,7 +101,6 @@ impl Output {
         File::create(&path).map(Some).map_err(named)
     }
 
-    /// One more rank runs: makes its files.
     pub(crate) fn adopt(&mut self, rank: u32) -> io::Result<()> {
         let [out, err] = [self.file(rank, Which::Out)?, self.file(rank, Which::Err)?];
         if let Some([out_stream, err_stream]) = self.streams_of(rank) {
@@ -159,7 +153,8 @@ impl Output {
         stream.partial.extend_from_slice(rest);
         if stream.partial.len() >= PIECE {
             self.flush_partial(rank, which);
-        } else if sink.terminal && self.prompter == Some(rank) && !stream.partial.is_empty() {
+        } else if sink.stream.terminal && self.prompter == Some(rank) && !stream.partial.is_empty()
+        {
             self.prompt_at = Some(Instant::now() + PROMPT.limit);
         }
     }
@@ -178,7 +173,6 @@ impl Output {
         }
     }
 
-    /// Milliseconds until [`Output::show_prompt`] is due.
     pub(crate) fn prompt_in(&self) -> Option<u64> {
         let left = self.prompt_at?.saturating_duration_since(Instant::now());
         // Rounded up: not to come just too early, again and again.
@@ -186,7 +180,7 @@ impl Output {
     }
 
     /// Shows the reading rank's unfinished lines on terminals when it is time.
-    pub(crate) fn show_prompt(&mut self, poller: &Poller) {
+    pub(crate) fn show_prompt(&mut self) {
         if self.prompt_at.is_none_or(|at| Instant::now() < at) {
             return;
         }
@@ -195,14 +189,13 @@ impl Output {
             return;
         };
         for which in [Which::Out, Which::Err] {
-            if self.sinks[self.sink_of[which as usize]].terminal {
+            if self.sink(which).stream.terminal {
                 self.flush_partial(rank, which);
             }
         }
-        self.settle(poller);
+        self.settle();
     }
 
-    /// Sends what there is of an unfinished line.
     fn flush_partial(&mut self, rank: u32, which: Which) {
         let sink = &mut self.sinks[self.sink_of[which as usize]];
         let Some(streams) = self.streams.get_mut(rank as usize) else { return };
@@ -221,22 +214,21 @@ impl Output {
         stream.partial.clear();
     }
 
-    /// One of our own descriptors takes bytes again.
-    pub(crate) fn writable(&mut self, poller: &Poller, number: u8) {
-        for sink in self.sinks.iter_mut().filter(|sink| sink.number == number) {
+    pub(crate) fn writable(&mut self, number: u8) {
+        for sink in self.sinks.iter_mut().filter(|sink| sink.stream.number == number) {
             sink.flush();
         }
-        self.settle(poller);
+        self.settle();
     }
 
     /// After anything that changed the queues: watch what waits, and say what was lost.
-    pub(crate) fn settle(&mut self, poller: &Poller) {
+    pub(crate) fn settle(&mut self) {
         for at in 0..self.sinks.len() {
-            self.sinks[at].watch(poller);
+            self.sinks[at].watch();
             if let Some(error) = self.sinks[at].failure.take() {
                 self.lost = true;
-                let name = if self.sinks[at].number == 1 { "output" } else { "error" };
-                let place = self.sinks[at].path().map(|path| format!(", {}", here(&path)));
+                let name = if self.sinks[at].stream.number == 1 { "output" } else { "error" };
+                let place = self.sinks[at].stream.path().map(|path| format!(", {}", here(&path)));
                 let place = place.unwrap_or_default();
                 let error = seen(&error);
                 let text = format!("gasnetrun_ibv: cannot write standard {name}{place}: {error}\n");
@@ -250,13 +242,12 @@ impl Output {
     }
 
     /// A line of our own, among those of the ranks.
-    pub(crate) fn message(&mut self, poller: &Poller, text: &str) {
+    pub(crate) fn message(&mut self, text: &str) {
         let line = format!("gasnetrun_ibv: {text}\n");
         self.sinks[self.sink_of[1]].push(&[line.as_bytes()]);
-        self.settle(poller);
+        self.settle();
     }
 
-    /// Whether everything that was read is written.
     pub(crate) fn is_written(&self) -> bool {
         self.sinks.iter().all(|sink| sink.waiting() == 0)
     }
@@ -267,7 +258,6 @@ impl Output {
         self.lost
     }
 
-    /// Last lines of a rank's standard error.
     pub(crate) fn tail(&self, rank: u32) -> Vec<String> {
         let bytes = self.tails.get(rank as usize).map(Vec::as_slice).unwrap_or_default();
         let text = String::from_utf8_lossy(bytes);
@@ -304,12 +294,10 @@ impl Outlet for Output {
     }
 }
 
-/// A file of this host in words.
 fn here(path: &Path) -> String {
     format!("{} on host {}", path.display(), sys::host_name())
 }
 
-/// An error of writing with what helps.
 fn seen(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

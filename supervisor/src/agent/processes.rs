@@ -1,8 +1,67 @@
-//! Finds processes by parentage, for what ranks leave behind.
+//! Children of ours: who supervises them, and what ranks leave behind, found by parentage.
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::unistd::getppid;
+
+use super::sys;
+use crate::event_loop::{OsError, Poller, Signals, cannot};
+
+/// Becomes a supervisor: sub-reaper, dies with its parent (which TERM announces), and hears of its
+/// children's ends.
+pub(crate) fn supervise(poller: &Poller) -> Result<Signals, OsError> {
+    prctl::set_child_subreaper(true).map_err(cannot("become a sub-reaper"))?;
+    prctl::set_pdeathsig(Signal::SIGTERM).map_err(cannot("arm the parent-death signal"))?;
+    // Terminal signals reach the agent, too; the launcher passes them on, so here they stay blocked
+    // and unread.
+    let blocked: SigSet = [Signal::SIGTTIN, Signal::SIGTTOU].into_iter().collect();
+    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&blocked), None).map_err(cannot("block signals"))?;
+    sys::ask_for_short_slices();
+    Signals::take(poller, &[Signal::SIGCHLD, Signal::SIGTERM]).map_err(cannot("watch signals"))
+}
+
+/// What a supervisor's own signals say: whether children may have ended, and whether `parent` is
+/// gone.
+pub(crate) fn read_signals(signals: &mut Signals, parent: i32) -> (bool, bool) {
+    signals.pending().iter().fold((false, false), |(child, orphan), (signal, _)| {
+        let gone = *signal == libc::SIGTERM && getppid().as_raw() != parent;
+        (child | (*signal == libc::SIGCHLD), orphan | gone)
+    })
+}
+
+/// What is written to a pipe until it is closed, the first `most` bytes of it; an error after
+/// `until`.
+pub(crate) fn read_all(
+    mut pipe: impl Read + AsFd,
+    until: Instant,
+    most: usize,
+) -> io::Result<Vec<u8>> {
+    let (mut all, mut buffer) = (Vec::new(), [0; 16 * 1024]);
+    loop {
+        let left = until.saturating_duration_since(Instant::now()).as_millis();
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)], timeout) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => {}
+            Err(nix::Error::EINTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        }
+        match pipe.read(&mut buffer) {
+            Ok(0) => return Ok(all),
+            Ok(count) => all.extend_from_slice(&buffer[..count.min(most - all.len())]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
 
 /// Direct children of a process, of all its threads. `None` when this kernel does not list them.
 fn listed_children(pid: i32) -> Option<Vec<i32>> {
@@ -20,7 +79,6 @@ fn listed_children(pid: i32) -> Option<Vec<i32>> {
     Some(found)
 }
 
-/// Parent of a process, from the field after the parenthesised name.
 fn parent(pid: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;
@@ -62,14 +120,12 @@ fn scan() -> HashMap<i32, Vec<i32>> {
     by_parent
 }
 
-/// Whether this process has any child.
 pub(crate) fn has_children() -> bool {
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
     let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     waitid(Id::All, look) != Err(nix::Error::ECHILD)
 }
 
-/// Direct children of `pid`.
 pub(crate) fn children(pid: i32) -> Vec<i32> {
     listed_children(pid).unwrap_or_else(|| scan().remove(&pid).unwrap_or_default())
 }
@@ -105,10 +161,10 @@ mod tests {
         };
         let (mut busy, mut idle) = (start("yes", "x"), start("sleep", "60"));
         let pid = |child: &std::process::Child| i32::try_from(child.id()).unwrap();
-        let limit = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let limit = Instant::now() + std::time::Duration::from_secs(30);
         let holds = |what: &str, condition: &dyn Fn() -> bool| {
             while !condition() {
-                assert!(std::time::Instant::now() < limit, "not within 30 s: {what}");
+                assert!(Instant::now() < limit, "not within 30 s: {what}");
                 std::thread::yield_now();
             }
         };
@@ -133,11 +189,8 @@ mod tests {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        std::io::BufRead::read_line(
-            &mut std::io::BufReader::new(child.stdout.take().unwrap()),
-            &mut line,
-        )
-        .unwrap();
+        io::BufRead::read_line(&mut io::BufReader::new(child.stdout.take().unwrap()), &mut line)
+            .unwrap();
         let grandchild: i32 = line.trim().parse().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let me = nix::unistd::getpid().as_raw();
@@ -145,7 +198,7 @@ mod tests {
         assert!(found.contains(&pid) && found.contains(&grandchild), "{found:?}");
         assert!(!descendants(me, |p| p == pid).contains(&grandchild));
         assert!(scan().get(&pid).is_some_and(|below| below.contains(&grandchild)));
-        super::super::sys::kill(grandchild, libc::SIGKILL).unwrap();
+        sys::kill(grandchild, libc::SIGKILL).unwrap();
         child.wait().unwrap();
     }
 }

@@ -7,7 +7,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::fcntl::OFlag;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sched::CpuSet;
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::SigSet;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
@@ -19,11 +20,8 @@ use crate::plan::JobPlan;
 /// Where a rank's standard input comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Input {
-    /// An empty file.
     Empty,
-    /// The launcher's own, shared.
     Inherited,
-    /// A pipe that the agent feeds.
     Pipe,
 }
 
@@ -37,24 +35,18 @@ pub(super) struct Started {
     pub(super) socket: OwnedFd,
 }
 
-/// Why a rank did not start.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpawnError {
-    /// Descriptors ran out, or similar.
     #[error("cannot {operation} for rank {rank}: {source}{}", hint(.source))]
     Channel { rank: u32, operation: &'static str, source: io::Error },
-    /// The process could not become the program.
     #[error("{text}")]
     Launch { text: String, code: i32 },
-    /// A word or variable cannot be passed to a program.
     #[error("{what} contains a NUL byte, which no program can receive")]
     Nul { what: String },
-    /// A CPU number is too large.
     #[error("cannot bind rank {rank} to CPU {cpu}: the system's CPU sets end before it")]
     Cpu { rank: u32, cpu: usize },
 }
 
-/// What to try.
 fn hint(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
         Some(libc::EMFILE) => {
@@ -66,7 +58,6 @@ fn hint(source: &io::Error) -> &'static str {
 }
 
 impl SpawnError {
-    /// Exit code of the job that follows.
     pub(super) const fn code(&self) -> i32 {
         match self {
             Self::Launch { code, .. } => *code,
@@ -75,7 +66,6 @@ impl SpawnError {
     }
 }
 
-/// Everything that is the same for all ranks.
 pub(super) struct Spawner<'a> {
     plan: &'a JobPlan,
     share: HostRanks,
@@ -85,14 +75,14 @@ pub(super) struct Spawner<'a> {
     /// Where the two variables of a rank stand in the environment.
     own_at: Option<[usize; 2]>,
     mask: SigSet,
-    limit: Option<libc::rlimit>,
+    limit: Option<(rlim_t, rlim_t)>,
 }
 
 /// A rank that is about to be made: its environment, its CPUs, and its channels.
 struct Prepared {
     local: u32,
     env: Vec<(usize, CString)>,
-    cpus: Option<libc::cpu_set_t>,
+    cpus: Option<CpuSet>,
     stdin: Option<OwnedFd>,
     stdout: OwnedFd,
     stderr: OwnedFd,
@@ -149,14 +139,14 @@ fn environment(
 }
 
 /// Makes room for the agent's descriptors; returns the limit that ranks must see, when it changed.
-fn raise_limit(size: u32) -> Option<libc::rlimit> {
+fn raise_limit(size: u32) -> Option<(rlim_t, rlim_t)> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
     let needed = u64::from(size) * 6 + 64;
     if soft >= needed || hard <= soft {
         return None;
     }
     setrlimit(Resource::RLIMIT_NOFILE, hard.min(needed.max(soft)), hard).ok()?;
-    Some(libc::rlimit { rlim_cur: soft, rlim_max: hard })
+    Some((soft, hard))
 }
 
 impl<'a> Spawner<'a> {
@@ -202,9 +192,9 @@ impl<'a> Spawner<'a> {
             env: &prepared.env,
             streams: prepared.streams,
             socket: Some((prepared.socket_end, self.empty.as_raw_fd())),
-            cpus: prepared.cpus.as_ref(),
+            cpus: prepared.cpus,
             limit: self.limit,
-            mask: self.mask.as_ref(),
+            mask: &self.mask,
         });
         let children: Vec<Child<'_>> = children.collect();
         let pids = self.image.launch(&children);
@@ -224,7 +214,6 @@ impl<'a> Spawner<'a> {
         Ok(Started { pid, stdin, stdout, stderr, socket })
     }
 
-    /// Makes the channels of one rank.
     fn prepare(&self, local: u32, input: Input) -> Result<Prepared, SpawnError> {
         let rank = self.share.rank(local);
         let refused = |operation| {
@@ -245,8 +234,14 @@ impl<'a> Spawner<'a> {
             nix::fcntl::fcntl(stdin, flags).map_err(refused("prepare a pipe"))?;
         }
         let cpus = self.share.cpus.get(local as usize).filter(|cpus| !cpus.is_empty());
-        let cpus = cpus.map(|cpus| sys::cpu_set(cpus)).transpose();
-        let cpus = cpus.map_err(|cpu| SpawnError::Cpu { rank, cpu })?;
+        let set_of = |cpus: &Vec<usize>| {
+            let mut set = CpuSet::new();
+            for &cpu in cpus {
+                set.set(cpu).map_err(|_| SpawnError::Cpu { rank, cpu })?;
+            }
+            Ok(set)
+        };
+        let cpus = cpus.map(set_of).transpose()?;
         let input = match (&source, input) {
             (Some(source), _) => source.as_raw_fd(),
             (None, Input::Inherited) => 0,
@@ -323,7 +318,8 @@ impl<'a> Spawner<'a> {
             }
             _ => (CODE_LAUNCH, ""),
         };
-        let seen = sys::error_text(failure.errno);
+        let seen = io::Error::from_raw_os_error(failure.errno).to_string();
+        let seen = seen.split(" (os error").next().unwrap_or_default();
         SpawnError::Launch { text: format!("rank {rank}: cannot {what}: {seen}{hint}"), code }
     }
 }

@@ -2,30 +2,25 @@
 //! few calls that nix lacks or cannot express without losing information.
 #![allow(unsafe_code, reason = "the module that owns this crate's system calls")]
 
-use std::ffi::{CStr, CString, c_int, c_void};
+use std::ffi::{CString, c_int, c_void};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use nix::errno::Errno;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::resource::{Resource, rlim_t, setrlimit};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::unistd::{ForkResult, Pid, getpid, getppid};
+
 use crate::report::End;
 
-/// Result of [`fork`].
-pub(crate) enum Forked {
-    /// In the new process.
-    Child,
-    /// In the caller: the child's process id.
-    Parent(i32),
-}
-
 /// Forks. The caller has made sure that the process has one thread, so the child may do anything.
-pub(crate) fn fork() -> io::Result<Forked> {
+pub(crate) fn fork() -> nix::Result<ForkResult> {
     // SAFETY: with one thread (the caller's promise, checked in `local`) no lock can be held across
     // the fork.
-    match unsafe { libc::fork() } {
-        -1 => Err(io::Error::last_os_error()),
-        0 => Ok(Forked::Child),
-        pid => Ok(Forked::Parent(pid)),
-    }
+    unsafe { nix::unistd::fork() }
 }
 
 /// Ends the process without running exit handlers: they belong to the process that was forked.
@@ -36,23 +31,9 @@ pub(crate) fn exit_now(code: i32) -> ! {
 
 /// Marks every descriptor from `first` on close-on-exec, whoever opened it.
 pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
+    let flags = libc::CLOSE_RANGE_CLOEXEC.cast_signed();
     // SAFETY: only changes descriptor flags.
-    let done =
-        unsafe { libc::close_range(first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC.cast_signed()) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// The fields of `struct sched_attr` in its first published size.
-#[repr(C)]
-struct SchedAttr {
-    size: u32,
-    policy: u32,
-    flags: u64,
-    nice: i32,
-    priority: u32,
-    runtime: u64,
-    deadline: u64,
-    period: u64,
+    Ok(Errno::result(unsafe { libc::close_range(first, u32::MAX, flags) }).map(drop)?)
 }
 
 /// Asks the scheduler to run this process soon and briefly when it wakes (from Linux 6.12 on,
@@ -62,22 +43,14 @@ pub(crate) fn ask_for_short_slices() {
     const SIZE: u32 = 48;
     const RESET_ON_FORK: u64 = 1;
     const SHORTEST_NS: u64 = 100_000;
-    let mut attr = SchedAttr {
-        size: SIZE,
-        policy: 0,
-        flags: 0,
-        nice: 0,
-        priority: 0,
-        runtime: 0,
-        deadline: 0,
-        period: 0,
-    };
+    // SAFETY: integers only, for which zero is valid.
+    let mut attr: libc::sched_attr = unsafe { std::mem::zeroed() };
     // SAFETY: a live struct of the size given; only filled in.
     let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, SIZE, 0) };
     // With a raised priority the reset on fork would take it from the ranks.
-    if got == 0 && attr.policy == libc::SCHED_OTHER.cast_unsigned() && attr.nice >= 0 {
-        attr.runtime = SHORTEST_NS;
-        attr.flags |= RESET_ON_FORK;
+    if got == 0 && attr.sched_policy == libc::SCHED_OTHER.cast_unsigned() && attr.sched_nice >= 0 {
+        attr.sched_runtime = SHORTEST_NS;
+        attr.sched_flags |= RESET_ON_FORK;
         // SAFETY: as above; only read.
         unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
     }
@@ -94,7 +67,6 @@ fn disposition(signal: c_int) -> Option<libc::sighandler_t> {
     Some(unsafe { action.assume_init() }.sa_sigaction)
 }
 
-/// Whether the disposition of `signal` is "ignore".
 pub(crate) fn is_ignored(signal: c_int) -> bool {
     disposition(signal) == Some(libc::SIG_IGN)
 }
@@ -102,11 +74,8 @@ pub(crate) fn is_ignored(signal: c_int) -> bool {
 /// One look for an ended child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reaped {
-    /// This child was collected.
     Child(i32, End),
-    /// There are children, none has ended.
     Running,
-    /// There are no children.
     NoChildren,
 }
 
@@ -136,23 +105,19 @@ pub(crate) fn reap() -> Reaped {
 pub(crate) fn kill(to: i32, signal: c_int) -> io::Result<()> {
     debug_assert!(to != 0 && to != -1, "would signal our own group or everything");
     // SAFETY: no memory is involved.
-    if unsafe { libc::kill(to, signal) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    Ok(Errno::result(unsafe { libc::kill(to, signal) }).map(drop)?)
 }
 
 /// Makes a helper die with us, wherever we are killed, and keeps the terminal's signals from it: a
 /// process group of its own.
 pub(crate) fn die_with_us(command: &mut std::process::Command) {
     use std::os::unix::process::CommandExt;
-    let parent = nix::unistd::getpid().as_raw();
+    let parent = getpid();
     command.process_group(0);
     let prepare = move || {
-        // SAFETY: no memory is involved.
-        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        set_pdeathsig(Signal::SIGKILL)?;
         // We may have died before the signal was armed.
-        // SAFETY: no precondition.
-        if unsafe { libc::getppid() } != parent {
+        if getppid() != parent {
             exit_now(127);
         }
         Ok(())
@@ -191,27 +156,17 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
-/// Where a start can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Step {
-    /// Making the process.
     Clone,
-    /// A process group of its own.
     Group,
-    /// The parent-death signal.
     ParentDeath,
-    /// CPU binding.
     Affinity,
-    /// Restoring the descriptor limit.
     Limit,
-    /// Standard input, output, error.
     Streams,
-    /// The agent's socket.
     Socket,
-    /// Signal mask and dispositions.
     Signals,
-    /// The program itself.
     Exec,
 }
 
@@ -223,7 +178,6 @@ impl Step {
     }
 }
 
-/// A start that failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failure {
     pub(crate) step: Step,
@@ -237,25 +191,10 @@ pub(crate) struct Child<'a> {
     pub(crate) streams: [RawFd; 3],
     /// Its socket, and the number under which it sees that.
     pub(crate) socket: Option<(RawFd, RawFd)>,
-    pub(crate) cpus: Option<&'a libc::cpu_set_t>,
-    /// Descriptor limit to restore.
-    pub(crate) limit: Option<libc::rlimit>,
-    /// Signal mask to restore.
-    pub(crate) mask: &'a libc::sigset_t,
-}
-
-/// CPU set with the given logical numbers; those that do not fit the kernel's type are named.
-pub(crate) fn cpu_set(cpus: &[usize]) -> Result<libc::cpu_set_t, usize> {
-    // SAFETY: zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    for &cpu in cpus {
-        if cpu >= size_of::<libc::cpu_set_t>() * 8 {
-            return Err(cpu);
-        }
-        // SAFETY: `cpu` is inside the set, checked above.
-        unsafe { libc::CPU_SET(cpu, &mut set) };
-    }
-    Ok(set)
+    pub(crate) cpus: Option<CpuSet>,
+    /// Descriptor limits to restore, soft and hard.
+    pub(crate) limit: Option<(rlim_t, rlim_t)>,
+    pub(crate) mask: &'a SigSet,
 }
 
 /// What a new process sees of us, and we of it, until it has become the program.
@@ -264,7 +203,7 @@ struct Shared<'a> {
     words: *const *const libc::c_char,
     env: *const *const libc::c_char,
     child: &'a Child<'a>,
-    parent: libc::pid_t,
+    parent: Pid,
     /// Number of the step that failed, and why; 0 when none has.
     step: AtomicI32,
     errno: AtomicI32,
@@ -289,7 +228,7 @@ impl Image {
             words: self.word_pointers.as_ptr(),
             env: place.env.as_ptr(),
             child,
-            parent: nix::unistd::getpid().as_raw(),
+            parent: getpid(),
             step: AtomicI32::new(0),
             errno: AtomicI32::new(0),
             here: AtomicI32::new(1),
@@ -328,7 +267,7 @@ fn start_all<'a>(
 /// Starts one process of each image at the same time, with these standard streams, in a group of
 /// its own and bound to die with us. Returns as [`Image::launch`] does.
 pub(crate) fn launch_helpers(helpers: &mut [(Image, [RawFd; 3])]) -> Vec<Result<i32, Failure>> {
-    let mask = nix::sys::signal::SigSet::empty();
+    let mask = SigSet::empty();
     let streams: Vec<[RawFd; 3]> = helpers.iter().map(|(_, streams)| *streams).collect();
     let child = |streams: &[RawFd; 3]| Child {
         env: &[],
@@ -336,7 +275,7 @@ pub(crate) fn launch_helpers(helpers: &mut [(Image, [RawFd; 3])]) -> Vec<Result<
         socket: None,
         cpus: None,
         limit: None,
-        mask: mask.as_ref(),
+        mask: &mask,
     };
     let children: Vec<Child<'_>> = streams.iter().map(child).collect();
     let mut views = Vec::with_capacity(children.len());
@@ -399,58 +338,47 @@ extern "C" fn start(argument: *mut c_void) -> c_int {
     // SAFETY: `launch` passes a `Shared` that lives until we have left its memory; all that changes
     // in it is atomic.
     let view = unsafe { &*argument.cast::<Shared<'_>>() };
-    let step = match prepare(view) {
-        Err(step) => step,
-        Ok(()) => {
-            // SAFETY: NUL-terminated strings and null-terminated arrays, kept in step by `Image`.
-            unsafe { libc::execve(view.program, view.words, view.env) };
-            Step::Exec
-        }
-    };
-    let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
-    view.step.store(step as i32, Ordering::Relaxed);
-    view.errno.store(errno.max(1), Ordering::Relaxed);
+    let failure = prepare(view).err().unwrap_or_else(|| {
+        // SAFETY: NUL-terminated strings and null-terminated arrays, kept in step by `Image`.
+        unsafe { libc::execve(view.program, view.words, view.env) };
+        at(Step::Exec)(nix::Error::last())
+    });
+    view.step.store(failure.step as i32, Ordering::Relaxed);
+    view.errno.store(failure.errno.max(1), Ordering::Relaxed);
     exit_now(127)
 }
 
-fn check(result: c_int, step: Step) -> Result<(), Step> {
-    if result < 0 { Err(step) } else { Ok(()) }
+fn at(step: Step) -> impl Fn(nix::Error) -> Failure {
+    move |errno| Failure { step, errno: errno as i32 }
 }
 
-/// Everything between clone and exec. Async-signal-safe; `errno` is left by the call that failed.
-fn prepare(shared: &Shared<'_>) -> Result<(), Step> {
+/// Everything between clone and exec. Async-signal-safe.
+fn prepare(shared: &Shared<'_>) -> Result<(), Failure> {
     let child = shared.child;
-    // SAFETY: no memory is involved.
-    check(unsafe { libc::setpgid(0, 0) }, Step::Group)?;
-    // SAFETY: no memory is involved.
-    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }, Step::ParentDeath)?;
+    let us = Pid::from_raw(0);
+    nix::unistd::setpgid(us, us).map_err(at(Step::Group))?;
+    set_pdeathsig(Signal::SIGKILL).map_err(at(Step::ParentDeath))?;
     // The parent may have died before the signal was armed.
-    // SAFETY: no precondition.
-    if unsafe { libc::getppid() } != shared.parent {
+    if getppid() != shared.parent {
         exit_now(127);
     }
-    if let Some(cpus) = child.cpus {
-        // SAFETY: a live set of the size given.
-        let done = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), cpus) };
-        check(done, Step::Affinity)?;
+    if let Some(cpus) = &child.cpus {
+        sched_setaffinity(us, cpus).map_err(at(Step::Affinity))?;
     }
-    if let Some(limit) = &child.limit {
-        // SAFETY: a live struct.
-        check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, limit) }, Step::Limit)?;
+    if let Some((soft, hard)) = child.limit {
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard).map_err(at(Step::Limit))?;
     }
-    for (from, to) in child.streams.into_iter().zip(0..) {
-        // Equal numbers: inherited as it is (never close-on-exec below 3).
-        if from != to {
-            // SAFETY: descriptors only.
-            check(unsafe { libc::dup2(from, to) }, Step::Streams)?;
-        }
+    // Equal numbers: inherited as it is (never close-on-exec below 3).
+    for (from, to) in child.streams.into_iter().zip(0..).filter(|(from, to)| from != to) {
+        // SAFETY: descriptors only.
+        Errno::result(unsafe { libc::dup2(from, to) }).map_err(at(Step::Streams))?;
     }
     if let Some((socket, target)) = child.socket {
         // SAFETY: descriptors only. Where the numbers differ the copy is not close-on-exec; another
         // launcher, which gets no socket, has equal ones, and they close.
-        check(unsafe { libc::dup2(socket, target) }, Step::Socket)?;
+        Errno::result(unsafe { libc::dup2(socket, target) }).map_err(at(Step::Socket))?;
     }
-    reset_signals(child.mask)
+    reset_signals(child.mask).map_err(at(Step::Signals))
 }
 
 /// Signals for which we, or the process that forked us, may have handlers.
@@ -468,7 +396,7 @@ const HANDLED: [c_int; 9] = [
 
 /// The Rust runtime ignores SIGPIPE, and the agent blocks the signals that it has handlers for:
 /// programs expect neither, and no handler may run here, with memory that is not ours.
-fn reset_signals(mask: &libc::sigset_t) -> Result<(), Step> {
+fn reset_signals(mask: &SigSet) -> nix::Result<()> {
     for signal in HANDLED {
         if disposition(signal).is_some_and(|known| ![libc::SIG_DFL, libc::SIG_IGN].contains(&known))
         {
@@ -478,13 +406,9 @@ fn reset_signals(mask: &libc::sigset_t) -> Result<(), Step> {
     }
     // SAFETY: sets the default disposition; this process has its own table (no CLONE_SIGHAND).
     if unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) } == libc::SIG_ERR {
-        return Err(Step::Signals);
+        return Err(Errno::last());
     }
-    // SAFETY: a live set; nothing is stored.
-    check(
-        unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) },
-        Step::Signals,
-    )
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(mask), None)
 }
 
 /// Name of this host; empty when the kernel does not tell.
@@ -495,17 +419,5 @@ pub(crate) fn host_name() -> String {
 
 /// Name of a signal (`SIGTERM`), or its number for real-time signals.
 pub(crate) fn signal_name(signal: i32) -> String {
-    nix::sys::signal::Signal::try_from(signal)
-        .map_or_else(|_| format!("signal {signal}"), |s| s.as_str().to_owned())
-}
-
-/// The description of an error number.
-pub(crate) fn error_text(errno: i32) -> String {
-    let mut text = [0 as libc::c_char; 128];
-    // SAFETY: a live buffer of the length given; the XSI form always terminates it.
-    if unsafe { libc::strerror_r(errno, text.as_mut_ptr(), text.len()) } != 0 {
-        return format!("error {errno}");
-    }
-    // SAFETY: terminated by the call above.
-    unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned()
+    Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |s| s.as_str().to_owned())
 }

@@ -1,15 +1,14 @@
 //! The checks of a host, in a process of their own.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
-use std::os::fd::AsFd;
+use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use settings::deadlines::tree::CHECKS;
 
 use super::finding::{Finding, Level};
+use crate::agent::processes::read_all;
 
 /// First word of our program when it is to look at its host: then whether there are other hosts
 /// (`yes`), and the working directory.
@@ -46,27 +45,12 @@ pub(crate) fn findings(
 
 /// Everything that the child writes, while its time lasts.
 fn read(child: &mut Child) -> Result<Vec<u8>, String> {
-    let Some(mut output) = child.stdout.take() else { return Err("no pipe".to_owned()) };
-    let until = Instant::now() + CHECKS.limit;
-    let (mut all, mut buffer) = (Vec::new(), vec![0; 16 * 1024]);
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let timeout = PollTimeout::from(u16::try_from(left.as_millis()).unwrap_or(u16::MAX));
-        let mut fds = [PollFd::new(output.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut fds, timeout) {
-            Ok(0) => return Err(format!("the checks took more than {} s", CHECKS.limit.as_secs())),
-            Ok(_) => {}
-            Err(nix::Error::EINTR) => continue,
-            Err(errno) => return Err(errno.desc().to_owned()),
+    let Some(output) = child.stdout.take() else { return Err("no pipe".to_owned()) };
+    match read_all(output, Instant::now() + CHECKS.limit, MAX + 1) {
+        Ok(all) if all.len() > MAX => Err(format!("the checks wrote more than {MAX} bytes")),
+        Err(error) if error.kind() == ErrorKind::TimedOut => {
+            Err(format!("the checks took more than {} s", CHECKS.limit.as_secs()))
         }
-        match output.read(&mut buffer) {
-            Ok(0) => return Ok(all),
-            Ok(count) if all.len() + count > MAX => {
-                return Err(format!("the checks wrote more than {MAX} bytes"));
-            }
-            Ok(count) => all.extend_from_slice(&buffer[..count]),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error.to_string()),
-        }
+        read => read.map_err(|error| error.to_string()),
     }
 }

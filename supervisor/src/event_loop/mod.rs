@@ -9,6 +9,7 @@ mod poller;
 mod signals;
 
 use std::io;
+use std::time::Duration;
 
 pub(crate) use poller::{Pipe, Poller, Ready, Token, Which};
 pub(crate) use signals::{Sender, Signals};
@@ -17,19 +18,31 @@ pub(crate) use signals::{Sender, Signals};
 /// heard first.
 const TICK_PATIENCE: u32 = 64;
 
+/// The system refused something that is needed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {operation}: {source}")]
+pub struct OsError {
+    operation: &'static str,
+    source: io::Error,
+}
+
+pub(crate) fn cannot<E: Into<io::Error>>(operation: &'static str) -> impl Fn(E) -> OsError {
+    move |error| OsError { operation, source: error.into() }
+}
+
+pub(crate) fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// What one process does in the loop. Times are milliseconds on its clock.
 pub(crate) trait Role {
-    /// What the loop waits for.
     fn sources(&mut self) -> (&Poller, &Signals);
-    /// Its clock.
     fn now(&self) -> u64;
-    /// Whether all is done.
     fn is_over(&self) -> bool;
     /// Does what depends on several events, or on time. Whether there is more of it to do at once.
     fn step(&mut self) -> bool;
     /// When [`Role::step`] is due although nothing is ready.
     fn deadline(&self) -> Option<u64>;
-    /// A descriptor is ready.
     fn serve(&mut self, ready: Ready);
     /// All that was ready has been served.
     fn settle(&mut self) {}
@@ -37,11 +50,9 @@ pub(crate) trait Role {
     fn decision_due(&self) -> Option<u64> {
         None
     }
-    /// Lets the machine decide.
     fn tick(&mut self) {}
 }
 
-/// Runs a role to its end.
 pub(crate) fn run(role: &mut impl Role) -> io::Result<()> {
     let (mut ready, mut busy) = (Vec::new(), 0);
     while !role.is_over() {

@@ -18,7 +18,6 @@ use signal_hook::iterator::exfiltrator::origin::{Origin, WithOrigin};
 
 use super::{Poller, Token};
 
-/// The process that sent a signal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sender {
     pid: i32,
@@ -76,7 +75,6 @@ impl Signals {
         Ok(taken)
     }
 
-    /// The signal mask before they were taken.
     pub(crate) const fn before(&self) -> SigSet {
         self.before
     }

@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
+use std::time::Instant;
 
 use bootstrap::collective::Bytes;
 
@@ -14,7 +16,8 @@ use spawner_ssh::{Ssh, StageMode};
 
 use super::process;
 use super::state::{Link, Phase, TURN};
-use crate::event_loop::{Pipe, Poller, Ready, Token};
+use crate::agent::sys::{self, Reaped};
+use crate::event_loop::{Pipe, Poller, Ready, Token, ms};
 use crate::report::End;
 use crate::stage::digest::Digest;
 use crate::tree::frames::Lane;
@@ -31,7 +34,6 @@ const LOGINS: usize = 9;
 pub(crate) enum LinkEvent {
     /// Its agent has answered; it was told its part.
     Open(usize),
-    /// A message.
     Up(usize, Up),
     /// It never came to that, and will not be tried again.
     Failed(usize, Failure),
@@ -39,9 +41,11 @@ pub(crate) enum LinkEvent {
     Lost(usize, Loss),
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Links {
+    poller: Poller,
+    /// Beginning of the owner's clock.
+    started: Instant,
     ssh: Ssh,
     /// An encoded [`Common`](crate::tree::message::Common).
     common: Bytes,
@@ -49,29 +53,35 @@ pub(crate) struct Links {
     own: Option<(Digest, u64)>,
     links: Vec<Link>,
     by_pid: HashMap<i32, usize>,
-    random: u64,
     buffer: Vec<u8>,
+    /// What the owner has not taken yet.
+    events: Vec<LinkEvent>,
     /// Set when the end has begun: ends of links are no losses any more.
     parting: bool,
 }
 
 impl Links {
-    pub(crate) fn new(ssh: Ssh, common: Bytes) -> Self {
-        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let random = u64::from(std::process::id()) << 32
-            ^ time.map_or(1, |time| u64::from(time.subsec_nanos()))
-            | 1;
-        let buffer = vec![0; 64 * 1024];
+    pub(crate) fn new(poller: &Poller, started: Instant, ssh: Ssh, common: Bytes) -> Self {
         Self {
+            poller: poller.clone(),
+            started,
             ssh,
             common,
             own: None,
             links: Vec::new(),
             by_pid: HashMap::new(),
-            random,
-            buffer,
+            buffer: vec![0; 64 * 1024],
+            events: Vec::new(),
             parting: false,
         }
+    }
+
+    fn now(&self) -> u64 {
+        ms(self.started.elapsed())
+    }
+
+    pub(crate) fn take_events(&mut self) -> Vec<LinkEvent> {
+        std::mem::take(&mut self.events)
     }
 
     /// Completes what agents are told; nothing may have been read from a link before.
@@ -80,9 +90,10 @@ impl Links {
     }
 
     /// A link to the first of `hosts`, which gets them all as its subtree. Its number.
-    pub(crate) fn add(&mut self, hosts: Vec<Member>, now: u64) -> usize {
-        self.links.push(Link::new(hosts, now));
-        self.links.len() - 1
+    pub(crate) fn add(&mut self, hosts: Vec<Member>) -> usize {
+        let (number, now) = (self.links.len(), self.now());
+        self.links.push(Link::new(number, hosts, now));
+        number
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -107,7 +118,6 @@ impl Links {
         }
     }
 
-    /// Links whose agents answer.
     pub(crate) fn open(&self) -> impl Iterator<Item = usize> {
         let open = self.links.iter().enumerate().filter(|(_, link)| link.phase == Phase::Open);
         open.map(|(number, _)| number)
@@ -118,54 +128,44 @@ impl Links {
         !self.by_pid.is_empty() || self.links.iter().any(Link::has_session)
     }
 
-    /// Whether this is the process of a link.
     pub(crate) fn is_ours(&self, pid: i32) -> bool {
         self.by_pid.contains_key(&pid)
     }
 
-    /// Number of processes of links.
     pub(crate) fn processes(&self) -> usize {
         self.by_pid.len()
     }
 
-    pub(crate) fn send(&mut self, poller: &Poller, link: usize, down: &Down, now: u64) {
-        self.send_encoded(poller, link, down.lane(), &down.encode(), now);
+    pub(crate) fn send(&mut self, link: usize, down: &Down) {
+        self.send_encoded(link, down.lane(), &down.encode());
     }
 
-    pub(crate) fn send_encoded(
-        &mut self,
-        poller: &Poller,
-        number: usize,
-        lane: Lane,
-        message: &Rc<Vec<u8>>,
-        now: u64,
-    ) {
-        if let Some(link) = self.links.get_mut(number).filter(|link| link.phase == Phase::Open) {
-            link.push(lane, Rc::clone(message));
+    pub(crate) fn send_encoded(&mut self, link: usize, lane: Lane, message: &Rc<Vec<u8>>) {
+        let now = self.now();
+        if let Some(link) = self.links.get_mut(link).filter(|link| link.phase == Phase::Open) {
+            link.outbox.push(lane, Rc::clone(message));
             link.said = now;
-            link.write(poller, token(number));
+            link.write(&self.poller);
         }
     }
 
-    /// To every agent that answers.
-    pub(crate) fn send_all(&mut self, poller: &Poller, down: &Down, now: u64) {
+    pub(crate) fn send_all(&mut self, down: &Down) {
         let message = down.encode();
         for number in 0..self.links.len() {
-            self.send_encoded(poller, number, down.lane(), &message, now);
+            self.send_encoded(number, down.lane(), &message);
         }
     }
 
     /// Output of a link was passed on: lets it send as much again.
-    pub(crate) fn settle_debts(&mut self, poller: &Poller, now: u64) {
+    pub(crate) fn settle_debts(&mut self) {
         for number in 0..self.links.len() {
             let owed = std::mem::take(&mut self.links[number].owed);
             if owed > 0 {
-                self.send(poller, number, &Down::Credit(owed), now);
+                self.send(number, &Down::Credit(owed));
             }
         }
     }
 
-    /// Counts output that came over a link.
     pub(crate) fn owe(&mut self, link: usize, bytes: usize) {
         if let Some(link) = self.links.get_mut(link) {
             link.owed = link.owed.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
@@ -179,70 +179,59 @@ impl Links {
         for link in &mut self.links {
             match link.phase {
                 Phase::Open => link.to = None,
-                Phase::Queued { .. } | Phase::Silent { .. } => {
-                    link.cut();
-                    link.phase = Phase::Over;
-                }
+                Phase::Queued { .. } | Phase::Silent { .. } => link.end(),
                 Phase::Over => {}
             }
         }
     }
 
-    /// Gives up what has not answered.
     pub(crate) fn give_up_silent(&mut self) {
         for link in &mut self.links {
             if !matches!(link.phase, Phase::Open | Phase::Over) {
-                link.cut();
-                link.phase = Phase::Over;
+                link.end();
             }
         }
     }
 
-    /// Kills every process that is left.
     pub(crate) fn cut_all(&mut self) {
         self.parting = true;
-        for link in &mut self.links {
-            link.cut();
-            link.phase = Phase::Over;
-        }
+        self.links.iter_mut().for_each(Link::end);
     }
 
-    /// Whether a child that ended was a link's process.
-    pub(crate) fn child_ended(&mut self, pid: i32, end: End) -> bool {
-        let Some(number) = self.by_pid.remove(&pid) else { return false };
-        let link = &mut self.links[number];
-        if link.pid == Some(pid) {
+    /// A child ended, perhaps a link's process.
+    pub(crate) fn child_ended(&mut self, pid: i32, end: End) {
+        if let Some(link) = self.by_pid.remove(&pid).map(|number| &mut self.links[number])
+            && link.pid == Some(pid)
+        {
             link.ended = Some(end);
         }
-        true
     }
 
-    /// Serves a pipe that is ready.
-    pub(crate) fn serve(
-        &mut self,
-        poller: &Poller,
-        ready: Ready,
-        now: u64,
-        out: &mut Vec<LinkEvent>,
-    ) {
+    pub(crate) fn reap(&mut self) {
+        while let Reaped::Child(pid, end) = sys::reap() {
+            self.child_ended(pid, end);
+        }
+    }
+
+    pub(crate) fn serve(&mut self, ready: Ready) {
         let Token::Link(number, pipe) = ready.token else { return };
         let index = number as usize;
         let Some(link) = self.links.get_mut(index) else { return };
         match pipe {
-            Pipe::To => link.write(poller, number),
+            Pipe::To => link.write(&self.poller),
             Pipe::Err => link.read_stderr(),
-            Pipe::From => drop(self.read(poller, index, now, out)),
+            Pipe::From => drop(self.read(index)),
         }
     }
 
     /// Reads what is there; whether more may be waiting.
-    fn read(&mut self, poller: &Poller, index: usize, now: u64, out: &mut Vec<LinkEvent>) -> bool {
+    fn read(&mut self, index: usize) -> bool {
         let mut buffer = std::mem::take(&mut self.buffer);
-        let mut taken = 0;
+        let (mut taken, now) = (0, self.now());
         while taken < TURN {
             let Some(count) = self.links[index].read(&mut buffer, now) else { break };
             taken += count;
-            self.bytes(poller, index, &buffer[..count], now, out);
+            self.bytes(index, &buffer[..count]);
             if self.links[index].phase == Phase::Over {
                 break;
             }
@@ -251,86 +240,62 @@ impl Links {
         taken >= TURN
     }
 
-    fn bytes(
-        &mut self,
-        poller: &Poller,
-        index: usize,
-        bytes: &[u8],
-        now: u64,
-        out: &mut Vec<LinkEvent>,
-    ) {
+    fn bytes(&mut self, index: usize, bytes: &[u8]) {
         let link = &mut self.links[index];
         if link.phase == Phase::Open {
             link.inbox.push(bytes);
-        } else {
-            match link.search.push(bytes) {
-                Found::Nothing => return,
-                Found::TooMuch => {
-                    let seen = format!("{} bytes of output and no agent", marker::MAX_NOISE);
-                    return self.failed(index, Failure::new(Class::Noise, seen), now, out);
-                }
-                Found::Line(first, behind) => {
-                    if !self.first(poller, index, &first, now, out) {
-                        return;
-                    }
-                    let link = &mut self.links[index];
-                    if link.phase != Phase::Open {
-                        link.search = marker::Search::default();
-                        return self.bytes(poller, index, &behind, now, out);
-                    }
-                    link.inbox.push(&behind);
-                }
-            }
+            return self.messages(index);
         }
-        self.messages(index, now, out);
+        match link.search.push(bytes) {
+            Found::Nothing => {}
+            Found::TooMuch => {
+                let seen = format!("{} bytes of output and no agent", marker::MAX_NOISE);
+                self.failed(index, Failure::new(Class::Noise, seen));
+            }
+            Found::Line(first, behind) => match self.first(index, &first) {
+                Ok(()) => {
+                    self.links[index].search = marker::Search::default();
+                    self.bytes(index, &behind);
+                }
+                Err(failure) => self.failed(index, failure),
+            },
+        }
     }
 
-    /// The other side's first word; whether to go on with the link.
-    fn first(
-        &mut self,
-        poller: &Poller,
-        index: usize,
-        first: &First,
-        now: u64,
-        out: &mut Vec<LinkEvent>,
-    ) -> bool {
+    /// The other side's first word: an agent's, or that of a script which wants something.
+    fn first(&mut self, index: usize, first: &First) -> Result<(), Failure> {
         match first {
             First::Missing => {
                 let seen = format!("no agent at {}", self.ssh.agent.display());
-                self.failed(index, Failure::new(Class::AgentMissing, seen), now, out);
-                false
+                Err(Failure::new(Class::AgentMissing, seen))
             }
-            First::Stage | First::Send => match self.for_script(*first == First::Send) {
-                Ok(bytes) => {
-                    let link = &mut self.links[index];
-                    link.phase = Phase::Silent { since: now };
-                    link.raw.extend_from_slice(&bytes);
-                    link.write(poller, token(index));
-                    true
-                }
-                Err(error) => {
+            First::Stage | First::Send => {
+                let bytes = self.for_script(*first == First::Send).map_err(|error| {
                     let seen = format!("cannot read our own program: {error}");
-                    self.failed(index, Failure::new(Class::AgentMissing, seen), now, out);
-                    false
-                }
-            },
+                    Failure::new(Class::AgentMissing, seen)
+                })?;
+                let since = self.now();
+                let link = &mut self.links[index];
+                link.phase = Phase::Silent { since };
+                link.outbox.push_raw(&bytes);
+                link.write(&self.poller);
+                Ok(())
+            }
             First::Agent { protocol, version } => {
                 let ours = (marker::PROTOCOL, env!("CARGO_PKG_VERSION"));
-                if (*protocol, version.as_str()) == ours {
-                    let link = &mut self.links[index];
-                    link.phase = Phase::Open;
-                    let setup =
-                        Down::Setup { common: self.common.clone(), subtree: link.hosts.clone() };
-                    self.send(poller, index, &setup, now);
-                    out.push(LinkEvent::Open(index));
-                    return true;
+                if (*protocol, version.as_str()) != ours {
+                    let seen = format!(
+                        "agent version {version} (protocol {protocol}), here {} (protocol {})",
+                        ours.1, ours.0
+                    );
+                    return Err(Failure::new(Class::Version, seen));
                 }
-                let seen = format!(
-                    "agent version {version} (protocol {protocol}), here {} (protocol {})",
-                    ours.1, ours.0
-                );
-                self.failed(index, Failure::new(Class::Version, seen), now, out);
-                false
+                let link = &mut self.links[index];
+                link.phase = Phase::Open;
+                let (common, subtree) = (self.common.clone(), link.hosts.clone());
+                self.send(index, &Down::Setup { common, subtree });
+                self.events.push(LinkEvent::Open(index));
+                Ok(())
             }
         }
     }
@@ -348,72 +313,66 @@ impl Links {
         Ok(stage_input(&self.ssh, &digest.hex(), size))
     }
 
-    fn messages(&mut self, index: usize, now: u64, out: &mut Vec<LinkEvent>) {
+    fn messages(&mut self, index: usize) {
         loop {
             let problem = match self.links[index].inbox.take() {
                 Ok(None) => return,
                 Ok(Some(message)) => match Up::decode(&message) {
                     Ok(Up::Ping) => continue,
                     Ok(up) => {
-                        out.push(LinkEvent::Up(index, up));
+                        self.events.push(LinkEvent::Up(index, up));
                         continue;
                     }
                     Err(error) => error.to_string(),
                 },
                 Err(error) => error.to_string(),
             };
-            return self.broke(index, format!("its agent sent {problem}"), now, out);
+            return self.broke(index, format!("its agent sent {problem}"));
         }
     }
 
     /// A link that was not open failed: again, or never.
-    fn failed(&mut self, index: usize, failure: Failure, now: u64, out: &mut Vec<LinkEvent>) {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let random = self.random;
-        let stages = self.ssh.stage == StageMode::Auto;
+    fn failed(&mut self, index: usize, failure: Failure) {
+        let (now, auto) = (self.now(), self.ssh.stage == StageMode::Auto);
         let link = &mut self.links[index];
         link.cut();
         link.attempts += 1;
         // What is there does not fit: send ours.
         let misfit = matches!(failure.class, Class::Version | Class::AgentBroken);
-        if misfit && stages && !link.send_agent && !link.hosts.first().is_some_and(|h| h.1.here) {
-            (link.send_agent, link.whole_script) = (true, true);
-            link.phase = Phase::Queued { at: now };
-            return;
-        }
+        let send = misfit && auto && !link.send_agent && !link.is_here();
         // Perhaps the login shell did not understand the short way to the agent.
         let shell = matches!(failure.class, Class::Shell | Class::Other) && link.ended.is_some();
-        let there = link.hosts.first().is_some_and(|host| !host.1.here);
-        if shell && there && !link.whole_script && has_short_way(&self.ssh) && !self.parting {
+        let whole = shell && !link.hosts.is_empty() && !link.is_here() && !link.whole_script;
+        if send || (whole && has_short_way(&self.ssh) && !self.parting) {
+            link.send_agent |= send;
             link.whole_script = true;
             link.phase = Phase::Queued { at: now };
             return;
         }
+        let random = RandomState::new().hash_one(index);
         match retry_after(failure.class, link.attempts, random).filter(|_| !self.parting) {
             Some(pause) => link.phase = Phase::Queued { at: now.saturating_add(pause) },
             None => {
                 link.phase = Phase::Over;
-                out.push(LinkEvent::Failed(index, failure));
+                self.events.push(LinkEvent::Failed(index, failure));
             }
         }
     }
 
-    /// A link that was open broke.
-    fn broke(&mut self, index: usize, seen: String, now: u64, out: &mut Vec<LinkEvent>) {
+    fn broke(&mut self, index: usize, seen: String) {
+        let now = self.now();
         let link = &mut self.links[index];
         if link.phase != Phase::Open {
-            return self.failed(index, Failure::new(Class::AgentSilent, seen), now, out);
+            return self.failed(index, Failure::new(Class::AgentSilent, seen));
         }
-        link.cut();
-        link.phase = Phase::Over;
+        link.end();
         let silent = now.saturating_sub(link.heard);
-        out.push(LinkEvent::Lost(index, Loss { seen, silent }));
+        self.events.push(LinkEvent::Lost(index, Loss { seen, silent }));
     }
 
     /// Everything that is due. To be called after what was ready has been served.
-    pub(crate) fn step(&mut self, poller: &Poller, now: u64, out: &mut Vec<LinkEvent>) {
+    pub(crate) fn step(&mut self) {
+        let now = self.now();
         let mut logins =
             self.links.iter().filter(|link| matches!(link.phase, Phase::Silent { .. })).count();
         let mut due = Vec::new();
@@ -423,19 +382,19 @@ impl Links {
                     logins += 1;
                     due.push(index);
                 }
-                Phase::Silent { since } => self.step_silent(poller, index, since, now, out),
-                Phase::Open => self.step_open(poller, index, now, out),
+                Phase::Silent { since } => self.step_silent(index, since),
+                Phase::Open => self.step_open(index),
                 Phase::Queued { .. } | Phase::Over => {}
             }
         }
         if !due.is_empty() {
-            self.start(poller, &due, now, out);
+            self.start(&due);
         }
     }
 
     /// Starts the processes of links, or clients of our own.
-    fn start(&mut self, poller: &Poller, due: &[usize], now: u64, out: &mut Vec<LinkEvent>) {
-        let (mut indices, mut all) = (Vec::new(), Vec::new());
+    fn start(&mut self, due: &[usize]) {
+        let (mut indices, mut all, now) = (Vec::new(), Vec::new(), self.now());
         for &index in due {
             let link = &mut self.links[index];
             let Some((_, host)) = link.hosts.first() else {
@@ -445,9 +404,9 @@ impl Links {
             let told = remote_command(&self.ssh, link.whole_script);
             if self.ssh.command == builtin::NAME && !host.here {
                 let session = builtin::start(&self.ssh, host, &told);
-                let attached = session
-                    .and_then(|session| link.attach_session(poller, token(index), session, now));
-                self.started(poller, index, attached, now, out);
+                let attached =
+                    session.and_then(|session| link.attach_session(&self.poller, session, now));
+                self.started(index, attached);
             } else {
                 indices.push(index);
                 all.push(command::process(&self.ssh, host, &told));
@@ -456,66 +415,51 @@ impl Links {
         for (index, started) in indices.into_iter().zip(process::start(&all)) {
             let attached = started.and_then(|started| {
                 self.by_pid.insert(started.pid, index);
-                self.links[index].attach(poller, token(index), started, now)
+                self.links[index].attach(&self.poller, started, now)
             });
-            self.started(poller, index, attached, now, out);
+            self.started(index, attached);
         }
     }
 
-    fn started(
-        &mut self,
-        poller: &Poller,
-        index: usize,
-        attached: std::io::Result<()>,
-        now: u64,
-        out: &mut Vec<LinkEvent>,
-    ) {
+    fn started(&mut self, index: usize, attached: std::io::Result<()>) {
         let link = &mut self.links[index];
-        let here = link.hosts.first().is_some_and(|(_, host)| host.here);
+        let here = link.is_here();
         if let Err(error) = attached {
             let program = if here { OsStr::new("/proc/self/exe") } else { &self.ssh.command };
             let seen = format!("cannot start {}: {error}", program.display());
-            return self.failed(index, Failure::new(Class::Command, seen), now, out);
-        }
-        if !here {
-            link.raw = script_input(&self.ssh, link.send_agent);
-            link.write(poller, token(index));
+            self.failed(index, Failure::new(Class::Command, seen));
+        } else if !here {
+            link.outbox.push_raw(&script_input(&self.ssh, link.send_agent));
+            link.write(&self.poller);
         }
     }
 
-    fn step_silent(
-        &mut self,
-        poller: &Poller,
-        index: usize,
-        since: u64,
-        now: u64,
-        out: &mut Vec<LinkEvent>,
-    ) {
-        if self.is_at_its_end(index, now) {
-            let more = self.read(poller, index, now, out);
+    fn step_silent(&mut self, index: usize, since: u64) {
+        if self.is_at_its_end(index) {
+            let more = self.read(index);
             let link = &mut self.links[index];
             if matches!(link.phase, Phase::Silent { .. }) && !more {
                 link.read_stderr();
                 let failure =
                     Failure::of_shell(&link.complaint(), &link.search.noise(), link.ended);
-                self.failed(index, failure, now, out);
+                self.failed(index, failure);
             }
-        } else if now >= since.saturating_add(CONNECT.ms()) {
+        } else if self.now() >= since.saturating_add(CONNECT.ms()) {
             let seen = format!("no answer within {} s", CONNECT.limit.as_secs());
-            self.failed(index, Failure::new(Class::Timeout, seen), now, out);
+            self.failed(index, Failure::new(Class::Timeout, seen));
         }
     }
 
-    fn is_at_its_end(&self, index: usize, now: u64) -> bool {
-        let link = &self.links[index];
+    fn is_at_its_end(&self, index: usize) -> bool {
+        let (link, now) = (&self.links[index], self.now());
         link.ended.is_some() || link.eof.is_some_and(|at| now >= at.saturating_add(LAST_WORDS.ms()))
     }
 
-    fn step_open(&mut self, poller: &Poller, index: usize, now: u64, out: &mut Vec<LinkEvent>) {
-        if self.is_at_its_end(index, now) {
+    fn step_open(&mut self, index: usize) {
+        if self.is_at_its_end(index) {
             // Its process is gone. Somebody else may hold its output open for ever, so its end is
             // not waited for.
-            let more = self.read(poller, index, now, out);
+            let more = self.read(index);
             let link = &mut self.links[index];
             if more || link.phase != Phase::Open {
                 return;
@@ -533,19 +477,18 @@ impl Links {
                 None => "its agent closed the connection".to_owned(),
             };
             let seen = said.map_or(how.clone(), |said| format!("{how}: {said}"));
-            return self.broke(index, seen, now, out);
+            return self.broke(index, seen);
         }
-        let link = &self.links[index];
+        let (link, now) = (&self.links[index], self.now());
         if now >= link.heard.saturating_add(CHILD_SILENT.ms()) {
             let seen = format!("nothing was heard from it for {} s", CHILD_SILENT.limit.as_secs());
-            return self.broke(index, seen, now, out);
+            return self.broke(index, seen);
         }
         if now >= link.said.saturating_add(HEARTBEAT.ms()) && link.to.is_some() {
-            self.send(poller, index, &Down::Ping, now);
+            self.send(index, &Down::Ping);
         }
     }
 
-    /// When [`Links::step`] is due although nothing is ready.
     pub(crate) fn deadline(&self) -> Option<u64> {
         let busy = self.links.iter().filter(|l| matches!(l.phase, Phase::Silent { .. })).count();
         let each = self.links.iter().filter_map(|link| match link.phase {
@@ -562,9 +505,4 @@ impl Links {
         });
         each.min()
     }
-}
-
-/// Links are counted in 32 bits in the epoll set; there are as many as hosts at most.
-fn token(index: usize) -> u32 {
-    u32::try_from(index).unwrap_or(u32::MAX)
 }

@@ -1,10 +1,13 @@
 //! Links to agents of other hosts: one process each (a remote shell, or our own program for this
 //! host), with messages over its standard streams.
 //!
-//! * `process`: starts processes. `state`: one link. `links`: all of them.
+//! * `process`: starts processes. `state`: one link. `links`: all of them. `below`: the hosts behind
+//!   them, and what is awaited of those.
 
+mod below;
 mod links;
 mod process;
 mod state;
 
+pub(crate) use below::Below;
 pub(crate) use links::{LinkEvent, Links};

@@ -2,15 +2,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::Read;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{AccessFlags, eaccess};
 use object::elf::{FileHeader32, FileHeader64};
 use object::read::ReadCache;
@@ -19,6 +16,7 @@ use object::{Endianness, FileKind, ReadRef};
 use settings::deadlines::tree::{LOADER, LOADER_POLL};
 
 use super::libraries;
+use crate::agent::processes::read_all;
 use spawner_ssh::diagnosis::{Class, Failure};
 
 /// Checks the program, which must be an absolute path; `env` is what its ranks will have.
@@ -40,20 +38,12 @@ pub(super) fn program(path: &Path, env: &[(OsString, OsString)]) -> Result<(), F
         let theirs = elf.machine;
         return failed(format!("it is built for another machine (ELF machine {theirs})"));
     }
-    match elf.loader {
-        Some(loader) if !loader.exists() => {
-            failed(format!("its loader {} is not there", loader.display()))
-        }
-        Some(loader) if own.and_then(|own| own.loader).as_ref() == Some(&loader) => {
-            if libraries::are_known(path, env) {
-                Ok(())
-            } else {
-                ask_loader(&loader, path, env)
-            }
-        }
-        Some(loader) => ask_loader(&loader, path, env),
-        None => Ok(()),
+    let Some(loader) = elf.loader else { return Ok(()) };
+    if !loader.exists() {
+        return failed(format!("its loader {} is not there", loader.display()));
     }
+    let same = own.and_then(|own| own.loader).as_ref() == Some(&loader);
+    if same && libraries::are_known(path, env) { Ok(()) } else { ask_loader(&loader, path, env) }
 }
 
 /// Asks the loader for the libraries of a program, which is not run by that.
@@ -70,10 +60,11 @@ fn ask_loader(loader: &Path, path: &Path, env: &[(OsString, OsString)]) -> Resul
     line.map_or(Ok(()), |line| Err(Failure::new(Class::Library, line.trim())))
 }
 
-/// Standard error of a process that fails in time.
+/// The first of the standard error of a process that fails in time.
 fn complaint(mut child: Child) -> Option<String> {
+    const MOST: usize = 16 * 1024;
     let until = Instant::now() + LOADER.limit;
-    let text = child.stderr.take().and_then(|err| written(err, until));
+    let text = child.stderr.take().and_then(|err| read_all(err, until, MOST).ok());
     let ended = text.and_then(|text| Some((text, end(&mut child, until)?)));
     let Some((text, status)) = ended else {
         let _ = child.kill();
@@ -81,29 +72,6 @@ fn complaint(mut child: Child) -> Option<String> {
         return None;
     };
     (!status.success()).then(|| String::from_utf8_lossy(&text).into_owned())
-}
-
-/// The first of what is written to a pipe until it is closed; `None` when it is not closed in time.
-fn written(mut pipe: ChildStderr, until: Instant) -> Option<Vec<u8>> {
-    const MOST: usize = 16 * 1024;
-    let mut text = Vec::new();
-    loop {
-        let left = until.saturating_duration_since(Instant::now()).as_millis();
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)], timeout) {
-            Err(nix::Error::EINTR) => continue,
-            Ok(1..) => {}
-            Ok(_) | Err(_) => return None,
-        }
-        let mut piece = [0; 4096];
-        match pipe.read(&mut piece) {
-            Ok(0) => return Some(text),
-            Ok(count) if text.len() < MOST => text.extend_from_slice(&piece[..count]),
-            Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(_) => return Some(text),
-        }
-    }
 }
 
 /// How a process ends that has closed its standard error, which shows at once or very soon; `None`
@@ -120,7 +88,6 @@ fn end(child: &mut Child, until: Instant) -> Option<ExitStatus> {
     }
 }
 
-/// What the head of an executable says.
 struct Elf {
     machine: u16,
     /// Who loads its libraries.

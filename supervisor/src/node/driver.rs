@@ -1,110 +1,92 @@
 //! The agent's loop: carries what the root decided to this host's ranks and down the tree, and what
-//! happens up.
+//! happens up. An agent that has lost its parent decides for its own ranks; those below do so for
+//! theirs.
 
-use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::ffi::{OsStr, OsString};
+use std::time::Instant;
 
 use bootstrap::HostId;
-use bootstrap::collective::TreeMessage;
-use settings::deadlines::tree::{FAREWELL, HEARTBEAT, HOLD, PARENT_SILENT};
+use nix::sys::signal::SigSet;
+use settings::deadlines::tree::{FAREWELL, HOLD, PARENT_SILENT};
+use settings::{log::LAUNCHER, say};
+use spawner_ssh::diagnosis::{Class, Failure, Step};
 
-use super::Origin;
 use super::parent::Parent;
 use super::relay::Relay;
-use super::setup::{begin_staging, hash_of_parent, plan_of, setup, share_of, staging_of};
+use super::setup::{begin_staging, hash_of_parent, other, plan_of, setup, share_of, staging_of};
+use super::{Origin, check};
 use crate::agent::bootstrap_server::BootstrapServer;
 use crate::agent::capture::Draining;
-use crate::agent::driver::{AgentError, io, read_signals, supervise_children};
 use crate::agent::input::Stdin;
-use crate::agent::local_ranks::{CpuSample, LocalRanks};
-use crate::agent::machine::{CODE_LAUNCH, Event, Machine};
-use crate::agent::{RankEvent, sys};
-use crate::event_loop::{self, Poller, Ready, Role, Signals, Token};
-use crate::link::Links;
+use crate::agent::local_ranks::LocalRanks;
+use crate::agent::machine::{Event, Machine, RankEvent, Rules};
+use crate::agent::{control, processes, record};
+use crate::event_loop::{self, OsError, Poller, Ready, Role, Signals, Token, cannot, ms};
+use crate::link::{Below, Links};
 use crate::plan::JobPlan;
 use crate::report::End;
 use crate::stage::Staging;
 use crate::tree::frames::Lane;
-use crate::tree::message::{Common, Down, Member, Up};
-use spawner_ssh::diagnosis::{Class, Failure};
+use crate::tree::hosts::HostStatus;
+use crate::tree::message::{Common, Up};
 
-/// Events in one message.
 const BATCH: usize = 1000;
 
 /// Life of the agent; never returns to the reaper's code.
 pub(super) fn run(origin: Origin) -> ! {
-    match work(origin) {
-        Ok(()) => sys::exit_now(0),
-        Err(error) => {
-            settings::say!(ERROR, settings::log::LAUNCHER, "node agent: {error}");
-            sys::exit_now(CODE_LAUNCH)
-        }
-    }
+    control::leave(work(origin), "node agent")
 }
 
-pub(super) fn other(text: String) -> AgentError {
-    AgentError::Os { operation: "work for its parent", source: std::io::Error::other(text) }
-}
-
-pub(super) fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn work(origin: Origin) -> Result<(), AgentError> {
-    let poller = Poller::new().map_err(io("make an epoll set"))?;
-    let signals = supervise_children(&poller)?;
+fn work(origin: Origin) -> Result<(), OsError> {
+    let poller = Poller::new().map_err(cannot("make an epoll set"))?;
+    let signals = processes::supervise(&poller)?;
     let Origin { input, output, reaper, mask, job, started } = origin;
-    let mut parent = Parent::new(&poller, input, output).map_err(io("watch the parent"))?;
+    let parent = Parent::new(&poller, started, input, output);
+    let mut parent = parent.map_err(cannot("watch the parent"))?;
     let mut waiting = Vec::new();
-    let (common, subtree) = setup(&poller, &mut parent, &mut waiting, started)?;
+    let (common, subtree) = setup(&mut parent, &mut waiting)?;
     let (words, host_of) = Common::decode(&common).map_err(other)?;
     let Some((index, own)) = subtree.first().cloned() else {
         return Err(other("it was told no host".to_owned()));
     };
     // Logins take their time, so they come first.
-    let mut links = Links::new(words.ssh.clone(), common);
-    let mut events = Vec::new();
-    add_groups(&mut links, &subtree, words.ssh.out_degree, ms(started.elapsed()));
-    links.step(&poller, ms(started.elapsed()), &mut events);
+    let mut below = Below::new(Links::new(&poller, started, words.ssh.clone(), common));
+    below.add_groups(&subtree[1..], words.ssh.out_degree);
+    below.links.step();
     let mut plan = plan_of(&words, &own, host_of.len());
     // The launching host finds its address by that of another one.
     let several = words.hosts > 1 && !own.here;
-    let examine = words.doctor.then(|| (words.directory.clone(), several, plan.env.clone()));
+    let examine = words.doctor.then(|| (words.directory.clone(), plan.env.clone()));
     let mut staging = staging_of(&words, own.here, job);
     if staging.needs_hash() {
-        staging.learn(hash_of_parent(&poller, &mut parent, &mut waiting, started)?);
+        staging.learn(hash_of_parent(&mut parent, &mut waiting)?);
     }
-    let unstaged = begin_staging(&mut staging, &mut plan);
+    let staged = begin_staging(&mut staging, &mut plan);
     let host_of: Vec<HostId> = host_of.into_iter().map(HostId).collect();
-    let (share, problem) = share_of(&words, index, host_of);
-    let boot = BootstrapServer::node(share.clone(), Vec::new())
+    let (share, bound) = share_of(&words, index, host_of);
+    let boot = BootstrapServer::node(&poller, share, Vec::new())
         .map_err(|error| other(error.to_string()))?;
     let mut driver = Driver {
         index,
         reaper,
         started,
         signals,
-        ranks: LocalRanks::new(&plan, share, boot, Stdin::Far),
+        ranks: LocalRanks::new(&plan, boot, Stdin::Far),
         plan: &plan,
         poller,
         parent,
         relay: Relay::new(),
-        links,
+        below,
         staging,
         describing: Vec::new(),
         events: Vec::new(),
         held: None,
-        standing: HashSet::new(),
         announced: false,
         starting: false,
-        branches: Vec::new(),
-        cpu_question: None,
-        input: None,
+        given: false,
         cleaning_up: false,
         told_left: None,
         bare: false,
-        done: HashSet::new(),
-        orphans: 0,
         finishing: None,
         own: None,
         over: false,
@@ -112,72 +94,44 @@ fn work(origin: Origin) -> Result<(), AgentError> {
         gone: false,
     };
     match examine {
-        Some((directory, several, env)) => driver.examine(&directory, several, &env),
-        None => driver.begin(problem.or(unstaged), mask),
+        Some((directory, env)) => driver.examine(&directory, several, &env),
+        None => driver.begin(bound.and(staged), mask),
     }
-    driver.link_events(events);
+    driver.link_events();
     for down in waiting {
         driver.down(down);
     }
-    event_loop::run(&mut driver).map_err(io("wait for events"))
-}
-
-/// Links to the first hosts of the groups below.
-fn add_groups(links: &mut Links, subtree: &[Member], degree: u32, now: u64) {
-    let below = subtree.get(1..).unwrap_or_default();
-    for group in bootstrap::collective::groups(0..below.len(), degree as usize) {
-        links.add(below[group].to_vec(), now);
-    }
-}
-
-/// Answers that are still awaited from below.
-pub(super) struct CpuQuestion {
-    pub(super) number: u32,
-    pub(super) sample: CpuSample,
-    pub(super) waiting: HashSet<usize>,
-}
-
-/// A piece of input that not everybody has.
-pub(super) struct Piece {
-    pub(super) own: bool,
-    pub(super) waiting: HashSet<usize>,
-    pub(super) more: bool,
+    event_loop::run(&mut driver).map_err(cannot("wait for events"))
 }
 
 pub(super) struct Driver<'a> {
     pub(super) plan: &'a JobPlan,
     pub(super) index: u32,
-    pub(super) reaper: i32,
-    pub(super) started: Instant,
+    reaper: i32,
+    started: Instant,
     pub(super) poller: Poller,
-    pub(super) signals: Signals,
+    signals: Signals,
     pub(super) parent: Parent,
     pub(super) relay: Relay,
     pub(super) ranks: LocalRanks<'a>,
-    pub(super) links: Links,
+    pub(super) below: Below,
     pub(super) staging: Staging,
     /// Links whose agents wait for the program's hash, which our parent was asked for.
     pub(super) describing: Vec<usize>,
+    /// What the parent does not know yet, of our ranks and those below.
     pub(super) events: Vec<RankEvent>,
     /// Since when there has been news that can wait for more.
-    pub(super) held: Option<u64>,
-    /// Links whose subtrees have said all there is to say about their start.
-    pub(super) standing: HashSet<usize>,
-    pub(super) announced: bool,
+    held: Option<u64>,
+    announced: bool,
     pub(super) starting: bool,
-    /// Link of each branch of the collective machine.
-    pub(super) branches: Vec<usize>,
-    pub(super) cpu_question: Option<CpuQuestion>,
-    pub(super) input: Option<Piece>,
+    /// Our own ranks have the last piece of input.
+    pub(super) given: bool,
     pub(super) cleaning_up: bool,
     pub(super) told_left: Option<bool>,
     /// All ranks of this host have ended and no process is left of them.
     pub(super) bare: bool,
-    pub(super) done: HashSet<usize>,
-    pub(super) orphans: u32,
     /// When pipes that unknown processes keep open are given up.
     pub(super) finishing: Option<Draining>,
-    /// Decides when the parent is lost; its ranks are local numbers.
     pub(super) own: Option<Machine>,
     pub(super) over: bool,
     /// Until when what is left is waited for, once all is over.
@@ -186,31 +140,16 @@ pub(super) struct Driver<'a> {
 }
 
 impl Driver<'_> {
-    pub(super) fn up(&mut self, up: &Up) {
-        let now = self.now();
-        self.parent.send(&self.poller, up, now);
-    }
-
-    /// As [`up`](Self::up), with what else this turn brings: each write wakes the server of the
-    /// login.
-    pub(super) fn queue(&mut self, up: &Up) {
-        let now = self.now();
-        self.parent.queue(up.lane(), up.encode(), now);
-    }
-
     /// Sees whether the job can run here. When the program is still to come, that is known later.
-    fn begin(&mut self, problem: Option<Failure>, mask: nix::sys::signal::SigSet) {
+    fn begin(&mut self, possible: Result<(), Failure>, mask: SigSet) {
         self.parent.heard = self.now();
-        let prepared = problem.map_or(Ok(()), Err).and_then(|()| {
+        let prepared = possible.and_then(|()| {
             let prepared = self.ranks.prepare(mask);
             prepared.map_err(|(text, _)| Failure::new(Class::Directory, text))
         });
         match prepared {
             Ok(()) if self.staging.is_expected() => {}
-            Ok(()) => {
-                let checked = self.check_program();
-                self.settled(checked);
-            }
+            Ok(()) => self.settled(self.check_program()),
             Err(failure) => {
                 self.staging.give_up();
                 self.settled(Err(failure));
@@ -218,19 +157,42 @@ impl Driver<'_> {
         }
     }
 
+    /// Looks at this host for the doctor, who starts no job.
+    fn examine(&mut self, directory: &OsStr, several: bool, env: &[(OsString, OsString)]) {
+        self.parent.heard = self.now();
+        let at = record::epoch_now();
+        let findings = crate::doctor::findings(directory, several, env);
+        self.parent.send(&Up::Findings { host: self.index, at, findings });
+        self.settled(Ok(()));
+    }
+
+    /// Looks at what ranks will run: the program and, if there is one, the wrapper.
+    pub(super) fn check_program(&self) -> Result<(), Failure> {
+        check::program(&self.plan.program, &self.plan.env)?;
+        let word = self.plan.program_word;
+        let behind = self.plan.argv.get(word).filter(|_| word > 0);
+        behind.map_or(Ok(()), |path| check::program(path.as_ref(), &self.plan.env))
+    }
+
+    pub(super) fn settled(&mut self, checked: Result<(), Failure>) {
+        let status = match checked {
+            Ok(()) => HostStatus::Reached(Step::Ready),
+            Err(failure) => HostStatus::Failed(failure),
+        };
+        self.parent.queue(&Up::Host { host: self.index, status });
+    }
+
     /// Sends what is left and waits for the processes below, which are at their end.
     fn leave(&mut self) {
         let now = self.now();
-        let until = match self.leaving {
-            Some(until) => until,
-            None => {
-                self.links.part();
-                *self.leaving.insert(now + FAREWELL.ms())
-            }
-        };
-        let left = self.links.is_any_left() || !self.parent.is_written();
+        let links = &mut self.below.links;
+        let until = *self.leaving.get_or_insert_with(|| {
+            links.part();
+            now + FAREWELL.ms()
+        });
+        let left = links.is_any_left() || !self.parent.is_written();
         if left && now >= until {
-            self.links.cut_all();
+            links.cut_all();
         }
         self.gone = !left || now >= until;
     }
@@ -239,9 +201,8 @@ impl Driver<'_> {
         if !self.starting || self.own.is_some() {
             return false;
         }
-        let mut events = Vec::new();
-        let more = self.ranks.start_some(&self.poller, &mut events);
-        self.happened(events);
+        let more = self.ranks.start_some();
+        self.happened();
         more
     }
 
@@ -249,8 +210,8 @@ impl Driver<'_> {
         if self.parent.gone {
             return;
         }
-        let (now, mut came) = (self.now(), Vec::new());
-        let end = self.parent.read(now, &mut came);
+        let mut came = Vec::new();
+        let end = self.parent.read(&mut came);
         for down in came {
             self.down(down);
         }
@@ -259,23 +220,42 @@ impl Driver<'_> {
         }
     }
 
-    /// What our own ranks do.
-    pub(super) fn happened(&mut self, events: Vec<RankEvent>) {
-        for happened in events {
-            if self.own.is_some() {
-                let local = |rank| self.ranks.share().local(rank);
-                if let Some(event) = happened.clone().renumbered(local) {
-                    self.decide(Event::Rank(event));
-                }
-            }
+    pub(super) fn happened(&mut self) {
+        for happened in std::mem::take(&mut self.ranks.boot.events) {
+            self.decide(Event::Rank(happened.clone()));
             self.events.push(happened);
         }
     }
 
-    /// Sends what has come together in this turn.
-    pub(super) fn flush(&mut self) {
-        self.gather();
-        self.parent.write(&self.poller);
+    /// The parent is lost: from now on we decide for our own ranks, and those below for theirs.
+    pub(super) fn orphaned(&mut self, why: &str) {
+        if self.parent.gone || self.over {
+            return;
+        }
+        let host = &self.plan.host;
+        say!(ERROR, LAUNCHER, "node agent: {host}: lost its parent: {why}; its ranks are ended");
+        self.parent.close();
+        self.relay.close();
+        self.below.links.part();
+        self.ranks.stop();
+        self.cleaning_up = false;
+        let rules = Rules { exit_bound: ms(self.plan.exit_bound), timeout_at: None };
+        let mut machine = Machine::new(self.ranks.share().size(), rules);
+        for rank in self.ranks.running() {
+            let started = RankEvent::Started { rank, pid: 0, at: 0.0 };
+            machine.handle(self.now(), Event::Rank(started), &mut Vec::new());
+        }
+        self.own = Some(machine);
+        self.decide(Event::LauncherLost);
+    }
+
+    pub(super) fn decide(&mut self, event: Event) {
+        let (now, mut commands) = (self.now(), Vec::new());
+        let Some(machine) = &mut self.own else { return };
+        machine.handle(now, event, &mut commands);
+        for command in commands {
+            self.act(command);
+        }
     }
 
     /// Whether there is nothing but news that nobody waits for: an orderly end of a rank while
@@ -288,7 +268,7 @@ impl Driver<'_> {
             && !self.relay.has_output()
             && self.own.is_none()
             && self.finishing.is_none()
-            && self.ranks.pids().next().is_some();
+            && self.ranks.is_any_running();
         if !quiet {
             self.held = None;
             return false;
@@ -298,66 +278,47 @@ impl Driver<'_> {
     }
 
     /// Puts what has come together in this turn in order.
-    fn gather(&mut self) {
+    pub(super) fn gather(&mut self) {
         self.held = None;
         self.messages();
-        let now = self.now();
         for batch in std::mem::take(&mut self.events).chunks(BATCH) {
-            let up = Up::Events(batch.to_vec());
-            self.parent.queue(up.lane(), up.encode(), now);
+            self.parent.queue(&Up::Events(batch.to_vec()));
         }
         while let Some(message) = self.relay.next() {
-            self.parent.queue(Lane::Bulk, message, now);
+            self.parent.queue_encoded(Lane::Bulk, message);
         }
         if self.relay.has_room_below() {
-            self.links.settle_debts(&self.poller, now);
-        }
-    }
-
-    fn messages(&mut self) {
-        let now = self.now();
-        while let Some(message) = self.ranks.boot.poll_transmit() {
-            match message {
-                TreeMessage::Up(up) => self.up(&Up::Bootstrap(up)),
-                TreeMessage::Down { to, message } => {
-                    let down = Down::Bootstrap(message);
-                    let (lane, message) = (down.lane(), down.encode());
-                    for link in to.iter().filter_map(|branch| self.branches.get(*branch)) {
-                        self.links.send_encoded(&self.poller, *link, lane, &message, now);
-                    }
-                }
-            }
+            self.below.links.settle_debts();
         }
     }
 
     fn step_input(&mut self) {
-        let Some(input) = &mut self.input else { return };
-        input.own = input.own || self.ranks.readers.give(&self.poller);
-        if input.own && input.waiting.is_empty() {
-            let more = input.more || !self.ranks.readers.is_empty();
-            self.input = None;
-            self.up(&Up::InputTaken { more });
+        let Some((waiting, below)) = &self.below.input else { return };
+        self.given = self.given || self.ranks.readers.give();
+        if self.given && waiting.is_empty() {
+            let more = *below || !self.ranks.readers.is_empty();
+            self.below.input = None;
+            self.parent.send(&Up::InputTaken { more });
         }
     }
 
-    /// What is due on the way to the parent.
     fn step_parent(&mut self) {
-        let now = self.now();
         if !self.parent.gone {
+            let now = self.now();
             if now >= self.parent.heard.saturating_add(PARENT_SILENT.ms()) {
                 let seconds = PARENT_SILENT.limit.as_secs();
                 self.orphaned(&format!("nothing was heard from it for {seconds} s"));
-            } else if now >= self.parent.said.saturating_add(HEARTBEAT.ms()) {
-                self.up(&Up::Ping);
+            } else if now >= self.parent.ping_due() {
+                self.parent.send(&Up::Ping);
             }
         }
     }
 
-    /// Says once that nothing below is open any more; without links that is so from the beginning.
+    /// Says once that nothing below is open any more.
     fn announce(&mut self) {
-        if !self.announced && (0..self.links.len()).all(|link| self.standing.contains(&link)) {
+        if !self.announced && self.below.is_standing() {
             self.announced = true;
-            self.queue(&Up::Standing);
+            self.parent.queue(&Up::Standing);
         }
     }
 
@@ -367,20 +328,16 @@ impl Driver<'_> {
         let ending = self.own.is_none() && !self.over;
         let Some(draining) = self.finishing.as_mut().filter(|_| ending) else { return };
         draining.step(now, &mut self.ranks.capture, &mut self.relay);
-        let below = self.links.open().all(|link| self.done.contains(&link));
-        if !self.ranks.capture.is_over() || !below {
+        if !self.ranks.capture.is_over() || !self.below.is_done() {
             return;
         }
-        self.links.part();
-        if self.relay.is_empty() && !self.links.is_any_left() {
-            let pids: Vec<String> = self.ranks.pids().map(|pid| pid.to_string()).collect();
-            if !pids.is_empty() {
-                let (host, pids) = (&self.plan.host, pids.join(" "));
-                let text = format!("{host}: gave up on processes that SIGKILL did not end: {pids}");
-                self.up(&Up::Say(text));
+        self.below.links.part();
+        if self.relay.is_empty() && !self.below.links.is_any_left() {
+            if let Some(text) = self.ranks.given_up() {
+                self.parent.send(&Up::Say(format!("{}: {text}", self.plan.host)));
             }
-            let orphans = self.orphans.saturating_add(self.ranks.orphans());
-            self.queue(&Up::Done { orphans });
+            let orphans = self.below.orphans.saturating_add(self.ranks.orphans());
+            self.parent.queue(&Up::Done { orphans });
             self.over = true;
         }
     }
@@ -412,7 +369,7 @@ impl Role for Driver<'_> {
                 self.gather();
             }
             self.step_finish();
-            self.parent.write(&self.poller);
+            self.parent.write();
         }
         if self.over {
             self.leave();
@@ -424,48 +381,46 @@ impl Role for Driver<'_> {
         if self.leaving.is_some() {
             return self.leaving;
         }
-        let own = self.decision_due();
         let parent = (!self.parent.gone).then(|| {
-            let silent = self.parent.heard.saturating_add(PARENT_SILENT.ms());
-            silent.min(self.parent.said.saturating_add(HEARTBEAT.ms()))
+            self.parent.heard.saturating_add(PARENT_SILENT.ms()).min(self.parent.ping_due())
         });
         let finish = self.finishing.as_ref().filter(|_| !self.ranks.capture.is_over());
         let finish = finish.map(Draining::deadline);
         let held = self.held.map(|at| at.saturating_add(HOLD.ms()));
-        [own, parent, finish, held, self.links.deadline()].into_iter().flatten().min()
+        let times = [self.decision_due(), parent, finish, held, self.below.links.deadline()];
+        times.into_iter().flatten().min()
     }
 
     fn serve(&mut self, ready: Ready) {
         match ready.token {
             Token::Signals => {
-                let pending = read_signals(&mut self.signals, self.reaper);
-                if pending.orphan {
+                let (child, orphan) = processes::read_signals(&mut self.signals, self.reaper);
+                if orphan {
                     self.orphaned("its reaper was killed");
                 }
-                if pending.child {
+                if child {
                     self.reap();
                 }
             }
             Token::ParentIn => self.hear_parent(),
-            Token::ParentOut => self.parent.write(&self.poller),
+            Token::ParentOut => self.parent.write(),
             Token::Link(..) => {
-                let (now, mut events) = (self.now(), Vec::new());
-                self.links.serve(&self.poller, ready, now, &mut events);
-                self.link_events(events);
+                self.below.links.serve(ready);
+                self.link_events();
             }
             _ => {
-                let mut events = Vec::new();
-                self.ranks.serve(&self.poller, ready, &mut self.relay, &mut events);
-                self.happened(events);
+                self.ranks.serve(ready, &mut self.relay);
+                self.happened();
             }
         }
     }
 
     fn settle(&mut self) {
         if self.leaving.is_none() {
-            self.ranks.capture.settle(&self.poller, &mut self.relay);
+            self.ranks.capture.settle(&mut self.relay);
         }
-        self.step_links();
+        self.below.links.step();
+        self.link_events();
         if self.leaving.is_none() {
             self.step_parent();
         }

@@ -16,7 +16,6 @@ use object::read::elf::{Dyn, FileHeader, SectionHeader};
 use object::read::{ReadCache, StringTable};
 use object::{Endianness, ReadRef};
 
-/// What a shared object says about others.
 #[derive(Debug, Default)]
 struct Dynamic {
     name: Vec<u8>,
@@ -25,7 +24,6 @@ struct Dynamic {
     has_paths: bool,
     /// Versions that it wants, with the name of the library.
     wanted: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Versions that it has.
     offered: HashSet<Vec<u8>>,
 }
 

@@ -4,22 +4,18 @@
 //! Standard input and output are the link to the parent. When that ends, or is silent for too long,
 //! the agent is on its own: it ends its ranks by the same rules as a job whose launcher was lost.
 //!
-//! * `driver`: the loop. `setup`: what it is told first. `host_commands`: what comes from the
-//!   parent, `below`: from the agents below. `alone`: its own decisions, once the parent is lost.
-//! * `staging`: the job's program on its way.
+//! * `driver`: the loop, and its own decisions once the parent is lost. `setup`: what it is told
+//!   first. `messages`: what comes from the parent and from the agents below.
 //! * `parent`: the link up. `relay`: what goes up it, output above all. `check`: whether the job
 //!   can run here, `libraries`: with its libraries.
 
-mod alone;
-mod below;
 mod check;
 mod driver;
-mod host_commands;
 mod libraries;
+mod messages;
 mod parent;
 mod relay;
 mod setup;
-mod staging;
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -29,7 +25,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
-use nix::unistd::getpid;
+use nix::unistd::{ForkResult, getpid};
 use settings::deadlines::agent::{AFTER_LOSS, CLEANUP_HOST};
 use settings::deadlines::tree::SETUP;
 use settings::log::LAUNCHER;
@@ -37,25 +33,19 @@ use settings::say;
 
 use crate::agent::machine::CODE_LAUNCH;
 use crate::agent::processes;
-use crate::agent::sys::{self, Forked, Reaped};
+use crate::agent::sys::{self, Reaped};
 use crate::report::End;
 use crate::stage;
 use spawner_ssh::command::{LINES, LINES_WORD};
 use spawner_ssh::marker;
 
-pub(crate) use setup::ranks_of;
-
 pub use spawner_ssh::command::AGENT_WORD;
 
 /// What an agent takes over from its process.
 pub(crate) struct Origin {
-    /// From the parent.
     input: OwnedFd,
-    /// To the parent.
     output: OwnedFd,
-    /// Process id of the reaper.
     reaper: i32,
-    /// Signal mask for the ranks.
     mask: SigSet,
     /// Name of the job's directory on this host; the reaper removes it.
     job: String,
@@ -88,12 +78,10 @@ fn start(started: Instant) -> std::io::Result<i32> {
     let reaper = getpid().as_raw();
     let job = stage::job_directory_name();
     match sys::fork()? {
-        Forked::Child => {
-            driver::run(Origin { input, output, reaper, mask, job, started });
-        }
-        Forked::Parent(agent) => {
+        ForkResult::Child => driver::run(Origin { input, output, reaper, mask, job, started }),
+        ForkResult::Parent { child } => {
             drop((input, output));
-            let code = watch(agent);
+            let code = watch(child.as_raw());
             stage::forget_job(&job);
             Ok(code)
         }

@@ -3,10 +3,12 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use settings::deadlines::tree::HEARTBEAT;
 
-use crate::event_loop::{Poller, Token};
+use crate::event_loop::{Poller, Token, ms};
 use crate::tree::frames::{Inbox, Lane, Outbox};
 use crate::tree::message::{Down, Up};
 
@@ -23,9 +25,10 @@ pub(super) fn greet(output: &OwnedFd, line: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Parent {
+    poller: Poller,
+    started: Instant,
     input: OwnedFd,
     output: OwnedFd,
     inbox: Inbox,
@@ -34,14 +37,21 @@ pub(super) struct Parent {
     watched: bool,
     /// When something was last heard and said, milliseconds.
     pub(super) heard: u64,
-    pub(super) said: u64,
+    said: u64,
     pub(super) gone: bool,
 }
 
 impl Parent {
-    pub(super) fn new(poller: &Poller, input: OwnedFd, output: OwnedFd) -> io::Result<Self> {
-        poller.add_read(input.as_fd(), Token::ParentIn)?;
+    pub(super) fn new(
+        poller: &Poller,
+        started: Instant,
+        input: OwnedFd,
+        output: OwnedFd,
+    ) -> io::Result<Self> {
+        poller.add_read(&input, Token::ParentIn)?;
         Ok(Self {
+            poller: poller.clone(),
+            started,
             input,
             output,
             inbox: Inbox::default(),
@@ -54,85 +64,80 @@ impl Parent {
         })
     }
 
-    /// Waits until it has sent something, at most so many milliseconds.
-    pub(super) fn has_spoken(&self, limit: u64) -> bool {
+    pub(super) fn now(&self) -> u64 {
+        ms(self.started.elapsed())
+    }
+
+    /// When it must be told that we live.
+    pub(super) fn ping_due(&self) -> u64 {
+        self.said.saturating_add(HEARTBEAT.ms())
+    }
+
+    /// Waits until it has sent something, at most so many milliseconds, and reads it.
+    pub(super) fn wait(&mut self, limit: u64, out: &mut Vec<Down>) -> Result<(), String> {
         let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         let mut entry = [PollFd::new(self.input.as_fd(), PollFlags::POLLIN)];
-        poll(&mut entry, timeout).is_ok_and(|count| count > 0)
+        match poll(&mut entry, timeout) {
+            Ok(1..) => self.read(out),
+            _ => Ok(()),
+        }
     }
 
     /// What it has sent; the text when the link is over.
-    pub(super) fn read(&mut self, now: u64, out: &mut Vec<Down>) -> Result<(), String> {
-        let end = loop {
+    pub(super) fn read(&mut self, out: &mut Vec<Down>) -> Result<(), String> {
+        loop {
             match nix::unistd::read(&self.input, &mut self.buffer) {
-                Ok(0) => break Some("it closed the connection".to_owned()),
+                Ok(0) => return Err("it closed the connection".to_owned()),
                 Ok(count) => {
-                    self.heard = now;
+                    self.heard = self.now();
                     self.inbox.push(&self.buffer[..count]);
                 }
                 Err(nix::Error::EINTR) => {}
-                Err(nix::Error::EAGAIN) => break None,
-                Err(errno) => break Some(errno.desc().to_owned()),
+                Err(nix::Error::EAGAIN) => return Ok(()),
+                Err(errno) => return Err(errno.desc().to_owned()),
             }
-            if let Err(problem) = self.messages(out) {
-                break Some(problem);
+            while let Some(message) = self.inbox.take().map_err(|error| error.to_string())? {
+                out.push(Down::decode(&message).map_err(|error| error.to_string())?);
             }
-        };
-        end.map_or(Ok(()), Err)
-    }
-
-    fn messages(&mut self, out: &mut Vec<Down>) -> Result<(), String> {
-        while let Some(message) = self.inbox.take().map_err(|error| error.to_string())? {
-            out.push(Down::decode(&message).map_err(|error| error.to_string())?);
         }
-        Ok(())
     }
 
-    pub(super) fn send(&mut self, poller: &Poller, up: &Up, now: u64) {
-        self.send_encoded(poller, up.lane(), up.encode(), now);
+    pub(super) fn send(&mut self, up: &Up) {
+        self.queue(up);
+        self.write();
     }
 
-    fn send_encoded(&mut self, poller: &Poller, lane: Lane, message: Rc<Vec<u8>>, now: u64) {
-        self.queue(lane, message, now);
-        self.write(poller);
+    /// Puts a message behind the others; [`Parent::write`] sends it, with what else the turn brings.
+    /// Each write wakes the server of the login.
+    pub(super) fn queue(&mut self, up: &Up) {
+        self.queue_encoded(up.lane(), up.encode());
     }
 
-    /// Puts a message behind the others; [`Parent::write`] sends it. Each write wakes the server of
-    /// the login.
-    pub(super) fn queue(&mut self, lane: Lane, message: Rc<Vec<u8>>, now: u64) {
+    pub(super) fn queue_encoded(&mut self, lane: Lane, message: Rc<Vec<u8>>) {
         if !self.gone {
             self.outbox.push(lane, message);
-            self.said = now;
+            self.said = self.now();
         }
     }
 
     /// Writes what waits, and watches for room as long as something does.
-    pub(super) fn write(&mut self, poller: &Poller) {
+    pub(super) fn write(&mut self) {
         if self.outbox.write(&self.output).is_err() {
             // Its end shows on the other pipe, too.
             self.outbox.clear();
         }
         let want = !self.outbox.is_empty();
-        if want && !self.watched {
-            self.watched = poller.add_write(self.output.as_fd(), Token::ParentOut).is_ok();
-        } else if !want && self.watched {
-            poller.remove(&self.output);
-            self.watched = false;
-        }
+        self.poller.want_write(&self.output, Token::ParentOut, want, &mut self.watched);
     }
 
-    /// Whether everything has been written.
     pub(super) fn is_written(&self) -> bool {
         self.outbox.is_empty()
     }
 
-    /// Nothing more goes or comes.
-    pub(super) fn close(&mut self, poller: &Poller) {
+    pub(super) fn close(&mut self) {
         self.gone = true;
         self.outbox.clear();
-        poller.remove(&self.input);
-        if std::mem::take(&mut self.watched) {
-            poller.remove(&self.output);
-        }
+        self.poller.remove(&self.input);
+        self.poller.want_write(&self.output, Token::ParentOut, false, &mut self.watched);
     }
 }

@@ -17,7 +17,6 @@ pub(crate) const WINDOW: u32 = 256 * 1024;
 const HIGH: usize = 256 * 1024;
 const LOW: usize = 64 * 1024;
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Relay {
     queue: VecDeque<(usize, Rc<Vec<u8>>)>,
@@ -25,11 +24,9 @@ pub(super) struct Relay {
     credit: usize,
     /// Nobody reads standard output (0) or error (1) any more.
     deaf: [bool; 2],
-    /// There is no parent any more.
     gone: bool,
 }
 
-/// Number of a stream on the wire.
 const fn stream(which: Which) -> u8 {
     which as u8 + 1
 }
@@ -53,7 +50,6 @@ impl Relay {
         }
     }
 
-    /// The next message that may go up now.
     pub(super) fn next(&mut self) -> Option<Rc<Vec<u8>>> {
         let bytes = self.queue.front()?.0;
         if bytes > 0 && self.credit == 0 {

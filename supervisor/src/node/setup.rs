@@ -1,9 +1,10 @@
 //! An agent's first message: what it is told, and what follows for this host.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bootstrap::names;
 use bootstrap::{HostId, Rank};
@@ -11,36 +12,30 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use settings::deadlines::tree::{HEARTBEAT, SETUP, START};
 
-use super::driver::{ms, other};
 use super::parent::Parent;
-use crate::agent::driver::{AgentError, io};
 use crate::agent::host_ranks::HostRanks;
-use crate::event_loop::{Poller, Token};
+use crate::event_loop::{OsError, cannot};
 use crate::plan::{HostEntry, JobPlan, Map, StdinTo, cpu_sets};
 use crate::stage::{Digest, Host, Staging};
 use crate::tree::message::{Common, Down, Member, Up};
 use spawner_ssh::Ssh;
 use spawner_ssh::diagnosis::{Class, Failure};
 
-/// Waits for the first message.
+pub(super) fn other(text: String) -> OsError {
+    cannot("work for its parent")(io::Error::other(text))
+}
+
 pub(super) fn setup(
-    poller: &Poller,
     parent: &mut Parent,
     rest: &mut Vec<Down>,
-    started: Instant,
-) -> Result<(bootstrap::collective::Bytes, Vec<Member>), AgentError> {
-    let mut ready = Vec::new();
+) -> Result<(bootstrap::collective::Bytes, Vec<Member>), OsError> {
     let mut came = Vec::new();
     loop {
-        let now = ms(started.elapsed());
-        let left = SETUP.ms().saturating_sub(now);
+        let left = SETUP.ms().saturating_sub(parent.now());
         if left == 0 {
             return Err(other(format!("it said nothing for {} s", SETUP.limit.as_secs())));
         }
-        poller.wait(Some(left), &mut ready).map_err(io("wait for the parent"))?;
-        if ready.iter().any(|ready| ready.token == Token::ParentIn) {
-            parent.read(now, &mut came).map_err(other)?;
-        }
+        parent.wait(left, &mut came).map_err(other)?;
         let mut all = std::mem::take(&mut came).into_iter();
         match all.next() {
             Some(Down::Setup { common, subtree }) => {
@@ -94,40 +89,34 @@ fn reached_at(here: bool, connection: Option<&OsStr>) -> Option<IpAddr> {
     (!own.is_loopback() && !own.is_unspecified()).then_some(own)
 }
 
-/// The program's part on this host.
 pub(super) fn staging_of(common: &Common, here: bool, job: String) -> Staging {
     let word = common.program_word as usize;
     let own = if word == 0 { Some(&common.program) } else { common.argv.get(word) };
     let own = own.map(PathBuf::from).unwrap_or_default();
     let Ssh { stage: mode, keep, cache, .. } = common.ssh;
     let host = Host { mode, keep, here, cache, job };
-    Staging::new(None, own, host).offering(common.staged.clone())
+    Staging::new(common.staged.clone(), own, host)
 }
 
 /// Asks the parent for the hash of the program; `None`: it sends none. What else comes from it goes
 /// into `rest`.
 pub(super) fn hash_of_parent(
-    poller: &Poller,
     parent: &mut Parent,
     rest: &mut Vec<Down>,
-    started: Instant,
-) -> Result<Option<Digest>, AgentError> {
-    let begin = ms(started.elapsed());
-    parent.send(poller, &Up::Describe, begin);
+) -> Result<Option<Digest>, OsError> {
+    let until = parent.now() + START.ms();
+    parent.send(&Up::Describe);
     let mut came = Vec::new();
     loop {
-        let now = ms(started.elapsed());
-        let left = (begin + START.ms()).saturating_sub(now);
+        let left = until.saturating_sub(parent.now());
         if left == 0 {
             let seconds = START.limit.as_secs();
             return Err(other(format!("it did not tell the program's hash for {seconds} s")));
         }
-        if now >= parent.said.saturating_add(HEARTBEAT.ms()) {
-            parent.send(poller, &Up::Ping, now);
+        if parent.now() >= parent.ping_due() {
+            parent.send(&Up::Ping);
         }
-        if parent.has_spoken(left.min(HEARTBEAT.ms())) {
-            parent.read(now, &mut came).map_err(other)?;
-        }
+        parent.wait(left.min(HEARTBEAT.ms()), &mut came).map_err(other)?;
         let mut found = None;
         for down in came.drain(..) {
             match down {
@@ -143,64 +132,38 @@ pub(super) fn hash_of_parent(
 }
 
 /// Begins with the program; the plan has where the ranks will find it.
-pub(super) fn begin_staging(staging: &mut Staging, plan: &mut JobPlan) -> Option<Failure> {
+pub(super) fn begin_staging(staging: &mut Staging, plan: &mut JobPlan) -> Result<(), Failure> {
     let word = plan.program_word;
-    match staging.begin() {
-        Ok(None) => None,
-        Ok(Some(place)) => {
-            match plan.argv.get_mut(word).filter(|_| word > 0) {
-                Some(word) => *word = place.into_os_string(),
-                None => plan.program = place,
-            }
-            None
+    if let Some(place) = staging.begin().map_err(|why| Failure::new(Class::Staging, why))? {
+        match plan.argv.get_mut(word).filter(|_| word > 0) {
+            Some(word) => *word = place.into_os_string(),
+            None => plan.program = place,
         }
-        Err(why) => Some(Failure::new(Class::Staging, why)),
     }
+    Ok(())
 }
 
-/// This host's part, and why it cannot be bound to CPUs.
+/// This host's part, and whether it can be bound to CPUs.
 pub(super) fn share_of(
     common: &Common,
     index: u32,
     host_of: Vec<HostId>,
-) -> (HostRanks, Option<Failure>) {
+) -> (HostRanks, Result<(), Failure>) {
     let mut share = HostRanks::of_host(index, common.hosts, host_of, Vec::new());
-    if common.cpus_per_rank == 0 {
-        return (share, None);
+    let (each, count) = (common.cpus_per_rank, share.count());
+    if each == 0 {
+        return (share, Ok(()));
     }
     let allowed: Vec<usize> = sched_getaffinity(Pid::from_raw(0)).map_or_else(
         |_| Vec::new(),
         |set| (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect(),
     );
-    match cpu_sets(&allowed, common.cpus_per_rank, share.count()) {
-        Some(sets) => {
-            share.cpus = sets;
-            (share, None)
-        }
-        None => {
-            let seen = format!(
-                "-c {}: {} ranks need {} CPUs, this host has {}",
-                common.cpus_per_rank,
-                share.count(),
-                u64::from(common.cpus_per_rank) * u64::from(share.count()),
-                allowed.len()
-            );
-            (share, Some(Failure::new(Class::Program, seen)))
-        }
-    }
-}
-
-/// Ranks of all `hosts`, in the order of the hosts, each host's ascending.
-pub(crate) fn ranks_of(hosts: &[Member], host_of: &[HostId]) -> Vec<Rank> {
-    let wanted: std::collections::HashMap<u32, usize> =
-        hosts.iter().enumerate().map(|(at, (host, _))| (*host, at)).collect();
-    let mut each = vec![Vec::new(); hosts.len()];
-    for (rank, host) in (0..).zip(host_of) {
-        if let Some(at) = wanted.get(&host.0) {
-            each[*at].push(Rank(rank));
-        }
-    }
-    each.concat()
+    let bound = cpu_sets(&allowed, each, count).map(|sets| share.cpus = sets).ok_or_else(|| {
+        let (needed, have) = (u64::from(each) * u64::from(count), allowed.len());
+        let seen = format!("-c {each}: {count} ranks need {needed} CPUs, this host has {have}");
+        Failure::new(Class::Program, seen)
+    });
+    (share, bound)
 }
 
 #[cfg(test)]

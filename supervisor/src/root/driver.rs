@@ -8,18 +8,15 @@ use bootstrap::HostId;
 use bootstrap::collective::{Bytes, Collective, TreeMessage};
 use nix::unistd::getpid;
 use settings::deadlines::tree::{FAREWELL, FINISH};
-use settings::log::LAUNCHER;
-use settings::say;
 
 use crate::agent::capture::Outlet;
-use crate::agent::control::{Control, Supervise};
-use crate::agent::driver::{AgentError, Origin, io};
+use crate::agent::control::{Control, Supervise, leave};
 use crate::agent::local_ranks::CpuSample;
 use crate::agent::machine::{CODE_LAUNCH, Command, Event};
-use crate::agent::processes;
-use crate::agent::sys::{self, Reaped};
-use crate::event_loop::{self, Poller, Ready, Role, Signals, Token, Which};
-use crate::link::Links;
+use crate::agent::{processes, sys};
+use crate::event_loop::{self, OsError, Poller, Ready, Role, Signals, Token, Which, cannot};
+use crate::link::{Below, Links};
+use crate::local::Origin;
 use crate::plan::JobPlan;
 use crate::stage::Staging;
 use crate::tree::hosts::Hosts;
@@ -28,14 +25,9 @@ use crate::tree::message::{Common, Down, HostCommand};
 /// Life of the root; never returns to the caller's code, which belongs to the launcher.
 pub(crate) fn run(plan: &JobPlan, origin: Origin) -> ! {
     let outcome = Root::new(plan, origin).and_then(Root::work);
-    if let Err(error) = outcome {
-        say!(ERROR, LAUNCHER, "root of the agents on {}: {error}", plan.host);
-        sys::exit_now(CODE_LAUNCH);
-    }
-    sys::exit_now(0)
+    leave(outcome, &format!("root of the agents on {}", plan.host))
 }
 
-/// How far the job has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Hosts are being brought up.
@@ -50,86 +42,58 @@ pub(super) enum Phase {
     Over,
 }
 
-/// Answers to one question about CPU times.
-#[derive(Debug)]
-pub(super) struct CpuQuestion {
-    pub(super) number: u32,
-    pub(super) sample: CpuSample,
-    pub(super) waiting: HashSet<usize>,
-}
-
 pub(super) struct Root<'a> {
     pub(super) control: Control<'a>,
-    pub(super) links: Links,
-    /// What every agent is told.
+    pub(super) below: Below,
     pub(super) common: Common,
     pub(super) staging: Staging,
     /// Links whose agents want the program's hash.
     pub(super) describing: Vec<usize>,
     pub(super) hosts: Hosts,
-    /// Host of every rank.
     pub(super) host_of: Vec<HostId>,
     pub(super) phase: Phase,
-    /// Links whose subtrees have said all there is to say about their start.
-    pub(super) standing: HashSet<usize>,
-    /// Hosts that the root itself has tried, so that no host is adopted for ever.
-    pub(super) tried: HashSet<u32>,
-    /// When the first host failed.
     pub(super) failing: Option<u64>,
     pub(super) calls: Option<Collective>,
-    /// Link of each branch of the collective machine.
-    pub(super) branches: Vec<usize>,
-    /// Hosts that were lost.
     pub(super) lost: HashSet<u32>,
-    pub(super) cpu_question: Option<CpuQuestion>,
     cpu_questions: u32,
     /// Hosts whose processes are being looked for; whether any is left there, once they said so.
     pub(super) orphans: Option<HashMap<u32, Option<bool>>>,
     /// Hosts that have said by themselves that nothing of the job is left on them.
     pub(super) bare: HashSet<u32>,
-    pub(super) orphans_killed: u32,
-    /// Links that do not have the last piece of input yet, and whether anybody reads more.
-    pub(super) piece: Option<(HashSet<usize>, bool)>,
     pub(super) input_over: bool,
     deaf: [bool; 2],
     /// When agents are given up that still have not drained; then, when links are cut.
     give_up: u64,
-    pub(super) done: HashSet<usize>,
 }
 
 impl<'a> Root<'a> {
-    fn new(plan: &'a JobPlan, origin: Origin) -> Result<Self, AgentError> {
+    fn new(plan: &'a JobPlan, origin: Origin) -> Result<Self, OsError> {
         let names = plan.map.hosts.iter().map(|host| host.name.clone());
-        let (ssh, common) = super::start::common(plan);
+        let (common, started) = (super::start::common(plan), origin.started);
+        let control = Control::new(plan, origin)?;
+        let links = Links::new(&control.poller, started, common.ssh.clone(), Bytes::default());
         Ok(Self {
-            control: Control::new(plan, origin)?,
-            links: Links::new(ssh, Bytes::default()),
+            control,
+            below: Below::new(links),
             staging: Staging::new(None, PathBuf::new(), super::start::host_of_root(plan)),
             describing: Vec::new(),
             common,
             hosts: Hosts::new(names),
             host_of: plan.map.host_of.iter().map(|host| HostId(*host)).collect(),
             phase: Phase::Starting,
-            standing: HashSet::new(),
-            tried: HashSet::new(),
             failing: None,
             calls: None,
-            branches: Vec::new(),
             lost: HashSet::new(),
-            cpu_question: None,
             cpu_questions: 0,
             orphans: None,
             bare: HashSet::new(),
-            orphans_killed: 0,
-            piece: None,
             input_over: false,
             deaf: [false; 2],
             give_up: 0,
-            done: HashSet::new(),
         })
     }
 
-    fn work(mut self) -> Result<(), AgentError> {
+    fn work(mut self) -> Result<(), OsError> {
         match self.control.make_directory() {
             Ok(()) => {
                 self.start_links();
@@ -137,12 +101,12 @@ impl<'a> Root<'a> {
             }
             Err(text) => self.fail_start(None, CODE_LAUNCH, text),
         }
-        event_loop::run(&mut self).map_err(io("wait for events"))?;
+        event_loop::run(&mut self).map_err(cannot("wait for events"))?;
         // What a remote shell left behind (a shared connection) is not ours to keep.
         for pid in processes::descendants(getpid().as_raw(), |_| false) {
             let _ = sys::kill(pid, libc::SIGKILL);
         }
-        let (orphans, hosts) = (self.orphans_killed, self.hosts.records());
+        let (orphans, hosts) = (self.below.orphans, self.hosts.records());
         self.control.report(orphans, hosts)
     }
 
@@ -158,8 +122,8 @@ impl<'a> Root<'a> {
     /// The machine has finished: lets the agents drain and go.
     fn begin_draining(&mut self) {
         self.phase = Phase::Draining;
-        self.links.give_up_silent();
-        if self.links.open().any(|link| !self.done.contains(&link)) {
+        self.below.links.give_up_silent();
+        if !self.below.is_done() {
             self.command(HostCommand::Finish);
         }
         self.give_up = self.now() + FINISH.ms();
@@ -174,78 +138,65 @@ impl<'a> Root<'a> {
             self.give_up = now + FINISH.ms();
         }
         let late = now >= self.give_up && output.is_written();
-        if !late && !self.is_drained() && !self.control.job.impatient {
+        if !late && !self.is_drained() && !self.control.impatient {
             return self.step_output();
         }
-        self.links.part();
+        self.below.links.part();
         self.phase = Phase::Parting;
         self.give_up = now + FAREWELL.ms();
     }
 
-    /// Waits for the processes of links.
     fn part(&mut self) {
         let late = self.now() >= self.give_up;
         if late {
-            self.links.cut_all();
+            self.below.links.cut_all();
         }
-        if late || !self.links.is_any_left() {
+        if late || !self.below.links.is_any_left() {
             self.phase = Phase::Over;
         }
     }
 
     /// Gives credit for what was written, and tells agents about streams that nobody reads.
     pub(super) fn step_output(&mut self) {
-        let now = self.now();
         for (which, number) in [(Which::Out, 1), (Which::Err, 2)] {
             if self.control.output.is_gone(which) && !self.deaf[which as usize] {
                 self.deaf[which as usize] = true;
-                self.links.send_all(
-                    &self.control.poller,
-                    &Down::HostCommand(HostCommand::OutputClosed(number)),
-                    now,
-                );
+                self.command(HostCommand::OutputClosed(number));
             }
         }
         if self.control.output.has_room(Which::Out) && self.control.output.has_room(Which::Err) {
-            self.links.settle_debts(&self.control.poller, now);
+            self.below.links.settle_debts();
         }
     }
 
-    /// Sends what the collective machine wants sent.
     pub(super) fn messages(&mut self) {
-        let now = self.now();
         while let Some(message) = self.calls.as_mut().and_then(Collective::poll_transmit) {
             // The root has no parent, so there are no others.
-            let TreeMessage::Down { to, message } = message else { continue };
-            let down = Down::Bootstrap(message);
-            let (lane, message) = (down.lane(), down.encode());
-            for link in to.iter().filter_map(|branch| self.branches.get(*branch)) {
-                self.links.send_encoded(&self.control.poller, *link, lane, &message, now);
+            if let TreeMessage::Down { to, message } = message {
+                self.below.send_to_branches(&to, message);
             }
         }
     }
 
     pub(super) fn command(&mut self, command: HostCommand) {
-        let now = self.now();
-        self.links.send_all(&self.control.poller, &Down::HostCommand(command), now);
+        self.below.links.send_all(&Down::HostCommand(command));
     }
 
     fn ask_for_cpu_sample(&mut self) {
-        if self.cpu_question.is_some() {
+        if self.below.cpu_question.is_some() {
             // The answer takes longer than the pause between two questions: until it comes, nobody
             // is blamed.
             return self.event(Event::CpuSampled { starved: true });
         }
         self.cpu_questions = self.cpu_questions.wrapping_add(1);
-        let (number, waiting) = (self.cpu_questions, self.links.open().collect());
+        let number = self.cpu_questions;
         self.command(HostCommand::SampleCpu { number });
-        self.cpu_question = Some(CpuQuestion { number, sample: CpuSample::default(), waiting });
+        self.below.ask_cpu(number, CpuSample::default());
         self.answer_cpu_sample();
     }
 
     fn is_drained(&self) -> bool {
-        let all = self.links.open().all(|link| self.done.contains(&link));
-        all && self.control.output.is_written()
+        self.below.is_done() && self.control.output.is_written()
     }
 }
 
@@ -255,7 +206,7 @@ impl Role for Root<'_> {
     }
 
     fn now(&self) -> u64 {
-        self.control.job.now()
+        self.control.now()
     }
 
     fn is_over(&self) -> bool {
@@ -264,12 +215,12 @@ impl Role for Root<'_> {
 
     fn step(&mut self) -> bool {
         if matches!(self.phase, Phase::Starting | Phase::Running) {
-            if !self.control.job.machine.is_finished() {
+            if !self.control.machine.is_finished() {
                 self.step_job();
             }
             // A start that failed ends here.
-            if !self.control.job.machine.is_finished() {
-                self.control.tell_progress();
+            if !self.control.machine.is_finished() {
+                self.control.tell_progress(false);
                 return false;
             }
             self.begin_draining();
@@ -288,41 +239,35 @@ impl Role for Root<'_> {
             return Some(self.give_up);
         }
         let limit = (self.phase == Phase::Draining).then(|| self.give_up.max(self.now() + 1));
-        let times = [self.control.deadline(), self.links.deadline(), self.start_deadline(), limit];
+        let times =
+            [self.control.deadline(), self.below.links.deadline(), self.start_deadline(), limit];
         times.into_iter().flatten().min()
     }
 
     fn serve(&mut self, ready: Ready) {
         match ready.token {
-            Token::Signals if self.own_signals() => {
-                while let Reaped::Child(pid, end) = sys::reap() {
-                    self.links.child_ended(pid, end);
-                }
-            }
+            Token::Signals if self.own_signals() => self.below.links.reap(),
             Token::Control => self.hear_launcher(),
-            Token::Sink(number) => self.control.output.writable(&self.control.poller, number),
+            Token::Sink(number) => self.control.output.writable(number),
             Token::Link(..) => {
-                let (now, mut events) = (self.now(), Vec::new());
-                self.links.serve(&self.control.poller, ready, now, &mut events);
-                self.link_events(events);
+                self.below.links.serve(ready);
+                self.link_events();
             }
             _ => {}
         }
     }
 
     fn settle(&mut self) {
-        let Control { poller, output, .. } = &mut self.control;
-        output.show_prompt(poller);
-        output.settle(poller);
+        self.control.output.show_prompt();
+        self.control.output.settle();
         if self.phase != Phase::Parting {
-            let (now, mut events) = (self.now(), Vec::new());
-            self.links.step(&self.control.poller, now, &mut events);
-            self.link_events(events);
+            self.below.links.step();
+            self.link_events();
         }
     }
 
     fn decision_due(&self) -> Option<u64> {
-        self.control.job.machine.deadline()
+        self.control.machine.deadline()
     }
 
     fn tick(&mut self) {
@@ -346,7 +291,7 @@ impl<'a> Supervise<'a> for Root<'a> {
 
     fn close_input(&mut self) {
         self.control.feed = None;
-        self.piece = None;
+        self.below.input = None;
         self.input_over = true;
     }
 }

@@ -1,29 +1,25 @@
 //! What happens once hosts answer: events of ranks, output, input, collective calls, losses.
 
-use std::collections::HashSet;
+use spawner_ssh::diagnosis::{Class, Failure, Step};
 
 use super::driver::{Phase, Root};
-use crate::agent::RankEvent;
 use crate::agent::capture::Outlet;
 use crate::agent::control::Supervise;
 use crate::agent::input::Feed;
-use crate::agent::machine::{Command, Event};
+use crate::agent::machine::{Command, Event, RankEvent};
 use crate::agent::record::epoch_now;
-use crate::event_loop::Role;
-use crate::event_loop::Which;
+use crate::event_loop::{Role, Which};
 use crate::link::LinkEvent;
-use crate::plan::StdinTo;
 use crate::report::End;
 use crate::tree::hosts::HostStatus;
 use crate::tree::message::{Down, HostCommand, Loss, Up};
-use spawner_ssh::diagnosis::{Class, Failure, Step};
 
 impl Root<'_> {
-    pub(super) fn link_events(&mut self, events: Vec<LinkEvent>) {
-        for event in events {
+    pub(super) fn link_events(&mut self) {
+        for event in self.below.links.take_events() {
             match event {
                 LinkEvent::Open(link) => {
-                    if let Some((host, _)) = self.links.hosts(link).first().cloned() {
+                    if let Some(host) = self.below.host(link) {
                         self.host_status(host, HostStatus::Reached(Step::Version));
                     }
                 }
@@ -34,41 +30,27 @@ impl Root<'_> {
         }
     }
 
-    /// Whether a link may speak about this host.
-    fn is_behind(&self, link: usize, host: u32) -> bool {
-        self.links.hosts(link).iter().any(|(own, _)| *own == host)
-    }
-
     fn heard_below(&mut self, link: usize, up: Up) {
+        let Some(up) = self.below.heard(link, up) else { return self.answer_cpu_sample() };
         match up {
-            Up::Host { host, status } if self.is_behind(link, host) => {
-                self.host_status(host, status)
+            Up::Host { host, status } if self.below.is_behind(link, host) => {
+                self.host_status(host, status);
             }
             Up::Unreached(orphans) => self.adopt(link, orphans),
-            Up::Lost { hosts, loss } => {
-                let hosts: Vec<u32> =
-                    hosts.into_iter().filter(|host| self.is_behind(link, *host)).collect();
+            Up::Lost { mut hosts, loss } => {
+                hosts.retain(|host| self.below.is_behind(link, *host));
                 self.hosts_lost(&hosts, &loss);
             }
-            Up::Standing => drop(self.standing.insert(link)),
             Up::Events(events) => {
                 for happened in events {
                     self.rank_news(link, &happened);
                 }
             }
-            Up::CpuSampled { number, sample } => {
-                if let Some(open) = self.cpu_question.as_mut().filter(|open| open.number == number)
-                    && open.waiting.remove(&link)
-                {
-                    open.sample = open.sample.and(sample);
-                }
-                self.answer_cpu_sample();
-            }
-            Up::Orphans { host, left } if self.is_behind(link, host) => {
-                self.orphan_status(host, left)
+            Up::Orphans { host, left } if self.below.is_behind(link, host) => {
+                self.orphan_status(host, left);
             }
             Up::Output { rank, stream, bytes } => {
-                self.links.owe(link, bytes.len());
+                self.below.links.owe(link, bytes.len());
                 if let Some(which) = which(stream) {
                     self.control.output.take(rank, which, &bytes);
                 }
@@ -79,8 +61,7 @@ impl Root<'_> {
                 }
             }
             Up::Bootstrap(up) => {
-                let branch = self.branches.iter().position(|other| *other == link);
-                let answer = match (branch, &mut self.calls) {
+                let answer = match (self.below.branch(link), &mut self.calls) {
                     (Some(branch), Some(calls)) => calls.from_child(branch, up).map(drop),
                     _ => Ok(()),
                 };
@@ -89,31 +70,19 @@ impl Root<'_> {
                 }
                 self.messages();
             }
-            Up::InputTaken { more } => {
-                if let Some((waiting, any)) = &mut self.piece
-                    && waiting.remove(&link)
-                {
-                    *any |= more;
-                }
-            }
             Up::Describe => self.describing.push(link),
             Up::Want => self.staging.want(link),
             Up::Took { bytes } => self.staging.took(link, bytes),
-            Up::Say(text) => self.control.output.message(&self.control.poller, &text),
-            Up::Done { orphans } => {
-                if self.done.insert(link) {
-                    self.orphans_killed = self.orphans_killed.saturating_add(orphans);
-                }
-            }
-            // A sign of life, or the status of a host that is none of this link's.
-            Up::Ping | Up::Host { .. } | Up::Orphans { .. } | Up::Findings { .. } => {}
+            Up::Say(text) => self.control.output.message(&text),
+            // The status of a host that is none of this link's.
+            _ => {}
         }
     }
 
     fn rank_news(&mut self, link: usize, happened: &RankEvent) {
         if let Some(rank) = happened.rank() {
             let Some(host) = self.host_of.get(rank as usize).map(|host| host.0) else { return };
-            if !self.is_behind(link, host) || self.lost.contains(&host) {
+            if !self.below.is_behind(link, host) || self.lost.contains(&host) {
                 return;
             }
             match happened {
@@ -121,7 +90,7 @@ impl Root<'_> {
                     self.hosts.update(host, HostStatus::Reached(Step::Ranks));
                 }
                 RankEvent::Hello { .. } => {
-                    self.hosts.update(host, HostStatus::Reached(Step::Bootstrap))
+                    self.hosts.update(host, HostStatus::Reached(Step::Bootstrap));
                 }
                 _ => {}
             }
@@ -130,32 +99,20 @@ impl Root<'_> {
     }
 
     pub(super) fn answer_cpu_sample(&mut self) {
-        if let Some(question) = self.cpu_question.take_if(|question| question.waiting.is_empty()) {
+        if let Some(question) = self.below.cpu_answer() {
             self.event(Event::CpuSampled { starved: question.sample.is_starved() });
         }
     }
 
     fn link_lost(&mut self, link: usize, loss: &Loss) {
-        self.standing.insert(link);
         self.staging.lost(link);
-        // After its farewell the end of a link is no loss; ranks that have ended need no calls.
-        let parted = self.done.contains(&link);
-        if let Some(branch) = self.branches.iter().position(|other| *other == link)
-            && !parted
-            && let Some(calls) = &mut self.calls
-        {
-            // The root has no ranks, so nothing follows here; messages may.
-            let _ = calls.lost(branch);
-        }
-        if let Some(question) = &mut self.cpu_question {
-            question.waiting.remove(&link);
-        }
-        if let Some((waiting, _)) = &mut self.piece {
-            waiting.remove(&link);
-        }
-        if !parted {
-            let hosts: Vec<u32> = self.links.hosts(link).iter().map(|(host, _)| *host).collect();
-            self.hosts_lost(&hosts, loss);
+        if self.below.lost(link) {
+            // Ranks that have ended need no calls.
+            if let (Some(branch), Some(calls)) = (self.below.branch(link), &mut self.calls) {
+                // The root has no ranks, so nothing follows here; messages may.
+                let _ = calls.lost(branch);
+            }
+            self.hosts_lost(&self.below.hosts(link), loss);
         }
         self.answer_cpu_sample();
     }
@@ -181,16 +138,14 @@ impl Root<'_> {
         if self.phase == Phase::Starting {
             return;
         }
-        self.control.job.lose(&name, format!("{seen}{more}"));
+        let told = (name, format!("{seen}{more}"));
+        self.control.record.host_lost.get_or_insert(told);
         self.event(Event::HostLost { silent: loss.silent });
-        let lost: HashSet<u32> = hosts.iter().copied().collect();
-        let gone: Vec<u32> = (0..self.control.plan.size)
-            .filter(|rank| {
-                let host = self.host_of.get(*rank as usize);
-                host.is_some_and(|host| lost.contains(&host.0))
-                    && self.control.job.is_running(*rank)
-            })
-            .collect();
+        let on_lost = |rank: &u32| {
+            self.host_of.get(*rank as usize).is_some_and(|host| hosts.contains(&host.0))
+        };
+        let running = (0..self.control.plan.size).filter(|r| self.control.record.is_running(*r));
+        let gone: Vec<u32> = running.filter(on_lost).collect();
         for rank in gone {
             let end = End::Signal(libc::SIGKILL);
             self.happened(&RankEvent::Ended { rank, end, at: epoch_now() });
@@ -203,8 +158,8 @@ impl Root<'_> {
     /// Asks every host whether processes are left; the machine is told when all have answered.
     pub(super) fn find_orphans(&mut self) {
         let mut asked = std::collections::HashMap::new();
-        for link in self.links.open() {
-            for (host, _) in self.links.hosts(link) {
+        for link in self.below.links.open() {
+            for (host, _) in self.below.links.hosts(link) {
                 if !self.lost.contains(host) && self.phase != Phase::Starting {
                     asked.insert(*host, self.bare.contains(host).then_some(false));
                 }
@@ -230,22 +185,9 @@ impl Root<'_> {
 
     fn answer_orphans(&mut self) {
         let Some(orphans) = &self.orphans else { return };
-        if orphans.values().all(Option::is_some) && self.control.job.machine.is_cleaning_up() {
+        if orphans.values().all(Option::is_some) && self.control.machine.is_cleaning_up() {
             let left = orphans.values().any(|left| *left == Some(true));
             self.event(Event::Orphans { left });
-        }
-    }
-
-    /// Links behind which ranks read standard input.
-    fn readers(&self) -> HashSet<usize> {
-        let open = self.links.open();
-        match self.control.plan.stdin {
-            StdinTo::None => HashSet::new(),
-            StdinTo::All => open.collect(),
-            StdinTo::Rank(rank) => {
-                let host = self.host_of.get(rank.0 as usize).map_or(0, |host| host.0);
-                open.filter(|link| self.is_behind(*link, host)).collect()
-            }
         }
     }
 
@@ -254,31 +196,24 @@ impl Root<'_> {
         // Every reader must be there before the first byte moves.
         if self.input_over
             || self.phase != Phase::Running
-            || self.control.job.count < self.control.plan.size
+            || self.control.record.counts[0] < self.control.plan.size
         {
             return;
         }
-        match self.piece.take() {
-            Some((waiting, more)) if !waiting.is_empty() => {
-                self.piece = Some((waiting, more));
-                return;
-            }
+        match &self.below.input {
+            Some((waiting, _)) if !waiting.is_empty() => return,
             Some((_, false)) => return self.end_input(),
-            _ => {}
+            _ => self.below.input = None,
         }
-        let readers = self.readers();
+        let readers = self.below.readers(self.control.plan.stdin, &self.host_of);
         if readers.is_empty() {
             return self.end_input();
         }
         let now = self.now();
-        let feed = self.control.feed.get_or_insert_with(Feed::new);
-        if let Some(bytes) = feed.piece(&self.control.poller, now) {
-            feed.rest(&self.control.poller);
-            let down = Down::Input(bytes.into());
-            for link in &readers {
-                self.links.send(&self.control.poller, *link, &down, now);
-            }
-            self.piece = Some((readers, false));
+        let feed = self.control.feed.get_or_insert_with(|| Feed::new(&self.control.poller));
+        if let Some(bytes) = feed.piece(now) {
+            feed.rest();
+            self.below.send_input(readers, &Down::Input(bytes.into()));
         } else if feed.is_ended() {
             self.end_input();
         }
@@ -290,7 +225,6 @@ impl Root<'_> {
     }
 }
 
-/// A stream by its number on the wire.
 const fn which(stream: u8) -> Option<Which> {
     match stream {
         1 => Some(Which::Out),

@@ -28,7 +28,6 @@ const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 const JOB: &str = "job.";
 const KEPT: &str = "kept.";
 
-/// No directory for what is sent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CacheError {
     #[error("no directory here can take the program: {}", .0.join("; "))]
@@ -90,7 +89,6 @@ pub(super) fn tidy_own(most: u64) {
     }
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
     root: PathBuf,
@@ -109,12 +107,10 @@ impl Cache {
         Err(CacheError::Nowhere(seen))
     }
 
-    /// The directory itself.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Where something with this content is kept.
     pub(crate) fn path(&self, digest: &Digest) -> PathBuf {
         self.root.join(digest.hex())
     }
@@ -141,7 +137,6 @@ impl Cache {
         self.root.join(format!("{}{name}", if keep { KEPT } else { JOB }))
     }
 
-    /// Makes the directory of a job.
     pub(crate) fn make_job_directory(&self, path: &Path) -> Result<(), CacheError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
         made.map_err(file("make a directory in", &self.root))

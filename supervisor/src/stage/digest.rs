@@ -8,7 +8,6 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// Hash of a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Digest([u8; 32]);
 
@@ -16,10 +15,10 @@ impl Digest {
     /// Hash and length of a file.
     pub(crate) fn of(path: &Path) -> std::io::Result<(Self, u64)> {
         let mut file = File::open(path)?;
-        let (mut hash, mut size, mut buffer) = (Hasher::default(), 0, vec![0; 32 * 1024]);
+        let (mut hash, mut size, mut buffer) = (Sha256::new(), 0, vec![0; 32 * 1024]);
         loop {
             match file.read(&mut buffer) {
-                Ok(0) => return Ok((hash.finish(), size)),
+                Ok(0) => return Ok((hash.into(), size)),
                 Ok(count) => {
                     hash.update(&buffer[..count]);
                     size += count as u64;
@@ -39,17 +38,9 @@ impl Digest {
     }
 }
 
-/// A hash that is not complete yet.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Hasher(Sha256);
-
-impl Hasher {
-    pub(super) fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    pub(super) fn finish(self) -> Digest {
-        Digest(self.0.finalize().into())
+impl From<Sha256> for Digest {
+    fn from(hash: Sha256) -> Self {
+        Self(hash.finalize().into())
     }
 }
 

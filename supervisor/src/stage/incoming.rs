@@ -6,8 +6,10 @@ use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest as _, Sha256};
+
 use super::cache::{Cache, CacheError, file};
-use super::digest::Hasher;
+use super::digest::Digest;
 use super::offer::Program;
 
 /// See the module. Dropped before it is finished, it leaves nothing.
@@ -15,7 +17,7 @@ use super::offer::Program;
 pub(crate) struct Incoming {
     part: PathBuf,
     file: File,
-    hash: Hasher,
+    hash: Sha256,
     left: u64,
     finished: bool,
 }
@@ -32,7 +34,7 @@ impl Incoming {
         let made =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o700).open(&part);
         let made = made.map_err(file("make a file in", cache.root()))?;
-        let (hash, left) = (Hasher::default(), program.size);
+        let (hash, left) = (Sha256::new(), program.offer.size);
         Ok(Self { part, file: made, hash, left, finished: false })
     }
 
@@ -50,7 +52,6 @@ impl Incoming {
         &self.file
     }
 
-    /// How many bytes are still to come.
     pub(super) const fn left(&self) -> u64 {
         self.left
     }
@@ -61,7 +62,7 @@ impl Incoming {
         cache: &Cache,
         program: &Program,
     ) -> Result<PathBuf, CacheError> {
-        if std::mem::take(&mut self.hash).finish() != program.digest {
+        if Digest::from(std::mem::take(&mut self.hash)) != program.digest {
             return Err(CacheError::Differs);
         }
         let to = cache.path(&program.digest);

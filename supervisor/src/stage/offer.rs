@@ -30,12 +30,11 @@ impl Stamp {
 /// hosts see the launcher's file, nobody reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Offer {
-    /// Its file name.
     pub(crate) name: OsString,
-    /// Bytes.
     pub(crate) size: u64,
     pub(crate) stamp: Stamp,
-    /// See [`Program::same`].
+    /// Whether a host's own file must be the same one: so for a GASNet program, while of a tool
+    /// like `hostname` each host has its own.
     pub(crate) same: bool,
 }
 
@@ -51,24 +50,10 @@ impl Offer {
         let runs = path.is_file() && eaccess(path, AccessFlags::X_OK).is_ok();
         runs && (!self.same || self.is_seen_at(path))
     }
-
-    /// With its hash.
-    pub(crate) fn with(self, digest: Digest) -> Program {
-        let Self { name, size, stamp, same } = self;
-        Program { name, digest, size, stamp, same }
-    }
 }
 
-/// The job's program with its hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// Its file name.
-    pub(crate) name: OsString,
+    pub(crate) offer: Offer,
     pub(crate) digest: Digest,
-    /// Bytes.
-    pub(crate) size: u64,
-    pub(crate) stamp: Stamp,
-    /// Whether a host's own file must be the same one: so for a GASNet program, while of a tool
-    /// like `hostname` each host has its own.
-    pub(crate) same: bool,
 }

@@ -22,24 +22,18 @@ const PIECE: u32 = 64 * 1024;
 /// Bytes that may be under way to one agent and not in its file yet.
 const WINDOW: u32 = 4 * PIECE;
 
-/// What the driver has to do.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Action {
-    /// Ask the parent for the program.
     Ask,
     /// Tell the parent that so many more bytes may come.
     Took(u32),
-    /// Send something over a link.
     Give(usize, Down),
     /// This host has the program: go on with its start.
     Ready,
-    /// This host cannot have it.
     Failed(String),
-    /// Tell the user.
     Say(String),
 }
 
-/// How this host takes part.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     pub(crate) mode: StageMode,
@@ -55,7 +49,6 @@ pub(crate) struct Host {
 
 #[derive(Debug)]
 enum State {
-    /// Nobody has asked yet.
     Unknown,
     Coming(Cache, Incoming),
     /// A file with the right content.
@@ -70,7 +63,6 @@ struct Flow {
     room: u32,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Staging {
     /// What was said about the program; none: there is nothing to be sent.
@@ -88,11 +80,11 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// `own` is the program's path.
-    pub(crate) fn new(program: Option<Program>, own: PathBuf, host: Host) -> Self {
+    /// `offer` is what was said about the program, `own` its path.
+    pub(crate) fn new(offer: Option<Offer>, own: PathBuf, host: Host) -> Self {
         Self {
-            offer: None,
-            program,
+            offer,
+            program: None,
             own,
             host,
             state: State::Unknown,
@@ -100,11 +92,6 @@ impl Staging {
             flows: BTreeMap::new(),
             actions: VecDeque::new(),
         }
-    }
-
-    /// With what was said about the program.
-    pub(crate) fn offering(self, offer: Option<Offer>) -> Self {
-        Self { offer, ..self }
     }
 
     /// Whether the hash must be known before [`Staging::begin`].
@@ -127,7 +114,8 @@ impl Staging {
     /// The parent has told the hash; `None`: it sends no program.
     pub(crate) fn learn(&mut self, digest: Option<Digest>) {
         if self.program.is_none() {
-            self.program = digest.and_then(|digest| Some(self.offer.clone()?.with(digest)));
+            self.program =
+                digest.and_then(|digest| Some(Program { offer: self.offer.clone()?, digest }));
         }
     }
 
@@ -140,12 +128,11 @@ impl Staging {
             && let Ok((digest, size)) = Digest::of(&self.own)
             && size == offer.size
         {
-            self.program = Some(offer.with(digest));
+            self.program = Some(Program { offer, digest });
         }
         self.program.as_ref().map(|program| program.digest)
     }
 
-    /// What is to be done next.
     pub(crate) fn next(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
@@ -168,13 +155,13 @@ impl Staging {
     /// # Errors
     /// There is no place for it.
     pub(crate) fn begin(&mut self) -> Result<Option<PathBuf>, String> {
-        let stays = |program: &Program| self.stays(|own| fits(own, program, program.same));
+        let stays = |program: &Program| self.stays(|own| fits(own, program, program.offer.same));
         let Some(program) = self.program.as_ref().filter(|program| !stays(program)) else {
             super::cache::tidy_own(self.host.cache);
             return Ok(None);
         };
         let cache = Cache::open(settings::variable).map_err(|error| error.to_string())?;
-        let place = cache.job_directory(&self.host.job, self.host.keep).join(&program.name);
+        let place = cache.job_directory(&self.host.job, self.host.keep).join(&program.offer.name);
         self.place = Some(place.clone());
         self.get(cache);
         Ok(Some(place))
@@ -185,7 +172,7 @@ impl Staging {
         let Some(program) = &self.program else { return };
         let kept = match self.host.mode {
             StageMode::Always => None,
-            _ => cache.find(&program.digest, program.size),
+            _ => cache.find(&program.digest, program.offer.size),
         };
         if let Some(path) = kept {
             return self.have(&cache, &path);
@@ -256,7 +243,6 @@ impl Staging {
         self.actions.push_back(Action::Give(link, Down::NoProgram(why)));
     }
 
-    /// An agent below wants it.
     pub(crate) fn want(&mut self, link: usize) {
         let Some(program) = &self.program else {
             return self.refuse(link, "the job sends none");
@@ -288,7 +274,6 @@ impl Staging {
         }
     }
 
-    /// A link is gone.
     pub(crate) fn lost(&mut self, link: usize) {
         self.flows.remove(&link);
     }
@@ -305,8 +290,8 @@ impl Staging {
     fn pump(&mut self, link: usize) {
         let Some(program) = &self.program else { return };
         let (file, here) = match &self.state {
-            State::Here(file) => (file, program.size),
-            State::Coming(_, incoming) => (incoming.file(), program.size - incoming.left()),
+            State::Here(file) => (file, program.offer.size),
+            State::Coming(_, incoming) => (incoming.file(), program.offer.size - incoming.left()),
             State::Unknown | State::Failed(_) => return,
         };
         let Some(flow) = self.flows.get_mut(&link) else { return };
@@ -323,7 +308,7 @@ impl Staging {
             flow.room -= count;
             self.actions.push_back(Action::Give(link, Down::Program(bytes.into())));
         }
-        let over = flow.at >= program.size;
+        let over = flow.at >= program.offer.size;
         if over || problem.is_some() {
             self.flows.remove(&link);
         }
@@ -360,7 +345,6 @@ impl Staging {
         }
     }
 
-    /// The parent cannot send it.
     pub(crate) fn refused(&mut self, why: &str) {
         if let State::Coming(..) = self.state {
             self.fail(why);
@@ -373,8 +357,8 @@ fn fits(path: &Path, program: &Program, same: bool) -> bool {
     let Ok(data) = path.metadata() else { return false };
     let runs = data.is_file() && eaccess(path, AccessFlags::X_OK).is_ok();
     runs && (!same
-        || (data.len() == program.size
-            && (Stamp::of(&data) == program.stamp
+        || (data.len() == program.offer.size
+            && (Stamp::of(&data) == program.offer.stamp
                 || Digest::of(path).is_ok_and(|(digest, _)| digest == program.digest))))
 }
 

@@ -22,11 +22,9 @@ const MAX_BULK: usize = MAX_TOTAL + (4 << 20);
 pub(crate) enum Lane {
     /// Short, and never behind a slow reader.
     Control = 0,
-    /// The rest.
     Bulk = 1,
 }
 
-/// Bytes that are no fragment.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
     #[error("a fragment of {len} bytes (header {word:#010x})")]
@@ -35,7 +33,6 @@ pub(crate) enum FrameError {
     Message { limit: usize },
 }
 
-/// What waits to be written to one stream.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     queues: [VecDeque<Rc<Vec<u8>>>; 2],
@@ -52,11 +49,16 @@ impl Outbox {
         self.queues[lane as usize].push_back(message);
     }
 
+    /// Appends bytes that are no message; no message may wait.
+    pub(crate) fn push_raw(&mut self, bytes: &[u8]) {
+        debug_assert!(self.queues.iter().all(VecDeque::is_empty), "messages come later");
+        self.current.extend_from_slice(bytes);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.written == self.current.len() && self.queues.iter().all(VecDeque::is_empty)
     }
 
-    /// Nothing more is wanted.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -114,15 +116,6 @@ impl Outbox {
     }
 }
 
-/// A message that is not empty, in fragments.
-pub(crate) fn framed(lane: Lane, message: &[u8]) -> Vec<u8> {
-    let (mut outbox, mut from) = (Outbox::default(), 0);
-    while !outbox.fragment(lane, message, from) {
-        from += FRAGMENT;
-    }
-    outbox.current
-}
-
 /// Puts a stream back into messages. Takes no more memory than bytes came.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
@@ -132,7 +125,6 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Bytes that came.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         if self.at > 0 {
             self.bytes.drain(..self.at);
@@ -141,7 +133,6 @@ impl Inbox {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole message.
     pub(crate) fn take(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
         loop {
             let rest = &self.bytes[self.at..];

@@ -4,7 +4,7 @@
 use super::frames::Inbox;
 use super::hosts::Hosts;
 use super::message::{Common, Down, Up};
-use crate::wire;
+use crate::local;
 
 /// Bytes as a stream of messages from either side, cut into pieces by the first byte: no panic, no
 /// more memory than came, and what is accepted is encoded to something that means the same.
@@ -61,7 +61,7 @@ fn message_of(bytes: &[u8], hosts: &mut Hosts) {
 /// When that is not so.
 pub fn launcher_link(bytes: &[u8]) {
     let Some((cut, bytes)) = bytes.split_first() else { return };
-    let mut inbox = wire::Inbox::default();
+    let mut inbox = local::Inbox::default();
     for piece in bytes.chunks(usize::from(*cut) + 1) {
         inbox.push(piece);
         loop {
@@ -70,12 +70,15 @@ pub fn launcher_link(bytes: &[u8]) {
                 Ok(Some(message)) => message,
                 Err(_) => return,
             };
-            let Ok(again) = message.encode() else { panic!("{message:?}") };
-            let mut second = wire::Inbox::default();
+            let Ok(again) = postcard::to_stdvec_cobs(&message) else { panic!("{message:?}") };
+            let mut second = local::Inbox::default();
             second.push(&again);
             let Ok(Some(second)) = second.take() else { panic!("{message:?}") };
             // Compared as bytes, because a report may hold a number that is none.
-            assert!(second.encode().is_ok_and(|bytes| bytes == again), "{second:?}");
+            assert!(
+                postcard::to_stdvec_cobs(&second).is_ok_and(|bytes| bytes == again),
+                "{second:?}"
+            );
         }
     }
 }
@@ -85,8 +88,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::agent::RankEvent;
-    use crate::agent::machine::Command;
+    use crate::agent::machine::{Command, RankEvent};
     use crate::plan::HostEntry;
     use crate::report::End;
     use crate::tree::frames::{Lane, Outbox};

@@ -9,10 +9,8 @@ use std::fmt::Write;
 use crate::report::HostRecord;
 use spawner_ssh::diagnosis::{Failure, Step};
 
-/// HostStatus about a host.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum HostStatus {
-    /// It has got as far as this.
     Reached(Step),
     /// It failed, after all attempts that its class is worth.
     Failed(Failure),
@@ -25,7 +23,6 @@ struct Host {
     failure: Option<Failure>,
 }
 
-/// All hosts of a job, in the order of the map.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts {
     hosts: Vec<Host>,
@@ -80,7 +77,6 @@ impl Hosts {
         self.open == 0
     }
 
-    /// Hosts that failed.
     pub(crate) const fn failed(&self) -> usize {
         self.failed
     }
@@ -124,7 +120,6 @@ impl Hosts {
         text
     }
 
-    /// For the report.
     pub(crate) fn records(&self) -> Vec<HostRecord> {
         let record = |host: &Host| HostRecord {
             host: host.name.clone(),

@@ -2,6 +2,7 @@
 //! index is believed.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::rc::Rc;
 
 use bootstrap::collective::{self, Bytes};
@@ -10,10 +11,10 @@ use spawner_ssh::Ssh;
 
 use super::frames::Lane;
 use super::hosts::HostStatus;
-use crate::agent::machine::Command;
-use crate::agent::{CpuSample, RankEvent};
+use crate::agent::local_ranks::CpuSample;
+use crate::agent::machine::{Command, RankEvent};
 use crate::doctor::finding::Finding;
-use crate::plan::HostEntry;
+use crate::plan::{HostEntry, Reach};
 use crate::stage::digest::Digest;
 use crate::stage::offer::Offer;
 
@@ -21,7 +22,6 @@ use crate::stage::offer::Offer;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Common {
     pub(crate) job_id: String,
-    /// Number of hosts.
     pub(crate) hosts: u32,
     /// Host of every rank, as runs: host and number of consecutive ranks.
     pub(crate) runs: Vec<(u32, u32)>,
@@ -53,12 +53,12 @@ pub(crate) enum HostCommand {
     /// What was decided about the ranks.
     Ranks(Command),
     /// What CPU time have the ranks had? The number comes back with the answer.
-    SampleCpu { number: u32 },
+    SampleCpu {
+        number: u32,
+    },
     /// Nobody reads this stream (1 or 2) any more.
     OutputClosed(u8),
-    /// End of the launcher's standard input.
     InputEnd,
-    /// Start the ranks: every host is there.
     Start,
     /// Drain the output, say so, and go.
     Finish,
@@ -72,7 +72,6 @@ pub(crate) enum Down {
         common: Bytes,
         subtree: Vec<Member>,
     },
-    /// For this host and all below.
     HostCommand(HostCommand),
     Bootstrap(collective::Down),
     /// Standard input, for the ranks that read it.
@@ -81,7 +80,6 @@ pub(crate) enum Down {
     Credit(u32),
     /// The hash of the job's program; none: it is not sent.
     Described(Option<Digest>),
-    /// The next piece of the job's program.
     Program(Bytes),
     /// It will not come; why.
     NoProgram(String),
@@ -89,10 +87,8 @@ pub(crate) enum Down {
     Ping,
 }
 
-/// How a host was lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Loss {
-    /// What was seen.
     pub(crate) seen: String,
     /// Nothing had been heard from it before that for so many milliseconds.
     pub(crate) silent: u64,
@@ -108,7 +104,6 @@ impl Loss {
 /// From a child to its parent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Up {
-    /// About a host of the subtree.
     Host {
         host: u32,
         status: HostStatus,
@@ -148,7 +143,6 @@ pub(crate) enum Up {
     InputTaken {
         more: bool,
     },
-    /// A line for the user.
     Say(String),
     /// What was found on a host, and the time there, seconds since the epoch.
     Findings {
@@ -156,9 +150,7 @@ pub(crate) enum Up {
         at: f64,
         findings: Vec<Finding>,
     },
-    /// The hash of the job's program is wanted.
     Describe,
-    /// The job's program is wanted.
     Want,
     /// So many bytes of it may be sent in addition.
     Took {
@@ -171,7 +163,6 @@ pub(crate) enum Up {
     },
 }
 
-/// Bytes that are no message.
 #[derive(Debug, thiserror::Error)]
 #[error("a message that cannot be read: {0}")]
 pub(crate) struct Unreadable(#[from] postcard::Error);
@@ -224,6 +215,44 @@ pub(crate) fn encode(value: &impl Serialize) -> Rc<Vec<u8>> {
 }
 
 impl Common {
+    /// What is told when there is no job: hosts are to be looked at. `env` is for ranks of other
+    /// hosts, `host_of` has the host of every rank.
+    pub(crate) fn new(
+        reach: &Reach,
+        directory: &Path,
+        env: &[(OsString, OsString)],
+        hosts: usize,
+        host_of: &[u32],
+    ) -> Self {
+        let agent = std::env::current_exe().unwrap_or_else(|_| "gasnetrun_ibv".into());
+        Self {
+            job_id: "doctor".to_owned(),
+            hosts: u32::try_from(hosts).unwrap_or(u32::MAX),
+            runs: Self::runs(host_of),
+            program: "/".into(),
+            argv: vec!["doctor".into()],
+            program_word: 0,
+            staged: None,
+            env: env.to_vec(),
+            directory: reach.directory.as_deref().unwrap_or(directory).into(),
+            cpus_per_rank: 0,
+            stdin: None,
+            exit_bound_ms: 0,
+            conduit_program: false,
+            verbose: 0,
+            doctor: true,
+            ssh: Ssh {
+                command: reach.command.clone(),
+                options: reach.options.clone(),
+                out_degree: reach.out_degree,
+                agent: agent.into(),
+                stage: reach.stage,
+                keep: reach.keep,
+                cache: reach.cache,
+            },
+        }
+    }
+
     /// Reads what [`encode`] wrote and checks what it says about ranks and hosts; the host of every
     /// rank comes with it.
     pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, Vec<u32>), String> {
@@ -243,7 +272,6 @@ impl Common {
         Ok((common, host_of))
     }
 
-    /// The runs of a map.
     pub(crate) fn runs(host_of: &[u32]) -> Vec<(u32, u32)> {
         let mut runs: Vec<(u32, u32)> = Vec::new();
         for host in host_of {

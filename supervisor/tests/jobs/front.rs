@@ -57,7 +57,7 @@ pub(crate) fn main(words: Vec<OsString>) -> ! {
     }
     plan.argv = words.collect();
     plan.program = PathBuf::from(&plan.argv[0]);
-    let code = match supervise(&plan, started, &mut Quiet) {
+    let code = match supervise(&plan, supervisor::run, started, &mut Quiet) {
         Ok(outcome) => {
             if let Some(path) = report {
                 std::fs::write(path, serde_json::to_vec_pretty(&outcome).unwrap()).unwrap();

@@ -7,7 +7,6 @@ const SIZE: u32 = 3;
 /// A server whose ranks have said `Hello`, their ends of the sockets, and the page as they see it.
 struct Served {
     boot: BootstrapServer,
-    poller: Poller,
     ranks: Vec<OwnedFd>,
     page: NodeShm,
 }
@@ -16,22 +15,22 @@ fn served() -> Served {
     let host = bootstrap::HostId(0);
     let ranks = (0..SIZE).map(Rank).collect();
     let share = HostRanks { host, hosts: 1, ranks, host_of: vec![host; 3], cpus: Vec::new() };
-    let (mut boot, poller) = (BootstrapServer::new(share), Poller::new().unwrap());
+    let mut boot = BootstrapServer::new(&Poller::new().unwrap(), share);
     let mut ends = Vec::new();
     for rank in 0..SIZE {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let (ours, theirs) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).unwrap();
-        boot.adopt(&poller, 1000, ours).unwrap();
+        boot.adopt(1000, ours).unwrap();
         say(&theirs, &Frame::bare(Kind::Hello, 0, rank, 1000));
-        let mut events = Vec::new();
-        boot.readable(&poller, rank, &mut events);
+        boot.readable(rank);
+        let events = std::mem::take(&mut boot.events);
         assert!(matches!(events[..], [RankEvent::Hello { .. }]), "{events:?}");
         assert_eq!(heard(&theirs).unwrap().0, Kind::Welcome);
         ends.push(theirs);
     }
     let fd = boot.page_fd.as_ref().unwrap().try_clone().unwrap();
-    Served { boot, poller, ranks: ends, page: NodeShm::open(fd).unwrap() }
+    Served { boot, ranks: ends, page: NodeShm::open(fd).unwrap() }
 }
 
 fn say(socket: &OwnedFd, frame: &Frame<'_>) {
@@ -56,9 +55,8 @@ impl Served {
     /// What happens when `rank` says that there is something in shared memory.
     fn posted(&mut self, rank: u32) -> Vec<RankEvent> {
         say(&self.ranks[rank as usize], &Frame::bare(Kind::Posted, 1, rank, 0));
-        let mut events = Vec::new();
-        self.boot.readable(&self.poller, rank, &mut events);
-        events
+        self.boot.readable(rank);
+        std::mem::take(&mut self.boot.events)
     }
 }
 
@@ -113,8 +111,7 @@ fn the_board_is_looked_at_once_for_each_call_over_sockets() {
     served.collectives().apart(1);
     let rows = Frame { total: 6, payload: b"abcdef", ..Frame::bare(Kind::Alltoall, 1, 1, 0) };
     say(&served.ranks[1], &rows);
-    let mut events = Vec::new();
-    served.boot.readable(&served.poller, 1, &mut events);
+    served.boot.readable(1);
     assert_eq!(served.boot.peers[0].posted, 1);
     let refused = [0, 1].map(|rank| heard(&served.ranks[rank]));
     let (kind, _, reason) = refused.into_iter().flatten().next().unwrap();

@@ -1,18 +1,68 @@
-//! The way to the end: TERM, KILL, what ranks left behind, and what is due when.
+//! The phases of a job's end: TERM, KILL, what ranks left behind, and what is due when.
 
 use settings::deadlines::agent::{
-    DECISION_ACK, KILL_GRACE, QUIET_LIMIT, QUIET_RETRY, QUIET_WINDOW, REAP, SIGNAL_REPEAT,
+    KILL_GRACE, QUIET_BASE, QUIET_LIMIT, QUIET_RETRY, QUIET_WINDOW, REAP, SIGNAL_REPEAT,
     STRAY_GRACE, STRAY_GRACE_FAILED,
 };
 
-use super::{CODE_TIMEOUT, Command, Machine, Phase, after, ending, status};
+use super::{CODE_TIMEOUT, Command, Machine, after, ending, status};
 use crate::report::{Cause, CauseKind};
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Running,
+    /// Decided; ranks are given time to leave.
+    Leaving {
+        quit_at: Option<u64>,
+        term_at: u64,
+    },
+    /// TERM is out.
+    Terminating {
+        kill_at: u64,
+    },
+    /// KILL is out.
+    Killing {
+        give_up_at: u64,
+    },
+    /// Ranks are gone, TERM is out to what they left; no deadline before the first answer.
+    Orphans {
+        kill_at: Option<u64>,
+    },
+    /// KILL is out to those too.
+    KillingOrphans {
+        give_up_at: u64,
+    },
+    Finished,
+}
+
 impl Machine {
-    pub(super) fn hurry(&mut self, now: u64, cause: Cause) {
-        self.cause = Some(cause);
-        let term_at = now.saturating_add(self.rules.exit_bound);
-        self.phase = Phase::Leaving { quit_at: Some(after(now, DECISION_ACK)), term_at };
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Running => {
+                [self.rules.timeout_at, self.exit_deadline()].into_iter().flatten().min()
+            }
+            Phase::Leaving { quit_at, term_at } => {
+                Some(quit_at.map_or(term_at, |at| at.min(term_at)))
+            }
+            Phase::Terminating { kill_at } => Some(kill_at),
+            Phase::Killing { give_up_at } | Phase::KillingOrphans { give_up_at } => {
+                Some(give_up_at)
+            }
+            Phase::Orphans { kill_at } => kill_at,
+            Phase::Finished => None,
+        }
+    }
+
+    /// When something must be done about an announced exit although nothing further is heard.
+    fn exit_deadline(&self) -> Option<u64> {
+        let last = self.last_exiting?;
+        let alone = self.pending > 0
+            || self.members.iter().any(|m| m.running() && m.exiting.is_none() && m.fini.is_none());
+        if alone {
+            return Some(self.sample_at.unwrap_or_else(|| after(last, QUIET_BASE)));
+        }
+        let bounded = self.members.iter().all(|m| !m.running() || m.exiting.is_some());
+        bounded.then(|| after(last.saturating_add(self.rules.exit_bound), KILL_GRACE))
     }
 
     pub(super) fn mark_killed(&mut self) {

@@ -13,13 +13,15 @@ fn program(directory: &Path, size: usize, same: bool) -> (Program, PathBuf) {
     let (digest, size) = Digest::of(&path).unwrap();
     let name = "program".into();
     let stamp = Stamp::of(&path.metadata().unwrap());
-    (Program { name, digest, size, stamp, same }, path)
+    (Program { offer: Offer { name, size, stamp, same }, digest }, path)
 }
 
 fn staging(program: &Program, own: &Path, mode: StageMode, here: bool) -> Staging {
     let job = crate::stage::job_directory_name();
     let host = Host { mode, keep: false, here, cache: 1 << 30, job };
-    Staging::new(Some(program.clone()), own.to_owned(), host)
+    let mut staging = Staging::new(Some(program.offer.clone()), own.to_owned(), host);
+    staging.learn(Some(program.digest));
+    staging
 }
 
 fn drain(staging: &mut Staging) -> Vec<Action> {
@@ -44,13 +46,12 @@ fn a_host_with_the_same_program_needs_nothing() {
 fn the_hash_is_asked_for_only_where_the_launchers_file_is_not_seen() {
     let directory = tempfile::tempdir().unwrap();
     let (program, own) = program(directory.path(), 1000, true);
-    let Program { name, digest, size, stamp, same } = program.clone();
-    let offer = Offer { name, size, stamp, same };
+    let Program { offer, digest } = program.clone();
     let copy = directory.path().join("copy");
     std::fs::copy(&own, &copy).unwrap();
     let told = |own: &Path, mode, here| {
         let host = Host { mode, keep: false, here, cache: 1 << 30, job: "x".to_owned() };
-        Staging::new(None, own.to_owned(), host).offering(Some(offer.clone()))
+        Staging::new(Some(offer.clone()), own.to_owned(), host)
     };
     assert!(!told(&own, StageMode::Auto, false).needs_hash(), "this is the file");
     assert!(!told(&copy, StageMode::Auto, true).needs_hash(), "the launching host");
@@ -70,12 +71,11 @@ fn the_hash_is_asked_for_only_where_the_launchers_file_is_not_seen() {
     let mut none = told(&copy, StageMode::Auto, false);
     none.learn(None);
     assert_eq!(none.begin(), Ok(None), "what the parent does not send must be there");
-    let mut tool = Staging::new(
-        None,
+    let tool = Staging::new(
+        Some(Offer { same: false, ..offer.clone() }),
         copy,
         Host { mode: StageMode::Auto, keep: false, here: false, cache: 0, job: "x".into() },
     );
-    tool = tool.offering(Some(Offer { same: false, ..offer.clone() }));
     assert!(!tool.needs_hash(), "a tool may differ");
 }
 
@@ -85,9 +85,9 @@ fn a_tool_may_differ_from_host_to_host_and_a_gasnet_program_may_not() {
     let (mut program, own) = program(directory.path(), 1000, true);
     assert!(fits(&own, &program, true));
     std::fs::write(&own, "another").unwrap();
-    assert!(!fits(&own, &program, program.same));
-    program.same = false;
-    assert!(fits(&own, &program, program.same));
+    assert!(!fits(&own, &program, program.offer.same));
+    program.offer.same = false;
+    assert!(fits(&own, &program, program.offer.same));
     std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o644)).unwrap();
     assert!(!fits(&own, &program, false), "it cannot be executed");
 }
@@ -135,7 +135,7 @@ fn never_more_than_the_window_is_under_way() {
         root.took(3, u32::try_from(back).unwrap());
         rounds += 1;
     }
-    assert!(sent == program.size && rounds > 5);
+    assert!(sent == program.offer.size && rounds > 5);
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn a_program_goes_down_a_deep_tree_piece_by_piece() {
     const BELOW: usize = 6;
     let directory = tempfile::tempdir().unwrap();
     let (program, own) = program(directory.path(), 20 * WINDOW as usize, true);
-    let pieces = usize::try_from(program.size).unwrap() / PIECE as usize;
+    let pieces = usize::try_from(program.offer.size).unwrap() / PIECE as usize;
     let mut chain = Chain::new(directory.path(), &program, &own, BELOW);
     while chain.pieces[BELOW] == 0 {
         assert!(chain.round(), "it stands still: {:?}", chain.pieces);
@@ -253,13 +253,13 @@ fn what_was_damaged_on_its_way_is_run_by_nobody() {
     let directory = tempfile::tempdir().unwrap();
     let (mut program, own) = program(directory.path(), 3 * WINDOW as usize + 5, true);
     // Somebody writes the file anew while it is sent.
-    std::fs::write(&own, vec![1; usize::try_from(program.size).unwrap()]).unwrap();
+    std::fs::write(&own, vec![1; usize::try_from(program.offer.size).unwrap()]).unwrap();
     let mut chain = Chain::new(directory.path(), &program, &own, 3);
     while chain.round() {}
     assert!(chain.ends[1..].iter().all(|end| matches!(end, Some(Action::Failed(_)))));
     // It became shorter: there is no rest.
     let other = tempfile::tempdir().unwrap();
-    program.size += 1;
+    program.offer.size += 1;
     let mut chain = Chain::new(other.path(), &program, &own, 3);
     while chain.round() {}
     assert!(chain.ends[1..].iter().all(|end| matches!(end, Some(Action::Failed(_)))));
@@ -309,7 +309,7 @@ proptest! {
                 prop_assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o700);
             }
             (Err(CacheError::Differs), Some(_)) => {
-                prop_assert!(cache.find(&program.digest, program.size).is_none());
+                prop_assert!(cache.find(&program.digest, program.offer.size).is_none());
             }
             (other, _) => prop_assert!(false, "{other:?}"),
         }

@@ -1,0 +1,249 @@
+//! What comes from the parent and from the agents below, and how it is carried out here.
+
+use bootstrap::collective::TreeMessage;
+use nix::unistd::getpid;
+use spawner_ssh::diagnosis::{Class, Failure, Step};
+
+use super::driver::Driver;
+use crate::agent::bootstrap_server::BootstrapServer;
+use crate::agent::capture::Draining;
+use crate::agent::machine::{CODE_LAUNCH, Command, Event, RankEvent};
+use crate::agent::processes;
+use crate::event_loop::Role;
+use crate::link::LinkEvent;
+use crate::stage::{Action, Digest};
+use crate::tree::hosts::HostStatus;
+use crate::tree::message::{Down, HostCommand, Loss, Up};
+
+impl Driver<'_> {
+    pub(super) fn down(&mut self, down: Down) {
+        match down {
+            Down::Setup { .. } => self.orphaned("it sent a second setup"),
+            Down::HostCommand(command) => {
+                self.below.links.send_all(&Down::HostCommand(command));
+                self.command(command);
+            }
+            Down::Bootstrap(down) => {
+                if let Err(error) = self.ranks.boot.message_from_parent(down) {
+                    self.orphaned(&error.to_string());
+                }
+            }
+            Down::Input(ref bytes) => {
+                self.ranks.readers.load(bytes.to_vec());
+                let readers = self.below.readers(self.plan.stdin, &self.ranks.share().host_of);
+                self.below.send_input(readers, &down);
+                self.given = false;
+            }
+            Down::Credit(bytes) => self.relay.grant(bytes),
+            Down::Described(digest) => self.described(digest),
+            Down::Program(bytes) => self.staging.piece(&bytes),
+            Down::NoProgram(why) => self.staging.refused(&why),
+            Down::Ping => {}
+        }
+    }
+
+    fn command(&mut self, command: HostCommand) {
+        match command {
+            HostCommand::Start => self.start(),
+            HostCommand::Ranks(command) => self.act(command),
+            HostCommand::SampleCpu { number } => {
+                let sample = self.ranks.sample_cpu();
+                self.below.ask_cpu(number, sample);
+                self.answer_cpu_sample();
+            }
+            HostCommand::OutputClosed(stream) => self.relay.deafen(stream),
+            HostCommand::InputEnd => self.ranks.readers.close(),
+            HostCommand::Finish => {
+                self.ranks.stop();
+                self.finishing = Some(Draining::new(self.now()));
+            }
+        }
+    }
+
+    /// Every host is there: our part of the tree of collective calls is known, and ranks may start.
+    fn start(&mut self) {
+        if self.starting || self.own.is_some() {
+            return;
+        }
+        self.starting = true;
+        let share = self.ranks.share().clone();
+        let branches = self.below.make_branches(&share.host_of);
+        match BootstrapServer::node(&self.poller, share, branches) {
+            Ok(boot) => self.ranks.boot = boot,
+            Err(error) => {
+                let text = format!("the tree of hosts does not fit the map: {error}");
+                self.ranks.stop();
+                self.events.push(RankEvent::StartFailed { rank: None, code: CODE_LAUNCH, text });
+            }
+        }
+    }
+
+    /// Carries out what was decided, here or by the root.
+    pub(super) fn act(&mut self, command: Command) {
+        let links = &self.below.links;
+        self.ranks.act(command, |pid| links.is_ours(pid));
+        match command {
+            // Only the root asks.
+            Command::SampleCpu => self.decide(Event::CpuSampled { starved: false }),
+            Command::FindOrphans => {
+                self.cleaning_up = true;
+                self.told_left = None;
+                self.reap();
+            }
+            Command::Finish => self.over = true,
+            _ => {}
+        }
+    }
+
+    pub(super) fn reap(&mut self) {
+        let others = self.ranks.reap();
+        for (pid, end) in others.ended {
+            self.below.links.child_ended(pid, end);
+        }
+        self.happened();
+        if !self.cleaning_up && !self.is_through() {
+            return;
+        }
+        let links = &self.below.links;
+        let left = others.left
+            && (links.processes() == 0
+                || processes::children(getpid().as_raw()).iter().any(|pid| !links.is_ours(*pid)));
+        if self.own.is_some() {
+            self.decide(Event::Orphans { left });
+        } else if !self.cleaning_up {
+            self.bare = !left;
+        } else if self.told_left != Some(left) || left {
+            self.told_left = Some(left);
+            self.parent.send(&Up::Orphans { host: self.index, left });
+        }
+    }
+
+    /// Whether the ranks of this host have all run and ended, without a command to end them.
+    fn is_through(&self) -> bool {
+        self.starting && self.own.is_none() && self.ranks.is_through()
+    }
+
+    /// A host that has nothing more to do for the job, and has left nothing behind, says so and
+    /// leaves without being told: the last ones of a job do not wait for a question and its answer.
+    pub(super) fn step_leave(&mut self) {
+        let through = self.bare && !self.cleaning_up && self.is_through();
+        if through && self.finishing.is_none() && self.ranks.capture.is_over() {
+            self.parent.queue(&Up::Orphans { host: self.index, left: false });
+            self.finishing = Some(Draining::new(self.now()));
+        }
+    }
+
+    pub(super) fn link_events(&mut self) {
+        for event in self.below.links.take_events() {
+            match event {
+                LinkEvent::Open(link) => {
+                    let host = self.below.host(link).unwrap_or(0);
+                    let status = HostStatus::Reached(Step::Version);
+                    self.parent.send(&Up::Host { host, status });
+                }
+                LinkEvent::Up(link, up) => self.heard_below(link, up),
+                LinkEvent::Failed(link, failure) => {
+                    if let Some(host) = self.below.host(link) {
+                        let status = HostStatus::Failed(failure);
+                        self.parent.send(&Up::Host { host, status });
+                    }
+                    self.parent.send(&Up::Unreached(self.below.links.hosts(link).to_vec()));
+                    self.below.stands(link);
+                }
+                LinkEvent::Lost(link, loss) => self.lost(link, loss),
+            }
+        }
+    }
+
+    fn lost(&mut self, link: usize, loss: Loss) {
+        self.staging.lost(link);
+        if self.below.lost(link) {
+            // Ranks that have ended need no calls.
+            if let Some(branch) = self.below.branch(link) {
+                self.ranks.boot.lost(branch);
+            }
+            self.parent.send(&Up::Lost { hosts: self.below.hosts(link), loss });
+        }
+        self.answer_cpu_sample();
+    }
+
+    fn heard_below(&mut self, link: usize, up: Up) {
+        let Some(up) = self.below.heard(link, up) else { return self.answer_cpu_sample() };
+        match up {
+            Up::Unreached(ref hosts) => {
+                self.below.links.remove_hosts(link, hosts);
+                self.parent.send(&up);
+            }
+            Up::Events(events) => self.events.extend(events),
+            Up::Output { ref bytes, .. } => {
+                self.below.links.owe(link, bytes.len());
+                self.relay.push(bytes.len(), up.encode());
+            }
+            Up::OutputEnd { .. } => self.relay.push(0, up.encode()),
+            Up::Bootstrap(up) => {
+                let Some(branch) = self.below.branch(link) else { return };
+                if let Err(error) = self.ranks.boot.message_from_child(branch, up) {
+                    self.lost(link, Loss::at_once(error.to_string()));
+                }
+            }
+            Up::Describe => self.describe(link),
+            Up::Want => self.staging.want(link),
+            Up::Took { bytes } => self.staging.took(link, bytes),
+            up => self.parent.send(&up),
+        }
+    }
+
+    fn answer_cpu_sample(&mut self) {
+        // What was heard before goes up first: it may change what the answer means.
+        if let Some(question) = self.below.cpu_answer() {
+            self.gather();
+            let (number, sample) = (question.number, question.sample);
+            self.parent.send(&Up::CpuSampled { number, sample });
+        }
+    }
+
+    pub(super) fn messages(&mut self) {
+        while let Some(message) = self.ranks.boot.poll_transmit() {
+            match message {
+                TreeMessage::Up(up) => self.parent.send(&Up::Bootstrap(up)),
+                TreeMessage::Down { to, message } => self.below.send_to_branches(&to, message),
+            }
+        }
+    }
+
+    /// Carries out what is due about the job's program.
+    pub(super) fn step_staging(&mut self) {
+        while let Some(action) = self.staging.next() {
+            match action {
+                Action::Ask => self.parent.send(&Up::Want),
+                Action::Took(bytes) => self.parent.send(&Up::Took { bytes }),
+                Action::Give(link, down) => self.below.links.send(link, &down),
+                Action::Ready => self.settled(self.check_program()),
+                Action::Failed(why) => {
+                    let seen = format!("cannot be sent the program: {why}");
+                    self.settled(Err(Failure::new(Class::Staging, seen)));
+                }
+                Action::Say(text) => {
+                    self.parent.send(&Up::Say(format!("{}: {text}", self.plan.host)));
+                }
+            }
+        }
+    }
+
+    fn describe(&mut self, link: usize) {
+        if let Some(digest) = self.staging.hash() {
+            return self.below.links.send(link, &Down::Described(Some(digest)));
+        }
+        if self.describing.is_empty() {
+            self.parent.send(&Up::Describe);
+        }
+        self.describing.push(link);
+    }
+
+    fn described(&mut self, digest: Option<Digest>) {
+        self.staging.learn(digest);
+        for link in std::mem::take(&mut self.describing) {
+            self.below.links.send(link, &Down::Described(digest));
+        }
+    }
+}
