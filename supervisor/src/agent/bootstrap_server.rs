@@ -114,30 +114,8 @@ impl Item {
 }
 
 impl BootstrapServer {
-    /// A server for the ranks of `share`, whose calls no other host joins.
-    pub(crate) fn new(poller: &Poller, share: HostRanks) -> Self {
-        let calls = Collective::new(share.size());
-        Self::with(poller, share, calls)
-    }
-
-    /// A server for the ranks of `share` as a node of the tree of hosts, with one branch for each
-    /// link down.
-    pub(crate) fn node(
-        poller: &Poller,
-        share: HostRanks,
-        branches: Vec<Branch>,
-    ) -> Result<Self, ProtocolError> {
-        let calls = Collective::node(Node {
-            size: share.size(),
-            host: share.host,
-            ranks: share.ranks.clone(),
-            branches,
-            parent: true,
-        })?;
-        Ok(Self::with(poller, share, calls))
-    }
-
-    fn with(poller: &Poller, share: HostRanks, calls: Collective) -> Self {
+    /// A server for the ranks of `share`, whose calls are matched by `calls`.
+    pub(crate) fn new(poller: &Poller, share: HostRanks, calls: Collective) -> Self {
         Self {
             poller: poller.clone(),
             peers: Vec::with_capacity(share.ranks.len()),
@@ -150,6 +128,17 @@ impl BootstrapServer {
             mail: false,
             woken: 0,
         }
+    }
+
+    /// As a node of the tree of hosts, with one branch for each link down.
+    pub(crate) fn node(
+        poller: &Poller,
+        share: HostRanks,
+        branches: Vec<Branch>,
+    ) -> Result<Self, ProtocolError> {
+        let (size, host, ranks) = (share.size(), share.host, share.ranks.clone());
+        let calls = Collective::node(Node { size, host, ranks, branches, parent: true })?;
+        Ok(Self::new(poller, share, calls))
     }
 
     /// What is to be sent up or down the tree; to be asked after anything that may have served a
@@ -260,27 +249,31 @@ impl BootstrapServer {
         }
     }
 
-    fn packet(&mut self, local: u32, packet: &[u8]) {
-        if self.peers[local as usize].refused {
-            return;
-        }
-        let rank = self.share.rank(local);
-        let frame = match Frame::from_packet(packet, self.share.size()) {
-            Ok(frame) => frame,
-            Err(error) => return self.broken(local, &error.to_string()),
-        };
-        let (hello, code) = (self.peers[local as usize].hello, frame.arg.cast_signed());
+    /// The frame in a packet of `rank`, which it may send now.
+    fn frame<'a>(&self, rank: u32, hello: bool, packet: &'a [u8]) -> Result<Frame<'a>, String> {
+        let frame =
+            Frame::from_packet(packet, self.share.size()).map_err(|error| error.to_string())?;
+        let kind = frame.kind;
         if frame.rank != rank {
-            let text = format!(
-                "rank {rank} sent a {:?} frame in the name of rank {}",
-                frame.kind, frame.rank
-            );
-            return self.broken(local, &text);
+            return Err(format!(
+                "rank {rank} sent a {kind:?} frame in the name of rank {}",
+                frame.rank
+            ));
         }
-        if !hello && frame.kind != Kind::Hello {
-            let text = format!("rank {rank} sent a {:?} frame before Hello", frame.kind);
-            return self.broken(local, &text);
+        if !hello && kind != Kind::Hello {
+            return Err(format!("rank {rank} sent a {kind:?} frame before Hello"));
         }
+        Ok(frame)
+    }
+
+    fn packet(&mut self, local: u32, packet: &[u8]) {
+        let Peer { refused: false, hello, .. } = self.peers[local as usize] else { return };
+        let rank = self.share.rank(local);
+        let frame = match self.frame(rank, hello, packet) {
+            Ok(frame) => frame,
+            Err(text) => return self.broken(local, &text),
+        };
+        let code = frame.arg.cast_signed();
         match frame.kind {
             Kind::Hello if hello => {
                 let text =
@@ -328,26 +321,24 @@ impl BootstrapServer {
                 .and_then(|collectives| collectives.take(local, peer.posted, &mut packet));
             let Some((seq, len)) = taken else { continue };
             peer.posted = seq;
-            let frame = match Frame::from_packet(&packet[..len], self.share.size()) {
-                Ok(frame) => frame,
-                Err(error) => {
-                    self.broken(local, &error.to_string());
-                    continue;
-                }
-            };
-            let sound = matches!(frame.kind, Kind::Barrier | Kind::Exchange)
-                && (frame.seq, frame.rank) == (seq, self.share.rank(local));
-            if sound {
-                self.call(local, &frame);
-            } else {
-                let rank = self.share.rank(local);
-                let Frame { kind, rank: name, .. } = frame;
-                let text = format!(
-                    "rank {rank} posted a {kind:?} frame of rank {name} as call {seq}, which does not belong there"
-                );
-                self.broken(local, &text);
+            match self.posted(self.share.rank(local), seq, &packet[..len]) {
+                Ok(frame) => self.call(local, &frame),
+                Err(text) => self.broken(local, &text),
             }
         }
+    }
+
+    /// The frame that `rank` has posted as call `seq`.
+    fn posted<'a>(&self, rank: u32, seq: u32, packet: &'a [u8]) -> Result<Frame<'a>, String> {
+        let size = self.share.size();
+        let frame = Frame::from_packet(packet, size).map_err(|error| error.to_string())?;
+        let Frame { kind, rank: name, .. } = frame;
+        if !matches!(kind, Kind::Barrier | Kind::Exchange) || (frame.seq, name) != (seq, rank) {
+            return Err(format!(
+                "rank {rank} posted a {kind:?} frame of rank {name} as call {seq}, which does not belong there"
+            ));
+        }
+        Ok(frame)
     }
 
     fn hello(&mut self, local: u32, pid: i32) {

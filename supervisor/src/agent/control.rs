@@ -5,6 +5,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use bootstrap::collective::Collective;
 use nix::sys::signal::SigSet;
 use settings::log::LAUNCHER;
 use settings::say;
@@ -283,7 +284,8 @@ impl<'a> OneHost<'a> {
         let mask = origin.mask;
         let control = Control::new(plan, origin)?;
         let share = HostRanks::whole(plan);
-        let boot = BootstrapServer::new(&control.poller, share);
+        let calls = Collective::new(plan.size);
+        let boot = BootstrapServer::new(&control.poller, share, calls);
         let ranks = LocalRanks::new(plan, boot, Stdin::own());
         Ok(Self { control, mask, ranks, draining: None, over: false })
     }
@@ -325,10 +327,10 @@ impl<'a> OneHost<'a> {
     }
 
     fn reap(&mut self) {
-        let others = self.ranks.reap();
+        let (_, left) = self.ranks.reap();
         self.all_happened();
         if self.control.machine.is_cleaning_up() {
-            self.event(Event::Orphans { left: others.left });
+            self.event(Event::Orphans { left });
         }
     }
 

@@ -18,14 +18,9 @@ pub(crate) struct HostRanks {
 }
 
 impl HostRanks {
+    /// All of a job on this host alone.
     pub(crate) fn whole(plan: &JobPlan) -> Self {
-        Self {
-            host: HostId(0),
-            hosts: 1,
-            ranks: (0..plan.size).map(Rank).collect(),
-            host_of: vec![HostId(0); plan.size as usize],
-            cpus: plan.cpus.clone(),
-        }
+        Self::of_host(0, 1, vec![HostId(0); plan.size as usize], plan.cpus.clone())
     }
 
     /// One host of several. `host_of` is the whole map.

@@ -50,14 +50,6 @@ impl CpuSample {
     }
 }
 
-/// What a round of reaping found besides ranks.
-#[derive(Debug, Default)]
-pub(crate) struct Others {
-    /// Children that ended and are no ranks.
-    pub(crate) ended: Vec<(i32, End)>,
-    pub(crate) left: bool,
-}
-
 pub(crate) struct LocalRanks<'a> {
     plan: &'a JobPlan,
     stdin: Stdin,
@@ -225,19 +217,18 @@ impl<'a> LocalRanks<'a> {
         }
     }
 
-    pub(crate) fn reap(&mut self) -> Others {
-        let mut others = Others::default();
-        others.left = loop {
+    /// Collects children that have ended: those that are no ranks, and whether any child is left.
+    pub(crate) fn reap(&mut self) -> (Vec<(i32, End)>, bool) {
+        let mut others = Vec::new();
+        loop {
             match sys::reap() {
                 Reaped::Child(pid, end) => match self.by_pid.remove(&pid) {
                     Some(local) => self.ended(local, end),
-                    None => others.ended.push((pid, end)),
+                    None => others.push((pid, end)),
                 },
-                Reaped::Running => break true,
-                Reaped::NoChildren => break false,
+                reaped => return (others, reaped == Reaped::Running),
             }
-        };
-        others
+        }
     }
 
     fn ended(&mut self, local: u32, end: End) {

@@ -97,7 +97,7 @@ impl RankEvent {
 }
 
 /// What the plan says about time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rules {
     pub(crate) exit_bound: u64,
     /// When the job's time is up, on the driver's clock.
@@ -165,9 +165,12 @@ impl Member {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Machine {
     rules: Rules,
+    /// Of the event that is being handled, and what follows from it.
+    now: u64,
+    out: Vec<Command>,
     members: Vec<Member>,
     phase: Phase,
     cause: Option<Cause>,
@@ -206,23 +209,8 @@ fn after(now: u64, deadline: Deadline) -> u64 {
 impl Machine {
     /// A machine for `size` ranks, none of them started.
     pub(crate) fn new(size: u32, rules: Rules) -> Self {
-        Self {
-            rules,
-            members: vec![Member::default(); size as usize],
-            phase: Phase::Running,
-            cause: None,
-            asked: None,
-            last_exiting: None,
-            first_exiting: None,
-            sample_at: None,
-            end_begins: None,
-            decided: false,
-            deferred: None,
-            running: 0,
-            pending: size,
-            hello: 0,
-            left_plain: None,
-        }
+        let members = vec![Member::default(); size as usize];
+        Self { rules, members, pending: size, ..Self::default() }
     }
 
     /// Whether the end is decided: no further rank may be started.
@@ -264,50 +252,45 @@ impl Machine {
         if self.phase == Phase::Finished {
             return;
         }
+        self.now = now;
         match event {
-            Event::Rank(event) => self.rank_event(now, &event, out),
-            Event::HostLost { silent } => self.host_lost(now, silent, out),
-            Event::Signal(signal) => self.signal(now, signal, out),
+            Event::Rank(event) => self.rank_event(&event),
+            Event::HostLost { silent } => self.host_lost(silent),
+            Event::Signal(signal) => self.signal(signal),
             Event::LauncherLost => {
-                self.fail(
-                    now,
-                    Self::of_job(
-                        CauseKind::LauncherSignal,
-                        128 + libc::SIGKILL,
-                        Some(libc::SIGKILL),
-                    ),
-                    out,
-                );
-                self.asked.get_or_insert((libc::SIGKILL, now));
-                self.terminate(now, out);
+                let (signal, kind) = (libc::SIGKILL, CauseKind::LauncherSignal);
+                self.fail(Self::of_job(kind, 128 + signal, Some(signal)));
+                self.asked.get_or_insert((signal, now));
+                self.terminate();
             }
-            Event::CpuSampled { starved } => self.cpu_sampled(now, starved, out),
-            Event::Orphans { left } => self.orphans(now, left, out),
+            Event::CpuSampled { starved } => self.cpu_sampled(starved),
+            Event::Orphans { left } => self.orphans(left),
             Event::Tick => {}
         }
-        self.advance(now, out);
+        self.advance();
+        out.append(&mut self.out);
     }
 
-    fn rank_event(&mut self, now: u64, event: &RankEvent, out: &mut Vec<Command>) {
+    fn rank_event(&mut self, event: &RankEvent) {
         match *event {
             RankEvent::Started { rank, .. } => self.started(rank),
             RankEvent::StartFailed { rank, code, .. } => {
                 let cause = Self::of_job(CauseKind::Start, code, None);
-                self.fail(now, Cause { rank, ..cause }, out);
+                self.fail(Cause { rank, ..cause });
             }
-            RankEvent::Hello { rank } => self.on_hello(now, rank, out),
+            RankEvent::Hello { rank } => self.on_hello(rank),
             RankEvent::Exiting { rank, code, path } => {
-                self.exiting(now, rank, code, ExitPath::from_wire(path));
+                self.exiting(rank, code, ExitPath::from_wire(path));
             }
             RankEvent::Fini { rank, code } => self.fini(rank, code),
             RankEvent::Abort { rank, code } => {
                 let code = status(code.cast_unsigned());
-                self.fail(now, Self::of_rank(CauseKind::Abort, rank, code), out);
+                self.fail(Self::of_rank(CauseKind::Abort, rank, code));
             }
             RankEvent::Protocol { rank, .. } => {
-                self.fail(now, Self::of_rank(CauseKind::Protocol, rank, CODE_LAUNCH), out);
+                self.fail(Self::of_rank(CauseKind::Protocol, rank, CODE_LAUNCH));
             }
-            RankEvent::Ended { rank, end, .. } => self.ended(now, rank, end, out),
+            RankEvent::Ended { rank, end, .. } => self.ended(rank, end),
         }
     }
 
@@ -329,33 +312,33 @@ impl Machine {
         }
     }
 
-    fn on_hello(&mut self, now: u64, rank: u32, out: &mut Vec<Command>) {
+    fn on_hello(&mut self, rank: u32) {
         let Some(member) = self.members.get_mut(rank as usize) else { return };
         if !std::mem::replace(&mut member.hello, true) {
             self.hello += 1;
         }
         if let Some(plain) = self.left_plain {
-            self.fail(now, Self::of_rank(CauseKind::NoFini, plain, 1), out);
+            self.fail(Self::of_rank(CauseKind::NoFini, plain, 1));
         }
     }
 
-    fn exiting(&mut self, now: u64, rank: u32, code: i32, path: ExitPath) {
+    fn exiting(&mut self, rank: u32, code: i32, path: ExitPath) {
         let Some(member) = self.members.get_mut(rank as usize) else { return };
         if member.exiting.is_some() || member.end.is_some() {
             return;
         }
         member.exiting = Some((code.cast_unsigned(), path));
-        self.last_exiting = Some(now);
+        self.last_exiting = Some(self.now);
         self.sample_at = None;
         self.first_exiting.get_or_insert(rank);
-        self.end_begins.get_or_insert(now);
+        self.end_begins.get_or_insert(self.now);
         let failed = status(code.cast_unsigned()) != 0 && path != ExitPath::Remote;
         if self.deferred.is_some() && self.cause.is_none() && failed {
             let alone = Cause {
                 path: Some(path),
                 ..Self::of_rank(CauseKind::NonCollectiveExit, rank, status(code.cast_unsigned()))
             };
-            self.hurry(now, self.explained(now, alone));
+            self.hurry(self.explained(self.now, alone));
         }
     }
 
@@ -374,7 +357,7 @@ impl Machine {
         Some((codes.max().unwrap_or(0), first, path))
     }
 
-    fn ended(&mut self, now: u64, rank: u32, end: End, out: &mut Vec<Command>) {
+    fn ended(&mut self, rank: u32, end: End) {
         let Some(member) = self.members.get_mut(rank as usize).filter(|m| m.running()) else {
             return;
         };
@@ -393,7 +376,7 @@ impl Machine {
             End::Code(code) => match (member.fini, member.exiting) {
                 (Some(said), _) if code == 0 || code == status(said) => return,
                 (None, Some((said, _))) if code == 0 || code == status(said) => {
-                    return self.decide_non_collective(now, out);
+                    return self.decide_non_collective();
                 }
                 _ if code != 0 => Self::of_rank(CauseKind::ExitCode, rank, code),
                 _ if member.hello => Self::of_rank(CauseKind::NoFini, rank, 1),
@@ -404,39 +387,39 @@ impl Machine {
                 }
             },
         };
-        self.fail(now, cause, out);
+        self.fail(cause);
     }
 
     /// Ends the job for `cause` unless it is already ending for another.
-    fn fail(&mut self, now: u64, cause: Cause, out: &mut Vec<Command>) {
+    fn fail(&mut self, cause: Cause) {
         if self.cause.is_some() {
             return;
         }
-        let cause = self.explained(now, cause);
-        self.end_begins.get_or_insert(now);
-        self.announce(&cause, out);
+        let cause = self.explained(self.now, cause);
+        self.end_begins.get_or_insert(self.now);
+        self.announce(&cause);
         let kind = cause.kind;
         self.cause = Some(cause);
         if kind == CauseKind::LauncherSignal && self.phase == Phase::Running {
             // The others got the signal too and may be cleaning up.
-            self.phase = Phase::Leaving { quit_at: None, term_at: after(now, KILL_GRACE) };
+            self.phase = Phase::Leaving { quit_at: None, term_at: after(self.now, KILL_GRACE) };
         } else {
-            self.terminate(now, out);
+            self.terminate();
         }
     }
 
     /// Ranks that talk to a host which cannot be reached may fail before the host counts as lost.
     /// If it had missed a heartbeat when the first sign of the end was seen, the loss came first.
-    fn host_lost(&mut self, now: u64, silent: u64, out: &mut Vec<Command>) {
+    fn host_lost(&mut self, silent: u64) {
         let lost = Self::of_job(CauseKind::AgentLost, CODE_LAUNCH, None);
-        let missed = after(now.saturating_sub(silent), HOST_MISSED);
+        let missed = after(self.now.saturating_sub(silent), HOST_MISSED);
         let first = self.end_begins.is_some_and(|begins| missed <= begins);
         let of_rank =
             |cause: &Cause| cause.rank.is_some() && cause.kind != CauseKind::LauncherSignal;
         if first && self.cause.as_ref().is_some_and(of_rank) {
             self.cause = Some(lost.clone());
         }
-        self.fail(now, lost, out);
+        self.fail(lost);
     }
 
     /// A rank's end that follows from a signal to the launcher has that signal as its cause.
@@ -464,35 +447,35 @@ impl Machine {
         Cause { kind: CauseKind::LauncherSignal, signal: Some(signal), code, ..cause }
     }
 
-    fn hurry(&mut self, now: u64, cause: Cause) {
+    fn hurry(&mut self, cause: Cause) {
         self.cause = Some(cause);
-        let term_at = now.saturating_add(self.rules.exit_bound);
-        self.phase = Phase::Leaving { quit_at: Some(after(now, DECISION_ACK)), term_at };
+        let term_at = self.now.saturating_add(self.rules.exit_bound);
+        self.phase = Phase::Leaving { quit_at: Some(after(self.now, DECISION_ACK)), term_at };
     }
 
-    fn announce(&mut self, cause: &Cause, out: &mut Vec<Command>) {
+    fn announce(&mut self, cause: &Cause) {
         if !std::mem::replace(&mut self.decided, true) {
-            out.push(Command::ExitDecision { code: cause.code, cause: cause.rank });
+            self.out.push(Command::ExitDecision { code: cause.code, cause: cause.rank });
         }
     }
 
-    fn decide_non_collective(&mut self, now: u64, out: &mut Vec<Command>) {
+    fn decide_non_collective(&mut self) {
         let undecided = self.phase == Phase::Running;
         let Some((code, rank, path)) = self.announced().filter(|_| undecided) else { return };
         let alone = Cause {
             path: Some(path),
             ..Self::of_rank(CauseKind::NonCollectiveExit, rank, status(code))
         };
-        let cause = self.explained(now, alone);
-        self.announce(&cause, out);
-        let bound = now.saturating_add(self.rules.exit_bound);
+        let cause = self.explained(self.now, alone);
+        self.announce(&cause);
+        let bound = self.now.saturating_add(self.rules.exit_bound);
         if cause.code == 0 {
             // The others may be at work on the last result, outside the library: nobody failed, so
             // they get their time.
             self.deferred = Some(cause);
             self.phase = Phase::Leaving { quit_at: Some(bound), term_at: after(bound, KILL_GRACE) };
         } else {
-            self.hurry(now, cause);
+            self.hurry(cause);
         }
     }
 

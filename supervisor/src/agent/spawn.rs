@@ -81,12 +81,10 @@ pub(super) struct Spawner<'a> {
 /// A rank that is about to be made: its environment, its CPUs, and its channels.
 struct Prepared {
     local: u32,
+    /// Without its process yet.
+    started: Started,
     env: Vec<(usize, CString)>,
     cpus: Option<CpuSet>,
-    stdin: Option<OwnedFd>,
-    stdout: OwnedFd,
-    stderr: OwnedFd,
-    socket: OwnedFd,
     streams: [RawFd; 3],
     socket_end: RawFd,
     /// The rank's ends, held until it has them.
@@ -199,19 +197,12 @@ impl<'a> Spawner<'a> {
         let children: Vec<Child<'_>> = children.collect();
         let pids = self.image.launch(&children);
         let ranks = made.into_iter().zip(pids);
-        let results = ranks.map(|(prepared, pid)| self.outcome(prepared, pid));
+        let results = ranks.map(|(prepared, pid)| {
+            drop(prepared.theirs);
+            let pid = pid.map_err(|failure| self.explain(prepared.local, failure))?;
+            Ok(Started { pid, ..prepared.started })
+        });
         results.chain(failed.map(Err)).collect()
-    }
-
-    fn outcome(
-        &self,
-        prepared: Prepared,
-        pid: Result<i32, Failure>,
-    ) -> Result<Started, SpawnError> {
-        let Prepared { local, stdin, stdout, stderr, socket, theirs, .. } = prepared;
-        drop(theirs);
-        let pid = pid.map_err(|failure| self.explain(local, failure))?;
-        Ok(Started { pid, stdin, stdout, stderr, socket })
     }
 
     fn prepare(&self, local: u32, input: Input) -> Result<Prepared, SpawnError> {
@@ -265,18 +256,8 @@ impl<'a> Spawner<'a> {
         };
         let theirs =
             [Some(out), Some(err), Some(rank_socket), source].into_iter().flatten().collect();
-        Ok(Prepared {
-            local,
-            env,
-            cpus,
-            stdin,
-            stdout,
-            stderr,
-            socket,
-            streams,
-            socket_end,
-            theirs,
-        })
+        let started = Started { pid: 0, stdin, stdout, stderr, socket };
+        Ok(Prepared { local, started, env, cpus, streams, socket_end, theirs })
     }
 
     /// The failure in words: what failed, what was seen, what to try.

@@ -14,7 +14,7 @@ use spawner_ssh::diagnosis::{Class, Failure, Step};
 use super::finding::{Health, clock};
 use crate::agent::record::epoch_now;
 use crate::event_loop::{self, Poller, Ready, Role, Signals, Token, ms};
-use crate::link::{Below, LinkEvent, Links};
+use crate::link::{LinkEvent, Links};
 use crate::plan::{HostEntry, Reach};
 use crate::tree::hosts::HostStatus;
 use crate::tree::message::{Common, Down, HostCommand, Up, encode};
@@ -41,7 +41,7 @@ pub fn examine(request: &Request) -> std::io::Result<Vec<Health>> {
     let mut doctor = Doctor::new(request)?;
     doctor.below.add_all(&request.hosts, request.reach.out_degree);
     event_loop::run(&mut doctor)?;
-    doctor.below.links.cut_all();
+    doctor.below.cut_all();
     Ok(doctor.health)
 }
 
@@ -50,7 +50,7 @@ struct Doctor<'a> {
     started: Instant,
     poller: Poller,
     signals: Signals,
-    below: Below,
+    below: Links,
     health: Vec<Health>,
     /// Hosts about which all is known.
     settled: HashSet<u32>,
@@ -83,7 +83,7 @@ impl<'a> Doctor<'a> {
             started,
             poller,
             signals,
-            below: Below::new(links),
+            below: links,
             health: request.hosts.iter().map(unknown).collect(),
             settled: HashSet::new(),
             told: HashMap::new(),
@@ -100,7 +100,7 @@ impl<'a> Doctor<'a> {
     }
 
     fn events(&mut self) {
-        for event in self.below.links.take_events() {
+        for event in self.below.take_events() {
             match event {
                 LinkEvent::Open(link) => drop(self.told.insert(link, epoch_now())),
                 LinkEvent::Up(link, up) => self.heard(link, up),
@@ -111,7 +111,7 @@ impl<'a> Doctor<'a> {
                     self.below.add_rest(link, self.request.reach.out_degree);
                 }
                 LinkEvent::Lost(link, loss) => {
-                    for host in self.below.hosts(link) {
+                    for host in self.below.numbers(link) {
                         self.fail(host, Failure::new(Class::Lost, loss.seen.clone()));
                     }
                 }
@@ -166,8 +166,8 @@ impl<'a> Doctor<'a> {
     }
 
     fn part(&mut self) {
-        self.below.links.give_up_silent();
-        self.below.links.send_all(&Down::HostCommand(HostCommand::Finish));
+        self.below.give_up_silent();
+        self.below.send_all(&Down::HostCommand(HostCommand::Finish));
         self.parting = true;
         self.limit = self.now() + FAREWELL.ms();
     }
@@ -183,7 +183,7 @@ impl Role for Doctor<'_> {
     }
 
     fn is_over(&self) -> bool {
-        self.parting && (!self.below.links.is_any_left() || self.now() >= self.limit)
+        self.parting && (!self.below.is_any_left() || self.now() >= self.limit)
     }
 
     fn step(&mut self) -> bool {
@@ -195,21 +195,21 @@ impl Role for Doctor<'_> {
                 self.part();
             }
         }
-        self.below.links.step();
+        self.below.step();
         self.events();
         false
     }
 
     fn deadline(&self) -> Option<u64> {
-        Some(self.below.links.deadline().map_or(self.limit, |at| at.min(self.limit)))
+        Some(self.below.deadline().map_or(self.limit, |at| at.min(self.limit)))
     }
 
     fn serve(&mut self, ready: Ready) {
         if ready.token != Token::Signals {
-            self.below.links.serve(ready);
+            self.below.serve(ready);
             self.events();
         } else if !self.signals.pending().is_empty() {
-            self.below.links.reap();
+            self.below.reap();
         }
     }
 }

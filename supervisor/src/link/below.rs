@@ -1,5 +1,4 @@
-//! The hosts below an agent, the root or the doctor: links to their agents, and what is awaited of
-//! them.
+//! What is known of the hosts below an agent, the root or the doctor, and what is awaited of them.
 
 use std::collections::HashSet;
 
@@ -7,57 +6,12 @@ use bootstrap::collective::{self, Branch, groups};
 use bootstrap::{HostId, Rank};
 
 use super::links::Links;
+use super::state::CpuQuestion;
 use crate::agent::local_ranks::CpuSample;
 use crate::plan::{HostEntry, StdinTo};
 use crate::tree::message::{Down, Member, Up};
 
-/// A question about CPU times, with the answers so far and the links that owe one.
-#[derive(Debug)]
-pub(crate) struct CpuQuestion {
-    pub(crate) number: u32,
-    pub(crate) sample: CpuSample,
-    waiting: HashSet<usize>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Below {
-    pub(crate) links: Links,
-    /// Links whose subtrees have said all there is to say about their start.
-    standing: HashSet<usize>,
-    /// Hosts that were tried from here, so that none is adopted for ever.
-    tried: HashSet<u32>,
-    /// Link of each branch of the collective machine.
-    branches: Vec<usize>,
-    done: HashSet<usize>,
-    /// Processes left behind that were ended there.
-    pub(crate) orphans: u32,
-    pub(crate) cpu_question: Option<CpuQuestion>,
-    /// Links that do not have the last piece of input yet, and whether anybody reads more.
-    pub(crate) input: Option<(HashSet<usize>, bool)>,
-}
-
-impl Below {
-    pub(crate) fn new(links: Links) -> Self {
-        Self {
-            links,
-            standing: HashSet::new(),
-            tried: HashSet::new(),
-            branches: Vec::new(),
-            done: HashSet::new(),
-            orphans: 0,
-            cpu_question: None,
-            input: None,
-        }
-    }
-
-    /// A link to the first of these hosts, whose number is returned.
-    pub(crate) fn add(&mut self, hosts: Vec<Member>) -> Option<u32> {
-        let first = hosts.first().map(|(host, _)| *host);
-        self.tried.extend(first);
-        self.links.add(hosts);
-        first
-    }
-
+impl Links {
     /// Links to the first hosts of groups; their numbers.
     pub(crate) fn add_groups(&mut self, hosts: &[Member], degree: u32) -> Vec<u32> {
         let groups = groups(0..hosts.len(), degree as usize);
@@ -76,7 +30,8 @@ impl Below {
 
     /// A link could not be made: the hosts behind it are tried without it.
     pub(crate) fn add_rest(&mut self, link: usize, degree: u32) -> Vec<u32> {
-        let rest = self.links.take_rest(link);
+        let rest = self.hosts(link).get(1..).unwrap_or_default().to_vec();
+        self.remove_hosts(link, &rest);
         self.add_groups(&rest, degree)
     }
 
@@ -88,46 +43,46 @@ impl Below {
         mut orphans: Vec<Member>,
     ) -> Option<Vec<Member>> {
         orphans.retain(|(host, _)| self.is_behind(link, *host));
-        self.links.remove_hosts(link, &orphans);
+        self.remove_hosts(link, &orphans);
         let first = orphans.first()?.0;
         (!self.tried.contains(&first)).then_some(orphans)
     }
 
     /// Whether a link may speak about this host.
     pub(crate) fn is_behind(&self, link: usize, host: u32) -> bool {
-        self.links.hosts(link).iter().any(|(own, _)| *own == host)
+        self.hosts(link).iter().any(|(own, _)| *own == host)
     }
 
-    /// Hosts behind a link, its own first.
-    pub(crate) fn hosts(&self, link: usize) -> Vec<u32> {
-        self.links.hosts(link).iter().map(|(host, _)| *host).collect()
+    /// Numbers of the hosts behind a link.
+    pub(crate) fn numbers(&self, link: usize) -> Vec<u32> {
+        self.hosts(link).iter().map(|(host, _)| *host).collect()
     }
 
     /// The host at the other end of a link.
     pub(crate) fn host(&self, link: usize) -> Option<u32> {
-        self.links.hosts(link).first().map(|(host, _)| *host)
+        self.hosts(link).first().map(|(host, _)| *host)
     }
 
     /// Nothing more is to be said about the start of a link's subtree.
     pub(crate) fn stands(&mut self, link: usize) {
-        self.standing.insert(link);
+        self.links[link].standing = true;
     }
 
     /// Whether nothing below is open any more; without links that is so from the beginning.
     pub(crate) fn is_standing(&self) -> bool {
-        (0..self.links.len()).all(|link| self.standing.contains(&link))
+        self.links.iter().all(|link| link.standing)
     }
 
     /// Whether all that is open is drained.
     pub(crate) fn is_done(&self) -> bool {
-        self.links.open().all(|link| self.done.contains(&link))
+        self.open().all(|link| self.links[link].done)
     }
 
     /// Every host is there: the branches of the tree of collective calls.
     pub(crate) fn make_branches(&mut self, host_of: &[HostId]) -> Vec<Branch> {
-        self.branches = self.links.open().collect();
+        self.branches = self.open().collect();
         let branch = |link: &usize| {
-            let hosts = self.links.hosts(*link);
+            let hosts = self.hosts(*link);
             let host = HostId(hosts.first().map_or(0, |(host, _)| *host));
             Branch { host, ranks: ranks_of(hosts, host_of) }
         };
@@ -142,14 +97,16 @@ impl Below {
     pub(crate) fn send_to_branches(&mut self, to: &[usize], message: collective::Down) {
         let down = Down::Bootstrap(message);
         let (lane, message) = (down.lane(), down.encode());
-        for link in to.iter().filter_map(|branch| self.branches.get(*branch)) {
-            self.links.send_encoded(*link, lane, &message);
+        for link in
+            to.iter().filter_map(|branch| self.branches.get(*branch)).copied().collect::<Vec<_>>()
+        {
+            self.send_encoded(link, lane, &message);
         }
     }
 
     /// Links behind which ranks read standard input.
     pub(crate) fn readers(&self, stdin: StdinTo, host_of: &[HostId]) -> HashSet<usize> {
-        let open = self.links.open();
+        let open = self.open();
         match stdin {
             StdinTo::None => HashSet::new(),
             StdinTo::All => open.collect(),
@@ -163,14 +120,14 @@ impl Below {
     /// Sends a piece of standard input to those.
     pub(crate) fn send_input(&mut self, readers: HashSet<usize>, down: &Down) {
         for link in &readers {
-            self.links.send(*link, down);
+            self.send(*link, down);
         }
         self.input = Some((readers, false));
     }
 
     /// Waits for answers to a question about CPU times from every link.
     pub(crate) fn ask_cpu(&mut self, number: u32, sample: CpuSample) {
-        let waiting = self.links.open().collect();
+        let waiting = self.open().collect();
         self.cpu_question = Some(CpuQuestion { number, sample, waiting });
     }
 
@@ -198,7 +155,7 @@ impl Below {
                 }
             }
             Up::Done { orphans } => {
-                if self.done.insert(link) {
+                if !std::mem::replace(&mut self.links[link].done, true) {
                     self.orphans = self.orphans.saturating_add(orphans);
                 }
             }
@@ -217,7 +174,7 @@ impl Below {
         if let Some((waiting, _)) = &mut self.input {
             waiting.remove(&link);
         }
-        !self.done.contains(&link)
+        !self.links[link].done
     }
 }
 

@@ -1,7 +1,7 @@
 //! All links of one agent: starts them a few at a time, tries again where that is worth it, keeps
 //! them alive, and hands on what comes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use spawner_ssh::command::{self, has_short_way, remote_command, script_input, st
 use spawner_ssh::{Ssh, StageMode};
 
 use super::process;
-use super::state::{Link, Phase, TURN};
+use super::state::{CpuQuestion, Link, Phase, TURN};
 use crate::agent::sys::{self, Reaped};
 use crate::event_loop::{Pipe, Poller, Ready, Token, ms};
 use crate::report::End;
@@ -51,13 +51,22 @@ pub(crate) struct Links {
     common: Bytes,
     /// Hash and size of our own program, once somebody wanted it.
     own: Option<(Digest, u64)>,
-    links: Vec<Link>,
+    pub(super) links: Vec<Link>,
     by_pid: HashMap<i32, usize>,
     buffer: Vec<u8>,
     /// What the owner has not taken yet.
     events: Vec<LinkEvent>,
     /// Set when the end has begun: ends of links are no losses any more.
     parting: bool,
+    /// Hosts that were tried from here, so that none is adopted for ever.
+    pub(super) tried: HashSet<u32>,
+    /// Link of each branch of the collective machine.
+    pub(super) branches: Vec<usize>,
+    /// Processes left behind that were ended below.
+    pub(crate) orphans: u32,
+    pub(crate) cpu_question: Option<CpuQuestion>,
+    /// Links that do not have the last piece of input yet, and whether anybody reads more.
+    pub(crate) input: Option<(HashSet<usize>, bool)>,
 }
 
 impl Links {
@@ -73,6 +82,11 @@ impl Links {
             buffer: vec![0; 64 * 1024],
             events: Vec::new(),
             parting: false,
+            tried: HashSet::new(),
+            branches: Vec::new(),
+            orphans: 0,
+            cpu_question: None,
+            input: None,
         }
     }
 
@@ -89,26 +103,18 @@ impl Links {
         self.common = common;
     }
 
-    /// A link to the first of `hosts`, which gets them all as its subtree. Its number.
-    pub(crate) fn add(&mut self, hosts: Vec<Member>) -> usize {
+    /// A link to the first of `hosts`, which gets them all as its subtree; that host's number.
+    pub(crate) fn add(&mut self, hosts: Vec<Member>) -> Option<u32> {
         let (number, now) = (self.links.len(), self.now());
+        let first = hosts.first().map(|(host, _)| *host);
+        self.tried.extend(first);
         self.links.push(Link::new(number, hosts, now));
-        number
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.links.len()
+        first
     }
 
     /// Hosts behind a link, its own first.
     pub(crate) fn hosts(&self, link: usize) -> &[Member] {
         self.links.get(link).map_or(&[], |link| &link.hosts)
-    }
-
-    /// Takes the hosts behind a link other than its own away from it.
-    pub(crate) fn take_rest(&mut self, link: usize) -> Vec<Member> {
-        let hosts = self.links.get_mut(link).map(|link| &mut link.hosts);
-        hosts.filter(|hosts| !hosts.is_empty()).map_or_else(Vec::new, |hosts| hosts.split_off(1))
     }
 
     /// Hosts that do not belong to a link any more.

@@ -18,17 +18,12 @@ pub(super) struct Started {
 }
 
 /// Our ends of the pipes of one process, and its own.
-struct Pipes {
-    ours: [OwnedFd; 3],
-    theirs: [OwnedFd; 3],
-}
+type Pipes = ([OwnedFd; 3], [OwnedFd; 3]);
 
-impl Pipes {
-    fn new() -> io::Result<Self> {
-        let pipe = || nix::unistd::pipe2(OFlag::O_CLOEXEC);
-        let ((input, to), (from, output), (err, err_end)) = (pipe()?, pipe()?, pipe()?);
-        Ok(Self { ours: [to, from, err], theirs: [input, output, err_end] })
-    }
+fn pipes() -> io::Result<Pipes> {
+    let pipe = || nix::unistd::pipe2(OFlag::O_CLOEXEC);
+    let ((input, to), (from, output), (err, err_end)) = (pipe()?, pipe()?, pipe()?);
+    Ok(([to, from, err], [input, output, err_end]))
 }
 
 /// Starts processes with these words, all at the same time: on a busy machine one after the other
@@ -39,9 +34,9 @@ pub(super) fn start(all: &[Vec<OsString>]) -> Vec<io::Result<Started>> {
     let mut made = Vec::new();
     let mut pipes_of = Vec::new();
     for words in all {
-        match image(words, &env).and_then(|image| Ok((image, Pipes::new()?))) {
+        match image(words, &env).and_then(|image| Ok((image, pipes()?))) {
             Ok((image, pipes)) => {
-                let streams = pipes.theirs.each_ref().map(AsRawFd::as_raw_fd);
+                let streams = pipes.1.each_ref().map(AsRawFd::as_raw_fd);
                 made.push((image, streams));
                 pipes_of.push(Ok(pipes));
             }
@@ -50,7 +45,7 @@ pub(super) fn start(all: &[Vec<OsString>]) -> Vec<io::Result<Started>> {
     }
     let mut pids = sys::launch_helpers(&mut made).into_iter();
     let outcome = |pipes: io::Result<Pipes>| {
-        let Pipes { ours, theirs } = pipes?;
+        let (ours, theirs) = pipes?;
         drop(theirs);
         let none = || io::Error::other("it was not started");
         let pid = pids.next().ok_or_else(none)?;

@@ -1,5 +1,6 @@
 //! One link: its process, its pipes, and how far it has come.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -10,6 +11,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use spawner_ssh::builtin::Session;
 
 use super::process::Started;
+use crate::agent::local_ranks::CpuSample;
 use crate::agent::sys;
 use crate::event_loop::{Pipe, Poller, Token};
 use crate::report::End;
@@ -21,6 +23,14 @@ use spawner_ssh::marker::Search;
 const MAX_STDERR: usize = 16 * 1024;
 /// Bytes read in a row from one link before the others get their turn.
 pub(super) const TURN: usize = 256 * 1024;
+
+/// A question about CPU times, with the answers so far and the links that owe one.
+#[derive(Debug)]
+pub(crate) struct CpuQuestion {
+    pub(crate) number: u32,
+    pub(crate) sample: CpuSample,
+    pub(super) waiting: HashSet<usize>,
+}
 
 /// How far a link has come. Times are milliseconds on the owner's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +76,10 @@ pub(super) struct Link {
     watched: bool,
     pub(super) heard: u64,
     pub(super) said: u64,
+    /// Its subtree has said all there is to say about its start.
+    pub(super) standing: bool,
+    /// Its subtree is drained.
+    pub(super) done: bool,
     /// Bytes of output that it sent and was not given credit for again.
     pub(super) owed: u32,
 }

@@ -22,7 +22,7 @@ use crate::agent::local_ranks::LocalRanks;
 use crate::agent::machine::{Event, Machine, RankEvent, Rules};
 use crate::agent::{control, processes, record};
 use crate::event_loop::{self, OsError, Poller, Ready, Role, Signals, Token, cannot, ms};
-use crate::link::{Below, Links};
+use crate::link::Links;
 use crate::plan::JobPlan;
 use crate::report::End;
 use crate::stage::Staging;
@@ -50,9 +50,9 @@ fn work(origin: Origin) -> Result<(), OsError> {
         return Err(other("it was told no host".to_owned()));
     };
     // Logins take their time, so they come first.
-    let mut below = Below::new(Links::new(&poller, started, words.ssh.clone(), common));
+    let mut below = Links::new(&poller, started, words.ssh.clone(), common);
     below.add_groups(&subtree[1..], words.ssh.out_degree);
-    below.links.step();
+    below.step();
     let mut plan = plan_of(&words, &own, host_of.len());
     // The launching host finds its address by that of another one.
     let several = words.hosts > 1 && !own.here;
@@ -114,7 +114,7 @@ pub(super) struct Driver<'a> {
     pub(super) parent: Parent,
     pub(super) relay: Relay,
     pub(super) ranks: LocalRanks<'a>,
-    pub(super) below: Below,
+    pub(super) below: Links,
     pub(super) staging: Staging,
     /// Links whose agents wait for the program's hash, which our parent was asked for.
     pub(super) describing: Vec<usize>,
@@ -185,7 +185,7 @@ impl Driver<'_> {
     /// Sends what is left and waits for the processes below, which are at their end.
     fn leave(&mut self) {
         let now = self.now();
-        let links = &mut self.below.links;
+        let links = &mut self.below;
         let until = *self.leaving.get_or_insert_with(|| {
             links.part();
             now + FAREWELL.ms()
@@ -236,7 +236,7 @@ impl Driver<'_> {
         say!(ERROR, LAUNCHER, "node agent: {host}: lost its parent: {why}; its ranks are ended");
         self.parent.close();
         self.relay.close();
-        self.below.links.part();
+        self.below.part();
         self.ranks.stop();
         self.cleaning_up = false;
         let rules = Rules { exit_bound: ms(self.plan.exit_bound), timeout_at: None };
@@ -288,7 +288,7 @@ impl Driver<'_> {
             self.parent.queue_encoded(Lane::Bulk, message);
         }
         if self.relay.has_room_below() {
-            self.below.links.settle_debts();
+            self.below.settle_debts();
         }
     }
 
@@ -331,8 +331,8 @@ impl Driver<'_> {
         if !self.ranks.capture.is_over() || !self.below.is_done() {
             return;
         }
-        self.below.links.part();
-        if self.relay.is_empty() && !self.below.links.is_any_left() {
+        self.below.part();
+        if self.relay.is_empty() && !self.below.is_any_left() {
             if let Some(text) = self.ranks.given_up() {
                 self.parent.send(&Up::Say(format!("{}: {text}", self.plan.host)));
             }
@@ -387,7 +387,7 @@ impl Role for Driver<'_> {
         let finish = self.finishing.as_ref().filter(|_| !self.ranks.capture.is_over());
         let finish = finish.map(Draining::deadline);
         let held = self.held.map(|at| at.saturating_add(HOLD.ms()));
-        let times = [self.decision_due(), parent, finish, held, self.below.links.deadline()];
+        let times = [self.decision_due(), parent, finish, held, self.below.deadline()];
         times.into_iter().flatten().min()
     }
 
@@ -405,7 +405,7 @@ impl Role for Driver<'_> {
             Token::ParentIn => self.hear_parent(),
             Token::ParentOut => self.parent.write(),
             Token::Link(..) => {
-                self.below.links.serve(ready);
+                self.below.serve(ready);
                 self.link_events();
             }
             _ => {
@@ -419,7 +419,7 @@ impl Role for Driver<'_> {
         if self.leaving.is_none() {
             self.ranks.capture.settle(&mut self.relay);
         }
-        self.below.links.step();
+        self.below.step();
         self.link_events();
         if self.leaving.is_none() {
             self.step_parent();

@@ -20,7 +20,7 @@ impl Driver<'_> {
         match down {
             Down::Setup { .. } => self.orphaned("it sent a second setup"),
             Down::HostCommand(command) => {
-                self.below.links.send_all(&Down::HostCommand(command));
+                self.below.send_all(&Down::HostCommand(command));
                 self.command(command);
             }
             Down::Bootstrap(down) => {
@@ -51,7 +51,7 @@ impl Driver<'_> {
                 self.below.ask_cpu(number, sample);
                 self.answer_cpu_sample();
             }
-            HostCommand::OutputClosed(stream) => self.relay.deafen(stream),
+            HostCommand::OutputClosed(which) => self.relay.deafen(which),
             HostCommand::InputEnd => self.ranks.readers.close(),
             HostCommand::Finish => {
                 self.ranks.stop();
@@ -80,7 +80,7 @@ impl Driver<'_> {
 
     /// Carries out what was decided, here or by the root.
     pub(super) fn act(&mut self, command: Command) {
-        let links = &self.below.links;
+        let links = &self.below;
         self.ranks.act(command, |pid| links.is_ours(pid));
         match command {
             // Only the root asks.
@@ -96,16 +96,16 @@ impl Driver<'_> {
     }
 
     pub(super) fn reap(&mut self) {
-        let others = self.ranks.reap();
-        for (pid, end) in others.ended {
-            self.below.links.child_ended(pid, end);
+        let (others, left) = self.ranks.reap();
+        for (pid, end) in others {
+            self.below.child_ended(pid, end);
         }
         self.happened();
         if !self.cleaning_up && !self.is_through() {
             return;
         }
-        let links = &self.below.links;
-        let left = others.left
+        let links = &self.below;
+        let left = left
             && (links.processes() == 0
                 || processes::children(getpid().as_raw()).iter().any(|pid| !links.is_ours(*pid)));
         if self.own.is_some() {
@@ -134,7 +134,7 @@ impl Driver<'_> {
     }
 
     pub(super) fn link_events(&mut self) {
-        for event in self.below.links.take_events() {
+        for event in self.below.take_events() {
             match event {
                 LinkEvent::Open(link) => {
                     let host = self.below.host(link).unwrap_or(0);
@@ -147,7 +147,7 @@ impl Driver<'_> {
                         let status = HostStatus::Failed(failure);
                         self.parent.send(&Up::Host { host, status });
                     }
-                    self.parent.send(&Up::Unreached(self.below.links.hosts(link).to_vec()));
+                    self.parent.send(&Up::Unreached(self.below.hosts(link).to_vec()));
                     self.below.stands(link);
                 }
                 LinkEvent::Lost(link, loss) => self.lost(link, loss),
@@ -162,7 +162,7 @@ impl Driver<'_> {
             if let Some(branch) = self.below.branch(link) {
                 self.ranks.boot.lost(branch);
             }
-            self.parent.send(&Up::Lost { hosts: self.below.hosts(link), loss });
+            self.parent.send(&Up::Lost { hosts: self.below.numbers(link), loss });
         }
         self.answer_cpu_sample();
     }
@@ -171,12 +171,12 @@ impl Driver<'_> {
         let Some(up) = self.below.heard(link, up) else { return self.answer_cpu_sample() };
         match up {
             Up::Unreached(ref hosts) => {
-                self.below.links.remove_hosts(link, hosts);
+                self.below.remove_hosts(link, hosts);
                 self.parent.send(&up);
             }
             Up::Events(events) => self.events.extend(events),
             Up::Output { ref bytes, .. } => {
-                self.below.links.owe(link, bytes.len());
+                self.below.owe(link, bytes.len());
                 self.relay.push(bytes.len(), up.encode());
             }
             Up::OutputEnd { .. } => self.relay.push(0, up.encode()),
@@ -217,7 +217,7 @@ impl Driver<'_> {
             match action {
                 Action::Ask => self.parent.send(&Up::Want),
                 Action::Took(bytes) => self.parent.send(&Up::Took { bytes }),
-                Action::Give(link, down) => self.below.links.send(link, &down),
+                Action::Give(link, down) => self.below.send(link, &down),
                 Action::Ready => self.settled(self.check_program()),
                 Action::Failed(why) => {
                     let seen = format!("cannot be sent the program: {why}");
@@ -232,7 +232,7 @@ impl Driver<'_> {
 
     fn describe(&mut self, link: usize) {
         if let Some(digest) = self.staging.hash() {
-            return self.below.links.send(link, &Down::Described(Some(digest)));
+            return self.below.send(link, &Down::Described(Some(digest)));
         }
         if self.describing.is_empty() {
             self.parent.send(&Up::Describe);
@@ -243,7 +243,7 @@ impl Driver<'_> {
     fn described(&mut self, digest: Option<Digest>) {
         self.staging.learn(digest);
         for link in std::mem::take(&mut self.describing) {
-            self.below.links.send(link, &Down::Described(digest));
+            self.below.send(link, &Down::Described(digest));
         }
     }
 }

@@ -18,7 +18,7 @@ mod relay;
 mod setup;
 
 use std::fs::OpenOptions;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -114,20 +114,12 @@ fn skip_lines(input: BorrowedFd<'_>, started: Instant) -> std::io::Result<()> {
 
 /// Makes the link to the parent ours alone: standard input and output become the empty file.
 fn private_streams() -> std::io::Result<(OwnedFd, OwnedFd)> {
-    let own = |fd| -> std::io::Result<OwnedFd> {
-        let copy = nix::unistd::dup(fd)?;
-        fcntl(&copy, FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))?;
-        Ok(copy)
-    };
-    let stdin = std::io::stdin();
-    let stdout = std::io::stdout();
-    let input = own(stdin.as_fd())?;
-    let output = own(stdout.as_fd())?;
+    let input = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let output = std::io::stdout().as_fd().try_clone_to_owned()?;
     let empty = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     nix::unistd::dup2_stdin(&empty)?;
     nix::unistd::dup2_stdout(&empty)?;
     for fd in [&input, &output] {
-        debug_assert!(fd.as_raw_fd() > 2, "0, 1 and 2 are taken");
         let flags = OFlag::from_bits_truncate(fcntl(fd, FcntlArg::F_GETFL)?);
         fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
     }

@@ -27,10 +27,6 @@ pub(super) struct Relay {
     gone: bool,
 }
 
-const fn stream(which: Which) -> u8 {
-    which as u8 + 1
-}
-
 impl Relay {
     pub(super) const fn new() -> Self {
         Self {
@@ -79,10 +75,8 @@ impl Relay {
         self.queue.is_empty()
     }
 
-    pub(super) fn deafen(&mut self, number: u8) {
-        if let Some(deaf) = self.deaf.get_mut(usize::from(number).wrapping_sub(1)) {
-            *deaf = true;
-        }
+    pub(super) const fn deafen(&mut self, which: Which) {
+        self.deaf[which as usize] = true;
     }
 
     /// The parent is lost: what waits is lost with it.
@@ -107,12 +101,12 @@ impl Outlet for Relay {
     }
 
     fn take(&mut self, rank: u32, which: Which, data: &[u8]) {
-        let up = Up::Output { rank, stream: stream(which), bytes: data.to_vec().into() };
+        let up = Up::Output { rank, which, bytes: data.to_vec().into() };
         self.push(data.len(), up.encode());
     }
 
     fn end(&mut self, rank: u32, which: Which) {
-        self.push(0, Up::OutputEnd { rank, stream: stream(which) }.encode());
+        self.push(0, Up::OutputEnd { rank, which }.encode());
     }
 }
 
@@ -145,9 +139,7 @@ mod tests {
     #[test]
     fn deaf_and_lost() {
         let mut relay = Relay::new();
-        relay.deafen(2);
-        relay.deafen(0);
-        relay.deafen(9);
+        relay.deafen(Which::Err);
         assert!(relay.is_gone(Which::Err) && !relay.is_gone(Which::Out));
         relay.take(0, Which::Out, b"x");
         relay.close();

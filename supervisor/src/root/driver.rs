@@ -15,7 +15,7 @@ use crate::agent::local_ranks::CpuSample;
 use crate::agent::machine::{CODE_LAUNCH, Command, Event};
 use crate::agent::{processes, sys};
 use crate::event_loop::{self, OsError, Poller, Ready, Role, Signals, Token, Which, cannot};
-use crate::link::{Below, Links};
+use crate::link::Links;
 use crate::local::Origin;
 use crate::plan::JobPlan;
 use crate::stage::Staging;
@@ -44,7 +44,7 @@ pub(super) enum Phase {
 
 pub(super) struct Root<'a> {
     pub(super) control: Control<'a>,
-    pub(super) below: Below,
+    pub(super) below: Links,
     pub(super) common: Common,
     pub(super) staging: Staging,
     /// Links whose agents want the program's hash.
@@ -74,7 +74,7 @@ impl<'a> Root<'a> {
         let links = Links::new(&control.poller, started, common.ssh.clone(), Bytes::default());
         Ok(Self {
             control,
-            below: Below::new(links),
+            below: links,
             staging: Staging::new(None, PathBuf::new(), super::start::host_of_root(plan)),
             describing: Vec::new(),
             common,
@@ -122,7 +122,7 @@ impl<'a> Root<'a> {
     /// The machine has finished: lets the agents drain and go.
     fn begin_draining(&mut self) {
         self.phase = Phase::Draining;
-        self.below.links.give_up_silent();
+        self.below.give_up_silent();
         if !self.below.is_done() {
             self.command(HostCommand::Finish);
         }
@@ -141,7 +141,7 @@ impl<'a> Root<'a> {
         if !late && !self.is_drained() && !self.control.impatient {
             return self.step_output();
         }
-        self.below.links.part();
+        self.below.part();
         self.phase = Phase::Parting;
         self.give_up = now + FAREWELL.ms();
     }
@@ -149,23 +149,23 @@ impl<'a> Root<'a> {
     fn part(&mut self) {
         let late = self.now() >= self.give_up;
         if late {
-            self.below.links.cut_all();
+            self.below.cut_all();
         }
-        if late || !self.below.links.is_any_left() {
+        if late || !self.below.is_any_left() {
             self.phase = Phase::Over;
         }
     }
 
     /// Gives credit for what was written, and tells agents about streams that nobody reads.
     pub(super) fn step_output(&mut self) {
-        for (which, number) in [(Which::Out, 1), (Which::Err, 2)] {
+        for which in [Which::Out, Which::Err] {
             if self.control.output.is_gone(which) && !self.deaf[which as usize] {
                 self.deaf[which as usize] = true;
-                self.command(HostCommand::OutputClosed(number));
+                self.command(HostCommand::OutputClosed(which));
             }
         }
         if self.control.output.has_room(Which::Out) && self.control.output.has_room(Which::Err) {
-            self.below.links.settle_debts();
+            self.below.settle_debts();
         }
     }
 
@@ -179,7 +179,7 @@ impl<'a> Root<'a> {
     }
 
     pub(super) fn command(&mut self, command: HostCommand) {
-        self.below.links.send_all(&Down::HostCommand(command));
+        self.below.send_all(&Down::HostCommand(command));
     }
 
     fn ask_for_cpu_sample(&mut self) {
@@ -239,18 +239,17 @@ impl Role for Root<'_> {
             return Some(self.give_up);
         }
         let limit = (self.phase == Phase::Draining).then(|| self.give_up.max(self.now() + 1));
-        let times =
-            [self.control.deadline(), self.below.links.deadline(), self.start_deadline(), limit];
+        let times = [self.control.deadline(), self.below.deadline(), self.start_deadline(), limit];
         times.into_iter().flatten().min()
     }
 
     fn serve(&mut self, ready: Ready) {
         match ready.token {
-            Token::Signals if self.own_signals() => self.below.links.reap(),
+            Token::Signals if self.own_signals() => self.below.reap(),
             Token::Control => self.hear_launcher(),
             Token::Sink(number) => self.control.output.writable(number),
             Token::Link(..) => {
-                self.below.links.serve(ready);
+                self.below.serve(ready);
                 self.link_events();
             }
             _ => {}
@@ -261,7 +260,7 @@ impl Role for Root<'_> {
         self.control.output.show_prompt();
         self.control.output.settle();
         if self.phase != Phase::Parting {
-            self.below.links.step();
+            self.below.step();
             self.link_events();
         }
     }

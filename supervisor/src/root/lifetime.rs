@@ -8,7 +8,7 @@ use crate::agent::control::Supervise;
 use crate::agent::input::Feed;
 use crate::agent::machine::{Command, Event, RankEvent};
 use crate::agent::record::epoch_now;
-use crate::event_loop::{Role, Which};
+use crate::event_loop::Role;
 use crate::link::LinkEvent;
 use crate::report::End;
 use crate::tree::hosts::HostStatus;
@@ -16,7 +16,7 @@ use crate::tree::message::{Down, HostCommand, Loss, Up};
 
 impl Root<'_> {
     pub(super) fn link_events(&mut self) {
-        for event in self.below.links.take_events() {
+        for event in self.below.take_events() {
             match event {
                 LinkEvent::Open(link) => {
                     if let Some(host) = self.below.host(link) {
@@ -49,17 +49,11 @@ impl Root<'_> {
             Up::Orphans { host, left } if self.below.is_behind(link, host) => {
                 self.orphan_status(host, left);
             }
-            Up::Output { rank, stream, bytes } => {
-                self.below.links.owe(link, bytes.len());
-                if let Some(which) = which(stream) {
-                    self.control.output.take(rank, which, &bytes);
-                }
+            Up::Output { rank, which, bytes } => {
+                self.below.owe(link, bytes.len());
+                self.control.output.take(rank, which, &bytes);
             }
-            Up::OutputEnd { rank, stream } => {
-                if let Some(which) = which(stream) {
-                    self.control.output.end(rank, which);
-                }
-            }
+            Up::OutputEnd { rank, which } => self.control.output.end(rank, which),
             Up::Bootstrap(up) => {
                 let answer = match (self.below.branch(link), &mut self.calls) {
                     (Some(branch), Some(calls)) => calls.from_child(branch, up).map(drop),
@@ -112,7 +106,7 @@ impl Root<'_> {
                 // The root has no ranks, so nothing follows here; messages may.
                 let _ = calls.lost(branch);
             }
-            self.hosts_lost(&self.below.hosts(link), loss);
+            self.hosts_lost(&self.below.numbers(link), loss);
         }
         self.answer_cpu_sample();
     }
@@ -158,10 +152,10 @@ impl Root<'_> {
     /// Asks every host whether processes are left; the machine is told when all have answered.
     pub(super) fn find_orphans(&mut self) {
         let mut asked = std::collections::HashMap::new();
-        for link in self.below.links.open() {
-            for (host, _) in self.below.links.hosts(link) {
-                if !self.lost.contains(host) && self.phase != Phase::Starting {
-                    asked.insert(*host, self.bare.contains(host).then_some(false));
+        for link in self.below.open() {
+            for host in self.below.numbers(link) {
+                if !self.lost.contains(&host) && self.phase != Phase::Starting {
+                    asked.insert(host, self.bare.contains(&host).then_some(false));
                 }
             }
         }
@@ -222,13 +216,5 @@ impl Root<'_> {
     fn end_input(&mut self) {
         self.close_input();
         self.command(HostCommand::InputEnd);
-    }
-}
-
-const fn which(stream: u8) -> Option<Which> {
-    match stream {
-        1 => Some(Which::Out),
-        2 => Some(Which::Err),
-        _ => None,
     }
 }

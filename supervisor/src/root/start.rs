@@ -85,7 +85,7 @@ impl Root<'_> {
 
     /// Looks for the program while logins are under way, and completes what agents are told.
     pub(super) fn stage_program(&mut self) {
-        self.below.links.step();
+        self.below.step();
         let path = program(self.control.plan);
         let found = offer(self.control.plan, &path).unwrap_or_else(|error| {
             self.control.say(1, || format!("{} is not sent to any host: {error}", path.display()));
@@ -93,7 +93,7 @@ impl Root<'_> {
         });
         self.common.staged = found.clone();
         self.staging = Staging::new(found, path, host_of_root(self.control.plan));
-        self.below.links.set_common(Bytes::from(encode(&self.common).as_ref().clone()));
+        self.below.set_common(Bytes::from(encode(&self.common).as_ref().clone()));
         self.link_events();
     }
 
@@ -102,12 +102,12 @@ impl Root<'_> {
             // Reading the program takes its time: what agents say meanwhile is heard before their
             // silence counts.
             let described = Down::Described(self.staging.hash());
-            self.below.links.send(link, &described);
+            self.below.send(link, &described);
         }
         while let Some(action) = self.staging.next() {
             // The root has no parent and no ranks.
             if let Action::Give(link, down) = action {
-                self.below.links.send(link, &down);
+                self.below.send(link, &down);
             }
         }
     }

@@ -89,6 +89,7 @@ mod tests {
 
     use super::*;
     use crate::agent::machine::{Command, RankEvent};
+    use crate::event_loop::Which;
     use crate::plan::HostEntry;
     use crate::report::End;
     use crate::tree::frames::{Lane, Outbox};
@@ -119,7 +120,7 @@ mod tests {
             Up::Host { host: 2, status: HostStatus::Reached(Step::Ready) },
             Up::Unreached(vec![(1, HostEntry::new("n1"))]),
             Up::Events(vec![RankEvent::Ended { rank: 1, end: End::Signal(9), at: 0.5 }]),
-            Up::Output { rank: 1, stream: 2, bytes: vec![1, 2].into() },
+            Up::Output { rank: 1, which: Which::Err, bytes: vec![1, 2].into() },
             Up::Standing,
             Up::Done { orphans: 3 },
         ];

@@ -17,15 +17,8 @@ pub(crate) enum HostStatus {
 }
 
 #[derive(Clone, Debug)]
-struct Host {
-    name: String,
-    step: Step,
-    failure: Option<Failure>,
-}
-
-#[derive(Clone, Debug)]
 pub(crate) struct Hosts {
-    hosts: Vec<Host>,
+    hosts: Vec<HostRecord>,
     /// Hosts that are neither ready nor failed.
     open: usize,
     failed: usize,
@@ -33,16 +26,16 @@ pub(crate) struct Hosts {
 
 impl Hosts {
     pub(crate) fn new(names: impl IntoIterator<Item = String>) -> Self {
-        let host = |name| Host { name, step: Step::Waiting, failure: None };
-        let hosts: Vec<Host> = names.into_iter().map(host).collect();
+        let host = |host| HostRecord { host, step: Step::Waiting, failure: None };
+        let hosts: Vec<HostRecord> = names.into_iter().map(host).collect();
         Self { open: hosts.len(), failed: 0, hosts }
     }
 
     pub(crate) fn name(&self, host: u32) -> &str {
-        self.hosts.get(host as usize).map_or("?", |host| &host.name)
+        self.hosts.get(host as usize).map_or("?", |host| &host.host)
     }
 
-    fn is_open(host: &Host) -> bool {
+    fn is_open(host: &HostRecord) -> bool {
         host.failure.is_none() && host.step < Step::Ready
     }
 
@@ -94,9 +87,9 @@ impl Hosts {
         for host in &self.hosts {
             let Some(failure) = &host.failure else { continue };
             // What differs only in the host's own name is the same.
-            let key = failure.seen.replace(&host.name, "HOST");
+            let key = failure.seen.replace(&host.host, "HOST");
             let group = groups.entry(format!("{:?} {key}", failure.class));
-            group.or_insert_with(|| (failure, Vec::new())).1.push(&host.name);
+            group.or_insert_with(|| (failure, Vec::new())).1.push(&host.host);
         }
         let mut groups: Vec<_> = groups.into_values().collect();
         groups.sort_by_key(|(_, hosts)| std::cmp::Reverse(hosts.len()));
@@ -121,10 +114,9 @@ impl Hosts {
     }
 
     pub(crate) fn records(&self) -> Vec<HostRecord> {
-        let record = |host: &Host| HostRecord {
-            host: host.name.clone(),
-            step: host.failure.as_ref().map_or(host.step, |failure| failure.class.rule().step),
-            failure: host.failure.clone(),
+        let record = |host: &HostRecord| {
+            let failed = host.failure.as_ref().map(|failure| failure.class.rule().step);
+            HostRecord { step: failed.unwrap_or(host.step), ..host.clone() }
         };
         self.hosts.iter().map(record).collect()
     }

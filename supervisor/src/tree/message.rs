@@ -14,6 +14,7 @@ use super::hosts::HostStatus;
 use crate::agent::local_ranks::CpuSample;
 use crate::agent::machine::{Command, RankEvent};
 use crate::doctor::finding::Finding;
+use crate::event_loop::Which;
 use crate::plan::{HostEntry, Reach};
 use crate::stage::digest::Digest;
 use crate::stage::offer::Offer;
@@ -56,8 +57,8 @@ pub(crate) enum HostCommand {
     SampleCpu {
         number: u32,
     },
-    /// Nobody reads this stream (1 or 2) any more.
-    OutputClosed(u8),
+    /// Nobody reads this stream any more.
+    OutputClosed(Which),
     InputEnd,
     Start,
     /// Drain the output, say so, and go.
@@ -131,12 +132,12 @@ pub(crate) enum Up {
     },
     Output {
         rank: u32,
-        stream: u8,
+        which: Which,
         bytes: Bytes,
     },
     OutputEnd {
         rank: u32,
-        stream: u8,
+        which: Which,
     },
     Bootstrap(collective::Up),
     /// The whole subtree has the last piece of input; whether anybody there reads more.
@@ -358,7 +359,7 @@ mod tests {
             Up::Host { host: 3, status: HostStatus::Reached(Step::Ready) },
             Up::Unreached(vec![(1, HostEntry::new("n1"))]),
             Up::Events(vec![RankEvent::Ended { rank: 1, end: End::Signal(9), at: 0.5 }]),
-            Up::Output { rank: 1, stream: 2, bytes: vec![1, 2].into() },
+            Up::Output { rank: 1, which: Which::Err, bytes: vec![1, 2].into() },
             Up::Done { orphans: 3 },
         ] {
             assert_eq!(Up::decode(&up.encode()).unwrap(), up);

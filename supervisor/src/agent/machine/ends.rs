@@ -8,8 +8,9 @@ use settings::deadlines::agent::{
 use super::{CODE_TIMEOUT, Command, Machine, after, ending, status};
 use crate::report::{Cause, CauseKind};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
+    #[default]
     Running,
     /// Decided; ranks are given time to leave.
     Leaving {
@@ -71,117 +72,118 @@ impl Machine {
         }
     }
 
-    pub(super) fn terminate(&mut self, now: u64, out: &mut Vec<Command>) {
+    pub(super) fn terminate(&mut self) {
         if matches!(self.phase, Phase::Running | Phase::Leaving { .. }) {
-            self.phase = Phase::Terminating { kill_at: after(now, KILL_GRACE) };
+            self.phase = Phase::Terminating { kill_at: after(self.now, KILL_GRACE) };
             if self.running > 0 {
                 self.mark_killed();
-                out.push(Command::End(libc::SIGTERM));
+                self.out.push(Command::End(libc::SIGTERM));
             }
         }
     }
 
-    pub(super) fn kill(&mut self, now: u64, out: &mut Vec<Command>) {
+    pub(super) fn kill(&mut self) {
         match self.phase {
             Phase::Running | Phase::Leaving { .. } | Phase::Terminating { .. } => {
-                self.phase = Phase::Killing { give_up_at: after(now, REAP) };
+                self.phase = Phase::Killing { give_up_at: after(self.now, REAP) };
                 self.mark_killed();
-                out.push(Command::End(libc::SIGKILL));
+                self.out.push(Command::End(libc::SIGKILL));
             }
             Phase::Orphans { .. } => {
-                self.phase = Phase::KillingOrphans { give_up_at: after(now, REAP) };
-                out.push(Command::EndOrphans(libc::SIGKILL));
+                self.phase = Phase::KillingOrphans { give_up_at: after(self.now, REAP) };
+                self.out.push(Command::EndOrphans(libc::SIGKILL));
             }
             Phase::Killing { .. } | Phase::KillingOrphans { .. } | Phase::Finished => {}
         }
     }
 
-    pub(super) fn signal(&mut self, now: u64, signal: i32, out: &mut Vec<Command>) {
+    pub(super) fn signal(&mut self, signal: i32) {
         if !ending(signal) {
             if self.running > 0 {
-                out.push(Command::Forward(signal));
+                self.out.push(Command::Forward(signal));
             }
             return;
         }
         match self.asked {
-            Some((_, at)) if now < after(at, SIGNAL_REPEAT) => {}
+            Some((_, at)) if self.now < after(at, SIGNAL_REPEAT) => {}
             Some((first, _)) => {
                 if self.cause.is_none() {
                     self.cause =
                         Some(Self::of_job(CauseKind::LauncherSignal, 128 + first, Some(first)));
-                    self.end_begins.get_or_insert(now);
+                    self.end_begins.get_or_insert(self.now);
                 }
-                self.kill(now, out);
+                self.kill();
             }
             None => {
-                self.asked = Some((signal, now));
+                self.asked = Some((signal, self.now));
                 if self.cause.is_some() || self.is_cleaning_up() {
                     // It is ending already: hurry.
-                    self.terminate(now, out);
+                    self.terminate();
                 } else if self.running > 0 {
-                    out.push(Command::Forward(signal));
+                    self.out.push(Command::Forward(signal));
                 }
                 if self.pending > 0 {
                     let cause = Self::of_job(CauseKind::LauncherSignal, 128 + signal, Some(signal));
-                    self.fail(now, cause, out);
+                    self.fail(cause);
                 }
             }
         }
     }
 
-    pub(super) fn orphans(&mut self, now: u64, left: bool, out: &mut Vec<Command>) {
+    pub(super) fn orphans(&mut self, left: bool) {
         if !self.is_cleaning_up() {
             return;
         }
         if !left {
             self.phase = Phase::Finished;
-            out.push(Command::Finish);
+            self.out.push(Command::Finish);
             return;
         }
         match self.phase {
             Phase::Orphans { kill_at } => {
                 let grace = if self.cause.is_some() { STRAY_GRACE_FAILED } else { STRAY_GRACE };
-                self.phase =
-                    Phase::Orphans { kill_at: Some(kill_at.unwrap_or_else(|| after(now, grace))) };
-                out.push(Command::EndOrphans(libc::SIGTERM));
+                self.phase = Phase::Orphans {
+                    kill_at: Some(kill_at.unwrap_or_else(|| after(self.now, grace))),
+                };
+                self.out.push(Command::EndOrphans(libc::SIGTERM));
             }
-            _ => out.push(Command::EndOrphans(libc::SIGKILL)),
+            _ => self.out.push(Command::EndOrphans(libc::SIGKILL)),
         }
     }
 
     /// Moves on when the last rank is gone or a deadline has come.
-    pub(super) fn advance(&mut self, now: u64, out: &mut Vec<Command>) {
+    pub(super) fn advance(&mut self) {
         let over = self.running == 0 && (self.pending == 0 || self.is_ending());
         if over && !self.is_cleaning_up() && self.phase != Phase::Finished {
-            self.end_begins.get_or_insert(now);
+            self.end_begins.get_or_insert(self.now);
             self.phase = Phase::Orphans { kill_at: None };
-            out.push(Command::FindOrphans);
+            self.out.push(Command::FindOrphans);
             return;
         }
-        if self.deadline().is_none_or(|at| now < at) {
+        if self.deadline().is_none_or(|at| self.now < at) {
             return;
         }
         match self.phase {
-            Phase::Running => self.running_deadline(now, out),
-            Phase::Leaving { quit_at: Some(at), term_at } if now >= at => {
+            Phase::Running => self.running_deadline(),
+            Phase::Leaving { quit_at: Some(at), term_at } if self.now >= at => {
                 self.phase = Phase::Leaving { quit_at: None, term_at };
                 // What follows is of our making.
                 self.cause = self.cause.take().or_else(|| self.deferred.clone());
-                out.push(Command::QuitUnclaimed);
+                self.out.push(Command::QuitUnclaimed);
             }
-            Phase::Leaving { .. } => self.terminate(now, out),
-            Phase::Terminating { .. } | Phase::Orphans { .. } => self.kill(now, out),
+            Phase::Leaving { .. } => self.terminate(),
+            Phase::Terminating { .. } | Phase::Orphans { .. } => self.kill(),
             Phase::Killing { .. } | Phase::KillingOrphans { .. } => {
                 self.phase = Phase::Finished;
-                out.push(Command::Finish);
+                self.out.push(Command::Finish);
             }
             Phase::Finished => {}
         }
     }
 
-    pub(super) fn running_deadline(&mut self, now: u64, out: &mut Vec<Command>) {
-        if self.rules.timeout_at.is_some_and(|at| now >= at) {
-            self.fail(now, Self::of_job(CauseKind::Timeout, CODE_TIMEOUT, None), out);
+    pub(super) fn running_deadline(&mut self) {
+        if self.rules.timeout_at.is_some_and(|at| self.now >= at) {
+            self.fail(Self::of_job(CauseKind::Timeout, CODE_TIMEOUT, None));
             return;
         }
         let stuck = self.members.iter().all(|m| !m.running() || m.exiting.is_some());
@@ -191,22 +193,22 @@ impl Machine {
                     path: Some(path),
                     ..Self::of_rank(CauseKind::CollectiveExit, rank, status(code))
                 };
-                self.fail(now, cause, out);
-                self.terminate(now, out);
+                self.fail(cause);
+                self.terminate();
             }
         } else {
-            let window = self.last_exiting.map_or(now, |last| after(last, QUIET_WINDOW));
-            self.sample_at = Some(after(now, QUIET_RETRY).max(window));
-            out.push(Command::SampleCpu);
+            let window = self.last_exiting.map_or(self.now, |last| after(last, QUIET_WINDOW));
+            self.sample_at = Some(after(self.now, QUIET_RETRY).max(window));
+            self.out.push(Command::SampleCpu);
         }
     }
 
-    pub(super) fn cpu_sampled(&mut self, now: u64, starved: bool, out: &mut Vec<Command>) {
+    pub(super) fn cpu_sampled(&mut self, starved: bool) {
         let asked = self.phase == Phase::Running && self.sample_at.is_some();
         let Some(last) = self.last_exiting.filter(|_| asked) else { return };
-        let over = now >= after(last, QUIET_WINDOW);
-        if over && (!starved || now >= after(last, QUIET_LIMIT)) {
-            self.decide_non_collective(now, out);
+        let over = self.now >= after(last, QUIET_WINDOW);
+        if over && (!starved || self.now >= after(last, QUIET_LIMIT)) {
+            self.decide_non_collective();
         }
     }
 }
