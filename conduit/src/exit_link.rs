@@ -1,8 +1,8 @@
 //! The seam between the rank and `exit`: what each side calls in the other.
 //!
 //! `exit` uses of a rank what [`Link`] has. The rank calls in `exit`: `install` at the end of init,
-//! `message` for every message of the exit, `on_exit_decision` when a call of the client finds the
-//! end of the job decided, `exit` for the client's exit.
+//! and the driver of its exit for every message of the exit, and when a call of the client finds
+//! the end of the job decided or under way.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -22,6 +22,62 @@ use crate::rank::RankContext;
 use crate::transport::message::MessageClass;
 use crate::transport::net::NetTransport;
 
+impl Link for RankContext {
+    fn rank_info(&self) -> RankInfo {
+        self.rank_info()
+    }
+
+    fn node_shm(&self) -> &NodeShm {
+        self.node_shm()
+    }
+
+    fn exit_notifier(&self) -> ExitNotifier {
+        self.exit_notifier()
+    }
+
+    fn send(&self, to: Rank, id: u8, args: &[i32]) -> bool {
+        self.send_internal(to, id, args)
+    }
+
+    fn poll(&self) -> usize {
+        self.poll_internal()
+    }
+
+    fn sleep(&self, timeout: Duration) {
+        let shm = self.shm();
+        // A ring between the poll and the sleep must not be lost.
+        let rung = shm.slot().rung();
+        if self.networked() && self.arm_net() && self.poll_net_internal() > 0 {
+            return;
+        }
+        shm.slot().sleep(timeout, || {
+            shm.slot().rung() != rung
+                || !shm.fence_for_senders()
+                || shm.is_ready(MessageClass::Internal)
+                || self.node_shm().exit_decision().is_some()
+        });
+    }
+
+    fn disable_client_handlers(&self) {
+        self.close();
+        if let Some(net) = self.transport.net() {
+            net.quiet();
+        }
+    }
+
+    fn close(self: Arc<Self>, agreed: bool) {
+        if NetTransport::is_interrupted() || is_driving() {
+            return;
+        }
+        if agreed {
+            Arc::clone(&self).write_list();
+        }
+        if let Some(net) = self.transport.net() {
+            net.close();
+        }
+    }
+}
+
 impl RankContext {
     /// Delivers waiting messages of the library to `exit`; returns how many. Once client handlers
     /// are disabled it also throws the client's messages away, so that no peer waits for room here.
@@ -29,8 +85,8 @@ impl RankContext {
     /// that the interrupted code never resumes.
     pub(crate) fn poll_internal(&self) -> usize {
         let shm = self.shm();
-        let take =
-            || shm.take_internal(|source, id, args| message(self, self.rank_of(source), id, args));
+        let each = |source, id, args: &[i32]| self.exit_message(self.rank_of(source), id, args);
+        let take = || shm.take_internal(each);
         // A message is out of the queue before `exit` knows it; a handler in between that never
         // returns would lose it.
         let ready = shm.is_ready(MessageClass::Internal);
@@ -46,49 +102,7 @@ impl RankContext {
 
     /// Delivers messages of the exit that came over the network.
     pub(crate) fn deliver_exit_inbox(&self) -> usize {
-        self.exit_inbox.deliver(|source, id, args| message(self, source, id, args))
-    }
-
-    /// From now on no handler of the client runs on this rank and every call of the client fails
-    /// with [`Error::AfterExit`]. Async-signal-safe.
-    pub(crate) fn disable_client_handlers(&self) {
-        self.close();
-        if let Some(net) = self.transport.net() {
-            net.quiet();
-        }
-    }
-
-    /// Sleeps on the doorbell until an internal message or the exit decision is there, a signal
-    /// comes or `timeout` passes. Async-signal-safe.
-    pub(crate) fn sleep_internal(&self, timeout: Duration) {
-        let shm = self.shm();
-        // A ring between the poll and the sleep must not be lost.
-        let rung = shm.slot().rung();
-        if self.networked() && self.arm_net() && self.poll_net_internal() > 0 {
-            return;
-        }
-        shm.slot().sleep(timeout, || {
-            shm.slot().rung() != rung
-                || !shm.fence_for_senders()
-                || shm.is_ready(MessageClass::Internal)
-                || self.node_shm().exit_decision().is_some()
-        });
-    }
-
-    /// The end of the job for the network: lists of used connections are written, what was posted
-    /// is complete or given up, its threads end. Bounded by named deadlines. `agreed`: all ranks
-    /// end in good order, so that they can write one list. Does nothing in a handler that
-    /// interrupted the network.
-    pub(crate) fn close_network(self: Arc<Self>, agreed: bool) {
-        if NetTransport::is_interrupted() || is_driving() {
-            return;
-        }
-        if agreed {
-            Arc::clone(&self).write_list();
-        }
-        if let Some(net) = self.transport.net() {
-            net.close();
-        }
+        self.exit_inbox.deliver(|source, id, args| self.exit_message(source, id, args))
     }
 
     /// One list of the used connections of all ranks. On a thread of its own, because a rank that
@@ -127,39 +141,16 @@ impl RankContext {
             say!(WARN, RANK, "rank {rank}: GASNET_CONNECTFILE_OUT is not written: {problem}");
         }
     }
-}
 
-impl Link for RankContext {
-    fn rank_info(&self) -> RankInfo {
-        self.rank_info()
+    /// The exit of this process, if it is this rank's.
+    pub(crate) fn exit_driver(&self) -> Option<&'static exit::Driver> {
+        if self.is_hooked() { exit::of(self.rank_info().rank) } else { None }
     }
 
-    fn node_shm(&self) -> &NodeShm {
-        self.node_shm()
-    }
-
-    fn exit_notifier(&self) -> ExitNotifier {
-        self.exit_notifier()
-    }
-
-    fn send(&self, to: Rank, id: u8, args: &[i32]) -> bool {
-        self.send_internal(to, id, args)
-    }
-
-    fn poll(&self) -> usize {
-        self.poll_internal()
-    }
-
-    fn sleep(&self, timeout: Duration) {
-        self.sleep_internal(timeout);
-    }
-
-    fn disable_client_handlers(&self) {
-        self.disable_client_handlers();
-    }
-
-    fn close(self: Arc<Self>, agreed: bool) {
-        self.close_network(agreed);
+    fn exit_message(&self, source: Rank, id: u8, args: &[i32]) {
+        if let Some(driver) = self.exit_driver() {
+            driver.message(source, id, args);
+        }
     }
 }
 
@@ -176,23 +167,4 @@ pub(crate) fn install(context: &Arc<RankContext>, table: &settings::Values) -> R
     exit::install(link, table)?;
     context.set_hooked();
     Ok(())
-}
-
-/// An internal message of the exit.
-fn message(context: &RankContext, source: Rank, id: u8, args: &[i32]) {
-    if context.is_hooked() {
-        exit::message(context.rank_info().rank, source, id, args);
-    }
-}
-
-/// The client's exit.
-#[expect(clippy::disallowed_methods, reason = "the end of the process is what was asked for")]
-pub(crate) fn exit(context: &RankContext, code: i32) -> ! {
-    if context.is_hooked() {
-        exit::exit(code);
-    }
-    if let Some(Err(error)) = context.try_services(|services| services.fini(code)) {
-        say!(ERROR, RANK, "{error}");
-    }
-    std::process::exit(code)
 }

@@ -229,8 +229,8 @@ impl RankContext {
     /// gets the error.
     #[cold]
     fn closed_to(&self, call: &'static str) -> Error {
-        if self.is_hooked() {
-            exit::after_exit(self.place.rank);
+        if let Some(driver) = self.exit_driver() {
+            driver.meet();
         }
         Error::AfterExit { call }
     }
@@ -239,8 +239,8 @@ impl RankContext {
     #[cold]
     #[inline(never)]
     fn ending(&self, decision: ExitDecision) -> Error {
-        if self.is_hooked() {
-            exit::on_exit_decision(self.place.rank, decision);
+        if let Some(driver) = self.exit_driver() {
+            driver.exit_decision(decision);
         }
         Error::JobEnding { code: decision.code }
     }

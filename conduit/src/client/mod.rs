@@ -7,10 +7,13 @@ use std::sync::Arc;
 
 pub use barrier::BarrierFlags;
 use bootstrap::{Bootstrap, Rank};
+use settings::log::RANK;
+use settings::say;
 use spawner_mpi::client::PROVIDERS;
 
 use crate::endpoint::{Endpoint, Team};
 use crate::error::Error;
+use crate::exit::exit;
 use crate::mode::{Mode, Seq};
 use crate::rank::RankContext;
 use crate::segment::Segment;
@@ -219,7 +222,14 @@ impl<M: Mode> Client<M> {
 
     /// Ends the job with `code`. Collective by intent: the codes of the ranks are reduced by
     /// maximum; a rank that does not follow in time is ended. Never returns.
+    #[expect(clippy::disallowed_methods, reason = "the end of the process is what was asked for")]
     pub fn exit(&self, code: i32) -> ! {
-        exit_link::exit(&self.context, code)
+        if self.context.is_hooked() {
+            exit(code);
+        }
+        if let Some(Err(error)) = self.context.try_services(|services| services.fini(code)) {
+            say!(ERROR, RANK, "{error}");
+        }
+        std::process::exit(code)
     }
 }

@@ -3,7 +3,6 @@
 
 use std::ffi::{CString, c_void};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
@@ -11,9 +10,9 @@ use bootstrap::ExitPath;
 use settings::Signals;
 use settings::deadlines::exit::{BACKTRACE, CRASH_FLUSH};
 
-use super::driver::{Driver, driver};
-use super::line::Line;
-use super::signals::{self, Command, Disposition, Stack, Streams};
+use super::driver::{Driver, driver, is_decided};
+use super::line::print_line;
+use super::signals::{self, Command, Stack, Streams};
 
 /// Signals that end a process by their nature.
 const FATAL: [i32; 5] = [libc::SIGABRT, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGBUS];
@@ -78,8 +77,8 @@ pub(super) fn install(diagnostics: Diagnostics) {
 
 /// Whether SIGQUIT goes to a handler of the program: not ours, not the default, not ignored.
 pub(super) fn user_handles_quit() -> bool {
-    let ours = signals::address(on_quit);
-    matches!(signals::disposition(libc::SIGQUIT), Disposition::Handler(handler) if handler != ours)
+    let others = [signals::address(on_quit), libc::SIG_DFL, libc::SIG_IGN];
+    !others.contains(&signals::handler(libc::SIGQUIT))
 }
 
 fn name(signal: i32) -> &'static str {
@@ -103,9 +102,8 @@ fn rank() -> u32 {
 }
 
 fn caught(what: &str, signal: i32) {
-    let mut line = Line::new();
-    line.text("*** Caught a ").text(what).text(" (proc ").number(rank()).text("): ");
-    line.text(name(signal)).text("(").number(signal).text(")").print();
+    let (rank, name) = (rank(), name(signal));
+    print_line(format_args!("*** Caught a {what} (proc {rank}): {name}({signal})"));
 }
 
 extern "C" fn on_fatal(signal: i32, info: *mut libc::siginfo_t, _: *mut c_void) {
@@ -131,8 +129,8 @@ extern "C" fn on_fatal(signal: i32, info: *mut libc::siginfo_t, _: *mut c_void) 
 
 static MOVED: AtomicBool = AtomicBool::new(false);
 
-fn die(signal: i32) {
-    if let Some(driver) = driver().filter(|driver| driver.is_ours()) {
+fn die(signal: i32) -> ! {
+    if let Some(driver) = driver() {
         driver.dying(signal);
     }
     signals::set_default(signal);
@@ -167,27 +165,26 @@ fn flush_bounded(signal: i32) {
     signals::alarm(0);
 }
 
-/// Says what is wrong, then ends the process by SIGABRT, after freeze and backtrace as the settings
-/// say.
-pub(super) fn fatal_error(message: &str) -> ! {
+/// Ends this process by SIGABRT after saying why, with freeze and backtrace as the settings say;
+/// the job ends with it.
+pub fn fatal_error(message: &str) -> ! {
     let line = format!("*** FATAL ERROR (proc {}): {message}\n", rank());
     signals::write_stderr(line.as_bytes());
     explain();
     flush_bounded(libc::SIGABRT);
-    die(libc::SIGABRT);
-    signals::end(128 + libc::SIGABRT)
+    die(libc::SIGABRT)
 }
 
 extern "C" fn on_asking(signal: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
     signals::keeping_errno(|| {
-        if driver().is_some_and(|driver| driver.is_ours() && driver.has_begun()) {
+        if driver().is_some_and(Driver::has_begun) {
             return;
         }
         if ASKED.fetch_add(1, Ordering::SeqCst) > 0 {
             signals::end(1);
         }
         // After a decided end the signal is part of the clean-up, not news.
-        if !driver().is_some_and(Driver::is_decided) {
+        if !is_decided() {
             caught("signal", signal);
         }
         ASKING_NOW.store(true, Ordering::SeqCst);
@@ -199,10 +196,9 @@ extern "C" fn on_asking(signal: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
 
 extern "C" fn on_quit(_: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
     signals::keeping_errno(|| match driver() {
-        Some(driver) if !driver.is_ours() => signals::end(1),
+        None => signals::end(1),
         Some(driver) if driver.has_begun() => {}
         Some(driver) => driver.local(1, ExitPath::Signal),
-        None => signals::end(1),
     });
 }
 
@@ -228,19 +224,12 @@ pub(super) fn freeze() {
     signals::install(libc::SIGCONT, on_continue, Stack::Own);
     signals::unblock(libc::SIGCONT);
     let mut host = [0; 256];
-    let mut process = Line::new();
-    process.number(std::process::id());
-    Line::new()
-        .text("gasnet_ibv: rank ")
-        .number(rank())
-        .text(" is frozen: host ")
-        .raw(signals::host_name(&mut host))
-        .text(", process ")
-        .raw(process.bytes())
-        .text(". To go on: kill -CONT ")
-        .raw(process.bytes())
-        .text(", or set gasnet_frozen = 0 in a debugger")
-        .print();
+    let host = std::str::from_utf8(signals::host_name(&mut host)).unwrap_or("?");
+    let (rank, process) = (rank(), std::process::id());
+    print_line(format_args!(
+        "gasnet_ibv: rank {rank} is frozen: host {host}, process {process}. To go on: kill -CONT {process}, \
+         or set gasnet_frozen = 0 in a debugger"
+    ));
     while signals::frozen().load(Ordering::SeqCst) != 0 {
         signals::nap(1_000);
     }
@@ -253,38 +242,29 @@ extern "C" fn on_backtrace(_: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
     signals::keeping_errno(backtrace);
 }
 
-/// Prints a backtrace by the first mechanism that works.
-pub(super) fn backtrace() {
-    const INSIDE: [Mechanism; 1] = [Mechanism::Inside];
+/// Prints a backtrace of this process to standard error, whatever GASNET_BACKTRACE says, by the
+/// first of the mechanisms of GASNET_BACKTRACE_TYPE that works. The program goes on.
+pub fn backtrace() {
     let given = DIAGNOSTICS.get().map_or(&[] as &[_], |diagnostics| &diagnostics.mechanisms);
-    let inside = INSIDE;
-    for mechanism in if given.is_empty() { &inside } else { given } {
-        let (name, printed) = match mechanism {
-            Mechanism::Debugger(name, command) => (*name, command),
-            Mechanism::Inside => {
-                header("EXECINFO");
-                if print_inside() {
-                    return;
-                }
-                continue;
-            }
-        };
-        header(name);
-        if in_child(|| printed.execute()) {
-            return;
-        }
-    }
+    let _printed = match given {
+        [] => Mechanism::Inside.print(),
+        given => given.iter().any(Mechanism::print),
+    };
 }
 
-fn header(mechanism: &str) {
-    Line::new()
-        .text("gasnet_ibv: rank ")
-        .number(rank())
-        .text(": backtrace of process ")
-        .number(std::process::id())
-        .text(" by ")
-        .text(mechanism)
-        .print();
+impl Mechanism {
+    /// Whether it printed one.
+    fn print(&self) -> bool {
+        let name = if let Self::Debugger(name, _) = self { name } else { "EXECINFO" };
+        let (rank, process) = (rank(), std::process::id());
+        print_line(format_args!(
+            "gasnet_ibv: rank {rank}: backtrace of process {process} by {name}"
+        ));
+        match self {
+            Self::Debugger(_, command) => in_child(|| command.execute()),
+            Self::Inside => print_inside(),
+        }
+    }
 }
 
 /// With names when a copy of this process can find them out; it may hang in a lock that was held
@@ -333,7 +313,10 @@ fn mechanism(word: &str, threads: bool) -> Option<Mechanism> {
         words.chain([Some(process.clone())]).collect::<Option<Vec<_>>>()
     };
     let debugger = |name, program, words: &[&str]| {
-        Some(Mechanism::Debugger(name, Command::new(find(program)?, arguments(words)?)))
+        let path = settings::Env::from_process().get("PATH")?.to_owned();
+        let found = which::which_in_global(program, Some(path)).ok()?.next()?;
+        let path = CString::new(found.as_os_str().as_bytes()).ok()?;
+        Some(Mechanism::Debugger(name, Command { path, arguments: arguments(words)? }))
     };
     match word {
         "EXECINFO" => Some(Mechanism::Inside),
@@ -345,13 +328,4 @@ fn mechanism(word: &str, threads: bool) -> Option<Mechanism> {
         "PSTACK" => debugger("PSTACK", "pstack", &["pstack"]),
         _ => None,
     }
-}
-
-/// An executable file on PATH.
-fn find(program: &str) -> Option<CString> {
-    let path = settings::Env::from_process().get("PATH")?.to_owned();
-    let found = std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| {
-        file.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
-    })?;
-    CString::new(found.as_os_str().as_bytes()).ok()
 }

@@ -5,24 +5,28 @@
 //! one thread (its *owner*), the one whose event took the machine out of Running. Other threads may
 //! deliver messages meanwhile; what follows from them is the owner's.
 
+use std::ffi::c_void;
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bootstrap::node_shm::{Ack, ExitDecision};
 use bootstrap::{ExitPath, Rank};
-use settings::deadlines::exit::{AGENT_QUIT, SLICE};
+use settings::deadlines::Deadline;
+use settings::deadlines::exit::{
+    AGENT_QUIT, ALARM_FINI, ALARM_LAST, ALARM_STEP, ALARM_TEARDOWN, SLICE,
+};
 
 use super::flush::Flush;
-use super::line::Line;
+use super::line::print_line;
 use super::link::Link;
 use super::machine::{
     Action, Actions, Code, Config, Event, Machine, Message, Millis, Phase, Timeouts,
 };
-use super::outbox::Outbox;
-use super::signals::{self, Mask, Stack};
-use super::timeouts::Alarms;
-use super::wire;
+use super::protocol::Outbox;
+use super::signals::{self, Mask, Stack, Streams};
+use super::timeouts::seconds;
 
 /// Polls that find nothing before the body sleeps.
 const IDLE_POLLS: u32 = 4;
@@ -36,26 +40,65 @@ pub(super) struct Options {
     pub(super) sync: bool,
     /// Whether SIGQUIT goes to a handler of the program.
     pub(super) user_handles_quit: fn() -> bool,
+    /// Whether the call comes from inside a signal that asks the process to end.
+    pub(super) path: fn() -> ExitPath,
 }
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 
-/// The exit that is installed in this process.
+/// The exit of the rank that this process is; `None` in a process that a rank forked.
 pub(super) fn driver() -> Option<&'static Driver> {
-    DRIVER.get()
+    DRIVER.get().filter(|driver| driver.process == std::process::id())
+}
+
+/// As [`driver`] when `rank` is its rank.
+pub(crate) fn of(rank: Rank) -> Option<&'static Driver> {
+    driver().filter(|driver| driver.rank() == rank)
+}
+
+/// Whether the end of the job is decided already, also for a process that a rank forked.
+pub(super) fn is_decided() -> bool {
+    DRIVER.get().is_some_and(|driver| driver.decision().is_some())
+}
+
+/// Ends the job with `code`; see [`Client::exit`](crate::Client::exit). For places where the client
+/// is out of reach, like signal handlers and message handlers. In a process without an installed
+/// rank it ends that process.
+pub fn exit(code: i32) -> ! {
+    if let Some(driver) = driver() {
+        driver.local(code, (driver.options.path)());
+    } else {
+        let _ = std::io::stdout().flush();
+        signals::flush(Streams::Standard);
+    }
+    signals::end(code)
+}
+
+/// Return from `main`, or `exit(3)`.
+pub(super) extern "C" fn hook(code: i32, _: *mut c_void) {
+    if let Some(driver) = driver() {
+        driver.local(code, ExitPath::Hook);
+    }
+}
+
+/// As [`hook`] when the program's exits are its own affair: the rank leaves in good order and ends
+/// nothing.
+pub(super) extern "C" fn farewell(code: i32, _: *mut c_void) {
+    if let Some(driver) = driver().filter(|driver| !driver.has_begun()) {
+        driver.close(false);
+        driver.link.exit_notifier().fini(code);
+    }
 }
 
 struct Protocol {
     machine: Machine,
-    scratch: Actions,
     outbox: Outbox,
 }
 
 /// One rank's exit.
-pub(super) struct Driver {
+pub(crate) struct Driver {
     link: Arc<dyn Link>,
     options: Options,
-    alarms: Alarms,
     begin: Instant,
     /// What is decided on one host is heard on all.
     control: bool,
@@ -73,40 +116,26 @@ pub(super) struct Driver {
     /// For handlers: the code to end with, and the number of the phase.
     code: AtomicI32,
     phase: AtomicU8,
-    alarmed: AtomicBool,
+    /// The handler of the watchdog is ours.
+    watched: AtomicBool,
     /// On the hook's path: the code that libc ends the process with, whatever the job's is.
     natural: OnceLock<i32>,
     flush: Flush,
 }
 
-/// What an event meant.
-struct Taken {
-    /// It began the exit: the calling thread has the body now.
-    first: bool,
-}
-
 impl Driver {
     /// Makes this the exit of the process; `false` when there is one.
-    pub(super) fn install(self) -> bool {
-        DRIVER.set(self).is_ok()
-    }
-
-    pub(super) fn new(link: Arc<dyn Link>, options: Options) -> Self {
+    pub(super) fn install(link: Arc<dyn Link>, options: Options) -> bool {
         let place = link.rank_info();
         let control = link.exit_notifier().is_connected();
         let timeouts = Timeouts::new(options.timeout);
         let timeouts =
             if link.exit_notifier().has_agent() { timeouts } else { timeouts.deciding() };
         let config = Config { rank: place.rank.0, size: place.size, control, timeouts };
-        let protocol = Protocol {
-            machine: Machine::new(config),
-            scratch: Actions::new(),
-            outbox: Outbox::new(),
-        };
-        Self {
+        let protocol = Protocol { machine: Machine::new(config), outbox: Outbox::new() };
+        let driver = Self {
             link,
             options,
-            alarms: Alarms::new(options.timeout),
             begin: Instant::now(),
             control,
             process: std::process::id(),
@@ -117,20 +146,15 @@ impl Driver {
             done: AtomicBool::new(false),
             code: AtomicI32::new(0),
             phase: AtomicU8::new(0),
-            alarmed: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
             natural: OnceLock::new(),
             flush: Flush::new(),
-        }
+        };
+        DRIVER.set(driver).is_ok()
     }
 
-    /// This rank.
-    pub(super) fn rank(&self) -> Rank {
+    fn rank(&self) -> Rank {
         self.link.rank_info().rank
-    }
-
-    /// Whether this is the process of the rank, not one that it forked.
-    pub(super) fn is_ours(&self) -> bool {
-        self.process == std::process::id()
     }
 
     /// Whether this rank's exit has begun.
@@ -138,33 +162,34 @@ impl Driver {
         self.owner.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether the end of the job is decided already.
-    pub(super) fn is_decided(&self) -> bool {
-        self.link.node_shm().exit_decision().is_some()
+    /// Whether this thread has the body.
+    fn is_owner(&self) -> bool {
+        self.owner.load(Ordering::SeqCst) == signals::thread()
+    }
+
+    fn decision(&self) -> Option<ExitDecision> {
+        self.link.node_shm().exit_decision()
     }
 
     fn now(&self) -> Millis {
         Millis(u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Protocol> {
-        self.protocol.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Runs `call` with the protocol, signals blocked.
     fn with<T>(&self, call: impl FnOnce(&mut Protocol) -> T) -> T {
-        signals::undisturbed(|| call(&mut self.lock()))
+        signals::undisturbed(|| {
+            call(&mut self.protocol.lock().unwrap_or_else(PoisonError::into_inner))
+        })
     }
 
-    /// Gives an event to the machine and sends what can be sent.
-    fn take(&self, event: Event) -> Taken {
+    /// Gives an event to the machine and sends what can be sent. Whether it began the exit: then
+    /// the calling thread has the body.
+    fn take(&self, event: Event) -> bool {
         let now = self.now();
-        self.with(|protocol| {
-            let Protocol { machine, scratch, outbox } = protocol;
-            let before = machine.state();
-            scratch.clear();
-            machine.handle(now, event, scratch);
-            outbox.take(scratch, self.rank().0, self.link.rank_info().size);
+        self.with(|Protocol { machine, outbox }| {
+            let (before, mut actions) = (machine.state(), Actions::new());
+            machine.handle(now, event, &mut actions);
+            outbox.take(&actions, self.rank().0, self.link.rank_info().size);
             let after = machine.state();
             let first = before == Phase::Running && after != Phase::Running;
             if first {
@@ -179,23 +204,20 @@ impl Driver {
             if outbox.is_quiet() {
                 self.send(outbox);
             }
-            Taken { first }
+            first
         })
-    }
-
-    fn send(&self, outbox: &mut Outbox) {
-        outbox.send(|to, message| {
-            let (id, words, count) = wire::encode(message);
-            self.link.send(Rank(to), id, &words[..count])
-        });
     }
 
     /// Sends what is waiting; true when nothing is left.
-    fn resend(&self) -> bool {
-        self.with(|protocol| {
-            self.send(&mut protocol.outbox);
-            protocol.outbox.is_sent()
+    fn send(&self, outbox: &mut Outbox) -> bool {
+        outbox.send(|to, message| {
+            let (id, words, count) = message.encode();
+            self.link.send(Rank(to), id, &words[..count])
         })
+    }
+
+    fn resend(&self) -> bool {
+        self.with(|protocol| self.send(&mut protocol.outbox))
     }
 
     // ---- head ----
@@ -209,22 +231,20 @@ impl Driver {
         // A decided end wins over whatever the user's SIGQUIT handler, which it may have started,
         // exits with. But where the others left with 0 and this rank worked on, its own code says
         // how the job ended.
-        let decision = self.link.node_shm().exit_decision();
+        let decision = self.decision();
         let worked_on = slot.ack() == Ack::None;
         let code = decision
             .filter(|decision| decision.code != 0 || !worked_on)
             .map_or(code, |decision| decision.code);
-        // Sends run with signals blocked, so no handler ever interrupts one and sending is always
-        // allowed.
-        let event = Event::LocalExit { code: Code::new(code), path, in_signal: false };
-        if self.take(event).first {
+        let code = Code::new(code);
+        if self.take(Event::LocalExit { code, path }) {
             self.in_signal.store(in_signal, Ordering::SeqCst);
             if path == ExitPath::Hook {
                 let _ = self.natural.set(natural);
             }
             slot.claim_ack(Ack::Rank);
             if decision.is_some() {
-                self.take(Event::ExitDecision { code: Code::new(code) });
+                self.take(Event::ExitDecision { code });
             }
             self.body();
         } else {
@@ -233,35 +253,35 @@ impl Driver {
         self.leave(path, mask);
     }
 
-    /// The control tree's decision, seen by a poll. Returns only when this thread is the one that
-    /// exits already.
-    pub(super) fn exit_decision(&self, decision: ExitDecision) {
-        if self.has_begun() {
-            return self.meet();
-        }
+    /// An event from elsewhere: the exit that it begins does not return.
+    fn remote(&self, event: Event) {
         let mask = signals::block();
-        if self.take(Event::ExitDecision { code: Code::new(decision.code) }).first {
+        if self.take(event) {
             self.body();
             self.leave(ExitPath::Remote, mask);
         }
         signals::restore(mask);
+    }
+
+    /// A call of the client found that the end of the job is decided. Returns only on the thread
+    /// that exits already.
+    pub(crate) fn exit_decision(&self, decision: ExitDecision) {
+        if !self.has_begun() {
+            self.remote(Event::ExitDecision { code: Code::new(decision.code) });
+        }
         self.meet();
     }
 
-    /// A peer's message.
-    pub(super) fn message(&self, from: Rank, id: u8, args: &[i32]) {
-        let Some(message) = wire::decode(id, args) else { return };
-        let mask = signals::block();
-        if self.take(Event::Message { from: from.0, message }).first {
-            self.body();
-            self.leave(ExitPath::Remote, mask);
-        }
-        signals::restore(mask);
-        if self.has_begun() && self.owner.load(Ordering::SeqCst) != signals::thread() {
-            self.link.node_shm().slot(self.link.rank_info().local).ring();
-        }
-        // Nobody comes back to what could not be sent before the exit has begun.
-        if !self.has_begun() && matches!(message, Message::RoleRequest) {
+    /// An internal message for this rank. Does not return when it begins the exit.
+    pub(crate) fn message(&self, from: Rank, id: u8, args: &[i32]) {
+        let Some(message) = Message::decode(id, args) else { return };
+        self.remote(Event::Message { from: from.0, message });
+        if self.has_begun() {
+            if !self.is_owner() {
+                self.link.node_shm().slot(self.link.rank_info().local).ring();
+            }
+        } else if matches!(message, Message::RoleRequest) {
+            // Nobody comes back to what could not be sent before the exit has begun.
             for _ in 0..1_000 {
                 if self.resend() {
                     break;
@@ -271,17 +291,17 @@ impl Driver {
         }
     }
 
-    /// A thread that finds the exit under way: the owner returns, others stay here to the end of
-    /// the process.
-    pub(super) fn meet(&self) {
-        if self.owner.load(Ordering::SeqCst) != signals::thread() {
+    /// A call of the client came after the exit had begun: the owner returns, other threads stay
+    /// here to the end of the process.
+    pub(crate) fn meet(&self) {
+        if !self.is_owner() {
             signals::park();
         }
     }
 
     /// A later exit call.
     fn join(&self, mask: Mask) {
-        if self.owner.load(Ordering::SeqCst) != signals::thread() {
+        if !self.is_owner() {
             signals::restore(mask);
             signals::park();
         }
@@ -299,7 +319,7 @@ impl Driver {
     // ---- body ----
 
     fn body(&self) {
-        self.bound(self.alarms.step);
+        self.bound(ALARM_STEP);
         let mut idle = 0;
         loop {
             let mut busy = false;
@@ -310,7 +330,7 @@ impl Driver {
                 }
             }
             busy |= self.link.poll() > 0;
-            busy |= self.look();
+            busy |= self.check();
             if busy {
                 idle = 0;
             } else {
@@ -320,35 +340,37 @@ impl Driver {
         }
     }
 
-    /// Looks at everything that becomes true by itself; whether something did.
-    fn look(&self) -> bool {
+    /// Checks everything that becomes true by itself; whether something did.
+    fn check(&self) -> bool {
         let sent = self.resend();
         let phase = self.phase();
         let coordinating =
             matches!(phase, Phase::Reducing | Phase::Electing | Phase::Leading | Phase::Following);
-        if let Some(decision) = self.link.node_shm().exit_decision().filter(|_| coordinating) {
+        let decision = self.decision();
+        if let Some(decision) = decision.filter(|_| coordinating) {
             self.take(Event::ExitDecision { code: Code::new(decision.code) });
             return true;
         }
-        let due =
-            self.with(|protocol| protocol.machine.deadline()).is_some_and(|at| at <= self.now());
-        if due {
+        if self.deadline().is_some_and(|at| at <= self.now()) {
             self.take(Event::Timer);
             if coordinating {
-                signals::alarm(self.alarms.step);
+                self.bound(ALARM_STEP);
             }
             return true;
         }
         // Whoever the messages are for reads a decided end in the page of its host. This rank may
         // be unable to send them for ever: its handler interrupted the network, which is shut from
         // then on.
-        let told = self.control && self.link.node_shm().exit_decision().is_some();
-        let needless = sent || told || !self.flush.is_graceful();
-        if phase == Phase::Draining && self.flush.is_over() && needless {
+        let needless = sent || self.control && decision.is_some() || !self.flush.is_graceful();
+        let flushed = phase == Phase::Draining && self.flush.is_over() && needless;
+        if flushed {
             self.take(Event::Flushed);
-            return true;
         }
-        false
+        flushed
+    }
+
+    fn deadline(&self) -> Option<Millis> {
+        self.with(|protocol| protocol.machine.deadline())
     }
 
     fn rest(&self, idle: u32) {
@@ -356,8 +378,7 @@ impl Driver {
             std::thread::yield_now();
             return;
         }
-        let deadline = self.with(|protocol| protocol.machine.deadline());
-        let left = deadline.map_or(SLICE.ms(), |at| at.0.saturating_sub(self.now().0));
+        let left = self.deadline().map_or(SLICE.ms(), |at| at.0.saturating_sub(self.now().0));
         let slice = Duration::from_millis(left.clamp(1, SLICE.ms()));
         if self.phase() == Phase::Draining {
             // The decided end, which is still in the page, would end a sleep on the doorbell at
@@ -376,35 +397,35 @@ impl Driver {
 
     /// Does one thing; false after the last.
     fn perform(&self, action: Action) -> bool {
-        let place = self.link.rank_info();
+        let notifier = self.link.exit_notifier();
         match action {
-            Action::Announce { code, path } => self.link.exit_notifier().exiting(code.get(), path),
+            Action::Announce { code, path } => notifier.exiting(code.get(), path),
             Action::StopClientHandlers => {
                 self.enter();
                 self.link.disable_client_handlers();
             }
             Action::RaiseQuit => self.raise_quit(),
             Action::Decide { code } => {
-                let mine = ExitDecision { code: code.get(), cause: Some(place.rank) };
+                let mine = ExitDecision { code: code.get(), cause: Some(self.rank()) };
                 let decision = self.link.node_shm().decide(mine);
                 self.take(Event::ExitDecision { code: Code::new(decision.code) });
             }
             Action::Flush { graceful } => {
                 self.resend();
-                self.bound(self.alarms.teardown);
+                self.bound(ALARM_TEARDOWN);
                 let in_signal = self.in_signal.load(Ordering::SeqCst);
                 self.flush.start(graceful, in_signal, self.options.sync);
             }
             Action::Fini { code } => {
-                self.close(self.link.node_shm().exit_decision().is_none());
-                self.bound(self.alarms.fini);
+                self.close(self.decision().is_none());
+                self.bound(ALARM_FINI);
                 // The provider compares the farewell with how the process ends; it knows the codes
                 // of all from before.
-                self.link.exit_notifier().fini(self.natural.get().copied().unwrap_or(code.get()));
+                notifier.fini(self.natural.get().copied().unwrap_or(code.get()));
             }
             Action::Abort { code } => {
-                self.bound(self.alarms.fini);
-                self.link.exit_notifier().abort(code.get());
+                self.bound(ALARM_FINI);
+                notifier.abort(code.get());
             }
             Action::Terminate { .. } => return false,
             // The outbox keeps these apart.
@@ -413,10 +434,14 @@ impl Driver {
         true
     }
 
+    fn alarm(&self, row: Deadline) {
+        signals::alarm(seconds(row, self.options.timeout));
+    }
+
     /// Arms the watchdog. Before [`Driver::enter`] its handler is not ours yet.
-    fn bound(&self, seconds: u32) {
-        if self.alarmed.load(Ordering::SeqCst) {
-            signals::alarm(seconds);
+    fn bound(&self, row: Deadline) {
+        if self.watched.load(Ordering::SeqCst) {
+            self.alarm(row);
         }
     }
 
@@ -427,8 +452,8 @@ impl Driver {
         for signal in ABORT_SIGNALS {
             signals::install(signal, on_abort_signal, Stack::Alternate);
         }
-        self.alarmed.store(true, Ordering::SeqCst);
-        self.bound(self.alarms.step);
+        self.watched.store(true, Ordering::SeqCst);
+        self.bound(ALARM_STEP);
     }
 
     fn raise_quit(&self) {
@@ -439,7 +464,7 @@ impl Driver {
         }
         // The handler's time is bounded like the rest; if the user has a handler for SIGALRM, that
         // one runs.
-        signals::alarm(self.alarms.teardown);
+        self.alarm(ALARM_TEARDOWN);
         signals::install(libc::SIGALRM, on_abort_signal, Stack::Alternate);
         self.raising.store(true, Ordering::SeqCst);
         let mask = signals::unblock(libc::SIGQUIT);
@@ -473,12 +498,6 @@ impl Driver {
         }
     }
 
-    /// The rank leaves in good order and takes nobody along.
-    pub(super) fn leave_quietly(&self, code: i32) {
-        self.close(false);
-        self.link.exit_notifier().fini(code);
-    }
-
     /// The process is about to die of `signal`.
     pub(super) fn dying(&self, signal: i32) {
         self.link.exit_notifier().dying(128 + signal);
@@ -493,15 +512,16 @@ impl Driver {
 
     /// A fault inside the exit, or the watchdog.
     fn abort_signal(&self, signal: i32) -> ! {
-        signals::alarm(self.alarms.last);
-        let mut line = Line::new();
-        line.text("gasnet_ibv: rank ").number(self.rank().0).text(": ");
-        if signal == libc::SIGALRM {
-            line.text("timeout");
-        } else {
-            line.text("signal ").number(signal);
+        self.alarm(ALARM_LAST);
+        let (rank, phase) = (self.rank(), self.phase().text());
+        match signal {
+            libc::SIGALRM => {
+                print_line(format_args!("gasnet_ibv: rank {rank}: timeout during exit [{phase}]"));
+            }
+            _ => print_line(format_args!(
+                "gasnet_ibv: rank {rank}: signal {signal} during exit [{phase}]"
+            )),
         }
-        line.text(" during exit [").text(self.phase().text()).text("]").print();
         self.end_now()
     }
 }
@@ -509,8 +529,8 @@ impl Driver {
 const ABORT_SIGNALS: [i32; 6] =
     [libc::SIGALRM, libc::SIGABRT, libc::SIGILL, libc::SIGSEGV, libc::SIGFPE, libc::SIGBUS];
 
-extern "C" fn on_abort_signal(signal: i32, _: *mut libc::siginfo_t, _: *mut std::ffi::c_void) {
-    if let Some(driver) = driver() {
+extern "C" fn on_abort_signal(signal: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
+    if let Some(driver) = DRIVER.get() {
         driver.abort_signal(signal);
     }
     signals::end(128 + signal)

@@ -1,9 +1,10 @@
 //! Messages of the exit that came over the network, between their arrival and their delivery.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bootstrap::Rank;
+use heapless::{Deque, Vec};
 
 use super::signals::undisturbed;
 
@@ -14,49 +15,34 @@ const WORDS: usize = 2;
 /// costs its sender a time-out.
 const ROOM: usize = 256;
 
-#[derive(Clone, Copy)]
-struct Kept {
-    source: Rank,
-    id: u8,
-    words: [i32; WORDS],
-    count: usize,
-}
-
-struct Queue {
-    items: [Option<Kept>; ROOM],
-    head: usize,
-}
+type Message = (Rank, u8, Vec<i32, WORDS>);
 
 /// Messages that wait until the network's poll has returned.
 pub(crate) struct ExitInbox {
-    waiting: AtomicUsize,
-    queue: Mutex<Queue>,
+    any: AtomicBool,
+    queue: Mutex<Deque<Message, ROOM>>,
 }
 
 impl ExitInbox {
     pub(crate) const fn new() -> Self {
-        let queue = Queue { items: [None; ROOM], head: 0 };
-        Self { waiting: AtomicUsize::new(0), queue: Mutex::new(queue) }
+        Self { any: AtomicBool::new(false), queue: Mutex::new(Deque::new()) }
     }
 
     /// Whether a message waits.
     pub(crate) fn any(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) != 0
+        self.any.load(Ordering::Relaxed)
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Deque<Message, ROOM>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a message; `false` when it has too many words.
     pub(crate) fn keep(&self, source: Rank, id: u8, args: &[i32]) -> bool {
-        let mut words = [0; WORDS];
-        let Some(place) = words.get_mut(..args.len()) else { return false };
-        place.copy_from_slice(args);
+        let Ok(words) = Vec::from_slice(args) else { return false };
         undisturbed(|| {
-            let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-            let waiting = self.waiting.load(Ordering::Relaxed);
-            if waiting < ROOM {
-                let at = (queue.head + waiting) % ROOM;
-                queue.items[at] = Some(Kept { source, id, words, count: args.len() });
-                self.waiting.store(waiting + 1, Ordering::Relaxed);
-            }
+            drop(self.queue().push_back((source, id, words)));
+            self.any.store(true, Ordering::Relaxed);
         });
         true
     }
@@ -68,21 +54,18 @@ impl ExitInbox {
         let mut count = 0;
         while self.any() {
             undisturbed(|| {
-                if let Some(kept) = self.take() {
+                let taken = {
+                    let mut queue = self.queue();
+                    let taken = queue.pop_front();
+                    self.any.store(!queue.is_empty(), Ordering::Relaxed);
+                    taken
+                };
+                if let Some((source, id, words)) = taken {
                     count += 1;
-                    deliver(kept.source, kept.id, kept.words.get(..kept.count).unwrap_or_default());
+                    deliver(source, id, &words);
                 }
             });
         }
         count
-    }
-
-    fn take(&self) -> Option<Kept> {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = self.waiting.load(Ordering::Relaxed).checked_sub(1)?;
-        self.waiting.store(waiting, Ordering::Relaxed);
-        let at = queue.head;
-        queue.head = (at + 1) % ROOM;
-        queue.items[at].take()
     }
 }

@@ -24,10 +24,8 @@
 //! The control tree shortens all this: its decision takes a machine from any phase straight to
 //! Draining.
 //!
-//! A rank that exits in a signal handler may have been interrupted inside the message queues and
-//! must not send (*mute*). It waits for the control tree and, when that stays silent because it
-//! believes that all ranks exit in good order, decides for the host itself. So does a rank whose
-//! reduction stalls under a control tree.
+//! The tree leaves an exit that it believes all ranks take in good order to the reduction. A rank
+//! whose reduction stalls decides for the host itself.
 //!
 //! Memory per rank is constant but for the leader's one bit per rank, held while its requests are
 //! in flight. Nothing is allocated outside Leading, because the machine also runs in signal
@@ -70,6 +68,11 @@ impl Missing {
     }
 }
 
+fn push(out: &mut Actions, action: Action) {
+    let pushed = out.push(action);
+    debug_assert!(pushed.is_ok(), "more actions than MAX_ACTIONS");
+}
+
 /// One rank's exit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Machine {
@@ -77,14 +80,11 @@ pub struct Machine {
     phase: Phase,
     /// Maximum of this rank's code and of all that arrived.
     code: Option<Code>,
-    /// This rank's own contribution: the first local code.
-    first: Option<Code>,
     /// Round of the reduction that is waited for.
     round: u8,
     /// Rounds whose message has arrived.
     seen: u32,
     graceful: bool,
-    mute: bool,
     /// End of the phase.
     until: Option<Millis>,
     /// When to decide alone, inside Reducing.
@@ -107,11 +107,9 @@ impl Machine {
             config,
             phase: Phase::Running,
             code: None,
-            first: None,
             round: 0,
             seen: 0,
             graceful: false,
-            mute: false,
             until: None,
             nudge: None,
             leader: None,
@@ -123,15 +121,6 @@ impl Machine {
     #[must_use]
     pub const fn state(&self) -> Phase {
         self.phase
-    }
-
-    /// What the rank is doing, in at most 48 bytes; the watchdog prints it from a signal handler.
-    #[must_use]
-    pub const fn phase(&self) -> &'static str {
-        if self.mute && matches!(self.phase, Phase::Reducing) {
-            return "waiting for the control tree";
-        }
-        self.phase.text()
     }
 
     /// When [`Event::Timer`] is due, if ever.
@@ -147,12 +136,6 @@ impl Machine {
     #[must_use]
     pub const fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Finishing | Phase::Aborting)
-    }
-
-    /// Code that this rank contributes: the first one given locally, or the one it was told.
-    #[must_use]
-    pub const fn contributed(&self) -> Option<Code> {
-        self.first
     }
 
     /// Code of the job as far as it is known: the largest that was heard, or the one that was
@@ -177,9 +160,7 @@ impl Machine {
             return;
         }
         match event {
-            Event::LocalExit { code, path, in_signal } => {
-                self.local_exit(now, code, path, in_signal, out)
-            }
+            Event::LocalExit { code, path } => self.local_exit(now, code, path, out),
             Event::Message { from, message } => self.message(now, from, message, out),
             Event::ExitDecision { code } => self.exit_decision(now, code, out),
             Event::Flushed if self.phase == Phase::Draining => self.finish(out),
@@ -188,43 +169,21 @@ impl Machine {
         }
     }
 
-    fn local_exit(
-        &mut self,
-        now: Millis,
-        code: Code,
-        path: ExitPath,
-        in_signal: bool,
-        out: &mut Actions,
-    ) {
+    fn local_exit(&mut self, now: Millis, code: Code, path: ExitPath, out: &mut Actions) {
         if self.phase != Phase::Running {
             return;
         }
-        self.begin(code);
-        self.mute = in_signal;
-        out.push(Action::Announce { code, path });
-        out.push(Action::StopClientHandlers);
+        self.merge(code);
+        push(out, Action::Announce { code, path });
+        push(out, Action::StopClientHandlers);
         let timeouts = self.config.timeouts;
         // What was heard before counts as well.
         let failed = self.known() != Code(0);
         let bound = if failed { timeouts.non_collective } else { timeouts.reduce };
         self.enter(Phase::Reducing, now, bound);
-        self.nudge = match (in_signal, self.config.control) {
-            (true, true) => Some(now.plus(timeouts.quiet_signal)),
-            (true, false) => Some(now),
-            (false, true) => Some(now.plus(timeouts.stall)),
-            (false, false) => None,
-        };
+        self.nudge = self.config.control.then(|| now.plus(timeouts.stall));
         self.send_round(out);
         self.reduce(now, out);
-        if self.phase == Phase::Reducing && self.nudge == Some(now) {
-            self.decide(out);
-        }
-    }
-
-    /// Stores the first code of this rank and merges it into the maximum.
-    fn begin(&mut self, code: Code) {
-        self.first = Some(code);
-        self.merge(code);
     }
 
     fn merge(&mut self, code: Code) {
@@ -241,12 +200,6 @@ impl Machine {
         self.code.unwrap_or(UNKNOWN_CODE)
     }
 
-    fn send(&self, to: u32, message: Message, out: &mut Actions) {
-        if !self.mute {
-            out.push(Action::Send { to, message });
-        }
-    }
-
     /// The rank `2^round` further (or back) around the ring; `round` is below [`Machine::rounds`].
     fn around(&self, round: u8, forward: bool) -> u32 {
         let size = u64::from(self.config.size);
@@ -260,15 +213,14 @@ impl Machine {
     fn send_round(&self, out: &mut Actions) {
         if self.round < Self::rounds(self.config.size) {
             let message = Message::Reduce { round: self.round, code: self.known() };
-            self.send(self.around(self.round, true), message, out);
+            push(out, Action::Send { to: self.around(self.round, true), message });
         }
     }
 
     /// Goes through all rounds that are complete.
     fn reduce(&mut self, now: Millis, out: &mut Actions) {
         let rounds = Self::rounds(self.config.size);
-        // A mute rank gets everybody's code but cannot pass it on; nobody can complete with it.
-        while self.round < rounds && self.seen & 1 << self.round != 0 && !self.mute {
+        while self.round < rounds && self.seen & 1 << self.round != 0 {
             self.round += 1;
             self.send_round(out);
         }
@@ -279,27 +231,26 @@ impl Machine {
 
     fn decide(&mut self, out: &mut Actions) {
         self.nudge = None;
-        out.push(Action::Decide { code: self.known() });
+        push(out, Action::Decide { code: self.known() });
     }
 
     fn drain(&mut self, now: Millis, graceful: bool, out: &mut Actions) {
         self.graceful = graceful;
         self.missing = None;
         self.enter(Phase::Draining, now, self.config.timeouts.drain);
-        out.push(Action::Flush { graceful });
+        push(out, Action::Flush { graceful });
     }
 
     fn finish(&mut self, out: &mut Actions) {
         let code = self.known();
         self.until = None;
-        if self.graceful {
-            self.phase = Phase::Finishing;
-            out.push(Action::Fini { code });
-        } else {
-            self.phase = Phase::Aborting;
-            out.push(Action::Abort { code });
-        }
-        out.push(Action::Terminate { code });
+        let (phase, end) = match self.graceful {
+            true => (Phase::Finishing, Action::Fini { code }),
+            false => (Phase::Aborting, Action::Abort { code }),
+        };
+        self.phase = phase;
+        push(out, end);
+        push(out, Action::Terminate { code });
     }
 
     fn message(&mut self, now: Millis, from: u32, message: Message, out: &mut Actions) {
@@ -310,7 +261,8 @@ impl Machine {
             Message::Reduce { round, code } => self.reduce_arrived(now, from, round, code, out),
             Message::RoleRequest if self.config.rank == 0 => {
                 let leader = *self.leader.get_or_insert(from);
-                self.send(from, Message::RoleReply { leader: leader == from }, out);
+                let message = Message::RoleReply { leader: leader == from };
+                push(out, Action::Send { to: from, message });
             }
             Message::RoleReply { leader } if from == 0 && self.phase == Phase::Electing => {
                 if leader {
@@ -349,7 +301,7 @@ impl Machine {
         let (rank, size) = (self.config.rank, self.config.size);
         self.missing = Some(Missing::all_but(rank, size));
         self.enter(Phase::Leading, now, self.config.timeouts.coordinate);
-        out.push(Action::SendAll { message: Message::ExitRequest { code: self.known() } });
+        push(out, Action::SendAll { message: Message::ExitRequest { code: self.known() } });
         self.lead_complete(now, out);
     }
 
@@ -359,44 +311,27 @@ impl Machine {
         }
     }
 
+    /// A leader's request: answered always.
     fn requested(&mut self, now: Millis, from: u32, code: Code, out: &mut Actions) {
-        self.send(from, Message::ExitReply, out);
-        match self.phase {
-            Phase::Running => {
-                self.told(code, out);
-                self.drain(now, true, out);
-            }
-            // A second leader can only exist when rank 0 was replaced: answered above, nothing
-            // else.
-            Phase::Leading | Phase::Draining | Phase::Finishing | Phase::Aborting => {}
-            Phase::Reducing | Phase::Electing | Phase::Following => {
-                self.code = Some(code);
-                self.drain(now, true, out);
-            }
+        push(out, Action::Send { to: from, message: Message::ExitReply });
+        // A second leader can only exist when rank 0 was replaced.
+        if self.phase != Phase::Leading {
+            self.exit_decision(now, code, out);
         }
     }
 
-    /// An exit that began elsewhere: the code is stored, the user's handler may run, then ours.
-    fn told(&mut self, code: Code, out: &mut Actions) {
-        self.first = Some(code);
-        self.code = Some(code);
-        out.push(Action::Announce { code, path: ExitPath::Remote });
-        out.push(Action::RaiseQuit);
-        out.push(Action::StopClientHandlers);
-    }
-
+    /// The end is decided elsewhere. Where no exit began here the user's handler may run, then ours.
     fn exit_decision(&mut self, now: Millis, code: Code, out: &mut Actions) {
-        match self.phase {
-            Phase::Running => {
-                self.told(code, out);
-                self.drain(now, true, out);
-            }
-            Phase::Draining | Phase::Finishing | Phase::Aborting => {}
-            Phase::Reducing | Phase::Electing | Phase::Leading | Phase::Following => {
-                self.code = Some(code);
-                self.drain(now, true, out);
-            }
+        if matches!(self.phase, Phase::Draining | Phase::Finishing | Phase::Aborting) {
+            return;
         }
+        self.code = Some(code);
+        if self.phase == Phase::Running {
+            push(out, Action::Announce { code, path: ExitPath::Remote });
+            push(out, Action::RaiseQuit);
+            push(out, Action::StopClientHandlers);
+        }
+        self.drain(now, true, out);
     }
 
     fn timer(&mut self, now: Millis, out: &mut Actions) {
@@ -407,13 +342,11 @@ impl Machine {
             return;
         }
         match self.phase {
-            Phase::Reducing if !self.mute => {
+            Phase::Reducing => {
                 self.enter(Phase::Electing, now, self.config.timeouts.elect);
-                self.send(0, Message::RoleRequest, out);
+                push(out, Action::Send { to: 0, message: Message::RoleRequest });
             }
-            Phase::Reducing | Phase::Electing | Phase::Leading | Phase::Following => {
-                self.drain(now, false, out)
-            }
+            Phase::Electing | Phase::Leading | Phase::Following => self.drain(now, false, out),
             Phase::Draining => self.finish(out),
             Phase::Running | Phase::Finishing | Phase::Aborting => {}
         }

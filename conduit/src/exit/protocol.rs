@@ -1,7 +1,9 @@
-//! What goes in and out of the exit's machine.
+//! What goes in and out of the exit's machine: events, actions, and its messages as internal active
+//! messages, an id and words.
 #![forbid(unsafe_code)]
 
 use bootstrap::ExitPath;
+use heapless::Deque;
 
 use super::timeouts::Timeouts;
 
@@ -25,6 +27,12 @@ impl Code {
 
 /// Most rounds of a reduction: job sizes fit 32 bits.
 pub const MAX_ROUNDS: u8 = 32;
+
+const REDUCE: u8 = 1;
+const ROLE_REQUEST: u8 = 2;
+const ROLE_REPLY: u8 = 3;
+const EXIT_REQUEST: u8 = 4;
+const EXIT_REPLY: u8 = 5;
 
 /// What ranks say to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +60,34 @@ pub enum Message {
     ExitReply,
 }
 
+impl Message {
+    /// Id and words; the second number says how many words count.
+    pub(super) fn encode(self) -> (u8, [i32; 2], usize) {
+        match self {
+            Self::Reduce { round, code } => (REDUCE, [i32::from(round), code.get()], 2),
+            Self::RoleRequest => (ROLE_REQUEST, [0; 2], 0),
+            Self::RoleReply { leader } => (ROLE_REPLY, [i32::from(leader), 0], 1),
+            Self::ExitRequest { code } => (EXIT_REQUEST, [code.get(), 0], 1),
+            Self::ExitReply => (EXIT_REPLY, [0; 2], 0),
+        }
+    }
+
+    /// The message, `None` when the words are none.
+    pub(super) fn decode(id: u8, args: &[i32]) -> Option<Self> {
+        Some(match (id, args) {
+            (REDUCE, &[round, code]) => {
+                let round = u8::try_from(round).ok().filter(|round| *round < MAX_ROUNDS)?;
+                Self::Reduce { round, code: Code::new(code) }
+            }
+            (ROLE_REQUEST, []) => Self::RoleRequest,
+            (ROLE_REPLY, &[leader @ (0 | 1)]) => Self::RoleReply { leader: leader == 1 },
+            (EXIT_REQUEST, &[code]) => Self::ExitRequest { code: Code::new(code) },
+            (EXIT_REPLY, []) => Self::ExitReply,
+            _ => return None,
+        })
+    }
+}
+
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
@@ -61,8 +97,6 @@ pub enum Event {
         code: Code,
         /// How it began.
         path: ExitPath,
-        /// Sending is forbidden: the call came in a signal handler that interrupted a send.
-        in_signal: bool,
     },
     /// A peer's message. Contents are checked; what cannot be is ignored.
     Message {
@@ -141,45 +175,7 @@ pub enum Action {
 pub const MAX_ACTIONS: usize = MAX_ROUNDS as usize + 8;
 
 /// Actions in order, in place (no allocation: it is filled in signal handlers too).
-#[derive(Clone, Debug)]
-pub struct Actions {
-    items: [Action; MAX_ACTIONS],
-    len: usize,
-}
-
-impl Default for Actions {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Actions {
-    /// None yet.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { items: [Action::StopClientHandlers; MAX_ACTIONS], len: 0 }
-    }
-
-    /// The actions so far.
-    #[must_use]
-    pub fn as_slice(&self) -> &[Action] {
-        self.items.get(..self.len).unwrap_or_default()
-    }
-
-    /// Forgets them.
-    pub const fn clear(&mut self) {
-        self.len = 0;
-    }
-
-    pub(super) fn push(&mut self, action: Action) {
-        if let Some(place) = self.items.get_mut(self.len) {
-            *place = action;
-            self.len += 1;
-        } else {
-            debug_assert!(false, "more actions than MAX_ACTIONS");
-        }
-    }
-}
+pub type Actions = heapless::Vec<Action, MAX_ACTIONS>;
 
 /// Where a machine stands. The design document's state table is checked against this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -242,4 +238,137 @@ pub struct Config {
     pub control: bool,
     /// The table of time-outs.
     pub timeouts: Timeouts,
+}
+
+/// Messages that wait for room at their receiver.
+const SENDS: usize = 256;
+
+/// What a machine has asked for and the driver has not done yet: things to do, in order, and
+/// messages to send. In place, because it is filled in signal handlers too; only a broadcast
+/// allocates.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    todo: Deque<Action, MAX_ACTIONS>,
+    sends: Deque<(u32, Message), SENDS>,
+    /// A message to all, and the ranks that it has not reached.
+    broadcast: Option<(Message, Vec<u32>)>,
+}
+
+impl Outbox {
+    pub(super) const fn new() -> Self {
+        Self { todo: Deque::new(), sends: Deque::new(), broadcast: None }
+    }
+
+    /// Takes over what the machine of `rank` in a job of `size` asked for.
+    pub(super) fn take(&mut self, actions: &Actions, rank: u32, size: u32) {
+        for &action in actions {
+            // What finds no room is dropped. With so many messages stuck the receivers are stuck,
+            // and it costs them a time-out; each other action comes at most twice in all.
+            match action {
+                Action::Send { to, message } => drop(self.sends.push_back((to, message))),
+                Action::SendAll { message } => {
+                    let left = (0..size).filter(|to| *to != rank).collect();
+                    self.broadcast = Some((message, left));
+                }
+                _ => drop(self.todo.push_back(action)),
+            }
+        }
+    }
+
+    /// The next thing to do that is not a message.
+    pub(super) fn next(&mut self) -> Option<Action> {
+        self.todo.pop_front()
+    }
+
+    /// Whether nothing but messages is left.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.todo.is_empty()
+    }
+
+    /// Tries to send every waiting message once; those that `send` refuses stay. Whether all are
+    /// out.
+    pub(super) fn send(&mut self, mut send: impl FnMut(u32, Message) -> bool) -> bool {
+        for _ in 0..self.sends.len() {
+            if let Some((to, message)) = self.sends.pop_front()
+                && !send(to, message)
+            {
+                let _ = self.sends.push_back((to, message));
+            }
+        }
+        if let Some((message, left)) = &mut self.broadcast {
+            left.retain(|to| !send(*to, *message));
+        }
+        self.broadcast.take_if(|(_, left)| left.is_empty());
+        self.sends.is_empty() && self.broadcast.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::Machine;
+    use super::super::timeouts::Millis;
+    use super::*;
+
+    #[test]
+    fn every_message_survives_the_wire() {
+        let messages = [
+            Message::Reduce { round: 0, code: Code::new(-1) },
+            Message::Reduce { round: 31, code: Code(255) },
+            Message::RoleRequest,
+            Message::RoleReply { leader: true },
+            Message::RoleReply { leader: false },
+            Message::ExitRequest { code: Code(7) },
+            Message::ExitReply,
+        ];
+        for message in messages {
+            let (id, words, count) = message.encode();
+            assert_eq!(Message::decode(id, &words[..count]), Some(message));
+            assert_eq!(Message::decode(id, &[0; 3]), None, "{message:?} with too many words");
+        }
+    }
+
+    #[test]
+    fn bad_words_are_no_message() {
+        for (id, words) in [
+            (0, &[][..]),
+            (1, &[-1, 0]),
+            (1, &[32, 0]),
+            (1, &[256, 0]),
+            (3, &[2]),
+            (6, &[]),
+            (255, &[]),
+        ] {
+            assert_eq!(Message::decode(id, words), None, "{id} {words:?}");
+        }
+    }
+
+    #[test]
+    fn a_refused_message_is_kept_and_a_broadcast_goes_round_stuck_ranks() {
+        let config =
+            Config { rank: 2, size: 5, control: false, timeouts: Timeouts::new(Millis(1)) };
+        let mut machine = Machine::new(config);
+        let mut out = Actions::new();
+        let exit = Event::LocalExit { code: Code(1), path: ExitPath::Explicit };
+        machine.handle(Millis(0), exit, &mut out);
+        machine.handle(Millis(9), Event::Timer, &mut out);
+        let lead = Event::Message { from: 0, message: Message::RoleReply { leader: true } };
+        machine.handle(Millis(9), lead, &mut out);
+        let mut outbox = Outbox::new();
+        outbox.take(&out, 2, 5);
+        assert!(matches!(outbox.next(), Some(Action::Announce { .. })));
+        assert!(matches!(outbox.next(), Some(Action::StopClientHandlers)));
+        assert!(outbox.is_quiet());
+        let mut sent = Vec::new();
+        for stuck in [vec![0, 3, 1], vec![3], vec![]] {
+            let all = outbox.send(|to, _| {
+                let free = !stuck.contains(&to);
+                if free {
+                    sent.push(to);
+                }
+                free
+            });
+            assert_eq!(all, stuck.is_empty());
+        }
+        assert_eq!(sent, [4, 0, 0, 1, 3, 3]);
+    }
 }

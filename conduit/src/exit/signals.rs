@@ -9,10 +9,14 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicI32;
 
+use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 /// A handler that is told where its signal came from.
 pub(super) type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
+/// What is called at `exit(3)`, with the code.
+type ExitHook = extern "C" fn(c_int, *mut c_void);
 
 /// Set to 0 by a debugger to let a frozen process go on.
 #[unsafe(no_mangle)]
@@ -24,40 +28,26 @@ pub(super) const fn frozen() -> &'static AtomicI32 {
 }
 
 unsafe extern "C" {
-    fn on_exit(hook: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+    fn on_exit(hook: ExitHook, argument: *mut c_void) -> c_int;
     fn backtrace(buffer: *mut *mut c_void, size: c_int) -> c_int;
     fn backtrace_symbols_fd(buffer: *const *mut c_void, size: c_int, fd: c_int);
     static stdout: *mut libc::FILE;
     static stderr: *mut libc::FILE;
 }
 
-/// How a signal is dealt with now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Disposition {
-    Default,
-    Ignored,
-    /// Address of a handler.
-    Handler(usize),
-}
-
-/// Address of a handler, to be compared with [`Disposition::Handler`].
+/// Address of a handler, to be compared with [`handler`].
 pub(super) fn address(handler: Handler) -> usize {
     handler as usize
 }
 
-pub(super) fn disposition(signal: c_int) -> Disposition {
+/// How a signal is dealt with now: the address of a handler, or one of libc's constants.
+pub(super) fn handler(signal: c_int) -> usize {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: `action` has room for the answer; no new action is given.
-    let failed = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } != 0;
+    unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
     // SAFETY: the structure is plain integers and was zeroed, so it is initialised whatever the
-    // call did.
-    let action = unsafe { action.assume_init() };
-    match action.sa_sigaction {
-        _ if failed => Disposition::Default,
-        libc::SIG_DFL => Disposition::Default,
-        libc::SIG_IGN => Disposition::Ignored,
-        handler => Disposition::Handler(handler),
-    }
+    // call did; zero is the default.
+    unsafe { action.assume_init() }.sa_sigaction
 }
 
 fn set(signal: c_int, handler: usize, flags: c_int) {
@@ -106,16 +96,9 @@ pub(super) struct Mask(SigSet);
 
 /// Blocks every signal on this thread but those that its own faults and the watchdog raise.
 pub(super) fn block() -> Mask {
+    use Signal::{SIGABRT, SIGALRM, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP};
     let mut set = SigSet::all();
-    for signal in [
-        Signal::SIGSEGV,
-        Signal::SIGBUS,
-        Signal::SIGFPE,
-        Signal::SIGILL,
-        Signal::SIGABRT,
-        Signal::SIGTRAP,
-        Signal::SIGALRM,
-    ] {
+    for signal in [SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGALRM] {
         set.remove(signal);
     }
     change(SigmaskHow::SIG_BLOCK, set)
@@ -190,13 +173,9 @@ pub(super) fn thread() -> i32 {
 
 /// Runs a closure and puts `errno` back: for handlers that return.
 pub(super) fn keeping_errno(body: impl FnOnce()) {
-    // SAFETY: the address of this thread's `errno`, valid as long as the thread.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    let old = unsafe { *errno };
+    let old = Errno::last_raw();
     body();
-    // SAFETY: as above.
-    unsafe { *errno = old };
+    Errno::set_raw(old);
 }
 
 /// The process or timer that a signal came from is the program itself: a fault, not `kill`.
@@ -205,22 +184,12 @@ pub(super) fn is_fault(info: *const libc::siginfo_t) -> bool {
     unsafe { info.as_ref() }.is_some_and(|info| info.si_code > 0)
 }
 
-type ExitHook = fn(i32);
-static HOOK: std::sync::OnceLock<ExitHook> = std::sync::OnceLock::new();
-
-/// Has `hook` called with the exit code at `exit(3)` and return from `main`, once per process. Not
+/// Has `hook` called with the exit code at `exit(3)` and return from `main`. Not
 /// async-signal-safe.
 pub(super) fn set_exit_hook(hook: ExitHook) {
-    extern "C" fn call(code: c_int, _: *mut c_void) {
-        if let Some(hook) = HOOK.get() {
-            hook(code);
-        }
-    }
-    if HOOK.set(hook).is_ok() {
-        // SAFETY: `call` has the signature that `on_exit` wants and lives for ever; no argument is
-        // passed.
-        unsafe { on_exit(call, std::ptr::null_mut()) };
-    }
+    // SAFETY: `hook` has the signature that `on_exit` wants and lives for ever; no argument is
+    // passed.
+    unsafe { on_exit(hook, std::ptr::null_mut()) };
 }
 
 /// Which C streams to flush.
@@ -331,15 +300,11 @@ pub(super) fn allow_debugger(pid: i32) {
 /// A program with its arguments, made before anything went wrong.
 #[derive(Debug)]
 pub(super) struct Command {
-    path: std::ffi::CString,
-    arguments: Vec<std::ffi::CString>,
+    pub(super) path: std::ffi::CString,
+    pub(super) arguments: Vec<std::ffi::CString>,
 }
 
 impl Command {
-    pub(super) fn new(path: std::ffi::CString, arguments: Vec<std::ffi::CString>) -> Self {
-        Self { path, arguments }
-    }
-
     /// Replaces this process by the program, standard output going to standard error. Returns only
     /// when that fails.
     pub(super) fn execute(&self) {

@@ -36,8 +36,6 @@ pub struct Timeouts {
     pub coordinate: Millis,
     /// Flushing the streams and sending what is still queued.
     pub drain: Millis,
-    /// A rank that may not send waits this long for the control tree before it decides alone.
-    pub quiet_signal: Millis,
     /// An incomplete reduction waits this long for the control tree before the rank decides alone.
     pub stall: Millis,
 }
@@ -52,7 +50,6 @@ impl Timeouts {
             elect: Millis::of(exit::ELECT, t),
             coordinate: Millis::of(exit::COORDINATE, t),
             drain: Millis::of(exit::DRAIN, t),
-            quiet_signal: Millis::of(exit::QUIET_SIGNAL, t),
             stall: Millis::of(exit::STALL, t),
         }
     }
@@ -71,40 +68,10 @@ impl Timeouts {
             ..self
         }
     }
-
-    /// Bound on the time from a rank's first step to its last action: the phases follow each other
-    /// and none is entered twice. (`non_collective`, `quiet_signal` and `stall` run inside
-    /// `reduce`.)
-    #[must_use]
-    pub const fn total(&self) -> Millis {
-        self.reduce.plus(self.elect).plus(self.coordinate).plus(self.drain)
-    }
 }
 
-/// Bounds in whole seconds that the driver gives to `alarm`, in case a step blocks where no
-/// deadline is looked at: the rows `exit.alarm_*`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Alarms {
-    /// One coordinating step (reduction, election, requests).
-    pub step: u32,
-    /// Everything after the coordination up to the farewell.
-    pub teardown: u32,
-    /// The farewell.
-    pub fini: u32,
-    /// Between the first abort signal and the end.
-    pub last: u32,
-}
-
-impl Alarms {
-    /// The table for the exit time-out `t`.
-    #[must_use]
-    pub fn new(t: Millis) -> Self {
-        let seconds = |row| u32::try_from(Millis::of(row, t).0.div_ceil(1000)).unwrap_or(u32::MAX);
-        Self {
-            step: seconds(exit::ALARM_STEP),
-            teardown: seconds(exit::ALARM_TEARDOWN),
-            fini: seconds(exit::ALARM_FINI),
-            last: seconds(exit::ALARM_LAST),
-        }
-    }
+/// A row in whole seconds for the exit time-out `t`, for `alarm`, in case a step blocks where no
+/// deadline is looked at.
+pub(super) fn seconds(row: Deadline, t: Millis) -> u32 {
+    u32::try_from(Millis::of(row, t).0.div_ceil(1000)).unwrap_or(u32::MAX)
 }

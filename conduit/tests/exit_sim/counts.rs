@@ -9,9 +9,7 @@ fn plan(size: u32, callers: std::ops::Range<u32>) -> Plan {
         size,
         control: false,
         timeouts: Timeouts::new(Millis(4_000)),
-        calls: callers
-            .map(|rank| Call { at: Millis(0), rank, code: Code(rank + 1), in_signal: false })
-            .collect(),
+        calls: callers.map(|rank| Call { at: Millis(0), rank, code: Code(rank + 1) }).collect(),
         faults: Faults::default(),
         delay_max: 1,
         drop_reduction: false,

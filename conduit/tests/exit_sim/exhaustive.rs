@@ -18,7 +18,6 @@ const TIMEOUTS: Timeouts = Timeouts {
     elect: Millis(4),
     coordinate: Millis(4),
     drain: Millis(8),
-    quiet_signal: Millis(1),
     stall: Millis(2),
 };
 
@@ -54,7 +53,7 @@ struct Job {
 
 #[derive(Clone, Copy, Debug)]
 enum Choice {
-    Call { rank: u32, in_signal: bool },
+    Call { rank: u32 },
     Deliver { index: usize },
     Drop { index: usize },
     Duplicate { index: usize },
@@ -96,7 +95,7 @@ impl Job {
         }
     }
 
-    fn choices(&self, signals: bool) -> Vec<Choice> {
+    fn choices(&self) -> Vec<Choice> {
         let mut choices = Vec::new();
         let faulty = self.faults_left > 0;
         for (rank, peer) in (0..).zip(&self.peers) {
@@ -104,10 +103,7 @@ impl Job {
                 continue;
             }
             if !peer.called {
-                choices.push(Choice::Call { rank, in_signal: false });
-                if signals {
-                    choices.push(Choice::Call { rank, in_signal: true });
-                }
+                choices.push(Choice::Call { rank });
             }
             if peer.machine.deadline().is_some() {
                 choices.push(Choice::Timer { rank });
@@ -152,15 +148,14 @@ impl Job {
         self.faults_left -= u8::from(fault);
         self.clean &= !fault && !matches!(choice, Choice::Timer { .. } | Choice::Decide);
         match choice {
-            Choice::Call { rank, in_signal } => {
+            Choice::Call { rank } => {
                 let code = Code(10 + (rank * 7) % 5);
                 let peer = &mut self.peers[rank as usize];
                 peer.called = true;
                 if peer.machine.state() == Phase::Running {
                     peer.local = Some(code);
-                    self.clean &= !in_signal;
                 }
-                self.tell(rank, Event::LocalExit { code, path: ExitPath::Explicit, in_signal });
+                self.tell(rank, Event::LocalExit { code, path: ExitPath::Explicit });
             }
             Choice::Deliver { index } => {
                 let (to, from, message) = self.flights.remove(index);
@@ -280,7 +275,7 @@ fn hash(job: &Job) -> u64 {
 
 #[expect(clippy::print_stdout, reason = "how much was explored belongs to the test's result")]
 /// Explores to `depth` steps; returns the number of states.
-fn explore(size: u32, tree: bool, faults: u8, signals: bool, depth: u32) -> usize {
+fn explore(size: u32, tree: bool, faults: u8, depth: u32) -> usize {
     let start = Job::new(size, tree, faults);
     let mut seen = HashSet::from([hash(&start)]);
     let mut level = vec![start];
@@ -289,7 +284,7 @@ fn explore(size: u32, tree: bool, faults: u8, signals: bool, depth: u32) -> usiz
         steps += 1;
         let mut next = Vec::new();
         for job in &level {
-            let choices = job.choices(signals);
+            let choices = job.choices();
             if choices.iter().all(|choice| matches!(choice, Choice::Call { .. })) {
                 job.check_rest();
             }
@@ -305,25 +300,23 @@ fn explore(size: u32, tree: bool, faults: u8, signals: bool, depth: u32) -> usiz
     }
     let bound = if level.is_empty() { "complete" } else { "bounded" };
     let count = seen.len();
-    println!(
-        "{size} ranks, tree {tree}, signals {signals}, {faults} faults: {count} states, {steps} steps, {bound}"
-    );
+    println!("{size} ranks, tree {tree}, {faults} faults: {count} states, {steps} steps, {bound}");
     count
 }
 
 #[test]
 fn two_ranks() {
     for tree in [false, true] {
-        assert!(explore(2, tree, 0, true, u32::MAX) > 1_000);
-        assert!(explore(2, tree, 1, true, u32::MAX) > 1_000);
-        assert!(explore(2, tree, 2, true, 9) > 1_000);
+        assert!(explore(2, tree, 0, u32::MAX) > 1_000);
+        assert!(explore(2, tree, 1, u32::MAX) > 1_000);
+        assert!(explore(2, tree, 2, 9) > 1_000);
     }
 }
 
 #[test]
 fn three_ranks() {
     for tree in [false, true] {
-        assert!(explore(3, tree, 0, false, 11) > 1_000);
-        assert!(explore(3, tree, 1, true, 7) > 1_000);
+        assert!(explore(3, tree, 0, 11) > 1_000);
+        assert!(explore(3, tree, 1, 7) > 1_000);
     }
 }

@@ -50,7 +50,7 @@ fn run(callers: std::ops::Range<u32>, expected: Code) -> (u64, u64) {
             let (rank, event) = match step {
                 Step::Call(rank) => {
                     let (code, path) = (Code(rank % 200), ExitPath::Explicit);
-                    (rank, Event::LocalExit { code, path, in_signal: false })
+                    (rank, Event::LocalExit { code, path })
                 }
                 Step::Deliver { to, from, message } => (to, Event::Message { from, message }),
                 Step::Flushed(rank) => (rank, Event::Flushed),

@@ -10,9 +10,8 @@ use crate::exit::machine::{
 
 const DOCUMENT: &str = include_str!("../../../docs/design/exit.md");
 
-const EVENTS: [&str; 12] = [
+const EVENTS: [&str; 11] = [
     "local 3",
-    "local 3 in signal",
     "reduce 0 5",
     "reduce 1 9",
     "role-request",
@@ -27,10 +26,8 @@ const EVENTS: [&str; 12] = [
 
 fn event(name: &str) -> Event {
     let message = |from, message| Event::Message { from, message };
-    let local = |in_signal| Event::LocalExit { code: Code(3), path: ExitPath::Explicit, in_signal };
     match name {
-        "local 3" => local(false),
-        "local 3 in signal" => local(true),
+        "local 3" => Event::LocalExit { code: Code(3), path: ExitPath::Explicit },
         "reduce 0 5" => message(0, Message::Reduce { round: 0, code: Code(5) }),
         "reduce 1 9" => message(3, Message::Reduce { round: 1, code: Code(9) }),
         "role-request" => message(2, Message::RoleRequest),
@@ -46,12 +43,11 @@ fn event(name: &str) -> Event {
 }
 
 /// State name, whether there is a control tree, and the events that lead there.
-const STATES: [(&str, bool, &[&str]); 12] = [
+const STATES: [(&str, bool, &[&str]); 11] = [
     ("Running", true, &[]),
     ("Running, no tree", false, &[]),
     ("Reducing", true, &["local 3"]),
     ("Reducing, last round", false, &["local 3", "reduce 0 5"]),
-    ("Reducing, mute", true, &["local 3 in signal"]),
     ("Electing", false, &["local 3", "timer"]),
     ("Leading, last reply", false, &["local 3", "timer", "leader", "reply 0", "reply 3"]),
     ("Following", false, &["local 3", "timer", "member"]),

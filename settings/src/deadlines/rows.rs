@@ -139,8 +139,6 @@ deadlines! {
             "The leader waits for the replies of all ranks, the others for its request.";
         DRAIN = "exit.drain", secs(30).exit(ExitTerm::AtLeast),
             "A rank flushes its streams and sends what is still queued.";
-        QUIET_SIGNAL = "exit.quiet_signal", ms(100),
-            "A rank that may not send waits for the control tree before it decides alone.";
         STALL = "exit.stall", secs(2).exit(ExitTerm::AtMost),
             "A rank whose reduction is incomplete waits for the control tree before it decides \
              alone.";
