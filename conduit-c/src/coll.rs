@@ -103,7 +103,7 @@ fn notify(id: c_int, flags: c_int) -> Result<(), Fail> {
 }
 
 const fn bits(flags: c_int) -> BarrierFlags {
-    BarrierFlags::from_bits(flags.cast_unsigned())
+    BarrierFlags::from_bits_retain(flags.cast_unsigned())
 }
 
 /// Whether a barrier of the GASNet-1 kind is under way. One with an event would not be the

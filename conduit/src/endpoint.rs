@@ -7,11 +7,9 @@ use crate::error::Error;
 use crate::handler::{Entry, HandlerIndex};
 use crate::long_payload::SegmentOffset;
 use crate::mode::Mode;
-use crate::negotiate::{self, PreparedRequestLong, PreparedRequestMedium, Terms};
+use crate::negotiate::{PreparedMessage, PreparedRequestLong, PreparedRequestMedium, Terms};
 use crate::rank::RankContext;
-use crate::transport::message::MessageClass;
-use crate::transport::message::{self, Flags, Outcome};
-use crate::transport::message::{AmMessage, AmPayload};
+use crate::transport::message::{self, AmMessage, AmPayload, Flags, MessageClass, Outcome};
 
 /// Where messages arrive. There is one per process so far.
 #[derive(Debug)]
@@ -151,10 +149,9 @@ impl<M: Mode> Team<'_, M> {
         flags: Flags,
     ) -> Result<Option<PreparedRequestMedium<'t, M>>, Error> {
         let call = "prepare_request_medium";
-        let target = self.prepare_target(call, rank)?;
-        let (long, client, dest) = (false, None, None);
-        let terms = Terms { call, long, client, least, most, nargs, dest };
-        negotiate::request_medium(self.context(), target, (terms, client_buf), flags)
+        let target = self.context().rma_target::<M>(call, rank)?;
+        let terms = (Terms::medium(call, (least, most), nargs), client_buf);
+        PreparedMessage::medium(self.context(), (target, None), terms, flags)
     }
 
     /// Prepares a Long request. `dest` may be given now (and must then be repeated at commit) or
@@ -172,16 +169,9 @@ impl<M: Mode> Team<'_, M> {
         nargs: usize,
     ) -> Result<PreparedRequestLong<'t, M>, Error> {
         let call = "prepare_request_long";
-        let target = self.prepare_target(call, rank)?;
-        let (long, client, dest) = (true, None, dest.map(|dest| dest.0));
-        let terms = Terms { call, long, client, least, most, nargs, dest };
-        negotiate::request_long(self.context(), target, (terms, client_buf))
-    }
-
-    fn prepare_target(&self, call: &'static str, rank: Rank) -> Result<usize, Error> {
-        self.context().check_open(call)?;
-        self.context().check_outside::<M>(call)?;
-        self.context().target(call, rank)
+        let target = self.context().rma_target::<M>(call, rank)?;
+        let terms = (Terms::long(call, (least, most), nargs, dest), client_buf);
+        PreparedMessage::long(self.context(), (target, None), terms)
     }
 
     /// Most payload bytes of a Medium request to `rank` (`None`: to any rank of the team) with

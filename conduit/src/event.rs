@@ -13,6 +13,7 @@ mod requests;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use bitflags::bitflags;
 use bootstrap::Rank;
 
 use crate::client::Client;
@@ -26,32 +27,18 @@ use crate::sys;
 use crate::transport::message::{Flags, Outcome};
 use crate::wait::Waiter;
 
-/// Sets of operations and of their steps, for NBI synchronisation and leaf events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operations(u32);
-
-impl Operations {
-    /// Local completion: source buffers may be used again.
-    pub const LOCAL: Self = Self(1);
-    /// Puts (includes their local completion).
-    pub const PUT: Self = Self(3);
-    /// Gets.
-    pub const GET: Self = Self(4);
-    /// Everything.
-    pub const ALL: Self = Self(7);
-
-    /// Whether all of `other` are in the set.
-    #[must_use]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-}
-
-impl std::ops::BitOr for Operations {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+bitflags! {
+    /// Sets of operations and of their steps, for NBI synchronisation and leaf events.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Operations: u32 {
+        /// Local completion: source buffers may be used again.
+        const LOCAL = 1;
+        /// Puts (includes their local completion).
+        const PUT = 3;
+        /// Gets.
+        const GET = 4;
+        /// Everything.
+        const ALL = 7;
     }
 }
 
@@ -124,10 +111,6 @@ impl<B> std::fmt::Debug for Event<'_, B> {
 }
 
 impl<'scope, B> Event<'scope, B> {
-    const fn complete(borrowed: B) -> Self {
-        Self { borrowed, pending: None, scope: PhantomData }
-    }
-
     /// Waits (and polls) until the operation is complete; gives back what it borrowed.
     ///
     /// # Errors
@@ -251,15 +234,35 @@ impl<M: Mode> std::fmt::Debug for Scope<'_, '_, M> {
     }
 }
 
+/// What became of an operation.
+enum Started {
+    NotSent,
+    Complete,
+    Pending(Op),
+}
+
+impl Started {
+    const fn of(outcome: Outcome, op: Op) -> Self {
+        match outcome {
+            Outcome::Sent => Self::Pending(op),
+            Outcome::NotSent => Self::NotSent,
+        }
+    }
+
+    const fn outcome(&self) -> Outcome {
+        if matches!(self, Self::NotSent) { Outcome::NotSent } else { Outcome::Sent }
+    }
+}
+
+/// An operation as it is called: its name, the rank and the offset in its segment, options.
+type Call = (&'static str, Rank, u64, Flags);
+
 impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
     /// A remote rank's operation, checked like all; `None` for what is done at once.
     fn remote(
         &self,
-        call: &'static str,
-        rank: Rank,
-        offset: u64,
+        (call, rank, offset, flags): Call,
         len: usize,
-        flags: Flags,
     ) -> Result<Option<RemoteOp>, Error> {
         let context = &self.client.context;
         if len == 0 || !context.networked() {
@@ -267,12 +270,60 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         }
         let target = context.rma_target::<M>(call, rank)?;
         let immediate = flags.contains(Flags::IMMEDIATE);
-        Ok(context.transport.is_remote(target).then_some(RemoteOp {
-            call,
-            target,
-            offset,
-            immediate,
-        }))
+        let remote = context.transport.is_remote(target);
+        Ok(remote.then_some(RemoteOp { call, target, offset, immediate }))
+    }
+
+    /// Starts a put, of a group or by itself.
+    fn start_put(
+        &self,
+        call: Call,
+        source: &[u8],
+        local: LocalCompletion,
+        group: Option<&Group>,
+    ) -> Result<Started, Error> {
+        let Some(remote) = self.remote(call, source.len())? else {
+            let (_, rank, offset, _) = call;
+            return self.client.put(rank, offset, source).map(|()| Started::Complete);
+        };
+        let (context, now) = (&self.client.context, local == LocalCompletion::Now);
+        let put = |(op, row): &(Op, Arc<OpCounters>)| {
+            Ok(Started::of(context.put_counted::<M>(remote, row, source, now)?, *op))
+        };
+        match group {
+            Some(group) => put(self.group(remote.call, group)?),
+            None => put(&self.row(remote.call)?),
+        }
+    }
+
+    /// Starts a get, of a group or by itself.
+    fn start_get(
+        &self,
+        call: Call,
+        into: &mut [u8],
+        group: Option<&Group>,
+    ) -> Result<Started, Error> {
+        let Some(remote) = self.remote(call, into.len())? else {
+            let (_, rank, offset, _) = call;
+            return self.client.get(rank, offset, into).map(|()| Started::Complete);
+        };
+        let mut get = |(op, row): &(Op, Arc<OpCounters>)| {
+            Ok(Started::of(self.client.context.get_counted::<M>(remote, row, into)?, *op))
+        };
+        match group {
+            Some(group) => get(self.group(remote.call, group)?),
+            None => get(&self.row(remote.call)?),
+        }
+    }
+
+    /// The event of an operation; holds what it borrowed.
+    fn event<B>(&'scope self, started: Started, borrowed: B) -> Option<Event<'scope, B>> {
+        let pending = match started {
+            Started::NotSent => return None,
+            Started::Complete => None,
+            Started::Pending(op) => Some(self.pending(op, Part::All)),
+        };
+        Some(Event { borrowed, pending, scope: PhantomData })
     }
 
     /// A row for an operation, which the scope waits for.
@@ -342,27 +393,8 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         local: LocalCompletion,
         flags: Flags,
     ) -> Result<Option<Event<'scope>>, Error> {
-        let Some(remote) = self.remote("put_nb", rank, offset, source.len(), flags)? else {
-            self.client.put(rank, offset, source)?;
-            return Ok(Some(Event::complete(())));
-        };
-        self.put_remote_nb(remote, source, local)
-    }
-
-    fn put_remote_nb(
-        &'scope self,
-        remote: RemoteOp,
-        source: &[u8],
-        local: LocalCompletion,
-    ) -> Result<Option<Event<'scope>>, Error> {
-        let (op, row) = self.row(remote.call)?;
-        let now = local == LocalCompletion::Now;
-        let outcome = self.client.context.put_counted::<M>(remote, &row, source, now)?;
-        Ok((outcome == Outcome::Sent).then(|| self.event((), op)))
-    }
-
-    fn event<B>(&'scope self, borrowed: B, op: Op) -> Event<'scope, B> {
-        Event { borrowed, pending: Some(self.pending(op, Part::All)), scope: PhantomData }
+        let call = ("put_nb", rank, offset, flags);
+        Ok(self.event(self.start_put(call, source, local, None)?, ()))
     }
 
     /// Starts a get from `offset` in `rank`'s segment; the event gives the buffer back. `None` only
@@ -377,13 +409,9 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         into: &'scope mut [u8],
         flags: Flags,
     ) -> Result<Option<Event<'scope, &'scope mut [u8]>>, Error> {
-        let Some(remote) = self.remote("get_nb", rank, offset, into.len(), flags)? else {
-            self.client.get(rank, offset, into)?;
-            return Ok(Some(Event::complete(into)));
-        };
-        let (op, row) = self.row(remote.call)?;
-        let outcome = self.client.context.get_counted::<M>(remote, &row, into)?;
-        Ok((outcome == Outcome::Sent).then(|| self.event(into, op)))
+        let call = ("get_nb", rank, offset, flags);
+        let started = self.start_get(call, &mut *into, None)?;
+        Ok(self.event(started, into))
     }
 
     /// Starts a put of the low `len` (1 to 8) bytes of `value`.
@@ -400,11 +428,9 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
     ) -> Result<Option<Event<'scope>>, Error> {
         let call = "put_value_nb";
         let bytes = value_bytes(call, value, len)?;
-        let Some(remote) = self.remote(call, rank, offset, len, flags)? else {
-            self.client.put(rank, offset, &bytes[..len])?;
-            return Ok(Some(Event::complete(())));
-        };
-        self.put_remote_nb(remote, &bytes[..len], LocalCompletion::Now)
+        let call = (call, rank, offset, flags);
+        let started = self.start_put(call, &bytes[..len], LocalCompletion::Now, None)?;
+        Ok(self.event(started, ()))
     }
 
     /// Starts a put without an event of its own; see [`Scope::nbi_wait`].
@@ -419,45 +445,27 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         local: LocalCompletion,
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        self.put_in(&self.implicit, rank, offset, source, local, flags)
+        self.put_in(&self.implicit, (rank, offset, flags), source, local)
     }
 
-    /// A put of a group.
     fn put_in(
         &self,
         group: &Group,
-        rank: Rank,
-        offset: u64,
+        (rank, offset, flags): (Rank, u64, Flags),
         source: &[u8],
         local: LocalCompletion,
-        flags: Flags,
     ) -> Result<Outcome, Error> {
-        let call = "put_nbi";
-        let Some(remote) = self.remote(call, rank, offset, source.len(), flags)? else {
-            self.client.put(rank, offset, source)?;
-            return Ok(Outcome::Sent);
-        };
-        let (_, row) = self.group(call, group)?;
-        let now = local == LocalCompletion::Now;
-        self.client.context.put_counted::<M>(remote, row, source, now)
+        let call = ("put_nbi", rank, offset, flags);
+        Ok(self.start_put(call, source, local, Some(group))?.outcome())
     }
 
-    /// A get of a group.
     fn get_in(
         &self,
         group: &Group,
-        rank: Rank,
-        offset: u64,
+        (rank, offset, flags): (Rank, u64, Flags),
         into: &mut [u8],
-        flags: Flags,
     ) -> Result<Outcome, Error> {
-        let call = "get_nbi";
-        let Some(remote) = self.remote(call, rank, offset, into.len(), flags)? else {
-            self.client.get(rank, offset, into)?;
-            return Ok(Outcome::Sent);
-        };
-        let (_, row) = self.group(call, group)?;
-        self.client.context.get_counted::<M>(remote, row, into)
+        Ok(self.start_get(("get_nbi", rank, offset, flags), into, Some(group))?.outcome())
     }
 
     /// Starts a get without an event of its own. The buffer is the caller's again when the scope
@@ -472,7 +480,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         into: &'scope mut [u8],
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        self.get_in(&self.implicit, rank, offset, into, flags)
+        self.get_in(&self.implicit, (rank, offset, flags), into)
     }
 
     /// Waits (and polls) until all operations without event that this thread started in the scope,
@@ -518,7 +526,7 @@ impl<'scope, M: Mode> AccessRegion<'scope, '_, M> {
         source: &'scope [u8],
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        self.scope.put_in(&self.group, rank, offset, source, LocalCompletion::Defer, flags)
+        self.scope.put_in(&self.group, (rank, offset, flags), source, LocalCompletion::Defer)
     }
 
     /// Starts a get in the region.
@@ -532,14 +540,12 @@ impl<'scope, M: Mode> AccessRegion<'scope, '_, M> {
         into: &'scope mut [u8],
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        self.scope.get_in(&self.group, rank, offset, into, flags)
+        self.scope.get_in(&self.group, (rank, offset, flags), into)
     }
 
     /// Ends the region: the event of all its operations.
     pub fn end(self) -> Event<'scope> {
-        match self.group.get() {
-            Some((op, _)) => self.scope.event((), *op),
-            None => Event::complete(()),
-        }
+        let pending = self.group.get().map(|(op, _)| self.scope.pending(*op, Part::All));
+        Event { borrowed: (), pending, scope: PhantomData }
     }
 }

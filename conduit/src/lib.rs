@@ -60,7 +60,8 @@ pub use crate::handler::{Category, Entry, HandlerIndex, Payload, Registered, Rol
 pub use crate::long_payload::{LongPayload, SegmentOffset};
 pub use crate::mode::{Mode, Par, ParSync, Seq};
 pub use crate::negotiate::{
-    PreparedReplyLong, PreparedReplyMedium, PreparedRequestLong, PreparedRequestMedium,
+    PreparedMessage, PreparedReplyLong, PreparedReplyMedium, PreparedRequestLong,
+    PreparedRequestMedium,
 };
 pub use crate::segment::Segment;
 pub use crate::settings::{SegmentLimit, Settings};

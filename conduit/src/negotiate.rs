@@ -44,6 +44,25 @@ pub struct Terms {
 }
 
 impl Terms {
+    /// Of a Medium; the client's buffer is counted later.
+    pub(crate) const fn medium(
+        call: &'static str,
+        (least, most): (usize, usize),
+        nargs: usize,
+    ) -> Self {
+        Self { call, long: false, client: None, least, most, nargs, dest: None }
+    }
+
+    /// As [`Terms::medium`], of a Long.
+    pub(crate) fn long(
+        call: &'static str,
+        bounds: (usize, usize),
+        nargs: usize,
+        dest: Option<SegmentOffset>,
+    ) -> Self {
+        Self { long: true, dest: dest.map(|dest| dest.0), ..Self::medium(call, bounds, nargs) }
+    }
+
     /// The size to give.
     fn settle(&self) -> Result<usize, Error> {
         let Self { call, least, most, nargs, .. } = *self;
@@ -131,16 +150,56 @@ impl Prepared {
         terms: &Terms,
         flags: Flags,
     ) -> Result<Option<Self>, Error> {
+        if terms.long {
+            return Self::new_long::<M>(context, target, token, terms).map(Some);
+        }
+        let mut prepared = Self::claim(target, token, terms)?;
+        let (class, size) = (prepared.class, prepared.size);
+        let immediate = flags.contains(Flags::IMMEDIATE);
+        let mut waiter = Waiter::for_room();
+        while terms.client.is_none() {
+            if let Some(reserved) = context.transport.reserve::<M>(target, class, size, false) {
+                prepared.buffer = Buffer::of(reserved);
+                break;
+            }
+            if immediate {
+                prepared.cancel::<M>(context, token);
+                return Ok(None);
+            }
+            if class == MessageClass::Reply {
+                // A reply never waits.
+                prepared.buffer = Buffer::Owned(vec![0; size]);
+                break;
+            }
+            context.wait_for_room::<M>(terms.call, &mut waiter)?;
+        }
+        Ok(Some(prepared))
+    }
+
+    /// A Long. Memory of its own will do for it, which is copied where it goes: it never waits.
+    pub(crate) fn new_long<M: Mode>(
+        context: &RankContext,
+        target: usize,
+        token: Option<&RawToken<'_>>,
+        terms: &Terms,
+    ) -> Result<Self, Error> {
+        let mut prepared = Self::claim(target, token, terms)?;
+        let (class, size) = (prepared.class, prepared.size);
+        if terms.client.is_none() {
+            let reserved = context.transport.reserve::<M>(target, class, size, true);
+            prepared.buffer = reserved.map_or_else(|| Buffer::Owned(vec![0; size]), Buffer::of);
+        }
+        Ok(prepared)
+    }
+
+    /// A message in the client's buffer, with the right to reply.
+    fn claim(target: usize, token: Option<&RawToken<'_>>, terms: &Terms) -> Result<Self, Error> {
         let (size, Terms { nargs, dest, .. }) = (terms.settle()?, *terms);
         if let Some(token) = token {
             token.claim(terms.call)?;
         }
         let class = if token.is_some() { MessageClass::Reply } else { MessageClass::Request };
-        let buffer = Buffer::find::<M>(context, target, class, (terms, size), flags)?;
-        if let (None, Some(token)) = (&buffer, token) {
-            token.unclaim();
-        }
-        Ok(buffer.map(|buffer| Self { class, target, buffer, size, nargs, dest }))
+        Ok(Self { class, target, buffer: Buffer::Client, size, nargs, dest })
     }
 
     /// Bytes that may be committed.
@@ -262,33 +321,6 @@ impl Prepared {
 }
 
 impl Buffer {
-    /// `None`: not without waiting. A reply never waits.
-    fn find<M: Mode>(
-        context: &RankContext,
-        target: usize,
-        class: MessageClass,
-        (terms, size): (&Terms, usize),
-        flags: Flags,
-    ) -> Result<Option<Self>, Error> {
-        if terms.client.is_some() {
-            return Ok(Some(Self::Client));
-        }
-        let mut waiter = Waiter::for_room();
-        loop {
-            let found =
-                context.transport.reserve::<M>(target, class, size, terms.long).map(Self::of);
-            let immediate = flags.contains(Flags::IMMEDIATE);
-            // Memory of its own will do for a Long, which is copied where it goes.
-            if found.is_none() && (terms.long || class == MessageClass::Reply && !immediate) {
-                return Ok(Some(Self::Owned(vec![0; size])));
-            }
-            if found.is_some() || immediate {
-                return Ok(found);
-            }
-            context.wait_for_room::<M>(terms.call, &mut waiter)?;
-        }
-    }
-
     fn of(reserved: Reserved) -> Self {
         match reserved {
             Reserved::Block(block) => Self::Block(block),
@@ -297,67 +329,167 @@ impl Buffer {
     }
 }
 
-/// A prepared message with what the Rust interface borrows for it. Dropping it cancels it.
-struct Borrowed<'a, M: Mode> {
+/// A message between prepare and commit, with what it borrows. `D` is the destination that its
+/// commit is given: none for a Medium, a [`SegmentOffset`] for a Long.
+///
+/// Dropping it cancels it. Until commit or cancel only local questions and exit are legal on this
+/// thread.
+#[must_use = "a prepared message is sent by commit; dropping cancels it"]
+pub struct PreparedMessage<'a, M: Mode, D> {
     prepared: Prepared,
     context: &'a RankContext,
     client: &'a [u8],
     token: Option<&'a RawToken<'a>>,
-    mode: PhantomData<M>,
+    kind: PhantomData<(M, fn(D))>,
 }
 
-impl<'a, M: Mode> Borrowed<'a, M> {
-    fn new(
-        context: &'a RankContext,
-        target: usize,
-        token: Option<&'a RawToken<'a>>,
-        (mut terms, client): (Terms, Option<&'a [u8]>),
-        flags: Flags,
-    ) -> Result<Option<Self>, Error> {
-        terms.client = client.map(<[u8]>::len);
-        let prepared = Prepared::new::<M>(context, target, token, &terms, flags)?;
-        let (client, mode) = (client.unwrap_or_default(), PhantomData);
-        Ok(prepared.map(|prepared| Self { prepared, context, client, token, mode }))
-    }
+/// A Medium request between prepare and commit.
+pub type PreparedRequestMedium<'a, M> = PreparedMessage<'a, M, ()>;
+/// A Medium reply between prepare and commit.
+pub type PreparedReplyMedium<'a, M> = PreparedMessage<'a, M, ()>;
+/// A Long request between prepare and commit.
+pub type PreparedRequestLong<'a, M> = PreparedMessage<'a, M, SegmentOffset>;
+/// A Long reply between prepare and commit.
+pub type PreparedReplyLong<'a, M> = PreparedMessage<'a, M, SegmentOffset>;
 
-    fn commit(
-        &mut self,
-        call: &'static str,
-        handler: HandlerIndex,
-        (nbytes, dest): (usize, Option<SegmentOffset>),
-        args: &[i32],
-        flags: Flags,
-    ) -> Result<Outcome, Error> {
-        self.prepared.check(call, nbytes, dest.map(|dest| dest.0), args.len())?;
-        let dest = dest.map_or(Destination::Handler, |dest| Destination::Offset(dest.0));
-        let commit = Commit { call, handler: handler.0, nbytes, dest, args };
-        self.prepared.commit::<M>(self.context, self.token, &commit, self.client, flags, &())
+impl<M: Mode, D> std::fmt::Debug for PreparedMessage<'_, M, D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.prepared.fmt(f)
     }
 }
 
-impl<M: Mode> Drop for Borrowed<'_, M> {
+impl<M: Mode, D> Drop for PreparedMessage<'_, M, D> {
     fn drop(&mut self) {
         self.prepared.cancel::<M>(self.context, self.token);
     }
 }
 
-pub(crate) fn request_medium<'t, M: Mode>(
-    context: &'t RankContext,
-    target: usize,
-    terms: (Terms, Option<&'t [u8]>),
-    flags: Flags,
-) -> Result<Option<PreparedRequestMedium<'t, M>>, Error> {
-    Ok(Borrowed::new(context, target, None, terms, flags)?.map(PreparedRequestMedium))
+impl<'a, M: Mode, D> PreparedMessage<'a, M, D> {
+    /// Bytes that may be committed: between the `least` and the `most` asked for.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.prepared.size
+    }
+
+    /// The library's buffer of [`size`](Self::size) bytes, to be filled before commit. Contents
+    /// undefined at first. Empty when the client gave its own.
+    pub fn buffer_mut(&mut self) -> &mut [u8] {
+        self.prepared.buffer_mut(self.context)
+    }
+
+    /// Gives the buffer and the right to send back.
+    pub fn cancel(self) {}
+
+    fn send(
+        &mut self,
+        handler: HandlerIndex,
+        (nbytes, dest): (usize, Option<SegmentOffset>),
+        args: &[i32],
+        flags: Flags,
+    ) -> Result<Outcome, Error> {
+        let call = match (self.token, dest) {
+            (None, None) => "commit_request_medium",
+            (None, Some(_)) => "commit_request_long",
+            (Some(_), None) => "commit_reply_medium",
+            (Some(_), Some(_)) => "commit_reply_long",
+        };
+        self.prepared.check(call, nbytes, dest.map(|dest| dest.0), args.len())?;
+        let dest = dest.map_or(Destination::Handler, |dest| Destination::Offset(dest.0));
+        let commit = Commit { call, handler: handler.0, nbytes, dest, args };
+        self.prepared.commit::<M>(self.context, self.token, &commit, self.client, flags, &())
+    }
+
+    fn unless_sent(self, outcome: Outcome) -> Option<Self> {
+        (outcome == Outcome::NotSent).then_some(self)
+    }
 }
 
-pub(crate) fn request_long<'t, M: Mode>(
-    context: &'t RankContext,
-    target: usize,
-    terms: (Terms, Option<&'t [u8]>),
-) -> Result<PreparedRequestLong<'t, M>, Error> {
-    let call = terms.0.call;
-    let prepared = Borrowed::new(context, target, None, terms, Flags::NONE)?;
-    prepared.map(PreparedRequestLong).ok_or(Error::AfterExit { call })
+impl<'a, M: Mode> PreparedMessage<'a, M, ()> {
+    /// Prepares a Medium request to `target`, or the reply of `token`.
+    pub(crate) fn medium(
+        context: &'a RankContext,
+        (target, token): (usize, Option<&'a RawToken<'a>>),
+        (mut terms, client): (Terms, Option<&'a [u8]>),
+        flags: Flags,
+    ) -> Result<Option<Self>, Error> {
+        terms.client = client.map(<[u8]>::len);
+        let prepared = Prepared::new::<M>(context, target, token, &terms, flags)?;
+        let (client, kind) = (client.unwrap_or_default(), PhantomData);
+        Ok(prepared.map(|prepared| Self { prepared, context, client, token, kind }))
+    }
+
+    /// Sends the first `nbytes` bytes with `args` (as many as announced).
+    ///
+    /// # Errors
+    /// More bytes than prepared, another number of arguments, the end of the job.
+    pub fn commit(
+        mut self,
+        handler: HandlerIndex,
+        nbytes: usize,
+        args: &[i32],
+    ) -> Result<(), Error> {
+        self.send(handler, (nbytes, None), args, Flags::NONE).map(|_| ())
+    }
+
+    /// As `commit`, but gives the message back for another attempt instead of waiting: `None` when
+    /// it was sent.
+    ///
+    /// # Errors
+    /// As `commit`.
+    pub fn try_commit(
+        mut self,
+        handler: HandlerIndex,
+        nbytes: usize,
+        args: &[i32],
+    ) -> Result<Option<Self>, Error> {
+        let outcome = self.send(handler, (nbytes, None), args, Flags::IMMEDIATE)?;
+        Ok(self.unless_sent(outcome))
+    }
+}
+
+impl<'a, M: Mode> PreparedMessage<'a, M, SegmentOffset> {
+    /// Prepares a Long request to `target`, or the reply of `token`.
+    pub(crate) fn long(
+        context: &'a RankContext,
+        (target, token): (usize, Option<&'a RawToken<'a>>),
+        (mut terms, client): (Terms, Option<&'a [u8]>),
+    ) -> Result<Self, Error> {
+        terms.client = client.map(<[u8]>::len);
+        let prepared = Prepared::new_long::<M>(context, target, token, &terms)?;
+        let (client, kind) = (client.unwrap_or_default(), PhantomData);
+        Ok(Self { prepared, context, client, token, kind })
+    }
+
+    /// Writes the first `nbytes` bytes to `dest` in the target's segment, then sends with `args`.
+    ///
+    /// # Errors
+    /// More bytes than prepared, another number of arguments or destination, a destination outside
+    /// the target's segment, the end of the job.
+    pub fn commit(
+        mut self,
+        handler: HandlerIndex,
+        nbytes: usize,
+        dest: SegmentOffset,
+        args: &[i32],
+    ) -> Result<(), Error> {
+        self.send(handler, (nbytes, Some(dest)), args, Flags::NONE).map(|_| ())
+    }
+
+    /// As `commit`, but gives the message back for another attempt instead of waiting: `None` when
+    /// it was sent. The contents of the destination are undefined until then.
+    ///
+    /// # Errors
+    /// As `commit`.
+    pub fn try_commit(
+        mut self,
+        handler: HandlerIndex,
+        nbytes: usize,
+        dest: SegmentOffset,
+        args: &[i32],
+    ) -> Result<Option<Self>, Error> {
+        let outcome = self.send(handler, (nbytes, Some(dest)), args, Flags::IMMEDIATE)?;
+        Ok(self.unless_sent(outcome))
+    }
 }
 
 /// Replies with a negotiated payload.
@@ -376,12 +508,9 @@ impl<M: Mode> Token<'_, M> {
         nargs: usize,
         flags: Flags,
     ) -> Result<Option<PreparedReplyMedium<'t, M>>, Error> {
-        let (call, long, client, dest) = ("prepare_reply_medium", false, None, None);
-        let terms = Terms { call, long, client, least, most, nargs, dest };
-        let (context, target) = (self.raw().context(), self.raw().source_target());
-        let prepared =
-            Borrowed::new(context, target, Some(self.raw()), (terms, client_buf), flags)?;
-        Ok(prepared.map(PreparedReplyMedium))
+        let terms = Terms::medium("prepare_reply_medium", (least, most), nargs);
+        let (context, to) = (self.raw().context(), (self.raw().source_target(), Some(self.raw())));
+        PreparedMessage::medium(context, to, (terms, client_buf), flags)
     }
 
     /// Prepares a Long reply. `dest` may be given now (and must then be repeated at commit) or only
@@ -397,129 +526,8 @@ impl<M: Mode> Token<'_, M> {
         dest: Option<SegmentOffset>,
         nargs: usize,
     ) -> Result<PreparedReplyLong<'t, M>, Error> {
-        let (call, long, client) = ("prepare_reply_long", true, None);
-        let dest = dest.map(|dest| dest.0);
-        let terms = Terms { call, long, client, least, most, nargs, dest };
-        let (context, target) = (self.raw().context(), self.raw().source_target());
-        let prepared =
-            Borrowed::new(context, target, Some(self.raw()), (terms, client_buf), Flags::NONE)?;
-        prepared.map(PreparedReplyLong).ok_or(Error::AfterExit { call })
+        let terms = Terms::long("prepare_reply_long", (least, most), nargs, dest);
+        let (context, to) = (self.raw().context(), (self.raw().source_target(), Some(self.raw())));
+        PreparedMessage::long(context, to, (terms, client_buf))
     }
 }
-
-macro_rules! prepared {
-    ($name:ident, $what:literal) => {
-        #[doc = $what]
-        ///
-        /// Dropping it cancels it. Until commit or cancel only local questions and exit are legal
-        /// on this thread.
-        #[must_use = "a prepared message is sent by commit; dropping cancels it"]
-        pub struct $name<'a, M: Mode>(Borrowed<'a, M>);
-
-        impl<M: Mode> std::fmt::Debug for $name<'_, M> {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, "{}({} bytes)", stringify!($name), self.size())
-            }
-        }
-
-        impl<M: Mode> $name<'_, M> {
-            /// Bytes that may be committed: between the `least` and the `most` asked for.
-            #[must_use]
-            pub const fn size(&self) -> usize {
-                self.0.prepared.size
-            }
-
-            /// The library's buffer of [`size`](Self::size) bytes, to be filled before commit.
-            /// Contents undefined at first. Empty when the client gave its own.
-            pub fn buffer_mut(&mut self) -> &mut [u8] {
-                self.0.prepared.buffer_mut(self.0.context)
-            }
-
-            /// Gives the buffer and the right to send back.
-            pub fn cancel(self) {}
-        }
-    };
-}
-
-macro_rules! commit_medium {
-    ($name:ident, $call:literal) => {
-        impl<M: Mode> $name<'_, M> {
-            /// Sends the first `nbytes` bytes with `args` (as many as announced).
-            ///
-            /// # Errors
-            /// More bytes than prepared, another number of arguments, the end of the job.
-            pub fn commit(
-                mut self,
-                handler: HandlerIndex,
-                nbytes: usize,
-                args: &[i32],
-            ) -> Result<(), Error> {
-                self.0.commit($call, handler, (nbytes, None), args, Flags::NONE).map(|_| ())
-            }
-
-            /// As `commit`, but gives the message back for another attempt instead of waiting:
-            /// `None` when it was sent.
-            ///
-            /// # Errors
-            /// As `commit`.
-            pub fn try_commit(
-                mut self,
-                handler: HandlerIndex,
-                nbytes: usize,
-                args: &[i32],
-            ) -> Result<Option<Self>, Error> {
-                let outcome =
-                    self.0.commit($call, handler, (nbytes, None), args, Flags::IMMEDIATE)?;
-                Ok((outcome == Outcome::NotSent).then_some(self))
-            }
-        }
-    };
-}
-
-macro_rules! commit_long {
-    ($name:ident, $call:literal) => {
-        impl<M: Mode> $name<'_, M> {
-            /// Writes the first `nbytes` bytes to `dest` in the target's segment, then sends with
-            /// `args`.
-            ///
-            /// # Errors
-            /// More bytes than prepared, another number of arguments or destination, a destination
-            /// outside the target's segment, the end of the job.
-            pub fn commit(
-                mut self,
-                handler: HandlerIndex,
-                nbytes: usize,
-                dest: SegmentOffset,
-                args: &[i32],
-            ) -> Result<(), Error> {
-                self.0.commit($call, handler, (nbytes, Some(dest)), args, Flags::NONE).map(|_| ())
-            }
-
-            /// As `commit`, but gives the message back for another attempt instead of waiting:
-            /// `None` when it was sent. The contents of the destination are undefined until then.
-            ///
-            /// # Errors
-            /// As `commit`.
-            pub fn try_commit(
-                mut self,
-                handler: HandlerIndex,
-                nbytes: usize,
-                dest: SegmentOffset,
-                args: &[i32],
-            ) -> Result<Option<Self>, Error> {
-                let outcome =
-                    self.0.commit($call, handler, (nbytes, Some(dest)), args, Flags::IMMEDIATE)?;
-                Ok((outcome == Outcome::NotSent).then_some(self))
-            }
-        }
-    };
-}
-
-prepared!(PreparedRequestMedium, "A Medium request between prepare and commit.");
-prepared!(PreparedReplyMedium, "A Medium reply between prepare and commit.");
-prepared!(PreparedRequestLong, "A Long request between prepare and commit.");
-prepared!(PreparedReplyLong, "A Long reply between prepare and commit.");
-commit_medium!(PreparedRequestMedium, "commit_request_medium");
-commit_medium!(PreparedReplyMedium, "commit_reply_medium");
-commit_long!(PreparedRequestLong, "commit_request_long");
-commit_long!(PreparedReplyLong, "commit_reply_long");

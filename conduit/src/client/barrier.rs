@@ -1,36 +1,33 @@
 //! The split-phase barrier over all ranks of the job, with names.
 
+use bitflags::bitflags;
+
 use super::Client;
 use crate::error::Error;
 use crate::mode::Mode;
 use crate::transport::shm::{BarrierName as Name, Which};
 
-/// What a rank says about the id of a barrier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BarrierFlags(u32);
+bitflags! {
+    /// What a rank says about the id of a barrier.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct BarrierFlags: u32 {
+        /// The id counts.
+        const NAMED = 0;
+        /// The id is ignored; fits every name.
+        const ANONYMOUS = 1;
+        /// This barrier shall fail on every rank.
+        const MISMATCH = 2;
+        /// A promise that every rank passes this: ids are not looked at.
+        const UNNAMED = 9;
+    }
+}
 
 impl BarrierFlags {
-    /// The id counts.
-    pub const NAMED: Self = Self(0);
-    /// The id is ignored; fits every name.
-    pub const ANONYMOUS: Self = Self(1);
-    /// This barrier shall fail on every rank.
-    pub const MISMATCH: Self = Self(2);
-    /// A promise that every rank passes this: ids are not looked at.
-    pub const UNNAMED: Self = Self(9);
-
-    /// What a C program passes.
-    #[doc(hidden)]
-    #[must_use]
-    pub const fn from_bits(bits: u32) -> Self {
-        Self(bits)
-    }
-
     #[inline]
     pub(crate) const fn name(self, id: i32) -> Name {
-        if self.0 & Self::MISMATCH.0 != 0 {
+        if self.contains(Self::MISMATCH) {
             Name::Mismatch
-        } else if self.0 & Self::ANONYMOUS.0 != 0 {
+        } else if self.contains(Self::ANONYMOUS) {
             Name::Anonymous
         } else {
             Name::Named(id)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bootstrap::Rank;
 
-use super::{Event, Scope};
+use super::{Event, Scope, Started};
 use crate::am::lend::Lender;
 use crate::error::Error;
 use crate::handler::HandlerIndex;
@@ -75,8 +75,12 @@ impl<'scope, M: Mode> Scope<'scope, '_, M> {
         let lent = Lent { scope: self, call, op: Cell::new(None) };
         let send = |message: &AmMessage<'_>| context.request::<M>(call, message, flags);
         let outcome = context.send_lent(&message, flags, &lent, send)?;
-        let event = lent.op.get().map_or(Event::complete(()), |op| self.event((), op));
-        Ok((outcome == Outcome::Sent).then_some(event))
+        let started = match lent.op.get() {
+            Some(op) => Started::of(outcome, op),
+            None if outcome == Outcome::Sent => Started::Complete,
+            None => Started::NotSent,
+        };
+        Ok(self.event(started, ()))
     }
 }
 

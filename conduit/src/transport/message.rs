@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use bitflags::bitflags;
 use bootstrap::Rank;
 
 use crate::transport::net::SendBuffer;
@@ -162,33 +163,19 @@ pub(crate) trait Sink {
     fn arrived(&self, message: Arrived<'_>);
 }
 
-/// Options of communication calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flags(u32);
-
-impl Flags {
-    /// None.
-    pub const NONE: Self = Self(0);
-    /// Do not wait and do not poll: when something is missing that would have to be waited for, the
-    /// call does nothing and says so ([`Outcome::NotSent`]).
-    pub const IMMEDIATE: Self = Self(1);
-    /// For limit queries: the largest legal `least` of a Prepare with the client's buffer.
-    pub const LEAST_CLIENT: Self = Self(2);
-    /// For limit queries: the largest legal `least` of a Prepare with a buffer of the library.
-    pub const LEAST_ALLOC: Self = Self(4);
-
-    /// Whether all of `other` are set.
-    #[must_use]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-}
-
-impl std::ops::BitOr for Flags {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+bitflags! {
+    /// Options of communication calls.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Flags: u32 {
+        /// None.
+        const NONE = 0;
+        /// Do not wait and do not poll: when something is missing that would have to be waited for,
+        /// the call does nothing and says so ([`Outcome::NotSent`]).
+        const IMMEDIATE = 1;
+        /// For limit queries: the largest legal `least` of a Prepare with the client's buffer.
+        const LEAST_CLIENT = 2;
+        /// For limit queries: the largest legal `least` of a Prepare with a buffer of the library.
+        const LEAST_ALLOC = 4;
     }
 }
 
