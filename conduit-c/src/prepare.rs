@@ -44,21 +44,30 @@ thread_local! {
 /// Takes this thread's prepared message out, when it is the one named and of this kind.
 fn take(descriptor: *const c_void, kind: Option<Kind>) -> Result<Box<Descriptor>, Fail> {
     PREPARED.with_borrow_mut(|slot| {
-        let named = slot.as_deref().filter(|held| {
-            std::ptr::eq(std::ptr::from_ref(*held).cast(), descriptor)
+        let named = slot.as_deref().is_some_and(|held| {
+            std::ptr::eq(std::ptr::from_ref(held).cast(), descriptor)
                 && kind.is_none_or(|kind| kind == held.kind)
         });
-        if named.is_none() {
+        if !named {
             return Err(Fail::bad(
                 "not the descriptor that this thread prepared for this kind of message",
             ));
         }
-        if named.is_some_and(Descriptor::is_stale) {
-            *slot = None;
+        if drop_stale(slot) {
             return Err(Fail::bad("the handler that prepared this reply has returned"));
         }
         slot.take().ok_or_else(|| Fail::bad("no message is prepared"))
     })
+}
+
+/// Gives back the buffer of a reply that its handler neither sent nor cancelled before it returned;
+/// whether there was one.
+fn drop_stale(slot: &mut Option<Box<Descriptor>>) -> bool {
+    let Some(mut stale) = slot.take_if(|held| held.is_stale()) else { return false };
+    if let Ok(state) = state::open() {
+        stale.prepared.cancel::<M>(&state.inner, None);
+    }
+    true
 }
 
 fn put_back(held: Box<Descriptor>) {
@@ -89,9 +98,7 @@ impl Wish {
             completion(self.lc_opt, !self.kind.reply)?;
         }
         PREPARED.with_borrow_mut(|slot| {
-            if slot.as_deref().is_some_and(Descriptor::is_stale) {
-                *slot = None;
-            }
+            drop_stale(slot);
             if slot.is_some() {
                 return Err(Fail::bad("this thread has a prepared message already"));
             }
@@ -242,7 +249,7 @@ impl Descriptor {
         let commit = Commit { call, handler, nbytes, dest, args };
         let leaf = Leaf::new(state.inner, call, self.lc_opt);
         let (prepared, options) = (&mut self.prepared, options(flags));
-        let sent = state.inner.commit::<M>(prepared, self.token, &commit, (client, &leaf), options);
+        let sent = prepared.commit::<M>(&state.inner, self.token, &commit, client, options, &leaf);
         leaf.settle(sent)
     }
 
@@ -258,7 +265,7 @@ impl Descriptor {
         }
         let target = state.inner.prepared_target(&self.prepared);
         let bytes = if self.client_buf.is_null() {
-            state.inner.buffer(&mut self.prepared).get(..nbytes).unwrap_or_default()
+            self.prepared.buffer_mut(&state.inner).get(..nbytes).unwrap_or_default()
         } else {
             client
         };
@@ -334,7 +341,7 @@ macro_rules! cancel {
                     return Err(Fail::bad("flags must be 0"));
                 }
                 let mut held = take(descriptor, Some($kind))?;
-                state::open()?.inner.cancel::<M>(&mut held.prepared, held.token);
+                held.prepared.cancel::<M>(&state::open()?.inner, held.token);
                 Ok(())
             };
             code(stringify!($name), cancel())
@@ -354,7 +361,7 @@ pub extern "C" fn gex_AM_SrcDescAddr(descriptor: *const c_void) -> *mut c_void {
     let address = || {
         let mut held = take(descriptor, None)?;
         let address = if held.client_buf.is_null() {
-            state::open()?.inner.buffer(&mut held.prepared).as_mut_ptr().cast()
+            held.prepared.buffer_mut(&state::open()?.inner).as_mut_ptr().cast()
         } else {
             held.client_buf.cast_mut()
         };

@@ -24,7 +24,7 @@ use crate::transport::net::NetTransport;
 
 impl Link for RankContext {
     fn rank_info(&self) -> RankInfo {
-        self.rank_info()
+        self.rank_info
     }
 
     fn node_shm(&self) -> &NodeShm {
@@ -32,7 +32,7 @@ impl Link for RankContext {
     }
 
     fn exit_notifier(&self) -> ExitNotifier {
-        self.exit_notifier()
+        self.exit_notifier
     }
 
     fn send(&self, to: Rank, id: u8, args: &[i32]) -> bool {
@@ -111,7 +111,7 @@ impl RankContext {
         if !self.transport.net().is_some_and(NetTransport::lists_together) {
             return;
         }
-        let rank = self.rank_info().rank;
+        let rank = self.rank_info.rank;
         let (done, written) = mpsc::channel();
         let its = Arc::clone(&self);
         let write = move || {
@@ -144,7 +144,7 @@ impl RankContext {
 
     /// The exit of this process, if it is this rank's.
     pub(crate) fn exit_driver(&self) -> Option<&'static exit::Driver> {
-        if self.is_hooked() { exit::of(self.rank_info().rank) } else { None }
+        if self.is_hooked() { exit::of(self.rank_info.rank) } else { None }
     }
 
     fn exit_message(&self, source: Rank, id: u8, args: &[i32]) {

@@ -214,7 +214,7 @@ impl Prepared {
     }
 
     /// The library's buffer; empty when the client gave its own.
-    pub(crate) fn buffer_mut<'b>(&'b mut self, context: &'b RankContext) -> &'b mut [u8] {
+    pub fn buffer_mut<'b>(&'b mut self, context: &'b RankContext) -> &'b mut [u8] {
         let size = self.size;
         match &mut self.buffer {
             Buffer::Block(block) => {
@@ -267,7 +267,7 @@ impl Prepared {
 
     /// Sends what was checked; `NotSent` (with [`Flags::IMMEDIATE`]) and errors leave everything as
     /// it was.
-    pub(crate) fn commit<M: Mode>(
+    pub fn commit<M: Mode>(
         &mut self,
         context: &RankContext,
         token: Option<&RawToken<'_>>,
@@ -308,7 +308,7 @@ impl Prepared {
     }
 
     /// Gives buffer and right to reply back, unless it was sent.
-    pub(crate) fn cancel<M: Mode>(&mut self, context: &RankContext, token: Option<&RawToken<'_>>) {
+    pub fn cancel<M: Mode>(&mut self, context: &RankContext, token: Option<&RawToken<'_>>) {
         match std::mem::replace(&mut self.buffer, Buffer::Spent) {
             Buffer::Spent => return,
             Buffer::Block(block) => context.shm().forget::<M>(self.class, block),

@@ -31,7 +31,7 @@ pub(crate) fn provider(env: &Env, table: &settings::Values) {
 /// On rank 0: `GASNET_VERBOSEENV`, every setting; `GASNET_AMPSHM_MEMORY_REPORT`, what the queues
 /// take.
 pub(crate) fn settings(context: &RankContext, env: &Env, table: &settings::Values) {
-    if context.rank_info().rank.0 != 0 {
+    if context.rank_info.rank.0 != 0 {
         return;
     }
     if table.bool("GASNET_VERBOSEENV") {
@@ -39,7 +39,7 @@ pub(crate) fn settings(context: &RankContext, env: &Env, table: &settings::Value
         let lines: Vec<String> = text.lines().map(|line| format!("env: {line}")).collect();
         say!(DEBUG, RANK, "{}", lines.join(NEXT));
     }
-    if context.settings().memory_report {
+    if context.settings.memory_report {
         let layout = context.shm().layout();
         let [queues, arenas] = layout.parts();
         say!(

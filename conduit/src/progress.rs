@@ -17,7 +17,7 @@ use crate::wait::RECV_POLLS;
 impl RankContext {
     /// Whether a poll would find something. Loads only.
     #[inline]
-    pub(crate) fn has_work(&self) -> bool {
+    pub fn has_work(&self) -> bool {
         self.shm().has_arrived() || self.node_shm().exit_decision().is_some() || self.net_has_work()
     }
 
@@ -38,7 +38,7 @@ impl RankContext {
     // Left to the compiler: forced into sends it made the Rust round trip of a Short longer, 133 ns
     // instead of 112.
     #[inline]
-    pub(crate) fn poll<M: Mode>(&self, call: &'static str) -> Result<usize, Error> {
+    pub fn poll<M: Mode>(&self, call: &'static str) -> Result<usize, Error> {
         self.check_open(call)?;
         self.check_outside::<M>(call)?;
         self.shm().budget().end_burst();
@@ -65,7 +65,7 @@ impl RankContext {
     /// As [`RankContext::poll`] where nothing but memory is to be polled; `None` elsewhere, and
     /// where it would fail.
     #[inline(always)]
-    pub(crate) fn poll_plainly<M: Mode>(&self) -> Option<usize> {
+    pub fn poll_plainly<M: Mode>(&self) -> Option<usize> {
         if self.networked() || !self.is_running::<M>() {
             return None;
         }

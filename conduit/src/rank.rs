@@ -9,7 +9,7 @@ use bootstrap::node_shm::{ExitDecision, NodeShm};
 use bootstrap::{Bootstrap, ExitNotifier, Rank, RankInfo};
 use settings::Env;
 
-use crate::barrier::leaders::LeaderBarriers;
+use crate::barrier::drive::Leader;
 use crate::call_state::CallState;
 use crate::error::Error;
 use crate::exit;
@@ -25,23 +25,25 @@ use crate::wait_mode::WaitState;
 
 /// One rank. What every call reads comes first, see [`ShmTransport`].
 #[repr(C, align(128))]
-pub(crate) struct RankContext {
+pub struct RankContext {
     pub(crate) calls: CallState,
     pub(crate) waits: WaitState,
     pub(crate) transport: Transport,
-    place: RankInfo,
-    name: String,
-    neighbours: Neighbours,
+    /// Rank, size, host.
+    pub(crate) rank_info: RankInfo,
+    pub(crate) name: String,
+    pub(crate) neighbours: Neighbours,
     /// Barriers between neighbourhoods, as their leader sees them.
-    pub(crate) leaders: LeaderBarriers,
+    pub(crate) leaders: [Leader; 2],
     /// Messages of the exit that came over the network.
     pub(crate) exit_inbox: ExitInbox,
     /// One-sided operations in flight.
     pub(crate) operations: Operations,
     pub(crate) handlers: Table,
-    exit_notifier: ExitNotifier,
+    /// The handle to the control tree.
+    pub(crate) exit_notifier: ExitNotifier,
     services: Mutex<Box<dyn Bootstrap>>,
-    settings: Settings,
+    pub(crate) settings: Settings,
     /// Exit machinery is installed in this process for this rank.
     hooked: AtomicBool,
     /// Attach was called.
@@ -68,9 +70,9 @@ impl RankContext {
             calls: CallState::new(),
             waits: WaitState::new(),
             transport,
-            place,
+            rank_info: place,
             name: name.to_owned(),
-            leaders: LeaderBarriers::new(&neighbours),
+            leaders: [Leader::new(neighbours.count), Leader::new(neighbours.count)],
             neighbours,
             exit_inbox: ExitInbox::new(),
             operations: Operations::new(),
@@ -87,31 +89,8 @@ impl RankContext {
     /// announced itself.
     pub(crate) fn learn_cpus(&self) {
         let cpus = self.settings.cpus.unwrap_or_else(|| self.shm().cpus()).max(1);
-        self.waits.set_oversubscribed(self.place.locals > cpus);
+        self.waits.set_oversubscribed(self.rank_info.locals > cpus);
         self.shm().learn_fences();
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(crate) const fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    /// Rank, size, host.
-    pub(crate) const fn rank_info(&self) -> RankInfo {
-        self.place
-    }
-
-    /// The neighbourhoods of the job.
-    pub(crate) const fn neighbours(&self) -> &Neighbours {
-        &self.neighbours
-    }
-
-    /// The handle to the control tree.
-    pub(crate) const fn exit_notifier(&self) -> ExitNotifier {
-        self.exit_notifier
     }
 
     /// The memory shared with the neighbours.
@@ -128,7 +107,7 @@ impl RankContext {
 
     /// Whether some rank is outside the neighbourhood.
     #[inline(always)]
-    pub(crate) const fn networked(&self) -> bool {
+    pub const fn networked(&self) -> bool {
         self.transport.shm.networked()
     }
 
@@ -159,8 +138,8 @@ impl RankContext {
     }
 
     fn other_target(&self, call: &'static str, rank: Rank) -> Result<usize, Error> {
-        if rank.0 >= self.place.size {
-            return Err(Error::RankOutOfRange { call, rank, size: self.place.size });
+        if rank.0 >= self.rank_info.size {
+            return Err(Error::RankOutOfRange { call, rank, size: self.rank_info.size });
         }
         Ok(self.local_of(rank).unwrap_or_else(|| neighbours::remote(rank)))
     }
@@ -199,7 +178,7 @@ impl RankContext {
 
     /// Whether this thread is inside a handler of the client.
     #[inline]
-    pub(crate) fn in_handler<M: Mode>(&self) -> bool {
+    pub fn in_handler<M: Mode>(&self) -> bool {
         self.calls.in_handler::<M>()
     }
 
@@ -211,7 +190,7 @@ impl RankContext {
 
     /// Fails when communication is over: this process is exiting, or the end of the job is decided.
     #[inline]
-    pub(crate) fn check_open(&self, call: &'static str) -> Result<(), Error> {
+    pub fn check_open(&self, call: &'static str) -> Result<(), Error> {
         self.check_running(call)?;
         match self.node_shm().exit_decision() {
             None => Ok(()),
@@ -221,7 +200,7 @@ impl RankContext {
 
     /// Fails when this process is exiting.
     #[inline]
-    pub(crate) fn check_running(&self, call: &'static str) -> Result<(), Error> {
+    pub fn check_running(&self, call: &'static str) -> Result<(), Error> {
         if self.is_closed() { Err(self.closed_to(call)) } else { Ok(()) }
     }
 
@@ -247,14 +226,14 @@ impl RankContext {
 
     /// Fails inside a handler.
     #[inline]
-    pub(crate) fn check_outside<M: Mode>(&self, call: &'static str) -> Result<(), Error> {
+    pub fn check_outside<M: Mode>(&self, call: &'static str) -> Result<(), Error> {
         if self.in_handler::<M>() { Err(Error::InHandler { call }) } else { Ok(()) }
     }
 
     /// Ends the process after a broken promise of the program that cannot be an error of a call.
     /// Without exit machinery (ranks that are threads) it panics.
     #[cold]
-    pub(crate) fn fatal(&self, text: &str) -> ! {
+    pub fn fatal(&self, text: &str) -> ! {
         assert!(self.is_hooked(), "{text}");
         exit::fatal_error(text)
     }

@@ -115,7 +115,7 @@ impl Segment {
 impl RankContext {
     /// Largest segment of this rank, a multiple of the page size.
     pub(crate) fn max_segment(&self) -> u64 {
-        self.settings().max_segment.for_each(self.rank_info().locals)
+        self.settings.max_segment.for_each(self.rank_info.locals)
     }
 
     /// Smallest of the largest segments of all ranks.
@@ -126,7 +126,7 @@ impl RankContext {
     /// Where this neighbourhood's segments begin in the memory of the host, and what all segments
     /// of the host take.
     fn segments_on_host(&self, len: u64, local: u64) -> Result<Option<(u64, u64)>, Error> {
-        if self.neighbours().on_host().0.len() == 1 {
+        if self.neighbours.on_host().0.len() == 1 {
             return Ok(Some((0, local)));
         }
         let all = self.services(|services| services.exchange(&len.to_le_bytes()))?;

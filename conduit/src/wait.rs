@@ -145,7 +145,7 @@ impl Waiter {
         });
         if self.slice == self.most {
             // Long enough to see who may have died, where no agent does it.
-            context.exit_notifier().look();
+            context.exit_notifier.look();
         }
         self.armed = None;
         self.slice = (self.slice * 2).min(self.most);

@@ -166,6 +166,28 @@ static void cancelled(void)
     }
 }
 
+static int forgotten_replies;
+
+static void forget_request(gex_Token_t token)
+{
+    CHECK(gex_AM_PrepareReplyMedium(token, NULL, 100, 4000, NULL, GEX_FLAG_IMMEDIATE, 1) != GEX_AM_SRCDESC_NO_OP);
+    forgotten_replies++;
+}
+
+/* The same of replies that their handlers neither sent nor cancelled. */
+static void forgotten(void)
+{
+    const gex_AM_Index_t handler = GEX_AM_INDEX_BASE + 100;
+    gex_AM_Entry_t entry =
+        t_entry(handler, (gex_AM_Fn_t)forget_request, GEX_FLAG_AM_SHORT | GEX_FLAG_AM_REQUEST, 0);
+    int round;
+    OK(gex_EP_RegisterHandlers(t_ep, &entry, 1));
+    for (round = 1; round <= 2000; round++) {
+        OK(gex_AM_RequestShort0(t_tm, t_rank, handler, 0));
+        GASNET_BLOCKUNTIL(forgotten_replies == round);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const size_t sizes[] = {0, 1, 8, 100, 4096, 60000};
@@ -183,6 +205,7 @@ int main(int argc, char **argv)
             exchange(to, sizes[at], 1);
         }
     cancelled();
+    forgotten();
     t_pass();
     return 1;
 }

@@ -59,7 +59,7 @@ impl<M: Mode> ShmSink for ShmReceiver<'_, M> {
     fn malformed(&self, source: usize, part: &'static str) -> ! {
         self.context.fatal(&format!(
             "rank {} found a malformed message in its queue (source {source}, bad {part}): shared memory was overwritten",
-            self.context.rank_info().rank,
+            self.context.rank_info.rank,
         ))
     }
 }
@@ -100,7 +100,7 @@ impl<'a, M: Mode> NetReceiver<'a, M> {
     /// Ends the job when a message of the library was none.
     pub(crate) fn check(&self) {
         if let Some(text) = self.refused.take() {
-            let rank = self.context.rank_info().rank;
+            let rank = self.context.rank_info.rank;
             self.context.fatal(&format!("rank {rank} received a malformed {text}"));
         }
     }
@@ -210,7 +210,7 @@ impl RankContext {
         let (role, source) = (role_of(class), self.rank_of(source));
         self.fatal(&format!(
             "rank {} received a {role:?} with {nargs} arguments from rank {source} for handler {entry:?}",
-            self.rank_info().rank,
+            self.rank_info.rank,
         ))
     }
 
@@ -219,7 +219,7 @@ impl RankContext {
         self.fatal(&format!(
             "rank {} received a message from rank {source} for handler {index}, which is not registered here: \
              register handlers on every rank, then meet in a barrier before the first message",
-            self.rank_info().rank,
+            self.rank_info.rank,
         ))
     }
 }
@@ -271,7 +271,7 @@ fn landing<'a>(token: &RawToken<'a>, offset: u64, len: usize) -> LongPayload<'a>
 fn outside(token: &RawToken<'_>) -> ! {
     token.context().fatal(&format!(
         "rank {} received a Long from rank {} for bytes that are not in its segment",
-        token.context().rank_info().rank,
+        token.context().rank_info.rank,
         token.source(),
     ))
 }
@@ -305,7 +305,7 @@ fn wrong_category(token: &RawToken<'_>, payload: &ArrivedPayload<'_>) -> ! {
     };
     token.context().fatal(&format!(
         "rank {} received a {category} from rank {} for handler {:?}",
-        token.context().rank_info().rank,
+        token.context().rank_info.rank,
         token.source(),
         token.entry(),
     ))

@@ -29,9 +29,7 @@ impl RankContext {
         let source = self.rank_of(message.source);
         match (message.handler, message.args) {
             (1..EXITS, args) => self.exit_inbox.keep(source, message.handler, args),
-            (BARRIER, &[which, head, low]) => {
-                self.neighbours().leads() && self.leaders.receive(source, which, [head, low])
-            }
+            (BARRIER, &[which, head, low]) => self.barrier_word(source, which, [head, low]),
             _ => false,
         }
     }

@@ -3,14 +3,32 @@
 //! neighbourhood when it knows what all have said.
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use bootstrap::Rank;
 
-use super::dissemination::Word;
+use super::dissemination::{Dissemination, Word};
 use crate::am::internal::BARRIER;
 use crate::rank::RankContext;
 use crate::transport::shm::Which;
+
+/// One kind of barrier, as the leader of a neighbourhood sees it.
+pub(crate) struct Leader {
+    machine: Mutex<Dissemination>,
+    /// Generation that the machine was begun for.
+    begun: AtomicU32,
+    /// It may go further: a word has come, or one could not be sent.
+    stirred: AtomicBool,
+}
+
+impl Leader {
+    /// Among `count` neighbourhoods.
+    pub(crate) fn new(count: u32) -> Self {
+        let machine = Mutex::new(Dissemination::new(count));
+        Self { machine, begun: AtomicU32::new(0), stirred: AtomicBool::new(false) }
+    }
+}
 
 thread_local! {
     static DRIVING: Cell<bool> = const { Cell::new(false) };
@@ -43,16 +61,16 @@ impl RankContext {
     pub(crate) fn may_disseminate(&self, which: Which) -> bool {
         let shm = self.shm();
         shm.networked()
-            && self.neighbours().leads()
+            && self.neighbours.leads()
             && shm.progress_of(which).under_way()
-            && self.leaders.of(which).begun.load(Ordering::Relaxed)
+            && self.leaders[which as usize].begun.load(Ordering::Relaxed)
                 != shm.progress_of(which).generation()
             && shm.gathered(which).is_some()
     }
 
     /// Moves the barriers of this neighbourhood's leader on; how many it released.
     pub(crate) fn drive_barriers(&self) -> usize {
-        if !self.neighbours().leads() {
+        if !self.neighbours.leads() {
             return 0;
         }
         let (shm, mut count) = (self.shm(), 0);
@@ -65,7 +83,7 @@ impl RankContext {
     }
 
     fn drive(&self, which: Which) -> bool {
-        let (shm, leader) = (self.shm(), self.leaders.of(which));
+        let (shm, leader) = (self.shm(), &self.leaders[which as usize]);
         let generation = shm.progress_of(which).generation();
         let begun = leader.begun.load(Ordering::Relaxed) == generation;
         if begun && !leader.stirred.load(Ordering::Relaxed) {
@@ -94,9 +112,21 @@ impl RankContext {
         merged.is_some()
     }
 
+    /// Another leader's word, at a leader; `false` for what is none, or comes from somebody else.
+    pub(crate) fn barrier_word(&self, source: Rank, which: i32, words: [i32; 2]) -> bool {
+        let leader = usize::try_from(which).ok().and_then(|which| self.leaders.get(which));
+        let (Some(leader), Some(word)) = (leader, Word::decode(words)) else { return false };
+        if !self.neighbours.leads() || self.neighbours.behind.get(word.round) != Some(&source.0) {
+            return false;
+        }
+        let new = leader.machine.lock().unwrap_or_else(PoisonError::into_inner).receive(word);
+        leader.stirred.store(true, Ordering::Release);
+        new
+    }
+
     /// Sends a word to the leader of its round.
     fn tell(&self, which: Which, word: Word) -> bool {
-        let Some(to) = self.neighbours().ahead().get(word.round) else { return false };
+        let Some(to) = self.neighbours.ahead.get(word.round) else { return false };
         let [head, low] = word.encode();
         self.send_internal(Rank(*to), BARRIER, &[which as i32, head, low])
     }

@@ -2,7 +2,6 @@
 
 mod dissemination;
 pub(crate) mod drive;
-pub(crate) mod leaders;
 
 use crate::error::Error;
 use crate::mode::Mode;
@@ -39,10 +38,7 @@ impl RankContext {
     /// to arrive, and have usually done so when it comes back: a poll in between would only fetch
     /// lines that they have pushed out.
     #[inline]
-    pub(crate) fn yield_until<E>(
-        &self,
-        mut done: impl FnMut() -> Result<bool, E>,
-    ) -> Result<bool, E> {
+    pub fn yield_until<E>(&self, mut done: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
         if !self.waits.may_spin() && self.waits.mode() != WaitMode::Spin {
             for _ in 0..YIELDS_BEFORE_POLL {
                 sys::give_way();
@@ -70,7 +66,7 @@ impl RankContext {
     }
 
     /// The library's own barrier (attach); serves messages while it waits.
-    pub(crate) fn meet<M: Mode>(&self, call: &'static str) -> Result<(), Error> {
+    pub fn meet<M: Mode>(&self, call: &'static str) -> Result<(), Error> {
         self.shm().arrive(Which::Inner, Name::Anonymous);
         self.pass::<M>(Which::Inner, call).map(|_| ())
     }
@@ -78,7 +74,7 @@ impl RankContext {
     /// As [`RankContext::meet`] before the client can send anything. Over several neighbourhoods
     /// the bootstrap services make it, so that a rank is connected to nobody when it starts to
     /// work.
-    pub(crate) fn meet_at_start<M: Mode>(&self, call: &'static str) -> Result<(), Error> {
+    pub fn meet_at_start<M: Mode>(&self, call: &'static str) -> Result<(), Error> {
         if !self.networked() {
             return self.meet::<M>(call);
         }

@@ -109,19 +109,19 @@ impl<M: Mode> Client<M> {
     /// Name given at init.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.context.name()
+        &self.context.name
     }
 
     /// This rank.
     #[must_use]
     pub fn rank(&self) -> Rank {
-        self.context.rank_info().rank
+        self.context.rank_info.rank
     }
 
     /// Ranks in the job.
     #[must_use]
     pub fn size(&self) -> u32 {
-        self.context.rank_info().size
+        self.context.rank_info.size
     }
 
     /// The primordial endpoint.
@@ -147,16 +147,16 @@ impl<M: Mode> Client<M> {
     /// or the part of them that `GASNET_SUPERNODE_MAXSIZE` leaves together.
     #[must_use]
     pub fn neighbours(&self) -> Vec<Rank> {
-        self.context.neighbours().ranks().iter().map(|rank| Rank(*rank)).collect()
+        self.context.neighbours.ranks.iter().map(|rank| Rank(*rank)).collect()
     }
 
     /// Where this rank stands among hosts and neighbourhoods.
     #[must_use]
     pub fn position(&self) -> Position {
-        let place = self.context.rank_info();
+        let place = self.context.rank_info;
         let (hosts, host) = (place.hosts, place.host.0);
-        let of = self.context.neighbours();
-        Position { neighbourhoods: of.count(), neighbourhood: of.number(), hosts, host }
+        let of = &self.context.neighbours;
+        Position { neighbourhoods: of.count, neighbourhood: of.number, hosts, host }
     }
 
     /// Runs handlers of messages that have arrived; a bounded number per call.

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::foreign::Foreign;
 use crate::handler::{Registered, Role};
 use crate::mode::Mode;
-use crate::negotiate::{Commit, Prepared, Terms};
+use crate::negotiate::{Prepared, Terms};
 use crate::token::RawToken;
 use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome};
 
@@ -180,23 +180,6 @@ impl Inner {
         sent
     }
 
-    /// Delivers some messages; how many.
-    ///
-    /// # Errors
-    /// Inside a handler; the end of the job.
-    #[inline]
-    pub fn poll<M: Mode>(self, call: &'static str) -> Result<usize, Error> {
-        self.0.poll::<M>(call)
-    }
-
-    /// As [`Inner::poll`] where there is nothing but memory to poll; `None` elsewhere, and where it
-    /// would fail.
-    #[inline(always)]
-    #[must_use]
-    pub fn poll_plainly<M: Mode>(self) -> Option<usize> {
-        self.0.poll_plainly::<M>()
-    }
-
     /// Prepares a message; with a `token` a reply. `None` only with [`Flags::IMMEDIATE`].
     ///
     /// # Errors
@@ -211,36 +194,9 @@ impl Inner {
         Prepared::new::<M>(self.0, target.0, token, terms, flags)
     }
 
-    /// The library's buffer of a prepared message; empty when the program gave its own.
-    #[must_use]
-    pub fn buffer(self, prepared: &mut Prepared) -> &mut [u8] {
-        prepared.buffer_mut(self.0)
-    }
-
     /// Where a prepared message goes.
     #[must_use]
     pub const fn prepared_target(self, prepared: &Prepared) -> Target {
         Target(prepared.target())
-    }
-
-    /// Sends a prepared message that was checked ([`Prepared::check`]). `client`: the program's
-    /// buffer, if it gave one.
-    ///
-    /// # Errors
-    /// A destination outside the target's segment; the end of the job.
-    pub fn commit<M: Mode>(
-        self,
-        prepared: &mut Prepared,
-        token: Option<&RawToken<'_>>,
-        commit: &Commit<'_>,
-        (client, lender): (&[u8], &impl Lender),
-        flags: Flags,
-    ) -> Result<Outcome, Error> {
-        prepared.commit::<M>(self.0, token, commit, client, flags, lender)
-    }
-
-    /// Gives buffer and right to reply of a prepared message back.
-    pub fn cancel<M: Mode>(self, prepared: &mut Prepared, token: Option<&RawToken<'_>>) {
-        prepared.cancel::<M>(self.0, token);
     }
 }

@@ -2,7 +2,8 @@
 //! with any version.
 //!
 //! * [`Inner`]: one rank without the rules of Rust's types: payloads and buffers are slices for the
-//!   time of a call, what lives longer is the caller's to keep alive.
+//!   time of a call, what lives longer is the caller's to keep alive. What needs no translation is
+//!   called on its [`RankContext`].
 //! * [`Foreign`], [`Runner`], [`Arrival`], [`ShortBurst`], [`RawToken`], [`HandlerRow`]: handlers
 //!   that are C functions.
 //! * [`Prepared`], [`Terms`], [`Commit`], [`Destination`]: negotiated payloads; the Rust types wrap
@@ -27,7 +28,7 @@ use crate::error::Error;
 pub use crate::foreign::{ANY_ARGS, Arrival, Foreign, Runner, ShortBurst};
 use crate::mode::Mode;
 pub use crate::negotiate::{Commit, Destination, Prepared, Terms};
-use crate::rank::RankContext;
+pub use crate::rank::RankContext;
 pub use crate::rma::operations::{Op, OpCounters, Part};
 use crate::settings::{SegmentLimit, Settings};
 pub use crate::token::RawToken;
@@ -39,9 +40,18 @@ pub use crate::wait::Waiter;
 #[derive(Clone, Copy)]
 pub struct Inner(&'static RankContext);
 
+impl std::ops::Deref for Inner {
+    type Target = RankContext;
+
+    #[inline(always)]
+    fn deref(&self) -> &RankContext {
+        self.0
+    }
+}
+
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Inner(rank {})", self.0.rank_info().rank)
+        write!(f, "Inner(rank {})", self.0.rank_info.rank)
     }
 }
 
@@ -117,23 +127,6 @@ pub fn say(text: &str) {
 
 /// The state of the rank.
 impl Inner {
-    /// As [`Client::init`] does before it returns: meets all ranks, who may send messages from then
-    /// on.
-    ///
-    /// # Errors
-    /// The end of the job.
-    pub fn meet_at_start<M: Mode>(self, call: &'static str) -> Result<(), Error> {
-        self.0.meet_at_start::<M>(call)
-    }
-
-    /// A barrier of the library's own; serves messages while it waits.
-    ///
-    /// # Errors
-    /// The end of the job.
-    pub fn meet<M: Mode>(self, call: &'static str) -> Result<(), Error> {
-        self.0.meet::<M>(call)
-    }
-
     /// Collective: one row of every rank, all of the same length, in order. Does not poll.
     ///
     /// # Errors
@@ -143,58 +136,11 @@ impl Inner {
         Ok(rows.to_vec().into_boxed_slice())
     }
 
-    /// Fails when communication is over.
-    ///
-    /// # Errors
-    /// The end of the job.
-    #[inline]
-    pub fn check_open(self, call: &'static str) -> Result<(), Error> {
-        self.0.check_open(call)
-    }
-
-    /// Fails when this process is exiting.
-    ///
-    /// # Errors
-    /// The end of this process.
-    #[inline]
-    pub fn check_running(self, call: &'static str) -> Result<(), Error> {
-        self.0.check_running(call)
-    }
-
-    /// Fails inside a handler.
-    ///
-    /// # Errors
-    /// Inside a handler.
-    #[inline]
-    pub fn check_outside<M: Mode>(self, call: &'static str) -> Result<(), Error> {
-        self.0.check_outside::<M>(call)
-    }
-
-    /// Whether this thread is inside a handler.
-    #[inline]
-    #[must_use]
-    pub fn in_handler<M: Mode>(self) -> bool {
-        self.0.in_handler::<M>()
-    }
-
     /// Whether [`Inner::check_running`] and [`Inner::check_outside`] would succeed.
     #[inline(always)]
     #[must_use]
     pub fn may_call<M: Mode>(self) -> bool {
         !self.0.is_closed() && !self.0.in_handler::<M>()
-    }
-
-    /// Whether some rank shares no memory with this one.
-    #[inline]
-    #[must_use]
-    pub fn networked(self) -> bool {
-        self.0.networked()
-    }
-
-    /// Ends the process after a broken promise of the program that cannot be an error of a call.
-    #[cold]
-    pub fn fatal(self, text: &str) -> ! {
-        self.0.fatal(text)
     }
 
     /// Whether threads of the network run handlers.
@@ -208,7 +154,7 @@ impl Inner {
     pub fn places(self) -> Vec<(u32, u32)> {
         let context = self.0;
         let host_of = |rank| context.node_shm().host_of(Rank(rank)).map_or(0, |host| host.0);
-        let neighbourhoods = context.neighbours().of_all(context.rank_info(), host_of);
+        let neighbourhoods = context.neighbours.of_all(context.rank_info, host_of);
         (0..).map(host_of).zip(neighbourhoods).collect()
     }
 

@@ -44,26 +44,9 @@ impl Inner {
         self.0.pass::<M>(Which::Client, call).map(|_| ())
     }
 
-    /// Where ranks share processors: gives this one away a few times, until `done`. The others need
-    /// it to arrive.
-    ///
-    /// # Errors
-    /// Of `done`.
-    #[inline]
-    pub fn yield_until<E>(self, done: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
-        self.0.yield_until(done)
-    }
-
     /// Wakes threads of this rank that sleep.
     pub fn wake_own(self) {
         self.0.shm().wake_own();
-    }
-
-    /// Whether a poll would find something. Loads only.
-    #[inline]
-    #[must_use]
-    pub fn has_work(self) -> bool {
-        self.0.has_work()
     }
 
     /// Spends a while after a poll that found nothing. `ready` is asked just before a sleep.

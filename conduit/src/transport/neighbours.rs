@@ -58,22 +58,22 @@ impl Span {
 /// The neighbourhoods of a job, as one rank needs them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Neighbours {
-    span: Span,
+    pub(crate) span: Span,
     most: u32,
     /// Job ranks of the neighbours, ascending.
-    ranks: Box<[u32]>,
+    pub(crate) ranks: Box<[u32]>,
     /// Ranks of this host.
     on_host: u32,
     /// This neighbourhood among those of its host.
     part: usize,
     /// Neighbourhoods in the job.
-    count: u32,
+    pub(crate) count: u32,
     /// This one among them.
-    number: u32,
+    pub(crate) number: u32,
     /// Leaders of the neighbourhoods at the distances 1, 2, 4 … after this one.
-    ahead: Box<[u32]>,
+    pub(crate) ahead: Box<[u32]>,
     /// Leaders of those at the same distances before it.
-    behind: Box<[u32]>,
+    pub(crate) behind: Box<[u32]>,
 }
 
 impl Neighbours {
@@ -121,11 +121,6 @@ impl Neighbours {
         Self { span, most, ranks, on_host, part, count, number, ahead, behind }
     }
 
-    #[inline(always)]
-    pub(crate) const fn span(&self) -> Span {
-        self.span
-    }
-
     /// Local index of a job rank, `None` for remote ones.
     #[inline]
     pub(crate) fn local_of(&self, rank: Rank) -> Option<usize> {
@@ -148,34 +143,9 @@ impl Neighbours {
         }
     }
 
-    /// Job ranks of the neighbours, ascending.
-    pub(crate) const fn ranks(&self) -> &[u32] {
-        &self.ranks
-    }
-
-    /// Neighbourhoods in the job.
-    pub(crate) const fn count(&self) -> u32 {
-        self.count
-    }
-
-    /// This neighbourhood among them.
-    pub(crate) const fn number(&self) -> u32 {
-        self.number
-    }
-
     /// Whether this rank speaks for its neighbourhood.
     pub(crate) const fn leads(&self) -> bool {
         self.span.local == 0
-    }
-
-    /// Leaders to send to, by round of a dissemination.
-    pub(crate) const fn ahead(&self) -> &[u32] {
-        &self.ahead
-    }
-
-    /// Leaders to hear from, by round of a dissemination.
-    pub(crate) const fn behind(&self) -> &[u32] {
-        &self.behind
     }
 
     /// Ranks of each neighbourhood of this host, in order, and which of them is this one.
@@ -283,9 +253,9 @@ mod tests {
             let job = job(&host_of, most);
             let all = job[0].1.of_all(job[0].0, |rank| host_of[rank as usize]);
             for (place, mine) in &job {
-                let span = mine.span();
-                prop_assert_eq!(all[place.rank.0 as usize], mine.number());
-                prop_assert!(mine.number() < mine.count());
+                let span = mine.span;
+                prop_assert_eq!(all[place.rank.0 as usize], mine.number);
+                prop_assert!(mine.number < mine.count);
                 prop_assert_eq!(mine.rank_of(span.local as usize), place.rank);
                 prop_assert!(most == 0 || span.locals <= most);
                 prop_assert_eq!(span.base + span.local, place.local);
@@ -293,13 +263,13 @@ mod tests {
                 prop_assert_eq!(parts.clone().nth(part), Some(span.locals));
                 prop_assert_eq!(parts.sum::<u32>(), place.locals);
                 for (other, theirs) in &job {
-                    let together = all[other.rank.0 as usize] == mine.number();
+                    let together = all[other.rank.0 as usize] == mine.number;
                     let local = mine.local_of(other.rank);
                     prop_assert_eq!(local.is_some(), together);
-                    prop_assert_eq!(theirs.number() == mine.number(), together);
+                    prop_assert_eq!(theirs.number == mine.number, together);
                     if let Some(local) = local {
                         prop_assert_eq!(mine.rank_of(local), other.rank);
-                        prop_assert_eq!(theirs.span().local as usize, local);
+                        prop_assert_eq!(theirs.span.local as usize, local);
                     }
                     let target = local.unwrap_or_else(|| remote(other.rank));
                     prop_assert_eq!(mine.rank_of(target), other.rank);
@@ -314,12 +284,12 @@ mod tests {
         fn leaders_find_each_other(host_of in placements(), most in 0_u32..6) {
             let job = job(&host_of, most);
             for (place, mine) in job.iter().filter(|(_, mine)| mine.leads()) {
-                prop_assert_eq!(mine.ahead().len(), rounds(mine.count()));
-                for round in 0..mine.ahead().len() {
-                    let theirs = &job[mine.ahead()[round] as usize].1;
+                prop_assert_eq!(mine.ahead.len(), rounds(mine.count));
+                for round in 0..mine.ahead.len() {
+                    let theirs = &job[mine.ahead[round] as usize].1;
                     prop_assert!(theirs.leads());
-                    prop_assert_eq!(theirs.behind()[round], place.rank.0);
-                    prop_assert_eq!(theirs.number(), (mine.number() + (1 << round)) % mine.count());
+                    prop_assert_eq!(theirs.behind[round], place.rank.0);
+                    prop_assert_eq!(theirs.number, (mine.number + (1 << round)) % mine.count);
                 }
             }
         }

@@ -91,13 +91,13 @@ impl NetTransport {
         services: &mut dyn Bootstrap,
     ) -> Result<Option<Self>, CallError> {
         let place = services.rank_info();
-        if neighbours.span().locals == place.size {
+        if neighbours.span.locals == place.size {
             return Ok(None);
         }
         let members = Members {
             rank: place.rank,
             size: place.size,
-            neighbours: neighbours.ranks().iter().map(|rank| Rank(*rank)).collect(),
+            neighbours: neighbours.ranks.iter().map(|rank| Rank(*rank)).collect(),
             hosts: place.hosts,
             page: Arc::clone(services.node_shm()),
             slot: place.local,

@@ -84,7 +84,7 @@ impl ShmTransport {
         services: &mut dyn Bootstrap,
         c_face: bool,
     ) -> Result<Self, Error> {
-        let (span, page) = (neighbours.span(), Arc::clone(services.node_shm()));
+        let (span, page) = (neighbours.span, Arc::clone(services.node_shm()));
         let (parts, part) = neighbours.on_host();
         let lengths = || parts.clone().map(|locals| Layout::new(locals, settings.depth).room());
         let (at, all) = (lengths().take(part).sum::<usize>(), lengths().sum());

@@ -1,6 +1,6 @@
 //! Barriers in shared memory, without names and rules of the client: arrive, and see whether all
 //! have. Where there are several neighbourhoods, this gathers one of them, and it may go on when
-//! its leader releases it (`barrier::leaders`).
+//! its leader releases it (`barrier::drive`).
 //!
 //! A word speaks of one generation: generation (30 bits), state of the merged name (2 bits), name
 //! (32 bits).
