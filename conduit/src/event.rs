@@ -296,7 +296,6 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         }
     }
 
-    /// Starts a get, of a group or by itself.
     fn start_get(
         &self,
         call: Call,
@@ -339,7 +338,6 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         Ok((op, row))
     }
 
-    /// The row of a group.
     fn group<'g>(
         &self,
         call: &'static str,
@@ -357,7 +355,6 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         Ok(row)
     }
 
-    /// Waits for everything that was started in the scope.
     fn finish(&self) -> Result<(), Error> {
         let context = &self.client.context;
         let take = |list: &Mutex<Vec<Op>>| {

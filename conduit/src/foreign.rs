@@ -145,7 +145,7 @@ impl<'r, 'a> ShortBurst<'r, 'a> {
         let (context, token, most) = (*context, *token, *most);
         let mut run = |args: &[i32]| {
             handler(args);
-            if token.has_replied() {
+            if token.replied.get() {
                 *answered = true;
                 if token.has_deferred() {
                     return false;

@@ -50,7 +50,6 @@ type MediumFn = dyn Fn(&RawToken<'_>, &mut [u8], &[i32]) + Send + Sync;
 type LongFn = dyn Fn(&RawToken<'_>, LongPayload<'_>, &[i32]) + Send + Sync;
 type MedLongFn = dyn Fn(&RawToken<'_>, Payload<'_>, &[i32]) + Send + Sync;
 
-/// What runs. One variant per calling convention.
 pub(crate) enum Function {
     /// A function of another language.
     Foreign(Foreign),
@@ -84,33 +83,21 @@ impl Function {
 /// ```
 pub struct Entry<M: Mode> {
     index: u8,
-    name: String,
-    nargs: usize,
-    role: Role,
-    category: Category,
-    function: Option<Function>,
+    /// What is registered; after that its name.
+    row: Result<Registered, String>,
     mode: PhantomData<M>,
 }
 
 impl<M: Mode> fmt::Debug for Entry<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Entry({} {:?} {:?} nargs {})", self.index, self.name, self.category, self.nargs)
+        write!(f, "Entry({} {:?})", self.index, self.row)
     }
 }
 
 impl<M: Mode> Entry<M> {
     fn new(name: &str, nargs: usize, function: Function) -> Self {
-        let category = function.category();
-        let name = name.to_owned();
-        Self {
-            index: 0,
-            name,
-            nargs,
-            role: Role::ReqRep,
-            category,
-            function: Some(function),
-            mode: PhantomData,
-        }
+        let row = Registered::new(0, name.to_owned(), nargs, Role::ReqRep, function);
+        Self { index: 0, row: Ok(row), mode: PhantomData }
     }
 
     /// A handler for Shorts with exactly `nargs` arguments. `name` is for diagnostics.
@@ -169,8 +156,10 @@ impl<M: Mode> Entry<M> {
 
     /// Says which messages the handler serves; both kinds unless said otherwise.
     #[must_use]
-    pub const fn role(mut self, role: Role) -> Self {
-        self.role = role;
+    pub fn role(mut self, role: Role) -> Self {
+        if let Ok(row) = &mut self.row {
+            row.role = role;
+        }
         self
     }
 
@@ -198,8 +187,13 @@ pub struct Registered {
 
 impl Registered {
     /// A row for [`Table::register_rows`], index 0 for any.
-    pub(crate) fn new(index: u8, name: String, nargs: usize, role: Role, foreign: Foreign) -> Self {
-        let function = Function::Foreign(foreign);
+    pub(crate) fn new(
+        index: u8,
+        name: String,
+        nargs: usize,
+        role: Role,
+        function: Function,
+    ) -> Self {
         let category = function.category();
         Self { index: HandlerIndex(index), name, nargs, category, role, function }
     }
@@ -243,7 +237,6 @@ impl Table {
         self.library.get().filter(|row| row.index.0 == index)
     }
 
-    /// Registers the handler of the library, once.
     pub(crate) fn register_library(&self, row: Registered) {
         let _ = self.library.set(row);
     }
@@ -251,27 +244,22 @@ impl Table {
     /// Registers all of `entries` or none of them.
     pub(crate) fn register<M: Mode>(&self, entries: &mut [Entry<M>]) -> Result<(), Error> {
         let _one_at_a_time = self.registering.lock();
-        for entry in &*entries {
-            if entry.function.is_none() {
-                return Err(Error::HandlerSpent { name: entry.name.clone() });
+        let mut wanted = Vec::with_capacity(entries.len());
+        for Entry { index, row, .. } in &*entries {
+            let row = row.as_ref().map_err(|name| Error::HandlerSpent { name: name.clone() })?;
+            if row.nargs > MAX_ARGS {
+                return Err(Error::TooManyArgs { call: "register", count: row.nargs });
             }
-            if entry.nargs > MAX_ARGS {
-                return Err(Error::TooManyArgs { call: "register", count: entry.nargs });
-            }
+            wanted.push((*index, row.name.as_str()));
         }
-        let wanted: Vec<_> = entries.iter().map(|e| (e.index, e.name.as_str())).collect();
         let chosen = self.choose(&wanted)?;
         for (entry, index) in entries.iter_mut().zip(chosen) {
-            let Some(function) = entry.function.take() else { continue };
             entry.index = index;
-            self.set(Registered {
-                index: HandlerIndex(index),
-                name: entry.name.clone(),
-                nargs: entry.nargs,
-                category: entry.category,
-                role: entry.role,
-                function,
-            });
+            let name = entry.row.as_ref().map_or_else(String::clone, |row| row.name.clone());
+            if let Ok(mut row) = std::mem::replace(&mut entry.row, Err(name)) {
+                row.index = HandlerIndex(index);
+                self.set(row);
+            }
         }
         Ok(())
     }

@@ -53,7 +53,6 @@ impl Terms {
         Self { call, long: false, client: None, least, most, nargs, dest: None }
     }
 
-    /// As [`Terms::medium`], of a Long.
     pub(crate) fn long(
         call: &'static str,
         bounds: (usize, usize),
@@ -63,7 +62,6 @@ impl Terms {
         Self { long: true, dest: dest.map(|dest| dest.0), ..Self::medium(call, bounds, nargs) }
     }
 
-    /// The size to give.
     fn settle(&self) -> Result<usize, Error> {
         let Self { call, least, most, nargs, .. } = *self;
         if nargs > MAX_ARGS {
@@ -208,7 +206,6 @@ impl Prepared {
         self.size
     }
 
-    /// Where it goes.
     pub(crate) const fn target(&self) -> usize {
         self.target
     }
@@ -448,7 +445,6 @@ impl<'a, M: Mode> PreparedMessage<'a, M, ()> {
 }
 
 impl<'a, M: Mode> PreparedMessage<'a, M, SegmentOffset> {
-    /// Prepares a Long request to `target`, or the reply of `token`.
     pub(crate) fn long(
         context: &'a RankContext,
         (target, token): (usize, Option<&'a RawToken<'a>>),
@@ -509,7 +505,7 @@ impl<M: Mode> Token<'_, M> {
         flags: Flags,
     ) -> Result<Option<PreparedReplyMedium<'t, M>>, Error> {
         let terms = Terms::medium("prepare_reply_medium", (least, most), nargs);
-        let (context, to) = (self.raw().context(), (self.raw().source_target(), Some(self.raw())));
+        let (context, to) = (self.raw().context, (self.raw().source, Some(self.raw())));
         PreparedMessage::medium(context, to, (terms, client_buf), flags)
     }
 
@@ -527,7 +523,7 @@ impl<M: Mode> Token<'_, M> {
         nargs: usize,
     ) -> Result<PreparedReplyLong<'t, M>, Error> {
         let terms = Terms::long("prepare_reply_long", (least, most), nargs, dest);
-        let (context, to) = (self.raw().context(), (self.raw().source_target(), Some(self.raw())));
+        let (context, to) = (self.raw().context, (self.raw().source, Some(self.raw())));
         PreparedMessage::long(context, to, (terms, client_buf))
     }
 }

@@ -92,7 +92,6 @@ impl RankContext {
         count
     }
 
-    /// Takes what the network has; returns how many things happened.
     #[inline(never)]
     pub(crate) fn poll_net<M: Mode>(&self, what: Poll) -> Result<usize, Error> {
         let Some(net) = self.transport.net().filter(|_| !is_driving()) else {

@@ -29,24 +29,19 @@ pub struct RankContext {
     pub(crate) calls: CallState,
     pub(crate) waits: WaitState,
     pub(crate) transport: Transport,
-    /// Rank, size, host.
     pub(crate) rank_info: RankInfo,
     pub(crate) name: String,
     pub(crate) neighbours: Neighbours,
     /// Barriers between neighbourhoods, as their leader sees them.
     pub(crate) leaders: [Leader; 2],
-    /// Messages of the exit that came over the network.
     pub(crate) exit_inbox: ExitInbox,
-    /// One-sided operations in flight.
     pub(crate) operations: Operations,
     pub(crate) handlers: Table,
-    /// The handle to the control tree.
     pub(crate) exit_notifier: ExitNotifier,
     services: Mutex<Box<dyn Bootstrap>>,
     pub(crate) settings: Settings,
     /// Exit machinery is installed in this process for this rank.
     hooked: AtomicBool,
-    /// Attach was called.
     pub(crate) attaches: AtomicU32,
 }
 
@@ -93,7 +88,6 @@ impl RankContext {
         self.shm().learn_fences();
     }
 
-    /// The memory shared with the neighbours.
     #[inline(always)]
     pub(crate) const fn shm(&self) -> &ShmTransport {
         &self.transport.shm
@@ -144,7 +138,6 @@ impl RankContext {
         Ok(self.local_of(rank).unwrap_or_else(|| neighbours::remote(rank)))
     }
 
-    /// Job rank of a target.
     #[inline]
     pub(crate) fn rank_of(&self, target: usize) -> Rank {
         self.neighbours.rank_of(target)
@@ -214,7 +207,6 @@ impl RankContext {
         Error::AfterExit { call }
     }
 
-    /// The end of the job is decided and a call of the client found out.
     #[cold]
     #[inline(never)]
     fn ending(&self, decision: ExitDecision) -> Error {

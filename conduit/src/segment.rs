@@ -10,7 +10,7 @@ use crate::rank::RankContext;
 use crate::rma::memory;
 use crate::sys;
 use crate::transport::OutsideSegment;
-use crate::transport::shm::{Segments, SharedMemory};
+use crate::transport::shm::{SegmentRow, Segments, SharedMemory};
 
 /// This rank's attached segment. Zero filled at first, page aligned. Other ranks change it at any
 /// time: safe access copies, or goes word by word through atomics.
@@ -30,10 +30,14 @@ impl Segment {
         Self { context }
     }
 
+    fn row(&self) -> &SegmentRow {
+        self.context.shm().row(self.context.shm().local())
+    }
+
     /// Bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.context.shm().row(self.context.shm().local()).len.load(Ordering::Relaxed)
+        self.row().len.load(Ordering::Relaxed)
     }
 
     /// Whether the segment has no bytes.
@@ -82,8 +86,7 @@ impl Segment {
     /// A range outside the segment, or a misaligned one.
     pub fn atomic_u64(&self, offset: u64) -> Result<&AtomicU64, Error> {
         let call = "Segment::atomic_u64";
-        let (shm, row) = (self.context.shm(), self.context.shm().row(self.context.shm().local()));
-        let word = shm.segments().and_then(|all| all.word64(row, offset));
+        let word = self.context.shm().segments().and_then(|all| all.word64(self.row(), offset));
         word.ok_or_else(|| self.bad_word(call, offset, 8))
     }
 
@@ -93,8 +96,7 @@ impl Segment {
     /// A range outside the segment, or a misaligned one.
     pub fn atomic_u32(&self, offset: u64) -> Result<&AtomicU32, Error> {
         let call = "Segment::atomic_u32";
-        let (shm, row) = (self.context.shm(), self.context.shm().row(self.context.shm().local()));
-        let word = shm.segments().and_then(|all| all.word32(row, offset));
+        let word = self.context.shm().segments().and_then(|all| all.word32(self.row(), offset));
         word.ok_or_else(|| self.bad_word(call, offset, 4))
     }
 
@@ -113,12 +115,10 @@ impl Segment {
 }
 
 impl RankContext {
-    /// Largest segment of this rank, a multiple of the page size.
     pub(crate) fn max_segment(&self) -> u64 {
         self.settings.max_segment.for_each(self.rank_info.locals)
     }
 
-    /// Smallest of the largest segments of all ranks.
     pub(crate) fn max_segment_of_all(&self) -> u64 {
         self.transport.net().map_or_else(|| self.max_segment(), |net| net.max_segment)
     }
@@ -182,7 +182,6 @@ impl RankContext {
         barrier()
     }
 
-    /// Tells all ranks where this rank's segment is.
     fn attach_net(&self, len: u64) -> Result<(), Error> {
         let Some(net) = self.transport.net() else { return Ok(()) };
         let base = self.shm().segment_base(self.shm().local());

@@ -19,7 +19,6 @@ pub enum SegmentLimit {
 }
 
 impl SegmentLimit {
-    /// The limit that a value of GASNET_MAX_SEGSIZE says.
     pub(crate) fn of(spec: settings::MemSpec) -> Self {
         match (spec.amount, spec.per) {
             (Amount::Bytes(bytes), Per::Process) => Self::PerRank(bytes),
@@ -98,7 +97,6 @@ impl Settings {
         }
     }
 
-    /// Refuses what cannot be.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if !(Self::LEAST_DEPTH..=Self::MOST_DEPTH).contains(&self.depth) {
             let (least, most) = (Self::LEAST_DEPTH, Self::MOST_DEPTH);

@@ -17,14 +17,15 @@ use crate::transport::message::{
 
 /// Token without the thread mode; what dispatch makes.
 pub struct RawToken<'a> {
-    context: &'a RankContext,
-    source: usize,
+    pub(crate) context: &'a RankContext,
+    /// Where a reply goes.
+    pub(crate) source: usize,
     class: MessageClass,
     is_long: bool,
-    entry: &'a Registered,
-    replied: Cell<bool>,
-    deferred: Cell<Option<Box<Deferred>>>,
-    /// For a message of a remote rank: how to reply.
+    pub(crate) entry: &'a Registered,
+    /// The handler has replied, or prepared to.
+    pub(crate) replied: Cell<bool>,
+    pub(crate) deferred: Cell<Option<Box<Deferred>>>,
     reply: Option<&'a ReplyToken>,
 }
 
@@ -47,7 +48,6 @@ impl<'a> RawToken<'a> {
         Self { context, source, class, is_long, entry, replied, deferred, reply: None }
     }
 
-    /// The token of a message that came over the network.
     pub(crate) fn with_reply(self, reply: Option<&'a ReplyToken>) -> Self {
         Self { reply, ..self }
     }
@@ -65,24 +65,10 @@ impl<'a> RawToken<'a> {
         }
     }
 
-    pub(crate) const fn context(&self) -> &'a RankContext {
-        self.context
-    }
-
     /// Job rank of the sender.
     #[must_use]
     pub fn source(&self) -> Rank {
         self.context.rank_of(self.source)
-    }
-
-    #[inline]
-    pub(crate) const fn entry(&self) -> &'a Registered {
-        self.entry
-    }
-
-    #[inline]
-    pub(crate) fn take_deferred(&self) -> Option<Box<Deferred>> {
-        self.deferred.take()
     }
 
     /// Whether the message is a request.
@@ -106,7 +92,6 @@ impl<'a> RawToken<'a> {
         }
     }
 
-    /// Whether a reply waits for the end of the handler.
     pub(crate) fn has_deferred(&self) -> bool {
         let deferred = self.deferred.take();
         let has = deferred.is_some();
@@ -114,22 +99,10 @@ impl<'a> RawToken<'a> {
         has
     }
 
-    /// Whether the handler has replied, or prepared to.
-    #[inline(always)]
-    pub(crate) const fn has_replied(&self) -> bool {
-        self.replied.get()
-    }
-
     /// Whether [`RawToken::claim`] would succeed.
     #[inline(always)]
     pub(crate) fn may_reply(&self) -> bool {
         self.class == MessageClass::Request && !self.replied.get()
-    }
-
-    /// As [`RawToken::claim`] when it would succeed.
-    #[inline(always)]
-    pub(crate) fn count_reply(&self) {
-        self.replied.set(true);
     }
 
     /// Takes the right to reply.
@@ -176,7 +149,6 @@ impl<'a> RawToken<'a> {
         Outcome::Sent
     }
 
-    /// Keeps a reply until the handler has returned.
     fn defer(&self, message: &AmMessage<'_>) {
         self.deferred.set(Some(Deferred::of(message)));
     }
@@ -196,12 +168,6 @@ impl<'a> RawToken<'a> {
         }
     }
 
-    /// Where a reply goes.
-    pub(crate) const fn source_target(&self) -> usize {
-        self.source
-    }
-
-    /// Whether the reply queue of the requester has room now.
     fn has_room<M: Mode>(&self, nargs: usize) -> bool {
         self.context.has_room::<M>(self.source, MessageClass::Reply, nargs)
     }
@@ -239,7 +205,7 @@ impl<'a, M: Mode> Token<'a, M> {
     /// Whether the message is a request.
     #[must_use]
     pub fn is_request(&self) -> bool {
-        self.raw.class == MessageClass::Request
+        self.raw.is_request()
     }
 
     /// Whether the message is a Long.

@@ -50,34 +50,23 @@ impl Waiter {
     /// A wait that is ended by the doorbell.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            idle: 0,
-            armed: None,
-            slice: deadlines::SLEEP_FIRST.limit,
-            most: deadlines::SLEEP_MOST.limit,
-        }
+        Self::of(0, deadlines::SLEEP_FIRST.limit, deadlines::SLEEP_MOST.limit)
     }
 
     /// A wait for room at a peer, which rings nothing.
     pub(crate) const fn for_room() -> Self {
-        Self {
-            idle: 0,
-            armed: None,
-            slice: deadlines::ROOM_FIRST.limit,
-            most: deadlines::ROOM_MOST.limit,
-        }
+        Self::of(0, deadlines::ROOM_FIRST.limit, deadlines::ROOM_MOST.limit)
     }
 
     /// One turn of a wait that is driven from outside, after `idle` fruitless turns. It may be for
     /// something that rings no doorbell, so it rests for a short while only.
     #[must_use]
     pub const fn turn(idle: u32) -> Self {
-        Self {
-            idle,
-            armed: None,
-            slice: deadlines::SLEEP_FIRST.limit,
-            most: deadlines::SLEEP_FIRST.limit,
-        }
+        Self::of(idle, deadlines::SLEEP_FIRST.limit, deadlines::SLEEP_FIRST.limit)
+    }
+
+    const fn of(idle: u32, slice: Duration, most: Duration) -> Self {
+        Self { idle, armed: None, slice, most }
     }
 
     /// Something was done: start over.

@@ -25,13 +25,11 @@ impl WaitMode {
 
 /// Whether this rank may keep its processor while it waits.
 pub(crate) struct WaitState {
-    /// More ranks than processors on this host.
     oversubscribed: AtomicBool,
     mode: AtomicU8,
 }
 
 impl WaitState {
-    /// Nothing is known of the processors yet.
     pub(crate) const fn new() -> Self {
         let mode = AtomicU8::new(WaitMode::SpinBlock as u8);
         Self { oversubscribed: AtomicBool::new(true), mode }

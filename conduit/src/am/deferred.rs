@@ -2,7 +2,6 @@
 
 use crate::transport::message::{AmMessage, AmPayload, Block, MessageClass};
 
-/// An owned reply.
 pub(crate) struct Deferred {
     target: usize,
     handler: u8,
@@ -10,7 +9,6 @@ pub(crate) struct Deferred {
     payload: Payload,
 }
 
-/// What it carries.
 enum Payload {
     None,
     Medium(Vec<u8>),
@@ -19,7 +17,6 @@ enum Payload {
 }
 
 impl Deferred {
-    /// An owned copy of a reply.
     pub(crate) fn of(message: &AmMessage<'_>) -> Box<Self> {
         let payload = match message.payload {
             AmPayload::Medium(payload) => Payload::Medium(payload.to_vec()),
@@ -35,7 +32,6 @@ impl Deferred {
         Box::new(Self { target, handler, args: message.args.to_vec(), payload })
     }
 
-    /// The reply.
     pub(crate) fn message(&self) -> AmMessage<'_> {
         let payload = match &self.payload {
             Payload::None => AmPayload::None,

@@ -18,7 +18,6 @@ use crate::transport::net::Mark;
 use crate::transport::shm::{BurstReader, ShmSink};
 use crate::wait::Waiter;
 
-/// Takes what arrived in shared memory.
 pub(crate) struct ShmReceiver<'a, M: Mode> {
     context: &'a RankContext,
     mode: PhantomData<M>,
@@ -64,7 +63,6 @@ impl<M: Mode> ShmSink for ShmReceiver<'_, M> {
     }
 }
 
-/// Takes what arrived over the network.
 pub(crate) struct NetReceiver<'a, M: Mode> {
     context: &'a RankContext,
     /// Why a message of the library could not be taken.
@@ -92,7 +90,6 @@ impl<'a, M: Mode> NetReceiver<'a, M> {
         Self { context, refused, internal, mode: PhantomData }
     }
 
-    /// Whether a message of the library has come.
     pub(crate) const fn has_internal(&self) -> bool {
         self.internal.get()
     }
@@ -105,7 +102,6 @@ impl<'a, M: Mode> NetReceiver<'a, M> {
         }
     }
 
-    /// A message of the library that came over the network.
     #[inline(never)]
     fn on_internal_am(&self, message: &Arrived<'_>) {
         self.internal.set(true);
@@ -119,7 +115,6 @@ impl<'a, M: Mode> NetReceiver<'a, M> {
 }
 
 impl RankContext {
-    /// Runs the handler of a client's message.
     #[inline]
     fn deliver<M: Mode>(&self, message: Arrived<'_>) {
         let Arrived { source, class, handler, args, payload, reply } = message;
@@ -130,7 +125,7 @@ impl RankContext {
         let is_long = matches!(payload, ArrivedPayload::Long { .. });
         let token = RawToken::new(self, source, class, is_long, entry).with_reply(reply);
         run::<M>(&token, args, payload);
-        if let Some(deferred) = token.take_deferred() {
+        if let Some(deferred) = token.deferred.take() {
             self.flush::<M>(&deferred);
         }
     }
@@ -159,7 +154,7 @@ impl RankContext {
         if !answered {
             self.shm().budget().count_taken(count);
         }
-        if let Some(deferred) = token.take_deferred() {
+        if let Some(deferred) = token.deferred.take() {
             self.flush::<M>(&deferred);
         }
         count
@@ -232,7 +227,6 @@ const fn role_of(class: MessageClass) -> Role {
     }
 }
 
-/// Whether a message is what its handler was registered for.
 #[inline(always)]
 fn keeps_promise(entry: &Registered, class: MessageClass, nargs: usize) -> bool {
     (nargs == entry.nargs || entry.nargs == ANY_ARGS)
@@ -241,7 +235,7 @@ fn keeps_promise(entry: &Registered, class: MessageClass, nargs: usize) -> bool 
 
 #[inline]
 fn run<M: Mode>(token: &RawToken<'_>, args: &[i32], payload: ArrivedPayload<'_>) {
-    token.context().calls.run_handler::<M>(|| match (&token.entry().function, payload) {
+    token.context.calls.run_handler::<M>(|| match (&token.entry.function, payload) {
         (Function::Foreign(function), payload) => run_foreign(function, token, payload, args),
         (Function::Short(function), ArrivedPayload::None) => function(token, args),
         (Function::Medium(function), ArrivedPayload::Medium(payload)) => {
@@ -261,7 +255,7 @@ fn run<M: Mode>(token: &RawToken<'_>, args: &[i32], payload: ArrivedPayload<'_>)
 }
 
 fn landing<'a>(token: &RawToken<'a>, offset: u64, len: usize) -> LongPayload<'a> {
-    match LongPayload::new(token.context().shm(), offset, len) {
+    match LongPayload::new(token.context.shm(), offset, len) {
         Some(landing) => landing,
         None => outside(token),
     }
@@ -269,9 +263,9 @@ fn landing<'a>(token: &RawToken<'a>, offset: u64, len: usize) -> LongPayload<'a>
 
 #[cold]
 fn outside(token: &RawToken<'_>) -> ! {
-    token.context().fatal(&format!(
+    token.context.fatal(&format!(
         "rank {} received a Long from rank {} for bytes that are not in its segment",
-        token.context().rank_info.rank,
+        token.context.rank_info.rank,
         token.source(),
     ))
 }
@@ -287,7 +281,7 @@ fn run_foreign(
         ArrivedPayload::None => Arrival::Short,
         ArrivedPayload::Medium(payload) => Arrival::Medium(payload),
         ArrivedPayload::Long { offset, len } => {
-            Arrival::Long(token.context().shm().own_base().wrapping_add(*offset), *len)
+            Arrival::Long(token.context.shm().own_base().wrapping_add(*offset), *len)
         }
     };
     if !function.takes(&arrival) {
@@ -303,10 +297,10 @@ fn wrong_category(token: &RawToken<'_>, payload: &ArrivedPayload<'_>) -> ! {
         ArrivedPayload::Medium(_) => "Medium",
         ArrivedPayload::Long { .. } => "Long",
     };
-    token.context().fatal(&format!(
+    token.context.fatal(&format!(
         "rank {} received a {category} from rank {} for handler {:?}",
-        token.context().rank_info.rank,
+        token.context.rank_info.rank,
         token.source(),
-        token.entry(),
+        token.entry,
     ))
 }

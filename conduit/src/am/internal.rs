@@ -5,11 +5,9 @@ use bootstrap::Rank;
 use crate::rank::RankContext;
 use crate::transport::message::Arrived;
 
-/// Most arguments.
 const MAX_ARGS: usize = 8;
 /// Messages below this number belong to the exit.
 const EXITS: u8 = 8;
-/// A word of a barrier between neighbourhoods.
 pub(crate) const BARRIER: u8 = 8;
 
 impl RankContext {

@@ -13,19 +13,16 @@ use crate::transport::shm::BarrierName as Name;
 /// Most rounds: neighbourhoods are counted with 32 bits.
 pub(crate) const MAX_ROUNDS: usize = 32;
 
-/// What one leader tells another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
     /// Parity of the barrier's number.
     pub(crate) odd: bool,
-    /// Round, from 0.
     pub(crate) round: usize,
     /// What the sender knows of all names.
     pub(crate) name: Name,
 }
 
 impl Word {
-    /// Two words for the wire.
     #[expect(clippy::cast_possible_truncation, reason = "few rounds, and halves of a word")]
     pub(crate) const fn encode(self) -> [i32; 2] {
         let name = self.name.encode();
@@ -33,7 +30,6 @@ impl Word {
         [head.cast_signed(), (name as u32).cast_signed()]
     }
 
-    /// `None` for what is no word.
     pub(crate) const fn decode([head, low]: [i32; 2]) -> Option<Self> {
         let head = head.cast_unsigned();
         let (state, round) = (head >> 16, (head >> 8 & 0xff) as usize);
@@ -45,7 +41,6 @@ impl Word {
     }
 }
 
-/// A leader's view of one kind of barrier.
 #[derive(Clone, Debug)]
 pub(crate) struct Dissemination {
     rounds: usize,
@@ -60,7 +55,6 @@ pub(crate) struct Dissemination {
 }
 
 impl Dissemination {
-    /// Among `count` neighbourhoods.
     pub(crate) const fn new(count: u32) -> Self {
         Self {
             rounds: rounds(count),

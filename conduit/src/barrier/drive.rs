@@ -23,7 +23,6 @@ pub(crate) struct Leader {
 }
 
 impl Leader {
-    /// Among `count` neighbourhoods.
     pub(crate) fn new(count: u32) -> Self {
         let machine = Mutex::new(Dissemination::new(count));
         Self { machine, begun: AtomicU32::new(0), stirred: AtomicBool::new(false) }
@@ -124,7 +123,6 @@ impl RankContext {
         new
     }
 
-    /// Sends a word to the leader of its round.
     fn tell(&self, which: Which, word: Word) -> bool {
         let Some(to) = self.neighbours.ahead.get(word.round) else { return false };
         let [head, low] = word.encode();

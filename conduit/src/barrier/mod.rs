@@ -16,7 +16,6 @@ use crate::wait_mode::WaitMode;
 const YIELDS_BEFORE_POLL: u32 = 4;
 
 impl RankContext {
-    /// Polls until the barrier under way is complete.
     #[inline]
     pub(crate) fn pass<M: Mode>(&self, which: Which, call: &'static str) -> Result<Name, Error> {
         if let Some(name) = self.shm().try_pass(which) {

@@ -15,9 +15,7 @@ impl<M: Mode> Client<M> {
     /// the job.
     #[inline]
     pub fn put(&self, rank: Rank, offset: u64, source: &[u8]) -> Result<(), Error> {
-        let call = "put";
-        let target = self.context.rma_target::<M>(call, rank)?;
-        self.context.put::<M>(call, target, offset, source)
+        self.put_as("put", rank, offset, source)
     }
 
     /// Copies from `offset` in `rank`'s segment; complete on return.
@@ -26,9 +24,7 @@ impl<M: Mode> Client<M> {
     /// As [`Client::put`].
     #[inline]
     pub fn get(&self, rank: Rank, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        let call = "get";
-        let target = self.context.rma_target::<M>(call, rank)?;
-        self.context.get::<M>(call, target, offset, into)
+        self.get_as("get", rank, offset, into)
     }
 
     /// Writes the low `len` (1 to 8) bytes of `value`, native (little-endian) order. Not atomic.
@@ -38,8 +34,7 @@ impl<M: Mode> Client<M> {
     pub fn put_value(&self, rank: Rank, offset: u64, value: u64, len: usize) -> Result<(), Error> {
         let call = "put_value";
         let bytes = value_bytes(call, value, len)?;
-        let target = self.context.rma_target::<M>(call, rank)?;
-        self.context.put::<M>(call, target, offset, &bytes[..len])
+        self.put_as(call, rank, offset, &bytes[..len])
     }
 
     /// Reads `len` (1 to 8) bytes, native (little-endian) order, zero extended. Not atomic.
@@ -49,8 +44,41 @@ impl<M: Mode> Client<M> {
     pub fn get_value(&self, rank: Rank, offset: u64, len: usize) -> Result<u64, Error> {
         let call = "get_value";
         let mut bytes = value_bytes(call, 0, len)?;
-        let target = self.context.rma_target::<M>(call, rank)?;
-        self.context.get::<M>(call, target, offset, &mut bytes[..len])?;
+        self.get_as(call, rank, offset, &mut bytes[..len])?;
         Ok(u64::from_le_bytes(bytes))
+    }
+
+    #[inline]
+    fn put_as(
+        &self,
+        call: &'static str,
+        rank: Rank,
+        offset: u64,
+        source: &[u8],
+    ) -> Result<(), Error> {
+        let context = &self.context;
+        let target = context.rma_target::<M>(call, rank)?;
+        match context.transport.put(target, offset, source) {
+            Ok(true) => Ok(()),
+            Ok(false) => context.put_remote::<M>(call, target, offset, source),
+            Err(outside) => Err(context.outside(call, outside)),
+        }
+    }
+
+    #[inline]
+    fn get_as(
+        &self,
+        call: &'static str,
+        rank: Rank,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), Error> {
+        let context = &self.context;
+        let target = context.rma_target::<M>(call, rank)?;
+        match context.transport.get(target, offset, into) {
+            Ok(true) => Ok(()),
+            Ok(false) => context.get_remote::<M>(call, target, offset, into),
+            Err(outside) => Err(context.outside(call, outside)),
+        }
     }
 }

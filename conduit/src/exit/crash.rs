@@ -14,9 +14,7 @@ use super::driver::{Driver, driver, is_decided};
 use super::line::print_line;
 use super::signals::{self, Command, Stack, Streams};
 
-/// Signals that end a process by their nature.
 const FATAL: [i32; 5] = [libc::SIGABRT, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGBUS];
-/// Signals that ask it to end.
 const ASKING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE];
 
 /// One way to print a backtrace.
@@ -28,7 +26,6 @@ pub(super) enum Mechanism {
     Inside,
 }
 
-/// What the settings say about diagnostics.
 #[derive(Debug)]
 pub(super) struct Diagnostics {
     pub(super) rank: u32,
@@ -42,14 +39,10 @@ pub(super) struct Diagnostics {
 }
 
 static DIAGNOSTICS: OnceLock<Diagnostics> = OnceLock::new();
-/// Thread that is dying of a fatal signal.
 static DYING: AtomicI32 = AtomicI32::new(0);
-/// Signals seen that ask the process to end.
 static ASKED: AtomicU32 = AtomicU32::new(0);
-/// Inside a handler for one of them.
 static ASKING_NOW: AtomicBool = AtomicBool::new(false);
 
-/// Installs the handlers. Once per process.
 pub(super) fn install(diagnostics: Diagnostics) {
     let Ok(()) = DIAGNOSTICS.set(diagnostics) else { return };
     let Some(diagnostics) = DIAGNOSTICS.get() else { return };
@@ -139,7 +132,6 @@ fn die(signal: i32) -> ! {
     signals::end(128 + signal)
 }
 
-/// Freezes and prints a backtrace, as the settings say.
 fn explain() {
     let Some(diagnostics) = DIAGNOSTICS.get() else { return };
     if diagnostics.freeze_on_error {
@@ -253,7 +245,6 @@ pub fn backtrace() {
 }
 
 impl Mechanism {
-    /// Whether it printed one.
     fn print(&self) -> bool {
         let name = if let Self::Debugger(name, _) = self { name } else { "EXECINFO" };
         let (rank, process) = (rank(), std::process::id());

@@ -28,17 +28,13 @@ use super::protocol::Outbox;
 use super::signals::{self, Mask, Stack, Streams};
 use super::timeouts::seconds;
 
-/// Polls that find nothing before the body sleeps.
 const IDLE_POLLS: u32 = 4;
 
-/// What the driver is told at install.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
     /// The exit time-out T.
     pub(super) timeout: Millis,
-    /// Sync file systems when the streams are flushed.
     pub(super) sync: bool,
-    /// Whether SIGQUIT goes to a handler of the program.
     pub(super) user_handles_quit: fn() -> bool,
     /// Whether the call comes from inside a signal that asks the process to end.
     pub(super) path: fn() -> ExitPath,
@@ -51,7 +47,6 @@ pub(super) fn driver() -> Option<&'static Driver> {
     DRIVER.get().filter(|driver| driver.process == std::process::id())
 }
 
-/// As [`driver`] when `rank` is its rank.
 pub(crate) fn of(rank: Rank) -> Option<&'static Driver> {
     driver().filter(|driver| driver.rank() == rank)
 }
@@ -95,7 +90,6 @@ struct Protocol {
     outbox: Outbox,
 }
 
-/// One rank's exit.
 pub(crate) struct Driver {
     link: Arc<dyn Link>,
     options: Options,
@@ -157,12 +151,10 @@ impl Driver {
         self.link.rank_info().rank
     }
 
-    /// Whether this rank's exit has begun.
     pub(super) fn has_begun(&self) -> bool {
         self.owner.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether this thread has the body.
     fn is_owner(&self) -> bool {
         self.owner.load(Ordering::SeqCst) == signals::thread()
     }
@@ -175,7 +167,6 @@ impl Driver {
         Millis(u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Runs `call` with the protocol, signals blocked.
     fn with<T>(&self, call: impl FnOnce(&mut Protocol) -> T) -> T {
         signals::undisturbed(|| {
             call(&mut self.protocol.lock().unwrap_or_else(PoisonError::into_inner))
@@ -299,7 +290,6 @@ impl Driver {
         }
     }
 
-    /// A later exit call.
     fn join(&self, mask: Mask) {
         if !self.is_owner() {
             signals::restore(mask);
@@ -498,7 +488,6 @@ impl Driver {
         }
     }
 
-    /// The process is about to die of `signal`.
     pub(super) fn dying(&self, signal: i32) {
         self.link.exit_notifier().dying(128 + signal);
     }

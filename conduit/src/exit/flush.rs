@@ -9,7 +9,6 @@ use settings::deadlines::exit::{FLUSH, FLUSH_OTHERS, FLUSH_SLICE};
 
 use super::signals::{self, Streams};
 
-/// How far the helper thread is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Flushed {
     Nothing,
@@ -27,7 +26,6 @@ const IDLE: u32 = 0;
 const GRACEFUL: u32 = 1;
 const FAILED: u32 = 2;
 
-/// The one flush of an exit.
 pub(super) struct Flush {
     state: AtomicU32,
     /// There only when a helper thread does it.

@@ -8,7 +8,6 @@ use heapless::{Deque, Vec};
 
 use super::signals::undisturbed;
 
-/// Most words of such a message.
 const WORDS: usize = 2;
 /// Messages that wait. A rank gets few: one of each round of the reduction, and the leader's
 /// requests; the leader of a large job gets more and delivers them after each poll. What is dropped
@@ -28,7 +27,6 @@ impl ExitInbox {
         Self { any: AtomicBool::new(false), queue: Mutex::new(Deque::new()) }
     }
 
-    /// Whether a message waits.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }

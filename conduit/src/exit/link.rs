@@ -8,13 +8,10 @@ use bootstrap::{ExitNotifier, Rank, RankInfo};
 
 /// One rank, as the exit sees it. Everything here but [`Link::close`] is async-signal-safe.
 pub(crate) trait Link: Send + Sync {
-    /// Rank, size, host.
     fn rank_info(&self) -> RankInfo;
 
-    /// The node memory.
     fn node_shm(&self) -> &NodeShm;
 
-    /// The handle to the control tree.
     fn exit_notifier(&self) -> ExitNotifier;
 
     /// Sends an internal message; does not wait. False when it cannot be sent now.
@@ -27,7 +24,6 @@ pub(crate) trait Link: Send + Sync {
     /// `timeout` passes.
     fn sleep(&self, timeout: Duration);
 
-    /// From now on the client's message handlers do nothing.
     fn disable_client_handlers(&self);
 
     /// Closes the network, before the farewell; the exit sends nothing more. Bounded by named

@@ -62,10 +62,8 @@ fn set(signal: c_int, handler: usize, flags: c_int) {
     unsafe { libc::sigaction(signal, action, std::ptr::null_mut()) };
 }
 
-/// Whether a handler runs on the alternate stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stack {
-    /// On the thread's own.
     Own,
     /// On the alternate one, where the thread has one.
     Alternate,
@@ -84,13 +82,11 @@ pub(super) fn ignore(signal: c_int) {
     set(signal, libc::SIG_IGN, 0);
 }
 
-/// Sends a signal to this thread.
 pub(super) fn raise(signal: c_int) {
     // SAFETY: has no memory arguments.
     unsafe { libc::raise(signal) };
 }
 
-/// A signal mask of this thread, to be restored.
 #[derive(Clone, Copy)]
 pub(super) struct Mask(SigSet);
 
@@ -134,7 +130,6 @@ fn change(how: SigmaskHow, set: SigSet) -> Mask {
     Mask(set.thread_swap_mask(how).unwrap_or(SigSet::empty()))
 }
 
-/// Keeps this thread until the process ends.
 pub(super) fn park() -> ! {
     loop {
         nap(60_000);
@@ -165,7 +160,6 @@ pub(super) fn end(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Number of this thread, unique on the host.
 pub(super) fn thread() -> i32 {
     // SAFETY: has no memory arguments.
     unsafe { libc::gettid() }
@@ -192,12 +186,9 @@ pub(super) fn set_exit_hook(hook: ExitHook) {
     unsafe { on_exit(hook, std::ptr::null_mut()) };
 }
 
-/// Which C streams to flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Streams {
-    /// stdout and stderr.
     Standard,
-    /// All.
     All,
 }
 
@@ -218,7 +209,6 @@ pub(super) fn flush(streams: Streams) {
     }
 }
 
-/// Writes all file systems' caches out.
 pub(super) fn sync() {
     // SAFETY: has no arguments.
     unsafe { libc::sync() };
@@ -329,7 +319,6 @@ pub(super) fn try_wait(pid: i32) -> Option<i32> {
     (ended != 0).then_some(if ended == pid { status } else { -1 })
 }
 
-/// Ends a child at once and collects it.
 pub(super) fn kill_child(pid: i32) {
     // SAFETY: has no memory arguments; the child is not collected yet, so the number is its.
     unsafe { libc::kill(pid, libc::SIGKILL) };
@@ -347,7 +336,6 @@ pub(super) fn nap(millis: u32) {
     unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) };
 }
 
-/// Host name into `buffer`.
 pub(super) fn host_name(buffer: &mut [u8; 256]) -> &[u8] {
     // SAFETY: the room is passed with its length, less one that stays 0.
     unsafe { libc::gethostname(buffer.as_mut_ptr().cast(), buffer.len() - 1) };

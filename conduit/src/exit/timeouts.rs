@@ -15,7 +15,6 @@ impl Millis {
         Self(self.0.saturating_add(length.0))
     }
 
-    /// A row for the exit time-out `t`.
     fn of(row: Deadline, t: Self) -> Self {
         let limit = row.after(Duration::from_millis(t.0)).as_millis();
         Self(u64::try_from(limit).unwrap_or(u64::MAX))

@@ -4,7 +4,7 @@ use super::{Inner, Target};
 use crate::am::lend::Lender;
 use crate::error::Error;
 use crate::foreign::Foreign;
-use crate::handler::{Registered, Role};
+use crate::handler::{Function, Registered, Role};
 use crate::mode::Mode;
 use crate::negotiate::{Prepared, Terms};
 use crate::token::RawToken;
@@ -71,7 +71,7 @@ pub struct HandlerRow {
 impl HandlerRow {
     fn registered(self) -> Registered {
         let Self { index, name, nargs, role, foreign } = self;
-        Registered::new(index, name, nargs, role, foreign)
+        Registered::new(index, name, nargs, role, Function::Foreign(foreign))
     }
 }
 
@@ -125,7 +125,7 @@ impl Inner {
         flags: Flags,
         lender: &impl Lender,
     ) -> Result<Outcome, Error> {
-        let message = outgoing.message(MessageClass::Reply, token.source_target());
+        let message = outgoing.message(MessageClass::Reply, token.source);
         let send = |message: &AmMessage<'_>| Ok(token.send::<M>(message, flags));
         self.0.send_lent(&message, flags, lender, send)
     }
@@ -142,7 +142,7 @@ impl Inner {
     #[inline]
     #[must_use]
     pub const fn reply_target(self, token: &RawToken<'_>) -> Target {
-        Target(token.source_target())
+        Target(token.source)
     }
 
     /// Sends a Short request to a neighbour when there is nothing to refuse and nothing to wait
@@ -172,10 +172,10 @@ impl Inner {
         if !token.may_reply() {
             return false;
         }
-        let to = (token.source_target(), MessageClass::Reply);
+        let to = (token.source, MessageClass::Reply);
         let sent = self.0.shm().send_short::<M>(to, handler, args, || true);
         if sent {
-            token.count_reply();
+            token.replied.set(true);
         }
         sent
     }

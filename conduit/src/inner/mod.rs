@@ -32,6 +32,7 @@ pub use crate::rank::RankContext;
 pub use crate::rma::operations::{Op, OpCounters, Part};
 use crate::settings::{SegmentLimit, Settings};
 pub use crate::token::RawToken;
+pub use crate::transport::PeerSegment;
 pub use crate::transport::message::{MAX_LONG, max_long_alloc, max_medium};
 use crate::transport::net::NetTransport;
 pub use crate::wait::Waiter;
@@ -58,17 +59,6 @@ impl std::fmt::Debug for Inner {
 /// Where messages and one-sided operations go; made by [`Inner::target`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target(usize);
-
-/// The attached segment of some rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerSegment {
-    /// First byte in the owner's process.
-    pub owner_base: u64,
-    /// Bytes; 0 before attach.
-    pub len: u64,
-    /// First byte in this process, for ranks that share memory with this one.
-    pub here: Option<*mut u8>,
-}
 
 /// What a C program sets before init, besides the environment.
 #[derive(Clone, Debug)]
@@ -194,7 +184,6 @@ impl Inner {
     #[must_use]
     pub fn segment(self, target: Target) -> Option<PeerSegment> {
         let found = self.0.transport.segment(target.0)?;
-        let found = PeerSegment { owner_base: found.base, len: found.len, here: found.here };
         (found.len != 0 || found.here.is_some()).then_some(found)
     }
 }

@@ -1,4 +1,4 @@
-//! Blocking put and get. Inside a neighbourhood they are one copy.
+//! One-sided operations at remote ranks; inside a neighbourhood they are one copy.
 
 pub(crate) mod memory;
 pub(crate) mod operations;
@@ -11,38 +11,6 @@ use crate::mode::Mode;
 use crate::rank::RankContext;
 
 impl RankContext {
-    /// Copies into any rank's segment; complete on return.
-    #[inline]
-    pub(crate) fn put<M: Mode>(
-        &self,
-        call: &'static str,
-        target: usize,
-        offset: u64,
-        source: &[u8],
-    ) -> Result<(), Error> {
-        match self.transport.put(target, offset, source) {
-            Ok(None) => Ok(()),
-            Ok(Some(_)) => self.put_remote::<M>(call, target, offset, source),
-            Err(outside) => Err(self.outside(call, outside)),
-        }
-    }
-
-    /// Copies out of any rank's segment; complete on return.
-    #[inline]
-    pub(crate) fn get<M: Mode>(
-        &self,
-        call: &'static str,
-        target: usize,
-        offset: u64,
-        into: &mut [u8],
-    ) -> Result<(), Error> {
-        match self.transport.get(target, offset, into) {
-            Ok(None) => Ok(()),
-            Ok(Some(_)) => self.get_remote::<M>(call, target, offset, into),
-            Err(outside) => Err(self.outside(call, outside)),
-        }
-    }
-
     /// What every one-sided call checks first.
     #[inline]
     pub(crate) fn rma_target<M: Mode>(

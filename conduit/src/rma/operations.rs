@@ -67,7 +67,6 @@ struct Rows {
     free: Vec<u32>,
 }
 
-/// All operations of a rank.
 #[derive(Default)]
 pub(crate) struct Operations {
     rows: Mutex<Rows>,

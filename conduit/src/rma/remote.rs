@@ -1,7 +1,5 @@
 //! Put and get at remote ranks.
 
-use std::sync::Arc;
-
 use bootstrap::Rank;
 
 use super::memory;
@@ -14,24 +12,6 @@ use crate::transport::net::{self, NetTransport, RawSource, Sent};
 use crate::transport::op_counter::OpCounter;
 use crate::wait::Waiter;
 
-/// How a put or get is started.
-#[derive(Clone, Copy)]
-pub(crate) struct Start<'a> {
-    /// What the program called.
-    pub(crate) call: &'static str,
-    /// A remote target.
-    pub(crate) target: usize,
-    /// Offset in its segment.
-    pub(crate) offset: u64,
-    /// Counts what is in flight.
-    pub(crate) counter: &'a Arc<OpCounter>,
-    /// Give up instead of waiting for room.
-    pub(crate) immediate: bool,
-    /// A put's caller waits for its source: up to `GASNET_NONBULKPUT_BOUNCE_LIMIT` bytes are
-    /// copied.
-    pub(crate) at_once: bool,
-}
-
 /// A put or get at a rank that shares no memory with this one, checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteOp {
@@ -39,18 +19,13 @@ pub(crate) struct RemoteOp {
     pub(crate) target: usize,
     /// Offset in the target's segment.
     pub(crate) offset: u64,
+    /// Give up instead of waiting for room.
     pub(crate) immediate: bool,
 }
 
-impl RemoteOp {
-    const fn start(self, counter: &Arc<OpCounter>, at_once: bool) -> Start<'_> {
-        let Self { call, target, offset, immediate } = self;
-        Start { call, target, offset, counter, immediate, at_once }
-    }
-}
-
 impl RankContext {
-    /// Starts a put that `row` counts. `now`: its source is the caller's again on return.
+    /// Starts a put of at least one byte that `row` counts, which says when its source may be used
+    /// again. `now`: on return; up to `GASNET_NONBULKPUT_BOUNCE_LIMIT` bytes are copied.
     pub(crate) fn put_counted<M: Mode>(
         &self,
         op: RemoteOp,
@@ -58,60 +33,41 @@ impl RankContext {
         source: &[u8],
         now: bool,
     ) -> Result<Outcome, Error> {
-        let outcome = self.start_put::<M>(op.start(&row.puts, now), source)?;
+        let counter = &row.puts;
+        let to = self.remote_range(op, source.len())?;
+        let mut left = if now { RawSource::at_once(source) } else { RawSource::new(source) };
+        let outcome = self.start::<M>(op, counter, |net| net.put(to, &mut left, counter))?;
         if now && outcome == Outcome::Sent {
-            self.wait_remote::<M>(op.call, &row.puts, Part::Local)?;
+            self.wait_remote::<M>(op.call, counter, Part::Local)?;
         }
         Ok(outcome)
     }
 
-    /// Starts a get that `row` counts.
+    /// Starts a get of at least one byte that `row` counts. Its target is left alone until then.
     pub(crate) fn get_counted<M: Mode>(
         &self,
         op: RemoteOp,
         row: &OpCounters,
         into: &mut [u8],
     ) -> Result<Outcome, Error> {
-        self.start_get::<M>(op.start(&row.gets, false), into)
-    }
-
-    /// Starts a put of at least one byte. The source is left alone until the counter says so.
-    pub(crate) fn start_put<M: Mode>(
-        &self,
-        start: Start<'_>,
-        source: &[u8],
-    ) -> Result<Outcome, Error> {
-        let counter = start.counter;
-        let to = self.remote_range(start, source.len())?;
-        let mut left =
-            if start.at_once { RawSource::at_once(source) } else { RawSource::new(source) };
-        self.start::<M>(start, |net| net.put(to, &mut left, counter))
-    }
-
-    /// Starts a get of at least one byte. The target is left alone until the counter says so.
-    pub(crate) fn start_get<M: Mode>(
-        &self,
-        start: Start<'_>,
-        into: &mut [u8],
-    ) -> Result<Outcome, Error> {
-        let counter = start.counter;
-        let from = self.remote_range(start, into.len())?;
+        let counter = &row.gets;
+        let from = self.remote_range(op, into.len())?;
         let mut left = memory::target(into);
-        self.start::<M>(start, |net| net.get(from, &mut left, counter))
+        self.start::<M>(op, counter, |net| net.get(from, &mut left, counter))
     }
 
     /// Where an operation goes: rank and offset, checked against the rank's segment.
-    fn remote_range(&self, start: Start<'_>, len: usize) -> Result<(Rank, u64), Error> {
-        let Start { call, target, offset, .. } = start;
+    fn remote_range(&self, op: RemoteOp, len: usize) -> Result<(Rank, u64), Error> {
+        let RemoteOp { call, target, offset, .. } = op;
         let rank = self.rank_of(target);
         let checked = self.transport.check_remote(rank, offset, len);
         checked.map(|()| (rank, offset)).map_err(|outside| self.outside(call, outside))
     }
 
-    /// Calls `post` until all is posted.
     fn start<M: Mode>(
         &self,
-        start: Start<'_>,
+        op: RemoteOp,
+        counter: &OpCounter,
         mut post: impl FnMut(&NetTransport) -> Result<Sent, net::Error>,
     ) -> Result<Outcome, Error> {
         let mut waiter = Waiter::for_room();
@@ -119,14 +75,14 @@ impl RankContext {
             match self.transport.net().map_or(Ok(Sent::Full), &mut post) {
                 Ok(Sent::Yes) => return Ok(Outcome::Sent),
                 // What was posted of it must be waited for.
-                Ok(Sent::Full) if start.immediate && start.counter.is_complete() => {
+                Ok(Sent::Full) if op.immediate && counter.is_complete() => {
                     return Ok(Outcome::NotSent);
                 }
                 Ok(Sent::Full) => {}
-                Err(error) => return Err(self.abandon(start.counter, error.into())),
+                Err(error) => return Err(self.abandon(counter, error.into())),
             }
-            if let Err(error) = self.wait_for_room::<M>(start.call, &mut waiter) {
-                return Err(self.abandon(start.counter, error));
+            if let Err(error) = self.wait_for_room::<M>(op.call, &mut waiter) {
+                return Err(self.abandon(counter, error));
             }
         }
     }
@@ -163,7 +119,6 @@ impl RankContext {
         error
     }
 
-    /// Ends all traffic with remote ranks.
     #[cold]
     pub(crate) fn cut_off(&self) {
         if let Some(net) = self.transport.net() {
@@ -179,10 +134,10 @@ impl RankContext {
         offset: u64,
         source: &[u8],
     ) -> Result<(), Error> {
-        self.blocking(call, |counter| {
-            let start = Start { call, target, offset, counter, immediate: false, at_once: false };
-            let _sent = self.start_put::<M>(start, source)?;
-            self.wait_remote::<M>(call, counter, Part::All)
+        self.blocking(call, |row| {
+            let op = RemoteOp { call, target, offset, immediate: false };
+            let _sent = self.put_counted::<M>(op, row, source, false)?;
+            self.wait_remote::<M>(call, &row.puts, Part::All)
         })
     }
 
@@ -194,20 +149,20 @@ impl RankContext {
         offset: u64,
         into: &mut [u8],
     ) -> Result<(), Error> {
-        self.blocking(call, |counter| {
-            let start = Start { call, target, offset, counter, immediate: false, at_once: false };
-            let _sent = self.start_get::<M>(start, into)?;
-            self.wait_remote::<M>(call, counter, Part::All)
+        self.blocking(call, |row| {
+            let op = RemoteOp { call, target, offset, immediate: false };
+            let _sent = self.get_counted::<M>(op, row, into)?;
+            self.wait_remote::<M>(call, &row.gets, Part::All)
         })
     }
 
     fn blocking(
         &self,
         call: &'static str,
-        run: impl FnOnce(&Arc<OpCounter>) -> Result<(), Error>,
+        run: impl FnOnce(&OpCounters) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let (op, row) = self.operations.begin().ok_or(Error::TooManyOperations { call })?;
-        let done = run(&row.puts);
+        let done = run(&row);
         self.operations.forget(op);
         done
     }

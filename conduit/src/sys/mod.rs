@@ -4,10 +4,8 @@ pub(crate) mod atomic;
 
 use nix::sched::CpuSet;
 
-/// Words of a set of processors.
 pub(crate) const CPU_WORDS: usize = 16;
 
-/// Processors that this process may run on, as bit masks.
 pub(crate) fn allowed_cpus() -> [u64; CPU_WORDS] {
     let mut words = [0; CPU_WORDS];
     if let Ok(set) = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) {
@@ -20,7 +18,6 @@ pub(crate) fn allowed_cpus() -> [u64; CPU_WORDS] {
     words
 }
 
-/// Bytes of a memory page.
 pub(crate) fn page_size() -> u64 {
     sysconf(nix::unistd::SysconfVar::PAGE_SIZE).unwrap_or(4096)
 }

@@ -23,7 +23,6 @@ pub(crate) enum MessageClass {
     Internal = 2,
 }
 
-/// A message on its way out.
 #[derive(Clone, Copy)]
 pub(crate) struct AmMessage<'a> {
     pub(crate) class: MessageClass,
@@ -39,7 +38,6 @@ pub(crate) struct AmMessage<'a> {
 /// A block of a rank's payload arena, as a message names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// Number in the arena.
     pub(crate) index: u32,
     /// Generation, to be written into the release table.
     pub(crate) generation: u32,
@@ -56,7 +54,6 @@ impl Block {
     }
 }
 
-/// What a message carries besides its arguments.
 #[derive(Clone, Copy)]
 pub(crate) enum AmPayload<'a> {
     /// Nothing: a Short.
@@ -99,7 +96,6 @@ pub(crate) struct Arrived<'a> {
     pub(crate) reply: Option<&'a ReplyToken>,
 }
 
-/// What an arrived message carries.
 #[derive(Debug)]
 pub(crate) enum ArrivedPayload<'a> {
     /// Nothing: a Short.
@@ -110,7 +106,6 @@ pub(crate) enum ArrivedPayload<'a> {
     Long {
         /// First byte, as an offset in the segment.
         offset: u64,
-        /// Bytes.
         len: usize,
     },
 }
@@ -130,7 +125,6 @@ impl ReplyToken {
         Self { source, connection, request, replied: Cell::new(false) }
     }
 
-    /// Who sent the message.
     pub(crate) const fn source(&self) -> Rank {
         self.source
     }
@@ -140,17 +134,14 @@ impl ReplyToken {
         self.connection
     }
 
-    /// Whether it may be replied to.
     pub(crate) const fn is_request(&self) -> bool {
         self.request
     }
 
-    /// Whether a reply was sent.
     pub(crate) const fn is_replied(&self) -> bool {
         self.replied.get()
     }
 
-    /// A reply was sent, or not.
     pub(crate) fn set_replied(&self, sent: bool) {
         self.replied.set(sent);
     }
@@ -159,7 +150,6 @@ impl ReplyToken {
 /// Takes arrived messages. Must not poll for more than
 /// [`Poll::SendsOnly`](crate::transport::net::Poll::SendsOnly).
 pub(crate) trait Sink {
-    /// A message has arrived.
     fn arrived(&self, message: Arrived<'_>);
 }
 

@@ -29,7 +29,6 @@ use crate::mode::Mode;
 use crate::settings::Settings;
 use crate::sys;
 
-/// Where a target is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// A neighbour, by its local index.
@@ -44,16 +43,17 @@ pub(crate) enum Reserved {
     SendBuffer(SendBuffer),
 }
 
-/// A segment of another rank, in its owner's addresses.
+/// The attached segment of some rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PeerSegment {
-    pub(crate) base: u64,
-    pub(crate) len: u64,
-    /// First byte in this process, for neighbours.
-    pub(crate) here: Option<*mut u8>,
+pub struct PeerSegment {
+    /// First byte in the owner's process.
+    pub owner_base: u64,
+    /// Bytes; 0 before attach.
+    pub len: u64,
+    /// First byte in this process, for ranks that share memory with this one.
+    pub here: Option<*mut u8>,
 }
 
-/// Both ways of one rank.
 #[repr(C)]
 pub(crate) struct Transport {
     pub(crate) shm: ShmTransport,
@@ -70,7 +70,6 @@ impl Drop for Transport {
 }
 
 impl Transport {
-    /// Collective: opens both.
     pub(crate) fn open(
         neighbours: &Neighbours,
         settings: &Settings,
@@ -104,7 +103,6 @@ impl Transport {
         matches!(self.route(target), Route::Net(_))
     }
 
-    /// The network.
     #[inline]
     pub(crate) const fn net(&self) -> Option<&NetTransport> {
         self.net.as_ref()
@@ -171,7 +169,6 @@ impl Transport {
         len == 0 || offset.checked_add(len as u64).is_some_and(|end| end <= most)
     }
 
-    /// Checks a range of a segment that the network reaches.
     pub(crate) fn check_remote(
         &self,
         rank: Rank,
@@ -233,46 +230,43 @@ impl Transport {
             Route::Shm(local) => {
                 let (here, row) = (Some(self.shm.segment_base(local)?), self.shm.row(local));
                 let (base, len) = (&row.base, &row.len);
-                let [base, len] = [base, len].map(|word| word.load(Ordering::Acquire));
-                Some(PeerSegment { base, len, here })
+                let [owner_base, len] = [base, len].map(|word| word.load(Ordering::Acquire));
+                Some(PeerSegment { owner_base, len, here })
             }
             Route::Net(rank) => {
                 let found = self.net()?.segment(rank)?;
-                Some(PeerSegment { base: found.base, len: found.len, here: None })
+                Some(PeerSegment { owner_base: found.base, len: found.len, here: None })
             }
         }
     }
 
-    /// Copies into a segment that shares memory with this rank; `Some` is the rank that the network
-    /// has to reach instead.
+    /// Copies into a segment that shares memory with this rank; `false` when the network has to
+    /// reach it instead.
     #[inline]
     pub(crate) fn put(
         &self,
         target: usize,
         offset: u64,
         source: &[u8],
-    ) -> Result<Option<Rank>, OutsideSegment> {
+    ) -> Result<bool, OutsideSegment> {
         match self.route(target) {
-            Route::Shm(local) if self.shm.write(local, offset, source) => Ok(None),
+            Route::Shm(local) if self.shm.write(local, offset, source) => Ok(true),
             Route::Shm(_) => Err(OutsideSegment { target, offset, len: source.len() }),
-            Route::Net(_) if source.is_empty() => Ok(None),
-            Route::Net(rank) => Ok(Some(rank)),
+            Route::Net(_) => Ok(source.is_empty()),
         }
     }
 
-    /// Copies out of a segment, as [`Transport::put`].
     #[inline]
     pub(crate) fn get(
         &self,
         target: usize,
         offset: u64,
         into: &mut [u8],
-    ) -> Result<Option<Rank>, OutsideSegment> {
+    ) -> Result<bool, OutsideSegment> {
         match self.route(target) {
-            Route::Shm(local) if self.shm.read(local, offset, into) => Ok(None),
+            Route::Shm(local) if self.shm.read(local, offset, into) => Ok(true),
             Route::Shm(_) => Err(OutsideSegment { target, offset, len: into.len() }),
-            Route::Net(_) if into.is_empty() => Ok(None),
-            Route::Net(rank) => Ok(Some(rank)),
+            Route::Net(_) => Ok(into.is_empty()),
         }
     }
 
@@ -293,7 +287,6 @@ impl Transport {
     }
 }
 
-/// A range that is not in its segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutsideSegment {
     pub(crate) target: usize,

@@ -15,13 +15,11 @@ const REMOTE: usize = 1 << 31;
 /// Subtracted from any job rank it leaves no local index.
 const NOWHERE: u32 = 1 << 31;
 
-/// The target of a rank that shares no memory with this one.
 #[inline]
 pub(crate) const fn remote(rank: Rank) -> usize {
     rank.0 as usize | REMOTE
 }
 
-/// The rank of a remote target.
 #[inline(always)]
 pub(crate) fn remote_rank(target: usize) -> Option<Rank> {
     // Neighbours are looked at first everywhere: no rank number reaches the mark.
@@ -33,9 +31,7 @@ pub(crate) fn remote_rank(target: usize) -> Option<Rank> {
 pub(crate) struct Span {
     /// Job rank of the first neighbour where all have consecutive ranks, else [`NOWHERE`].
     first: u32,
-    /// Ranks of the neighbourhood.
     pub(crate) locals: u32,
-    /// This rank's index among them.
     pub(crate) local: u32,
     /// Index of the first neighbour among the ranks of the host.
     pub(crate) base: u32,
@@ -55,20 +51,15 @@ impl Span {
     }
 }
 
-/// The neighbourhoods of a job, as one rank needs them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Neighbours {
     pub(crate) span: Span,
     most: u32,
-    /// Job ranks of the neighbours, ascending.
     pub(crate) ranks: Box<[u32]>,
-    /// Ranks of this host.
     on_host: u32,
     /// This neighbourhood among those of its host.
     part: usize,
-    /// Neighbourhoods in the job.
     pub(crate) count: u32,
-    /// This one among them.
     pub(crate) number: u32,
     /// Leaders of the neighbourhoods at the distances 1, 2, 4 … after this one.
     pub(crate) ahead: Box<[u32]>,
@@ -134,7 +125,6 @@ impl Neighbours {
         self.ranks.binary_search(&rank.0).ok()
     }
 
-    /// Job rank of a target.
     #[inline]
     pub(crate) fn rank_of(&self, target: usize) -> Rank {
         match self.ranks.get(target) {
@@ -192,7 +182,6 @@ fn each_leader(
     }
 }
 
-/// Rounds of a dissemination among `count`.
 pub(crate) const fn rounds(count: u32) -> usize {
     (u32::BITS - count.saturating_sub(1).leading_zeros()) as usize
 }

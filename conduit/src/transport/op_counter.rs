@@ -13,7 +13,6 @@ pub(crate) struct OpCounter {
 }
 
 impl OpCounter {
-    /// Nothing in flight.
     pub(crate) const fn new() -> Self {
         Self { local: AtomicU32::new(0), remote: AtomicU32::new(0) }
     }
@@ -39,7 +38,6 @@ impl OpCounter {
         self.local.load(Ordering::Acquire) == 0
     }
 
-    /// Whether everything has taken effect.
     pub(crate) fn is_complete(&self) -> bool {
         self.remote.load(Ordering::Acquire) == 0 && self.is_local_complete()
     }

@@ -15,7 +15,6 @@ use crate::transport::message::Block;
 /// One size of blocks and its share of the arena.
 struct Class {
     size: usize,
-    /// Share of the arena, in quarters.
     quarters: usize,
 }
 
@@ -30,12 +29,10 @@ const fn count(class: usize, arena: usize) -> usize {
     arena / 4 * CLASSES[class].quarters / CLASSES[class].size
 }
 
-/// Blocks of an arena of `arena` bytes.
 pub(crate) const fn blocks_in(arena: usize) -> usize {
     count(0, arena) + count(1, arena) + count(2, arena)
 }
 
-/// Number of the first block of a class.
 const fn first_of(class: usize, arena: usize) -> usize {
     let (mut first, mut before) = (0, 0);
     while before < class {
@@ -66,7 +63,6 @@ const GROUP: usize = 32;
 /// in use few, and so in the caches, as long as receivers keep up.
 const WARM: usize = 2;
 
-/// The owner's view of one class of blocks.
 #[derive(Default)]
 struct Cursor {
     /// Group that blocks are taken from.
@@ -155,7 +151,6 @@ impl Arena {
         })
     }
 
-    /// The free blocks of a group as bits.
     fn free_in(&self, freed: &[AtomicU32], blocks: &Range<usize>, group: usize) -> u32 {
         let start = blocks.start + group * GROUP;
         let end = (start + GROUP).min(blocks.end);

@@ -53,7 +53,6 @@ impl ShmTransport {
         self.slot_of(local).ring_if_sleeping();
     }
 
-    /// As [`ShmTransport::wake`] for threads of this rank.
     #[inline]
     pub(crate) fn wake_own(&self) {
         self.order();

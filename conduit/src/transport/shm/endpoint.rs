@@ -35,7 +35,6 @@ impl Payloads {
         Self { arena: Arena::new(bytes), lock: Mutex::new(()) }
     }
 
-    /// Runs `call` with the arena, alone in it.
     #[inline]
     fn with<M: Mode, T>(&self, call: impl FnOnce(&Arena) -> T) -> T {
         let _alone = M::THREADED.then(|| self.lock.lock().unwrap_or_else(PoisonError::into_inner));
@@ -52,25 +51,20 @@ pub(crate) struct ShmTransport {
     pub(super) asymmetric: AtomicBool,
     /// This rank takes part in the fences of sleepers.
     pub(super) registered: AtomicBool,
-    /// Some rank of the job is outside the neighbourhood.
     networked: bool,
     /// The program is one of C: handlers are foreign, Longs carry addresses instead of offsets.
     c_face: bool,
     /// The client's barrier is a central one whatever the number of ranks.
     pub(super) central: bool,
     span: Span,
-    /// Barrier of the client.
     pub(super) client_barrier: Progress,
     memory: HostMemory,
     page: Arc<NodeShm>,
     budget: PollBudget,
-    /// Barrier of the library.
     pub(super) inner_barrier: Progress,
     segments: OnceLock<Segments>,
     payloads: [Payloads; 2],
-    /// Consumer side of the request, reply and internal queue.
     pub(super) consumers: [Consumer; 3],
-    /// Consumer side of the lanes to this rank.
     pub(super) lane_consumers: [Consumer; 2 * LANES],
     /// Words that the ranks of all neighbourhoods of the host share.
     host: HostWords,
@@ -153,25 +147,21 @@ impl ShmTransport {
         self.host.cpus().iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum()
     }
 
-    /// Whether some rank is outside the neighbourhood.
     #[inline(always)]
     pub(crate) const fn networked(&self) -> bool {
         self.networked
     }
 
-    /// Whether the program is one of C.
     #[inline(always)]
     pub(crate) const fn c_face(&self) -> bool {
         self.c_face
     }
 
-    /// This rank and its neighbourhood, by numbers.
     #[inline(always)]
     pub(crate) const fn span(&self) -> Span {
         self.span
     }
 
-    /// This rank's index among the ranks of its neighbourhood.
     #[inline]
     pub(crate) const fn local(&self) -> usize {
         self.span.local as usize
@@ -183,20 +173,17 @@ impl ShmTransport {
         &self.page
     }
 
-    /// Doorbell of a neighbour.
     #[inline(always)]
     pub(crate) fn slot_of(&self, local: usize) -> &RankSlot {
         let at = u32::try_from(local).unwrap_or(u32::MAX);
         self.page.slot(self.span.base.saturating_add(at))
     }
 
-    /// This rank's doorbell.
     #[inline]
     pub(crate) fn slot(&self) -> &RankSlot {
         self.page.slot(self.span.base.saturating_add(self.span.local))
     }
 
-    /// What is sent before the next poll.
     #[inline(always)]
     pub(crate) const fn budget(&self) -> &PollBudget {
         &self.budget
@@ -217,7 +204,6 @@ impl ShmTransport {
         self.memory.control()
     }
 
-    /// A neighbour's segment.
     #[inline]
     pub(crate) fn row(&self, local: usize) -> &SegmentRow {
         self.memory.row(local)
@@ -233,25 +219,21 @@ impl ShmTransport {
         self.memory.ring(local, class)
     }
 
-    /// Producer side of the lane to a rank.
     #[inline(always)]
     pub(super) fn tail(&self, target: usize, class: MessageClass) -> Option<&Producer> {
         self.memory.tail(target, class as usize)
     }
 
-    /// Release table of `owner`'s arena.
     #[inline]
     pub(super) fn freed(&self, owner: usize, class: MessageClass) -> &[AtomicU32] {
         self.memory.freed(owner, class as usize)
     }
 
-    /// The attached segments.
     #[inline]
     pub(crate) fn segments(&self) -> Option<&Segments> {
         self.segments.get()
     }
 
-    /// The segments were mapped.
     pub(crate) fn set_segments(&self, segments: Segments) {
         // A second attach was refused before.
         let _ = self.segments.set(segments);
@@ -276,7 +258,6 @@ impl ShmTransport {
             || self.segments().is_some_and(|all| all.read(self.row(local), offset, into))
     }
 
-    /// Takes a block of this rank's arena.
     #[inline]
     pub(crate) fn allocate<M: Mode>(&self, class: MessageClass, len: usize) -> Option<Block> {
         let freed = self.freed(self.local(), class);

@@ -46,7 +46,6 @@ struct Own {
 struct OwnQueue {
     head: usize,
     slots: usize,
-    /// Slots less 1.
     mask: u64,
 }
 
@@ -82,7 +81,6 @@ pub(crate) struct HostWords {
 }
 
 impl HostWords {
-    /// Maps them.
     pub(crate) fn map(fd: &OwnedFd) -> io::Result<Self> {
         Ok(Self { memory: SharedMemory::map(fd, size_of::<Control>())? })
     }
@@ -158,27 +156,23 @@ impl HostMemory {
         assert!(local < self.layout.locals, "local index out of range");
     }
 
-    /// What the host's ranks have in common.
     #[inline]
     pub(crate) fn control(&self) -> &Control {
         self.at(Layout::CONTROL)
     }
 
-    /// A rank's segment.
     #[inline]
     pub(crate) fn row(&self, local: usize) -> &SegmentRow {
         self.check(local);
         self.at(self.layout.row(local))
     }
 
-    /// A rank's words.
     #[inline]
     pub(crate) fn member(&self, local: usize) -> &Member {
         self.check(local);
         self.at(self.layout.member(local))
     }
 
-    /// A rank's queue.
     #[inline(always)]
     pub(crate) fn ring(&self, local: usize, class: MessageClass) -> MpscRing<'_> {
         let member = self.member(local);
@@ -237,7 +231,6 @@ impl HostMemory {
         self.at::<LaneOwners>(self.own.owners).source(lane)
     }
 
-    /// A rank's lane, by its number among all of them.
     #[inline(always)]
     pub(crate) fn lane(&self, local: usize, lane: usize) -> SpscRing<'_> {
         self.check(local);

@@ -20,13 +20,9 @@ use super::slot::Slot;
 use super::spsc_ring::{LANES, LaneOwners, SLOTS, SpscHead, SpscSlot};
 use crate::sys::CPU_WORDS;
 
-/// Version of the layout, part of the fingerprint.
 const VERSION: u64 = 5;
-/// Slots of the internal queue.
 const INTERNAL_SLOTS: usize = 32;
-/// Queue slots for each unit of depth.
 const SLOTS_PER_DEPTH: usize = 8;
-/// Bytes of payload arena for each unit of depth.
 pub(crate) const ARENA_PER_DEPTH: usize = 65_536;
 
 /// Words of a central barrier, on lines of their own.
@@ -44,7 +40,6 @@ pub(crate) struct CentralBarrier {
     pub(crate) released: AtomicU64,
 }
 
-/// What the host's ranks have in common.
 #[repr(C, align(128))]
 pub(crate) struct Control {
     /// 0, or the fingerprint of the layout as the first rank computed it.
@@ -55,14 +50,11 @@ pub(crate) struct Control {
     pub(crate) cpus: [AtomicU64; CPU_WORDS],
     /// Barrier of the library itself (init, attach).
     pub(crate) inner: CentralBarrier,
-    /// Barrier of the client.
     pub(crate) client: CentralBarrier,
 }
 
-/// One rank's segment in the mapping of segments.
 #[repr(C)]
 pub(crate) struct SegmentRow {
-    /// First byte.
     pub(crate) offset: AtomicU64,
     /// Bytes; 0 before attach.
     pub(crate) len: AtomicU64,
@@ -74,18 +66,12 @@ pub(crate) struct SegmentRow {
 #[repr(C, align(128))]
 pub(crate) struct BarrierWord(pub(crate) AtomicU64);
 
-/// One rank's words.
 #[repr(C, align(128))]
 pub(crate) struct Member {
-    /// Arrival in even and odd barriers.
     pub(crate) arrived: [BarrierWord; 2],
-    /// Ends of its queues.
     pub(crate) internal: MpscEnds,
-    /// As above.
     pub(crate) replies: MpscEnds,
-    /// As above.
     pub(crate) requests: MpscEnds,
-    /// Its lanes.
     pub(crate) lanes: LaneOwners,
 }
 
@@ -105,25 +91,19 @@ unsafe impl SharedLayout for AtomicU64 {}
 /// Offsets and sizes, a function of the number of ranks on the host and the queue depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Ranks of the host.
     pub(crate) locals: usize,
     /// Slots of a request or reply queue; a power of two.
     pub(crate) slots: usize,
-    /// Bytes of one arena.
     pub(crate) arena: usize,
-    /// Blocks of one arena.
     pub(crate) blocks: usize,
     rows: usize,
     members: usize,
     queues: usize,
-    /// Bytes of one rank's queues.
     queue: usize,
     lanes: usize,
     freed: usize,
-    /// Bytes of one release table.
     table: usize,
     arenas: usize,
-    /// Bytes in all.
     pub(crate) len: usize,
 }
 
@@ -218,13 +198,11 @@ impl Layout {
         self.reply_slots(local) + self.slots * size_of::<Slot>()
     }
 
-    /// Position word of a lane.
     #[inline]
     pub(crate) const fn lane_head(&self, local: usize, lane: usize) -> usize {
         self.lanes + local * LANES_LEN + lane * size_of::<SpscHead>()
     }
 
-    /// First slot of a lane.
     #[inline]
     pub(crate) const fn lane_slots(&self, local: usize, lane: usize) -> usize {
         self.lanes + local * LANES_LEN + LANES_AT + lane * SLOTS * size_of::<SpscSlot>()
@@ -236,7 +214,6 @@ impl Layout {
         self.freed + (local * 2 + net) * self.table
     }
 
-    /// Payload blocks of a rank's arena.
     #[inline]
     pub(crate) const fn arena(&self, local: usize, net: usize) -> usize {
         self.arenas + (local * 2 + net) * self.arena

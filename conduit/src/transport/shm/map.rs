@@ -65,7 +65,6 @@ impl SharedMemory {
         Ok(Self { base, len })
     }
 
-    /// Address of the first byte.
     #[inline]
     pub(super) const fn base(&self) -> NonNull<u8> {
         self.base

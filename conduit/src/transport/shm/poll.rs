@@ -8,12 +8,9 @@ use super::spsc_ring::{BurstReader, lanes_of};
 use crate::mode::Mode;
 use crate::transport::message::{Arrived, ArrivedPayload, Block, MessageClass, Sink};
 
-/// Most messages of each queue that one poll delivers.
 const BATCH: usize = 16;
-/// Most messages of one lane that one poll delivers.
 const LANE_BATCH: usize = 64;
 
-/// Takes what a poll finds in shared memory.
 pub(crate) trait ShmSink: Sink {
     /// Whether messages of the client may be delivered.
     fn is_open(&self) -> bool;
@@ -28,7 +25,6 @@ pub(crate) trait ShmSink: Sink {
         most: usize,
     ) -> usize;
 
-    /// A message that no rank sends.
     fn malformed(&self, source: usize, part: &'static str) -> !;
 }
 
@@ -45,13 +41,11 @@ impl ShmTransport {
         self.memory().queued()
     }
 
-    /// Whether a message of one class waits in its queue.
     #[inline]
     pub(crate) fn is_ready(&self, class: MessageClass) -> bool {
         self.ring_of(self.local(), class).ready()
     }
 
-    /// Delivers messages of one queue; returns how many.
     #[inline(never)]
     pub(crate) fn drain<M: Mode>(&self, class: MessageClass, sink: &impl ShmSink) -> usize {
         let mut packet = Packet::empty();
@@ -119,7 +113,6 @@ impl ShmTransport {
         self.row(self.local()).base.load(Ordering::Relaxed)
     }
 
-    /// Numbers of the lanes to this rank that are in use.
     #[inline(always)]
     fn lanes_in_use(&self, mask: u32) -> impl Iterator<Item = usize> {
         let mut left = self.member(self.local()).lanes.used() & mask;
@@ -130,7 +123,6 @@ impl ShmTransport {
         })
     }
 
-    /// Whether a message waits in a lane of one class.
     #[inline(always)]
     pub(crate) fn lane_ready(&self, class: MessageClass) -> bool {
         let mut lanes = self.lanes_in_use(lanes_of(class as usize));

@@ -26,7 +26,6 @@ pub(super) fn me<M: Mode>() -> usize {
     if M::THREADED { consumer::me() } else { ANY_THREAD }
 }
 
-/// What may be sent before the next poll.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct PollBudget {
@@ -37,7 +36,6 @@ pub(crate) struct PollBudget {
     /// thread inside a handler has none: the poll that runs the handler ended the burst, and inside
     /// of it there are no checks.
     unchecked: AtomicUsize,
-    /// Messages taken since the last one sent.
     unanswered: AtomicU32,
 }
 
@@ -58,7 +56,6 @@ impl PollBudget {
         self.grant(me::<M>(), 1);
     }
 
-    /// Ends the burst of requests.
     #[inline(always)]
     pub(crate) fn end_burst(&self) {
         self.burst.store(0, Ordering::Relaxed);

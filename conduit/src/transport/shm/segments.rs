@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::layout::SegmentRow;
 use super::map::SharedMemory;
 
-/// All segments of the host.
 pub(crate) struct Segments {
     memory: SharedMemory,
 }
@@ -73,7 +72,6 @@ impl Segments {
 }
 
 impl Placed {
-    /// A copy of the bytes.
     pub(crate) fn copy_to(&self, into: &mut [u8]) {
         let len = self.len.min(into.len());
         // SAFETY: `at..at + self.len` was checked when the message arrived and the mapping outlives

@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use super::endpoint::ShmTransport;
 use super::layout::CentralBarrier;
 
-/// Most ranks that look at each other's words.
 const FEW: u32 = 8;
 const GENERATIONS: u32 = (1 << 30) - 1;
 
@@ -32,7 +31,6 @@ pub(crate) enum BarrierName {
 }
 
 impl BarrierName {
-    /// What two sets say together.
     pub(crate) const fn merge(self, other: Self) -> Self {
         match (self, other) {
             (Self::Mismatch, _) | (_, Self::Mismatch) => Self::Mismatch,
@@ -76,7 +74,6 @@ pub(crate) struct Progress {
     result: AtomicU64,
 }
 
-/// Which barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     /// The client's.
@@ -100,12 +97,10 @@ impl Progress {
         self.under_way.load(Ordering::Relaxed)
     }
 
-    /// Barriers that this rank has arrived at.
     pub(crate) fn generation(&self) -> u32 {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// BarrierName of the last complete barrier.
     pub(crate) fn result(&self) -> BarrierName {
         BarrierName::decode(self.result.load(Ordering::Relaxed))
     }
@@ -119,7 +114,6 @@ impl Progress {
 }
 
 impl ShmTransport {
-    /// The progress of a barrier.
     #[inline]
     pub(crate) const fn progress_of(&self, which: Which) -> &Progress {
         match which {

@@ -31,7 +31,6 @@ impl SharedWords {
         Ok(Self { memory, count })
     }
 
-    /// One of them.
     pub(crate) fn word(&self, at: usize) -> Option<&AtomicU32> {
         if at >= self.count {
             return None;
