@@ -13,23 +13,23 @@ const NEEDED: u8 = 1;
 /// A message came before the end of the handshake. Stays set too.
 const HEARD: u8 = 2;
 
-/// Ranks that wait for the service thread.
 #[derive(Debug)]
 pub(super) struct ConnectQueue {
     ranks: Mailbox,
-    /// Wakes the service thread.
     pub(super) wake: EventFd,
+}
+
+/// What wakes a thread that sleeps on descriptors.
+pub(super) fn wake_event() -> Result<EventFd, Error> {
+    let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+    EventFd::from_value_and_flags(0, flags).map_err(Error::os("make an event descriptor"))
 }
 
 impl ConnectQueue {
     pub(super) fn new(size: u32) -> Result<Self, Error> {
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let wake = EventFd::from_value_and_flags(0, flags);
-        let wake = wake.map_err(Error::os("make an event descriptor"))?;
-        Ok(Self { ranks: Mailbox::new(size), wake })
+        Ok(Self { ranks: Mailbox::new(size), wake: wake_event()? })
     }
 
-    /// A rank shall be connected.
     #[inline]
     pub(super) fn need(&self, rank: Rank) {
         self.put(rank, NEEDED);
@@ -47,7 +47,6 @@ impl ConnectQueue {
         }
     }
 
-    /// Wakes the service thread.
     pub(super) fn wake_thread(&self) {
         // Full means that it is about to wake anyhow.
         let _ = self.wake.write(1);

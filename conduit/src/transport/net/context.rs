@@ -34,7 +34,6 @@ pub(super) struct ReceiveState {
     pub(super) polling: AtomicBool,
 }
 
-/// All parts.
 #[derive(Debug)]
 pub(super) struct NetContext {
     pub(super) members: Members,

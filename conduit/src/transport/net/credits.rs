@@ -39,7 +39,6 @@ impl Permits {
 /// One rank's view of the credits between it and a peer, on one pair of queue pairs.
 #[derive(Debug)]
 pub(crate) struct Account {
-    /// Requests that may be sent.
     available: AtomicU32,
     /// Credits of the peer that wait here to be carried back.
     banked: AtomicU32,
@@ -108,7 +107,6 @@ impl Account {
         carried
     }
 
-    /// Undoes [`Account::carry`].
     pub(crate) fn uncarry(&self, count: u8) {
         self.banked.fetch_add(u32::from(count), Ordering::AcqRel);
     }

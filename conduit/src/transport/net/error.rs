@@ -2,19 +2,14 @@
 
 use bootstrap::Rank;
 
-/// What went wrong below the conduit.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The fabric refused something.
     #[error(transparent)]
     Fabric(#[from] fabric::Error),
-    /// The bootstrap layer failed.
     #[error(transparent)]
     Bootstrap(#[from] bootstrap::Error),
-    /// A request could not be posted although the queue pair should take it.
     #[error("network: cannot post {operation} to rank {peer} on {device}: {source}")]
     Post { operation: &'static str, peer: Rank, device: String, source: fabric::PostError },
-    /// A work request failed; the connection is lost.
     #[error(
         "network: {operation} between rank {rank} and rank {peer} failed: {status} (queue pair {qpn:#x} of {device}, vendor detail {vendor:#x}); {advice}"
     )]
@@ -28,15 +23,12 @@ pub(crate) enum Error {
         vendor: u32,
         advice: &'static str,
     },
-    /// A receive failed.
     #[error(
         "network: receive on queue pair {qpn:#x} of {device} failed on rank {rank}: {status} (vendor detail {vendor:#x})"
     )]
     FailedReceive { rank: Rank, status: &'static str, qpn: u32, device: String, vendor: u32 },
-    /// A message that no correct peer sends.
     #[error("network: rank {rank} received a malformed message from rank {peer}: {problem}")]
     Malformed { rank: Rank, peer: Rank, problem: String },
-    /// A range outside a segment.
     #[error(
         "network: bytes {offset}..{end} are outside the segment of rank {rank} ({segment} bytes)"
     )]
@@ -48,31 +40,23 @@ pub(crate) enum Error {
         /// Bytes of the segment; 0 before it is attached.
         segment: u64,
     },
-    /// Ranks that cannot work together.
     #[error("network: rank {rank} {problem}")]
     Mismatch { rank: Rank, problem: String },
-    /// A setting that cannot be met.
     #[error("setting {name}: {problem}")]
     Setting { name: &'static str, problem: String },
-    /// A device gave up.
     #[error("network: {device} on rank {rank}: {problem}; see the device's own log")]
     Device { rank: Rank, device: String, problem: &'static str },
-    /// Connections could not be made.
     #[error(transparent)]
     Connect(#[from] super::connect::Error),
-    /// The network's settings.
     #[error(transparent)]
     Settings(#[from] super::settings::Error),
-    /// The system refused something.
     #[error("network: cannot {operation}: {source}")]
     Os { operation: &'static str, source: std::io::Error },
-    /// A connection was never made or is gone.
     #[error("network: rank {rank} has no connection to rank {peer}: {problem}")]
     NoConnection { rank: Rank, peer: Rank, problem: String },
 }
 
 impl Error {
-    /// The system refused an operation.
     pub(super) fn os(operation: &'static str) -> impl Fn(nix::errno::Errno) -> Self {
         move |errno| Self::Os { operation, source: errno.into() }
     }

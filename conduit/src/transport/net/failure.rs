@@ -41,7 +41,6 @@ impl FailureState {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// Reports a failure, once.
     #[inline]
     pub(super) fn check(&self) -> Result<(), Error> {
         if !self.has_failed.load(Ordering::Acquire) {

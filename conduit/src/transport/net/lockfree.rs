@@ -97,7 +97,6 @@ impl IndexStack {
         }
     }
 
-    /// Takes the index on top.
     #[inline]
     pub(super) fn pop<'a>(&self, next: impl Fn(u32) -> &'a AtomicU32) -> Option<u32> {
         let mut old = self.0.load(Ordering::Acquire);

@@ -9,15 +9,11 @@ use serde::{Deserialize, Serialize};
 /// Who is in the job, and who shares memory with this rank.
 #[derive(Clone, Debug)]
 pub(crate) struct Members {
-    /// This rank.
     pub(crate) rank: Rank,
-    /// Ranks of the job.
     pub(crate) size: u32,
     /// Ranks of this rank's neighbourhood with itself, ascending.
     pub(crate) neighbours: Vec<Rank>,
-    /// Hosts of the job.
     pub(crate) hosts: u32,
-    /// This host's page.
     pub(crate) page: Arc<NodeShm>,
     /// This rank's slot in it: its index among the ranks of the host.
     pub(crate) slot: u32,
@@ -29,7 +25,6 @@ impl Members {
         rank.0 < self.size && self.neighbours.binary_search(&rank).is_err()
     }
 
-    /// Wakes this rank if it sleeps.
     pub(super) fn ring(&self) {
         self.page.slot(self.slot).ring();
     }

@@ -12,7 +12,6 @@ use super::credits::{Account, Permits};
 use super::lockfree::AppendTable;
 use super::xrc::Link;
 
-/// One queue pair and its free send slots.
 #[derive(Debug)]
 pub(super) struct SendQp {
     pub(super) qp: Arc<dyn QueuePair>,
@@ -68,7 +67,6 @@ impl SendQp {
     }
 }
 
-/// One connection of a pair of ranks.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) rail: usize,
@@ -105,7 +103,6 @@ impl Connection {
     }
 }
 
-/// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Phase {
@@ -115,11 +112,9 @@ pub(super) enum Phase {
     Receiving = 1,
     /// Queue pairs could send, but nobody may use them yet.
     Sending = 2,
-    /// Open.
     Open = 3,
 }
 
-/// A rank with queue pairs.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) rank: Rank,
@@ -148,7 +143,6 @@ impl Peer {
         self.phase.load(Ordering::Acquire) == Phase::Open as u8
     }
 
-    /// The connection is used.
     #[inline]
     pub(super) fn use_it(&self) {
         if !self.used.load(Ordering::Relaxed) {
@@ -217,7 +211,6 @@ impl Peer {
     }
 }
 
-/// All peers by rank.
 #[derive(Debug)]
 pub(super) struct PeerTable {
     /// 0, or one more than the position in `made`.

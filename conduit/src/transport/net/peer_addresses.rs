@@ -26,7 +26,6 @@ pub(super) struct Sharing {
     pub(super) ports: u64,
 }
 
-/// How a rail is reached.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct RailAddress {
     lid: u16,
@@ -37,7 +36,6 @@ struct RailAddress {
     rd_atom: u8,
 }
 
-/// What a rank says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Record {
     agreement: Agreement,
@@ -46,7 +44,6 @@ struct Record {
     rail: RailAddress,
 }
 
-/// What this rank says.
 #[derive(Clone, Debug)]
 pub(super) struct OwnAddress {
     record: Record,
@@ -105,7 +102,6 @@ impl PeerAddresses {
         records::read(self.table.get(RECORD * rank.0 as usize..)?.get(..RECORD)?)
     }
 
-    /// What a rank says of shared connections.
     pub(super) fn sharing(&self, rank: Rank) -> Sharing {
         self.record(rank).map_or_else(Sharing::default, |record| record.sharing)
     }

@@ -35,7 +35,6 @@ impl OpKind {
         })
     }
 
-    /// In words.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Message => "an active message",
@@ -55,7 +54,6 @@ pub(super) enum OnComplete {
     CopyOut { counter: Arc<OpCounter>, target: CopyOut, len: usize },
 }
 
-/// An operation in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PendingOp {
     pub(super) kind: OpKind,

@@ -6,7 +6,6 @@ use fabric::{Address, Device, Mtu};
 
 use super::settings::sizes::Sizes;
 
-/// A port to use.
 #[derive(Clone, Debug)]
 pub(super) struct RailPlan {
     pub(super) device: Arc<dyn Device>,
@@ -19,7 +18,6 @@ pub(super) struct RailPlan {
     pub(super) max_message: u32,
 }
 
-/// All of it.
 #[derive(Clone, Debug)]
 pub(super) struct NetPlan {
     pub(super) rails: Vec<RailPlan>,

@@ -13,7 +13,6 @@ use super::rail::Rail;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Sent {
-    /// Posted.
     Yes,
     /// No credit, buffer or slot, or not connected yet: poll and try again.
     Full,
@@ -26,7 +25,6 @@ pub(super) struct Reserve {
     pub(super) completion_queue: u32,
 }
 
-/// One of a peer's connections.
 #[derive(Clone, Copy)]
 pub(super) struct Via<'a> {
     pub(super) peer: &'a Peer,
@@ -55,7 +53,6 @@ impl<'a> Slots<'a> {
         Some(Self { rail, send_qp })
     }
 
-    /// They were not used.
     pub(super) fn give_back(&self) {
         self.send_qp.slots.give(1);
         self.rail.sends.give(1);

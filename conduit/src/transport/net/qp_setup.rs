@@ -61,7 +61,6 @@ impl<'a> QpSetup<'a> {
         })
     }
 
-    /// A queue pair of its own.
     fn send_qp(
         self,
         rail: &Rail,
@@ -101,7 +100,6 @@ impl<'a> QpSetup<'a> {
         Ok(SendQp::new(qp, Permits::new(sends), inline, Some(Box::new(link))))
     }
 
-    /// A queue pair in INIT.
     fn make(
         self,
         rail: &Rail,

@@ -20,10 +20,8 @@ use super::settings::sizes::Sizes;
 /// flood of requests does not hold them up.
 pub(super) const RESERVED_CQ_SLOTS: u32 = 4;
 
-/// Shared receive queues of a rail.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// For requests of peers.
     pub(super) requests: Arc<dyn SharedReceiveQueue>,
     /// For replies, acks and messages of the library.
     pub(super) replies: Arc<dyn SharedReceiveQueue>,
@@ -62,13 +60,11 @@ pub(super) struct PostedCounts {
     pub(super) replies: AtomicU32,
 }
 
-/// One port.
 #[derive(Debug)]
 pub(super) struct Rail {
     pub(super) device: Arc<dyn Device>,
     pub(super) port: u8,
     pub(super) pkey_index: u16,
-    /// Own address, as peers use it.
     pub(super) address: Address,
     pub(super) mtu: Mtu,
     pub(super) rd_atom: u8,
@@ -159,12 +155,10 @@ impl Rail {
         Error::Post { operation, peer, device: self.name(), source }
     }
 
-    /// Name for messages.
     pub(super) fn name(&self) -> String {
         format!("{} port {}", self.device.info().name, self.port)
     }
 
-    /// Whether sends are in flight.
     #[inline]
     pub(super) fn is_sending(&self) -> bool {
         self.under_way() > 0

@@ -95,7 +95,6 @@ impl<'a> RecvBuffers<'a> {
         self.0.buffers.grow_send(wanted, sizes.bounce, &devices)
     }
 
-    /// Receive buffers for one rail.
     fn make(self, rail: usize, count: u32) -> Result<Vec<Buffer>, Error> {
         let only = |at: usize| (at == rail).then(|| &*self.0.rails[at].device);
         let devices: Vec<Option<&dyn Device>> = (0..self.0.rails.len()).map(only).collect();

@@ -31,16 +31,13 @@ const RESERVE: Reserve =
 /// locally complete.
 #[derive(Debug)]
 pub(crate) struct RawSource<'a> {
-    /// What is left.
     bytes: &'a [u8],
-    /// Bytes posted so far.
     done: u64,
     /// The source should be free when all is posted.
     at_once: bool,
 }
 
 impl<'a> RawSource<'a> {
-    /// All of `bytes` is to be put.
     pub(crate) const fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, done: 0, at_once: false }
     }
@@ -63,7 +60,6 @@ pub(super) struct Piece<'a, 'c> {
     pub(super) counter: &'c Arc<OpCounter>,
 }
 
-/// One-sided operations.
 #[derive(Clone, Copy)]
 pub(super) struct OneSided<'a>(pub(super) &'a NetContext);
 
@@ -190,7 +186,6 @@ impl<'a> OneSided<'a> {
         Ok(len)
     }
 
-    /// Posts as much of a put as there is room for.
     pub(super) fn put(
         self,
         to: Rank,
@@ -218,7 +213,6 @@ impl<'a> OneSided<'a> {
         Ok(Sent::Yes)
     }
 
-    /// Posts as much of a get as there is room for.
     pub(super) fn get(
         self,
         from: Rank,

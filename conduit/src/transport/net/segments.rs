@@ -5,7 +5,6 @@ use bootstrap::{Rank, Shared};
 use super::error::Error;
 use super::memory::pool::SegmentMemory;
 
-/// The own segment, and where all others are.
 #[derive(Debug)]
 pub(super) struct SegmentTable {
     pub(super) own: SegmentMemory,

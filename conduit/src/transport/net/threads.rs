@@ -10,6 +10,7 @@
 mod progress;
 mod service;
 
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -17,11 +18,13 @@ use std::time::Instant;
 
 use ::settings::deadlines::net as deadlines;
 use fabric::Channel;
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+use nix::sys::eventfd::EventFd;
 
 use self::progress::{Progress, Task};
 use self::service::Service;
 use super::connect::driver::Connector;
+use super::connect_queue::wake_event;
 use super::error::Error;
 use super::links::Links;
 use super::settings::ThreadSettings;
@@ -30,7 +33,6 @@ use crate::transport::message::Sink;
 /// A sink that progress threads may call.
 pub(crate) type SharedSink = Arc<dyn Sink + Send + Sync>;
 
-/// Tells threads to end.
 #[derive(Debug)]
 struct Stop {
     event: EventFd,
@@ -39,10 +41,7 @@ struct Stop {
 
 impl Stop {
     fn new() -> Result<Self, Error> {
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let event = EventFd::from_value_and_flags(0, flags);
-        let event = event.map_err(Error::os("make an event descriptor"))?;
-        Ok(Self { event, is_requested: AtomicBool::new(false) })
+        Ok(Self { event: wake_event()?, is_requested: AtomicBool::new(false) })
     }
 
     fn request(&self) {
@@ -55,10 +54,8 @@ impl Stop {
     }
 }
 
-/// The threads of a rank.
 #[derive(Debug)]
 pub(super) struct Threads {
-    /// What connections are made with.
     pub(super) links: Links,
     stop: Arc<Stop>,
     running: Mutex<Vec<JoinHandle<()>>>,
@@ -136,16 +133,22 @@ impl Threads {
 
 /// Signals are for the client's threads.
 fn block_signals() {
+    use nix::sys::signal::Signal::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
     let mut set = nix::sys::signal::SigSet::all();
     // A fault of this thread must still be seen as one.
-    for fault in [
-        nix::sys::signal::Signal::SIGSEGV,
-        nix::sys::signal::Signal::SIGBUS,
-        nix::sys::signal::Signal::SIGILL,
-        nix::sys::signal::Signal::SIGFPE,
-        nix::sys::signal::Signal::SIGABRT,
-    ] {
-        set.remove(fault);
-    }
+    [SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT].map(|fault| set.remove(fault));
     let _ = set.thread_block();
+}
+
+fn readable(fd: BorrowedFd<'_>) -> PollFd<'_> {
+    PollFd::new(fd, PollFlags::POLLIN)
+}
+
+/// Waits until one of these is readable; `false` when none is.
+fn wait(list: &mut [PollFd<'_>], timeout: PollTimeout) -> Result<bool, Error> {
+    match nix::poll::poll(list, timeout) {
+        Ok(0) | Err(nix::errno::Errno::EINTR) => Ok(false),
+        Ok(_) => Ok(true),
+        Err(errno) => Err(Error::os("wait for the network")(errno)),
+    }
 }

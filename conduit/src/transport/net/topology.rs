@@ -22,23 +22,16 @@ const LOCAL: u32 = 10;
 /// Distance to another node where the kernel has no table.
 const REMOTE: u32 = 20;
 
-/// Kind of object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Object {
-    /// The host.
     Machine,
-    /// A package, also called socket.
     Package,
-    /// A die of a package.
     Die,
-    /// A memory node.
     NumaNode,
     /// A cache of a level; the largest of the level when data and instructions have caches of their
     /// own.
     Cache(u8),
-    /// A core.
     Core,
-    /// A hardware thread.
     Pu,
 }
 
@@ -47,7 +40,6 @@ impl Object {
     pub(crate) const NAMES: &str =
         "Socket, Package, Die, NUMANode, Node, L3, L2, L1, Core, PU, Machine";
 
-    /// The kind of a name in any case.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         Some(match name.to_ascii_lowercase().as_str() {
             "machine" | "system" => Self::Machine,
@@ -64,39 +56,27 @@ impl Object {
     }
 }
 
-/// A processor and, for each kind of object, the least processor of the one that it belongs to.
+/// A processor and, for each kind of object, the least processor of the one that it belongs to; a
+/// memory node by its own number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Cpu {
     number: u32,
-    package: u32,
-    die: u32,
-    caches: BTreeMap<u8, u32>,
-    core: u32,
-    node: Option<u32>,
+    objects: BTreeMap<Object, u32>,
 }
 
 impl Cpu {
     fn of(&self, object: Object) -> Option<u32> {
-        match object {
-            Object::Machine => Some(0),
-            Object::Package => Some(self.package),
-            Object::Die => Some(self.die),
-            Object::NumaNode => self.node,
-            Object::Cache(level) => self.caches.get(&level).copied(),
-            Object::Core => Some(self.core),
-            Object::Pu => Some(self.number),
-        }
+        self.objects.get(&object).copied()
     }
 
     /// Order of hwloc's tree: from the largest object to the smallest.
     fn order(&self) -> [u32; 7] {
-        let cache = |level| self.caches.get(&level).copied().unwrap_or(0);
-        let node = self.node.unwrap_or(0);
-        [self.package, node, self.die, cache(3), cache(2), self.core, self.number]
+        use Object::{Cache, Core, Die, NumaNode, Package, Pu};
+        let order = [Package, NumaNode, Die, Cache(3), Cache(2), Core, Pu];
+        order.map(|object| self.of(object).unwrap_or(0))
     }
 }
 
-/// The host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Topology {
     cpus: Vec<Cpu>,
@@ -135,18 +115,24 @@ fn least(directory: &Path, names: &[&str], cpu: u32) -> u32 {
     lists.filter_map(|numbers| numbers.into_iter().min()).next().unwrap_or(cpu)
 }
 
-/// Least processor of each cache of `cpu`, by level.
-fn caches(directory: &Path, cpu: u32) -> BTreeMap<u8, u32> {
-    let mut found = BTreeMap::new();
+/// The caches of `cpu`, each with its least processor.
+fn caches(directory: &Path, cpu: u32) -> Vec<(Object, u32)> {
+    let mut found = Vec::new();
     for index in 0..16 {
         let cache = directory.join(format!("cache/index{index}"));
         let Ok(level) = read(&cache.join("level")) else { break };
         let kind = read(&cache.join("type")).unwrap_or_default();
         if let (Ok(level), false) = (level.trim().parse(), kind.trim() == "Instruction") {
-            found.insert(level, least(&cache, &["shared_cpu_list"], cpu));
+            found.push((Object::Cache(level), least(&cache, &["shared_cpu_list"], cpu)));
         }
     }
     found
+}
+
+/// What every processor belongs to.
+fn objects(number: u32, package: u32, die: u32, core: u32) -> BTreeMap<Object, u32> {
+    use Object::{Core, Die, Machine, Package, Pu};
+    BTreeMap::from([(Machine, 0), (Package, package), (Die, die), (Core, core), (Pu, number)])
 }
 
 impl Topology {
@@ -169,14 +155,12 @@ impl Topology {
             let directory: PathBuf = root.join(format!("cpu/cpu{number}"));
             let topology = directory.join("topology");
             let package = least(&topology, &["package_cpus_list", "core_siblings_list"], number);
-            cpus.push(Cpu {
-                number,
-                package,
-                die: least(&topology, &["die_cpus_list", "package_cpus_list"], package),
-                caches: caches(&directory, number),
-                core: least(&topology, &["core_cpus_list", "thread_siblings_list"], number),
-                node: nodes.get(&number).copied(),
-            });
+            let die = least(&topology, &["die_cpus_list", "package_cpus_list"], package);
+            let core = least(&topology, &["core_cpus_list", "thread_siblings_list"], number);
+            let mut objects = objects(number, package, die, core);
+            objects.extend(caches(&directory, number));
+            objects.extend(nodes.get(&number).map(|node| (Object::NumaNode, *node)));
+            cpus.push(Cpu { number, objects });
         }
         cpus.sort_by_key(Cpu::order);
         Ok(Self { cpus, distances })
@@ -203,7 +187,7 @@ impl Topology {
     pub(crate) fn distance(&self, binding: &Cpus, to: Option<u32>) -> Option<u32> {
         let to = to?;
         let bound = self.cpus.iter().filter(|cpu| binding.contains(&cpu.number));
-        let nodes: BTreeSet<u32> = bound.filter_map(|cpu| cpu.node).collect();
+        let nodes: BTreeSet<u32> = bound.filter_map(|cpu| cpu.of(Object::NumaNode)).collect();
         let distance = |from: u32| {
             let table = self.distances.get(&from).and_then(|row| row.get(&to)).copied();
             table.unwrap_or(if from == to { LOCAL } else { REMOTE })
@@ -241,9 +225,11 @@ pub(crate) fn invented(packages: u32, cores: u32, threads: u32) -> Topology {
     for number in 0..all * threads {
         let core = number % all;
         let package = core / cores * cores;
-        let caches = [(1, core), (2, core), (3, package)].into_iter().collect();
-        let node = Some(core / cores);
-        cpus.push(Cpu { number, package, die: package, caches, core, node });
+        let mut objects = objects(number, package, package, core);
+        let caches = [(1, core), (2, core), (3, package)];
+        objects.extend(caches.map(|(level, least)| (Object::Cache(level), least)));
+        objects.insert(Object::NumaNode, core / cores);
+        cpus.push(Cpu { number, objects });
     }
     cpus.sort_by_key(Cpu::order);
     let row =

@@ -43,7 +43,6 @@ pub(super) fn refused(mode: XrcMode, members: &Members, reason: &str) {
 struct Groups(Vec<Sharing>);
 
 impl Groups {
-    /// The first rank of a rank's group.
     fn leader(&self, rank: Rank) -> Rank {
         let Some(own) = self.0.get(rank.0 as usize) else { return rank };
         let before = self.0.get(own.first as usize..rank.0 as usize).unwrap_or_default();
@@ -51,7 +50,6 @@ impl Groups {
         first.map_or(rank, |(first, _)| Rank(first))
     }
 
-    /// Ranks of a rank's group.
     fn count(&self, rank: Rank) -> u32 {
         let own = self.0.get(rank.0 as usize);
         let count = self.0.iter().filter(|other| Some(*other) == own).count();
@@ -88,7 +86,6 @@ const CONNECTING: u32 = 3 << 24;
 const READY: u32 = 4 << 24;
 const NUMBER: u32 = (1 << 24) - 1;
 
-/// The number of a receiver that is made.
 fn number_in(word: u32) -> Option<u32> {
     (MADE..=READY | NUMBER).contains(&word).then_some(word & NUMBER)
 }
@@ -141,9 +138,7 @@ impl Sender {
 pub(super) struct Link {
     sender: Arc<Sender>,
     receiver: Arc<dyn QueuePair>,
-    /// Number of the own receive queue.
     inbox: u32,
-    /// Place in the table of receivers.
     at: usize,
 }
 
@@ -153,22 +148,18 @@ impl Link {
         [self.inbox, self.receiver.number(), self.sender.qp.number()]
     }
 
-    /// What messages leave on.
     pub(super) fn sender(&self) -> Arc<dyn QueuePair> {
         Arc::clone(&self.sender.qp)
     }
 
-    /// What messages come in through.
     pub(super) fn recv_qp(&self) -> u32 {
         self.receiver.number()
     }
 }
 
-/// What a rank needs to share connections.
 #[derive(Debug)]
 pub(super) struct Xrc {
     groups: Groups,
-    /// For each rail.
     domains: Vec<Arc<dyn XrcDomain>>,
     /// Of this rank's group: a word for each rank of the job and queue pair of a pair of ranks.
     receivers: SharedWords,
@@ -187,7 +178,6 @@ fn ability(plan: &NetPlan) -> (Option<&RailPlan>, bool) {
     (lacking, lacking.is_none() && send_qps(plan) * NUMBERS <= MAX_NUMBERS)
 }
 
-/// What this rank says of shared connections.
 pub(super) fn sharing(mode: XrcMode, plan: &NetPlan, members: &Members) -> Sharing {
     if plan.sizes.srq.is_none() {
         return Sharing::default();

@@ -9,7 +9,6 @@ use crate::transport::net::error::Error;
 use crate::transport::net::peer::Peer;
 use crate::transport::net::post::Sent;
 
-/// Acks of all connections.
 #[derive(Clone, Copy)]
 pub(crate) struct Acks<'a>(pub(crate) &'a NetContext);
 

@@ -95,7 +95,6 @@ pub(crate) struct Head {
     pub(crate) shape: Shape,
 }
 
-/// A header as bytes, with the immediate data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Encoded {
     bytes: [u8; MAX_HEADER],
@@ -154,7 +153,6 @@ pub(crate) fn encode(head: &Head, args: &[i32]) -> Encoded {
     Encoded { bytes, len: header_len(head.shape, args.len(), hidden), imm }
 }
 
-/// A decoded message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decoded {
     pub(crate) head: Head,
@@ -187,13 +185,11 @@ pub(crate) const fn source_of(imm: u32) -> u16 {
     (imm >> 16) as u16
 }
 
-/// The handler that a message is for.
 #[expect(clippy::cast_possible_truncation, reason = "the lowest byte")]
 pub(crate) const fn handler_of(imm: u32) -> u8 {
     imm as u8
 }
 
-/// Whether it is a reply.
 pub(crate) const fn is_reply(imm: u32) -> bool {
     imm >> 15 & 1 == 1
 }

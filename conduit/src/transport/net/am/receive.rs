@@ -21,13 +21,11 @@ use crate::transport::net::peer::{Connection, Peer};
 use crate::transport::net::rail::Rail;
 use crate::transport::net::recv_buffers::RecvBuffers;
 
-/// Most messages that one poll takes.
 const MESSAGES: usize = 16;
 
 /// What a poll takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Poll {
-    /// Everything.
     All,
     /// Completions of sends, and messages of the library; messages of the client wait for a later
     /// poll. Takes no lock: for exit paths.
@@ -46,7 +44,6 @@ struct RecvQp<'a> {
     qpn: u32,
 }
 
-/// The receive path.
 #[derive(Clone, Copy)]
 pub(crate) struct Receiver<'a>(pub(crate) &'a NetContext);
 

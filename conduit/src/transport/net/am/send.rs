@@ -61,7 +61,6 @@ impl Class {
     }
 }
 
-/// What goes into the header of a message.
 struct Draft<'a> {
     class: Class,
     handler: u8,
@@ -76,7 +75,6 @@ impl Draft<'_> {
     }
 }
 
-/// The send path.
 #[derive(Clone, Copy)]
 pub(crate) struct Sender<'a>(pub(crate) &'a NetContext);
 
@@ -200,7 +198,6 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// A message without payload.
     #[inline(always)]
     fn short(self, via: Via<'a>, draft: &Draft<'_>) -> Result<Sent, Error> {
         if draft.longest_header() > send_qp_for(via.connection, draft.class).inline {

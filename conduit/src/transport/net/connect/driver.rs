@@ -45,7 +45,6 @@ const RECEIVE: u64 = 1 << 31;
 /// Packets that wait for a send buffer at most. The timers send what is dropped beyond that.
 const WAITING_MOST: usize = 1024;
 
-/// Address handles that are kept.
 const HANDLES_MOST: usize = 256;
 
 /// How often a failed datagram queue pair is set up again.
@@ -54,7 +53,6 @@ const RECOVERIES_MOST: u64 = 16;
 /// Completions that one poll takes at most.
 const BATCH: usize = 16;
 
-/// No deadline.
 const NEVER: u64 = u64::MAX;
 
 /// A datagram queue pair that has a number but takes nothing yet.
@@ -113,7 +111,6 @@ impl Socket {
         Ok(Self { qp, cq, channel, device, port, pkey_index, settings, pool, buffers })
     }
 
-    /// To be told to all ranks.
     pub(crate) fn number(&self) -> u32 {
         self.qp.number()
     }
@@ -140,7 +137,6 @@ impl Socket {
     }
 }
 
-/// Makes connections on demand.
 #[derive(Debug)]
 pub(crate) struct Connector {
     inner: Mutex<Inner>,
@@ -219,13 +215,11 @@ impl Connector {
         self.cq.arm().map_err(Error::fabric("arm a completion queue"))
     }
 
-    /// Connections under way.
     #[cfg(test)]
     pub(crate) fn under_way(&self) -> usize {
         self.lock().table.under_way()
     }
 
-    /// What happened so far.
     #[cfg(test)]
     pub(crate) fn counters(&self) -> Counters {
         self.lock().table.counters

@@ -17,15 +17,12 @@ use std::ops::RangeInclusive;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Why a connect file could not be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// It could not be read.
     #[error(
         "connect file {path}: cannot read it: {source}; set GASNET_CONNECTFILE_IN to a readable file or leave it empty"
     )]
     Read { path: String, source: std::io::Error },
-    /// It could not be written.
     #[error("connect file {path}: cannot write it: {source}")]
     Write { path: String, source: std::io::Error },
     /// It says something that is no connect file, or not one of this job.
@@ -77,7 +74,6 @@ pub(crate) fn parse(path: &str, text: &[u8], me: u32, size: u32) -> Result<Vec<b
     Ok(chosen)
 }
 
-/// What a line is.
 enum Line {
     Nothing,
     Base(u32),

@@ -59,20 +59,16 @@ impl Estimator {
 /// event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Nothing happened.
     None,
-    /// Asked.
     ReqSent,
     /// Got the answer, said that this rank can receive.
     RtuSent,
     /// Was asked, answered.
     RepSent,
-    /// May send.
     Done,
 }
 
 impl State {
-    /// For messages to users.
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::None => "nothing sent yet",
@@ -104,18 +100,24 @@ pub(crate) enum Action {
     /// Make the queue pairs, state INIT, receives posted.
     Prepare,
     /// Send a packet. REQ and REP carry the numbers of the own queue pairs.
-    Send { kind: Kind, original: bool },
+    Send {
+        kind: Kind,
+        original: bool,
+    },
     /// INIT to RTR with the peer's numbers.
     ReceiveReady(Numbers),
     /// INIT to RTR with the own numbers: a rank connected to itself.
     ReceiveReadyFromSelf,
-    /// RTR to RTS.
     SendReady,
     /// Messages may be sent.
     Open,
     /// The peer does not answer; how often the last packet was sent again, and how long ago the
     /// set-up began.
-    GiveUp { state: State, resends: u32, waited: Duration },
+    GiveUp {
+        state: State,
+        resends: u32,
+        waited: Duration,
+    },
 }
 
 const fn send(kind: Kind, original: bool) -> Action {

@@ -14,7 +14,6 @@ use crate::transport::net::settings::Timing;
 #[cfg_attr(not(test), allow(dead_code, reason = "tests read them"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
-    /// Connections made.
     pub(crate) connected: u64,
     /// Packets sent, of which
     pub(crate) sent: u64,
@@ -47,7 +46,6 @@ struct Entry {
     own: Numbers,
 }
 
-/// All connections of a rank that are under way.
 #[derive(Debug)]
 pub(crate) struct Table {
     me: Rank,
@@ -168,7 +166,6 @@ impl Table {
         self.entries.get(&peer).map_or(Numbers::EMPTY, |entry| entry.own)
     }
 
-    /// Connections under way.
     #[cfg(test)]
     pub(crate) fn under_way(&self) -> usize {
         self.entries.len()

@@ -28,7 +28,6 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// No numbers.
     pub(crate) const EMPTY: Self = Self { len: 0, values: [0; MAX_NUMBERS] };
 
     /// `None` when there are more than [`MAX_NUMBERS`].
@@ -38,7 +37,6 @@ impl Numbers {
         Some(Self { len: u8::try_from(numbers.len()).ok()?, values })
     }
 
-    /// The numbers.
     pub(crate) fn as_slice(&self) -> &[u32] {
         &self.values[..usize::from(self.len)]
     }
@@ -50,7 +48,6 @@ impl std::fmt::Debug for Numbers {
     }
 }
 
-/// What a packet says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// Connect with me; here are my numbers.
@@ -64,10 +61,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// All of them.
     pub(crate) const ALL: [Self; 4] = [Self::Req, Self::Rep, Self::Rtu, Self::Ack];
 
-    /// Whether it carries numbers.
     pub(crate) const fn has_numbers(self) -> bool {
         matches!(self, Self::Req | Self::Rep)
     }
@@ -76,13 +71,10 @@ impl Kind {
 /// One packet. Ranks are plain numbers here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
-    /// What it says.
     pub(crate) kind: Kind,
     /// First transmission, or the answer to one.
     pub(crate) original: bool,
-    /// Sender.
     pub(crate) from: u32,
-    /// Receiver.
     pub(crate) to: u32,
     /// Of the sender's queue pairs; empty unless [`Kind::has_numbers`].
     pub(crate) numbers: Numbers,
@@ -91,9 +83,7 @@ pub(crate) struct Packet {
 /// What a receiver knows about the packets that are meant for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Context {
-    /// Own rank.
     pub(crate) me: u32,
-    /// Ranks of the job.
     pub(crate) size: u32,
     /// The same on all ranks of a job, different in other jobs.
     pub(crate) job: u32,
@@ -104,23 +94,20 @@ pub(crate) struct Context {
 /// Why a datagram is not a packet for this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// No immediate data.
     Immediate,
-    /// A kind that does not exist.
     Kind(u32),
-    /// Not of this protocol.
     Foreign(usize),
-    /// Another version of the protocol.
     Version(u8),
-    /// Another job.
     Job,
     /// No rank of this job, this rank itself, or not the same in both places.
     Sender(u32),
-    /// Meant for somebody else.
     Receiver(u32),
     /// Wrong count of numbers for this kind and job, a length that does not fit it, or a number
     /// that cannot be.
-    Numbers { seen: u8, bytes: usize },
+    Numbers {
+        seen: u8,
+        bytes: usize,
+    },
 }
 
 impl Packet {

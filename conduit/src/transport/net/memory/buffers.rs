@@ -12,13 +12,10 @@ use crate::transport::net::error::Error;
 /// Send buffers that only replies and the library's messages may take.
 pub(crate) const RESERVED_BUFFERS: u32 = 2;
 
-/// Pool and send buffers.
 #[derive(Debug)]
 pub(crate) struct MessageBuffers {
     pub(crate) pool: Pool,
-    /// Send buffers that are not in use.
     send: FreeList,
-    /// Send buffers that were made so far.
     made: AtomicU32,
 }
 
@@ -43,7 +40,6 @@ impl MessageBuffers {
         }
     }
 
-    /// Send buffers that are not in use.
     pub(crate) fn free_sends(&self) -> u32 {
         self.send.len()
     }

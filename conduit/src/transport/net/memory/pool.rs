@@ -36,14 +36,12 @@ impl SegmentMemory {
         Self { base, len }
     }
 
-    /// Makes it known to a device.
     pub(crate) fn register(&self, device: &dyn Device) -> Result<Arc<dyn Region>, Error> {
         // SAFETY: the promise of `new`: mapped and writable until the network, which holds the
         // region, is dropped; peers and devices are expected to change it.
         Ok(unsafe { device.register(self.base, self.len, Access::ALL) }?)
     }
 
-    /// First address.
     pub(crate) fn address(&self) -> u64 {
         self.base.as_ptr().addr() as u64
     }
@@ -124,7 +122,6 @@ impl RawTarget {
         self.done += len as u64;
     }
 
-    /// Address of what is left.
     pub(crate) fn address(&self) -> usize {
         self.at.as_ptr().addr()
     }
@@ -300,7 +297,6 @@ impl Pool {
         unsafe { buffer.row.as_ref() }
     }
 
-    /// The bytes.
     #[inline]
     pub(crate) fn bytes<'a>(&'a self, buffer: &'a mut Buffer) -> &'a mut [u8] {
         let row = self.row(buffer);
@@ -371,7 +367,6 @@ impl FreeList {
         pool.reclaim(index)
     }
 
-    /// Buffers in it.
     pub(crate) fn len(&self) -> u32 {
         self.count.left()
     }
@@ -387,7 +382,6 @@ pub(crate) struct RecvInfo {
     pub(crate) rail: u32,
 }
 
-/// Received messages that wait.
 #[derive(Debug, Default)]
 pub(crate) struct DeferredMessages {
     stack: IndexStack,

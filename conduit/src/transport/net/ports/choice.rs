@@ -15,7 +15,7 @@ use settings::say;
 use super::list::listing;
 use super::{Error, Filter, Found, Selection, select};
 use crate::transport::net::settings::PortSettings;
-use crate::transport::net::settings::port_family::{Choice, Spot};
+use crate::transport::net::settings::port_family::Spot;
 use crate::transport::net::topology::{self, Cpus, SYSTEM, Topology};
 
 /// Devices as they were found, open where they could be opened.
@@ -67,17 +67,8 @@ fn raise_locked_memory() {
     }
 }
 
-/// This host and this rank's processors.
 fn read_host(whole_process: bool) -> io::Result<(Topology, Cpus)> {
     Ok((Topology::read(Path::new(SYSTEM))?, topology::binding(whole_process)?))
-}
-
-fn filter_of(choice: &Choice) -> Result<Option<Filter>, Error> {
-    match choice {
-        Choice::All => Ok(None),
-        Choice::Filter { name, text } => Filter::parse(name, text).map(Some),
-        Choice::Auto(base) => filter_of(base),
-    }
 }
 
 /// Mask of the nearest devices among `usable`; a device at an unknown distance is near everybody.
@@ -116,9 +107,9 @@ pub(crate) fn choose(
     if settings.raise_locked_memory && !devices.found.is_empty() {
         raise_locked_memory();
     }
-    let mut chosen =
-        filter_of(&choice).and_then(|filter| select(&devices.found, filter.as_ref(), settings));
-    if let Choice::Auto(_) = choice {
+    let filter = choice.filter.map(|(name, text)| Filter::parse(&name, &text)).transpose();
+    let mut chosen = filter.and_then(|filter| select(&devices.found, filter.as_ref(), settings));
+    if choice.auto {
         let dealt = automatic(devices, settings, &devices.distances(host()), chosen, services);
         chosen = dealt.map_err(|error| error.to_string())?;
     }

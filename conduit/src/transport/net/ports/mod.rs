@@ -19,10 +19,8 @@ const MOST_RD_ATOM: u32 = 255;
 const MODELS: [(&str, &str); 3] =
     [("hfi1", "Omni-Path"), ("qib", "InfiniPath"), ("ipath", "InfiniPath")];
 
-/// Why there is no port to use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
-    /// A filter that cannot be understood.
     #[error(
         "environment variable {name}={text:?}: character {position}: {problem}; expected HCA or HCA:PORT,PORT joined with +, for example mlx5_0+mlx5_1:2"
     )]
@@ -33,17 +31,14 @@ pub(crate) enum Error {
         position: usize,
         problem: String,
     },
-    /// A port has no such partition.
     #[error(
         "port {port}: partition key {key:#06x} (GASNET_IBV_PKEY) is not in its table, which has {seen}"
     )]
     Pkey { port: String, key: u16, seen: String },
-    /// Nothing can be used.
     #[error("no usable port{filter}; on this host: {seen}")]
     Nothing { filter: String, seen: String },
 }
 
-/// One entry of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     hca: String,
@@ -100,10 +95,8 @@ impl Filter {
     }
 }
 
-/// A device as it was found.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
-    /// Name and such.
     pub info: DeviceInfo,
     /// What it can do, or why it cannot be opened.
     pub caps: Result<Caps, String>,
@@ -111,16 +104,12 @@ pub(crate) struct Found {
     pub ports: Vec<Result<PortInfo, String>>,
 }
 
-/// A port that is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rail {
     /// Device, by its place in what was found.
     pub device: usize,
-    /// Name of the device.
     pub hca: String,
-    /// The port.
     pub port: PortInfo,
-    /// How peers address it.
     pub address: Address,
     /// Place of the partition key in the port's table.
     pub pkey_index: u16,
@@ -130,7 +119,6 @@ pub(crate) struct Rail {
     pub rd_atom: u8,
 }
 
-/// What was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Selection {
     /// Ports, in the order of the devices.
@@ -235,7 +223,6 @@ fn usable(found: &Found, port: &PortInfo, settings: &PortSettings) -> Result<Add
     }
 }
 
-/// Makes the choice; see [`select`].
 struct Chooser<'a> {
     found: &'a [Found],
     filter: Option<&'a Filter>,
@@ -384,7 +371,6 @@ fn describe(found: &Found, settings: &PortSettings) -> String {
     if ports.is_empty() { "no ports".to_owned() } else { ports }
 }
 
-/// Every device in words.
 pub(crate) fn seen(found: &[Found], settings: &PortSettings) -> String {
     let device = |one: &Found| format!("{} ({})", one.info.name, describe(one, settings));
     join(found.iter().map(device), "no adapter at all")
@@ -441,7 +427,6 @@ pub(crate) fn select(
     Ok(Selection { rails: chooser.rails, queue_pairs, notes })
 }
 
-/// A rail in words.
 fn used(rail: &Rail) -> String {
     let mut line = format!("uses {}:{}, MTU {}", rail.hca, rail.port.number, rail.mtu.bytes());
     let Address { lid, gid, sgid_index, global, .. } = rail.address;

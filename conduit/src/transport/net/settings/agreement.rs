@@ -9,13 +9,11 @@ use super::sizes::Sizes;
 /// What must be the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Agreement {
-    /// Ports.
     pub rails: u16,
     /// [`super::sizes::Sizes::queue_pairs`].
     pub queue_pairs: u16,
     /// [`super::sizes::Sizes::credits_per_connection`].
     pub credits: u32,
-    /// Whether receive queues are shared.
     pub srq: bool,
     /// How ranks are connected; not of the sizes.
     pub ways: ConnectWays,

@@ -23,7 +23,6 @@ const PKEY_MASK: i64 = 0x7fff;
 /// Most queue pairs that a peer may have; far above what any adapter gains from.
 const MOST_QPS: i64 = 64;
 
-/// Reads all of it.
 pub(super) fn build(table: &Values, env: &Env) -> Result<NetSettings, Error> {
     refuse(table)?;
     let mut builder = SettingsBuilder { table, warnings: Vec::new() };

@@ -20,7 +20,6 @@ pub(crate) struct ConnectSettings {
     pub file_out: Option<PathBuf>,
     /// Base of the numbers in `file_out`, 2 to 36.
     pub file_base: u32,
-    /// Send buffers.
     pub sends: u32,
     /// Receive buffers; `None`: see [`ConnectSettings::receives`].
     pub receives: Option<u32>,
@@ -36,7 +35,6 @@ pub(crate) struct Timing {
     /// First interval, and how soon after an answer a repeated packet is not answered again. Above
     /// 0, below `max`.
     pub min: Duration,
-    /// Longest interval.
     pub max: Duration,
 }
 

@@ -24,13 +24,10 @@ pub(crate) use self::ports::PortSettings;
 pub(crate) use self::sizes::{DepthSettings, SharedReceive, Total};
 pub(crate) use self::soft::{SoftAddress, SoftSettings};
 
-/// A value that the network cannot use.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// One variable.
     #[error("environment variable {name}: {problem}")]
     Variable { name: &'static str, problem: String },
-    /// The variables that choose ports by topology.
     #[error(transparent)]
     Family(#[from] port_family::Error),
 }
@@ -40,14 +37,11 @@ pub(crate) enum Error {
 pub(crate) enum FabricChoice {
     /// Adapters if every rank has a usable port, else software.
     Auto,
-    /// Adapters through libibverbs.
     Verbs,
-    /// The software adapter.
     Soft,
 }
 
 impl FabricChoice {
-    /// The variable's value.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -77,7 +71,6 @@ pub(crate) struct ThreadSettings {
     pub rate: u32,
     /// How long it polls without an event before it sleeps.
     pub idle: Duration,
-    /// How it shares the queue.
     pub mode: PollMode,
 }
 
@@ -95,14 +88,11 @@ pub(crate) struct XrcMode {
 pub(crate) struct NetSettings {
     /// `GASNET_IBV_FABRIC`.
     pub fabric: FabricChoice,
-    /// The software adapter.
     pub soft: SoftSettings,
-    /// Choice of ports.
     pub ports: PortSettings,
     /// `GASNET_QP_TIMEOUT`, `GASNET_QP_RETRY_COUNT`; receivers that are not ready are tried for
     /// ever.
     pub retry: Retry,
-    /// Connections.
     pub connect: ConnectSettings,
     /// Threads for receives.
     pub receive_thread: ThreadSettings,
@@ -119,7 +109,6 @@ pub(crate) struct NetSettings {
     pub put_bounce: u64,
     /// `GASNET_AM_GATHER_MIN`: the least payload that is gathered, in bytes; `None` never gathers.
     pub gather_min: Option<u32>,
-    /// Queues and buffers.
     pub depths: DepthSettings,
     /// `GASNET_USE_XRC`.
     pub xrc: XrcMode,

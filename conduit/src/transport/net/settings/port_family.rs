@@ -14,7 +14,6 @@ use crate::transport::net::topology::{Cpus, Object, Topology};
 pub(crate) const BASE: &str = "GASNET_IBV_PORTS";
 /// The variable that chooses.
 const TYPE: &str = "GASNET_IBV_PORTS_TYPE";
-/// What it is when unset.
 const DEFAULT_TYPE: &str = "Socket";
 
 /// A `GASNET_IBV_PORTS_TYPE` that cannot be understood.
@@ -24,9 +23,7 @@ const DEFAULT_TYPE: &str = "Socket";
     Object::NAMES
 )]
 pub(crate) struct Error {
-    /// What was set.
     value: String,
-    /// What is wrong with it.
     problem: String,
 }
 
@@ -39,19 +36,13 @@ enum Source {
     Object(Object),
 }
 
-/// What happens to each number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operator {
-    Keep,
-    Divide(u32),
-    Remainder(u32),
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Selector {
     None,
     Auto,
-    Key(Source, Operator),
+    /// What is counted, and what each number is divided by: whether the quotient counts, or the
+    /// remainder.
+    Key(Source, Option<(bool, u32)>),
 }
 
 /// Where a rank is.
@@ -65,20 +56,13 @@ pub(crate) struct Spot {
     pub nbrhd: u32,
 }
 
-/// Which value counts for a rank.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
-    /// No filter.
-    All,
-    /// This filter.
-    Filter {
-        /// Variable that it comes from.
-        name: String,
-        /// Its value.
-        text: String,
-    },
-    /// One device of those that the unsuffixed filter leaves, dealt over the ranks of the host.
-    Auto(Box<Self>),
+/// What counts for a rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// The variable that counts, and its value.
+    pub filter: Option<(String, String)>,
+    /// One device of those that the filter leaves, dealt over the ranks of the host.
+    pub auto: bool,
 }
 
 /// The variables of the family.
@@ -113,18 +97,16 @@ impl Selector {
         if starts("auto") {
             return Ok(Self::Auto);
         }
-        let (name, operator) = match text.split_once(['/', '%']) {
-            None => (text, Operator::Keep),
-            Some((name, number)) => {
-                let number = number.trim();
+        let (name, operator) = match text.find(['/', '%']) {
+            None => (text, None),
+            Some(at) => {
+                let number = text[at + 1..].trim();
                 if number.contains(['/', '%']) {
                     return Err(wrong("there is more than one operator".to_owned()));
                 }
-                let found = operand(number);
-                let value =
-                    found.ok_or_else(|| wrong(format!("{number:?} is no number above 0")))?;
-                let divide = text[name.len()..].starts_with('/');
-                (name, if divide { Operator::Divide(value) } else { Operator::Remainder(value) })
+                let by = operand(number);
+                let by = by.ok_or_else(|| wrong(format!("{number:?} is no number above 0")))?;
+                (&text[..at], Some((text[at..].starts_with('/'), by)))
             }
         };
         let name = name.trim();
@@ -136,17 +118,6 @@ impl Selector {
         };
         let source = source.ok_or_else(|| wrong(format!("{name:?} is no kind of object")))?;
         Ok(Self::Key(source, operator))
-    }
-}
-
-impl Operator {
-    fn apply(self, number: u32) -> u32 {
-        match self {
-            Self::Keep => number,
-            // Operands are above 0.
-            Self::Divide(by) => number / by.max(1),
-            Self::Remainder(by) => number % by.max(1),
-        }
     }
 }
 
@@ -192,10 +163,8 @@ impl Family {
     }
 
     fn base(&self) -> Choice {
-        match &self.base {
-            None => Choice::All,
-            Some(text) => Choice::Filter { name: BASE.to_owned(), text: text.clone() },
-        }
+        let filter = self.base.clone().map(|text| (BASE.to_owned(), text));
+        Choice { filter, auto: self.selector == Selector::Auto }
     }
 
     /// What counts for a rank at `spot`. `host` is asked only where objects of the host choose;
@@ -206,10 +175,8 @@ impl Family {
         host: impl FnOnce() -> io::Result<(Topology, Cpus)>,
     ) -> (Choice, Option<String>) {
         let (source, operator) = match self.selector {
-            Selector::None => return (self.base(), None),
-            Selector::Auto => return (Choice::Auto(Box::new(self.base())), None),
-            Selector::Key(..) if self.members.is_empty() => return (self.base(), None),
-            Selector::Key(source, operator) => (source, operator),
+            Selector::Key(source, operator) if !self.members.is_empty() => (source, operator),
+            _ => return (self.base(), None),
         };
         let mut numbers = match source {
             Source::JobRank => vec![spot.job],
@@ -225,14 +192,21 @@ impl Family {
                 }
             },
         };
-        numbers.iter_mut().for_each(|number| *number = operator.apply(*number));
+        if let Some((quotient, by)) = operator {
+            let count =
+                |number: u32| if quotient { number / by.max(1) } else { number % by.max(1) };
+            numbers.iter_mut().for_each(|number| *number = count(*number));
+        }
         numbers.sort_unstable();
         numbers.dedup();
         let key = numbers.iter().map(u32::to_string).collect::<Vec<_>>().join("_");
-        let member = self.members.get(&key);
-        let named =
-            |text: &String| Choice::Filter { name: format!("{BASE}_{key}"), text: text.clone() };
-        (member.map_or_else(|| self.base(), named), None)
+        let member = self.members.get(&key).cloned();
+        let filter = member.map(|text| (format!("{BASE}_{key}"), text));
+        (
+            filter
+                .map_or_else(|| self.base(), |filter| Choice { filter: Some(filter), auto: false }),
+            None,
+        )
     }
 }
 
@@ -253,8 +227,7 @@ mod tests {
     fn chosen(pairs: &[(&str, &str)], bound: &[u32]) -> (String, String) {
         let host = || Ok((invented(2, 2, 2), bound.iter().copied().collect()));
         match family(pairs).unwrap().choose(SPOT, host) {
-            (Choice::Filter { name, text }, None) => (name, text),
-            (Choice::All, None) => (String::new(), String::new()),
+            (Choice { filter, auto: false }, None) => filter.unwrap_or_default(),
             other => panic!("{other:?}"),
         }
     }
@@ -317,14 +290,14 @@ mod tests {
         let auto =
             family(&[("GASNET_IBV_PORTS_TYPE", "Automatic"), ("GASNET_IBV_PORTS_0", "a")]).unwrap();
         let host = || -> io::Result<_> { unreachable!("ranks need no topology") };
-        assert_eq!(auto.choose(SPOT, host), (Choice::Auto(Box::new(Choice::All)), None));
+        assert_eq!(auto.choose(SPOT, host), (Choice { filter: None, auto: true }, None));
     }
 
     #[test]
     fn a_host_that_does_not_show_itself_is_a_warning() {
         let family = family(&[("GASNET_IBV_PORTS", "b"), ("GASNET_IBV_PORTS_0", "a")]).unwrap();
         let (choice, warning) = family.choose(SPOT, || Err(io::Error::other("no sysfs")));
-        assert_eq!(choice, Choice::Filter { name: BASE.into(), text: "b".into() });
+        assert_eq!(choice, Choice { filter: Some((BASE.into(), "b".into())), auto: false });
         assert!(warning.unwrap().contains("no sysfs"));
     }
 

@@ -26,9 +26,7 @@ const QUEUE_PAIR: u64 = 2048;
 pub(crate) enum SharedReceive {
     /// If it saves memory.
     Automatic,
-    /// Never.
     Never,
-    /// In jobs of at least so many ranks.
     From(u32),
 }
 
@@ -39,7 +37,6 @@ pub(crate) enum Total {
     Default,
     /// 0: as much as the queues allow.
     Most,
-    /// So many.
     Is(u32),
 }
 
@@ -82,12 +79,10 @@ impl DeviceLimits {
     pub(crate) const NONE: Self =
         Self { max_cqe: u32::MAX, max_qp_wr: u32::MAX, max_srq_wr: u32::MAX };
 
-    /// Of a device.
     pub(crate) const fn of(caps: &Caps) -> Self {
         Self { max_cqe: caps.max_cqe, max_qp_wr: caps.max_qp_wr, max_srq_wr: caps.max_srq_wr }
     }
 
-    /// What both can do.
     pub(crate) fn least(self, other: Self) -> Self {
         Self {
             max_cqe: self.max_cqe.min(other.max_cqe),
@@ -100,7 +95,6 @@ impl DeviceLimits {
 /// What the job is like. All but `spares` and `connect_receives` must be the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
-    /// Ranks of the job.
     pub ranks: u32,
     /// Ports that each rank uses, at least 1.
     pub rails: u32,
@@ -118,7 +112,6 @@ pub(crate) struct Job {
 /// Buffers of the shared receive queues of a rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SrqSizes {
-    /// For requests of peers.
     pub requests: u32,
     /// For replies: as many as requests may be in flight on a rail.
     pub replies: u32,
@@ -149,7 +142,6 @@ pub(crate) struct Sizes {
     pub reserve: u32,
     /// Shared receive queues, if they are used.
     pub srq: Option<SrqSizes>,
-    /// Send buffers.
     pub bounce: u32,
     /// Spare receive buffers of a rail.
     pub spares: u32,

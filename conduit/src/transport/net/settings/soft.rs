@@ -19,7 +19,6 @@ pub(crate) struct SoftSettings {
 /// network of all its bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SoftAddress {
-    /// Address.
     pub ip: IpAddr,
     /// Leading bits that count.
     pub bits: u8,

@@ -18,16 +18,13 @@ const RECORD: usize = 72;
 /// Random bytes of rank 0: only who has them may talk to this job.
 pub(crate) type Key = [u8; 16];
 
-/// What a rank says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FabricCaps {
     pub(crate) common: Common,
     /// Of rank 0 it counts.
     pub(crate) key: Key,
     pub(crate) fabric: FabricChoice,
-    /// It has an adapter that it can use.
     pub(crate) adapter: bool,
-    /// Of its adapters.
     pub(crate) limits: DeviceLimits,
     /// Its host, as far as it knows.
     pub(crate) address: Option<IpAddr>,
@@ -46,7 +43,6 @@ impl FabricCaps {
     }
 }
 
-/// What all ranks said.
 #[derive(Debug)]
 pub(crate) struct JobFabricCaps {
     table: Shared,

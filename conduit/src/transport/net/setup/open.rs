@@ -41,7 +41,6 @@ fn open_ports(
     Ok(Opened { selection: selection?, devices })
 }
 
-/// Random bytes.
 fn job_key() -> Result<Key, Error> {
     let mut key = [0; 16];
     std::fs::File::open("/dev/urandom")
@@ -200,14 +199,12 @@ fn open_software(
     })
 }
 
-/// What the devices of the chosen ports can do.
 fn limits_of_ports(opened: &Opened) -> DeviceLimits {
     let rails = opened.selection.rails.iter();
     let caps = rails.filter_map(|rail| opened.devices.found.get(rail.device)?.caps.as_ref().ok());
     caps.map(DeviceLimits::of).fold(DeviceLimits::NONE, DeviceLimits::least)
 }
 
-/// The job as its queues are sized for.
 fn job(settings: &NetSettings, members: &Members, selection: &Selection, locals: u32) -> Job {
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let threads = count(std::thread::available_parallelism().map_or(1, usize::from));

@@ -6,22 +6,20 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fabric::Channel;
-use nix::poll::{PollFd, PollFlags, PollTimeout};
+use nix::poll::PollTimeout;
 
-use super::{SharedSink, Stop};
+use super::{SharedSink, Stop, readable, wait};
 use crate::transport::net::am::receive::{Poll, Receiver};
 use crate::transport::net::completions::Completions;
 use crate::transport::net::context::NetContext;
 use crate::transport::net::error::Error;
 use crate::transport::net::settings::{PollMode, ThreadSettings};
 
-/// What a progress thread does.
 pub(super) enum Task {
     Receive(SharedSink),
     Send,
 }
 
-/// A progress thread.
 pub(super) struct Progress {
     pub(super) context: Arc<NetContext>,
     pub(super) rail: usize,
@@ -97,22 +95,13 @@ impl Progress {
             }
             queue.arm()?;
             if self.poll()? == 0 {
-                let _ = wait([channel.fd(), self.stop.event.as_fd()], PollTimeout::NONE)?;
+                let _ = wait(
+                    &mut [readable(channel.fd()), readable(self.stop.event.as_fd())],
+                    PollTimeout::NONE,
+                )?;
             }
             channel.consume()?;
         }
         Ok(())
-    }
-}
-
-/// Waits until one of the descriptors is readable; says for each whether it is.
-fn wait<const N: usize>(
-    fds: [std::os::fd::BorrowedFd<'_>; N],
-    timeout: PollTimeout,
-) -> Result<[bool; N], Error> {
-    let mut list = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-    match nix::poll::poll(&mut list, timeout) {
-        Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(list.map(|fd| fd.any() == Some(true))),
-        Err(errno) => Err(Error::os("wait for the network")(errno)),
     }
 }

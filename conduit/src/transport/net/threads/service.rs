@@ -8,9 +8,9 @@ use std::time::Duration;
 use ::settings::deadlines::net as deadlines;
 use bootstrap::Rank;
 use fabric::Channel;
-use nix::poll::{PollFd, PollFlags, PollTimeout};
+use nix::poll::PollTimeout;
 
-use super::Stop;
+use super::{Stop, readable, wait};
 use crate::transport::net::am::acks::Acks;
 use crate::transport::net::completions::Completions;
 use crate::transport::net::connect::driver::Connector;
@@ -20,7 +20,6 @@ use crate::transport::net::links::Links;
 use crate::transport::net::peer::Peer;
 use crate::transport::net::rail::Rail;
 
-/// The service thread.
 pub(super) struct Service {
     pub(super) links: Links,
     pub(super) connector: Option<(Connector, Arc<dyn Channel>)>,
@@ -56,19 +55,14 @@ impl Service {
     /// Sleeps until something is readable; `false` when nothing is.
     fn wait(&self, timeout: PollTimeout) -> Result<bool, Error> {
         let context = &*self.links.context;
-        let watched = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let mut list =
-            vec![watched(self.stop.event.as_fd()), watched(context.connect_queue.wake.as_fd())];
-        list.extend(self.connector.iter().map(|(_, channel)| watched(channel.fd())));
+            vec![readable(self.stop.event.as_fd()), readable(context.connect_queue.wake.as_fd())];
+        list.extend(self.connector.iter().map(|(_, channel)| readable(channel.fd())));
         for rail in &context.rails {
-            list.push(watched(rail.device.event_fd()));
-            list.extend(own_channels(rail).map(|channel| watched(channel.fd())));
+            list.push(readable(rail.device.event_fd()));
+            list.extend(own_channels(rail).map(|channel| readable(channel.fd())));
         }
-        match nix::poll::poll(&mut list, timeout) {
-            Ok(0) | Err(nix::errno::Errno::EINTR) => Ok(false),
-            Ok(_) => Ok(true),
-            Err(errno) => Err(Error::os("wait for the network")(errno)),
-        }
+        wait(&mut list, timeout)
     }
 
     /// Takes what woke the thread; how many events of completion queues there were.
