@@ -14,12 +14,6 @@ use super::pending_ops::{OnComplete, OpKind};
 /// Most completions of sends that one poll takes from a rail.
 const SENDS: usize = 32;
 
-/// Since when nothing has completed.
-#[derive(Default)]
-pub(super) struct Stall {
-    since: Option<Instant>,
-}
-
 /// Takes completions of sends; runs no handlers.
 #[derive(Clone, Copy)]
 pub(super) struct Completions<'a>(pub(super) &'a NetContext);
@@ -124,12 +118,12 @@ impl Completions<'_> {
     /// As [`Completions::await_sends`]; also `false` when nothing has completed for a while. Then
     /// the peer is short of receive buffers, perhaps because it waits like this rank: the caller
     /// polls, and later sends all of it again, which changes nothing for the peer, as no handler
-    /// has been told of it.
-    pub(super) fn await_unless_stalled(self, stall: &mut Stall) -> Result<bool, Error> {
+    /// has been told of it. `stalled`: since when nothing has completed.
+    pub(super) fn await_unless_stalled(self, stalled: &mut Option<Instant>) -> Result<bool, Error> {
         if self.reap()? > 0 {
-            stall.since = None;
+            *stalled = None;
         } else {
-            let since = *stall.since.get_or_insert_with(Instant::now);
+            let since = *stalled.get_or_insert_with(Instant::now);
             if since.elapsed() > deadlines::STALL.limit {
                 return Ok(false);
             }

@@ -19,30 +19,21 @@ pub(super) struct SendQp {
     /// Bytes that need no buffer.
     pub(super) inline: usize,
     /// Number of the queue pair that messages of the peer come through.
-    recv_qp: u32,
+    pub(super) recv_qp: u32,
     /// The receive queue at the peer that requests name, where connections are shared; 0 where not.
     queue: AtomicU32,
     pub(super) link: Option<Box<Link>>,
 }
 
 impl SendQp {
+    /// `recv_qp` is another one than `qp` where connections are shared.
     pub(super) fn new(
-        qp: Arc<dyn QueuePair>,
-        slots: Permits,
+        (qp, recv_qp): (Arc<dyn QueuePair>, u32),
+        sends: u32,
         inline: usize,
         link: Option<Box<Link>>,
     ) -> Self {
-        let recv_qp = link.as_ref().map_or_else(|| qp.number(), |link| link.recv_qp());
-        Self { qp, slots, inline, recv_qp, queue: AtomicU32::new(0), link }
-    }
-
-    pub(super) fn number(&self) -> u32 {
-        self.qp.number()
-    }
-
-    #[inline]
-    pub(super) const fn recv_qp(&self) -> u32 {
-        self.recv_qp
+        Self { qp, slots: Permits::new(sends), inline, recv_qp, queue: AtomicU32::new(0), link }
     }
 
     /// Requests go to a receive queue of this number from now on.
@@ -62,7 +53,7 @@ impl SendQp {
     fn numbers(&self, into: &mut Vec<u32>) {
         match &self.link {
             Some(link) => into.extend(link.numbers()),
-            None => into.push(self.number()),
+            None => into.push(self.qp.number()),
         }
     }
 }
@@ -186,7 +177,7 @@ impl Peer {
     /// with this peer.
     pub(super) fn has(&self, qpn: u32, is_rail: impl Fn(usize) -> bool) -> bool {
         self.send_qps().any(|(connection, send_qp)| {
-            is_rail(connection.rail) && (send_qp.number() == qpn || send_qp.recv_qp() == qpn)
+            is_rail(connection.rail) && (send_qp.qp.number() == qpn || send_qp.recv_qp == qpn)
         })
     }
 

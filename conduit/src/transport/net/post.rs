@@ -100,7 +100,7 @@ impl NetContext {
                 peer: op.peer,
                 problem: format!(
                     "queue pair {:#x} of {} is in state {state:?}: the peer or the network failed",
-                    slots.send_qp.number(),
+                    slots.send_qp.qp.number(),
                     slots.rail.name()
                 ),
             }),

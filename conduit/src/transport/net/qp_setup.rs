@@ -69,8 +69,8 @@ impl<'a> QpSetup<'a> {
     ) -> Result<SendQp, Error> {
         let receives = self.0.plan.sizes.receives();
         let qp = self.make(rail, QpType::Rc, srq, (sends, receives))?;
-        let inline = self.inline_limit(rail, &*qp);
-        Ok(SendQp::new(qp, Permits::new(sends), inline, None))
+        let (inline, number) = (self.inline_limit(rail, &*qp), qp.number());
+        Ok(SendQp::new((qp, number), sends, inline, None))
     }
 
     /// One over connections that the ranks of a neighbourhood share. `at` counts a peer's queue
@@ -95,9 +95,9 @@ impl<'a> QpSetup<'a> {
             rank: self.0.members.rank,
             problem: "has no domain for shared connections on one of its ports".to_owned(),
         })?;
-        let qp = link.sender();
-        let inline = self.inline_limit(rail, &*qp);
-        Ok(SendQp::new(qp, Permits::new(sends), inline, Some(Box::new(link))))
+        let ends = link.ends();
+        let inline = self.inline_limit(rail, &*ends.0);
+        Ok(SendQp::new(ends, sends, inline, Some(Box::new(link))))
     }
 
     fn make(

@@ -136,7 +136,9 @@ fn block_signals() {
     use nix::sys::signal::Signal::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
     let mut set = nix::sys::signal::SigSet::all();
     // A fault of this thread must still be seen as one.
-    [SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT].map(|fault| set.remove(fault));
+    for fault in [SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT] {
+        set.remove(fault);
+    }
     let _ = set.thread_block();
 }
 

@@ -123,10 +123,10 @@ impl NetTransport {
         let others = PeerAddresses::exchange(members.rank, &mine, services)?;
         // All ranks share receive queues or none does.
         let xrc = match plan.sizes.srq {
-            Some(_) => Xrc::open(settings.xrc, &plan, &members, &others, services)?,
+            Some(_) => Xrc::open(&settings, &plan, &members, &others, services)?,
             None => {
                 let reason = "receive queues are not shared (see GASNET_USE_SRQ)";
-                xrc::refused(settings.xrc, &members, reason);
+                xrc::refused(&settings, &members, reason);
                 None
             }
         };

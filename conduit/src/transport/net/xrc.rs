@@ -25,15 +25,15 @@ use super::error::Error;
 use super::members::Members;
 use super::peer_addresses::{PeerAddresses, Sharing};
 use super::plan::{NetPlan, RailPlan};
-use super::settings::XrcMode;
+use super::settings::NetSettings;
 use crate::transport::shm::SharedWords;
 
 /// Numbers that a rank tells a peer for each queue pair: receive queue, receiver, sender.
 pub(super) const NUMBERS: usize = 3;
 
 /// One line on rank 0 for a user who asked for what cannot be.
-pub(super) fn refused(mode: XrcMode, members: &Members, reason: &str) {
-    if mode.is_set && mode.on && members.rank == Rank(0) {
+pub(super) fn refused(settings: &NetSettings, members: &Members, reason: &str) {
+    if settings.xrc_is_set && settings.xrc && members.rank == Rank(0) {
         say!(WARN, RANK, "GASNET_USE_XRC=1 has no effect: {reason}");
     }
 }
@@ -148,12 +148,9 @@ impl Link {
         [self.inbox, self.receiver.number(), self.sender.qp.number()]
     }
 
-    pub(super) fn sender(&self) -> Arc<dyn QueuePair> {
-        Arc::clone(&self.sender.qp)
-    }
-
-    pub(super) fn recv_qp(&self) -> u32 {
-        self.receiver.number()
+    /// What messages leave on, and the number of what they come in through.
+    pub(super) fn ends(&self) -> (Arc<dyn QueuePair>, u32) {
+        (Arc::clone(&self.sender.qp), self.receiver.number())
     }
 }
 
@@ -178,19 +175,19 @@ fn ability(plan: &NetPlan) -> (Option<&RailPlan>, bool) {
     (lacking, lacking.is_none() && send_qps(plan) * NUMBERS <= MAX_NUMBERS)
 }
 
-pub(super) fn sharing(mode: XrcMode, plan: &NetPlan, members: &Members) -> Sharing {
+pub(super) fn sharing(wanted: bool, plan: &NetPlan, members: &Members) -> Sharing {
     if plan.sizes.srq.is_none() {
         return Sharing::default();
     }
     let first = members.neighbours.first().copied().unwrap_or(members.rank).0;
-    Sharing { can: mode.on && ability(plan).1, first, ports: ports(&plan.rails) }
+    Sharing { can: wanted && ability(plan).1, first, ports: ports(&plan.rails) }
 }
 
 impl Xrc {
     /// Collective over all ranks that share receive queues, with what all said: whether all of them
     /// can and will share connections, and what for.
     pub(super) fn open(
-        mode: XrcMode,
+        settings: &NetSettings,
         plan: &NetPlan,
         members: &Members,
         said: &PeerAddresses,
@@ -202,7 +199,7 @@ impl Xrc {
         let without = (0..).map(Rank).zip(&groups.0).find(|(_, said)| !said.can);
         let without = without.map(|(rank, _)| rank);
         if without.is_some() || !groups.is_worth_it() {
-            refused(mode, members, &refusal(lacking, can, without));
+            refused(settings, members, &refusal(lacking, can, without));
             return Ok(None);
         }
         let count = members.size as usize * send_qps;

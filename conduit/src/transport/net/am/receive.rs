@@ -93,7 +93,7 @@ impl<'a> Receiver<'a> {
     /// Whether completions of sends should be taken although there is something else to do.
     fn is_short(self) -> bool {
         self.0.rails.iter().any(|rail| rail.sends.left() < rail.send_depth / 2)
-            || self.0.buffers.free_sends() < self.0.plan.sizes.bounce / 2
+            || self.0.buffers.send.len() < self.0.plan.sizes.bounce / 2
     }
 
     fn deliver_deferred<S: Sink + ?Sized>(self, sink: &S) -> Result<usize, Error> {
@@ -345,9 +345,12 @@ impl<'a> Receiver<'a> {
             hand_over(token, decoded, self.arrival(token, decoded, bytes)?, sink);
             spares.put(&self.0.buffers.pool, buffer);
         } else {
-            let mut copy = Copy::of(bytes);
+            // Aligned as buffers are.
+            let mut words = vec![0; bytes.len().div_ceil(8)];
+            let copy = bytes_of(&mut words, bytes.len());
+            copy.copy_from_slice(bytes);
             self.repost(from, buffer)?;
-            hand_over(token, decoded, self.arrival(token, decoded, copy.bytes())?, sink);
+            hand_over(token, decoded, self.arrival(token, decoded, copy)?, sink);
         }
         Ok(())
     }
@@ -386,7 +389,7 @@ impl<'a> Receiver<'a> {
         let posted = match (&self.0.rails[rail].shared, &connection.requests) {
             (Some(shared), Some(upper)) => {
                 let queue =
-                    if upper.recv_qp() == from.qpn { &shared.requests } else { &shared.replies };
+                    if upper.recv_qp == from.qpn { &shared.requests } else { &shared.replies };
                 buffers.post(buffer, rail, |receive| queue.post(receive))
             }
             _ => buffers.post(buffer, rail, |receive| connection.main.qp.post_receive(receive)),
@@ -429,25 +432,4 @@ fn hand_over<S: Sink + ?Sized>(
         payload,
         reply: Some(token),
     });
-}
-
-/// A message outside its buffer; aligned as buffers are.
-struct Copy {
-    words: Vec<u64>,
-    len: usize,
-}
-
-impl Copy {
-    fn of(bytes: &[u8]) -> Self {
-        let word = |chunk: &[u8]| {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            u64::from_ne_bytes(word)
-        };
-        Self { words: bytes.chunks(8).map(word).collect(), len: bytes.len() }
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        bytes_of(&mut self.words, self.len)
-    }
 }

@@ -10,7 +10,7 @@ use super::header::{self, ACK, BUFFER, Encoded, Head, MAX_HEADER, Shape};
 use crate::transport::limits::max_long_alloc;
 use crate::transport::message::{AmMessage, AmPayload, MessageClass, ReplyToken, ZeroCopy};
 use crate::transport::neighbours::remote_rank;
-use crate::transport::net::completions::{Completions, Stall};
+use crate::transport::net::completions::Completions;
 use crate::transport::net::context::NetContext;
 use crate::transport::net::error::Error;
 use crate::transport::net::memory::buffers::RESERVED_BUFFERS;
@@ -25,50 +25,35 @@ use crate::transport::op_counter::OpCounter;
 
 const _: () = assert!(BUFFER > 2 * MAX_HEADER);
 
-/// Why a message goes out; decides what it needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
-    Request,
-    Reply,
-    Internal,
-    Ack,
-}
-
-impl Class {
-    const fn of(class: MessageClass) -> Self {
-        match class {
-            MessageClass::Request => Self::Request,
-            MessageClass::Reply => Self::Reply,
-            MessageClass::Internal => Self::Internal,
-        }
-    }
-
-    const fn kind(self) -> OpKind {
-        match self {
-            Self::Request | Self::Reply => OpKind::Message,
-            Self::Internal => OpKind::Internal,
-            Self::Ack => OpKind::Ack,
-        }
-    }
-
-    /// Whether it may use what is reserved for messages that others wait for.
-    const fn is_urgent(self) -> bool {
-        !matches!(self, Self::Request)
-    }
-
-    const fn reserved_buffers(self) -> u32 {
-        if self.is_urgent() { 0 } else { RESERVED_BUFFERS }
-    }
+/// Whether a message may use what is reserved for messages that others wait for.
+const fn is_urgent(class: MessageClass) -> bool {
+    !matches!(class, MessageClass::Request)
 }
 
 struct Draft<'a> {
-    class: Class,
+    /// Decides what it needs; an ack is as urgent as a reply.
+    class: MessageClass,
+    kind: OpKind,
     handler: u8,
     args: &'a [i32],
     shape: Shape,
 }
 
-impl Draft<'_> {
+impl<'a> Draft<'a> {
+    const fn new(class: MessageClass, handler: u8, args: &'a [i32], shape: Shape) -> Self {
+        let kind = match class {
+            MessageClass::Request | MessageClass::Reply => OpKind::Message,
+            MessageClass::Internal => OpKind::Internal,
+        };
+        Self { class, kind, handler, args, shape }
+    }
+
+    /// Returns credits.
+    const fn ack() -> Self {
+        let (class, kind) = (MessageClass::Reply, OpKind::Ack);
+        Self { class, kind, handler: ACK, args: &[], shape: Shape::Short }
+    }
+
     /// Bytes of the header with the hidden word.
     const fn longest_header(&self) -> usize {
         header::header_len(self.shape, self.args.len(), true)
@@ -83,7 +68,7 @@ impl<'a> Sender<'a> {
     pub(crate) fn try_message(self, message: &AmMessage<'_>) -> Result<Sent, Error> {
         let to = remote_rank(message.target);
         let Some(peer) = to.and_then(|to| self.0.connected(to)) else { return Ok(Sent::Full) };
-        self.to_peer(peer, None, Class::of(message.class), message)
+        self.to_peer(peer, None, message.class, message)
     }
 
     /// A reply to the message of a token. Waits for completions of sends.
@@ -93,7 +78,7 @@ impl<'a> Sender<'a> {
         loop {
             // Where the handshake is not complete yet, it is asked for.
             if (peer.is_open() || self.0.connected(peer.rank).is_some())
-                && self.to_peer(peer, connection, Class::Reply, message)? == Sent::Yes
+                && self.to_peer(peer, connection, MessageClass::Reply, message)? == Sent::Yes
             {
                 return Ok(Sent::Yes);
             }
@@ -106,8 +91,7 @@ impl<'a> Sender<'a> {
     /// Returns the credits that are banked on a connection.
     pub(crate) fn ack(self, peer: &'a Peer, index: usize) -> Result<Sent, Error> {
         let via = Via { peer, index, connection: &peer.connections[index] };
-        let draft = Draft { class: Class::Ack, handler: ACK, args: &[], shape: Shape::Short };
-        self.short(via, &draft)
+        self.short(via, &Draft::ack())
     }
 
     /// One attempt to send a message; on the connection that is given, or on any.
@@ -116,12 +100,11 @@ impl<'a> Sender<'a> {
         self,
         peer: &'a Peer,
         connection: Option<usize>,
-        class: Class,
+        class: MessageClass,
         message: &AmMessage<'_>,
     ) -> Result<Sent, Error> {
         if matches!(message.payload, AmPayload::None) {
-            let (handler, args) = (message.handler, message.args);
-            let draft = Draft { class, handler, args, shape: Shape::Short };
+            let draft = Draft::new(class, message.handler, message.args, Shape::Short);
             return self.on_connections(peer, connection, class, |via| self.short(via, &draft));
         }
         self.on_connections(peer, connection, class, |via| self.loaded(via, class, message))
@@ -133,7 +116,7 @@ impl<'a> Sender<'a> {
         self,
         peer: &'a Peer,
         only: Option<usize>,
-        class: Class,
+        class: MessageClass,
         mut send: impl FnMut(Via<'a>) -> Result<Sent, Error>,
     ) -> Result<Sent, Error> {
         let (first, count) = match only {
@@ -159,11 +142,11 @@ impl<'a> Sender<'a> {
 
     /// Takes what a message of a class needs from its peer.
     #[inline]
-    fn take_credits(self, connection: &Connection, class: Class) -> bool {
+    fn take_credits(self, connection: &Connection, class: MessageClass) -> bool {
         match class {
-            Class::Reply | Class::Ack => true,
-            Class::Internal => connection.internal.take(0),
-            Class::Request => {
+            MessageClass::Reply => true,
+            MessageClass::Internal => connection.internal.take(0),
+            MessageClass::Request => {
                 if !self.0.credits.take(0) {
                     return false;
                 }
@@ -184,11 +167,11 @@ impl<'a> Sender<'a> {
         }
     }
 
-    fn give_credits_back(self, connection: &Connection, class: Class) {
+    fn give_credits_back(self, connection: &Connection, class: MessageClass) {
         match class {
-            Class::Reply | Class::Ack => {}
-            Class::Internal => connection.internal.give(1),
-            Class::Request => {
+            MessageClass::Reply => {}
+            MessageClass::Internal => connection.internal.give(1),
+            MessageClass::Request => {
                 connection.account.untake();
                 self.0.credits.give(1);
                 if let Some(room) = self.0.rails[connection.rail].reply_room() {
@@ -205,7 +188,7 @@ impl<'a> Sender<'a> {
         }
         let Some(slots) = self.slots(via, draft.class) else { return Ok(Sent::Full) };
         let (encoded, credits) = self.encode(via.connection, draft);
-        let op = pending_op(via, draft.class, None, false);
+        let op = pending_op(via, draft, None, false);
         let data = Data::Inline(&[encoded.bytes()]);
         self.post(via, &slots, (encoded.imm, credits), data, &op, None)
     }
@@ -213,9 +196,14 @@ impl<'a> Sender<'a> {
     /// An admitted message with a payload.
     #[expect(clippy::cast_possible_truncation, reason = "lengths were checked")]
     #[inline(never)]
-    fn loaded(self, via: Via<'a>, class: Class, message: &AmMessage<'_>) -> Result<Sent, Error> {
+    fn loaded(
+        self,
+        via: Via<'a>,
+        class: MessageClass,
+        message: &AmMessage<'_>,
+    ) -> Result<Sent, Error> {
         let (handler, args) = (message.handler, message.args);
-        let draft = |shape| Draft { class, handler, args, shape };
+        let draft = |shape| Draft::new(class, handler, args, shape);
         let shape = |payload: &[u8], dest: Option<u64>| match (payload.len() as u32, dest) {
             (len, None) => Shape::Medium { len },
             (len, Some(dest)) => Shape::Long { dest, len, packed: self.packs(payload, args.len()) },
@@ -262,21 +250,22 @@ impl<'a> Sender<'a> {
 
     /// Takes the slots that a message of a class needs.
     #[inline]
-    fn slots(self, via: Via<'a>, class: Class) -> Option<Slots<'a>> {
+    fn slots(self, via: Via<'a>, class: MessageClass) -> Option<Slots<'a>> {
         let connection = via.connection;
-        let split = connection.requests.is_some() && class == Class::Request;
+        let split = connection.requests.is_some() && class == MessageClass::Request;
         let reserve = Reserve {
-            queue_pair: if class.is_urgent() || split { 0 } else { RESERVED_SQ_SLOTS },
-            completion_queue: if class.is_urgent() { 0 } else { RESERVED_CQ_SLOTS },
+            queue_pair: if is_urgent(class) || split { 0 } else { RESERVED_SQ_SLOTS },
+            completion_queue: if is_urgent(class) { 0 } else { RESERVED_CQ_SLOTS },
         };
         let rail = &self.0.rails[connection.rail];
         Slots::take(rail, send_qp_for(connection, class), reserve)
     }
 
     /// As [`Sender::slots`], with a send buffer.
-    fn slots_and_buffer(self, via: Via<'a>, class: Class) -> Option<(Slots<'a>, Buffer)> {
+    fn slots_and_buffer(self, via: Via<'a>, class: MessageClass) -> Option<(Slots<'a>, Buffer)> {
         let slots = self.slots(via, class)?;
-        let buffer = self.0.buffers.take_send(class.reserved_buffers());
+        let reserve = if is_urgent(class) { 0 } else { RESERVED_BUFFERS };
+        let buffer = self.0.buffers.take_send(reserve);
         if buffer.is_none() {
             slots.give_back();
         }
@@ -290,7 +279,7 @@ impl<'a> Sender<'a> {
         let head = Head {
             source: self.0.source(),
             handler: draft.handler,
-            reply: matches!(draft.class, Class::Reply | Class::Ack),
+            reply: matches!(draft.class, MessageClass::Reply),
             credits,
             shape: draft.shape,
         };
@@ -306,7 +295,7 @@ impl<'a> Sender<'a> {
             let (encoded, credits) = self.encode(connection, draft);
             let parts = [encoded.bytes(), payload];
             let parts = if payload.is_empty() { &parts[..1] } else { &parts[..] };
-            let op = pending_op(via, draft.class, None, false);
+            let op = pending_op(via, draft, None, false);
             let data = Data::Inline(parts);
             return self.post(via, &slots, (encoded.imm, credits), data, &op, None);
         }
@@ -322,7 +311,7 @@ impl<'a> Sender<'a> {
         bytes[head.len()..len].copy_from_slice(payload);
         let piece = pool.piece(&buffer, connection.rail, 0, u32::try_from(len).unwrap_or(0));
         let message = (encoded.imm, credits);
-        self.post_buffer(via, draft.class, &slots, message, &[piece], buffer, None)
+        self.post_buffer(via, draft, &slots, message, &[piece], buffer, None)
     }
 
     /// Whether a Long goes in one message.
@@ -378,7 +367,7 @@ impl<'a> Sender<'a> {
         completion.begin(true);
         let message = (encoded.imm, credits);
         let pieces = [first, second];
-        let sent = self.post_buffer(via, draft.class, &slots, message, &pieces, buffer, Some(end));
+        let sent = self.post_buffer(via, draft, &slots, message, &pieces, buffer, Some(end));
         if !matches!(sent, Ok(Sent::Yes)) {
             completion.end(true);
         }
@@ -404,7 +393,7 @@ impl<'a> Sender<'a> {
         let len = u32::try_from(head.len() + draft.shape.carried()).unwrap_or(0);
         let piece = pool.piece(&buffer, via.connection.rail, from, len);
         let index = pool.lend(buffer);
-        let op = pending_op(via, draft.class, Some(index), false);
+        let op = pending_op(via, draft, Some(index), false);
         let data = Data::Gather(&[piece]);
         let sent = self.post(via, &slots, (encoded.imm, credits), data, &op, None);
         let back = match sent {
@@ -419,7 +408,7 @@ impl<'a> Sender<'a> {
     fn post_buffer(
         self,
         via: Via<'a>,
-        class: Class,
+        draft: &Draft<'_>,
         slots: &Slots<'_>,
         message: (u32, u8),
         pieces: &[Sge],
@@ -427,7 +416,7 @@ impl<'a> Sender<'a> {
         end: Option<OnComplete>,
     ) -> Result<Sent, Error> {
         let index = Some(self.0.buffers.pool.lend(buffer));
-        let op = pending_op(via, class, index, end.is_some());
+        let op = pending_op(via, draft, index, end.is_some());
         let sent = self.post(via, slots, message, Data::Gather(pieces), &op, end);
         if !matches!(sent, Ok(Sent::Yes)) {
             self.0.buffers.reclaim_send(index);
@@ -464,11 +453,11 @@ impl<'a> Sender<'a> {
         later: Option<&Arc<OpCounter>>,
     ) -> Result<Sent, Error> {
         // On another queue pair the header could overtake the payload.
-        let split = via.connection.requests.is_some() && draft.class == Class::Request;
+        let split = via.connection.requests.is_some() && draft.class == MessageClass::Request;
         let own = Arc::new(OpCounter::new());
         let later = later.filter(|_| !split && self.is_own(payload));
         let counter = later.unwrap_or(&own);
-        let mut stall = Stall::default();
+        let mut stall = None;
         let completions = Completions(self.0);
         let mut done = 0;
         while done < payload.len() {
@@ -499,16 +488,22 @@ impl<'a> Sender<'a> {
 
 /// The queue pair that a message of a class leaves on.
 #[inline]
-fn send_qp_for(connection: &Connection, class: Class) -> &SendQp {
-    connection.send_qp(matches!(class, Class::Request))
+fn send_qp_for(connection: &Connection, class: MessageClass) -> &SendQp {
+    connection.send_qp(matches!(class, MessageClass::Request))
 }
 
-const fn pending_op(via: Via<'_>, class: Class, buffer: Option<u32>, has_end: bool) -> PendingOp {
+const fn pending_op(
+    via: Via<'_>,
+    draft: &Draft<'_>,
+    buffer: Option<u32>,
+    has_end: bool,
+) -> PendingOp {
     PendingOp {
-        kind: class.kind(),
+        kind: draft.kind,
         peer: via.peer.rank,
         connection: via.index,
-        for_requests: matches!(class, Class::Request) && via.connection.requests.is_some(),
+        for_requests: matches!(draft.class, MessageClass::Request)
+            && via.connection.requests.is_some(),
         buffer,
         has_end,
     }

@@ -15,7 +15,8 @@ pub(crate) const RESERVED_BUFFERS: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct MessageBuffers {
     pub(crate) pool: Pool,
-    send: FreeList,
+    /// Those for sending that are not in use.
+    pub(crate) send: FreeList,
     made: AtomicU32,
 }
 
@@ -38,10 +39,6 @@ impl MessageBuffers {
         if let Some(buffer) = index.and_then(|index| self.pool.reclaim(index)) {
             self.put_send(buffer);
         }
-    }
-
-    pub(crate) fn free_sends(&self) -> u32 {
-        self.send.len()
     }
 
     /// Makes `wanted` more send buffers, but at most `most` in all.

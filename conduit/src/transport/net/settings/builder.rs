@@ -9,7 +9,7 @@ use settings::{Env, Values};
 use super::port_family::Family;
 use super::{
     ConnectSettings, DepthSettings, Error, FabricChoice, NetSettings, PollMode, PortSettings,
-    SharedReceive, SoftAddress, SoftSettings, ThreadSettings, Timing, Total, XrcMode,
+    SharedReceive, SoftAddress, SoftSettings, ThreadSettings, Timing, Total,
 };
 
 /// Greatest ACK timeout exponent of a queue pair.
@@ -23,33 +23,36 @@ const PKEY_MASK: i64 = 0x7fff;
 /// Most queue pairs that a peer may have; far above what any adapter gains from.
 const MOST_QPS: i64 = 64;
 
-pub(super) fn build(table: &Values, env: &Env) -> Result<NetSettings, Error> {
-    refuse(table)?;
-    let mut builder = SettingsBuilder { table, warnings: Vec::new() };
-    let inline = "GASNET_INLINESEND_LIMIT";
-    let mut settings = NetSettings {
-        fabric: match table.word("GASNET_IBV_FABRIC") {
-            "verbs" => FabricChoice::Verbs,
-            "soft" => FabricChoice::Soft,
-            _ => FabricChoice::Auto,
-        },
-        soft: soft(table)?,
-        ports: builder.ports(env)?,
-        retry: builder.retry(),
-        connect: builder.connect(),
-        receive_thread: builder.thread("GASNET_RCV_THREAD"),
-        send_thread: builder.thread("GASNET_SND_THREAD"),
-        inline: u32::try_from(table.int(inline)).ok(),
-        inline_is_set: table.is_set(inline),
-        packed_long: narrow(table.size_or_code("GASNET_PACKEDLONG_LIMIT")),
-        put_bounce: table.size("GASNET_NONBULKPUT_BOUNCE_LIMIT"),
-        gather_min: u32::try_from(table.size_or_code("GASNET_AM_GATHER_MIN")).ok(),
-        depths: builder.depths(),
-        xrc: XrcMode { on: table.bool("GASNET_USE_XRC"), is_set: table.is_set("GASNET_USE_XRC") },
-        warnings: Vec::new(),
-    };
-    settings.warnings = builder.warnings;
-    Ok(settings)
+impl NetSettings {
+    /// Reads the table's values; `env` gives the members of the port family, which have no rows.
+    pub(crate) fn of(table: &Values, env: &Env) -> Result<Self, Error> {
+        refuse(table)?;
+        let mut builder = SettingsBuilder { table, warnings: Vec::new() };
+        let (inline, xrc) = ("GASNET_INLINESEND_LIMIT", "GASNET_USE_XRC");
+        let settings = Self {
+            fabric: match table.word("GASNET_IBV_FABRIC") {
+                "verbs" => FabricChoice::Verbs,
+                "soft" => FabricChoice::Soft,
+                _ => FabricChoice::Auto,
+            },
+            soft: soft(table)?,
+            ports: builder.ports(env)?,
+            retry: builder.retry(),
+            connect: builder.connect(),
+            receive_thread: builder.thread("GASNET_RCV_THREAD"),
+            send_thread: builder.thread("GASNET_SND_THREAD"),
+            inline: u32::try_from(table.int(inline)).ok(),
+            inline_is_set: table.is_set(inline),
+            packed_long: narrow(table.size_or_code("GASNET_PACKEDLONG_LIMIT")),
+            put_bounce: table.size("GASNET_NONBULKPUT_BOUNCE_LIMIT"),
+            gather_min: u32::try_from(table.size_or_code("GASNET_AM_GATHER_MIN")).ok(),
+            depths: builder.depths(),
+            xrc: table.bool(xrc),
+            xrc_is_set: table.is_set(xrc),
+            warnings: Vec::new(),
+        };
+        Ok(Self { warnings: builder.warnings, ..settings })
+    }
 }
 
 /// What this version cannot do and must not pretend to.

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use fabric::Retry;
 use serde::{Deserialize, Serialize};
-use settings::{Env, Values};
 
 pub(crate) use self::agreement::Agreement;
 pub(crate) use self::connect::{ConnectSettings, ConnectWays, Timing, is_per_rank};
@@ -74,15 +73,6 @@ pub(crate) struct ThreadSettings {
     pub mode: PollMode,
 }
 
-/// `GASNET_USE_XRC`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct XrcMode {
-    /// Where it is possible.
-    pub on: bool,
-    /// The user set it, so that a refusal is worth a line.
-    pub is_set: bool,
-}
-
 /// What the user set.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NetSettings {
@@ -110,25 +100,10 @@ pub(crate) struct NetSettings {
     /// `GASNET_AM_GATHER_MIN`: the least payload that is gathered, in bytes; `None` never gathers.
     pub gather_min: Option<u32>,
     pub depths: DepthSettings,
-    /// `GASNET_USE_XRC`.
-    pub xrc: XrcMode,
+    /// `GASNET_USE_XRC`: connections are shared where that is possible.
+    pub xrc: bool,
+    /// Whether the user set it, so that a refusal is worth a line.
+    pub xrc_is_set: bool,
     /// What was cut, for rank 0 to print.
     pub warnings: Vec<String>,
-}
-
-impl NetSettings {
-    /// Reads the table's values; `env` gives the members of the port family, which have no rows.
-    pub(crate) fn of(table: &Values, env: &Env) -> Result<Self, Error> {
-        builder::build(table, env)
-    }
-}
-
-impl Default for NetSettings {
-    /// What an empty environment gives.
-    fn default() -> Self {
-        match Self::of(&Values::default(), &Env::default()) {
-            Ok(settings) => settings,
-            Err(error) => unreachable!("defaults (checked by a test): {error}"),
-        }
-    }
 }

@@ -92,7 +92,7 @@ impl DeviceLimits {
     }
 }
 
-/// What the job is like. All but `spares` and `connect_receives` must be the same on all ranks.
+/// What the job is like. All but `spares` must be the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     pub ranks: u32,
@@ -105,8 +105,6 @@ pub(crate) struct Job {
     pub reserve: u32,
     /// Default of `GASNET_RBUF_SPARES`: handlers that may run at once.
     pub spares: u32,
-    /// Datagram receives that end in the first rail's receive completion queue.
-    pub connect_receives: u32,
 }
 
 /// Buffers of the shared receive queues of a rail.
@@ -156,10 +154,6 @@ fn narrow(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-fn refused(name: &'static str, problem: String) -> Error {
-    Error::Variable { name, problem }
-}
-
 /// Numbers on the way to [`Sizes`]; 64 bits, so that no product of two settings overflows.
 struct Plan {
     depths: DepthSettings,
@@ -173,7 +167,6 @@ struct Plan {
     rails: u64,
     reserve: u64,
     spares: u64,
-    connect_receives: u64,
     warnings: Vec<String>,
 }
 
@@ -191,7 +184,6 @@ impl Plan {
             rails,
             reserve: job.reserve.into(),
             spares: depths.spares.unwrap_or(job.spares).max(1).into(),
-            connect_receives: job.connect_receives.into(),
             warnings: Vec::new(),
         }
     }
@@ -211,9 +203,7 @@ impl Plan {
 
     /// Receive completions without shared queues.
     fn receive_cq(&self) -> u64 {
-        (self.per_rail * self.receive_depth()).saturating_mul(self.peers)
-            + self.spares
-            + self.connect_receives
+        (self.per_rail * self.receive_depth()).saturating_mul(self.peers) + self.spares
     }
 
     /// Requests in flight on the queue pairs of one number with shared queues; as many buffers are
@@ -234,15 +224,14 @@ impl Plan {
                 2 * self.columns + self.rails * self.spares
             ));
         }
-        let queue = (u64::from(self.limits.max_cqe))
-            .saturating_sub(self.spares + self.connect_receives + 2 * self.reserve)
+        let queue = (u64::from(self.limits.max_cqe)).saturating_sub(self.spares + 2 * self.reserve)
             / (2 * self.per_rail);
         (buffers / 2).max(1).min(hardware).min(queue).max(1)
     }
 
     /// Requests in flight per column when queues are shared; `None` when they are not.
     fn sharing(&mut self) -> Result<Option<u64>, Error> {
-        let least = 2 * self.per_rail + self.reserve + self.spares + self.connect_receives;
+        let least = 2 * self.per_rail + self.reserve + self.spares;
         let possible = self.per_rail + self.reserve <= self.limits.max_srq_wr.into()
             && least <= self.limits.max_cqe.into();
         let fits = self.receive_cq() <= self.limits.max_cqe.into()
@@ -271,8 +260,7 @@ impl Plan {
 
     fn too_many_credits(&self, shared_would_do: bool) -> Error {
         let per_rail = self.per_rail * self.peers;
-        let room =
-            u64::from(self.limits.max_cqe).saturating_sub(self.spares + self.connect_receives);
+        let room = u64::from(self.limits.max_cqe).saturating_sub(self.spares);
         let depth = (room / per_rail).min(self.limits.max_qp_wr.into());
         let most = depth.saturating_sub(self.reserve) / 2 * self.columns;
         let advice = match (most, shared_would_do) {
@@ -281,9 +269,9 @@ impl Plan {
             (most, true) => format!("set it to at most {most}, or GASNET_USE_SRQ=-1"),
             (most, false) => format!("set it to at most {most}"),
         };
-        refused(
-            "GASNET_AM_CREDITS_PP",
-            format!(
+        Error::Variable {
+            name: "GASNET_AM_CREDITS_PP",
+            problem: format!(
                 "{} credits for each of {} peers need queue pairs of {} receives and a completion queue of {} entries, devices of this job allow {} and {}; {advice}",
                 self.depths.credits_per_peer,
                 self.peers,
@@ -292,7 +280,7 @@ impl Plan {
                 self.limits.max_qp_wr,
                 self.limits.max_cqe
             ),
-        )
+        }
     }
 
     /// Operations in flight: on a queue pair, on all of one number.
@@ -306,7 +294,7 @@ impl Plan {
                 self.depths.ops_per_peer,
                 pair + self.reserve
             );
-            return Err(refused("GASNET_NETWORKDEPTH_PP", problem));
+            return Err(Error::Variable { name: "GASNET_NETWORKDEPTH_PP", problem });
         }
         let by_peers = pair.saturating_mul(self.ranks);
         let entries = u64::from(self.limits.max_cqe) / self.per_rail;
@@ -323,7 +311,7 @@ impl Plan {
                 room * self.columns,
                 if wished { ", or to 0 for as many as are possible" } else { "" }
             );
-            return Err(refused("GASNET_NETWORKDEPTH_TOTAL", problem));
+            return Err(Error::Variable { name: "GASNET_NETWORKDEPTH_TOTAL", problem });
         }
         Ok((pair, column))
     }
@@ -343,7 +331,7 @@ impl Plan {
                 "{wanted} requests in flight need as many receive buffers for replies, and GASNET_RBUF_COUNT={} leaves {room}; lower the one or raise the other",
                 self.depths.receive_buffers
             );
-            return Err(refused("GASNET_AM_CREDITS_TOTAL", problem));
+            return Err(Error::Variable { name: "GASNET_AM_CREDITS_TOTAL", problem });
         }
         Ok(wanted)
     }
@@ -378,7 +366,7 @@ impl Plan {
                 None => self.receive_cq(),
                 Some(_) => {
                     let queues = 2 * self.per_rail * in_flight;
-                    queues + self.reserve + self.spares + self.connect_receives
+                    queues + self.reserve + self.spares
                 }
             }),
         };

@@ -13,7 +13,7 @@ const RXE: DeviceLimits = DeviceLimits { max_cqe: 32_767, max_qp_wr: 1 << 20, ma
 const BUFFER: u32 = 1 << 16;
 
 fn job(ranks: u32) -> Job {
-    Job { ranks, rails: 1, queue_pairs: 1, reserve: 0, spares: 1, connect_receives: 6 }
+    Job { ranks, rails: 1, queue_pairs: 1, reserve: 0, spares: 1 }
 }
 
 fn depths() -> DepthSettings {
@@ -31,7 +31,7 @@ fn a_small_job_has_the_documented_sizes() {
     assert_eq!((sizes.credits_per_connection, sizes.credits, sizes.slack), (12, 36, 1));
     assert_eq!((sizes.sends(), sizes.receives(), sizes.srq), (26, 24, None));
     assert_eq!((sizes.bounce, sizes.spares), (96, 1));
-    assert_eq!((sizes.send_cq, sizes.receive_cq), (96, 72 + 1 + 6));
+    assert_eq!((sizes.send_cq, sizes.receive_cq), (96, 72 + 1));
     let (_, warnings) = Sizes::of(&depths(), &job(4), RXE).unwrap();
     assert!(warnings.is_empty());
 }
@@ -211,14 +211,13 @@ fn any_depths() -> impl Strategy<Value = DepthSettings> {
 }
 
 fn any_job() -> impl Strategy<Value = Job> {
-    (2u32..20_000, 1u32..9, 0u32..17, 0u32..5, 1u32..65, 0u32..40).prop_map(
-        |(ranks, rails, extra, reserve, spares, connect_receives)| Job {
+    (2u32..20_000, 1u32..9, 0u32..17, 0u32..5, 1u32..65).prop_map(
+        |(ranks, rails, extra, reserve, spares)| Job {
             ranks,
             rails,
             queue_pairs: rails + extra,
             reserve,
             spares,
-            connect_receives,
         },
     )
 }
@@ -255,13 +254,13 @@ proptest! {
         // buffers.
         match sizes.srq {
             None => {
-                prop_assert!(per_rail * wide(sizes.receives()) * peers + wide(job.connect_receives) <= wide(sizes.receive_cq));
+                prop_assert!(per_rail * wide(sizes.receives()) * peers <= wide(sizes.receive_cq));
                 prop_assert!(wide(sizes.receives()) >= 2 * wide(sizes.credits_per_connection) + wide(job.reserve));
                 prop_assert!(wide(sizes.credits_per_connection) * wide(job.queue_pairs) >= wide(depths.credits_per_peer));
             }
             Some(queues) => {
                 prop_assert!(queues.replies + job.reserve <= limits.max_srq_wr && queues.requests >= 1 && queues.replies >= 1);
-                prop_assert!(wide(queues.requests) + wide(queues.replies) + wide(job.reserve) + wide(job.connect_receives) <= wide(sizes.receive_cq));
+                prop_assert!(wide(queues.requests) + wide(queues.replies) + wide(job.reserve) <= wide(sizes.receive_cq));
                 // Every request in flight has a buffer for its reply.
                 prop_assert!(wide(sizes.credits) <= wide(queues.replies) * wide(job.rails));
                 prop_assert_eq!(sizes.slack, 0);

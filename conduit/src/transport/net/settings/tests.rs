@@ -4,7 +4,16 @@ use proptest::prelude::*;
 
 use fabric::Mtu;
 
+use settings::{Env, Values};
+
 use super::*;
+
+impl Default for NetSettings {
+    /// What an empty environment gives.
+    fn default() -> Self {
+        Self::of(&Values::default(), &Env::default()).unwrap()
+    }
+}
 
 fn read(pairs: &[(&str, &str)]) -> Result<NetSettings, Error> {
     let env: Env = pairs.iter().copied().collect();

@@ -214,7 +214,6 @@ fn job(settings: &NetSettings, members: &Members, selection: &Selection, locals:
         queue_pairs: count(selection.queue_pairs.len()),
         reserve: INTERNAL_RECEIVES,
         spares: threads.div_ceil(locals.max(1)) + u32::from(settings.receive_thread.on),
-        connect_receives: 0,
     }
 }
 

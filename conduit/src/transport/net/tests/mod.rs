@@ -174,7 +174,7 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
                 let mut settings = NetSettings::default();
                 settings.connect.at_start = !kind.dynamic;
                 settings.connect.dynamic = kind.dynamic;
-                settings.xrc.on = kind.xrc;
+                settings.xrc = kind.xrc;
                 settings.inline = kind.inline;
                 settings.gather_min = kind.gather_min;
                 settings.connect.file_out = kind.file_out.map(Into::into);

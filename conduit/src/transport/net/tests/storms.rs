@@ -72,7 +72,7 @@ fn settled(member: &Member<'_>, kind: &Kind, handler: &dyn Fn(Arrived<'_>)) {
     let sizes = &kind.sizes;
     let banked = sizes.slack * member.count() * u32::try_from(kind.connections).expect("few");
     let whole = || {
-        context.buffers.free_sends() == sizes.bounce
+        context.buffers.send.len() == sizes.bounce
             && context.rails.iter().all(|rail| !rail.is_sending())
             && context.credits.left() + banked >= sizes.credits
             && context.peers.iter().flat_map(|peer| &*peer.connections).all(|connection| {

@@ -70,7 +70,7 @@ fn a_host_has_one_receiver_for_a_sender_and_a_rank_one_sender_for_a_host() {
             let mut seen = seen.lock().expect("no panic before");
             for (index, (peer, send_qp)) in send_qps.enumerate() {
                 assert!(send_qp.link.is_some(), "{peer}: not shared");
-                seen.push((member.rank, peer.0, index % 2, send_qp.number(), send_qp.recv_qp()));
+                seen.push((member.rank, peer.0, index % 2, send_qp.qp.number(), send_qp.recv_qp));
             }
         });
         let Ok(seen) = seen.into_inner() else { panic!("a rank panicked") };
@@ -130,7 +130,7 @@ fn numbers_that_do_not_fit_are_refused() {
                 let done = xrc.receive_ready(link, peer.rank, numbers, &far, &Retry::default());
                 done.expect_err("refused").to_string()
             };
-            let text = refused(&[9, send_qp.recv_qp() + 0x100, 9]);
+            let text = refused(&[9, send_qp.recv_qp + 0x100, 9]);
             assert!(text.contains("they do not share connections"), "{text}");
             let text = refused(&[9, 9]);
             assert!(text.contains("3 numbers are expected"), "{text}");
