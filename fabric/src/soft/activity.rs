@@ -15,7 +15,6 @@ pub(super) struct Activity {
     pub(super) armed: AtomicU32,
     /// Send queues whose stream takes no more.
     pub(super) blocked: AtomicU32,
-    /// A queue pair wants attention.
     pub(super) attention: Flag,
     /// A send queue has deferred requests.
     pub(super) deferred: Flag,
@@ -66,7 +65,6 @@ impl Activity {
         self.wake();
     }
 
-    /// A queue pair wants attention.
     pub(super) fn request_attention(&self) {
         self.attention.store(true);
         self.wake();

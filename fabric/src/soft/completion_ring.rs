@@ -24,22 +24,6 @@ pub(super) struct CompletionRing {
     armed: AtomicBool,
 }
 
-fn status_number(status: Status) -> u64 {
-    match status {
-        Status::Success => 0,
-        Status::LocalLength => 1,
-        Status::LocalQp => 2,
-        Status::LocalProtection => 3,
-        Status::Flushed => 4,
-        Status::RemoteInvalid => 5,
-        Status::RemoteAccess => 6,
-        Status::RemoteOperation => 7,
-        Status::RetryExceeded => 8,
-        Status::RnrRetryExceeded => 9,
-        Status::Other(_) => 10,
-    }
-}
-
 const STATUSES: [Status; 11] = [
     Status::Success,
     Status::LocalLength,
@@ -71,9 +55,12 @@ fn pack(entry: &Completion, release: SlotRelease) -> [u64; 5] {
         SlotRelease::Sends(number) => (SENDS, number),
         SlotRelease::Receives(number) => (RECEIVES, number),
     };
-    let opcode = OPCODES.iter().position(|one| *one == entry.opcode).unwrap_or(0) as u64;
+    // What is not in the list is the last of it, as `Other`.
+    let status = STATUSES.iter().position(|one| *one == entry.status);
+    let status = status.unwrap_or(STATUSES.len() - 1) as u64;
     let imm = if entry.imm.is_some() { IMM } else { 0 };
-    let first = status_number(entry.status) | opcode << 8 | imm | flag | u64::from(entry.len) << 32;
+    let opcode = (entry.opcode as u64) << 8;
+    let first = status | opcode | imm | flag | u64::from(entry.len) << 32;
     [
         entry.id,
         first,
@@ -116,7 +103,6 @@ impl CompletionRing {
         }
     }
 
-    /// Entries that it has room for.
     pub(super) fn depth(&self) -> usize {
         self.slots.len()
     }

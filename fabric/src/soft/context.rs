@@ -29,7 +29,6 @@ pub(super) const DATAGRAMS: u64 = u64::MAX - 1;
 /// Tries to find a port number that is free for TCP and for UDP.
 const PORT_TRIES: u32 = 64;
 
-/// The shared part of a device.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) info: DeviceInfo,

@@ -1,15 +1,50 @@
-//! Completion queues.
+//! Completion queues, and the channels where armed ones report.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use super::channel::SoftChannel;
+use nix::errno::Errno;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
 use super::completion_ring::CompletionRing;
 use super::context::Context;
 use super::slots::SlotRelease;
 use crate::sync::{AtomicBool, Ordering};
-use crate::{AsyncEvent, Completion, Error};
+use crate::{AsyncEvent, Channel, Completion, Error};
 
-/// A completion queue.
+#[derive(Clone, Debug)]
+pub(super) struct SoftChannel {
+    event: Arc<EventFd>,
+    device: String,
+}
+
+impl SoftChannel {
+    pub(super) fn new(device: &str) -> Result<Self, Error> {
+        let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+            .map_err(|errno| Error::os(device, "make a completion channel", errno.into()))?;
+        Ok(Self { event: Arc::new(event), device: device.to_owned() })
+    }
+
+    pub(super) fn notify(&self) {
+        // Full means that 2^64 - 2 events wait: it is readable then.
+        let _ = self.event.write(1);
+    }
+}
+
+impl Channel for SoftChannel {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn consume(&self) -> Result<u32, Error> {
+        match self.event.read() {
+            Ok(count) => Ok(u32::try_from(count).unwrap_or(u32::MAX)),
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(0),
+            Err(errno) => Err(Error::os(&self.device, "read a completion channel", errno.into())),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Cq {
     ring: CompletionRing,
@@ -54,7 +89,6 @@ impl Cq {
         count
     }
 
-    /// An error when more ended than was polled.
     pub(super) fn check_overflow(&self) -> Result<(), Error> {
         if !self.overflowed.load(Ordering::Relaxed) {
             return Ok(());

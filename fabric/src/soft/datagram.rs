@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use siphasher::sip::SipHasher24;
 
 use super::handshake::messages::JobKey;
+use super::wire;
 use crate::Gid;
 
 /// Bytes before the payload.
@@ -61,18 +62,15 @@ fn tag(key: &JobKey, header: &[u8], payload: &[u8]) -> [u8; 8] {
 impl Header {
     /// The packet in `packet`, whose payload of `len` bytes stands behind [`HEADER`] already;
     /// `None` when it does not fit.
-    #[must_use]
     pub fn seal<'a>(&self, key: &JobKey, packet: &'a mut [u8], len: usize) -> Option<&'a [u8]> {
         let whole = packet.get_mut(..HEADER.checked_add(len)?)?;
         let (head, payload) = whole.split_at_mut(HEADER);
         let length = u32::try_from(len).ok().filter(|_| len <= MAX_PAYLOAD)?;
-        head[0..4].copy_from_slice(&MAGIC);
-        head[4..8].copy_from_slice(&[VERSION, u8::from(self.imm.is_some()) * HAS_IMM, 0, 0]);
-        head[8..12].copy_from_slice(&self.to.to_le_bytes());
-        head[12..16].copy_from_slice(&self.from.to_le_bytes());
-        head[16..20].copy_from_slice(&self.qkey.to_le_bytes());
-        head[20..24].copy_from_slice(&self.imm.unwrap_or(0).to_le_bytes());
-        head[24..28].copy_from_slice(&length.to_le_bytes());
+        let flags = u8::from(self.imm.is_some()) * HAS_IMM;
+        let (magic, flags) =
+            (u32::from_le_bytes(MAGIC), u32::from_le_bytes([VERSION, flags, 0, 0]));
+        let words = [magic, flags, self.to, self.from, self.qkey, self.imm.unwrap_or(0), length];
+        head[..28].copy_from_slice(&wire::bytes::<7, 28>(words));
         let tag = tag(key, &head[..28], payload);
         head[28..36].copy_from_slice(&tag);
         Some(whole)
@@ -85,29 +83,25 @@ impl Header {
     pub fn open<'a>(key: &JobKey, packet: &'a [u8]) -> Result<(Self, &'a [u8]), Malformed> {
         let short = Malformed::Length(packet.len());
         let (head, payload) = packet.split_first_chunk::<HEADER>().ok_or(short)?;
-        let word = |at: usize| {
-            let bytes = head.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-            bytes.map_or(0, u32::from_le_bytes)
-        };
-        let [version, flags, zero, none] = word(4).to_le_bytes();
+        let [magic, flags, to, from, qkey, imm, length, ..] = wire::words::<HEADER, 9>(head);
+        let [version, flags, zero, none] = flags.to_le_bytes();
         let known = version == VERSION && flags & !HAS_IMM == 0 && (zero, none) == (0, 0);
-        if head[0..4] != MAGIC || !known {
+        if magic.to_le_bytes() != MAGIC || !known {
             return Err(Malformed::Header);
         }
-        if payload.len() > MAX_PAYLOAD || word(24) as usize != payload.len() {
+        if payload.len() > MAX_PAYLOAD || length as usize != payload.len() {
             return Err(short);
         }
         if tag(key, &head[..28], payload) != head[28..36] {
             return Err(Malformed::Tag);
         }
-        let imm = (flags & HAS_IMM != 0).then(|| word(20));
-        Ok((Self { to: word(8), from: word(12), qkey: word(16), imm }, payload))
+        let imm = (flags & HAS_IMM != 0).then_some(imm);
+        Ok((Self { to, from, qkey, imm }, payload))
     }
 }
 
 /// The first bytes of a receive, as the global route header of a real datagram: lengths, then both
 /// addresses.
-#[must_use]
 pub(super) fn route_header(from: IpAddr, to: IpAddr, payload: usize) -> [u8; GRH] {
     let mut out = [0; GRH];
     out[0] = 0x60;

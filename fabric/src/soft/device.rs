@@ -14,7 +14,6 @@ use super::qp::Qp;
 use super::qp_shared::QpShared;
 use super::qp_table::QpTable;
 
-/// An open device.
 #[derive(Debug)]
 pub(super) struct SoftDevice {
     pub(super) ctx: Arc<Context>,

@@ -7,9 +7,8 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::channel::SoftChannel;
 use super::context::Context;
-use super::cq::Cq;
+use super::cq::{Cq, SoftChannel};
 use super::device::SoftDevice;
 use super::limits::{MAX_CQE, MAX_INLINE, MAX_MESSAGE, MAX_QP, MAX_RD_ATOM, MAX_SGE, MAX_WR};
 use super::memory::{Keys, MAX_REGIONS};
@@ -46,7 +45,6 @@ const CAPS: Caps = Caps {
     cheap_poll: false,
 };
 
-/// An open device.
 #[derive(Debug)]
 pub(super) struct DeviceHandle(pub(super) Arc<SoftDevice>);
 

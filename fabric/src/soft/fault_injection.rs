@@ -1,35 +1,30 @@
 //! A fault script at work on a device: what is down, cut off, delayed or about to fail.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::fault_script::FaultPlan;
 use super::limits::MAX_DELAYED;
 use super::lock::{Wait, try_lock_for};
+use crate::sync::Flag;
 
 /// The script's state on one device.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct FaultInjection {
     pub(super) plan: Arc<FaultPlan>,
     pub(super) delayed: DelayedDatagrams,
     /// A port is down, an address is cut off, or the device is dead.
     active: AtomicBool,
-    dead: AtomicBool,
+    pub(super) dead: Flag,
     /// Queue pairs that fail, and when.
     kills: Mutex<Vec<(Instant, u32)>>,
 }
 
 impl FaultInjection {
     pub(super) fn new(plan: &Arc<FaultPlan>) -> Self {
-        Self {
-            plan: Arc::clone(plan),
-            delayed: DelayedDatagrams::default(),
-            active: AtomicBool::new(false),
-            dead: AtomicBool::new(false),
-            kills: Mutex::default(),
-        }
+        Self { plan: Arc::clone(plan), ..Self::default() }
     }
 
     /// Whether anything may be cut off now. Cheap.
@@ -42,18 +37,9 @@ impl FaultInjection {
         self.active.swap(active, Ordering::Relaxed)
     }
 
-    pub(super) fn is_dead(&self) -> bool {
-        self.dead.load(Ordering::Relaxed)
-    }
-
-    /// The device dies; false: it was dead already.
-    pub(super) fn die(&self) -> bool {
-        !self.dead.swap(true, Ordering::Relaxed)
-    }
-
     /// Whether nothing goes to or comes from `address`.
     pub(super) fn is_unreachable(&self, address: IpAddr, now: Instant) -> bool {
-        self.is_dead() || self.plan.is_unreachable(address, self.plan.age(now))
+        self.dead.is_set() || self.plan.is_unreachable(address, self.plan.age(now))
     }
 
     /// A reliable queue pair became ready to send.
@@ -86,34 +72,26 @@ pub(super) struct DelayedDatagram {
 
 /// All datagrams that a fault script holds back.
 #[derive(Debug, Default)]
-pub(super) struct DelayedDatagrams {
-    list: Mutex<Vec<DelayedDatagram>>,
-    count: AtomicUsize,
-}
+pub(super) struct DelayedDatagrams(Mutex<Vec<DelayedDatagram>>);
 
 impl DelayedDatagrams {
     pub(super) fn push(&self, datagram: DelayedDatagram) {
-        if let Some(mut list) = try_lock_for(&self.list, Wait::Post)
+        if let Some(mut list) = try_lock_for(&self.0, Wait::Post)
             && list.len() < MAX_DELAYED
         {
             list.push(datagram);
-            self.count.store(list.len(), Ordering::Release);
         }
     }
 
     /// Hands over what is due; whether more waits.
     pub(super) fn send_due(&self, now: Instant, mut send: impl FnMut(SocketAddr, &[u8])) -> bool {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return false;
-        }
-        let Some(mut list) = try_lock_for(&self.list, Wait::Post) else { return true };
+        let Some(mut list) = try_lock_for(&self.0, Wait::Post) else { return true };
         list.retain(|one| {
             if one.when <= now {
                 send(one.to, &one.bytes);
             }
             one.when > now
         });
-        self.count.store(list.len(), Ordering::Release);
         !list.is_empty()
     }
 }

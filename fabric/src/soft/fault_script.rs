@@ -300,7 +300,6 @@ pub struct FaultPlan {
 
 impl FaultPlan {
     /// Begins.
-    #[must_use]
     pub fn new(script: FaultScript) -> Self {
         Self {
             random: AtomicU64::new(script.seed),
@@ -312,7 +311,6 @@ impl FaultPlan {
     }
 
     /// Since the opening.
-    #[must_use]
     pub fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.opened)
     }
@@ -327,7 +325,6 @@ impl FaultPlan {
     }
 
     /// The fate of the next datagram that is sent.
-    #[must_use]
     pub fn datagram(&self) -> DatagramFault {
         let script = &self.script;
         if script.drop_ud == 0 && script.dup_ud == 0 && script.delay_ud.is_none() {
@@ -345,7 +342,6 @@ impl FaultPlan {
     }
 
     /// Whether the next registration is refused.
-    #[must_use]
     pub fn refuse_registration(&self) -> bool {
         if self.script.register_fail.is_empty() {
             return false;
@@ -356,7 +352,6 @@ impl FaultPlan {
     }
 
     /// How long after now the reliable queue pair that just became ready to send fails, if it does.
-    #[must_use]
     pub fn queue_pair_ready(&self) -> Option<Duration> {
         if self.script.kill_qp.is_empty() {
             return None;
@@ -366,7 +361,6 @@ impl FaultPlan {
     }
 
     /// Whether a port is down at `age`.
-    #[must_use]
     pub fn port_is_down(&self, device: &str, port: u8, age: Duration) -> bool {
         let hit = |(name, number, window): &(String, u8, Window)| {
             name == device && *number == port && window.has(age)
@@ -375,26 +369,22 @@ impl FaultPlan {
     }
 
     /// Whether nothing goes to or comes from `address` at `age`.
-    #[must_use]
     pub fn is_unreachable(&self, address: IpAddr, age: Duration) -> bool {
         self.script.partition.iter().any(|(whom, window)| window.has(age) && whom.has(address))
     }
 
     /// Whether anybody is cut off at `age`.
-    #[must_use]
     pub fn is_any_unreachable(&self, age: Duration) -> bool {
         self.script.partition.iter().any(|(_, window)| window.has(age))
     }
 
     /// Whether the fabric is dead at `age`.
-    #[must_use]
     pub fn is_dead(&self, age: Duration) -> bool {
         self.script.death.is_some_and(|death| age >= death)
     }
 
     /// Whether the clock must be read for [`Self::port_is_down`], [`Self::is_unreachable`] and
     /// [`Self::is_dead`].
-    #[must_use]
     pub fn need_clock(&self) -> bool {
         let script = &self.script;
         !script.port_down.is_empty() || !script.partition.is_empty() || script.death.is_some()

@@ -108,7 +108,6 @@ impl Parked {
         (&*self.stream).write(&verdict(go)).is_ok()
     }
 
-    /// Whether the requester went away.
     pub(super) fn is_closed(&self) -> bool {
         let waits = without_waiting(|| self.stream.peek(&mut [0]));
         matches!(waits, Ok(Some(0)) | Err(_))
@@ -122,7 +121,6 @@ enum ConnectState {
     Proved,
 }
 
-/// A stream that we open.
 #[derive(Debug)]
 pub(super) struct Connecting {
     pub(super) stream: Arc<TcpStream>,
@@ -145,7 +143,6 @@ pub(super) fn set_up(stream: &TcpStream, is_local: bool) -> io::Result<()> {
 }
 
 impl Connecting {
-    /// Starts to connect.
     pub(super) fn start(to: SocketAddr, is_local: bool, target: Target) -> io::Result<Self> {
         let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;

@@ -17,7 +17,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, order_in_models, yield_now};
-use crate::{Access, Sge};
+use crate::{Access, Data, Sge};
 
 /// Slots that are made at once; few in a model.
 const CHUNK: usize = if cfg!(loom) { 2 } else { 256 };
@@ -173,6 +173,26 @@ impl Table {
         self.span(sge.lkey, false, sge.addr.checked_add(from as u64)?, rest, need)
     }
 
+    /// Copies the data of a send as far as there is room; the number of bytes. `None`: a key does
+    /// not cover it.
+    pub(super) fn copy(&self, data: &Data<'_>, into: &mut [u8]) -> Option<usize> {
+        let mut used = 0;
+        match data {
+            Data::Gather(list) => {
+                for sge in *list {
+                    used += self.local(sge, false)?.read(into.get_mut(used..)?);
+                }
+            }
+            Data::Inline(list) => {
+                for bytes in *list {
+                    into.get_mut(used..used + bytes.len())?.copy_from_slice(bytes);
+                    used += bytes.len();
+                }
+            }
+        }
+        Some(used)
+    }
+
     /// Memory that a peer names.
     pub(super) fn remote(
         &self,
@@ -263,12 +283,10 @@ impl<'a, D> Fragments<'a, D> {
         }
     }
 
-    /// Bytes of all fragments.
     pub(super) const fn total(&self) -> usize {
         self.total
     }
 
-    /// Room for more fragments.
     pub(super) const fn room(&self) -> usize {
         MAX_FRAGMENTS - self.count
     }

@@ -5,7 +5,6 @@
 //! moves what nobody polls for.
 
 mod activity;
-mod channel;
 mod completion_ring;
 mod context;
 mod cq;
@@ -165,7 +164,7 @@ impl Fabric for Soft {
         };
         let names = (self.config.bind, self.config.key, self.config.mtu);
         let ctx =
-            Context::open(info, names, FaultInjection::new(&self.faults), self.thread.waker())?;
+            Context::open(info, names, FaultInjection::new(&self.faults), &self.thread.waker)?;
         let device = Arc::new(SoftDevice::new(ctx));
         self.thread.add(&device);
         Ok(Arc::new(DeviceHandle(device)))

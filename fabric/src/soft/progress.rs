@@ -5,7 +5,6 @@
 //! the others.
 
 mod connect;
-mod faults;
 mod queue_pairs;
 mod timers;
 
@@ -156,7 +155,6 @@ pub(super) struct Progress {
     accepting: usize,
 }
 
-/// The place of an entry.
 const fn place_of(token: u64) -> usize {
     (token & 0xffff_ffff) as usize
 }

@@ -19,7 +19,7 @@ type Devices = Mutex<Vec<Weak<SoftDevice>>>;
 /// The thread of a fabric, which lives as long as the fabric or one of its devices.
 #[derive(Debug)]
 pub(super) struct ProgressThread {
-    waker: Arc<Waker>,
+    pub(super) waker: Arc<Waker>,
     devices: Arc<Devices>,
 }
 
@@ -31,11 +31,6 @@ impl ProgressThread {
         let waker =
             waker.map_err(|source| Error::os("soft", "start the progress thread", source))?;
         Ok(Self { waker: Arc::new(waker), devices })
-    }
-
-    /// Wakes the thread.
-    pub(super) const fn waker(&self) -> &Arc<Waker> {
-        &self.waker
     }
 
     /// The thread drives this device, too.

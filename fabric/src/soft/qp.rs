@@ -102,7 +102,6 @@ impl Qp {
         }
     }
 
-    /// Forgets everything that is posted.
     pub(super) fn clear(&self, sq: &mut SendQueue) {
         sq.forget(self);
         sq.lost = false;

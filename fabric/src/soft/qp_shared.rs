@@ -42,7 +42,6 @@ pub(super) struct Turn {
     pub(super) again: bool,
 }
 
-/// The shared part of a queue pair.
 #[derive(Debug)]
 pub(super) struct QpShared {
     pub(super) ctx: Arc<Context>,
@@ -113,7 +112,6 @@ impl QpShared {
         self.state.load(Relaxed) == QpState::Error
     }
 
-    /// Whether requests of the peer are taken.
     pub(super) fn answers(&self) -> bool {
         answers(self.state())
     }
@@ -250,12 +248,10 @@ impl QpShared {
         self.done.store(self.done.load(Relaxed) + 1, Ordering::SeqCst);
     }
 
-    /// Requests of the peer that are done.
     pub(super) fn done(&self) -> u64 {
         self.done.load(Ordering::SeqCst)
     }
 
-    /// Requests that are done and not acknowledged.
     pub(super) fn unacked(&self) -> u64 {
         self.done().saturating_sub(self.announced.load(Relaxed))
     }

@@ -10,7 +10,6 @@ use super::rq::Rq;
 use super::wire::narrow;
 use crate::{Completion, CompletionQueue, Error, PostError, RecvWr, SharedReceiveQueue};
 
-/// A completion queue.
 #[derive(Debug)]
 pub(super) struct CqHandle {
     pub(super) cq: Arc<Cq>,
@@ -38,7 +37,6 @@ impl CompletionQueue for CqHandle {
     }
 }
 
-/// A shared receive queue.
 #[derive(Debug)]
 pub(super) struct SrqHandle {
     pub(super) rq: Arc<Rq>,

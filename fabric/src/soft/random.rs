@@ -1,6 +1,5 @@
 //! Numbers that others cannot guess.
 
-/// `N` random bytes.
 pub(super) fn random<const N: usize>() -> [u8; N] {
     let mut out = [0; N];
     if getrandom::fill(&mut out).is_err() {
@@ -17,7 +16,6 @@ pub(super) fn random<const N: usize>() -> [u8; N] {
     out
 }
 
-/// A random number.
 pub(super) fn random_u32() -> u32 {
     u32::from_le_bytes(random())
 }

@@ -21,7 +21,7 @@ use super::memory::Gather;
 use super::qp_shared::QpShared;
 use super::reverse_path::ReversePath;
 use super::slots::{SlotRelease, ring_index};
-use super::wire::{Malformed, REQUEST, Request, low, narrow};
+use super::wire::{Malformed, REQUEST, Request, low};
 use crate::{Data, Operation, PostError, SendWr, Sge, Status};
 
 pub(super) use self::responses::Stop;
@@ -202,6 +202,8 @@ impl SendQueue {
         }
         let mut wqe =
             Wqe { id: send.id, operation: send.operation, signaled: send.signaled, ..Wqe::EMPTY };
+        wqe.len = u32::try_from(send.data.total()).unwrap_or(u32::MAX);
+        let awaits_data = wqe.operation.awaits_data();
         match send.data {
             Data::Gather(list) => {
                 if list.len() > self.per {
@@ -209,23 +211,18 @@ impl SendQueue {
                         "more fragments than the queue pair was made for",
                     ));
                 }
-                let total: u64 = list.iter().map(|sge| u64::from(sge.len)).sum();
-                wqe.len = u32::try_from(total).unwrap_or(u32::MAX);
                 wqe.sges = u8::try_from(list.len()).unwrap_or(u8::MAX);
                 if wqe.len > MAX_MESSAGE {
                     wqe.fault = Some(Status::LocalLength);
-                } else if list
-                    .iter()
-                    .any(|sge| qp.ctx.regions.local(sge, wqe.operation.awaits_data()).is_none())
-                {
+                } else if list.iter().any(|sge| qp.ctx.regions.local(sge, awaits_data).is_none()) {
                     wqe.fault = Some(Status::LocalProtection);
                 }
             }
-            Data::Inline(list) => {
-                if wqe.operation.awaits_data() {
-                    return Err(PostError::Invalid("inline data of a read or an atomic"));
-                }
-                let total: usize = list.iter().map(|bytes| bytes.len()).sum();
+            Data::Inline(_) if awaits_data => {
+                return Err(PostError::Invalid("inline data of a read or an atomic"));
+            }
+            Data::Inline(_) => {
+                let total = wqe.len as usize;
                 if total > qp.inline {
                     return Err(PostError::Invalid("more inline bytes than the limit"));
                 }
@@ -235,7 +232,6 @@ impl SendQueue {
                 if waits || self.backlog.len() + total > self.backlog_max {
                     return Err(PostError::Full);
                 }
-                wqe.len = narrow(total);
                 wqe.inline = true;
             }
         }

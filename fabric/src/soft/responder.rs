@@ -290,7 +290,6 @@ impl Responder {
         }
     }
 
-    /// A request is whole.
     fn finish(&mut self, regions: &Table, request: Request, place: Place) {
         self.parse = Parse::START;
         match place {
@@ -329,7 +328,6 @@ impl Responder {
         matches!(self.parse, Parse::RnrWait { until: Some(_), .. } | Parse::Discard { .. })
     }
 
-    /// Whether acknowledgements are pending.
     pub(super) fn ack_pending(&self) -> bool {
         self.qp.unacked() != 0
     }

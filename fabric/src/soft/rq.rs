@@ -25,7 +25,6 @@ pub(super) enum Taken {
     Busy,
 }
 
-/// A ring of posted receives.
 #[derive(Debug)]
 pub(super) struct Rq {
     ring: Mutex<Ring>,

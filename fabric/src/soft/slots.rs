@@ -48,7 +48,6 @@ impl SlotTable {
         (one.number.load(Ordering::Relaxed) == qpn).then_some(one)
     }
 
-    /// A queue pair is made.
     pub(super) fn enter(&self, qpn: u32) {
         let at = (qpn & (MAX_QP - 1)) as usize;
         let Some(chunk) = self.0.get(at / CHUNK) else { return };
@@ -60,7 +59,6 @@ impl SlotTable {
         }
     }
 
-    /// A queue pair is gone.
     pub(super) fn remove(&self, qpn: u32) {
         if let Some(one) = self.find(qpn) {
             one.number.store(0, Ordering::Relaxed);

@@ -26,7 +26,6 @@ use crate::{
 /// A port to send datagrams to.
 #[derive(Debug)]
 pub(super) struct SoftAddress {
-    /// Its socket.
     pub(super) to: SocketAddr,
 }
 
@@ -34,38 +33,17 @@ impl AddressHandle for SoftAddress {}
 
 /// Copies the data of a send behind the header; its length. `Err`: a key does not cover it.
 fn collect(qp: &Qp, data: &Data<'_>, packet: &mut [u8; PACKET]) -> Result<usize, PostError> {
-    let mtu = qp.ctx.mtu.bytes() as usize;
-    let total: usize = match data {
-        Data::Gather(list) => list.iter().map(|sge| sge.len as usize).sum(),
-        Data::Inline(list) => list.iter().map(|bytes| bytes.len()).sum(),
-    };
-    if total > mtu {
+    let total = data.total();
+    if total > u64::from(qp.ctx.mtu.bytes()) {
         return Err(PostError::Invalid("a datagram longer than the MTU"));
     }
-    if matches!(data, Data::Inline(_)) && total > qp.inline {
+    if matches!(data, Data::Inline(_)) && total > qp.inline as u64 {
         return Err(PostError::Invalid("more inline bytes than the limit"));
     }
-    let mut at = HEADER;
-    match data {
-        Data::Gather(list) => {
-            for sge in *list {
-                let span = qp.ctx.regions.local(sge, false);
-                let span = span.ok_or(PostError::Invalid("a local key does not cover the data"))?;
-                let place = packet.get_mut(at..at + sge.len as usize).unwrap_or_default();
-                at += span.read(place);
-            }
-        }
-        Data::Inline(list) => {
-            for bytes in *list {
-                packet.get_mut(at..at + bytes.len()).unwrap_or_default().copy_from_slice(bytes);
-                at += bytes.len();
-            }
-        }
-    }
-    Ok(total)
+    let copied = qp.ctx.regions.copy(data, packet.get_mut(HEADER..).unwrap_or_default());
+    copied.ok_or(PostError::Invalid("a local key does not cover the data"))
 }
 
-/// Sends a datagram.
 pub(super) fn post(qp: &Qp, send: &SendWr<'_>) -> Result<(), PostError> {
     let Operation::Send { imm } = send.operation else {
         return Err(PostError::Invalid("a datagram queue pair only sends"));
@@ -83,13 +61,8 @@ pub(super) fn post(qp: &Qp, send: &SendWr<'_>) -> Result<(), PostError> {
     }
     if flushed || send.signaled {
         let status = if flushed { Status::Flushed } else { Status::Success };
-        qp.complete_send(
-            send.id,
-            status,
-            Opcode::Send,
-            narrow(len),
-            SlotRelease::Sends(number + 1),
-        );
+        let release = SlotRelease::Sends(number + 1);
+        qp.complete_send(send.id, status, Opcode::Send, narrow(len), release);
     }
     Ok(())
 }

@@ -64,7 +64,6 @@ impl Waker {
         Ok(Self { signals, thread: Mutex::new(Some(thread?)) })
     }
 
-    /// Makes the thread run now.
     pub(super) fn wake(&self) {
         self.signals.wake();
     }

@@ -51,7 +51,7 @@ pub enum Malformed {
 }
 
 /// Bytes as the numbers of a header.
-fn words<const BYTES: usize, const WORDS: usize>(bytes: &[u8; BYTES]) -> [u32; WORDS] {
+pub(super) fn words<const BYTES: usize, const WORDS: usize>(bytes: &[u8; BYTES]) -> [u32; WORDS] {
     let mut out = [0; WORDS];
     for (word, bytes) in out.iter_mut().zip(bytes.as_chunks().0) {
         *word = u32::from_le_bytes(*bytes);
@@ -99,7 +99,6 @@ pub struct Request {
 
 impl Request {
     /// Bytes that follow the header.
-    #[must_use]
     pub const fn body(&self) -> usize {
         match self.operation {
             Operation::Read { .. } => 0,
@@ -108,7 +107,6 @@ impl Request {
     }
 
     /// As bytes.
-    #[must_use]
     pub fn encode(&self) -> [u8; REQUEST] {
         let mut flags = if self.want_ack { WANT_ACK } else { 0 };
         if self.ack.is_some() {
@@ -158,7 +156,6 @@ impl Request {
 }
 
 /// Whether a header (its first bytes suffice) is a request's.
-#[must_use]
 pub fn is_request(bytes: &[u8]) -> bool {
     bytes.get(..2) == Some(&REQUEST_MARK.to_le_bytes())
 }
@@ -202,7 +199,6 @@ pub enum Response {
 
 impl Response {
     /// As bytes.
-    #[must_use]
     pub fn encode(&self) -> [u8; RESPONSE] {
         let (kind, code, number, len) = match *self {
             Self::Ack { done } => (1, 0, done, 0),

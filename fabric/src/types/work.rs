@@ -73,6 +73,17 @@ pub enum Data<'a> {
     Inline(&'a [&'a [u8]]),
 }
 
+impl Data<'_> {
+    /// Bytes together.
+    #[inline]
+    pub(crate) fn total(&self) -> u64 {
+        match self {
+            Self::Gather(list) => list.iter().map(|sge| u64::from(sge.len)).sum(),
+            Self::Inline(list) => list.iter().map(|bytes| bytes.len() as u64).sum(),
+        }
+    }
+}
+
 /// Where a datagram goes.
 #[derive(Clone, Copy, Debug)]
 pub struct UdTarget<'a> {

@@ -116,7 +116,6 @@ pub(super) fn failure(result: c_int) -> io::Error {
     }
 }
 
-/// An error with what to do about it.
 pub(super) fn explained(said: &io::Error, advice: &str) -> io::Error {
     io::Error::new(said.kind(), format!("{said}: {advice}"))
 }

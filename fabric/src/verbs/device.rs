@@ -19,7 +19,6 @@ use super::queues::{VerbsChannel, VerbsCq, VerbsSrq};
 use super::xrc::VerbsXrcDomain;
 use super::{convert, ffi, memory, port};
 
-/// An open device with its protection domain.
 #[derive(Debug)]
 pub(super) struct VerbsDevice {
     domain: Arc<Domain>,

@@ -89,7 +89,6 @@ fn named(access: Access) -> String {
     if names.is_empty() { "local read".to_owned() } else { names.join(", ") }
 }
 
-/// What to try after a refusal.
 fn advice(said: &io::Error, tries: u32, len: usize) -> String {
     match said.raw_os_error() {
         Some(libc::ENOMEM | libc::EPERM) => {

@@ -49,16 +49,29 @@ pub fn open(library: Option<&Path>) -> Result<Arc<dyn Fabric>, Error> {
     // children. A refusal leaves things as they were: a fork then still works for a child that only
     // executes a program, which is all that the project does. SAFETY: no arguments.
     let _refused = unsafe { (library.fork_init)() };
-    let list = List::read(library)?;
-    let devices = (0..list.count).map(|index| list.describe(index)).collect();
-    Ok(Arc::new(Verbs { list, devices }))
+    let mut verbs = Verbs::list(library)?;
+    verbs.devices = (0..verbs.count).map(|index| verbs.describe(index)).collect();
+    Ok(Arc::new(verbs))
 }
 
-/// The fabric of one library.
-#[derive(Debug)]
+/// The fabric of one library, with what `ibv_get_device_list` gave.
 struct Verbs {
-    list: List,
+    library: Arc<Library>,
+    base: NonNull<*mut ffi::Device>,
+    count: usize,
     devices: Vec<DeviceInfo>,
+}
+
+// SAFETY: the array and the devices in it do not change until they are freed in `drop`; the library
+// locks inside.
+unsafe impl Send for Verbs {}
+// SAFETY: as above.
+unsafe impl Sync for Verbs {}
+
+impl std::fmt::Debug for Verbs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} of {}", self.devices, self.library.name)
+    }
 }
 
 impl Fabric for Verbs {
@@ -75,32 +88,13 @@ impl Fabric for Verbs {
             let problem = format!("there is no device {index}, only {}", self.devices.len());
             Error::argument("verbs", "open a device", problem)
         })?;
-        let opened = self.list.open(index, info.clone())?;
+        let opened = self.open_listed(index, info.clone())?;
         Ok(Arc::new(VerbsDevice::new(Arc::new(opened))?))
     }
 }
 
-/// What `ibv_get_device_list` gave.
-struct List {
-    library: Arc<Library>,
-    base: NonNull<*mut ffi::Device>,
-    count: usize,
-}
-
-// SAFETY: the array and the devices in it do not change until they are freed in `drop`; the library
-// locks inside.
-unsafe impl Send for List {}
-// SAFETY: as above.
-unsafe impl Sync for List {}
-
-impl std::fmt::Debug for List {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "List({} devices of {})", self.count, self.library.name)
-    }
-}
-
-impl List {
-    fn read(library: Arc<Library>) -> Result<Self, Error> {
+impl Verbs {
+    fn list(library: Arc<Library>) -> Result<Self, Error> {
         let mut count = 0;
         // SAFETY: `count` takes the number.
         let base = unsafe { (library.get_device_list)(&raw mut count) };
@@ -113,7 +107,8 @@ impl List {
             };
             return Err(Error::os(&library.name, "list the devices", source));
         };
-        Ok(Self { library, base, count: usize::try_from(count).unwrap_or(0) })
+        let count = usize::try_from(count).unwrap_or(0);
+        Ok(Self { library, base, count, devices: Vec::new() })
     }
 
     /// A device of the list; `index` is below `count`.
@@ -127,7 +122,7 @@ impl List {
         unsafe { NonNull::new_unchecked(device) }
     }
 
-    fn open(&self, index: usize, info: DeviceInfo) -> Result<Opened, Error> {
+    fn open_listed(&self, index: usize, info: DeviceInfo) -> Result<Opened, Error> {
         let device = self.device(index);
         // SAFETY: devices of the list live as long as it does, and nobody changes them.
         let directory = sysfs::directory(unsafe { &device.as_ref().ibdev_path });
@@ -149,7 +144,7 @@ impl List {
             Some(ports) => ports,
             // A device that cannot be opened stays in the list; opening it says why.
             None => self
-                .open(index, info.clone())
+                .open_listed(index, info.clone())
                 .and_then(|opened| opened.attributes())
                 .map_or(0, |seen| seen.phys_port_cnt),
         };
@@ -157,7 +152,7 @@ impl List {
     }
 }
 
-impl Drop for List {
+impl Drop for Verbs {
     fn drop(&mut self) {
         // SAFETY: the list came from the library and is freed once; open devices hold their own
         // reference.

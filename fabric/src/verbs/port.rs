@@ -114,7 +114,6 @@ fn pkeys(opened: &Opened, port: u8, length: u16) -> Vec<u16> {
     table
 }
 
-/// Whether an entry of the table is used.
 pub(super) fn has_pkey(opened: &Opened, port: u8, index: u16) -> bool {
     pkey(opened, port, index).is_some_and(|key| key & 0x7fff != 0)
 }

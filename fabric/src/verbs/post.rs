@@ -29,7 +29,6 @@ fn taken(qp: &VerbsQp, result: c_int) -> Result<(), PostError> {
     outcome(result)
 }
 
-/// Posts a receive request.
 #[inline]
 pub(super) fn post_receive(qp: &VerbsQp, request: &RecvWr) -> Result<(), PostError> {
     if matches!(qp.qp_type, QpType::XrcSend | QpType::XrcRecv) {
@@ -78,8 +77,7 @@ pub(super) fn post_send(
             if send.operation.awaits_data() {
                 return Err(PostError::Invalid("reads and atomics need registered memory"));
             }
-            let total: usize = list.iter().map(|part| part.len()).sum();
-            if total > qp.inline as usize {
+            if send.data.total() > qp.inline.into() {
                 return Err(PostError::Invalid("more inline bytes than the queue pair takes"));
             }
             if list.len() > qp.send_sge as usize {
@@ -146,6 +144,23 @@ fn submit(
         remote_srqn: 0,
         rest: [0; 6],
     };
+    set_target(&mut wr, qp, send, queue)?;
+    set_operation(&mut wr, qp, &send.operation)?;
+    let mut bad = ptr::null_mut();
+    // SAFETY: a living queue pair and one request with `count` written fragments; inline ones are
+    // copied during the call, and the caller holds the regions of the other keys.
+    let result = unsafe { (qp.domain().post_send)(qp.qp.as_ptr(), &raw mut wr, &raw mut bad) };
+    taken(qp, result)
+}
+
+/// Where the request goes.
+#[inline(always)]
+fn set_target(
+    wr: &mut ffi::SendWr,
+    qp: &VerbsQp,
+    send: &SendWr<'_>,
+    queue: Option<u32>,
+) -> Result<(), PostError> {
     match (qp.qp_type, &send.to, queue) {
         (QpType::Rc, None, None) => {}
         (QpType::XrcSend, None, Some(queue)) => wr.remote_srqn = queue,
@@ -169,7 +184,17 @@ fn submit(
         (_, Some(_), _) => return Err(PostError::Invalid("a reliable connection has one peer")),
         (_, None, _) => return Err(PostError::Invalid("a datagram needs an address")),
     }
-    match send.operation {
+    Ok(())
+}
+
+/// What the request does.
+#[inline(always)]
+fn set_operation(
+    wr: &mut ffi::SendWr,
+    qp: &VerbsQp,
+    operation: &Operation,
+) -> Result<(), PostError> {
+    match *operation {
         Operation::Send { imm: None } => {}
         Operation::Send { imm: Some(imm) } => {
             wr.opcode = ffi::WR_SEND_WITH_IMM;
@@ -200,9 +225,5 @@ fn submit(
             wr.wr.atomic = ffi::WrAtomic { remote_addr: remote, compare_add: add, swap: 0, rkey };
         }
     }
-    let mut bad = ptr::null_mut();
-    // SAFETY: a living queue pair and one request with `count` written fragments; inline ones are
-    // copied during the call, and the caller holds the regions of the other keys.
-    let result = unsafe { (qp.domain().post_send)(qp.qp.as_ptr(), &raw mut wr, &raw mut bad) };
-    taken(qp, result)
+    Ok(())
 }

@@ -25,7 +25,6 @@ const CHECKS: u32 = 4;
 /// Sequence numbers and queue pair numbers have 24 bits.
 const BITS_24: u32 = 0xff_ffff;
 
-/// A queue pair.
 #[derive(Debug)]
 pub(super) struct VerbsQp {
     pub(super) qp: Object<ffi::Qp>,

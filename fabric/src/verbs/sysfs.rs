@@ -28,7 +28,6 @@ pub(super) fn is_soft(directory: &Path) -> bool {
     directory.join("parent").is_file()
 }
 
-/// Number of ports.
 pub(super) fn ports(directory: &Path) -> Option<u8> {
     let count = fs::read_dir(directory.join("ports")).ok()?.filter_map(Result::ok).count();
     u8::try_from(count).ok().filter(|count| *count > 0)

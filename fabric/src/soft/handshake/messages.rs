@@ -13,6 +13,8 @@
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
+use crate::soft::wire;
+
 /// Bytes of the first packet.
 pub const HELLO: usize = 28;
 /// Bytes of the answer.
@@ -73,22 +75,12 @@ pub struct Target {
 
 impl Target {
     fn encode(self) -> [u8; 16] {
-        let mut out = [0; 16];
-        out[0..4].copy_from_slice(&self.to.to_le_bytes());
-        out[4..8].copy_from_slice(&self.from.to_le_bytes());
-        out[8..12].copy_from_slice(&self.psn.to_le_bytes());
-        out[12] = self.rnr;
-        out
+        wire::bytes([self.to, self.from, self.psn, self.rnr.into()])
     }
 
-    fn decode(bytes: [u8; 16]) -> Self {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, rnr, ..] = bytes;
-        Self {
-            to: u32::from_le_bytes([a, b, c, d]),
-            from: u32::from_le_bytes([e, f, g, h]),
-            psn: u32::from_le_bytes([i, j, k, l]),
-            rnr: rnr & 7,
-        }
+    fn decode(bytes: &[u8; 16]) -> Self {
+        let [to, from, psn, last] = wire::words(bytes);
+        Self { to, from, psn, rnr: last.to_le_bytes()[0] & 7 }
     }
 }
 
@@ -104,7 +96,6 @@ fn mac(key: &JobKey, parts: [&[u8]; 4]) -> Hmac<Sha256> {
 }
 
 /// The first packet.
-#[must_use]
 pub fn hello(nonce: &Nonce) -> [u8; HELLO] {
     let mut out = [0; HELLO];
     out[0..8].copy_from_slice(&MAGIC);
@@ -118,21 +109,15 @@ pub fn hello(nonce: &Nonce) -> [u8; HELLO] {
 /// # Errors
 /// Not ours.
 pub fn read_hello(bytes: &[u8; HELLO]) -> Result<Nonce, Rejection> {
-    let [magic @ .., _, _, _, _] = bytes;
-    if magic[0..8] != MAGIC {
+    let (head, nonce) = bytes.split_last_chunk().ok_or(Rejection::Magic)?;
+    if head[0..8] != MAGIC {
         return Err(Rejection::Magic);
     }
-    let version = u16::from_le_bytes([bytes[8], bytes[9]]);
-    if version != VERSION {
-        return Err(Rejection::Version(version));
-    }
-    let mut nonce = [0; 16];
-    nonce.copy_from_slice(&bytes[12..28]);
-    Ok(nonce)
+    let version = u16::from_le_bytes([head[8], head[9]]);
+    if version == VERSION { Ok(*nonce) } else { Err(Rejection::Version(version)) }
 }
 
 /// The answer to `theirs`.
-#[must_use]
 pub fn challenge(key: &JobKey, theirs: &Nonce, own: &Nonce) -> [u8; CHALLENGE] {
     let mut out = [0; CHALLENGE];
     out[0..16].copy_from_slice(own);
@@ -173,17 +158,14 @@ pub fn check(
     own: &Nonce,
     proof: &[u8; PROOF],
 ) -> Result<Target, Rejection> {
-    let (body, tag) = proof.split_at(16);
+    let (body, tag) = proof.split_first_chunk().ok_or(Rejection::WrongKey)?;
     mac(key, [b"requester", theirs, own, body])
         .verify_slice(tag)
         .map_err(|_| Rejection::WrongKey)?;
-    let mut target = [0; 16];
-    target.copy_from_slice(body);
-    Ok(Target::decode(target))
+    Ok(Target::decode(body))
 }
 
 /// The verdict.
-#[must_use]
 pub const fn verdict(go: bool) -> [u8; VERDICT] {
     if go { GO } else { NO }
 }

@@ -27,7 +27,6 @@ impl From<Malformed> for Stop {
 }
 
 impl SendQueue {
-    /// Reads responses.
     pub(in crate::soft) fn read_responses(
         &mut self,
         qp: &QpShared,

@@ -57,20 +57,8 @@ impl SendQueue {
 #[cold]
 fn rest_after(written: usize, head: &[u8], qp: &QpShared, data: &Data<'_>) -> Vec<u8> {
     let mut all = head.to_vec();
-    match data {
-        Data::Inline(list) => list.iter().for_each(|bytes| all.extend_from_slice(bytes)),
-        Data::Gather(list) => {
-            for sge in *list {
-                let from = all.len();
-                all.resize(from + sge.len as usize, 0);
-                if let (Some(span), Some(place)) =
-                    (qp.ctx.regions.local(sge, false), all.get_mut(from..))
-                {
-                    span.read(place);
-                }
-            }
-        }
-    }
+    all.resize(head.len() + usize::try_from(data.total()).unwrap_or(0), 0);
+    qp.ctx.regions.copy(data, all.get_mut(head.len()..).unwrap_or_default());
     all.split_off(written.min(all.len()))
 }
 

@@ -3,7 +3,6 @@
 use crate::soft::wire::{REQUEST, Request};
 use crate::{Operation, Status};
 
-/// One posted send request.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::soft) struct Wqe {
     pub(in crate::soft) id: u64,

@@ -24,7 +24,7 @@ fn device() -> (Arc<dyn Device>, (Arc<SoftDevice>, ProgressThread), SocketAddr) 
     let names = (IpAddr::from([127, 0, 0, 1]), KEY, Mtu::B4096);
     let thread = ProgressThread::start().unwrap();
     let faults = FaultInjection::new(&Arc::default());
-    let ctx = Context::open(&info, names, faults, thread.waker()).unwrap();
+    let ctx = Context::open(&info, names, faults, &thread.waker).unwrap();
     let soft = Arc::new(SoftDevice::new(ctx));
     thread.add(&soft);
     let device = DeviceHandle(Arc::clone(&soft));
