@@ -27,6 +27,8 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
+
 /// What is wrong with a script.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("fault script, column {column}: {problem}")]
@@ -50,25 +52,6 @@ impl Window {
     }
 }
 
-/// Whom a partition cuts off: an address and how many of its bits count. `None`: everybody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Whom(Option<(IpAddr, u8)>);
-
-impl Whom {
-    fn has(self, address: IpAddr) -> bool {
-        let Some((network, bits)) = self.0 else { return true };
-        let (network, address) = match (network, address) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => {
-                (u128::from(a.to_bits()) << 96, u128::from(b.to_bits()) << 96)
-            }
-            (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits(), b.to_bits()),
-            _ => return false,
-        };
-        let mask = u128::MAX.checked_shl(128 - u32::from(bits.min(128))).unwrap_or(0);
-        network & mask == address & mask
-    }
-}
-
 /// Some of the datagrams: this many of a million.
 type Share = u32;
 const ALL: Share = 1_000_000;
@@ -83,7 +66,8 @@ pub struct FaultScript {
     port_down: Vec<(String, u8, Window)>,
     kill_qp: Vec<(u32, Duration)>,
     register_fail: Vec<(u32, bool)>,
-    partition: Vec<(Whom, Window)>,
+    /// Whom it cuts off; `None`: everybody.
+    partition: Vec<(Option<IpNet>, Window)>,
     death: Option<Duration>,
 }
 
@@ -258,19 +242,13 @@ impl<'a> Text<'a> {
         right.ok_or_else(|| self.problem("a position, as 1st or 3rd"))
     }
 
-    fn whom(self) -> Result<Whom, ScriptError> {
-        let needs = "all, an address, or a prefix as 10.0.0.0/8";
+    fn whom(self) -> Result<Option<IpNet>, ScriptError> {
         if self.text == "all" {
-            return Ok(Whom(None));
+            return Ok(None);
         }
-        let (address, bits) = self.split('/');
-        let address: IpAddr = address.text.parse().map_err(|_| self.problem(needs))?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Ok(most), |bits| bits.number("a number of bits"))?;
-        if bits > most {
-            return Err(self.problem(needs));
-        }
-        Ok(Whom(Some((address, bits))))
+        let address = || self.text.parse::<IpAddr>().map(IpNet::from);
+        let network = self.text.parse().or_else(|_| address()).map(Some);
+        network.map_err(|_| self.problem("all, an address, or a prefix as 10.0.0.0/8"))
     }
 }
 
@@ -343,9 +321,6 @@ impl FaultPlan {
 
     /// Whether the next registration is refused.
     pub fn refuse_registration(&self) -> bool {
-        if self.script.register_fail.is_empty() {
-            return false;
-        }
         let number = self.registrations.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let hit = |&(which, onward): &(u32, bool)| number == which || onward && number > which;
         self.script.register_fail.iter().any(hit)
@@ -353,9 +328,6 @@ impl FaultPlan {
 
     /// How long after now the reliable queue pair that just became ready to send fails, if it does.
     pub fn queue_pair_ready(&self) -> Option<Duration> {
-        if self.script.kill_qp.is_empty() {
-            return None;
-        }
         let number = self.ready.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         self.script.kill_qp.iter().find(|(which, _)| *which == number).map(|&(_, after)| after)
     }
@@ -370,7 +342,8 @@ impl FaultPlan {
 
     /// Whether nothing goes to or comes from `address` at `age`.
     pub fn is_unreachable(&self, address: IpAddr, age: Duration) -> bool {
-        self.script.partition.iter().any(|(whom, window)| window.has(age) && whom.has(address))
+        let reaches = |whom: &Option<IpNet>| whom.is_none_or(|whom| whom.contains(&address));
+        self.script.partition.iter().any(|(whom, window)| window.has(age) && reaches(whom))
     }
 
     /// Whether anybody is cut off at `age`.

@@ -13,17 +13,17 @@ use std::marker::PhantomData;
 use std::net::TcpStream;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd};
 use std::sync::atomic::AtomicU64 as RegionWord;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use super::slots::Chunks;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, order_in_models, yield_now};
 use crate::{Access, Data, Sge};
 
-/// Slots that are made at once; few in a model.
-const CHUNK: usize = if cfg!(loom) { 2 } else { 256 };
-const CHUNKS: usize = 256;
 /// Regions of one device.
 pub(super) const MAX_REGIONS: u32 = 1 << 16;
+/// Few in a model.
+const ROOM: u32 = if cfg!(loom) { 2 } else { MAX_REGIONS };
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -44,7 +44,7 @@ struct Book {
 /// The regions of a device.
 #[derive(Debug)]
 pub(super) struct Table {
-    chunks: Vec<OnceLock<Box<[Slot]>>>,
+    slots: Chunks<Slot>,
     book: Mutex<Book>,
 }
 
@@ -73,7 +73,7 @@ impl Drop for Span<'_> {
 
 impl Table {
     pub(super) fn new() -> Self {
-        Self { chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect(), book: Mutex::default() }
+        Self { slots: Chunks::new(ROOM), book: Mutex::default() }
     }
 
     /// Enters a region. `random` release the high halves of its keys. `None`: the table is full.
@@ -95,10 +95,7 @@ impl Table {
                 None => return None,
             }
         };
-        let at = index as usize;
-        let chunk = self.chunks.get(at / CHUNK)?;
-        let slots = chunk.get_or_init(|| (0..CHUNK).map(|_| Slot::default()).collect());
-        let slot = slots.get(at % CHUNK)?;
+        let slot = self.slots.make(index)?;
         // High halves are never 0 and never those of the slot's region before, so that an old key
         // is always a wrong one.
         let mut key = |old: u32| loop {
@@ -123,18 +120,13 @@ impl Table {
     /// this returns. They stay for one copy or one system call that does not block.
     pub(super) fn leave(&self, keys: Keys) {
         let index = keys.lkey & 0xffff;
-        let Some(slot) = self.slot(index) else { return };
+        let Some(slot) = self.slots.get(index) else { return };
         slot.access.store(0, Ordering::SeqCst);
         order_in_models();
         while slot.users.load(Ordering::SeqCst) != 0 {
             yield_now();
         }
         self.book.lock().unwrap_or_else(PoisonError::into_inner).free.push(index);
-    }
-
-    fn slot(&self, index: u32) -> Option<&Slot> {
-        let at = index as usize;
-        self.chunks.get(at / CHUNK)?.get()?.get(at % CHUNK)
     }
 
     fn span(
@@ -148,7 +140,7 @@ impl Table {
         if len == 0 {
             return Some(Span { slot: None, addr: 0, len: 0 });
         }
-        let slot = self.slot(key & 0xffff)?;
+        let slot = self.slots.get(key & 0xffff)?;
         slot.users.fetch_add(1, Ordering::SeqCst);
         order_in_models();
         let span = Span { slot: Some(slot), addr, len };

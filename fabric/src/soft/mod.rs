@@ -107,15 +107,13 @@ struct Soft {
 /// progress thread.
 pub fn open(config: &SoftConfig) -> Result<Arc<dyn Fabric>, Error> {
     let wrong = |problem: String| Err(Error::argument("soft", "open", problem));
-    if config.devices == 0 || config.devices > limits::MAX_DEVICES {
-        return wrong(format!(
-            "{} devices, 1 to {} are possible",
-            config.devices,
-            limits::MAX_DEVICES
-        ));
-    }
-    if config.ports == 0 || config.ports > limits::MAX_PORTS {
-        return wrong(format!("{} ports, 1 to {} are possible", config.ports, limits::MAX_PORTS));
+    for (what, number, most) in [
+        ("devices", config.devices, limits::MAX_DEVICES),
+        ("ports", config.ports, limits::MAX_PORTS),
+    ] {
+        if number == 0 || number > most {
+            return wrong(format!("{number} {what}, 1 to {most} are possible"));
+        }
     }
     if config.bind.is_unspecified() || config.bind.is_multicast() {
         return wrong(format!(

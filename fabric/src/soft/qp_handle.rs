@@ -77,38 +77,33 @@ impl QpHandle {
     }
 
     fn check_peer(&self, peer: Option<&RcPeer>) -> Result<(), Error> {
-        let wrong = |problem: String| Err(self.wrong(QpState::Rtr, problem));
+        let wrong = |problem: &str| Err(self.wrong(QpState::Rtr, problem));
         let peer = match (self.qp.qp_type, peer) {
             (QpType::Ud, None) => return Ok(()),
-            (QpType::Ud, Some(_)) => return wrong("datagrams have no peer".to_owned()),
-            (_, None) => return wrong("no peer is given".to_owned()),
+            (QpType::Ud, Some(_)) => return wrong("datagrams have no peer"),
+            (_, None) => return wrong("no peer is given"),
             (_, Some(peer)) => peer,
         };
-        let (address, mtu) = (&peer.address, self.device.ctx.mtu);
-        if !address.global {
-            return wrong(
-                "the peer's address is without GID: the software adapter needs it".into(),
-            );
-        }
-        if address.gid.is_empty() || address.service == 0 {
-            return wrong("the peer's address has no GID or no service number".into());
-        }
-        if address.sgid_index != 0 {
-            return wrong(format!("own GID index {}, there is index 0", address.sgid_index));
-        }
-        if peer.qpn >= 1 << 24 || peer.psn >= 1 << 24 {
-            return wrong(format!(
-                "queue pair {:#x} or PSN {:#x} over 24 bits",
-                peer.qpn, peer.psn
-            ));
-        }
-        if peer.mtu > mtu {
-            return wrong(format!("path MTU {:?} is over the port's {mtu:?}", peer.mtu));
-        }
-        if peer.rd_atom > MAX_RD_ATOM {
-            return wrong(format!("{} reads in flight, at most {MAX_RD_ATOM}", peer.rd_atom));
-        }
-        Ok(())
+        let RcPeer { address, qpn, psn, mtu, rd_atom } = peer;
+        let (index, most) = (address.sgid_index, self.device.ctx.mtu);
+        let rules = [
+            (
+                address.global,
+                "the peer's address is without GID: the software adapter needs it".to_owned(),
+            ),
+            (
+                !address.gid.is_empty() && address.service != 0,
+                "the peer's address has no GID or no service number".to_owned(),
+            ),
+            (index == 0, format!("own GID index {index}, there is index 0")),
+            (
+                *qpn < 1 << 24 && *psn < 1 << 24,
+                format!("queue pair {qpn:#x} or PSN {psn:#x} over 24 bits"),
+            ),
+            (*mtu <= most, format!("path MTU {mtu:?} is over the port's {most:?}")),
+            (*rd_atom <= MAX_RD_ATOM, format!("{rd_atom} reads in flight, at most {MAX_RD_ATOM}")),
+        ];
+        rules.iter().find(|(kept, _)| !kept).map_or(Ok(()), |(_, problem)| wrong(problem))
     }
 }
 

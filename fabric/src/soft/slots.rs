@@ -7,7 +7,30 @@ use super::limits::MAX_QP;
 use crate::PostError;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-const CHUNK: usize = 256;
+/// Entries that are made at once; few in a model.
+const CHUNK: usize = if cfg!(loom) { 2 } else { 256 };
+
+/// A long list of which the parts that are used exist. Reading takes no lock.
+#[derive(Debug)]
+pub(super) struct Chunks<T>(Vec<OnceLock<Box<[T]>>>);
+
+impl<T: Default> Chunks<T> {
+    pub(super) fn new(len: u32) -> Self {
+        Self((0..(len as usize).div_ceil(CHUNK)).map(|_| OnceLock::new()).collect())
+    }
+
+    pub(super) fn get(&self, index: u32) -> Option<&T> {
+        let index = index as usize;
+        self.0.get(index / CHUNK)?.get()?.get(index % CHUNK)
+    }
+
+    /// Makes the entry when it does not exist.
+    pub(super) fn make(&self, index: u32) -> Option<&T> {
+        let chunk = self.0.get(index as usize / CHUNK)?;
+        chunk.get_or_init(|| (0..CHUNK).map(|_| T::default()).collect());
+        self.get(index)
+    }
+}
 
 /// The place of a number in a ring of `size`, a power of two.
 #[expect(clippy::cast_possible_truncation, reason = "the mask is below the ring's size")]
@@ -35,24 +58,20 @@ struct Released {
 
 /// Slots that came free, of all queue pairs of a device, by the low bits of their numbers.
 #[derive(Debug)]
-pub(super) struct SlotTable(Vec<OnceLock<Box<[Released]>>>);
+pub(super) struct SlotTable(Chunks<Released>);
 
 impl SlotTable {
     pub(super) fn new() -> Self {
-        Self((0..MAX_QP as usize / CHUNK).map(|_| OnceLock::new()).collect())
+        Self(Chunks::new(MAX_QP))
     }
 
     fn find(&self, qpn: u32) -> Option<&Released> {
-        let at = (qpn & (MAX_QP - 1)) as usize;
-        let one = self.0.get(at / CHUNK)?.get()?.get(at % CHUNK)?;
+        let one = self.0.get(qpn & (MAX_QP - 1))?;
         (one.number.load(Ordering::Relaxed) == qpn).then_some(one)
     }
 
     pub(super) fn enter(&self, qpn: u32) {
-        let at = (qpn & (MAX_QP - 1)) as usize;
-        let Some(chunk) = self.0.get(at / CHUNK) else { return };
-        let chunk = chunk.get_or_init(|| (0..CHUNK).map(|_| Released::default()).collect());
-        if let Some(one) = chunk.get(at % CHUNK) {
+        if let Some(one) = self.0.make(qpn & (MAX_QP - 1)) {
             one.sends.store(0, Ordering::SeqCst);
             one.receives.store(0, Ordering::SeqCst);
             one.number.store(qpn, Ordering::SeqCst);

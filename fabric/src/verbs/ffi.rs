@@ -346,46 +346,34 @@ functions! {
     OpenQp(*mut Context, *mut QpOpenAttr) -> *mut Qp;
 }
 
-pub(crate) const TRANSPORT_IB: c_int = 0;
-/// Both members after `comp_mask` are there.
-pub(crate) const XRCD_FD_AND_FLAGS: u32 = 3;
-pub(crate) const DEVICE_XRC: c_uint = 1 << 20;
-pub(crate) const ATOMIC_NONE: c_int = 0;
-pub(crate) const ODP_SUPPORT: u64 = 1;
-pub(crate) const ODP_SEND_RECV_WRITE_READ: u32 = 15;
-pub(crate) const PORT_NOP: c_int = 0;
-pub(crate) const PORT_DOWN: c_int = 1;
-pub(crate) const PORT_ACTIVE: c_int = 4;
-pub(crate) const LINK_LAYER_UNSPECIFIED: u8 = 0;
-pub(crate) const LINK_LAYER_INFINIBAND: u8 = 1;
-pub(crate) const LINK_LAYER_ETHERNET: u8 = 2;
-pub(crate) const GID_TYPE_ROCE_V2: u32 = 2;
-pub(crate) const EVENT_CQ_ERR: c_int = 0;
-pub(crate) const EVENT_QP_FATAL: c_int = 1;
-pub(crate) const EVENT_QP_REQ_ERR: c_int = 2;
-pub(crate) const EVENT_QP_ACCESS_ERR: c_int = 3;
-pub(crate) const EVENT_DEVICE_FATAL: c_int = 8;
-pub(crate) const EVENT_PORT_ACTIVE: c_int = 9;
-pub(crate) const EVENT_PORT_ERR: c_int = 10;
-pub(crate) const SRQT_XRC: c_int = 1;
-/// The members of these names are there.
-pub(crate) const SRQ_INIT_TYPE_PD_DOMAIN_AND_CQ: u32 = 15;
-pub(crate) const QPT_RC: c_int = 2;
-pub(crate) const QPT_UD: c_int = 4;
-pub(crate) const QPT_XRC_SEND: c_int = 9;
-pub(crate) const QPT_XRC_RECV: c_int = 10;
-/// The domain is there.
-pub(crate) const QP_INIT_XRCD: u32 = 2;
-/// The members of these names are there.
-pub(crate) const QP_OPEN_NUMBER_DOMAIN_AND_TYPE: u32 = 11;
-pub(crate) const WR_RDMA_WRITE: c_int = 0;
-pub(crate) const WR_SEND: c_int = 2;
-pub(crate) const WR_SEND_WITH_IMM: c_int = 3;
-pub(crate) const WR_RDMA_READ: c_int = 4;
-pub(crate) const WR_ATOMIC_FETCH_AND_ADD: c_int = 6;
-pub(crate) const SEND_SIGNALED: c_uint = 2;
-pub(crate) const SEND_INLINE: c_uint = 8;
-pub(crate) const WC_WITH_IMM: c_uint = 2;
+/// Declares constants: the type of an enumeration, then its values that are used.
+macro_rules! constants {
+    ($($kind:ty: $($name:ident = $value:expr),+;)*) => {
+        $($(pub(crate) const $name: $kind = $value;)+)*
+    };
+}
+
+constants! {
+    c_int: TRANSPORT_IB = 0;
+    c_uint: DEVICE_XRC = 1 << 20;
+    c_int: ATOMIC_NONE = 0;
+    u64: ODP_SUPPORT = 1;
+    u32: ODP_SEND_RECV_WRITE_READ = 15;
+    c_int: PORT_NOP = 0, PORT_DOWN = 1, PORT_ACTIVE = 4;
+    u8: LINK_LAYER_UNSPECIFIED = 0, LINK_LAYER_INFINIBAND = 1, LINK_LAYER_ETHERNET = 2;
+    u32: GID_TYPE_ROCE_V2 = 2;
+    c_int: EVENT_CQ_ERR = 0, EVENT_QP_FATAL = 1, EVENT_QP_REQ_ERR = 2, EVENT_QP_ACCESS_ERR = 3;
+    c_int: EVENT_DEVICE_FATAL = 8, EVENT_PORT_ACTIVE = 9, EVENT_PORT_ERR = 10;
+    c_int: SRQT_XRC = 1;
+    c_int: QPT_RC = 2, QPT_UD = 4, QPT_XRC_SEND = 9, QPT_XRC_RECV = 10;
+    c_int: WR_RDMA_WRITE = 0, WR_SEND = 2, WR_SEND_WITH_IMM = 3, WR_RDMA_READ = 4;
+    c_int: WR_ATOMIC_FETCH_AND_ADD = 6;
+    c_uint: SEND_SIGNALED = 2, SEND_INLINE = 8;
+    c_uint: WC_WITH_IMM = 2;
+    // Members of a structure that are there, as their names say.
+    u32: XRCD_FD_AND_FLAGS = 3, QP_INIT_XRCD = 2, QP_OPEN_NUMBER_DOMAIN_AND_TYPE = 11;
+    u32: SRQ_INIT_TYPE_PD_DOMAIN_AND_CQ = 15;
+}
 
 /// Bits of `enum ibv_qp_attr_mask`, and all of them with their names.
 pub(crate) mod mask {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use super::{Conn, Fate, Progress};
+use super::{Conn, Fate, Progress, place_of};
 use crate::soft::context::Context;
 use crate::soft::handshake::messages::{Rejection, Target};
 use crate::soft::handshake::{Accepting, Connecting, Parked, set_up};
@@ -70,18 +70,12 @@ impl Progress {
     /// A requester that did not hear the verdict comes again. False: the stream that is there is in
     /// use.
     fn drop_unused_responder(&mut self, qp: &Arc<Qp>) -> bool {
-        for index in 0..self.entries.len() {
-            let conn = self.entries.get(index).and_then(|entry| entry.conn.as_ref());
-            let Some(Conn::Responder(one)) = conn else { continue };
-            if Arc::ptr_eq(&one.qp, qp) {
-                let unused = one.is_unused();
-                if unused {
-                    self.release(index);
-                }
-                return unused;
-            }
+        let token = qp.responder.load(Relaxed);
+        let unused = self.responder(qp).map(|one| one.is_unused());
+        if unused == Some(true) {
+            self.release(place_of(token));
         }
-        true
+        unused != Some(false)
     }
 
     pub(super) fn accept(&mut self, ctx: &Context) {

@@ -58,14 +58,11 @@ impl Progress {
         if qp.is_error() {
             sq.flush_all(qp);
             drop(sq);
-            for entry in &mut self.entries {
-                match &mut entry.conn {
-                    Some(Conn::Responder(one)) if Arc::ptr_eq(&one.qp, qp) => one.abandon(),
-                    _ => {}
-                }
+            if let Some(responder) = self.responder(qp) {
+                responder.abandon();
             }
             let done = qp.flush_receives();
-            self.turn_all_of(ctx, qp);
+            self.turn_where(ctx, false, |conn| conn.qp().is_some_and(|one| Arc::ptr_eq(one, qp)));
             return done;
         }
         let may_connect = sq.stream.is_none() && !sq.lost && !sq.connecting;
@@ -80,19 +77,17 @@ impl Progress {
         true
     }
 
-    /// A turn of every stream, as if the system had announced it.
-    pub(super) fn turn_all(&mut self, ctx: &Context) {
+    /// A turn of some streams, as if the system had announced them.
+    pub(super) fn turn_where(
+        &mut self,
+        ctx: &Context,
+        writable: bool,
+        which: impl Fn(&Conn) -> bool,
+    ) {
         for index in 0..self.entries.len() {
-            let Some(Entry { token, .. }) = self.entries.get(index) else { break };
-            self.turn(ctx, *token, true, true);
-        }
-    }
-
-    fn turn_all_of(&mut self, ctx: &Context, qp: &Arc<Qp>) {
-        for index in 0..self.entries.len() {
-            let Some(entry) = self.entries.get(index) else { break };
-            if entry.conn.as_ref().and_then(Conn::qp).is_some_and(|one| Arc::ptr_eq(one, qp)) {
-                self.turn(ctx, entry.token, false, true);
+            let Some(Entry { token, conn, .. }) = self.entries.get(index) else { break };
+            if conn.as_ref().is_some_and(&which) {
+                self.turn(ctx, *token, writable, true);
             }
         }
     }
@@ -116,18 +111,13 @@ impl Progress {
 
     /// Writes the acknowledgements of a queue pair that are pending.
     pub(in crate::soft) fn flush_acks_of(&mut self, ctx: &Context, qp: &Qp) {
-        for entry in &mut self.entries {
-            match &mut entry.conn {
-                Some(Conn::Responder(one)) if std::ptr::eq(&raw const *one.qp, qp) => {
-                    one.flush_acks(&ctx.regions);
-                }
-                _ => {}
-            }
+        if let Some(responder) = self.responder(qp) {
+            responder.flush_acks(&ctx.regions);
         }
     }
 
     /// The stream of the peer's requests.
-    fn responder(&mut self, qp: &QpShared) -> Option<&mut Responder> {
+    pub(super) fn responder(&mut self, qp: &QpShared) -> Option<&mut Responder> {
         match &mut self.entry(qp.responder.load(Relaxed))?.conn {
             Some(Conn::Responder(one)) if std::ptr::eq(&raw const **one.qp, qp) => Some(one),
             _ => None,

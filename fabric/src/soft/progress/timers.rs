@@ -125,7 +125,7 @@ impl Progress {
             }
         }
         // Streams that are cut off stay as they are; the others may have missed something.
-        self.turn_all(ctx);
+        self.turn_where(ctx, true, |_| true);
     }
 
     /// The system below goes on to acknowledge what a fault script cuts off at this side alone. So
