@@ -94,57 +94,40 @@ impl<M: Mode> fmt::Debug for Entry<M> {
     }
 }
 
+macro_rules! constructors {
+    ($($(#[$doc:meta])* $name:ident: $variant:ident($($what:ident: $type:ty),*);)*) => {
+        impl<M: Mode> Entry<M> {$(
+            $(#[$doc])*
+            #[must_use]
+            pub fn $name<F>(name: &str, nargs: usize, function: F) -> Self
+            where
+                F: Fn(&Token<'_, M>, $($type,)* &[i32]) + Send + Sync + 'static,
+            {
+                let erased = move |raw: &RawToken<'_>, $($what: $type,)* args: &[i32]| {
+                    function(&Token::new(raw), $($what,)* args);
+                };
+                Self::new(name, nargs, Function::$variant(Box::new(erased)))
+            }
+        )*}
+    };
+}
+
+constructors! {
+    /// A handler for Shorts with exactly `nargs` arguments. `name` is for diagnostics.
+    short: Short();
+    /// A handler for Mediums; the payload is the handler's to read and write until it returns, and
+    /// 8-byte aligned.
+    medium: Medium(payload: &mut [u8]);
+    /// A handler for Longs; the payload has landed in this rank's segment.
+    long: Long(payload: LongPayload<'_>);
+    /// A handler for both Mediums and Longs.
+    med_long: MedLong(payload: Payload<'_>);
+}
+
 impl<M: Mode> Entry<M> {
     fn new(name: &str, nargs: usize, function: Function) -> Self {
         let row = Registered::new(0, name.to_owned(), nargs, Role::ReqRep, function);
         Self { index: 0, row: Ok(row), mode: PhantomData }
-    }
-
-    /// A handler for Shorts with exactly `nargs` arguments. `name` is for diagnostics.
-    #[must_use]
-    pub fn short<F>(name: &str, nargs: usize, function: F) -> Self
-    where
-        F: Fn(&Token<'_, M>, &[i32]) + Send + Sync + 'static,
-    {
-        let erased = move |raw: &RawToken<'_>, args: &[i32]| function(&Token::new(raw), args);
-        Self::new(name, nargs, Function::Short(Box::new(erased)))
-    }
-
-    /// A handler for Mediums; the payload is the handler's to read and write until it returns, and
-    /// 8-byte aligned.
-    #[must_use]
-    pub fn medium<F>(name: &str, nargs: usize, function: F) -> Self
-    where
-        F: Fn(&Token<'_, M>, &mut [u8], &[i32]) + Send + Sync + 'static,
-    {
-        let erased = move |raw: &RawToken<'_>, payload: &mut [u8], args: &[i32]| {
-            function(&Token::new(raw), payload, args);
-        };
-        Self::new(name, nargs, Function::Medium(Box::new(erased)))
-    }
-
-    /// A handler for Longs; the payload has landed in this rank's segment.
-    #[must_use]
-    pub fn long<F>(name: &str, nargs: usize, function: F) -> Self
-    where
-        F: Fn(&Token<'_, M>, LongPayload<'_>, &[i32]) + Send + Sync + 'static,
-    {
-        let erased = move |raw: &RawToken<'_>, landing: LongPayload<'_>, args: &[i32]| {
-            function(&Token::new(raw), landing, args);
-        };
-        Self::new(name, nargs, Function::Long(Box::new(erased)))
-    }
-
-    /// A handler for both Mediums and Longs.
-    #[must_use]
-    pub fn med_long<F>(name: &str, nargs: usize, function: F) -> Self
-    where
-        F: Fn(&Token<'_, M>, Payload<'_>, &[i32]) + Send + Sync + 'static,
-    {
-        let erased = move |raw: &RawToken<'_>, payload: Payload<'_>, args: &[i32]| {
-            function(&Token::new(raw), payload, args);
-        };
-        Self::new(name, nargs, Function::MedLong(Box::new(erased)))
     }
 
     /// Asks for a fixed index, 128 to 255. Without it, or with 0, the highest free one is taken.

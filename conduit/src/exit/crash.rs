@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use bootstrap::ExitPath;
+use nix::sys::signal::Signal;
 use settings::Signals;
 use settings::deadlines::exit::{BACKTRACE, CRASH_FLUSH};
 
@@ -74,28 +75,12 @@ pub(super) fn user_handles_quit() -> bool {
     !others.contains(&signals::handler(libc::SIGQUIT))
 }
 
-fn name(signal: i32) -> &'static str {
-    match signal {
-        libc::SIGABRT => "SIGABRT",
-        libc::SIGFPE => "SIGFPE",
-        libc::SIGILL => "SIGILL",
-        libc::SIGSEGV => "SIGSEGV",
-        libc::SIGBUS => "SIGBUS",
-        libc::SIGINT => "SIGINT",
-        libc::SIGTERM => "SIGTERM",
-        libc::SIGHUP => "SIGHUP",
-        libc::SIGPIPE => "SIGPIPE",
-        libc::SIGQUIT => "SIGQUIT",
-        _ => "signal ",
-    }
-}
-
 fn rank() -> u32 {
     DIAGNOSTICS.get().map_or(0, |diagnostics| diagnostics.rank)
 }
 
 fn caught(what: &str, signal: i32) {
-    let (rank, name) = (rank(), name(signal));
+    let (rank, name) = (rank(), Signal::try_from(signal).map_or("signal ", Signal::as_str));
     print_line(format_args!("*** Caught a {what} (proc {rank}): {name}({signal})"));
 }
 

@@ -78,7 +78,7 @@ pub(super) extern "C" fn hook(code: i32, _: *mut c_void) {
 
 /// As [`hook`] when the program's exits are its own affair: the rank leaves in good order and ends
 /// nothing.
-pub(super) extern "C" fn farewell(code: i32, _: *mut c_void) {
+pub(super) extern "C" fn hook_quietly(code: i32, _: *mut c_void) {
     if let Some(driver) = driver().filter(|driver| !driver.has_begun()) {
         driver.close(false);
         driver.link.exit_notifier().fini(code);
@@ -409,7 +409,7 @@ impl Driver {
             Action::Fini { code } => {
                 self.close(self.decision().is_none());
                 self.bound(ALARM_FINI);
-                // The provider compares the farewell with how the process ends; it knows the codes
+                // The provider compares this code with how the process ends; it knows the codes
                 // of all from before.
                 notifier.fini(self.natural.get().copied().unwrap_or(code.get()));
             }

@@ -18,8 +18,8 @@
 //! * **Following.** The others wait for that request. A rank that gets one answers, and exits if it
 //!   was not exiting yet.
 //! * **Draining.** The end is decided: streams are flushed, queued messages leave.
-//! * **Finishing**, **Aborting**: terminal. Farewell to the provider when coordination succeeded,
-//!   else a plea to end the whole job.
+//! * **Finishing**, **Aborting**: terminal. The provider hears that the rank is done when coordination
+//!   succeeded, else that it shall end the whole job.
 //!
 //! The control tree shortens all this: its decision takes a machine from any phase straight to
 //! Draining.
@@ -88,7 +88,7 @@ pub struct Machine {
     /// End of the phase.
     until: Option<Millis>,
     /// When to decide alone, inside Reducing.
-    nudge: Option<Millis>,
+    decide_at: Option<Millis>,
     /// Rank 0 only: who leads.
     leader: Option<u32>,
     /// Leader only.
@@ -111,7 +111,7 @@ impl Machine {
             seen: 0,
             graceful: false,
             until: None,
-            nudge: None,
+            decide_at: None,
             leader: None,
             missing: None,
         }
@@ -126,9 +126,9 @@ impl Machine {
     /// When [`Event::Timer`] is due, if ever.
     #[must_use]
     pub fn deadline(&self) -> Option<Millis> {
-        match (self.until, self.nudge) {
-            (Some(until), Some(nudge)) => Some(until.min(nudge)),
-            (until, nudge) => until.or(nudge),
+        match (self.until, self.decide_at) {
+            (Some(until), Some(decide_at)) => Some(until.min(decide_at)),
+            (until, decide_at) => until.or(decide_at),
         }
     }
 
@@ -181,7 +181,7 @@ impl Machine {
         let failed = self.known() != Code(0);
         let bound = if failed { timeouts.non_collective } else { timeouts.reduce };
         self.enter(Phase::Reducing, now, bound);
-        self.nudge = self.config.control.then(|| now.plus(timeouts.stall));
+        self.decide_at = self.config.control.then(|| now.plus(timeouts.stall));
         self.send_round(out);
         self.reduce(now, out);
     }
@@ -193,7 +193,7 @@ impl Machine {
     const fn enter(&mut self, phase: Phase, now: Millis, length: Millis) {
         self.phase = phase;
         self.until = Some(now.plus(length));
-        self.nudge = None;
+        self.decide_at = None;
     }
 
     fn known(&self) -> Code {
@@ -230,7 +230,7 @@ impl Machine {
     }
 
     fn decide(&mut self, out: &mut Actions) {
-        self.nudge = None;
+        self.decide_at = None;
         push(out, Action::Decide { code: self.known() });
     }
 
@@ -335,7 +335,7 @@ impl Machine {
     }
 
     fn timer(&mut self, now: Millis, out: &mut Actions) {
-        if self.nudge.is_some_and(|at| at <= now) {
+        if self.decide_at.is_some_and(|at| at <= now) {
             self.decide(out);
         }
         if self.until.is_none_or(|until| now < until) {

@@ -28,7 +28,7 @@ pub(crate) use link::Link;
 pub(crate) use signals::undisturbed;
 
 use crash::Diagnostics;
-use driver::{Options, farewell, hook};
+use driver::{Options, hook, hook_quietly};
 use machine::Millis;
 
 /// Installs the exit of this process: handlers, hook, machine. First freezes if that was asked for.
@@ -49,7 +49,7 @@ pub(crate) fn install(
         return Ok(());
     }
     crash::install(diagnostics(place.rank.0, settings));
-    signals::set_exit_hook(if settings.bool("GASNET_CATCH_EXIT") { hook } else { farewell });
+    signals::set_exit_hook(if settings.bool("GASNET_CATCH_EXIT") { hook } else { hook_quietly });
     if settings.bool("GASNET_FREEZE") {
         crash::freeze();
     }

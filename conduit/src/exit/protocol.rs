@@ -153,7 +153,7 @@ pub enum Action {
         /// Coordination succeeded.
         graceful: bool,
     },
-    /// Say farewell to the provider.
+    /// Tell the provider that this rank is done.
     Fini {
         /// The job's code.
         code: Code,

@@ -22,13 +22,13 @@ impl ShmTransport {
     pub(crate) fn join_fences(&self, registered: bool) {
         if registered {
             self.registered.store(true, Ordering::Relaxed);
-            self.control().registered.fetch_add(1, Ordering::SeqCst);
+            self.memory.control().registered.fetch_add(1, Ordering::SeqCst);
         }
     }
 
     /// Decides whether senders need fences; once every rank has announced itself.
     pub(crate) fn learn_fences(&self) {
-        let registered = self.control().registered.load(Ordering::SeqCst);
+        let registered = self.memory.control().registered.load(Ordering::SeqCst);
         self.asymmetric.store(registered == self.span().locals, Ordering::Relaxed);
     }
 

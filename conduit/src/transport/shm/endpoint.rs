@@ -10,7 +10,7 @@ use bootstrap::node_shm::{NodeShm, RankSlot};
 use super::arena::Arena;
 use super::consumer::Consumer;
 use super::host::{HostMemory, HostWords};
-use super::layout::{Control, Layout, Member, SegmentRow};
+use super::layout::{Layout, SegmentRow};
 use super::map::SharedMemory;
 use super::mpsc_ring::MpscRing;
 use super::poll_budget::PollBudget;
@@ -58,7 +58,7 @@ pub(crate) struct ShmTransport {
     pub(super) central: bool,
     span: Span,
     pub(super) client_barrier: Progress,
-    memory: HostMemory,
+    pub(super) memory: HostMemory,
     page: Arc<NodeShm>,
     budget: PollBudget,
     pub(super) inner_barrier: Progress,
@@ -127,7 +127,7 @@ impl ShmTransport {
         // would be misread.
         let (central, c) = (u64::from(self.central), u64::from(self.c_face));
         let mine = self.layout().fingerprint() ^ central << 1 ^ c << 2;
-        let word = &self.control().fingerprint;
+        let word = &self.memory.control().fingerprint;
         match word.compare_exchange(0, mine, Ordering::SeqCst, Ordering::SeqCst) {
             Err(seen) if seen != mine => Err(Error::LayoutMismatch { rank, seen, mine }),
             _ => Ok(()),
@@ -200,18 +200,8 @@ impl ShmTransport {
     }
 
     #[inline]
-    pub(super) fn control(&self) -> &Control {
-        self.memory.control()
-    }
-
-    #[inline]
     pub(crate) fn row(&self, local: usize) -> &SegmentRow {
         self.memory.row(local)
-    }
-
-    #[inline]
-    pub(super) fn member(&self, local: usize) -> &Member {
-        self.memory.member(local)
     }
 
     #[inline(always)]

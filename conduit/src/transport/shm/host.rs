@@ -82,7 +82,7 @@ pub(crate) struct HostWords {
 
 impl HostWords {
     pub(crate) fn map(fd: &OwnedFd) -> io::Result<Self> {
-        Ok(Self { memory: SharedMemory::map(fd, size_of::<Control>())? })
+        Ok(Self { memory: SharedMemory::map_at(fd, 0, size_of::<Control>())? })
     }
 
     /// Union of the affinity masks of the host's ranks.

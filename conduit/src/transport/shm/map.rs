@@ -25,12 +25,8 @@ unsafe impl Send for SharedMemory {}
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// Maps the first `len` bytes of `memory`, checking that they are there.
-    pub(crate) fn map(memory: &OwnedFd, len: usize) -> io::Result<Self> {
-        Self::map_at(memory, 0, len)
-    }
-
-    /// Maps `len` bytes of `memory` from `first` on, a multiple of the page size.
+    /// Maps `len` bytes of `memory` from `first` on, a multiple of the page size, checking that they
+    /// are there.
     pub(crate) fn map_at(memory: &OwnedFd, first: usize, len: usize) -> io::Result<Self> {
         let there =
             usize::try_from(nix::sys::stat::fstat(memory)?.st_size).map_err(io::Error::other)?;
@@ -82,7 +78,7 @@ impl SharedMemory {
 impl Drop for SharedMemory {
     fn drop(&mut self) {
         if self.len != 0 {
-            // SAFETY: exactly the mapping made by `map`; references into it cannot outlive the
+            // SAFETY: exactly the mapping made by `map_at`; references into it cannot outlive the
             // value.
             unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
         }

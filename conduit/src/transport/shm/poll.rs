@@ -115,7 +115,7 @@ impl ShmTransport {
 
     #[inline(always)]
     fn lanes_in_use(&self, mask: u32) -> impl Iterator<Item = usize> {
-        let mut left = self.member(self.local()).lanes.used() & mask;
+        let mut left = self.memory.member(self.local()).lanes.used() & mask;
         std::iter::from_fn(move || {
             let lane = (left != 0).then(|| left.trailing_zeros() as usize)?;
             left &= left - 1;

@@ -125,8 +125,8 @@ impl ShmTransport {
     #[inline]
     fn central_of(&self, which: Which) -> &CentralBarrier {
         match which {
-            Which::Client => &self.control().client,
-            Which::Inner => &self.control().inner,
+            Which::Client => &self.memory.control().client,
+            Which::Inner => &self.memory.control().inner,
         }
     }
 
@@ -143,7 +143,7 @@ impl ShmTransport {
         progress.generation.store(generation, Ordering::Relaxed);
         progress.under_way.store(true, Ordering::Relaxed);
         if self.few(which) {
-            let mine = &self.member(self.local()).arrived[generation as usize & 1];
+            let mine = &self.memory.member(self.local()).arrived[generation as usize & 1];
             mine.0.swap(word(generation, name), Ordering::SeqCst);
             for other in (0..self.layout().locals).filter(|other| *other != self.local()) {
                 self.slot_of(other).ring_if_sleeping();
@@ -216,8 +216,9 @@ impl ShmTransport {
         }
         let mut merged = BarrierName::Anonymous;
         for local in 0..self.layout().locals {
-            let word =
-                self.member(local).arrived[generation as usize & 1].0.load(Ordering::Acquire);
+            let word = self.memory.member(local).arrived[generation as usize & 1]
+                .0
+                .load(Ordering::Acquire);
             if count(word) != generation {
                 return None;
             }
