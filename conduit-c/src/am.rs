@@ -1,105 +1,153 @@
-//! Requests, replies, limits, poll.
+//! Requests, replies, their limits, what a handler asks about its message, poll.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use gasnet_ibv::inner::{Destination, MAX_LONG, Outgoing, Payload, Target, max_medium};
 use gasnet_ibv::{HandlerIndex, LUB_LONG, LUB_MEDIUM, Outcome};
 
-use crate::arguments::{args, check_index, completion, long_limit, medium_limit, options, payload};
+use crate::arguments::{
+    answer, args, check_index, check_place, completion, long_limit, medium_limit, options, payload,
+    string,
+};
+use crate::call::CHandler;
+use crate::current::{self, Sender};
 use crate::events::Leaf;
-use crate::fail::{self, BAD_ARG, Fail, code, value};
+use crate::fail::{self, BAD_ARG, Fail, code, status, value};
 use crate::state::{self, State};
-use crate::transfer;
-use crate::types::{EventValue, Flags, IMMEDIATE, RANK_INVALID};
-use crate::{M, current, tools};
+use crate::transfer::place_long;
+use crate::types::{EventValue, Flags, Handle, IMMEDIATE, RANK_INVALID, TI_ALL, Token, TokenInfo};
+use crate::{M, tools};
 
-/// Returned by a message that was not sent because it was not to wait.
-const NOT_SENT: c_int = 1;
-
-#[inline]
-const fn said(outcome: Outcome) -> c_int {
+/// The code of a message; 1 when it was not sent because it was not to wait.
+#[inline(always)]
+pub fn sent(outcome: Outcome) -> c_int {
     match outcome {
         Outcome::Sent => fail::OK,
-        Outcome::NotSent => NOT_SENT,
+        Outcome::NotSent => 1,
     }
 }
 
-#[inline]
-fn result(call: &str, outcome: Result<c_int, Fail>) -> c_int {
-    outcome.unwrap_or_else(|fail| fail.report(call))
+/// Whom a message goes to: a rank, or with a token the rank whose request is being handled. Each
+/// entry point knows which: inlined, this costs no branch.
+#[derive(Clone, Copy)]
+pub struct Peer {
+    pub target: Target,
+    pub token: Option<Sender>,
+    rank: u32,
+}
+
+#[inline(always)]
+pub fn receiver(tm: Handle, rank: u32) -> Result<Peer, Fail> {
+    let target = state::open()?.message_target(tm, rank)?;
+    Ok(Peer { target, token: None, rank })
+}
+
+#[inline(always)]
+pub fn sender(token: Token) -> Result<Peer, Fail> {
+    let token = current::get(token)?;
+    let target = state::open()?.inner.reply_target(token);
+    Ok(Peer { target, token: Some(token), rank: RANK_INVALID })
+}
+
+impl Peer {
+    pub fn rank(self) -> u32 {
+        self.token.map_or(self.rank, |token| token.source().0)
+    }
+
+    /// Checks what requests need that do more than to send.
+    #[inline(always)]
+    pub fn check(self, state: &State, call: &'static str) -> Result<(), Fail> {
+        if self.token.is_none() {
+            state.inner.check_outside::<M>(call)?;
+            state.inner.check_open(call)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the right to send; a request has only one reply.
+    #[inline(always)]
+    fn claim(self, call: &'static str) -> Result<(), Fail> {
+        self.token.map_or(Ok(()), |token| Ok(token.claim(call)?))
+    }
+
+    fn unclaim(self) {
+        self.token.inspect(|token| token.unclaim());
+    }
 }
 
 /// Whether a Short is like most: for a handler of the program, allowed to wait.
 #[inline(always)]
-const fn is_plain(handler: u8, flags: Flags) -> bool {
+const fn is_usual(handler: u8, flags: Flags) -> bool {
     handler >= HandlerIndex::FIRST_CLIENT && flags & IMMEDIATE == 0
 }
 
-/// Sends a Short when there is nothing to refuse and nothing to wait for: one of a row, or after a
-/// `look` for messages. `false` when it has to be looked at closely. Nothing in it calls a
-/// function, so that a row saves no registers.
+/// Sends a Short to a neighbour when there is nothing to refuse and nothing to wait for: one of a
+/// burst, or after a `CHECK` for arrivals. `false` when it needs [`request_short`]. Nothing in it
+/// calls a function, so that a burst saves no registers.
 #[inline(always)]
-fn send_plainly<const LOOK: bool>(
-    tm: *const c_void,
+fn try_request_short<const CHECK: bool>(
+    tm: Handle,
     rank: u32,
     handler: u8,
     flags: Flags,
     args: &[i32],
 ) -> bool {
     let Some(state) = state::get() else { return false };
-    if !is_plain(handler, flags) || !state::is_whole_team(tm) {
+    if !is_usual(handler, flags) || !state::is_whole_team(tm) {
         return false;
     }
-    state.inner.pass_short::<M, LOOK>(rank, handler, args)
+    state.inner.try_request_short::<M, CHECK>(rank, handler, args)
 }
 
-/// As [`send_plainly`] for the reply of a handler.
+/// As [`try_request_short`] for the reply of a handler.
 #[inline(always)]
-fn reply_plainly(token: *mut c_void, handler: u8, flags: Flags, args: &[i32]) -> bool {
+fn try_reply_short(token: Token, handler: u8, flags: Flags, args: &[i32]) -> bool {
     let (Some(state), Some(token)) = (state::get(), current::current(token)) else { return false };
-    is_plain(handler, flags) && state.inner.pass_reply::<M>(token, handler, args)
+    is_usual(handler, flags) && state.inner.try_reply_short::<M>(token, handler, args)
 }
 
 #[inline(never)]
-fn request_after_look<const N: usize>(
-    tm: *const c_void,
+fn request_after_check<const N: usize>(
+    tm: Handle,
     rank: u32,
     handler: u8,
     flags: Flags,
     args: [i32; N],
 ) -> c_int {
-    if send_plainly::<true>(tm, rank, handler, flags, &args) {
+    if try_request_short::<true>(tm, rank, handler, flags, &args) {
         return fail::OK;
     }
-    request_closely(tm, rank, handler, flags, &args)
+    request_short(tm, rank, handler, flags, &args)
 }
 
-/// As [`send_plainly`] with everything that may be in the way.
+/// A Short with everything that may be in the way.
 #[inline(never)]
-fn request_closely(tm: *const c_void, rank: u32, handler: u8, flags: Flags, args: &[i32]) -> c_int {
-    let call = "gex_AM_RequestShort";
-    let send = || {
-        check_index(handler)?;
-        let state = state::open()?;
-        let target = state.message_target(tm, rank)?;
-        let outgoing = Outgoing { call, handler, args, payload: Payload::None };
-        Ok(said(state.inner.request::<M>(target, &outgoing, options(flags), &())?))
-    };
-    result(call, send())
+fn request_short(tm: Handle, rank: u32, handler: u8, flags: Flags, args: &[i32]) -> c_int {
+    short("gex_AM_RequestShort", || receiver(tm, rank), handler, flags, || Ok(args))
 }
 
-/// As [`reply_plainly`] with everything that may be in the way.
 #[inline(never)]
-fn reply_closely(token: *mut c_void, handler: u8, flags: Flags, args: &[i32]) -> c_int {
-    let call = "gex_AM_ReplyShort";
-    let send = || {
+fn reply_short(token: Token, handler: u8, flags: Flags, args: &[i32]) -> c_int {
+    short("gex_AM_ReplyShort", || sender(token), handler, flags, || Ok(args))
+}
+
+#[inline(always)]
+fn short<'a>(
+    call: &'static str,
+    peer: impl FnOnce() -> Result<Peer, Fail>,
+    handler: u8,
+    flags: Flags,
+    args: impl FnOnce() -> Result<&'a [i32], Fail>,
+) -> c_int {
+    status(call, || {
+        let args = args()?;
         check_index(handler)?;
-        let (state, token) = (state::open()?, current::get(token)?);
-        token.claim(call)?;
+        let (state, peer) = (state::open()?, peer()?);
+        peer.claim(call)?;
         let outgoing = Outgoing { call, handler, args, payload: Payload::None };
-        Ok(said(state.inner.reply::<M>(token, &outgoing, options(flags), &())?))
-    };
-    result(call, send())
+        let to = (peer.target, peer.token);
+        Ok(sent(state.inner.send::<M>(to, &outgoing, options(flags), &())?))
+    })
 }
 
 /// Shorts with few arguments, which come in registers. The rest of the work is in other functions,
@@ -108,29 +156,24 @@ macro_rules! shorts {
     ($($request:ident, $reply:ident, [$($arg:ident),*];)*) => {$(
         #[unsafe(no_mangle)]
         pub extern "C" fn $request(
-            tm: *const c_void,
+            tm: Handle,
             rank: u32,
             handler: u8,
             flags: Flags,
             $($arg: i32,)*
         ) -> c_int {
-            if send_plainly::<false>(tm, rank, handler, flags, &[$($arg),*]) {
+            if try_request_short::<false>(tm, rank, handler, flags, &[$($arg),*]) {
                 return fail::OK;
             }
-            request_after_look(tm, rank, handler, flags, [$($arg),*])
+            request_after_check(tm, rank, handler, flags, [$($arg),*])
         }
 
         #[unsafe(no_mangle)]
-        pub extern "C" fn $reply(
-            token: *mut c_void,
-            handler: u8,
-            flags: Flags,
-            $($arg: i32,)*
-        ) -> c_int {
-            if reply_plainly(token, handler, flags, &[$($arg),*]) {
+        pub extern "C" fn $reply(token: Token, handler: u8, flags: Flags, $($arg: i32,)*) -> c_int {
+            if try_reply_short(token, handler, flags, &[$($arg),*]) {
                 return fail::OK;
             }
-            reply_closely(token, handler, flags, &[$($arg),*])
+            reply_short(token, handler, flags, &[$($arg),*])
         }
     )*};
 }
@@ -142,205 +185,159 @@ shorts! {
     gexi_AM_RequestShort3, gexi_AM_ReplyShort3, [a, b, c];
 }
 
+/// A message with payload, as a program gives it.
+struct Message {
+    handler: u8,
+    source: *const c_void,
+    nbytes: usize,
+    lc_opt: *mut EventValue,
+    flags: Flags,
+    nargs: c_uint,
+    argv: *const i32,
+}
+
+impl Message {
+    #[inline(always)]
+    fn send_medium(
+        &self,
+        call: &'static str,
+        peer: impl FnOnce() -> Result<Peer, Fail>,
+    ) -> Result<Outcome, Fail> {
+        check_index(self.handler)?;
+        let (state, peer) = (state::open()?, peer()?);
+        let args = args(self.nargs, self.argv)?;
+        let bytes = payload(self.source, self.nbytes, max_medium(args.len()))?;
+        completion(self.lc_opt, peer.token.is_none())?;
+        peer.claim(call)?;
+        self.send(call, (state, peer), args, Payload::Medium(bytes))
+    }
+
+    #[inline(always)]
+    fn send_long(
+        &self,
+        call: &'static str,
+        peer: impl FnOnce() -> Result<Peer, Fail>,
+        dest: *const c_void,
+    ) -> Result<Outcome, Fail> {
+        check_index(self.handler)?;
+        let (state, peer) = (state::open()?, peer()?);
+        let args = args(self.nargs, self.argv)?;
+        let bytes = payload(self.source, self.nbytes, MAX_LONG)?;
+        let is_reply = peer.token.is_some();
+        completion(self.lc_opt, !is_reply)?;
+        peer.check(state, call)?;
+        peer.claim(call)?;
+        let target = peer.target;
+        if self.flags & IMMEDIATE != 0 && !state.inner.has_room::<M>(target, is_reply, args.len()) {
+            peer.unclaim();
+            return Ok(Outcome::NotSent);
+        }
+        let placed = place_long(state, (target, peer.rank()), bytes, dest.addr());
+        let payload = match placed.inspect_err(|_| peer.unclaim())? {
+            Destination::Offset(offset) => Payload::Long(bytes, offset),
+            _ => Payload::Placed(bytes.len(), dest.addr() as u64),
+        };
+        self.send(call, (state, peer), args, payload)
+    }
+
+    #[inline(always)]
+    fn send(
+        &self,
+        call: &'static str,
+        (state, peer): (&State, Peer),
+        args: &[i32],
+        payload: Payload<'_>,
+    ) -> Result<Outcome, Fail> {
+        let outgoing = Outgoing { call, handler: self.handler, args, payload };
+        let leaf = Leaf::new(state.inner, call, self.lc_opt);
+        let (to, options) = ((peer.target, peer.token), options(self.flags));
+        leaf.settle(state.inner.send::<M>(to, &outgoing, options, &leaf))
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gexi_AM_RequestShort(
-    tm: *const c_void,
+    tm: Handle,
     rank: u32,
     handler: u8,
     flags: Flags,
     nargs: c_uint,
     argv: *const i32,
 ) -> c_int {
-    match args(nargs, argv) {
-        Ok(args) => request_closely(tm, rank, handler, flags, args),
-        Err(fail) => fail.report("gex_AM_RequestShort"),
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gexi_AM_RequestMedium(
-    tm: *const c_void,
-    rank: u32,
-    handler: u8,
-    source: *const c_void,
-    nbytes: usize,
-    lc_opt: *mut EventValue,
-    flags: Flags,
-    nargs: c_uint,
-    argv: *const i32,
-) -> c_int {
-    let call = "gex_AM_RequestMedium";
-    let send = || {
-        check_index(handler)?;
-        let state = state::open()?;
-        let (target, args) = (state.message_target(tm, rank)?, args(nargs, argv)?);
-        let payload = Payload::Medium(payload(source, nbytes, max_medium(args.len()))?);
-        completion(lc_opt, true)?;
-        let outgoing = Outgoing { call, handler, args, payload };
-        let leaf = Leaf::new(state.inner, call, lc_opt);
-        let sent = state.inner.request::<M>(target, &outgoing, options(flags), &leaf);
-        Ok(said(leaf.settle(sent)?))
-    };
-    result(call, send())
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gexi_AM_RequestLong(
-    tm: *const c_void,
-    rank: u32,
-    handler: u8,
-    source: *const c_void,
-    nbytes: usize,
-    dest: *mut c_void,
-    lc_opt: *mut EventValue,
-    flags: Flags,
-    nargs: c_uint,
-    argv: *const i32,
-) -> c_int {
-    let call = "gex_AM_RequestLong";
-    let send = || {
-        check_index(handler)?;
-        let state = state::open()?;
-        let (target, args) = (state.message_target(tm, rank)?, args(nargs, argv)?);
-        payload(source, nbytes, MAX_LONG)?;
-        completion(lc_opt, true)?;
-        let inner = state.inner;
-        inner.check_outside::<M>(call)?;
-        inner.check_open(call)?;
-        if flags & IMMEDIATE != 0 && !inner.has_room::<M>(target, false, args.len()) {
-            return Ok(NOT_SENT);
-        }
-        let payload = long_payload(state, (target, rank), source, nbytes, dest)?;
-        let outgoing = Outgoing { call, handler, args, payload };
-        let leaf = Leaf::new(inner, call, lc_opt);
-        let sent = inner.request::<M>(target, &outgoing, options(flags), &leaf);
-        Ok(said(leaf.settle(sent)?))
-    };
-    result(call, send())
-}
-
-/// Copies the payload of a Long to its destination; for a remote rank it stays for the network to
-/// take.
-#[inline]
-fn long_payload<'a>(
-    state: &State,
-    (target, rank): (Target, u32),
-    source: *const c_void,
-    nbytes: usize,
-    dest: *const c_void,
-) -> Result<Payload<'a>, Fail> {
-    let bytes = payload(source, nbytes, MAX_LONG)?;
-    match transfer::place_long(state, (target, rank), bytes, dest)? {
-        Destination::Offset(offset) => Ok(Payload::Long(bytes, offset)),
-        _ => Ok(Payload::Placed(nbytes, dest.addr() as u64)),
-    }
+    short("gex_AM_RequestShort", || receiver(tm, rank), handler, flags, || args(nargs, argv))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gexi_AM_ReplyShort(
-    token: *mut c_void,
+    token: Token,
     handler: u8,
     flags: Flags,
     nargs: c_uint,
     argv: *const i32,
 ) -> c_int {
-    match args(nargs, argv) {
-        Ok(args) => reply_closely(token, handler, flags, args),
-        Err(fail) => fail.report("gex_AM_ReplyShort"),
-    }
+    short("gex_AM_ReplyShort", || sender(token), handler, flags, || args(nargs, argv))
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gexi_AM_ReplyMedium(
-    token: *mut c_void,
-    handler: u8,
-    source: *const c_void,
-    nbytes: usize,
-    lc_opt: *mut EventValue,
-    flags: Flags,
-    nargs: c_uint,
-    argv: *const i32,
-) -> c_int {
-    let call = "gex_AM_ReplyMedium";
-    let send = || {
-        let state = state::open()?;
-        check_index(handler)?;
-        let (token, args) = (current::get(token)?, args(nargs, argv)?);
-        let payload = Payload::Medium(payload(source, nbytes, max_medium(args.len()))?);
-        completion(lc_opt, false)?;
-        token.claim(call)?;
-        let outgoing = Outgoing { call, handler, args, payload };
-        let leaf = Leaf::new(state.inner, call, lc_opt);
-        let sent = state.inner.reply::<M>(token, &outgoing, options(flags), &leaf);
-        Ok(said(leaf.settle(sent)?))
-    };
-    result(call, send())
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gexi_AM_ReplyLong(
-    token: *mut c_void,
-    handler: u8,
-    source: *const c_void,
-    nbytes: usize,
-    dest: *mut c_void,
-    lc_opt: *mut EventValue,
-    flags: Flags,
-    nargs: c_uint,
-    argv: *const i32,
-) -> c_int {
-    let call = "gex_AM_ReplyLong";
-    let send = || {
-        check_index(handler)?;
-        let state = state::open()?;
-        let (token, args) = (current::get(token)?, args(nargs, argv)?);
-        payload(source, nbytes, MAX_LONG)?;
-        completion(lc_opt, false)?;
-        token.claim(call)?;
-        let (inner, target) = (state.inner, state.inner.reply_target(token));
-        if flags & IMMEDIATE != 0 && !inner.has_room::<M>(target, true, args.len()) {
-            token.unclaim();
-            return Ok(NOT_SENT);
-        }
-        let payload = long_payload(state, (target, token.source().0), source, nbytes, dest)
-            .inspect_err(|_| token.unclaim())?;
-        let outgoing = Outgoing { call, handler, args, payload };
-        let leaf = Leaf::new(inner, call, lc_opt);
-        let sent = inner.reply::<M>(token, &outgoing, options(flags), &leaf);
-        Ok(said(leaf.settle(sent)?))
-    };
-    result(call, send())
-}
-
-macro_rules! max {
-    ($($name:ident, $limit:ident;)*) => {$(
+/// Messages with payload: whom they go to, and how they are sent.
+macro_rules! messages {
+    ($($name:ident, $call:literal, $peer:ident($($who:ident: $type:ty),*),
+        $send:ident $(, $dest:ident)?;)*) => {$(
         #[unsafe(no_mangle)]
-        pub extern "C" fn $name(
-            tm: *const c_void,
-            rank: u32,
-            _lc_opt: *const EventValue,
+        pub unsafe extern "C" fn $name(
+            $($who: $type,)*
+            handler: u8,
+            source: *const c_void,
+            nbytes: usize,
+            $($dest: *mut c_void,)?
+            lc_opt: *mut EventValue,
             flags: Flags,
             nargs: c_uint,
-        ) -> usize {
-            let limit = || {
-                let state = state::open()?;
-                let rank = if rank == RANK_INVALID { 0 } else { rank };
-                state.message_target(tm, rank)?;
-                $limit(flags, nargs)
-            };
-            value(stringify!($name), 0, limit())
+            argv: *const i32,
+        ) -> c_int {
+            let message = Message { handler, source, nbytes, lc_opt, flags, nargs, argv };
+            status($call, || {
+                message.$send($call, || $peer($($who),*) $(, $dest)?).map(sent)
+            })
         }
     )*};
 }
 
-max! {
-    gex_AM_MaxRequestMedium, medium_limit;
-    gex_AM_MaxReplyMedium, medium_limit;
-    gex_AM_MaxRequestLong, long_limit;
-    gex_AM_MaxReplyLong, long_limit;
+messages! {
+    gexi_AM_RequestMedium, "gex_AM_RequestMedium", receiver(tm: Handle, rank: u32), send_medium;
+    gexi_AM_RequestLong, "gex_AM_RequestLong", receiver(tm: Handle, rank: u32), send_long, dest;
+    gexi_AM_ReplyMedium, "gex_AM_ReplyMedium", sender(token: Token), send_medium;
+    gexi_AM_ReplyLong, "gex_AM_ReplyLong", sender(token: Token), send_long, dest;
 }
 
-macro_rules! least_upper_bound {
+/// Checks the other side of a message whose limit is asked for; the job's ranks are all alike.
+fn some_receiver(tm: Handle, rank: u32) -> Result<Peer, Fail> {
+    receiver(tm, if rank == RANK_INVALID { 0 } else { rank })
+}
+
+macro_rules! limits {
+    ($($name:ident, $peer:ident($($who:ident: $type:ty),*), $limit:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(
+            $($who: $type,)*
+            _lc_opt: *const EventValue,
+            flags: Flags,
+            nargs: c_uint,
+        ) -> usize {
+            value(stringify!($name), 0, || $peer($($who),*).and_then(|_| $limit(flags, nargs)))
+        }
+    )*};
+}
+
+limits! {
+    gex_AM_MaxRequestMedium, some_receiver(tm: Handle, rank: u32), medium_limit;
+    gex_AM_MaxReplyMedium, some_receiver(tm: Handle, rank: u32), medium_limit;
+    gex_AM_MaxRequestLong, some_receiver(tm: Handle, rank: u32), long_limit;
+    gex_AM_MaxReplyLong, some_receiver(tm: Handle, rank: u32), long_limit;
+    gex_Token_MaxReplyMedium, sender(token: Token), medium_limit;
+    gex_Token_MaxReplyLong, sender(token: Token), long_limit;
+}
+
+macro_rules! least_upper_bounds {
     ($($name:ident = $value:expr;)*) => {$(
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> usize {
@@ -349,7 +346,7 @@ macro_rules! least_upper_bound {
     )*};
 }
 
-least_upper_bound! {
+least_upper_bounds! {
     gex_AM_LUBRequestMedium = LUB_MEDIUM;
     gex_AM_LUBReplyMedium = LUB_MEDIUM;
     gex_AM_LUBRequestLong = LUB_LONG;
@@ -357,9 +354,31 @@ least_upper_bound! {
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn gex_Token_Info(
+    token: Token,
+    info: *mut TokenInfo,
+    mask: c_uint,
+) -> c_uint {
+    value("gex_Token_Info", 0, || {
+        let raw = current::get(token)?;
+        check_place(info)?;
+        let entry = raw.foreign_context().map_or(std::ptr::null(), CHandler::entry);
+        let found = TokenInfo {
+            srcrank: raw.source().0,
+            ep: state::open()?.ep0.object.handle(),
+            entry,
+            is_req: c_int::from(raw.is_request()),
+            is_long: c_int::from(raw.is_long()),
+        };
+        answer(info, found);
+        Ok(mask & TI_ALL | 17)
+    })
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn gasnet_AMPoll() -> c_int {
-    let Some(state) = state::get() else { return poll_closely() };
-    let Some(count) = state.inner.poll_plainly::<M>() else { return poll_closely() };
+    let Some(state) = state::get() else { return poll_slow() };
+    let Some(count) = state.inner.try_poll_shm::<M>() else { return poll_slow() };
     if count > 0 {
         tools::progressed();
     }
@@ -367,18 +386,18 @@ pub extern "C" fn gasnet_AMPoll() -> c_int {
     fail::OK
 }
 
+/// A poll with the network, or that fails.
 #[inline(never)]
-fn poll_closely() -> c_int {
+fn poll_slow() -> c_int {
     let call = "gasnet_AMPoll";
-    let poll = || {
+    code(call, || {
         let state = state::open()?;
         if state.inner.poll::<M>(call)? > 0 {
             tools::progressed();
         }
         state.collectives.advance();
         Ok(())
-    };
-    code(call, poll())
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -387,10 +406,7 @@ pub unsafe extern "C" fn gexi1_wrong_count(
     stated: c_int,
     given: c_int,
 ) -> c_int {
-    if call.is_null() {
-        return BAD_ARG;
-    }
-    // SAFETY: a string constant of the header.
-    let call = unsafe { std::ffi::CStr::from_ptr(call) }.to_string_lossy();
-    Fail::bad(format!("{stated} arguments stated, {given} given")).report(&call)
+    string(call).map_or(BAD_ARG, |call| {
+        Fail::bad(format!("{stated} arguments stated, {given} given")).report(&call)
+    })
 }

@@ -1,72 +1,51 @@
 //! Running handlers of C programs, each through the exact prototype of its category and number of
 //! arguments.
 
+use std::cell::UnsafeCell;
 use std::ffi::c_void;
-use std::ptr::NonNull;
+use std::rc::Rc;
 
 use gasnet_ibv::Role;
-use gasnet_ibv::inner::{Arrival, Foreign, HandlerRow, RawToken, Runner, ShortBurst};
+use gasnet_ibv::inner::{Arrival, Foreign, RawToken, Registered, Runner, ShortBurst, handler_row};
 
 use crate::current::Current;
-use crate::types::{AM_LONG, AM_MEDIUM, AM_SHORT, Entry};
+use crate::types::Entry;
 
-/// A handler as a program registered it; lives as long as the process.
+/// A handler as a program registered it.
 pub struct CHandler {
     function: unsafe extern "C" fn(),
-    entry: Entry,
+    entry: UnsafeCell<Entry>,
 }
 
-/// How the conduit runs them.
-const RUNNER: Runner = Runner { run, run_burst };
-
 impl CHandler {
-    /// Keeps a handler; the row to register, and where it is.
+    /// The row to register, and the handler, which is to live for as long as the row.
     pub fn row(
         function: unsafe extern "C" fn(),
         entry: Entry,
         (name, nargs, role): (String, usize, Role),
-    ) -> (HandlerRow, Kept) {
-        let takes =
-            [(AM_SHORT, Foreign::SHORT), (AM_MEDIUM, Foreign::MEDIUM), (AM_LONG, Foreign::LONG)];
-        let taken = takes.iter().filter(|(flag, _)| entry.flags & flag != 0);
-        let takes = taken.fold(0, |set, (_, category)| set | category);
-        let kept = Kept(NonNull::from(Box::leak(Box::new(Self { function, entry }))));
-        let foreign = Foreign::new(RUNNER, takes, kept.0.as_ptr().cast());
-        (HandlerRow { index: entry.index, name, nargs, role, foreign }, kept)
+    ) -> (Registered, Rc<Self>) {
+        let kept = Rc::new(Self { function, entry: entry.into() });
+        let context = Rc::as_ptr(&kept).cast_mut().cast();
+        let foreign = Foreign::new(Runner { run, run_burst }, entry.categories(), context);
+        (handler_row(entry.index, name, nargs, role, foreign), kept)
+    }
+
+    /// Writes the chosen index into the copy of the entry.
+    pub fn settle(&self, index: u8) {
+        // SAFETY: while a row is registered no message can reach its handler, and nobody else has
+        // the entry.
+        unsafe { (*self.entry.get()).index = index };
     }
 
     /// The entry of the handler that a token's context names.
     pub fn entry(context: *mut ()) -> *const Entry {
-        &raw const of(context).entry
-    }
-}
-
-/// A handler that no message can reach yet; freed unless [`Kept::stay`] is called.
-pub struct Kept(NonNull<CHandler>);
-
-impl Kept {
-    /// Writes the chosen index into the copy of the entry.
-    pub fn settle(&self, index: u8) {
-        // SAFETY: until `stay` the handler is this value's alone.
-        unsafe { (*self.0.as_ptr()).entry.index = index };
-    }
-
-    /// The row is registered: the handler stays for as long as the process.
-    pub fn stay(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        // SAFETY: made by `CHandler::row` from a box, and its row was not registered.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        of(context).entry.get()
     }
 }
 
 #[inline(always)]
 fn of<'a>(context: *mut ()) -> &'a CHandler {
-    // SAFETY: the context is the address of a handler that `CHandler::row` leaked.
+    // SAFETY: the context is the address of a handler that `CHandler::row` made and its caller keeps.
     unsafe { &*context.cast() }
 }
 
@@ -98,12 +77,6 @@ fn run_burst(context: *mut (), row: &mut ShortBurst<'_, '_>) {
     });
 }
 
-macro_rules! word {
-    ($arg:ident) => {
-        i32
-    };
-}
-
 /// One arm for each number of arguments.
 macro_rules! by_count {
     ($function:ident, ($($head:ident: $type:ty),*), $args:ident,
@@ -128,7 +101,7 @@ macro_rules! by_count {
         let typed = unsafe {
             std::mem::transmute::<
                 unsafe extern "C" fn(),
-                unsafe extern "C" fn($($type,)* $(word!($arg)),*),
+                unsafe extern "C" fn($($head: $type,)* $($arg: i32),*),
             >($function)
         };
         // SAFETY: as above; what is passed is what the documentation of handlers promises.

@@ -6,19 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use gasnet_ibv::{BarrierFlags, Error};
 
 use crate::M;
-use crate::arguments::payload;
-use crate::fail::{BARRIER_MISMATCH, Fail, NOT_READY, OK, must};
+use crate::arguments::{answer, no_flags, payload};
+use crate::fail::{BARRIER_MISMATCH, Fail, NOT_READY, OK, ensure, must, status};
 use crate::state::{self, State};
-use crate::types::{EventValue, Flags};
+use crate::types::{EventValue, Flags, Handle};
 
 #[cold]
 #[inline(never)]
-fn begin(call: &'static str, tm: *const c_void, flags: Flags) -> Result<&'static State, Fail> {
-    let state = state::open()?;
-    state.team(tm)?;
-    if flags != 0 {
-        return Err(Fail::bad("flags must be 0"));
-    }
+fn begin(call: &'static str, tm: Handle, flags: Flags) -> Result<&'static State, Fail> {
+    let state = state::team(tm)?;
+    no_flags(flags)?;
     // That the job ends is found out by the wait.
     state.inner.check_running(call)?;
     state.inner.check_outside::<M>(call)?;
@@ -28,28 +25,27 @@ fn begin(call: &'static str, tm: *const c_void, flags: Flags) -> Result<&'static
 /// The state, when there is nothing to object to, which is nearly always; [`begin`] says what there
 /// is.
 #[inline(always)]
-fn begin_at_once(tm: *const c_void, flags: Flags) -> Option<&'static State> {
+fn begin_at_once(tm: Handle, flags: Flags) -> Option<&'static State> {
     let state = state::get()?;
     let fits = flags == 0 && state::is_whole_team(tm);
     (fits && state.inner.may_call::<M>()).then_some(state)
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gex_Coll_BarrierNB(tm: *const c_void, flags: Flags) -> EventValue {
+pub extern "C" fn gex_Coll_BarrierNB(tm: Handle, flags: Flags) -> EventValue {
     let call = "gex_Coll_BarrierNB";
-    let barrier = || {
+    must(call, || {
         let state = match begin_at_once(tm, flags) {
             Some(state) => state,
             None => begin(call, tm, flags)?,
         };
         state.collectives.begin_barrier()
-    };
-    must(call, barrier())
+    })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gex_Coll_BroadcastNB(
-    tm: *const c_void,
+    tm: Handle,
     root: u32,
     dst: *mut c_void,
     src: *const c_void,
@@ -57,18 +53,14 @@ pub unsafe extern "C" fn gex_Coll_BroadcastNB(
     flags: Flags,
 ) -> EventValue {
     let call = "gex_Coll_BroadcastNB";
-    let broadcast = || {
+    must(call, || {
         let state = begin(call, tm, flags)?;
-        if root >= state.size {
-            return Err(Fail::bad(format!("root {root} is not in the team")));
-        }
+        ensure!(root < state.size, "root {root} is not in the team");
         let number = state.collectives.begin_broadcast();
         if nbytes == 0 {
             return Ok(0);
         }
-        if dst.is_null() {
-            return Err(Fail::bad("dst is null"));
-        }
+        ensure!(!dst.is_null(), "dst is null");
         if root != state.rank {
             return state.collectives.receive_parts(number, dst.expose_provenance(), nbytes);
         }
@@ -78,8 +70,7 @@ pub unsafe extern "C" fn gex_Coll_BroadcastNB(
         // SAFETY: both have `nbytes` bytes by the program's promise; overlap is allowed.
         unsafe { std::ptr::copy(src.cast::<u8>(), dst.cast(), nbytes) };
         Ok(0)
-    };
-    must(call, broadcast())
+    })
 }
 
 /// What the last barrier of the GASNet-1 kind agreed on.
@@ -92,8 +83,7 @@ const NAMED: u64 = 1 << 32;
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gasnet_barrier_notify(id: c_int, flags: c_int) {
-    let call = "gasnet_barrier_notify";
-    must(call, notify(id, flags));
+    must("gasnet_barrier_notify", || notify(id, flags));
 }
 
 fn notify(id: c_int, flags: c_int) -> Result<(), Fail> {
@@ -114,79 +104,59 @@ fn is_under_way(state: &State) -> bool {
 
 fn under_way() -> Result<&'static State, Fail> {
     let state = state::open()?;
-    if is_under_way(state) {
-        return Ok(state);
-    }
-    Err(Fail::bad("there was no gasnet_barrier_notify before it"))
+    ensure!(is_under_way(state), "there was no gasnet_barrier_notify before it");
+    Ok(state)
 }
 
 /// The result of a barrier that may have passed; keeps what was agreed on.
-fn passed(call: &str, state: &State, passed: Result<bool, Error>) -> c_int {
-    let (code, failed) = match passed {
-        Ok(false) => return NOT_READY,
-        Ok(true) => (OK, false),
-        // An outcome that programs ask for: no warning.
-        Err(Error::BarrierMismatch) => (BARRIER_MISMATCH, true),
-        Err(error) => return Fail::from(error).report(call),
-    };
-    let agreed = match state.client.barrier_result() {
-        Ok(Some(name)) => NAMED | u64::from(name.cast_unsigned()),
-        _ if failed => MISMATCH,
-        _ => ANONYMOUS,
-    };
-    LAST.store(agreed, Ordering::Relaxed);
-    code
+fn passed(call: &str, test: impl FnOnce(&State) -> Result<bool, Error>) -> c_int {
+    status(call, || {
+        let state = under_way()?;
+        let (code, failed) = match test(state) {
+            Ok(false) => return Ok(NOT_READY),
+            Ok(true) => (OK, false),
+            // An outcome that programs ask for: no warning.
+            Err(Error::BarrierMismatch) => (BARRIER_MISMATCH, true),
+            Err(error) => return Err(error.into()),
+        };
+        let agreed = match state.client.barrier_result() {
+            Ok(Some(name)) => NAMED | u64::from(name.cast_unsigned()),
+            _ if failed => MISMATCH,
+            _ => ANONYMOUS,
+        };
+        LAST.store(agreed, Ordering::Relaxed);
+        Ok(code)
+    })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gasnet_barrier_wait(id: c_int, flags: c_int) -> c_int {
-    let call = "gasnet_barrier_wait";
     let wait = |state: &State| state.client.barrier_wait(id, bits(flags)).map(|()| true);
-    match under_way() {
-        Ok(state) => passed(call, state, wait(state)),
-        Err(fail) => fail.report(call),
-    }
+    passed("gasnet_barrier_wait", wait)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gasnet_barrier_try(id: c_int, flags: c_int) -> c_int {
-    let call = "gasnet_barrier_try";
-    match under_way() {
-        Ok(state) => passed(call, state, state.client.barrier_try(id, bits(flags))),
-        Err(fail) => fail.report(call),
-    }
+    passed("gasnet_barrier_try", |state| state.client.barrier_try(id, bits(flags)))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gasnet_barrier(id: c_int, flags: c_int) -> c_int {
-    match notify(id, flags) {
-        Ok(()) => gasnet_barrier_wait(id, flags),
-        Err(fail) => fail.report("gasnet_barrier"),
-    }
+    status("gasnet_barrier", || notify(id, flags).map(|()| gasnet_barrier_wait(id, flags)))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gasnet_barrier_result(id: *mut c_int) -> c_int {
-    let call = "gasnet_barrier_result";
-    let answer = || {
+    status("gasnet_barrier_result", || {
         let state = state::open()?;
         let agreed = LAST.load(Ordering::Relaxed);
-        if agreed == NO_BARRIER {
-            return Err(Fail::bad("there was no barrier before it"));
-        }
-        if is_under_way(state) {
-            return Err(Fail::bad("a barrier is under way"));
-        }
+        ensure!(agreed != NO_BARRIER, "there was no barrier before it");
+        ensure!(!is_under_way(state), "a barrier is under way");
         if agreed & NAMED == 0 {
             return Ok(c_int::from(agreed == ANONYMOUS));
         }
-        if !id.is_null() {
-            #[expect(clippy::cast_possible_truncation, reason = "the low half is the name")]
-            let name = (agreed as u32).cast_signed();
-            // SAFETY: room for an answer, by the program's promise.
-            unsafe { id.write(name) };
-        }
+        #[expect(clippy::cast_possible_truncation, reason = "the low half is the name")]
+        answer(id, (agreed as u32).cast_signed());
         Ok(OK)
-    };
-    answer().unwrap_or_else(|fail: Fail| fail.report(call))
+    })
 }

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use gasnet_ibv::inner::{Arrival, Inner, Outgoing, Payload, RawToken, Waiter};
 use gasnet_ibv::{Flags as Options, LUB_MEDIUM, Mode};
 
-use crate::fail::Fail;
+use crate::fail::{Fail, ensure};
 use crate::types::EventValue;
 use crate::{M, events};
 
@@ -79,8 +79,8 @@ impl Collectives {
         <M as Mode>::THREADED.then(|| self.advancing.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether there may be something to do for who takes the lock: threads that wait look without
-    /// it. Only a hint, as another thread may be about to do it.
+    /// Whether there may be something to do for who takes the lock: threads that wait ask this
+    /// first. A hint, as another thread may be about to do it.
     #[inline]
     fn may_move(&self) -> bool {
         let arrived = self.arrived.load(Ordering::Relaxed);
@@ -123,9 +123,10 @@ impl Collectives {
     pub fn begin_barrier(&self) -> Result<EventValue, Fail> {
         let _alone = self.alone();
         let under_way = self.barriers_under_way();
-        if !under_way && self.inner.barrier_under_way() {
-            return Err(Fail::bad("gasnet_barrier_notify was called and not waited for"));
-        }
+        ensure!(
+            under_way || !self.inner.barrier_under_way(),
+            "gasnet_barrier_notify was called and not waited for"
+        );
         let number = self.begun.load(Ordering::Relaxed) + 1;
         self.begun.store(number, Ordering::Relaxed);
         if under_way {
@@ -149,13 +150,13 @@ impl Collectives {
         self.seen_complete(event)
     }
 
-    /// The same without looking whether the other ranks have arrived.
+    /// The same without a check whether the other ranks have arrived.
     #[inline]
     fn seen_complete(&self, event: EventValue) -> Result<bool, Fail> {
         if events::is_operation(event) {
             return events::finish(self.inner, event);
         }
-        let (number, kind) = (event as u64 >> 8, event & 0xff);
+        let (number, kind) = parts(event);
         if kind == BARRIER && number >= 1 && number <= self.begun.load(Ordering::Relaxed) {
             return Ok(self.done.load(Ordering::Acquire) >= number);
         }
@@ -164,7 +165,7 @@ impl Collectives {
 
     #[inline(never)]
     fn broadcast_complete(&self, event: EventValue) -> Result<bool, Fail> {
-        let (number, kind) = (event as u64 >> 8, event & 0xff);
+        let (number, kind) = parts(event);
         let begun = self.broadcasts_begun.load(Ordering::Relaxed);
         if kind == BROADCAST && number >= 1 && number <= begun {
             return Ok(!self.open().contains_key(&number));
@@ -172,8 +173,8 @@ impl Collectives {
         Err(Fail::bad(format!("{event:#x} is not an event")))
     }
 
-    /// Looks at the network for an event that a program tests again and again.
-    pub fn look(&self, call: &'static str) -> Result<(), Fail> {
+    /// Polls the network for an event that a program tests again and again.
+    pub fn poll_network(&self, call: &'static str) -> Result<(), Fail> {
         if self.inner.networked() && !self.inner.in_handler::<M>() {
             self.inner.poll::<M>(call)?;
             self.advance();
@@ -189,7 +190,7 @@ impl Collectives {
         }
         // Nobody else moves it on.
         self.inner.pass::<M>(call)?;
-        self.done.store(event as u64 >> 8, Ordering::Release);
+        self.done.store(parts(event).0, Ordering::Release);
         Ok(())
     }
 
@@ -209,7 +210,7 @@ impl Collectives {
     /// not seen complete.
     #[inline]
     fn is_last_barrier(&self, event: EventValue) -> bool {
-        let (number, kind) = (event as u64 >> 8, event & 0xff);
+        let (number, kind) = parts(event);
         let number_is = |word: &AtomicU64| word.load(Ordering::Relaxed) == number;
         kind == BARRIER
             && number_is(&self.begun)
@@ -243,7 +244,7 @@ impl Collectives {
 
     /// The number of a broadcast that begins here.
     pub fn begin_broadcast(&self) -> u64 {
-        count(&self.broadcasts_begun)
+        self.broadcasts_begun.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Sends the bytes of a broadcast to all other ranks.
@@ -261,7 +262,8 @@ impl Collectives {
                 let args = [low(number), high(number), low(at), high(at)];
                 let payload = Payload::Medium(part);
                 let outgoing = Outgoing { call, handler: PART, args: &args, payload };
-                let _sent = self.inner.request::<M>(target, &outgoing, Options::NONE, &())?;
+                let to = (target, None);
+                let _sent = self.inner.send::<M>(to, &outgoing, Options::NONE, &())?;
             }
         }
         Ok(())
@@ -319,20 +321,14 @@ pub fn part_arrived(context: *mut (), token: &RawToken<'_>, arrival: Arrival<'_>
     }
 }
 
-/// Adds one without a locked instruction where one thread at a time is in the library.
-#[inline]
-fn count(word: &AtomicU64) -> u64 {
-    if <M as Mode>::THREADED {
-        return word.fetch_add(1, Ordering::AcqRel) + 1;
-    }
-    let next = word.load(Ordering::Relaxed) + 1;
-    word.store(next, Ordering::Relaxed);
-    next
-}
-
 #[expect(clippy::cast_possible_truncation, reason = "56 bits are never counted up to")]
 const fn event(number: u64, kind: usize) -> EventValue {
     (number as usize) << 8 | kind
+}
+
+/// Number and kind of an event.
+const fn parts(event: EventValue) -> (u64, usize) {
+    (event as u64 >> 8, event & 0xff)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the low half")]

@@ -10,9 +10,13 @@ use gasnet_ibv::inner::RawToken;
 
 use crate::M;
 use crate::fail::Fail;
+use crate::types::Token;
+
+/// The token of a running handler.
+pub type Sender = &'static RawToken<'static>;
 
 thread_local! {
-    static HERE: Cell<*mut c_void> = const { Cell::new(null_mut()) };
+    static HERE: Cell<Token> = const { Cell::new(null_mut()) };
 }
 
 /// The same in modes where one thread at a time is inside the library: there handlers do not
@@ -24,7 +28,7 @@ pub struct Current(());
 
 impl Current {
     #[inline]
-    pub fn enter(token: *mut c_void) -> Self {
+    pub fn enter(token: Token) -> Self {
         set(token);
         Self(())
     }
@@ -38,7 +42,7 @@ impl Drop for Current {
 }
 
 #[inline]
-fn set(token: *mut c_void) {
+fn set(token: Token) {
     if <M as Mode>::THREADED {
         HERE.set(token);
     } else {
@@ -48,7 +52,7 @@ fn set(token: *mut c_void) {
 
 /// The token that a call names, if it is that of the handler which runs on this thread.
 #[inline]
-pub fn current(token: *mut c_void) -> Option<&'static RawToken<'static>> {
+pub fn current(token: Token) -> Option<Sender> {
     let current = if <M as Mode>::THREADED { HERE.get() } else { ANYWHERE.load(Ordering::Relaxed) };
     // SAFETY: the token of the running handler, which this call comes from: it lives until the
     // handler returns, and calls use it only while they run.
@@ -57,7 +61,7 @@ pub fn current(token: *mut c_void) -> Option<&'static RawToken<'static>> {
 
 /// As [`current`], with the error of a call.
 #[inline]
-pub fn get(token: *mut c_void) -> Result<&'static RawToken<'static>, Fail> {
+pub fn get(token: Token) -> Result<Sender, Fail> {
     let other = || Fail::bad("this token is not that of the handler which runs on this thread");
     current(token).ok_or_else(other)
 }

@@ -1,331 +1,233 @@
 //! Endpoints: creation, binding and publication of segments, registration of handlers.
 
-use std::ffi::{CStr, c_int, c_void};
-use std::ptr::null_mut;
+use std::ffi::{c_int, c_void};
+use std::ptr::{null, null_mut, without_provenance_mut};
+use std::rc::Rc;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
-use gasnet_ibv::inner::{ANY_ARGS, HandlerRow};
+use gasnet_ibv::inner::{ANY_ARGS, Registered};
 use gasnet_ibv::{MAX_ARGS, Role};
 
-use crate::call::{CHandler, Kept};
-use crate::fail::{Fail, RESOURCE, code, must, value};
-use crate::objects::{CLIENT, Endpoint, Object, Published};
-use crate::segment::{self, Answers};
-use crate::state::{self, State};
+use crate::arguments::{answer, array, array_mut, check_place, no_flags, string};
+use crate::call::CHandler;
+use crate::fail::{Fail, RESOURCE, code, ensure, value};
+use crate::state::{self, Endpoint, Memory, Published, State, word};
 use crate::types::{
-    AM_LONG, AM_MEDIUM, AM_REPLY, AM_REQUEST, AM_SHORT, CAPABILITY_ALL, CAPABILITY_RMA, Entry,
-    EventValue, Flags, MAX_EPS,
+    AM_CATEGORIES, AM_LONG, AM_MEDIUM, AM_REPLY, AM_REQUEST, AM_SHORT, CAPABILITY_ALL,
+    CAPABILITY_RMA, Entry, Flags, Handle, MAX_EPS, OldEntry,
 };
-use crate::{M, ancestor};
+use crate::{M, ancestor, segment, tools};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gex_EP_Create(
     ep_p: *mut *mut c_void,
-    client: *const c_void,
+    client: Handle,
     capabilities: u32,
     _hints: Flags,
 ) -> c_int {
-    let create = || {
-        let state = state::open()?;
-        state.check_client(client)?;
-        if ep_p.is_null() {
-            return Err(Fail::bad("the place for the endpoint is null"));
-        }
-        if capabilities == 0 || capabilities & !CAPABILITY_ALL != 0 {
-            return Err(Fail::bad(format!("capabilities {capabilities:#x} do not exist")));
-        }
-        if capabilities != CAPABILITY_RMA {
-            return Err(Fail::bad(
-                "endpoints beside the first can only have GEX_EP_CAPABILITY_RMA",
-            ));
-        }
+    code("gex_EP_Create", || {
+        let state = state::client(client)?;
+        check_place(ep_p)?;
+        ensure!(
+            capabilities != 0 && capabilities & !CAPABILITY_ALL == 0,
+            "capabilities {capabilities:#x} do not exist"
+        );
+        ensure!(
+            capabilities == CAPABILITY_RMA,
+            "endpoints beside the first can only have GEX_EP_CAPABILITY_RMA"
+        );
         let mut objects = state.objects();
         let count = objects.endpoints.len();
         if count >= MAX_EPS {
             let text = format!("all {MAX_EPS} endpoints (GASNET_MAXEPS) are in use");
             return Err(Fail::new(RESOURCE, text));
         }
-        let index = u16::try_from(count).unwrap_or(u16::MAX);
-        let endpoint = new(index);
+        let endpoint = Endpoint::new(u16::try_from(count).unwrap_or(u16::MAX));
         objects.endpoints.push(endpoint);
-        // SAFETY: room for a handle, by the program's promise.
-        unsafe { ep_p.write(endpoint.object.handle()) };
+        answer(ep_p, endpoint.object.handle());
         Ok(())
-    };
-    code("gex_EP_Create", create())
-}
-
-/// A fresh endpoint, never freed.
-pub fn new(index: u16) -> &'static Endpoint {
-    let segment = AtomicPtr::new(null_mut());
-    Box::leak(Box::new(Endpoint { object: Object::new(), index, segment }))
+    })
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gex_EP_BindSegment(
-    ep: *const c_void,
-    segment: *const c_void,
-    flags: Flags,
-) -> c_int {
-    let bind = || {
-        let state = state::open()?;
-        let (endpoint, segment) = (state.endpoint(ep)?, state.segment(segment)?);
-        if flags != 0 {
-            return Err(Fail::bad("flags must be 0"));
-        }
+pub extern "C" fn gex_EP_BindSegment(ep: Handle, segment: Handle, flags: Flags) -> c_int {
+    code("gex_EP_BindSegment", || {
+        let (endpoint, segment) = (state::endpoint(ep)?, state::segment(segment)?);
+        no_flags(flags)?;
         endpoint.bind(segment)
-    };
-    code("gex_EP_BindSegment", bind())
+    })
 }
 
-/// Words of one published segment on its way: endpoint + 1 (0: no more), address, size.
-const WORDS: usize = 3;
-const WORD: usize = size_of::<u64>();
-/// Process, then the segments.
-const ROW: usize = WORD + MAX_EPS * WORDS * WORD;
+/// What a rank publishes, in words: its process, then for each segment endpoint + 1 (0: no more),
+/// address and size.
+const ROW_WORDS: usize = 1 + MAX_EPS * 3;
+const ROW: usize = ROW_WORDS * size_of::<u64>();
 
-fn row_of(eps: &[*mut c_void], state: &State) -> Result<Vec<u8>, Fail> {
-    let mut row = u64::from(std::process::id()).to_le_bytes().to_vec();
+fn row_of(eps: &[*mut c_void]) -> Result<Vec<u8>, Fail> {
+    let mut words = vec![u64::from(std::process::id())];
     for ep in eps {
-        let endpoint = state.endpoint(*ep)?;
+        let endpoint = state::endpoint(*ep)?;
         if let Some(segment) = endpoint.segment() {
-            let words = [usize::from(endpoint.index) + 1, segment.address, segment.size];
-            row.extend(words.iter().flat_map(|word| (*word as u64).to_le_bytes()));
+            let (address, size) = (segment.address as u64, segment.size as u64);
+            words.extend([u64::from(endpoint.index) + 1, address, size]);
         }
     }
-    row.resize(ROW, 0);
-    Ok(row)
+    words.resize(ROW_WORDS, 0);
+    Ok(words.into_iter().flat_map(u64::to_le_bytes).collect())
 }
 
-fn learn(state: &State, rank: u32, row: &[u8]) {
-    let word = |bytes: &[u8]| {
-        let word = bytes.try_into().map_or(0, u64::from_le_bytes);
-        usize::try_from(word).unwrap_or(0)
-    };
-    let Some((process, segments)) = row.split_at_checked(WORD) else { return };
-    let process = i32::try_from(word(process)).unwrap_or(0);
+/// Keeps what a rank has published; its process.
+fn learn(state: &State, rank: u32, row: &[u8]) -> Option<u32> {
+    let (words, _) = row.as_chunks();
+    let words: Vec<u64> = words.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+    let (process, segments) = words.split_first()?;
+    let process = i32::try_from(*process).ok()?;
     let mut published = state.published.write().unwrap_or_else(PoisonError::into_inner);
-    for seen in segments.chunks_exact(WORDS * WORD) {
-        let [endpoint, address, size] = [0, 1, 2].map(|at| word(&seen[at * WORD..][..WORD]));
-        let Some(endpoint) = endpoint.checked_sub(1).and_then(|index| index.try_into().ok()) else {
-            return;
-        };
+    for seen in segments.as_chunks().0 {
+        let [endpoint, address, size] = seen.map(word);
+        let Some(endpoint) = endpoint.checked_sub(1) else { break };
+        let endpoint = u16::try_from(endpoint).ok()?;
         published.insert((rank, endpoint), Published { address, size, process });
     }
+    Some(process.cast_unsigned())
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gex_EP_PublishBoundSegment(
-    tm: *const c_void,
+    tm: Handle,
     eps: *mut *mut c_void,
     num_eps: usize,
     flags: Flags,
 ) -> c_int {
     let call = "gex_EP_PublishBoundSegment";
-    let publish = || {
-        let state = state::open()?;
-        state.team(tm)?;
-        if flags != 0 || num_eps > MAX_EPS || (num_eps > 0 && eps.is_null()) {
-            return Err(Fail::bad(format!(
-                "flags must be 0, and the list have at most {MAX_EPS} endpoints"
-            )));
-        }
-        let list = if num_eps == 0 {
-            &[][..]
-        } else {
-            // SAFETY: so many handles, by the program's promise.
-            unsafe { std::slice::from_raw_parts(eps, num_eps) }
-        };
-        let row = row_of(list, state)?;
+    code(call, || {
+        let state = state::team(tm)?;
+        no_flags(flags)?;
+        ensure!(num_eps <= MAX_EPS, "{num_eps} endpoints, at most {MAX_EPS} are possible");
+        let list = array("the list of endpoints", eps, num_eps)?;
+        let row = row_of(list)?;
         let inner = state.inner;
         inner.check_outside::<M>(call)?;
         // The exchange does not poll: first all ranks arrive.
         inner.meet::<M>(call)?;
         let rows = inner.exchange(&row)?;
-        for (rank, row) in (0..state.size).zip(rows.chunks_exact(ROW)) {
-            learn(state, rank, row);
-        }
+        let rows = (0..state.size).zip(rows.chunks_exact(ROW));
+        let processes: Vec<_> = rows.filter_map(|(rank, row)| learn(state, rank, row)).collect();
         // The others know only after the meeting below, and attached segments are reached by a
         // mapping.
-        if list.iter().any(|ep| is_own_memory(state, *ep)) {
-            ancestor::allow(&rows.chunks_exact(ROW).filter_map(process_in).collect::<Vec<_>>());
+        if list.iter().any(|ep| is_own_memory(*ep)) {
+            ancestor::allow(&processes);
         }
         Ok(inner.meet::<M>(call)?)
-    };
-    code(call, publish())
+    })
 }
 
 /// Whether an endpoint has a segment that others reach through the system.
-fn is_own_memory(state: &State, ep: *const c_void) -> bool {
-    let endpoint = state.endpoint(ep).ok();
-    endpoint.and_then(Endpoint::segment).is_some_and(|segment| !segment.attached)
+fn is_own_memory(ep: Handle) -> bool {
+    let segment = state::endpoint(ep).ok().and_then(Endpoint::segment);
+    segment.is_some_and(|segment| segment.memory != Memory::Attached)
 }
 
-/// Process of the rank that sent a row.
-fn process_in(row: &[u8]) -> Option<u32> {
-    let word = row.first_chunk().map(|word| u64::from_le_bytes(*word))?;
-    u32::try_from(word).ok()
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gex_EP_QueryBoundSegmentNB(
-    tm: *const c_void,
-    rank: u32,
-    owner: *mut *mut c_void,
-    local: *mut *mut c_void,
-    size: *mut usize,
-    _flags: Flags,
-) -> EventValue {
-    let answers = Answers { owner, local, size };
-    let found = segment::query(tm, rank, &answers);
-    if !must("gex_EP_QueryBoundSegmentNB", found) {
-        answers.write(null_mut(), null_mut(), 0);
-    }
-    0
-}
-
-/// A handler to register, and where it is kept.
-pub type Row = (HandlerRow, Kept);
+/// A handler to register.
+type Row = (Registered, Rc<CHandler>);
 
 /// Checks an entry and copies it.
 fn row(entry: &Entry) -> Result<Row, Fail> {
-    let index = entry.index;
+    let Entry { index, flags, .. } = *entry;
     let Some(function) = entry.function else {
         return Err(Fail::bad(format!("entry {index}: the function is null")));
     };
-    let category = entry.flags & (AM_SHORT | AM_MEDIUM | AM_LONG);
-    let medium_and_long = AM_MEDIUM | AM_LONG;
-    if ![AM_SHORT, AM_MEDIUM, AM_LONG, medium_and_long].contains(&category) {
-        return Err(Fail::bad(format!(
-            "entry {index}: flags {:#x} name no category: one of GEX_FLAG_AM_SHORT, MEDIUM, LONG, MEDLONG",
-            entry.flags
-        )));
-    }
-    let role = match entry.flags & (AM_REQUEST | AM_REPLY) {
-        0 => {
-            return Err(Fail::bad(format!(
-                "entry {index}: flags {:#x} have none of GEX_FLAG_AM_REQUEST, REPLY, REQREP",
-                entry.flags
-            )));
-        }
+    ensure!(
+        [AM_SHORT, AM_MEDIUM, AM_LONG, AM_MEDIUM | AM_LONG].contains(&entry.categories()),
+        "entry {index}: flags {flags:#x} name no category: one of GEX_FLAG_AM_SHORT, MEDIUM, LONG, MEDLONG"
+    );
+    let role = match flags & (AM_REQUEST | AM_REPLY) {
         AM_REQUEST => Role::Request,
         AM_REPLY => Role::Reply,
-        _ => Role::ReqRep,
+        both => {
+            ensure!(
+                both != 0,
+                "entry {index}: flags {flags:#x} have none of GEX_FLAG_AM_REQUEST, REPLY, REQREP"
+            );
+            Role::ReqRep
+        }
     };
-    if entry.flags & !(AM_SHORT | AM_MEDIUM | AM_LONG | AM_REQUEST | AM_REPLY) != 0 {
-        return Err(Fail::bad(format!("entry {index}: unknown bits in flags {:#x}", entry.flags)));
-    }
+    let unknown = flags & !(Flags::from(AM_CATEGORIES) | AM_REQUEST | AM_REPLY);
+    ensure!(unknown == 0, "entry {index}: unknown bits in flags {flags:#x}");
     let nargs = entry.nargs as usize;
-    if nargs > MAX_ARGS {
-        let text = format!("entry {index}: {nargs} arguments, a message has at most {MAX_ARGS}");
-        return Err(Fail::bad(text));
-    }
-    let name = if entry.name.is_null() {
-        String::new()
-    } else {
-        // SAFETY: a string, by the program's promise.
-        unsafe { CStr::from_ptr(entry.name) }.to_string_lossy().into_owned()
-    };
+    ensure!(
+        nargs <= MAX_ARGS,
+        "entry {index}: {nargs} arguments, a message has at most {MAX_ARGS}"
+    );
+    let name = string(entry.name).unwrap_or_default().into_owned();
     Ok(CHandler::row(function, *entry, (name, nargs, role)))
 }
 
-/// Registers rows; their indices.
-pub fn register(state: &State, rows: Vec<Row>) -> Result<Vec<u8>, Fail> {
-    let (rows, kept): (Vec<_>, Vec<Kept>) = rows.into_iter().unzip();
-    let chosen = state.inner.register(rows, |at, index| kept[at].settle(index))?;
-    kept.into_iter().for_each(Kept::stay);
-    Ok(chosen)
+/// As [`row`] for an entry of GASNet-1: a handler for every category and number of arguments.
+fn old_row(old: &OldEntry) -> Result<Row, Fail> {
+    let OldEntry { index, function } = *old;
+    let Some(called) = function else {
+        return Err(Fail::bad(format!("entry {index}: the function is null")));
+    };
+    let flags = Flags::from(AM_CATEGORIES) | AM_REQUEST | AM_REPLY;
+    let entry = Entry { index, function, flags, nargs: 16, cdata: null(), name: null() };
+    Ok(CHandler::row(called, entry, ("gasnet_attach".to_owned(), ANY_ARGS, Role::ReqRep)))
 }
 
-/// A handler of a GASNet-1 table, which takes every category and number of arguments.
-pub fn any_row(index: u8, function: unsafe extern "C" fn()) -> Row {
-    let flags = AM_SHORT | AM_MEDIUM | AM_LONG | AM_REQUEST | AM_REPLY;
-    let (cdata, name) = (std::ptr::null(), std::ptr::null());
-    let entry = Entry { index, function: Some(function), flags, nargs: 16, cdata, name };
-    CHandler::row(function, entry, ("gasnet_attach".to_owned(), ANY_ARGS, Role::ReqRep))
+/// Registers a program's table, and writes the chosen indices into it.
+fn register<T>(
+    state: &State,
+    (table, count): (*mut T, usize),
+    row: fn(&T) -> Result<Row, Fail>,
+    index: fn(&mut T) -> &mut u8,
+) -> Result<(), Fail> {
+    ensure!(count <= 128, "a table of {count} handlers");
+    let table = array_mut("the table of handlers", table, count)?;
+    let rows = table.iter().map(row).collect::<Result<Vec<_>, _>>()?;
+    let (rows, kept): (Vec<_>, Vec<Rc<CHandler>>) = rows.into_iter().unzip();
+    let chosen = state.inner.register(rows, |at, index| kept[at].settle(index))?;
+    // They live for as long as the process.
+    std::mem::forget(kept);
+    table.iter_mut().zip(chosen).for_each(|(entry, chosen)| *index(entry) = chosen);
+    Ok(())
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gex_EP_RegisterHandlers(
-    ep: *const c_void,
+    ep: Handle,
     table: *mut Entry,
-    numentries: usize,
+    count: usize,
 ) -> c_int {
-    let register = || {
+    code("gex_EP_RegisterHandlers", || {
         let state = state::open()?;
-        if state.endpoint(ep)?.index != 0 {
-            return Err(Fail::bad("only the endpoint of index 0 receives messages"));
-        }
-        if numentries == 0 {
-            return Ok(());
-        }
-        if table.is_null() || numentries > 128 {
-            return Err(Fail::bad(format!("a table of {numentries} handlers at {table:p}")));
-        }
-        // SAFETY: so many entries that only this call uses, by the program's promise.
-        let table = unsafe { std::slice::from_raw_parts_mut(table, numentries) };
-        let rows = table.iter().map(row).collect::<Result<_, _>>()?;
-        let chosen = register(state, rows)?;
-        for (entry, index) in table.iter_mut().zip(chosen) {
-            entry.index = index;
-        }
-        Ok(())
-    };
-    code("gex_EP_RegisterHandlers", register())
+        ensure!(state::endpoint(ep)?.index == 0, "only the endpoint of index 0 receives messages");
+        register(state, (table, count), row, |entry| &mut entry.index)
+    })
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gex_EP_QueryClient(ep: *const c_void) -> *mut c_void {
-    let found = state::open().and_then(|state| state.endpoint(ep));
-    value("gex_EP_QueryClient", null_mut(), found.map(|_| CLIENT.handle()))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_EP_QueryFlags(ep: *const c_void) -> Flags {
-    let found = state::open().and_then(|state| state.endpoint(ep));
-    value("gex_EP_QueryFlags", 0, found.map(|_| 0))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_EP_QuerySegment(ep: *const c_void) -> *mut c_void {
-    let found = state::open().and_then(|state| state.endpoint(ep));
-    let handle = |endpoint: &Endpoint| endpoint.segment().map_or(null_mut(), |s| s.object.handle());
-    value("gex_EP_QuerySegment", null_mut(), found.map(handle))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_EP_QueryIndex(ep: *const c_void) -> u16 {
-    let found = state::open().and_then(|state| state.endpoint(ep));
-    value("gex_EP_QueryIndex", u16::MAX, found.map(|endpoint| endpoint.index))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_EP_SetCData(ep: *const c_void, cdata: *const c_void) {
-    let found = state::open().and_then(|state| state.endpoint(ep));
-    let set = |endpoint: &Endpoint| {
-        endpoint.object.cdata.store(cdata.cast_mut(), Ordering::Release);
-    };
-    value("gex_EP_SetCData", (), found.map(set));
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_EP_QueryCData(ep: *const c_void) -> *mut c_void {
-    let found = state::open().and_then(|state| state.endpoint(ep));
-    let cdata = found.map(|endpoint| endpoint.object.cdata.load(Ordering::Acquire));
-    value("gex_EP_QueryCData", null_mut(), cdata)
+pub unsafe extern "C" fn gasnet_attach(
+    table: *mut OldEntry,
+    count: c_int,
+    size: usize,
+    _minheapoffset: usize,
+) -> c_int {
+    let call = "gasnet_attach";
+    code(call, || {
+        let count = usize::try_from(count)
+            .map_err(|_| Fail::bad(format!("a table of {count} handlers")))?;
+        register(state::open()?, (table, count), old_row, |entry| &mut entry.index)?;
+        segment::attach(call, if size == 0 { tools::PAGE } else { size }).map(|_| ())
+    })
 }
 
 /// A pair as the header documents it.
 #[unsafe(no_mangle)]
-pub extern "C" fn gex_TM_Pair(local: *const c_void, remote: u16) -> *mut c_void {
-    let pair = || {
-        let index = state::open()?.endpoint(local)?.index;
-        if usize::from(remote) >= 4096 {
-            return Err(Fail::bad(format!("remote endpoint {remote} cannot exist")));
-        }
+pub extern "C" fn gex_TM_Pair(local: Handle, remote: u16) -> *mut c_void {
+    value("gex_TM_Pair", null_mut(), || {
+        let index = state::endpoint(local)?.index;
+        ensure!(remote < 4096, "remote endpoint {remote} cannot exist");
         let bits = usize::from(remote) << 20 | usize::from(index) << 8 | 1;
-        Ok(std::ptr::without_provenance_mut(bits))
-    };
-    value("gex_TM_Pair", null_mut(), pair())
+        Ok(without_provenance_mut(bits))
+    })
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use gasnet_ibv::inner::{Inner, Lender, Op, OpCounters, Part};
 use gasnet_ibv::{Error, Outcome};
 
-use crate::fail::Fail;
+use crate::fail::{Fail, ensure};
 use crate::types::{EVENT_GROUP, EVENT_NOW, EventValue};
 
 /// Kind of the events of operations; what is meant is in the two bits below.
@@ -53,9 +53,7 @@ pub fn of(inner: Inner, op: Op, part: Part) -> EventValue {
 /// The leaf of a root, for one category of events.
 pub fn leaf(root: EventValue, category: c_uint) -> Result<EventValue, Fail> {
     let (op, part) = parts(root).ok_or_else(|| no_event(root))?;
-    if part != Part::All {
-        return Err(Fail::bad("this event is a leaf itself"));
-    }
+    ensure!(part == Part::All, "this event is a leaf itself");
     Ok(match category {
         2 => event(op, Part::Local),
         3 => event(op, Part::Puts),
@@ -90,62 +88,48 @@ impl Drop for Implicit {
 /// The row of an access region, once it has one.
 type Region = Option<(Op, Arc<OpCounters>)>;
 
-/// Rows of a thread.
-struct Rows {
-    implicit: Cell<Option<Implicit>>,
+thread_local! {
+    static IMPLICIT: RefCell<Option<Implicit>> = const { RefCell::new(None) };
     /// Inside an access region.
-    region: RefCell<Option<Region>>,
+    static REGION: RefCell<Option<Region>> = const { RefCell::new(None) };
 }
 
-thread_local! {
-    static ROWS: Rows =
-        const { Rows { implicit: Cell::new(None), region: RefCell::new(None) } };
+/// What a slot holds, made where it is empty.
+fn fill<T>(slot: &mut Option<T>, make: impl FnOnce() -> Result<T, Error>) -> Result<&T, Error> {
+    let held = slot.take().map_or_else(make, Ok)?;
+    Ok(slot.insert(held))
 }
 
 /// The row that operations without event of this thread count in now.
 pub fn group(inner: Inner, call: &'static str) -> Result<Arc<OpCounters>, Error> {
-    ROWS.with(|rows| {
-        if let Some(region) = &mut *rows.region.borrow_mut() {
-            let (op, row) = match region.take() {
-                Some(held) => held,
-                None => inner.begin(call)?,
-            };
-            *region = Some((op, Arc::clone(&row)));
-            return Ok(row);
-        }
-        let held = match rows.implicit.take() {
-            Some(held) => held,
-            None => inner.begin(call).map(|(op, row)| Implicit { inner, op, row })?,
-        };
-        let row = Arc::clone(&held.row);
-        rows.implicit.set(Some(held));
-        Ok(row)
+    let begin = || inner.begin(call);
+    REGION.with_borrow_mut(|region| match region {
+        Some(region) => fill(region, begin).map(|(_, row)| Arc::clone(row)),
+        None => IMPLICIT.with_borrow_mut(|slot| {
+            let held = fill(slot, || begin().map(|(op, row)| Implicit { inner, op, row }));
+            held.map(|held| Arc::clone(&held.row))
+        }),
     })
 }
 
 /// Whether this thread is inside an access region.
 pub fn in_region() -> bool {
-    ROWS.with(|rows| rows.region.borrow().is_some())
+    REGION.with_borrow(Option::is_some)
 }
 
 pub fn begin_region() {
-    ROWS.with(|rows| *rows.region.borrow_mut() = Some(None));
+    REGION.set(Some(None));
 }
 
 /// Ends the region: its event. `None` when there was none.
 pub fn end_region() -> Option<EventValue> {
-    let region = ROWS.with(|rows| rows.region.borrow_mut().take())?;
-    Some(region.map_or(0, |(op, _)| event(op, Part::All)))
+    Some(REGION.take()?.map_or(0, |(op, _)| event(op, Part::All)))
 }
 
 /// Whether all operations of this thread without event that the mask names are complete.
 pub fn implicit_complete(mask: c_uint) -> bool {
-    ROWS.with(|rows| {
-        let held = rows.implicit.take();
-        let complete = held.as_ref().is_none_or(|held| held.row.is_complete(part_of(mask)));
-        rows.implicit.set(held);
-        complete
-    })
+    IMPLICIT
+        .with_borrow(|held| held.as_ref().is_none_or(|held| held.row.is_complete(part_of(mask))))
 }
 
 /// Writes an event where a program asked for one.

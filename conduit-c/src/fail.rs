@@ -44,24 +44,33 @@ impl Fail {
     #[cold]
     pub fn report(&self, call: &str) -> c_int {
         if VERBOSE.load(Ordering::Relaxed) {
-            inner::say(&self.sentence(call));
+            let (name, description) = texts(self.code);
+            let (name, description) = (name.to_string_lossy(), description.to_string_lossy());
+            inner::say(&format!(
+                "GASNet {call} returning an error code: {name} ({description}): {}",
+                self.text
+            ));
         }
         self.code
-    }
-
-    fn sentence(&self, call: &str) -> String {
-        let (name, description) = (spelling(self.code), description(self.code));
-        let (name, description) = (name.to_string_lossy(), description.to_string_lossy());
-        format!("GASNet {call} returning an error code: {name} ({description}): {}", self.text)
     }
 
     /// Ends the process: the call has no way to return an error.
     #[cold]
     pub fn fatal(&self, call: &str) -> ! {
-        let name = spelling(self.code).to_string_lossy();
+        let name = texts(self.code).0.to_string_lossy();
         gasnet_ibv::fatal_error(&format!("{call}: {name}: {}", self.text))
     }
 }
+
+/// Returns an error of the program's making from the caller unless something holds.
+macro_rules! ensure {
+    ($holds:expr, $($text:tt)+) => {
+        if !$holds {
+            return Err($crate::fail::Fail::bad(format!($($text)+)));
+        }
+    };
+}
+pub(crate) use ensure;
 
 impl From<Error> for Fail {
     #[cold]
@@ -87,75 +96,66 @@ impl From<Error> for Fail {
     }
 }
 
-/// The code of a result; errors are reported.
+/// What a call returns that returns a code; errors are reported.
 #[inline]
-pub fn code(call: &str, result: Result<(), Fail>) -> c_int {
-    match result {
-        Ok(()) => OK,
-        Err(fail) => fail.report(call),
-    }
+pub fn status(call: &str, run: impl FnOnce() -> Result<c_int, Fail>) -> c_int {
+    run().unwrap_or_else(|fail| fail.report(call))
 }
 
-/// The value of a result; an error is reported and becomes `other`.
+/// As [`status`] for calls that succeed in one way.
 #[inline]
-pub fn value<T>(call: &str, other: T, result: Result<T, Fail>) -> T {
-    result.unwrap_or_else(|fail| {
+pub fn code(call: &str, run: impl FnOnce() -> Result<(), Fail>) -> c_int {
+    status(call, || run().map(|()| OK))
+}
+
+/// The value of a query; an error is reported and becomes `other`.
+#[inline]
+pub fn value<T>(call: &str, other: T, run: impl FnOnce() -> Result<T, Fail>) -> T {
+    run().unwrap_or_else(|fail| {
         fail.report(call);
         other
     })
 }
 
-/// The value of a result; an error ends the process.
+/// The value of a call; an error ends the process.
 #[inline]
-pub fn must<T>(call: &str, result: Result<T, Fail>) -> T {
-    result.unwrap_or_else(|fail| fail.fatal(call))
+pub fn must<T>(call: &str, run: impl FnOnce() -> Result<T, Fail>) -> T {
+    run().unwrap_or_else(|fail| fail.fatal(call))
 }
 
-/// The result of a transfer whose only other answer is "not injected", so that programs do not look
+/// What a transfer returns whose only other answer is "not injected", so that programs do not look
 /// at it: an error ends the process before the program goes on with data that never moved. Outside
 /// the life of the job nothing can be wrong with data any more, so a call before init or after the
-/// end is said and returns its code.
+/// end is reported and returns its code.
 #[inline]
-pub fn injected(call: &str, result: Result<(), Fail>) -> c_int {
-    match result {
-        Ok(()) => OK,
-        Err(fail) if fail.code == NOT_INIT => fail.report(call),
-        Err(fail) => fail.fatal(call),
-    }
+pub fn injected(call: &str, run: impl FnOnce() -> Result<c_int, Fail>) -> c_int {
+    run().unwrap_or_else(|fail| match fail.code {
+        NOT_INIT => fail.report(call),
+        _ => fail.fatal(call),
+    })
 }
 
-pub const fn spelling(code: c_int) -> &'static CStr {
+/// Name and description of a code.
+const fn texts(code: c_int) -> (&'static CStr, &'static CStr) {
     match code {
-        OK => c"GASNET_OK",
-        NOT_INIT => c"GASNET_ERR_NOT_INIT",
-        RESOURCE => c"GASNET_ERR_RESOURCE",
-        BAD_ARG => c"GASNET_ERR_BAD_ARG",
-        NOT_READY => c"GASNET_ERR_NOT_READY",
-        BARRIER_MISMATCH => c"GASNET_ERR_BARRIER_MISMATCH",
-        _ => c"*unknown*",
-    }
-}
-
-pub const fn description(code: c_int) -> &'static CStr {
-    match code {
-        OK => c"No error",
-        NOT_INIT => c"GASNet message layer not initialized",
-        RESOURCE => c"Problem with requested resource",
-        BAD_ARG => c"Invalid function parameter passed",
-        NOT_READY => c"Non-blocking operation not complete",
-        BARRIER_MISMATCH => c"Barrier id's mismatched",
-        _ => c"no description available",
+        OK => (c"GASNET_OK", c"No error"),
+        NOT_INIT => (c"GASNET_ERR_NOT_INIT", c"GASNet message layer not initialized"),
+        RESOURCE => (c"GASNET_ERR_RESOURCE", c"Problem with requested resource"),
+        BAD_ARG => (c"GASNET_ERR_BAD_ARG", c"Invalid function parameter passed"),
+        NOT_READY => (c"GASNET_ERR_NOT_READY", c"Non-blocking operation not complete"),
+        BARRIER_MISMATCH => (c"GASNET_ERR_BARRIER_MISMATCH", c"Barrier id's mismatched"),
+        _ => (c"*unknown*", c"no description available"),
     }
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gasnet_ErrorName(code: c_int) -> *const c_char {
-    spelling(code).as_ptr()
+    texts(code).0.as_ptr()
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gasnet_ErrorDesc(code: c_int) -> *const c_char {
-    description(code).as_ptr()
+    texts(code).1.as_ptr()
 }
 
 #[unsafe(no_mangle)]

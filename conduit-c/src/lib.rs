@@ -2,13 +2,13 @@
 //!
 //! The Rust side is the crate `gasnet_ibv`: its public calls, and `gasnet_ibv::inner`.
 //!
+//! * `types`: what the headers define. `fail`: errors. `arguments`: checks of what programs pass.
 //! * `state`: what the process has joined, its objects, and the structure published to the headers.
-//!   `fail`: errors.
-//! * `call`: running handlers of C programs. `am`, `prepare`: sending. `token`: what a handler
-//!   asks.
-//! * `far`: one-sided operations at ranks that share no memory with this one, and their events.
-//! * `rma`, `event`, `coll`, `endpoint`, `segment`, `system`, `tools`: the functions by the header
-//!   that declares them.
+//! * `call`: running handlers of C programs. `current`: the token of the one that runs.
+//! * `events`: events by number. `collectives`: barriers and broadcasts. `transfer`: bytes to and
+//!   from segments.
+//! * `am`, `prepare`, `rma`, `event`, `coll`, `endpoint`, `segment`, `query`, `system`, `tools`: the
+//!   functions.
 //! * `ancestor`: leave for other ranks to reach memory of this one.
 //!
 //! Every exported function is `extern "C"`: a panic does not unwind into the program, it ends the
@@ -43,20 +43,19 @@ mod endpoint;
 mod event;
 mod events;
 mod fail;
-mod objects;
 mod prepare;
+mod query;
 mod rma;
 mod segment;
 mod state;
 mod system;
-mod token;
 mod tools;
 mod transfer;
 mod types;
 
-#[cfg(feature = "seq")]
-type M = gasnet_ibv::Seq;
-#[cfg(feature = "parsync")]
-type M = gasnet_ibv::ParSync;
 #[cfg(not(any(feature = "seq", feature = "parsync")))]
-type M = gasnet_ibv::Par;
+use gasnet_ibv::Par as M;
+#[cfg(feature = "parsync")]
+use gasnet_ibv::ParSync as M;
+#[cfg(feature = "seq")]
+use gasnet_ibv::Seq as M;

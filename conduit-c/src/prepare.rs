@@ -4,23 +4,28 @@
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_void};
+use std::ptr::{null, null_mut};
 
 use gasnet_ibv::Outcome;
-use gasnet_ibv::inner::{Commit, Destination, MAX_LONG, Prepared, RawToken, Terms};
+use gasnet_ibv::inner::{Commit, Destination, MAX_LONG, Prepared, Terms};
 
-use crate::arguments::{args, check_index, completion, long_limit, medium_limit, options, payload};
+use crate::M;
+use crate::am::{Peer, receiver, sender, sent};
+use crate::arguments::{
+    args, check_index, completion, long_limit, medium_limit, no_flags, options, payload,
+};
+use crate::current::{self, Sender};
 use crate::events::Leaf;
-use crate::fail::{self, Fail, code, must, value};
-use crate::types::{COMMIT_MUST, EventValue, Flags};
-use crate::{M, current, state, transfer};
+use crate::fail::{Fail, code, ensure, must, status, value};
+use crate::state::{self, State};
+use crate::transfer::place_long;
+use crate::types::{COMMIT_MUST, EventValue, Flags, Handle, Token};
 
 /// A prepared message and what the program gave for it.
 struct Descriptor {
     kind: Kind,
     prepared: Prepared,
-    /// For a reply: the request's token.
-    token: Option<&'static RawToken<'static>>,
-    rank: u32,
+    peer: Peer,
     /// The program's buffer, null without one.
     client_buf: *const c_void,
     lc_opt: *mut EventValue,
@@ -44,38 +49,27 @@ thread_local! {
 /// Takes this thread's prepared message out, when it is the one named and of this kind.
 fn take(descriptor: *const c_void, kind: Option<Kind>) -> Result<Box<Descriptor>, Fail> {
     PREPARED.with_borrow_mut(|slot| {
-        let named = slot.as_deref().is_some_and(|held| {
-            std::ptr::eq(std::ptr::from_ref(held).cast(), descriptor)
+        let named = |held: &mut Box<Descriptor>| {
+            std::ptr::eq(std::ptr::from_ref(&**held).cast(), descriptor)
                 && kind.is_none_or(|kind| kind == held.kind)
-        });
-        if !named {
-            return Err(Fail::bad(
-                "not the descriptor that this thread prepared for this kind of message",
-            ));
-        }
-        if drop_stale(slot) {
+        };
+        let held = slot.take_if(named).ok_or_else(|| {
+            Fail::bad("not the descriptor that this thread prepared for this kind of message")
+        })?;
+        if held.is_stale() {
+            held.give_back();
             return Err(Fail::bad("the handler that prepared this reply has returned"));
         }
-        slot.take().ok_or_else(|| Fail::bad("no message is prepared"))
+        Ok(held)
     })
-}
-
-/// Gives back the buffer of a reply that its handler neither sent nor cancelled before it returned;
-/// whether there was one.
-fn drop_stale(slot: &mut Option<Box<Descriptor>>) -> bool {
-    let Some(mut stale) = slot.take_if(|held| held.is_stale()) else { return false };
-    if let Ok(state) = state::open() {
-        stale.prepared.cancel::<M>(&state.inner, None);
-    }
-    true
 }
 
 fn put_back(held: Box<Descriptor>) {
     PREPARED.set(Some(held));
 }
 
-/// What a prepare asks for.
-struct Wish {
+/// What a prepare asks for, as a program gives it.
+struct Request {
     kind: Kind,
     client_buf: *const c_void,
     least: usize,
@@ -86,147 +80,92 @@ struct Wish {
     nargs: c_uint,
 }
 
-impl Wish {
+impl Request {
     fn check(&self) -> Result<(), Fail> {
-        let own = self.client_buf.is_null();
         let limit = if self.kind.long { long_limit } else { medium_limit };
         limit(0, self.nargs)?;
-        if own && !self.lc_opt.is_null() {
+        if !self.client_buf.is_null() {
+            completion(self.lc_opt, !self.kind.reply)?;
+        } else if !self.lc_opt.is_null() {
             return Err(Fail::bad("lc_opt must be null with a buffer of the library"));
         }
-        if !own {
-            completion(self.lc_opt, !self.kind.reply)?;
-        }
         PREPARED.with_borrow_mut(|slot| {
-            drop_stale(slot);
-            if slot.is_some() {
-                return Err(Fail::bad("this thread has a prepared message already"));
+            if let Some(stale) = slot.take_if(|held| held.is_stale()) {
+                stale.give_back();
             }
+            ensure!(slot.is_none(), "this thread has a prepared message already");
             Ok(())
         })
     }
 
-    fn terms(&self, call: &'static str) -> Terms {
-        let Self { kind: Kind { long, .. }, least, most, dest, .. } = *self;
-        // How long the program's buffer is, it knows itself.
-        let client = (!self.client_buf.is_null()).then_some(usize::MAX);
-        let (nargs, dest) = (self.nargs as usize, (dest != 0).then_some(dest as u64));
-        Terms { call, long, client, least, most, nargs, dest }
-    }
-
     /// The descriptor; null when that is not possible without waiting.
-    fn prepare(
-        self,
-        call: &'static str,
-        rank: u32,
-        token: Option<&'static RawToken<'static>>,
-    ) -> Result<*const c_void, Fail> {
+    fn prepare(self, call: &'static str, peer: Peer) -> Result<*const c_void, Fail> {
+        let Self { kind, client_buf, least, most, dest, lc_opt, flags, nargs } = self;
+        let state = state::open()?;
+        peer.check(state, call)?;
         self.check()?;
-        let inner = state::open()?.inner;
-        let target = match token {
-            Some(token) => inner.reply_target(token),
-            None => inner.target(call, rank)?,
+        let terms = Terms {
+            call,
+            long: kind.long,
+            // How long the program's buffer is, it knows itself.
+            client: (!client_buf.is_null()).then_some(usize::MAX),
+            least,
+            most,
+            nargs: nargs as usize,
+            dest: (dest != 0).then_some(dest as u64),
         };
-        let terms = self.terms(call);
-        let prepared = inner.prepare::<M>(target, token, &terms, options(self.flags))?;
-        let Some(prepared) = prepared else { return Ok(std::ptr::null()) };
-        let Self { kind, client_buf, lc_opt, .. } = self;
-        let held = Box::new(Descriptor { kind, prepared, token, rank, client_buf, lc_opt });
+        let Peer { target, token, .. } = peer;
+        let prepared = state.inner.prepare::<M>(target, token, &terms, options(flags))?;
+        let Some(prepared) = prepared else { return Ok(null()) };
+        let held = Box::new(Descriptor { kind, prepared, peer, client_buf, lc_opt });
         let descriptor = std::ptr::from_ref(&*held).cast();
         put_back(held);
         Ok(descriptor)
     }
 }
 
-fn prepare_request(call: &'static str, tm: *const c_void, rank: u32, wish: Wish) -> *const c_void {
-    let prepare = || {
-        let state = state::open()?;
-        state.message_target(tm, rank)?;
-        state.inner.check_open(call)?;
-        state.inner.check_outside::<M>(call)?;
-        wish.prepare(call, rank, None)
-    };
-    must(call, prepare())
+macro_rules! prepare {
+    ($($name:ident, $kind:ident, $peer:ident($($who:ident: $type:ty),*) $(, $dest:ident)?;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(
+            $($who: $type,)*
+            client_buf: *const c_void,
+            least: usize,
+            most: usize,
+            $($dest: *mut c_void,)?
+            lc_opt: *mut EventValue,
+            flags: Flags,
+            nargs: c_uint,
+        ) -> *const c_void {
+            let dest = 0 $(+ $dest.addr())?;
+            let request =
+                Request { kind: $kind, client_buf, least, most, dest, lc_opt, flags, nargs };
+            let call = stringify!($name);
+            must(call, || $peer($($who),*).and_then(|peer| request.prepare(call, peer)))
+        }
+    )*};
 }
 
-fn prepare_reply(call: &'static str, token: *mut c_void, wish: Wish) -> *const c_void {
-    let prepare = || {
-        let token = current::get(token)?;
-        wish.prepare(call, token.source().0, Some(token))
-    };
-    must(call, prepare())
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_AM_PrepareRequestMedium(
-    tm: *const c_void,
-    rank: u32,
-    client_buf: *const c_void,
-    least: usize,
-    most: usize,
-    lc_opt: *mut EventValue,
-    flags: Flags,
-    nargs: c_uint,
-) -> *const c_void {
-    let (kind, dest) = (REQUEST_MEDIUM, 0);
-    let wish = Wish { kind, client_buf, least, most, dest, lc_opt, flags, nargs };
-    prepare_request("gex_AM_PrepareRequestMedium", tm, rank, wish)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_AM_PrepareReplyMedium(
-    token: *mut c_void,
-    client_buf: *const c_void,
-    least: usize,
-    most: usize,
-    lc_opt: *mut EventValue,
-    flags: Flags,
-    nargs: c_uint,
-) -> *const c_void {
-    let (kind, dest) = (REPLY_MEDIUM, 0);
-    let wish = Wish { kind, client_buf, least, most, dest, lc_opt, flags, nargs };
-    prepare_reply("gex_AM_PrepareReplyMedium", token, wish)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_AM_PrepareRequestLong(
-    tm: *const c_void,
-    rank: u32,
-    client_buf: *const c_void,
-    least: usize,
-    most: usize,
-    dest: *mut c_void,
-    lc_opt: *mut EventValue,
-    flags: Flags,
-    nargs: c_uint,
-) -> *const c_void {
-    let (kind, dest) = (REQUEST_LONG, dest.addr());
-    let wish = Wish { kind, client_buf, least, most, dest, lc_opt, flags, nargs };
-    prepare_request("gex_AM_PrepareRequestLong", tm, rank, wish)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_AM_PrepareReplyLong(
-    token: *mut c_void,
-    client_buf: *const c_void,
-    least: usize,
-    most: usize,
-    dest: *mut c_void,
-    lc_opt: *mut EventValue,
-    flags: Flags,
-    nargs: c_uint,
-) -> *const c_void {
-    let (kind, dest) = (REPLY_LONG, dest.addr());
-    let wish = Wish { kind, client_buf, least, most, dest, lc_opt, flags, nargs };
-    prepare_reply("gex_AM_PrepareReplyLong", token, wish)
+prepare! {
+    gex_AM_PrepareRequestMedium, REQUEST_MEDIUM, receiver(tm: Handle, rank: u32);
+    gex_AM_PrepareReplyMedium, REPLY_MEDIUM, sender(token: Token);
+    gex_AM_PrepareRequestLong, REQUEST_LONG, receiver(tm: Handle, rank: u32), dest;
+    gex_AM_PrepareReplyLong, REPLY_LONG, sender(token: Token), dest;
 }
 
 impl Descriptor {
     /// Whether this is a reply that a handler prepared and neither sent nor cancelled before it
     /// returned.
     fn is_stale(&self) -> bool {
-        let handle = |token: &RawToken<'_>| std::ptr::from_ref(token).cast_mut().cast();
-        self.token.is_some_and(|token| current::get(handle(token)).is_err())
+        let handle = |token: Sender| std::ptr::from_ref(token).cast_mut().cast();
+        self.peer.token.is_some_and(|token| current::current(handle(token)).is_none())
+    }
+
+    /// Gives the buffer of a stale one back.
+    fn give_back(mut self: Box<Self>) {
+        if let Ok(state) = state::open() {
+            self.prepared.cancel::<M>(&state.inner, None);
+        }
     }
 
     /// The first bytes of the program's buffer.
@@ -234,73 +173,60 @@ impl Descriptor {
         if self.client_buf.is_null() { Ok(&[]) } else { payload(self.client_buf, nbytes, MAX_LONG) }
     }
 
-    fn commit(
-        &mut self,
-        call: &'static str,
-        message: &Message<'_>,
-        flags: Flags,
-    ) -> Result<Outcome, Fail> {
-        let Message { handler, nbytes, dest, args } = *message;
+    fn commit(&mut self, call: &'static str, message: &Message) -> Result<Outcome, Fail> {
+        let Message { handler, nbytes, dest, flags, nargs, argv } = *message;
+        let args = args(nargs, argv)?;
         check_index(handler)?;
-        let given = self.kind.long.then_some(dest.addr() as u64);
+        let given = self.kind.long.then_some(dest as u64);
         self.prepared.check(call, nbytes, given, args.len())?;
         let (state, client) = (state::open()?, self.client(nbytes)?);
         let dest = self.destination(state, dest, client, nbytes)?;
         let commit = Commit { call, handler, nbytes, dest, args };
         let leaf = Leaf::new(state.inner, call, self.lc_opt);
-        let (prepared, options) = (&mut self.prepared, options(flags));
-        let sent = prepared.commit::<M>(&state.inner, self.token, &commit, client, options, &leaf);
-        leaf.settle(sent)
+        let (token, options) = (self.peer.token, options(flags));
+        let prepared = &mut self.prepared;
+        leaf.settle(prepared.commit::<M>(&state.inner, token, &commit, client, options, &leaf))
     }
 
     fn destination(
         &mut self,
-        state: &state::State,
-        dest: *const c_void,
+        state: &State,
+        dest: usize,
         client: &[u8],
         nbytes: usize,
     ) -> Result<Destination, Fail> {
         if !self.kind.long {
             return Ok(Destination::Handler);
         }
-        let target = state.inner.prepared_target(&self.prepared);
         let bytes = if self.client_buf.is_null() {
             self.prepared.buffer_mut(&state.inner).get(..nbytes).unwrap_or_default()
         } else {
             client
         };
-        transfer::place_long(state, (target, self.rank), bytes, dest)
+        place_long(state, (self.peer.target, self.peer.rank()), bytes, dest)
     }
 }
 
-#[derive(Clone, Copy)]
-struct Message<'a> {
+/// What a commit adds, as a program gives it.
+struct Message {
     handler: u8,
     nbytes: usize,
-    dest: *const c_void,
-    args: &'a [i32],
+    dest: usize,
+    flags: Flags,
+    nargs: c_uint,
+    argv: *const i32,
 }
 
-fn commit(
-    call: &'static str,
-    descriptor: *const c_void,
-    kind: Kind,
-    message: Result<Message<'_>, Fail>,
-    flags: Flags,
-) -> c_int {
+fn commit(call: &'static str, descriptor: *const c_void, kind: Kind, message: &Message) -> c_int {
     let commit = || {
-        let message = message?;
         let mut held = take(descriptor, Some(kind))?;
-        let sent = held.commit(call, &message, flags);
-        if !matches!(sent, Ok(Outcome::Sent)) {
+        let outcome = held.commit(call, message);
+        if !matches!(outcome, Ok(Outcome::Sent)) {
             put_back(held);
         }
-        Ok(if sent? == Outcome::Sent { fail::OK } else { 1 })
+        outcome.map(sent)
     };
-    if flags & COMMIT_MUST != 0 {
-        return must(call, commit());
-    }
-    commit().unwrap_or_else(|fail: Fail| fail.report(call))
+    if message.flags & COMMIT_MUST != 0 { must(call, commit) } else { status(call, commit) }
 }
 
 macro_rules! commit {
@@ -315,12 +241,8 @@ macro_rules! commit {
             nargs: c_uint,
             argv: *const i32,
         ) -> c_int {
-            #[allow(unused_mut, unused_assignments)]
-            let mut place: *const c_void = std::ptr::null();
-            $(place = $dest;)?
-            let message =
-                args(nargs, argv).map(|args| Message { handler, nbytes, dest: place, args });
-            commit($call, descriptor, $kind, message, flags)
+            let dest = 0 $(+ $dest.addr())?;
+            commit($call, descriptor, $kind, &Message { handler, nbytes, dest, flags, nargs, argv })
         }
     )*};
 }
@@ -336,15 +258,12 @@ macro_rules! cancel {
     ($($name:ident, $kind:ident;)*) => {$(
         #[unsafe(no_mangle)]
         pub extern "C" fn $name(descriptor: *const c_void, flags: Flags) -> c_int {
-            let cancel = || {
-                if flags != 0 {
-                    return Err(Fail::bad("flags must be 0"));
-                }
+            code(stringify!($name), || {
+                no_flags(flags)?;
                 let mut held = take(descriptor, Some($kind))?;
-                held.prepared.cancel::<M>(&state::open()?.inner, held.token);
+                held.prepared.cancel::<M>(&state::open()?.inner, held.peer.token);
                 Ok(())
-            };
-            code(stringify!($name), cancel())
+            })
         }
     )*};
 }
@@ -358,7 +277,7 @@ cancel! {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gex_AM_SrcDescAddr(descriptor: *const c_void) -> *mut c_void {
-    let address = || {
+    value("gex_AM_SrcDescAddr", null_mut(), || {
         let mut held = take(descriptor, None)?;
         let address = if held.client_buf.is_null() {
             held.prepared.buffer_mut(&state::open()?.inner).as_mut_ptr().cast()
@@ -367,17 +286,15 @@ pub extern "C" fn gex_AM_SrcDescAddr(descriptor: *const c_void) -> *mut c_void {
         };
         put_back(held);
         Ok(address)
-    };
-    value("gex_AM_SrcDescAddr", std::ptr::null_mut(), address())
+    })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gex_AM_SrcDescSize(descriptor: *const c_void) -> usize {
-    let size = || {
+    value("gex_AM_SrcDescSize", 0, || {
         let held = take(descriptor, None)?;
         let size = held.prepared.size();
         put_back(held);
         Ok(size)
-    };
-    value("gex_AM_SrcDescSize", 0, size())
+    })
 }

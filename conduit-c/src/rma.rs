@@ -1,301 +1,274 @@
 //! Put and get beyond the inline part of the header: errors, ranges outside the attached segments,
-//! no bytes at all.
+//! other hosts, no bytes at all.
 
 use std::ffi::{c_int, c_void};
+use std::ptr::without_provenance_mut;
 
-use crate::arguments::options;
-use crate::fail::{Fail, injected, must};
+use gasnet_ibv::Outcome;
+use gasnet_ibv::inner::{OpCounters, Part, RemoteOp};
+
+use crate::fail::{Fail, ensure, injected, must};
 use crate::state::{self, State, Target};
-use crate::transfer::{Begun, Place, Remote, Way, place};
-use crate::types::{EVENT_DEFER, EVENT_GROUP, EVENT_NOW, EventValue, Flags, SEG_OFFSET};
+use crate::transfer::{Access, locate};
+use crate::types::{
+    EVENT_DEFER, EVENT_GROUP, EVENT_NOW, EventValue, Flags, Handle, IMMEDIATE, SEG_OFFSET,
+};
 use crate::{M, events};
 
-struct Range {
-    state: &'static State,
-    target: Target,
-    remote: usize,
-    len: usize,
+/// How an operation completes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Completion {
+    Blocking,
+    /// With an event, and that for the source of a put.
+    Event(*mut EventValue),
+    /// Without event; a put's source is the program's again on return.
+    Implicit {
+        now: bool,
+    },
 }
 
-/// What every one-sided call checks. `None`: no bytes, nothing to do.
-fn begin(
-    call: &'static str,
-    tm: *const c_void,
-    rank: u32,
-    remote: *const c_void,
-    local: *const c_void,
-    len: usize,
-    flags: Flags,
-) -> Result<Option<Range>, Fail> {
-    let state = state::open()?;
-    let target = state.target(tm, rank)?;
-    state.inner.check_open(call)?;
-    state.inner.check_outside::<M>(call)?;
-    if len == 0 {
-        return Ok(None);
-    }
-    if flags & SEG_OFFSET != 0 {
-        return Err(Fail::bad("offsets instead of addresses are not supported"));
-    }
-    if local.is_null() {
-        return Err(Fail::bad("the local address is null"));
-    }
-    Ok(Some(Range { state, target, remote: remote.addr(), len }))
-}
+impl Completion {
+    /// For what has no local completion of its own.
+    const EVENT: Self = Self::Event(without_provenance_mut(EVENT_NOW));
 
-impl Range {
-    fn place(&self) -> Result<Place, Fail> {
-        place(self.state, self.target.rank, self.target.endpoint, self.remote, self.len)
+    /// For a put whose local completion is asked for like this.
+    fn of_put(lc_opt: *mut EventValue, implicit: bool) -> Result<Self, Fail> {
+        Err(Fail::bad(match lc_opt.addr() {
+            0 => "lc_opt is null",
+            EVENT_GROUP if !implicit => "lc_opt is GEX_EVENT_GROUP, for implicit puts only",
+            other if implicit && !matches!(other, EVENT_NOW | EVENT_DEFER | EVENT_GROUP) => {
+                "lc_opt is an event, for puts with an event only"
+            }
+            other if implicit => return Ok(Self::Implicit { now: other == EVENT_NOW }),
+            _ => return Ok(Self::Event(lc_opt)),
+        }))
     }
 
-    const fn remote(&self, call: &'static str, offset: u64, flags: Flags) -> Remote {
-        Remote { call, rank: self.target.rank, offset, flags: options(flags) }
+    fn implicit(lc_opt: *mut EventValue) -> Result<Self, Fail> {
+        Self::of_put(lc_opt, true)
+    }
+
+    fn event(lc_opt: *mut EventValue) -> Result<Self, Fail> {
+        Self::of_put(lc_opt, false)
     }
 }
 
-fn put(
-    call: &'static str,
-    tm: *const c_void,
-    rank: u32,
-    dest: *mut c_void,
-    (src, len): (*const c_void, usize),
-    flags: Flags,
-    way: Way,
-) -> Result<Begun, Fail> {
-    let Some(range) = begin(call, tm, rank, dest, src, len, flags)? else {
-        return Ok(Begun::Complete);
-    };
-    match range.place()? {
-        Place::Remote(at) => range.remote(call, at, flags).put(range.state, src.cast(), len, way),
-        place => place.write(src.cast(), len).map(|()| Begun::Complete),
+/// What became of an operation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Injection {
+    Complete,
+    Event(EventValue),
+    /// It was not to wait.
+    NotInjected,
+}
+
+/// What a call returns about it.
+trait Answer: Sized {
+    fn of(call: &str, run: impl FnOnce() -> Result<Injection, Fail>) -> Self;
+}
+
+/// Without event; 1 when nothing was injected.
+impl Answer for c_int {
+    fn of(call: &str, run: impl FnOnce() -> Result<Injection, Fail>) -> Self {
+        injected(call, || Ok(Self::from(run()? == Injection::NotInjected)))
     }
 }
 
-fn get(
-    call: &'static str,
-    tm: *const c_void,
-    (dest, len): (*mut c_void, usize),
-    rank: u32,
-    src: *const c_void,
-    flags: Flags,
-    way: Way,
-) -> Result<Begun, Fail> {
-    let Some(range) = begin(call, tm, rank, src, dest, len, flags)? else {
-        return Ok(Begun::Complete);
-    };
-    match range.place()? {
-        Place::Remote(at) => range.remote(call, at, flags).get(range.state, dest.cast(), len, way),
-        place => place.read(dest.cast(), len).map(|()| Begun::Complete),
-    }
-}
-
-/// Result of a call without event.
-fn began(call: &'static str, begun: Result<Begun, Fail>) -> c_int {
-    if begun.as_ref().is_ok_and(|begun| *begun == Begun::Declined) {
-        return NOT_BEGUN;
-    }
-    injected(call, begun.map(|_| ()))
-}
-
-/// `GEX_EVENT_NO_OP`.
-const EVENT_NO_OP: EventValue = 1;
-
-/// Returned by an operation that was not to wait.
-const NOT_BEGUN: c_int = 1;
-
-/// Result of a call with an event; `lc_opt` is complete with an operation that is.
-fn event_of(call: &'static str, begun: Result<Begun, Fail>, lc_opt: *mut EventValue) -> EventValue {
-    match must(call, begun) {
-        Begun::Event(event) => event,
-        Begun::Declined => EVENT_NO_OP,
-        Begun::Complete => {
-            events::write(lc_opt, || 0);
-            0
+/// With an event; `GEX_EVENT_NO_OP` when nothing was injected.
+impl Answer for EventValue {
+    fn of(call: &str, run: impl FnOnce() -> Result<Injection, Fail>) -> Self {
+        match must(call, run) {
+            Injection::Complete => 0,
+            Injection::Event(event) => event,
+            Injection::NotInjected => 1,
         }
     }
 }
 
-/// For operations that have no local completion of their own.
-const fn no_leaf() -> *mut EventValue {
-    std::ptr::without_provenance_mut(EVENT_NOW)
+/// A put or get as a program asks for it. A put only reads `local`.
+#[derive(Clone, Copy)]
+struct Transfer {
+    call: &'static str,
+    tm: Handle,
+    rank: u32,
+    remote: usize,
+    local: *mut u8,
+    len: usize,
+    flags: Flags,
 }
 
-/// Checks how local completion of a put is asked for.
-fn put_completion(lc_opt: *mut EventValue, implicit: bool) -> Result<(), Fail> {
-    match lc_opt.addr() {
-        0 => Err(Fail::bad("lc_opt is null")),
-        EVENT_NOW | EVENT_DEFER => Ok(()),
-        EVENT_GROUP if implicit => Ok(()),
-        EVENT_GROUP => Err(Fail::bad("lc_opt is GEX_EVENT_GROUP, for implicit puts only")),
-        _ if implicit => Err(Fail::bad("lc_opt is an event, for puts with an event only")),
-        _ => Ok(()),
+impl Transfer {
+    /// What every one-sided call checks. `None`: no bytes, nothing to do.
+    fn check(&self) -> Result<Option<(&'static State, Target)>, Fail> {
+        let state = state::open()?;
+        let target = state.target(self.tm, self.rank)?;
+        state.inner.check_open(self.call)?;
+        state.inner.check_outside::<M>(self.call)?;
+        if self.len == 0 {
+            return Ok(None);
+        }
+        ensure!(self.flags & SEG_OFFSET == 0, "offsets instead of addresses are not supported");
+        ensure!(!self.local.is_null(), "the local address is null");
+        Ok(Some((state, target)))
+    }
+
+    fn inject<const PUT: bool>(&self, completion: Completion) -> Result<Injection, Fail> {
+        let mut injection = Injection::Complete;
+        if let Some((state, target)) = self.check()? {
+            match locate(state, (target.rank, target.endpoint), self.remote, self.len)? {
+                Access::Network(offset) => {
+                    injection = self.network::<PUT>(state, target.rank, offset, completion)?;
+                }
+                access => access.copy::<PUT>(self.local, self.len)?,
+            }
+        }
+        if let (Injection::Complete, Completion::Event(lc_opt)) = (injection, completion) {
+            events::write(lc_opt, || 0);
+        }
+        Ok(injection)
+    }
+
+    /// At a rank that shares no memory with this one.
+    fn network<const PUT: bool>(
+        &self,
+        state: &State,
+        rank: u32,
+        offset: u64,
+        completion: Completion,
+    ) -> Result<Injection, Fail> {
+        let (inner, call, flags) = (state.inner, self.call, self.flags);
+        let target = inner.target(call, rank)?;
+        let remote = RemoteOp { call, target, offset, immediate: flags & IMMEDIATE != 0 };
+        // SAFETY: readable by the program's promise, and left alone until local completion.
+        let source = || unsafe { std::slice::from_raw_parts(self.local, self.len) };
+        // SAFETY: writable by the program's promise, and left alone until the operation is
+        // complete.
+        let into = || unsafe { std::slice::from_raw_parts_mut(self.local, self.len) };
+        if completion == Completion::Blocking {
+            if PUT {
+                inner.put::<M>(remote, source())?
+            } else {
+                inner.get::<M>(remote, into())?
+            }
+            return Ok(Injection::Complete);
+        }
+        let now = match completion {
+            Completion::Event(lc_opt) => lc_opt.addr() == EVENT_NOW,
+            Completion::Implicit { now } => now,
+            Completion::Blocking => true,
+        };
+        let start = |row: &OpCounters| match PUT {
+            true => inner.start_put::<M>(remote, source(), (row, now)),
+            false => inner.start_get::<M>(remote, into(), row),
+        };
+        let Completion::Event(lc_opt) = completion else {
+            return Ok(match start(&*events::group(inner, call)?)? {
+                Outcome::Sent => Injection::Complete,
+                Outcome::NotSent => Injection::NotInjected,
+            });
+        };
+        let (op, row) = inner.begin(call)?;
+        if start(&row)? == Outcome::NotSent {
+            let _complete = inner.finish(op, Part::All);
+            return Ok(Injection::NotInjected);
+        }
+        events::write(lc_opt, || events::of(inner, op, Part::Local));
+        Ok(Injection::Event(events::of(inner, op, Part::All)))
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gexi_RMA_PutBlocking(
-    tm: *const c_void,
-    rank: u32,
-    dest: *mut c_void,
-    src: *const c_void,
-    nbytes: usize,
-    flags: Flags,
-) -> c_int {
-    let call = "gex_RMA_PutBlocking";
-    began(call, put(call, tm, rank, dest, (src, nbytes), flags, Way::Blocking))
+macro_rules! puts {
+    ($($name:ident, $call:literal, ($($lc_opt:ident)?) -> $type:ty, $completion:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            tm: Handle,
+            rank: u32,
+            dest: *mut c_void,
+            src: *const c_void,
+            len: usize,
+            $($lc_opt: *mut EventValue,)?
+            flags: Flags,
+        ) -> $type {
+            let (call, remote, local) = ($call, dest.addr(), src.cast_mut().cast());
+            let put = Transfer { call, tm, rank, remote, local, len, flags };
+            Answer::of(call, || $completion.and_then(|completion| put.inject::<true>(completion)))
+        }
+    )*};
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gexi_RMA_PutNBI(
-    tm: *const c_void,
-    rank: u32,
-    dest: *mut c_void,
-    src: *const c_void,
-    nbytes: usize,
-    lc_opt: *mut EventValue,
-    flags: Flags,
-) -> c_int {
-    let call = "gex_RMA_PutNBI";
-    let checked = put_completion(lc_opt, true);
-    let way = Way::of_put(lc_opt, true);
-    let put = || put(call, tm, rank, dest, (src, nbytes), flags, way);
-    began(call, checked.and_then(|()| put()))
+puts! {
+    gexi_RMA_PutBlocking, "gex_RMA_PutBlocking", () -> c_int, Ok(Completion::Blocking);
+    gexi_RMA_PutNBI, "gex_RMA_PutNBI", (lc_opt) -> c_int, Completion::implicit(lc_opt);
+    gexi_RMA_PutNB, "gex_RMA_PutNB", (lc_opt) -> EventValue, Completion::event(lc_opt);
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gexi_RMA_PutNB(
-    tm: *const c_void,
-    rank: u32,
-    dest: *mut c_void,
-    src: *const c_void,
-    nbytes: usize,
-    lc_opt: *mut EventValue,
-    flags: Flags,
-) -> EventValue {
-    let call = "gex_RMA_PutNB";
-    let checked = put_completion(lc_opt, false);
-    let way = Way::of_put(lc_opt, false);
-    let put = || put(call, tm, rank, dest, (src, nbytes), flags, way);
-    event_of(call, checked.and_then(|()| put()), lc_opt)
+macro_rules! gets {
+    ($($name:ident, $call:literal -> $type:ty, $completion:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            tm: Handle,
+            dest: *mut c_void,
+            rank: u32,
+            src: *const c_void,
+            len: usize,
+            flags: Flags,
+        ) -> $type {
+            let (call, remote, local) = ($call, src.addr(), dest.cast());
+            let get = Transfer { call, tm, rank, remote, local, len, flags };
+            Answer::of(call, || get.inject::<false>($completion))
+        }
+    )*};
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gexi_RMA_GetBlocking(
-    tm: *const c_void,
-    dest: *mut c_void,
-    rank: u32,
-    src: *const c_void,
-    nbytes: usize,
-    flags: Flags,
-) -> c_int {
-    let call = "gex_RMA_GetBlocking";
-    began(call, get(call, tm, (dest, nbytes), rank, src, flags, Way::Blocking))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gexi_RMA_GetNBI(
-    tm: *const c_void,
-    dest: *mut c_void,
-    rank: u32,
-    src: *const c_void,
-    nbytes: usize,
-    flags: Flags,
-) -> c_int {
-    let call = "gex_RMA_GetNBI";
-    let way = Way::Implicit { now: false };
-    began(call, get(call, tm, (dest, nbytes), rank, src, flags, way))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gexi_RMA_GetNB(
-    tm: *const c_void,
-    dest: *mut c_void,
-    rank: u32,
-    src: *const c_void,
-    nbytes: usize,
-    flags: Flags,
-) -> EventValue {
-    let call = "gex_RMA_GetNB";
-    let way = Way::Event(no_leaf());
-    event_of(call, get(call, tm, (dest, nbytes), rank, src, flags, way), no_leaf())
+gets! {
+    gexi_RMA_GetBlocking, "gex_RMA_GetBlocking" -> c_int, Completion::Blocking;
+    gexi_RMA_GetNBI, "gex_RMA_GetNBI" -> c_int, Completion::Implicit { now: false };
+    gexi_RMA_GetNB, "gex_RMA_GetNB" -> EventValue, Completion::EVENT;
 }
 
 fn check_value(len: usize) -> Result<(), Fail> {
-    if (1..=8).contains(&len) {
-        return Ok(());
-    }
-    Err(Fail::bad(format!("a value has 1 to 8 bytes, {len} were asked for")))
+    ensure!((1..=8).contains(&len), "a value has 1 to 8 bytes, {len} were asked for");
+    Ok(())
 }
 
-fn put_value(
-    call: &'static str,
-    tm: *const c_void,
-    rank: u32,
-    dest: *mut c_void,
-    (value, len): (u64, usize),
-    flags: Flags,
-    way: Way,
-) -> Result<Begun, Fail> {
-    check_value(len)?;
-    let bytes = value.to_le_bytes();
-    put(call, tm, rank, dest, (bytes.as_ptr().cast(), len), flags, way)
+macro_rules! value_puts {
+    ($($name:ident, $call:literal -> $type:ty, $completion:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(
+            tm: Handle,
+            rank: u32,
+            dest: *mut c_void,
+            value: u64,
+            len: usize,
+            flags: Flags,
+        ) -> $type {
+            let (call, remote, bytes) = ($call, dest.addr(), value.to_le_bytes());
+            let local = bytes.as_ptr().cast_mut();
+            let put = Transfer { call, tm, rank, remote, local, len, flags };
+            Answer::of(call, || check_value(len).and_then(|()| put.inject::<true>($completion)))
+        }
+    )*};
+}
+
+value_puts! {
+    gexi_RMA_PutBlockingVal, "gex_RMA_PutBlockingVal" -> c_int, Completion::Blocking;
+    gexi_RMA_PutNBIVal, "gex_RMA_PutNBIVal" -> c_int, Completion::Implicit { now: true };
+    gexi_RMA_PutNBVal, "gex_RMA_PutNBVal" -> EventValue, Completion::EVENT;
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gexi_RMA_GetBlockingVal(
-    tm: *const c_void,
+    tm: Handle,
     rank: u32,
     src: *const c_void,
-    nbytes: usize,
+    len: usize,
     flags: Flags,
 ) -> u64 {
-    let call = "gex_RMA_GetBlockingVal";
-    let mut bytes = [0_u8; 8];
-    let dest = bytes.as_mut_ptr().cast();
-    let get = || get(call, tm, (dest, nbytes), rank, src, flags, Way::Blocking);
-    must(call, check_value(nbytes).and_then(|()| get()));
+    let (call, remote, mut bytes) = ("gex_RMA_GetBlockingVal", src.addr(), [0_u8; 8]);
+    let local = bytes.as_mut_ptr();
+    let get = Transfer { call, tm, rank, remote, local, len, flags };
+    must(call, || check_value(len).and_then(|()| get.inject::<false>(Completion::Blocking)));
     u64::from_le_bytes(bytes)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gexi_RMA_PutBlockingVal(
-    tm: *const c_void,
-    rank: u32,
-    dest: *mut c_void,
-    value: u64,
-    nbytes: usize,
-    flags: Flags,
-) -> c_int {
-    let call = "gex_RMA_PutBlockingVal";
-    began(call, put_value(call, tm, rank, dest, (value, nbytes), flags, Way::Blocking))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gexi_RMA_PutNBIVal(
-    tm: *const c_void,
-    rank: u32,
-    dest: *mut c_void,
-    value: u64,
-    nbytes: usize,
-    flags: Flags,
-) -> c_int {
-    let call = "gex_RMA_PutNBIVal";
-    let way = Way::Implicit { now: true };
-    began(call, put_value(call, tm, rank, dest, (value, nbytes), flags, way))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gexi_RMA_PutNBVal(
-    tm: *const c_void,
-    rank: u32,
-    dest: *mut c_void,
-    value: u64,
-    nbytes: usize,
-    flags: Flags,
-) -> EventValue {
-    let call = "gex_RMA_PutNBVal";
-    let way = Way::Event(no_leaf());
-    event_of(call, put_value(call, tm, rank, dest, (value, nbytes), flags, way), no_leaf())
 }
 
 /// Bytes of a memset that go out at a time where there is no mapping.
@@ -303,32 +276,23 @@ const PATTERN: usize = 4096;
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gexi_RMA_Memset(
-    tm: *const c_void,
+    tm: Handle,
     rank: u32,
     dest: *mut c_void,
     value: c_int,
     nbytes: usize,
 ) {
-    let call = "gasnet_memset";
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as memset does")]
     let pattern = [value as u8; PATTERN];
-    let fill = || {
-        let from = pattern.as_ptr();
-        let Some(range) = begin(call, tm, rank, dest, from.cast(), nbytes, 0)? else {
-            return Ok(());
-        };
-        range.place()?;
+    let (call, remote, local) = ("gasnet_memset", dest.addr(), pattern.as_ptr().cast_mut());
+    let all = Transfer { call, tm, rank, remote, local, len: nbytes, flags: 0 };
+    must(call, || {
+        let Some((state, target)) = all.check()? else { return Ok(()) };
+        locate(state, (target.rank, target.endpoint), remote, nbytes)?;
         for done in (0..nbytes).step_by(PATTERN) {
             let len = PATTERN.min(nbytes - done);
-            let part = Range { remote: range.remote + done, len, ..range };
-            match part.place()? {
-                Place::Remote(at) => {
-                    part.remote(call, at, 0).put(part.state, from, len, Way::Blocking)?;
-                }
-                place => place.write(from, len)?,
-            }
+            Transfer { remote: remote + done, len, ..all }.inject::<true>(Completion::Blocking)?;
         }
         Ok(())
-    };
-    must(call, fill());
+    });
 }

@@ -1,19 +1,105 @@
-//! What the process has joined: one client, its objects, and the structure that inline functions of
-//! the headers read.
+//! What the process has joined: one client, the objects that handles name, and the structure that
+//! inline functions of the headers read.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use gasnet_ibv::Client;
 use gasnet_ibv::inner::{self, Inner};
 
 use crate::M;
 use crate::collectives::Collectives;
-use crate::fail::Fail;
-use crate::objects::{CLIENT, Endpoint, Objects, Published, Segment, TM0};
-use crate::types::Flags;
+use crate::fail::{Fail, ensure};
+use crate::types::{Flags, Handle};
+
+/// An object without contents of its own: handle and client data.
+#[repr(C, align(16))]
+pub struct Object {
+    pub cdata: AtomicPtr<c_void>,
+}
+
+impl Object {
+    pub const fn new() -> Self {
+        Self { cdata: AtomicPtr::new(null_mut()) }
+    }
+
+    pub const fn handle(&self) -> *mut c_void {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+}
+
+pub static CLIENT: Object = Object::new();
+pub static TM0: Object = Object::new();
+
+pub struct Endpoint {
+    pub object: Object,
+    pub index: u16,
+    /// Those that were bound are never freed.
+    segment: OnceLock<&'static Segment>,
+}
+
+/// Objects that the program made.
+pub struct Objects {
+    /// At the place of their index; the first is there from init on.
+    pub endpoints: Vec<&'static Endpoint>,
+    pub segments: Vec<&'static Segment>,
+}
+
+impl Endpoint {
+    /// A fresh one, never freed.
+    pub fn new(index: u16) -> &'static Self {
+        Box::leak(Box::new(Self { object: Object::new(), index, segment: OnceLock::new() }))
+    }
+
+    /// The segment bound to a local endpoint.
+    pub fn segment(&self) -> Option<&'static Segment> {
+        self.segment.get().copied()
+    }
+
+    /// Its handle, null without one.
+    pub fn segment_handle(&self) -> *mut c_void {
+        self.segment().map_or(null_mut(), |segment| segment.object.handle())
+    }
+
+    /// Binds; the endpoint has none yet.
+    pub fn bind(&self, segment: &'static Segment) -> Result<(), Fail> {
+        let has_one = |_| Fail::bad(format!("endpoint {} has a segment already", self.index));
+        self.segment.set(segment).map_err(has_one)?;
+        segment.bound.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Whose the memory of a segment is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// The host's: made by attach, so that all its ranks map it.
+    Attached,
+    /// The library's, which frees it.
+    Owned,
+    /// The program's.
+    Program,
+}
+
+/// A local segment.
+pub struct Segment {
+    pub object: Object,
+    pub address: usize,
+    pub size: usize,
+    pub memory: Memory,
+    pub bound: AtomicBool,
+}
+
+/// A segment of any rank, in its owner's addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published {
+    pub address: usize,
+    pub size: usize,
+    pub process: i32,
+}
 
 /// `struct gexi_peer`.
 #[repr(C)]
@@ -51,16 +137,15 @@ pub struct World {
     reserved: AtomicU64,
 }
 
-const MODE: u32 = if cfg!(feature = "seq") {
-    1
-} else if cfg!(feature = "parsync") {
-    2
-} else {
-    3
-};
-
 /// No peer: what `peers` shows until init.
 static NOBODY: Peer = Peer::new();
+
+/// `GEXI_MODE_NUMBER`.
+const MODE: u32 = match (cfg!(feature = "seq"), cfg!(feature = "parsync")) {
+    (true, _) => 1,
+    (_, true) => 2,
+    _ => 3,
+};
 
 #[unsafe(no_mangle)]
 pub static gexi_world: World = World {
@@ -72,8 +157,8 @@ pub static gexi_world: World = World {
     peers: AtomicPtr::new((&raw const NOBODY).cast_mut()),
     peer_first: AtomicU32::new(0),
     peer_count: AtomicU32::new(0),
-    ep0: AtomicPtr::new(std::ptr::null_mut()),
-    client: AtomicPtr::new(std::ptr::null_mut()),
+    ep0: AtomicPtr::new(null_mut()),
+    client: AtomicPtr::new(null_mut()),
     reserved: AtomicU64::new(0),
 };
 
@@ -99,7 +184,7 @@ pub struct State {
     pub threads_asked: AtomicBool,
 }
 
-static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
+static STATE: AtomicPtr<State> = AtomicPtr::new(null_mut());
 
 /// The state, `None` before init.
 #[inline]
@@ -122,7 +207,7 @@ pub fn set(state: State) -> &'static State {
 
 /// Whether a handle is the team of all ranks.
 #[inline(always)]
-pub fn is_whole_team(tm: *const c_void) -> bool {
+pub fn is_whole_team(tm: Handle) -> bool {
     std::ptr::eq(tm, TM0.handle())
 }
 
@@ -143,7 +228,7 @@ impl State {
 
     /// Resolves the `tm` and rank of a point-to-point call.
     #[inline]
-    pub fn target(&self, tm: *const c_void, rank: u32) -> Result<Target, Fail> {
+    pub fn target(&self, tm: Handle, rank: u32) -> Result<Target, Fail> {
         if rank >= self.size {
             return Err(self.no_rank(rank));
         }
@@ -156,66 +241,33 @@ impl State {
 
     /// As [`State::target`] for messages, which only first endpoints can send and receive.
     #[inline]
-    pub fn message_target(&self, tm: *const c_void, rank: u32) -> Result<inner::Target, Fail> {
+    pub fn message_target(&self, tm: Handle, rank: u32) -> Result<inner::Target, Fail> {
         let target = self.target(tm, rank)?;
-        if target.endpoint != 0 || target.from != 0 {
-            return Err(Fail::bad("only endpoints of index 0 send and receive messages"));
-        }
+        ensure!(
+            target.endpoint == 0 && target.from == 0,
+            "only endpoints of index 0 send and receive messages"
+        );
         Ok(self.inner.target("message", target.rank)?)
     }
 
     #[cold]
-    fn no_rank(&self, rank: u32) -> Fail {
+    pub fn no_rank(&self, rank: u32) -> Fail {
         Fail::bad(format!("rank {rank} is not in the team of {} ranks", self.size))
     }
 
     /// Remote and local index of a pair.
-    fn pair(&self, tm: *const c_void) -> Result<(u16, u16), Fail> {
+    fn pair(&self, tm: Handle) -> Result<(u16, u16), Fail> {
         let bits = tm.addr();
         if bits & 0xff != 1 || bits >> 32 != 0 {
             return Err(not_a_team(tm));
         }
         let index = |shift: u32| u16::try_from(bits >> shift & 0xfff).unwrap_or(u16::MAX);
         let (remote, local) = (index(20), index(8));
-        if self.objects().endpoints.get(usize::from(local)).is_none() {
-            return Err(Fail::bad(format!(
-                "pair with local endpoint {local}, which does not exist"
-            )));
-        }
+        ensure!(
+            self.objects().endpoints.len() > usize::from(local),
+            "pair with local endpoint {local}, which does not exist"
+        );
         Ok((remote, local))
-    }
-
-    /// Checks that a collective call names the team of all ranks.
-    pub fn team(&self, tm: *const c_void) -> Result<(), Fail> {
-        if is_whole_team(tm) {
-            return Ok(());
-        }
-        if tm.addr() & 1 == 1 {
-            return Err(Fail::bad("a pair names point-to-point traffic only, not a team"));
-        }
-        Err(not_a_team(tm))
-    }
-
-    /// The endpoint of a handle.
-    pub fn endpoint(&self, handle: *const c_void) -> Result<&'static Endpoint, Fail> {
-        if std::ptr::eq(handle, self.ep0.object.handle()) {
-            return Ok(self.ep0);
-        }
-        let same = |ep: &&&'static Endpoint| std::ptr::eq(handle, ep.object.handle());
-        let found = self.objects().endpoints.iter().find(same).copied();
-        found.ok_or_else(|| wrong("endpoint", handle))
-    }
-
-    /// The segment of a handle.
-    pub fn segment(&self, handle: *const c_void) -> Result<&'static Segment, Fail> {
-        let same = |segment: &&&'static Segment| std::ptr::eq(handle, segment.object.handle());
-        let found = self.objects().segments.iter().find(same).copied();
-        found.ok_or_else(|| wrong("segment", handle))
-    }
-
-    /// Checks the handle of the client.
-    pub fn check_client(&self, handle: *const c_void) -> Result<(), Fail> {
-        if std::ptr::eq(handle, CLIENT.handle()) { Ok(()) } else { Err(wrong("client", handle)) }
     }
 
     /// Local address of a range in the attached segment of a rank, `None` when it is not all in it.
@@ -241,7 +293,6 @@ impl State {
         }
         let attached = || {
             let found = self.inner.segment(self.inner.target("segment", rank).ok()?)?;
-            let word = |word: u64| usize::try_from(word).unwrap_or(0);
             let (address, size) = (word(found.owner_base), word(found.len));
             Some(Published { address, size, process: 0 })
         };
@@ -255,13 +306,53 @@ impl State {
     }
 }
 
+/// The state, when a handle is that of the client.
+pub fn client(handle: Handle) -> Result<&'static State, Fail> {
+    let state = open()?;
+    find("client", handle, &[&CLIENT], |client| client).map(|_| state)
+}
+
+/// The state, when a handle is the team of all ranks, as collective calls need it.
+pub fn team(tm: Handle) -> Result<&'static State, Fail> {
+    let state = open()?;
+    if is_whole_team(tm) {
+        return Ok(state);
+    }
+    ensure!(tm.addr() & 1 == 0, "a pair names point-to-point traffic only, not a team");
+    Err(not_a_team(tm))
+}
+
+pub fn endpoint(handle: Handle) -> Result<&'static Endpoint, Fail> {
+    find("endpoint", handle, &open()?.objects().endpoints, |endpoint| &endpoint.object)
+}
+
+pub fn segment(handle: Handle) -> Result<&'static Segment, Fail> {
+    find("segment", handle, &open()?.objects().segments, |segment| &segment.object)
+}
+
+/// An address or size from another rank.
+pub fn word(word: u64) -> usize {
+    usize::try_from(word).unwrap_or(0)
+}
+
+/// What has this handle.
+fn find<T>(
+    kind: &str,
+    handle: Handle,
+    all: &[&'static T],
+    object: fn(&T) -> &Object,
+) -> Result<&'static T, Fail> {
+    let found = all.iter().find(|one| std::ptr::eq(handle, object(one).handle()));
+    found.copied().ok_or_else(|| wrong(kind, handle))
+}
+
 #[cold]
-fn not_a_team(tm: *const c_void) -> Fail {
+fn not_a_team(tm: Handle) -> Fail {
     if tm.is_null() { Fail::bad("team GEX_TM_INVALID") } else { wrong("team", tm) }
 }
 
 #[cold]
-fn wrong(kind: &str, handle: *const c_void) -> Fail {
+fn wrong(kind: &str, handle: Handle) -> Fail {
     if handle.is_null() {
         return Fail::bad(format!("{kind} is null"));
     }

@@ -1,22 +1,26 @@
 //! Joining the job, queries about it, its environment, and its end.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
 
-use gasnet_ibv::inner::{self, Foreign, HandlerRow, Preset, Runner};
+use gasnet_ibv::inner::{self, Foreign, Preset, Runner};
 use gasnet_ibv::{Client, Mode, Rank, Role, exit};
 
+use crate::M;
+use crate::arguments::{answer, array_mut, check_place, no_flags, string};
 use crate::collectives::{self, Collectives};
-use crate::fail::{Fail, RESOURCE, code, must, value};
-use crate::objects::{CLIENT, Objects, TM0};
-use crate::state::{self, Peer, State, gexi_world};
+use crate::fail::{Fail, RESOURCE, code, ensure, must, value};
+use crate::state::{self, CLIENT, Endpoint, Objects, Peer, State, TM0, gexi_world};
 use crate::types::{
-    DEFER_THREADS, Flags, Location, NodeInfo, OldEntry, RANK_INVALID, SegInfo, USES_GASNET1,
+    DEFER_THREADS, Flags, Handle, Location, NodeInfo, RANK_INVALID, SegInfo, USES_GASNET1,
 };
-use crate::{M, endpoint, segment};
+
+/// A handle that a call answers.
+type Object = *mut c_void;
 
 /// Most client threads: `GASNETI_MAX_THREADS` of the headers, by which programs make arrays.
 const MOST_THREADS: u64 = if <M as Mode>::THREADED || cfg!(feature = "parsync") { 256 } else { 1 };
@@ -43,64 +47,64 @@ unsafe extern "C" {
     static gasnet_max_segsize_str: AtomicPtr<c_char>;
 }
 
+/// Names of the library's thread mode and ABI version.
 macro_rules! abi {
-    ($feature:literal, $init:ident, $old:ident, $requires:ident) => {
-        #[cfg(feature = $feature)]
+    ($mode:literal, $init:ident, $old:ident, $requires:ident) => {
+        macro_rules! mode {
+            () => {
+                $mode
+            };
+        }
+
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $init(
-            client_p: *mut *mut c_void,
-            ep_p: *mut *mut c_void,
-            tm_p: *mut *mut c_void,
+            client_p: *mut Object,
+            ep_p: *mut Object,
+            tm_p: *mut Object,
             name: *const c_char,
             _argc: *mut c_int,
             _argv: *mut *mut *mut c_char,
             flags: Flags,
         ) -> c_int {
-            let init = || {
-                if client_p.is_null() || ep_p.is_null() || tm_p.is_null() || name.is_null() {
-                    return Err(Fail::bad("a place for a handle, or the name, is null"));
-                }
+            code("gex_Client_Init", || {
+                let null = client_p.is_null() || ep_p.is_null() || tm_p.is_null();
+                ensure!(!null && !name.is_null(), "a pointer for a handle, or the name, is null");
                 // SAFETY: a string, by the program's promise.
                 let state = join(unsafe { CStr::from_ptr(name) }, flags)?;
-                for (place, handle) in [
-                    (client_p, CLIENT.handle()),
-                    (ep_p, state.ep0.object.handle()),
-                    (tm_p, TM0.handle()),
-                ] {
-                    // SAFETY: room for a handle, by the program's promise.
-                    unsafe { place.write(handle) };
-                }
+                answer(client_p, CLIENT.handle());
+                answer(ep_p, state.ep0.object.handle());
+                answer(tm_p, TM0.handle());
                 Ok(())
-            };
-            code("gex_Client_Init", init())
+            })
         }
 
-        #[cfg(feature = $feature)]
         #[unsafe(no_mangle)]
         pub extern "C" fn $old(_argc: *mut c_int, _argv: *mut *mut *mut c_char) -> c_int {
-            code("gasnet_init", join(c"LEGACY", USES_GASNET1).map(|_| ()))
+            code("gasnet_init", || join(c"LEGACY", USES_GASNET1).map(|_| ()))
         }
 
-        #[cfg(feature = $feature)]
         #[unsafe(no_mangle)]
         pub static $requires: c_int = 1;
     };
 }
 
+#[cfg(feature = "seq")]
 abi!(
-    "seq",
+    "SEQ",
     gexi_client_init_ibv_seq_abi1,
     gexi_gasnet_init_ibv_seq_abi1,
     gexi_requires_ibv_seq_abi1
 );
+#[cfg(feature = "parsync")]
 abi!(
-    "parsync",
+    "PARSYNC",
     gexi_client_init_ibv_parsync_abi1,
     gexi_gasnet_init_ibv_parsync_abi1,
     gexi_requires_ibv_parsync_abi1
 );
+#[cfg(not(any(feature = "seq", feature = "parsync")))]
 abi!(
-    "par",
+    "PAR",
     gexi_client_init_ibv_par_abi1,
     gexi_gasnet_init_ibv_par_abi1,
     gexi_requires_ibv_par_abi1
@@ -112,30 +116,21 @@ fn max_segment() -> Option<(&'static str, String)> {
     let text = unsafe { &gasnet_max_segsize_str }.load(Ordering::Relaxed);
     // SAFETY: a number, the program's or ours.
     let bytes = unsafe { &gasnet_max_segsize }.load(Ordering::Relaxed);
-    let text = if !text.is_null() {
-        // SAFETY: a string, by the program's promise.
-        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-    } else if bytes != 0 {
-        bytes.to_string()
-    } else {
-        return None;
-    };
-    Some(("gasnet_max_segsize_str", text))
+    let number = (bytes != 0).then(|| bytes.to_string());
+    Some(("gasnet_max_segsize_str", string(text).map(Cow::into_owned).or(number)?))
 }
 
 /// Joins the job.
 fn join(name: &CStr, flags: Flags) -> Result<&'static State, Fail> {
-    if flags & !(USES_GASNET1 | DEFER_THREADS) != 0 {
-        return Err(Fail::bad(format!("unknown bits in flags {flags:#x}")));
-    }
-    keep_strings();
+    ensure!(flags & !(USES_GASNET1 | DEFER_THREADS) == 0, "unknown bits in flags {flags:#x}");
+    std::hint::black_box(&IDENTIFICATION);
     let preset = Preset { max_threads: MOST_THREADS, max_segment: max_segment() };
     let (client, inner, threads) = inner::join::<M>(&name.to_string_lossy(), preset)?;
     MAX_THREADS.store(threads, Ordering::Relaxed);
     let numbers = |ranks: Vec<Rank>| ranks.iter().map(|rank| rank.0).collect::<Box<[u32]>>();
     let (neighbours, host_ranks) = (numbers(client.neighbours()), numbers(client.host_ranks()));
     let peers: &'static [Peer] = Box::leak(neighbours.iter().map(|_| Peer::new()).collect());
-    let ep0 = endpoint::new(0);
+    let ep0 = Endpoint::new(0);
     let state = state::set(State {
         name: name.to_owned(),
         flags,
@@ -176,223 +171,82 @@ fn register_parts(state: &'static State) {
     let runner = Runner { run: collectives::part_arrived, run_burst: |_, _| {} };
     let word = std::ptr::from_ref(&state.collectives).cast_mut().cast();
     let foreign = Foreign::new(runner, Foreign::MEDIUM, word);
-    state.inner.register_library(HandlerRow {
-        index: collectives::PART,
-        name: "part of a broadcast".to_owned(),
-        nargs: collectives::PART_ARGS,
-        role: Role::Request,
-        foreign,
-    });
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gasnet_attach(
-    table: *mut OldEntry,
-    count: c_int,
-    size: usize,
-    _minheapoffset: usize,
-) -> c_int {
-    let call = "gasnet_attach";
-    let attach = || {
-        let state = state::open()?;
-        let count = usize::try_from(count)
-            .map_err(|_| Fail::bad(format!("a table of {count} handlers")))?;
-        if count > 0 {
-            if table.is_null() || count > 128 {
-                return Err(Fail::bad(format!("a table of {count} handlers at {table:p}")));
-            }
-            // SAFETY: so many entries that only this call uses, by the program's promise.
-            register_old(state, unsafe { std::slice::from_raw_parts_mut(table, count) })?;
-        }
-        let size = if size == 0 { crate::tools::PAGE } else { size };
-        segment::attach(call, size).map(|_| ())
-    };
-    code(call, attach())
-}
-
-fn register_old(state: &State, table: &mut [OldEntry]) -> Result<(), Fail> {
-    let rows = table.iter().map(|entry| match entry.function {
-        Some(function) => Ok(endpoint::any_row(entry.index, function)),
-        None => Err(Fail::bad(format!("entry {}: the function is null", entry.index))),
-    });
-    let chosen = endpoint::register(state, rows.collect::<Result<_, _>>()?)?;
-    for (entry, index) in table.iter_mut().zip(chosen) {
-        entry.index = index;
-    }
-    Ok(())
-}
-
-/// Writes an answer unless the program does not want it.
-fn answer<T>(place: *mut T, value: T) {
-    if !place.is_null() {
-        // SAFETY: room for an answer, by the program's promise.
-        unsafe { place.write(value) };
-    }
+    let name = "part of a broadcast".to_owned();
+    let (index, nargs) = (collectives::PART, collectives::PART_ARGS);
+    state.inner.register_library(inner::handler_row(index, name, nargs, Role::Request, foreign));
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gasnet_QueryGexObjects(
-    client_p: *mut *mut c_void,
-    ep_p: *mut *mut c_void,
-    tm_p: *mut *mut c_void,
-    segment_p: *mut *mut c_void,
+    client_p: *mut Object,
+    ep_p: *mut Object,
+    tm_p: *mut Object,
+    segment_p: *mut Object,
 ) {
-    let state = must("gasnet_QueryGexObjects", state::open());
+    let state = must("gasnet_QueryGexObjects", state::open);
     answer(client_p, CLIENT.handle());
     answer(ep_p, state.ep0.object.handle());
     answer(tm_p, TM0.handle());
-    let segment = state.ep0.segment().map_or(null_mut(), |segment| segment.object.handle());
-    answer(segment_p, segment);
-}
-
-/// The state when a handle is that of the client.
-fn client(handle: *const c_void) -> Result<&'static State, Fail> {
-    let state = state::open()?;
-    state.check_client(handle)?;
-    Ok(state)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_Client_QueryFlags(handle: *const c_void) -> Flags {
-    value("gex_Client_QueryFlags", 0, client(handle).map(|state| state.flags))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_Client_QueryName(handle: *const c_void) -> *const c_char {
-    let name = client(handle).map(|state| state.name.as_ptr());
-    value("gex_Client_QueryName", std::ptr::null(), name)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_Client_SetCData(handle: *const c_void, cdata: *const c_void) {
-    let set = |_: &State| CLIENT.cdata.store(cdata.cast_mut(), Ordering::Release);
-    value("gex_Client_SetCData", (), client(handle).map(set));
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_Client_QueryCData(handle: *const c_void) -> *mut c_void {
-    let cdata = client(handle).map(|_| CLIENT.cdata.load(Ordering::Acquire));
-    value("gex_Client_QueryCData", null_mut(), cdata)
-}
-
-/// The state when a handle is that of the team of all ranks.
-fn team(tm: *const c_void) -> Result<&'static State, Fail> {
-    let state = state::open()?;
-    state.team(tm)?;
-    Ok(state)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gexi_TM_QueryRank(tm: *const c_void) -> u32 {
-    value("gex_TM_QueryRank", RANK_INVALID, team(tm).map(|state| state.rank))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gexi_TM_QuerySize(tm: *const c_void) -> u32 {
-    value("gex_TM_QuerySize", 0, team(tm).map(|state| state.size))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_TM_QueryClient(tm: *const c_void) -> *mut c_void {
-    value("gex_TM_QueryClient", null_mut(), team(tm).map(|_| CLIENT.handle()))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_TM_QueryEP(tm: *const c_void) -> *mut c_void {
-    value("gex_TM_QueryEP", null_mut(), team(tm).map(|state| state.ep0.object.handle()))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_TM_QueryFlags(tm: *const c_void) -> Flags {
-    value("gex_TM_QueryFlags", 0, team(tm).map(|_| 0))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_TM_SetCData(tm: *const c_void, cdata: *const c_void) {
-    let set = |_: &State| TM0.cdata.store(cdata.cast_mut(), Ordering::Release);
-    value("gex_TM_SetCData", (), team(tm).map(set));
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_TM_QueryCData(tm: *const c_void) -> *mut c_void {
-    value("gex_TM_QueryCData", null_mut(), team(tm).map(|_| TM0.cdata.load(Ordering::Acquire)))
+    answer(segment_p, state.ep0.segment_handle());
 }
 
 /// A rank of the team of all ranks, which is its rank in the job.
-fn translate(tm: *const c_void, rank: u32) -> Result<u32, Fail> {
-    let state = team(tm)?;
-    if rank < state.size {
-        return Ok(rank);
-    }
-    Err(Fail::bad(format!("rank {rank} is not in the team of {} ranks", state.size)))
+fn translate(tm: Handle, rank: u32) -> Result<u32, Fail> {
+    let state = state::team(tm)?;
+    if rank < state.size { Ok(rank) } else { Err(state.no_rank(rank)) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gex_TM_TranslateRankToJobrank(tm: *const c_void, rank: u32) -> u32 {
-    value("gex_TM_TranslateRankToJobrank", RANK_INVALID, translate(tm, rank))
+pub extern "C" fn gex_TM_TranslateRankToJobrank(tm: Handle, rank: u32) -> u32 {
+    value("gex_TM_TranslateRankToJobrank", RANK_INVALID, || translate(tm, rank))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gex_TM_TranslateJobrankToRank(tm: *const c_void, jobrank: u32) -> u32 {
-    let found = team(tm).map(|state| if jobrank < state.size { jobrank } else { RANK_INVALID });
-    value("gex_TM_TranslateJobrankToRank", RANK_INVALID, found)
+pub extern "C" fn gex_TM_TranslateJobrankToRank(tm: Handle, jobrank: u32) -> u32 {
+    let rank = |state: &State| if jobrank < state.size { jobrank } else { RANK_INVALID };
+    value("gex_TM_TranslateJobrankToRank", RANK_INVALID, || state::team(tm).map(rank))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gex_TM_TranslateRankToEP(
-    tm: *const c_void,
-    rank: u32,
-    _flags: Flags,
-) -> Location {
-    let rank = value("gex_TM_TranslateRankToEP", RANK_INVALID, translate(tm, rank));
+pub extern "C" fn gex_TM_TranslateRankToEP(tm: Handle, rank: u32, _flags: Flags) -> Location {
+    let rank = value("gex_TM_TranslateRankToEP", RANK_INVALID, || translate(tm, rank));
     Location { rank, index: 0 }
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gexi_System_QueryJobRank() -> u32 {
-    value("gex_System_QueryJobRank", RANK_INVALID, state::open().map(|state| state.rank))
+    value("gex_System_QueryJobRank", RANK_INVALID, || state::open().map(|state| state.rank))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gexi_System_QueryJobSize() -> u32 {
-    value("gex_System_QueryJobSize", 0, state::open().map(|state| state.size))
+    value("gex_System_QueryJobSize", 0, || state::open().map(|state| state.size))
 }
 
-fn info(
-    call: &str,
-    set: fn(&'static State) -> &'static [u32],
-    info_p: *mut *const u32,
-    count_p: *mut u32,
-    my_index_p: *mut u32,
-) {
-    let write = |state: &'static State| {
-        let ranks = set(state);
-        answer(info_p, ranks.as_ptr());
-        answer(count_p, u32::try_from(ranks.len()).unwrap_or(0));
-        let mine = ranks.iter().position(|rank| *rank == state.rank).unwrap_or(0);
-        answer(my_index_p, u32::try_from(mine).unwrap_or(0));
-    };
-    value(call, (), state::open().map(write));
+macro_rules! rank_sets {
+    ($($name:ident, $ranks:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            info_p: *mut *const u32,
+            count_p: *mut u32,
+            my_index_p: *mut u32,
+        ) {
+            value(stringify!($name), (), || {
+                let state = state::open()?;
+                let ranks = &state.$ranks;
+                let mine = ranks.iter().position(|rank| *rank == state.rank).unwrap_or(0);
+                answer(info_p, ranks.as_ptr());
+                answer(count_p, u32::try_from(ranks.len()).unwrap_or(0));
+                answer(my_index_p, u32::try_from(mine).unwrap_or(0));
+                Ok(())
+            });
+        }
+    )*};
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gex_System_QueryNbrhdInfo(
-    info_p: *mut *const u32,
-    count_p: *mut u32,
-    my_index_p: *mut u32,
-) {
-    let set = |state: &'static State| &*state.neighbours;
-    info("gex_System_QueryNbrhdInfo", set, info_p, count_p, my_index_p);
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gex_System_QueryHostInfo(
-    info_p: *mut *const u32,
-    count_p: *mut u32,
-    my_index_p: *mut u32,
-) {
-    let set = |state: &'static State| &*state.host_ranks;
-    info("gex_System_QueryHostInfo", set, info_p, count_p, my_index_p);
+rank_sets! {
+    gex_System_QueryNbrhdInfo, neighbours;
+    gex_System_QueryHostInfo, host_ranks;
 }
 
 #[unsafe(no_mangle)]
@@ -402,14 +256,14 @@ pub unsafe extern "C" fn gex_System_QueryMyPosition(
     host_set_size: *mut u32,
     host_set_rank: *mut u32,
 ) {
-    let write = |state: &'static State| {
-        let position = state.client.position();
+    value("gex_System_QueryMyPosition", (), || {
+        let position = state::open()?.client.position();
         answer(nbrhd_set_size, position.neighbourhoods);
         answer(nbrhd_set_rank, position.neighbourhood);
         answer(host_set_size, position.hosts);
         answer(host_set_rank, position.host);
-    };
-    value("gex_System_QueryMyPosition", (), state::open().map(write));
+        Ok(())
+    });
 }
 
 #[unsafe(no_mangle)]
@@ -426,17 +280,17 @@ pub extern "C" fn gex_System_QueryHiddenAMConcurrencyLevel() -> c_int {
 /// There are no progress threads: the list is empty.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gex_System_QueryProgressThreads(
-    handle: *const c_void,
+    handle: Handle,
     count_p: *mut c_uint,
     info_p: *mut *const c_void,
     flags: Flags,
 ) -> c_int {
     static NONE: AtomicU32 = AtomicU32::new(0);
-    let query = || {
-        let state = client(handle)?;
-        if count_p.is_null() || info_p.is_null() || flags != 0 {
-            return Err(Fail::bad("a place for an answer is null, or flags are not 0"));
-        }
+    code("gex_System_QueryProgressThreads", || {
+        let state = state::client(handle)?;
+        no_flags(flags)?;
+        check_place(count_p)?;
+        check_place(info_p)?;
         if state.flags & DEFER_THREADS == 0 {
             let text = "gex_Client_Init was called without GEX_FLAG_DEFER_THREADS";
             return Err(Fail::new(RESOURCE, text));
@@ -447,8 +301,7 @@ pub unsafe extern "C" fn gex_System_QueryProgressThreads(
         answer(count_p, 0);
         answer(info_p, (&raw const NONE).cast());
         Ok(())
-    };
-    code("gex_System_QueryProgressThreads", query())
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -467,23 +320,15 @@ pub unsafe extern "C" fn gasnet_getenv(name: *const c_char) -> *mut c_char {
 }
 
 /// The program's table of `count` rows, cut to the size of the job.
-fn table<'a, T>(state: &State, table: *mut T, count: c_int) -> Result<&'a mut [T], Fail> {
+fn table<'a, T>(state: &State, rows: *mut T, count: c_int) -> Result<&'a mut [T], Fail> {
     let count =
         usize::try_from(count).map_err(|_| Fail::bad(format!("a table of {count} rows")))?;
-    let count = count.min(state.size as usize);
-    if count == 0 {
-        return Ok(&mut []);
-    }
-    if table.is_null() {
-        return Err(Fail::bad("the table is null"));
-    }
-    // SAFETY: at least so many rows that only this call uses, by the program's promise.
-    Ok(unsafe { std::slice::from_raw_parts_mut(table, count) })
+    array_mut("the table", rows, count.min(state.size as usize))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gasnet_getSegmentInfo(rows: *mut SegInfo, count: c_int) -> c_int {
-    let fill = || {
+    code("gasnet_getSegmentInfo", || {
         let state = state::open()?;
         for (rank, row) in (0..).zip(table(state, rows, count)?) {
             let seen = state.bound(rank, 0);
@@ -491,13 +336,12 @@ pub unsafe extern "C" fn gasnet_getSegmentInfo(rows: *mut SegInfo, count: c_int)
             *row = SegInfo { addr, size };
         }
         Ok(())
-    };
-    code("gasnet_getSegmentInfo", fill())
+    })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gasnet_getNodeInfo(rows: *mut NodeInfo, count: c_int) -> c_int {
-    let fill = || {
+    code("gasnet_getNodeInfo", || {
         let state = state::open()?;
         let rows = (0..).zip(table(state, rows, count)?).zip(state.inner.places());
         for ((rank, row), (host, supernode)) in rows {
@@ -509,13 +353,12 @@ pub unsafe extern "C" fn gasnet_getNodeInfo(rows: *mut NodeInfo, count: c_int) -
             *row = NodeInfo { host, supernode, offset, reserved: 0 };
         }
         Ok(())
-    };
-    code("gasnet_getNodeInfo", fill())
+    })
 }
 
 fn largest_segment(call: &str, of: fn(&Client<M>) -> u64) -> usize {
-    let bytes = state::open().map(|state| of(&state.client));
-    usize::try_from(value(call, 0, bytes)).unwrap_or(usize::MAX)
+    let bytes = value(call, 0, || state::open().map(|state| of(&state.client)));
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 #[unsafe(no_mangle)]
@@ -528,60 +371,20 @@ pub extern "C" fn gasnet_getMaxGlobalSegmentSize() -> usize {
     largest_segment("gasnet_getMaxGlobalSegmentSize", Client::max_global_segment)
 }
 
-// What is found by looking at the file of a program.
-
-macro_rules! identification {
-    ($($name:ident: $text:expr;)*) => {
-        $(
-            #[used]
-            static $name: [u8; $text.len()] = {
-                let mut bytes = [0; $text.len()];
-                let mut at = 0;
-                while at < bytes.len() {
-                    bytes[at] = $text.as_bytes()[at];
-                    at += 1;
-                }
-                bytes
-            };
-        )*
-
-        /// Keeps the strings in every program.
-        fn keep_strings() {
-            $(std::hint::black_box(&raw const $name);)*
-        }
-    };
-}
-
-#[cfg(feature = "seq")]
-macro_rules! mode {
-    () => {
-        "SEQ"
-    };
-}
-#[cfg(feature = "parsync")]
-macro_rules! mode {
-    () => {
-        "PARSYNC"
-    };
-}
-#[cfg(not(any(feature = "seq", feature = "parsync")))]
-macro_rules! mode {
-    () => {
-        "PAR"
-    };
-}
-
-identification! {
-    CONFIG_STRING: concat!(
+/// What tools find in the file of a program.
+static IDENTIFICATION: [&str; 7] = [
+    concat!(
         "$GASNetConfig: (libgasnet) RELEASE=2025.8.0,SPEC=0.19,CONDUIT=IBV(IBV-2.17/IBV-2.17),",
-        "THREADMODEL=", mode!(), ",SEGMENT=FAST,PTR=64bit,CACHE_LINE_BYTES=64,noalign,pshm,nodebug,notrace,",
+        "THREADMODEL=",
+        mode!(),
+        ",SEGMENT=FAST,PTR=64bit,CACHE_LINE_BYTES=64,noalign,pshm,nodebug,notrace,",
         "nostats,nodebugmalloc,nosrclines,timers_native,membars_native,atomics_native,atomic32_native,",
         "atomic64_native,notiopt $\0"
-    );
-    THREAD_MODEL: concat!("$GASNetThreadModel: GASNET_", mode!(), " $\0");
-    API_VERSION: "$GASNetAPIVersion: 1 $\0";
-    EX_API_VERSION: "$GASNetEXAPIVersion: 0.19 $\0";
-    SEGMENT_CONFIG: "$GASNetSegment: GASNET_SEGMENT_FAST $\0";
-    CORE_VERSION: "$GASNetCoreLibraryVersion: 2.17 $\0";
-    CORE_NAME: "$GASNetCoreLibraryName: IBV $\0";
-}
+    ),
+    concat!("$GASNetThreadModel: GASNET_", mode!(), " $\0"),
+    "$GASNetAPIVersion: 1 $\0",
+    "$GASNetEXAPIVersion: 0.19 $\0",
+    "$GASNetSegment: GASNET_SEGMENT_FAST $\0",
+    "$GASNetCoreLibraryVersion: 2.17 $\0",
+    "$GASNetCoreLibraryName: IBV $\0",
+];

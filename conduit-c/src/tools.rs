@@ -72,7 +72,7 @@ pub fn progressed() {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gasnet_set_waitmode(mode: c_int) -> c_int {
-    let set = || {
+    code("gasnet_set_waitmode", || {
         let mode = match mode {
             0 => WaitMode::Spin,
             1 => WaitMode::Block,
@@ -81,8 +81,12 @@ pub extern "C" fn gasnet_set_waitmode(mode: c_int) -> c_int {
         };
         state::open()?.client.set_wait_mode(mode);
         Ok(())
-    };
-    code("gasnet_set_waitmode", set())
+    })
+}
+
+/// A size in whole pages.
+pub fn whole_pages(size: usize) -> usize {
+    size.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX)
 }
 
 /// Zeroed memory of whole pages.
@@ -103,51 +107,24 @@ pub fn free_memory(address: usize, size: usize) {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gasneti_mmap(size: usize) -> *mut c_void {
-    let size = size.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
-    fresh_memory(size).unwrap_or(libc::MAP_FAILED)
+    fresh_memory(whole_pages(size)).unwrap_or(libc::MAP_FAILED)
 }
 
-const OPS: [(u32, &str); 26] = [
-    (0, "AND"),
-    (1, "OR"),
-    (2, "XOR"),
-    (3, "ADD"),
-    (4, "SUB"),
-    (5, "MULT"),
-    (6, "MIN"),
-    (7, "MAX"),
-    (8, "INC"),
-    (9, "DEC"),
-    (10, "SET"),
-    (11, "CAS"),
-    (15, "FAND"),
-    (16, "FOR"),
-    (17, "FXOR"),
-    (18, "FADD"),
-    (19, "FSUB"),
-    (20, "FMULT"),
-    (21, "FMIN"),
-    (22, "FMAX"),
-    (23, "FINC"),
-    (24, "FDEC"),
-    (25, "SWAP"),
-    (26, "FCAS"),
-    (27, "GET"),
-    (30, "USER"),
+/// Names of the bits of operators, data types and fields of tokens, from the lowest on.
+const OPS: [&str; 31] = [
+    "AND", "OR", "XOR", "ADD", "SUB", "MULT", "MIN", "MAX", "INC", "DEC", "SET", "CAS", "", "", "",
+    "FAND", "FOR", "FXOR", "FADD", "FSUB", "FMULT", "FMIN", "FMAX", "FINC", "FDEC", "SWAP", "FCAS",
+    "GET", "", "", "USER",
 ];
-const DTS: [(u32, &str); 7] =
-    [(0, "I32"), (1, "U32"), (2, "I64"), (3, "U64"), (4, "FLT"), (5, "DBL"), (6, "USER")];
-const TIS: [(u32, &str); 5] =
-    [(0, "SRCRANK"), (1, "ENTRY"), (2, "IS_REQ"), (3, "IS_LONG"), (4, "EP")];
+const DTS: [&str; 7] = ["I32", "U32", "I64", "U64", "FLT", "DBL", "USER"];
+const TIS: [&str; 5] = ["SRCRANK", "ENTRY", "IS_REQ", "IS_LONG", "EP"];
 
 /// Names of the bits that are set, or the number when a bit has no name.
-fn text(prefix: &str, names: &[(u32, &str)], bits: u32) -> String {
-    let known = names.iter().fold(0, |known, (bit, _)| known | 1 << bit);
-    if bits == 0 || bits & !known != 0 {
-        return format!("{bits:#x}");
-    }
-    let set = names.iter().filter(|(bit, _)| bits >> bit & 1 == 1);
-    set.map(|(_, name)| format!("{prefix}{name}")).collect::<Vec<_>>().join("|")
+fn text(prefix: &str, names: &[&str], bits: u32) -> String {
+    let set = (0..u32::BITS).filter(|bit| bits >> bit & 1 == 1);
+    let name = |bit: u32| names.get(bit as usize).filter(|name| !name.is_empty());
+    let named: Option<Vec<_>> = set.map(|bit| Some(format!("{prefix}{}", name(bit)?))).collect();
+    named.filter(|named| !named.is_empty()).map_or_else(|| format!("{bits:#x}"), |n| n.join("|"))
 }
 
 /// Writes a text with its final zero when there is room; the room that it needs.

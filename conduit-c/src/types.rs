@@ -3,23 +3,30 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
+use gasnet_ibv::inner::Foreign;
+
 pub type Flags = u32;
 pub type EventValue = usize;
+/// What a program names a team, client, endpoint or segment by; never followed.
+pub type Handle = *const c_void;
+pub type Token = *mut c_void;
 
 pub const IMMEDIATE: Flags = 1;
 pub const LEAST_CLIENT: Flags = 1 << 11;
 pub const LEAST_ALLOC: Flags = 1 << 12;
 /// `GEXI_COMMIT_MUST`: a commit without `_v2`, which has no result.
 pub const COMMIT_MUST: Flags = 1 << 31;
-/// Flags that would make an address an offset.
+/// Flags that make an address an offset.
 pub const SEG_OFFSET: Flags = 1 << 6 | 1 << 10;
 
 pub const USES_GASNET1: Flags = 1;
 pub const DEFER_THREADS: Flags = 2;
 
-pub const AM_SHORT: Flags = 1;
-pub const AM_MEDIUM: Flags = 2;
-pub const AM_LONG: Flags = 4;
+/// Categories of handlers, as bits that the conduit has too.
+pub const AM_SHORT: u8 = Foreign::SHORT;
+pub const AM_MEDIUM: u8 = Foreign::MEDIUM;
+pub const AM_LONG: u8 = Foreign::LONG;
+pub const AM_CATEGORIES: u8 = AM_SHORT | AM_MEDIUM | AM_LONG;
 pub const AM_REQUEST: Flags = 8;
 pub const AM_REPLY: Flags = 16;
 
@@ -50,6 +57,13 @@ pub struct Entry {
     pub name: *const c_char,
 }
 
+impl Entry {
+    /// What categories of messages the handler takes.
+    pub const fn categories(&self) -> u8 {
+        self.flags.to_le_bytes()[0] & AM_CATEGORIES
+    }
+}
+
 /// `gasnet_handlerentry_t`.
 #[repr(C)]
 pub struct OldEntry {
@@ -61,7 +75,7 @@ pub struct OldEntry {
 #[repr(C)]
 pub struct TokenInfo {
     pub srcrank: u32,
-    pub ep: *const c_void,
+    pub ep: Handle,
     pub entry: *const Entry,
     pub is_req: c_int,
     pub is_long: c_int,

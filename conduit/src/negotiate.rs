@@ -206,10 +206,6 @@ impl Prepared {
         self.size
     }
 
-    pub(crate) const fn target(&self) -> usize {
-        self.target
-    }
-
     /// The library's buffer; empty when the client gave its own.
     pub fn buffer_mut<'b>(&'b mut self, context: &'b RankContext) -> &'b mut [u8] {
         let size = self.size;

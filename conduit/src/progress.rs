@@ -65,7 +65,7 @@ impl RankContext {
     /// As [`RankContext::poll`] where nothing but memory is to be polled; `None` elsewhere, and
     /// where it would fail.
     #[inline(always)]
-    pub fn poll_plainly<M: Mode>(&self) -> Option<usize> {
+    pub fn try_poll_shm<M: Mode>(&self) -> Option<usize> {
         if self.networked() || !self.is_running::<M>() {
             return None;
         }

@@ -14,13 +14,15 @@ use crate::wait::Waiter;
 
 /// A put or get at a rank that shares no memory with this one, checked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RemoteOp {
-    pub(crate) call: &'static str,
-    pub(crate) target: usize,
-    /// Offset in the target's segment.
-    pub(crate) offset: u64,
+pub struct RemoteOp {
+    /// What the program called.
+    pub call: &'static str,
+    /// A remote target.
+    pub target: usize,
+    /// Offset in its segment.
+    pub offset: u64,
     /// Give up instead of waiting for room.
-    pub(crate) immediate: bool,
+    pub immediate: bool,
 }
 
 impl RankContext {

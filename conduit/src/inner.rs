@@ -1,0 +1,418 @@
+//! What the C interface (`conduit-c`) uses beside the public calls. Not for programs: it changes
+//! with any version.
+//!
+//! * [`Inner`]: one rank without the rules of Rust's types: payloads and buffers are slices for the
+//!   time of a call, what lives longer is the caller's to keep alive. What needs no translation is
+//!   called on its [`RankContext`]. Errors are those of the public calls: what cannot be, inside a
+//!   handler, the end of the job.
+//! * [`Foreign`], [`Runner`], [`Arrival`], [`ShortBurst`], [`RawToken`], [`Registered`]: handlers
+//!   that are C functions.
+//! * [`Prepared`], [`Terms`], [`Commit`], [`Destination`]: negotiated payloads; the Rust types wrap
+//!   the same.
+//! * [`Op`], [`Part`], [`OpCounters`], [`RemoteOp`], [`Lender`]: operations in flight by number,
+//!   which C programs have as events.
+//! * [`Waiter`]: spin, yield, sleep; C programs drive some waits themselves.
+//! * The limits of payloads, which C queries per number of arguments.
+
+use std::sync::{Arc, OnceLock};
+
+use bootstrap::Rank;
+
+pub use crate::am::lend::Lender;
+use crate::client::Client;
+use crate::error::Error;
+pub use crate::foreign::{ANY_ARGS, Arrival, Foreign, Runner, ShortBurst};
+pub use crate::handler::Registered;
+use crate::handler::{Function, Role};
+use crate::mode::Mode;
+pub use crate::negotiate::{Commit, Destination, Prepared, Terms};
+pub use crate::rank::RankContext;
+pub use crate::rma::operations::{Op, OpCounters, Part};
+pub use crate::rma::remote::RemoteOp;
+use crate::settings::{SegmentLimit, Settings};
+pub use crate::token::RawToken;
+pub use crate::transport::PeerSegment;
+use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome};
+pub use crate::transport::message::{MAX_LONG, max_long_alloc, max_medium};
+use crate::transport::net::NetTransport;
+use crate::transport::shm::{BarrierName, Which};
+pub use crate::wait::Waiter;
+
+/// One rank, for as long as the process lives.
+#[derive(Clone, Copy)]
+pub struct Inner(&'static RankContext);
+
+impl std::ops::Deref for Inner {
+    type Target = RankContext;
+
+    #[inline(always)]
+    fn deref(&self) -> &RankContext {
+        self.0
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Inner(rank {})", self.0.rank_info.rank)
+    }
+}
+
+/// Where messages and one-sided operations go; made by [`Inner::target`].
+pub type Target = usize;
+
+/// What a C program sets before init, besides the environment.
+#[derive(Clone, Debug)]
+pub struct Preset {
+    /// Most threads that this library allows.
+    pub max_threads: u64,
+    /// `GASNET_MAX_SEGSIZE` where the environment says nothing, and the name of the variable of the
+    /// program that says it.
+    pub max_segment: Option<(&'static str, String)>,
+}
+
+/// Joins the job as [`Client::init`] does, for a C program. Also the most threads that
+/// `GASNET_MAX_THREADS` allows.
+///
+/// # Errors
+/// As [`Client::init`]; also a preset that is no size.
+pub fn join<M: Mode>(name: &str, preset: Preset) -> Result<(Client<M>, Inner, u64), Error> {
+    static RANK: OnceLock<Arc<RankContext>> = OnceLock::new();
+    let mut threads = preset.max_threads;
+    let client = Client::<M>::init_with(name, true, |table, settings| {
+        let most = u64::try_from(table.int("GASNET_MAX_THREADS")).unwrap_or(threads);
+        threads = most.clamp(1, threads);
+        with_limit(table, settings, preset.max_segment)
+    })?;
+    // The process is a rank until it ends.
+    let rank = RANK.get_or_init(|| Arc::clone(&client.context));
+    Ok((client, Inner(rank), threads))
+}
+
+/// The program's own default for the size of segments, where the environment says nothing.
+fn with_limit(
+    table: &settings::Values,
+    settings: Settings,
+    limit: Option<(&'static str, String)>,
+) -> Result<Settings, Error> {
+    let variable = "GASNET_MAX_SEGSIZE";
+    let (Some((name, text)), Some(row)) = (limit, settings::find(variable)) else {
+        return Ok(settings);
+    };
+    if table.is_set(variable) {
+        return Ok(settings);
+    }
+    match settings::parse(row.kind, &text) {
+        Ok(settings::Value::MemSpec(spec)) => {
+            Ok(Settings { max_segment: SegmentLimit::of(spec), ..settings })
+        }
+        Ok(_) => Ok(settings),
+        Err(problem) => Err(Error::Setting { name, problem }),
+    }
+}
+
+/// Writes one line to the error stream, in one piece.
+pub fn say(text: &str) {
+    settings::say!(WARN, settings::log::RANK, "{text}");
+}
+
+/// The rank and its neighbours.
+impl Inner {
+    /// Whether [`Inner::check_running`] and [`Inner::check_outside`] would succeed.
+    #[inline(always)]
+    pub fn may_call<M: Mode>(self) -> bool {
+        !self.0.is_closed() && !self.0.in_handler::<M>()
+    }
+
+    /// Collective: one row of every rank, all of the same length, in order. Does not poll.
+    ///
+    /// # Errors
+    /// Of the bootstrap services.
+    pub fn exchange(self, row: &[u8]) -> Result<Box<[u8]>, Error> {
+        let rows = self.0.services(|services| services.exchange(row))?;
+        Ok(rows.to_vec().into_boxed_slice())
+    }
+
+    /// Whether threads of the network run handlers.
+    pub fn has_receivers(self) -> bool {
+        self.0.transport.net().is_some_and(NetTransport::has_receivers)
+    }
+
+    /// Host and neighbourhood of every rank, in rank order.
+    pub fn places(self) -> Vec<(u32, u32)> {
+        let context = self.0;
+        let host_of = |rank| context.node_shm().host_of(Rank(rank)).map_or(0, |host| host.0);
+        let neighbourhoods = context.neighbours.of_all(context.rank_info, host_of);
+        (0..).map(host_of).zip(neighbourhoods).collect()
+    }
+
+    /// First rank and number of the neighbours, where they have consecutive ranks; else no number.
+    pub fn span(self) -> (u32, u32) {
+        self.0.shm().span().contiguous()
+    }
+
+    /// Where a call to a rank goes.
+    #[inline]
+    pub fn target(self, call: &'static str, rank: u32) -> Result<Target, Error> {
+        self.0.target(call, Rank(rank))
+    }
+
+    /// Whether a target shares memory with this rank.
+    #[inline(always)]
+    pub fn is_local(self, target: Target) -> bool {
+        !self.0.transport.is_remote(target)
+    }
+
+    /// Index of a rank among the neighbours.
+    #[inline]
+    pub fn local_of(self, rank: u32) -> Option<usize> {
+        self.0.local_of(Rank(rank))
+    }
+
+    /// Attached segment of a target; `None` before attach.
+    pub fn segment(self, target: Target) -> Option<PeerSegment> {
+        let attached = |found: &PeerSegment| found.len != 0 || found.here.is_some();
+        self.0.transport.segment(target).filter(attached)
+    }
+}
+
+/// What a message carries besides its arguments.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// Nothing: a Short.
+    None,
+    /// Bytes of a Medium.
+    Medium(&'a [u8]),
+    /// Bytes of a Long and the offset of their destination; for ranks that share no memory with
+    /// this one.
+    Long(&'a [u8], u64),
+    /// A Long whose bytes are at their destination already: how many, and the address that the
+    /// handler is told.
+    Placed(usize, u64),
+}
+
+/// A message, its counts and sizes checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    /// What the program called.
+    pub call: &'static str,
+    /// Handler.
+    pub handler: u8,
+    /// Arguments.
+    pub args: &'a [i32],
+    /// Payload.
+    pub payload: Payload<'a>,
+}
+
+impl<'a> Outgoing<'a> {
+    #[inline(always)]
+    fn message(&self, class: MessageClass, target: Target) -> AmMessage<'a> {
+        let Self { handler, args, payload, .. } = *self;
+        let payload = match payload {
+            Payload::None => AmPayload::None,
+            Payload::Medium(bytes) => AmPayload::Medium(bytes),
+            Payload::Long(payload, dest) => AmPayload::Long { payload, dest },
+            Payload::Placed(len, dest) => {
+                AmPayload::Placed { len: u32::try_from(len).unwrap_or(u32::MAX), dest }
+            }
+        };
+        AmMessage { class, target, handler, args, payload }
+    }
+}
+
+/// A row of a table of C handlers: index 0 for any, [`ANY_ARGS`] for any number of arguments.
+pub fn handler_row(
+    index: u8,
+    name: String,
+    nargs: usize,
+    role: Role,
+    foreign: Foreign,
+) -> Registered {
+    Registered::new(index, name, nargs, role, Function::Foreign(foreign))
+}
+
+/// Messages and their handlers.
+impl Inner {
+    /// Registers all of `rows` or none; their indices. `settle` is told each, by position, before a
+    /// message can reach it.
+    pub fn register(
+        self,
+        rows: Vec<Registered>,
+        settle: impl Fn(usize, u8),
+    ) -> Result<Vec<u8>, Error> {
+        self.0.handlers.register_rows(rows, settle)
+    }
+
+    /// Registers the handler of the library's own messages.
+    pub fn register_library(self, row: Registered) {
+        self.0.handlers.register_library(row);
+    }
+
+    /// Sends a request; waits for room and polls unless told not to. With a `token`, which was
+    /// claimed, the reply to it; gives the right back when nothing was sent. What `lender` has
+    /// counters for it may lend. Inlined, as callers know whether they have a token.
+    #[inline(always)]
+    pub fn send<M: Mode>(
+        self,
+        (target, token): (Target, Option<&RawToken<'_>>),
+        outgoing: &Outgoing<'_>,
+        flags: Flags,
+        lender: &impl Lender,
+    ) -> Result<Outcome, Error> {
+        let class = if token.is_some() { MessageClass::Reply } else { MessageClass::Request };
+        let message = outgoing.message(class, target);
+        self.0.send_lent(&message, flags, lender, |message| match token {
+            None => self.0.request::<M>(outgoing.call, message, flags),
+            Some(token) => Ok(token.send::<M>(message, flags)),
+        })
+    }
+
+    /// Whether a message to a target would find room now. A hint.
+    #[inline]
+    pub fn has_room<M: Mode>(self, target: Target, reply: bool, nargs: usize) -> bool {
+        let class = if reply { MessageClass::Reply } else { MessageClass::Request };
+        self.0.has_room::<M>(target, class, nargs)
+    }
+
+    /// Where the reply of a token goes.
+    #[inline]
+    pub const fn reply_target(self, token: &RawToken<'_>) -> Target {
+        token.source
+    }
+
+    /// Sends a Short request to a neighbour when there is nothing to refuse and nothing to wait
+    /// for: one of a burst, or after a `CHECK` for arrivals. `false` when it needs
+    /// [`Inner::send`]. Calls no function, so that a burst saves no registers.
+    #[inline(always)]
+    pub fn try_request_short<M: Mode, const CHECK: bool>(
+        self,
+        rank: u32,
+        handler: u8,
+        args: &[i32],
+    ) -> bool {
+        // For a remote rank this is no neighbour's index, and is found out.
+        let target = self.0.shm().span().offset(rank);
+        if CHECK {
+            self.0.send_short_checked::<M>(target, handler, args)
+        } else {
+            self.0.shm().send_unchecked::<M>(target, handler, args)
+        }
+    }
+
+    /// As [`Inner::try_request_short`] for the reply of a handler.
+    #[inline(always)]
+    pub fn try_reply_short<M: Mode>(self, token: &RawToken<'_>, handler: u8, args: &[i32]) -> bool {
+        if !token.may_reply() {
+            return false;
+        }
+        let to = (token.source, MessageClass::Reply);
+        let sent = self.0.shm().send_short::<M>(to, handler, args, || true);
+        if sent {
+            token.replied.set(true);
+        }
+        sent
+    }
+
+    /// Prepares a message; with a `token` a reply. `None` only with [`Flags::IMMEDIATE`].
+    pub fn prepare<M: Mode>(
+        self,
+        target: Target,
+        token: Option<&RawToken<'_>>,
+        terms: &Terms,
+        flags: Flags,
+    ) -> Result<Option<Prepared>, Error> {
+        Prepared::new::<M>(self.0, target, token, terms, flags)
+    }
+}
+
+/// Puts and gets at ranks that share no memory with this one. Ranges have at least one byte.
+impl Inner {
+    /// A row for an operation, or for a group of them.
+    pub fn begin(self, call: &'static str) -> Result<(Op, Arc<OpCounters>), Error> {
+        self.0.operations.begin().ok_or(Error::TooManyOperations { call })
+    }
+
+    /// Whether a part of an operation is complete. A complete operation gives its row back when all
+    /// is asked for. `None`: no such operation.
+    pub fn finish(self, op: Op, part: Part) -> Option<bool> {
+        match part {
+            Part::All => self.0.operations.finish(op).ok(),
+            _ => self.0.operations.is_complete(op, part).ok(),
+        }
+    }
+
+    /// A put that is complete on return.
+    pub fn put<M: Mode>(self, op: RemoteOp, source: &[u8]) -> Result<(), Error> {
+        self.0.put_remote::<M>(op.call, op.target, op.offset, source)
+    }
+
+    /// A get that is complete on return.
+    pub fn get<M: Mode>(self, op: RemoteOp, into: &mut [u8]) -> Result<(), Error> {
+        self.0.get_remote::<M>(op.call, op.target, op.offset, into)
+    }
+
+    /// Starts a put that `row` counts; its source is left alone until then. `now`: it is the
+    /// caller's again on return.
+    pub fn start_put<M: Mode>(
+        self,
+        op: RemoteOp,
+        source: &[u8],
+        (row, now): (&OpCounters, bool),
+    ) -> Result<Outcome, Error> {
+        self.0.put_counted::<M>(op, row, source, now)
+    }
+
+    /// Starts a get that `row` counts; its target is left alone until then.
+    pub fn start_get<M: Mode>(
+        self,
+        op: RemoteOp,
+        into: &mut [u8],
+        row: &OpCounters,
+    ) -> Result<Outcome, Error> {
+        self.0.get_counted::<M>(op, row, into)
+    }
+}
+
+/// The client's barrier by its steps, and waiting: events of C make several barriers of it, one
+/// after the other.
+impl Inner {
+    /// Whether this rank has arrived at a barrier and not seen it complete.
+    #[inline]
+    pub fn barrier_under_way(self) -> bool {
+        self.0.shm().progress_of(Which::Client).under_way()
+    }
+
+    /// Arrives without a name. No barrier may be under way.
+    #[inline]
+    pub fn arrive(self) {
+        self.0.shm().arrive(Which::Client, BarrierName::Anonymous);
+    }
+
+    /// Whether all ranks have arrived; changes nothing.
+    #[inline]
+    pub fn barrier_is_open(self) -> bool {
+        self.0.shm().is_open(Which::Client)
+    }
+
+    /// Completes the barrier when all ranks have arrived.
+    #[inline]
+    pub fn try_pass(self) -> bool {
+        self.0.shm().try_pass(Which::Client).is_some()
+    }
+
+    /// Waits (and polls) until the barrier is complete.
+    #[inline]
+    pub fn pass<M: Mode>(self, call: &'static str) -> Result<(), Error> {
+        self.0.pass::<M>(Which::Client, call).map(|_| ())
+    }
+
+    /// Wakes threads of this rank that sleep.
+    pub fn wake_own(self) {
+        self.0.shm().wake_own();
+    }
+
+    /// Spends a while after a poll that found nothing. `ready` is asked just before a sleep.
+    #[inline]
+    pub fn idle(self, waiter: &mut Waiter, ready: impl FnOnce() -> bool) {
+        waiter.idle(self.0, ready);
+    }
+}
