@@ -632,11 +632,19 @@ fn handlers_reply_once_and_do_nothing_else() {
 #[test]
 #[should_panic(expected = "not registered")]
 fn a_message_for_nobody_is_fatal() {
-    job::<Seq>(2, &Settings::default(), |client| {
-        let peer = Rank(1 - client.rank().0);
-        let _ = client.team().request_short(peer, REQ, &[], Flags::NONE);
-        let _ = client.block_until(|| false);
-    });
+    job::<Seq>(2, &Settings::default(), send_to_nobody);
+}
+
+#[test]
+#[should_panic(expected = "not registered")]
+fn a_message_over_the_network_for_nobody_is_fatal() {
+    job_at::<Seq>(Placement::Apart, 2, &Settings::default(), send_to_nobody);
+}
+
+fn send_to_nobody(client: &Client<Seq>) {
+    let peer = Rank(1 - client.rank().0);
+    let _ = client.team().request_short(peer, REQ, &[], Flags::NONE);
+    let _ = client.block_until(|| false);
 }
 
 #[test]

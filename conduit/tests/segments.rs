@@ -117,6 +117,10 @@ fn ranges_outside_have_names() {
                     client.get(rank, offset, &mut buffer),
                     Err(Error::OutsideSegment { .. })
                 ));
+                let (team, dest) = (client.team(), SegmentOffset(offset));
+                let long =
+                    team.request_long(rank, HandlerIndex(200), &buffer, dest, &[], Flags::NONE);
+                assert!(matches!(long, Err(Error::OutsideSegment { segment: PAGE, .. })));
             }
         }
         assert!(matches!(client.get(Rank(9), 0, &mut [0]), Err(Error::RankOutOfRange { .. })));
