@@ -14,25 +14,21 @@ use super::pending_ops::{OnComplete, OpKind};
 /// Most completions of sends that one poll takes from a rail.
 const SENDS: usize = 32;
 
-/// Takes completions of sends; runs no handlers.
-#[derive(Clone, Copy)]
-pub(super) struct Completions<'a>(pub(super) &'a NetContext);
-
-impl Completions<'_> {
-    /// Takes those of all rails that no thread has for itself.
-    pub(super) fn reap(self) -> Result<usize, Error> {
+impl NetContext {
+    /// Takes completions of sends of all rails that no thread has for itself; runs no handlers.
+    pub(super) fn reap(&self) -> Result<usize, Error> {
         let mut count = 0;
-        for at in 0..self.0.rails.len() {
-            if !self.0.rails[at].is_reaped.load(Ordering::Relaxed) {
+        for at in 0..self.rails.len() {
+            if !self.rails[at].is_reaped.load(Ordering::Relaxed) {
                 count += self.reap_on(at)?;
             }
         }
         Ok(count)
     }
 
-    /// As [`Completions::reap`], for one rail.
-    pub(super) fn reap_on(self, at: usize) -> Result<usize, Error> {
-        match self.0.rails[at].under_way() {
+    /// As [`NetContext::reap`], for one rail.
+    pub(super) fn reap_on(&self, at: usize) -> Result<usize, Error> {
+        match self.rails[at].under_way() {
             0 => Ok(0),
             // Nothing else can be complete: no room for more is made ready.
             1 => self.reap_some::<1>(at),
@@ -40,9 +36,9 @@ impl Completions<'_> {
         }
     }
 
-    fn reap_some<const N: usize>(self, at: usize) -> Result<usize, Error> {
+    fn reap_some<const N: usize>(&self, at: usize) -> Result<usize, Error> {
         let mut batch = [Completion::EMPTY; N];
-        let count = self.0.rails[at].send_cq.poll(&mut batch)?;
+        let count = self.rails[at].send_cq.poll(&mut batch)?;
         let mut failure = None;
         for completion in &batch[..count] {
             if let Err(error) = self.finished(at, completion) {
@@ -52,33 +48,33 @@ impl Completions<'_> {
         failure.map_or(Ok(count), Err)
     }
 
-    fn finished(self, at: usize, completion: &Completion) -> Result<(), Error> {
-        let rail = &self.0.rails[at];
-        let Some((op, end)) = self.0.pending.end(completion.id) else { return Ok(()) };
-        let buffer = op.buffer.and_then(|index| self.0.buffers.pool.reclaim(index));
+    fn finished(&self, at: usize, completion: &Completion) -> Result<(), Error> {
+        let rail = &self.rails[at];
+        let Some((op, end)) = self.pending.end(completion.id) else { return Ok(()) };
+        let buffer = op.buffer.and_then(|index| self.buffers.pool.reclaim(index));
         let success = completion.status == Status::Success;
         if success {
             self.conclude(end, buffer);
         } else if let Some(buffer) = buffer {
-            self.0.buffers.put_send(buffer);
+            self.buffers.put_send(buffer);
         }
         rail.sends.give(1);
         let connection =
-            self.0.peers.get(op.peer).and_then(|peer| peer.connections.get(op.connection));
+            self.peers.get(op.peer).and_then(|peer| peer.connections.get(op.connection));
         let Some(connection) = connection else { return Ok(()) };
         connection.send_qp(op.for_requests).slots.give(1);
         if op.kind == OpKind::Internal {
             connection.internal.give(1);
         }
-        if success || self.0.failure.is_ignored() {
+        if success || self.failure.is_ignored() {
             return Ok(());
         }
         // A device that failed is the cause; its requests are flushed at the same moment.
-        self.0.read_device_events()?;
-        self.0.failure.check()?;
+        self.read_device_events()?;
+        self.failure.check()?;
         Err(Error::Failed {
             operation: op.kind.name(),
-            rank: self.0.members.rank,
+            rank: self.members.rank,
             peer: op.peer,
             status: status_text(completion.status),
             qpn: completion.qpn,
@@ -88,16 +84,16 @@ impl Completions<'_> {
         })
     }
 
-    fn conclude(self, end: Option<OnComplete>, buffer: Option<Buffer>) {
+    fn conclude(&self, end: Option<OnComplete>, buffer: Option<Buffer>) {
         match (end, buffer) {
             (Some(OnComplete::CopyOut { counter, target, len }), Some(mut buffer)) => {
-                target.fill(&self.0.buffers.pool.bytes(&mut buffer)[..len]);
-                self.0.buffers.put_send(buffer);
+                target.fill(&self.buffers.pool.bytes(&mut buffer)[..len]);
+                self.buffers.put_send(buffer);
                 counter.end(true);
             }
             (end, buffer) => {
                 if let Some(buffer) = buffer {
-                    self.0.buffers.put_send(buffer);
+                    self.buffers.put_send(buffer);
                 }
                 if let Some(OnComplete::Count { counter, local }) = end {
                     counter.end(local);
@@ -108,18 +104,21 @@ impl Completions<'_> {
 
     /// Takes completions of sends while something waits for them. `false`: the network is closing,
     /// give up.
-    pub(super) fn await_sends(self) -> Result<bool, Error> {
+    pub(super) fn await_sends(&self) -> Result<bool, Error> {
         if self.reap()? == 0 {
             std::thread::yield_now();
         }
-        Ok(!self.0.failure.is_ignored())
+        Ok(!self.failure.is_ignored())
     }
 
-    /// As [`Completions::await_sends`]; also `false` when nothing has completed for a while. Then
+    /// As [`NetContext::await_sends`]; also `false` when nothing has completed for a while. Then
     /// the peer is short of receive buffers, perhaps because it waits like this rank: the caller
     /// polls, and later sends all of it again, which changes nothing for the peer, as no handler
     /// has been told of it. `stalled`: since when nothing has completed.
-    pub(super) fn await_unless_stalled(self, stalled: &mut Option<Instant>) -> Result<bool, Error> {
+    pub(super) fn await_unless_stalled(
+        &self,
+        stalled: &mut Option<Instant>,
+    ) -> Result<bool, Error> {
         if self.reap()? > 0 {
             *stalled = None;
         } else {
@@ -129,7 +128,7 @@ impl Completions<'_> {
             }
             std::thread::yield_now();
         }
-        Ok(!self.0.failure.is_ignored())
+        Ok(!self.failure.is_ignored())
     }
 }
 

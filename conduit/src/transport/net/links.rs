@@ -9,7 +9,6 @@ use super::connect::{Failure, Numbers, Peers as Handshake};
 use super::context::NetContext;
 use super::peer::{Peer, Phase};
 use super::peer_addresses::PeerAddresses;
-use super::qp_setup::QpSetup;
 use super::xrc::NUMBERS;
 
 /// The context as connections see it.
@@ -21,19 +20,19 @@ pub(super) struct Links {
 
 impl Handshake for Links {
     fn prepare(&self, rank: Rank) -> Result<Numbers, Failure> {
-        let numbers = QpSetup(&self.context).prepare(rank)?.numbers();
+        let numbers = self.context.prepare(rank)?.numbers();
         let count = numbers.len();
         Numbers::new(&numbers).ok_or_else(|| format!("{count} queue pairs are too many").into())
     }
 
     fn receive_ready(&self, rank: Rank, numbers: &Numbers) -> Result<(), Failure> {
-        let peer = QpSetup(&self.context).prepare(rank)?;
+        let peer = self.context.prepare(rank)?;
         let address = |rail| self.others.rail(rank, rail);
-        Ok(QpSetup(&self.context).receive_ready(peer, numbers.as_slice(), address)?)
+        Ok(self.context.receive_ready(peer, numbers.as_slice(), address)?)
     }
 
     fn send_ready(&self, rank: Rank) -> Result<(), Failure> {
-        Ok(QpSetup(&self.context).send_ready(QpSetup(&self.context).prepare(rank)?)?)
+        Ok(self.context.send_ready(self.context.prepare(rank)?)?)
     }
 
     fn open(&self, rank: Rank) {

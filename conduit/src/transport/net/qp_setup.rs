@@ -13,44 +13,38 @@ use super::credits::{Account, Permits};
 use super::error::Error;
 use super::peer::{Connection, Peer, Phase, SendQp};
 use super::rail::Rail;
-use super::recv_buffers::RecvBuffers;
 use super::xrc::{NUMBERS, Xrc};
 
 /// Inline bytes that are tried when the user wants all.
 const MOST_INLINE: u32 = 1024;
 
-/// Makes connections.
-#[derive(Clone, Copy)]
-pub(super) struct QpSetup<'a>(pub(super) &'a NetContext);
-
-impl<'a> QpSetup<'a> {
+impl NetContext {
     /// Makes the queue pairs for a rank and posts their receives. Nothing happens when they are
     /// there.
-    pub(super) fn prepare(self, rank: Rank) -> Result<&'a Peer, Error> {
-        self.0.peers.get_or_make(rank, || {
-            let connections = self.0.plan.connections.iter().enumerate();
-            let connections = connections.map(|(at, rail)| self.connection(rank, at, *rail));
+    pub(super) fn prepare(&self, rank: Rank) -> Result<&Peer, Error> {
+        self.peers.get_or_make(rank, || {
+            let connections = self.plan.connections.iter().enumerate();
+            let connections = connections.map(|(at, rail)| self.make_connection(rank, at, *rail));
             Ok(Peer::new(rank, connections.collect::<Result<_, _>>()?))
         })
     }
 
-    fn connection(self, rank: Rank, index: usize, at: usize) -> Result<Connection, Error> {
-        let (rail, sizes) = (&self.0.rails[at], &self.0.plan.sizes);
+    fn make_connection(&self, rank: Rank, index: usize, at: usize) -> Result<Connection, Error> {
+        let (rail, sizes) = (&self.rails[at], &self.plan.sizes);
         let shared = rail.shared.as_ref();
-        let send_qp = |upper: usize, srq: Option<&Arc<dyn SharedReceiveQueue>>, sends| match (
-            &self.0.xrc,
-            srq,
-        ) {
-            (Some(xrc), Some(srq)) => {
-                self.shared_send_qp(xrc, (rank, 2 * index + upper), rail, srq, sends)
-            }
-            _ => self.send_qp(rail, srq, sends),
-        };
+        let send_qp =
+            |upper: usize, srq: Option<&Arc<dyn SharedReceiveQueue>>, sends| match (&self.xrc, srq)
+            {
+                (Some(xrc), Some(srq)) => {
+                    self.shared_send_qp(xrc, (rank, 2 * index + upper), rail, srq, sends)
+                }
+                _ => self.own_send_qp(rail, srq, sends),
+            };
         let main = send_qp(0, shared.map(|shared| &shared.replies), sizes.sends())?;
         let requests = shared
             .map(|shared| send_qp(1, Some(&shared.requests), sizes.request_sends()))
             .transpose()?;
-        RecvBuffers(self.0).add_for_connection(rank, at, &main)?;
+        self.add_buffers(rank, at, &main)?;
         Ok(Connection {
             rail: at,
             main,
@@ -61,14 +55,14 @@ impl<'a> QpSetup<'a> {
         })
     }
 
-    fn send_qp(
-        self,
+    fn own_send_qp(
+        &self,
         rail: &Rail,
         srq: Option<&Arc<dyn SharedReceiveQueue>>,
         sends: u32,
     ) -> Result<SendQp, Error> {
-        let receives = self.0.plan.sizes.receives();
-        let qp = self.make(rail, QpType::Rc, srq, (sends, receives))?;
+        let receives = self.plan.sizes.receives();
+        let qp = self.make_qp(rail, QpType::Rc, srq, (sends, receives))?;
         let (inline, number) = (self.inline_limit(rail, &*qp), qp.number());
         Ok(SendQp::new((qp, number), sends, inline, None))
     }
@@ -76,23 +70,23 @@ impl<'a> QpSetup<'a> {
     /// One over connections that the ranks of a neighbourhood share. `at` counts a peer's queue
     /// pairs; messages of the peer arrive in `srq`.
     fn shared_send_qp(
-        self,
+        &self,
         xrc: &Xrc,
         (peer, at): (Rank, usize),
         rail: &Rail,
         srq: &Arc<dyn SharedReceiveQueue>,
         sends: u32,
     ) -> Result<SendQp, Error> {
-        let rail_at = self.0.plan.connections.get(at / 2).copied().unwrap_or(0);
+        let rail_at = self.plan.connections.get(at / 2).copied().unwrap_or(0);
         let make = |ranks: u32| {
             // Beyond the completion queue's depth nothing can be in flight.
             let most = rail.send_depth.min(rail.device.caps().max_qp_wr);
             let depth = sends.saturating_mul(ranks).min(most).max(1);
-            self.make(rail, QpType::XrcSend, None, (depth, 0))
+            self.make_qp(rail, QpType::XrcSend, None, (depth, 0))
         };
         let link = xrc.link((peer, at), rail_at, srq, |qp| to_init(rail, qp), make)?;
         let link = link.ok_or_else(|| Error::Mismatch {
-            rank: self.0.members.rank,
+            rank: self.members.rank,
             problem: "has no domain for shared connections on one of its ports".to_owned(),
         })?;
         let ends = link.ends();
@@ -100,8 +94,8 @@ impl<'a> QpSetup<'a> {
         Ok(SendQp::new(ends, sends, inline, Some(Box::new(link))))
     }
 
-    fn make(
-        self,
+    fn make_qp(
+        &self,
         rail: &Rail,
         qp_type: QpType,
         srq: Option<&Arc<dyn SharedReceiveQueue>>,
@@ -123,18 +117,18 @@ impl<'a> QpSetup<'a> {
     }
 
     /// Inline bytes that queue pairs of a rail are asked for.
-    fn inline_wanted(self, rail: &Rail) -> u32 {
-        self.0.settings.inline.unwrap_or(MOST_INLINE).max(rail.device.caps().cheap_inline)
+    fn inline_wanted(&self, rail: &Rail) -> u32 {
+        self.settings.inline.unwrap_or(MOST_INLINE).max(rail.device.caps().cheap_inline)
     }
 
     /// Inline bytes of a queue pair. Rank 0 tells the user once of a device that can do less than
     /// was set.
-    fn inline_limit(self, rail: &Rail, qp: &dyn QueuePair) -> usize {
-        let (settings, most) = (&self.0.settings, qp.max_inline());
+    fn inline_limit(&self, rail: &Rail, qp: &dyn QueuePair) -> usize {
+        let (settings, most) = (&self.settings, qp.max_inline());
         if settings.inline_is_set
             && most < settings.inline.unwrap_or(0)
-            && self.0.members.rank == Rank(0)
-            && !self.0.warned_inline.swap(true, Ordering::Relaxed)
+            && self.members.rank == Rank(0)
+            && !self.warned_inline.swap(true, Ordering::Relaxed)
         {
             say!(
                 WARN,
@@ -147,15 +141,15 @@ impl<'a> QpSetup<'a> {
     }
 
     /// First packet sequence number of a rank's queue pair.
-    fn first_psn(self, rank: Rank, qpi: usize) -> u32 {
-        let number = rank.0 as usize * self.0.plan.queue_pairs() + qpi;
+    fn first_psn(&self, rank: Rank, qpi: usize) -> u32 {
+        let number = rank.0 as usize * self.plan.queue_pairs() + qpi;
         u32::try_from(number & 0xff_ffff).unwrap_or(0)
     }
 
     /// Queue pairs can receive from the peer's, whose numbers are given in the order of
     /// [`Peer::numbers`].
     pub(super) fn receive_ready(
-        self,
+        &self,
         peer: &Peer,
         numbers: &[u32],
         address: impl Fn(usize) -> (Address, Mtu, u8),
@@ -164,7 +158,7 @@ impl<'a> QpSetup<'a> {
             return Ok(());
         }
         for (qpi, (connection, send_qp)) in peer.send_qps().enumerate() {
-            let rail = &self.0.rails[connection.rail];
+            let rail = &self.rails[connection.rail];
             let (address, mtu, rd_atom) = address(connection.rail);
             let each = if send_qp.link.is_some() { NUMBERS } else { 1 };
             let theirs = numbers.get(qpi * each..(qpi + 1) * each).unwrap_or_default();
@@ -179,8 +173,8 @@ impl<'a> QpSetup<'a> {
                 mtu: rail.mtu.min(mtu),
                 rd_atom: rail.rd_atom.min(rd_atom).max(1),
             };
-            let retry = &self.0.settings.retry;
-            match (&self.0.xrc, &send_qp.link) {
+            let retry = &self.settings.retry;
+            match (&self.xrc, &send_qp.link) {
                 (Some(xrc), Some(link)) => {
                     let queue = xrc.receive_ready(link, peer.rank, theirs, &remote, retry)?;
                     send_qp.send_to(queue);
@@ -193,14 +187,14 @@ impl<'a> QpSetup<'a> {
     }
 
     /// Queue pairs could send.
-    pub(super) fn send_ready(self, peer: &Peer) -> Result<(), Error> {
+    pub(super) fn send_ready(&self, peer: &Peer) -> Result<(), Error> {
         if peer.phase() >= Phase::Sending {
             return Ok(());
         }
         for (qpi, (connection, send_qp)) in peer.send_qps().enumerate() {
-            let psn = self.first_psn(self.0.members.rank, qpi);
-            let rd_atom = self.0.rails[connection.rail].rd_atom.max(1);
-            let retry = &self.0.settings.retry;
+            let psn = self.first_psn(self.members.rank, qpi);
+            let rd_atom = self.rails[connection.rail].rd_atom.max(1);
+            let retry = &self.settings.retry;
             match &send_qp.link {
                 Some(link) => link.send_ready(psn, rd_atom, retry)?,
                 None => send_qp.qp.to_rts(psn, rd_atom, retry)?,

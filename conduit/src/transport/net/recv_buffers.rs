@@ -20,19 +20,15 @@ use super::memory::buffers::RESERVED_BUFFERS;
 use super::memory::pool::Buffer;
 use super::peer::SendQp;
 
-/// Makes and posts message buffers.
-#[derive(Clone, Copy)]
-pub(super) struct RecvBuffers<'a>(pub(super) &'a NetContext);
-
-impl<'a> RecvBuffers<'a> {
+impl NetContext {
     /// What a rank has without connections.
-    pub(super) fn add_initial(self) -> Result<(), Error> {
+    pub(super) fn add_initial_buffers(&self) -> Result<(), Error> {
         // As for one connection, so that messages can be prepared before there is one.
         self.add_sends(RESERVED_BUFFERS + 1)?;
-        for (at, rail) in self.0.rails.iter().enumerate() {
+        for (at, rail) in self.rails.iter().enumerate() {
             if rail.shared.is_none() {
-                for buffer in self.make(at, self.0.plan.sizes.spares)? {
-                    rail.spares.put(&self.0.buffers.pool, buffer);
+                for buffer in self.make_receives(at, self.plan.sizes.spares)? {
+                    rail.spares.put(&self.buffers.pool, buffer);
                 }
             }
         }
@@ -40,17 +36,12 @@ impl<'a> RecvBuffers<'a> {
     }
 
     /// What a connection on a rail adds. One connection at a time is made.
-    pub(super) fn add_for_connection(
-        self,
-        rank: Rank,
-        at: usize,
-        main: &SendQp,
-    ) -> Result<(), Error> {
-        let (rail, sizes) = (&self.0.rails[at], &self.0.plan.sizes);
+    pub(super) fn add_buffers(&self, rank: Rank, at: usize, main: &SendQp) -> Result<(), Error> {
+        let (rail, sizes) = (&self.rails[at], &self.plan.sizes);
         self.add_sends(0)?;
         let (Some(shared), Some(srq)) = (&rail.shared, sizes.srq) else {
-            for buffer in self.make(at, sizes.receives())? {
-                let posted = self.post(buffer, at, |receive| main.qp.post_receive(receive));
+            for buffer in self.make_receives(at, sizes.receives())? {
+                let posted = self.post_receive(buffer, at, |receive| main.qp.post_receive(receive));
                 posted.map_err(|source| rail.post_error("a receive buffer", rank, source))?;
             }
             return Ok(());
@@ -71,16 +62,16 @@ impl<'a> RecvBuffers<'a> {
 
     /// Posts new buffers to a queue that peers share.
     fn add_shared(
-        self,
+        &self,
         at: usize,
         queue: &Arc<dyn SharedReceiveQueue>,
         posted: &AtomicU32,
         count: u32,
     ) -> Result<(), Error> {
-        let rank = self.0.members.rank;
-        for buffer in self.make(at, count)? {
-            self.post(buffer, at, |receive| queue.post(receive)).map_err(|source| {
-                self.0.rails[at].post_error("a shared receive buffer", rank, source)
+        let rank = self.members.rank;
+        for buffer in self.make_receives(at, count)? {
+            self.post_receive(buffer, at, |receive| queue.post(receive)).map_err(|source| {
+                self.rails[at].post_error("a shared receive buffer", rank, source)
             })?;
             posted.fetch_add(1, Ordering::Relaxed);
         }
@@ -88,30 +79,30 @@ impl<'a> RecvBuffers<'a> {
     }
 
     /// Makes the send buffers that one connection can use, and `more`.
-    fn add_sends(self, more: u32) -> Result<(), Error> {
-        let sizes = &self.0.plan.sizes;
+    fn add_sends(&self, more: u32) -> Result<(), Error> {
+        let sizes = &self.plan.sizes;
         let wanted = sizes.bounce_per_connection().saturating_add(more);
-        let devices: Vec<_> = self.0.rails.iter().map(|rail| Some(&*rail.device)).collect();
-        self.0.buffers.grow_send(wanted, sizes.bounce, &devices)
+        let devices: Vec<_> = self.rails.iter().map(|rail| Some(&*rail.device)).collect();
+        self.buffers.grow_send(wanted, sizes.bounce, &devices)
     }
 
-    fn make(self, rail: usize, count: u32) -> Result<Vec<Buffer>, Error> {
-        let only = |at: usize| (at == rail).then(|| &*self.0.rails[at].device);
-        let devices: Vec<Option<&dyn Device>> = (0..self.0.rails.len()).map(only).collect();
-        self.0.buffers.pool.grow(count, BUFFER, &devices)
+    fn make_receives(&self, rail: usize, count: u32) -> Result<Vec<Buffer>, Error> {
+        let only = |at: usize| (at == rail).then(|| &*self.rails[at].device);
+        let devices: Vec<Option<&dyn Device>> = (0..self.rails.len()).map(only).collect();
+        self.buffers.pool.grow(count, BUFFER, &devices)
     }
 
     /// Posts a receive buffer with `post`. There is always room for it, so a full queue only means
     /// that the device was busy (the software adapter says so when a thread that holds it has lost
     /// its processor): tried again for [`deadlines::REPOST`].
     #[inline]
-    pub(super) fn post(
-        self,
+    pub(super) fn post_receive(
+        &self,
         buffer: Buffer,
         rail: usize,
         post: impl Fn(&RecvWr) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
-        let (index, piece) = self.0.buffers.pool.lend_piece(buffer, rail, BUFFER_LEN);
+        let (index, piece) = self.buffers.pool.lend_piece(buffer, rail, BUFFER_LEN);
         let receive = RecvWr { id: u64::from(index), buffer: piece };
         match post(&receive) {
             Ok(()) => Ok(()),
@@ -121,7 +112,7 @@ impl<'a> RecvBuffers<'a> {
 
     #[cold]
     fn post_again(
-        self,
+        &self,
         first: PostError,
         receive: &RecvWr,
         (index, rail): (u32, usize),
@@ -133,11 +124,11 @@ impl<'a> RecvBuffers<'a> {
             std::thread::yield_now();
             posted = post(receive);
         }
-        let pool = &self.0.buffers.pool;
+        let pool = &self.buffers.pool;
         if posted.is_err()
             && let Some(buffer) = pool.reclaim(index)
         {
-            self.0.rails[rail].spares.put(pool, buffer);
+            self.rails[rail].spares.put(pool, buffer);
         }
         posted
     }

@@ -1,33 +1,33 @@
 //! Threads of the network.
 //!
-//! *Service* ([`service`]): one for each rank. It rings the rank's doorbell when an armed
-//! completion queue has something, makes dynamic connections, and reads what devices report. It
-//! runs no handlers.
+//! *Service* ([`Service`]): one for each rank. It rings the rank's doorbell when an armed completion
+//! queue has something, makes dynamic connections, and reads what devices report. It runs no
+//! handlers.
 //!
-//! *Progress* ([`progress`]): one for each rail and direction, when the user asks for them. Those
+//! *Progress* ([`Progress`]): one for each rail and direction, when the user asks for them. Those
 //! for receives run handlers.
 
-mod progress;
-mod service;
-
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ::settings::deadlines::net as deadlines;
+use bootstrap::Rank;
 use fabric::Channel;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::EventFd;
 
-use self::progress::{Progress, Task};
-use self::service::Service;
+use super::am::receive::{Poll, Receiver};
 use super::connect::driver::Connector;
 use super::connect_queue::wake_event;
+use super::context::NetContext;
 use super::error::Error;
 use super::links::Links;
-use super::settings::ThreadSettings;
+use super::peer::Peer;
+use super::rail::Rail;
+use super::settings::{PollMode, ThreadSettings};
 use crate::transport::message::Sink;
 
 /// A sink that progress threads may call.
@@ -153,4 +153,226 @@ fn wait(list: &mut [PollFd<'_>], timeout: PollTimeout) -> Result<bool, Error> {
         Ok(_) => Ok(true),
         Err(errno) => Err(Error::os("wait for the network")(errno)),
     }
+}
+
+enum Task {
+    Receive(SharedSink),
+    Send,
+}
+
+struct Progress {
+    context: Arc<NetContext>,
+    rail: usize,
+    settings: ThreadSettings,
+    task: Task,
+    stop: Arc<Stop>,
+}
+
+impl Progress {
+    /// Tells others what is this thread's. Before it runs, so that nobody else waits on its
+    /// channel.
+    fn claim(&self) {
+        let rail = &self.context.rails[self.rail];
+        let alone = self.settings.mode == PollMode::Exclusive;
+        let (has, only) = match self.task {
+            Task::Receive(_) => (&rail.has_receiver, &rail.is_taken),
+            Task::Send => (&rail.has_reaper, &rail.is_reaped),
+        };
+        has.store(true, Ordering::SeqCst);
+        only.store(alone, Ordering::SeqCst);
+        // The service thread leaves the channel.
+        self.context.connect_queue.wake_thread();
+    }
+
+    fn run(self) {
+        if let Err(error) = self.progress() {
+            self.context.fail(error);
+        }
+    }
+
+    fn poll(&self) -> Result<usize, Error> {
+        let locked = self.settings.mode == PollMode::Serialized;
+        let count = match &self.task {
+            Task::Receive(sink) => {
+                Receiver(&self.context).receive_on(self.rail, &**sink, Poll::All, locked)?
+            }
+            Task::Send => self.context.reap_on(self.rail)?,
+        };
+        if count > 0 {
+            self.context.members.ring();
+        }
+        Ok(count)
+    }
+
+    /// Sleeps until there is something, takes all of it, and goes on looking for the idle time.
+    fn progress(&self) -> Result<(), Error> {
+        let rail = &self.context.rails[self.rail];
+        let (queue, channel): (_, &dyn Channel) = match self.task {
+            Task::Receive(_) => (&rail.recv_cq, &*rail.recv_channel),
+            Task::Send => (&rail.send_cq, &*rail.send_channel),
+        };
+        let pause = match self.settings.rate {
+            0 => None,
+            rate => Some(Duration::from_secs(1) / rate),
+        };
+        while !self.stop.is_requested() {
+            let begin = Instant::now();
+            let mut last = begin;
+            let mut any = false;
+            loop {
+                if self.poll()? > 0 {
+                    any = true;
+                    last = Instant::now();
+                } else if self.settings.idle.is_zero() || last.elapsed() >= self.settings.idle {
+                    break;
+                }
+                if self.stop.is_requested() {
+                    return Ok(());
+                }
+            }
+            if let (true, Some(pause)) = (any, pause) {
+                std::thread::sleep(pause.saturating_sub(begin.elapsed()));
+            }
+            queue.arm()?;
+            if self.poll()? == 0 {
+                let _ = wait(
+                    &mut [readable(channel.fd()), readable(self.stop.event.as_fd())],
+                    PollTimeout::NONE,
+                )?;
+            }
+            channel.consume()?;
+        }
+        Ok(())
+    }
+}
+
+struct Service {
+    links: Links,
+    connector: Option<(Connector, Arc<dyn Channel>)>,
+    stop: Arc<Stop>,
+}
+
+impl Service {
+    fn run(self) {
+        if let Err(error) = self.serve() {
+            self.links.context.fail(error);
+        }
+    }
+
+    fn serve(&self) -> Result<(), Error> {
+        let context = &*self.links.context;
+        while !self.stop.is_requested() {
+            let timeout = [self.connect()?, self.flush_acks()].into_iter().flatten().min();
+            let timeout = timeout.map_or(PollTimeout::NONE, |left| {
+                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+            });
+            if !self.wait(timeout)? {
+                continue;
+            }
+            let events = self.consume()?;
+            context.read_device_events()?;
+            if events > 0 {
+                context.members.ring();
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until something is readable; `false` when nothing is.
+    fn wait(&self, timeout: PollTimeout) -> Result<bool, Error> {
+        let context = &*self.links.context;
+        let mut list =
+            vec![readable(self.stop.event.as_fd()), readable(context.connect_queue.wake.as_fd())];
+        list.extend(self.connector.iter().map(|(_, channel)| readable(channel.fd())));
+        for rail in &context.rails {
+            list.push(readable(rail.device.event_fd()));
+            list.extend(own_channels(rail).map(|channel| readable(channel.fd())));
+        }
+        wait(&mut list, timeout)
+    }
+
+    /// Takes what woke the thread; how many events of completion queues there were.
+    fn consume(&self) -> Result<u32, Error> {
+        let context = &*self.links.context;
+        let _ = context.connect_queue.wake.read();
+        if let Some((_, channel)) = &self.connector {
+            channel.consume()?;
+        }
+        let mut events = 0;
+        for channel in context.rails.iter().flat_map(own_channels) {
+            events += channel.consume()?;
+        }
+        Ok(events)
+    }
+
+    /// Acks that somebody could not send, where ranks may count on progress without polls; returns
+    /// when to try again.
+    fn flush_acks(&self) -> Option<Duration> {
+        let context = &*self.links.context;
+        if !context.has_pending_acks() || !context.has_receivers() {
+            return None;
+        }
+        let flushed = context.reap().and_then(|count| {
+            if count > 0 {
+                // The rank may sleep until one of these is complete.
+                context.members.ring();
+            }
+            context.flush_acks()
+        });
+        if let Err(error) = flushed {
+            context.fail(error);
+            return None;
+        }
+        context.has_pending_acks().then_some(deadlines::ACK_RETRY.limit)
+    }
+
+    /// Connections that are wanted or under way; returns how long the handshake can be left alone.
+    fn connect(&self) -> Result<Option<Duration>, Error> {
+        let context = &*self.links.context;
+        let Some((connector, _)) = &self.connector else {
+            while let Some((rank, heard)) = context.connect_queue.take() {
+                cannot_connect(context, rank, heard)?;
+            }
+            return Ok(None);
+        };
+        connector.arm()?;
+        let mut opened = 0;
+        while let Some((rank, heard)) = context.connect_queue.take() {
+            if heard {
+                connector.heard(rank, &self.links)?;
+            } else {
+                connector.need(rank, &self.links)?;
+            }
+            opened += 1;
+        }
+        loop {
+            let count = connector.poll(&self.links)?;
+            if count == 0 {
+                break;
+            }
+            opened += count;
+        }
+        if opened > 0 {
+            // A connection may be open now that somebody waits for.
+            context.members.ring();
+        }
+        Ok(connector.deadline().map(|left| left.saturating_add(Duration::from_millis(1))))
+    }
+}
+
+/// Channels of a rail that no progress thread waits on.
+fn own_channels(rail: &Rail) -> impl Iterator<Item = &Arc<dyn Channel>> {
+    let receives = !rail.has_receiver.load(Ordering::Relaxed);
+    let sends = !rail.has_reaper.load(Ordering::Relaxed);
+    let receives = receives.then_some(&rail.recv_channel);
+    receives.into_iter().chain(sends.then_some(&rail.send_channel))
+}
+
+/// Without dynamic connections: a rank that is wanted is missing.
+fn cannot_connect(context: &NetContext, peer: Rank, heard: bool) -> Result<(), Error> {
+    if heard || context.peers.get(peer).is_some_and(Peer::is_open) {
+        return Ok(());
+    }
+    let problem = "it was not connected at the start, and GASNET_CONNECT_DYNAMIC=0; see GASNET_CONNECTFILE_IN".to_owned();
+    Err(Error::NoConnection { rank: context.members.rank, peer, problem })
 }

@@ -17,17 +17,15 @@ use settings::{Env, say};
 
 use super::am::receive::Receiver;
 use super::am::send::Sender;
-use super::completions::Completions;
-use super::connect::used;
+use super::connect::{fixed, used};
 use super::context::NetContext;
 use super::links::Links;
 use super::memory::buffers::RESERVED_BUFFERS;
 use super::peer_addresses::{OwnAddress, PeerAddresses};
 use super::plan::NetPlan;
 use super::rail::Rail;
-use super::recv_buffers::RecvBuffers;
 use super::rma::OneSided;
-use super::segments::Remote;
+use super::segments::{Remote, SegmentTable};
 use super::settings::is_per_rank;
 use super::setup::{open, start};
 use super::threads::Threads;
@@ -131,7 +129,7 @@ impl NetTransport {
             }
         };
         let context = Arc::new(NetContext::new(settings, plan, members, xrc)?);
-        RecvBuffers(&context).add_initial()?;
+        context.add_initial_buffers()?;
         let links = Links { context: Arc::clone(&context), others };
         let (threads, prepared) =
             start::connect(links, datagrams, &context.settings.connect, services)?;
@@ -144,7 +142,8 @@ impl NetTransport {
     pub(crate) fn begin(&self) -> Result<(), Error> {
         let prepared =
             std::mem::take(&mut *self.prepared.lock().unwrap_or_else(PoisonError::into_inner));
-        start::open(&self.threads.links, &prepared)
+        let links = &self.threads.links;
+        Ok(fixed::open(self.context.members.rank, &prepared, links)?)
     }
 
     /// Starts the progress threads that the settings ask for. Those for receives call `sink`, also
@@ -162,7 +161,26 @@ impl NetTransport {
         memory: SegmentMemory,
         services: &mut dyn Bootstrap,
     ) -> Result<(), Error> {
-        start::attach(&self.context, memory, services)
+        let mut mine = [0; 8];
+        if memory.len > 0 {
+            mine.copy_from_slice(&memory.address().to_ne_bytes());
+        }
+        let mut mine = mine.to_vec();
+        mine.extend((memory.len as u64).to_ne_bytes());
+        for rail in &self.context.rails {
+            let mut key = 0;
+            if memory.len > 0 {
+                let region = memory.register(&*rail.device)?;
+                key = region.rkey();
+                let _ = rail.segment.set(region);
+            }
+            mine.extend(key.to_ne_bytes());
+        }
+        debug_assert_eq!(mine.len(), SegmentTable::record_len(self.context.rails.len()));
+        let table = services.exchange(&mine)?;
+        let _ =
+            self.context.segments.set(SegmentTable::new(memory, table, self.context.rails.len()));
+        Ok(())
     }
 
     /// Segment of a remote rank, in its owner's addresses; `None` before attach.
@@ -230,7 +248,7 @@ impl NetTransport {
         let end = Instant::now() + deadlines::DRAIN.limit;
         let mut idle = 0_u32;
         while self.context.rails.iter().any(Rail::is_sending) && Instant::now() < end {
-            if matches!(Completions(&self.context).reap(), Ok(count) if count > 0) {
+            if matches!(self.context.reap(), Ok(count) if count > 0) {
                 idle = 0;
             } else if idle < YIELDS {
                 idle += 1;

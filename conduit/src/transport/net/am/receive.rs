@@ -9,17 +9,15 @@ use std::sync::atomic::Ordering;
 use bootstrap::Rank;
 use fabric::{Completion, PostError, Status};
 
-use super::acks::Acks;
 use super::header::{self, ACK, Decoded, FIRST_CLIENT_HANDLER, Shape};
 use crate::transport::message::{Arrived, ArrivedPayload, MessageClass, ReplyToken, Sink};
 use crate::transport::neighbours;
-use crate::transport::net::completions::{Completions, status_text};
+use crate::transport::net::completions::status_text;
 use crate::transport::net::context::NetContext;
 use crate::transport::net::error::Error;
 use crate::transport::net::memory::pool::{Buffer, RecvInfo, bytes_of};
 use crate::transport::net::peer::{Connection, Peer};
 use crate::transport::net::rail::Rail;
-use crate::transport::net::recv_buffers::RecvBuffers;
 
 const MESSAGES: usize = 16;
 
@@ -65,10 +63,10 @@ impl<'a> Receiver<'a> {
             count += self.receive(sink, what, locked)?;
         }
         if what != Poll::All || count == 0 || self.is_short() {
-            count += Completions(self.0).reap()?;
+            count += self.0.reap()?;
         }
-        if what == Poll::All && Acks(self.0).any_pending() {
-            count += Acks(self.0).flush()?;
+        if what == Poll::All && self.0.has_pending_acks() {
+            count += self.0.flush_acks()?;
         }
         Ok(count)
     }
@@ -87,7 +85,7 @@ impl<'a> Receiver<'a> {
     pub(crate) fn only_receives(self) -> bool {
         self.0.rails.iter().all(|rail| rail.cheap_poll && !rail.is_sending())
             && self.0.receive.deferred.is_empty()
-            && !Acks(self.0).any_pending()
+            && !self.0.has_pending_acks()
     }
 
     /// Whether completions of sends should be taken although there is something else to do.
@@ -302,7 +300,7 @@ impl<'a> Receiver<'a> {
             self.deliver_payload(from, &token, (buffer, info.len), &decoded, sink)?;
         }
         if token.is_request() && !token.is_replied() && from.connection.account.bank() {
-            Acks(self.0).send_if_due(from.peer, from.index)?;
+            self.0.ack_if_due(from.peer, from.index)?;
         }
         Ok(())
     }
@@ -384,15 +382,17 @@ impl<'a> Receiver<'a> {
     /// Gives a buffer back to the queue that a message came through.
     #[inline]
     fn repost(self, from: RecvQp<'a>, buffer: Buffer) -> Result<(), Error> {
-        let (connection, buffers) = (from.connection, RecvBuffers(self.0));
+        let connection = from.connection;
         let rail = connection.rail;
         let posted = match (&self.0.rails[rail].shared, &connection.requests) {
             (Some(shared), Some(upper)) => {
                 let queue =
                     if upper.recv_qp == from.qpn { &shared.requests } else { &shared.replies };
-                buffers.post(buffer, rail, |receive| queue.post(receive))
+                self.0.post_receive(buffer, rail, |receive| queue.post(receive))
             }
-            _ => buffers.post(buffer, rail, |receive| connection.main.qp.post_receive(receive)),
+            _ => self
+                .0
+                .post_receive(buffer, rail, |receive| connection.main.qp.post_receive(receive)),
         };
         posted.or_else(|error| self.not_reposted(from, error))
     }

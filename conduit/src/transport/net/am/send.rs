@@ -10,7 +10,6 @@ use super::header::{self, ACK, BUFFER, Encoded, Head, MAX_HEADER, Shape};
 use crate::transport::limits::max_long_alloc;
 use crate::transport::message::{AmMessage, AmPayload, MessageClass, ReplyToken, ZeroCopy};
 use crate::transport::neighbours::remote_rank;
-use crate::transport::net::completions::Completions;
 use crate::transport::net::context::NetContext;
 use crate::transport::net::error::Error;
 use crate::transport::net::memory::buffers::RESERVED_BUFFERS;
@@ -82,7 +81,7 @@ impl<'a> Sender<'a> {
             {
                 return Ok(Sent::Yes);
             }
-            if !Completions(self.0).await_sends()? {
+            if !self.0.await_sends()? {
                 return Ok(Sent::Full);
             }
         }
@@ -458,19 +457,18 @@ impl<'a> Sender<'a> {
         let later = later.filter(|_| !split && self.is_own(payload));
         let counter = later.unwrap_or(&own);
         let mut stall = None;
-        let completions = Completions(self.0);
         let mut done = 0;
         while done < payload.len() {
             let (bytes, offset) = (&payload[done..], dest + done as u64);
             let piece = Piece { via, kind: OpKind::LongPayload, offset, counter };
             let posted = OneSided(self.0).put_piece(piece, bytes, false)?;
             done += posted;
-            if posted == 0 && !completions.await_unless_stalled(&mut stall)? {
+            if posted == 0 && !self.0.await_unless_stalled(&mut stall)? {
                 return Ok(Sent::Full);
             }
         }
         while (split && !own.is_complete()) || !own.is_local_complete() {
-            if !completions.await_unless_stalled(&mut stall)? {
+            if !self.0.await_unless_stalled(&mut stall)? {
                 return Ok(Sent::Full);
             }
         }
@@ -479,7 +477,7 @@ impl<'a> Sender<'a> {
             if self.copied(via, draft, &[])? == Sent::Yes {
                 return Ok(Sent::Yes);
             }
-            if !completions.await_unless_stalled(&mut stall)? {
+            if !self.0.await_unless_stalled(&mut stall)? {
                 return Ok(Sent::Full);
             }
         }

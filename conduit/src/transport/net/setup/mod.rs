@@ -2,7 +2,7 @@
 //!
 //! * `fabric_caps`: what every rank tells all others before a fabric is chosen. `open`: the choice,
 //!   ports, sizes.
-//! * `start`: addresses are exchanged, ranks connected, segments made known.
+//! * `start`: ranks are connected.
 
 mod fabric_caps;
 pub(super) mod open;

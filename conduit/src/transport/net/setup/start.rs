@@ -1,5 +1,4 @@
-//! From a setup to a working network: addresses are exchanged, ranks are connected, segments are
-//! made known.
+//! From a setup to a working network: ranks are connected.
 
 use std::sync::Arc;
 
@@ -9,41 +8,11 @@ use fabric::Channel;
 use crate::transport::net::connect::driver::Socket;
 use crate::transport::net::connect::wire::{Context, queue_key};
 use crate::transport::net::connect::{self, file, fixed};
-use crate::transport::net::context::NetContext;
 use crate::transport::net::error::Error;
 use crate::transport::net::links::Links;
-use crate::transport::net::memory::pool::SegmentMemory;
 use crate::transport::net::plan::NetPlan;
-use crate::transport::net::segments::SegmentTable;
 use crate::transport::net::settings::ConnectSettings;
 use crate::transport::net::threads::Threads;
-
-/// Registers the own segment with every rail and exchanges where the segments are. Collective.
-pub(crate) fn attach(
-    context: &NetContext,
-    memory: SegmentMemory,
-    services: &mut dyn Bootstrap,
-) -> Result<(), Error> {
-    let mut mine = [0; 8];
-    if memory.len > 0 {
-        mine.copy_from_slice(&memory.address().to_ne_bytes());
-    }
-    let mut mine = mine.to_vec();
-    mine.extend((memory.len as u64).to_ne_bytes());
-    for rail in &context.rails {
-        let mut key = 0;
-        if memory.len > 0 {
-            let region = memory.register(&*rail.device)?;
-            key = region.rkey();
-            let _ = rail.segment.set(region);
-        }
-        mine.extend(key.to_ne_bytes());
-    }
-    debug_assert_eq!(mine.len(), SegmentTable::record_len(context.rails.len()));
-    let table = services.exchange(&mine)?;
-    let _ = context.segments.set(SegmentTable::new(memory, table, context.rails.len()));
-    Ok(())
-}
 
 /// The queue pair for datagrams, with the channel of its completion queue.
 pub(crate) type Datagrams = (Socket, Arc<dyn Channel>);
@@ -63,7 +32,7 @@ pub(crate) fn datagrams(
 }
 
 /// Prepares connections to the ranks that are connected at the start, and starts the threads.
-/// Collective. After a barrier [`open`] opens the connections to the ranks that it returns.
+/// Collective. After a barrier [`fixed::open`] opens the connections to the ranks that it returns.
 pub(crate) fn connect(
     links: Links,
     datagrams: Option<Datagrams>,
@@ -99,9 +68,4 @@ pub(crate) fn connect(
         }
     };
     Ok((Threads::start(links, connector)?, prepared))
-}
-
-/// Opens connections that [`connect()`] prepared. After a barrier: everybody can receive.
-pub(crate) fn open(links: &Links, prepared: &[Rank]) -> Result<(), Error> {
-    Ok(fixed::open(links.context.members.rank, prepared, links)?)
 }
