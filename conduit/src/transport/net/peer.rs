@@ -49,7 +49,6 @@ impl SendQp {
         }
     }
 
-    /// What the peer is told of it.
     fn numbers(&self, into: &mut Vec<u32>) {
         match &self.link {
             Some(link) => into.extend(link.numbers()),
@@ -181,7 +180,6 @@ impl Peer {
         })
     }
 
-    /// The connection that the next message tries first.
     #[inline]
     pub(super) fn next_connection(&self) -> usize {
         match self.connections.len() {
@@ -239,7 +237,6 @@ impl PeerTable {
         Ok(self.made.at(at))
     }
 
-    /// All that have queue pairs.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Peer> {
         self.made.iter()
     }

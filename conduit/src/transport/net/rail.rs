@@ -73,7 +73,6 @@ pub(super) struct Rail {
     pub(super) recv_channel: Arc<dyn Channel>,
     pub(super) send_cq: Arc<dyn CompletionQueue>,
     pub(super) recv_cq: Arc<dyn CompletionQueue>,
-    /// Free entries of the send completion queue.
     pub(super) sends: Permits,
     pub(super) send_depth: u32,
     pub(super) shared: Option<Shared>,
@@ -124,7 +123,7 @@ impl Rail {
             sends: Permits::new(send_depth),
             send_depth,
             shared,
-            spares: FreeList::new(),
+            spares: FreeList::default(),
             is_busy: AtomicBool::new(false),
             is_taken: AtomicBool::new(false),
             is_reaped: AtomicBool::new(false),
@@ -164,7 +163,6 @@ impl Rail {
         self.under_way() > 0
     }
 
-    /// Sends in flight.
     #[inline]
     pub(super) fn under_way(&self) -> u32 {
         self.send_depth.saturating_sub(self.sends.left())

@@ -30,7 +30,6 @@ use super::rail::Rail;
 use super::settings::{PollMode, ThreadSettings};
 use crate::transport::message::Sink;
 
-/// A sink that progress threads may call.
 pub(crate) type SharedSink = Arc<dyn Sink + Send + Sync>;
 
 #[derive(Debug)]
@@ -87,7 +86,6 @@ impl Threads {
         Ok(())
     }
 
-    /// Starts the progress threads that the settings ask for.
     pub(super) fn progress(
         &self,
         receive: &ThreadSettings,

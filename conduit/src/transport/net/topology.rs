@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
-/// Processors by the system's numbers.
 pub(crate) type Cpus = BTreeSet<u32>;
 
 /// Where the kernel shows the host.
@@ -129,7 +128,6 @@ fn caches(directory: &Path, cpu: u32) -> Vec<(Object, u32)> {
     found
 }
 
-/// What every processor belongs to.
 fn objects(number: u32, package: u32, die: u32, core: u32) -> BTreeMap<Object, u32> {
     use Object::{Core, Die, Machine, Package, Pu};
     BTreeMap::from([(Machine, 0), (Package, package), (Die, die), (Core, core), (Pu, number)])

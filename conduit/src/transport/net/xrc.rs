@@ -56,7 +56,6 @@ impl Groups {
         u32::try_from(count).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Whether some rank shares its connections with another.
     fn is_worth_it(&self) -> bool {
         (0..).map(Rank).zip(&self.0).any(|(rank, _)| self.leader(rank) != rank)
     }
@@ -120,7 +119,6 @@ enum SenderState {
     Sending(u32),
 }
 
-/// What this rank sends to a group through.
 #[derive(Debug)]
 struct Sender {
     qp: Arc<dyn QueuePair>,

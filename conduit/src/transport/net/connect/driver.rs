@@ -237,7 +237,6 @@ struct Inner {
     /// The handle that a send buffer's datagram uses; it must live until the send is complete.
     users: Vec<Option<Arc<dyn AddressHandle>>>,
     handles: BTreeMap<Rank, Arc<dyn AddressHandle>>,
-    /// Packets that wait for a send buffer.
     waiting: VecDeque<Packet>,
     generation: u64,
     dice: u64,
@@ -467,7 +466,6 @@ impl Inner {
         Ok(())
     }
 
-    /// A rank's datagram queue pair.
     fn target(
         &mut self,
         to: Rank,

@@ -30,7 +30,6 @@ pub(crate) enum Error {
     Syntax { path: String, line: usize, column: usize, seen: String, expected: String },
 }
 
-/// Bases that ranks may be written in.
 pub(crate) const BASES: RangeInclusive<u32> = 2..=36;
 
 /// Width that written lines keep to.
@@ -98,7 +97,6 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Something wrong at a byte of the line.
     fn wrong(&self, at: usize, seen: &[u8], expected: impl Into<String>) -> Error {
         let most = 24;
         let text = seen.get(..most).unwrap_or(seen).escape_ascii();
@@ -220,7 +218,6 @@ fn number_text(mut number: u32, base: u32) -> String {
     }
 }
 
-/// First lines of a written file.
 pub(crate) fn header(size: u32, base: u32) -> String {
     format!("size: {size}\nbase: {base}\n")
 }

@@ -80,13 +80,15 @@ impl State {
     }
 }
 
-/// What happens to a connection.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// This rank wants to send to the peer.
     Need,
     /// A packet of the peer. `original`: the first transmission of a packet, or the answer to one.
-    Packet { kind: Kind, original: bool, numbers: Numbers },
+    Packet {
+        kind: Kind,
+        original: bool,
+        numbers: Numbers,
+    },
     /// The deadline of the machine has passed.
     Timer,
     /// A message of the peer came over the connection itself, so the peer may send: it has this
@@ -139,14 +141,12 @@ pub(crate) struct Step<'a> {
     pub(crate) out: &'a mut Vec<Action>,
 }
 
-/// Set-up of the connection with one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     me: Rank,
     peer: Rank,
     timing: Timing,
     pub(crate) state: State,
-    /// When the set-up began.
     began: Duration,
     /// When the first packet of this phase was sent.
     sent: Duration,

@@ -22,7 +22,7 @@ pub(crate) struct MessageBuffers {
 
 impl MessageBuffers {
     pub(crate) fn new() -> Self {
-        Self { pool: Pool::new(), send: FreeList::new(), made: AtomicU32::new(0) }
+        Self { pool: Pool::new(), send: FreeList::default(), made: AtomicU32::new(0) }
     }
 
     /// Takes a send buffer if more than `reserve` are left.

@@ -46,13 +46,11 @@ impl SegmentMemory {
         self.base.as_ptr().addr() as u64
     }
 
-    /// Whether all of `bytes` lies in it.
     #[inline]
     pub(crate) fn holds(&self, bytes: &[u8]) -> bool {
         self.covers(bytes.as_ptr().addr(), bytes.len())
     }
 
-    /// Whether `len` bytes from an address lie in it.
     #[inline]
     pub(crate) fn covers(&self, address: usize, len: usize) -> bool {
         let from = address.wrapping_sub(self.base.as_ptr().addr());
@@ -112,7 +110,6 @@ impl RawTarget {
         CopyOut { at: self.at, len: len.min(self.left) }
     }
 
-    /// Takes off the next `len` bytes.
     pub(crate) fn skip(&mut self, len: usize) {
         let len = len.min(self.left);
         // SAFETY: `len` is at most what is left of the memory that `new` was promised, so the
@@ -229,7 +226,6 @@ unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
 
-/// All message buffers of a rank.
 #[derive(Debug)]
 pub(crate) struct Pool {
     id: u32,
@@ -341,17 +337,13 @@ impl Pool {
 }
 
 /// Buffers that wait to be used. Lock free, so that signal handlers may use it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct FreeList {
     stack: IndexStack,
     count: Permits,
 }
 
 impl FreeList {
-    pub(crate) fn new() -> Self {
-        Self { stack: IndexStack::new(), count: Permits::new(0) }
-    }
-
     pub(crate) fn put(&self, pool: &Pool, buffer: Buffer) {
         let index = pool.lend(buffer);
         self.stack.push(index, |index| &pool.rows.at(index).next);

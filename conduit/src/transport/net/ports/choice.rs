@@ -21,7 +21,6 @@ use crate::transport::net::topology::{self, Cpus, SYSTEM, Topology};
 /// Devices as they were found, open where they could be opened.
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
-    /// What they say of themselves.
     pub found: Vec<Found>,
     /// The devices, same order.
     pub open: Vec<Option<Arc<dyn Device>>>,

@@ -55,7 +55,6 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Understands the value of the variable `name`.
     pub(crate) fn parse(name: &str, text: &str) -> Result<Self, Error> {
         let wrong = |at: usize, problem: String| Error::Filter {
             name: name.to_owned(),
@@ -111,11 +110,9 @@ pub(crate) struct Rail {
     pub hca: String,
     pub port: PortInfo,
     pub address: Address,
-    /// Place of the partition key in the port's table.
     pub pkey_index: u16,
     /// Path MTU; the connection takes the lesser of both ends'.
     pub mtu: Mtu,
-    /// Reads and atomics in flight.
     pub rd_atom: u8,
 }
 
@@ -346,13 +343,6 @@ impl Chooser<'_> {
             }
         }
     }
-
-    fn nothing(&self) -> Error {
-        let filter = self.filter.map_or_else(String::new, |filter| {
-            format!(" that {}={} names", filter.name, filter.text)
-        });
-        Error::Nothing { filter, seen: seen(self.found, self.settings) }
-    }
 }
 
 /// A device's ports in words, with the reason why each is not usable.
@@ -402,7 +392,9 @@ pub(crate) fn select(
         chooser.device(index)?;
     }
     if chooser.rails.is_empty() {
-        return Err(chooser.nothing());
+        let named = |filter: &Filter| format!(" that {}={} names", filter.name, filter.text);
+        let filter = filter.map(named).unwrap_or_default();
+        return Err(Error::Nothing { filter, seen: seen(found, settings) });
     }
     chooser.check_filter();
     chooser.check_models();

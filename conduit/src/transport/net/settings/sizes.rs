@@ -66,7 +66,6 @@ pub(crate) struct DepthSettings {
 /// What all devices of all ranks can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceLimits {
-    /// Entries of a completion queue.
     pub max_cqe: u32,
     /// Requests in one direction of a queue pair.
     pub max_qp_wr: u32,
@@ -124,28 +123,19 @@ pub(crate) const INTERNAL_RECEIVES: u32 = 4;
 /// has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// Connections of a pair of ranks.
     pub connections: u32,
-    /// Operations of a connection in flight.
     pub ops_per_connection: u32,
-    /// Operations of this rank in flight.
     pub ops: u32,
-    /// Requests of a connection without a reply.
     pub credits_per_connection: u32,
-    /// Requests of this rank without a reply.
     pub credits: u32,
     /// Credits of a connection that may be banked.
     pub slack: u32,
     /// Receive buffers of a connection, or of a shared queue, for messages of the library.
     pub reserve: u32,
-    /// Shared receive queues, if they are used.
     pub srq: Option<SrqSizes>,
     pub bounce: u32,
-    /// Spare receive buffers of a rail.
     pub spares: u32,
-    /// Entries of a rail's send completion queue.
     pub send_cq: u32,
-    /// Entries of a rail's receive completion queue.
     pub receive_cq: u32,
 }
 
@@ -316,7 +306,6 @@ impl Plan {
         Ok((pair, column))
     }
 
-    /// Requests without a reply.
     fn credits(&self, ops: u64, in_flight: u64) -> Result<u64, Error> {
         let useful = u64::from(self.depths.credits_per_peer).saturating_mul(self.peers);
         let room = self.columns * in_flight;
@@ -405,7 +394,6 @@ impl Sizes {
         }
     }
 
-    /// Entries of a connection's send queue.
     pub(crate) const fn sends(&self) -> u32 {
         self.ops_per_connection + RESERVED_SQ_SLOTS
     }

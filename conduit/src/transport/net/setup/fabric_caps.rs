@@ -46,10 +46,8 @@ impl FabricCaps {
 #[derive(Debug)]
 pub(crate) struct JobFabricCaps {
     table: Shared,
-    /// Smallest of the largest segments.
     pub(crate) max_segment: u64,
     pub(crate) key: Key,
-    /// The first rank without an adapter.
     pub(crate) without_adapter: Option<Rank>,
     /// What the adapters of all ranks can do.
     pub(crate) limits: DeviceLimits,

@@ -171,7 +171,6 @@ fn opened(
     Ok((soft, limits, fabric_caps.max_segment))
 }
 
-/// The software adapter with the ports that this rank uses.
 fn open_software(
     settings: &NetSettings,
     rank: Rank,
