@@ -169,10 +169,8 @@ impl Socket {
     }
 
     fn hello(&mut self, greeting: &str, wait: &Wait<'_>) -> Result<NodeShm, Error> {
-        let mut frame = Frame::bare(Kind::Hello, 0, self.rank.0, std::process::id());
-        frame.payload = greeting.as_bytes();
-        frame.total = u32::try_from(greeting.len()).unwrap_or(u32::MAX);
-        self.send(&frame, wait)?;
+        let frame = Frame::bare(Kind::Hello, 0, self.rank.0, std::process::id());
+        self.send(&frame.with(greeting.as_bytes()), wait)?;
         let size = self.size;
         let (frame, fd) = self.receive(wait)?;
         refused(&frame, wait)?;

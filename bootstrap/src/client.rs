@@ -143,10 +143,7 @@ impl<C: Channel> Client<C> {
         expect: usize,
     ) -> Result<Reply, Error> {
         self.seq = next_seq(self.seq);
-        #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
-        let (total, extra) = (len as u32, (len >> 32) as u32);
-        let bare = Frame::bare(kind, self.seq, self.place.rank.0, arg);
-        let head = Frame { total, extra, ..bare };
+        let head = Frame::bare(kind, self.seq, self.place.rank.0, arg).with_len(len);
         self.channel.call(&Request { head, data, expect }, &self.page)
     }
 

@@ -40,7 +40,7 @@ mod shape;
 
 pub(crate) use in_process::Tree;
 
-pub use error::{Link, Nonsense, ProtocolError};
+pub use error::{Link, ProtocolError};
 pub use layout::{Branch, Node, groups, ranks_by_host};
 pub use machine::{Collective, MAX_REASON};
 pub use message::{Bytes, Contribution, Down, Gone, Service, TreeMessage, Up};
@@ -85,7 +85,7 @@ pub enum Action {
         /// Call.
         seq: u32,
         /// The same bytes for all hosts.
-        bytes: Arc<Vec<u8>>,
+        bytes: Bytes,
     },
     /// `Data` frames that carry `bytes` in pieces ([`Frame::pieces`](crate::frame::Frame::pieces));
     /// one empty frame when there are none.
@@ -95,7 +95,7 @@ pub enum Action {
         /// Call.
         seq: u32,
         /// Shared when several ranks get the same.
-        bytes: Arc<Vec<u8>>,
+        bytes: Bytes,
     },
     /// Make zeroed memory of `len` bytes ([`crate::memfd::zeroed`]) and send its descriptor to
     /// every rank of the host in a `HostMemory` frame (`total` and `extra` as in the request). If

@@ -46,9 +46,6 @@ const FOREIGN: [Foreign; 4] = [
 ];
 
 /// Fails when a launcher announces more than one process, with a line for each thing looked at.
-///
-/// # Errors
-/// It does, or says something that cannot be.
 pub(crate) fn refuse_several(env: &Env, trace: &mut Vec<String>) -> Result<(), Error> {
     for foreign in &FOREIGN {
         let Some(value) = env.text(foreign.sign) else {

@@ -171,6 +171,21 @@ impl<'a> Frame<'a> {
         Self { kind, seq, rank, arg, total: 0, offset: 0, extra: 0, payload: &[] }
     }
 
+    /// The same with `data` as the whole datum, as far as one frame holds it.
+    #[must_use]
+    pub fn with(self, data: &'a [u8]) -> Self {
+        let payload = &data[..data.len().min(MAX_PAYLOAD)];
+        Self { payload, ..self.with_len(payload.len() as u64) }
+    }
+
+    /// The same with a length of two words: `total`, and `extra` above it.
+    #[must_use]
+    pub const fn with_len(self, len: u64) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "the two halves of the length")]
+        let (total, extra) = (len as u32, (len >> 32) as u32);
+        Self { total, extra, ..self }
+    }
+
     /// The frames that carry `data` in order: one empty frame when there is none. `head` gives
     /// everything but `total`, `offset` and `payload`. `data` is at most [`MAX_TOTAL`] bytes; what
     /// is beyond that is not carried.

@@ -26,7 +26,6 @@ pub mod client;
 pub mod collective;
 #[cfg(feature = "testing")]
 pub mod conformance;
-mod connect;
 mod foreign;
 pub mod frame;
 pub mod memfd;
@@ -40,9 +39,10 @@ pub mod solo;
 pub mod sys;
 pub mod wait;
 
-pub use connect::{Choice, choose, connect, connect_from, provider_trace};
 pub use frame::BUILD_ID;
-pub use provider::{Announced, Provider, names};
+pub use provider::{
+    Announced, Choice, Provider, choose, connect, connect_from, names, provider_trace,
+};
 pub use service::{Bootstrap, Error, ExitNotifier, ExitPath, HostId, Rank, RankInfo, Shared};
 pub use sys::Mapping;
 

@@ -37,14 +37,14 @@ pub const NODE_SHM_VERSION: u32 = 4;
 /// Fixed part of the page.
 #[repr(C, align(128))]
 struct Header {
-    magic: u64,
-    version: u32,
-    size: u32,
-    hosts: u32,
-    host: u32,
-    locals: u32,
-    /// 1 when there is a collectives.
-    collectives: u32,
+    magic: AtomicU64,
+    version: AtomicU32,
+    size: AtomicU32,
+    hosts: AtomicU32,
+    host: AtomicU32,
+    locals: AtomicU32,
+    /// 1 when there are collectives.
+    collectives: AtomicU32,
     /// 0, or [`ExitDecision`] encoded.
     exit_decision: AtomicU64,
 }
@@ -162,6 +162,20 @@ fn page_len(locals: u32, size: u32) -> usize {
     locals_at(locals) + (locals as usize + size as usize) * size_of::<u32>()
 }
 
+impl Header {
+    const fn words(&self) -> [&AtomicU32; 6] {
+        [&self.version, &self.size, &self.hosts, &self.host, &self.locals, &self.collectives]
+    }
+}
+
+fn check_counts(size: u32, hosts: u32, host: u32, locals: u32) -> Result<(), NodeShmError> {
+    if size == 0 || locals == 0 || locals > size || hosts > size || host >= hosts {
+        let seen = format!("{locals} of {size} ranks on host {host} of {hosts}");
+        return Err(NodeShmError::Layout { seen });
+    }
+    Ok(())
+}
+
 impl NodeShm {
     /// Creates a page for a host. Its descriptor is given to the ranks with [`NodeShm::fd`].
     ///
@@ -188,30 +202,24 @@ impl NodeShm {
             u32::try_from(n).map_err(|_| NodeShmError::Layout { seen: format!("{n} ranks") })
         };
         let (locals, size) = (count(spec.local_ranks.len())?, count(spec.host_of.len())?);
-        if size == 0
-            || locals == 0
-            || locals > size
-            || spec.hosts > size
-            || spec.host.0 >= spec.hosts
-        {
-            let (host, hosts) = (spec.host.0, spec.hosts);
-            return Err(NodeShmError::Layout {
-                seen: format!("{locals} of {size} ranks on host {host} of {hosts}"),
-            });
-        }
+        let (hosts, host) = (spec.hosts, spec.host);
+        check_counts(size, hosts, host.0, locals)?;
         let os = |source| NodeShmError::Os { operation: "create", source };
         let collectives = collectives(page_len(locals, size), locals);
         let len = collectives.map_or(page_len(locals, size), |collectives| collectives.end());
         let fd = memfd::named(c"gasnet-node-shm", len as u64).map_err(os)?;
         let map = SharedMap::open(fd).map_err(os)?;
-        let (hosts, host) = (spec.hosts, spec.host);
         let (results, slot_refs) = (None, collectives::SlotRefs::default());
         let page = Self { map, size, hosts, host, locals, collectives, results, slot_refs };
-        page.map.put(0, &[NODE_SHM_MAGIC]);
-        let has_collectives = u32::from(collectives.is_some());
-        page.map.put(8, &[NODE_SHM_VERSION, size, hosts, host.0, locals, has_collectives]);
+        let header = page.header();
+        header.magic.store(NODE_SHM_MAGIC, Ordering::Relaxed);
+        let values =
+            [NODE_SHM_VERSION, size, hosts, host.0, locals, u32::from(collectives.is_some())];
         let tables = spec.local_ranks.iter().map(|r| r.0).chain(spec.host_of.iter().map(|h| h.0));
-        page.map.put(locals_at(locals), &tables.collect::<Vec<u32>>());
+        let words = header.words().into_iter().chain(page.tables());
+        for (word, value) in words.zip(values.into_iter().chain(tables)) {
+            word.store(value, Ordering::Relaxed);
+        }
         page.check_locals().map_err(|seen| NodeShmError::Layout { seen })?;
         Ok(page)
     }
@@ -228,17 +236,16 @@ impl NodeShm {
         if map.len() < size_of::<Header>() {
             return Err(bad(format!("{} bytes", map.len())));
         }
-        if map.get::<u64>(0) != NODE_SHM_MAGIC {
+        let header: &Header = map.at(0);
+        if header.magic.load(Ordering::Relaxed) != NODE_SHM_MAGIC {
             return Err(bad("wrong magic".into()));
         }
         let [version, size, hosts, host, locals, has_collectives] =
-            std::array::from_fn(|i| map.get::<u32>(8 + 4 * i));
+            header.words().map(|word| word.load(Ordering::Relaxed));
         if version != NODE_SHM_VERSION {
             return Err(bad(format!("version {version}, this build has {NODE_SHM_VERSION}")));
         }
-        if size == 0 || locals == 0 || locals > size || hosts > size || host >= hosts {
-            return Err(bad(format!("{locals} of {size} ranks on host {host} of {hosts}")));
-        }
+        check_counts(size, hosts, host, locals)?;
         let collectives = collectives::Layout::new(page_len(locals, size), locals)
             .filter(|_| has_collectives == 1);
         let need = collectives.map_or(page_len(locals, size), |collectives| collectives.end());
@@ -310,14 +317,14 @@ impl NodeShm {
     #[must_use]
     pub fn local_rank(&self, local: u32) -> Rank {
         assert!(local < self.locals, "local index {local} of {}", self.locals);
-        Rank(self.map.get(locals_at(self.locals) + local as usize * 4))
+        Rank(self.tables()[local as usize].load(Ordering::Relaxed))
     }
 
     /// Host of a job rank, `None` outside the job.
     #[must_use]
     pub fn host_of(&self, rank: Rank) -> Option<HostId> {
-        let table = locals_at(self.locals) + self.locals as usize * 4;
-        (rank.0 < self.size).then(|| HostId(self.map.get(table + rank.0 as usize * 4)))
+        let word = self.tables().get(self.locals as usize + rank.0 as usize)?;
+        Some(HostId(word.load(Ordering::Relaxed)))
     }
 
     /// Index of a job rank among the ranks of this host; `None` when it is elsewhere.
@@ -341,6 +348,12 @@ impl NodeShm {
         let local = self.local_of(rank)?;
         let (size, hosts, locals) = (self.size, self.hosts, self.locals);
         Some(RankInfo { rank, size, host: self.host, hosts, local, locals })
+    }
+
+    /// The local ranks in order, then the host of each rank of the job.
+    fn tables(&self) -> &[AtomicU32] {
+        let count = self.locals as usize + self.size as usize;
+        self.map.words(locals_at(self.locals), count)
     }
 
     #[inline(always)]
@@ -481,10 +494,9 @@ impl RankSlot {
 
 #[allow(unsafe_code, reason = "the layouts promise that only atomics change while shared")]
 mod layout {
-    // SAFETY: `exit_decision` is atomic; the other fields are written only by `NodeShm::create`,
-    // before sharing.
-    unsafe impl crate::sys::SharedLayout for super::Header {}
     // SAFETY: all fields are atomics.
+    unsafe impl crate::sys::SharedLayout for super::Header {}
+    // SAFETY: as above.
     unsafe impl crate::sys::SharedLayout for super::RankSlot {}
     // SAFETY: as above.
     unsafe impl crate::sys::SharedLayout for super::collectives::Head {}

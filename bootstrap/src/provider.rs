@@ -1,5 +1,5 @@
-//! What a provider is to the choice between them: a name, a sign in the environment, a way to
-//! connect.
+//! Providers, and the choice between them: decided from the environment alone, by a pure function,
+//! with a trace.
 
 use crate::service::{Bootstrap, Error};
 use settings::Env;
@@ -74,4 +74,162 @@ pub fn text(env: &Env, name: &'static str, sign: &str) -> Result<String, Error> 
 pub fn number(env: &Env, name: &'static str, sign: &str) -> Result<u32, Error> {
     let text = text(env, name, sign)?;
     text.parse().map_err(|_| contradiction(env, name, "is not a number from 0 to 4294967295"))
+}
+
+/// The outcome of the choice and, line by line, what was looked at on the way to it.
+#[derive(Debug)]
+pub struct Choice {
+    /// The provider, or why there is none.
+    pub provider: Result<Box<dyn Announced>, Error>,
+    /// One line per thing looked at; the last one is the decision and starts with `use` or
+    /// `refuse`.
+    pub trace: Vec<String>,
+}
+
+/// Connects to the provider that this process's environment names.
+///
+/// # Errors
+/// The environment contradicts itself, another launcher started this process as one of several, or
+/// the provider refuses.
+pub fn connect(providers: &[Provider]) -> Result<Box<dyn Bootstrap>, Error> {
+    connect_from(&Env::from_process(), providers)
+}
+
+/// As [`connect`], with a given environment.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_from(env: &Env, providers: &[Provider]) -> Result<Box<dyn Bootstrap>, Error> {
+    choose(env, providers).provider?.connect(env)
+}
+
+/// What [`connect_from`] would do with this environment, for `GASNET_SPAWN_VERBOSE`.
+#[must_use]
+pub fn provider_trace(env: &Env, providers: &[Provider]) -> Vec<String> {
+    choose(env, providers).trace
+}
+
+/// Chooses the first provider that the environment announces. Pure.
+#[must_use]
+pub fn choose(env: &Env, providers: &[Provider]) -> Choice {
+    let mut trace = Vec::new();
+    let provider = decide(env, providers, &mut trace);
+    trace.push(match &provider {
+        Ok(announced) => format!("use {}", announced.describe()),
+        Err(error) => format!("refuse: {error}"),
+    });
+    Choice { provider, trace }
+}
+
+fn decide(
+    env: &Env,
+    providers: &[Provider],
+    trace: &mut Vec<String>,
+) -> Result<Box<dyn Announced>, Error> {
+    for provider in providers {
+        if let Some(announced) = (provider.find)(env, trace)? {
+            return Ok(announced);
+        }
+    }
+    let names: Vec<&str> = providers.iter().map(|provider| provider.name).collect();
+    let problem = format!("none of {} is announced", names.join(", "));
+    Err(Error::Argument { during: "connect", problem })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PROVIDERS;
+
+    fn chosen(pairs: &[(&str, &str)]) -> Choice {
+        choose(&pairs.iter().copied().collect(), &PROVIDERS)
+    }
+
+    fn decision(pairs: &[(&str, &str)]) -> String {
+        chosen(pairs).trace.pop().unwrap()
+    }
+
+    #[test]
+    fn nothing_set_means_solo() {
+        assert!(decision(&[]).starts_with("use solo: "));
+        let mut job = connect_from(&Env::default(), &PROVIDERS).unwrap();
+        assert_eq!(job.rank_info().size, 1);
+        job.fini(0).unwrap();
+    }
+
+    #[test]
+    fn agent_wins_over_every_other_launcher() {
+        let all = [
+            ("GASNETRUN_AGENT_FD", "5"),
+            ("GASNETRUN_RANK", "1"),
+            ("GASNETRUN_SIZE", "3"),
+            ("PMI_SIZE", "8"),
+        ];
+        assert_eq!(decision(&all), "use agent on descriptor 5: rank 1 of 3");
+    }
+
+    #[test]
+    fn agent_variables_are_checked() {
+        for (name, value, say) in [
+            ("GASNETRUN_RANK", "3", "outside the job"),
+            ("GASNETRUN_RANK", "-1", "not a number"),
+            ("GASNETRUN_SIZE", "", "not a number"),
+            ("GASNETRUN_AGENT_FD", "x", "not a number"),
+            ("GASNETRUN_AGENT_FD", "4000000000", "no descriptor"),
+        ] {
+            let base =
+                [("GASNETRUN_AGENT_FD", "5"), ("GASNETRUN_RANK", "1"), ("GASNETRUN_SIZE", "3")];
+            let pairs: Vec<_> =
+                base.into_iter().filter(|(n, _)| *n != name).chain([(name, value)]).collect();
+            let error = chosen(&pairs).provider.unwrap_err().to_string();
+            assert!(error.contains(say) && error.contains(name), "{error}");
+        }
+        let error = chosen(&[("GASNETRUN_AGENT_FD", "5")]).provider.unwrap_err().to_string();
+        assert!(error.contains("is missing"), "{error}");
+    }
+
+    #[test]
+    fn foreign_launchers_of_several_are_refused_by_name() {
+        for (pairs, variable) in [
+            (&[("PMI_SIZE", "4"), ("PMI_RANK", "0")][..], "PMI_SIZE=\"4\""),
+            (
+                &[("OMPI_COMM_WORLD_SIZE", "2"), ("GASNET_IBV_SPAWNER", "pmi")],
+                "OMPI_COMM_WORLD_SIZE=\"2\"",
+            ),
+            (&[("PMIX_RANK", "0")], "PMIX_RANK=\"0\""),
+            (&[("PMIX_RANK", "0"), ("SLURM_NTASKS", "16")], "SLURM_NTASKS=\"16\""),
+            (
+                &[("SLURM_PROCID", "3"), ("SLURM_STEP_NUM_TASKS", "8"), ("SLURM_NTASKS", "16")],
+                "SLURM_STEP_NUM_TASKS",
+            ),
+        ] {
+            let choice = chosen(pairs);
+            let error = choice.provider.unwrap_err().to_string();
+            assert!(error.contains(variable) && error.contains("gasnetrun_ibv -n"), "{error}");
+            assert!(!variable.starts_with("SLURM") || error.contains("srun --mpi=pmi2"), "{error}");
+            assert!(
+                choice
+                    .trace
+                    .last()
+                    .is_some_and(|line| line.starts_with("refuse: ") && line.contains(variable))
+            );
+        }
+    }
+
+    #[test]
+    fn foreign_launchers_of_one_are_no_obstacle() {
+        for pairs in [
+            &[("PMI_SIZE", "1")][..],
+            &[("OMPI_COMM_WORLD_SIZE", "1")],
+            &[("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_NTASKS", "1")],
+            // A batch script: it is task 0, but no step.
+            &[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "16")],
+            &[("SLURM_NTASKS", "16")],
+            &[("OMPI_COMM_WORLD_SIZE", "1"), ("PMIX_RANK", "0")],
+            &[("PMIX_RANK", "0"), ("SLURM_NTASKS", "1"), ("SLURM_PROCID", "0")],
+        ] {
+            assert!(decision(pairs).starts_with("use solo: "), "{pairs:?}");
+        }
+        assert!(chosen(&[("PMI_SIZE", "four")]).provider.is_err());
+    }
 }

@@ -2,7 +2,7 @@
 //! conduits for InfiniBand, when `GASNET_IBV_SELF_START` asks for it. The process becomes the
 //! launcher; the ranks that it starts get the arguments behind the number.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,49 +42,33 @@ pub enum SelfStartError {
     Program(std::io::Error),
 }
 
-/// What the command line asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Asked {
-    verbose: usize,
-    ranks: u32,
-    hosts: Option<u32>,
-    arguments: Vec<OsString>,
-}
-
-/// Reads the words of the command line, without the program's own.
-fn read(words: &[OsString]) -> Result<Asked, SelfStartError> {
+/// The launcher's words for those of the command line, without the program's own. Without M the
+/// launcher uses as many hosts as it knows, N at most.
+fn launcher_words(words: &[OsString], program: &Path) -> Result<Vec<OsString>, SelfStartError> {
     let verbose = words.iter().take_while(|word| *word == "-v").count();
     let Some(word) = words.get(verbose) else {
         return Err(SelfStartError::Words { seen: "the end of the command line".to_owned() });
     };
-    let number = |text: &str| {
-        let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let value = plain.then(|| text.parse().ok()).flatten();
-        value.filter(|value| (1..=MAX_RANKS).contains(value))
+    let is_number = |text: &str| {
+        let plain = text.bytes().all(|byte| byte.is_ascii_digit());
+        plain && text.parse().is_ok_and(|value: u32| (1..=MAX_RANKS).contains(&value))
     };
     let text = word.to_str().unwrap_or_default();
-    let asked = match text.split_once(':') {
-        None => number(text).map(|ranks| (ranks, None)),
-        Some((ranks, hosts)) => {
-            number(ranks).zip(number(hosts)).map(|(ranks, hosts)| (ranks, Some(hosts)))
-        }
+    let (ranks, hosts) = match text.split_once(':') {
+        None => (text, None),
+        Some((ranks, hosts)) => (ranks, Some(hosts)),
     };
-    let Some((ranks, hosts)) = asked else {
+    if !is_number(ranks) || !hosts.is_none_or(is_number) {
         return Err(SelfStartError::Words { seen: format!("{word:?}") });
-    };
-    Ok(Asked { verbose, ranks, hosts, arguments: words[verbose + 1..].to_vec() })
-}
-
-/// The launcher's words for it. Without M the launcher uses as many hosts as it knows, N at most.
-fn launcher_words(asked: &Asked, program: &Path) -> Vec<OsString> {
-    let mut words = vec![OsString::from("-v"); asked.verbose];
-    words.extend(["-n".into(), asked.ranks.to_string().into()]);
-    if let Some(hosts) = asked.hosts {
-        words.extend(["-N".into(), hosts.to_string().into()]);
     }
-    words.extend(["--".into(), program.as_os_str().to_owned()]);
-    words.extend(asked.arguments.iter().cloned());
-    words
+    let mut called = vec![OsString::from("-v"); verbose];
+    called.extend(["-n".into(), ranks.into()]);
+    if let Some(hosts) = hosts {
+        called.extend(["-N".into(), hosts.into()]);
+    }
+    called.extend(["--".into(), program.as_os_str().to_owned()]);
+    called.extend_from_slice(&words[verbose + 1..]);
+    Ok(called)
 }
 
 /// Whether the environment asks for it.
@@ -116,9 +100,8 @@ fn launcher(env: &Env, loaded: Option<&Path>) -> Result<PathBuf, SelfStartError>
     }
     let beside = loaded.and_then(Path::parent);
     let near = beside.into_iter().flat_map(|dir| [dir.join(NAME), dir.join("../bin").join(NAME)]);
-    let path = env.get("PATH").map(OsStr::to_owned).unwrap_or_default();
-    let far = std::env::split_paths(&path).map(|dir| dir.join(NAME)).collect::<Vec<_>>();
-    near.chain(far).find(|path| path.is_file()).ok_or(SelfStartError::NoLauncher)
+    let far = || which::which_in(NAME, env.get("PATH"), "/").ok();
+    near.into_iter().find(|path| path.is_file()).or_else(far).ok_or(SelfStartError::NoLauncher)
 }
 
 /// The launcher that belongs to this library, as far as it can be found.
@@ -134,17 +117,19 @@ pub(crate) fn exec_if_asked(env: &Env) -> Result<(), SelfStartError> {
         return Ok(());
     }
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let asked = read(&words)?;
-    let path = launcher(env, loaded_from().as_deref())?;
     let program = std::env::current_exe().map_err(SelfStartError::Program)?;
+    let called = launcher_words(&words, &program)?;
+    let path = launcher(env, loaded_from().as_deref())?;
     let mut command = Command::new(&path);
     // What ranks start is no job again.
-    command.args(launcher_words(&asked, &program)).env_remove(VARIABLE);
+    command.args(called).env_remove(VARIABLE);
     Err(SelfStartError::Execute { path, source: command.exec() })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn words(text: &str) -> Vec<OsString> {
@@ -159,15 +144,11 @@ mod tests {
             ("-v 4:2 a -b", "-v -n 4 -N 2 -- /x/prog a -b"),
             ("-v -v 1 -v 2:1", "-v -v -n 1 -- /x/prog -v 2:1"),
         ] {
-            assert_eq!(
-                launcher_words(&read(&words(line)).unwrap(), program),
-                words(called),
-                "{line}"
-            );
+            assert_eq!(launcher_words(&words(line), program).unwrap(), words(called), "{line}");
         }
         for bad in ["", "-v", "x", "0", "4:", ":2", "4:0", "4:2:1", "-1", "99999999999", "+4", "4x"]
         {
-            let error = read(&words(bad)).unwrap_err().to_string();
+            let error = launcher_words(&words(bad), program).unwrap_err().to_string();
             assert!(error.contains("program [-v] 4"), "{bad}: {error}");
         }
     }
@@ -198,6 +179,7 @@ mod tests {
             let path = directory.join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(&path, "").unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
             path
         };
         let library = make("lib/libx.so");

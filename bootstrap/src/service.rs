@@ -50,11 +50,7 @@ pub enum Shared {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Owned(_) => write!(f, "Owned({} bytes)", self.len()),
-            Self::Mapped(_) => write!(f, "Mapped({} bytes)", self.len()),
-            Self::Slot(_) => write!(f, "SlotRef({} bytes)", self.len()),
-        }
+        write!(f, "Shared({} bytes)", self.len())
     }
 }
 

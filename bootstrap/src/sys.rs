@@ -20,21 +20,10 @@ use nix::sys::socket::{
     UnixAddr, accept4, bind, connect, getsockopt, listen, recv, recvmsg, sendmsg, socket, sockopt,
 };
 
-/// Types that may be read from or written to shared memory as plain bytes.
-///
-/// # Safety
-/// Any bit pattern is a value of the type and it has no padding.
-pub(crate) unsafe trait Plain: Copy {}
-// SAFETY: integers have no padding and no invalid bit patterns.
-unsafe impl Plain for u32 {}
-// SAFETY: as above.
-unsafe impl Plain for u64 {}
-
 /// Types that live in shared memory and are changed by other processes through atomics only.
 ///
 /// # Safety
-/// Every field is an atomic, padding, or an integer that is written only before the memory is
-/// shared.
+/// Every field is an atomic or padding.
 pub(crate) unsafe trait SharedLayout {}
 
 /// A mapping of a memfd, unmapped when it is dropped.
@@ -44,9 +33,8 @@ struct Map {
     len: usize,
 }
 
-// SAFETY: the mapping lives as long as the value, and access goes through atomics, through copies
-// of `Plain` values that are written only before the memory is shared (`put`'s contract), or reads
-// what the provider does not write any more (`Mapping`).
+// SAFETY: the mapping lives as long as the value, and access goes through atomics, or reads what the
+// provider does not write any more (`Mapping`).
 unsafe impl Send for Map {}
 // SAFETY: as above.
 unsafe impl Sync for Map {}
@@ -110,20 +98,12 @@ impl SharedMap {
         unsafe { self.map.base.add(at) }
     }
 
-    /// Writes plain values; only before the memory is given to anyone else.
-    pub(crate) fn put<T: Plain>(&self, at: usize, values: &[T]) {
-        let bytes = size_of_val(values);
-        let target = self.range(at, bytes).as_ptr();
-        // SAFETY: the range lies inside the mapping (`range`), source and destination cannot
-        // overlap because the mapping is not reachable as a Rust slice, and `T: Plain` allows the
-        // copy as bytes.
-        unsafe { target.copy_from_nonoverlapping(values.as_ptr().cast(), bytes) };
-    }
-
-    pub(crate) fn get<T: Plain>(&self, at: usize) -> T {
-        let source = self.range(at, size_of::<T>()).cast::<T>();
-        // SAFETY: in bounds (`range`); `T: Plain` accepts any bits; unaligned reads are asked for.
-        unsafe { source.read_unaligned() }
+    /// `count` words from `at` on.
+    pub(crate) fn words(&self, at: usize, count: usize) -> &[AtomicU32] {
+        let first = self.range(at, count * size_of::<AtomicU32>()).cast::<AtomicU32>();
+        assert!(first.is_aligned(), "misaligned words");
+        // SAFETY: in bounds (`range`) and aligned (asserted above), and atomics.
+        unsafe { std::slice::from_raw_parts(first.as_ptr(), count) }
     }
 
     #[inline(always)]

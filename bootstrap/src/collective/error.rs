@@ -22,33 +22,6 @@ impl std::fmt::Display for Link {
     }
 }
 
-/// What is wrong with a message of another agent.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "each message names its fields")]
-pub enum Nonsense {
-    /// Not the call that this agent is in.
-    #[error("spoke of call {seen}, expected {expected}")]
-    Number { expected: u32, seen: u32 },
-    /// It has given its part of this call already.
-    #[error("gave its part of call {number} twice")]
-    Twice { number: u32 },
-    /// A rank that is none of its subtree.
-    #[error("spoke of rank {seen}, which is not below it")]
-    Stranger { seen: Rank },
-    /// Arguments that no agent lets pass.
-    #[error("passed on {call}, which no job of {size} ranks can call")]
-    Call { call: String, size: u32 },
-    /// Wrong number of bytes.
-    #[error("sent {seen} bytes for {call}, expected {expected}")]
-    Length { call: String, expected: u64, seen: usize },
-    /// A reason that is longer than any that an agent gives.
-    #[error("gave a reason of {seen} bytes, at most {limit} are meant")]
-    Reason { seen: usize, limit: usize },
-    /// The message does not belong here.
-    #[error("sent {what} while {state}")]
-    State { what: &'static str, state: &'static str },
-}
-
 /// A frame that no correct client sends, or a message that no correct agent sends. It names who
 /// broke the rules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,7 +61,7 @@ pub enum ProtocolError {
     Rows { from: Rank, total: u32, size: u32 },
     /// A message of another agent.
     #[error("{from} {problem}")]
-    Message { from: Link, problem: Nonsense },
+    Message { from: Link, problem: String },
     /// A node of the tree cannot be as described.
     #[error("the tree of agents is impossible: {problem}")]
     Layout { problem: String },

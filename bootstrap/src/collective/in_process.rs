@@ -22,9 +22,6 @@ pub(crate) struct Tree {
 impl Tree {
     /// Machines for one rank per element of `host_of`; the element is its host. Hosts are numbered
     /// without gaps from 0, each has a rank. `degree` is the out-degree of the tree, 0 a star.
-    ///
-    /// # Errors
-    /// A host without ranks, or no ranks.
     pub(crate) fn new(host_of: &[HostId], degree: usize) -> Result<Self, ProtocolError> {
         let ranks = ranks_by_host(host_of);
         let hosts = ranks.len();

@@ -4,43 +4,12 @@
 //! no more memory than bytes came; what the values mean is checked by
 //! [`Collective`](super::Collective).
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+pub use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::shape::Shape;
 use crate::frame::Kind;
 use crate::rank::{HostId, Rank};
-
-/// Bytes that several messages and actions may share; on the wire a length and the bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bytes(pub Arc<Vec<u8>>);
-
-impl From<Vec<u8>> for Bytes {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self(Arc::new(bytes))
-    }
-}
-
-impl std::ops::Deref for Bytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl Serialize for Bytes {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Bytes {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(serde_bytes::ByteBuf::deserialize(deserializer)?.into_vec().into())
-    }
-}
 
 /// A call of the whole job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

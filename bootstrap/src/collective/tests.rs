@@ -477,7 +477,7 @@ fn illegal_frames_are_errors_and_change_nothing() {
         "a second call while the first waits"
     );
     let last = Frame { rank: 1, ..piece(0, 3, &[4, 5, 6]) };
-    let bytes = Arc::new(vec![1, 2, 3, 4, 5, 6]);
+    let bytes = Bytes::from(vec![1, 2, 3, 4, 5, 6]);
     assert_eq!(
         machine.handle(Rank(1), &last),
         Ok(vec![Action::Mapped { host: HostId(0), seq: 1, bytes }])

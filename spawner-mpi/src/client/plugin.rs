@@ -58,10 +58,6 @@ pub(crate) fn is_loaded(name: &CStr) -> bool {
 
 impl Plugin {
     /// Opens the plugin in a file.
-    ///
-    /// # Errors
-    /// It cannot be loaded (for example because its MPI is missing), is no plugin, or has another
-    /// version.
     pub(crate) fn open(path: &str) -> Result<Self, String> {
         let library = Library::open(path)?;
         // SAFETY: the symbol's name stands for a function of this type in every version of the
@@ -113,9 +109,6 @@ impl Plugin {
 
     /// Collective: what each rank gives, `lengths[r]` bytes of rank `r`, one after the other.
     /// `watch` is asked now and then.
-    ///
-    /// # Errors
-    /// What `failed` makes of the plugin's words, or what `watch` says.
     pub(crate) fn gather(
         &self,
         mine: Vec<u8>,

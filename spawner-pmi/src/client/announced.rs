@@ -66,6 +66,16 @@ pub fn allows(env: &Env, kind: &str) -> bool {
         .is_none_or(|spawner| spawner.is_empty() || spawner.eq_ignore_ascii_case(kind))
 }
 
+/// Whether the server that `sign` announces may be used.
+fn is_allowed(env: &Env, sign: &str, value: &str, trace: &mut Vec<String>) -> bool {
+    let allowed = allows(env, "pmi");
+    if !allowed {
+        let spawner = env.text("GASNET_IBV_SPAWNER").unwrap_or_default();
+        trace.push(format!("{sign}={value:?}: not used, GASNET_IBV_SPAWNER={spawner:?}"));
+    }
+    allowed
+}
+
 /// A PMI server that this process may speak to.
 pub(super) fn pmi_server(env: &Env, trace: &mut Vec<String>) -> Result<Option<Server>, Error> {
     let sign = ["PMI_FD", "PMI_PORT"].into_iter().find(|name| env.get(name).is_some());
@@ -74,9 +84,7 @@ pub(super) fn pmi_server(env: &Env, trace: &mut Vec<String>) -> Result<Option<Se
         return Ok(None);
     };
     let value = env.text(sign).unwrap_or_default();
-    if !allows(env, "pmi") {
-        let spawner = env.text("GASNET_IBV_SPAWNER").unwrap_or_default();
-        trace.push(format!("{sign}={value:?}: not used, GASNET_IBV_SPAWNER={spawner:?}"));
+    if !is_allowed(env, sign, &value, trace) {
         return Ok(None);
     }
     if sign == "PMI_PORT" {
@@ -134,9 +142,7 @@ pub(super) fn pmix_server(
         trace.push("not both of PMIX_RANK and PMIX_SERVER_URI* are set: no PMIx server".to_owned());
         return Ok(None);
     };
-    if !allows(env, "pmi") {
-        let spawner = env.text("GASNET_IBV_SPAWNER").unwrap_or_default();
-        trace.push(format!("PMIX_RANK={value:?}: not used, GASNET_IBV_SPAWNER={spawner:?}"));
+    if !is_allowed(env, "PMIX_RANK", &value, trace) {
         return Ok(None);
     }
     trace.push(format!("PMIX_RANK={value:?}: a PMIx server"));

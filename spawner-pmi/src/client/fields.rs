@@ -12,9 +12,6 @@ pub(super) struct Fields {
 
 impl Fields {
     /// Reads a message whose fields stand between `separator`s. Words without `=` are skipped.
-    ///
-    /// # Errors
-    /// No command, or a field that is there twice with different values.
     pub(super) fn parse(text: &str, separator: char) -> Result<Self, String> {
         let mut fields = Self::default();
         for word in text.trim_end_matches(['\n', '\r']).split(separator) {
@@ -38,35 +35,23 @@ impl Fields {
     }
 
     /// Value of a field that must be there.
-    ///
-    /// # Errors
-    /// It is not.
     pub(super) fn need(&self, key: &str) -> Result<&str, String> {
         self.get(key).ok_or_else(|| format!("no {key}"))
     }
 
     /// As [`Fields::need`], a number.
-    ///
-    /// # Errors
-    /// As [`Fields::need`]; also no number.
     pub(super) fn number(&self, key: &str) -> Result<i64, String> {
         let text = self.need(key)?;
         text.trim().parse().map_err(|_| format!("{key}={text:?} is no number"))
     }
 
     /// Fails unless the message is the answer `cmd`.
-    ///
-    /// # Errors
-    /// It is another.
     pub(super) fn expect(&self, cmd: &str) -> Result<(), String> {
         let seen = self.need("cmd")?;
         if seen == cmd { Ok(()) } else { Err(format!("{seen:?} instead of {cmd:?}")) }
     }
 
     /// Why the server refused, if it did: a result code other than 0.
-    ///
-    /// # Errors
-    /// The code is no number.
     pub(super) fn refusal(&self) -> Result<Option<String>, String> {
         if self.get("rc").is_none() || self.number("rc")? == 0 {
             return Ok(None);
@@ -79,9 +64,6 @@ impl Fields {
 
 /// Reads the 6 columns in front of a PMI-2 message: the length of what follows. Servers fill up on
 /// either side.
-///
-/// # Errors
-/// No number, or more than [`MAX_MESSAGE`].
 pub(super) fn frame_length(columns: &[u8; 6]) -> Result<usize, String> {
     let text = std::str::from_utf8(columns).map_err(|_| "its length is no text".to_owned())?;
     let digits = text.trim();

@@ -336,6 +336,17 @@ impl Speaker<'_> {
         }
     }
 
+    /// Words with their values; refused where the launcher has none.
+    fn say(
+        &self,
+        words: Option<Words>,
+        values: &[(&str, &str)],
+        option: &str,
+        why: &'static str,
+    ) -> Result<Vec<OsString>, PlanError> {
+        words.map(|words| fill(words, values)).ok_or_else(|| self.refuse(option, why))
+    }
+
     /// The words for layout and binding at once, with the cpus that they are for.
     fn joint(&self) -> Option<(Words, u32)> {
         let cpus = self.wanted.cpus.filter(|cpus| *cpus > 0)?;
@@ -353,9 +364,7 @@ impl Speaker<'_> {
         let joint = joint.map(|(words, _)| words);
         if self.wanted.cyclic {
             let words = joint.or(self.dialect.cyclic);
-            let words =
-                words.ok_or_else(|| self.refuse("--map cyclic", "it has no words for that"))?;
-            return Ok(fill(words, &[("c", &cpus)]));
+            return self.say(words, &[("c", &cpus)], "--map cyclic", "it has no words for that");
         }
         let Some(hosts) = self.wanted.hosts else { return Ok(Vec::new()) };
         let Some(words) = joint.or(self.dialect.layout) else {
@@ -374,15 +383,13 @@ impl Speaker<'_> {
         if self.wanted.host_list.is_empty() {
             return Ok(Vec::new());
         }
-        let words = self.dialect.hosts;
-        let words =
-            words.ok_or_else(|| self.refuse("a list of hosts", "it takes no list of hosts"))?;
         let host = |(name, slots): &(String, Option<u32>)| match slots {
             Some(slots) if self.dialect.slots => format!("{name}:{slots}"),
             _ => name.clone(),
         };
         let list: Vec<_> = self.wanted.host_list.iter().map(host).collect();
-        Ok(fill(words, &[("l", &list.join(","))]))
+        let (words, why) = (self.dialect.hosts, "it takes no list of hosts");
+        self.say(words, &[("l", &list.join(","))], "a list of hosts", why)
     }
 
     fn binding(&self) -> Result<Vec<OsString>, PlanError> {
@@ -392,9 +399,8 @@ impl Speaker<'_> {
             Some(_) if self.joint().is_some() => Ok(Vec::new()),
             Some(cpus) => {
                 let why = "it has no words for cpus per rank";
-                let words = self.dialect.bound;
-                let words = words.ok_or_else(|| self.refuse(format!("-c {cpus}"), why))?;
-                Ok(fill(words, &[("c", &cpus.to_string())]))
+                let values = [("c", &*cpus.to_string())];
+                self.say(self.dialect.bound, &values, &format!("-c {cpus}"), why)
             }
         }
     }
@@ -419,10 +425,7 @@ impl Speaker<'_> {
         if !self.wanted.label {
             return Ok(Vec::new());
         }
-        let words = self.dialect.label;
-        let words =
-            words.ok_or_else(|| self.refuse("--tag-output", "it puts no labels on lines"))?;
-        Ok(fill(words, &[]))
+        self.say(self.dialect.label, &[], "--tag-output", "it puts no labels on lines")
     }
 }
 

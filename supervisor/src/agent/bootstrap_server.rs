@@ -9,11 +9,10 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::Arc;
 
 use bootstrap::Rank;
 use bootstrap::collective::{
-    Action as Answer, Branch, Collective, Down, Node, ProtocolError, To, TreeMessage, Up,
+    Action as Answer, Branch, Bytes, Collective, Down, Node, ProtocolError, To, TreeMessage, Up,
 };
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use bootstrap::node_shm::{Ack, ExitDecision, NodeShm, NodeShmSpec, ShmCollectives};
@@ -31,7 +30,7 @@ enum Item {
     /// One packet, with a descriptor or without.
     Packet(Vec<u8>, Option<Rc<OwnedFd>>),
     /// A datum that several ranks may share, from this piece on.
-    Data { bytes: Arc<Vec<u8>>, seq: u32, piece: usize },
+    Data { bytes: Bytes, seq: u32, piece: usize },
 }
 
 #[derive(Default)]
@@ -383,11 +382,9 @@ impl BootstrapServer {
     }
 
     fn refuse(&mut self, local: u32, seq: u32, reason: &str) {
-        let payload = &reason.as_bytes()[..reason.len().min(MAX_PAYLOAD)];
-        let total = u32::try_from(payload.len()).unwrap_or(0);
-        let rank = self.share.rank(local);
+        let frame = Frame::bare(Kind::Refuse, seq, self.share.rank(local), 0);
         let mut packet = Vec::new();
-        Frame { total, payload, ..Frame::bare(Kind::Refuse, seq, rank, 0) }.encode(&mut packet);
+        frame.with(reason.as_bytes()).encode(&mut packet);
         self.send(local, Item::Packet(packet, None));
         self.mail = true;
     }
@@ -406,18 +403,13 @@ impl BootstrapServer {
                 }
                 Answer::Mapped { seq, bytes, .. } => {
                     if !self.publish(seq, &bytes) {
-                        let total = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                        let head = Frame { total, ..Frame::bare(Kind::Mapped, seq, 0, 0) };
+                        let head =
+                            Frame::bare(Kind::Mapped, seq, 0, 0).with_len(bytes.len() as u64);
                         self.memory(head, bootstrap::memfd::result(&bytes));
                     }
                 }
                 Answer::HostMemory { seq, len, .. } => {
-                    #[expect(
-                        clippy::cast_possible_truncation,
-                        reason = "the two halves of the length"
-                    )]
-                    let (total, extra) = (len as u32, (len >> 32) as u32);
-                    let head = Frame { total, extra, ..Frame::bare(Kind::HostMemory, seq, 0, 0) };
+                    let head = Frame::bare(Kind::HostMemory, seq, 0, 0).with_len(len);
                     self.memory(head, bootstrap::memfd::zeroed(len));
                 }
                 Answer::Data { to, seq, bytes } => {

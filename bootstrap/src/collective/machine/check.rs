@@ -1,7 +1,6 @@
 //! Checks the messages of other agents. Nothing of a message is used before.
 
 use super::{Child, Collective, MAX_REASON};
-use crate::collective::error::Nonsense;
 use crate::collective::layout::Ranks;
 use crate::collective::message::{Contribution, Down, Gone, Service, Up};
 use crate::collective::next_seq;
@@ -9,12 +8,10 @@ use crate::frame::Kind;
 use crate::rank::Rank;
 
 impl Collective {
-    pub(super) fn check_child(&self, child: &Child, message: &Up) -> Result<(), Nonsense> {
-        let out = |what, state| Err(Nonsense::State { what, state });
+    pub(super) fn check_child(&self, child: &Child, message: &Up) -> Result<(), String> {
+        let out = |what: &str, state: &str| Err(format!("sent {what} while {state}"));
         let known = |gone: &Gone| match gone {
-            Gone::Rank(seen) if !child.ranks.contains(*seen) => {
-                Err(Nonsense::Stranger { seen: *seen })
-            }
+            Gone::Rank(seen) if !child.ranks.contains(*seen) => Err(stranger(*seen)),
             _ => Ok(()),
         };
         match message {
@@ -28,28 +25,28 @@ impl Collective {
         }
     }
 
-    fn check_part(&self, child: &Child, part: &Contribution) -> Result<(), Nonsense> {
+    fn check_part(&self, child: &Child, part: &Contribution) -> Result<(), String> {
         let (expected, seen, size) = (next_seq(self.number), part.number, self.size);
         if seen != expected {
-            return Err(Nonsense::Number { expected, seen });
+            return Err(another_call(expected, seen));
         }
         if child.part.is_some() {
-            return Err(Nonsense::Twice { number: seen });
+            return Err(format!("gave its part of call {seen} twice"));
         }
         if !child.ranks.contains(part.first) {
-            return Err(Nonsense::Stranger { seen: part.first });
+            return Err(stranger(part.first));
         }
         let shape = part.service.shape();
         let uneven = shape.kind == Kind::Alltoall && !shape.total.is_multiple_of(size.into());
         if uneven || shape.check_alone(size, |_| true).is_err() {
-            return Err(Nonsense::Call { call: shape.to_string(), size });
+            return Err(format!("passed on {shape}, which no job of {size} ranks can call"));
         }
         let expected = self.length_up(part.service, &child.ranks);
         check_length(part.service, expected, &part.bytes)
     }
 
-    pub(super) fn check_parent(&self, message: &Down) -> Result<(), Nonsense> {
-        let out = |what, state| Err(Nonsense::State { what, state });
+    pub(super) fn check_parent(&self, message: &Down) -> Result<(), String> {
+        let out = |what: &str, state: &str| Err(format!("sent {what} while {state}"));
         match (message, &self.open) {
             _ if !self.parent => out("a message", "there was none above"),
             (Down::Refuse(reason), _) => check_reason(reason),
@@ -60,7 +57,7 @@ impl Collective {
             (Down::Result { number, bytes }, Some(open)) if open.sent => {
                 let (expected, seen) = (next_seq(self.number), *number);
                 if seen != expected {
-                    return Err(Nonsense::Number { expected, seen });
+                    return Err(another_call(expected, seen));
                 }
                 check_length(open.service, self.length_down(open.service), bytes)
             }
@@ -100,16 +97,26 @@ impl Collective {
     }
 }
 
-fn check_reason(reason: &str) -> Result<(), Nonsense> {
+fn stranger(seen: Rank) -> String {
+    format!("spoke of rank {seen}, which is not below it")
+}
+
+fn another_call(expected: u32, seen: u32) -> String {
+    format!("spoke of call {seen}, expected {expected}")
+}
+
+fn check_reason(reason: &str) -> Result<(), String> {
     match reason.len() {
-        seen if seen > MAX_REASON => Err(Nonsense::Reason { seen, limit: MAX_REASON }),
+        seen if seen > MAX_REASON => {
+            Err(format!("gave a reason of {seen} bytes, at most {MAX_REASON} are meant"))
+        }
         _ => Ok(()),
     }
 }
 
-fn check_length(service: Service, expected: u64, bytes: &[u8]) -> Result<(), Nonsense> {
+fn check_length(service: Service, expected: u64, bytes: &[u8]) -> Result<(), String> {
     match bytes.len() {
         seen if seen as u64 == expected => Ok(()),
-        seen => Err(Nonsense::Length { call: service.shape().to_string(), expected, seen }),
+        seen => Err(format!("sent {seen} bytes for {}, expected {expected}", service.shape())),
     }
 }

@@ -1,8 +1,6 @@
 //! What follows when everybody has given everything: bytes up, answers down, actions for the ranks
 //! of this host.
 
-use std::sync::Arc;
-
 use super::Collective;
 use crate::collective::local::Member;
 use crate::collective::message::{Bytes, Down, Service, TreeMessage};
@@ -84,7 +82,7 @@ impl Collective {
             }
             Service::Exchange { .. } => {
                 self.send_down(answer(&bytes), None);
-                self.per_host(|host| Action::Mapped { host, seq, bytes: bytes.0 })
+                self.per_host(|host| Action::Mapped { host, seq, bytes })
             }
             Service::Alltoall { total } => self.transposed(total, &bytes, answer),
             Service::Broadcast { root, .. } => {
@@ -94,7 +92,7 @@ impl Collective {
                     let message = answer(&Bytes::default());
                     self.messages.push_back(TreeMessage::Down { to: vec![index], message });
                 }
-                self.spread(|_| root, |_| Arc::clone(&bytes.0))
+                self.spread(|_| root, |_| bytes.clone())
             }
         };
         self.number = number;
@@ -122,7 +120,7 @@ impl Collective {
         let column = |(index, to): (usize, &Rank)| Action::Data {
             to: *to,
             seq,
-            bytes: Arc::new(rows.local(index, above)),
+            bytes: rows.local(index, above).into(),
         };
         let actions = self.local.ranks.iter().enumerate().map(column).collect();
         self.messages.extend(down);
@@ -138,9 +136,9 @@ impl Collective {
                 return self.refuse_all(&reason);
             }
             self.on_host = self.on_host.wrapping_add(1);
-            let take = |m: &mut Member| Arc::new(std::mem::take(&mut m.data));
-            let given: Vec<Arc<Vec<u8>>> = self.local.members.iter_mut().map(take).collect();
-            let data = |root| self.local.index(Rank(root)).map(|index| Arc::clone(&given[index]));
+            let take = |m: &mut Member| Bytes::from(std::mem::take(&mut m.data));
+            let given: Vec<Bytes> = self.local.members.iter_mut().map(take).collect();
+            let data = |root| self.local.index(Rank(root)).map(|index| given[index].clone());
             self.spread(|member| member.shape.root, |root| data(root).unwrap_or_default())
         } else {
             self.per_host(|host| Action::HostMemory { host, seq, len: shape.total })
@@ -155,11 +153,7 @@ impl Collective {
     }
 
     /// The answers of a broadcast to the ranks of this host.
-    fn spread(
-        &self,
-        root: impl Fn(&Member) -> u32,
-        data: impl Fn(u32) -> Arc<Vec<u8>>,
-    ) -> Vec<Action> {
+    fn spread(&self, root: impl Fn(&Member) -> u32, data: impl Fn(u32) -> Bytes) -> Vec<Action> {
         let seq = self.local.current();
         let answer = |(to, member): (&Rank, &Member)| match root(member) {
             root if root == to.0 => Action::Release { to: To::Rank(*to), seq },

@@ -73,9 +73,6 @@ macro_rules! calls {
 
         impl Calls {
             /// Opens the library. Nothing is initialised.
-            ///
-            /// # Errors
-            /// It is not there, or not of this interface.
             pub(super) fn load() -> Result<Self, String> {
                 let failed = |problem| format!("cannot open {NAME}: {problem}");
                 let library = Library::open(NAME).map_err(failed)?;
@@ -103,9 +100,6 @@ calls! {
 
 impl Calls {
     /// Connects to the server that the environment names.
-    ///
-    /// # Errors
-    /// There is none, or it refuses.
     pub(super) fn init(self) -> Result<Client, String> {
         let mut proc = Proc { nspace: [0; 256], rank: 0 };
         // SAFETY: a place for the answer, no directives.

@@ -148,13 +148,10 @@ impl Finalization {
 }
 
 impl Finalizer for Finalization {
-    /// Whether the ranks of one host are the whole job, so that its page reaches all of them.
     fn page_reaches_all(&self) -> bool {
         self.host().is_some_and(|(_, page)| page.locals() == page.size())
     }
 
-    /// Looks whether a rank of this host ended without farewell, and decides the end of the job if
-    /// so. Never waits.
     fn look(&self) {
         let Some((host, page)) = self.host() else { return };
         if self.gone.load(Ordering::SeqCst) || page.exit_decision().is_some() {
@@ -172,7 +169,6 @@ impl Finalizer for Finalization {
         }
     }
 
-    /// This rank dies of a signal; `code` is 128 and its number.
     fn dying(&self, code: i32) {
         if let Some((host, page)) = self.host() {
             page.slot(host.local).set_dying(code);
@@ -202,7 +198,6 @@ impl Finalizer for Finalization {
         if alone { self.leave.abort(code) } else { self.leave.finalize() }
     }
 
-    /// Asks the process manager to end the job.
     fn abort(&self, code: i32) {
         if let Some((host, page)) = self.host() {
             let cause = Some(page.local_rank(host.local));

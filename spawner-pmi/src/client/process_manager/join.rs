@@ -14,7 +14,7 @@ use settings::{Env, Values};
 
 use super::identity::Identity;
 use super::manager::ProcessManager;
-use super::{hosts, leader, rendezvous};
+use super::{leader, mapping, rendezvous};
 
 /// The bounds of the providers under a process manager; tests shorten them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub fn join(
     bounds: ProcessManagerBounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
     manager.finalization().allow(bounds.others);
-    let host_of = hosts::find(manager.as_mut(), identity)?;
+    let host_of = mapping::find(manager.as_mut(), identity)?;
     let info = manager.job_info().clone();
     let host = host_of.get(info.rank.0 as usize).copied().unwrap_or(HostId(0));
     let all = (0u32..).map(Rank).zip(&host_of);

@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use nix::poll::PollFlags;
 
-use super::error::ProcessManagerError;
 use super::finalize::Finalization;
 use super::join::ProcessManagerBounds;
-use super::kvs::KeyValueSpace;
-use super::manager::ProcessManager;
+use super::manager::{ProcessManager, ProcessManagerError};
+use super::value::KeyValueSpace;
 use bootstrap::client::{Answer, Channel, Reply, Request};
 use bootstrap::collective::{
     Action, Branch, Collective, Down, Node, To, TreeMessage, Up, ranks_by_host,
@@ -222,8 +221,7 @@ impl Leader {
             Action::Mapped { seq, bytes, .. } => {
                 let fd =
                     memfd::result(&bytes).map_err(Error::os("make the result of an exchange"))?;
-                let mut frame = Frame::bare(Kind::Mapped, seq, 0, 0);
-                frame.total = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                let frame = Frame::bare(Kind::Mapped, seq, 0, 0).with_len(bytes.len() as u64);
                 self.tell_all(&frame, Some(&fd), wait)?;
                 let map = Mapping::read_only(&fd, bytes.len())
                     .map_err(Error::os("map the result of an exchange"))?;
@@ -239,19 +237,14 @@ impl Leader {
             }
             Action::HostMemory { seq, len, .. } => {
                 let fd = memfd::zeroed(len).map_err(Error::os("make host memory"))?;
-                let mut frame = Frame::bare(Kind::HostMemory, seq, 0, 0);
-                #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
-                let halves = (len as u32, (len >> 32) as u32);
-                (frame.total, frame.extra) = halves;
+                let frame = Frame::bare(Kind::HostMemory, seq, 0, 0).with_len(len);
                 self.tell_all(&frame, Some(&fd), wait)?;
                 self.answer(seq, Ok(Reply::Memory(fd)));
             }
             Action::Refuse { to, seq, reason } if to == self.rank => self.answer(seq, Err(reason)),
             Action::Refuse { to, seq, reason } => {
-                let text = &reason.as_bytes()[..reason.len().min(MAX_PAYLOAD)];
-                for frame in Frame::pieces(Frame::bare(Kind::Refuse, seq, to.0, 0), text) {
-                    self.give(to, &frame, wait)?;
-                }
+                let frame = Frame::bare(Kind::Refuse, seq, to.0, 0);
+                self.give(to, &frame.with(reason.as_bytes()), wait)?;
             }
         }
         Ok(())

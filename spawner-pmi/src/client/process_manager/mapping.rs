@@ -1,9 +1,14 @@
-//! The host map in `PMI_process_mapping`: `(vector,(first,nodes,per),…)`. Pure.
+//! Which rank is on which host, when the job starts.
 //!
+//! The host map in `PMI_process_mapping` is `(vector,(first,nodes,per),…)`.
 //! Each block puts `per` ranks on each of `nodes` hosts, the first of which has the number `first`.
 //! Ranks are dealt in order over all blocks, and over again until all have a host.
 
-use bootstrap::service::HostId;
+use bootstrap::service::{Error, HostId, Rank};
+
+use super::identity::Identity;
+use super::manager::{ProcessManager, unwatched};
+use super::value::KeyValueSpace;
 
 /// Host of each of `size` ranks, numbered in rank order of the first rank on it; `None` when the
 /// text is no such map.
@@ -17,25 +22,11 @@ pub fn hosts(text: &str, size: u32) -> Option<Vec<HostId>> {
         .split("),(")
         .map(block)
         .collect::<Option<Vec<_>>>()?;
-    if blocks.iter().all(|(_, nodes, per)| *nodes == 0 || *per == 0) {
-        return None;
-    }
-    let mut nodes = Vec::new();
-    while nodes.len() < size as usize {
-        for (first, count, per) in &blocks {
-            for node in 0..u64::from(*count) {
-                for _ in 0..*per {
-                    if nodes.len() == size as usize {
-                        break;
-                    }
-                    nodes.push(u64::from(*first) + node);
-                }
-                if nodes.len() == size as usize {
-                    break;
-                }
-            }
-        }
-    }
+    let deal = |(first, count, per): &(u32, u32, u32)| {
+        let (first, per) = (u64::from(*first), *per as usize);
+        (0..u64::from(*count)).flat_map(move |node| std::iter::repeat_n(first + node, per))
+    };
+    let nodes: Vec<u64> = blocks.iter().flat_map(deal).cycle().take(size as usize).collect();
     Some(number(&nodes))
 }
 
@@ -58,6 +49,48 @@ pub fn number<T: std::hash::Hash + Eq>(keys: &[T]) -> Vec<HostId> {
         })
     };
     keys.iter().map(&mut one).collect()
+}
+
+/// Host of every rank, numbered in rank order of the first rank on it. Collective.
+///
+/// Where the process manager does not know, every rank publishes the identity of its host, rank 0
+/// reads all of them and publishes the table: as many keys as ranks, read by one of them, and two
+/// fences.
+pub(super) fn find(
+    manager: &mut dyn ProcessManager,
+    identity: &Identity,
+) -> Result<Vec<HostId>, Error> {
+    let size = manager.job_info().size;
+    if size == 1 {
+        return Ok(vec![HostId(0)]);
+    }
+    if let Some(map) = manager.host_map()?
+        && map.len() == size as usize
+    {
+        return Ok(number(&map));
+    }
+    let mine = manager.job_info().rank;
+    let space = KeyValueSpace::new(manager);
+    space.publish(manager, "i", mine.0, identity.mark.as_bytes())?;
+    manager.fence(&mut unwatched())?;
+    let mut table = Vec::new();
+    if mine.0 == 0 {
+        let marks = (0..size).map(|rank| space.read(manager, "i", Rank(rank)));
+        let marks = marks.collect::<Result<Vec<_>, _>>()?;
+        table = number(&marks).iter().flat_map(|host| host.0.to_le_bytes()).collect();
+        space.publish(manager, "m", 0, &table)?;
+    }
+    manager.fence(&mut unwatched())?;
+    if mine.0 != 0 {
+        table = space.read(manager, "m", Rank(0))?;
+    }
+    let map: Vec<HostId> =
+        table.as_chunks::<4>().0.iter().map(|word| HostId(u32::from_le_bytes(*word))).collect();
+    if table.len() != size as usize * 4 || number(&map) != map {
+        let problem = format!("{} bytes are no table of the hosts of {size} ranks", table.len());
+        return Err(space.broken("m", Rank(0), problem));
+    }
+    Ok(map)
 }
 
 #[cfg(test)]

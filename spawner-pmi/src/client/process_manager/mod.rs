@@ -7,7 +7,7 @@
 //! thread. The process manager offers little: a space of keys and values, and a fence after which
 //! what was put can be read ([`ProcessManager`]). From that this module makes the services:
 //!
-//! * `hosts` finds out which ranks share a host: the process manager's own map where it has one,
+//! * `mapping` finds out which ranks share a host: the process manager's own map where it has one,
 //!   else an identity of the host that is exchanged once.
 //! * `rendezvous`: the ranks of a host meet at its lowest one, the *leader*, over Unix packet
 //!   sockets. The leader does for them what a node agent does: it makes the node memory and answers
@@ -20,20 +20,16 @@
 //! `docs/design/process-managers.md` has the wires, the keys, and what each process manager does at
 //! the end of a rank.
 
-mod error;
 mod finalize;
-mod hosts;
 mod identity;
 mod join;
-mod kvs;
 mod leader;
 mod manager;
 pub mod mapping;
 mod rendezvous;
 pub mod value;
 
-pub use error::ProcessManagerError;
 pub use finalize::{Finalization, FinalizeCalls};
 pub use identity::{Identity, mark};
 pub use join::{ProcessManagerBounds, join};
-pub use manager::{JobInfo, ProcessManager, unwatched};
+pub use manager::{JobInfo, ProcessManager, ProcessManagerError, unwatched};

@@ -12,9 +12,8 @@ use nix::poll::PollFlags;
 use settings::deadlines::Deadline;
 use settings::deadlines::bootstrap::{MEET_FIRST, MEET_MOST};
 
-use super::error::ProcessManagerError;
 use super::identity::{Identity, mark};
-use super::manager::JobInfo;
+use super::manager::{JobInfo, ProcessManagerError};
 use bootstrap::BUILD_ID;
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use bootstrap::node_shm::NodeShm;
@@ -193,9 +192,7 @@ impl Place<'_> {
     }
 
     fn refuse(&self, socket: &OwnedFd, rank: Rank, reason: &str) {
-        let mut frame = Frame::bare(Kind::Refuse, 0, rank.0, 0);
-        frame.payload = &reason.as_bytes()[..reason.len().min(MAX_PAYLOAD)];
-        frame.total = u32::try_from(frame.payload.len()).unwrap_or_default();
+        let frame = Frame::bare(Kind::Refuse, 0, rank.0, 0).with(reason.as_bytes());
         // Best effort: this rank fails with the same words.
         let _ = sys::send_packet(socket.as_fd(), &frame.header(), frame.payload, None);
     }
