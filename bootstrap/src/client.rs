@@ -11,15 +11,19 @@ use crate::node_shm::{NodeShm, ShmCollectives};
 use crate::service::{Bootstrap, Error, ExitNotifier, Rank, RankInfo, Shared, call_name};
 
 /// Answer to one call.
-#[derive(Debug)]
+#[derive(Debug, strum::Display)]
 pub enum Reply {
     /// The call is complete; nothing comes back.
+    #[strum(to_string = "a release")]
     Release,
     /// The result of an exchange.
+    #[strum(to_string = "a mapped result")]
     Mapped(Shared),
     /// The result of a broadcast or an all-to-all.
+    #[strum(to_string = "data")]
     Data(Vec<u8>),
     /// Memory of the host.
+    #[strum(to_string = "memory")]
     Memory(OwnedFd),
 }
 
@@ -32,15 +36,6 @@ impl Reply {
             Self::Data(bytes) => Self::Data(bytes.clone()),
             Self::Memory(fd) => Self::Memory(fd.try_clone()?),
         })
-    }
-
-    const fn name(&self) -> &'static str {
-        match self {
-            Self::Release => "a release",
-            Self::Mapped(_) => "a mapped result",
-            Self::Data(_) => "data",
-            Self::Memory(_) => "memory",
-        }
     }
 }
 
@@ -171,7 +166,7 @@ impl<C: Channel> Client<C> {
 }
 
 fn wrong(during: &'static str, reply: &Reply) -> Error {
-    Error::Protocol { during, seen: format!("{} in answer", reply.name()) }
+    Error::Protocol { during, seen: format!("{reply} in answer") }
 }
 
 /// `len` as wire length, when `len * times` is within the limit of one result.

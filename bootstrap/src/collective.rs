@@ -67,56 +67,25 @@ pub enum To {
     Rank(Rank),
 }
 
-/// What the driver has to send. Each addressed rank gets one answer.
+/// What the driver has to send. Each addressed rank gets one answer to its call `seq`: 0 answers
+/// `Fini`, and a refusal may come before the call. Bytes are shared when several get the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "above: to whom, for which call, and what")]
 pub enum Action {
     /// A `Release` frame with `seq`.
-    Release {
-        /// Receivers.
-        to: To,
-        /// Their call; 0 answers `Fini`.
-        seq: u32,
-    },
+    Release { to: To, seq: u32 },
     /// Put `bytes` into one memory of the host ([`crate::memfd::result`]) and send its descriptor
     /// to every rank of it in a `Mapped` frame with `total = bytes.len()`.
-    Mapped {
-        /// Host.
-        host: HostId,
-        /// Call.
-        seq: u32,
-        /// The same bytes for all hosts.
-        bytes: Bytes,
-    },
+    Mapped { host: HostId, seq: u32, bytes: Bytes },
     /// `Data` frames that carry `bytes` in pieces ([`Frame::pieces`](crate::frame::Frame::pieces));
     /// one empty frame when there are none.
-    Data {
-        /// Receiver.
-        to: Rank,
-        /// Call.
-        seq: u32,
-        /// Shared when several ranks get the same.
-        bytes: Bytes,
-    },
+    Data { to: Rank, seq: u32, bytes: Bytes },
     /// Make zeroed memory of `len` bytes ([`crate::memfd::zeroed`]) and send its descriptor to
     /// every rank of the host in a `HostMemory` frame (`total` and `extra` as in the request). If
     /// that is impossible, say so with [`Collective::refuse_all`].
-    HostMemory {
-        /// Host.
-        host: HostId,
-        /// Call.
-        seq: u32,
-        /// Bytes.
-        len: u64,
-    },
+    HostMemory { host: HostId, seq: u32, len: u64 },
     /// A `Refuse` frame with `reason` as payload.
-    Refuse {
-        /// Receiver.
-        to: Rank,
-        /// Its current or, when it is in none, its next call.
-        seq: u32,
-        /// One line for people.
-        reason: Arc<str>,
-    },
+    Refuse { to: Rank, seq: u32, reason: Arc<str> },
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! All agents of a tree in one process: for the in-memory provider and for tests.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use super::{Action, Branch, Collective, Node, ProtocolError, TreeMessage, groups, ranks_by_host};
 use crate::frame::Frame;
@@ -25,53 +24,35 @@ impl Tree {
     pub(crate) fn new(host_of: &[HostId], degree: usize) -> Result<Self, ProtocolError> {
         let ranks = ranks_by_host(host_of);
         let hosts = ranks.len();
-        let size = u32::try_from(host_of.len()).unwrap_or(u32::MAX);
-        let below = |range: Range<usize>| -> Vec<Rank> { ranks[range].concat() };
-        let split = |range: Range<usize>| groups(range, if hosts > 1 { degree } else { 1 });
-        let branches = |range: Range<usize>| -> Vec<Branch> {
-            let branch = |range: Range<usize>| Branch {
-                host: HostId(u32::try_from(range.start).unwrap_or(u32::MAX)),
-                ranks: below(range),
-            };
-            split(range).map(branch).collect()
-        };
-        let roots = usize::from(hosts != 1);
+        let count = hosts + usize::from(hosts != 1);
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let mut tree = Self {
-            machines: Vec::with_capacity(hosts + roots),
-            above: vec![None; hosts + roots],
-            below: vec![Vec::new(); hosts + roots],
+            machines: Vec::with_capacity(count),
+            above: vec![None; count],
+            below: vec![Vec::new(); count],
             host_of: host_of.to_vec(),
         };
-        let mut specs: Vec<Option<Node>> = vec![None; hosts];
-        // Each entry: a machine and the hosts below it.
-        let mut open = VecDeque::from([(hosts, 0..hosts)]);
-        while let Some((above, range)) = open.pop_front() {
-            for (index, group) in split(range).enumerate() {
-                let (own, rest) = (group.start, group.start + 1..group.end);
-                let host = HostId(u32::try_from(own).unwrap_or(u32::MAX));
-                let parent = roots > 0;
-                specs[own] = Some(Node {
-                    size,
-                    host,
-                    ranks: ranks[own].clone(),
-                    branches: branches(rest.clone()),
-                    parent,
-                });
-                if parent {
-                    tree.above[own] = Some((above, index));
-                    tree.below[above].push(own);
-                }
-                open.push_back((own, rest));
+        let mut nodes: Vec<Option<Node>> = vec![None; count];
+        // Each entry: a machine and the hosts below it. A single host has no root above it.
+        let mut open = VecDeque::from([if hosts == 1 { (0, 1..1) } else { (hosts, 0..hosts) }]);
+        while let Some((at, below)) = open.pop_front() {
+            let mut branches = Vec::new();
+            for (index, group) in groups(below, degree).enumerate() {
+                let host = HostId(number(group.start));
+                branches.push(Branch { host, ranks: ranks[group.clone()].concat() });
+                tree.above[group.start] = Some((at, index));
+                tree.below[at].push(group.start);
+                open.push_back((group.start, group.start + 1..group.end));
             }
+            nodes[at] = Some(Node {
+                size: number(host_of.len()),
+                host: HostId(number(at)),
+                ranks: ranks.get(at).cloned().unwrap_or_default(),
+                branches,
+                parent: tree.above[at].is_some(),
+            });
         }
-        let root = (roots > 0).then(|| Node {
-            size,
-            host: HostId(0),
-            ranks: Vec::new(),
-            branches: branches(0..hosts),
-            parent: false,
-        });
-        for node in specs.into_iter().flatten().chain(root) {
+        for node in nodes.into_iter().flatten() {
             tree.machines.push(Collective::node(node)?);
         }
         Ok(tree)

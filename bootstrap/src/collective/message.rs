@@ -13,26 +13,16 @@ use crate::rank::{HostId, Rank};
 
 /// A call of the whole job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "each service names its fields")]
 pub enum Service {
     /// Nothing but arrival.
     Barrier,
     /// Every rank gives `len` bytes.
-    Exchange {
-        /// Bytes of each rank.
-        len: u32,
-    },
+    Exchange { len: u32 },
     /// Every rank gives one row for each rank, `total` bytes in all.
-    Alltoall {
-        /// Bytes of all rows of a rank.
-        total: u32,
-    },
+    Alltoall { total: u32 },
     /// `root` gives `len` bytes.
-    Broadcast {
-        /// Who gives.
-        root: u32,
-        /// Bytes.
-        len: u32,
-    },
+    Broadcast { root: u32, len: u32 },
 }
 
 impl Service {
