@@ -13,11 +13,12 @@ use settings::say;
 use super::bootstrap_server::BootstrapServer;
 use super::capture::Draining;
 use super::host_ranks::HostRanks;
-use super::input::{Feed, Stdin};
+use super::input::Feed;
 use super::local_ranks::LocalRanks;
 use super::machine::{CODE_LAUNCH, Command, Event, Machine, RankEvent, Rules};
 use super::output::Output;
 use super::record::Record;
+use super::standard::is_terminal;
 use super::{processes, sys};
 use crate::event_loop::{self, OsError, Poller, Ready, Role, Signals, Token, cannot, ms};
 use crate::local::{Channel, Message, Origin};
@@ -286,7 +287,7 @@ impl<'a> OneHost<'a> {
         let share = HostRanks::whole(plan);
         let calls = Collective::new(plan.size);
         let boot = BootstrapServer::new(&control.poller, share, calls);
-        let ranks = LocalRanks::new(plan, boot, Stdin::own());
+        let ranks = LocalRanks::new(plan, boot, !is_terminal(0));
         Ok(Self { control, mask, ranks, draining: None, over: false })
     }
 

@@ -10,7 +10,7 @@ use nix::poll::PollFlags;
 use settings::deadlines::agent::TERMINAL_RETRY;
 
 use super::spawn::Input;
-use super::standard::{Standard, is_terminal};
+use super::standard::Standard;
 use crate::event_loop::{Poller, Token};
 use crate::plan::{JobPlan, StdinTo};
 
@@ -18,31 +18,15 @@ const PIECE: usize = 64 * 1024;
 /// Pieces moved in a row before others get their turn.
 const BATCH: usize = 16;
 
-/// What the launcher's standard input is to the process that starts ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stdin {
-    /// Its own, a terminal: ranks must not read it themselves.
-    Terminal,
-    /// Its own, and anything else.
-    Own,
-    /// Another host's.
-    Far,
-}
-
-/// Where `rank`'s standard input comes from under `plan`.
-pub(super) fn for_rank(plan: &JobPlan, rank: u32, stdin: Stdin) -> Input {
+/// Where `rank`'s standard input comes from under `plan`. `ours` says that the launcher's standard
+/// input is that of the process that starts ranks, and no terminal, which they must not read.
+pub(super) fn for_rank(plan: &JobPlan, rank: u32, ours: bool) -> Input {
     match plan.stdin {
         StdinTo::None => Input::Empty,
         StdinTo::Rank(reader) if reader.0 != rank => Input::Empty,
         StdinTo::All if plan.size > 1 => Input::Pipe,
-        _ if stdin != Stdin::Own => Input::Pipe,
-        _ => Input::Inherited,
-    }
-}
-
-impl Stdin {
-    pub(crate) fn own() -> Self {
-        if is_terminal(0) { Self::Terminal } else { Self::Own }
+        _ if ours => Input::Inherited,
+        _ => Input::Pipe,
     }
 }
 

@@ -9,7 +9,7 @@ use nix::unistd::getpid;
 
 use super::bootstrap_server::BootstrapServer;
 use super::capture::{Capture, Outlet};
-use super::input::{self, Readers, Stdin};
+use super::input::{self, Readers};
 use super::machine::{CODE_LAUNCH, Command, RankEvent};
 use super::record::epoch_now;
 use super::spawn::{Spawner, Started};
@@ -52,7 +52,8 @@ impl CpuSample {
 
 pub(crate) struct LocalRanks<'a> {
     plan: &'a JobPlan,
-    stdin: Stdin,
+    /// Ranks may inherit standard input.
+    own_input: bool,
     spawner: Option<Spawner<'a>>,
     pub(crate) boot: BootstrapServer,
     pub(crate) capture: Capture,
@@ -70,13 +71,12 @@ pub(crate) struct LocalRanks<'a> {
 }
 
 impl<'a> LocalRanks<'a> {
-    /// The ranks that `boot` serves, none started. `stdin` says what the launcher's standard input
-    /// is here.
-    pub(crate) fn new(plan: &'a JobPlan, boot: BootstrapServer, stdin: Stdin) -> Self {
+    /// The ranks that `boot` serves, none started.
+    pub(crate) fn new(plan: &'a JobPlan, boot: BootstrapServer, own_input: bool) -> Self {
         let count = boot.share.ranks.len();
         Self {
             plan,
-            stdin,
+            own_input,
             spawner: None,
             capture: Capture::new(&boot.poller),
             readers: Readers::new(&boot.poller),
@@ -146,9 +146,9 @@ impl<'a> LocalRanks<'a> {
     pub(crate) fn start_some(&mut self) -> bool {
         let first = self.next;
         let until = first.saturating_add(SPAWN_BATCH).min(self.share().count());
-        let (plan, stdin, share) = (self.plan, self.stdin, &self.boot.share);
+        let (plan, own, share) = (self.plan, self.own_input, &self.boot.share);
         let Some(spawner) = &mut self.spawner else { return false };
-        let inputs = (first..until).map(|local| input::for_rank(plan, share.rank(local), stdin));
+        let inputs = (first..until).map(|local| input::for_rank(plan, share.rank(local), own));
         for (local, started) in (first..).zip(spawner.start(first, inputs)) {
             match started {
                 Ok(started) if !self.failed => self.adopt(local, started),

@@ -17,7 +17,6 @@ use super::setup::{begin_staging, hash_of_parent, other, plan_of, setup, share_o
 use super::{Origin, check};
 use crate::agent::bootstrap_server::BootstrapServer;
 use crate::agent::capture::Draining;
-use crate::agent::input::Stdin;
 use crate::agent::local_ranks::LocalRanks;
 use crate::agent::machine::{Event, Machine, RankEvent, Rules};
 use crate::agent::{control, processes, record};
@@ -71,7 +70,7 @@ fn work(origin: Origin) -> Result<(), OsError> {
         reaper,
         started,
         signals,
-        ranks: LocalRanks::new(&plan, boot, Stdin::Far),
+        ranks: LocalRanks::new(&plan, boot, false),
         plan: &plan,
         poller,
         parent,

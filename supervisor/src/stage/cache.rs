@@ -34,7 +34,9 @@ pub(crate) enum CacheError {
     Nowhere(Vec<String>),
     #[error("cannot {what} {}: {source}", .path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
-    #[error("what came is not the program that was meant (its hash differs)")]
+    #[error(
+        "what came is not the program that was meant (its hash differs); was it changed after the start of the job?"
+    )]
     Differs,
 }
 

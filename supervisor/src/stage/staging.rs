@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use nix::unistd::{AccessFlags, eaccess};
 
-use super::cache::{Cache, CacheError};
+use super::cache::{self, Cache, CacheError, file};
 use super::digest::Digest;
 use super::incoming::Incoming;
 use super::offer::{Offer, Program, Stamp};
@@ -157,19 +157,20 @@ impl Staging {
     pub(crate) fn begin(&mut self) -> Result<Option<PathBuf>, String> {
         let stays = |program: &Program| self.stays(|own| fits(own, program, program.offer.same));
         let Some(program) = self.program.as_ref().filter(|program| !stays(program)) else {
-            super::cache::tidy_own(self.host.cache);
+            cache::tidy_own(self.host.cache);
             return Ok(None);
         };
         let cache = Cache::open(settings::variable).map_err(|error| error.to_string())?;
         let place = cache.job_directory(&self.host.job, self.host.keep).join(&program.offer.name);
         self.place = Some(place.clone());
-        self.get(cache);
+        let got = self.get(cache);
+        self.or_fail(got);
         Ok(Some(place))
     }
 
     /// Gets the content: from the cache, or from above.
-    fn get(&mut self, cache: Cache) {
-        let Some(program) = &self.program else { return };
+    fn get(&mut self, cache: Cache) -> Result<(), CacheError> {
+        let Some(program) = &self.program else { return Ok(()) };
         let kept = match self.host.mode {
             StageMode::Always => None,
             _ => cache.find(&program.digest, program.offer.size),
@@ -178,44 +179,38 @@ impl Staging {
             return self.have(&cache, &path);
         }
         let directory = cache.job_directory(&self.host.job, self.host.keep);
-        match Incoming::new(&cache, &directory, program) {
-            Ok(incoming) => {
-                self.state = State::Coming(cache, incoming);
-                self.actions.push_back(Action::Ask);
-            }
-            Err(error) => self.fail(&error.to_string()),
-        }
+        let incoming = Incoming::new(&cache, &directory, program)?;
+        self.state = State::Coming(cache, incoming);
+        self.actions.push_back(Action::Ask);
+        Ok(())
     }
 
     /// The content is in the cache.
-    fn have(&mut self, cache: &Cache, content: &Path) {
-        let keep = self.host.keep;
-        let directory = cache.job_directory(&self.host.job, keep);
-        let placed = match &self.place {
-            None => Ok(()),
-            Some(place) => {
-                cache.make_job_directory(&directory).and_then(|()| cache.place(content, place))
+    fn have(&mut self, cache: &Cache, content: &Path) -> Result<(), CacheError> {
+        let directory = cache.job_directory(&self.host.job, self.host.keep);
+        if let Some(place) = &self.place {
+            cache.make_job_directory(&directory)?;
+            cache.place(content, place)?;
+        }
+        let opened = File::open(content);
+        self.state = State::Here(opened.map_err(file("read the program in", cache.root()))?);
+        cache.tidy(self.host.cache, SystemTime::now());
+        if let Some(place) = self.place.take() {
+            if self.host.keep {
+                self.actions.push_back(Action::Say(format!("kept {}", place.display())));
             }
-        };
-        let opened = placed.and_then(|()| {
-            File::open(content).map_err(super::cache::file("read the program in", cache.root()))
-        });
-        match opened {
-            Ok(file) => {
-                self.state = State::Here(file);
-                cache.tidy(self.host.cache, SystemTime::now());
-                if let Some(place) = self.place.take() {
-                    if keep {
-                        self.actions.push_back(Action::Say(format!("kept {}", place.display())));
-                    }
-                    self.actions.push_back(Action::Ready);
-                } else {
-                    // Nobody runs it here, it is only passed on.
-                    let _ = std::fs::remove_dir_all(&directory);
-                }
-                self.pump_all();
-            }
-            Err(error) => self.fail(&error.to_string()),
+            self.actions.push_back(Action::Ready);
+        } else {
+            // Nobody runs it here, it is only passed on.
+            let _ = std::fs::remove_dir_all(&directory);
+        }
+        self.pump_all();
+        Ok(())
+    }
+
+    fn or_fail(&mut self, done: Result<(), CacheError>) {
+        if let Err(error) = done {
+            self.fail(&error.to_string());
         }
     }
 
@@ -228,7 +223,7 @@ impl Staging {
                 let _ = std::fs::remove_dir_all(directory);
             }
         } else {
-            super::cache::forget_job(&self.host.job);
+            cache::forget_job(&self.host.job);
         }
         for link in std::mem::take(&mut self.flows).into_keys() {
             self.refuse(link, why);
@@ -252,10 +247,10 @@ impl Staging {
             match own.then(|| File::open(&self.own)) {
                 Some(Ok(file)) => self.state = State::Here(file),
                 Some(Err(error)) => self.fail(&format!("{}: {error}", self.own.display())),
-                None => match Cache::open(settings::variable) {
-                    Ok(cache) => self.get(cache),
-                    Err(error) => self.fail(&error.to_string()),
-                },
+                None => {
+                    let got = Cache::open(settings::variable).and_then(|cache| self.get(cache));
+                    self.or_fail(got);
+                }
             }
         }
         if let State::Failed(why) = &self.state {
@@ -324,25 +319,23 @@ impl Staging {
         if let Ok(count) = u32::try_from(bytes.len()) {
             self.actions.push_back(Action::Took(count));
         }
-        match taken {
-            Ok(false) => self.pump_all(),
-            Ok(true) => self.complete(),
-            Err(error) => self.fail(&error.to_string()),
-        }
+        let done = taken.and_then(|last| match last {
+            true => self.complete(),
+            false => {
+                self.pump_all();
+                Ok(())
+            }
+        });
+        self.or_fail(done);
     }
 
-    fn complete(&mut self) {
+    fn complete(&mut self) -> Result<(), CacheError> {
         let state = std::mem::replace(&mut self.state, State::Unknown);
         let (State::Coming(cache, incoming), Some(program)) = (state, &self.program) else {
-            return;
+            return Ok(());
         };
-        match incoming.finish(&cache, program) {
-            Ok(path) => self.have(&cache, &path),
-            Err(error @ CacheError::Differs) => {
-                self.fail(&format!("{error}; was it changed after the start of the job?"));
-            }
-            Err(error) => self.fail(&error.to_string()),
-        }
+        let path = incoming.finish(&cache, program)?;
+        self.have(&cache, &path)
     }
 
     pub(crate) fn refused(&mut self, why: &str) {
