@@ -9,7 +9,7 @@ use bootstrap::node_shm::{ExitDecision, NodeShm};
 use bootstrap::{Bootstrap, ExitNotifier, Rank, RankInfo};
 use settings::Env;
 
-use crate::barrier::drive::Leader;
+use crate::barrier::leader::Leader;
 use crate::call_state::CallState;
 use crate::error::Error;
 use crate::exit;

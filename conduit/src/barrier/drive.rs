@@ -3,31 +3,15 @@
 //! neighbourhood when it knows what all have said.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use bootstrap::Rank;
 
-use super::dissemination::{Dissemination, Word};
+use super::dissemination::Word;
 use crate::am::internal::BARRIER;
 use crate::rank::RankContext;
 use crate::transport::shm::Which;
-
-/// One kind of barrier, as the leader of a neighbourhood sees it.
-pub(crate) struct Leader {
-    machine: Mutex<Dissemination>,
-    /// Generation that the machine was begun for.
-    begun: AtomicU32,
-    /// It may go further: a word has come, or one could not be sent.
-    stirred: AtomicBool,
-}
-
-impl Leader {
-    pub(crate) fn new(count: u32) -> Self {
-        let machine = Mutex::new(Dissemination::new(count));
-        Self { machine, begun: AtomicU32::new(0), stirred: AtomicBool::new(false) }
-    }
-}
 
 thread_local! {
     static DRIVING: Cell<bool> = const { Cell::new(false) };

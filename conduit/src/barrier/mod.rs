@@ -2,6 +2,7 @@
 
 mod dissemination;
 pub(crate) mod drive;
+pub(crate) mod leader;
 
 use crate::error::Error;
 use crate::mode::Mode;
