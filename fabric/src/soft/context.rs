@@ -138,7 +138,6 @@ impl Context {
         self.faults.is_active() && self.faults.is_unreachable(address, Instant::now())
     }
 
-    /// An argument was refused.
     pub(super) fn invalid(&self, operation: &'static str, problem: impl Into<String>) -> Error {
         Error::argument(self.name(), operation, problem)
     }

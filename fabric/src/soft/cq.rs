@@ -77,7 +77,6 @@ impl Cq {
         }
     }
 
-    /// Takes completions that are there; returns how many.
     pub(super) fn drain(&self, into: &mut [Completion]) -> usize {
         let mut count = 0;
         for place in into {

@@ -18,7 +18,6 @@ use crate::AsyncEvent;
 /// Async events that wait to be read; more are lost.
 const MAX_EVENTS: usize = 1024;
 
-/// Async events of a device.
 #[derive(Debug)]
 pub(super) struct AsyncEvents {
     queue: Mutex<VecDeque<AsyncEvent>>,

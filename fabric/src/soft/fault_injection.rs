@@ -70,7 +70,6 @@ pub(super) struct DelayedDatagram {
     pub(super) bytes: Vec<u8>,
 }
 
-/// All datagrams that a fault script holds back.
 #[derive(Debug, Default)]
 pub(super) struct DelayedDatagrams(Mutex<Vec<DelayedDatagram>>);
 

@@ -78,7 +78,6 @@ const RNR_TIMERS: [u32; 32] = [
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 ];
 
-/// The wait of an index of that table.
 pub(super) fn rnr_timer(index: u8) -> Duration {
     let hundredths = RNR_TIMERS.get(usize::from(index & 31)).copied().unwrap_or(65536);
     Duration::from_micros(u64::from(hundredths) * 10)

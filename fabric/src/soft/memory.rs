@@ -41,7 +41,6 @@ struct Book {
     free: Vec<u32>,
 }
 
-/// The regions of a device.
 #[derive(Debug)]
 pub(super) struct Table {
     slots: Chunks<Slot>,

@@ -132,7 +132,6 @@ pub(super) struct PassResult {
     pub(super) contended: bool,
 }
 
-/// The streams of a device.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     entries: Vec<Entry>,
@@ -271,7 +270,6 @@ impl Progress {
         });
     }
 
-    /// All streams are in the epoll again.
     fn watch_all(&mut self, ctx: &Context) {
         for token in &self.hot {
             if let Some(entry) = find(&mut self.entries, *token) {
@@ -311,7 +309,6 @@ impl Progress {
         }
     }
 
-    /// Puts a new stream under watch.
     fn add(&mut self, ctx: &Context, conn: Conn) -> Option<u64> {
         let index = self.free.pop().unwrap_or_else(|| {
             let token = self.entries.len() as u64;
@@ -328,7 +325,6 @@ impl Progress {
         Some(entry.token)
     }
 
-    /// An entry is free again.
     fn release(&mut self, index: usize) {
         if let Some(entry) = self.entries.get_mut(index) {
             // One that never had a stream is watched by nobody.

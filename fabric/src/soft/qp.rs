@@ -40,7 +40,6 @@ impl Attributes {
     };
 }
 
-/// A queue pair as the device sees it.
 #[derive(Debug)]
 pub(super) struct Qp {
     shared: QpShared,

@@ -55,7 +55,6 @@ impl QpHandle {
         })
     }
 
-    /// The device handles the new state.
     fn announce(&self) {
         self.qp.request_attention();
         self.device.progress_now();

@@ -195,7 +195,6 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Checks a request and makes its entry.
     fn admit(&self, qp: &QpShared, send: &SendWr<'_>) -> Result<Wqe, PostError> {
         if send.to.is_some() {
             return Err(PostError::Invalid("a target of datagrams on a reliable connection"));

@@ -62,7 +62,6 @@ impl Parse {
     const START: Self = Self::Header { have: 0, bytes: [0; REQUEST] };
 }
 
-/// One stream of requests.
 #[derive(Debug)]
 pub(super) struct Responder {
     pub(super) qp: Arc<Qp>,
@@ -144,7 +143,6 @@ impl Responder {
         Some(turn)
     }
 
-    /// Queues the acknowledgement of everything that is done.
     fn queue_ack(&mut self) {
         let done = self.qp.done();
         if self.qp.unacked() == 0 {
@@ -338,7 +336,6 @@ impl Responder {
         !rests || self.ack_pending() || !self.out.is_empty() || !self.held.is_empty()
     }
 
-    /// Whether no request has been taken yet.
     pub(super) fn is_unused(&self) -> bool {
         self.qp.next_msn.load(Relaxed) == 0 && matches!(self.parse, Parse::Header { have: 0, .. })
     }

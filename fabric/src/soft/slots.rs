@@ -84,7 +84,6 @@ impl SlotTable {
         }
     }
 
-    /// A completion was polled.
     pub(super) fn release(&self, qpn: u32, release: SlotRelease) {
         let (sends, number) = match release {
             SlotRelease::None => return,

@@ -11,7 +11,6 @@ use super::{diagnose, ffi, port};
 /// Hops that a routed packet may make.
 const HOP_LIMIT: u8 = 64;
 
-/// The path to a port.
 pub(super) fn path(port: u8, to: &Address) -> ffi::AhAttr {
     let mut attr = ffi::AhAttr { dlid: to.lid, port_num: port, ..ffi::AhAttr::ZERO };
     if to.global {

@@ -109,7 +109,6 @@ pub(super) fn receive(id: u64, sge: &mut ffi::Sge) -> ffi::RecvWr {
     ffi::RecvWr { wr_id: id, next: ptr::null_mut(), sg_list: ptr::from_mut(sge), num_sge: 1 }
 }
 
-/// What a post function returned.
 #[inline]
 pub(super) fn outcome(result: c_int) -> Result<(), PostError> {
     if result == 0 { Ok(()) } else { Err(refused(result)) }

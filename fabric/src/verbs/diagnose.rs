@@ -87,7 +87,6 @@ fn pkey(attr: &ffi::QpAttr, port: &PortInfo, found: &mut Vec<String>) {
     }
 }
 
-/// The address of the peer.
 pub(super) fn path(to: &ffi::AhAttr, port: &PortInfo, found: &mut Vec<String>) {
     let global = to.is_global != 0;
     match port.link {

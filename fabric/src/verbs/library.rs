@@ -8,7 +8,6 @@ use crate::Error;
 
 use super::ffi;
 
-/// What is opened when nobody says otherwise.
 const DEFAULT: &str = "libibverbs.so.1";
 
 /// What to do about a library that is not there.
@@ -140,7 +139,6 @@ impl Handle {
     }
 }
 
-/// What the loader said last.
 fn loader_error() -> String {
     // SAFETY: no arguments.
     let text: *const c_char = unsafe { libc::dlerror() };

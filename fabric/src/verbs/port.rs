@@ -10,7 +10,6 @@ use super::{convert, ffi, sysfs};
 /// The greatest table that is read at once; RoCE drivers have up to 1024 entries.
 const GID_LIMIT: usize = 4096;
 
-/// Reads a port as it is now.
 pub(super) fn query(opened: &Opened, number: u8) -> Result<PortInfo, Error> {
     checks::port(&opened.info, "query a port", number)?;
     let seen = attributes(opened, number)?;

@@ -112,7 +112,6 @@ impl VerbsQp {
         self.state.load(Ordering::Relaxed)
     }
 
-    /// What the device says.
     fn asked_state(&self) -> Option<QpState> {
         let (mut attr, mut init) = (ffi::QpAttr::ZERO, ffi::QpInitAttr::ZERO);
         let query = self.domain().opened.library.query_qp;

@@ -15,7 +15,6 @@ use super::context::{failure, make_nonblocking};
 use super::domain::{Domain, Object};
 use super::{convert, ffi};
 
-/// Completions that are taken from the device at once.
 const BATCH: usize = 8;
 
 /// Where armed completion queues report.

@@ -120,7 +120,6 @@ impl Progress {
         }
     }
 
-    /// Opens the stream of a queue pair's requests.
     pub(super) fn connect(&mut self, ctx: &Context, qp: &Arc<Qp>) {
         let attributes = qp.attributes().filter(|_| !qp.is_unreachable());
         let started = attributes.and_then(|attributes| {

@@ -19,7 +19,6 @@ use crate::soft::wire::Refusal;
 use crate::{QpState, QpType, Status};
 
 impl Progress {
-    /// Handles queue pairs whose state changed.
     pub(super) fn handle_attention(&mut self, ctx: &Context) {
         let mut qps = Vec::new();
         if !self.qps.list(&mut qps) {
@@ -124,7 +123,6 @@ impl Progress {
         }
     }
 
-    /// As `SoftDevice::send_reverse`.
     pub(in crate::soft) fn send_reverse(
         &mut self,
         qp: &QpShared,

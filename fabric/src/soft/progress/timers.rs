@@ -107,7 +107,6 @@ impl Progress {
         true
     }
 
-    /// Stops what is cut off and lets go on what no longer is.
     fn apply_faults(&mut self, ctx: &Context, dies: bool) {
         let mut qps = Vec::new();
         if !self.qps.list(&mut qps) {

@@ -107,7 +107,6 @@ impl SendQueue {
         }
     }
 
-    /// Uses what was kept and what is new.
     fn take_in(&mut self, qp: &QpShared, fresh: &[u8]) -> Result<(), Stop> {
         if self.kept.is_empty() {
             let used = self.consume(qp, fresh)?;

@@ -56,7 +56,6 @@ impl SendQueue {
         }
     }
 
-    /// What a write to the stream did.
     fn wrote(&mut self, qp: &QpShared, result: io::Result<Option<usize>>) -> usize {
         if result.is_err() {
             self.lose(qp);
@@ -64,7 +63,6 @@ impl SendQueue {
         result.ok().flatten().unwrap_or(0)
     }
 
-    /// Writes what the stream takes.
     pub(in crate::soft) fn flush(&mut self, qp: &QpShared) {
         self.deferred = 0;
         while self.next < self.tail && !self.blocked {
@@ -144,7 +142,6 @@ impl SendQueue {
         self.stream.is_some().then_some((wanted, written))
     }
 
-    /// Counts written bytes.
     fn advance(&mut self, mut written: usize) {
         while written != 0 && self.next < self.tail {
             let wqe = *self.wqe(self.next);
