@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
 
 use gasnet_ibv::Outcome;
-use gasnet_ibv::inner::{Commit, Destination, MAX_LONG, Prepared, Terms};
+use gasnet_ibv::inner::{Commit, Destination, MAX_LONG, Prepared, RawToken, Terms};
 
 use crate::M;
 use crate::am::{Peer, receiver, sender, sent};
@@ -155,10 +155,11 @@ prepare! {
 
 impl Descriptor {
     /// Whether this is a reply that a handler prepared and neither sent nor cancelled before it
-    /// returned.
+    /// returned. The next token may be at the same address; its right to reply is not taken.
     fn is_stale(&self) -> bool {
         let handle = |token: Sender| std::ptr::from_ref(token).cast_mut().cast();
-        self.peer.token.is_some_and(|token| current::current(handle(token)).is_none())
+        let live = |token| current::current(handle(token)).is_some_and(RawToken::has_replied);
+        self.peer.token.is_some_and(|token| !live(token))
     }
 
     /// Gives the buffer of a stale one back.

@@ -99,6 +99,12 @@ impl<'a> RawToken<'a> {
         has
     }
 
+    /// Whether the handler has replied, or prepared to.
+    #[must_use]
+    pub const fn has_replied(&self) -> bool {
+        self.replied.get()
+    }
+
     /// Whether [`RawToken::claim`] would succeed.
     #[inline(always)]
     pub(crate) fn may_reply(&self) -> bool {
