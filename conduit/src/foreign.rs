@@ -154,7 +154,7 @@ impl<'r, 'a> ShortBurst<'r, 'a> {
             }
             !context.is_closed()
         };
-        let flood = || context.shm().budget().is_flooded();
+        let flood = || context.shm().budget.is_flooded();
         *count = match row.nargs() {
             0 => row.serve(most, flood, |_| run(&[])),
             1 => row.serve(most, flood, |[a, ..]| run(&[a])),

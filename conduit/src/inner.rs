@@ -147,7 +147,7 @@ impl Inner {
 
     /// First rank and number of the neighbours, where they have consecutive ranks; else no number.
     pub fn span(self) -> (u32, u32) {
-        self.0.shm().span().contiguous()
+        self.0.shm().span.contiguous()
     }
 
     /// Where a call to a rank goes.
@@ -290,7 +290,7 @@ impl Inner {
         args: &[i32],
     ) -> bool {
         // For a remote rank this is no neighbour's index, and is found out.
-        let target = self.0.shm().span().offset(rank);
+        let target = self.0.shm().span.offset(rank);
         if CHECK {
             self.0.send_short_checked::<M>(target, handler, args)
         } else {

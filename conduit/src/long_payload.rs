@@ -1,6 +1,6 @@
 //! Destinations of Longs.
 
-use crate::transport::shm::{Placed, ShmTransport};
+use crate::transport::shm::ShmTransport;
 
 /// Distance in bytes from the start of a rank's segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,7 +12,6 @@ pub struct LongPayload<'a> {
     shm: &'a ShmTransport,
     offset: u64,
     len: usize,
-    placed: Option<Placed>,
 }
 
 impl std::fmt::Debug for LongPayload<'_> {
@@ -24,11 +23,10 @@ impl std::fmt::Debug for LongPayload<'_> {
 impl<'a> LongPayload<'a> {
     /// Checks the range; `None` when it is not inside the own segment.
     pub(crate) fn new(shm: &'a ShmTransport, offset: u64, len: usize) -> Option<Self> {
-        if len == 0 {
-            return Some(Self { shm, offset, len, placed: None });
+        if len != 0 {
+            shm.segments.get()?.range(shm.memory.row(shm.local()), offset, len)?;
         }
-        let at = shm.segments()?.range(shm.row(shm.local()), offset, len)?;
-        Some(Self { shm, offset, len, placed: Some(Placed { at, len }) })
+        Some(Self { shm, offset, len })
     }
 
     /// Destination that the sender gave; unchanged also when there is no payload.
@@ -51,9 +49,9 @@ impl<'a> LongPayload<'a> {
 
     /// Copies the first bytes of the payload, as many as `into` takes.
     pub fn read(&self, into: &mut [u8]) {
-        if let Some(placed) = &self.placed {
-            placed.copy_to(into);
-        }
+        let len = self.len.min(into.len());
+        // Checked when the message arrived.
+        let _inside = self.shm.read(self.shm.local(), self.offset, &mut into[..len]);
     }
 
     /// A copy of the payload.
@@ -68,8 +66,7 @@ impl<'a> LongPayload<'a> {
     /// would have.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
-        let base = || self.shm.segment_base(self.shm.local()).unwrap_or(std::ptr::null_mut());
-        let nowhere = || base().wrapping_add(usize::try_from(self.offset).unwrap_or(usize::MAX));
-        self.placed.map_or_else(nowhere, |placed| placed.at.as_ptr())
+        let base = self.shm.segment_base(self.shm.local()).unwrap_or(std::ptr::null_mut());
+        base.wrapping_add(usize::try_from(self.offset).unwrap_or(usize::MAX))
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn settings(context: &RankContext, env: &Env, table: &settings::Value
         say!(DEBUG, RANK, "{}", lines.join(NEXT));
     }
     if context.settings.memory_report {
-        let layout = context.shm().layout();
+        let layout = &context.shm().memory.layout;
         let [queues, arenas] = layout.parts();
         say!(
             INFO,

@@ -18,15 +18,17 @@ impl RankContext {
     /// Whether a poll would find something. Loads only.
     #[inline]
     pub fn has_work(&self) -> bool {
-        self.shm().has_arrived() || self.node_shm().exit_decision().is_some() || self.net_has_work()
+        self.shm().memory.arrived()
+            || self.node_shm().exit_decision().is_some()
+            || self.net_has_work()
     }
 
     /// Whether a poll would deliver something. Loads only. A rank without neighbours does not check
     /// for what it sent itself.
     #[inline]
     pub(crate) fn has_arrivals(&self) -> bool {
-        let alone = self.networked() && self.shm().span().locals == 1;
-        !alone && self.shm().has_arrived() || self.net_has_work()
+        let alone = self.networked() && self.shm().span.locals == 1;
+        !alone && self.shm().memory.arrived() || self.net_has_work()
     }
 
     #[inline]
@@ -41,7 +43,7 @@ impl RankContext {
     pub fn poll<M: Mode>(&self, call: &'static str) -> Result<usize, Error> {
         self.check_open(call)?;
         self.check_outside::<M>(call)?;
-        self.shm().budget().end_burst();
+        self.shm().budget.end_burst();
         let count = self.poll_shm::<M>();
         if self.networked() {
             return Ok(count + self.poll_net::<M>(Poll::All)?);
@@ -53,7 +55,7 @@ impl RankContext {
     #[inline(always)]
     fn poll_shm<M: Mode>(&self) -> usize {
         let shm = self.shm();
-        let queued = if shm.is_queued() { self.poll_queues::<M>() } else { 0 };
+        let queued = if shm.memory.queued() { self.poll_queues::<M>() } else { 0 };
         let count = queued + shm.drain_all_lanes::<M>(&ShmReceiver::<M>::new(self));
         if M::THREADED && count > 0 {
             // What the handlers did may be what another thread of this rank sleeps for.
@@ -69,10 +71,10 @@ impl RankContext {
         if self.networked() || !self.is_running::<M>() {
             return None;
         }
-        self.shm().budget().end_burst();
+        self.shm().budget.end_burst();
         let count = self.poll_shm::<M>();
         if self.shm().is_asymmetric() {
-            self.shm().budget().grant_one::<M>();
+            self.shm().budget.grant_one::<M>();
         }
         Some(count)
     }
@@ -126,10 +128,10 @@ impl RankContext {
         let Some(net) = self.transport.net().filter(|_| !is_driving()) else {
             return Ok(0);
         };
-        let alone = self.shm().span().locals == 1;
+        let alone = self.shm().span.locals == 1;
         let receiver = NetReceiver::<M>::new(self);
         for _ in 0..RECV_POLLS {
-            if done() || !alone && self.shm().has_arrived() {
+            if done() || !alone && self.shm().memory.arrived() {
                 break;
             }
             match net.poll_recv::<M, _>(&receiver) {

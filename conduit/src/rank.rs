@@ -96,13 +96,13 @@ impl RankContext {
     /// The memory of the node, where doorbells are.
     #[inline]
     pub(crate) const fn node_shm(&self) -> &Arc<NodeShm> {
-        self.transport.shm.node_shm()
+        &self.transport.shm.page
     }
 
     /// Whether some rank is outside the neighbourhood.
     #[inline(always)]
     pub const fn networked(&self) -> bool {
-        self.transport.shm.networked()
+        self.transport.shm.networked
     }
 
     /// From now on a decided end of the job goes to the exit machinery instead of being an error.
@@ -123,7 +123,7 @@ impl RankContext {
     /// Where messages and one-sided operations for a rank go.
     #[inline]
     pub(crate) fn target(&self, call: &'static str, rank: Rank) -> Result<usize, Error> {
-        let span = self.shm().span();
+        let span = self.shm().span;
         let offset = span.offset(rank.0);
         if offset < span.locals as usize {
             return Ok(offset);
@@ -166,7 +166,7 @@ impl RankContext {
     /// From now on every call of the client fails. Async-signal-safe.
     pub(crate) fn close(&self) {
         self.calls.close();
-        self.shm().budget().end_burst();
+        self.shm().budget.end_burst();
     }
 
     /// Whether this thread is inside a handler of the client.

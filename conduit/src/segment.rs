@@ -31,7 +31,7 @@ impl Segment {
     }
 
     fn row(&self) -> &SegmentRow {
-        self.context.shm().row(self.context.shm().local())
+        self.context.shm().memory.row(self.context.shm().local())
     }
 
     /// Bytes.
@@ -57,7 +57,7 @@ impl Segment {
     #[must_use]
     pub fn of(&self, rank: Rank) -> Option<(*mut u8, u64)> {
         let (shm, local) = (self.context.shm(), self.context.local_of(rank)?);
-        Some((shm.segment_base(local)?, shm.row(local).len.load(Ordering::Relaxed)))
+        Some((shm.segment_base(local)?, shm.memory.row(local).len.load(Ordering::Relaxed)))
     }
 
     /// Copies bytes out of the own segment.
@@ -86,7 +86,7 @@ impl Segment {
     /// A range outside the segment, or a misaligned one.
     pub fn atomic_u64(&self, offset: u64) -> Result<&AtomicU64, Error> {
         let call = "Segment::atomic_u64";
-        let word = self.context.shm().segments().and_then(|all| all.word64(self.row(), offset));
+        let word = self.context.shm().segments.get().and_then(|all| all.word64(self.row(), offset));
         word.ok_or_else(|| self.bad_word(call, offset, 8))
     }
 
@@ -96,7 +96,7 @@ impl Segment {
     /// A range outside the segment, or a misaligned one.
     pub fn atomic_u32(&self, offset: u64) -> Result<&AtomicU32, Error> {
         let call = "Segment::atomic_u32";
-        let word = self.context.shm().segments().and_then(|all| all.word32(self.row(), offset));
+        let word = self.context.shm().segments.get().and_then(|all| all.word32(self.row(), offset));
         word.ok_or_else(|| self.bad_word(call, offset, 4))
     }
 
@@ -135,7 +135,7 @@ impl RankContext {
             let word = all.get(at..at + 8).and_then(|word| word.try_into().ok());
             word.map_or(0, u64::from_le_bytes)
         };
-        let (page, base) = (self.node_shm(), self.shm().span().base);
+        let (page, base) = (self.node_shm(), self.shm().span.base);
         let sum = |locals: std::ops::Range<u32>| {
             let mut lens = locals.map(|local| len_of(page.local_rank(local)));
             lens.try_fold(0_u64, u64::checked_add)
@@ -159,15 +159,15 @@ impl RankContext {
             return Err(Error::SegmentSize { len, page, max });
         }
         let (shm, me) = (self.shm(), self.shm().local());
-        shm.row(me).len.store(len, Ordering::Release);
+        shm.memory.row(me).len.store(len, Ordering::Release);
         barrier()?;
         let too_much = || Error::SegmentSize { len, page, max };
         let mut total = 0_u64;
-        for local in 0..shm.layout().locals {
+        for local in 0..shm.memory.layout.locals {
             if local == me {
-                shm.row(me).offset.store(total, Ordering::Release);
+                shm.memory.row(me).offset.store(total, Ordering::Release);
             }
-            let theirs = shm.row(local).len.load(Ordering::Acquire);
+            let theirs = shm.memory.row(local).len.load(Ordering::Acquire);
             total = total.checked_add(theirs).ok_or_else(too_much)?;
         }
         let (first, all) = self.segments_on_host(len, total)?.ok_or_else(too_much)?;
@@ -175,9 +175,11 @@ impl RankContext {
         let (first, total, all) = (bytes(first)?, bytes(total)?, bytes(all)?);
         let memory = self.services(|services| services.host_memory(all))?;
         let os = |source| Error::Os { operation: "map the segments of the host's ranks", source };
-        shm.set_segments(Segments::new(SharedMemory::map_at(&memory, first, total).map_err(os)?));
+        let mapped = SharedMemory::map_at(&memory, first, total).map_err(os)?;
+        // A second attach was refused before.
+        let _ = shm.segments.set(Segments::new(mapped));
         let base = shm.segment_base(me).map_or(0, |base| base.addr() as u64);
-        shm.row(me).base.store(base, Ordering::Release);
+        shm.memory.row(me).base.store(base, Ordering::Release);
         self.attach_net(len)?;
         barrier()
     }

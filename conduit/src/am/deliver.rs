@@ -152,7 +152,7 @@ impl RankContext {
         let (count, answered) = row.taken();
         drop(row);
         if !answered {
-            self.shm().budget().count_taken(count);
+            self.shm().budget.count_taken(count);
         }
         if let Some(deferred) = token.deferred.take() {
             self.flush::<M>(&deferred);

@@ -43,7 +43,7 @@ impl RankContext {
     /// Whether the leader of this neighbourhood has something to begin. Changes nothing.
     pub(crate) fn may_disseminate(&self, which: Which) -> bool {
         let shm = self.shm();
-        shm.networked()
+        shm.networked
             && self.neighbours.leads()
             && shm.progress_of(which).under_way()
             && self.leaders[which as usize].begun.load(Ordering::Relaxed)

@@ -235,7 +235,7 @@ impl Driver {
             }
             slot.claim_ack(Ack::Rank);
             if decision.is_some() {
-                self.take(Event::ExitDecision { code });
+                self.take(Event::ExitDecision(code));
             }
             self.body();
         } else {
@@ -258,7 +258,7 @@ impl Driver {
     /// that exits already.
     pub(crate) fn exit_decision(&self, decision: ExitDecision) {
         if !self.has_begun() {
-            self.remote(Event::ExitDecision { code: Code::new(decision.code) });
+            self.remote(Event::ExitDecision(Code::new(decision.code)));
         }
         self.meet();
     }
@@ -338,7 +338,7 @@ impl Driver {
             matches!(phase, Phase::Reducing | Phase::Electing | Phase::Leading | Phase::Following);
         let decision = self.decision();
         if let Some(decision) = decision.filter(|_| coordinating) {
-            self.take(Event::ExitDecision { code: Code::new(decision.code) });
+            self.take(Event::ExitDecision(Code::new(decision.code)));
             return true;
         }
         if self.deadline().is_some_and(|at| at <= self.now()) {
@@ -395,31 +395,31 @@ impl Driver {
                 self.link.disable_client_handlers();
             }
             Action::RaiseQuit => self.raise_quit(),
-            Action::Decide { code } => {
+            Action::Decide(code) => {
                 let mine = ExitDecision { code: code.get(), cause: Some(self.rank()) };
                 let decision = self.link.node_shm().decide(mine);
-                self.take(Event::ExitDecision { code: Code::new(decision.code) });
+                self.take(Event::ExitDecision(Code::new(decision.code)));
             }
-            Action::Flush { graceful } => {
+            Action::Flush(graceful) => {
                 self.resend();
                 self.bound(ALARM_TEARDOWN);
                 let in_signal = self.in_signal.load(Ordering::SeqCst);
                 self.flush.start(graceful, in_signal, self.options.sync);
             }
-            Action::Fini { code } => {
+            Action::Fini(code) => {
                 self.close(self.decision().is_none());
                 self.bound(ALARM_FINI);
                 // The provider compares this code with how the process ends; it knows the codes
                 // of all from before.
                 notifier.fini(self.natural.get().copied().unwrap_or(code.get()));
             }
-            Action::Abort { code } => {
+            Action::Abort(code) => {
                 self.bound(ALARM_FINI);
                 notifier.abort(code.get());
             }
-            Action::Terminate { .. } => return false,
+            Action::Terminate(_) => return false,
             // The outbox keeps these apart.
-            Action::Send { .. } | Action::SendAll { .. } => {}
+            Action::Send { .. } | Action::SendAll(_) => {}
         }
         true
     }

@@ -162,7 +162,7 @@ impl Machine {
         match event {
             Event::LocalExit { code, path } => self.local_exit(now, code, path, out),
             Event::Message { from, message } => self.message(now, from, message, out),
-            Event::ExitDecision { code } => self.exit_decision(now, code, out),
+            Event::ExitDecision(code) => self.exit_decision(now, code, out),
             Event::Flushed if self.phase == Phase::Draining => self.finish(out),
             Event::Flushed => {}
             Event::Timer => self.timer(now, out),
@@ -231,26 +231,26 @@ impl Machine {
 
     fn decide(&mut self, out: &mut Actions) {
         self.decide_at = None;
-        push(out, Action::Decide { code: self.known() });
+        push(out, Action::Decide(self.known()));
     }
 
     fn drain(&mut self, now: Millis, graceful: bool, out: &mut Actions) {
         self.graceful = graceful;
         self.missing = None;
         self.enter(Phase::Draining, now, self.config.timeouts.drain);
-        push(out, Action::Flush { graceful });
+        push(out, Action::Flush(graceful));
     }
 
     fn finish(&mut self, out: &mut Actions) {
         let code = self.known();
         self.until = None;
         let (phase, end) = match self.graceful {
-            true => (Phase::Finishing, Action::Fini { code }),
-            false => (Phase::Aborting, Action::Abort { code }),
+            true => (Phase::Finishing, Action::Fini(code)),
+            false => (Phase::Aborting, Action::Abort(code)),
         };
         self.phase = phase;
         push(out, end);
-        push(out, Action::Terminate { code });
+        push(out, Action::Terminate(code));
     }
 
     fn message(&mut self, now: Millis, from: u32, message: Message, out: &mut Actions) {
@@ -261,17 +261,17 @@ impl Machine {
             Message::Reduce { round, code } => self.reduce_arrived(now, from, round, code, out),
             Message::RoleRequest if self.config.rank == 0 => {
                 let leader = *self.leader.get_or_insert(from);
-                let message = Message::RoleReply { leader: leader == from };
+                let message = Message::RoleReply(leader == from);
                 push(out, Action::Send { to: from, message });
             }
-            Message::RoleReply { leader } if from == 0 && self.phase == Phase::Electing => {
+            Message::RoleReply(leader) if from == 0 && self.phase == Phase::Electing => {
                 if leader {
                     self.lead(now, out);
                 } else {
                     self.enter(Phase::Following, now, self.config.timeouts.coordinate);
                 }
             }
-            Message::ExitRequest { code } if from != self.config.rank => {
+            Message::ExitRequest(code) if from != self.config.rank => {
                 self.requested(now, from, code, out)
             }
             Message::ExitReply if self.phase == Phase::Leading => {
@@ -301,7 +301,7 @@ impl Machine {
         let (rank, size) = (self.config.rank, self.config.size);
         self.missing = Some(Missing::all_but(rank, size));
         self.enter(Phase::Leading, now, self.config.timeouts.coordinate);
-        push(out, Action::SendAll { message: Message::ExitRequest { code: self.known() } });
+        push(out, Action::SendAll(Message::ExitRequest(self.known())));
         self.lead_complete(now, out);
     }
 

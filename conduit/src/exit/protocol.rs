@@ -46,16 +46,10 @@ pub enum Message {
     },
     /// To rank 0: the sender wants to lead.
     RoleRequest,
-    /// From rank 0.
-    RoleReply {
-        /// Whether the receiver leads.
-        leader: bool,
-    },
-    /// From the leader: exit with this code.
-    ExitRequest {
-        /// The job's code.
-        code: Code,
-    },
+    /// From rank 0: whether the receiver leads.
+    RoleReply(bool),
+    /// From the leader: exit with this code, the job's.
+    ExitRequest(Code),
     /// To the leader: the request arrived.
     ExitReply,
 }
@@ -66,8 +60,8 @@ impl Message {
         match self {
             Self::Reduce { round, code } => (REDUCE, [i32::from(round), code.get()], 2),
             Self::RoleRequest => (ROLE_REQUEST, [0; 2], 0),
-            Self::RoleReply { leader } => (ROLE_REPLY, [i32::from(leader), 0], 1),
-            Self::ExitRequest { code } => (EXIT_REQUEST, [code.get(), 0], 1),
+            Self::RoleReply(leader) => (ROLE_REPLY, [i32::from(leader), 0], 1),
+            Self::ExitRequest(code) => (EXIT_REQUEST, [code.get(), 0], 1),
             Self::ExitReply => (EXIT_REPLY, [0; 2], 0),
         }
     }
@@ -80,8 +74,8 @@ impl Message {
                 Self::Reduce { round, code: Code::new(code) }
             }
             (ROLE_REQUEST, []) => Self::RoleRequest,
-            (ROLE_REPLY, &[leader @ (0 | 1)]) => Self::RoleReply { leader: leader == 1 },
-            (EXIT_REQUEST, &[code]) => Self::ExitRequest { code: Code::new(code) },
+            (ROLE_REPLY, &[leader @ (0 | 1)]) => Self::RoleReply(leader == 1),
+            (EXIT_REQUEST, &[code]) => Self::ExitRequest(Code::new(code)),
             (EXIT_REPLY, []) => Self::ExitReply,
             _ => return None,
         })
@@ -105,11 +99,8 @@ pub enum Event {
         /// What it said.
         message: Message,
     },
-    /// The control tree has decided the end of the job.
-    ExitDecision {
-        /// With this code.
-        code: Code,
-    },
+    /// The control tree has decided the end of the job, with this code.
+    ExitDecision(Code),
     /// The action [`Action::Flush`] is complete.
     Flushed,
     /// The deadline may have passed.
@@ -136,38 +127,21 @@ pub enum Action {
         message: Message,
     },
     /// Send to every rank but this one.
-    SendAll {
-        /// What.
-        message: Message,
-    },
+    SendAll(Message),
     /// Let the user's SIGQUIT handler run, if there is one. The code is stored before.
     RaiseQuit,
-    /// Decide the end of the job for this host, unless it is decided; the result comes back as
-    /// [`Event::ExitDecision`].
-    Decide {
-        /// Largest code known.
-        code: Code,
-    },
-    /// Flush the streams and, if `graceful`, let queued messages leave; then [`Event::Flushed`].
-    Flush {
-        /// Coordination succeeded.
-        graceful: bool,
-    },
-    /// Tell the provider that this rank is done.
-    Fini {
-        /// The job's code.
-        code: Code,
-    },
-    /// Ask the provider to end the whole job.
-    Abort {
-        /// The job's code.
-        code: Code,
-    },
-    /// End this process. Always the last action.
-    Terminate {
-        /// The code of the process.
-        code: Code,
-    },
+    /// Decide the end of the job for this host, with the largest code known, unless it is decided;
+    /// the result comes back as [`Event::ExitDecision`].
+    Decide(Code),
+    /// Flush the streams and, if coordination succeeded (*graceful*), let queued messages leave;
+    /// then [`Event::Flushed`].
+    Flush(bool),
+    /// Tell the provider that this rank is done, with the job's code.
+    Fini(Code),
+    /// Ask the provider to end the whole job, with its code.
+    Abort(Code),
+    /// End this process with this code. Always the last action.
+    Terminate(Code),
 }
 
 /// Most actions of one [`Machine::handle`](super::machine::Machine::handle): all rounds at once and
@@ -266,7 +240,7 @@ impl Outbox {
             // and it costs them a time-out; each other action comes at most twice in all.
             match action {
                 Action::Send { to, message } => drop(self.sends.push_back((to, message))),
-                Action::SendAll { message } => {
+                Action::SendAll(message) => {
                     let left = (0..size).filter(|to| *to != rank).collect();
                     self.broadcast = Some((message, left));
                 }
@@ -315,9 +289,9 @@ mod tests {
             Message::Reduce { round: 0, code: Code::new(-1) },
             Message::Reduce { round: 31, code: Code(255) },
             Message::RoleRequest,
-            Message::RoleReply { leader: true },
-            Message::RoleReply { leader: false },
-            Message::ExitRequest { code: Code(7) },
+            Message::RoleReply(true),
+            Message::RoleReply(false),
+            Message::ExitRequest(Code(7)),
             Message::ExitReply,
         ];
         for message in messages {
@@ -351,7 +325,7 @@ mod tests {
         let exit = Event::LocalExit { code: Code(1), path: ExitPath::Explicit };
         machine.handle(Millis(0), exit, &mut out);
         machine.handle(Millis(9), Event::Timer, &mut out);
-        let lead = Event::Message { from: 0, message: Message::RoleReply { leader: true } };
+        let lead = Event::Message { from: 0, message: Message::RoleReply(true) };
         machine.handle(Millis(9), lead, &mut out);
         let mut outbox = Outbox::new();
         outbox.take(&out, 2, 5);

@@ -113,38 +113,11 @@ pub(crate) enum ArrivedPayload<'a> {
 /// The way back of a message that came over the network, valid while its handler runs.
 #[derive(Debug)]
 pub(crate) struct ReplyToken {
-    source: Rank,
+    pub(crate) source: Rank,
     /// Connection of that rank that the message came through.
-    connection: usize,
-    request: bool,
-    replied: Cell<bool>,
-}
-
-impl ReplyToken {
-    pub(crate) const fn new(source: Rank, connection: usize, request: bool) -> Self {
-        Self { source, connection, request, replied: Cell::new(false) }
-    }
-
-    pub(crate) const fn source(&self) -> Rank {
-        self.source
-    }
-
-    /// The connection that it came through, among those to its sender.
-    pub(crate) const fn connection(&self) -> usize {
-        self.connection
-    }
-
-    pub(crate) const fn is_request(&self) -> bool {
-        self.request
-    }
-
-    pub(crate) const fn is_replied(&self) -> bool {
-        self.replied.get()
-    }
-
-    pub(crate) fn set_replied(&self, sent: bool) {
-        self.replied.set(sent);
-    }
+    pub(crate) connection: usize,
+    pub(crate) request: bool,
+    pub(crate) replied: Cell<bool>,
 }
 
 /// Takes arrived messages. Must not poll for more than

@@ -91,7 +91,7 @@ impl Transport {
     /// Where a target is: the only place that compares.
     #[inline(always)]
     pub(crate) fn route(&self, target: usize) -> Route {
-        if target < self.shm.span().locals as usize {
+        if target < self.shm.span.locals as usize {
             return Route::Shm(target);
         }
         Route::Net(remote_rank(target).unwrap_or(Rank(u32::MAX)))
@@ -228,7 +228,7 @@ impl Transport {
     pub(crate) fn segment(&self, target: usize) -> Option<PeerSegment> {
         match self.route(target) {
             Route::Shm(local) => {
-                let (here, row) = (Some(self.shm.segment_base(local)?), self.shm.row(local));
+                let (here, row) = (Some(self.shm.segment_base(local)?), self.shm.memory.row(local));
                 let (base, len) = (&row.base, &row.len);
                 let [owner_base, len] = [base, len].map(|word| word.load(Ordering::Acquire));
                 Some(PeerSegment { owner_base, len, here })
@@ -283,7 +283,7 @@ impl Transport {
     /// Whether a poll would certainly find something in the network. A hint.
     #[inline]
     pub(crate) fn net_has_work(&self) -> bool {
-        self.shm.networked() && self.net().is_some_and(NetTransport::has_work)
+        self.shm.networked && self.net().is_some_and(NetTransport::has_work)
     }
 }
 

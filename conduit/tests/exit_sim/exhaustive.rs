@@ -197,7 +197,7 @@ impl Job {
     fn see(&mut self, rank: u32) {
         if let Some(code) = self.decision {
             self.peers[rank as usize].notified = true;
-            self.tell(rank, Event::ExitDecision { code });
+            self.tell(rank, Event::ExitDecision(code));
         }
     }
 
@@ -225,7 +225,7 @@ impl Job {
             }
             Action::StopClientHandlers => {}
             Action::Send { to, message } => self.flights.push((to, rank, message)),
-            Action::SendAll { message } => {
+            Action::SendAll(message) => {
                 self.flights
                     .extend((0..size).filter(|&to| to != rank).map(|to| (to, rank, message)));
             }
@@ -233,18 +233,18 @@ impl Job {
                 assert!(peer.local.is_none(), "SIGQUIT for an exit that began here");
                 assert!(!std::mem::replace(&mut peer.quit, true), "SIGQUIT twice");
             }
-            Action::Decide { code } => {
+            Action::Decide(code) => {
                 self.decision.get_or_insert(code);
                 self.clean = false;
                 self.see(rank);
             }
-            Action::Flush { .. } => peer.flushing = true,
-            Action::Fini { code } => assert!(peer.fini.replace(code).is_none()),
-            Action::Abort { code } => {
+            Action::Flush(_) => peer.flushing = true,
+            Action::Fini(code) => assert!(peer.fini.replace(code).is_none()),
+            Action::Abort(code) => {
                 assert!(peer.fini.replace(code).is_none());
                 self.killing = true;
             }
-            Action::Terminate { code } => {
+            Action::Terminate(code) => {
                 assert_eq!(peer.fini, Some(code));
                 peer.ended = Some((code, peer.machine.state() == Phase::Finishing));
             }

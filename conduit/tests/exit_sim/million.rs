@@ -75,7 +75,7 @@ fn run(callers: std::ops::Range<u32>, expected: Code) -> (u64, u64) {
                             Step::Deliver { to, from: rank, message },
                         );
                     }
-                    Action::SendAll { message } => {
+                    Action::SendAll(message) => {
                         for to in (0..SIZE).filter(|&to| to != rank) {
                             coordination += 1;
                             ring.put(
@@ -84,11 +84,11 @@ fn run(callers: std::ops::Range<u32>, expected: Code) -> (u64, u64) {
                             );
                         }
                     }
-                    Action::Flush { graceful } => {
+                    Action::Flush(graceful) => {
                         assert!(graceful);
                         ring.put(1, Step::Flushed(rank));
                     }
-                    Action::Terminate { code } => {
+                    Action::Terminate(code) => {
                         assert_eq!(code, expected, "rank {rank}");
                         finished += 1;
                     }

@@ -31,11 +31,11 @@ fn event(name: &str) -> Event {
         "reduce 0 5" => message(0, Message::Reduce { round: 0, code: Code(5) }),
         "reduce 1 9" => message(3, Message::Reduce { round: 1, code: Code(9) }),
         "role-request" => message(2, Message::RoleRequest),
-        "leader" => message(0, Message::RoleReply { leader: true }),
-        "member" => message(0, Message::RoleReply { leader: false }),
-        "request 9" => message(3, Message::ExitRequest { code: Code(9) }),
+        "leader" => message(0, Message::RoleReply(true)),
+        "member" => message(0, Message::RoleReply(false)),
+        "request 9" => message(3, Message::ExitRequest(Code(9))),
         "reply" => message(2, Message::ExitReply),
-        "decision 9" => Event::ExitDecision { code: Code(9) },
+        "decision 9" => Event::ExitDecision(Code(9)),
         "timer" => Event::Timer,
         "flushed" => Event::Flushed,
         other => panic!("unknown event {other:?}"),
@@ -73,23 +73,23 @@ fn render(action: &Action) -> String {
     let say = |message: &Message| match *message {
         Message::Reduce { round, code } => format!("reduce {round} {}", code.0),
         Message::RoleRequest => "role-request".into(),
-        Message::RoleReply { leader: true } => "leader".into(),
-        Message::RoleReply { leader: false } => "member".into(),
-        Message::ExitRequest { code } => format!("request {}", code.0),
+        Message::RoleReply(true) => "leader".into(),
+        Message::RoleReply(false) => "member".into(),
+        Message::ExitRequest(code) => format!("request {}", code.0),
         Message::ExitReply => "reply".into(),
     };
     match action {
         Action::Announce { code, path } => format!("announce {} {path:?}", code.0),
         Action::StopClientHandlers => "stop handlers".into(),
         Action::Send { to, message } => format!("send {to} ({})", say(message)),
-        Action::SendAll { message } => format!("send all ({})", say(message)),
+        Action::SendAll(message) => format!("send all ({})", say(message)),
         Action::RaiseQuit => "quit".into(),
-        Action::Decide { code } => format!("decide {}", code.0),
-        Action::Flush { graceful: true } => "flush".into(),
-        Action::Flush { graceful: false } => "flush (failed)".into(),
-        Action::Fini { code } => format!("fini {}", code.0),
-        Action::Abort { code } => format!("abort {}", code.0),
-        Action::Terminate { code } => format!("end {}", code.0),
+        Action::Decide(code) => format!("decide {}", code.0),
+        Action::Flush(true) => "flush".into(),
+        Action::Flush(false) => "flush (failed)".into(),
+        Action::Fini(code) => format!("fini {}", code.0),
+        Action::Abort(code) => format!("abort {}", code.0),
+        Action::Terminate(code) => format!("end {}", code.0),
     }
 }
 
@@ -169,9 +169,9 @@ fn nothing_from_the_wire_is_trusted() {
         reduce(u32::MAX, 0),
     ];
     let others = [
-        (9, Message::ExitRequest { code: Code(99) }),
-        (1, Message::ExitRequest { code: Code(99) }),
-        (0, Message::RoleReply { leader: true }),
+        (9, Message::ExitRequest(Code(99))),
+        (1, Message::ExitRequest(Code(99))),
+        (0, Message::RoleReply(true)),
         (2, Message::ExitReply),
         (2, Message::RoleRequest),
     ];

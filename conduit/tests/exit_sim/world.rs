@@ -232,7 +232,7 @@ impl World {
                 self.tell(to, Event::Message { from, message });
             }
             Step::Timer(rank) => self.tell(rank, Event::Timer),
-            Step::ExitDecision { rank, code } => self.tell(rank, Event::ExitDecision { code }),
+            Step::ExitDecision { rank, code } => self.tell(rank, Event::ExitDecision(code)),
             Step::Flushed(rank) => self.tell(rank, Event::Flushed),
             Step::Die(rank) => self.dies(rank, End::Died),
             Step::Kill(rank) => self.dies(rank, End::Killed),
@@ -346,7 +346,7 @@ impl World {
             }
             Action::StopClientHandlers => {}
             Action::Send { to, message } => self.send(rank, to, message),
-            Action::SendAll { message } => {
+            Action::SendAll(message) => {
                 for to in (0..self.plan.size).filter(|&to| to != rank) {
                     self.send(rank, to, message);
                 }
@@ -355,23 +355,23 @@ impl World {
                 assert!(node.local.is_none(), "SIGQUIT for an exit that began here");
                 node.quits += 1;
             }
-            Action::Decide { code } => {
+            Action::Decide(code) => {
                 let code = self.decide(code);
                 self.at(self.now, Step::ExitDecision { rank, code });
             }
-            Action::Flush { .. } => {
+            Action::Flush(_) => {
                 if !self.rng.chance(self.plan.faults.stuck_flush_permille) {
                     self.after(5, Step::Flushed(rank));
                 }
             }
-            Action::Fini { code } => {
+            Action::Fini(code) => {
                 assert!(node.fini.replace(code).is_none(), "two farewells");
             }
-            Action::Abort { code } => {
+            Action::Abort(code) => {
                 assert!(node.fini.replace(code).is_none(), "abort after farewell");
                 self.end_job(code);
             }
-            Action::Terminate { code } => {
+            Action::Terminate(code) => {
                 assert_eq!(node.fini, Some(code), "terminated with another code than announced");
                 let graceful = node.machine.state() == Phase::Finishing;
                 node.ended = Some(self.now);

@@ -313,7 +313,7 @@ impl NetTransport {
     ) -> Result<bool, Box<Error>> {
         sent(self.enter(|context| {
             let sent = Sender(context).reply(token, message)?;
-            token.set_replied(sent == Sent::Yes);
+            token.replied.set(sent == Sent::Yes);
             Ok(sent)
         }))
     }

@@ -29,7 +29,7 @@ impl ShmTransport {
     /// Decides whether senders need fences; once every rank has announced itself.
     pub(crate) fn learn_fences(&self) {
         let registered = self.memory.control().registered.load(Ordering::SeqCst);
-        self.asymmetric.store(registered == self.span().locals, Ordering::Relaxed);
+        self.asymmetric.store(registered == self.span.locals, Ordering::Relaxed);
     }
 
     /// As on a system without such fences. All ranks, then a barrier.

@@ -1,7 +1,7 @@
 //! One rank's end of the memory that its neighbourhood shares.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bootstrap::Bootstrap;
@@ -10,13 +10,12 @@ use bootstrap::node_shm::{NodeShm, RankSlot};
 use super::arena::Arena;
 use super::consumer::Consumer;
 use super::host::{HostMemory, HostWords};
-use super::layout::{Layout, SegmentRow};
+use super::layout::Layout;
 use super::map::SharedMemory;
-use super::mpsc_ring::MpscRing;
 use super::poll_budget::PollBudget;
 use super::segments::Segments;
 use super::shm_barrier::Progress;
-use super::spsc_ring::{LANES, Producer};
+use super::spsc_ring::LANES;
 use crate::error::Error;
 use crate::mode::Mode;
 use crate::settings::Settings;
@@ -51,18 +50,21 @@ pub(crate) struct ShmTransport {
     pub(super) asymmetric: AtomicBool,
     /// This rank takes part in the fences of sleepers.
     pub(super) registered: AtomicBool,
-    networked: bool,
+    /// Whether some rank is outside the neighbourhood.
+    pub(crate) networked: bool,
     /// The program is one of C: handlers are foreign, Longs carry addresses instead of offsets.
-    c_face: bool,
+    pub(super) c_face: bool,
     /// The client's barrier is a central one whatever the number of ranks.
     pub(super) central: bool,
-    span: Span,
+    pub(crate) span: Span,
     pub(super) client_barrier: Progress,
-    pub(super) memory: HostMemory,
-    page: Arc<NodeShm>,
-    budget: PollBudget,
+    pub(crate) memory: HostMemory,
+    /// Where doorbells are.
+    pub(crate) page: Arc<NodeShm>,
+    pub(crate) budget: PollBudget,
     pub(super) inner_barrier: Progress,
-    segments: OnceLock<Segments>,
+    /// There from attach on.
+    pub(crate) segments: OnceLock<Segments>,
     payloads: [Payloads; 2],
     pub(super) consumers: [Consumer; 3],
     pub(super) lane_consumers: [Consumer; 2 * LANES],
@@ -126,7 +128,7 @@ impl ShmTransport {
         // Algorithms that differ between ranks would wait for each other for ever, and destinations
         // would be misread.
         let (central, c) = (u64::from(self.central), u64::from(self.c_face));
-        let mine = self.layout().fingerprint() ^ central << 1 ^ c << 2;
+        let mine = self.memory.layout.fingerprint() ^ central << 1 ^ c << 2;
         let word = &self.memory.control().fingerprint;
         match word.compare_exchange(0, mine, Ordering::SeqCst, Ordering::SeqCst) {
             Err(seen) if seen != mine => Err(Error::LayoutMismatch { rank, seen, mine }),
@@ -147,30 +149,9 @@ impl ShmTransport {
         self.host.cpus().iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum()
     }
 
-    #[inline(always)]
-    pub(crate) const fn networked(&self) -> bool {
-        self.networked
-    }
-
-    #[inline(always)]
-    pub(crate) const fn c_face(&self) -> bool {
-        self.c_face
-    }
-
-    #[inline(always)]
-    pub(crate) const fn span(&self) -> Span {
-        self.span
-    }
-
     #[inline]
     pub(crate) const fn local(&self) -> usize {
         self.span.local as usize
-    }
-
-    /// The memory of the node, where doorbells are.
-    #[inline]
-    pub(crate) const fn node_shm(&self) -> &Arc<NodeShm> {
-        &self.page
     }
 
     #[inline(always)]
@@ -184,73 +165,31 @@ impl ShmTransport {
         self.page.slot(self.span.base.saturating_add(self.span.local))
     }
 
-    #[inline(always)]
-    pub(crate) const fn budget(&self) -> &PollBudget {
-        &self.budget
-    }
-
-    #[inline]
-    pub(super) const fn memory(&self) -> &HostMemory {
-        &self.memory
-    }
-
-    #[inline]
-    pub(crate) const fn layout(&self) -> &Layout {
-        self.memory.layout()
-    }
-
-    #[inline]
-    pub(crate) fn row(&self, local: usize) -> &SegmentRow {
-        self.memory.row(local)
-    }
-
-    #[inline(always)]
-    pub(super) fn ring_of(&self, local: usize, class: MessageClass) -> MpscRing<'_> {
-        self.memory.ring(local, class)
-    }
-
-    #[inline(always)]
-    pub(super) fn tail(&self, target: usize, class: MessageClass) -> Option<&Producer> {
-        self.memory.tail(target, class as usize)
-    }
-
-    #[inline]
-    pub(super) fn freed(&self, owner: usize, class: MessageClass) -> &[AtomicU32] {
-        self.memory.freed(owner, class as usize)
-    }
-
-    #[inline]
-    pub(crate) fn segments(&self) -> Option<&Segments> {
-        self.segments.get()
-    }
-
-    pub(crate) fn set_segments(&self, segments: Segments) {
-        // A second attach was refused before.
-        let _ = self.segments.set(segments);
-    }
-
     /// Address in this process of a neighbour's segment; `None` before attach.
     pub(crate) fn segment_base(&self, local: usize) -> Option<*mut u8> {
-        Some(self.segments()?.range(self.row(local), 0, 0)?.as_ptr())
+        Some(self.segments.get()?.range(self.memory.row(local), 0, 0)?.as_ptr())
     }
 
     /// Copies into a neighbour's segment; `false` when the range is outside.
     #[inline]
     pub(crate) fn write(&self, local: usize, offset: u64, from: &[u8]) -> bool {
         from.is_empty()
-            || self.segments().is_some_and(|all| all.write(self.row(local), offset, from))
+            || self
+                .segments
+                .get()
+                .is_some_and(|all| all.write(self.memory.row(local), offset, from))
     }
 
     /// Copies out of a neighbour's segment; `false` when the range is outside.
     #[inline]
     pub(crate) fn read(&self, local: usize, offset: u64, into: &mut [u8]) -> bool {
         into.is_empty()
-            || self.segments().is_some_and(|all| all.read(self.row(local), offset, into))
+            || self.segments.get().is_some_and(|all| all.read(self.memory.row(local), offset, into))
     }
 
     #[inline]
     pub(crate) fn allocate<M: Mode>(&self, class: MessageClass, len: usize) -> Option<Block> {
-        let freed = self.freed(self.local(), class);
+        let freed = self.memory.freed(self.local(), class as usize);
         self.payloads.get(class as usize)?.with::<M, _>(|arena| arena.allocate(freed, len))
     }
 
@@ -262,7 +201,7 @@ impl ShmTransport {
 
     /// Gives a block back that was not sent.
     pub(crate) fn forget<M: Mode>(&self, class: MessageClass, block: Block) {
-        let freed = self.freed(self.local(), class);
+        let freed = self.memory.freed(self.local(), class as usize);
         if let Some(payloads) = self.payloads.get(class as usize) {
             payloads.with::<M, _>(|arena| arena.forget(freed, block));
         }

@@ -25,7 +25,7 @@ use crate::transport::neighbours::Span;
 #[repr(C)]
 pub(crate) struct HostMemory {
     memory: SharedMemory,
-    layout: Layout,
+    pub(crate) layout: Layout,
     /// This rank's ways to the others, for requests and for replies.
     tails: [Box<[Producer]>; 2],
     /// Holds the doorbells that the tails point at.
@@ -125,11 +125,6 @@ impl HostMemory {
             // SAFETY: the mapping and the page live as long as `self`, which owns the tail.
             unsafe { tail.point_at(self.lane(target, lane), bell) };
         }
-    }
-
-    #[inline]
-    pub(crate) const fn layout(&self) -> &Layout {
-        &self.layout
     }
 
     /// The object at an offset of the layout. The caller has checked the local index that the

@@ -24,7 +24,7 @@ pub(crate) use endpoint::ShmTransport;
 pub(crate) use layout::SegmentRow;
 pub(crate) use map::SharedMemory;
 pub(crate) use poll::ShmSink;
-pub(crate) use segments::{Placed, Segments};
+pub(crate) use segments::Segments;
 pub(crate) use shm_barrier::{BarrierName, Which};
 pub(crate) use spsc_ring::{BURST_ARGS, BurstReader};
 pub(crate) use words::SharedWords;

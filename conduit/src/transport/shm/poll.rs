@@ -29,21 +29,9 @@ pub(crate) trait ShmSink: Sink {
 }
 
 impl ShmTransport {
-    /// Whether a message waits in any queue or lane of this rank. Made for polls that find nothing.
-    #[inline(always)]
-    pub(crate) fn has_arrived(&self) -> bool {
-        self.memory().arrived()
-    }
-
-    /// Whether a message waits in a queue of this rank that all senders share.
-    #[inline(always)]
-    pub(crate) fn is_queued(&self) -> bool {
-        self.memory().queued()
-    }
-
     #[inline]
     pub(crate) fn is_ready(&self, class: MessageClass) -> bool {
-        self.ring_of(self.local(), class).ready()
+        self.memory.ring(self.local(), class).ready()
     }
 
     #[inline(never)]
@@ -61,7 +49,7 @@ impl ShmTransport {
     /// before the handler runs.
     #[inline]
     fn take<M: Mode>(&self, class: MessageClass, packet: &mut Packet) -> bool {
-        let ring = self.ring_of(self.local(), class);
+        let ring = self.memory.ring(self.local(), class);
         if !M::THREADED {
             return ring.receive(packet);
         }
@@ -81,7 +69,7 @@ impl ShmTransport {
             (packet.source() as usize, packet.handler(), packet.len() as usize, packet.place());
         let kind = packet.kind();
         let Some((args, inline)) = packet.parts() else { sink.malformed(source, "counts") };
-        if source >= self.layout().locals {
+        if source >= self.memory.layout.locals {
             sink.malformed(source, "source");
         }
         let arrived = |payload: ArrivedPayload<'_>| {
@@ -92,15 +80,14 @@ impl ShmTransport {
             Some(Kind::MediumInline) => arrived(ArrivedPayload::Medium(inline)),
             Some(Kind::MediumBlock) => {
                 let block = Block::from_wire(place);
-                let payload = self.memory().block_payload(source, class as usize, block, len);
+                let payload = self.memory.block_payload(source, class as usize, block, len);
                 let Some(payload) = payload else { sink.malformed(source, "payload block") };
                 arrived(ArrivedPayload::Medium(payload));
-                self.freed(source, class)[block.index as usize]
+                self.memory.freed(source, class as usize)[block.index as usize]
                     .store(block.generation, Ordering::Release);
             }
             Some(Kind::Long) => {
-                let offset =
-                    if self.c_face() { place.wrapping_sub(self.own_base()) } else { place };
+                let offset = if self.c_face { place.wrapping_sub(self.own_base()) } else { place };
                 arrived(ArrivedPayload::Long { offset, len });
             }
             Some(Kind::Internal) | None => sink.malformed(source, "kind"),
@@ -110,7 +97,7 @@ impl ShmTransport {
     /// Address of this rank's segment; 0 before attach.
     #[inline]
     pub(crate) fn own_base(&self) -> u64 {
-        self.row(self.local()).base.load(Ordering::Relaxed)
+        self.memory.row(self.local()).base.load(Ordering::Relaxed)
     }
 
     #[inline(always)]
@@ -126,7 +113,7 @@ impl ShmTransport {
     #[inline(always)]
     pub(crate) fn lane_ready(&self, class: MessageClass) -> bool {
         let mut lanes = self.lanes_in_use(lanes_of(class as usize));
-        lanes.any(|lane| self.memory().own_lane(lane).ready())
+        lanes.any(|lane| self.memory.own_lane(lane).ready())
     }
 
     /// Delivers messages of all lanes; returns how many. Replies first.
@@ -138,7 +125,7 @@ impl ShmTransport {
 
     #[inline(always)]
     fn drain_some<M: Mode>(&self, class: MessageClass, sink: &impl ShmSink) -> usize {
-        let ready = |lane: &usize| self.memory().own_lane(*lane).ready();
+        let ready = |lane: &usize| self.memory.own_lane(*lane).ready();
         let lanes = self.lanes_in_use(lanes_of(class as usize)).filter(ready);
         lanes.map(|lane| self.drain_lane::<M>(class, lane, sink)).sum()
     }
@@ -162,7 +149,7 @@ impl ShmTransport {
         if M::THREADED && turn.is_none() {
             return 0;
         }
-        let (mut count, bursts) = (0, self.c_face());
+        let (mut count, bursts) = (0, self.c_face);
         loop {
             let most = LANE_BATCH - count;
             let served = if bursts { self.serve_burst(class, number, most, sink) } else { 0 };
@@ -170,7 +157,7 @@ impl ShmTransport {
                 return count;
             }
             count += served.max(1);
-            if count >= LANE_BATCH || !sink.is_open() || !self.memory().own_lane(number).ready() {
+            if count >= LANE_BATCH || !sink.is_open() || !self.memory.own_lane(number).ready() {
                 return count;
             }
         }
@@ -179,7 +166,7 @@ impl ShmTransport {
     /// Takes the next message out of a lane and delivers it, whatever it is.
     #[inline(never)]
     fn deliver_next(&self, class: MessageClass, number: usize, sink: &impl ShmSink) -> bool {
-        let (lane, source) = (self.memory().own_lane(number), self.memory().lane_source(number));
+        let (lane, source) = (self.memory.own_lane(number), self.memory.lane_source(number));
         let mut packet = Packet::empty();
         let received = lane.receive(source, &mut packet);
         if received {
@@ -198,9 +185,9 @@ impl ShmTransport {
         most: usize,
         sink: &impl ShmSink,
     ) -> usize {
-        let Some(burst) = BurstReader::begin(self.memory().own_lane(number)) else { return 0 };
-        let source = self.memory().lane_source(number) as usize;
-        if source >= self.layout().locals {
+        let Some(burst) = BurstReader::begin(self.memory.own_lane(number)) else { return 0 };
+        let source = self.memory.lane_source(number) as usize;
+        if source >= self.memory.layout.locals {
             return 0;
         }
         sink.arrived_burst(source, class, burst, most)
@@ -212,7 +199,7 @@ impl ShmTransport {
     /// never resumes.
     pub(crate) fn take_internal(&self, mut each: impl FnMut(usize, u8, &[i32])) -> usize {
         let mut count = 0;
-        let ring = self.ring_of(self.local(), MessageClass::Internal);
+        let ring = self.memory.ring(self.local(), MessageClass::Internal);
         let mut packet = Packet::empty();
         while ring.ready() {
             let consumer = &self.consumers[MessageClass::Internal as usize];
@@ -223,7 +210,7 @@ impl ShmTransport {
             drop(turn);
             count += 1;
             let (source, id) = (packet.source(), packet.handler());
-            if packet.kind() != Some(Kind::Internal) || source >= self.span().locals {
+            if packet.kind() != Some(Kind::Internal) || source >= self.span.locals {
                 continue;
             }
             if let Some((args, _)) = packet.parts() {
@@ -243,7 +230,7 @@ impl ShmTransport {
     }
 
     fn discard_queue(&self, class: MessageClass) {
-        let ring = self.ring_of(self.local(), class);
+        let ring = self.memory.ring(self.local(), class);
         let mut packet = Packet::empty();
         while ring.ready() {
             let Some(turn) = self.consumers[class as usize].take_over() else { break };
@@ -258,8 +245,7 @@ impl ShmTransport {
     fn discard_lanes(&self, class: MessageClass) {
         let mut packet = Packet::empty();
         for number in self.lanes_in_use(lanes_of(class as usize)) {
-            let (lane, source) =
-                (self.memory().own_lane(number), self.memory().lane_source(number));
+            let (lane, source) = (self.memory.own_lane(number), self.memory.lane_source(number));
             while lane.ready() {
                 let Some(turn) = self.lane_consumers[number].take_over() else { break };
                 if !lane.receive(source, &mut packet) {
@@ -273,9 +259,10 @@ impl ShmTransport {
 
     fn release_block(&self, class: MessageClass, packet: &Packet) {
         let source = packet.source() as usize;
-        if packet.kind() == Some(Kind::MediumBlock) && source < self.layout().locals {
+        if packet.kind() == Some(Kind::MediumBlock) && source < self.memory.layout.locals {
             let block = Block::from_wire(packet.place());
-            if let Some(word) = self.freed(source, class).get(block.index as usize) {
+            if let Some(word) = self.memory.freed(source, class as usize).get(block.index as usize)
+            {
                 word.store(block.generation, Ordering::Release);
             }
         }

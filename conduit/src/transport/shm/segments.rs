@@ -10,13 +10,6 @@ pub(crate) struct Segments {
     memory: SharedMemory,
 }
 
-/// A checked range of a segment: where a payload was placed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Placed {
-    pub(crate) at: NonNull<u8>,
-    pub(crate) len: usize,
-}
-
 impl Segments {
     pub(crate) const fn new(memory: SharedMemory) -> Self {
         Self { memory }
@@ -68,14 +61,5 @@ impl Segments {
         let at = self.range(row, offset, 4)?.cast::<u32>();
         // SAFETY: as in `word64`.
         at.is_aligned().then(|| unsafe { AtomicU32::from_ptr(at.as_ptr()) })
-    }
-}
-
-impl Placed {
-    pub(crate) fn copy_to(&self, into: &mut [u8]) {
-        let len = self.len.min(into.len());
-        // SAFETY: `at..at + self.len` was checked when the message arrived and the mapping outlives
-        // the handler that holds this value; `into` is ordinary memory and cannot overlap it.
-        unsafe { into.as_mut_ptr().copy_from_nonoverlapping(self.at.as_ptr(), len) };
     }
 }

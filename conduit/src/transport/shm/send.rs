@@ -30,7 +30,7 @@ impl ShmTransport {
         let post = Post {
             kind: Kind::Short,
             handler: message.handler,
-            source: self.span().local,
+            source: self.span.local,
             len: 0,
             place: 0,
             args: message.args,
@@ -103,12 +103,12 @@ impl ShmTransport {
         local: usize,
         class: MessageClass,
     ) -> Option<(&Producer, SpscRing<'_>)> {
-        let tail = self.tail(local, class)?;
+        let tail = self.memory.tail(local, class as usize)?;
         let lane = tail.lane()?;
         if M::THREADED && !tail.is_of(me::<M>()) {
             return None;
         }
-        Some((tail, self.memory().lane(local, lane)))
+        Some((tail, self.memory.lane(local, lane)))
     }
 
     /// Puts a message into this thread's lane to the target, or into the queue that all senders
@@ -116,7 +116,7 @@ impl ShmTransport {
     /// of messages.
     #[inline(always)]
     fn post<M: Mode>(&self, local: usize, class: MessageClass, post: &Post<'_>) -> bool {
-        self.budget().answered();
+        self.budget.answered();
         let sent = match self.lane_to::<M>(local, class) {
             Some((tail, lane)) => lane.send(tail, post),
             None => self.post_shared::<M>(local, class, post),
@@ -129,8 +129,8 @@ impl ShmTransport {
 
     #[inline(never)]
     fn post_shared<M: Mode>(&self, local: usize, class: MessageClass, post: &Post<'_>) -> bool {
-        self.memory().approach(local, class as usize, me::<M>(), self.span().local);
-        self.ring_of(local, class).send(post)
+        self.memory.approach(local, class as usize, me::<M>(), self.span.local);
+        self.memory.ring(local, class).send(post)
     }
 
     /// Whether a message with `nargs` arguments, its payload elsewhere, would find room now. A
@@ -144,16 +144,16 @@ impl ShmTransport {
     ) -> bool {
         match self.lane_to::<M>(local, class) {
             Some((tail, lane)) => lane.has_room(tail, nargs),
-            None => self.ring_of(local, class).has_room(),
+            None => self.memory.ring(local, class).has_room(),
         }
     }
 
     /// Sends a message of the library in a queue of its own, never behind messages of the client.
     /// `false` when that is full. Async-signal-safe.
     pub(crate) fn send_internal(&self, local: usize, id: u8, args: &[i32]) -> bool {
-        let (source, kind) = (self.span().local, Kind::Internal);
+        let (source, kind) = (self.span.local, Kind::Internal);
         let post = Post { kind, handler: id, source, len: 0, place: 0, args, inline: &[] };
-        let sent = self.ring_of(local, MessageClass::Internal).send(&post);
+        let sent = self.memory.ring(local, MessageClass::Internal).send(&post);
         if sent {
             self.wake(local);
         }
@@ -163,18 +163,20 @@ impl ShmTransport {
     /// Counts a request after a check for messages; `false` when it should poll instead.
     #[inline(always)]
     pub(crate) fn count_checked<M: Mode>(&self) -> bool {
-        self.budget().count_checked::<M>(self.networked(), self.is_asymmetric())
+        self.budget.count_checked::<M>(self.networked, self.is_asymmetric())
     }
 
     /// Sends a Short request of a burst whose last check was not long ago, through this thread's
     /// lane; `false` when that is not so.
     #[inline(always)]
     pub(crate) fn send_unchecked<M: Mode>(&self, local: usize, handler: u8, args: &[i32]) -> bool {
-        let Some(tail) = self.tail(local, MessageClass::Request) else { return false };
-        if M::THREADED && !tail.is_of(me::<M>()) || !self.budget().take_one::<M>() {
+        let Some(tail) = self.memory.tail(local, MessageClass::Request as usize) else {
+            return false;
+        };
+        if M::THREADED && !tail.is_of(me::<M>()) || !self.budget.take_one::<M>() {
             return false;
         }
-        self.budget().answered();
+        self.budget.answered();
         tail.send_short(handler, args)
     }
 
@@ -188,11 +190,11 @@ impl ShmTransport {
         args: &[i32],
         may_send: impl FnOnce() -> bool,
     ) -> bool {
-        let Some(tail) = self.tail(local, class) else { return false };
+        let Some(tail) = self.memory.tail(local, class as usize) else { return false };
         if !self.is_asymmetric() || M::THREADED && !tail.is_of(me::<M>()) || !may_send() {
             return false;
         }
-        self.budget().answered();
+        self.budget.answered();
         tail.send_short(handler, args)
     }
 }

@@ -132,7 +132,7 @@ impl ShmTransport {
 
     #[inline]
     const fn few(&self, which: Which) -> bool {
-        matches!(which, Which::Client) && self.span().locals <= FEW && !self.central
+        matches!(which, Which::Client) && self.span.locals <= FEW && !self.central
     }
 
     /// This rank arrives with `name`. It must not have a barrier under way.
@@ -145,7 +145,7 @@ impl ShmTransport {
         if self.few(which) {
             let mine = &self.memory.member(self.local()).arrived[generation as usize & 1];
             mine.0.swap(word(generation, name), Ordering::SeqCst);
-            for other in (0..self.layout().locals).filter(|other| *other != self.local()) {
+            for other in (0..self.memory.layout.locals).filter(|other| *other != self.local()) {
                 self.slot_of(other).ring_if_sleeping();
             }
         } else {
@@ -164,7 +164,7 @@ impl ShmTransport {
             let (set, fetch) = (Ordering::AcqRel, Ordering::Relaxed);
             central.filling.fetch_update(set, fetch, arrive).unwrap_or_else(|before| before)
         };
-        if count(before) + 1 == self.span().locals {
+        if count(before) + 1 == self.span.locals {
             // Everybody has arrived, and nobody can arrive again before the barrier opens.
             let merged = BarrierName::decode(before).merge(name);
             central.filling.store(0, Ordering::Relaxed);
@@ -177,7 +177,7 @@ impl ShmTransport {
 
     #[cold]
     fn wake_sleepers(&self) {
-        for other in 0..self.layout().locals {
+        for other in 0..self.memory.layout.locals {
             self.slot_of(other).ring_if_sleeping();
         }
     }
@@ -190,7 +190,7 @@ impl ShmTransport {
 
     #[inline(always)]
     fn opened(&self, which: Which) -> Option<BarrierName> {
-        if self.networked() { self.released(which) } else { self.gathered(which) }
+        if self.networked { self.released(which) } else { self.gathered(which) }
     }
 
     /// What the whole job has said, once the leader of this neighbourhood has released it.
@@ -215,7 +215,7 @@ impl ShmTransport {
             return (count(open) == generation).then(|| BarrierName::decode(open));
         }
         let mut merged = BarrierName::Anonymous;
-        for local in 0..self.layout().locals {
+        for local in 0..self.memory.layout.locals {
             let word = self.memory.member(local).arrived[generation as usize & 1]
                 .0
                 .load(Ordering::Acquire);

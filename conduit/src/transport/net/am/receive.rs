@@ -4,6 +4,7 @@
 //! sender; the buffer is the spare for the next one afterwards. Without a spare the message is
 //! copied, and its buffer goes back at once.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use bootstrap::Rank;
@@ -291,7 +292,8 @@ impl<'a> Receiver<'a> {
             return self.repost(from, buffer);
         }
         let internal = head.handler < FIRST_CLIENT_HANDLER;
-        let token = ReplyToken::new(peer, from.index, !head.reply && !internal);
+        let (request, replied) = (!head.reply && !internal, Cell::new(false));
+        let token = ReplyToken { source: peer, connection: from.index, request, replied };
         if head.shape == Shape::Short {
             // Nothing of it is left in its buffer.
             self.repost(from, buffer)?;
@@ -299,7 +301,7 @@ impl<'a> Receiver<'a> {
         } else {
             self.deliver_payload(from, &token, (buffer, info.len), &decoded, sink)?;
         }
-        if token.is_request() && !token.is_replied() && from.connection.account.bank() {
+        if token.request && !token.replied.get() && from.connection.account.bank() {
             self.0.ack_if_due(from.peer, from.index)?;
         }
         Ok(())
@@ -335,7 +337,7 @@ impl<'a> Receiver<'a> {
     ) -> Result<(), Error> {
         let bytes = &mut self.0.buffers.pool.bytes(&mut buffer)[..len as usize];
         let spares = &self.0.rails[from.connection.rail].spares;
-        if !token.is_request() || from.connection.requests.is_some() {
+        if !token.request || from.connection.requests.is_some() {
             hand_over(token, decoded, self.arrival(token, decoded, bytes)?, sink);
             self.repost(from, buffer)?;
         } else if let Some(spare) = spares.take(&self.0.buffers.pool, 0) {
@@ -372,7 +374,7 @@ impl<'a> Receiver<'a> {
                 let end = dest.checked_add(u64::from(len)).filter(|end| *end <= size);
                 if end.is_none() || packed && !own.is_some_and(|own| own.write(dest, payload)) {
                     let problem = format!("a Long to {dest}, {len} bytes, in a segment of {size}");
-                    return Err(self.malformed(token.source(), problem));
+                    return Err(self.malformed(token.source, problem));
                 }
                 ArrivedPayload::Long { offset: dest, len: len as usize }
             }
@@ -425,7 +427,7 @@ fn hand_over<S: Sink + ?Sized>(
         false => MessageClass::Request,
     };
     sink.arrived(Arrived {
-        source: neighbours::remote(token.source()),
+        source: neighbours::remote(token.source),
         class,
         handler: head.handler,
         args: decoded.args(),

@@ -72,8 +72,8 @@ impl<'a> Sender<'a> {
 
     /// A reply to the message of a token. Waits for completions of sends.
     pub(crate) fn reply(self, token: &ReplyToken, message: &AmMessage<'_>) -> Result<Sent, Error> {
-        let Some(peer) = self.0.peers.get(token.source()) else { return Ok(Sent::Full) };
-        let connection = Some(token.connection());
+        let Some(peer) = self.0.peers.get(token.source) else { return Ok(Sent::Full) };
+        let connection = Some(token.connection);
         loop {
             // Where the handshake is not complete yet, it is asked for.
             if (peer.is_open() || self.0.connected(peer.rank).is_some())
