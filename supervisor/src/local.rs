@@ -217,21 +217,19 @@ fn take_signals(poller: &Poller) -> std::io::Result<Signals> {
 /// What the launcher's process waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    /// The end of the job.
     Job,
     /// The end of the agent, until then.
     Agent(Instant),
     /// The ends of processes that a lost agent left, until then; the next search for them is due at
     /// the other time.
-    CleanUp {
-        until: Instant,
-        search_at: Instant,
-    },
+    CleanUp { until: Instant, search_at: Instant },
+    /// Nothing more.
     Over,
 }
 
 struct Launcher<'a> {
     plan: &'a JobPlan,
-    started: Instant,
     observer: &'a mut dyn Observer,
     poller: Poller,
     signals: Signals,
@@ -253,7 +251,7 @@ impl<'a> Launcher<'a> {
         observer: &'a mut dyn Observer,
         foreign: HashSet<i32>,
     ) -> Result<Self, OsError> {
-        let poller = Poller::new().map_err(cannot("make an epoll set"))?;
+        let poller = Poller::new(started).map_err(cannot("make an epoll set"))?;
         let signals = take_signals(&poller).map_err(cannot("watch signals"))?;
         let (ours, theirs) =
             socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)
@@ -271,7 +269,6 @@ impl<'a> Launcher<'a> {
             }
             ForkResult::Parent { child } => Ok(Self {
                 plan,
-                started,
                 observer,
                 poller,
                 signals,
@@ -289,7 +286,7 @@ impl<'a> Launcher<'a> {
 
     fn work(mut self) -> Result<JobReport, OsError> {
         event_loop::run(&mut self).map_err(cannot("wait for the node agent"))?;
-        let done = self.started.elapsed().as_secs_f64();
+        let done = self.poller.started.elapsed().as_secs_f64();
         let killed = u32::try_from(self.killed.len()).unwrap_or(u32::MAX);
         Ok(match self.report {
             Some(mut report) => {
@@ -372,12 +369,8 @@ impl<'a> Launcher<'a> {
 }
 
 impl Role for Launcher<'_> {
-    fn sources(&mut self) -> (&Poller, &Signals) {
+    fn sources(&self) -> (&Poller, &Signals) {
         (&self.poller, &self.signals)
-    }
-
-    fn now(&self) -> u64 {
-        ms(self.started.elapsed())
     }
 
     fn is_over(&self) -> bool {
@@ -410,7 +403,7 @@ impl Role for Launcher<'_> {
             Phase::CleanUp { search_at, .. } => search_at,
         };
         // Rounded up: a rest below a millisecond must not become a busy loop.
-        Some(ms(at.saturating_duration_since(self.started)) + 1)
+        Some(ms(at.saturating_duration_since(self.poller.started)) + 1)
     }
 
     fn serve(&mut self, ready: Ready) {

@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn pipes_that_stay_open_are_given_up_but_not_while_a_reader_is_slow() {
-        let (mut capture, mut sink) = (Capture::new(&Poller::new().unwrap()), Sink::default());
+        let (mut capture, mut sink) = (Capture::new(&Poller::new(std::time::Instant::now()).unwrap()), Sink::default());
         let pipes = [(); 2].map(|()| nix::unistd::pipe().unwrap());
         let [(out, _held), (err, _held_too)] = pipes;
         capture.adopt(0, out, err).unwrap();

@@ -3,7 +3,7 @@
 //! ([`OneHost`]) or on a tree of hosts (`root`).
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bootstrap::collective::Collective;
 use nix::sys::signal::SigSet;
@@ -53,7 +53,6 @@ pub(crate) struct Control<'a> {
     pub(crate) feed: Option<Feed>,
     /// The user does not want to wait for the rest of the output.
     pub(crate) impatient: bool,
-    started: Instant,
     launcher: i32,
     channel: Channel,
     pub(crate) launcher_gone: bool,
@@ -66,10 +65,10 @@ pub(crate) struct Control<'a> {
 impl<'a> Control<'a> {
     pub(crate) fn new(plan: &'a JobPlan, origin: Origin) -> Result<Self, OsError> {
         let Origin { launcher, channel, started, .. } = origin;
-        let poller = Poller::new().map_err(cannot("make an epoll set"))?;
+        let poller = Poller::new(started).map_err(cannot("make an epoll set"))?;
         let signals = processes::supervise(&poller)?;
         poller.add_read(&channel, Token::Control).map_err(cannot("watch the launcher"))?;
-        let timeout_at = plan.timeout.map(|limit| ms(started.elapsed()).saturating_add(ms(limit)));
+        let timeout_at = plan.timeout.map(|limit| poller.now().saturating_add(ms(limit)));
         let rules = Rules { exit_bound: ms(plan.exit_bound), timeout_at };
         Ok(Self {
             plan,
@@ -80,7 +79,6 @@ impl<'a> Control<'a> {
             feed: None,
             impatient: false,
             poller,
-            started,
             launcher,
             channel,
             launcher_gone: false,
@@ -90,13 +88,9 @@ impl<'a> Control<'a> {
         })
     }
 
-    /// Milliseconds since the launcher began.
-    pub(crate) fn now(&self) -> u64 {
-        ms(self.started.elapsed())
-    }
-
+    /// Seconds since the launcher began.
     fn elapsed(&self) -> f64 {
-        self.started.elapsed().as_secs_f64()
+        self.poller.started.elapsed().as_secs_f64()
     }
 
     /// A line for the user, when he wants to know so much.
@@ -119,14 +113,14 @@ impl<'a> Control<'a> {
     pub(crate) fn deadline(&self) -> Option<u64> {
         let feed = self.feed.as_ref().and_then(Feed::deadline);
         let told = (self.told != self.record.counts).then(|| self.told_at + PROGRESS_EVERY);
-        let prompt = self.output.prompt_in().map(|left| self.now().saturating_add(left));
+        let prompt = self.output.prompt_in().map(|left| self.poller.now().saturating_add(left));
         [self.machine.deadline(), feed, told, prompt].into_iter().flatten().min()
     }
 
     /// Tells the launcher's process how far the job has come when that has changed, not too often
     /// unless it is the last time.
     pub(crate) fn tell_progress(&mut self, last: bool) {
-        let (counts, now) = (self.record.counts, self.now());
+        let (counts, now) = (self.record.counts, self.poller.now());
         let early = now < self.told_at + PROGRESS_EVERY && !last;
         if counts != self.told && !early && !self.launcher_gone {
             (self.told, self.told_at) = (counts, now);
@@ -151,7 +145,7 @@ impl<'a> Control<'a> {
         for rank in &mut record.ranks {
             rank.killed_by_launcher = machine.is_killed(rank.rank);
         }
-        let end_begins = machine.end_begins().map(|at| Duration::from_millis(at).as_secs_f64());
+        let end_begins = machine.end_begins.map(|at| Duration::from_millis(at).as_secs_f64());
         let cause = machine.cause().map(|cause| {
             let tail = cause.rank.map(|rank| output.tail(rank)).unwrap_or_default();
             record.explain(cause, tail)
@@ -194,7 +188,7 @@ pub(crate) trait Supervise<'a>: Role {
             Event::LauncherLost => true,
             _ => false,
         };
-        let (now, mut commands) = (control.now(), std::mem::take(&mut control.commands));
+        let (now, mut commands) = (control.poller.now(), std::mem::take(&mut control.commands));
         control.machine.handle(now, event, &mut commands);
         for command in commands.drain(..) {
             self.control().say(2, || format!("action {command:?}"));
@@ -216,7 +210,8 @@ pub(crate) trait Supervise<'a>: Role {
     /// What ranks did, or what is taken for it.
     fn happened(&mut self, happened: &RankEvent) {
         let control = self.control();
-        control.record.note(happened, control.started.elapsed().as_secs_f64());
+        let elapsed = control.elapsed();
+        control.record.note(happened, elapsed);
         self.event(Event::Rank(happened.clone()));
         match *happened {
             RankEvent::Started { rank, pid, .. } => {
@@ -366,12 +361,8 @@ impl<'a> OneHost<'a> {
 }
 
 impl Role for OneHost<'_> {
-    fn sources(&mut self) -> (&Poller, &Signals) {
+    fn sources(&self) -> (&Poller, &Signals) {
         (&self.control.poller, &self.control.signals)
-    }
-
-    fn now(&self) -> u64 {
-        self.control.now()
     }
 
     fn is_over(&self) -> bool {

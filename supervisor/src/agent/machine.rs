@@ -42,43 +42,22 @@ pub(crate) const CODE_TIMEOUT: i32 = 124;
 /// seconds since the epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum RankEvent {
-    Started {
-        rank: u32,
-        pid: i32,
-        at: f64,
-    },
+    /// It is a process.
+    Started { rank: u32, pid: i32, at: f64 },
     /// It could not be started, or none of this host could.
-    StartFailed {
-        rank: Option<u32>,
-        code: i32,
-        text: String,
-    },
-    Hello {
-        rank: u32,
-    },
+    StartFailed { rank: Option<u32>, code: i32, text: String },
+    /// It has opened the bootstrap.
+    Hello { rank: u32 },
     /// It has begun to exit; `path` is the wire form of an [`bootstrap::ExitPath`].
-    Exiting {
-        rank: u32,
-        code: i32,
-        path: u32,
-    },
-    Fini {
-        rank: u32,
-        code: i32,
-    },
-    Abort {
-        rank: u32,
-        code: i32,
-    },
-    Protocol {
-        rank: u32,
-        text: String,
-    },
-    Ended {
-        rank: u32,
-        end: End,
-        at: f64,
-    },
+    Exiting { rank: u32, code: i32, path: u32 },
+    /// It has said its farewell.
+    Fini { rank: u32, code: i32 },
+    /// It wants the job to end.
+    Abort { rank: u32, code: i32 },
+    /// It broke the protocol of the bootstrap.
+    Protocol { rank: u32, text: String },
+    /// Its process has ended.
+    Ended { rank: u32, end: End, at: f64 },
 }
 
 impl RankEvent {
@@ -106,24 +85,22 @@ pub(crate) struct Rules {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Event {
+    /// Of one rank.
     Rank(RankEvent),
     /// A host of the job cannot be reached any more; nothing had been heard from it for so many
     /// milliseconds.
-    HostLost {
-        silent: u64,
-    },
+    HostLost { silent: u64 },
+    /// A signal that somebody sent to the launcher.
     Signal(i32),
+    /// The launcher's process has gone.
     LauncherLost,
     /// Answer to [`Command::SampleCpu`]: whether ranks that are not exiting are ready to run, and
     /// together have had next to no CPU time since the first sample after the last `Exiting`.
-    CpuSampled {
-        starved: bool,
-    },
+    CpuSampled { starved: bool },
     /// Answer to [`Command::FindOrphans`], and again whenever a process left behind was reaped:
     /// whether there are children besides the ranks.
-    Orphans {
-        left: bool,
-    },
+    Orphans { left: bool },
+    /// Nothing but time.
     Tick,
 }
 
@@ -181,7 +158,7 @@ pub(crate) struct Machine {
     first_exiting: Option<u32>,
     /// When to sample starved ranks again.
     sample_at: Option<u64>,
-    end_begins: Option<u64>,
+    pub(crate) end_begins: Option<u64>,
     decided: bool,
     /// A non-collective exit with code 0 was decided: the cause unless a failure follows before the
     /// others' time is up.
@@ -225,10 +202,6 @@ impl Machine {
     /// Whether every rank is gone and what they left is being searched for.
     pub(crate) const fn is_cleaning_up(&self) -> bool {
         matches!(self.phase, Phase::Orphans { .. } | Phase::KillingOrphans { .. })
-    }
-
-    pub(crate) const fn end_begins(&self) -> Option<u64> {
-        self.end_begins
     }
 
     /// Whether the rank ended because of us.

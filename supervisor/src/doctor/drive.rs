@@ -47,7 +47,6 @@ pub fn examine(request: &Request) -> std::io::Result<Vec<Health>> {
 
 struct Doctor<'a> {
     request: &'a Request,
-    started: Instant,
     poller: Poller,
     signals: Signals,
     below: Links,
@@ -64,15 +63,14 @@ struct Doctor<'a> {
 impl<'a> Doctor<'a> {
     fn new(request: &'a Request) -> std::io::Result<Self> {
         prctl::set_child_subreaper(true)?;
-        let poller = Poller::new()?;
+        let poller = Poller::new(Instant::now())?;
         let signals = Signals::take(&poller, &[Signal::SIGCHLD])?;
-        let started = Instant::now();
         // A job of one rank on each host, none of which is started.
         let ranks: Vec<u32> = (0..).take(request.hosts.len()).collect();
         let common =
             Common::new(&request.reach, &request.directory, &request.env, ranks.len(), &ranks);
         let encoded = Bytes::from(encode(&common).as_ref().clone());
-        let links = Links::new(&poller, started, common.ssh, encoded);
+        let links = Links::new(&poller, common.ssh, encoded);
         let unknown = |host: &HostEntry| Health {
             host: host.name.clone(),
             failure: None,
@@ -80,7 +78,6 @@ impl<'a> Doctor<'a> {
         };
         Ok(Self {
             request,
-            started,
             poller,
             signals,
             below: links,
@@ -100,7 +97,7 @@ impl<'a> Doctor<'a> {
     }
 
     fn events(&mut self) {
-        for event in self.below.take_events() {
+        for event in std::mem::take(&mut self.below.events) {
             match event {
                 LinkEvent::Open(link) => drop(self.told.insert(link, epoch_now())),
                 LinkEvent::Up(link, up) => self.heard(link, up),
@@ -174,12 +171,8 @@ impl<'a> Doctor<'a> {
 }
 
 impl Role for Doctor<'_> {
-    fn sources(&mut self) -> (&Poller, &Signals) {
+    fn sources(&self) -> (&Poller, &Signals) {
         (&self.poller, &self.signals)
-    }
-
-    fn now(&self) -> u64 {
-        ms(self.started.elapsed())
     }
 
     fn is_over(&self) -> bool {

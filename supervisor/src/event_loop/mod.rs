@@ -36,8 +36,10 @@ pub(crate) fn ms(duration: Duration) -> u64 {
 
 /// What one process does in the loop. Times are milliseconds on its clock.
 pub(crate) trait Role {
-    fn sources(&mut self) -> (&Poller, &Signals);
-    fn now(&self) -> u64;
+    fn sources(&self) -> (&Poller, &Signals);
+    fn now(&self) -> u64 {
+        self.sources().0.now()
+    }
     fn is_over(&self) -> bool;
     /// Does what depends on several events, or on time. Whether there is more of it to do at once.
     fn step(&mut self) -> bool;

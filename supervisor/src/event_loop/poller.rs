@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::rc::Rc;
+use std::time::Instant;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use serde::{Deserialize, Serialize};
@@ -61,17 +62,26 @@ pub(crate) struct Ready {
     pub(crate) writable: bool,
 }
 
-/// The set. Level-triggered; a clone is the same set.
+/// The set, and the clock of its loop. Level-triggered; a clone is the same set.
 #[derive(Clone, Debug)]
-pub(crate) struct Poller(Rc<Epoll>);
+pub(crate) struct Poller {
+    set: Rc<Epoll>,
+    /// Beginning of the clock.
+    pub(crate) started: Instant,
+}
 
 impl Poller {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(Rc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?)))
+    pub(crate) fn new(started: Instant) -> io::Result<Self> {
+        Ok(Self { set: Rc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?), started })
+    }
+
+    /// Milliseconds on the clock.
+    pub(crate) fn now(&self) -> u64 {
+        super::ms(self.started.elapsed())
     }
 
     pub(crate) fn add_read(&self, fd: impl AsFd, token: Token) -> io::Result<()> {
-        Ok(self.0.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, token.encode()))?)
+        Ok(self.set.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, token.encode()))?)
     }
 
     /// Watches for room to write exactly while it is wanted. A descriptor that cannot be watched
@@ -79,7 +89,7 @@ impl Poller {
     pub(crate) fn want_write(&self, fd: impl AsFd, token: Token, want: bool, watched: &mut bool) {
         if want && !*watched {
             let event = EpollEvent::new(EpollFlags::EPOLLOUT, token.encode());
-            *watched = self.0.add(fd, event).is_ok();
+            *watched = self.set.add(fd, event).is_ok();
         } else if !want && std::mem::take(watched) {
             self.remove(fd);
         }
@@ -89,12 +99,12 @@ impl Poller {
     pub(crate) fn also_write(&self, fd: impl AsFd, token: Token, write: bool) -> io::Result<()> {
         let write = if write { EpollFlags::EPOLLOUT } else { EpollFlags::empty() };
         let mut event = EpollEvent::new(EpollFlags::EPOLLIN | write, token.encode());
-        Ok(self.0.modify(fd, &mut event)?)
+        Ok(self.set.modify(fd, &mut event)?)
     }
 
     /// Forgets a descriptor. One that is not in the set stays out.
     pub(crate) fn remove(&self, fd: impl AsFd) {
-        let _ = self.0.delete(fd);
+        let _ = self.set.delete(fd);
     }
 
     /// Waits for events, at most `timeout` milliseconds (`None`: for ever), and puts them into
@@ -104,7 +114,7 @@ impl Poller {
             EpollTimeout::from(u16::try_from(ms).unwrap_or(u16::MAX))
         });
         let mut events = [EpollEvent::empty(); 128];
-        let count = match self.0.wait(&mut events, timeout) {
+        let count = match self.set.wait(&mut events, timeout) {
             Ok(count) => count,
             Err(nix::Error::EINTR) => 0,
             Err(errno) => return Err(errno.into()),

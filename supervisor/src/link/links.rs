@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
-use std::time::Instant;
 
 use bootstrap::collective::Bytes;
 
@@ -17,7 +16,7 @@ use spawner_ssh::{Ssh, StageMode};
 use super::process;
 use super::state::{CpuQuestion, Link, Phase, TURN};
 use crate::agent::sys::{self, Reaped};
-use crate::event_loop::{Pipe, Poller, Ready, Token, ms};
+use crate::event_loop::{Pipe, Poller, Ready, Token};
 use crate::report::End;
 use crate::stage::digest::Digest;
 use crate::tree::frames::Lane;
@@ -44,18 +43,16 @@ pub(crate) enum LinkEvent {
 #[derive(Debug)]
 pub(crate) struct Links {
     poller: Poller,
-    /// Beginning of the owner's clock.
-    started: Instant,
     ssh: Ssh,
-    /// An encoded [`Common`](crate::tree::message::Common).
-    common: Bytes,
+    /// An encoded [`Common`](crate::tree::message::Common), complete before anything is read.
+    pub(crate) common: Bytes,
     /// Hash and size of our own program, once somebody wanted it.
     own: Option<(Digest, u64)>,
     pub(super) links: Vec<Link>,
     by_pid: HashMap<i32, usize>,
     buffer: Vec<u8>,
     /// What the owner has not taken yet.
-    events: Vec<LinkEvent>,
+    pub(crate) events: Vec<LinkEvent>,
     /// Set when the end has begun: ends of links are no losses any more.
     parting: bool,
     /// Hosts that were tried from here, so that none is adopted for ever.
@@ -70,10 +67,9 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    pub(crate) fn new(poller: &Poller, started: Instant, ssh: Ssh, common: Bytes) -> Self {
+    pub(crate) fn new(poller: &Poller, ssh: Ssh, common: Bytes) -> Self {
         Self {
             poller: poller.clone(),
-            started,
             ssh,
             common,
             own: None,
@@ -90,22 +86,9 @@ impl Links {
         }
     }
 
-    fn now(&self) -> u64 {
-        ms(self.started.elapsed())
-    }
-
-    pub(crate) fn take_events(&mut self) -> Vec<LinkEvent> {
-        std::mem::take(&mut self.events)
-    }
-
-    /// Completes what agents are told; nothing may have been read from a link before.
-    pub(crate) fn set_common(&mut self, common: Bytes) {
-        self.common = common;
-    }
-
     /// A link to the first of `hosts`, which gets them all as its subtree; that host's number.
     pub(crate) fn add(&mut self, hosts: Vec<Member>) -> Option<u32> {
-        let (number, now) = (self.links.len(), self.now());
+        let (number, now) = (self.links.len(), self.poller.now());
         let first = hosts.first().map(|(host, _)| *host);
         self.tried.extend(first);
         self.links.push(Link::new(number, hosts, now));
@@ -147,7 +130,7 @@ impl Links {
     }
 
     pub(crate) fn send_encoded(&mut self, link: usize, lane: Lane, message: &Rc<Vec<u8>>) {
-        let now = self.now();
+        let now = self.poller.now();
         if let Some(link) = self.links.get_mut(link).filter(|link| link.phase == Phase::Open) {
             link.outbox.push(lane, Rc::clone(message));
             link.said = now;
@@ -233,7 +216,7 @@ impl Links {
     /// Reads what is there; whether more may be waiting.
     fn read(&mut self, index: usize) -> bool {
         let mut buffer = std::mem::take(&mut self.buffer);
-        let (mut taken, now) = (0, self.now());
+        let (mut taken, now) = (0, self.poller.now());
         while taken < TURN {
             let Some(count) = self.links[index].read(&mut buffer, now) else { break };
             taken += count;
@@ -280,7 +263,7 @@ impl Links {
                     let seen = format!("cannot read our own program: {error}");
                     Failure::new(Class::AgentMissing, seen)
                 })?;
-                let since = self.now();
+                let since = self.poller.now();
                 let link = &mut self.links[index];
                 link.phase = Phase::Silent { since };
                 link.outbox.push_raw(&bytes);
@@ -339,7 +322,7 @@ impl Links {
 
     /// A link that was not open failed: again, or never.
     fn failed(&mut self, index: usize, failure: Failure) {
-        let (now, auto) = (self.now(), self.ssh.stage == StageMode::Auto);
+        let (now, auto) = (self.poller.now(), self.ssh.stage == StageMode::Auto);
         let link = &mut self.links[index];
         link.cut();
         link.attempts += 1;
@@ -366,7 +349,7 @@ impl Links {
     }
 
     fn broke(&mut self, index: usize, seen: String) {
-        let now = self.now();
+        let now = self.poller.now();
         let link = &mut self.links[index];
         if link.phase != Phase::Open {
             return self.failed(index, Failure::new(Class::AgentSilent, seen));
@@ -378,7 +361,7 @@ impl Links {
 
     /// Everything that is due. To be called after what was ready has been served.
     pub(crate) fn step(&mut self) {
-        let now = self.now();
+        let now = self.poller.now();
         let mut logins =
             self.links.iter().filter(|link| matches!(link.phase, Phase::Silent { .. })).count();
         let mut due = Vec::new();
@@ -400,7 +383,7 @@ impl Links {
 
     /// Starts the processes of links, or clients of our own.
     fn start(&mut self, due: &[usize]) {
-        let (mut indices, mut all, now) = (Vec::new(), Vec::new(), self.now());
+        let (mut indices, mut all, now) = (Vec::new(), Vec::new(), self.poller.now());
         for &index in due {
             let link = &mut self.links[index];
             let Some((_, host)) = link.hosts.first() else {
@@ -450,14 +433,14 @@ impl Links {
                     Failure::of_shell(&link.complaint(), &link.search.noise(), link.ended);
                 self.failed(index, failure);
             }
-        } else if self.now() >= since.saturating_add(CONNECT.ms()) {
+        } else if self.poller.now() >= since.saturating_add(CONNECT.ms()) {
             let seen = format!("no answer within {} s", CONNECT.limit.as_secs());
             self.failed(index, Failure::new(Class::Timeout, seen));
         }
     }
 
     fn is_at_its_end(&self, index: usize) -> bool {
-        let (link, now) = (&self.links[index], self.now());
+        let (link, now) = (&self.links[index], self.poller.now());
         link.ended.is_some() || link.eof.is_some_and(|at| now >= at.saturating_add(LAST_WORDS.ms()))
     }
 
@@ -485,7 +468,7 @@ impl Links {
             let seen = said.map_or(how.clone(), |said| format!("{how}: {said}"));
             return self.broke(index, seen);
         }
-        let (link, now) = (&self.links[index], self.now());
+        let (link, now) = (&self.links[index], self.poller.now());
         if now >= link.heard.saturating_add(CHILD_SILENT.ms()) {
             let seen = format!("nothing was heard from it for {} s", CHILD_SILENT.limit.as_secs());
             return self.broke(index, seen);

@@ -36,13 +36,10 @@ pub(crate) struct CpuQuestion {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
     /// To be started at this time.
-    Queued {
-        at: u64,
-    },
+    Queued { at: u64 },
     /// Started; its first word is awaited.
-    Silent {
-        since: u64,
-    },
+    Silent { since: u64 },
+    /// Its agent has answered.
     Open,
     /// Nothing more comes of it.
     #[default]

@@ -3,7 +3,6 @@
 //! theirs.
 
 use std::ffi::{OsStr, OsString};
-use std::time::Instant;
 
 use bootstrap::HostId;
 use nix::sys::signal::SigSet;
@@ -37,10 +36,10 @@ pub(super) fn run(origin: Origin) -> ! {
 }
 
 fn work(origin: Origin) -> Result<(), OsError> {
-    let poller = Poller::new().map_err(cannot("make an epoll set"))?;
-    let signals = processes::supervise(&poller)?;
     let Origin { input, output, reaper, mask, job, started } = origin;
-    let parent = Parent::new(&poller, started, input, output);
+    let poller = Poller::new(started).map_err(cannot("make an epoll set"))?;
+    let signals = processes::supervise(&poller)?;
+    let parent = Parent::new(&poller, input, output);
     let mut parent = parent.map_err(cannot("watch the parent"))?;
     let mut waiting = Vec::new();
     let (common, subtree) = setup(&mut parent, &mut waiting)?;
@@ -49,7 +48,7 @@ fn work(origin: Origin) -> Result<(), OsError> {
         return Err(other("it was told no host".to_owned()));
     };
     // Logins take their time, so they come first.
-    let mut below = Links::new(&poller, started, words.ssh.clone(), common);
+    let mut below = Links::new(&poller, words.ssh.clone(), common);
     below.add_groups(&subtree[1..], words.ssh.out_degree);
     below.step();
     let mut plan = plan_of(&words, &own, host_of.len());
@@ -68,7 +67,6 @@ fn work(origin: Origin) -> Result<(), OsError> {
     let mut driver = Driver {
         index,
         reaper,
-        started,
         signals,
         ranks: LocalRanks::new(&plan, boot, false),
         plan: &plan,
@@ -107,7 +105,6 @@ pub(super) struct Driver<'a> {
     pub(super) plan: &'a JobPlan,
     pub(super) index: u32,
     reaper: i32,
-    started: Instant,
     pub(super) poller: Poller,
     signals: Signals,
     pub(super) parent: Parent,
@@ -343,12 +340,8 @@ impl Driver<'_> {
 }
 
 impl Role for Driver<'_> {
-    fn sources(&mut self) -> (&Poller, &Signals) {
+    fn sources(&self) -> (&Poller, &Signals) {
         (&self.poller, &self.signals)
-    }
-
-    fn now(&self) -> u64 {
-        ms(self.started.elapsed())
     }
 
     fn is_over(&self) -> bool {

@@ -134,7 +134,7 @@ impl Driver<'_> {
     }
 
     pub(super) fn link_events(&mut self) {
-        for event in self.below.take_events() {
+        for event in std::mem::take(&mut self.below.events) {
             match event {
                 LinkEvent::Open(link) => {
                     let host = self.below.host(link).unwrap_or(0);

@@ -3,12 +3,11 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
-use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use settings::deadlines::tree::HEARTBEAT;
 
-use crate::event_loop::{Poller, Token, ms};
+use crate::event_loop::{Poller, Token};
 use crate::tree::frames::{Inbox, Lane, Outbox};
 use crate::tree::message::{Down, Up};
 
@@ -27,8 +26,7 @@ pub(super) fn greet(output: &OwnedFd, line: &str) -> io::Result<()> {
 
 #[derive(Debug)]
 pub(super) struct Parent {
-    poller: Poller,
-    started: Instant,
+    pub(super) poller: Poller,
     input: OwnedFd,
     output: OwnedFd,
     inbox: Inbox,
@@ -42,16 +40,10 @@ pub(super) struct Parent {
 }
 
 impl Parent {
-    pub(super) fn new(
-        poller: &Poller,
-        started: Instant,
-        input: OwnedFd,
-        output: OwnedFd,
-    ) -> io::Result<Self> {
+    pub(super) fn new(poller: &Poller, input: OwnedFd, output: OwnedFd) -> io::Result<Self> {
         poller.add_read(&input, Token::ParentIn)?;
         Ok(Self {
             poller: poller.clone(),
-            started,
             input,
             output,
             inbox: Inbox::default(),
@@ -62,10 +54,6 @@ impl Parent {
             said: 0,
             gone: false,
         })
-    }
-
-    pub(super) fn now(&self) -> u64 {
-        ms(self.started.elapsed())
     }
 
     /// When it must be told that we live.
@@ -89,7 +77,7 @@ impl Parent {
             match nix::unistd::read(&self.input, &mut self.buffer) {
                 Ok(0) => return Err("it closed the connection".to_owned()),
                 Ok(count) => {
-                    self.heard = self.now();
+                    self.heard = self.poller.now();
                     self.inbox.push(&self.buffer[..count]);
                 }
                 Err(nix::Error::EINTR) => {}
@@ -116,7 +104,7 @@ impl Parent {
     pub(super) fn queue_encoded(&mut self, lane: Lane, message: Rc<Vec<u8>>) {
         if !self.gone {
             self.outbox.push(lane, message);
-            self.said = self.now();
+            self.said = self.poller.now();
         }
     }
 

@@ -31,7 +31,7 @@ pub(super) fn setup(
 ) -> Result<(bootstrap::collective::Bytes, Vec<Member>), OsError> {
     let mut came = Vec::new();
     loop {
-        let left = SETUP.ms().saturating_sub(parent.now());
+        let left = SETUP.ms().saturating_sub(parent.poller.now());
         if left == 0 {
             return Err(other(format!("it said nothing for {} s", SETUP.limit.as_secs())));
         }
@@ -104,16 +104,16 @@ pub(super) fn hash_of_parent(
     parent: &mut Parent,
     rest: &mut Vec<Down>,
 ) -> Result<Option<Digest>, OsError> {
-    let until = parent.now() + START.ms();
+    let until = parent.poller.now() + START.ms();
     parent.send(&Up::Describe);
     let mut came = Vec::new();
     loop {
-        let left = until.saturating_sub(parent.now());
+        let left = until.saturating_sub(parent.poller.now());
         if left == 0 {
             let seconds = START.limit.as_secs();
             return Err(other(format!("it did not tell the program's hash for {seconds} s")));
         }
-        if parent.now() >= parent.ping_due() {
+        if parent.poller.now() >= parent.ping_due() {
             parent.send(&Up::Ping);
         }
         parent.wait(left.min(HEARTBEAT.ms()), &mut came).map_err(other)?;

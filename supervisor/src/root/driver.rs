@@ -69,9 +69,9 @@ pub(super) struct Root<'a> {
 impl<'a> Root<'a> {
     fn new(plan: &'a JobPlan, origin: Origin) -> Result<Self, OsError> {
         let names = plan.map.hosts.iter().map(|host| host.name.clone());
-        let (common, started) = (super::start::common(plan), origin.started);
+        let common = super::start::common(plan);
         let control = Control::new(plan, origin)?;
-        let links = Links::new(&control.poller, started, common.ssh.clone(), Bytes::default());
+        let links = Links::new(&control.poller, common.ssh.clone(), Bytes::default());
         Ok(Self {
             control,
             below: links,
@@ -201,12 +201,8 @@ impl<'a> Root<'a> {
 }
 
 impl Role for Root<'_> {
-    fn sources(&mut self) -> (&Poller, &Signals) {
+    fn sources(&self) -> (&Poller, &Signals) {
         (&self.control.poller, &self.control.signals)
-    }
-
-    fn now(&self) -> u64 {
-        self.control.now()
     }
 
     fn is_over(&self) -> bool {

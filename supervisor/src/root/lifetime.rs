@@ -16,7 +16,7 @@ use crate::tree::message::{Down, HostCommand, Loss, Up};
 
 impl Root<'_> {
     pub(super) fn link_events(&mut self) {
-        for event in self.below.take_events() {
+        for event in std::mem::take(&mut self.below.events) {
             match event {
                 LinkEvent::Open(link) => {
                     if let Some(host) = self.below.host(link) {

@@ -93,7 +93,7 @@ impl Root<'_> {
         });
         self.common.staged = found.clone();
         self.staging = Staging::new(found, path, host_of_root(self.control.plan));
-        self.below.set_common(Bytes::from(encode(&self.common).as_ref().clone()));
+        self.below.common = Bytes::from(encode(&self.common).as_ref().clone());
         self.link_events();
     }
 

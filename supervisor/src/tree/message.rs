@@ -105,63 +105,43 @@ impl Loss {
 /// From a child to its parent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Up {
-    Host {
-        host: u32,
-        status: HostStatus,
-    },
+    /// How far the start of a host has come.
+    Host { host: u32, status: HostStatus },
     /// A host could not be reached by its parent; with it, these are without agent.
     Unreached(Vec<Member>),
     /// A link broke after it had stood: these hosts are lost.
-    Lost {
-        hosts: Vec<u32>,
-        loss: Loss,
-    },
+    Lost { hosts: Vec<u32>, loss: Loss },
     /// Every host of the subtree is ready, has failed or was named an orphan.
     Standing,
+    /// What ranks did.
     Events(Vec<RankEvent>),
     /// Answer to [`HostCommand::SampleCpu`] for the whole subtree.
-    CpuSampled {
-        number: u32,
-        sample: CpuSample,
-    },
+    CpuSampled { number: u32, sample: CpuSample },
     /// Answer to [`Command::FindOrphans`], and again when it changes: whether processes are left on
     /// a host.
-    Orphans {
-        host: u32,
-        left: bool,
-    },
-    Output {
-        rank: u32,
-        which: Which,
-        bytes: Bytes,
-    },
-    OutputEnd {
-        rank: u32,
-        which: Which,
-    },
+    Orphans { host: u32, left: bool },
+    /// What a rank wrote.
+    Output { rank: u32, which: Which, bytes: Bytes },
+    /// It will write no more to this stream.
+    OutputEnd { rank: u32, which: Which },
+    /// Of the machine that matches collective calls.
     Bootstrap(collective::Up),
     /// The whole subtree has the last piece of input; whether anybody there reads more.
-    InputTaken {
-        more: bool,
-    },
+    InputTaken { more: bool },
+    /// A line for the user.
     Say(String),
     /// What was found on a host, and the time there, seconds since the epoch.
-    Findings {
-        host: u32,
-        at: f64,
-        findings: Vec<Finding>,
-    },
+    Findings { host: u32, at: f64, findings: Vec<Finding> },
+    /// Asks for the hash of the job's program.
     Describe,
+    /// Asks for the program.
     Want,
     /// So many bytes of it may be sent in addition.
-    Took {
-        bytes: u32,
-    },
+    Took { bytes: u32 },
+    /// Nothing but a sign of life.
     Ping,
     /// The subtree is drained; the number of processes left behind that were ended.
-    Done {
-        orphans: u32,
-    },
+    Done { orphans: u32 },
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -10,29 +10,20 @@ use crate::report::{Cause, CauseKind};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
+    /// Nothing is decided.
     #[default]
     Running,
     /// Decided; ranks are given time to leave.
-    Leaving {
-        quit_at: Option<u64>,
-        term_at: u64,
-    },
+    Leaving { quit_at: Option<u64>, term_at: u64 },
     /// TERM is out.
-    Terminating {
-        kill_at: u64,
-    },
+    Terminating { kill_at: u64 },
     /// KILL is out.
-    Killing {
-        give_up_at: u64,
-    },
+    Killing { give_up_at: u64 },
     /// Ranks are gone, TERM is out to what they left; no deadline before the first answer.
-    Orphans {
-        kill_at: Option<u64>,
-    },
+    Orphans { kill_at: Option<u64> },
     /// KILL is out to those too.
-    KillingOrphans {
-        give_up_at: u64,
-    },
+    KillingOrphans { give_up_at: u64 },
+    /// Nothing follows.
     Finished,
 }
 
