@@ -263,7 +263,7 @@ impl<'a> Launcher<'a> {
         match sys::fork().map_err(cannot("fork the node agent"))? {
             ForkResult::Child => {
                 drop((ours, poller));
-                let mask = signals.before();
+                let mask = signals.before;
                 signals.give_up();
                 run(plan, Origin { launcher, channel: Channel::new(theirs), mask, started })
             }

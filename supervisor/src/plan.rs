@@ -11,9 +11,10 @@ pub use spawner_ssh::{HostEntry, StageMode};
 pub use crate::map::{Map, MapError, Place, cpu_sets};
 
 /// Who gets the launcher's standard input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StdinTo {
     /// Nobody: every rank reads an empty file.
+    #[default]
     None,
     /// Every rank gets a copy of every byte; the slowest reader sets the pace.
     All,
@@ -34,7 +35,7 @@ pub struct OutputPlan {
 }
 
 /// Everything the agent of one host needs to know.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct JobPlan {
     /// Unique text for this job, for messages and reports.
     pub job_id: String,
@@ -132,21 +133,11 @@ impl JobPlan {
             host: "localhost".to_owned(),
             map: Map::here("localhost", size),
             program,
-            program_word: 0,
             argv,
-            env: Vec::new(),
-            env_for_hosts: Vec::new(),
             directory: PathBuf::from("/"),
-            cpus: Vec::new(),
-            cpus_per_rank: 0,
-            reach: Reach::default(),
             stdin: StdinTo::Rank(Rank(0)),
-            output: OutputPlan::default(),
-            timeout: None,
             exit_bound: Duration::from_secs(6),
-            conduit_program: false,
-            foreign: false,
-            verbose: 0,
+            ..Self::default()
         }
     }
 }

@@ -7,7 +7,7 @@ pub use spawner_ssh::End;
 use spawner_ssh::diagnosis::{Failure, Step};
 
 /// One rank's record.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankRecord {
     /// Rank.
     pub rank: u32,

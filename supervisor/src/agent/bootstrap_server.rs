@@ -6,17 +6,18 @@
 //! others get their turn.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use bootstrap::Rank;
 use bootstrap::collective::{
-    Action as Answer, Branch, Bytes, Collective, Down, Node, ProtocolError, To, TreeMessage, Up,
+    Action as Answer, Branch, Bytes, Collective, Down, Node, ProtocolError, To, Up,
 };
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use bootstrap::node_shm::{Ack, ExitDecision, NodeShm, NodeShmSpec, ShmCollectives};
-use nix::sys::socket::{ControlMessage, MsgFlags, recv, sendmsg};
+use bootstrap::sys::send_packet;
+use nix::sys::socket::{MsgFlags, recv};
 use nix::unistd::Pid;
 
 use super::host_ranks::HostRanks;
@@ -51,13 +52,14 @@ struct Peer {
 /// The bootstrap server of one host. Ranks are addressed by their local numbers.
 pub(crate) struct BootstrapServer {
     pub(super) poller: Poller,
-    pub(super) share: HostRanks,
+    pub(crate) share: HostRanks,
     /// What ranks did, in order, until the owner takes it.
     pub(crate) events: Vec<RankEvent>,
     peers: Vec<Peer>,
     page: Option<NodeShm>,
     page_fd: Option<Rc<OwnedFd>>,
-    calls: Collective,
+    /// Its messages are to be sent after anything that may have served a call.
+    pub(crate) calls: Collective,
     buffer: Vec<u8>,
     /// Packets went to ranks that may wait in shared memory.
     mail: bool,
@@ -71,16 +73,13 @@ fn send(
     header: &[u8],
     payload: &[u8],
     fd: Option<&OwnedFd>,
-) -> nix::Result<bool> {
-    let raw = fd.map(|fd| [fd.as_raw_fd()]);
-    let rights = raw.as_ref().map(|raw| [ControlMessage::ScmRights(raw)]);
-    let control = rights.as_ref().map(<[_; 1]>::as_slice).unwrap_or_default();
-    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-    let parts = [IoSlice::new(header), IoSlice::new(payload)];
-    match sendmsg::<()>(socket.as_raw_fd(), &parts, control, flags, None) {
-        Ok(_) => Ok(true),
-        Err(nix::Error::EAGAIN | nix::Error::EINTR | nix::Error::ENOBUFS) => Ok(false),
-        Err(errno) => Err(errno),
+) -> io::Result<bool> {
+    match send_packet(socket, header, payload, fd.map(AsFd::as_fd)) {
+        Ok(()) => Ok(true),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::EINTR | libc::ENOBUFS) => Ok(false),
+            _ => Err(error),
+        },
     }
 }
 
@@ -90,24 +89,19 @@ impl Item {
     }
 
     /// Sends as much as goes now; whether that was all.
-    fn send(&mut self, socket: BorrowedFd<'_>, rank: u32) -> nix::Result<bool> {
+    fn send(&mut self, socket: BorrowedFd<'_>, rank: u32) -> io::Result<bool> {
         match self {
             Self::Packet(bytes, fd) => send(socket, bytes, &[], fd.as_deref()),
-            Self::Data { bytes, seq, piece } => loop {
-                let start = (*piece * MAX_PAYLOAD).min(bytes.len());
-                let payload = &bytes[start..bytes.len().min(start + MAX_PAYLOAD)];
-                let word = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-                let (total, offset) = (word(bytes.len()), word(start));
-                let frame =
-                    Frame { total, offset, payload, ..Frame::bare(Kind::Data, *seq, rank, 0) };
-                if !send(socket, &frame.header(), payload, None)? {
-                    return Ok(false);
+            Self::Data { bytes, seq, piece } => {
+                let head = Frame::bare(Kind::Data, *seq, rank, 0);
+                for frame in Frame::pieces(head, bytes).skip(*piece) {
+                    if !send(socket, &frame.header(), frame.payload, None)? {
+                        return Ok(false);
+                    }
+                    *piece += 1;
                 }
-                if start + payload.len() == bytes.len() {
-                    return Ok(true);
-                }
-                *piece += 1;
-            },
+                Ok(true)
+            }
         }
     }
 }
@@ -140,12 +134,6 @@ impl BootstrapServer {
         Ok(Self::new(poller, share, calls))
     }
 
-    /// What is to be sent up or down the tree; to be asked after anything that may have served a
-    /// call.
-    pub(crate) fn poll_transmit(&mut self) -> Option<TreeMessage> {
-        self.calls.poll_transmit()
-    }
-
     pub(crate) fn message_from_parent(&mut self, down: Down) -> Result<(), ProtocolError> {
         let answers = self.calls.from_parent(down)?;
         self.answer(answers);
@@ -165,7 +153,7 @@ impl BootstrapServer {
     }
 
     /// Takes over the socket of the next rank (ranks come in order).
-    pub(crate) fn adopt(&mut self, pid: i32, socket: OwnedFd) -> std::io::Result<()> {
+    pub(crate) fn adopt(&mut self, pid: i32, socket: OwnedFd) -> io::Result<()> {
         let rank = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
         self.poller.add_read(&socket, Token::Socket(rank))?;
         if let Some(page) = &self.page {
@@ -443,7 +431,7 @@ impl BootstrapServer {
         }
     }
 
-    fn memory(&mut self, head: Frame<'_>, memory: std::io::Result<OwnedFd>) {
+    fn memory(&mut self, head: Frame<'_>, memory: io::Result<OwnedFd>) {
         match memory {
             Ok(fd) => self.everybody(head, Some(&Rc::new(fd))),
             Err(error) => {

@@ -135,17 +135,13 @@ impl Capture {
 /// nobody's who holds them open, so its time does not count.
 #[derive(Debug)]
 pub(crate) struct Draining {
-    give_up: u64,
+    /// When pipes that are still open are given up, unless the outlet is full until then.
+    pub(crate) give_up: u64,
 }
 
 impl Draining {
     pub(crate) fn new(now: u64) -> Self {
         Self { give_up: now.saturating_add(DRAIN.ms()) }
-    }
-
-    /// When pipes that are still open are given up, unless the outlet is full until then.
-    pub(crate) const fn deadline(&self) -> u64 {
-        self.give_up
     }
 
     /// Looks at the outlet and the time; `true` when the pipes that were left have been given up.
@@ -200,7 +196,8 @@ mod tests {
 
     #[test]
     fn pipes_that_stay_open_are_given_up_but_not_while_a_reader_is_slow() {
-        let (mut capture, mut sink) = (Capture::new(&Poller::new(std::time::Instant::now()).unwrap()), Sink::default());
+        let (mut capture, mut sink) =
+            (Capture::new(&Poller::new(std::time::Instant::now()).unwrap()), Sink::default());
         let pipes = [(); 2].map(|()| nix::unistd::pipe().unwrap());
         let [(out, _held), (err, _held_too)] = pipes;
         capture.adopt(0, out, err).unwrap();
@@ -208,7 +205,7 @@ mod tests {
         assert!(!draining.step(4 + limit, &mut capture, &mut sink));
         sink.full = true;
         assert!(!draining.step(9 + limit, &mut capture, &mut sink), "one of both has no room");
-        assert_eq!(draining.deadline(), 9 + 2 * limit);
+        assert_eq!(draining.give_up, 9 + 2 * limit);
         sink.full = false;
         assert!(!draining.step(8 + 2 * limit, &mut capture, &mut sink) && sink.ended == 0);
         assert!(draining.step(9 + 2 * limit, &mut capture, &mut sink));

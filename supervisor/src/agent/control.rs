@@ -111,7 +111,7 @@ impl<'a> Control<'a> {
     }
 
     pub(crate) fn deadline(&self) -> Option<u64> {
-        let feed = self.feed.as_ref().and_then(Feed::deadline);
+        let feed = self.feed.as_ref().and_then(|feed| feed.parked);
         let told = (self.told != self.record.counts).then(|| self.told_at + PROGRESS_EVERY);
         let prompt = self.output.prompt_in().map(|left| self.poller.now().saturating_add(left));
         [self.machine.deadline(), feed, told, prompt].into_iter().flatten().min()
@@ -137,7 +137,7 @@ impl<'a> Control<'a> {
     ) -> Result<(), OsError> {
         self.tell_progress(true);
         let mut exit_code = self.machine.exit_code();
-        if exit_code == 0 && self.output.is_lost() {
+        if exit_code == 0 && self.output.lost {
             exit_code = 1;
         }
         let done = self.elapsed();
@@ -386,7 +386,7 @@ impl Role for OneHost<'_> {
     fn deadline(&self) -> Option<u64> {
         match &self.draining {
             None => self.control.deadline(),
-            Some(draining) => (!self.ranks.capture.is_over()).then(|| draining.deadline()),
+            Some(draining) => (!self.ranks.capture.is_over()).then(|| draining.give_up),
         }
     }
 

@@ -55,9 +55,9 @@ pub(crate) struct Feed {
     poller: Poller,
     stream: Standard,
     watched: bool,
-    ended: bool,
-    /// The terminal belongs to another job: when to look again.
-    parked: Option<u64>,
+    pub(crate) ended: bool,
+    /// The terminal belongs to another job: when to look again, although nothing is ready.
+    pub(crate) parked: Option<u64>,
 }
 
 enum Got {
@@ -71,11 +71,6 @@ impl Feed {
     pub(crate) fn new(poller: &Poller) -> Self {
         let (poller, stream) = (poller.clone(), Standard::open(0));
         Self { poller, stream, watched: false, ended: false, parked: None }
-    }
-
-    /// When to call [`Feed::step`] although nothing is ready.
-    pub(crate) const fn deadline(&self) -> Option<u64> {
-        self.parked
     }
 
     /// The launcher was continued: the terminal may be ours again.
@@ -123,14 +118,6 @@ impl Feed {
         self.fill(&mut piece, now).then_some(piece)
     }
 
-    pub(crate) const fn is_ended(&self) -> bool {
-        self.ended
-    }
-
-    pub(crate) fn rest(&mut self) {
-        self.watch(false);
-    }
-
     fn fill(&mut self, piece: &mut Vec<u8>, now: u64) -> bool {
         match self.get(piece) {
             Got::Bytes(count) => {
@@ -168,7 +155,7 @@ impl Feed {
         }
     }
 
-    fn watch(&mut self, want: bool) {
+    pub(crate) fn watch(&mut self, want: bool) {
         if want && !self.watched {
             self.watched = self.poller.add_read(self.stream.fd(), Token::Input).is_ok();
         } else if !want && std::mem::take(&mut self.watched) {

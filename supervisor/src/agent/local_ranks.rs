@@ -11,10 +11,10 @@ use super::bootstrap_server::BootstrapServer;
 use super::capture::{Capture, Outlet};
 use super::input::{self, Readers};
 use super::machine::{CODE_LAUNCH, Command, RankEvent};
+use super::processes;
 use super::record::epoch_now;
 use super::spawn::{Spawner, Started};
 use super::sys::{self, Reaped};
-use super::{host_ranks::HostRanks, processes};
 use crate::event_loop::{Ready, Token};
 use crate::plan::JobPlan;
 use crate::report::End;
@@ -100,13 +100,9 @@ impl<'a> LocalRanks<'a> {
             let text = format!("cannot change to the directory {}: {error}", directory.display());
             (text, CODE_LAUNCH)
         })?;
-        let spawner = Spawner::new(self.plan, self.share(), mask);
+        let spawner = Spawner::new(self.plan, &self.boot.share, mask);
         self.spawner = Some(spawner.map_err(|error| (error.to_string(), error.code()))?);
         Ok(())
-    }
-
-    pub(crate) const fn share(&self) -> &HostRanks {
-        &self.boot.share
     }
 
     pub(crate) fn is_complete(&self) -> bool {
@@ -115,10 +111,6 @@ impl<'a> LocalRanks<'a> {
 
     pub(crate) fn is_through(&self) -> bool {
         self.is_complete() && !self.failed && self.by_pid.is_empty()
-    }
-
-    pub(crate) fn is_any_running(&self) -> bool {
-        !self.by_pid.is_empty()
     }
 
     pub(crate) fn running(&self) -> impl Iterator<Item = u32> {
@@ -145,7 +137,7 @@ impl<'a> LocalRanks<'a> {
     /// Starts a few ranks; whether there are more.
     pub(crate) fn start_some(&mut self) -> bool {
         let first = self.next;
-        let until = first.saturating_add(SPAWN_BATCH).min(self.share().count());
+        let until = first.saturating_add(SPAWN_BATCH).min(self.boot.share.count());
         let (plan, own, share) = (self.plan, self.own_input, &self.boot.share);
         let Some(spawner) = &mut self.spawner else { return false };
         let inputs = (first..until).map(|local| input::for_rank(plan, share.rank(local), own));
@@ -166,7 +158,7 @@ impl<'a> LocalRanks<'a> {
 
     fn adopt(&mut self, local: u32, started: Started) {
         self.next = local + 1;
-        let rank = self.share().rank(local);
+        let rank = self.boot.share.rank(local);
         self.by_pid.insert(started.pid, local);
         self.staying[local as usize] = true;
         self.boot.events.push(RankEvent::Started { rank, pid: started.pid, at: epoch_now() });
@@ -183,7 +175,7 @@ impl<'a> LocalRanks<'a> {
 
     fn not_started(&mut self, local: u32, code: i32, text: String) {
         if !std::mem::replace(&mut self.failed, true) {
-            let rank = Some(self.share().rank(local));
+            let rank = Some(self.boot.share.rank(local));
             self.boot.events.push(RankEvent::StartFailed { rank, code, text });
         }
     }
@@ -237,7 +229,7 @@ impl<'a> LocalRanks<'a> {
         self.boot.drain(local);
         self.hear(from);
         self.staying[local as usize] = false;
-        let rank = self.share().rank(local);
+        let rank = self.boot.share.rank(local);
         self.boot.events.push(RankEvent::Ended { rank, end, at: epoch_now() });
     }
 

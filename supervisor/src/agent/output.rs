@@ -48,7 +48,9 @@ pub(crate) struct Output {
     /// The rank whose prompts are shown, and when.
     prompter: Option<u32>,
     prompt_at: Option<Instant>,
-    lost: bool,
+    /// Whether output was lost because our own streams or the output files could not be written (a
+    /// reader that left does not count).
+    pub(crate) lost: bool,
     lines: Vec<u8>,
 }
 
@@ -250,12 +252,6 @@ impl Output {
 
     pub(crate) fn is_written(&self) -> bool {
         self.sinks.iter().all(|sink| sink.waiting() == 0)
-    }
-
-    /// Whether output was lost because our own streams or the output files could not be written (a
-    /// reader that left does not count).
-    pub(crate) const fn is_lost(&self) -> bool {
-        self.lost
     }
 
     pub(crate) fn tail(&self, rank: u32) -> Vec<String> {

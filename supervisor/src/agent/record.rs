@@ -37,16 +37,7 @@ impl<'a> Record<'a> {
             let entry = host.and_then(|host| plan.map.hosts.get(*host as usize));
             entry.filter(|_| !plan.map.is_here_only()).map_or(&plan.host, |entry| &entry.name)
         };
-        let blank = |rank| RankRecord {
-            rank,
-            host: host(rank).clone(),
-            pid: None,
-            started: None,
-            ended: None,
-            end: None,
-            hello: false,
-            killed_by_launcher: false,
-        };
+        let blank = |rank| RankRecord { rank, host: host(rank).clone(), ..Default::default() };
         Self {
             plan,
             ranks: (0..plan.size).map(blank).collect(),

@@ -5,14 +5,19 @@
 use std::ffi::{CString, c_int, c_void};
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::time::Duration;
 
+use bootstrap::sys::futex_wait;
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{ForkResult, Pid, getpid, getppid};
+
+/// Ends the process without running exit handlers: they belong to the process that was forked.
+pub(crate) use bootstrap::sys::end_process as exit_now;
 
 use crate::report::End;
 
@@ -21,12 +26,6 @@ pub(crate) fn fork() -> nix::Result<ForkResult> {
     // SAFETY: with one thread (the caller's promise, checked in `local`) no lock can be held across
     // the fork.
     unsafe { nix::unistd::fork() }
-}
-
-/// Ends the process without running exit handlers: they belong to the process that was forked.
-pub(crate) fn exit_now(code: i32) -> ! {
-    // SAFETY: `_exit` has no precondition.
-    unsafe { libc::_exit(code) }
 }
 
 /// Marks every descriptor from `first` on close-on-exec, whoever opened it.
@@ -156,7 +155,7 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::FromRepr)]
 #[repr(i32)]
 pub(crate) enum Step {
     Clone,
@@ -168,14 +167,6 @@ pub(crate) enum Step {
     Socket,
     Signals,
     Exec,
-}
-
-impl Step {
-    fn from_number(number: i32) -> Self {
-        use Step::{Affinity, Clone, Exec, Group, Limit, ParentDeath, Signals, Socket, Streams};
-        let all = [Clone, Group, ParentDeath, Affinity, Limit, Streams, Socket, Signals];
-        all.into_iter().find(|step| *step as i32 == number).unwrap_or(Exec)
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -208,7 +199,7 @@ struct Shared<'a> {
     step: AtomicI32,
     errno: AtomicI32,
     /// Not 0 while the process uses our memory; the kernel clears it.
-    here: AtomicI32,
+    here: AtomicU32,
 }
 
 impl Image {
@@ -231,7 +222,7 @@ impl Image {
             parent: getpid(),
             step: AtomicI32::new(0),
             errno: AtomicI32::new(0),
-            here: AtomicI32::new(1),
+            here: AtomicU32::new(1),
         }
     }
 
@@ -317,12 +308,8 @@ fn outcome(view: &Shared<'_>, pid: i32) -> Result<i32, Failure> {
         if here == 0 {
             break;
         }
-        let no_limit = std::ptr::null::<libc::timespec>();
-        // Its result does not matter: the word is looked at again. SAFETY: `here` is a live word.
         // Not a private futex, because the kernel wakes a shared one.
-        unsafe {
-            libc::syscall(libc::SYS_futex, view.here.as_ptr(), libc::FUTEX_WAIT, here, no_limit)
-        };
+        futex_wait(&view.here, here, Duration::MAX);
     }
     let errno = view.errno.load(Ordering::Relaxed);
     if errno == 0 {
@@ -330,7 +317,8 @@ fn outcome(view: &Shared<'_>, pid: i32) -> Result<i32, Failure> {
     }
     // SAFETY: collects exactly the child that has failed and exited.
     unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
-    Err(Failure { step: Step::from_number(view.step.load(Ordering::Relaxed)), errno })
+    let step = Step::from_repr(view.step.load(Ordering::Relaxed)).unwrap_or(Step::Exec);
+    Err(Failure { step, errno })
 }
 
 /// First and only function of a new process: prepares it and becomes the program.

@@ -57,7 +57,8 @@ static DEFAULTS: LazyLock<Defaults> = LazyLock::new(|| Defaults {
 pub(crate) struct Signals {
     delivery: SignalDelivery<UnixStream, WithOrigin>,
     taken: SigSet,
-    before: SigSet,
+    /// The signal mask without them.
+    pub(crate) before: SigSet,
     given_up: bool,
 }
 
@@ -73,10 +74,6 @@ impl Signals {
         let taken = Self { delivery, taken, before, given_up: false };
         poller.add_read(taken.delivery.get_read().as_fd(), Token::Signals)?;
         Ok(taken)
-    }
-
-    pub(crate) const fn before(&self) -> SigSet {
-        self.before
     }
 
     /// Lets signals come in while `wait` waits.

@@ -9,7 +9,7 @@ use super::links::Links;
 use super::state::CpuQuestion;
 use crate::agent::local_ranks::CpuSample;
 use crate::plan::{HostEntry, StdinTo};
-use crate::tree::message::{Down, Member, Up};
+use crate::tree::message::{Down, Member, Up, encode};
 
 impl Links {
     /// Links to the first hosts of groups; their numbers.
@@ -96,7 +96,7 @@ impl Links {
     /// A message of the collective machine.
     pub(crate) fn send_to_branches(&mut self, to: &[usize], message: collective::Down) {
         let down = Down::Bootstrap(message);
-        let (lane, message) = (down.lane(), down.encode());
+        let (lane, message) = (down.lane(), encode(&down));
         for link in
             to.iter().filter_map(|branch| self.branches.get(*branch)).copied().collect::<Vec<_>>()
         {

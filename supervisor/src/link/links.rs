@@ -20,7 +20,7 @@ use crate::event_loop::{Pipe, Poller, Ready, Token};
 use crate::report::End;
 use crate::stage::digest::Digest;
 use crate::tree::frames::Lane;
-use crate::tree::message::{Down, Loss, Member, Up};
+use crate::tree::message::{Down, Loss, Member, Up, decode, encode};
 use spawner_ssh::diagnosis::{Class, Failure, retry_after};
 use spawner_ssh::marker::{self, First, Found};
 
@@ -49,7 +49,7 @@ pub(crate) struct Links {
     /// Hash and size of our own program, once somebody wanted it.
     own: Option<(Digest, u64)>,
     pub(super) links: Vec<Link>,
-    by_pid: HashMap<i32, usize>,
+    pub(crate) by_pid: HashMap<i32, usize>,
     buffer: Vec<u8>,
     /// What the owner has not taken yet.
     pub(crate) events: Vec<LinkEvent>,
@@ -121,12 +121,8 @@ impl Links {
         self.by_pid.contains_key(&pid)
     }
 
-    pub(crate) fn processes(&self) -> usize {
-        self.by_pid.len()
-    }
-
     pub(crate) fn send(&mut self, link: usize, down: &Down) {
-        self.send_encoded(link, down.lane(), &down.encode());
+        self.send_encoded(link, down.lane(), &encode(down));
     }
 
     pub(crate) fn send_encoded(&mut self, link: usize, lane: Lane, message: &Rc<Vec<u8>>) {
@@ -139,7 +135,7 @@ impl Links {
     }
 
     pub(crate) fn send_all(&mut self, down: &Down) {
-        let message = down.encode();
+        let message = encode(down);
         for number in 0..self.links.len() {
             self.send_encoded(number, down.lane(), &message);
         }
@@ -306,7 +302,7 @@ impl Links {
         loop {
             let problem = match self.links[index].inbox.take() {
                 Ok(None) => return,
-                Ok(Some(message)) => match Up::decode(&message) {
+                Ok(Some(message)) => match decode(&message) {
                     Ok(Up::Ping) => continue,
                     Ok(up) => {
                         self.events.push(LinkEvent::Up(index, up));

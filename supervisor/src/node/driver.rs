@@ -72,7 +72,7 @@ fn work(origin: Origin) -> Result<(), OsError> {
         plan: &plan,
         poller,
         parent,
-        relay: Relay::new(),
+        relay: Relay::default(),
         below,
         staging,
         describing: Vec::new(),
@@ -236,7 +236,7 @@ impl Driver<'_> {
         self.ranks.stop();
         self.cleaning_up = false;
         let rules = Rules { exit_bound: ms(self.plan.exit_bound), timeout_at: None };
-        let mut machine = Machine::new(self.ranks.share().size(), rules);
+        let mut machine = Machine::new(self.ranks.boot.share.size(), rules);
         for rank in self.ranks.running() {
             let started = RankEvent::Started { rank, pid: 0, at: 0.0 };
             machine.handle(self.now(), Event::Rank(started), &mut Vec::new());
@@ -264,7 +264,7 @@ impl Driver<'_> {
             && !self.relay.has_output()
             && self.own.is_none()
             && self.finishing.is_none()
-            && self.ranks.is_any_running();
+            && self.ranks.running().next().is_some();
         if !quiet {
             self.held = None;
             return false;
@@ -377,7 +377,7 @@ impl Role for Driver<'_> {
             self.parent.heard.saturating_add(PARENT_SILENT.ms()).min(self.parent.ping_due())
         });
         let finish = self.finishing.as_ref().filter(|_| !self.ranks.capture.is_over());
-        let finish = finish.map(Draining::deadline);
+        let finish = finish.map(|draining| draining.give_up);
         let held = self.held.map(|at| at.saturating_add(HOLD.ms()));
         let times = [self.decision_due(), parent, finish, held, self.below.deadline()];
         times.into_iter().flatten().min()

@@ -13,7 +13,7 @@ use crate::event_loop::Role;
 use crate::link::LinkEvent;
 use crate::stage::{Action, Digest};
 use crate::tree::hosts::HostStatus;
-use crate::tree::message::{Down, HostCommand, Loss, Up};
+use crate::tree::message::{Down, HostCommand, Loss, Up, encode};
 
 impl Driver<'_> {
     pub(super) fn down(&mut self, down: Down) {
@@ -30,7 +30,7 @@ impl Driver<'_> {
             }
             Down::Input(ref bytes) => {
                 self.ranks.readers.load(bytes.to_vec());
-                let readers = self.below.readers(self.plan.stdin, &self.ranks.share().host_of);
+                let readers = self.below.readers(self.plan.stdin, &self.ranks.boot.share.host_of);
                 self.below.send_input(readers, &down);
                 self.given = false;
             }
@@ -66,7 +66,7 @@ impl Driver<'_> {
             return;
         }
         self.starting = true;
-        let share = self.ranks.share().clone();
+        let share = self.ranks.boot.share.clone();
         let branches = self.below.make_branches(&share.host_of);
         match BootstrapServer::node(&self.poller, share, branches) {
             Ok(boot) => self.ranks.boot = boot,
@@ -106,7 +106,7 @@ impl Driver<'_> {
         }
         let links = &self.below;
         let left = left
-            && (links.processes() == 0
+            && (links.by_pid.is_empty()
                 || processes::children(getpid().as_raw()).iter().any(|pid| !links.is_ours(*pid)));
         if self.own.is_some() {
             self.decide(Event::Orphans { left });
@@ -177,9 +177,9 @@ impl Driver<'_> {
             Up::Events(events) => self.events.extend(events),
             Up::Output { ref bytes, .. } => {
                 self.below.owe(link, bytes.len());
-                self.relay.push(bytes.len(), up.encode());
+                self.relay.push(bytes.len(), encode(&up));
             }
-            Up::OutputEnd { .. } => self.relay.push(0, up.encode()),
+            Up::OutputEnd { .. } => self.relay.push(0, encode(&up)),
             Up::Bootstrap(up) => {
                 let Some(branch) = self.below.branch(link) else { return };
                 if let Err(error) = self.ranks.boot.message_from_child(branch, up) {
@@ -203,7 +203,7 @@ impl Driver<'_> {
     }
 
     pub(super) fn messages(&mut self) {
-        while let Some(message) = self.ranks.boot.poll_transmit() {
+        while let Some(message) = self.ranks.boot.calls.poll_transmit() {
             match message {
                 TreeMessage::Up(up) => self.parent.send(&Up::Bootstrap(up)),
                 TreeMessage::Down { to, message } => self.below.send_to_branches(&to, message),

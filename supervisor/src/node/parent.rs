@@ -9,7 +9,7 @@ use settings::deadlines::tree::HEARTBEAT;
 
 use crate::event_loop::{Poller, Token};
 use crate::tree::frames::{Inbox, Lane, Outbox};
-use crate::tree::message::{Down, Up};
+use crate::tree::message::{Down, Up, decode, encode};
 
 /// Our first word, which is no message yet.
 pub(super) fn greet(output: &OwnedFd, line: &str) -> io::Result<()> {
@@ -85,7 +85,7 @@ impl Parent {
                 Err(errno) => return Err(errno.desc().to_owned()),
             }
             while let Some(message) = self.inbox.take().map_err(|error| error.to_string())? {
-                out.push(Down::decode(&message).map_err(|error| error.to_string())?);
+                out.push(decode(&message).map_err(|error| error.to_string())?);
             }
         }
     }
@@ -98,7 +98,7 @@ impl Parent {
     /// Puts a message behind the others; [`Parent::write`] sends it, with what else the turn brings.
     /// Each write wakes the server of the login.
     pub(super) fn queue(&mut self, up: &Up) {
-        self.queue_encoded(up.lane(), up.encode());
+        self.queue_encoded(up.lane(), encode(up));
     }
 
     pub(super) fn queue_encoded(&mut self, lane: Lane, message: Rc<Vec<u8>>) {

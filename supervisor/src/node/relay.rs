@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use crate::agent::capture::Outlet;
 use crate::event_loop::Which;
-use crate::tree::message::Up;
+use crate::tree::message::{Up, encode};
 
 /// Bytes of output that may be under way on one link.
 pub(crate) const WINDOW: u32 = 256 * 1024;
@@ -17,27 +17,18 @@ pub(crate) const WINDOW: u32 = 256 * 1024;
 const HIGH: usize = 256 * 1024;
 const LOW: usize = 64 * 1024;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Relay {
     queue: VecDeque<(usize, Rc<Vec<u8>>)>,
     waiting: usize,
-    credit: usize,
+    /// Bytes of the window that are taken.
+    taken: usize,
     /// Nobody reads standard output (0) or error (1) any more.
     deaf: [bool; 2],
     gone: bool,
 }
 
 impl Relay {
-    pub(super) const fn new() -> Self {
-        Self {
-            queue: VecDeque::new(),
-            waiting: 0,
-            credit: WINDOW as usize,
-            deaf: [false; 2],
-            gone: false,
-        }
-    }
-
     /// A message of the bulk lane with `bytes` bytes of output in it.
     pub(super) fn push(&mut self, bytes: usize, message: Rc<Vec<u8>>) {
         if !self.gone {
@@ -48,17 +39,17 @@ impl Relay {
 
     pub(super) fn next(&mut self) -> Option<Rc<Vec<u8>>> {
         let bytes = self.queue.front()?.0;
-        if bytes > 0 && self.credit == 0 {
+        if bytes > 0 && self.taken >= WINDOW as usize {
             return None;
         }
         // The last one may exceed the window: then the debt is paid back first.
-        self.credit = self.credit.saturating_sub(bytes);
+        self.taken = (self.taken + bytes).min(WINDOW as usize);
         self.waiting -= bytes;
         self.queue.pop_front().map(|(_, message)| message)
     }
 
     pub(super) fn grant(&mut self, bytes: u32) {
-        self.credit = self.credit.saturating_add(bytes as usize).min(WINDOW as usize);
+        self.taken = self.taken.saturating_sub(bytes as usize);
     }
 
     /// Whether agents below may be given credit again.
@@ -102,11 +93,11 @@ impl Outlet for Relay {
 
     fn take(&mut self, rank: u32, which: Which, data: &[u8]) {
         let up = Up::Output { rank, which, bytes: data.to_vec().into() };
-        self.push(data.len(), up.encode());
+        self.push(data.len(), encode(&up));
     }
 
     fn end(&mut self, rank: u32, which: Which) {
-        self.push(0, Up::OutputEnd { rank, which }.encode());
+        self.push(0, encode(&Up::OutputEnd { rank, which }));
     }
 }
 
@@ -116,7 +107,7 @@ mod tests {
 
     #[test]
     fn no_more_than_the_window_is_under_way() {
-        let mut relay = Relay::new();
+        let mut relay = Relay::default();
         let piece = [0; 60_000];
         for _ in 0..20 {
             relay.take(3, Which::Out, &piece);
@@ -138,7 +129,7 @@ mod tests {
 
     #[test]
     fn deaf_and_lost() {
-        let mut relay = Relay::new();
+        let mut relay = Relay::default();
         relay.deafen(Which::Err);
         assert!(relay.is_gone(Which::Err) && !relay.is_gone(Which::Out));
         relay.take(0, Which::Out, b"x");

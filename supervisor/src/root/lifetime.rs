@@ -206,9 +206,9 @@ impl Root<'_> {
         let now = self.now();
         let feed = self.control.feed.get_or_insert_with(|| Feed::new(&self.control.poller));
         if let Some(bytes) = feed.piece(now) {
-            feed.rest();
+            feed.watch(false);
             self.below.send_input(readers, &Down::Input(bytes.into()));
-        } else if feed.is_ended() {
+        } else if feed.ended {
             self.end_input();
         }
     }

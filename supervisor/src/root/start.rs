@@ -166,7 +166,7 @@ impl Root<'_> {
         }
         let now = self.now();
         let standing = self.below.is_standing();
-        if self.hosts.failed() > 0 {
+        if self.hosts.failed > 0 {
             self.failing.get_or_insert(now);
         }
         let late = now >= self.start_limit();
@@ -178,7 +178,7 @@ impl Root<'_> {
                 self.hosts.update(host, HostStatus::Failed(Failure::new(Class::Timeout, seen)));
             }
         }
-        if self.hosts.failed() > 0 && (late || gathered || (standing && self.hosts.is_settled())) {
+        if self.hosts.failed > 0 && (late || gathered || (standing && self.hosts.is_settled())) {
             let table = self.hosts.table();
             let text = format!("not every host can take part\n  {table}");
             self.fail_start(None, CODE_LAUNCH, text);

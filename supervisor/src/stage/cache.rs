@@ -93,7 +93,7 @@ pub(super) fn tidy_own(most: u64) {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
-    root: PathBuf,
+    pub(crate) root: PathBuf,
 }
 
 impl Cache {
@@ -107,10 +107,6 @@ impl Cache {
             }
         }
         Err(CacheError::Nowhere(seen))
-    }
-
-    pub(crate) fn root(&self) -> &Path {
-        &self.root
     }
 
     pub(crate) fn path(&self, digest: &Digest) -> PathBuf {

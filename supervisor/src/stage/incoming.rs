@@ -16,9 +16,10 @@ use super::offer::Program;
 #[derive(Debug)]
 pub(crate) struct Incoming {
     part: PathBuf,
-    file: File,
+    /// What came so far, which nobody has checked.
+    pub(super) file: File,
     hash: Sha256,
-    left: u64,
+    pub(super) left: u64,
     finished: bool,
 }
 
@@ -33,7 +34,7 @@ impl Incoming {
         let part = directory.join(".part");
         let made =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o700).open(&part);
-        let made = made.map_err(file("make a file in", cache.root()))?;
+        let made = made.map_err(file("make a file in", &cache.root))?;
         let (hash, left) = (Sha256::new(), program.offer.size);
         Ok(Self { part, file: made, hash, left, finished: false })
     }
@@ -42,18 +43,9 @@ impl Incoming {
     pub(crate) fn take(&mut self, cache: &Cache, bytes: &[u8]) -> Result<bool, CacheError> {
         // More than was announced is something else.
         self.left = self.left.checked_sub(bytes.len() as u64).ok_or(CacheError::Differs)?;
-        self.file.write_all(bytes).map_err(file("write the program into", cache.root()))?;
+        self.file.write_all(bytes).map_err(file("write the program into", &cache.root))?;
         self.hash.update(bytes);
         Ok(self.left == 0)
-    }
-
-    /// What came so far, which nobody has checked.
-    pub(super) const fn file(&self) -> &File {
-        &self.file
-    }
-
-    pub(super) const fn left(&self) -> u64 {
-        self.left
     }
 
     /// Checks what came and gives it its place in the cache.
@@ -67,8 +59,8 @@ impl Incoming {
         }
         let to = cache.path(&program.digest);
         let mode = std::fs::Permissions::from_mode(0o700);
-        self.file.set_permissions(mode).map_err(file("make a file executable in", cache.root()))?;
-        std::fs::rename(&self.part, &to).map_err(file("rename a file in", cache.root()))?;
+        self.file.set_permissions(mode).map_err(file("make a file executable in", &cache.root))?;
+        std::fs::rename(&self.part, &to).map_err(file("rename a file in", &cache.root))?;
         self.finished = true;
         Ok(to)
     }

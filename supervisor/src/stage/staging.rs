@@ -193,7 +193,7 @@ impl Staging {
             cache.place(content, place)?;
         }
         let opened = File::open(content);
-        self.state = State::Here(opened.map_err(file("read the program in", cache.root()))?);
+        self.state = State::Here(opened.map_err(file("read the program in", &cache.root))?);
         cache.tidy(self.host.cache, SystemTime::now());
         if let Some(place) = self.place.take() {
             if self.host.keep {
@@ -286,7 +286,7 @@ impl Staging {
         let Some(program) = &self.program else { return };
         let (file, here) = match &self.state {
             State::Here(file) => (file, program.offer.size),
-            State::Coming(_, incoming) => (incoming.file(), program.offer.size - incoming.left()),
+            State::Coming(_, incoming) => (&incoming.file, program.offer.size - incoming.left),
             State::Unknown | State::Failed(_) => return,
         };
         let Some(flow) = self.flows.get_mut(&link) else { return };

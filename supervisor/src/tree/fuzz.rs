@@ -3,7 +3,7 @@
 
 use super::frames::Inbox;
 use super::hosts::Hosts;
-use super::message::{Common, Down, Up};
+use super::message::{Common, Down, Up, decode, encode};
 use crate::local;
 
 /// Bytes as a stream of messages from either side, cut into pieces by the first byte: no panic, no
@@ -33,18 +33,18 @@ pub fn messages(bytes: &[u8]) {
 }
 
 fn message_of(bytes: &[u8], hosts: &mut Hosts) {
-    if let Ok(up) = Up::decode(bytes) {
-        let again = up.encode();
-        let same = Up::decode(&again).map(|up| up.encode());
+    if let Ok(up) = decode::<Up>(bytes) {
+        let again = encode(&up);
+        let same = decode::<Up>(&again).map(|up| encode(&up));
         assert!(same.is_ok_and(|same| same == again), "{up:?}");
         if let Up::Host { host, status } = up {
             hosts.update(host, status);
             let _ = (hosts.table(), hosts.records());
         }
     }
-    if let Ok(down) = Down::decode(bytes) {
-        let again = down.encode();
-        let same = Down::decode(&again).map(|down| down.encode());
+    if let Ok(down) = decode::<Down>(bytes) {
+        let again = encode(&down);
+        let same = decode::<Down>(&again).map(|down| encode(&down));
         assert!(same.is_ok_and(|same| same == again), "{down:?}");
         if let Down::Setup { common, .. } = down
             && let Ok((common, host_of)) = Common::decode(&common)
@@ -135,10 +135,10 @@ mod tests {
         ];
         let mut outbox = Outbox::default();
         for up in &ups {
-            outbox.push(Lane::Control, up.encode());
+            outbox.push(Lane::Control, encode(&up));
         }
         for down in &downs {
-            outbox.push(Lane::Bulk, down.encode());
+            outbox.push(Lane::Bulk, encode(&down));
         }
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("stream");

@@ -21,7 +21,7 @@ pub(crate) struct Hosts {
     hosts: Vec<HostRecord>,
     /// Hosts that are neither ready nor failed.
     open: usize,
-    failed: usize,
+    pub(crate) failed: usize,
 }
 
 impl Hosts {
@@ -68,10 +68,6 @@ impl Hosts {
     /// Whether every host is ready or has failed.
     pub(crate) const fn is_settled(&self) -> bool {
         self.open == 0
-    }
-
-    pub(crate) const fn failed(&self) -> usize {
-        self.failed
     }
 
     /// Hosts that are neither ready nor failed.
@@ -147,9 +143,9 @@ mod tests {
         assert!(!hosts.is_settled());
         assert_eq!(hosts.unsettled(), [2]);
         hosts.update(2, HostStatus::Reached(Step::Ready));
-        assert!(hosts.is_settled() && hosts.failed() == 1);
+        assert!(hosts.is_settled() && hosts.failed == 1);
         hosts.again(1);
-        assert!(!hosts.is_settled() && hosts.failed() == 0);
+        assert!(!hosts.is_settled() && hosts.failed == 0);
         hosts.update(7, HostStatus::Reached(Step::Ready));
     }
 
@@ -183,7 +179,7 @@ mod tests {
                     _ => hosts.again(host),
                 }
                 let failed = hosts.hosts.iter().filter(|host| host.failure.is_some()).count();
-                prop_assert_eq!(hosts.failed(), failed);
+                prop_assert_eq!(hosts.failed, failed);
                 prop_assert_eq!(hosts.is_settled(), hosts.unsettled().is_empty());
                 prop_assert_eq!(hosts.open, hosts.unsettled().len());
             }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use bootstrap::collective::{self, Bytes};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use spawner_ssh::Ssh;
 
@@ -158,14 +159,6 @@ impl Down {
             Self::HostCommand(_) | Self::Credit(_) | Self::Ping => Lane::Control,
         }
     }
-
-    pub(crate) fn encode(&self) -> Rc<Vec<u8>> {
-        encode(self)
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
-        Ok(postcard::from_bytes(bytes)?)
-    }
 }
 
 impl Up {
@@ -179,20 +172,17 @@ impl Up {
             _ => Lane::Control,
         }
     }
-
-    pub(crate) fn encode(&self) -> Rc<Vec<u8>> {
-        encode(self)
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
-        Ok(postcard::from_bytes(bytes)?)
-    }
 }
 
 /// Encoding into growing memory cannot fail for these types: no map or sequence of unknown length
 /// is in them.
 pub(crate) fn encode(value: &impl Serialize) -> Rc<Vec<u8>> {
     Rc::new(postcard::to_stdvec(value).unwrap_or_default())
+}
+
+/// Reads what [`encode`] wrote.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unreadable> {
+    Ok(postcard::from_bytes(bytes)?)
 }
 
 impl Common {
@@ -315,8 +305,8 @@ mod tests {
 
         #[test]
         fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Up::decode(&bytes);
-            let _ = Down::decode(&bytes);
+            let _ = decode::<Up>(&bytes);
+            let _ = decode::<Down>(&bytes);
             let _ = Common::decode(&bytes);
         }
 
@@ -342,10 +332,10 @@ mod tests {
             Up::Output { rank: 1, which: Which::Err, bytes: vec![1, 2].into() },
             Up::Done { orphans: 3 },
         ] {
-            assert_eq!(Up::decode(&up.encode()).unwrap(), up);
+            assert_eq!(decode::<Up>(&encode(&up)).unwrap(), up);
         }
         let down = Down::Setup { common: vec![1].into(), subtree: vec![(0, HostEntry::new("n"))] };
-        assert_eq!(Down::decode(&down.encode()).unwrap(), down);
+        assert_eq!(decode::<Down>(&encode(&down)).unwrap(), down);
     }
 
     #[test]

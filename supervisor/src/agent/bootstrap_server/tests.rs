@@ -15,7 +15,11 @@ fn served() -> Served {
     let host = bootstrap::HostId(0);
     let ranks = (0..SIZE).map(Rank).collect();
     let share = HostRanks { host, hosts: 1, ranks, host_of: vec![host; 3], cpus: Vec::new() };
-    let mut boot = BootstrapServer::new(&Poller::new(std::time::Instant::now()).unwrap(), share, Collective::new(SIZE));
+    let mut boot = BootstrapServer::new(
+        &Poller::new(std::time::Instant::now()).unwrap(),
+        share,
+        Collective::new(SIZE),
+    );
     let mut ends = Vec::new();
     for rank in 0..SIZE {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
