@@ -1,7 +1,6 @@
 //! Cpus per rank (`-c`).
 
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
+use supervisor::plan::cpu_sets;
 
 /// Why ranks cannot be bound.
 #[derive(Debug, thiserror::Error)]
@@ -30,12 +29,6 @@ pub enum CpusError {
     Unknown(u32, std::io::Error),
 }
 
-/// The cpus that this process may use, in order.
-fn allowed() -> std::io::Result<Vec<usize>> {
-    let set = sched_getaffinity(Pid::from_raw(0))?;
-    Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
-}
-
 /// The cpu set of each rank; empty when binding is left alone.
 ///
 /// # Errors
@@ -44,24 +37,23 @@ pub fn bind(per_rank: u32, ranks: u32) -> Result<Vec<Vec<usize>>, CpusError> {
     if per_rank == 0 {
         return Ok(Vec::new());
     }
-    let allowed = allowed().map_err(|error| CpusError::Unknown(per_rank, error))?;
+    let allowed =
+        supervisor::allowed_cpus().map_err(|error| CpusError::Unknown(per_rank, error))?;
     share(&allowed, per_rank, ranks)
 }
 
 fn share(allowed: &[usize], per_rank: u32, ranks: u32) -> Result<Vec<Vec<usize>>, CpusError> {
-    let needed = u64::from(per_rank) * u64::from(ranks);
-    if needed > allowed.len() as u64 {
+    cpu_sets(allowed, per_rank, ranks).ok_or_else(|| {
         let most = allowed.len() as u64 / u64::from(ranks);
-        return Err(CpusError::TooFew {
+        CpusError::TooFew {
             per_rank,
             ranks,
-            needed,
+            needed: u64::from(per_rank) * u64::from(ranks),
             allowed: allowed.len(),
             list: ranges(allowed),
             advice: if most > 0 { format!("-c {most}, or ") } else { String::new() },
-        });
-    }
-    Ok(allowed.chunks_exact(per_rank as usize).take(ranks as usize).map(<[_]>::to_vec).collect())
+        }
+    })
 }
 
 /// `[0, 1, 2, 5]` as `0-2,5`.

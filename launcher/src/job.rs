@@ -14,7 +14,7 @@ use crate::environment::{self, Forwarded, Variables};
 use crate::failure::Failure;
 use crate::flags::Flags;
 use crate::hosts::Chosen;
-use crate::program::{Command, Places};
+use crate::program::{Command, Places, check_directory};
 use crate::slurm::{self, StepNote};
 use crate::spawner::{self, Spawner};
 use crate::{cpus, hosts, process_manager, reach, settings};
@@ -155,28 +155,13 @@ fn choose_spawner(flags: &Flags, environment: &Variables, here: &str) -> Result<
 /// Puts the call of another launcher in the place of the ranks' program.
 fn put_engine(job: &mut Job, flags: &Flags, system: &System<'_>) -> Result<(), Failure> {
     let plan = &mut job.plan;
-    let request = process_manager::Request {
-        flags,
-        ranks: job.ranks,
-        spawner: job.spawner,
-        command: &job.command,
-        environment: &plan.env_for_hosts,
-        host: &plan.host,
-        note: None,
-        directory: &plan.directory,
-        exit_bound: plan.exit_bound,
-        level: flags.level(),
-    };
-    let mut call = process_manager::call(&request, system)?;
+    let mut call = process_manager::call(plan, flags, job.spawner, None, system)?;
     if flags.report.is_some() && !flags.dry_run && slurm::may_note(&call, system) {
         // A report without the step is better than no job.
         job.step = StepNote::create().ok().map(Rc::new);
         if let Some(note) = &job.step {
-            let script = note.script();
-            call = process_manager::call(
-                &process_manager::Request { note: Some(&script), ..request },
-                system,
-            )?;
+            let script = Some(note.script());
+            call = process_manager::call(plan, flags, job.spawner, script, system)?;
         }
     }
     job.warnings.extend(call.warnings.iter().cloned());
@@ -209,15 +194,10 @@ fn plain_warning(words: &[OsString], ranks: u32) -> String {
 fn working_directory(here: &Path, wdir: Option<&Path>) -> Result<PathBuf, Failure> {
     let Some(wdir) = wdir else { return Ok(here.to_owned()) };
     let path = here.join(wdir);
-    let problem = match std::fs::metadata(&path) {
-        Err(error) => error.to_string(),
-        Ok(found) if !found.is_dir() => "not a directory".to_owned(),
-        Ok(_) => match nix::unistd::eaccess(&path, nix::unistd::AccessFlags::X_OK) {
-            Err(error) => error.desc().to_owned(),
-            Ok(()) => return Ok(path),
-        },
-    };
-    Err(Failure::Wdir(path, problem))
+    match check_directory(&path) {
+        Ok(()) => Ok(path),
+        Err(problem) => Err(Failure::Wdir(path, problem)),
+    }
 }
 
 /// Unique on this host while the job lives, and hard to meet again.

@@ -2,16 +2,15 @@
 //! not.
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use spawner_pmi::launch::{Call, Family, Machine, PMI, Wanted};
-use supervisor::plan::{StageMode, StdinTo};
+use supervisor::plan::{JobPlan, StageMode, StdinTo};
 
 use crate::environment::Variables;
 use crate::flags::{Flags, MapRule};
+use crate::hosts::list::List;
 use crate::hosts::{self, HostsError};
-use crate::program::Command;
 use crate::spawner::Spawner;
 
 /// Why no other launcher can be called.
@@ -29,31 +28,6 @@ pub enum ProcessManagerError {
          starts them. {2}"
     )]
     Option(&'static str, &'static str, &'static str),
-}
-
-/// What another launcher's call is made from.
-#[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
-    /// Our options.
-    pub flags: &'a Flags,
-    /// Ranks.
-    pub ranks: u32,
-    /// `mpi` or `pmi`.
-    pub spawner: Spawner,
-    /// The ranks' program.
-    pub command: &'a Command,
-    /// What must reach the ranks, by name.
-    pub environment: &'a Variables,
-    /// This host.
-    pub host: &'a str,
-    /// Script that notes the step of a batch system, run before the ranks.
-    pub note: Option<&'a Path>,
-    /// The ranks' working directory.
-    pub directory: &'a Path,
-    /// Bound on the exit of the ranks of a GASNet program.
-    pub exit_bound: Duration,
-    /// Verbosity.
-    pub level: u8,
 }
 
 /// Seconds beyond the exit bound.
@@ -88,20 +62,26 @@ const fn family(spawner: Spawner) -> &'static Family {
     }
 }
 
-/// Makes the call.
+/// Makes the call for the ranks of `plan`. `note` is a script that notes the step of a batch system,
+/// run before the ranks.
 ///
 /// # Errors
 /// [`ProcessManagerError`].
-pub fn call(request: &Request<'_>, machine: &dyn Machine) -> Result<Call, ProcessManagerError> {
-    let flags = request.flags;
-    refuse(flags, request.spawner)?;
+pub fn call(
+    plan: &JobPlan,
+    flags: &Flags,
+    spawner: Spawner,
+    note: Option<PathBuf>,
+    machine: &dyn Machine,
+) -> Result<Call, ProcessManagerError> {
+    refuse(flags, spawner)?;
     // What variables say is for our own agents; the other launcher knows its hosts.
-    let named = hosts::named(flags.hosts.as_deref(), flags.hostfile.as_deref(), request.host)?;
-    let (hosts, notes) = named.map(|all| (all.hosts, all.notes)).unwrap_or_default();
+    let (text, file) = (flags.hosts.as_deref(), flags.hostfile.as_deref());
+    let List { hosts, notes } = hosts::all(text, file, &plan.host, |_| None)?.unwrap_or_default();
     let list: Vec<_> = hosts.iter().map(|host| (host.to_string(), host.slots)).collect();
     let wanted = Wanted {
-        ranks: request.ranks,
-        hosts: flags.host_count.map(|hosts| hosts.min(request.ranks)),
+        ranks: plan.size,
+        hosts: flags.host_count.map(|hosts| hosts.min(plan.size)),
         host_list: &list,
         cyclic: matches!(flags.map, MapRule::Cyclic),
         cpus: flags.cpus,
@@ -112,20 +92,20 @@ pub fn call(request: &Request<'_>, machine: &dyn Machine) -> Result<Call, Proces
             StdinTo::All => Some("all".to_owned()),
         },
         label: flags.tag_output,
-        wait: match request.command.program {
+        wait: match plan.conduit_program {
             // All ranks leave together; what is left then does not look at the others.
-            Some(_) => request.exit_bound.as_secs() + EXIT_MARGIN,
-            None => PLAIN_WAIT,
+            true => plan.exit_bound.as_secs() + EXIT_MARGIN,
+            false => PLAIN_WAIT,
         },
-        verbose: request.level >= 1,
-        program: request.command.executable.as_os_str(),
-        arguments: request.command.argv.get(1..).unwrap_or_default(),
-        environment: request.environment,
+        verbose: flags.level() >= 1,
+        program: plan.program.as_os_str(),
+        arguments: plan.argv.get(1..).unwrap_or_default(),
+        environment: &plan.env_for_hosts,
         host_file: host_file(flags, machine),
-        before: request.note.map(Path::to_owned),
-        directory: request.directory,
+        before: note,
+        directory: &plan.directory,
     };
-    let mut call = spawner_pmi::launch::plan(family(request.spawner), &wanted, machine)?;
+    let mut call = spawner_pmi::launch::plan(family(spawner), &wanted, machine)?;
     call.warnings.splice(..0, notes);
     Ok(call)
 }

@@ -1,4 +1,6 @@
 use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
 
 use super::*;
 use crate::command_line;
@@ -28,25 +30,15 @@ fn flags(words: &[&str]) -> Flags {
 }
 
 fn made(words: &[&str], machine: &Fake) -> Result<String, String> {
-    let command = Command {
-        executable: "/bin/prog".into(),
-        argv: vec!["prog".into(), "a b".into()],
-        program: Some(0),
-    };
-    let environment = vec![("GASNET_A".into(), "1".into())];
-    let request = Request {
-        flags: &flags(words),
-        ranks: 4,
-        spawner: Spawner::Pmi,
-        command: &command,
-        environment: &environment,
-        host: "here",
-        note: None,
-        directory: Path::new("/d"),
+    let plan = JobPlan {
+        conduit_program: true,
+        env_for_hosts: vec![("GASNET_A".into(), "1".into())],
+        host: "here".to_owned(),
+        directory: "/d".into(),
         exit_bound: Duration::from_secs(3),
-        level: 0,
+        ..JobPlan::new(4, "/bin/prog".into(), vec!["prog".into(), "a b".into()])
     };
-    match call(&request, machine) {
+    match call(&plan, &flags(words), Spawner::Pmi, None, machine) {
         Ok(call) => Ok(call.argv.join(OsStr::new("|")).into_string().expect("text")),
         Err(error) => Err(error.to_string()),
     }
@@ -108,8 +100,13 @@ fn lists_of_hosts_are_read_as_for_our_own_agents() {
     let both = |bytes: &[u8]| {
         std::fs::write(&file, bytes).expect("a file");
         let all = hosts::all(None, Some(&file), "here", |_| None);
-        let names = |all: hosts::list::List| {
-            all.hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+        let names = |all: Option<List>| {
+            all.unwrap_or_default()
+                .hosts
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(",")
         };
         let ours = all.map(names).map_err(|error| error.to_string());
         let call = made(&["--hostfile", &path], &hydra);

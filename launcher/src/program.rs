@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use nix::unistd::AccessFlags;
+use nix::unistd::{AccessFlags, eaccess};
 
 use crate::ident::{self, Marks};
 use crate::spawner::Spawner;
@@ -155,6 +155,15 @@ fn fits(path: &Path, marks: &Marks, spawner: Spawner) -> Result<bool, ProgramErr
     }
 }
 
+/// Whether `path` is a directory that a process may change to; why not, if so.
+pub(crate) fn check_directory(path: &Path) -> Result<(), String> {
+    match path.metadata() {
+        Err(error) => Err(error.to_string()),
+        Ok(data) if !data.is_dir() => Err("not a directory".to_owned()),
+        Ok(_) => eaccess(path, AccessFlags::X_OK).map_err(|errno| errno.desc().to_owned()),
+    }
+}
+
 /// The path if it is an executable file, `None` if nothing is there.
 fn check(path: &Path) -> Result<Option<PathBuf>, ProgramError> {
     let found = match std::fs::metadata(path) {
@@ -169,7 +178,7 @@ fn check(path: &Path) -> Result<Option<PathBuf>, ProgramError> {
     if found.is_dir() {
         return Err(ProgramError::Directory(path.to_owned()));
     }
-    if !found.is_file() || nix::unistd::eaccess(path, AccessFlags::X_OK).is_err() {
+    if !found.is_file() || eaccess(path, AccessFlags::X_OK).is_err() {
         return Err(ProgramError::NotExecutable(path.to_owned()));
     }
     Ok(Some(path.to_owned()))

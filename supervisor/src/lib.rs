@@ -23,6 +23,8 @@ mod root;
 mod stage;
 pub mod tree;
 
+pub use agent::processes::allowed_cpus;
+
 /// Life of the supervisor of a job, in the process that [`local::supervise`] forks.
 pub fn run(plan: &plan::JobPlan, origin: local::Origin) -> ! {
     if plan.map.is_here_only() {

@@ -14,6 +14,7 @@ use nix::unistd::{AccessFlags, eaccess};
 use supervisor::doctor::{Finding, Level};
 
 use super::process_managers;
+use crate::program::check_directory;
 
 const LIMITS: &str = "in /etc/security/limits.conf there, and LimitMEMLOCK=, LimitNPROC= and LimitNOFILE= of an sshd that \
                       systemd starts";
@@ -86,13 +87,8 @@ fn amount(bytes: u64) -> String {
 
 fn work_directory(path: &Path) -> Finding {
     let name = "directory";
-    let problem = match path.metadata() {
-        Err(error) => error.to_string(),
-        Ok(data) if !data.is_dir() => "not a directory".to_owned(),
-        Ok(_) => match eaccess(path, AccessFlags::X_OK) {
-            Ok(()) => return Finding::ok(name, format!("{} is there", path.display())),
-            Err(errno) => errno.desc().to_owned(),
-        },
+    let Err(problem) = check_directory(path) else {
+        return Finding::ok(name, format!("{} is there", path.display()));
     };
     let seen = format!("cannot change to {}: {problem}", path.display());
     let fix = "make it there, or name another with --wdir or GASNET_SSH_REMOTE_PATH";

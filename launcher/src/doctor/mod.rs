@@ -23,6 +23,7 @@ use crate::command_line::CommandLineError;
 use crate::environment::{self, Forwarded, Variables};
 use crate::failure::Failure;
 use crate::flags::{duration, stage_mode};
+use crate::hosts::list::List;
 use crate::reach::NAME;
 use crate::spawner::Spawner;
 use crate::{hosts, reach, settings};
@@ -94,7 +95,9 @@ pub fn main(words: &[OsString]) -> Result<(String, u8), Failure> {
     let named = named(&flags);
     let list = named.as_deref().or(flags.hosts.as_deref());
     let listed = hosts::all(list, flags.hostfile.as_deref(), &here, variable)?;
-    listed.notes.iter().for_each(|text| say!(WARN, NAME, "warning: {text}"));
+    let List { hosts, notes } =
+        listed.unwrap_or_else(|| List { hosts: vec![HostEntry::here(&here)], notes: Vec::new() });
+    notes.iter().for_each(|text| say!(WARN, NAME, "warning: {text}"));
     let report = flags.report.as_deref().map(|path| {
         let made = std::fs::File::create(path);
         made.map_err(|error| Failure::Report(path.to_owned(), error))
@@ -106,14 +109,17 @@ pub fn main(words: &[OsString]) -> Result<(String, u8), Failure> {
             start_timeout: flags.start_timeout,
             ..reach::reach(&checked.values)?
         },
-        hosts: listed.hosts,
+        hosts,
         directory: std::env::current_dir().map_err(Failure::WorkingDirectory)?,
         env: environment::for_hosts(&variables, &Forwarded::default(), Spawner::Ssh, 0),
     };
     let health = examine(&request).map_err(Failure::Doctor)?;
     let lines = lines(&health, &request.hosts);
-    let code =
-        if lines.iter().any(|line| line.level == Level::Problem) { CODE_PROBLEMS } else { 0 };
+    let code = if lines.iter().any(|line| line.finding.level == Level::Problem) {
+        CODE_PROBLEMS
+    } else {
+        0
+    };
     if let (Some(file), Some(path)) = (report, flags.report) {
         write_report(file, &health, code).map_err(|error| Failure::Report(path, error.into()))?;
     }
@@ -135,12 +141,9 @@ fn named(flags: &DoctorFlags) -> Option<OsString> {
 /// One line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Line {
-    check: &'static str,
-    level: Level,
+    finding: Finding,
     /// Hosts with it.
     hosts: Vec<String>,
-    seen: String,
-    fix: String,
 }
 
 /// Findings of one host, with those that follow from how far it came.
@@ -177,15 +180,11 @@ fn lines(health: &[Health], entries: &[HostEntry]) -> Vec<Line> {
                 Level::Ok => String::new(),
                 _ => finding.seen.replace(&entry.name, "HOST"),
             };
-            let line = groups.entry((index, finding.level, key)).or_insert_with(|| Line {
-                check: CHECKS[index].0,
-                level: finding.level,
-                hosts: Vec::new(),
-                seen: finding.seen.clone(),
-                fix: finding.fix.clone(),
-            });
-            if line.seen != finding.seen && finding.level == Level::Ok {
-                line.seen = "differs, see --report".to_owned();
+            let line = groups
+                .entry((index, finding.level, key))
+                .or_insert_with(|| Line { finding: finding.clone(), hosts: Vec::new() });
+            if line.finding.seen != finding.seen && finding.level == Level::Ok {
+                line.finding.seen = "differs, see --report".to_owned();
             }
             line.hosts.push(health.host.clone());
         }
@@ -204,9 +203,9 @@ fn text(lines: &[Line], hosts: usize) -> String {
     let width = CHECKS.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut text = String::new();
     for line in lines {
-        let count = line.hosts.len();
+        let (count, Finding { check, level, seen, fix }) = (line.hosts.len(), &line.finding);
         let plural = if hosts == 1 { "host" } else { "hosts" };
-        let which = if line.level == Level::Ok {
+        let which = if *level == Level::Ok {
             String::new()
         } else {
             let more = count.saturating_sub(SHOWN);
@@ -214,17 +213,16 @@ fn text(lines: &[Line], hosts: usize) -> String {
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             format!(" ({names}{more})")
         };
-        let (level, check) = (line.level.name(), line.check);
+        let level = level.name();
         let _ = writeln!(
             text,
-            "{level:<8} {check:<width$}  {count} of {hosts} {plural}{which}: {}",
-            line.seen
+            "{level:<8} {check:<width$}  {count} of {hosts} {plural}{which}: {seen}"
         );
-        if !line.fix.is_empty() {
-            let _ = writeln!(text, "{:<8} {:<width$}  fix: {}", "", "", line.fix);
+        if !fix.is_empty() {
+            let _ = writeln!(text, "{:<8} {:<width$}  fix: {fix}", "", "");
         }
     }
-    let count = |level| lines.iter().filter(|line| line.level == level).count();
+    let count = |level| lines.iter().filter(|line| line.finding.level == level).count();
     let (problems, warnings) = (count(Level::Problem), count(Level::Warning));
     let named = |count: usize, one: &str| match count {
         1 => format!("1 {one}"),

@@ -38,7 +38,10 @@ fn what_is_well_in_different_ways_is_one_line() {
     let health = [host("a", &[with("srun")]), host("b", &[with("mpirun")])];
     let lines = lines(&health, &entries(&health));
     assert_eq!(lines.len(), 3);
-    assert_eq!((lines[2].seen.as_str(), lines[2].hosts.len()), ("differs, see --report", 2));
+    assert_eq!(
+        (lines[2].finding.seen.as_str(), lines[2].hosts.len()),
+        ("differs, see --report", 2)
+    );
 }
 
 #[test]
@@ -50,8 +53,14 @@ fn a_host_that_was_not_reached_is_a_problem_of_its_step() {
     let mut health = vec![host("a", &[])];
     health[0].failure = Some(failure);
     let lines = lines(&health, &entries(&health));
-    assert_eq!((lines.len(), lines[0].check, lines[0].level), (1, "login", Level::Problem));
-    assert!(lines[0].seen.starts_with("at the step `host key`") && !lines[0].fix.is_empty());
+    assert_eq!(
+        (lines.len(), lines[0].finding.check.as_str(), lines[0].finding.level),
+        (1, "login", Level::Problem)
+    );
+    assert!(
+        lines[0].finding.seen.starts_with("at the step `host key`")
+            && !lines[0].finding.fix.is_empty()
+    );
 }
 
 #[test]

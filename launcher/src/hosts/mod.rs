@@ -102,6 +102,13 @@ struct Listed {
     list: List,
 }
 
+impl Listed {
+    /// A look at the accounts may ask the network, so only for who needs it.
+    fn has_users(&self) -> bool {
+        self.list.hosts.iter().any(|host| host.user.is_some())
+    }
+}
+
 /// Decides for a job of so many ranks on `here`; `variable` looks a variable up, and
 /// `keep_duplicates` is `GASNET_SSH_KEEPDUP`. Reads the files that are named, nothing else.
 ///
@@ -123,9 +130,7 @@ pub fn choose(
     let wanted = flags.host_count.map(|wanted| wanted.min(ranks));
     let listed = read(flags.hosts.as_deref(), flags.hostfile.as_deref(), &variable)?;
     let by_file = matches!(flags.map, MapRule::File(_));
-    // A look at the accounts may ask the network, so only for who needs it.
-    let users = |listed: &Listed| listed.list.hosts.iter().any(|host| host.user.is_some());
-    let own = own(here, &variable, by_file || listed.as_ref().is_some_and(users));
+    let own = own(here, &variable, by_file || listed.as_ref().is_some_and(Listed::has_users));
     let source = listed.as_ref().map(|listed| listed.source.clone());
     let asked = by_file || listed.as_ref().is_some_and(|listed| !listed.batch);
     // A map file says itself which of the hosts it needs.
@@ -152,38 +157,19 @@ pub fn choose(
     Ok(Chosen { map, source, asked, warnings })
 }
 
-/// All hosts of the list that counts, each once; this host without any list. `text` and `file` are
-/// what the command line says.
+/// All hosts of the list that counts, each once; none without any list. `text` and `file` are what
+/// the command line says.
 ///
 /// # Errors
-/// A list or file that cannot be used.
+/// A list or file that cannot be used, or that is empty.
 pub fn all(
     text: Option<&OsStr>,
     file: Option<&Path>,
     here: &str,
     variable: impl Fn(&str) -> Option<OsString>,
-) -> Result<List, HostsError> {
-    let own = own(here, &variable, true);
-    let mut notes = Vec::new();
-    let hosts = match read(text, file, variable)? {
-        None => vec![HostEntry::here(here)],
-        Some(listed) => usable(listed, false, None, &own, &mut notes)?,
-    };
-    Ok(List { hosts, notes })
-}
-
-/// The hosts that the command line itself names, each once; none when it names none. What variables
-/// say is not looked at.
-///
-/// # Errors
-/// A list or file that cannot be used, or that is empty.
-pub fn named(
-    text: Option<&OsStr>,
-    file: Option<&Path>,
-    here: &str,
 ) -> Result<Option<List>, HostsError> {
-    let Some(listed) = read(text, file, |_| None)? else { return Ok(None) };
-    let (own, mut notes) = (Here { name: here.to_owned(), ..Here::default() }, Vec::new());
+    let Some(listed) = read(text, file, &variable)? else { return Ok(None) };
+    let (own, mut notes) = (own(here, &variable, listed.has_users()), Vec::new());
     let hosts = usable(listed, false, None, &own, &mut notes)?;
     Ok(Some(List { hosts, notes }))
 }

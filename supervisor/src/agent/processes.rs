@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
-use nix::unistd::getppid;
+use nix::unistd::{Pid, getppid};
 
 use super::sys;
 use crate::event_loop::{OsError, Poller, Signals, cannot};
@@ -118,6 +119,15 @@ fn scan() -> HashMap<i32, Vec<i32>> {
         }
     }
     by_parent
+}
+
+/// The cpus that this process may use, in order.
+///
+/// # Errors
+/// The system does not tell.
+pub fn allowed_cpus() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(Pid::from_raw(0))?;
+    Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
 }
 
 pub(crate) fn has_children() -> bool {

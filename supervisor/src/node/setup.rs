@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use bootstrap::names;
 use bootstrap::{HostId, Rank};
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
 use settings::deadlines::tree::{HEARTBEAT, SETUP, START};
 
 use super::parent::Parent;
 use crate::agent::host_ranks::HostRanks;
+use crate::agent::processes::allowed_cpus;
 use crate::event_loop::{OsError, cannot};
 use crate::plan::{HostEntry, JobPlan, Map, StdinTo, cpu_sets};
 use crate::stage::{Digest, Host, Staging};
@@ -154,10 +153,7 @@ pub(super) fn share_of(
     if each == 0 {
         return (share, Ok(()));
     }
-    let allowed: Vec<usize> = sched_getaffinity(Pid::from_raw(0)).map_or_else(
-        |_| Vec::new(),
-        |set| (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect(),
-    );
+    let allowed = allowed_cpus().unwrap_or_default();
     let bound = cpu_sets(&allowed, each, count).map(|sets| share.cpus = sets).ok_or_else(|| {
         let (needed, have) = (u64::from(each) * u64::from(count), allowed.len());
         let seen = format!("-c {each}: {count} ranks need {needed} CPUs, this host has {have}");
