@@ -25,6 +25,17 @@ fn sharing(rank: u8) -> Sharing {
     Sharing { can: true, first: rank.into(), ports: rank.into() }
 }
 
+impl PeerAddresses {
+    /// Ranks with one rail that say this of shared connections.
+    pub(in crate::transport::net) fn of_sharing(said: &[Sharing]) -> Self {
+        let record = |sharing: &Sharing| {
+            let record = Record { sharing: *sharing, ..introduction(0, 1).record };
+            records::write(&record, RECORD).unwrap()
+        };
+        Self { table: Shared::Owned(said.iter().flat_map(record).collect()), further: None }
+    }
+}
+
 /// What the ranks of a job hear from each other, each on a thread.
 fn job(all: &[OwnAddress]) -> Vec<Result<PeerAddresses, Error>> {
     let size = u32::try_from(all.len()).unwrap();

@@ -8,6 +8,7 @@
 //! receive queues, and each request names the queue that it is for. `docs/design/xrc.md` says more.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,26 +39,34 @@ pub(super) fn refused(settings: &NetSettings, members: &Members, reason: &str) {
     }
 }
 
-/// What each rank says of shared connections.
+/// Which ranks share connections. What each said stays where the host has it once, and is read again
+/// when it is asked for.
 #[derive(Clone, Debug)]
-struct Groups(Vec<Sharing>);
+struct Groups {
+    said: PeerAddresses,
+    size: u32,
+}
 
 impl Groups {
+    /// What the ranks of a range say.
+    fn said(&self, ranks: Range<u32>) -> impl Iterator<Item = (Rank, Sharing)> {
+        ranks.map(|rank| (Rank(rank), self.said.sharing(Rank(rank))))
+    }
+
     fn leader(&self, rank: Rank) -> Rank {
-        let Some(own) = self.0.get(rank.0 as usize) else { return rank };
-        let before = self.0.get(own.first as usize..rank.0 as usize).unwrap_or_default();
-        let first = (own.first..).zip(before).find(|(_, other)| *other == own);
-        first.map_or(rank, |(first, _)| Rank(first))
+        let own = self.said.sharing(rank);
+        let mut before = self.said(own.first..rank.0);
+        before.find(|(_, other)| *other == own).map_or(rank, |(first, _)| first)
     }
 
     fn count(&self, rank: Rank) -> u32 {
-        let own = self.0.get(rank.0 as usize);
-        let count = self.0.iter().filter(|other| Some(*other) == own).count();
+        let own = self.said.sharing(rank);
+        let count = self.said(0..self.size).filter(|(_, other)| *other == own).count();
         u32::try_from(count).unwrap_or(u32::MAX).max(1)
     }
 
     fn is_worth_it(&self) -> bool {
-        (0..).map(Rank).zip(&self.0).any(|(rank, _)| self.leader(rank) != rank)
+        (0..self.size).map(Rank).any(|rank| self.leader(rank) != rank)
     }
 }
 
@@ -193,8 +202,8 @@ impl Xrc {
     ) -> Result<Option<Self>, Error> {
         let send_qps = send_qps(plan);
         let (lacking, can) = ability(plan);
-        let groups = Groups((0..members.size).map(|rank| said.sharing(Rank(rank))).collect());
-        let without = (0..).map(Rank).zip(&groups.0).find(|(_, said)| !said.can);
+        let groups = Groups { said: said.clone(), size: members.size };
+        let without = groups.said(0..members.size).find(|(_, said)| !said.can);
         let without = without.map(|(rank, _)| rank);
         if without.is_some() || !groups.is_worth_it() {
             refused(settings, members, &refusal(lacking, can, without));

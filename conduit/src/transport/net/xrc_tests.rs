@@ -6,7 +6,10 @@ use super::*;
 
 /// Ranks with a neighbourhood's first rank and ports each.
 fn groups(ranks: &[(u32, u64)]) -> Groups {
-    Groups(ranks.iter().map(|&(first, ports)| Sharing { can: true, first, ports }).collect())
+    let said = |&(first, ports): &(u32, u64)| Sharing { can: true, first, ports };
+    let said: Vec<_> = ranks.iter().map(said).collect();
+    let size = u32::try_from(said.len()).unwrap();
+    Groups { said: PeerAddresses::of_sharing(&said), size }
 }
 
 #[test]
