@@ -2,7 +2,9 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use gasnet_ibv::inner::{Destination, MAX_LONG, Outgoing, Payload, Target, max_medium};
+use gasnet_ibv::inner::{
+    AmMessage, AmPayload, Destination, MAX_LONG, MessageClass, Target, max_medium,
+};
 use gasnet_ibv::{HandlerIndex, LUB_LONG, LUB_MEDIUM, Outcome};
 
 use crate::arguments::{
@@ -62,6 +64,18 @@ impl Peer {
             state.inner.check_open(call)?;
         }
         Ok(())
+    }
+
+    #[inline(always)]
+    const fn message<'a>(
+        self,
+        handler: u8,
+        args: &'a [i32],
+        payload: AmPayload<'a>,
+    ) -> AmMessage<'a> {
+        let reply = self.token.is_some();
+        let class = if reply { MessageClass::Reply } else { MessageClass::Request };
+        AmMessage { class, target: self.target, handler, args, payload }
     }
 
     /// Takes the right to send; a request has only one reply.
@@ -144,9 +158,8 @@ fn short<'a>(
         check_index(handler)?;
         let (state, peer) = (state::open()?, peer()?);
         peer.claim(call)?;
-        let outgoing = Outgoing { call, handler, args, payload: Payload::None };
-        let to = (peer.target, peer.token);
-        Ok(sent(state.inner.send::<M>(to, &outgoing, options(flags), &())?))
+        let message = peer.message(handler, args, AmPayload::None);
+        Ok(sent(state.inner.send::<M>(call, peer.token, &message, options(flags), &())?))
     })
 }
 
@@ -209,7 +222,7 @@ impl Message {
         let bytes = payload(self.source, self.nbytes, max_medium(args.len()))?;
         completion(self.lc_opt, peer.token.is_none())?;
         peer.claim(call)?;
-        self.send(call, (state, peer), args, Payload::Medium(bytes))
+        self.send(call, (state, peer), args, AmPayload::Medium(bytes))
     }
 
     #[inline(always)]
@@ -223,19 +236,21 @@ impl Message {
         let (state, peer) = (state::open()?, peer()?);
         let args = args(self.nargs, self.argv)?;
         let bytes = payload(self.source, self.nbytes, MAX_LONG)?;
-        let is_reply = peer.token.is_some();
-        completion(self.lc_opt, !is_reply)?;
+        completion(self.lc_opt, peer.token.is_none())?;
         peer.check(state, call)?;
         peer.claim(call)?;
-        let target = peer.target;
-        if self.flags & IMMEDIATE != 0 && !state.inner.has_room::<M>(target, is_reply, args.len()) {
+        let AmMessage { class, target, .. } = peer.message(self.handler, args, AmPayload::None);
+        if self.flags & IMMEDIATE != 0 && !state.inner.has_room::<M>(target, class, args.len()) {
             peer.unclaim();
             return Ok(Outcome::NotSent);
         }
         let placed = place_long(state, (target, peer.rank()), bytes, dest.addr());
         let payload = match placed.inspect_err(|_| peer.unclaim())? {
-            Destination::Offset(offset) => Payload::Long(bytes, offset),
-            _ => Payload::Placed(bytes.len(), dest.addr() as u64),
+            Destination::Offset(dest) => AmPayload::Long { payload: bytes, dest },
+            _ => AmPayload::Placed {
+                len: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+                dest: dest.addr() as u64,
+            },
         };
         self.send(call, (state, peer), args, payload)
     }
@@ -246,12 +261,12 @@ impl Message {
         call: &'static str,
         (state, peer): (&State, Peer),
         args: &[i32],
-        payload: Payload<'_>,
+        payload: AmPayload<'_>,
     ) -> Result<Outcome, Fail> {
-        let outgoing = Outgoing { call, handler: self.handler, args, payload };
+        let message = peer.message(self.handler, args, payload);
         let leaf = Leaf::new(state.inner, call, self.lc_opt);
-        let (to, options) = ((peer.target, peer.token), options(self.flags));
-        leaf.settle(state.inner.send::<M>(to, &outgoing, options, &leaf))
+        let (token, options) = (peer.token, options(self.flags));
+        leaf.settle(state.inner.send::<M>(call, token, &message, options, &leaf))
     }
 }
 

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use gasnet_ibv::inner::{Arrival, Inner, Outgoing, Payload, RawToken, Waiter};
-use gasnet_ibv::{Flags as Options, LUB_MEDIUM, Mode};
+use gasnet_ibv::inner::{AmMessage, AmPayload, Arrival, Inner, MessageClass, RawToken, Waiter};
+use gasnet_ibv::{Flags as Options, LUB_MEDIUM, Mode, Rank};
 
 use crate::fail::{Fail, ensure};
 use crate::types::EventValue;
@@ -237,7 +237,7 @@ impl Collectives {
                 waiter.progressed();
             } else {
                 let open = || self.barriers_under_way() && inner.barrier_is_open();
-                inner.idle(&mut waiter, || inner.has_work() || open());
+                waiter.idle(&inner, || inner.has_work() || open());
             }
         }
     }
@@ -256,14 +256,14 @@ impl Collectives {
         others: impl Iterator<Item = u32>,
     ) -> Result<(), Fail> {
         for rank in others {
-            let target = self.inner.target(call, rank)?;
+            let (class, handler) = (MessageClass::Request, PART);
+            let target = self.inner.target(call, Rank(rank))?;
             for (turn, part) in bytes.chunks(LUB_MEDIUM).enumerate() {
                 let at = (turn * LUB_MEDIUM) as u64;
                 let args = [low(number), high(number), low(at), high(at)];
-                let payload = Payload::Medium(part);
-                let outgoing = Outgoing { call, handler: PART, args: &args, payload };
-                let to = (target, None);
-                let _sent = self.inner.send::<M>(to, &outgoing, Options::NONE, &())?;
+                let (args, payload) = (&args, AmPayload::Medium(part));
+                let message = AmMessage { class, target, handler, args, payload };
+                let _sent = self.inner.send::<M>(call, None, &message, Options::NONE, &())?;
             }
         }
         Ok(())

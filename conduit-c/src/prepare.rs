@@ -115,7 +115,7 @@ impl Request {
             dest: (dest != 0).then_some(dest as u64),
         };
         let Peer { target, token, .. } = peer;
-        let prepared = state.inner.prepare::<M>(target, token, &terms, options(flags))?;
+        let prepared = Prepared::new::<M>(&state.inner, target, token, &terms, options(flags))?;
         let Some(prepared) = prepared else { return Ok(null()) };
         let held = Box::new(Descriptor { kind, prepared, peer, client_buf, lc_opt });
         let descriptor = std::ptr::from_ref(&*held).cast();

@@ -4,8 +4,8 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::without_provenance_mut;
 
-use gasnet_ibv::Outcome;
 use gasnet_ibv::inner::{OpCounters, Part, RemoteOp};
+use gasnet_ibv::{Outcome, Rank};
 
 use crate::fail::{Fail, ensure, injected, must};
 use crate::state::{self, State, Target};
@@ -42,14 +42,6 @@ impl Completion {
             other if implicit => return Ok(Self::Implicit { now: other == EVENT_NOW }),
             _ => return Ok(Self::Event(lc_opt)),
         }))
-    }
-
-    fn implicit(lc_opt: *mut EventValue) -> Result<Self, Fail> {
-        Self::of_put(lc_opt, true)
-    }
-
-    fn event(lc_opt: *mut EventValue) -> Result<Self, Fail> {
-        Self::of_put(lc_opt, false)
     }
 }
 
@@ -137,7 +129,7 @@ impl Transfer {
         completion: Completion,
     ) -> Result<Injection, Fail> {
         let (inner, call, flags) = (state.inner, self.call, self.flags);
-        let target = inner.target(call, rank)?;
+        let target = inner.target(call, Rank(rank))?;
         let remote = RemoteOp { call, target, offset, immediate: flags & IMMEDIATE != 0 };
         // SAFETY: readable by the program's promise, and left alone until local completion.
         let source = || unsafe { std::slice::from_raw_parts(self.local, self.len) };
@@ -146,9 +138,9 @@ impl Transfer {
         let into = || unsafe { std::slice::from_raw_parts_mut(self.local, self.len) };
         if completion == Completion::Blocking {
             if PUT {
-                inner.put::<M>(remote, source())?
+                inner.put_remote::<M>(remote, source())?
             } else {
-                inner.get::<M>(remote, into())?
+                inner.get_remote::<M>(remote, into())?
             }
             return Ok(Injection::Complete);
         }
@@ -158,8 +150,8 @@ impl Transfer {
             Completion::Blocking => true,
         };
         let start = |row: &OpCounters| match PUT {
-            true => inner.start_put::<M>(remote, source(), (row, now)),
-            false => inner.start_get::<M>(remote, into(), row),
+            true => inner.put_counted::<M>(remote, row, source(), now),
+            false => inner.get_counted::<M>(remote, row, into()),
         };
         let Completion::Event(lc_opt) = completion else {
             return Ok(match start(&*events::group(inner, call)?)? {
@@ -198,8 +190,8 @@ macro_rules! puts {
 
 puts! {
     gexi_RMA_PutBlocking, "gex_RMA_PutBlocking", () -> c_int, Ok(Completion::Blocking);
-    gexi_RMA_PutNBI, "gex_RMA_PutNBI", (lc_opt) -> c_int, Completion::implicit(lc_opt);
-    gexi_RMA_PutNB, "gex_RMA_PutNB", (lc_opt) -> EventValue, Completion::event(lc_opt);
+    gexi_RMA_PutNBI, "gex_RMA_PutNBI", (lc_opt) -> c_int, Completion::of_put(lc_opt, true);
+    gexi_RMA_PutNB, "gex_RMA_PutNB", (lc_opt) -> EventValue, Completion::of_put(lc_opt, false);
 }
 
 macro_rules! gets {

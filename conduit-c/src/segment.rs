@@ -5,6 +5,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use gasnet_ibv::Rank;
+
 use crate::arguments::{answer, check_place, no_flags};
 use crate::fail::{Fail, RESOURCE, code, ensure, must, status, value};
 use crate::state::{self, Memory, Object, Segment, State, word};
@@ -36,7 +38,7 @@ pub fn attach(call: &'static str, size: usize) -> Result<&'static Segment, Fail>
     let base = state.client.attach_segment(size as u64)?.base().cast();
     call_hook(base, size);
     for (rank, peer) in state.neighbours.iter().zip(state.peers) {
-        let Some(seen) = inner.segment(inner.target(call, *rank)?) else { continue };
+        let Some(seen) = inner.segment(inner.target(call, Rank(*rank))?) else { continue };
         let here = seen.here.map_or(0, <*mut u8>::expose_provenance);
         peer.owner_base.store(word(seen.owner_base), Ordering::Relaxed);
         peer.local_base.store(here, Ordering::Relaxed);

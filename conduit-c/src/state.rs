@@ -7,8 +7,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-use gasnet_ibv::Client;
 use gasnet_ibv::inner::{self, Inner};
+use gasnet_ibv::{Client, Rank};
 
 use crate::M;
 use crate::collectives::Collectives;
@@ -247,7 +247,7 @@ impl State {
             target.endpoint == 0 && target.from == 0,
             "only endpoints of index 0 send and receive messages"
         );
-        Ok(self.inner.target("message", target.rank)?)
+        Ok(self.inner.target("message", Rank(target.rank))?)
     }
 
     #[cold]
@@ -273,7 +273,7 @@ impl State {
     /// Local address of a range in the attached segment of a rank, `None` when it is not all in it.
     #[inline]
     pub fn reach(&self, rank: u32, address: usize, len: usize) -> Option<*mut u8> {
-        let peer = self.peers.get(self.inner.local_of(rank)?)?;
+        let peer = self.peers.get(self.inner.local_of(Rank(rank))?)?;
         let size = peer.size.load(Ordering::Acquire);
         let offset = address.wrapping_sub(peer.owner_base.load(Ordering::Relaxed));
         if len == 0 || offset >= size || len > size - offset {
@@ -292,7 +292,7 @@ impl State {
             return Some(Published { address: segment.address, size: segment.size, process });
         }
         let attached = || {
-            let found = self.inner.segment(self.inner.target("segment", rank).ok()?)?;
+            let found = self.inner.segment(self.inner.target("segment", Rank(rank)).ok()?)?;
             let (address, size) = (word(found.owner_base), word(found.len));
             Some(Published { address, size, process: 0 })
         };

@@ -345,7 +345,7 @@ pub unsafe extern "C" fn gasnet_getNodeInfo(rows: *mut NodeInfo, count: c_int) -
         let state = state::open()?;
         let rows = (0..).zip(table(state, rows, count)?).zip(state.inner.places());
         for ((rank, row), (host, supernode)) in rows {
-            let peer = state.inner.local_of(rank).and_then(|local| state.peers.get(local));
+            let peer = state.inner.local_of(Rank(rank)).and_then(|local| state.peers.get(local));
             let offset = peer.map_or(0, |peer| {
                 let (here, there) = (&peer.local_base, &peer.owner_base);
                 here.load(Ordering::Relaxed).wrapping_sub(there.load(Ordering::Relaxed))

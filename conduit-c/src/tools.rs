@@ -54,7 +54,7 @@ pub extern "C" fn gexi_wait_hook(turn: c_uint) {
     let Some(state) = state::get() else { return };
     let idle = if turn == 0 { 0 } else { FRUITLESS.get().saturating_add(1) };
     FRUITLESS.set(idle);
-    state.inner.idle(&mut Waiter::turn(idle), || state.inner.has_work());
+    Waiter::turn(idle).idle(&state.inner, || state.inner.has_work());
 }
 
 thread_local! {

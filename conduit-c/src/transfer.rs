@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::atomic::{Ordering, fence};
 
+use gasnet_ibv::Rank;
 use gasnet_ibv::inner::{Destination, Target};
 
 use crate::fail::{Fail, RESOURCE};
@@ -66,7 +67,7 @@ fn locate_unmapped(
     if rank == state.rank {
         return Ok(Access::Mapped(std::ptr::with_exposed_provenance_mut(address)));
     }
-    let target = state.inner.target("one-sided call", rank)?;
+    let target = state.inner.target("one-sided call", Rank(rank))?;
     if !state.inner.is_local(target) {
         if endpoint != 0 || state.inner.segment(target).is_none() {
             return outside(

@@ -328,7 +328,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
     /// A row for an operation, which the scope waits for.
     fn row(&self, call: &'static str) -> Result<(Op, Arc<OpCounters>), Error> {
         let operations = &self.client.context.operations;
-        let (op, row) = operations.begin().ok_or(Error::TooManyOperations { call })?;
+        let (op, row) = self.client.context.begin(call)?;
         let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
         if started.len() == started.capacity() {
             // Instead of growing for ever.
@@ -346,8 +346,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         if let Some(row) = group.get() {
             return Ok(row);
         }
-        let new =
-            self.client.context.operations.begin().ok_or(Error::TooManyOperations { call })?;
+        let new = self.client.context.begin(call)?;
         let op = new.0;
         // Another thread may be faster; then this row is complete as it is.
         let row = group.get_or_init(|| new);

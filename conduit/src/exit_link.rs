@@ -165,6 +165,6 @@ pub(crate) fn first_init() -> Result<(), Error> {
 pub(crate) fn install(context: &Arc<RankContext>, table: &settings::Values) -> Result<(), Error> {
     let link: Arc<dyn Link> = Arc::<RankContext>::clone(context);
     exit::install(link, table)?;
-    context.set_hooked();
+    context.hooked.store(true, Ordering::SeqCst);
     Ok(())
 }

@@ -12,7 +12,7 @@
 //! * [`Op`], [`Part`], [`OpCounters`], [`RemoteOp`], [`Lender`]: operations in flight by number,
 //!   which C programs have as events.
 //! * [`Waiter`]: spin, yield, sleep; C programs drive some waits themselves.
-//! * The limits of payloads, which C queries per number of arguments.
+//! * [`AmMessage`]: what is sent; the limits of payloads, which C queries per number of arguments.
 
 use std::sync::{Arc, OnceLock};
 
@@ -32,8 +32,10 @@ pub use crate::rma::remote::RemoteOp;
 use crate::settings::{SegmentLimit, Settings};
 pub use crate::token::RawToken;
 pub use crate::transport::PeerSegment;
-use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome};
-pub use crate::transport::message::{MAX_LONG, max_long_alloc, max_medium};
+pub use crate::transport::message::{
+    AmMessage, AmPayload, MAX_LONG, MessageClass, max_long_alloc, max_medium,
+};
+use crate::transport::message::{Flags, Outcome};
 use crate::transport::net::NetTransport;
 use crate::transport::shm::{BarrierName, Which};
 pub use crate::wait::Waiter;
@@ -57,7 +59,7 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-/// Where messages and one-sided operations go; made by [`Inner::target`].
+/// Where messages and one-sided operations go; made by [`RankContext::target`].
 pub type Target = usize;
 
 /// What a C program sets before init, besides the environment.
@@ -150,72 +152,16 @@ impl Inner {
         self.0.shm().span.contiguous()
     }
 
-    /// Where a call to a rank goes.
-    #[inline]
-    pub fn target(self, call: &'static str, rank: u32) -> Result<Target, Error> {
-        self.0.target(call, Rank(rank))
-    }
-
     /// Whether a target shares memory with this rank.
     #[inline(always)]
     pub fn is_local(self, target: Target) -> bool {
         !self.0.transport.is_remote(target)
     }
 
-    /// Index of a rank among the neighbours.
-    #[inline]
-    pub fn local_of(self, rank: u32) -> Option<usize> {
-        self.0.local_of(Rank(rank))
-    }
-
     /// Attached segment of a target; `None` before attach.
     pub fn segment(self, target: Target) -> Option<PeerSegment> {
         let attached = |found: &PeerSegment| found.len != 0 || found.here.is_some();
         self.0.transport.segment(target).filter(attached)
-    }
-}
-
-/// What a message carries besides its arguments.
-#[derive(Clone, Copy, Debug)]
-pub enum Payload<'a> {
-    /// Nothing: a Short.
-    None,
-    /// Bytes of a Medium.
-    Medium(&'a [u8]),
-    /// Bytes of a Long and the offset of their destination; for ranks that share no memory with
-    /// this one.
-    Long(&'a [u8], u64),
-    /// A Long whose bytes are at their destination already: how many, and the address that the
-    /// handler is told.
-    Placed(usize, u64),
-}
-
-/// A message, its counts and sizes checked.
-#[derive(Clone, Copy, Debug)]
-pub struct Outgoing<'a> {
-    /// What the program called.
-    pub call: &'static str,
-    /// Handler.
-    pub handler: u8,
-    /// Arguments.
-    pub args: &'a [i32],
-    /// Payload.
-    pub payload: Payload<'a>,
-}
-
-impl<'a> Outgoing<'a> {
-    #[inline(always)]
-    fn message(&self, class: MessageClass, target: Target) -> AmMessage<'a> {
-        let Self { handler, args, payload, .. } = *self;
-        let payload = match payload {
-            Payload::None => AmPayload::None,
-            Payload::Medium(bytes) => AmPayload::Medium(bytes),
-            Payload::Long(payload, dest) => AmPayload::Long { payload, dest },
-            Payload::Placed(len, dest) => {
-                AmPayload::Placed { len: u32::try_from(len).unwrap_or(u32::MAX), dest }
-            }
-        };
-        AmMessage { class, target, handler, args, payload }
     }
 }
 
@@ -247,30 +193,22 @@ impl Inner {
         self.0.handlers.register_library(row);
     }
 
-    /// Sends a request; waits for room and polls unless told not to. With a `token`, which was
-    /// claimed, the reply to it; gives the right back when nothing was sent. What `lender` has
+    /// Sends a checked request; waits for room and polls unless told not to. With a `token`, which
+    /// was claimed, the reply to it; gives the right back when nothing was sent. What `lender` has
     /// counters for it may lend. Inlined, as callers know whether they have a token.
     #[inline(always)]
     pub fn send<M: Mode>(
         self,
-        (target, token): (Target, Option<&RawToken<'_>>),
-        outgoing: &Outgoing<'_>,
+        call: &'static str,
+        token: Option<&RawToken<'_>>,
+        message: &AmMessage<'_>,
         flags: Flags,
         lender: &impl Lender,
     ) -> Result<Outcome, Error> {
-        let class = if token.is_some() { MessageClass::Reply } else { MessageClass::Request };
-        let message = outgoing.message(class, target);
-        self.0.send_lent(&message, flags, lender, |message| match token {
-            None => self.0.request::<M>(outgoing.call, message, flags),
+        self.0.send_lent(message, flags, lender, |message| match token {
+            None => self.0.request::<M>(call, message, flags),
             Some(token) => Ok(token.send::<M>(message, flags)),
         })
-    }
-
-    /// Whether a message to a target would find room now. A hint.
-    #[inline]
-    pub fn has_room<M: Mode>(self, target: Target, reply: bool, nargs: usize) -> bool {
-        let class = if reply { MessageClass::Reply } else { MessageClass::Request };
-        self.0.has_room::<M>(target, class, nargs)
     }
 
     /// Where the reply of a token goes.
@@ -311,26 +249,10 @@ impl Inner {
         }
         sent
     }
-
-    /// Prepares a message; with a `token` a reply. `None` only with [`Flags::IMMEDIATE`].
-    pub fn prepare<M: Mode>(
-        self,
-        target: Target,
-        token: Option<&RawToken<'_>>,
-        terms: &Terms,
-        flags: Flags,
-    ) -> Result<Option<Prepared>, Error> {
-        Prepared::new::<M>(self.0, target, token, terms, flags)
-    }
 }
 
-/// Puts and gets at ranks that share no memory with this one. Ranges have at least one byte.
+/// Operations in flight.
 impl Inner {
-    /// A row for an operation, or for a group of them.
-    pub fn begin(self, call: &'static str) -> Result<(Op, Arc<OpCounters>), Error> {
-        self.0.operations.begin().ok_or(Error::TooManyOperations { call })
-    }
-
     /// Whether a part of an operation is complete. A complete operation gives its row back when all
     /// is asked for. `None`: no such operation.
     pub fn finish(self, op: Op, part: Part) -> Option<bool> {
@@ -338,37 +260,6 @@ impl Inner {
             Part::All => self.0.operations.finish(op).ok(),
             _ => self.0.operations.is_complete(op, part).ok(),
         }
-    }
-
-    /// A put that is complete on return.
-    pub fn put<M: Mode>(self, op: RemoteOp, source: &[u8]) -> Result<(), Error> {
-        self.0.put_remote::<M>(op.call, op.target, op.offset, source)
-    }
-
-    /// A get that is complete on return.
-    pub fn get<M: Mode>(self, op: RemoteOp, into: &mut [u8]) -> Result<(), Error> {
-        self.0.get_remote::<M>(op.call, op.target, op.offset, into)
-    }
-
-    /// Starts a put that `row` counts; its source is left alone until then. `now`: it is the
-    /// caller's again on return.
-    pub fn start_put<M: Mode>(
-        self,
-        op: RemoteOp,
-        source: &[u8],
-        (row, now): (&OpCounters, bool),
-    ) -> Result<Outcome, Error> {
-        self.0.put_counted::<M>(op, row, source, now)
-    }
-
-    /// Starts a get that `row` counts; its target is left alone until then.
-    pub fn start_get<M: Mode>(
-        self,
-        op: RemoteOp,
-        into: &mut [u8],
-        row: &OpCounters,
-    ) -> Result<Outcome, Error> {
-        self.0.get_counted::<M>(op, row, into)
     }
 }
 
@@ -408,11 +299,5 @@ impl Inner {
     /// Wakes threads of this rank that sleep.
     pub fn wake_own(self) {
         self.0.shm().wake_own();
-    }
-
-    /// Spends a while after a poll that found nothing. `ready` is asked just before a sleep.
-    #[inline]
-    pub fn idle(self, waiter: &mut Waiter, ready: impl FnOnce() -> bool) {
-        waiter.idle(self.0, ready);
     }
 }

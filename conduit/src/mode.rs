@@ -18,36 +18,27 @@ pub trait Mode: sealed::Sealed + Sized + 'static {
     type Marker: Default;
 }
 
-/// One thread, always the same, calls the library: the client is neither `Send` nor `Sync`.
-#[derive(Debug)]
-pub enum Seq {}
+macro_rules! modes {
+    ($($(#[$doc:meta])* $mode:ident: $name:literal, $threaded:literal, $marker:ty;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub enum $mode {}
 
-/// Any thread may call, one at a time: the client is `Send`, not `Sync`.
-#[derive(Debug)]
-pub enum ParSync {}
+        impl sealed::Sealed for $mode {}
 
-/// Any number of threads may be inside the library: the client is `Send` and `Sync`.
-#[derive(Debug)]
-pub enum Par {}
-
-impl sealed::Sealed for Seq {}
-impl sealed::Sealed for ParSync {}
-impl sealed::Sealed for Par {}
-
-impl Mode for Seq {
-    const THREADED: bool = false;
-    const NAME: &'static str = "SEQ";
-    type Marker = PhantomData<*const ()>;
+        impl Mode for $mode {
+            const THREADED: bool = $threaded;
+            const NAME: &'static str = $name;
+            type Marker = PhantomData<$marker>;
+        }
+    )*};
 }
 
-impl Mode for ParSync {
-    const THREADED: bool = false;
-    const NAME: &'static str = "PARSYNC";
-    type Marker = PhantomData<Cell<()>>;
-}
-
-impl Mode for Par {
-    const THREADED: bool = true;
-    const NAME: &'static str = "PAR";
-    type Marker = PhantomData<()>;
+modes! {
+    /// One thread, always the same, calls the library: the client is neither `Send` nor `Sync`.
+    Seq: "SEQ", false, *const ();
+    /// Any thread may call, one at a time: the client is `Send`, not `Sync`.
+    ParSync: "PARSYNC", false, Cell<()>;
+    /// Any number of threads may be inside the library: the client is `Send` and `Sync`.
+    Par: "PAR", true, ();
 }

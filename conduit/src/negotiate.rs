@@ -141,7 +141,7 @@ pub struct Commit<'m> {
 impl Prepared {
     /// `None` only with [`Flags::IMMEDIATE`]. A `token` makes it a reply, and gives its right to
     /// reply to it.
-    pub(crate) fn new<M: Mode>(
+    pub fn new<M: Mode>(
         context: &RankContext,
         target: usize,
         token: Option<&RawToken<'_>>,

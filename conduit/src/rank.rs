@@ -40,8 +40,9 @@ pub struct RankContext {
     pub(crate) exit_notifier: ExitNotifier,
     services: Mutex<Box<dyn Bootstrap>>,
     pub(crate) settings: Settings,
-    /// Exit machinery is installed in this process for this rank.
-    hooked: AtomicBool,
+    /// Exit machinery is installed in this process for this rank: a decided end of the job goes to
+    /// it instead of being an error.
+    pub(crate) hooked: AtomicBool,
     pub(crate) attaches: AtomicU32,
 }
 
@@ -105,24 +106,19 @@ impl RankContext {
         self.transport.shm.networked
     }
 
-    /// From now on a decided end of the job goes to the exit machinery instead of being an error.
-    pub(crate) fn set_hooked(&self) {
-        self.hooked.store(true, Ordering::SeqCst);
-    }
-
     pub(crate) fn is_hooked(&self) -> bool {
         self.hooked.load(Ordering::Relaxed)
     }
 
     /// Index of a job rank among the ranks of this neighbourhood, `None` for remote ranks.
     #[inline]
-    pub(crate) fn local_of(&self, rank: Rank) -> Option<usize> {
+    pub fn local_of(&self, rank: Rank) -> Option<usize> {
         self.neighbours.local_of(rank)
     }
 
     /// Where messages and one-sided operations for a rank go.
     #[inline]
-    pub(crate) fn target(&self, call: &'static str, rank: Rank) -> Result<usize, Error> {
+    pub fn target(&self, call: &'static str, rank: Rank) -> Result<usize, Error> {
         let span = self.shm().span;
         let offset = span.offset(rank.0);
         if offset < span.locals as usize {

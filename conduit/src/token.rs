@@ -159,23 +159,20 @@ impl<'a> RawToken<'a> {
         self.deferred.set(Some(Deferred::of(message)));
     }
 
-    const fn reply<'m>(
+    /// A checked reply, with the right to send it.
+    #[inline]
+    fn reply<'m>(
         &self,
-        handler: HandlerIndex,
+        call: &'static str,
+        HandlerIndex(handler): HandlerIndex,
         args: &'m [i32],
         payload: AmPayload<'m>,
-    ) -> AmMessage<'m> {
-        AmMessage {
-            class: MessageClass::Reply,
-            target: self.source,
-            handler: handler.0,
-            args,
-            payload,
-        }
-    }
-
-    fn has_room<M: Mode>(&self, nargs: usize) -> bool {
-        self.context.has_room::<M>(self.source, MessageClass::Reply, nargs)
+    ) -> Result<AmMessage<'m>, Error> {
+        let (class, target) = (MessageClass::Reply, self.source);
+        let message = AmMessage { class, target, handler, args, payload };
+        message.check(call)?;
+        self.claim(call)?;
+        Ok(message)
     }
 }
 
@@ -251,10 +248,7 @@ impl<'a, M: Mode> Token<'a, M> {
         args: &[i32],
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        let call = "reply_short";
-        let message = self.raw.reply(handler, args, AmPayload::None);
-        message.check(call)?;
-        self.raw.claim(call)?;
+        let message = self.raw.reply("reply_short", handler, args, AmPayload::None)?;
         Ok(self.raw.send::<M>(&message, flags))
     }
 
@@ -271,10 +265,7 @@ impl<'a, M: Mode> Token<'a, M> {
         args: &[i32],
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        let call = "reply_medium";
-        let message = self.raw.reply(handler, args, AmPayload::Medium(payload));
-        message.check(call)?;
-        self.raw.claim(call)?;
+        let message = self.raw.reply("reply_medium", handler, args, AmPayload::Medium(payload))?;
         Ok(self.raw.send::<M>(&message, flags))
     }
 
@@ -292,14 +283,14 @@ impl<'a, M: Mode> Token<'a, M> {
         flags: Flags,
     ) -> Result<Outcome, Error> {
         let call = "reply_long";
-        let message = self.raw.reply(handler, args, AmPayload::Long { payload, dest: dest.0 });
-        message.check(call)?;
-        self.raw.claim(call)?;
-        if flags.contains(Flags::IMMEDIATE) && !self.raw.has_room::<M>(args.len()) {
+        let payload = AmPayload::Long { payload, dest: dest.0 };
+        let (message, context) = (self.raw.reply(call, handler, args, payload)?, self.raw.context);
+        let has_room = || context.has_room::<M>(message.target, message.class, args.len());
+        if flags.contains(Flags::IMMEDIATE) && !has_room() {
             self.raw.unclaim();
             return Ok(Outcome::NotSent);
         }
-        let placed = self.raw.context.placed(call, message);
+        let placed = context.placed(call, message);
         let message = placed.inspect_err(|_| self.raw.unclaim())?;
         Ok(self.raw.send::<M>(&message, flags))
     }

@@ -97,7 +97,7 @@ impl Waiter {
 
     /// Spends a while after a poll that found nothing. `ready` is asked just before a sleep.
     #[inline]
-    pub(crate) fn idle(&mut self, context: &RankContext, ready: impl FnOnce() -> bool) {
+    pub fn idle(&mut self, context: &RankContext, ready: impl FnOnce() -> bool) {
         self.idle = self.idle.saturating_add(1);
         let spins = if context.waits.may_spin() { SPINS } else { 0 };
         if self.idle < spins {

@@ -129,12 +129,7 @@ impl RankContext {
     /// Whether a message with `nargs` arguments, its payload elsewhere, would find room now. A
     /// hint.
     #[inline]
-    pub(crate) fn has_room<M: Mode>(
-        &self,
-        target: usize,
-        class: MessageClass,
-        nargs: usize,
-    ) -> bool {
+    pub fn has_room<M: Mode>(&self, target: usize, class: MessageClass, nargs: usize) -> bool {
         self.transport.has_room::<M>(target, class, nargs)
     }
 

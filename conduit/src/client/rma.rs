@@ -5,6 +5,7 @@ use bootstrap::Rank;
 use super::Client;
 use crate::error::Error;
 use crate::mode::Mode;
+use crate::rma::remote::RemoteOp;
 use crate::rma::value_bytes;
 
 impl<M: Mode> Client<M> {
@@ -60,7 +61,10 @@ impl<M: Mode> Client<M> {
         let target = context.rma_target::<M>(call, rank)?;
         match context.transport.put(target, offset, source) {
             Ok(true) => Ok(()),
-            Ok(false) => context.put_remote::<M>(call, target, offset, source),
+            Ok(false) => {
+                let op = RemoteOp { call, target, offset, immediate: false };
+                context.put_remote::<M>(op, source)
+            }
             Err(outside) => Err(context.outside(call, outside)),
         }
     }
@@ -77,7 +81,10 @@ impl<M: Mode> Client<M> {
         let target = context.rma_target::<M>(call, rank)?;
         match context.transport.get(target, offset, into) {
             Ok(true) => Ok(()),
-            Ok(false) => context.get_remote::<M>(call, target, offset, into),
+            Ok(false) => {
+                let op = RemoteOp { call, target, offset, immediate: false };
+                context.get_remote::<M>(op, into)
+            }
             Err(outside) => Err(context.outside(call, outside)),
         }
     }

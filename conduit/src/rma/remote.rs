@@ -1,9 +1,11 @@
 //! Put and get at remote ranks.
 
+use std::sync::Arc;
+
 use bootstrap::Rank;
 
 use super::memory;
-use super::operations::{OpCounters, Part};
+use super::operations::{Op, OpCounters, Part};
 use crate::error::Error;
 use crate::mode::Mode;
 use crate::rank::RankContext;
@@ -28,7 +30,7 @@ pub struct RemoteOp {
 impl RankContext {
     /// Starts a put of at least one byte that `row` counts, which says when its source may be used
     /// again. `now`: on return; up to `GASNET_NONBULKPUT_BOUNCE_LIMIT` bytes are copied.
-    pub(crate) fn put_counted<M: Mode>(
+    pub fn put_counted<M: Mode>(
         &self,
         op: RemoteOp,
         row: &OpCounters,
@@ -46,7 +48,7 @@ impl RankContext {
     }
 
     /// Starts a get of at least one byte that `row` counts. Its target is left alone until then.
-    pub(crate) fn get_counted<M: Mode>(
+    pub fn get_counted<M: Mode>(
         &self,
         op: RemoteOp,
         row: &OpCounters,
@@ -90,7 +92,7 @@ impl RankContext {
     }
 
     /// Waits (and polls) until nothing of `part` is in flight.
-    pub(crate) fn wait_remote<M: Mode>(
+    fn wait_remote<M: Mode>(
         &self,
         call: &'static str,
         counter: &OpCounter,
@@ -129,43 +131,34 @@ impl RankContext {
     }
 
     /// A put that is complete on return.
-    pub(crate) fn put_remote<M: Mode>(
-        &self,
-        call: &'static str,
-        target: usize,
-        offset: u64,
-        source: &[u8],
-    ) -> Result<(), Error> {
-        self.blocking(call, |row| {
-            let op = RemoteOp { call, target, offset, immediate: false };
+    pub fn put_remote<M: Mode>(&self, op: RemoteOp, source: &[u8]) -> Result<(), Error> {
+        self.blocking(op, |op, row| {
             let _sent = self.put_counted::<M>(op, row, source, false)?;
-            self.wait_remote::<M>(call, &row.puts, Part::All)
+            self.wait_remote::<M>(op.call, &row.puts, Part::All)
         })
     }
 
     /// A get that is complete on return.
-    pub(crate) fn get_remote<M: Mode>(
-        &self,
-        call: &'static str,
-        target: usize,
-        offset: u64,
-        into: &mut [u8],
-    ) -> Result<(), Error> {
-        self.blocking(call, |row| {
-            let op = RemoteOp { call, target, offset, immediate: false };
+    pub fn get_remote<M: Mode>(&self, op: RemoteOp, into: &mut [u8]) -> Result<(), Error> {
+        self.blocking(op, |op, row| {
             let _sent = self.get_counted::<M>(op, row, into)?;
-            self.wait_remote::<M>(call, &row.gets, Part::All)
+            self.wait_remote::<M>(op.call, &row.gets, Part::All)
         })
     }
 
     fn blocking(
         &self,
-        call: &'static str,
-        run: impl FnOnce(&OpCounters) -> Result<(), Error>,
+        op: RemoteOp,
+        run: impl FnOnce(RemoteOp, &OpCounters) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let (op, row) = self.operations.begin().ok_or(Error::TooManyOperations { call })?;
-        let done = run(&row);
-        self.operations.forget(op);
+        let (number, row) = self.begin(op.call)?;
+        let done = run(RemoteOp { immediate: false, ..op }, &row);
+        self.operations.forget(number);
         done
+    }
+
+    /// A row for an operation, or for a group of them.
+    pub fn begin(&self, call: &'static str) -> Result<(Op, Arc<OpCounters>), Error> {
+        self.operations.begin().ok_or(Error::TooManyOperations { call })
     }
 }

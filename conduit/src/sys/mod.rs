@@ -60,31 +60,29 @@ pub(crate) fn give_way() {
     std::thread::yield_now();
 }
 
-/// Asks for the cache line at `address` to write it. A hint: the address need not be valid, and
-/// processors that do not know the instruction do nothing.
-#[inline(always)]
-pub(crate) fn ask_to_write<T>(address: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: accesses no memory as far as the language is concerned.
-    #[allow(unsafe_code, reason = "a hint of the processor that the standard library has not")]
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
+macro_rules! hints {
+    ($($(#[$doc:meta])* $name:ident, $instruction:literal;)*) => {$(
+        $(#[$doc])*
+        #[inline(always)]
+        pub(crate) fn $name<T>(address: *const T) {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: accesses no memory as far as the language is concerned.
+            #[allow(unsafe_code, reason = "a hint of the processor that the standard library has not")]
+            unsafe {
+                std::arch::asm!($instruction, in(reg) address, options(nostack, preserves_flags));
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            let _ = address;
+        }
+    )*};
 }
 
-/// Asks for the cache line at `address` to read it. A hint, as [`ask_to_write`].
-#[inline(always)]
-pub(crate) fn ask_to_read<T>(address: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: accesses no memory as far as the language is concerned.
-    #[allow(unsafe_code, reason = "a hint of the processor that the standard library has not")]
-    unsafe {
-        std::arch::asm!("prefetcht0 [{}]", in(reg) address, options(nostack, preserves_flags));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
+hints! {
+    /// Asks for the cache line at `address` to write it. A hint: the address need not be valid, and
+    /// processors that do not know the instruction do nothing.
+    ask_to_write, "prefetchw [{}]";
+    /// Asks for the cache line at `address` to read it. A hint, as [`ask_to_write`].
+    ask_to_read, "prefetcht0 [{}]";
 }
 
 /// A number that no other live thread has; never 0, below 2^56. One instruction: the address of a

@@ -12,20 +12,16 @@ pub const LUB_MEDIUM: usize = max_medium(MAX_ARGS);
 /// Payload that every Long may carry.
 pub const LUB_LONG: usize = MAX_LONG;
 
-const fn round_up_8(n: usize) -> usize {
-    n.next_multiple_of(8)
-}
-
 /// Most payload bytes of a Medium with `nargs` arguments.
 #[must_use]
 pub const fn max_medium(nargs: usize) -> usize {
-    BUFFER - round_up_8(4 + 4 * (1 + nargs))
+    BUFFER - (4 + 4 * (1 + nargs)).next_multiple_of(8)
 }
 
 /// Most bytes of a library buffer prepared for a Long with `nargs` arguments.
 #[must_use]
 pub const fn max_long_alloc(nargs: usize) -> usize {
-    BUFFER - round_up_8(12 + 4 * (1 + nargs))
+    BUFFER - (12 + 4 * (1 + nargs)).next_multiple_of(8)
 }
 
 /// As [`max_medium`] for a count that comes from the client: 0 when no message carries that many.

@@ -15,29 +15,31 @@ pub(crate) use super::limits::{long_alloc_limit, medium_limit};
 
 /// Message classes never wait for each other's queues and buffers, which is what keeps storms of
 /// requests and replies free of deadlock: replies always drain.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MessageClass {
+pub enum MessageClass {
     Request = 0,
     Reply = 1,
     /// Of the library itself: exits, barriers between neighbourhoods.
     Internal = 2,
 }
 
+#[doc(hidden)]
 #[derive(Clone, Copy)]
-pub(crate) struct AmMessage<'a> {
-    pub(crate) class: MessageClass,
+pub struct AmMessage<'a> {
+    pub class: MessageClass,
     /// Local index of a neighbour, or [`neighbours::remote`](crate::transport::neighbours::remote)
     /// of a rank.
-    pub(crate) target: usize,
-    pub(crate) handler: u8,
+    pub target: usize,
+    pub handler: u8,
     /// At most [`MAX_ARGS`].
-    pub(crate) args: &'a [i32],
-    pub(crate) payload: AmPayload<'a>,
+    pub args: &'a [i32],
+    pub payload: AmPayload<'a>,
 }
 
 /// A block of a rank's payload arena, as a message names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Block {
+pub struct Block {
     pub(crate) index: u32,
     /// Generation, to be written into the release table.
     pub(crate) generation: u32,
@@ -54,8 +56,9 @@ impl Block {
     }
 }
 
+#[doc(hidden)]
 #[derive(Clone, Copy)]
-pub(crate) enum AmPayload<'a> {
+pub enum AmPayload<'a> {
     /// Nothing: a Short.
     None,
     /// A Medium, copied before the call returns.
@@ -75,7 +78,7 @@ pub(crate) enum AmPayload<'a> {
 }
 
 /// A Medium, or a Long to `dest`, whose payload is the sender's again when the counter says so.
-pub(crate) struct ZeroCopy<'a> {
+pub struct ZeroCopy<'a> {
     pub(crate) payload: &'a [u8],
     pub(crate) dest: Option<u64>,
     /// Begun only when the payload is still in use after the call.

@@ -60,7 +60,7 @@ impl MessageBuffers {
 
 /// A send buffer that the client fills for a negotiated payload. Goes back when dropped.
 #[derive(Debug)]
-pub(crate) struct SendBuffer {
+pub struct SendBuffer {
     buffers: Arc<MessageBuffers>,
     buffer: Option<Buffer>,
 }
