@@ -163,7 +163,7 @@ impl Descriptor {
     }
 
     /// Gives the buffer of a stale one back.
-    fn give_back(mut self: Box<Self>) {
+    fn give_back(mut self) {
         if let Ok(state) = state::open() {
             self.prepared.cancel::<M>(&state.inner, None);
         }
