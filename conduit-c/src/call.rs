@@ -45,7 +45,7 @@ impl CHandler {
 
 #[inline(always)]
 fn of<'a>(context: *mut ()) -> &'a CHandler {
-    // SAFETY: the context is the address of a handler that `CHandler::row` made and its caller keeps.
+    // SAFETY: the context is the address of a handler that `CHandler::row` made, which is kept.
     unsafe { &*context.cast() }
 }
 

@@ -187,7 +187,7 @@ fn register<T>(
     let (rows, kept): (Vec<_>, Vec<Rc<CHandler>>) = rows.into_iter().unzip();
     let chosen = state.inner.register(rows, |at, index| kept[at].settle(index))?;
     // They live for as long as the process.
-    std::mem::forget(kept);
+    kept.into_iter().for_each(std::mem::forget);
     table.iter_mut().zip(chosen).for_each(|(entry, chosen)| *index(entry) = chosen);
     Ok(())
 }
