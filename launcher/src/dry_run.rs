@@ -126,8 +126,8 @@ fn hosts(job: &Job, facts: &mut Vec<(&'static str, String)>) {
     facts.push(("spawner", name.to_owned()));
     facts.push(("hosts", format!("{}: {}{from}", names.len(), names.join(" "))));
     let reach = &plan.reach;
-    let mut text = words(std::iter::once(&reach.command).chain(&reach.options));
-    let _ = match reach.out_degree {
+    let mut text = words(std::iter::once(&reach.ssh.command).chain(&reach.ssh.options));
+    let _ = match reach.ssh.out_degree {
         0 => write!(text, ", every host from here"),
         degree => write!(text, ", at most {degree} hosts from each"),
     };

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use settings::Env;
+
 use crate::spawner::{Spawner, VARIABLE};
 
 /// Variables: names with values, of any bytes.
@@ -22,9 +24,9 @@ pub struct Forwarded {
 ///
 /// Ranks on this host get every variable anyway; ranks on other hosts get these by [`for_hosts`].
 #[must_use]
-pub fn forwarded(list: Option<&OsStr>, environment: &Variables) -> Forwarded {
+pub fn forwarded(list: Option<&OsStr>, environment: &Env) -> Forwarded {
     let Some(list) = list else { return Forwarded::default() };
-    let known: BTreeSet<&OsStr> = environment.iter().map(|(name, _)| name.as_os_str()).collect();
+    let known: BTreeSet<&OsStr> = environment.iter().map(|(name, _)| name).collect();
     if list == "ALL" {
         return Forwarded {
             set: known.into_iter().map(OsStr::to_owned).collect(),
@@ -63,7 +65,7 @@ fn goes_along(name: &OsStr) -> bool {
 /// and what [`of_ranks`] adds. Sorted by name; no name occurs twice. Sent through the channel to
 /// the agents and never put on a command line.
 #[must_use]
-pub fn for_hosts(own: &Variables, forwarded: &Forwarded, spawner: Spawner, level: u8) -> Variables {
+pub fn for_hosts(own: &Env, forwarded: &Forwarded, spawner: Spawner, level: u8) -> Variables {
     let listed: BTreeSet<&OsStr> = forwarded.set.iter().map(OsString::as_os_str).collect();
     let ranks = of_ranks(own, spawner, level);
     let added = |name: &OsStr| !own.iter().any(|(own, _)| own == name) || set_by_launcher(name);
@@ -81,9 +83,9 @@ pub fn for_hosts(own: &Variables, forwarded: &Forwarded, spawner: Spawner, level
 /// The ranks' environment: the launcher's own, the chosen spawner, and what the verbosity sets. The
 /// agent adds the per-rank variables. The user's locale and everything else stay as they are.
 #[must_use]
-pub fn of_ranks(own: &Variables, spawner: Spawner, level: u8) -> Variables {
+pub fn of_ranks(own: &Env, spawner: Spawner, level: u8) -> Variables {
     let mut variables: Variables =
-        own.iter().filter(|(name, _)| !set_by_launcher(name)).cloned().collect();
+        own.clone().into_iter().filter(|(name, _)| !set_by_launcher(name)).collect();
     let mut default = |name: &str, value: &str| {
         if !variables.iter().any(|(n, _)| n == name) {
             variables.push((name.into(), value.into()));
@@ -107,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    fn variables(pairs: &[(&str, &str)]) -> Variables {
+    fn variables(pairs: &[(&str, &str)]) -> Env {
         pairs.iter().map(|(n, v)| (OsString::from(n), OsString::from(v))).collect()
     }
 

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ::settings::Env;
 use bootstrap::Rank;
 use spawner_pmi::launch::{Call, System};
 use supervisor::plan::{JobPlan, Map, OutputPlan, Reach, StdinTo};
 
 use crate::command_line::CommandLine;
-use crate::environment::{self, Forwarded, Variables};
+use crate::environment::{self, Forwarded};
 use crate::failure::Failure;
 use crate::flags::Flags;
 use crate::hosts::Chosen;
@@ -44,16 +45,12 @@ pub struct Job {
     pub warnings: Vec<String>,
 }
 
-fn variable<'a>(environment: &'a Variables, name: &str) -> Option<&'a OsStr> {
-    environment.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_os_str())
-}
-
 /// Makes the job of a command line in the launcher's own `environment`.
 ///
 /// # Errors
 /// Everything that keeps the job from being started, in the order in which a user would want to
 /// hear of it: command line, spawner, hosts, variables, program, binding, directories.
-pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failure> {
+pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
     let flags = &line.flags;
     let ranks = line.ranks()?;
     let host = hosts::own_name()?;
@@ -61,7 +58,7 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
     let checked = settings::check(environment, ranks)?;
     let chosen = match spawner {
         Spawner::Ssh => {
-            let variable = |name: &str| variable(environment, name).map(OsStr::to_owned);
+            let variable = |name: &str| environment.get(name).map(OsStr::to_owned);
             let keep_duplicates = checked.values.bool("GASNET_SSH_KEEPDUP");
             hosts::choose(flags, ranks, keep_duplicates, &host, variable)?
         }
@@ -75,15 +72,12 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
     let reach = if chosen.map.is_here_only() {
         Reach::default()
     } else {
-        Reach {
-            stage: flags.stage,
-            keep: flags.keep,
-            start_timeout: flags.start_timeout,
-            ..reach::reach(&checked.values)?
-        }
+        let mut reach = reach::reach(&checked.values)?;
+        (reach.ssh.stage, reach.ssh.keep) = (flags.stage, flags.keep);
+        Reach { start_timeout: flags.start_timeout, ..reach }
     };
     let here = std::env::current_dir().map_err(Failure::WorkingDirectory)?;
-    let path = variable(environment, "PATH").map(OsStr::to_owned);
+    let path = environment.get("PATH").map(OsStr::to_owned);
     let command = Places { directory: here.clone(), path }.resolve(&line.command, spawner)?;
     if command.program.is_none() && !checked.values.bool("GASNET_QUIET") {
         warnings.push(plain_warning(&line.command, ranks));
@@ -141,9 +135,8 @@ pub fn prepare(line: &CommandLine, environment: &Variables) -> Result<Job, Failu
 }
 
 /// The spawner that somebody named, or the one that is right here.
-fn choose_spawner(flags: &Flags, environment: &Variables, here: &str) -> Result<Spawner, Failure> {
-    let named =
-        Spawner::choose(flags.spawner.as_deref(), variable(environment, spawner::VARIABLE))?;
+fn choose_spawner(flags: &Flags, environment: &Env, here: &str) -> Result<Spawner, Failure> {
+    let named = Spawner::choose(flags.spawner.as_deref(), environment.get(spawner::VARIABLE))?;
     Ok(named.unwrap_or(
         match process_manager::owns_the_hosts(flags, here, &System::new(environment)) {
             true => Spawner::Pmi,

@@ -9,7 +9,6 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use launcher::command_line::{self, CommandLine, CommandLineError};
-use launcher::environment::Variables;
 use launcher::failure::Failure;
 use launcher::job::{self, Job};
 use launcher::progress::Display;
@@ -63,7 +62,7 @@ fn print(text: &str) -> Result<(), Failure> {
 fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, Failure> {
     let flags = &line.flags;
     log::set_level(log::level_of(flags.level()));
-    let environment: Variables = settings::Env::from_process().into_iter().collect();
+    let environment = settings::Env::from_process();
     if flags.man {
         return print(&documents::man_page().map_err(Failure::Output)?).map(|()| 0);
     }
@@ -71,8 +70,7 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
         return print(&documents::completions(shell)).map(|()| 0);
     }
     if flags.print_settings {
-        return print(&settings::print_settings(&environment.iter().cloned().collect()))
-            .map(|()| 0);
+        return print(&settings::print_settings(&environment)).map(|()| 0);
     }
     // A dry run changes nothing, so it does not touch the report file either.
     let report = flags.report.as_deref().filter(|_| !flags.dry_run);

@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use settings::Values;
 use spawner_ssh::builtin::{self, NAME as BUILTIN};
-use supervisor::plan::Reach;
+use supervisor::plan::{Reach, Ssh};
 
 /// Of this program, as messages begin with it.
 pub const NAME: &str = "gasnetrun_ibv";
@@ -42,7 +42,7 @@ pub enum ReachError {
 /// # Errors
 /// Bad quoting, or a command that is more than a program.
 pub fn reach(settings: &Values) -> Result<Reach, ReachError> {
-    let command = settings.path("GASNET_SSH_CMD").map_or(Reach::default().command, OsString::from);
+    let command = settings.path("GASNET_SSH_CMD").map_or(Ssh::default().command, OsString::from);
     // A path may have blanks, a name has none.
     let bytes = command.as_bytes();
     if !bytes.contains(&b'/') && bytes.iter().any(u8::is_ascii_whitespace) {
@@ -56,14 +56,10 @@ pub fn reach(settings: &Values) -> Result<Reach, ReachError> {
         }
         builtin::check_options(&options).map_err(ReachError::Options)?;
     }
-    Ok(Reach {
-        command,
-        options,
-        out_degree: u32::try_from(settings.int("GASNET_SSH_OUT_DEGREE")).unwrap_or(u32::MAX),
-        cache: settings.size("GASNET_SSH_STAGE_CACHE"),
-        directory: settings.path("GASNET_SSH_REMOTE_PATH"),
-        ..Reach::default()
-    })
+    let out_degree = u32::try_from(settings.int("GASNET_SSH_OUT_DEGREE")).unwrap_or(u32::MAX);
+    let cache = settings.size("GASNET_SSH_STAGE_CACHE");
+    let ssh = Ssh { command, options, out_degree, cache, ..Ssh::default() };
+    Ok(Reach { ssh, directory: settings.path("GASNET_SSH_REMOTE_PATH"), start_timeout: None })
 }
 
 /// The words of a text by the quoting rules of a shell.
@@ -86,7 +82,8 @@ mod tests {
 
     #[test]
     fn defaults() {
-        let nothing = Reach { out_degree: 32, cache: 1 << 30, ..Reach::default() };
+        let ssh = Ssh { out_degree: 32, cache: 1 << 30, ..Ssh::default() };
+        let nothing = Reach { ssh, ..Reach::default() };
         assert_eq!(with(&[]), Ok(nothing.clone()));
         let empty = ["GASNET_SSH_CMD", "GASNET_SSH_OPTIONS", "GASNET_SSH_REMOTE_PATH"];
         assert_eq!(with(&empty.map(|name| (name, ""))), Ok(nothing));
@@ -101,7 +98,7 @@ mod tests {
             ("  ", &[]),
         ] {
             let reach = with(&[("GASNET_SSH_OPTIONS", text)]).expect(text);
-            assert_eq!(reach.options, options, "{text}");
+            assert_eq!(reach.ssh.options, options, "{text}");
         }
         for bad in ["'", "-o \"x", "x\\"] {
             let error = with(&[("GASNET_SSH_OPTIONS", bad)]).expect_err(bad).to_string();
@@ -115,11 +112,11 @@ mod tests {
     #[test]
     fn the_command_is_one_program() {
         for good in ["rsh", "/opt/my tools/ssh", "/opt/builtin"] {
-            assert_eq!(with(&[("GASNET_SSH_CMD", good)]).expect(good).command, good);
+            assert_eq!(with(&[("GASNET_SSH_CMD", good)]).expect(good).ssh.command, good);
         }
         let own = [("GASNET_SSH_CMD", BUILTIN), ("GASNET_SSH_OPTIONS", "-i /x")];
         match with(&own) {
-            Ok(reach) => assert!(builtin::is_there() && reach.command == BUILTIN),
+            Ok(reach) => assert!(builtin::is_there() && reach.ssh.command == BUILTIN),
             Err(error) => {
                 assert!(!builtin::is_there() && error == ReachError::NoBuiltin, "{error}")
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use settings::{Env, Values};
 
-use crate::environment::{Variables, set_by_launcher};
+use crate::environment::set_by_launcher;
 
 /// Values that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,9 +29,9 @@ pub struct Checked {
 ///
 /// # Errors
 /// All values that cannot be used.
-pub fn check(environment: &Variables, ranks: u32) -> Result<Checked, SettingsError> {
-    let inherited = environment.iter().filter(|(name, _)| !set_by_launcher(name)).cloned();
-    let env: Env = inherited.collect();
+pub fn check(environment: &Env, ranks: u32) -> Result<Checked, SettingsError> {
+    let inherited = environment.clone().into_iter();
+    let env: Env = inherited.filter(|(name, _)| !set_by_launcher(name)).collect();
     let values = Values::from_env(&env).map_err(|_| SettingsError(Values::errors(&env)))?;
     let quiet = values.bool("GASNET_QUIET");
     Ok(Checked {
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     fn with(pairs: &[(&str, &str)], ranks: u32) -> Result<Checked, SettingsError> {
-        check(&pairs.iter().map(|(name, value)| (name.into(), value.into())).collect(), ranks)
+        check(&pairs.iter().copied().collect(), ranks)
     }
 
     #[test]

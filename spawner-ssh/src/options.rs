@@ -7,20 +7,34 @@ use serde::{Deserialize, Serialize};
 /// How agents start further agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ssh {
-    /// The remote shell.
+    /// Remote shell (`GASNET_SSH_CMD`): a name that is looked up in `PATH`, or a path.
     pub command: OsString,
-    /// The user's options, in front of ours.
+    /// Words in front of everything that we add and of the host (`GASNET_SSH_OPTIONS`).
     pub options: Vec<OsString>,
-    /// Most children of one agent; 0 = no limit.
+    /// Most agents that one host, or the launcher, starts (`GASNET_SSH_OUT_DEGREE`); 0 = no limit.
     pub out_degree: u32,
     /// Where the agent's program should be.
     pub agent: OsString,
-    /// When the agent's program is sent.
+    /// When the agent's program, and the job's, is sent to a host.
     pub stage: StageMode,
     /// Leave what was sent where it is.
     pub keep: bool,
-    /// Most bytes that a host keeps for later jobs.
+    /// Most bytes of programs that a host keeps for later jobs (`GASNET_SSH_STAGE_CACHE`).
     pub cache: u64,
+}
+
+impl Default for Ssh {
+    fn default() -> Self {
+        Self {
+            command: "ssh".into(),
+            options: Vec::new(),
+            out_degree: 32,
+            agent: "gasnetrun_ibv".into(),
+            stage: StageMode::default(),
+            keep: false,
+            cache: 1 << 30,
+        }
+    }
 }
 
 /// When the agent's program, and the job's, is sent to a host.

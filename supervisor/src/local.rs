@@ -207,11 +207,9 @@ fn check(plan: &JobPlan) -> Result<(), LocalError> {
 
 /// Takes the signals that are forwarded, and those about children.
 fn take_signals(poller: &Poller) -> std::io::Result<Signals> {
-    use Signal::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
     // A signal that is ignored when we begin (`nohup`, `cmd &` without job control) stays ignored.
-    let forwarded = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT];
-    let forwarded = forwarded.into_iter().filter(|signal| !sys::is_ignored(*signal as i32));
-    Signals::take(poller, &forwarded.chain([SIGCHLD]).collect::<Vec<_>>())
+    let forwarded = sys::FORWARDED.into_iter().filter(|signal| !sys::is_ignored(*signal as i32));
+    Signals::take(poller, &forwarded.chain([Signal::SIGCHLD]).collect::<Vec<_>>())
 }
 
 /// What the launcher's process waits for.

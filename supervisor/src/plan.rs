@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bootstrap::Rank;
 
-pub use spawner_ssh::{HostEntry, StageMode};
+pub use spawner_ssh::{HostEntry, Ssh, StageMode};
 
 pub use crate::map::{Map, MapError, Place, cpu_sets};
 
@@ -85,40 +85,15 @@ pub struct JobPlan {
 }
 
 /// How other hosts are reached: the `GASNET_SSH_*` variables.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
-    /// Remote shell (`GASNET_SSH_CMD`): a name that is looked up in `PATH`, or a path.
-    pub command: OsString,
-    /// Words in front of everything that we add and of the host (`GASNET_SSH_OPTIONS`).
-    pub options: Vec<OsString>,
-    /// Most agents that one host, or the launcher, starts (`GASNET_SSH_OUT_DEGREE`); 0 = no limit.
-    pub out_degree: u32,
+    /// How agents start further agents. Where their program should be is known to the supervisor.
+    pub ssh: Ssh,
     /// Working directory on other hosts instead of the plan's (`GASNET_SSH_REMOTE_PATH`).
     pub directory: Option<PathBuf>,
-    /// When our own program, and the job's, is sent to a host.
-    pub stage: StageMode,
-    /// Leave what was sent where it is.
-    pub keep: bool,
-    /// Most bytes of programs that a host keeps for later jobs (`GASNET_SSH_STAGE_CACHE`).
-    pub cache: u64,
     /// Bound on the start of all agents; none = the default of
     /// [`settings::deadlines::tree::START`].
     pub start_timeout: Option<Duration>,
-}
-
-impl Default for Reach {
-    fn default() -> Self {
-        Self {
-            command: "ssh".into(),
-            options: Vec::new(),
-            out_degree: 32,
-            directory: None,
-            stage: StageMode::default(),
-            keep: false,
-            cache: 1 << 30,
-            start_timeout: None,
-        }
-    }
 }
 
 impl JobPlan {

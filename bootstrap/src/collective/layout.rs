@@ -87,7 +87,8 @@ impl Node {
 /// Ranks of a subtree.
 #[derive(Debug)]
 pub(super) struct Ranks {
-    order: Vec<Rank>,
+    /// Tree order.
+    pub(super) order: Vec<Rank>,
     /// Ascending, when `order` is not.
     sorted: Option<Vec<Rank>>,
 }
@@ -100,15 +101,6 @@ impl Ranks {
             sorted
         });
         Self { order, sorted }
-    }
-
-    /// Tree order.
-    pub(super) fn order(&self) -> &[Rank] {
-        &self.order
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.order.len()
     }
 
     pub(super) fn contains(&self, rank: Rank) -> bool {

@@ -47,7 +47,7 @@ impl<'a> Rows<'a> {
         };
         locals.iter().enumerate().for_each(|(index, rank)| put(*rank, Source::Local(index)));
         for (branch, (ranks, _)) in branches.iter().enumerate() {
-            let order = ranks.order().iter().enumerate();
+            let order = ranks.order.iter().enumerate();
             order.for_each(|(index, rank)| put(*rank, Source::Branch(branch, index)));
         }
         let mut outside = Vec::new();
@@ -67,7 +67,7 @@ impl<'a> Rows<'a> {
             Some(Source::Local(index)) => (&self.members[*index].data, to.0 as usize),
             Some(Source::Branch(branch, index)) => {
                 let (ranks, bytes) = self.branches[*branch];
-                let outside = self.sources.len() - ranks.len();
+                let outside = self.sources.len() - ranks.order.len();
                 (bytes, index * outside + to.0 as usize - ranks.below(to))
             }
             Some(Source::Outside(_)) | None => (&[], 0),
@@ -78,7 +78,7 @@ impl<'a> Rows<'a> {
     /// What goes up: for each rank of the subtree in tree order its rows for the ranks outside.
     pub(super) fn upwards(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let below = self.branches.iter().flat_map(|(ranks, _)| ranks.order());
+        let below = self.branches.iter().flat_map(|(ranks, _)| &ranks.order);
         for from in self.locals.iter().chain(below) {
             for to in &self.outside {
                 bytes.extend_from_slice(self.row(*from, *to));
@@ -92,10 +92,10 @@ impl<'a> Rows<'a> {
         if self.row == 0 {
             return Vec::new();
         }
-        let before: usize = self.branches[..index].iter().map(|(ranks, _)| ranks.len()).sum();
+        let before: usize = self.branches[..index].iter().map(|(ranks, _)| ranks.order.len()).sum();
         let (ranks, _) = self.branches[index];
         let mut bytes = Vec::new();
-        for (at, to) in (self.locals.len() + before..).zip(ranks.order()) {
+        for (at, to) in (self.locals.len() + before..).zip(&ranks.order) {
             let inside =
                 |source: &Source| matches!(source, Source::Branch(branch, _) if *branch == index);
             self.column(*to, at, above, &mut bytes, inside);

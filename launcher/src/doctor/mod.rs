@@ -20,7 +20,7 @@ use supervisor::doctor::{Finding, Health, Level, Request, examine};
 use supervisor::plan::{HostEntry, Reach, StageMode};
 
 use crate::command_line::CommandLineError;
-use crate::environment::{self, Forwarded, Variables};
+use crate::environment::{self, Forwarded};
 use crate::failure::Failure;
 use crate::flags::{duration, stage_mode};
 use crate::hosts::list::List;
@@ -86,11 +86,10 @@ pub fn command() -> clap::Command {
 /// A wrong command line, hosts that cannot be used, a system that refuses.
 pub fn main(words: &[OsString]) -> Result<(String, u8), Failure> {
     let flags = parse(words)?;
-    let variables: Variables = ::settings::Env::from_process().into_iter().collect();
+    let variables = ::settings::Env::from_process();
     let checked = settings::check(&variables, 1)?;
     checked.warnings.iter().for_each(|text| say!(WARN, NAME, "warning: {text}"));
-    let variable =
-        |name: &str| variables.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone());
+    let variable = |name: &str| variables.get(name).map(OsStr::to_owned);
     let here = hosts::own_name()?;
     let named = named(&flags);
     let list = named.as_deref().or(flags.hosts.as_deref());
@@ -103,12 +102,10 @@ pub fn main(words: &[OsString]) -> Result<(String, u8), Failure> {
         made.map_err(|error| Failure::Report(path.to_owned(), error))
     });
     let report = report.transpose()?;
+    let mut reach = reach::reach(&checked.values)?;
+    reach.ssh.stage = flags.stage;
     let request = Request {
-        reach: Reach {
-            stage: flags.stage,
-            start_timeout: flags.start_timeout,
-            ..reach::reach(&checked.values)?
-        },
+        reach: Reach { start_timeout: flags.start_timeout, ..reach },
         hosts,
         directory: std::env::current_dir().map_err(Failure::WorkingDirectory)?,
         env: environment::for_hosts(&variables, &Forwarded::default(), Spawner::Ssh, 0),

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use settings::Env;
 use settings::deadlines::launcher::{ASK, ASK_POLL};
 
 use crate::launch::plan::Machine;
@@ -21,18 +22,14 @@ const SAYS: u64 = 1 << 20;
 /// The file system, and the environment that the launcher was given.
 #[derive(Clone, Copy, Debug)]
 pub struct System<'a> {
-    environment: &'a [(OsString, OsString)],
+    environment: &'a Env,
 }
 
 impl<'a> System<'a> {
     /// The machine as a process with these variables sees it.
     #[must_use]
-    pub const fn new(environment: &'a [(OsString, OsString)]) -> Self {
+    pub const fn new(environment: &'a Env) -> Self {
         Self { environment }
-    }
-
-    fn value(self, name: &str) -> Option<&'a OsStr> {
-        self.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_os_str())
     }
 
     fn said(
@@ -46,7 +43,7 @@ impl<'a> System<'a> {
         command
             .args(words)
             .env_clear()
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .envs(self.environment.iter())
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file.try_clone()?);
@@ -73,7 +70,7 @@ impl<'a> System<'a> {
 impl Machine for System<'_> {
     fn find(&self, name: &OsStr) -> Option<PathBuf> {
         let here = std::env::current_dir().ok()?;
-        which::which_in(name, self.value("PATH"), here).ok()
+        which::which_in(name, self.environment.get("PATH"), here).ok()
     }
 
     fn real(&self, path: &Path) -> PathBuf {
@@ -85,7 +82,7 @@ impl Machine for System<'_> {
     }
 
     fn variable(&self, name: &str) -> Option<OsString> {
-        self.value(name).filter(|value| !value.is_empty()).map(OsStr::to_owned)
+        self.environment.get(name).filter(|value| !value.is_empty()).map(OsStr::to_owned)
     }
 }
 
@@ -93,12 +90,8 @@ impl Machine for System<'_> {
 mod tests {
     use super::*;
 
-    fn environment() -> Vec<(OsString, OsString)> {
-        vec![
-            ("PATH".into(), "/usr/bin:/bin".into()),
-            ("A".into(), "1".into()),
-            ("B".into(), "".into()),
-        ]
+    fn environment() -> Env {
+        [("PATH", "/usr/bin:/bin"), ("A", "1"), ("B", "")].into_iter().collect()
     }
 
     #[test]
@@ -121,7 +114,7 @@ mod tests {
         assert_eq!(system.variable("B"), None, "empty is not set");
         assert!(settings::variable("CARGO_MANIFEST_DIR").is_some(), "set in this process");
         assert_eq!(system.variable("CARGO_MANIFEST_DIR"), None);
-        let nowhere = [("PATH".into(), "/no/such/directory".into())];
+        let nowhere = [("PATH", "/no/such/directory")].into_iter().collect();
         assert_eq!(System::new(&nowhere).find(OsStr::new("sh")), None);
     }
 

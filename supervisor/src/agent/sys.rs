@@ -369,23 +369,17 @@ fn prepare(shared: &Shared<'_>) -> Result<(), Failure> {
     reset_signals(child.mask).map_err(at(Step::Signals))
 }
 
-/// Signals for which we, or the process that forked us, may have handlers.
-const HANDLED: [c_int; 9] = [
-    libc::SIGCHLD,
-    libc::SIGCONT,
-    libc::SIGHUP,
-    libc::SIGINT,
-    libc::SIGQUIT,
-    libc::SIGTERM,
-    libc::SIGTSTP,
-    libc::SIGUSR1,
-    libc::SIGUSR2,
-];
+/// Signals that the launcher forwards to the ranks.
+pub(crate) const FORWARDED: [Signal; 8] = {
+    use Signal::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
+    [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT]
+};
 
 /// The Rust runtime ignores SIGPIPE, and the agent blocks the signals that it has handlers for:
 /// programs expect neither, and no handler may run here, with memory that is not ours.
 fn reset_signals(mask: &SigSet) -> nix::Result<()> {
-    for signal in HANDLED {
+    // We, or the process that forked us, may have handlers for these.
+    for signal in FORWARDED.into_iter().chain([Signal::SIGCHLD]).map(|signal| signal as c_int) {
         if disposition(signal).is_some_and(|known| ![libc::SIG_DFL, libc::SIG_IGN].contains(&known))
         {
             // SAFETY: as below.

@@ -13,7 +13,7 @@ use super::driver::{Phase, Root};
 use crate::agent::control::Supervise;
 use crate::agent::machine::CODE_LAUNCH;
 use crate::event_loop::{Role, ms};
-use crate::plan::{JobPlan, Reach, StageMode, StdinTo};
+use crate::plan::{JobPlan, Ssh, StageMode, StdinTo};
 use crate::stage::{Action, Host, Offer, Staging, Stamp};
 use crate::tree::hosts::HostStatus;
 use crate::tree::message::{Common, Down, HostCommand, Member, encode};
@@ -46,7 +46,7 @@ pub(super) fn common(plan: &JobPlan) -> Common {
 
 /// The root's part in sending the program: it has it.
 pub(super) fn host_of_root(plan: &JobPlan) -> Host {
-    let Reach { stage: mode, keep, cache, .. } = plan.reach;
+    let Ssh { stage: mode, keep, cache, .. } = plan.reach.ssh;
     Host { mode, keep, here: true, cache, job: plan.job_id.clone() }
 }
 
@@ -58,7 +58,7 @@ fn program(plan: &JobPlan) -> PathBuf {
 
 /// What agents are told about the program; `None`: it is not sent.
 fn offer(plan: &JobPlan, path: &Path) -> std::io::Result<Option<Offer>> {
-    if plan.reach.stage == StageMode::Never {
+    if plan.reach.ssh.stage == StageMode::Never {
         return Ok(None);
     }
     let data = File::open(path)?.metadata()?;
@@ -73,7 +73,7 @@ fn offer(plan: &JobPlan, path: &Path) -> std::io::Result<Option<Offer>> {
 impl Root<'_> {
     pub(super) fn start_links(&mut self) {
         let plan = self.control.plan;
-        let tried = self.below.add_all(&plan.map.hosts, plan.reach.out_degree);
+        let tried = self.below.add_all(&plan.map.hosts, plan.reach.ssh.out_degree);
         self.reaching(tried);
     }
 
@@ -118,7 +118,7 @@ impl Root<'_> {
         if matches!(self.phase, Phase::Starting | Phase::Running) {
             self.host_status(host, HostStatus::Failed(failure));
             // So that the table of failures is complete.
-            let tried = self.below.add_rest(link, self.control.plan.reach.out_degree);
+            let tried = self.below.add_rest(link, self.control.plan.reach.ssh.out_degree);
             self.reaching(tried);
         }
     }

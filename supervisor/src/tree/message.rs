@@ -21,7 +21,7 @@ use crate::stage::digest::Digest;
 use crate::stage::offer::Offer;
 
 /// What is the same for every host of a job. Encoded once, passed on as it is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Common {
     pub(crate) job_id: String,
     pub(crate) hosts: u32,
@@ -202,25 +202,11 @@ impl Common {
             runs: Self::runs(host_of),
             program: "/".into(),
             argv: vec!["doctor".into()],
-            program_word: 0,
-            staged: None,
             env: env.to_vec(),
             directory: reach.directory.as_deref().unwrap_or(directory).into(),
-            cpus_per_rank: 0,
-            stdin: None,
-            exit_bound_ms: 0,
-            conduit_program: false,
-            verbose: 0,
             doctor: true,
-            ssh: Ssh {
-                command: reach.command.clone(),
-                options: reach.options.clone(),
-                out_degree: reach.out_degree,
-                agent: agent.into(),
-                stage: reach.stage,
-                keep: reach.keep,
-                cache: reach.cache,
-            },
+            ssh: Ssh { agent: agent.into(), ..reach.ssh.clone() },
+            ..Self::default()
         }
     }
 

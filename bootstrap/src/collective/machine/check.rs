@@ -1,7 +1,6 @@
 //! Checks the messages of other agents. Nothing of a message is used before.
 
 use super::{Child, Collective, MAX_REASON};
-use crate::collective::layout::Ranks;
 use crate::collective::message::{Contribution, Down, Gone, Service, Up};
 use crate::collective::next_seq;
 use crate::frame::Kind;
@@ -41,8 +40,9 @@ impl Collective {
         if uneven || shape.check_alone(size, |_| true).is_err() {
             return Err(format!("passed on {shape}, which no job of {size} ranks can call"));
         }
-        let expected = self.length_up(part.service, &child.ranks);
-        check_length(part.service, expected, &part.bytes)
+        let below = child.ranks.order.len();
+        let gives = |root| child.ranks.contains(root);
+        check_length(part.service, length(part.service, size, below, below, gives), &part.bytes)
     }
 
     pub(super) fn check_parent(&self, message: &Down) -> Result<(), String> {
@@ -59,41 +59,30 @@ impl Collective {
                 if seen != expected {
                     return Err(another_call(expected, seen));
                 }
-                check_length(open.service, self.length_down(open.service), bytes)
+                let (all, gives) = (self.size as usize, |_| self.given.is_none());
+                let expected = length(open.service, self.size, self.below(), all, gives);
+                check_length(open.service, expected, bytes)
             }
             (Down::Result { .. }, _) => out("an answer", "no call was complete"),
         }
     }
+}
 
-    /// Bytes that the part of a subtree of `ranks` has.
-    fn length_up(&self, service: Service, ranks: &Ranks) -> u64 {
-        let below = ranks.len() as u64;
-        match service {
-            Service::Barrier => 0,
-            Service::Exchange { len } => u64::from(len) * below,
-            Service::Alltoall { total } => {
-                let size = u64::from(self.size);
-                u64::from(total) / size * below * (size - below)
-            }
-            Service::Broadcast { root, len } if ranks.contains(Rank(root)) => len.into(),
-            Service::Broadcast { .. } => 0,
-        }
-    }
-
-    /// Bytes that the answer from above has.
-    fn length_down(&self, service: Service) -> u64 {
-        let size = u64::from(self.size);
-        match service {
-            Service::Barrier => 0,
-            Service::Exchange { len } => u64::from(len) * size,
-            Service::Alltoall { total } => {
-                let branches = self.children.iter().map(|child| child.ranks.len());
-                let below = self.local.ranks.len() as u64 + branches.sum::<usize>() as u64;
-                u64::from(total) / size * below * (size - below)
-            }
-            Service::Broadcast { .. } if self.given.is_some() => 0,
-            Service::Broadcast { len, .. } => len.into(),
-        }
+/// Bytes that travel between a subtree of `below` ranks and the job of `size`: of an exchange those
+/// of `exchanged` ranks, of a broadcast the data when they come from where `gives` says.
+fn length(
+    service: Service,
+    size: u32,
+    below: usize,
+    exchanged: usize,
+    gives: impl FnOnce(Rank) -> bool,
+) -> u64 {
+    let (size, below) = (u64::from(size), below as u64);
+    match service {
+        Service::Exchange { len } => u64::from(len) * exchanged as u64,
+        Service::Alltoall { total } => u64::from(total) / size * below * (size - below),
+        Service::Broadcast { root, len } if gives(Rank(root)) => len.into(),
+        Service::Barrier | Service::Broadcast { .. } => 0,
     }
 }
 

@@ -26,8 +26,7 @@ impl Collective {
     /// The contributions of all ranks below, `len` bytes each: in tree order, at the root in job
     /// order. They are not kept.
     fn gathered(&mut self, len: usize) -> Bytes {
-        let branches = self.children.iter().map(|child| child.ranks.len());
-        let ranks = self.local.ranks.len() + branches.sum::<usize>();
+        let ranks = self.below();
         let locals = self.local.members.iter_mut().map(|member| std::mem::take(&mut member.data));
         if self.parent || self.ordered {
             let mut bytes = Vec::with_capacity(ranks * len);
@@ -48,7 +47,7 @@ impl Collective {
         self.local.ranks.iter().zip(locals).for_each(|(rank, data)| put(*rank, &data));
         for child in self.children.iter_mut().filter(|_| len > 0) {
             let part = child.part.as_mut().map(std::mem::take).unwrap_or_default();
-            let pieces = child.ranks.order().iter().zip(part.chunks(len));
+            let pieces = child.ranks.order.iter().zip(part.chunks(len));
             pieces.for_each(|(rank, data)| put(*rank, data));
         }
         bytes.into()
@@ -61,6 +60,12 @@ impl Collective {
         }
         let index = self.children.iter().position(|child| child.ranks.contains(root))?;
         Some((Some(index), self.children[index].part.clone().unwrap_or_default()))
+    }
+
+    /// Ranks of the subtree.
+    pub(super) fn below(&self) -> usize {
+        let branches = self.children.iter().map(|child| child.ranks.order.len());
+        self.local.ranks.len() + branches.sum::<usize>()
     }
 
     fn rows(&self, total: u32) -> Rows<'_> {
