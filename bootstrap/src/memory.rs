@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::client::{Answer, Channel, Client, Reply, Request};
-use crate::collective::{Action, ProtocolError, To, Tree, ranks_by_host};
+use crate::collective::{Action, Collective, ProtocolError, To, Tree, ranks_by_host};
 use crate::memfd;
 use crate::node_shm::{NodeShm, NodeShmSpec};
 use crate::service::{Bootstrap, Error, ExitNotifier, HostId, Rank, Shared, call_name};
@@ -171,11 +171,11 @@ impl Peer {
     fn tell(
         &self,
         during: &'static str,
-        what: impl FnOnce(&mut Tree) -> Result<Vec<Action>, ProtocolError>,
+        what: impl FnOnce(&mut Collective) -> Result<Vec<Action>, ProtocolError>,
     ) -> Result<(), Error> {
         let mut state = self.hub.lock();
         let protocol = |error: ProtocolError| Error::Protocol { during, seen: error.to_string() };
-        let actions = what(&mut state.tree).map_err(protocol)?;
+        let actions = state.tree.give(self.rank, what).map_err(protocol)?;
         self.hub.carry_out(&mut state, actions);
         self.hub.refuse_if_stuck(&mut state);
         Ok(())
@@ -189,14 +189,14 @@ impl Channel for Peer {
         // Also a call that needs nobody else ends with the job.
         wait.check()?;
         for frame in request.frames() {
-            self.tell(during, |tree| tree.handle(self.rank, &frame))?;
+            self.tell(during, |machine| machine.handle(self.rank, &frame))?;
         }
         self.next(&wait)?.to_call(request.head.seq, during)
     }
 
     fn fini(&mut self, _code: i32, page: &NodeShm) -> Result<(), Error> {
         let during = "fini";
-        self.tell(during, |tree| tree.fini(self.rank))?;
+        self.tell(during, |machine| machine.fini(self.rank))?;
         self.finished = true;
         let wait = Wait::new(during, self.bounds.fini).with(page);
         loop {

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use super::{Action, Branch, Collective, Node, ProtocolError, TreeMessage, groups, ranks_by_host};
-use crate::frame::Frame;
 use crate::rank::{HostId, Rank};
 
 /// The machines of a job and how they are linked. Machine `h` is that of host `h`; with more than
@@ -63,21 +62,15 @@ impl Tree {
         self.host_of.get(rank.0 as usize).map(|host| host.0 as usize)
     }
 
-    /// As [`Collective::handle`], over the whole tree.
-    pub(crate) fn handle(
+    /// Gives the machine of a rank's host something of that rank, over the whole tree.
+    pub(crate) fn give(
         &mut self,
         from: Rank,
-        frame: &Frame<'_>,
+        what: impl FnOnce(&mut Collective) -> Result<Vec<Action>, ProtocolError>,
     ) -> Result<Vec<Action>, ProtocolError> {
-        let at = self.find(from)?;
-        let actions = self.machines[at].handle(from, frame)?;
-        self.settle(at, actions)
-    }
-
-    /// As [`Collective::fini`], over the whole tree.
-    pub(crate) fn fini(&mut self, from: Rank) -> Result<Vec<Action>, ProtocolError> {
-        let at = self.find(from)?;
-        let actions = self.machines[at].fini(from)?;
+        let size = u32::try_from(self.host_of.len()).unwrap_or(u32::MAX);
+        let at = self.machine_of(from).ok_or(ProtocolError::Outside { from, size })?;
+        let actions = what(&mut self.machines[at])?;
         self.settle(at, actions)
     }
 
@@ -95,11 +88,6 @@ impl Tree {
     /// As [`Collective::stuck`], over the whole tree.
     pub(crate) fn stuck(&self) -> Option<String> {
         self.machines.iter().rev().find_map(Collective::stuck)
-    }
-
-    fn find(&self, from: Rank) -> Result<usize, ProtocolError> {
-        let size = u32::try_from(self.host_of.len()).unwrap_or(u32::MAX);
-        self.machine_of(from).ok_or(ProtocolError::Outside { from, size })
     }
 
     /// Carries messages until there are none.

@@ -409,13 +409,13 @@ proptest! {
             let total = (total << (shift % 22)).max(1);
             let frame = Frame { kind, seq, rank, arg, total, offset: offset % 4 * 25, extra: 0, payload: &payload[..len] };
             arrived += len;
-            let done = match machine.handle(from, &frame) {
+            let done = match machine.give(from, |one| one.handle(from, &frame)) {
                 Ok(actions) => !actions.is_empty(),
                 Err(error) => { prop_assert!(!error.to_string().is_empty()); false }
             };
             let kept: usize = machine.machines.iter().map(Collective::kept).sum();
             prop_assert!(kept <= 4 * arrived + 8 * host_of.len(), "{} bytes kept of {}", kept, arrived);
-            if done && kind == Kind::Barrier { let _ = machine.fini(from); }
+            if done && kind == Kind::Barrier { let _ = machine.give(from, |one| one.fini(from)); }
             let _ = machine.stuck();
         }
     }

@@ -231,8 +231,8 @@ impl Machine {
             Event::HostLost { silent } => self.host_lost(silent),
             Event::Signal(signal) => self.signal(signal),
             Event::LauncherLost => {
-                let (signal, kind) = (libc::SIGKILL, CauseKind::LauncherSignal);
-                self.fail(Self::of_job(kind, 128 + signal, Some(signal)));
+                let signal = libc::SIGKILL;
+                self.fail(Self::of_signal(signal));
                 self.asked.get_or_insert((signal, now));
                 self.terminate();
             }
@@ -248,8 +248,7 @@ impl Machine {
         match *event {
             RankEvent::Started { rank, .. } => self.started(rank),
             RankEvent::StartFailed { rank, code, .. } => {
-                let cause = Self::of_job(CauseKind::Start, code, None);
-                self.fail(Cause { rank, ..cause });
+                self.fail(Cause::new(CauseKind::Start, rank, code));
             }
             RankEvent::Hello { rank } => self.on_hello(rank),
             RankEvent::Exiting { rank, code, path } => {
@@ -258,21 +257,23 @@ impl Machine {
             RankEvent::Fini { rank, code } => self.fini(rank, code),
             RankEvent::Abort { rank, code } => {
                 let code = status(code.cast_unsigned());
-                self.fail(Self::of_rank(CauseKind::Abort, rank, code));
+                self.fail(Cause::new(CauseKind::Abort, Some(rank), code));
             }
             RankEvent::Protocol { rank, .. } => {
-                self.fail(Self::of_rank(CauseKind::Protocol, rank, CODE_LAUNCH));
+                self.fail(Cause::new(CauseKind::Protocol, Some(rank), CODE_LAUNCH));
             }
             RankEvent::Ended { rank, end, .. } => self.ended(rank, end),
         }
     }
 
-    const fn of_rank(kind: CauseKind, rank: u32, code: i32) -> Cause {
-        Cause::new(kind, Some(rank), code)
+    /// A signal of the user.
+    fn of_signal(signal: i32) -> Cause {
+        Cause { signal: Some(signal), ..Cause::new(CauseKind::LauncherSignal, None, 128 + signal) }
     }
 
-    fn of_job(kind: CauseKind, code: i32, signal: Option<i32>) -> Cause {
-        Cause { signal, ..Cause::new(kind, None, code) }
+    /// The exit that `rank` announced.
+    fn of_exit(kind: CauseKind, (code, rank, path): (u32, u32, ExitPath)) -> Cause {
+        Cause { path: Some(path), ..Cause::new(kind, Some(rank), status(code)) }
     }
 
     fn started(&mut self, rank: u32) {
@@ -291,7 +292,7 @@ impl Machine {
             self.hello += 1;
         }
         if let Some(plain) = self.left_plain {
-            self.fail(Self::of_rank(CauseKind::NoFini, plain, 1));
+            self.fail(Cause::new(CauseKind::NoFini, Some(plain), 1));
         }
     }
 
@@ -307,10 +308,8 @@ impl Machine {
         self.end_begins.get_or_insert(self.now);
         let failed = status(code.cast_unsigned()) != 0 && path != ExitPath::Remote;
         if self.deferred.is_some() && self.cause.is_none() && failed {
-            let alone = Cause {
-                path: Some(path),
-                ..Self::of_rank(CauseKind::NonCollectiveExit, rank, status(code.cast_unsigned()))
-            };
+            let announced = (code.cast_unsigned(), rank, path);
+            let alone = Self::of_exit(CauseKind::NonCollectiveExit, announced);
             self.hurry(self.explained(self.now, alone));
         }
     }
@@ -343,7 +342,7 @@ impl Machine {
         let cause = match end {
             End::Signal(signal) => Cause {
                 signal: Some(signal),
-                ..Self::of_rank(CauseKind::Signal, rank, 128 + signal)
+                ..Cause::new(CauseKind::Signal, Some(rank), 128 + signal)
             },
             End::Code(0) if self.deferred.is_some() => return,
             End::Code(code) => match (member.fini, member.exiting) {
@@ -351,9 +350,8 @@ impl Machine {
                 (None, Some((said, _))) if code == 0 || code == status(said) => {
                     return self.decide_non_collective();
                 }
-                _ if code != 0 => Self::of_rank(CauseKind::ExitCode, rank, code),
-                _ if member.hello => Self::of_rank(CauseKind::NoFini, rank, 1),
-                _ if self.hello > 0 => Self::of_rank(CauseKind::NoFini, rank, 1),
+                _ if code != 0 => Cause::new(CauseKind::ExitCode, Some(rank), code),
+                _ if self.hello > 0 => Cause::new(CauseKind::NoFini, Some(rank), 1),
                 _ => {
                     self.left_plain.get_or_insert(rank);
                     return;
@@ -384,7 +382,7 @@ impl Machine {
     /// Ranks that talk to a host which cannot be reached may fail before the host counts as lost.
     /// If it had missed a heartbeat when the first sign of the end was seen, the loss came first.
     fn host_lost(&mut self, silent: u64) {
-        let lost = Self::of_job(CauseKind::AgentLost, CODE_LAUNCH, None);
+        let lost = Cause::new(CauseKind::AgentLost, None, CODE_LAUNCH);
         let missed = after(self.now.saturating_sub(silent), HOST_MISSED);
         let first = self.end_begins.is_some_and(|begins| missed <= begins);
         let of_rank =
@@ -434,11 +432,8 @@ impl Machine {
 
     fn decide_non_collective(&mut self) {
         let undecided = self.phase == Phase::Running;
-        let Some((code, rank, path)) = self.announced().filter(|_| undecided) else { return };
-        let alone = Cause {
-            path: Some(path),
-            ..Self::of_rank(CauseKind::NonCollectiveExit, rank, status(code))
-        };
+        let Some(announced) = self.announced().filter(|_| undecided) else { return };
+        let alone = Self::of_exit(CauseKind::NonCollectiveExit, announced);
         let cause = self.explained(self.now, alone);
         self.announce(&cause);
         let bound = self.now.saturating_add(self.rules.exit_bound);

@@ -39,7 +39,7 @@ pub struct Request {
 /// The system refuses what is needed before the first host is reached.
 pub fn examine(request: &Request) -> std::io::Result<Vec<Health>> {
     let mut doctor = Doctor::new(request)?;
-    doctor.below.add_all(&request.hosts, request.reach.ssh.out_degree);
+    doctor.below.add_all(&request.hosts);
     event_loop::run(&mut doctor)?;
     doctor.below.cut_all();
     Ok(doctor.health)
@@ -105,7 +105,7 @@ impl<'a> Doctor<'a> {
                     if let Some(host) = self.below.host(link) {
                         self.fail(host, failure);
                     }
-                    self.below.add_rest(link, self.request.reach.ssh.out_degree);
+                    self.below.add_rest(link);
                 }
                 LinkEvent::Lost(link, loss) => {
                     for host in self.below.numbers(link) {

@@ -13,26 +13,26 @@ use crate::tree::message::{Down, Member, Up, encode};
 
 impl Links {
     /// Links to the first hosts of groups; their numbers.
-    pub(crate) fn add_groups(&mut self, hosts: &[Member], degree: u32) -> Vec<u32> {
-        let groups = groups(0..hosts.len(), degree as usize);
+    pub(crate) fn add_groups(&mut self, hosts: &[Member]) -> Vec<u32> {
+        let groups = groups(0..hosts.len(), self.ssh.out_degree as usize);
         groups.into_iter().filter_map(|group| self.add(hosts[group].to_vec())).collect()
     }
 
     /// Links to all hosts of a job: one for each time that this host is in the list, and the groups
     /// of the others.
-    pub(crate) fn add_all(&mut self, hosts: &[HostEntry], degree: u32) -> Vec<u32> {
+    pub(crate) fn add_all(&mut self, hosts: &[HostEntry]) -> Vec<u32> {
         let members = (0..).zip(hosts.iter().cloned());
         let (here, others): (Vec<Member>, Vec<Member>) = members.partition(|(_, host)| host.here);
         let mut tried: Vec<u32> = here.into_iter().filter_map(|one| self.add(vec![one])).collect();
-        tried.extend(self.add_groups(&others, degree));
+        tried.extend(self.add_groups(&others));
         tried
     }
 
     /// A link could not be made: the hosts behind it are tried without it.
-    pub(crate) fn add_rest(&mut self, link: usize, degree: u32) -> Vec<u32> {
+    pub(crate) fn add_rest(&mut self, link: usize) -> Vec<u32> {
         let rest = self.hosts(link).get(1..).unwrap_or_default().to_vec();
         self.remove_hosts(link, &rest);
-        self.add_groups(&rest, degree)
+        self.add_groups(&rest)
     }
 
     /// Hosts that could not be reached from where they should have been. Only what was given to the

@@ -43,7 +43,7 @@ pub(crate) enum LinkEvent {
 #[derive(Debug)]
 pub(crate) struct Links {
     poller: Poller,
-    ssh: Ssh,
+    pub(super) ssh: Ssh,
     /// An encoded [`Common`](crate::tree::message::Common), complete before anything is read.
     pub(crate) common: Bytes,
     /// Hash and size of our own program, once somebody wanted it.

@@ -49,7 +49,7 @@ fn work(origin: Origin) -> Result<(), OsError> {
     };
     // Logins take their time, so they come first.
     let mut below = Links::new(&poller, words.ssh.clone(), common);
-    below.add_groups(&subtree[1..], words.ssh.out_degree);
+    below.add_groups(&subtree[1..]);
     below.step();
     let mut plan = plan_of(&words, &own, host_of.len());
     // The launching host finds its address by that of another one.

@@ -72,8 +72,7 @@ fn offer(plan: &JobPlan, path: &Path) -> std::io::Result<Option<Offer>> {
 
 impl Root<'_> {
     pub(super) fn start_links(&mut self) {
-        let plan = self.control.plan;
-        let tried = self.below.add_all(&plan.map.hosts, plan.reach.ssh.out_degree);
+        let tried = self.below.add_all(&self.control.plan.map.hosts);
         self.reaching(tried);
     }
 
@@ -118,7 +117,7 @@ impl Root<'_> {
         if matches!(self.phase, Phase::Starting | Phase::Running) {
             self.host_status(host, HostStatus::Failed(failure));
             // So that the table of failures is complete.
-            let tried = self.below.add_rest(link, self.control.plan.reach.ssh.out_degree);
+            let tried = self.below.add_rest(link);
             self.reaching(tried);
         }
     }

@@ -5,7 +5,7 @@ use settings::deadlines::agent::{
     STRAY_GRACE, STRAY_GRACE_FAILED,
 };
 
-use super::{CODE_TIMEOUT, Command, Machine, after, ending, status};
+use super::{CODE_TIMEOUT, Command, Machine, after, ending};
 use crate::report::{Cause, CauseKind};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,8 +99,7 @@ impl Machine {
             Some((_, at)) if self.now < after(at, SIGNAL_REPEAT) => {}
             Some((first, _)) => {
                 if self.cause.is_none() {
-                    self.cause =
-                        Some(Self::of_job(CauseKind::LauncherSignal, 128 + first, Some(first)));
+                    self.cause = Some(Self::of_signal(first));
                     self.end_begins.get_or_insert(self.now);
                 }
                 self.kill();
@@ -114,8 +113,7 @@ impl Machine {
                     self.out.push(Command::Forward(signal));
                 }
                 if self.pending > 0 {
-                    let cause = Self::of_job(CauseKind::LauncherSignal, 128 + signal, Some(signal));
-                    self.fail(cause);
+                    self.fail(Self::of_signal(signal));
                 }
             }
         }
@@ -174,17 +172,13 @@ impl Machine {
 
     pub(super) fn running_deadline(&mut self) {
         if self.rules.timeout_at.is_some_and(|at| self.now >= at) {
-            self.fail(Self::of_job(CauseKind::Timeout, CODE_TIMEOUT, None));
+            self.fail(Cause::new(CauseKind::Timeout, None, CODE_TIMEOUT));
             return;
         }
         let stuck = self.members.iter().all(|m| !m.running() || m.exiting.is_some());
         if stuck && self.pending == 0 {
-            if let Some((code, rank, path)) = self.announced() {
-                let cause = Cause {
-                    path: Some(path),
-                    ..Self::of_rank(CauseKind::CollectiveExit, rank, status(code))
-                };
-                self.fail(cause);
+            if let Some(announced) = self.announced() {
+                self.fail(Self::of_exit(CauseKind::CollectiveExit, announced));
                 self.terminate();
             }
         } else {
