@@ -64,10 +64,6 @@ fn take(descriptor: *const c_void, kind: Option<Kind>) -> Result<Box<Descriptor>
     })
 }
 
-fn put_back(held: Box<Descriptor>) {
-    PREPARED.set(Some(held));
-}
-
 /// What a prepare asks for, as a program gives it.
 struct Request {
     kind: Kind,
@@ -119,7 +115,7 @@ impl Request {
         let Some(prepared) = prepared else { return Ok(null()) };
         let held = Box::new(Descriptor { kind, prepared, peer, client_buf, lc_opt });
         let descriptor = std::ptr::from_ref(&*held).cast();
-        put_back(held);
+        PREPARED.set(Some(held));
         Ok(descriptor)
     }
 }
@@ -223,7 +219,7 @@ fn commit(call: &'static str, descriptor: *const c_void, kind: Kind, message: &M
         let mut held = take(descriptor, Some(kind))?;
         let outcome = held.commit(call, message);
         if !matches!(outcome, Ok(Outcome::Sent)) {
-            put_back(held);
+            PREPARED.set(Some(held));
         }
         outcome.map(sent)
     };
@@ -285,7 +281,7 @@ pub extern "C" fn gex_AM_SrcDescAddr(descriptor: *const c_void) -> *mut c_void {
         } else {
             held.client_buf.cast_mut()
         };
-        put_back(held);
+        PREPARED.set(Some(held));
         Ok(address)
     })
 }
@@ -295,7 +291,7 @@ pub extern "C" fn gex_AM_SrcDescSize(descriptor: *const c_void) -> usize {
     value("gex_AM_SrcDescSize", 0, || {
         let held = take(descriptor, None)?;
         let size = held.prepared.size();
-        put_back(held);
+        PREPARED.set(Some(held));
         Ok(size)
     })
 }

@@ -21,14 +21,6 @@ impl Drop for ThreadInHandler {
 /// Marks that a handler runs, also when it panics.
 struct InHandler<'a>(&'a AtomicBool);
 
-impl<'a> InHandler<'a> {
-    #[inline]
-    fn enter(word: &'a AtomicBool) -> Self {
-        word.store(true, Ordering::Relaxed);
-        Self(word)
-    }
-}
-
 impl Drop for InHandler<'_> {
     #[inline]
     fn drop(&mut self) {
@@ -73,7 +65,8 @@ impl CallState {
             let _inside = ThreadInHandler(());
             return handler();
         }
-        let _inside = InHandler::enter(&self.in_handler);
+        self.in_handler.store(true, Ordering::Relaxed);
+        let _inside = InHandler(&self.in_handler);
         handler();
     }
 }

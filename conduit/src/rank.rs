@@ -9,7 +9,7 @@ use bootstrap::node_shm::{ExitDecision, NodeShm};
 use bootstrap::{Bootstrap, ExitNotifier, Rank, RankInfo};
 use settings::Env;
 
-use crate::barrier::leader::Leader;
+use crate::barrier::dissemination::Leader;
 use crate::call_state::CallState;
 use crate::error::Error;
 use crate::exit;
@@ -71,7 +71,7 @@ impl RankContext {
             leaders: [Leader::new(neighbours.count), Leader::new(neighbours.count)],
             neighbours,
             exit_inbox: ExitInbox::new(),
-            operations: Operations::new(),
+            operations: Operations::default(),
             handlers: Table::new(),
             exit_notifier,
             services: Mutex::new(services),

@@ -39,17 +39,13 @@ impl<'a> RawToken<'a> {
     #[inline]
     pub(crate) fn new(
         context: &'a RankContext,
-        source: usize,
-        class: MessageClass,
+        (source, class): (usize, MessageClass),
         is_long: bool,
         entry: &'a Registered,
+        reply: Option<&'a ReplyToken>,
     ) -> Self {
         let (replied, deferred) = (Cell::new(false), Cell::new(None));
-        Self { context, source, class, is_long, entry, replied, deferred, reply: None }
-    }
-
-    pub(crate) fn with_reply(self, reply: Option<&'a ReplyToken>) -> Self {
-        Self { reply, ..self }
+        Self { context, source, class, is_long, entry, replied, deferred, reply }
     }
 
     /// One attempt to send a reply. Replies over the network wait inside it, and are lost where the

@@ -13,16 +13,6 @@ pub enum WaitMode {
     SpinBlock,
 }
 
-impl WaitMode {
-    const fn from_word(word: u8) -> Self {
-        match word {
-            0 => Self::Spin,
-            1 => Self::Block,
-            _ => Self::SpinBlock,
-        }
-    }
-}
-
 /// Whether this rank may keep its processor while it waits.
 pub(crate) struct WaitState {
     oversubscribed: AtomicBool,
@@ -46,7 +36,11 @@ impl WaitState {
 
     #[inline]
     pub(crate) fn mode(&self) -> WaitMode {
-        WaitMode::from_word(self.mode.load(Ordering::Relaxed))
+        match self.mode.load(Ordering::Relaxed) {
+            0 => WaitMode::Spin,
+            1 => WaitMode::Block,
+            _ => WaitMode::SpinBlock,
+        }
     }
 
     pub(crate) fn set_mode(&self, mode: WaitMode) {

@@ -123,7 +123,7 @@ impl RankContext {
         };
         self.check_promise(entry, class, source, args.len());
         let is_long = matches!(payload, ArrivedPayload::Long { .. });
-        let token = RawToken::new(self, source, class, is_long, entry).with_reply(reply);
+        let token = RawToken::new(self, (source, class), is_long, entry, reply);
         run::<M>(&token, args, payload);
         if let Some(deferred) = token.deferred.take() {
             self.flush::<M>(&deferred);
@@ -146,7 +146,7 @@ impl RankContext {
             return 0;
         }
         self.check_promise(entry, class, source, burst.nargs());
-        let token = RawToken::new(self, source, class, false, entry);
+        let token = RawToken::new(self, (source, class), false, entry, None);
         let mut row = ShortBurst::new(self, &token, burst, most);
         self.calls.run_handler::<M>(|| function.run_burst(&mut row));
         let (count, answered) = row.taken();
@@ -174,7 +174,7 @@ impl RankContext {
             }
             let shm = self.shm();
             let count = self.poll_internal() + shm.drain::<M>(reply, &receiver);
-            if count + shm.drain_lanes::<M>(reply, &receiver) > 0 {
+            if count + shm.drain_some::<M>(reply, &receiver) > 0 {
                 waiter.progressed();
             } else {
                 waiter.idle(self, || {
@@ -189,7 +189,8 @@ impl RankContext {
     /// A message must be what the handler was registered for.
     #[inline]
     fn check_promise(&self, entry: &Registered, class: MessageClass, source: usize, nargs: usize) {
-        if !keeps_promise(entry, class, nargs) {
+        let fits = nargs == entry.nargs || entry.nargs == ANY_ARGS;
+        if !fits || entry.role != Role::ReqRep && entry.role != role_of(class) {
             self.broken_promise(entry, class, source, nargs);
         }
     }
@@ -227,12 +228,6 @@ const fn role_of(class: MessageClass) -> Role {
     }
 }
 
-#[inline(always)]
-fn keeps_promise(entry: &Registered, class: MessageClass, nargs: usize) -> bool {
-    (nargs == entry.nargs || entry.nargs == ANY_ARGS)
-        && (entry.role == Role::ReqRep || entry.role == role_of(class))
-}
-
 #[inline]
 fn run<M: Mode>(token: &RawToken<'_>, args: &[i32], payload: ArrivedPayload<'_>) {
     token.context.calls.run_handler::<M>(|| match (&token.entry.function, payload) {
@@ -255,10 +250,7 @@ fn run<M: Mode>(token: &RawToken<'_>, args: &[i32], payload: ArrivedPayload<'_>)
 }
 
 fn landing<'a>(token: &RawToken<'a>, offset: u64, len: usize) -> LongPayload<'a> {
-    match LongPayload::new(token.context.shm(), offset, len) {
-        Some(landing) => landing,
-        None => outside(token),
-    }
+    LongPayload::new(token.context.shm(), offset, len).unwrap_or_else(|| outside(token))
 }
 
 #[cold]

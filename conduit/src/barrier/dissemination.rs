@@ -1,11 +1,14 @@
 //! The part of a barrier between neighbourhoods: their leaders disseminate what their ranks said.
-//! Pure.
+//! The machine is pure; [`Leader`] is what a rank keeps around it.
 //!
 //! In round `i` a leader sends what it knows to the leader `2^i` neighbourhoods after it and waits
 //! for the one `2^i` before. After ceil(log2 N) rounds everybody knows what all said: merging names
 //! twice does no harm. A leader that has passed may begin the next barrier while others are still
 //! in this one, but cannot pass that without them: so messages belong to this barrier or to the
 //! next, and the parity of its number says which.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::transport::neighbours::rounds;
 use crate::transport::shm::BarrierName as Name;
@@ -109,6 +112,22 @@ impl Dissemination {
         }
         self.under_way = false;
         Some(self.known)
+    }
+}
+
+/// One kind of barrier, as the leader of a neighbourhood sees it.
+pub(crate) struct Leader {
+    pub(super) machine: Mutex<Dissemination>,
+    /// Generation that the machine was begun for.
+    pub(super) begun: AtomicU32,
+    /// It may go further: a word has come, or one could not be sent.
+    pub(super) stirred: AtomicBool,
+}
+
+impl Leader {
+    pub(crate) fn new(count: u32) -> Self {
+        let machine = Mutex::new(Dissemination::new(count));
+        Self { machine, begun: AtomicU32::new(0), stirred: AtomicBool::new(false) }
     }
 }
 

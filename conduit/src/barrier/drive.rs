@@ -21,13 +21,6 @@ thread_local! {
 /// words for it.
 struct Driving;
 
-impl Driving {
-    fn begin() -> Self {
-        DRIVING.set(true);
-        Self
-    }
-}
-
 impl Drop for Driving {
     fn drop(&mut self) {
         DRIVING.set(false);
@@ -72,7 +65,8 @@ impl RankContext {
         if begun && !leader.stirred.load(Ordering::Relaxed) {
             return false;
         }
-        let _driving = Driving::begin();
+        DRIVING.set(true);
+        let _driving = Driving;
         // Another thread that moves it on does so for all.
         let Ok(mut machine) = leader.machine.try_lock() else { return false };
         // Before the look: a word that comes after it stirs again.

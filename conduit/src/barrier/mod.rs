@@ -1,8 +1,7 @@
 //! Waiting for barriers: in shared memory, and between neighbourhoods by their leaders.
 
-mod dissemination;
+pub(crate) mod dissemination;
 pub(crate) mod drive;
-pub(crate) mod leader;
 
 use crate::error::Error;
 use crate::mode::Mode;

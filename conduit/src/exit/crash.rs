@@ -188,7 +188,7 @@ pub(super) fn path() -> ExitPath {
 // ---- freezing ----
 
 extern "C" fn on_continue(_: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
-    signals::frozen().store(0, Ordering::SeqCst);
+    signals::gasnet_frozen.store(0, Ordering::SeqCst);
 }
 
 extern "C" fn on_freeze(_: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
@@ -197,7 +197,7 @@ extern "C" fn on_freeze(_: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
 
 /// Waits for a debugger to clear `gasnet_frozen`, or for SIGCONT.
 pub(super) fn freeze() {
-    signals::frozen().store(1, Ordering::SeqCst);
+    signals::gasnet_frozen.store(1, Ordering::SeqCst);
     signals::install(libc::SIGCONT, on_continue, Stack::Own);
     signals::unblock(libc::SIGCONT);
     let mut host = [0; 256];
@@ -207,7 +207,7 @@ pub(super) fn freeze() {
         "gasnet_ibv: rank {rank} is frozen: host {host}, process {process}. To go on: kill -CONT {process}, \
          or set gasnet_frozen = 0 in a debugger"
     ));
-    while signals::frozen().load(Ordering::SeqCst) != 0 {
+    while signals::gasnet_frozen.load(Ordering::SeqCst) != 0 {
         signals::nap(1_000);
     }
     signals::set_default(libc::SIGCONT);

@@ -20,12 +20,7 @@ type ExitHook = extern "C" fn(c_int, *mut c_void);
 
 /// Set to 0 by a debugger to let a frozen process go on.
 #[unsafe(no_mangle)]
-static gasnet_frozen: AtomicI32 = AtomicI32::new(0);
-
-/// The word that a debugger clears.
-pub(super) const fn frozen() -> &'static AtomicI32 {
-    &gasnet_frozen
-}
+pub(super) static gasnet_frozen: AtomicI32 = AtomicI32::new(0);
 
 unsafe extern "C" {
     fn on_exit(hook: ExitHook, argument: *mut c_void) -> c_int;

@@ -36,7 +36,7 @@ pub enum Part {
 }
 
 /// Counters of one operation or group.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct OpCounters {
     generation: AtomicU32,
     pub(crate) puts: Arc<OpCounter>,
@@ -44,11 +44,6 @@ pub struct OpCounters {
 }
 
 impl OpCounters {
-    pub(crate) fn new() -> Arc<Self> {
-        let counter = || Arc::new(OpCounter::new());
-        Arc::new(Self { generation: AtomicU32::new(0), puts: counter(), gets: counter() })
-    }
-
     /// Whether nothing of `part` is in flight.
     #[must_use]
     pub fn is_complete(&self, part: Part) -> bool {
@@ -73,10 +68,6 @@ pub(crate) struct Operations {
 }
 
 impl Operations {
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
     fn open(&self) -> MutexGuard<'_, Rows> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -88,7 +79,7 @@ impl Operations {
             Some(number) => number,
             None if rows.all.len() < MOST => {
                 let number = u32::try_from(rows.all.len()).ok()?;
-                rows.all.push(OpCounters::new());
+                rows.all.push(Arc::default());
                 number
             }
             None => return None,
@@ -145,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_number_means_one_operation() {
-        let table = Operations::new();
+        let table = Operations::default();
         let (first, row) = table.begin().expect("room");
         row.puts.begin(true);
         assert_eq!(table.finish(first), Ok(false));
@@ -166,7 +157,7 @@ mod tests {
     proptest! {
         #[test]
         fn rows_are_used_again(steps in proptest::collection::vec((0_u8..4, any::<u8>()), 0..300)) {
-            let table = Operations::new();
+            let table = Operations::default();
             let mut open: Vec<(Op, Arc<OpCounters>, bool)> = Vec::new();
             let mut most = 0;
             for (step, choice) in steps {

@@ -175,12 +175,8 @@ impl Transport {
         offset: u64,
         len: usize,
     ) -> Result<(), OutsideSegment> {
-        let target = neighbours::remote(rank);
-        if self.is_inside(rank, offset, len) {
-            Ok(())
-        } else {
-            Err(OutsideSegment { target, offset, len })
-        }
+        let outside = || OutsideSegment { target: neighbours::remote(rank), offset, len };
+        self.is_inside(rank, offset, len).then_some(()).ok_or_else(outside)
     }
 
     /// Whether a message with `nargs` arguments, its payload elsewhere, would find room now. A

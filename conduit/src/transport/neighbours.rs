@@ -87,8 +87,8 @@ impl Neighbours {
         let first = if contiguous { leader } else { NOWHERE };
         let on_host = length(host_ranks.len());
         let (mut count, mut number) = (0, 0);
-        each_leader(place, &host_of, most, |at, rank| {
-            count += 1;
+        each_rank(place, &host_of, most, |rank, at, leads| {
+            count += u32::from(leads);
             if rank == leader {
                 number = at;
             }
@@ -96,8 +96,8 @@ impl Neighbours {
         let rounds = rounds(count);
         let mut ahead = vec![leader; rounds].into_boxed_slice();
         let mut behind = ahead.clone();
-        each_leader(place, &host_of, most, |at, rank| {
-            for round in 0..rounds {
+        each_rank(place, &host_of, most, |rank, at, leads| {
+            for round in (0..rounds).filter(|_| leads) {
                 let step = 1_u32 << round;
                 if at == (number + step) % count {
                     ahead[round] = rank;
@@ -147,38 +147,31 @@ impl Neighbours {
 
     /// Neighbourhood of every rank of the job, in rank order.
     pub(crate) fn of_all(&self, place: RankInfo, host_of: impl Fn(u32) -> u32) -> Vec<u32> {
-        let mut hosts = vec![(0_u32, 0_u32); place.hosts as usize];
-        let mut next = 0;
         let mut numbers = Vec::with_capacity(place.size as usize);
-        for rank in 0..place.size {
-            let Some((seen, number)) = hosts.get_mut(host_of(rank) as usize) else { continue };
-            if seen.is_multiple_of(self.most) {
-                *number = next;
-                next += 1;
-            }
-            *seen += 1;
-            numbers.push(*number);
-        }
+        each_rank(place, host_of, self.most, |_, number, _| numbers.push(number));
         numbers
     }
 }
 
-/// Calls `each` with number and leader of every neighbourhood.
-fn each_leader(
+/// Calls `each` with every rank of the job, the number of its neighbourhood, and whether it leads
+/// that.
+fn each_rank(
     place: RankInfo,
-    host_of: &impl Fn(u32) -> u32,
+    host_of: impl Fn(u32) -> u32,
     most: u32,
-    mut each: impl FnMut(u32, u32),
+    mut each: impl FnMut(u32, u32, bool),
 ) {
-    let mut seen = vec![0_u32; place.hosts as usize];
-    let mut number = 0;
+    let mut hosts = vec![(0_u32, 0_u32); place.hosts as usize];
+    let mut next = 0;
     for rank in 0..place.size {
-        let Some(seen) = seen.get_mut(host_of(rank) as usize) else { continue };
-        if seen.is_multiple_of(most) {
-            each(number, rank);
-            number += 1;
+        let Some((seen, number)) = hosts.get_mut(host_of(rank) as usize) else { continue };
+        let leads = seen.is_multiple_of(most);
+        if leads {
+            *number = next;
+            next += 1;
         }
         *seen += 1;
+        each(rank, *number, leads);
     }
 }
 

@@ -13,10 +13,6 @@ pub(crate) struct OpCounter {
 }
 
 impl OpCounter {
-    pub(crate) const fn new() -> Self {
-        Self { local: AtomicU32::new(0), remote: AtomicU32::new(0) }
-    }
-
     /// A part is about to be posted; `local` when its local memory stays in use.
     pub(crate) fn begin(&self, local: bool) {
         if local {

@@ -4,12 +4,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::sys;
 
-/// A number that no other live thread has; never 0.
-#[inline(always)]
-pub(crate) fn me() -> usize {
-    sys::thread()
-}
-
 /// A try-lock that knows its owner, so that a signal handler which interrupted the owner for good
 /// can go on in its place.
 pub(crate) struct Consumer(AtomicUsize);
@@ -26,7 +20,7 @@ impl Consumer {
     #[inline]
     pub(crate) fn try_take(&self) -> Option<Turn<'_>> {
         self.0
-            .compare_exchange(0, me(), Ordering::Acquire, Ordering::Relaxed)
+            .compare_exchange(0, sys::thread(), Ordering::Acquire, Ordering::Relaxed)
             .ok()
             .map(|_| Turn(Some(self)))
     }
@@ -35,7 +29,7 @@ impl Consumer {
     /// only be when a signal handler runs on it. (The one store that consumes a message makes that
     /// safe, see [`super::mpsc_ring::MpscRing`].)
     pub(crate) fn take_over(&self) -> Option<Turn<'_>> {
-        if self.0.load(Ordering::Relaxed) == me() {
+        if self.0.load(Ordering::Relaxed) == sys::thread() {
             return Some(Turn(None));
         }
         self.try_take()

@@ -214,9 +214,9 @@ mod tests {
                     }
                 } else if let Some((number, args, inline)) = model.pop_front() {
                     prop_assert!(ring.receive(&mut packet));
-                    prop_assert_eq!(packet.source(), number);
+                    prop_assert_eq!(packet.0.source, number);
                     if !inline.is_empty() {
-                        prop_assert_eq!(packet.place(), u64::from(number) << 40);
+                        prop_assert_eq!(packet.0.place, u64::from(number) << 40);
                     }
                     let (got, bytes) = packet.parts().expect("counts");
                     prop_assert_eq!(got, &args[..]);
@@ -265,7 +265,7 @@ mod tests {
                         std::thread::yield_now();
                         continue;
                     }
-                    let source = packet.source() as usize;
+                    let source = packet.0.source as usize;
                     let (args, inline) = packet.parts().expect("counts");
                     let n = next[source];
                     assert_eq!(args[..2], [n, n ^ 0x5555], "order of one producer");

@@ -139,22 +139,6 @@ impl Packet {
         Kind::from_wire(self.0.kind)
     }
 
-    pub(crate) const fn handler(&self) -> u8 {
-        self.0.handler
-    }
-
-    pub(crate) const fn source(&self) -> u32 {
-        self.0.source
-    }
-
-    pub(crate) const fn len(&self) -> u32 {
-        self.0.len
-    }
-
-    pub(crate) const fn place(&self) -> u64 {
-        self.0.place
-    }
-
     /// Arguments and payload in the slot; `None` when the counts exceed the slot.
     #[inline]
     pub(crate) fn parts(&mut self) -> Option<(&[i32], &mut [u8])> {

@@ -66,7 +66,7 @@ impl ShmTransport {
     #[inline]
     fn deliver(&self, class: MessageClass, packet: &mut Packet, sink: &impl ShmSink) {
         let (source, handler, len, place) =
-            (packet.source() as usize, packet.handler(), packet.len() as usize, packet.place());
+            (packet.0.source as usize, packet.0.handler, packet.0.len as usize, packet.0.place);
         let kind = packet.kind();
         let Some((args, inline)) = packet.parts() else { sink.malformed(source, "counts") };
         if source >= self.memory.layout.locals {
@@ -123,17 +123,12 @@ impl ShmTransport {
             + self.drain_some::<M>(MessageClass::Request, sink)
     }
 
+    /// Delivers messages of the lanes of one class; returns how many.
     #[inline(always)]
-    fn drain_some<M: Mode>(&self, class: MessageClass, sink: &impl ShmSink) -> usize {
+    pub(crate) fn drain_some<M: Mode>(&self, class: MessageClass, sink: &impl ShmSink) -> usize {
         let ready = |lane: &usize| self.memory.own_lane(*lane).ready();
         let lanes = self.lanes_in_use(lanes_of(class as usize)).filter(ready);
         lanes.map(|lane| self.drain_lane::<M>(class, lane, sink)).sum()
-    }
-
-    /// Delivers messages of the lanes of one class; returns how many.
-    #[inline(never)]
-    pub(crate) fn drain_lanes<M: Mode>(&self, class: MessageClass, sink: &impl ShmSink) -> usize {
-        self.drain_some::<M>(class, sink)
     }
 
     /// In threaded modes this thread keeps the lane while it runs the handlers of a batch: other
@@ -209,7 +204,7 @@ impl ShmTransport {
             }
             drop(turn);
             count += 1;
-            let (source, id) = (packet.source(), packet.handler());
+            let (source, id) = (packet.0.source, packet.0.handler);
             if packet.kind() != Some(Kind::Internal) || source >= self.span.locals {
                 continue;
             }
@@ -258,9 +253,9 @@ impl ShmTransport {
     }
 
     fn release_block(&self, class: MessageClass, packet: &Packet) {
-        let source = packet.source() as usize;
+        let source = packet.0.source as usize;
         if packet.kind() == Some(Kind::MediumBlock) && source < self.memory.layout.locals {
-            let block = Block::from_wire(packet.place());
+            let block = Block::from_wire(packet.0.place);
             if let Some(word) = self.memory.freed(source, class as usize).get(block.index as usize)
             {
                 word.store(block.generation, Ordering::Release);

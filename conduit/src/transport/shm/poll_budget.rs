@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use super::consumer;
 use crate::mode::Mode;
+use crate::sys;
 
 /// Messages without an answer that make a flood.
 const FLOOD: u32 = 16;
@@ -23,7 +23,7 @@ const _: () = assert!(CHECK_EVERY >> BITS == 0);
 /// The calling thread, as tails and budgets name it.
 #[inline(always)]
 pub(super) fn me<M: Mode>() -> usize {
-    if M::THREADED { consumer::me() } else { ANY_THREAD }
+    if M::THREADED { sys::thread() } else { ANY_THREAD }
 }
 
 #[derive(Debug)]

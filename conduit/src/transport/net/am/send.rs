@@ -453,7 +453,7 @@ impl<'a> Sender<'a> {
     ) -> Result<Sent, Error> {
         // On another queue pair the header could overtake the payload.
         let split = via.connection.requests.is_some() && draft.class == MessageClass::Request;
-        let own = Arc::new(OpCounter::new());
+        let own = Arc::new(OpCounter::default());
         let later = later.filter(|_| !split && self.is_own(payload));
         let counter = later.unwrap_or(&own);
         let mut stall = None;

@@ -71,7 +71,7 @@ pub(super) fn echo(kind: &Kind) {
             for len in lengths(nargs) {
                 let bytes = pattern(nargs, len);
                 round(&args, AmPayload::Medium(&bytes), &bytes);
-                let completion = Arc::new(OpCounter::new());
+                let completion = Arc::new(OpCounter::default());
                 memory.write(131_072, &bytes);
                 let payload = memory.part(131_072, len);
                 round(
@@ -85,7 +85,7 @@ pub(super) fn echo(kind: &Kind) {
             for len in [0, 1, 4012, 4013, 65_535, 65_536, 65_537, 131_072, most] {
                 let bytes = pattern(nargs + 1, len);
                 round(&args, AmPayload::Long { payload: &bytes, dest: 5 }, &bytes);
-                let completion = Arc::new(OpCounter::new());
+                let completion = Arc::new(OpCounter::default());
                 memory.write(131_072, &bytes);
                 let payload = memory.part(131_072, len);
                 let load = ZeroCopy { payload, dest: Some(8), completion: &completion };
@@ -247,7 +247,7 @@ fn a_payload_is_in_use_after_the_call_only_where_it_is_gathered() {
                     );
                     assert_eq!(Sender(&member.net.context).keeps_long(payload, 0, false), in_use);
                     for long in [false, true] {
-                        let completion = Arc::new(OpCounter::new());
+                        let completion = Arc::new(OpCounter::default());
                         let dest = long.then_some(8192);
                         let load = ZeroCopy { payload, dest, completion: &completion };
                         member.send(&request(peer, &[], AmPayload::ZeroCopy(&load)), &handler);

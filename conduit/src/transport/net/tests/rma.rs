@@ -24,7 +24,7 @@ fn finish(member: &Member<'_>, counter: &Arc<OpCounter>, mut post: impl FnMut() 
 }
 
 fn put(member: &Member<'_>, to: Rank, offset: usize, bytes: &[u8]) {
-    let counter = Arc::new(OpCounter::new());
+    let counter = Arc::new(OpCounter::default());
     let mut source = RawSource::new(bytes);
     finish(member, &counter, || {
         member.net.put((to, offset as u64), &mut source, &counter).expect("put")
@@ -32,7 +32,7 @@ fn put(member: &Member<'_>, to: Rank, offset: usize, bytes: &[u8]) {
 }
 
 fn get(member: &Member<'_>, from: Rank, offset: usize, mut into: RawTarget) {
-    let counter = Arc::new(OpCounter::new());
+    let counter = Arc::new(OpCounter::default());
     finish(member, &counter, || {
         member.net.get((from, offset as u64), &mut into, &counter).expect("get")
     });
@@ -85,7 +85,7 @@ fn every_size_beside_shared_queues() {
 fn a_range_outside_the_segment_is_refused() {
     run(2, 4096, &PLAIN, |member| {
         let peer = Rank(1 - member.rank);
-        let counter = Arc::new(OpCounter::new());
+        let counter = Arc::new(OpCounter::default());
         for (offset, len) in [(4090u64, 7usize), (4097, 1), (u64::MAX, 2), (0, 4097)] {
             let bytes = vec![0; len];
             let mut source = RawSource::new(&bytes);
@@ -110,7 +110,7 @@ fn a_put_that_wants_its_source_back_is_copied() {
         for (len, copied) in [(65_536, true), (65_537, false)] {
             let bytes = pattern(member.rank as usize, len);
             member.memory.write(OWN as u64, &bytes);
-            let counter = Arc::new(OpCounter::new());
+            let counter = Arc::new(OpCounter::default());
             let mut source = RawSource::at_once(member.memory.part(OWN, len));
             let sent = member.net.put((peer, REMOTE as u64), &mut source, &counter);
             assert_eq!(sent.expect("put"), Sent::Yes);
@@ -127,7 +127,7 @@ fn a_put_that_wants_its_source_back_is_copied() {
 #[test]
 fn many_in_flight_with_one_counter() {
     run(3, SEGMENT, &PLAIN, |member| {
-        let counter = Arc::new(OpCounter::new());
+        let counter = Arc::new(OpCounter::default());
         for round in 0..200usize {
             for peer in member.others() {
                 let bytes = pattern(member.rank as usize, 5000);

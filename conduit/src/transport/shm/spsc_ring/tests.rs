@@ -114,10 +114,10 @@ proptest! {
                     let sent = post(number, &args, &inline);
                     used -= slots(&sent);
                     prop_assert!(lane.receive(9, &mut packet));
-                    prop_assert_eq!((packet.source(), packet.handler()), (9, number as u8));
+                    prop_assert_eq!((packet.0.source, packet.0.handler), (9, number as u8));
                     prop_assert_eq!(packet.kind(), Some(sent.kind));
                     if sent.kind != Kind::Short {
-                        prop_assert_eq!((packet.len(), packet.place()), (sent.len, sent.place));
+                        prop_assert_eq!((packet.0.len, packet.0.place), (sent.len, sent.place));
                     }
                     let (got, bytes) = packet.parts().expect("counts");
                     prop_assert_eq!(got, &args[..]);
