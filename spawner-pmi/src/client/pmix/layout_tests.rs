@@ -1,49 +1,46 @@
-//! The declarations of this module against the headers of libpmix, where they are installed.
+//! The declarations of this module against what the crate `pmix-sys` reads from the headers of
+//! libpmix, where they are installed (`spawner-pmi/tests/oracle`).
 
 use std::io::Write as _;
 use std::mem::offset_of;
+use std::path::Path;
 use std::process::Command;
 
 use super::*;
 
-const PROGRAM: &str = r#"
-    #include <stddef.h>
-    #include <stdio.h>
-    #include <pmix.h>
-    #define SAY(x) printf("%s %lld\n", #x, (long long)(x))
-    int main(void) {
-        SAY(sizeof(pmix_proc_t)); SAY(offsetof(pmix_proc_t, rank));
-        SAY(sizeof(pmix_value_t)); SAY(offsetof(pmix_value_t, data));
-        SAY(sizeof(pmix_info_t)); SAY(offsetof(pmix_info_t, flags)); SAY(offsetof(pmix_info_t, value));
-        SAY(sizeof(pmix_scope_t)); SAY(sizeof(pmix_data_type_t));
-        SAY(PMIX_RANK_WILDCARD); SAY(PMIX_SUCCESS); SAY(PMIX_BOOL); SAY(PMIX_STRING); SAY(PMIX_INT);
-        SAY(PMIX_UINT32); SAY(PMIX_GLOBAL); SAY(PMIX_ERR_LOST_CONNECTION_TO_SERVER);
-        return 0;
+/// Where Debian has libpmix.
+const PLACES: [&str; 2] = ["/usr/lib/x86_64-linux-gnu/pmix2", "/usr/lib/aarch64-linux-gnu/pmix2"];
+
+/// What the oracle prints; why there is nothing, where it cannot be built.
+fn asked() -> Result<String, String> {
+    let found = PLACES.into_iter().find(|place| Path::new(place).join("include/pmix.h").exists());
+    let place = found.ok_or("pmix.h is not installed (libpmix-dev)")?;
+    let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new("cargo")
+        .args(["run", "--quiet", "--locked", "--manifest-path"])
+        .arg(crate_root.join("tests/oracle/Cargo.toml"))
+        .arg("--target-dir")
+        .arg(crate_root.join("../target/pmix-oracle"))
+        .env("PMIX_INCLUDE_DIR", format!("{place}/include"))
+        .env("PMIX_LIB_DIR", format!("{place}/lib"))
+        .output()
+        .map_err(|error| format!("cargo: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("libclang") {
+        return Err("bindgen finds no libclang (libclang-dev)".to_owned());
     }
-"#;
+    assert!(output.status.success(), "{said}");
+    Ok(String::from_utf8(output.stdout).unwrap())
+}
 
 #[test]
 fn declarations_are_those_of_the_headers() {
-    let folder = std::env::temp_dir().join(format!("pmix-layout-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let (source, program) = (folder.join("layout.c"), folder.join("layout"));
-    std::fs::write(&source, PROGRAM).unwrap();
-    let mut compile = Command::new("cc");
-    for found in
-        ["/usr/lib/x86_64-linux-gnu/pmix2/include", "/usr/lib/aarch64-linux-gnu/pmix2/include"]
-    {
-        compile.arg("-I").arg(found);
-    }
-    let built = compile.arg("-o").arg(&program).arg(&source).output();
-    let said = match built {
-        Ok(output) if output.status.success() => Command::new(&program).output().unwrap().stdout,
-        _ => {
-            std::fs::remove_dir_all(&folder).unwrap();
-            let why = "pmix.h is not installed (libpmix-dev), or there is no cc";
+    let said = match asked() {
+        Ok(said) => said,
+        Err(why) => {
             return writeln!(std::io::stdout(), "SKIP declarations of libpmix: {why}").unwrap();
         }
     };
-    std::fs::remove_dir_all(&folder).unwrap();
     let ours: [i64; 17] = [
         size_of::<Proc>(),
         offset_of!(Proc, rank),
@@ -64,7 +61,6 @@ fn declarations_are_those_of_the_headers() {
         0,
     ]
     .map(|number| i64::try_from(number).unwrap());
-    let said = String::from_utf8(said).unwrap();
     for (line, mut ours) in said.lines().zip(ours) {
         let (name, theirs) = line.rsplit_once(' ').unwrap();
         if name == "PMIX_ERR_LOST_CONNECTION_TO_SERVER" {
