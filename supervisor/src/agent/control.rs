@@ -386,7 +386,7 @@ impl Role for OneHost<'_> {
     fn deadline(&self) -> Option<u64> {
         match &self.draining {
             None => self.control.deadline(),
-            Some(draining) => (!self.ranks.capture.is_over()).then(|| draining.give_up),
+            Some(draining) => (!self.ranks.capture.is_over()).then_some(draining.give_up),
         }
     }
 
