@@ -35,7 +35,7 @@ pub fn array<'a, T>(what: &str, first: *const T, count: usize) -> Result<&'a [T]
     Ok(unsafe { std::slice::from_raw_parts(first, count) })
 }
 
-/// As [`array`] for one that only this call uses while it runs.
+/// As [`array()`] for one that only this call uses while it runs.
 pub fn array_mut<'a, T>(what: &str, first: *mut T, count: usize) -> Result<&'a mut [T], Fail> {
     let first = check_array(what, first, count)?.cast_mut();
     // SAFETY: so many elements, by the program's promise.

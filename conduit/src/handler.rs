@@ -12,6 +12,17 @@ use crate::mode::Mode;
 use crate::token::{RawToken, Token};
 use crate::transport::message::MAX_ARGS;
 
+impl HandlerIndex {
+    /// Lower indices are the library's own: a message with one is not the client's to send.
+    #[inline]
+    pub(crate) fn check(self) -> Result<(), Error> {
+        if self.0 < Self::FIRST_CLIENT {
+            return Err(Error::HandlerIndexRange { index: self.0 });
+        }
+        Ok(())
+    }
+}
+
 /// Categories that a handler accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Category {

@@ -386,6 +386,7 @@ impl<'a, M: Mode, D> PreparedMessage<'a, M, D> {
             (Some(_), None) => "commit_reply_medium",
             (Some(_), Some(_)) => "commit_reply_long",
         };
+        handler.check()?;
         self.prepared.check(call, nbytes, dest.map(|dest| dest.0), args.len())?;
         let dest = dest.map_or(Destination::Handler, |dest| Destination::Offset(dest.0));
         let commit = Commit { call, handler: handler.0, nbytes, dest, args };

@@ -2,6 +2,7 @@
 //! polls.
 
 use crate::error::Error;
+use crate::handler_index::HandlerIndex;
 use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::transport::OutsideSegment;
@@ -145,9 +146,10 @@ impl RankContext {
 
 /// The one check of what a client sends.
 impl AmMessage<'_> {
-    /// Checks counts and sizes against the limits. Nothing below checks them again.
+    /// Checks handler, counts and sizes against the limits. Nothing below checks them again.
     #[inline]
     pub(crate) fn check(&self, call: &'static str) -> Result<(), Error> {
+        HandlerIndex(self.handler).check()?;
         let count = self.args.len();
         if count > MAX_ARGS {
             return Err(Error::TooManyArgs { call, count });
@@ -181,6 +183,15 @@ mod tests {
             message.check("test").map_err(|error| error.to_string())
         };
         assert!(refused(&[0; 16], AmPayload::Medium(&[0; 65_464])).is_ok());
+        let message = AmMessage {
+            class: MessageClass::Reply,
+            target: 0,
+            handler: 127,
+            args: &[],
+            payload: AmPayload::None,
+        };
+        let text = message.check("test").unwrap_err().to_string();
+        assert_eq!(text, "handler index 127 is outside 128..=255");
         let text = refused(&[0; 17], AmPayload::None).unwrap_err();
         assert!(text.contains("17 arguments"), "{text}");
         let text = refused(&[], AmPayload::Medium(&vec![0; 70_000])).unwrap_err();
