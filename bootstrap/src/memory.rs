@@ -1,5 +1,5 @@
-//! Provider: the ranks of a job as threads of one process. For a job of one rank, for tests, and for
-//! programs that want to try a job without a launcher.
+//! Provider: the ranks of a job as threads of one process. For a job of one rank, for tests, and
+//! for programs that want to try a job without a launcher.
 //!
 //! Hosts are real as far as one process can have them: each has a [`NodeShm`] and host memory of
 //! its own.

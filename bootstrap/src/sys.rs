@@ -33,8 +33,8 @@ struct Map {
     len: usize,
 }
 
-// SAFETY: the mapping lives as long as the value, and access goes through atomics, or reads what the
-// provider does not write any more (`Mapping`).
+// SAFETY: the mapping lives as long as the value, and access goes through atomics, or reads what
+// the provider does not write any more (`Mapping`).
 unsafe impl Send for Map {}
 // SAFETY: as above.
 unsafe impl Sync for Map {}

@@ -7,8 +7,8 @@
 //! * `call`: running handlers of C programs. `current`: the token of the one that runs.
 //! * `events`: events by number. `collectives`: barriers and broadcasts. `transfer`: bytes to and
 //!   from segments.
-//! * `am`, `prepare`, `rma`, `event`, `coll`, `endpoint`, `segment`, `query`, `system`, `tools`: the
-//!   functions.
+//! * `am`, `prepare`, `rma`, `event`, `coll`, `endpoint`, `segment`, `query`, `system`, `tools`:
+//!   the functions.
 //! * `ancestor`: leave for other ranks to reach memory of this one.
 //!
 //! Every exported function is `extern "C"`: a panic does not unwind into the program, it ends the

@@ -1,5 +1,5 @@
-//! `gasnetrun_ibv`: launches the ranks of a job, supervises them and returns one exit code. From the
-//! command line to the exit code.
+//! `gasnetrun_ibv`: launches the ranks of a job, supervises them and returns one exit code. From
+//! the command line to the exit code.
 
 #![forbid(unsafe_code)]
 

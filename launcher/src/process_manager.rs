@@ -62,8 +62,8 @@ const fn family(spawner: Spawner) -> &'static Family {
     }
 }
 
-/// Makes the call for the ranks of `plan`. `note` is a script that notes the step of a batch system,
-/// run before the ranks.
+/// Makes the call for the ranks of `plan`. `note` is a script that notes the step of a batch
+/// system, run before the ranks.
 ///
 /// # Errors
 /// [`ProcessManagerError`].

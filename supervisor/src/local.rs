@@ -133,8 +133,8 @@ impl Channel {
         }
     }
 
-    /// Sends a message. Unless it waits, a small one is sent whole or not at all; the other side may
-    /// be stopped, or about to end.
+    /// Sends a message. Unless it waits, a small one is sent whole or not at all; the other side
+    /// may be stopped, or about to end.
     pub(crate) fn send(&self, message: &Message, wait: bool) -> postcard::Result<()> {
         let bytes = postcard::to_stdvec_cobs(message)?;
         let flags = if wait { MsgFlags::empty() } else { MsgFlags::MSG_DONTWAIT };

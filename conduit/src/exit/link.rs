@@ -26,7 +26,7 @@ pub(crate) trait Link: Send + Sync {
 
     fn disable_client_handlers(&self);
 
-    /// Closes the network, before the provider is told; the exit sends nothing more. Bounded by named
-    /// deadlines. Never called in a signal handler. `agreed`: all ranks reach this call.
+    /// Closes the network, before the provider is told; the exit sends nothing more. Bounded by
+    /// named deadlines. Never called in a signal handler. `agreed`: all ranks reach this call.
     fn close(self: Arc<Self>, agreed: bool);
 }

@@ -18,8 +18,8 @@
 //! * **Following.** The others wait for that request. A rank that gets one answers, and exits if it
 //!   was not exiting yet.
 //! * **Draining.** The end is decided: streams are flushed, queued messages leave.
-//! * **Finishing**, **Aborting**: terminal. The provider hears that the rank is done when coordination
-//!   succeeded, else that it shall end the whole job.
+//! * **Finishing**, **Aborting**: terminal. The provider hears that the rank is done when
+//!   coordination succeeded, else that it shall end the whole job.
 //!
 //! The control tree shortens all this: its decision takes a machine from any phase straight to
 //! Draining.
@@ -320,7 +320,8 @@ impl Machine {
         }
     }
 
-    /// The end is decided elsewhere. Where no exit began here the user's handler may run, then ours.
+    /// The end is decided elsewhere. Where no exit began here the user's handler may run, then
+    /// ours.
     fn exit_decision(&mut self, now: Millis, code: Code, out: &mut Actions) {
         if matches!(self.phase, Phase::Draining | Phase::Finishing | Phase::Aborting) {
             return;

@@ -406,8 +406,8 @@ impl World {
             assert!(end.is_some(), "rank {rank} is still there: {:?}", node.machine);
             assert!(node.quits <= 1, "rank {rank}: SIGQUIT {} times", node.quits);
             if let (Some(began), Some(ended)) = (node.began, node.ended) {
-                // The phases follow each other and none is entered twice; the other bounds run inside
-                // the reduction's.
+                // The phases follow each other and none is entered twice; the other bounds run
+                // inside the reduction's.
                 let Timeouts { reduce, elect, coordinate, drain, .. } = self.plan.timeouts;
                 let bound = reduce.plus(elect).plus(coordinate).plus(drain);
                 assert!(ended <= began.plus(bound), "rank {rank} took from {began:?} to {ended:?}");

@@ -1,8 +1,8 @@
 //! The supervisor of ranks: of a whole job on one host, and the parts that agents of other hosts
 //! use as well. One process, one thread.
 //!
-//! * `machine`: decides how the job ends (pure). `control`: what surrounds it for a whole job, and a
-//!   job on this host alone. `record`: writes down what happened.
+//! * `machine`: decides how the job ends (pure). `control`: what surrounds it for a whole job, and
+//!   a job on this host alone. `record`: writes down what happened.
 //! * `local_ranks`: the ranks of one host; `host_ranks`: which those are; `spawn`: starts them;
 //!   `bootstrap_server`: serves their bootstrap calls; `capture`, `output`, `sink`, `input`,
 //!   `standard`: their standard streams and ours.

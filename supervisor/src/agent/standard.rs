@@ -1,4 +1,5 @@
-//! Our own standard streams, used without ever blocking us. The user's descriptors keep their flags.
+//! Our own standard streams, used without ever blocking us. The user's descriptors keep their
+//! flags.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

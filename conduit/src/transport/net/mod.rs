@@ -1,9 +1,9 @@
 //! The network: messages, puts and gets between ranks that share no memory.
 //!
-//! [`NetTransport`] is there only when some rank of the job is outside the neighbourhood. It never runs
-//! a handler itself: arrived messages go to a [`Sink`](crate::transport::message::Sink). It never
-//! waits for a peer's program, only (where a method says so) for the device to finish what was
-//! posted. `docs/design/am.md` has the protocol.
+//! [`NetTransport`] is there only when some rank of the job is outside the neighbourhood. It never
+//! runs a handler itself: arrived messages go to a [`Sink`](crate::transport::message::Sink). It
+//! never waits for a peer's program, only (where a method says so) for the device to finish what
+//! was posted. `docs/design/am.md` has the protocol.
 //!
 //! From bottom to top: `credits`, `lockfree`, `am/header`, `memory`, `settings`, `connect` (it
 //! knows nothing of the rest); `plan`, `rail`, `xrc`, `peer`, `pending_ops`, `segments`; `context`,

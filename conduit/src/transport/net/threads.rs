@@ -1,8 +1,8 @@
 //! Threads of the network.
 //!
-//! *Service* ([`Service`]): one for each rank. It rings the rank's doorbell when an armed completion
-//! queue has something, makes dynamic connections, and reads what devices report. It runs no
-//! handlers.
+//! *Service* ([`Service`]): one for each rank. It rings the rank's doorbell when an armed
+//! completion queue has something, makes dynamic connections, and reads what devices report. It
+//! runs no handlers.
 //!
 //! *Progress* ([`Progress`]): one for each rail and direction, when the user asks for them. Those
 //! for receives run handlers.

@@ -39,8 +39,8 @@ pub(super) fn refused(settings: &NetSettings, members: &Members, reason: &str) {
     }
 }
 
-/// Which ranks share connections. What each said stays where the host has it once, and is read again
-/// when it is asked for.
+/// Which ranks share connections. What each said stays where the host has it once, and is read
+/// again when it is asked for.
 #[derive(Clone, Debug)]
 struct Groups {
     said: PeerAddresses,
@@ -81,8 +81,8 @@ fn ports(rails: &[RailPlan]) -> u64 {
     fnv1a(bytes)
 }
 
-/// A word of the table of receivers: 0, or how far a receiver is in the upper byte, and below it its
-/// number once it is made.
+/// A word of the table of receivers: 0, or how far a receiver is in the upper byte, and below it
+/// its number once it is made.
 const NOTHING: u32 = 0;
 /// Somebody makes it.
 const CLAIMED: u32 = 1 << 24;

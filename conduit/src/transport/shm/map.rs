@@ -25,8 +25,8 @@ unsafe impl Send for SharedMemory {}
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// Maps `len` bytes of `memory` from `first` on, a multiple of the page size, checking that they
-    /// are there.
+    /// Maps `len` bytes of `memory` from `first` on, a multiple of the page size, checking that
+    /// they are there.
     pub(crate) fn map_at(memory: &OwnedFd, first: usize, len: usize) -> io::Result<Self> {
         let there =
             usize::try_from(nix::sys::stat::fstat(memory)?.st_size).map_err(io::Error::other)?;

@@ -54,8 +54,8 @@ pub(crate) struct Table {
     entries: BTreeMap<Rank, Entry>,
     /// To whom and when ACK was sent.
     acknowledged: [Option<(Rank, Duration)>; RECENT],
-    /// When [`Table::expired`] has to be called at the latest. It may find nothing then: an entry may
-    /// have moved its own deadline to later since.
+    /// When [`Table::expired`] has to be called at the latest. It may find nothing then: an entry
+    /// may have moved its own deadline to later since.
     pub(crate) next: Option<Duration>,
     pub(crate) counters: Counters,
 }
