@@ -8,6 +8,12 @@ mod sys {
     pub(crate) mod atomic {
         pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
     }
+
+    /// A hint to the processor: nothing to model.
+    pub(crate) fn ask_to_write<T>(_: *const T) {}
+
+    /// As [`ask_to_write`].
+    pub(crate) fn ask_to_read<T>(_: *const T) {}
 }
 
 mod transport {

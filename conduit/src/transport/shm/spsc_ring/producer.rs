@@ -4,8 +4,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, compiler_fence};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use bootstrap::node_shm::RankSlot;
-
+use super::super::doorbell::RankSlot;
 use super::{Kind, SpscRing, SpscSlot, WORDS, lap, tag};
 use super::{LAP, SLOTS, advanced};
 use crate::sys;
