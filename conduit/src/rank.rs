@@ -23,7 +23,7 @@ use crate::transport::neighbours::{self, Neighbours};
 use crate::transport::shm::ShmTransport;
 use crate::wait_mode::WaitState;
 
-/// One rank. What every call reads comes first, see [`ShmTransport`].
+/// One rank. What every call reads comes first, see `ShmTransport`.
 #[repr(C, align(128))]
 pub struct RankContext {
     pub(crate) calls: CallState,

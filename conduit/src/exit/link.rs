@@ -17,7 +17,7 @@ pub(crate) trait Link: Send + Sync {
     /// Sends an internal message; does not wait. False when it cannot be sent now.
     fn send(&self, to: Rank, id: u8, args: &[i32]) -> bool;
 
-    /// Delivers internal messages to [`super::message`]; returns how many.
+    /// Delivers internal messages to the exit; returns how many.
     fn poll(&self) -> usize;
 
     /// Sleeps until an internal message or the exit decision is there, the doorbell rings, or
