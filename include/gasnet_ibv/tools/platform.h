@@ -12,8 +12,9 @@
 #include <string.h>
 #include <sys/param.h>
 
-#include "../../gasnet_fwd.h"
+#include "../../gasnet_config.h"
 #include "../base.h"
+#include "numbers.h"
 
 #ifndef PLATFORM_COMPILER_FAMILYNAME
 #if defined(__clang__)
@@ -36,13 +37,6 @@
 #define PLATFORM_ARCH_AARCH64 1
 #define PLATFORM_ARCH_FAMILYNAME AARCH64
 #endif
-#endif
-
-#ifndef HAVE_PTHREAD_H
-#define HAVE_PTHREAD_H 1
-#endif
-#ifndef HAVE_PTHREAD_SETCONCURRENCY
-#define HAVE_PTHREAD_SETCONCURRENCY 1
 #endif
 
 #ifndef _STRINGIFY
