@@ -1,4 +1,4 @@
-/* Compiler, system and processor under the names that clients test, and the general macros of the tools. */
+/* What the other parts of the tools are made with, and their general macros. */
 #ifndef GASNET_IBV_TOOLS_PLATFORM_H
 #define GASNET_IBV_TOOLS_PLATFORM_H 1
 
@@ -13,31 +13,9 @@
 #include <sys/param.h>
 
 #include "../../gasnet_config.h"
+#include "../../gasnet_portable_platform.h"
 #include "../base.h"
 #include "numbers.h"
-
-#ifndef PLATFORM_COMPILER_FAMILYNAME
-#if defined(__clang__)
-#define PLATFORM_COMPILER_CLANG 1
-#define PLATFORM_COMPILER_FAMILYNAME Clang
-#define PLATFORM_COMPILER_VERSION_STR __clang_version__
-#else
-#define PLATFORM_COMPILER_GNU 1
-#define PLATFORM_COMPILER_FAMILYNAME GNU
-#define PLATFORM_COMPILER_VERSION_STR __VERSION__
-#endif
-#define PLATFORM_OS_LINUX 1
-#define PLATFORM_OS_FAMILYNAME LINUX
-#define PLATFORM_ARCH_64 1
-#define PLATFORM_ARCH_LITTLE_ENDIAN 1
-#if defined(__x86_64__)
-#define PLATFORM_ARCH_X86_64 1
-#define PLATFORM_ARCH_FAMILYNAME X86
-#else
-#define PLATFORM_ARCH_AARCH64 1
-#define PLATFORM_ARCH_FAMILYNAME AARCH64
-#endif
-#endif
 
 #ifndef _STRINGIFY
 #define _STRINGIFY(x) GEXI_TEXT(x)
@@ -65,6 +43,9 @@
 #define GASNETT_THREAD_SINGLE 1
 #endif
 
+#define GASNETT_RELEASE_VERSION_MAJOR GASNET_RELEASE_VERSION_MAJOR
+#define GASNETT_RELEASE_VERSION_MINOR GASNET_RELEASE_VERSION_MINOR
+#define GASNETT_RELEASE_VERSION_PATCH GASNET_RELEASE_VERSION_PATCH
 #define GASNETT_SPEC_VERSION_MAJOR 1
 #define GASNETT_SPEC_VERSION_MINOR 20
 

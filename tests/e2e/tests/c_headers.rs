@@ -199,8 +199,13 @@ fn no_mode_and_several_modes_are_refused_by_name() {
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(!output.status.success() && text.contains(words), "{modes:?}: {text}");
         }
-        // Two headers need no mode.
-        for free in ["gasnet_fwd.h", "gasnet_tools.h"] {
+        // These need no mode.
+        for free in [
+            "gasnet_fwd.h",
+            "gasnet_config.h",
+            "gasnet_portable_platform.h",
+            "gasnet_tools.h",
+        ] {
             let output = check(way, &[], &including(&[free]));
             assert!(output.status.success(), "{free}: {}", String::from_utf8_lossy(&output.stderr));
         }
@@ -242,6 +247,35 @@ fn clients_get_the_headers_they_rely_on() {
     for &way in ways() {
         for mode in MODES {
             assert_compiles(way, mode, text);
+        }
+    }
+}
+
+#[test]
+fn build_systems_find_what_they_look_for() {
+    // Lines that configuration scripts cut the versions out of, without a compiler.
+    let text = std::fs::read_to_string(root().join("include/gasnet_config.h")).unwrap();
+    for (name, value) in [
+        ("GASNET_RELEASE_VERSION_MAJOR", "2025"),
+        ("GASNET_RELEASE_VERSION_MINOR", "8"),
+        ("GASNET_RELEASE_VERSION_PATCH", "0"),
+        ("GEX_SPEC_VERSION_MAJOR", "0"),
+        ("GEX_SPEC_VERSION_MINOR", "19"),
+    ] {
+        assert!(text.contains(&format!("\n#define {name} {value}\n")), "{name}");
+    }
+    // A question about the compiler, asked of the preprocessor and before anything else is included.
+    let text = "#include <gasnet_portable_platform.h>\n#if PLATFORM_COMPILER_GNU + PLATFORM_COMPILER_CLANG != 1 || \\\n\
+        !PLATFORM_COMPILER_VERSION_GE(4, 0, 0) || PLATFORM_COMPILER_VERSION_LT(4, 0, 0) || !PLATFORM_OS_LINUX\n\
+        #error \"compiler\"\n#endif\nextern const char id[]; const char id[] = PLATFORM_COMPILER_IDSTR;\n";
+    let core = including(&["gasnet_core.h"]) + "extern gex_TM_t team; gex_TM_t team;\n";
+    let beside = root().join("include/ibv-conduit");
+    let options = ["-I", beside.to_str().unwrap()];
+    for &way in ways() {
+        for (modes, text) in [(&[][..], text), (&["PAR"][..], &core)] {
+            let output = check_with(way, modes, &options, text);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{} refuses\n{text}\n{said}", way.program);
         }
     }
 }
