@@ -3,8 +3,14 @@
 
 #include "t.h"
 
+/* Clients hand these on. */
+static void (*const trace)(const char *, ...) = _gasnett_trace_printf_noop;
+static void (*const ready)(void **) = _gasneti_threadkey_init;
+static void *key;
+
 int main(int argc, char **argv)
 {
+    char *value;
     gasnett_tick_t begin, end;
     gasnett_atomic_t word = gasnett_atomic_init(5);
     t_join("tools", &argc, &argv);
@@ -20,7 +26,13 @@ int main(int argc, char **argv)
     gasnett_local_rmb();
     gasnett_local_mb();
     gasnett_sched_yield();
-    CHECK(gasnett_getenv("PATH") != NULL && gasnett_getenv("T_NOT_THERE_AT_ALL") == NULL);
+    value = gasnett_getenv("PATH");
+    CHECK(value != NULL && value == gasnet_getenv("PATH") && gasnett_getenv("T_NOT_THERE_AT_ALL") == NULL);
+    value = gasnett_getenv_withdefault("T_NOT_THERE_AT_ALL", "otherwise");
+    CHECK(!strcmp(value, "otherwise"));
+    trace("%d", 1);
+    ready(&key);
+    CHECK(key == NULL);
     CHECK(gasnett_getenv_int_withdefault("T_NOT_THERE_AT_ALL", 17, 0) == 17);
     CHECK(gasnett_cpu_count() >= 1);
     t_pass();

@@ -14,7 +14,8 @@ GEXI_BEGIN_C
 #define gexi_tools_getenv(name) getenv(name)
 #endif
 
-GEXI_INLINE const char *gasnett_getenv(const char *name)
+/* Not to be changed or freed, though the type allows it: clients rely on it. */
+GEXI_INLINE char *gasnett_getenv(const char *name)
 {
     return gexi_tools_getenv(name);
 }
@@ -130,11 +131,11 @@ GEXI_INLINE int64_t gasnett_parse_int(const char *text, uint64_t mem_multiplier)
     gasnett_fatalerror("\"%s\" is no number in range; give digits, and for memory a unit such as KB, MB, GB", text);
 }
 
-GEXI_INLINE const char *gasnett_getenv_withdefault(const char *name, const char *otherwise)
+GEXI_INLINE char *gasnett_getenv_withdefault(const char *name, const char *otherwise)
 {
-    const char *text = gasnett_getenv(name);
+    char *text = gasnett_getenv(name);
     gasnett_envstr_display(name, text ? text : otherwise, !text);
-    return text ? text : otherwise;
+    return text ? text : (char *)(uintptr_t)otherwise;
 }
 
 GEXI_INLINE int gasnett_getenv_yesno_withdefault(const char *name, int otherwise)

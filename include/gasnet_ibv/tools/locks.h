@@ -102,6 +102,11 @@ typedef struct {
 #define GASNETT_THREADKEY_DECLARE(key) extern __thread void *GEXI_PASTE(gexi_key_, key)
 #define GASNETT_THREADKEY_DEFINE(key) __thread void *GEXI_PASTE(gexi_key_, key)
 #define gasnett_threadkey_init(key) ((void)GEXI_PASTE(gexi_key_, key))
+/* Keys are ready from the start. Clients take the address of this one. */
+GEXI_INLINE void _gasneti_threadkey_init(void **key)
+{
+    (void)key;
+}
 #define gasnett_threadkey_get(key) (GEXI_PASTE(gexi_key_, key))
 #define gasnett_threadkey_set(key, value) ((void)(GEXI_PASTE(gexi_key_, key) = (void *)(value)))
 #define gasnett_threadkey_get_noinit(key) gasnett_threadkey_get(key)
