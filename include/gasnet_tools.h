@@ -24,4 +24,18 @@
 #define gasnett_format_dt(buffer, dt) gasneti_format_dt(buffer, dt)
 #define gasnett_format_ti(buffer, ti) gasneti_format_ti(buffer, ti)
 
+/* Lists in text; gasnet_ibv/lists.h says what these return and write. */
+#define gasnett_format_memveclist gasneti_format_memveclist
+#define gasnett_format_memveclist_bufsz gasneti_format_memveclist_bufsz
+#define gasnett_format_addrlist gasneti_format_addrlist
+#define gasnett_format_addrlist_bufsz gasneti_format_addrlist_bufsz
+#define gasnett_format_strides gasneti_format_strides
+#define gasnett_format_strides_bufsz gasneti_format_strides_bufsz
+#define gasnett_format_putvgetv gasneti_format_putvgetv
+#define gasnett_format_putvgetv_bufsz gasneti_format_putvgetv_bufsz
+#define gasnett_format_putigeti gasneti_format_putigeti
+#define gasnett_format_putigeti_bufsz gasneti_format_putigeti_bufsz
+#define gasnett_format_putsgets gasneti_format_putsgets
+#define gasnett_format_putsgets_bufsz gasneti_format_putsgets_bufsz
+
 #endif

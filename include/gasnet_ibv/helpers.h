@@ -3,6 +3,7 @@
 #ifndef GASNET_IBV_HELPERS_H
 #define GASNET_IBV_HELPERS_H 1
 
+#include "lists.h"
 #include "types.h"
 
 GEXI_BEGIN_C
