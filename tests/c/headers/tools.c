@@ -80,6 +80,8 @@ static void numbers(void)
     CHECK(!strcmp(gasnett_format_number(65536, text, sizeof(text), 1), "64 KB"));
     CHECK(!strcmp(gasnett_format_number(65536, text, sizeof(text), 0), "65536"));
     CHECK(!strcmp(gasnett_format_number(1025, text, sizeof(text), 1), "1025 B"));
+    (void)snprintf(text, sizeof(text), "%" PRIuSZ " %" PRIxSZ " %" PRIdPD, sizeof(text), sizeof(text), (ptrdiff_t)-5);
+    CHECK(!strcmp(text, "32 20 -5") && SIZEOF_SIZE_T == sizeof(size_t) && SIZEOF_VOID_P == sizeof(void *));
 }
 
 static void environment(void)
@@ -121,6 +123,8 @@ int main(void)
     CHECK(gasnett_tick_granularityus() > 0 && gasnett_tick_overheadus() > 0);
     gasnett_sched_yield();
     CHECK(gasnett_cpu_count() > 0 && gasnett_getPhysMemSz(1) > 0 && gasnett_gethostname()[0] && gasnett_exe_name()[0] == '/');
+    CHECK(GASNETT_RELEASE_VERSION_MAJOR * 10000 + GASNETT_RELEASE_VERSION_MINOR * 100 + GASNETT_RELEASE_VERSION_PATCH ==
+          (int)gasnett_release_version());
     CHECK(!strcmp(gasnett_release_version_str, "2025.8.0") && gasnett_performance_warning_str());
     CHECK(gasnett_checksum("abc", 3) != gasnett_checksum("acb", 3) && gasnett_checksum("abc", 3) == gasnett_checksum("abc", 3));
     CHECK(gasnett_count0s(&bytes, 8) == 4 && gasnett_count0s_copy(&copy, &bytes, 8) == 4 && copy == bytes);
