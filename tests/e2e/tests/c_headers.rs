@@ -200,12 +200,9 @@ fn no_mode_and_several_modes_are_refused_by_name() {
             assert!(!output.status.success() && text.contains(words), "{modes:?}: {text}");
         }
         // These need no mode.
-        for free in [
-            "gasnet_fwd.h",
-            "gasnet_config.h",
-            "gasnet_portable_platform.h",
-            "gasnet_tools.h",
-        ] {
+        for free in
+            ["gasnet_fwd.h", "gasnet_config.h", "gasnet_portable_platform.h", "gasnet_tools.h"]
+        {
             let output = check(way, &[], &including(&[free]));
             assert!(output.status.success(), "{free}: {}", String::from_utf8_lossy(&output.stderr));
         }
@@ -291,7 +288,8 @@ fn the_originals_tools_may_stand_behind() {
         #define GASNET_RELEASE_VERSION_PATCH 0\n#define GASNET_SEGMENT_FAST 1\n#define GASNET_NDEBUG 1\n\
         static char each[GASNETI_MAX_THREADS];\n\
         size_t use(void);\nsize_t use(void) { return sizeof(each) + gasneti_format_op(each, GEX_OP_ADD) + \
-        gasneti_format_dt(each, GEX_DT_I32) + gasneti_format_ti(each, GEX_TI_EP) + (gasneti_mmap(1) != 0); }\n";
+        gasneti_format_dt(each, GEX_DT_I32) + gasneti_format_ti(each, GEX_TI_EP) + (gasneti_mmap(1) != 0) + \
+        gasneti_format_memveclist_bufsz(1) + gasneti_format_addrlist_bufsz(1) + gasneti_format_putsgets_bufsz(1); }\n";
     for &way in ways() {
         for mode in MODES {
             assert_compiles(way, mode, text);
