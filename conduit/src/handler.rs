@@ -207,14 +207,15 @@ impl fmt::Debug for Registered {
 pub(crate) struct Table {
     rows: [OnceLock<Box<Registered>>; 128],
     registering: std::sync::Mutex<()>,
-    /// A handler of the library itself, below the client's indices.
-    library: OnceLock<Registered>,
+    /// Handlers of the library itself, below the client's indices.
+    library: [OnceLock<Box<Registered>>; HandlerIndex::FIRST_CLIENT as usize],
 }
 
 impl Table {
     pub(crate) const fn new() -> Self {
         let registering = std::sync::Mutex::new(());
-        Self { rows: [const { OnceLock::new() }; 128], registering, library: OnceLock::new() }
+        let library = [const { OnceLock::new() }; HandlerIndex::FIRST_CLIENT as usize];
+        Self { rows: [const { OnceLock::new() }; 128], registering, library }
     }
 
     /// The handler at an index, `None` when there is none.
@@ -228,11 +229,14 @@ impl Table {
 
     #[cold]
     fn of_library(&self, index: u8) -> Option<&Registered> {
-        self.library.get().filter(|row| row.index.0 == index)
+        self.library.get(usize::from(index))?.get().map(|row| &**row)
     }
 
+    /// Fills a row below the client's indices; the first one that is given for it stays.
     pub(crate) fn register_library(&self, row: Registered) {
-        let _ = self.library.set(row);
+        if let Some(place) = self.library.get(usize::from(row.index.0)) {
+            let _ = place.set(Box::new(row));
+        }
     }
 
     /// Registers all of `entries` or none of them.

@@ -188,7 +188,7 @@ impl Inner {
         self.0.handlers.register_rows(rows, settle)
     }
 
-    /// Registers the handler of the library's own messages.
+    /// Registers a handler of the library's own messages, at an index below the client's.
     pub fn register_library(self, row: Registered) {
         self.0.handlers.register_library(row);
     }
