@@ -13,9 +13,6 @@
 
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 
-// Models of the lanes have one of their own.
-pub(super) use bootstrap::node_shm::RankSlot;
-
 use super::endpoint::ShmTransport;
 use crate::sys;
 

@@ -4,7 +4,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, compiler_fence};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use super::super::doorbell::RankSlot;
+use bootstrap::node_shm::RankSlot;
+
 use super::{Kind, SpscRing, SpscSlot, WORDS, lap, tag};
 use super::{LAP, SLOTS, advanced};
 use crate::sys;
