@@ -57,6 +57,8 @@ fn main() -> ExitCode {
         show(&one.text(begin));
     });
     show(&tables(&ended, begin.elapsed()));
+    let failures: String = ended.iter().filter_map(Ended::failures).collect();
+    let _ = std::fs::write(logs.join("failed"), failures);
     let sum = |count: fn(&Ended) -> usize| ended.iter().map(count).sum::<usize>();
     let failed = sum(|one| one.failed);
     show(&format!(

@@ -13,6 +13,8 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+/// How many lines of a failed program are said once more at the end.
+const REPORT: usize = 60;
 /// How long what a program started may still hold its output after its end.
 const OUTPUT: Duration = Duration::from_secs(2);
 
@@ -210,6 +212,24 @@ impl Ended {
         )
     }
 
+    /// The names of the tests that failed, then the end of what was said about them.
+    pub(crate) fn failures(&self) -> Option<String> {
+        let verdicts = self.lines.iter().filter_map(|(_, line)| verdict(line));
+        let names: Vec<_> = verdicts.filter(|(_, ok)| !ok).map(|(name, _)| name).collect();
+        let why = match (self.failed > 0, self.late, names.is_empty()) {
+            (false, ..) => return None,
+            (_, true, _) => "ended because its time was over".to_owned(),
+            (_, _, true) => "it failed outside a test".to_owned(),
+            _ => names.join(", "),
+        };
+        // Reports of tests follow this line; a program that crashed has none.
+        let report = self.lines.iter().position(|(_, line)| line.trim_end() == "failures:");
+        let said = report.map_or(self.lines.as_slice(), |at| &self.lines[at..]);
+        let end = &said[said.len().saturating_sub(REPORT)..];
+        let text: String = end.iter().map(|(_, line)| line.as_str()).collect();
+        Some(format!("FAILED {}: {why}\n{text}", self.program.name))
+    }
+
     /// How long each test took. Tests begin in the order of their names, each as soon as one before
     /// it has ended.
     pub(crate) fn durations(&self) -> Vec<(Duration, String)> {
@@ -236,7 +256,16 @@ impl Ended {
 
 /// The test that this line says the end of.
 fn test_name(line: &str) -> Option<String> {
+    verdict(line).map(|(name, _)| name)
+}
+
+/// The test that this line says the end of, and whether it passed.
+fn verdict(line: &str) -> Option<(String, bool)> {
     let (name, verdict) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
-    let verdict = verdict.trim();
-    (verdict == "ok" || verdict == "FAILED").then(|| name.trim().to_owned())
+    let passed = match verdict.trim() {
+        "ok" => true,
+        "FAILED" => false,
+        _ => return None,
+    };
+    Some((name.trim().to_owned(), passed))
 }
