@@ -5,6 +5,8 @@
 //! calls differ on purpose (each such job ends with a refusal, so every entry of [`MISMATCHES`] and
 //! [`HOST_MISMATCHES`] needs a job of its own).
 
+pub mod choice;
+
 use std::fmt::Debug;
 use std::fs::File;
 use std::os::unix::fs::FileExt;

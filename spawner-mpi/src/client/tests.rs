@@ -1,6 +1,7 @@
 //! The choice between all providers.
 
-use bootstrap::{Choice, choose, connect_from};
+use bootstrap::conformance::choice;
+use bootstrap::{Choice, connect_from};
 
 use settings::Env;
 
@@ -12,12 +13,11 @@ fn env(pairs: &[(&str, &str)]) -> Env {
 }
 
 fn chosen(pairs: &[(&str, &str)]) -> Choice {
-    choose(&env(pairs), &PROVIDERS)
+    choice::chosen(pairs, &PROVIDERS)
 }
 
-/// The decision, as the trace has it.
 fn decision(pairs: &[(&str, &str)]) -> String {
-    chosen(pairs).trace.pop().unwrap()
+    choice::decision(pairs, &PROVIDERS)
 }
 
 #[test]
@@ -43,47 +43,12 @@ fn the_agent_comes_before_process_managers_and_pmi_before_mpi() {
 
 #[test]
 fn foreign_launchers_of_several_are_refused_by_name() {
-    for (pairs, variable) in [
-        (&[("PMI_SIZE", "4"), ("PMI_RANK", "0")][..], "PMI_SIZE=\"4\""),
-        (
-            &[("OMPI_COMM_WORLD_SIZE", "2"), ("GASNET_IBV_SPAWNER", "pmi")],
-            "OMPI_COMM_WORLD_SIZE=\"2\"",
-        ),
-        (&[("PMIX_RANK", "0")], "PMIX_RANK=\"0\""),
-        (&[("PMIX_RANK", "0"), ("SLURM_NTASKS", "16")], "SLURM_NTASKS=\"16\""),
-        (
-            &[("SLURM_PROCID", "3"), ("SLURM_STEP_NUM_TASKS", "8"), ("SLURM_NTASKS", "16")],
-            "SLURM_STEP_NUM_TASKS",
-        ),
-    ] {
-        let choice = chosen(pairs);
-        let error = choice.provider.unwrap_err().to_string();
-        assert!(error.contains(variable) && error.contains("gasnetrun_ibv -n"), "{error}");
-        assert!(!variable.starts_with("SLURM") || error.contains("srun --mpi=pmi2"), "{error}");
-        assert!(
-            choice
-                .trace
-                .last()
-                .is_some_and(|line| line.starts_with("refuse: ") && line.contains(variable))
-        );
-    }
+    choice::several_are_refused_by_name(&PROVIDERS);
 }
 
 #[test]
 fn foreign_launchers_of_one_are_no_obstacle() {
-    for pairs in [
-        &[("PMI_SIZE", "1")][..],
-        &[("OMPI_COMM_WORLD_SIZE", "1")],
-        &[("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_NTASKS", "1")],
-        // A batch script: it is task 0, but no step.
-        &[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "16")],
-        &[("SLURM_NTASKS", "16")],
-        &[("OMPI_COMM_WORLD_SIZE", "1"), ("PMIX_RANK", "0")],
-        &[("PMIX_RANK", "0"), ("SLURM_NTASKS", "1"), ("SLURM_PROCID", "0")],
-    ] {
-        assert!(decision(pairs).starts_with("use solo: "), "{pairs:?}");
-    }
-    assert!(chosen(&[("PMI_SIZE", "four")]).provider.is_err());
+    choice::one_is_no_obstacle(&PROVIDERS);
 }
 
 #[test]
