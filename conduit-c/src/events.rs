@@ -13,13 +13,12 @@ use gasnet_ibv::{Error, Outcome};
 use crate::fail::{Fail, ensure};
 use crate::types::{EVENT_GROUP, EVENT_NOW, EventValue};
 
-/// Kind of the events of operations; what is meant is in the two bits below.
+/// Kind of the events of operations; what is meant is in the bits below.
 const OPERATION: usize = 0x20;
-const PARTS: [Part; 4] = [Part::All, Part::Local, Part::Puts, Part::Gets];
 
 const fn event(op: Op, part: Part) -> EventValue {
     let number = (op.generation as usize) << 24 | op.row as usize;
-    number << 8 | OPERATION | part as usize
+    number << 8 | OPERATION | part.bits() as usize
 }
 
 /// Whether an event is that of an operation.
@@ -32,7 +31,7 @@ pub const fn is_operation(event: EventValue) -> bool {
 fn parts(event: EventValue) -> Option<(Op, Part)> {
     let number = event >> 8;
     let op = Op { row: number as u32 & 0xff_ffff, generation: (number >> 24) as u32 };
-    PARTS.get(event & 0x1f).map(|part| (op, *part))
+    Part::from_bits(event as u8 & 0x1f).filter(|part| !part.is_empty()).map(|part| (op, part))
 }
 
 fn no_event(event: EventValue) -> Fail {
@@ -53,23 +52,21 @@ pub fn of(inner: Inner, op: Op, part: Part) -> EventValue {
 /// The leaf of a root, for one category of events.
 pub fn leaf(root: EventValue, category: c_uint) -> Result<EventValue, Fail> {
     let (op, part) = parts(root).ok_or_else(|| no_event(root))?;
-    ensure!(part == Part::All, "this event is a leaf itself");
+    ensure!(part == Part::ALL, "this event is a leaf itself");
     Ok(match category {
-        2 => event(op, Part::Local),
-        3 => event(op, Part::Puts),
-        4 => event(op, Part::Gets),
+        2 => event(op, Part::LOCAL),
+        3 => event(op, Part::PUTS),
+        4 => event(op, Part::GETS),
+        8 => event(op, Part::RMWS),
         _ => 0,
     })
 }
 
 /// What a mask of categories waits for.
-const fn part_of(mask: c_uint) -> Part {
-    match (mask & 4 != 0, mask & 1 != 0, mask & 2 != 0) {
-        (true, false, false) => Part::Gets,
-        (true, ..) => Part::All,
-        (false, true, _) => Part::Puts,
-        (false, false, _) => Part::Local,
-    }
+fn part_of(mask: c_uint) -> Part {
+    let chosen = |bit, part| if mask & bit != 0 { part } else { Part::empty() };
+    let (local, puts) = (chosen(2, Part::LOCAL), chosen(1, Part::PUTS));
+    local.union(puts).union(chosen(4, Part::GETS)).union(chosen(8, Part::RMWS))
 }
 
 /// The row of a thread's operations without event; given back when the thread ends.
@@ -81,7 +78,7 @@ struct Implicit {
 
 impl Drop for Implicit {
     fn drop(&mut self) {
-        let _complete = self.inner.finish(self.op, Part::All);
+        let _complete = self.inner.finish(self.op, Part::ALL);
     }
 }
 
@@ -123,7 +120,7 @@ pub fn begin_region() {
 
 /// Ends the region: its event. `None` when there was none.
 pub fn end_region() -> Option<EventValue> {
-    Some(REGION.take()?.map_or(0, |(op, _)| event(op, Part::All)))
+    Some(REGION.take()?.map_or(0, |(op, _)| event(op, Part::ALL)))
 }
 
 /// Whether all operations of this thread without event that the mask names are complete.
@@ -160,7 +157,7 @@ impl Leaf {
     /// Sees to the event when the message was sent, and to the row when it was not.
     #[inline]
     pub fn settle(&self, outcome: Result<Outcome, Error>) -> Result<Outcome, Fail> {
-        let event = self.op.get().map_or(0, |op| of(self.inner, op, Part::All));
+        let event = self.op.get().map_or(0, |op| of(self.inner, op, Part::ALL));
         if matches!(outcome, Ok(Outcome::Sent)) {
             write(self.lc_opt, || event);
         }

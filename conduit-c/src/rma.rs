@@ -161,11 +161,11 @@ impl Transfer {
         };
         let (op, row) = inner.begin(call)?;
         if start(&row)? == Outcome::NotSent {
-            let _complete = inner.finish(op, Part::All);
+            let _complete = inner.finish(op, Part::ALL);
             return Ok(Injection::NotInjected);
         }
-        events::write(lc_opt, || events::of(inner, op, Part::Local));
-        Ok(Injection::Event(events::of(inner, op, Part::All)))
+        events::write(lc_opt, || events::of(inner, op, Part::LOCAL));
+        Ok(Injection::Event(events::of(inner, op, Part::ALL)))
     }
 }
 

@@ -37,8 +37,10 @@ bitflags! {
         const PUT = 3;
         /// Gets.
         const GET = 4;
+        /// Atomic operations other than a plain set (a put) and a plain get.
+        const RMW = 8;
         /// Everything.
-        const ALL = 7;
+        const ALL = 15;
     }
 }
 
@@ -144,15 +146,13 @@ impl<'scope, B> Event<'scope, B> {
     }
 }
 
-/// What of a group a set of steps speaks of. (Gets have no steps before their completion.)
-const fn part_of(set: Operations) -> Part {
-    if set.contains(Operations::GET) {
-        if set.contains(Operations::LOCAL) { Part::All } else { Part::Gets }
-    } else if set.contains(Operations::PUT) {
-        Part::Puts
-    } else {
-        Part::Local
-    }
+/// What of a group a set of steps speaks of.
+fn part_of(set: Operations) -> Part {
+    let chosen = |step, part| if set.contains(step) { part } else { Part::empty() };
+    let (local, puts) =
+        (chosen(Operations::LOCAL, Part::LOCAL), chosen(Operations::PUT, Part::PUTS));
+    let (gets, rmws) = (chosen(Operations::GET, Part::GETS), chosen(Operations::RMW, Part::RMWS));
+    local.union(puts).union(gets).union(rmws)
 }
 
 /// Waits for all events and returns what they borrowed, in order.
@@ -320,7 +320,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         let pending = match started {
             Started::NotSent => return None,
             Started::Complete => None,
-            Started::Pending(op) => Some(self.pending(op, Part::All)),
+            Started::Pending(op) => Some(self.pending(op, Part::ALL)),
         };
         Some(Event { borrowed, pending, scope: PhantomData })
     }
@@ -360,7 +360,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
             std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner))
         };
         for op in take(&self.started).into_iter().chain(take(&self.groups)) {
-            let waited = self.pending(op, Part::All).wait();
+            let waited = self.pending(op, Part::ALL).wait();
             if let Err(error) = waited {
                 // What is borrowed is the caller's again.
                 context.cut_off();
@@ -541,7 +541,7 @@ impl<'scope, M: Mode> AccessRegion<'scope, '_, M> {
 
     /// Ends the region: the event of all its operations.
     pub fn end(self) -> Event<'scope> {
-        let pending = self.group.get().map(|(op, _)| self.scope.pending(*op, Part::All));
+        let pending = self.group.get().map(|(op, _)| self.scope.pending(*op, Part::ALL));
         Event { borrowed: (), pending, scope: PhantomData }
     }
 }

@@ -257,7 +257,7 @@ impl Inner {
     /// is asked for. `None`: no such operation.
     pub fn finish(self, op: Op, part: Part) -> Option<bool> {
         match part {
-            Part::All => self.0.operations.finish(op).ok(),
+            Part::ALL => self.0.operations.finish(op).ok(),
             _ => self.0.operations.is_complete(op, part).ok(),
         }
     }

@@ -8,6 +8,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bitflags::bitflags;
+
 use crate::transport::op_counter::OpCounter;
 
 /// Rows that there can be: their numbers have 24 bits.
@@ -22,17 +24,21 @@ pub struct Op {
     pub generation: u32,
 }
 
-/// What of an operation is asked about. A group has puts and gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Everything.
-    All,
-    /// Source buffers of the puts.
-    Local,
-    /// Puts, with their source buffers.
-    Puts,
-    /// Gets.
-    Gets,
+bitflags! {
+    /// What of an operation is asked about. A group has operations of every kind.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Part: u8 {
+        /// Source buffers of the puts.
+        const LOCAL = 1;
+        /// Puts, with their source buffers.
+        const PUTS = 3;
+        /// Gets.
+        const GETS = 4;
+        /// Atomic operations that read and write.
+        const RMWS = 8;
+        /// Everything.
+        const ALL = 15;
+    }
 }
 
 /// Counters of one operation or group.
@@ -41,18 +47,17 @@ pub struct OpCounters {
     generation: AtomicU32,
     pub(crate) puts: Arc<OpCounter>,
     pub(crate) gets: Arc<OpCounter>,
+    pub(crate) rmws: Arc<OpCounter>,
 }
 
 impl OpCounters {
     /// Whether nothing of `part` is in flight.
     #[must_use]
     pub fn is_complete(&self, part: Part) -> bool {
-        match part {
-            Part::All => self.puts.is_complete() && self.gets.is_complete(),
-            Part::Local => self.puts.is_local_complete(),
-            Part::Puts => self.puts.is_complete(),
-            Part::Gets => self.gets.is_complete(),
-        }
+        (!part.contains(Part::LOCAL) || self.puts.is_local_complete())
+            && (!part.contains(Part::PUTS) || self.puts.is_complete())
+            && (!part.contains(Part::GETS) || self.gets.is_complete())
+            && (!part.contains(Part::RMWS) || self.rmws.is_complete())
     }
 }
 
@@ -110,7 +115,7 @@ impl Operations {
     /// As [`Operations::is_complete`] of everything; a complete operation gives its row back.
     pub(crate) fn finish(&self, op: Op) -> Result<bool, ()> {
         let Some(row) = self.row(op)? else { return Ok(true) };
-        if !row.is_complete(Part::All) {
+        if !row.is_complete(Part::ALL) {
             return Ok(false);
         }
         let mut rows = self.open();
@@ -140,8 +145,8 @@ mod tests {
         let (first, row) = table.begin().expect("room");
         row.puts.begin(true);
         assert_eq!(table.finish(first), Ok(false));
-        assert_eq!(table.is_complete(first, Part::Local), Ok(false));
-        assert_eq!(table.is_complete(first, Part::Gets), Ok(true));
+        assert_eq!(table.is_complete(first, Part::LOCAL), Ok(false));
+        assert_eq!(table.is_complete(first, Part::GETS), Ok(true));
         row.puts.end(true);
         assert_eq!(table.finish(first), Ok(true));
         let (second, row) = table.begin().expect("room");
@@ -152,6 +157,22 @@ mod tests {
         let later = Op { generation: second.generation + 1, ..second };
         assert_eq!(table.finish(later), Err(()));
         assert_eq!(table.finish(Op { row: 7, generation: 0 }), Err(()));
+    }
+
+    #[test]
+    fn a_group_says_which_kinds_are_complete() {
+        let row = OpCounters::default();
+        let busy = |part: Part| !row.is_complete(part);
+        assert!(!busy(Part::ALL) && !busy(Part::empty()));
+        row.rmws.begin(false);
+        assert!(busy(Part::RMWS) && busy(Part::ALL) && busy(Part::GETS | Part::RMWS));
+        assert!(!busy(Part::PUTS | Part::GETS) && !busy(Part::LOCAL));
+        row.rmws.end(false);
+        row.puts.begin(false);
+        assert!(busy(Part::PUTS) && !busy(Part::LOCAL | Part::GETS | Part::RMWS));
+        row.puts.begin(true);
+        assert!(busy(Part::LOCAL | Part::RMWS));
+        assert!(!busy(Part::empty()));
     }
 
     proptest! {

@@ -42,7 +42,7 @@ impl RankContext {
         let mut left = if now { RawSource::at_once(source) } else { RawSource::new(source) };
         let outcome = self.start::<M>(op, counter, |net| net.put(to, &mut left, counter))?;
         if now && outcome == Outcome::Sent {
-            self.wait_remote::<M>(op.call, counter, Part::Local)?;
+            self.wait_remote::<M>(op.call, counter, Part::LOCAL)?;
         }
         Ok(outcome)
     }
@@ -99,8 +99,8 @@ impl RankContext {
         part: Part,
     ) -> Result<(), Error> {
         let complete = || match part {
-            Part::Local => counter.is_local_complete(),
-            Part::All | Part::Puts | Part::Gets => counter.is_complete(),
+            Part::LOCAL => counter.is_local_complete(),
+            _ => counter.is_complete(),
         };
         let mut waiter = Waiter::new();
         while !complete() {
@@ -134,7 +134,7 @@ impl RankContext {
     pub fn put_remote<M: Mode>(&self, op: RemoteOp, source: &[u8]) -> Result<(), Error> {
         self.blocking(op, |op, row| {
             let _sent = self.put_counted::<M>(op, row, source, false)?;
-            self.wait_remote::<M>(op.call, &row.puts, Part::All)
+            self.wait_remote::<M>(op.call, &row.puts, Part::ALL)
         })
     }
 
@@ -142,7 +142,7 @@ impl RankContext {
     pub fn get_remote<M: Mode>(&self, op: RemoteOp, into: &mut [u8]) -> Result<(), Error> {
         self.blocking(op, |op, row| {
             let _sent = self.get_counted::<M>(op, row, into)?;
-            self.wait_remote::<M>(op.call, &row.gets, Part::All)
+            self.wait_remote::<M>(op.call, &row.gets, Part::ALL)
         })
     }
 
