@@ -5,8 +5,8 @@ use std::ptr::{null, null_mut, without_provenance_mut};
 use std::rc::Rc;
 use std::sync::PoisonError;
 
-use gasnet_ibv::inner::{ANY_ARGS, Registered};
-use gasnet_ibv::{MAX_ARGS, Role};
+use gasnet_ibv::inner::{ANY_ARGS, BoundSegment, MAX_ENDPOINTS, Registered};
+use gasnet_ibv::{MAX_ARGS, Rank, Role};
 
 use crate::arguments::{answer, array, array_mut, check_place, no_flags, string};
 use crate::call::CHandler;
@@ -17,6 +17,8 @@ use crate::types::{
     CAPABILITY_RMA, Entry, Flags, Handle, MAX_EPS, OldEntry,
 };
 use crate::{M, ancestor, segment, tools};
+
+const _: () = assert!(MAX_EPS == MAX_ENDPOINTS);
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gex_EP_Create(
@@ -54,42 +56,40 @@ pub extern "C" fn gex_EP_BindSegment(ep: Handle, segment: Handle, flags: Flags) 
     code("gex_EP_BindSegment", || {
         let (endpoint, segment) = (state::endpoint(ep)?, state::segment(segment)?);
         no_flags(flags)?;
+        endpoint.check_free()?;
+        segment::register(segment, endpoint.index)?;
         endpoint.bind(segment)
     })
 }
 
-/// What a rank publishes, in words: its process, then for each segment endpoint + 1 (0: no more),
-/// address and size.
-const ROW_WORDS: usize = 1 + MAX_EPS * 3;
-const ROW: usize = ROW_WORDS * size_of::<u64>();
-
-fn row_of(eps: &[*mut c_void]) -> Result<Vec<u8>, Fail> {
-    let mut words = vec![u64::from(std::process::id())];
+/// The segments that are bound to endpoints of a list; the others are passed over.
+fn bound_segments(eps: &[*mut c_void]) -> Result<Vec<BoundSegment>, Fail> {
+    let mut segments: Vec<BoundSegment> = Vec::new();
     for ep in eps {
         let endpoint = state::endpoint(*ep)?;
+        let index = endpoint.index;
+        ensure!(
+            segments.iter().all(|other| other.endpoint != index),
+            "endpoint {index} is in the list twice"
+        );
         if let Some(segment) = endpoint.segment() {
             let (address, size) = (segment.address as u64, segment.size as u64);
-            words.extend([u64::from(endpoint.index) + 1, address, size]);
+            segments.push(BoundSegment { endpoint: index, address, size });
         }
     }
-    words.resize(ROW_WORDS, 0);
-    Ok(words.into_iter().flat_map(u64::to_le_bytes).collect())
+    Ok(segments)
 }
 
 /// Keeps what a rank has published; its process.
 fn learn(state: &State, rank: u32, row: &[u8]) -> Option<u32> {
-    let (words, _) = row.as_chunks();
-    let words: Vec<u64> = words.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-    let (process, segments) = words.split_first()?;
-    let process = i32::try_from(*process).ok()?;
+    let (process, segments) = state.inner.learn_publication(Rank(rank), row)?;
+    let owner = i32::try_from(process).ok()?;
     let mut published = state.published.write().unwrap_or_else(PoisonError::into_inner);
-    for seen in segments.as_chunks().0 {
-        let [endpoint, address, size] = seen.map(word);
-        let Some(endpoint) = endpoint.checked_sub(1) else { break };
-        let endpoint = u16::try_from(endpoint).ok()?;
-        published.insert((rank, endpoint), Published { address, size, process });
+    for BoundSegment { endpoint, address, size } in segments {
+        let (address, size) = (word(address), word(size));
+        published.insert((rank, endpoint), Published { address, size, process: owner });
     }
-    Some(process.cast_unsigned())
+    Some(process)
 }
 
 #[unsafe(no_mangle)]
@@ -105,13 +105,13 @@ pub unsafe extern "C" fn gex_EP_PublishBoundSegment(
         no_flags(flags)?;
         ensure!(num_eps <= MAX_EPS, "{num_eps} endpoints, at most {MAX_EPS} are possible");
         let list = array("the list of endpoints", eps, num_eps)?;
-        let row = row_of(list)?;
         let inner = state.inner;
+        let row = inner.publication(&bound_segments(list)?);
         inner.check_outside::<M>(call)?;
         // The exchange does not poll: first all ranks arrive.
         inner.meet::<M>(call)?;
         let rows = inner.exchange(&row)?;
-        let rows = (0..state.size).zip(rows.chunks_exact(ROW));
+        let rows = (0..state.size).zip(rows.chunks_exact(row.len()));
         let processes: Vec<_> = rows.filter_map(|(rank, row)| learn(state, rank, row)).collect();
         // The others know only after the meeting below, and attached segments are reached by a
         // mapping.

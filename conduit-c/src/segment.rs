@@ -2,7 +2,7 @@
 //! ranks.
 
 use std::ffi::{c_int, c_void};
-use std::ptr::{null_mut, with_exposed_provenance_mut};
+use std::ptr::{NonNull, null_mut, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use gasnet_ibv::Rank;
@@ -106,6 +106,17 @@ pub unsafe extern "C" fn gex_Segment_Create(
         answer(segment_p, segment.object.handle());
         Ok(())
     })
+}
+
+/// Lets ranks that share no memory with this one reach a segment, once it is published.
+pub fn register(segment: &Segment, endpoint: u16) -> Result<(), Fail> {
+    let state = state::open()?;
+    let base = NonNull::new(with_exposed_provenance_mut(segment.address));
+    let base = base.ok_or_else(|| Fail::bad("a segment at address 0"))?;
+    // SAFETY: bound segments are never freed by the library; memory of the program stays by its
+    // promise (it made a segment of it), which allows others to change it, too.
+    let bound = unsafe { state.inner.bind_memory(endpoint, base, segment.size) };
+    bound.map_err(|error| Fail::new(RESOURCE, error.to_string()))
 }
 
 #[unsafe(no_mangle)]

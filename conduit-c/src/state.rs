@@ -64,10 +64,18 @@ impl Endpoint {
         self.segment().map_or(null_mut(), |segment| segment.object.handle())
     }
 
+    fn has_one(&self) -> Fail {
+        Fail::bad(format!("endpoint {} has a segment already", self.index))
+    }
+
+    /// Whether a segment can be bound.
+    pub fn check_free(&self) -> Result<(), Fail> {
+        self.segment.get().map_or(Ok(()), |_| Err(self.has_one()))
+    }
+
     /// Binds; the endpoint has none yet.
     pub fn bind(&self, segment: &'static Segment) -> Result<(), Fail> {
-        let has_one = |_| Fail::bad(format!("endpoint {} has a segment already", self.index));
-        self.segment.set(segment).map_err(has_one)?;
+        self.segment.set(segment).map_err(|_| self.has_one())?;
         segment.bound.store(true, Ordering::Relaxed);
         Ok(())
     }

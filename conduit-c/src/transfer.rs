@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{Ordering, fence};
 
 use gasnet_ibv::Rank;
-use gasnet_ibv::inner::{Destination, Target};
+use gasnet_ibv::inner::{Destination, Place, Target};
 
 use crate::fail::{Fail, RESOURCE};
 use crate::state::State;
@@ -23,7 +23,7 @@ pub enum Access {
     Mapped(*mut u8),
     /// By cross-memory calls of the system: process of the rank and address there.
     CrossMemory(i32, usize),
-    /// Over the network: offset in the segment.
+    /// Over the network: the word of a place in a segment.
     Network(u64),
 }
 
@@ -69,12 +69,8 @@ fn locate_unmapped(
     }
     let target = state.inner.target("one-sided call", Rank(rank))?;
     if !state.inner.is_local(target) {
-        if endpoint != 0 || state.inner.segment(target).is_none() {
-            return outside(
-                "over the network only segments of gex_Segment_Attach are reached, and this one was made by gex_Segment_Create",
-            );
-        }
-        return Ok(Access::Network(offset as u64));
+        let place = Place { endpoint, offset: offset as u64 }.word();
+        return place.map(Access::Network).ok_or_else(|| Fail::bad("a segment of 2^48 bytes"));
     }
     Ok(match state.reach(rank, address, len) {
         Some(mapped) => Access::Mapped(mapped),

@@ -11,6 +11,8 @@
 //!   the same.
 //! * [`Op`], [`Part`], [`OpCounters`], [`RemoteOp`], [`Lender`]: operations in flight by number,
 //!   which C programs have as events.
+//! * [`BoundSegment`], [`Place`]: segments that C programs make and bind to endpoints by themselves,
+//!   and where bytes of them are for the network.
 //! * [`Waiter`]: spin, yield, sleep; C programs drive some waits themselves.
 //! * [`AmMessage`]: what is sent; the limits of payloads, which C queries per number of arguments.
 
@@ -28,6 +30,7 @@ use crate::mode::Mode;
 pub use crate::negotiate::{Commit, Destination, Prepared, Terms};
 pub use crate::rank::RankContext;
 pub use crate::rma::operations::{Op, OpCounters, Part};
+pub use crate::rma::publication::{BoundSegment, MAX_ENDPOINTS};
 pub use crate::rma::remote::RemoteOp;
 use crate::settings::{SegmentLimit, Settings};
 pub use crate::token::RawToken;
@@ -37,6 +40,7 @@ pub use crate::transport::message::{
 };
 use crate::transport::message::{Flags, Outcome};
 use crate::transport::net::NetTransport;
+pub use crate::transport::place::Place;
 use crate::transport::shm::{BarrierName, Which};
 pub use crate::wait::Waiter;
 

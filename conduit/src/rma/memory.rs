@@ -3,7 +3,10 @@
 
 use std::ptr::NonNull;
 
+use crate::error::Error;
+use crate::rank::RankContext;
 use crate::transport::net::{RawTarget, SegmentMemory};
+use crate::transport::place::Place;
 
 /// The attached segment of this rank: a mapping that the transport owns, and drops after the
 /// network.
@@ -17,6 +20,33 @@ pub(crate) fn segment(base: u64, len: u64) -> SegmentMemory {
     // SAFETY: mapped and writable as long as the transport, which closes the network before; only
     // accessed through raw pointers and atomics (`shm::Segments`).
     unsafe { SegmentMemory::new(at, len) }
+}
+
+impl RankContext {
+    /// Lets other ranks reach memory of this process over the network, as the segment of one of its
+    /// endpoints; without a network there is nothing to do. They know of it when it was published.
+    ///
+    /// # Safety
+    /// `len` bytes from `base` on stay mapped and writable until the process ends, other ranks may
+    /// read and write them at any time, and no Rust reference to any of them is made.
+    ///
+    /// # Errors
+    /// The adapters refuse to register the memory.
+    pub unsafe fn bind_memory(
+        &self,
+        endpoint: u16,
+        base: NonNull<u8>,
+        len: usize,
+    ) -> Result<(), Error> {
+        let Some(net) = self.transport.net() else { return Ok(()) };
+        if len as u64 > Place::MAX_LEN {
+            let most = Place::MAX_LEN;
+            return Err(Error::SegmentSize { len: len as u64, page: 1, max: most });
+        }
+        // SAFETY: what this method's caller promised.
+        let memory = unsafe { SegmentMemory::new(base, len) };
+        Ok(net.bind(endpoint, memory)?)
+    }
 }
 
 /// The local end of a get. `rma` sees to it that the buffer is not given back before the operation

@@ -2,6 +2,7 @@
 
 pub(crate) mod memory;
 pub(crate) mod operations;
+pub(crate) mod publication;
 pub(crate) mod remote;
 
 use bootstrap::Rank;

@@ -21,7 +21,7 @@ pub struct RemoteOp {
     pub call: &'static str,
     /// A remote target.
     pub target: usize,
-    /// Offset in its segment.
+    /// Offset in its attached segment, or the word of a [`Place`](crate::inner::Place).
     pub offset: u64,
     /// Give up instead of waiting for room.
     pub immediate: bool,

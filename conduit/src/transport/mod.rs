@@ -13,6 +13,7 @@ pub(crate) mod message;
 pub(crate) mod neighbours;
 pub(crate) mod net;
 pub(crate) mod op_counter;
+pub(crate) mod place;
 pub(crate) mod shm;
 
 use std::sync::atomic::Ordering;
@@ -163,10 +164,9 @@ impl Transport {
         Ok(AmMessage { payload, ..message })
     }
 
-    /// Whether a range lies in the segment of a remote rank. Without bytes any place will do.
-    fn is_inside(&self, rank: Rank, offset: u64, len: usize) -> bool {
-        let most = self.net().and_then(|net| net.segment(rank)).map_or(0, |segment| segment.len);
-        len == 0 || offset.checked_add(len as u64).is_some_and(|end| end <= most)
+    /// Whether a range from a place on lies in a segment of a remote rank. Without bytes any place will do.
+    fn is_inside(&self, rank: Rank, place: u64, len: usize) -> bool {
+        len == 0 || self.net().is_some_and(|net| net.reaches(rank, place, len))
     }
 
     pub(crate) fn check_remote(

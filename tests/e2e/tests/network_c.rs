@@ -25,17 +25,11 @@ const LAYOUTS: [(u32, u32); 4] = [(2, 1), (3, 1), (4, 2), (5, 2)];
 /// These end in ways of their own and have tests of their own.
 const SPECIAL: [&str; 2] = ["exits", "wrong"];
 
-const ONLY_ATTACHED: &str = "over the network only segments of gex_Segment_Attach are reached";
-/// These put into segments that another rank created and bound by itself, which the network cannot
-/// reach. What is said then.
-const REFUSED: [(&str, &str); 2] = [("created_segment", ONLY_ATTACHED), ("objects", ONLY_ATTACHED)];
-
 fn programs() -> Vec<String> {
     let names: Vec<String> = build::sources()
         .iter()
         .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
         .filter(|name| !SPECIAL.contains(&name.as_str()))
-        .filter(|name| REFUSED.iter().all(|(refused, _)| refused != name))
         .collect();
     assert!(names.len() >= 20, "{names:?}");
     names
@@ -90,21 +84,6 @@ fn every_program_passes_in_every_mode() {
     }
     table.show();
     assert!(faults.is_empty(), "{}", faults.join("\n"));
-}
-
-#[test]
-fn segments_that_the_network_cannot_reach_are_refused_by_name() {
-    if !build::ready() {
-        return;
-    }
-    for (turn, (name, words)) in REFUSED.into_iter().enumerate() {
-        let outcome = run(name, MODES[turn % 3], KINDS[turn % 2], (2, 1));
-        outcome.expect(128 + 6);
-        assert!(outcome.err().contains(words), "{name}: {}", outcome.err());
-        // Where all are neighbours they pass.
-        let near = run(name, MODES[turn % 3], KINDS[turn % 2], (2, 2));
-        assert_eq!(fault(name, &near), None, "{}", near.err());
-    }
 }
 
 /// How many payloads each rank of a program says that it treated in one way, and in another, with a

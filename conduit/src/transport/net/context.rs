@@ -3,7 +3,7 @@
 //! all of it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use bootstrap::Rank;
 
@@ -19,7 +19,7 @@ use super::peer::{Peer, PeerTable, Phase};
 use super::pending_ops::PendingOps;
 use super::plan::NetPlan;
 use super::rail::Rail;
-use super::segments::SegmentTable;
+use super::segments::Segments;
 use super::settings::NetSettings;
 use super::xrc::Xrc;
 
@@ -48,7 +48,7 @@ pub(super) struct NetContext {
     pub(super) receive: ReceiveState,
     /// Connections on which an ack is due.
     pub(super) acks_pending: AtomicU32,
-    pub(super) segments: OnceLock<SegmentTable>,
+    pub(super) segments: Segments,
     /// What the service thread is asked for.
     pub(super) connect_queue: ConnectQueue,
     pub(super) failure: FailureState,
@@ -80,7 +80,7 @@ impl NetContext {
             credits: Permits::new(plan.sizes.credits),
             receive: ReceiveState::default(),
             acks_pending: AtomicU32::new(0),
-            segments: OnceLock::new(),
+            segments: Segments::new(rails.len()),
             connect_queue: ConnectQueue::new(members.size)?,
             failure: FailureState::default(),
             events: Mutex::new(()),

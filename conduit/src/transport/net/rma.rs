@@ -14,7 +14,6 @@ use super::peer::Peer;
 use super::pending_ops::{OnComplete, OpKind, PendingOp};
 use super::post::{Reserve, Sent, Slots, Via};
 use super::rail::RESERVED_CQ_SLOTS;
-use super::segments::SegmentTable;
 use super::settings::sizes::RESERVED_SQ_SLOTS;
 use crate::transport::op_counter::OpCounter;
 
@@ -55,8 +54,8 @@ impl<'a> RawSource<'a> {
 pub(super) struct Piece<'a, 'c> {
     pub(super) via: Via<'a>,
     pub(super) kind: OpKind,
-    /// In the peer's segment; bounds were checked.
-    pub(super) offset: u64,
+    /// Word of a [`Place`](crate::transport::place::Place) at the peer; bounds were checked.
+    pub(super) place: u64,
     pub(super) counter: &'c Arc<OpCounter>,
 }
 
@@ -74,18 +73,16 @@ impl<'a> OneSided<'a> {
     /// segments yet.
     fn aim(self, piece: Piece<'a, '_>) -> Option<(Slots<'a>, u64, u32)> {
         let Via { peer, connection, .. } = piece.via;
-        let segments = self.0.segments.get()?;
+        let (remote, key) = self.0.segments.aim(peer.rank, piece.place, connection.rail)?;
         let slots = Slots::take(&self.0.rails[connection.rail], &connection.main, RESERVE)?;
-        let remote = segments.remote(peer.rank).base + piece.offset;
-        Some((slots, remote, segments.key(peer.rank, connection.rail)))
+        Some((slots, remote, key))
     }
 
-    /// A part of the own segment as the device sees it, if `len` bytes from `address` are in it.
+    /// A part of an own segment as the device sees it, if `len` bytes from `address` are in one.
     fn own_part(self, via: Via<'a>, address: usize, len: usize) -> Option<Sge> {
-        let own = &self.0.segments.get()?.own;
-        let lkey = self.0.rails[via.connection.rail].segment_key();
-        let whole = own.covers(address, len);
-        whole.then(|| Sge { addr: address as u64, len: self.piece_len(via, len), lkey })
+        let rail = via.connection.rail;
+        let lkey = self.0.segments.own_key((rail, &self.0.rails[rail]), address, len)?;
+        Some(Sge { addr: address as u64, len: self.piece_len(via, len), lkey })
     }
 
     /// A send buffer that `fill` has seen, lent, and its first `len` bytes as the device sees them.
@@ -189,18 +186,18 @@ impl<'a> OneSided<'a> {
     pub(super) fn put(
         self,
         to: Rank,
-        offset: u64,
+        place: u64,
         source: &mut RawSource<'_>,
         counter: &Arc<OpCounter>,
     ) -> Result<Sent, Error> {
-        let (start, len) = (offset.saturating_add(source.done), source.bytes.len() as u64);
-        SegmentTable::check(self.0.segments.get(), to, start, len)?;
+        let (start, len) = (place.saturating_add(source.done), source.bytes.len() as u64);
+        self.0.segments.check(to, start, len)?;
         let Some(peer) = self.0.connected(to) else { return Ok(Sent::Full) };
         let copy = source.at_once && source.done + len <= self.0.settings.put_bounce;
         while !source.bytes.is_empty() {
-            let offset = offset + source.done;
+            let place = place + source.done;
             let attempt = |via| {
-                let piece = Piece { via, kind: OpKind::Put, offset, counter };
+                let piece = Piece { via, kind: OpKind::Put, place, counter };
                 self.put_piece(piece, source.bytes, copy)
             };
             let len = on_some_connection(peer, attempt)?;
@@ -216,17 +213,17 @@ impl<'a> OneSided<'a> {
     pub(super) fn get(
         self,
         from: Rank,
-        offset: u64,
+        place: u64,
         into: &mut RawTarget,
         counter: &Arc<OpCounter>,
     ) -> Result<Sent, Error> {
-        let start = offset.saturating_add(into.done);
-        SegmentTable::check(self.0.segments.get(), from, start, into.left as u64)?;
+        let start = place.saturating_add(into.done);
+        self.0.segments.check(from, start, into.left as u64)?;
         let Some(peer) = self.0.connected(from) else { return Ok(Sent::Full) };
         while into.left > 0 {
-            let offset = offset + into.done;
+            let place = place + into.done;
             let attempt = |via| {
-                let piece = Piece { via, kind: OpKind::Get, offset, counter };
+                let piece = Piece { via, kind: OpKind::Get, place, counter };
                 self.get_piece(piece, into)
             };
             if on_some_connection(peer, attempt)? == 0 {

@@ -1,15 +1,51 @@
-//! Where the segments of all ranks are: one table, which attach exchanged.
+//! Where the segments of all ranks are: attached ones in one table, which attach exchanged; those
+//! that programs bound to endpoints by themselves as they were published.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use bootstrap::{Rank, Shared};
+use fabric::Region;
 
 use super::error::Error;
+use super::lockfree::AppendTable;
 use super::memory::pool::SegmentMemory;
+use super::rail::Rail;
+use crate::transport::place::Place;
+
+/// What attach exchanged.
+#[derive(Debug)]
+struct Attached {
+    own: SegmentMemory,
+    table: Shared,
+}
+
+/// Memory of this rank that the program bound to an endpoint.
+#[derive(Debug)]
+struct Registered {
+    memory: SegmentMemory,
+    /// By rail.
+    regions: Box<[Arc<dyn Region>]>,
+}
+
+/// A segment that another rank published.
+#[derive(Debug)]
+struct Published {
+    remote: Remote,
+    /// By rail.
+    keys: Box<[u32]>,
+}
 
 #[derive(Debug)]
-pub(super) struct SegmentTable {
-    pub(super) own: SegmentMemory,
-    table: Shared,
+pub(super) struct Segments {
     rails: usize,
+    attached: OnceLock<Attached>,
+    registered: AppendTable<Registered>,
+    /// Which of `registered` an endpoint has.
+    bound: Mutex<HashMap<u16, u32>>,
+    /// That of the first endpoint, where messages land.
+    first: OnceLock<SegmentMemory>,
+    published: RwLock<HashMap<(Rank, u16), Published>>,
 }
 
 /// A remote segment, in its owner's addresses.
@@ -19,38 +55,80 @@ pub(crate) struct Remote {
     pub(crate) len: u64,
 }
 
-impl SegmentTable {
+impl Segments {
+    pub(super) fn new(rails: usize) -> Self {
+        Self {
+            rails,
+            attached: OnceLock::new(),
+            registered: AppendTable::new(),
+            bound: Mutex::default(),
+            first: OnceLock::new(),
+            published: RwLock::default(),
+        }
+    }
+
+    /// Bytes of what a rank says of its attached segment: address, length, a key for each rail.
     pub(super) const fn record_len(rails: usize) -> usize {
         16 + 4 * rails
     }
 
-    pub(super) const fn new(own: SegmentMemory, table: Shared, rails: usize) -> Self {
-        Self { own, table, rails }
+    /// Once: what attach exchanged.
+    pub(super) fn attach(&self, own: SegmentMemory, table: Shared) {
+        let _ = self.attached.set(Attached { own, table });
     }
 
-    fn record(&self, rank: Rank) -> &[u8] {
+    fn record(&self, rank: Rank) -> Option<&[u8]> {
         let len = Self::record_len(self.rails);
         let at = rank.0 as usize * len;
-        self.table.get(at..at + len).unwrap_or_default()
+        self.attached.get()?.table.get(at..at + len)
     }
 
-    pub(super) fn remote(&self, rank: Rank) -> Remote {
+    /// The attached segment of a rank; `None` before attach.
+    pub(super) fn attached(&self, rank: Rank) -> Option<Remote> {
+        let record = self.record(rank)?;
         let word = |at: usize| {
-            let bytes = self.record(rank).get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+            let bytes = record.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
             u64::from_ne_bytes(bytes.unwrap_or_default())
         };
-        Remote { base: word(0), len: word(8) }
+        Some(Remote { base: word(0), len: word(8) })
     }
 
-    /// Checks that the bytes `offset..offset + len` of a rank's segment exist; before attach none
-    /// do.
-    pub(super) fn check(
-        segments: Option<&Self>,
+    fn attached_key(&self, rank: Rank, rail: usize) -> u32 {
+        let at = 16 + 4 * rail;
+        let bytes = self.record(rank).and_then(|record| record.get(at..at + 4)?.try_into().ok());
+        u32::from_ne_bytes(bytes.unwrap_or_default())
+    }
+
+    /// Runs `see` with a published segment.
+    fn with_published<T>(
+        &self,
         rank: Rank,
-        offset: u64,
-        len: u64,
-    ) -> Result<(), Error> {
-        let segment = segments.map_or(0, |segments| segments.remote(rank).len);
+        endpoint: u16,
+        see: impl FnOnce(&Published) -> T,
+    ) -> Option<T> {
+        let published = self.published.read().unwrap_or_else(PoisonError::into_inner);
+        published.get(&(rank, endpoint)).map(see)
+    }
+
+    /// The segment of a place, as far as this rank knows it.
+    fn remote(&self, rank: Rank, endpoint: u16) -> Option<Remote> {
+        let attached = || self.attached(rank).filter(|attached| attached.len > 0);
+        (endpoint == 0)
+            .then(attached)
+            .flatten()
+            .or_else(|| self.with_published(rank, endpoint, |published| published.remote))
+    }
+
+    /// Whether `len` bytes from a place (its word) on exist in a rank's segment; before attach and
+    /// publication none do.
+    #[inline]
+    pub(super) fn check(&self, rank: Rank, word: u64, len: u64) -> Result<(), Error> {
+        let Place { endpoint, offset } = Place::of(word);
+        let (offset, segment) = match self.remote(rank, endpoint) {
+            Some(segment) => (offset, segment.len),
+            // Nobody published it: an offset that is out of bounds of any segment.
+            None => (word, self.attached(rank).map_or(0, |segment| segment.len)),
+        };
         let end = offset.saturating_add(len);
         if end > segment {
             return Err(Error::OutsideSegment { rank, offset, end, segment });
@@ -58,9 +136,89 @@ impl SegmentTable {
         Ok(())
     }
 
-    pub(super) fn key(&self, rank: Rank, rail: usize) -> u32 {
-        let at = 16 + 4 * rail;
-        let bytes = self.record(rank).get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-        u32::from_ne_bytes(bytes.unwrap_or_default())
+    /// Address and key of a place that was checked, for requests on a rail.
+    #[inline]
+    pub(super) fn aim(&self, rank: Rank, word: u64, rail: usize) -> Option<(u64, u32)> {
+        let Place { endpoint, offset } = Place::of(word);
+        let attached = if endpoint == 0 { self.attached(rank) } else { None };
+        if let Some(attached) = attached.filter(|attached| attached.len > 0) {
+            return Some((attached.base.wrapping_add(offset), self.attached_key(rank, rail)));
+        }
+        self.with_published(rank, endpoint, |published| {
+            let key = published.keys.get(rail).copied().unwrap_or_default();
+            (published.remote.base.wrapping_add(offset), key)
+        })
+    }
+
+    /// Keeps what a rank published of an endpoint's segment; `keys` are bytes of its
+    /// [`Segments::keys`].
+    pub(super) fn learn(&self, rank: Rank, endpoint: u16, remote: Remote, keys: &[u8]) {
+        let keys = keys.as_chunks().0.iter().map(|key| u32::from_ne_bytes(*key)).collect();
+        let mut published = self.published.write().unwrap_or_else(PoisonError::into_inner);
+        published.insert((rank, endpoint), Published { remote, keys });
+    }
+
+    /// Registers memory with the devices of all rails, unless it is already, for an endpoint that
+    /// has none.
+    pub(super) fn bind(
+        &self,
+        endpoint: u16,
+        memory: SegmentMemory,
+        rails: &[Rail],
+    ) -> Result<(), Error> {
+        let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |index: &u32| {
+            let one = self.registered.get(*index).map(|one| one.memory);
+            one.is_some_and(|one| one.base == memory.base && one.len == memory.len)
+        };
+        let index = match bound.values().copied().find(same) {
+            Some(index) => index,
+            None => {
+                let register = |rail: &Rail| memory.register(&*rail.device);
+                let regions = rails.iter().map(register).collect::<Result<_, _>>()?;
+                self.registered.push(Registered { memory, regions })
+            }
+        };
+        bound.insert(endpoint, index);
+        if endpoint == 0 {
+            let _ = self.first.set(memory);
+        }
+        Ok(())
+    }
+
+    /// What peers need to reach the segment that was bound to an endpoint: a key for each rail.
+    pub(super) fn keys(&self, endpoint: u16) -> Vec<u8> {
+        let bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        let one = bound.get(&endpoint).and_then(|index| self.registered.get(*index));
+        let regions = one.map_or(&[][..], |one| &one.regions);
+        regions.iter().flat_map(|region| region.rkey().to_ne_bytes()).collect()
+    }
+
+    /// Where payloads of Longs land, and what added to an offset there is its distance from the
+    /// attached segment (from address 0 without one).
+    #[inline]
+    pub(super) fn landing(&self) -> Option<(SegmentMemory, u64)> {
+        match self.attached.get() {
+            Some(attached) if attached.own.len > 0 => Some((attached.own, 0)),
+            _ => self.first.get().map(|first| (*first, first.address())),
+        }
+    }
+
+    /// Key for requests of this rank on a rail that name `len` bytes from `address` on, where
+    /// devices can reach them; `None` for memory that was not registered.
+    #[inline]
+    pub(super) fn own_key(&self, rail: (usize, &Rail), address: usize, len: usize) -> Option<u32> {
+        let attached = self.attached.get();
+        if attached.is_some_and(|attached| attached.own.covers(address, len)) {
+            return Some(rail.1.segment_key());
+        }
+        let one = self.registered.iter().find(|one| one.memory.covers(address, len))?;
+        one.regions.get(rail.0).map(|region| region.lkey())
+    }
+
+    /// Whether devices can read bytes where they are.
+    pub(super) fn is_own(&self, bytes: &[u8]) -> bool {
+        self.attached.get().is_some_and(|attached| attached.own.holds(bytes))
+            || self.registered.iter().any(|one| one.memory.holds(bytes))
     }
 }

@@ -25,7 +25,7 @@ use super::peer_addresses::{OwnAddress, PeerAddresses};
 use super::plan::NetPlan;
 use super::rail::Rail;
 use super::rma::OneSided;
-use super::segments::{Remote, SegmentTable};
+use super::segments::{Remote, Segments};
 use super::settings::is_per_rank;
 use super::setup::{open, start};
 use super::threads::Threads;
@@ -176,16 +176,41 @@ impl NetTransport {
             }
             mine.extend(key.to_ne_bytes());
         }
-        debug_assert_eq!(mine.len(), SegmentTable::record_len(self.context.rails.len()));
-        let table = services.exchange(&mine)?;
-        let _ =
-            self.context.segments.set(SegmentTable::new(memory, table, self.context.rails.len()));
+        debug_assert_eq!(mine.len(), Segments::record_len(self.context.rails.len()));
+        self.context.segments.attach(memory, services.exchange(&mine)?);
         Ok(())
     }
 
-    /// Segment of a remote rank, in its owner's addresses; `None` before attach.
+    /// Attached segment of a remote rank, in its owner's addresses; `None` before attach.
     pub(crate) fn segment(&self, rank: Rank) -> Option<Remote> {
-        Some(self.context.segments.get()?.remote(rank))
+        self.context.segments.attached(rank)
+    }
+
+    /// Whether `len` bytes from a place on (its word) are in a segment of a remote rank.
+    pub(crate) fn reaches(&self, rank: Rank, place: u64, len: usize) -> bool {
+        self.context.segments.check(rank, place, len as u64).is_ok()
+    }
+
+    /// Registers memory that the program bound to an endpoint of this rank.
+    pub(crate) fn bind(&self, endpoint: u16, memory: SegmentMemory) -> Result<(), Error> {
+        self.context.segments.bind(endpoint, memory, &self.context.rails)
+    }
+
+    /// Bytes that others need to reach the memory bound to an endpoint: as many for each.
+    pub(crate) fn keys(&self, endpoint: u16) -> Vec<u8> {
+        let mut keys = self.context.segments.keys(endpoint);
+        keys.resize(self.keys_len(), 0);
+        keys
+    }
+
+    /// Bytes of [`NetTransport::keys`], the same on all ranks.
+    pub(crate) fn keys_len(&self) -> usize {
+        size_of::<u32>() * self.context.rails.len()
+    }
+
+    /// Keeps what a rank published.
+    pub(crate) fn learn(&self, rank: Rank, endpoint: u16, (base, len): (u64, u64), keys: &[u8]) {
+        self.context.segments.learn(rank, endpoint, Remote { base, len }, keys);
     }
 
     /// Whether threads of the network run handlers of the client.

@@ -369,14 +369,16 @@ impl<'a> Receiver<'a> {
             // Without payload any place will do, and no segment is needed.
             Shape::Long { dest, len: 0, .. } => ArrivedPayload::Long { offset: dest, len: 0 },
             Shape::Long { dest, len, packed } => {
-                let own = self.0.segments.get().map(|segments| &segments.own);
-                let size = own.map_or(0, |own| own.len as u64);
-                let end = dest.checked_add(u64::from(len)).filter(|end| *end <= size);
-                if end.is_none() || packed && !own.is_some_and(|own| own.write(dest, payload)) {
+                let own = self.0.segments.landing();
+                let size = own.map_or(0, |(own, _)| own.len as u64);
+                let fits = dest.checked_add(u64::from(len)).is_some_and(|end| end <= size);
+                let Some((_, shift)) =
+                    own.filter(|(own, _)| fits && (!packed || own.write(dest, payload)))
+                else {
                     let problem = format!("a Long to {dest}, {len} bytes, in a segment of {size}");
                     return Err(self.malformed(token.source, problem));
-                }
-                ArrivedPayload::Long { offset: dest, len: len as usize }
+                };
+                ArrivedPayload::Long { offset: dest.wrapping_add(shift), len: len as usize }
             }
         })
     }

@@ -320,7 +320,7 @@ impl<'a> Sender<'a> {
 
     /// Whether devices can read a payload where it is.
     fn is_own(self, payload: &[u8]) -> bool {
-        self.0.segments.get().is_some_and(|segments| segments.own.holds(payload))
+        self.0.segments.is_own(payload)
     }
 
     /// Whether a payload need not be copied behind its header.
@@ -357,10 +357,12 @@ impl<'a> Sender<'a> {
         let pool = &self.0.buffers.pool;
         pool.bytes(&mut buffer)[..head.len()].copy_from_slice(head);
         let first = pool.piece(&buffer, rail, 0, u32::try_from(head.len()).unwrap_or(0));
+        let (address, len) = (payload.as_ptr().addr(), payload.len());
+        let lkey = self.0.segments.own_key((rail, &self.0.rails[rail]), address, len);
         let second = Sge {
-            addr: payload.as_ptr().addr() as u64,
-            len: u32::try_from(payload.len()).unwrap_or(0),
-            lkey: self.0.rails[rail].segment_key(),
+            addr: address as u64,
+            len: u32::try_from(len).unwrap_or(0),
+            lkey: lkey.unwrap_or_default(),
         };
         let end = OnComplete::Count { counter: Arc::clone(completion), local: true };
         completion.begin(true);
@@ -459,8 +461,8 @@ impl<'a> Sender<'a> {
         let mut stall = None;
         let mut done = 0;
         while done < payload.len() {
-            let (bytes, offset) = (&payload[done..], dest + done as u64);
-            let piece = Piece { via, kind: OpKind::LongPayload, offset, counter };
+            let (bytes, place) = (&payload[done..], dest + done as u64);
+            let piece = Piece { via, kind: OpKind::LongPayload, place, counter };
             let posted = OneSided(self.0).put_piece(piece, bytes, false)?;
             done += posted;
             if posted == 0 && !self.0.await_unless_stalled(&mut stall)? {

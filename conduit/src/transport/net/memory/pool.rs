@@ -424,6 +424,15 @@ pub(crate) mod testing {
     }
 
     impl SegmentMemory {
+        /// A part, as memory of its own.
+        pub(crate) fn within(&self, offset: usize, len: usize) -> Self {
+            assert!(offset + len <= self.len);
+            // SAFETY: the offset is inside (checked above).
+            let base = unsafe { self.base.add(offset) };
+            // SAFETY: a part of what `new` was promised about.
+            unsafe { Self::new(base, len) }
+        }
+
         /// A copy of some bytes.
         pub(crate) fn read(&self, offset: usize, len: usize) -> Vec<u8> {
             assert!(offset + len <= self.len);

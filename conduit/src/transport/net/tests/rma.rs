@@ -1,6 +1,7 @@
 //! Puts and gets of all sizes and alignments, from and to every kind of memory.
 
 use super::*;
+use crate::transport::place::Place;
 
 const SIZES: [usize; 13] =
     [1, 7, 8, 72, 73, 4095, 4096, 65_535, 65_536, 65_537, 200_000, 1 << 20, (1 << 20) + 13];
@@ -122,6 +123,64 @@ fn a_put_that_wants_its_source_back_is_copied() {
             member.meet(&|_| {});
         }
     });
+}
+
+/// Memory at an odd place and of an odd size, bound to two endpoints and published, beside the
+/// attached segment.
+pub(super) fn bound_memory(kind: &Kind) {
+    const BYTES: usize = 200_003;
+    run(2 * kind.per_host, 4096, kind, |member| {
+        let peer = Rank((member.rank + kind.per_host) % (2 * kind.per_host));
+        let own = lasting(BYTES + 4096).within(17, BYTES);
+        let net = member.net;
+        // The second time it is not registered again.
+        for endpoint in [3, 5] {
+            net.bind(endpoint, own).expect("registered");
+        }
+        assert_eq!(net.keys(3), net.keys(5));
+        assert!(net.keys(4).iter().all(|byte| *byte == 0));
+        let mut said = own.address().to_ne_bytes().to_vec();
+        said.extend(net.keys(5));
+        let all = member.services.borrow_mut().exchange(&said).expect("exchanged");
+        let theirs = &all[peer.0 as usize * said.len()..][..said.len()];
+        let (base, keys) = theirs.split_first_chunk().expect("a word");
+        assert!(!net.reaches(peer, Place { endpoint: 5, offset: 0 }.word().expect("fits"), 1));
+        net.learn(peer, 5, (u64::from_ne_bytes(*base), BYTES as u64), keys);
+        member.meet(&|_| {});
+        // What was put is there when its put is complete.
+        let all_done = || member.services.borrow_mut().barrier().expect("everybody comes");
+        let place = |offset: usize| {
+            let word = Place { endpoint: 5, offset: offset as u64 }.word();
+            usize::try_from(word.expect("an offset that fits")).expect("a word")
+        };
+        for (round, len) in [1, 73, 4097, 70_000].into_iter().enumerate() {
+            let at = BYTES - round - len;
+            let bytes = pattern(round + member.rank as usize, len);
+            put(member, peer, place(at), &bytes);
+            // In place at this end, too.
+            get(member, peer, place(at), own.target(round, len));
+            assert!(own.read(round, len) == bytes, "{len} bytes");
+            put(member, peer, place(at), own.part(round, len));
+            all_done();
+            let expected = pattern(round + peer.0 as usize, len);
+            assert!(own.read(at, len) == expected, "{len} bytes");
+            all_done();
+        }
+        let counter = Arc::new(OpCounter::default());
+        for (endpoint, offset) in [(5, BYTES as u64), (3, 0), (0, 4096), (u16::MAX, 0)] {
+            let word = Place { endpoint, offset }.word().expect("fits");
+            let mut source = RawSource::new(&[1]);
+            let refused = net.put((peer, word), &mut source, &counter);
+            assert!(refused.expect_err("outside").to_string().contains("outside the segment"));
+        }
+        member.meet(&|_| {});
+    });
+}
+
+#[test]
+fn memory_that_was_bound_and_published_is_reached() {
+    bound_memory(&PLAIN);
+    bound_memory(&Kind { rails: 2, connections: 2, ..PLAIN });
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! and with connections that the ranks of a host share.
 
 use super::messages::echo;
-use super::rma::all_sizes;
+use super::rma::{all_sizes, bound_memory};
 use super::storms::storm;
 use super::*;
 
@@ -31,6 +31,7 @@ fn messages_of_every_size() {
 fn puts_and_gets_of_every_size() {
     for kind in kinds() {
         all_sizes(&kind);
+        bound_memory(&kind);
     }
     all_sizes(&Kind { rails: 2, connections: 2, dynamic: true, ..shared(ROOMY, true) });
 }
