@@ -1,4 +1,5 @@
-/* gasnet_mk.h: memory of devices. Not in the library yet: a program that calls it does not link. */
+/* gasnet_mk.h: kinds of memory. Built in is that of the host, GEX_MK_HOST, which needs no creation. Of classes of devices
+ * GASNET_HAVE_MK_CLASS_* is not defined, and gex_MK_Create returns GASNET_ERR_BAD_ARG. */
 #ifndef GASNET_MK_H
 #define GASNET_MK_H 1
 
@@ -26,8 +27,9 @@ typedef struct {
     } gex_args;
 } gex_MK_Create_args_t;
 
-GEXI_LATER int gex_MK_Create(gex_MK_t *mk_p, gex_Client_t client, const gex_MK_Create_args_t *args, gex_Flags_t flags);
-GEXI_LATER void gex_MK_Destroy(gex_MK_t mk, gex_Flags_t flags);
+/* A kind of the class of `args`, with flags 0 in both places. Of GEX_MK_CLASS_HOST it is GEX_MK_HOST itself. */
+GEXI_API int gex_MK_Create(gex_MK_t *mk_p, gex_Client_t client, const gex_MK_Create_args_t *args, gex_Flags_t flags);
+GEXI_API void gex_MK_Destroy(gex_MK_t mk, gex_Flags_t flags);
 
 GEXI_END_C
 #endif

@@ -7,7 +7,7 @@
 //! * `call`: running handlers of C programs. `current`: the token of the one that runs.
 //! * `events`: events by number. `collectives`: barriers and broadcasts. `transfer`: bytes to and
 //!   from segments.
-//! * `am`, `prepare`, `rma`, `event`, `coll`, `endpoint`, `segment`, `query`, `system`, `tools`:
+//! * `am`, `prepare`, `rma`, `event`, `coll`, `endpoint`, `segment`, `kinds`, `query`, `system`, `tools`:
 //!   the functions.
 //! * `ancestor`: leave for other ranks to reach memory of this one.
 //!
@@ -43,6 +43,7 @@ mod endpoint;
 mod event;
 mod events;
 mod fail;
+mod kinds;
 mod prepare;
 mod query;
 mod rma;

@@ -92,9 +92,10 @@ pub unsafe extern "C" fn gex_Segment_Create(
         check_place(segment_p)?;
         ensure!(length != 0, "a segment of 0 bytes");
         ensure!(
-            flags == 0 && kind.addr() == MK_HOST,
-            "only flags 0 and kind GEX_MK_HOST are possible"
+            kind.addr() == MK_HOST,
+            "kind {kind:p} is not a kind of memory: GEX_MK_HOST is the only one"
         );
+        no_flags(flags)?;
         let segment = if address.is_null() {
             let size = tools::whole_pages(length);
             let memory = tools::fresh_memory(size)

@@ -2,6 +2,8 @@
  * neighbourhood; direct access to neighbours. */
 #include "t.h"
 
+#include <gasnet_mk.h>
+
 static unsigned char own[3 * 4096 + 100];
 static int another;
 
@@ -143,6 +145,22 @@ static void further_endpoints(void)
     CHECK(gex_AM_MaxRequestMedium(pair, to, GEX_EVENT_NOW, 0, 4) == gex_AM_MaxRequestMedium(t_tm, to, GEX_EVENT_NOW, 0, 4));
 }
 
+/* Memory of the host is the only kind. */
+static void kinds(void)
+{
+    gex_MK_t kind = GEX_MK_INVALID;
+    gex_MK_Create_args_t args;
+    gex_Segment_t segment;
+    memset(&args, 0, sizeof args);
+    args.gex_class = GEX_MK_CLASS_HOST;
+    OK(gex_MK_Create(&kind, t_client, &args, 0));
+    CHECK(kind == GEX_MK_HOST);
+    OK(gex_Segment_Create(&segment, t_client, own, sizeof own, kind, 0));
+    gex_Segment_Destroy(segment, 0);
+    gex_MK_Destroy(kind, 0);
+    CHECK(GEX_MK_HOST != GEX_MK_INVALID);
+}
+
 static void segment_alone(void)
 {
     gex_Segment_t segment;
@@ -164,6 +182,7 @@ int main(int argc, char **argv)
     host();
     segment_table();
     further_endpoints();
+    kinds();
     segment_alone();
     t_pass();
     return 1;

@@ -2,6 +2,8 @@
  * TEST FAILED when it does not. */
 #include "t.h"
 
+#include <gasnet_mk.h>
+
 static char area[4096];
 
 static void handler(gex_Token_t token)
@@ -71,6 +73,30 @@ static void segments_and_endpoints(void)
     CHECK_EQ(gex_EP_Create(&ep, t_client, 0, 0), GASNET_ERR_BAD_ARG);
     CHECK_EQ(gex_EP_Create(&ep, t_client, GEX_EP_CAPABILITY_ALL, 0), GASNET_ERR_BAD_ARG);
     CHECK(gex_Segment_Attach(&segment, t_tm, 4096) != GASNET_OK); /* twice */
+}
+
+static void kinds(void)
+{
+    gex_Segment_t segment = GEX_SEGMENT_INVALID;
+    gex_MK_t kind = GEX_MK_INVALID;
+    gex_MK_Create_args_t args;
+    int device;
+    memset(&args, 0, sizeof args);
+    for (device = GEX_MK_CLASS_CUDA_UVA; device <= GEX_MK_CLASS_ZE + 1; device++) {
+        args.gex_class = (gex_MK_Class_t)device;
+        CHECK_EQ(gex_MK_Create(&kind, t_client, &args, 0), GASNET_ERR_BAD_ARG);
+    }
+    args.gex_class = GEX_MK_CLASS_HOST;
+    CHECK_EQ(gex_MK_Create(&kind, t_client, &args, 1), GASNET_ERR_BAD_ARG);
+    CHECK_EQ(gex_MK_Create(&kind, t_client, NULL, 0), GASNET_ERR_BAD_ARG);
+    CHECK_EQ(gex_MK_Create(NULL, t_client, &args, 0), GASNET_ERR_BAD_ARG);
+    CHECK_EQ(gex_MK_Create(&kind, GEX_CLIENT_INVALID, &args, 0), GASNET_ERR_BAD_ARG);
+    args.gex_flags = 1;
+    CHECK_EQ(gex_MK_Create(&kind, t_client, &args, 0), GASNET_ERR_BAD_ARG);
+    gex_MK_Destroy(GEX_MK_INVALID, 0);
+    CHECK_EQ(gex_Segment_Create(&segment, t_client, area, sizeof area, GEX_MK_INVALID, 0), GASNET_ERR_BAD_ARG);
+    CHECK_EQ(gex_Segment_Create(&segment, t_client, area, sizeof area, GEX_MK_HOST, 1), GASNET_ERR_BAD_ARG);
+    CHECK_EQ(gex_Segment_Create(&segment, t_client, area, 0, GEX_MK_HOST, 0), GASNET_ERR_BAD_ARG);
 }
 
 static void messages(void)
@@ -240,6 +266,7 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "codes") != 0) fatal(argv[1]);
     tables();
     segments_and_endpoints();
+    kinds();
     messages();
     rest();
     t_pass();
