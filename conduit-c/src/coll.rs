@@ -1,25 +1,27 @@
-//! Barriers and the broadcast: `gasnet_coll.h`, and the barrier of GASNet-1.
+//! Collectives: `gasnet_coll.h`, and the barrier of GASNet-1.
 
 use std::ffi::{c_int, c_void};
+use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use gasnet_ibv::inner::{Buffers, Combine, DataType, Part, ReduceOp, Reduction, Task};
 use gasnet_ibv::{BarrierFlags, Error};
 
-use crate::M;
-use crate::arguments::{answer, no_flags, payload};
+use crate::arguments::{answer, no_flags};
 use crate::fail::{BARRIER_MISMATCH, Fail, NOT_READY, OK, ensure, must, status};
-use crate::state::{self, State};
+use crate::state::{self, State, TeamRef};
 use crate::types::{EventValue, Flags, Handle};
+use crate::{M, events};
 
 #[cold]
 #[inline(never)]
-fn begin(call: &'static str, tm: Handle, flags: Flags) -> Result<&'static State, Fail> {
-    let state = state::team(tm)?;
+fn begin(call: &'static str, tm: Handle, flags: Flags) -> Result<TeamRef, Fail> {
+    let team = state::team(tm)?;
     no_flags(flags)?;
     // That the job ends is found out by the wait.
-    state.inner.check_running(call)?;
-    state.inner.check_outside::<M>(call)?;
-    Ok(state)
+    team.state.inner.check_running(call)?;
+    team.state.inner.check_outside::<M>(call)?;
+    Ok(team)
 }
 
 /// The state, when there is nothing to object to, which is nearly always; [`begin`] says what there
@@ -34,13 +36,26 @@ fn begin_at_once(tm: Handle, flags: Flags) -> Option<&'static State> {
 #[unsafe(no_mangle)]
 pub extern "C" fn gex_Coll_BarrierNB(tm: Handle, flags: Flags) -> EventValue {
     let call = "gex_Coll_BarrierNB";
-    must(call, || {
-        let state = match begin_at_once(tm, flags) {
-            Some(state) => state,
-            None => begin(call, tm, flags)?,
-        };
-        state.collectives.begin_barrier()
+    must(call, || match begin_at_once(tm, flags) {
+        Some(state) => state.collectives.begin_barrier(),
+        None => barrier_of(call, tm, flags),
     })
+}
+
+#[inline(never)]
+fn barrier_of(call: &'static str, tm: Handle, flags: Flags) -> Result<EventValue, Fail> {
+    let team = begin(call, tm, flags)?;
+    if team.object.is_none() {
+        return team.state.collectives.begin_barrier();
+    }
+    start(call, &team, Task::barrier(team.group()))
+}
+
+/// Begins a collective: its event.
+fn start(call: &'static str, team: &TeamRef, task: Task) -> Result<EventValue, Fail> {
+    let inner = team.state.inner;
+    let op = inner.start_collective::<M>(call, team.group(), task)?;
+    Ok(events::of(inner, op, Part::ALL))
 }
 
 #[unsafe(no_mangle)]
@@ -54,22 +69,157 @@ pub unsafe extern "C" fn gex_Coll_BroadcastNB(
 ) -> EventValue {
     let call = "gex_Coll_BroadcastNB";
     must(call, || {
-        let state = begin(call, tm, flags)?;
-        ensure!(root < state.size, "root {root} is not in the team");
-        let number = state.collectives.begin_broadcast();
-        if nbytes == 0 {
-            return Ok(0);
+        let team = begin(call, tm, flags)?;
+        let is_root = check_root(&team, root)?;
+        ensure!(!dst.is_null() || nbytes == 0, "dst is null");
+        ensure!(!src.is_null() || nbytes == 0 || !is_root, "src is null on the root");
+        let buffers = Buffers {
+            source: if is_root { src.cast() } else { null() },
+            contributes: nbytes,
+            result: dst.cast(),
+            len: nbytes,
+        };
+        start(call, &team, Task::broadcast(team.group(), root, nbytes, buffers))
+    })
+}
+
+/// Whether this rank is the root, which is one of the team.
+fn check_root(team: &TeamRef, root: u32) -> Result<bool, Fail> {
+    let size = team.size();
+    ensure!(root < size, "root {root} is not in the team of {size} ranks");
+    Ok(root == team.rank())
+}
+
+/// `gex_Coll_ReduceFn_t`.
+type ReduceFn = unsafe extern "C" fn(*const c_void, *mut c_void, usize, *const c_void);
+
+/// How a program says what a reduction does: type, bytes of an element, elements, operation,
+/// function, its data.
+type Wanted = (u32, usize, usize, u32, Option<ReduceFn>, *mut c_void);
+
+const DT_USER: u32 = 1 << 6;
+const OP_USER: u32 = 1 << 30;
+const OP_USER_NC: u32 = 1 << 31;
+
+const fn data_type(dt: u32) -> Option<DataType> {
+    Some(match dt {
+        0x01 => DataType::I32,
+        0x02 => DataType::U32,
+        0x04 => DataType::I64,
+        0x08 => DataType::U64,
+        0x10 => DataType::F32,
+        0x20 => DataType::F64,
+        _ => return None,
+    })
+}
+
+const fn operation(op: u32) -> Option<ReduceOp> {
+    Some(match op {
+        0x01 => ReduceOp::And,
+        0x02 => ReduceOp::Or,
+        0x04 => ReduceOp::Xor,
+        0x08 => ReduceOp::Add,
+        0x20 => ReduceOp::Mult,
+        0x40 => ReduceOp::Min,
+        0x80 => ReduceOp::Max,
+        _ => return None,
+    })
+}
+
+/// Checks what a program asks for.
+fn reduction((dt, size, count, op, function, data): Wanted) -> Result<Reduction, Fail> {
+    let kind = data_type(dt);
+    ensure!(kind.is_some() || dt == DT_USER, "dt {dt:#x} is not one data type");
+    ensure!(size != 0 && count != 0, "dt_sz {size} and dt_cnt {count} must not be 0");
+    if let Some(kind) = kind {
+        let its = kind.size();
+        ensure!(size == its, "dt_sz {size}: elements of dt {dt:#x} have {its} bytes");
+    }
+    let len = size.checked_mul(count);
+    let len =
+        len.ok_or_else(|| Fail::bad(format!("{count} elements of {size} bytes are too much")))?;
+    let combine = match (op, function) {
+        (OP_USER | OP_USER_NC, Some(function)) => called(function, data, size),
+        (OP_USER | OP_USER_NC, None) => return Err(Fail::bad("user_op is null")),
+        _ => {
+            let known = operation(op);
+            let found = kind.zip(known).and_then(|(kind, op)| Combine::builtin(kind, op));
+            found
+                .ok_or_else(|| Fail::bad(format!("dt {dt:#x} has no reduction with op {op:#x}")))?
         }
-        ensure!(!dst.is_null(), "dst is null");
-        if root != state.rank {
-            return state.collectives.receive_parts(number, dst.expose_provenance(), nbytes);
-        }
-        let others = (0..state.size).filter(|rank| *rank != root);
-        let bytes = payload(src, nbytes, usize::MAX)?;
-        state.collectives.send_parts(call, number, bytes, others)?;
-        // SAFETY: both have `nbytes` bytes by the program's promise; overlap is allowed.
-        unsafe { std::ptr::copy(src.cast::<u8>(), dst.cast(), nbytes) };
-        Ok(0)
+    };
+    let check = u64::from(dt) << 32 | u64::from(op);
+    Ok(Reduction { combine, ordered: op == OP_USER_NC, element: size, len, check })
+}
+
+/// A function of the program.
+fn called(function: ReduceFn, data: *mut c_void, size: usize) -> Combine {
+    let data = data.expose_provenance();
+    Combine::Function(Box::new(move |left: &[u8], right: &mut [u8]| {
+        let data = std::ptr::with_exposed_provenance(data);
+        let count = left.len().min(right.len()) / size;
+        // SAFETY: the program gave the function for such elements, of which there are so many.
+        unsafe { function(left.as_ptr().cast(), right.as_mut_ptr().cast(), count, data) };
+    }))
+}
+
+/// Buffers of a reduction; `receives`: this rank gets the result.
+fn operands(
+    dst: *mut c_void,
+    src: *const c_void,
+    len: usize,
+    receives: bool,
+) -> Result<Buffers, Fail> {
+    ensure!(!src.is_null(), "src is null");
+    ensure!(!receives || !dst.is_null(), "dst is null");
+    let (contributes, source, result) =
+        (len, src.cast(), if receives { dst.cast() } else { null_mut() });
+    Ok(Buffers { source, result, contributes, len })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gex_Coll_ReduceToOneNB(
+    tm: Handle,
+    root: u32,
+    dst: *mut c_void,
+    src: *const c_void,
+    dt: u32,
+    dt_sz: usize,
+    dt_cnt: usize,
+    op: u32,
+    user_op: Option<ReduceFn>,
+    user_cdata: *mut c_void,
+    flags: Flags,
+) -> EventValue {
+    let call = "gex_Coll_ReduceToOneNB";
+    must(call, || {
+        let team = begin(call, tm, flags)?;
+        let is_root = check_root(&team, root)?;
+        let reduction = reduction((dt, dt_sz, dt_cnt, op, user_op, user_cdata))?;
+        let buffers = operands(dst, src, reduction.len, is_root)?;
+        start(call, &team, Task::reduce_to_one(team.group(), root, reduction, buffers))
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gex_Coll_ReduceToAllNB(
+    tm: Handle,
+    dst: *mut c_void,
+    src: *const c_void,
+    dt: u32,
+    dt_sz: usize,
+    dt_cnt: usize,
+    op: u32,
+    user_op: Option<ReduceFn>,
+    user_cdata: *mut c_void,
+    flags: Flags,
+) -> EventValue {
+    let call = "gex_Coll_ReduceToAllNB";
+    must(call, || {
+        let team = begin(call, tm, flags)?;
+        let reduction = reduction((dt, dt_sz, dt_cnt, op, user_op, user_cdata))?;
+        let buffers = operands(dst, src, reduction.len, true)?;
+        start(call, &team, Task::reduce_to_all(team.group(), reduction, buffers))
     })
 }
 

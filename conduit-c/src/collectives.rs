@@ -1,44 +1,28 @@
-//! Barriers and the broadcast over the team of all ranks, by events.
+//! Barriers over the team of all ranks, by events. All other collectives are operations.
 //!
-//! Events of collectives are numbers: a sequence number and a kind. Barriers complete in order, so
-//! a count says which are complete. Only one of them is under way between the ranks: the next one
+//! Events of these barriers are numbers: a sequence number and a kind. They complete in order, so a
+//! count says which are complete. Only one of them is under way between the ranks: the next one
 //! arrives when it has passed.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use gasnet_ibv::inner::{AmMessage, AmPayload, Arrival, Inner, MessageClass, RawToken, Waiter};
-use gasnet_ibv::{Flags as Options, LUB_MEDIUM, Mode, Rank};
+use gasnet_ibv::Mode;
+use gasnet_ibv::inner::{Inner, Waiter};
 
 use crate::fail::{Fail, ensure};
 use crate::types::EventValue;
 use crate::{M, events};
 
 const BARRIER: usize = 0x80;
-const BROADCAST: usize = 0x40;
-/// Handler index of a broadcast's parts; below the client's range.
-pub const PART: u8 = 64;
-/// Arguments of a part.
-pub const PART_ARGS: usize = 4;
 
-/// A broadcast between the first word of it here and its completion.
-enum Broadcast {
-    /// Parts that came before the call: place and bytes.
-    Early(Vec<(usize, Vec<u8>)>),
-    /// Waits for this many more of its bytes.
-    Begun { dst: usize, len: usize, missing: usize },
-}
-
-/// The collectives of this rank.
+/// The barriers of this rank.
 pub struct Collectives {
     inner: Inner,
     advancing: Mutex<()>,
     begun: AtomicU64,
     arrived: AtomicU64,
     done: AtomicU64,
-    broadcasts: Mutex<HashMap<u64, Broadcast>>,
-    broadcasts_begun: AtomicU64,
 }
 
 impl Collectives {
@@ -49,13 +33,7 @@ impl Collectives {
             begun: AtomicU64::new(0),
             arrived: AtomicU64::new(0),
             done: AtomicU64::new(0),
-            broadcasts: Mutex::new(HashMap::new()),
-            broadcasts_begun: AtomicU64::new(0),
         }
-    }
-
-    fn open(&self) -> MutexGuard<'_, HashMap<u64, Broadcast>> {
-        self.broadcasts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a barrier with an event has begun and is not complete.
@@ -160,22 +138,12 @@ impl Collectives {
         if kind == BARRIER && number >= 1 && number <= self.begun.load(Ordering::Relaxed) {
             return Ok(self.done.load(Ordering::Acquire) >= number);
         }
-        self.broadcast_complete(event)
+        Err(no_event(event))
     }
 
-    #[inline(never)]
-    fn broadcast_complete(&self, event: EventValue) -> Result<bool, Fail> {
-        let (number, kind) = parts(event);
-        let begun = self.broadcasts_begun.load(Ordering::Relaxed);
-        if kind == BROADCAST && number >= 1 && number <= begun {
-            return Ok(!self.open().contains_key(&number));
-        }
-        Err(Fail::bad(format!("{event:#x} is not an event")))
-    }
-
-    /// Polls the network for an event that a program tests again and again.
-    pub fn poll_network(&self, call: &'static str) -> Result<(), Fail> {
-        if self.inner.networked() && !self.inner.in_handler::<M>() {
+    /// Polls for an event that a program tests again and again.
+    pub fn poll_once(&self, call: &'static str) -> Result<(), Fail> {
+        if !self.inner.in_handler::<M>() {
             self.inner.poll::<M>(call)?;
             self.advance();
         }
@@ -241,84 +209,6 @@ impl Collectives {
             }
         }
     }
-
-    /// The number of a broadcast that begins here.
-    pub fn begin_broadcast(&self) -> u64 {
-        self.broadcasts_begun.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Sends the bytes of a broadcast to all other ranks.
-    pub fn send_parts(
-        &self,
-        call: &'static str,
-        number: u64,
-        bytes: &[u8],
-        others: impl Iterator<Item = u32>,
-    ) -> Result<(), Fail> {
-        for rank in others {
-            let (class, handler) = (MessageClass::Request, PART);
-            let target = self.inner.target(call, Rank(rank))?;
-            for (turn, part) in bytes.chunks(LUB_MEDIUM).enumerate() {
-                let at = (turn * LUB_MEDIUM) as u64;
-                let args = [low(number), high(number), low(at), high(at)];
-                let (args, payload) = (&args, AmPayload::Medium(part));
-                let message = AmMessage { class, target, handler, args, payload };
-                let _sent = self.inner.send::<M>(call, None, &message, Options::NONE, &())?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes a broadcast into `len` bytes at `dst`: its event, 0 when all parts have come.
-    pub fn receive_parts(&self, number: u64, dst: usize, len: usize) -> Result<EventValue, Fail> {
-        let mut open = self.open();
-        let mut missing = len;
-        if let Some(Broadcast::Early(parts)) = open.remove(&number) {
-            for (at, bytes) in parts {
-                let stored = store(dst, len, at, &bytes).filter(|stored| *stored <= missing);
-                missing -= stored.ok_or_else(|| Fail::bad("the root broadcasts more bytes"))?;
-            }
-        }
-        if missing == 0 {
-            return Ok(0);
-        }
-        open.insert(number, Broadcast::Begun { dst, len, missing });
-        Ok(event(number, BROADCAST))
-    }
-
-    /// A part of a broadcast has arrived.
-    fn part_arrived(&self, token: &RawToken<'_>, args: &[i32], bytes: &[u8]) {
-        let &[low, high, at_low, at_high] = args else { return };
-        let (number, at) = (joined(low, high), joined(at_low, at_high));
-        let at = usize::try_from(at).unwrap_or(usize::MAX);
-        let mut open = self.open();
-        let row = open.entry(number).or_insert_with(|| Broadcast::Early(Vec::new()));
-        match row {
-            Broadcast::Early(parts) => parts.push((at, bytes.to_vec())),
-            Broadcast::Begun { dst, len, missing } => match store(*dst, *len, at, bytes) {
-                Some(stored) if stored <= *missing => {
-                    *missing -= stored;
-                    if *missing == 0 {
-                        open.remove(&number);
-                    }
-                }
-                _ => self.inner.fatal(&format!(
-                    "gex_Coll_BroadcastNB: rank {} broadcasts more bytes than this rank expects: nbytes must be the same everywhere",
-                    token.source()
-                )),
-            },
-        }
-    }
-}
-
-/// The library's handler of parts; `context` is the address of the [`Collectives`], which live as
-/// long as the process.
-pub fn part_arrived(context: *mut (), token: &RawToken<'_>, arrival: Arrival<'_>, args: &[i32]) {
-    // SAFETY: registered with that address.
-    let collectives = unsafe { &*context.cast::<Collectives>() };
-    if let Arrival::Medium(bytes) = arrival {
-        collectives.part_arrived(token, args, bytes);
-    }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "56 bits are never counted up to")]
@@ -326,32 +216,12 @@ const fn event(number: u64, kind: usize) -> EventValue {
     (number as usize) << 8 | kind
 }
 
+#[cold]
+fn no_event(event: EventValue) -> Fail {
+    Fail::bad(format!("{event:#x} is not an event"))
+}
+
 /// Number and kind of an event.
 const fn parts(event: EventValue) -> (u64, usize) {
     (event as u64 >> 8, event & 0xff)
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the low half")]
-const fn low(word: u64) -> i32 {
-    (word as u32).cast_signed()
-}
-
-const fn high(word: u64) -> i32 {
-    low(word >> 32)
-}
-
-fn joined(low: i32, high: i32) -> u64 {
-    u64::from(high.cast_unsigned()) << 32 | u64::from(low.cast_unsigned())
-}
-
-/// Writes a part to its place in a buffer of the program; `None` when it does not fit.
-fn store(dst: usize, len: usize, at: usize, bytes: &[u8]) -> Option<usize> {
-    if at.checked_add(bytes.len())? > len {
-        return None;
-    }
-    let to = std::ptr::with_exposed_provenance_mut::<u8>(dst + at);
-    // SAFETY: inside the buffer of `len` bytes at `dst`, which the program leaves to the call until
-    // it is complete.
-    unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-    Some(bytes.len())
 }

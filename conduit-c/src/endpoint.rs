@@ -5,7 +5,7 @@ use std::ptr::{null, null_mut, without_provenance_mut};
 use std::rc::Rc;
 use std::sync::PoisonError;
 
-use gasnet_ibv::inner::{ANY_ARGS, BoundSegment, MAX_ENDPOINTS, Registered};
+use gasnet_ibv::inner::{ANY_ARGS, BoundSegment, MAX_ENDPOINTS, Registered, Task};
 use gasnet_ibv::{MAX_ARGS, Rank, Role};
 
 use crate::arguments::{answer, array, array_mut, check_place, no_flags, string};
@@ -101,24 +101,24 @@ pub unsafe extern "C" fn gex_EP_PublishBoundSegment(
 ) -> c_int {
     let call = "gex_EP_PublishBoundSegment";
     code(call, || {
-        let state = state::team(tm)?;
+        let team = state::team(tm)?;
+        let (state, group) = (team.state, team.group());
         no_flags(flags)?;
         ensure!(num_eps <= MAX_EPS, "{num_eps} endpoints, at most {MAX_EPS} are possible");
         let list = array("the list of endpoints", eps, num_eps)?;
         let inner = state.inner;
         let row = inner.publication(&bound_segments(list)?);
         inner.check_outside::<M>(call)?;
-        // The exchange does not poll: first all ranks arrive.
-        inner.meet::<M>(call)?;
-        let rows = inner.exchange(&row)?;
-        let rows = (0..state.size).zip(rows.chunks_exact(row.len()));
-        let processes: Vec<_> = rows.filter_map(|(rank, row)| learn(state, rank, row)).collect();
+        let rows = inner.gather_all::<M>(call, group, &row)?;
+        let rows = (0..).zip(rows.chunks_exact(row.len()));
+        let learned = rows.filter_map(|(rank, row)| learn(state, group.job_rank(rank)?, row));
+        let processes: Vec<_> = learned.collect();
         // The others know only after the meeting below, and attached segments are reached by a
         // mapping.
         if list.iter().any(|ep| is_own_memory(*ep)) {
             ancestor::allow(&processes);
         }
-        Ok(inner.meet::<M>(call)?)
+        Ok(inner.run_collective::<M>(call, group, Task::barrier(group))?)
     })
 }
 

@@ -30,7 +30,7 @@ fn is_complete(event: EventValue) -> Result<bool, Fail> {
         return Ok(true);
     }
     if events::is_operation(event) {
-        collectives.poll_network("gex_Event_Test")?;
+        collectives.poll_once("gex_Event_Test")?;
         return collectives.is_complete(event);
     }
     Ok(false)
@@ -130,7 +130,7 @@ pub extern "C" fn gex_NBI_Test(mask: c_uint, flags: Flags) -> c_int {
         if events::implicit_complete(mask) {
             return Ok(true);
         }
-        state.collectives.poll_network(call)?;
+        state.collectives.poll_once(call)?;
         Ok(events::implicit_complete(mask))
     })
 }

@@ -7,8 +7,9 @@
 //! * `call`: running handlers of C programs. `current`: the token of the one that runs.
 //! * `events`: events by number. `collectives`: barriers and broadcasts. `transfer`: bytes to and
 //!   from segments.
-//! * `am`, `prepare`, `rma`, `event`, `coll`, `endpoint`, `segment`, `kinds`, `query`, `system`, `tools`:
-//!   the functions.
+//! * `teams`: teams by handle.
+//! * `am`, `prepare`, `rma`, `event`, `coll`, `team`, `endpoint`, `segment`, `kinds`, `query`, `system`,
+//!   `tools`: the functions.
 //! * `ancestor`: leave for other ranks to reach memory of this one.
 //!
 //! Every exported function is `extern "C"`: a panic does not unwind into the program, it ends the
@@ -50,6 +51,8 @@ mod rma;
 mod segment;
 mod state;
 mod system;
+mod team;
+mod teams;
 mod tools;
 mod transfer;
 mod types;

@@ -5,27 +5,34 @@ use std::ptr::{null, null_mut, with_exposed_provenance_mut};
 use std::sync::atomic::Ordering;
 
 use crate::fail::value;
-use crate::state::{self, CLIENT, Endpoint, Object, TM0};
+use crate::state::{self, CLIENT, Endpoint, Object};
 use crate::types::{Flags, Handle, RANK_INVALID};
 
 /// For each kind of handle the object with its data, and the queries: name (and that of the inline
 /// function before it), answer for a wrong handle, answer.
 macro_rules! queries {
-    ($($kind:ident => $object:expr, $set_data:ident, $data:ident {
+    ($($kind:ident => |$of:pat_param| $object:expr, $set_data:ident, $data:ident {
         $($name:ident $(= $call:literal)? -> $type:ty, $other:expr, $answer:expr;)*
     })*) => {$(
         #[unsafe(no_mangle)]
         pub extern "C" fn $set_data(handle: Handle, data: Handle) {
-            let object = || state::$kind(handle).map($object);
-            let set = |object: &Object| object.cdata.store(data.cast_mut(), Ordering::Release);
-            value(stringify!($set_data), (), || object().map(set));
+            value(stringify!($set_data), (), || {
+                let found = state::$kind(handle)?;
+                let $of = &found;
+                let object: &Object = $object;
+                object.cdata.store(data.cast_mut(), Ordering::Release);
+                Ok(())
+            });
         }
 
         #[unsafe(no_mangle)]
         pub extern "C" fn $data(handle: Handle) -> *mut c_void {
-            let object = || state::$kind(handle).map($object);
-            let get = |object: &Object| object.cdata.load(Ordering::Acquire);
-            value(stringify!($data), null_mut(), || object().map(get))
+            value(stringify!($data), null_mut(), || {
+                let found = state::$kind(handle)?;
+                let $of = &found;
+                let object: &Object = $object;
+                Ok(object.cdata.load(Ordering::Acquire))
+            })
         }
 
         $(
@@ -43,11 +50,11 @@ queries! {
         gex_Client_QueryFlags -> Flags, 0, |state| state.flags;
         gex_Client_QueryName -> *const c_char, null(), |state| state.name.as_ptr();
     }
-    team => |_| &TM0, gex_TM_SetCData, gex_TM_QueryCData {
-        gexi_TM_QueryRank = "gex_TM_QueryRank" -> u32, RANK_INVALID, |state| state.rank;
-        gexi_TM_QuerySize = "gex_TM_QuerySize" -> u32, 0, |state| state.size;
+    team => |team| team.data(), gex_TM_SetCData, gex_TM_QueryCData {
+        gexi_TM_QueryRank = "gex_TM_QueryRank" -> u32, RANK_INVALID, |team| team.rank();
+        gexi_TM_QuerySize = "gex_TM_QuerySize" -> u32, 0, |team| team.size();
         gex_TM_QueryClient -> *mut c_void, null_mut(), |_| CLIENT.handle();
-        gex_TM_QueryEP -> *mut c_void, null_mut(), |state| state.ep0.object.handle();
+        gex_TM_QueryEP -> *mut c_void, null_mut(), |team| team.state.ep0.object.handle();
         gex_TM_QueryFlags -> Flags, 0, |_| 0;
     }
     endpoint => |found| &found.object, gex_EP_SetCData, gex_EP_QueryCData {

@@ -71,7 +71,7 @@ pub unsafe extern "C" fn gex_Segment_Attach(
 ) -> c_int {
     let call = "gex_Segment_Attach";
     code(call, || {
-        state::team(tm)?;
+        state::whole_team(tm)?;
         check_place(segment_p)?;
         answer(segment_p, attach(call, size)?.object.handle());
         Ok(())

@@ -5,14 +5,15 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-use gasnet_ibv::inner::{self, Inner};
+use gasnet_ibv::inner::{self, Group, Inner};
 use gasnet_ibv::{Client, Rank};
 
 use crate::M;
 use crate::collectives::Collectives;
 use crate::fail::{Fail, ensure};
+use crate::teams::{Team, Teams};
 use crate::types::{Flags, Handle};
 
 /// An object without contents of its own: handle and client data.
@@ -188,6 +189,10 @@ pub struct State {
     /// Segments that were published, and are not in `peers`, by rank and endpoint.
     pub published: RwLock<HashMap<(u32, u16), Published>>,
     pub collectives: Collectives,
+    /// The team of all ranks.
+    pub whole: Arc<Group>,
+    /// The others.
+    pub teams: Teams,
     /// `gex_System_QueryProgressThreads` was answered.
     pub threads_asked: AtomicBool,
 }
@@ -237,11 +242,26 @@ impl State {
     /// Resolves the `tm` and rank of a point-to-point call.
     #[inline]
     pub fn target(&self, tm: Handle, rank: u32) -> Result<Target, Fail> {
-        if rank >= self.size {
-            return Err(self.no_rank(rank));
-        }
-        if is_whole_team(tm) {
+        if is_whole_team(tm) && rank < self.size {
             return Ok(Target { rank, endpoint: 0, from: 0 });
+        }
+        self.other_target(tm, rank)
+    }
+
+    /// As [`State::target`] for pairs, other teams, and ranks that there are not.
+    fn other_target(&self, tm: Handle, rank: u32) -> Result<Target, Fail> {
+        if is_whole_team(tm) {
+            return Err(no_rank(rank, self.size));
+        }
+        if !is_pair(tm) {
+            let job_rank = |team: &Arc<Team>| {
+                team.group.job_rank(rank).ok_or_else(|| no_rank(rank, team.group.size()))
+            };
+            let rank = self.teams.with(tm, job_rank)??;
+            return Ok(Target { rank, endpoint: 0, from: 0 });
+        }
+        if rank >= self.size {
+            return Err(no_rank(rank, self.size));
         }
         let (endpoint, from) = self.pair(tm)?;
         Ok(Target { rank, endpoint, from })
@@ -258,17 +278,10 @@ impl State {
         Ok(self.inner.target("message", Rank(target.rank))?)
     }
 
-    #[cold]
-    pub fn no_rank(&self, rank: u32) -> Fail {
-        Fail::bad(format!("rank {rank} is not in the team of {} ranks", self.size))
-    }
-
     /// Remote and local index of a pair.
     fn pair(&self, tm: Handle) -> Result<(u16, u16), Fail> {
         let bits = tm.addr();
-        if bits & 0xff != 1 || bits >> 32 != 0 {
-            return Err(not_a_team(tm));
-        }
+        ensure!(bits >> 32 == 0, "{tm:p} is not a pair");
         let index = |shift: u32| u16::try_from(bits >> shift & 0xfff).unwrap_or(u16::MAX);
         let (remote, local) = (index(20), index(8));
         ensure!(
@@ -320,14 +333,64 @@ pub fn client(handle: Handle) -> Result<&'static State, Fail> {
     find("client", handle, &[&CLIENT], |client| client).map(|_| state)
 }
 
-/// The state, when a handle is the team of all ranks, as collective calls need it.
-pub fn team(tm: Handle) -> Result<&'static State, Fail> {
+/// Whether a handle is a pair (local endpoint, index of the remote one).
+#[inline]
+fn is_pair(tm: Handle) -> bool {
+    tm.addr() & 0xff == 1
+}
+
+#[cold]
+fn no_rank(rank: u32, size: u32) -> Fail {
+    Fail::bad(format!("rank {rank} is not in the team of {size} ranks"))
+}
+
+/// A team as collective calls and queries use it.
+pub struct TeamRef {
+    pub state: &'static State,
+    /// What the program made; `None` for the team of all ranks.
+    pub object: Option<Arc<Team>>,
+}
+
+impl TeamRef {
+    pub fn group(&self) -> &Arc<Group> {
+        self.object.as_ref().map_or(&self.state.whole, |team| &team.group)
+    }
+
+    /// Where the program's data about it is.
+    pub fn data(&self) -> &Object {
+        self.object.as_ref().map_or(&TM0, |team| &team.object)
+    }
+
+    /// This process's rank in it.
+    pub fn rank(&self) -> u32 {
+        self.group().rank()
+    }
+
+    pub fn size(&self) -> u32 {
+        self.group().size()
+    }
+
+    /// The rank in the job of one of its ranks.
+    pub fn job_rank(&self, rank: u32) -> Result<u32, Fail> {
+        self.group().job_rank(rank).ok_or_else(|| no_rank(rank, self.size()))
+    }
+}
+
+/// The team of a handle, any but a pair.
+pub fn team(tm: Handle) -> Result<TeamRef, Fail> {
     let state = open()?;
     if is_whole_team(tm) {
-        return Ok(state);
+        return Ok(TeamRef { state, object: None });
     }
-    ensure!(tm.addr() & 1 == 0, "a pair names point-to-point traffic only, not a team");
-    Err(not_a_team(tm))
+    ensure!(!is_pair(tm), "a pair names point-to-point traffic only, not a team");
+    Ok(TeamRef { state, object: Some(state.teams.with(tm, Arc::clone)?) })
+}
+
+/// The state, when a handle is the team of all ranks, as some collective calls need it.
+pub fn whole_team(tm: Handle) -> Result<&'static State, Fail> {
+    let team = team(tm)?;
+    ensure!(team.object.is_none(), "only the team of all ranks can do this");
+    Ok(team.state)
 }
 
 pub fn endpoint(handle: Handle) -> Result<&'static Endpoint, Fail> {
@@ -352,11 +415,6 @@ fn find<T>(
 ) -> Result<&'static T, Fail> {
     let found = all.iter().find(|one| std::ptr::eq(handle, object(one).handle()));
     found.copied().ok_or_else(|| wrong(kind, handle))
-}
-
-#[cold]
-fn not_a_team(tm: Handle) -> Fail {
-    if tm.is_null() { Fail::bad("team GEX_TM_INVALID") } else { wrong("team", tm) }
 }
 
 #[cold]

@@ -7,17 +7,16 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
 
-use gasnet_ibv::inner::{self, Foreign, Preset, Runner};
-use gasnet_ibv::{Client, Mode, Rank, Role, exit};
+use gasnet_ibv::inner::{self, Preset};
+use gasnet_ibv::{Client, Mode, Rank, exit};
 
 use crate::M;
 use crate::arguments::{answer, array_mut, check_place, no_flags, string};
-use crate::collectives::{self, Collectives};
+use crate::collectives::Collectives;
 use crate::fail::{Fail, RESOURCE, code, ensure, must, value};
 use crate::state::{self, CLIENT, Endpoint, Objects, Peer, State, TM0, gexi_world};
-use crate::types::{
-    DEFER_THREADS, Flags, Handle, Location, NodeInfo, RANK_INVALID, SegInfo, USES_GASNET1,
-};
+use crate::teams::Teams;
+use crate::types::{DEFER_THREADS, Flags, Handle, NodeInfo, RANK_INVALID, SegInfo, USES_GASNET1};
 
 /// A handle that a call answers.
 type Object = *mut c_void;
@@ -145,9 +144,10 @@ fn join(name: &CStr, flags: Flags) -> Result<&'static State, Fail> {
         objects: Mutex::new(Objects { endpoints: vec![ep0], segments: Vec::new() }),
         published: RwLock::new(HashMap::new()),
         collectives: Collectives::new(inner),
+        whole: inner.whole(),
+        teams: Teams::default(),
         threads_asked: AtomicBool::new(false),
     });
-    register_parts(state);
     publish(state);
     // Before this a message to a rank would not find its state.
     inner.meet_at_start::<M>("gex_Client_Init")?;
@@ -166,16 +166,6 @@ fn publish(state: &State) {
     world.tm0.store(TM0.handle(), Ordering::Release);
 }
 
-/// The handler of the library's own messages, the parts of broadcasts.
-fn register_parts(state: &'static State) {
-    let runner = Runner { run: collectives::part_arrived, run_burst: |_, _| {} };
-    let word = std::ptr::from_ref(&state.collectives).cast_mut().cast();
-    let foreign = Foreign::new(runner, Foreign::MEDIUM, word);
-    let name = "part of a broadcast".to_owned();
-    let (index, nargs) = (collectives::PART, collectives::PART_ARGS);
-    state.inner.register_library(inner::handler_row(index, name, nargs, Role::Request, foreign));
-}
-
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gasnet_QueryGexObjects(
     client_p: *mut Object,
@@ -188,29 +178,6 @@ pub unsafe extern "C" fn gasnet_QueryGexObjects(
     answer(ep_p, state.ep0.object.handle());
     answer(tm_p, TM0.handle());
     answer(segment_p, state.ep0.segment_handle());
-}
-
-/// A rank of the team of all ranks, which is its rank in the job.
-fn translate(tm: Handle, rank: u32) -> Result<u32, Fail> {
-    let state = state::team(tm)?;
-    if rank < state.size { Ok(rank) } else { Err(state.no_rank(rank)) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_TM_TranslateRankToJobrank(tm: Handle, rank: u32) -> u32 {
-    value("gex_TM_TranslateRankToJobrank", RANK_INVALID, || translate(tm, rank))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_TM_TranslateJobrankToRank(tm: Handle, jobrank: u32) -> u32 {
-    let rank = |state: &State| if jobrank < state.size { jobrank } else { RANK_INVALID };
-    value("gex_TM_TranslateJobrankToRank", RANK_INVALID, || state::team(tm).map(rank))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_TM_TranslateRankToEP(tm: Handle, rank: u32, _flags: Flags) -> Location {
-    let rank = value("gex_TM_TranslateRankToEP", RANK_INVALID, || translate(tm, rank));
-    Location { rank, index: 0 }
 }
 
 #[unsafe(no_mangle)]

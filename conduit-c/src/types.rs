@@ -83,9 +83,17 @@ pub struct TokenInfo {
 
 /// `gex_EP_Location_t`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Location {
     pub rank: u32,
     pub index: u16,
+}
+
+/// `gex_Memvec_t`.
+#[repr(C)]
+pub struct MemVec {
+    pub address: *mut c_void,
+    pub len: usize,
 }
 
 /// `gasnet_seginfo_t`.

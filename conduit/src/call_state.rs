@@ -28,17 +28,35 @@ impl Drop for InHandler<'_> {
     }
 }
 
-/// Two words that every call reads.
+/// What every call, and every poll, reads.
 pub(crate) struct CallState {
     /// The client's handlers are off: this process is exiting.
     closed: AtomicBool,
     /// A handler is running; for modes with one thread at a time.
     in_handler: AtomicBool,
+    /// Collectives may go on.
+    stirred: AtomicBool,
 }
 
 impl CallState {
     pub(crate) const fn new() -> Self {
-        Self { closed: AtomicBool::new(false), in_handler: AtomicBool::new(false) }
+        let [closed, in_handler, stirred] = [const { AtomicBool::new(false) }; 3];
+        Self { closed, in_handler, stirred }
+    }
+
+    /// Whether the next poll has collectives to go on with.
+    #[inline(always)]
+    pub(crate) fn is_stirred(&self) -> bool {
+        self.stirred.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn stir(&self) {
+        self.stirred.store(true, Ordering::Release);
+    }
+
+    /// Who goes on looks for what came before this.
+    pub(crate) fn settle(&self) {
+        self.stirred.swap(false, Ordering::AcqRel);
     }
 
     /// Whether this process is exiting.

@@ -1,8 +1,11 @@
 //! Endpoint and team: registration of handlers and active-message requests.
 
+use std::sync::Arc;
+
 use bootstrap::Rank;
 
 use crate::client::Client;
+use crate::coll::Group;
 use crate::error::Error;
 use crate::handler::{Entry, HandlerIndex};
 use crate::long_payload::SegmentOffset;
@@ -30,27 +33,68 @@ impl<M: Mode> Endpoint<'_, M> {
     }
 }
 
-/// A set of ranks to talk to; so far the team of all ranks.
+/// A set of ranks to talk to, and what this rank is among them. Ranks in its calls are those of the
+/// team. There is the team of all ranks ([`Client::team`]); others are made of it by
+/// [`Team::split`] and [`Team::create`].
 #[derive(Debug)]
 pub struct Team<'c, M: Mode> {
     pub(crate) client: &'c Client<M>,
+    /// `None` for the team of all ranks.
+    pub(crate) group: Option<Arc<Group>>,
 }
 
 impl<M: Mode> Team<'_, M> {
-    fn context(&self) -> &RankContext {
+    pub(crate) fn context(&self) -> &RankContext {
         &self.client.context
+    }
+
+    /// Its members.
+    pub(crate) fn group(&self) -> &Arc<Group> {
+        self.group.as_ref().unwrap_or(&self.client.context.collectives.whole)
+    }
+
+    /// Where messages for a rank of the team go.
+    #[inline]
+    fn target(&self, call: &'static str, rank: Rank) -> Result<usize, Error> {
+        match &self.group {
+            None => self.context().target(call, rank),
+            Some(_) => self.context().target(call, self.job_rank_of(call, rank)?),
+        }
+    }
+
+    fn checked_target(&self, call: &'static str, rank: Rank) -> Result<usize, Error> {
+        self.context().rma_target::<M>(call, self.job_rank_of(call, rank)?)
+    }
+
+    fn job_rank_of(&self, call: &'static str, rank: Rank) -> Result<Rank, Error> {
+        let outside = || Error::RankOutOfRange { call, rank, size: self.size() };
+        self.job_rank(rank).ok_or_else(outside)
     }
 
     /// This process's rank in the team.
     #[must_use]
     pub fn rank(&self) -> Rank {
-        self.client.rank()
+        Rank(self.group().rank())
     }
 
     /// Ranks in the team.
     #[must_use]
     pub fn size(&self) -> u32 {
-        self.client.size()
+        self.group().size()
+    }
+
+    /// Rank in the job of a rank of the team; `None` for one that the team does not have.
+    #[must_use]
+    #[inline]
+    pub fn job_rank(&self, rank: Rank) -> Option<Rank> {
+        self.group().job_rank(rank.0).map(Rank)
+    }
+
+    /// Rank in the team of a rank of the job; `None` for one that is no member.
+    #[must_use]
+    #[inline]
+    pub fn rank_of(&self, job: Rank) -> Option<Rank> {
+        self.group().rank_of(job.0).map(Rank)
     }
 
     #[inline]
@@ -62,7 +106,7 @@ impl<M: Mode> Team<'_, M> {
         args: &'m [i32],
         payload: AmPayload<'m>,
     ) -> Result<AmMessage<'m>, Error> {
-        let target = self.context().target(call, rank)?;
+        let target = self.target(call, rank)?;
         let message =
             AmMessage { class: MessageClass::Request, target, handler: handler.0, args, payload };
         message.check(call)?;
@@ -149,7 +193,7 @@ impl<M: Mode> Team<'_, M> {
         flags: Flags,
     ) -> Result<Option<PreparedRequestMedium<'t, M>>, Error> {
         let call = "prepare_request_medium";
-        let target = self.context().rma_target::<M>(call, rank)?;
+        let target = self.checked_target(call, rank)?;
         let terms = (Terms::medium(call, (least, most), nargs), client_buf);
         PreparedMessage::medium(self.context(), (target, None), terms, flags)
     }
@@ -169,7 +213,7 @@ impl<M: Mode> Team<'_, M> {
         nargs: usize,
     ) -> Result<PreparedRequestLong<'t, M>, Error> {
         let call = "prepare_request_long";
-        let target = self.context().rma_target::<M>(call, rank)?;
+        let target = self.checked_target(call, rank)?;
         let terms = (Terms::long(call, (least, most), nargs, dest), client_buf);
         PreparedMessage::long(self.context(), (target, None), terms)
     }

@@ -13,6 +13,8 @@
 //!   which C programs have as events.
 //! * [`BoundSegment`], [`Place`]: segments that C programs make and bind to endpoints by themselves,
 //!   and where bytes of them are for the network.
+//! * [`Group`]: a team. [`Task`], [`Reduction`], [`Combine`], [`Buffers`]: a collective on it, which
+//!   completes as an operation.
 //! * [`Waiter`]: spin, yield, sleep; C programs drive some waits themselves.
 //! * [`AmMessage`]: what is sent; the limits of payloads, which C queries per number of arguments.
 
@@ -22,6 +24,7 @@ use bootstrap::Rank;
 
 pub use crate::am::lend::Lender;
 use crate::client::Client;
+pub use crate::coll::{Buffers, Combine, DataType, Group, ReduceOp, Reduction, Task};
 use crate::error::Error;
 pub use crate::foreign::{ANY_ARGS, Arrival, Foreign, Runner, ShortBurst};
 pub use crate::handler::Registered;
@@ -166,6 +169,19 @@ impl Inner {
     pub fn segment(self, target: Target) -> Option<PeerSegment> {
         let attached = |found: &PeerSegment| found.len != 0 || found.here.is_some();
         self.0.transport.segment(target).filter(attached)
+    }
+}
+
+/// Teams.
+impl Inner {
+    /// The team of all ranks.
+    pub fn whole(self) -> Arc<Group> {
+        Arc::clone(&self.0.collectives.whole)
+    }
+
+    /// A team that [`RankContext::split`] or [`RankContext::create`] made is no more.
+    pub fn forget_team(self, group: &Group) {
+        self.0.collectives.forget(group);
     }
 }
 

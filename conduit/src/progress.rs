@@ -21,6 +21,7 @@ impl RankContext {
         self.shm().memory.arrived()
             || self.node_shm().exit_decision().is_some()
             || self.net_has_work()
+            || self.calls.is_stirred()
     }
 
     /// Whether a poll would deliver something. Loads only. A rank without neighbours does not check
@@ -44,9 +45,12 @@ impl RankContext {
         self.check_open(call)?;
         self.check_outside::<M>(call)?;
         self.shm().budget.end_burst();
-        let count = self.poll_shm::<M>();
+        let mut count = self.poll_shm::<M>();
         if self.networked() {
-            return Ok(count + self.poll_net::<M>(Poll::All)?);
+            count += self.poll_net::<M>(Poll::All)?;
+        }
+        if self.calls.is_stirred() {
+            self.drive_collectives::<M>();
         }
         Ok(count)
     }
@@ -75,6 +79,9 @@ impl RankContext {
         let count = self.poll_shm::<M>();
         if self.shm().is_asymmetric() {
             self.shm().budget.grant_one::<M>();
+        }
+        if self.calls.is_stirred() {
+            self.drive_collectives::<M>();
         }
         Some(count)
     }

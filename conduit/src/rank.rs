@@ -11,6 +11,7 @@ use settings::Env;
 
 use crate::barrier::dissemination::Leader;
 use crate::call_state::CallState;
+use crate::coll::Collectives;
 use crate::error::Error;
 use crate::exit;
 use crate::exit::inbox::ExitInbox;
@@ -37,6 +38,7 @@ pub struct RankContext {
     pub(crate) exit_inbox: ExitInbox,
     pub(crate) operations: Operations,
     pub(crate) handlers: Table,
+    pub(crate) collectives: Collectives,
     pub(crate) exit_notifier: ExitNotifier,
     services: Mutex<Box<dyn Bootstrap>>,
     pub(crate) settings: Settings,
@@ -73,6 +75,7 @@ impl RankContext {
             exit_inbox: ExitInbox::new(),
             operations: Operations::default(),
             handlers: Table::new(),
+            collectives: Collectives::new(place.rank.0, place.size),
             exit_notifier,
             services: Mutex::new(services),
             settings,

@@ -20,7 +20,7 @@ use crate::segment::Segment;
 use crate::settings::Settings;
 use crate::wait::Waiter;
 use crate::wait_mode::WaitMode;
-use crate::{exit_link, identity, notes};
+use crate::{coll, exit_link, identity, notes};
 
 /// Position of this rank among the sets of its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +100,7 @@ impl<M: Mode> Client<M> {
     }
 
     fn meet_first(context: Arc<RankContext>) -> Result<Self, Error> {
+        context.handlers.register_library(coll::handler());
         context.meet_at_start::<M>("init")?;
         context.start_threads::<M>()?;
         context.learn_cpus();
@@ -133,7 +134,7 @@ impl<M: Mode> Client<M> {
     /// The team of all ranks.
     #[must_use]
     pub const fn team(&self) -> Team<'_, M> {
-        Team { client: self }
+        Team { client: self, group: None }
     }
 
     /// Job ranks on this host, ascending, this one included.

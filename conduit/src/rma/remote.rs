@@ -125,6 +125,7 @@ impl RankContext {
 
     #[cold]
     pub(crate) fn cut_off(&self) {
+        self.collectives.give_up_all();
         if let Some(net) = self.transport.net() {
             net.close();
         }

@@ -1,0 +1,208 @@
+//! The rank around its collectives: begins them, keeps what comes, sends from polls, waits.
+
+use std::sync::Arc;
+
+use bootstrap::Rank;
+
+use super::group::Group;
+use super::letter::{HANDLER, Head, WORDS};
+use super::machine::State;
+use super::memory::Buffers;
+use super::table::{Key, Running, Table};
+use super::task::Task;
+use crate::error::Error;
+use crate::handler::{Function, Registered, Role};
+use crate::mode::Mode;
+use crate::rank::RankContext;
+use crate::rma::operations::{Op, OpCounters, Part};
+use crate::transport::message::{AmMessage, AmPayload, MessageClass};
+use crate::wait::Waiter;
+
+/// The handler of the messages of collectives.
+pub(crate) fn handler() -> Registered {
+    let take: Function = Function::Medium(Box::new(|token, bytes, args| {
+        token.context.collective_message(token.source(), args, bytes);
+    }));
+    Registered::new(HANDLER, "collective".to_owned(), WORDS, Role::Request, take)
+}
+
+/// A collective that was begun: its operation, and its key for who gives it up.
+pub(crate) struct Begun {
+    pub(crate) op: Op,
+    pub(crate) row: Arc<OpCounters>,
+    key: Key,
+}
+
+/// Gives a collective up that is not waited for, because of an error or a panic.
+struct GiveUp<'a>(&'a RankContext, Key);
+
+impl Drop for GiveUp<'_> {
+    fn drop(&mut self) {
+        self.0.collectives.give_up(self.1);
+    }
+}
+
+impl RankContext {
+    /// The handler: keeps the message for the next poll, which goes on with its collective.
+    fn collective_message(&self, source: Rank, args: &[i32], bytes: &[u8]) {
+        let Some(head) = Head::decode(args) else {
+            self.fatal(&format!("rank {source} sent words of a collective that are none"));
+        };
+        match self.collectives.try_lock() {
+            Some(mut table) => self.take_letter(&mut table, source.0, &head, bytes),
+            // It sends, or another thread does.
+            None => self.collectives.inbox().push((source.0, head, bytes.to_vec())),
+        }
+        self.calls.stir();
+        // A thread of this rank that sleeps has to send.
+        self.shm().wake_own();
+    }
+
+    fn take_letter(&self, table: &mut Table, source: u32, head: &Head, bytes: &[u8]) {
+        if let Err(problem) = table.take(source, head, bytes) {
+            self.no_agreement(&format!("rank {source} {problem}"));
+        }
+    }
+
+    #[cold]
+    fn no_agreement(&self, problem: &str) -> ! {
+        self.fatal(&format!(
+            "rank {}: collectives differ: {problem}; all members of a team must begin the same ones \
+             in the same order, with the same sizes",
+            self.rank_info.rank,
+        ))
+    }
+
+    /// Begins a collective.
+    pub(crate) fn begin_collective<M: Mode>(
+        &self,
+        call: &'static str,
+        group: &Arc<Group>,
+        task: Task,
+    ) -> Result<Begun, Error> {
+        self.check_open(call)?;
+        self.check_outside::<M>(call)?;
+        let (op, row) = self.begin(call)?;
+        row.gets.begin(false);
+        let mut table = self.collectives.lock();
+        let key = (group.id, group.next());
+        let running = Running::new(group, task, Arc::clone(&row));
+        if let Err(problem) = table.begin(key, running) {
+            self.no_agreement(&problem);
+        }
+        self.advance_collectives::<M>(&mut table);
+        Ok(Begun { op, row, key })
+    }
+
+    /// As [`RankContext::begin_collective`] for who knows operations by number.
+    pub fn start_collective<M: Mode>(
+        &self,
+        call: &'static str,
+        group: &Arc<Group>,
+        task: Task,
+    ) -> Result<Op, Error> {
+        Ok(self.begin_collective::<M>(call, group, task)?.op)
+    }
+
+    /// A collective that is complete on return.
+    pub fn run_collective<M: Mode>(
+        &self,
+        call: &'static str,
+        group: &Arc<Group>,
+        task: Task,
+    ) -> Result<(), Error> {
+        let Begun { op, row, key } = self.begin_collective::<M>(call, group, task)?;
+        let guard = GiveUp(self, key);
+        let mut waiter = Waiter::new();
+        while !row.is_complete(Part::ALL) {
+            if self.poll::<M>(call)? > 0 {
+                waiter.progressed();
+            } else {
+                waiter.idle(self, || self.has_work() || row.is_complete(Part::ALL));
+            }
+        }
+        std::mem::forget(guard);
+        self.operations.forget(op);
+        Ok(())
+    }
+
+    /// A row of bytes, of the same length on all, from each member to all; in the order of their
+    /// ranks.
+    pub fn gather_all<M: Mode>(
+        &self,
+        call: &'static str,
+        group: &Arc<Group>,
+        row: &[u8],
+    ) -> Result<Vec<u8>, Error> {
+        let mut rows = row.to_vec();
+        rows.resize(row.len() * group.size() as usize, 0);
+        let task = Task::gather_all(group, row.len(), Buffers::of(None, Some(&mut rows[..])));
+        self.run_collective::<M>(call, group, task)?;
+        rows.rotate_right(row.len() * group.rank() as usize);
+        Ok(rows)
+    }
+
+    /// Goes on with the collectives that something has come for; what a poll does after handlers
+    /// have run.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn drive_collectives<M: Mode>(&self) {
+        if self.is_closed() {
+            return;
+        }
+        // Another thread that has it does so, and comes back for what comes now.
+        if let Some(mut table) = self.collectives.try_lock() {
+            self.advance_collectives::<M>(&mut table);
+        }
+    }
+
+    fn advance_collectives<M: Mode>(&self, table: &mut Table) {
+        loop {
+            self.calls.settle();
+            let letters = std::mem::take(&mut *self.collectives.inbox());
+            for (source, head, bytes) in &letters {
+                self.take_letter(table, *source, head, bytes);
+            }
+            let mut no_room = false;
+            for key in table.stirred() {
+                if self.advance_one::<M>(table, key) == State::NoRoom {
+                    table.again(key);
+                    no_room = true;
+                }
+            }
+            if no_room {
+                return self.calls.stir();
+            }
+            if !self.calls.is_stirred() {
+                return;
+            }
+        }
+    }
+
+    fn advance_one<M: Mode>(&self, table: &mut Table, key: Key) -> State {
+        let Some(running) = table.running.get_mut(&key) else { return State::Done };
+        let group = Arc::clone(&running.group);
+        let send = |head: &Head, to: u32, bytes: &[u8]| {
+            let Some(to) = group.job_rank(to) else { return false };
+            let Ok(target) = self.target("collective", Rank(to)) else { return false };
+            let (class, args) = (MessageClass::Request, &head.encode());
+            let payload = AmPayload::Medium(bytes);
+            self.try_send::<M>(&AmMessage { class, target, handler: HANDLER, args, payload })
+        };
+        let mut state = State::Waiting;
+        if running.calls_program {
+            // What its function may not call, it is told.
+            self.calls.run_handler::<M>(|| state = running.advance(key.1, send));
+        } else {
+            state = running.advance(key.1, send);
+        }
+        if state == State::Done {
+            table.running.remove(&key);
+            if M::THREADED {
+                // Another thread may sleep for it.
+                self.shm().wake_own();
+            }
+        }
+        state
+    }
+}

@@ -1,0 +1,84 @@
+//! A team as its member knows it: who is in it, and how many collectives it has begun.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::members::Members;
+
+/// Number of a team in the job: job rank of its first member, and a number that this one gave. The
+/// team of all ranks has 0.
+pub(crate) type TeamId = u64;
+
+/// Makes the number of a team.
+pub(crate) const fn team_id(first: u32, number: u32) -> TeamId {
+    (first as u64) << 32 | number as u64
+}
+
+/// A team that this rank is a member of.
+#[derive(Debug)]
+pub struct Group {
+    pub(crate) id: TeamId,
+    pub(crate) members: Members,
+    /// This rank in it.
+    pub(crate) rank: u32,
+    /// Collectives that were begun.
+    begun: AtomicU32,
+}
+
+impl Group {
+    pub(crate) const fn new(id: TeamId, members: Members, rank: u32) -> Self {
+        Self { id, members, rank, begun: AtomicU32::new(0) }
+    }
+
+    /// This process's rank in the team.
+    #[must_use]
+    pub const fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Ranks in the team.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.members.count()
+    }
+
+    /// Job rank of a rank of the team; `None` for one that is not in it.
+    #[must_use]
+    #[inline]
+    pub fn job_rank(&self, rank: u32) -> Option<u32> {
+        self.members.job_rank(rank)
+    }
+
+    /// Rank in the team of a rank of the job; `None` for one that is no member.
+    #[must_use]
+    #[inline]
+    pub fn rank_of(&self, job: u32) -> Option<u32> {
+        self.members.rank_of(job)
+    }
+
+    /// The number of the collective that begins now, the same on all members.
+    pub(super) fn next(&self) -> u32 {
+        self.begun.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether the collective with this number was begun here.
+    pub(super) fn has_begun(&self, number: u32) -> bool {
+        // Older by less than half of all numbers.
+        self.begun.load(Ordering::Relaxed).wrapping_sub(number).wrapping_sub(1) < 1 << 31
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn collectives_are_numbered_in_order() {
+        let group = Group::new(0, Members::all(1), 0);
+        assert!(!group.has_begun(0));
+        assert_eq!((group.next(), group.next()), (0, 1));
+        assert!(group.has_begun(0) && group.has_begun(1) && !group.has_begun(2));
+        let group = Group { begun: AtomicU32::new(u32::MAX), ..group };
+        assert_eq!((group.next(), group.next()), (u32::MAX, 0));
+        assert!(group.has_begun(0) && group.has_begun(u32::MAX) && !group.has_begun(1));
+    }
+}

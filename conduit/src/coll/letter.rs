@@ -1,0 +1,158 @@
+//! What a message of a collective says beside its data. Pure.
+
+use super::group::TeamId;
+use super::machine::Mark;
+
+/// Handler index of the messages; below the client's range.
+pub(crate) const HANDLER: u8 = 64;
+/// Arguments of a message.
+pub(crate) const WORDS: usize = 9;
+
+/// What members do together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Barrier,
+    Broadcast,
+    ReduceToOne,
+    ReduceToAll,
+    /// Of the library: making teams, publishing segments.
+    Gather,
+}
+
+const KINDS: [Kind; 5] =
+    [Kind::Barrier, Kind::Broadcast, Kind::ReduceToOne, Kind::ReduceToAll, Kind::Gather];
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Barrier => "a barrier",
+            Self::Broadcast => "a broadcast",
+            Self::ReduceToOne => "a reduction to one",
+            Self::ReduceToAll => "a reduction to all",
+            Self::Gather => "a call that makes teams or publishes segments",
+        }
+    }
+}
+
+/// What all members of a collective must agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Signature {
+    pub(crate) kind: Kind,
+    /// Of root, types and operation.
+    pub(crate) check: u16,
+    /// Payload bytes of a member.
+    pub(crate) len: u64,
+}
+
+impl Signature {
+    pub(crate) fn new(kind: Kind, arguments: [u64; 4], len: usize) -> Self {
+        let mix =
+            |seed: u64, word: u64| (seed ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word >> 7;
+        let [.., high, low] = arguments.into_iter().fold(7, mix).to_be_bytes();
+        let [high_too, ..] = arguments.into_iter().fold(3, mix).to_be_bytes();
+        let check = u16::from_be_bytes([high ^ high_too, low]);
+        Self { kind, check, len: len as u64 }
+    }
+
+    /// What is wrong when another member's is not this.
+    pub(super) fn problem(self, other: Self) -> Option<String> {
+        let (here, there) = (self.kind.name(), other.kind.name());
+        if self.kind != other.kind {
+            return Some(format!("begins {there} where this rank begins {here}"));
+        }
+        if self.len != other.len {
+            return Some(format!(
+                "begins {there} of {} bytes, this rank one of {} bytes",
+                other.len, self.len
+            ));
+        }
+        let other_arguments = "begins it with another root, type, size of elements or operation";
+        (self.check != other.check).then(|| other_arguments.to_owned())
+    }
+}
+
+/// The words of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) team: TeamId,
+    /// Number of the collective in its team.
+    pub(crate) number: u32,
+    pub(crate) signature: Signature,
+    pub(crate) mark: Mark,
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
+const fn halves(word: u64) -> [i32; 2] {
+    [(word as u32).cast_signed(), ((word >> 32) as u32).cast_signed()]
+}
+
+fn joined(low: i32, high: i32) -> u64 {
+    u64::from(high.cast_unsigned()) << 32 | u64::from(low.cast_unsigned())
+}
+
+impl Head {
+    pub(crate) fn encode(self) -> [i32; WORDS] {
+        let Signature { kind, check, len } = self.signature;
+        let what = u32::from(kind as u8) | u32::from(self.mark.tag) << 8 | u32::from(check) << 16;
+        let ([team, team_high], [len, len_high]) = (halves(self.team), halves(len));
+        let [at, at_high] = halves(self.mark.at);
+        let [number, lane] = [self.number, self.mark.lane].map(u32::cast_signed);
+        [team, team_high, number, what.cast_signed(), lane, at, at_high, len, len_high]
+    }
+
+    pub(crate) fn decode(words: &[i32]) -> Option<Self> {
+        let &[team, team_high, number, what, lane, at, at_high, len, len_high] = words else {
+            return None;
+        };
+        let [kind, tag, check @ ..] = what.cast_unsigned().to_le_bytes();
+        let kind = *KINDS.get(usize::from(kind))?;
+        let check = u16::from_le_bytes(check);
+        Some(Self {
+            team: joined(team, team_high),
+            number: number.cast_unsigned(),
+            signature: Signature { kind, check, len: joined(len, len_high) },
+            mark: Mark { tag, lane: lane.cast_unsigned(), at: joined(at, at_high) },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn words_survive_the_wire(
+            team: u64, number: u32, kind in 0_usize..5, check: u16, len: u64, tag: u8, lane: u32, at: u64,
+        ) {
+            let signature = Signature { kind: KINDS[kind], check, len };
+            let head = Head { team, number, signature, mark: Mark { tag, lane, at } };
+            prop_assert_eq!(Head::decode(&head.encode()), Some(head));
+        }
+
+        #[test]
+        fn whatever_arrives_is_looked_at(words in proptest::collection::vec(any::<i32>(), 0..12)) {
+            if let Some(head) = Head::decode(&words) {
+                prop_assert_eq!(head.encode().to_vec(), words);
+            }
+        }
+    }
+
+    #[test]
+    fn members_that_differ_are_told_how() {
+        let sum = Signature::new(Kind::ReduceToAll, [0, 4, 1, 0], 80);
+        let product = Signature::new(Kind::ReduceToAll, [0, 4, 2, 0], 80);
+        assert_eq!(sum.problem(sum), None);
+        assert!(sum.problem(product).expect("a problem").contains("another root"));
+        let longer = Signature { len: 88, ..sum };
+        assert!(sum.problem(longer).expect("a problem").contains("of 88 bytes"));
+        let barrier = Signature::new(Kind::Barrier, [0; 4], 0);
+        assert_eq!(
+            sum.problem(barrier).as_deref(),
+            Some("begins a barrier where this rank begins a reduction to all")
+        );
+    }
+}

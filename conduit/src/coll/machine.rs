@@ -1,0 +1,312 @@
+//! One collective of one member: takes messages, says what to send next. Pure: memory and network
+//! are behind [`Memory`] and a closure.
+//!
+//! The payload is cut into lanes, which go through the schedule beside each other. A payload of
+//! more than [`EAGER`] bytes goes in *windows* of lanes: before a window its receivers tell their
+//! senders that they are ready, so that nobody has to keep more than a window for a slow rank.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::aligned::Aligned;
+use super::schedule::{self, Part, Step, Then};
+
+/// Most payload bytes of one message.
+pub(crate) const FRAGMENT: usize = 65_472;
+/// Bytes of a lane, unless one element is larger.
+const LANE: usize = 32 << 10;
+/// Most bytes that are sent before the receiver has said that it is ready.
+const EAGER: usize = 64 << 10;
+/// Lanes under way beside each other.
+const WINDOW: u32 = 32;
+
+/// How a payload is cut into lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    len: usize,
+    lane: usize,
+    lanes: u32,
+    windowed: bool,
+}
+
+impl Layout {
+    /// In one piece, which no rank is asked for before it is there: for what is small.
+    pub(crate) const fn whole(len: usize) -> Self {
+        Self { len, lane: len, lanes: 1, windowed: false }
+    }
+
+    /// Lanes of whole elements, each of `element` bytes.
+    pub(crate) fn cut(len: usize, element: usize) -> Self {
+        let element = element.max(1);
+        let lane = (LANE / element).max(1).saturating_mul(element);
+        let lanes = u32::try_from(len.div_ceil(lane)).unwrap_or(u32::MAX).max(1);
+        Self { len, lane, lanes, windowed: len > EAGER }
+    }
+
+    /// Whether there are so many lanes that the amount of data counts more than the rounds.
+    pub(crate) const fn is_long(self) -> bool {
+        self.windowed
+    }
+
+    const fn windows(self) -> u32 {
+        self.lanes.div_ceil(WINDOW)
+    }
+
+    /// Bytes of a part of a lane.
+    fn range(self, lane: u32, part: Part) -> Range<usize> {
+        let start = (lane as usize).saturating_mul(self.lane).min(self.len);
+        let block = self.lane.min(self.len - start);
+        let at = |blocks: u32| start + block * blocks as usize;
+        at(part.first)..at(part.first + part.count)
+    }
+}
+
+/// The memory of a collective.
+pub(crate) trait Memory {
+    /// What this rank contributes to a range takes its place there.
+    fn begin(&mut self, range: Range<usize>);
+    fn read(&self, range: Range<usize>) -> &[u8];
+    fn store(&mut self, at: usize, bytes: &[u8]);
+    /// Combines what is in a range with `data`, which may be changed; `left`: `data` is the left
+    /// operand.
+    fn combine(&mut self, range: Range<usize>, data: &mut [u8], left: bool);
+}
+
+/// A message to send.
+#[derive(Debug)]
+pub(crate) struct Packet<'a> {
+    pub(crate) to: u32,
+    pub(crate) place: Mark,
+    pub(crate) bytes: &'a [u8],
+}
+
+/// What of a collective a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) tag: u8,
+    /// Number of the lane, or of the window that a rank is ready for.
+    pub(crate) lane: u32,
+    /// First byte, in the data of its step.
+    pub(crate) at: u64,
+}
+
+/// What became of an attempt to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Waits for messages.
+    Waiting,
+    /// A message found no room: try again.
+    NoRoom,
+    Done,
+}
+
+/// A lane under way, or the steps before a window.
+#[derive(Clone, Copy, Debug)]
+struct Lane {
+    number: u32,
+    next: usize,
+    /// Bytes of the next step that were sent.
+    sent: usize,
+    /// The memory knows of it.
+    begun: bool,
+}
+
+impl Lane {
+    const fn new(number: u32) -> Self {
+        Self { number, next: 0, sent: 0, begun: false }
+    }
+}
+
+/// Lane, step, and whether it is one of those before a window.
+type Place = (u32, usize, bool);
+
+/// Data of a step that receives.
+#[derive(Debug, Default)]
+struct Arrived {
+    /// What is to be combined.
+    data: Aligned,
+    got: usize,
+    complete: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Machine {
+    steps: Vec<Step>,
+    ready: Vec<Step>,
+    layout: Layout,
+    window: u32,
+    /// The steps before this window, until they are done.
+    opening: Option<Lane>,
+    /// Of this window, those that are not done.
+    lanes: Vec<Lane>,
+    arrived: HashMap<Place, Arrived>,
+}
+
+impl Machine {
+    pub(crate) fn new(steps: Vec<Step>, layout: Layout) -> Self {
+        let ready = if layout.windowed { schedule::ready(&steps) } else { Vec::new() };
+        let mut machine = Self {
+            steps,
+            ready,
+            layout,
+            window: 0,
+            opening: None,
+            lanes: Vec::new(),
+            arrived: HashMap::new(),
+        };
+        machine.open_window();
+        machine
+    }
+
+    fn open_window(&mut self) {
+        self.opening = Some(Lane::new(self.window));
+        let first = self.window * WINDOW;
+        let end = first.saturating_add(WINDOW).min(self.layout.lanes);
+        self.lanes = (first..end).map(Lane::new).collect();
+    }
+
+    const fn steps(&self, opening: bool) -> &Vec<Step> {
+        if opening { &self.ready } else { &self.steps }
+    }
+
+    /// A message has come, before or after it is waited for; an error for what no member sends.
+    pub(crate) fn arrive(
+        &mut self,
+        from: u32,
+        mark: Mark,
+        bytes: &[u8],
+        memory: &mut impl Memory,
+    ) -> Result<(), &'static str> {
+        let Mark { tag, lane, at } = mark;
+        let opening = tag == schedule::READY;
+        let is_it = |step: &Step| matches!(*step, Step::Receive { from: f, tag: t, .. } if (f, t) == (from, tag));
+        let step = self.steps(opening).iter().position(is_it);
+        let step = step.ok_or("a message that its sender does not send here")?;
+        let Some(&Step::Receive { part, then, .. }) = self.steps(opening).get(step) else {
+            return Err("a message that its sender does not send here");
+        };
+        let most = if opening { self.layout.windows() } else { self.layout.lanes };
+        if lane >= most {
+            return Err("a piece that there is not");
+        }
+        let range = if opening { 0..0 } else { self.layout.range(lane, part) };
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        if at.saturating_add(bytes.len()) > range.len() || bytes.is_empty() != range.is_empty() {
+            return Err("data outside its place");
+        }
+        let row = self.arrived.entry((lane, step, opening)).or_default();
+        row.got += bytes.len();
+        if row.complete || row.got > range.len() {
+            return Err("a message twice");
+        }
+        match then {
+            Then::Nothing => {}
+            Then::Store => memory.store(range.start + at, bytes),
+            Then::Left | Then::Right => row.data.fill(range.len(), at, bytes),
+        }
+        row.complete = row.got == range.len();
+        Ok(())
+    }
+
+    /// Goes on as far as possible; `send` says whether a message went out.
+    pub(crate) fn advance(
+        &mut self,
+        memory: &mut impl Memory,
+        send: &mut impl FnMut(Packet<'_>) -> bool,
+    ) -> State {
+        loop {
+            if let Some(mut lane) = self.opening {
+                let state = self.run(&mut lane, true, memory, send);
+                self.opening = (state != State::Done).then_some(lane);
+                if state != State::Done {
+                    return state;
+                }
+            }
+            let mut state = State::Done;
+            let mut lanes = std::mem::take(&mut self.lanes);
+            lanes.retain_mut(|lane| {
+                if state == State::NoRoom {
+                    return true;
+                }
+                let after = self.run(lane, false, memory, send);
+                if after != State::Done {
+                    state = after;
+                }
+                after != State::Done
+            });
+            self.lanes = lanes;
+            if state != State::Done {
+                return state;
+            }
+            if self.window + 1 >= self.layout.windows() {
+                return State::Done;
+            }
+            self.window += 1;
+            self.open_window();
+        }
+    }
+
+    /// Runs one lane.
+    fn run(
+        &mut self,
+        lane: &mut Lane,
+        opening: bool,
+        memory: &mut impl Memory,
+        send: &mut impl FnMut(Packet<'_>) -> bool,
+    ) -> State {
+        if !opening && !lane.begun {
+            lane.begun = true;
+            memory.begin(self.layout.range(lane.number, schedule::ALL));
+        }
+        loop {
+            let Some(step) = self.steps(opening).get(lane.next).copied() else {
+                return State::Done;
+            };
+            match step {
+                Step::Send { to, tag, part } => {
+                    let range = if opening { 0..0 } else { self.layout.range(lane.number, part) };
+                    if !send_all(memory.read(range), (to, tag), lane, send) {
+                        return State::NoRoom;
+                    }
+                }
+                Step::Receive { part, then, .. } => {
+                    let place = (lane.number, lane.next, opening);
+                    if !self.arrived.get(&place).is_some_and(|row| row.complete) {
+                        return State::Waiting;
+                    }
+                    let row = self.arrived.remove(&place);
+                    if let (Then::Left | Then::Right, Some(mut row)) = (then, row) {
+                        let range = self.layout.range(lane.number, part);
+                        memory.combine(range, row.data.bytes(), then == Then::Left);
+                    }
+                }
+            }
+            lane.next += 1;
+            lane.sent = 0;
+        }
+    }
+}
+
+/// Sends what is left of a step's data; `false` when there is no room for all of it.
+fn send_all(
+    bytes: &[u8],
+    (to, tag): (u32, u8),
+    lane: &mut Lane,
+    send: &mut impl FnMut(Packet<'_>) -> bool,
+) -> bool {
+    loop {
+        let rest = bytes.get(lane.sent..).unwrap_or_default();
+        let piece = rest.get(..FRAGMENT).unwrap_or(rest);
+        let place = Mark { tag, lane: lane.number, at: lane.sent as u64 };
+        if !send(Packet { to, place, bytes: piece }) {
+            return false;
+        }
+        lane.sent += piece.len();
+        if lane.sent >= bytes.len() {
+            return true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

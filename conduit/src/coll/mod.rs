@@ -1,0 +1,37 @@
+//! Collectives on teams: any number under way, in the same order on all members.
+//!
+//! * `members`, `group`: who is in a team. `schedule`: who sends what to whom. `machine`: one
+//!   collective of one member. `reduce`: how elements are combined. `letter`: the words of a
+//!   message. All pure.
+//! * `memory`: the buffers of programs. `table`: what is under way here, and what came early.
+//! * `drive`: the rank around them. Handlers keep what comes; polls send.
+
+mod aligned;
+mod drive;
+mod group;
+mod letter;
+mod machine;
+mod members;
+mod memory;
+mod reduce;
+mod schedule;
+mod table;
+mod task;
+
+use crate::error::Error;
+
+pub(crate) use drive::handler;
+pub use group::Group;
+pub(crate) use group::team_id;
+pub(crate) use members::Members;
+pub use memory::{Buffers, Plain};
+pub(crate) use memory::{elements, elements_mut};
+pub use reduce::{Combine, DataType, ReduceOp};
+pub(crate) use table::Collectives;
+pub use task::{Reduction, Task};
+
+/// The error of a call about a team that cannot be.
+#[cold]
+pub(crate) fn refused(call: &'static str, problem: String) -> Error {
+    Error::Os { operation: call, source: std::io::Error::other(problem) }
+}

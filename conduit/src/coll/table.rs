@@ -1,0 +1,194 @@
+//! The collectives that are under way on this rank, and messages of those that are not begun.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use super::group::{Group, TeamId};
+use super::letter::{Head, Signature};
+use super::machine::{Machine, Packet, State};
+use super::members::Members;
+use super::memory::Work;
+use super::task::Task;
+use crate::rma::operations::OpCounters;
+
+/// Team and number of a collective.
+pub(crate) type Key = (TeamId, u32);
+
+/// A message: job rank of its sender, words, data.
+pub(super) type Letter = (u32, Head, Vec<u8>);
+
+/// A collective under way.
+pub(super) struct Running {
+    pub(super) group: Arc<Group>,
+    signature: Signature,
+    machine: Machine,
+    work: Work,
+    pub(super) calls_program: bool,
+    counters: Arc<OpCounters>,
+    /// It is in the list of those that may go on.
+    stirring: bool,
+}
+
+impl Running {
+    pub(super) fn new(group: &Arc<Group>, task: Task, counters: Arc<OpCounters>) -> Self {
+        let Task { signature, machine, work, calls_program } = task;
+        let group = Arc::clone(group);
+        Self { group, signature, machine, work, calls_program, counters, stirring: false }
+    }
+
+    /// Goes on as far as possible; `send` gets the words of a message, its receiver's rank in the
+    /// team, and its data.
+    pub(super) fn advance(
+        &mut self,
+        number: u32,
+        mut send: impl FnMut(&Head, u32, &[u8]) -> bool,
+    ) -> State {
+        let (team, signature) = (self.group.id, self.signature);
+        let state = self.machine.advance(&mut self.work, &mut |packet: Packet<'_>| {
+            let head = Head { team, number, signature, mark: packet.place };
+            send(&head, packet.to, packet.bytes)
+        });
+        if state == State::Done {
+            self.counters.gets.end(false);
+        }
+        state
+    }
+
+    fn take(&mut self, source: u32, head: &Head, bytes: &[u8]) -> Result<(), String> {
+        if let Some(problem) = self.signature.problem(head.signature) {
+            return Err(problem);
+        }
+        let from = self.group.rank_of(source).ok_or("is not in the team")?;
+        Ok(self.machine.arrive(from, head.mark, bytes, &mut self.work)?)
+    }
+}
+
+/// What is under way.
+#[derive(Default)]
+pub(super) struct Table {
+    pub(super) running: HashMap<Key, Running>,
+    early: HashMap<Key, Vec<Letter>>,
+    /// Those that may go on.
+    pub(super) stirring: Vec<Key>,
+    /// Teams of this rank.
+    groups: HashMap<TeamId, Arc<Group>>,
+}
+
+impl Table {
+    /// Takes or keeps a message; what is wrong with one that does not fit.
+    pub(super) fn take(&mut self, source: u32, head: &Head, bytes: &[u8]) -> Result<(), String> {
+        let key = (head.team, head.number);
+        if let Some(running) = self.running.get_mut(&key) {
+            running.take(source, head, bytes)?;
+            if !running.stirring {
+                running.stirring = true;
+                self.stirring.push(key);
+            }
+            return Ok(());
+        }
+        if self.groups.get(&head.team).is_some_and(|group| group.has_begun(head.number)) {
+            return Err("is in a collective that is complete on this rank".to_owned());
+        }
+        self.early.entry(key).or_default().push((source, *head, bytes.to_vec()));
+        Ok(())
+    }
+
+    /// Adds a collective, with what came early for it.
+    pub(super) fn begin(&mut self, key: Key, mut running: Running) -> Result<(), String> {
+        let early = self.early.remove(&key).unwrap_or_default();
+        running.stirring = true;
+        self.stirring.push(key);
+        self.running.insert(key, running);
+        early.iter().try_for_each(|(source, head, bytes)| {
+            self.take(*source, head, bytes).map_err(|problem| format!("rank {source} {problem}"))
+        })
+    }
+
+    /// Those that may go on, each once; they are no more in the list.
+    pub(super) fn stirred(&mut self) -> Vec<Key> {
+        let keys = std::mem::take(&mut self.stirring);
+        for key in &keys {
+            if let Some(running) = self.running.get_mut(key) {
+                running.stirring = false;
+            }
+        }
+        keys
+    }
+
+    /// One could not go on for want of room.
+    pub(super) fn again(&mut self, key: Key) {
+        if let Some(running) = self.running.get_mut(&key)
+            && !running.stirring
+        {
+            running.stirring = true;
+            self.stirring.push(key);
+        }
+    }
+}
+
+/// The collectives of a rank.
+pub(crate) struct Collectives {
+    table: Mutex<Table>,
+    /// What came while another thread had the table.
+    inbox: Mutex<Vec<Letter>>,
+    /// The team of all ranks.
+    pub(crate) whole: Arc<Group>,
+    /// Number of the next team that this rank is the first member of.
+    teams: AtomicU32,
+}
+
+impl Collectives {
+    pub(crate) fn new(rank: u32, size: u32) -> Self {
+        let whole = Arc::new(Group::new(0, Members::all(size), rank));
+        let made = Self {
+            table: Mutex::default(),
+            inbox: Mutex::default(),
+            whole: Arc::clone(&whole),
+            teams: AtomicU32::new(1),
+        };
+        made.know(&whole);
+        made
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, Table>> {
+        match self.table.try_lock() {
+            Ok(table) => Some(table),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    pub(super) fn inbox(&self) -> MutexGuard<'_, Vec<Letter>> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number for a team that begins with this rank.
+    pub(crate) fn new_team(&self) -> u32 {
+        self.teams.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Messages of this team are for collectives of this rank.
+    pub(crate) fn know(&self, group: &Arc<Group>) {
+        self.lock().groups.insert(group.id, Arc::clone(group));
+    }
+
+    /// The team is no more.
+    pub(crate) fn forget(&self, group: &Group) {
+        self.lock().groups.remove(&group.id);
+    }
+
+    /// The memory of a collective is its owner's again, whatever has become of it.
+    pub(crate) fn give_up(&self, key: Key) {
+        self.lock().running.remove(&key);
+    }
+
+    /// As [`Collectives::give_up`] for all.
+    pub(crate) fn give_up_all(&self) {
+        self.lock().running.clear();
+    }
+}

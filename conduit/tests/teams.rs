@@ -1,0 +1,182 @@
+//! Teams and their collectives, between threads as ranks: who is in which team, requests by team
+//! rank, results against a computation of one's own, many teams and sizes.
+
+#[path = "shared/harness.rs"]
+mod harness;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use gasnet_ibv::{
+    Client, Entry, Error, Flags, HandlerIndex, Par, Rank, ReduceOp, Seq, Settings, Team,
+};
+use harness::{everywhere, job, tiny};
+
+fn job_ranks(team: &Team<'_, Seq>) -> Vec<u32> {
+    (0..team.size()).map(|rank| team.job_rank(Rank(rank)).expect("a rank").0).collect()
+}
+
+#[test]
+fn splits_have_who_chose_them_in_the_order_of_keys() {
+    everywhere::<Seq>(5, &Settings::default(), |client| {
+        let (all, me, size) = (client.team(), client.rank().0, client.size());
+        let down = all.split(Some(7), -i32::try_from(me).expect("few")).expect("split");
+        let down = down.expect("a team");
+        assert_eq!(job_ranks(&down), (0..size).rev().collect::<Vec<_>>());
+        assert_eq!((down.rank().0, down.size()), (size - 1 - me, size));
+        // Of the reversed team: its even and odd ranks, and its first rank takes part in nothing.
+        let color = (down.rank().0 > 0).then_some(down.rank().0 % 2);
+        let half = down.split(color, 0).expect("split");
+        let of_color = |color| {
+            let ranks = (1..size).filter(|rank| rank % 2 == color);
+            ranks.map(|rank| size - 1 - rank).collect::<Vec<_>>()
+        };
+        match (&half, color) {
+            (Some(half), Some(color)) => {
+                assert_eq!(job_ranks(half), of_color(color));
+                assert_eq!(half.job_rank(half.rank()), Some(Rank(me)));
+                let other = of_color(1 - color)[0];
+                assert_eq!(half.rank_of(Rank(other)), None);
+                half.barrier().expect("barrier");
+            }
+            (half, color) => assert!(half.is_none() && color.is_none()),
+        }
+        down.barrier().expect("barrier");
+    });
+}
+
+#[test]
+fn lists_make_teams_and_wrong_ones_are_refused() {
+    everywhere::<Seq>(4, &Settings::default(), |client| {
+        let (all, me) = (client.team(), client.rank().0);
+        let list: &[Rank] = if me == 2 { &[] } else { &[Rank(3), Rank(0), Rank(1)] };
+        let made = all.create(list).expect("create");
+        assert_eq!(made.as_ref().map(job_ranks), (me != 2).then(|| vec![3, 0, 1]));
+        if let Some(team) = &made {
+            let mut data = [u64::from(me) + 1, 10];
+            team.reduce_to_all(&mut data, ReduceOp::Mult).expect("reduce");
+            assert_eq!(data, [8, 1000]);
+        }
+        let refused = |list: &[Rank]| match all.create(list) {
+            Err(error) => error.to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert!(refused(&[Rank(me), Rank(9)]).contains("rank 9 of the list"));
+        assert!(refused(&[Rank((me + 1) % 4)]).contains("not in itself"));
+        assert!(refused(&[Rank(me), Rank(me)]).contains("twice"));
+        let longer = [Rank(0), Rank(1), Rank(2), Rank(3)];
+        let differs = refused(if me == 0 { &longer[..2] } else { &longer });
+        assert!(differs.contains("different lists"), "{differs}");
+        client.team().barrier().expect("barrier");
+    });
+}
+
+#[test]
+fn requests_go_to_ranks_of_the_team() {
+    everywhere::<Seq>(4, &Settings::default(), |client| {
+        let got = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&got);
+        let count = move |token: &gasnet_ibv::Token<'_, Seq>, args: &[i32]| {
+            assert_eq!(u32::try_from(args[0]).expect("a rank"), token.source().0);
+            counter.fetch_add(1, Ordering::Relaxed);
+        };
+        let mut table = [Entry::short("count", 1, count).at(200)];
+        client.endpoint().register(&mut table).expect("table");
+        client.team().barrier().expect("barrier");
+        let me = client.rank().0;
+        let team = client.team().split(Some(me % 2), -i32::try_from(me).expect("few"));
+        let team = team.expect("split").expect("a team");
+        let args = [i32::try_from(me).expect("few")];
+        for rank in 0..team.size() {
+            let sent = team.request_short(Rank(rank), HandlerIndex(200), &args, Flags::NONE);
+            let _ = sent.expect("request");
+        }
+        client.block_until(|| got.load(Ordering::Relaxed) == 2).expect("requests");
+        let nobody = team.request_short(Rank(2), HandlerIndex(200), &args, Flags::NONE);
+        assert!(matches!(nobody, Err(Error::RankOutOfRange { size: 2, .. })));
+        client.team().barrier().expect("barrier");
+        assert_eq!(got.load(Ordering::Relaxed), 2);
+    });
+}
+
+/// Everything once on a team, with `count` elements.
+fn collectives(team: &Team<'_, Seq>, count: usize) {
+    let (me, size) = (u64::from(team.rank().0), u64::from(team.size()));
+    let own = |rank: u64| (0..count as u64).map(|at| rank * 1_000_003 + at).collect::<Vec<u64>>();
+    for root in 0..team.size() {
+        let mut data = own(me);
+        team.broadcast(Rank(root), &mut data).expect("broadcast");
+        assert!(data == own(u64::from(root)));
+        let mut data = own(me);
+        team.reduce_to_one(Rank(root), &mut data, ReduceOp::Add).expect("reduce");
+        let sums = (0..count as u64).map(|at| size * at + size * (size - 1) / 2 * 1_000_003);
+        let expected = if root == team.rank().0 { sums.collect() } else { own(me) };
+        assert!(data == expected);
+    }
+    let mut data = own(me);
+    // Not commutative: the leftmost operand wins the high half, the rightmost the low one.
+    let ends = |left: u64, right: u64| left >> 32 << 32 | right & 0xffff_ffff;
+    data.iter_mut().for_each(|word| *word = *word << 32 | (*word & 0xffff_ffff));
+    team.reduce_to_all_with(&mut data, ends).expect("reduce");
+    let (first, last) = (own(0), own(size - 1));
+    let expected = first.iter().zip(&last).map(|(a, b)| a << 32 | (b & 0xffff_ffff));
+    assert!(data.into_iter().eq(expected));
+    team.barrier().expect("barrier");
+}
+
+#[test]
+fn collectives_of_many_teams_and_sizes_have_the_results_of_one_process() {
+    everywhere::<Seq>(5, &tiny(), |client| {
+        let me = i32::try_from(client.rank().0).expect("few");
+        let all = client.team();
+        let back = all.split(Some(0), -me).expect("split").expect("a team");
+        let part = all.split(Some(u32::from(me > 1)), 0).expect("split").expect("a team");
+        for count in [1, 100, 5000, 20_000] {
+            for team in [&all, &back, &part] {
+                collectives(team, count);
+            }
+        }
+    });
+    job::<Seq>(5, &Settings::default(), |client| collectives(&client.team(), 400_000));
+    for size in [1, 2, 3, 8, 13] {
+        job::<Seq>(size, &Settings::default(), |client| collectives(&client.team(), 3));
+    }
+}
+
+#[test]
+fn threads_of_a_rank_use_teams_of_their_own() {
+    everywhere::<Par>(3, &Settings::default(), |client| {
+        let make = |thread: i32| {
+            let key = if thread == 0 { 0 } else { -i32::try_from(client.rank().0).expect("few") };
+            client.team().split(Some(1), key).expect("split").expect("a team")
+        };
+        let teams = [make(0), make(1), make(2)];
+        std::thread::scope(|scope| {
+            for team in &teams {
+                scope.spawn(move || {
+                    for turn in 0..40 {
+                        let mut data = [turn, i64::from(team.rank().0)];
+                        team.reduce_to_all(&mut data, ReduceOp::Add).expect("reduce");
+                        assert_eq!(data, [3 * turn, 3]);
+                    }
+                });
+            }
+        });
+        client.team().barrier().expect("barrier");
+    });
+}
+
+#[test]
+fn members_that_call_different_collectives_are_told() {
+    let said = std::panic::catch_unwind(|| {
+        job::<Seq>(2, &Settings::default(), |client: &Client<Seq>| {
+            let mut data = [0_u32; 4];
+            let me = client.rank().0 as usize;
+            let mine = &mut data[..1 + me];
+            let _ended = client.team().reduce_to_all(mine, ReduceOp::Add);
+        });
+    });
+    let said = said.expect_err("they differ");
+    let text = said.downcast_ref::<String>().expect("a text");
+    assert!(text.contains("collectives differ") && text.contains("bytes"), "{text}");
+}
