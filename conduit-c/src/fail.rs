@@ -83,7 +83,6 @@ impl From<Error> for Fail {
             | Error::JobEnding { .. } => NOT_INIT,
             Error::Variable(_)
             | Error::Setting { .. }
-            | Error::NeedsNetwork { .. }
             | Error::Os { .. }
             | Error::LayoutMismatch { .. }
             | Error::HandlerIndexRange { .. }

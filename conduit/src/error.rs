@@ -26,16 +26,6 @@ pub enum Error {
         /// What is wrong and what is legal.
         problem: String,
     },
-    /// The placement of the job needs a network and there is none.
-    #[error(
-        "{reason}: ranks outside this rank's neighbourhood can only be reached over a network, and there is no network layer here; {remedy}"
-    )]
-    NeedsNetwork {
-        /// What in the placement asks for it.
-        reason: String,
-        /// What to change.
-        remedy: &'static str,
-    },
     /// The network could not be set up, or a connection failed.
     #[error("{0}")]
     Network(String),

@@ -54,7 +54,7 @@ impl Timeouts {
     }
 
     /// The table where no agent decides. On one host a rank's decision in the node memory reaches
-    /// the whole job: a reduction that stays incomplete for `exit.stall_alone` is a non-collective
+    /// the whole job: a reduction that stays incomplete for `exit.stall-alone` is a non-collective
     /// exit. On several hosts one with a failure is after `exit.non-collective`. An exit with code
     /// 0 is deferred for the whole T, because nobody failed and the others may be at work.
     #[must_use]

@@ -142,7 +142,7 @@ deadlines! {
         STALL = "exit.stall", secs(2).exit(ExitTerm::AtMost),
             "A rank whose reduction is incomplete waits for the control tree before it decides \
              alone.";
-        STALL_ALONE = "exit.stall_alone", ms(200),
+        STALL_ALONE = "exit.stall-alone", ms(200),
             "The same where no agent decides and all ranks are on one host.";
         NON_COLLECTIVE = "exit.non-collective", secs(1),
             "Where no agent decides, a rank with a code other than 0 waits for the reduction. \
@@ -150,24 +150,24 @@ deadlines! {
         FLUSH = "exit.flush", secs(5),
             "A rank flushes stdout and stderr, then leaves them: another thread may hold a \
              stream's lock for ever.";
-        FLUSH_OTHERS = "exit.flush_others", ms(200),
+        FLUSH_OTHERS = "exit.flush-others", ms(200),
             "A rank flushes its other C streams. A thread that reads from the terminal holds the \
              lock of stdin.";
         FLUSH_SLICE = "exit.flush-slice", ms(1), "Longest single sleep of a rank that flushes.";
-        AGENT_QUIT = "exit.agent_quit", ms(20),
+        AGENT_QUIT = "exit.agent-quit", ms(20),
             "A rank waits for the SIGQUIT that its agent has announced.";
         SLICE = "exit.slice", ms(20), "Longest single sleep of a rank that exits.";
         BACKTRACE = "exit.backtrace", secs(30),
             "A rank waits for one mechanism that prints a backtrace.";
-        CRASH_FLUSH = "exit.crash_flush", secs(5),
+        CRASH_FLUSH = "exit.crash-flush", secs(5),
             "A rank flushes its streams after a fatal signal.";
-        ALARM_STEP = "exit.alarm_step", secs(2).exit(ExitTerm::Plus),
+        ALARM_STEP = "exit.alarm-step", secs(2).exit(ExitTerm::Plus),
             "Alarm over one coordinating step: reduction, election, requests.";
-        ALARM_TEARDOWN = "exit.alarm_teardown", secs(120).exit(ExitTerm::AtLeast),
+        ALARM_TEARDOWN = "exit.alarm-teardown", secs(120).exit(ExitTerm::AtLeast),
             "Alarm over everything from the coordination to the farewell.";
-        ALARM_FINI = "exit.alarm_fini", secs(30).exit(ExitTerm::AtLeast),
+        ALARM_FINI = "exit.alarm-fini", secs(30).exit(ExitTerm::AtLeast),
             "Alarm over the farewell.";
-        ALARM_LAST = "exit.alarm_last", secs(5).exit(ExitTerm::AtLeast),
+        ALARM_LAST = "exit.alarm-last", secs(5).exit(ExitTerm::AtLeast),
             "Alarm between the first signal that aborts a rank and its end.";
     }
 
