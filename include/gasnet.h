@@ -4,6 +4,7 @@
 #define _INCLUDED_GASNET_H 1 /* clients look for it */
 
 #include "gasnet_ibv/gasnet1.h"
+#include "gasnet_ibv/gasnet1_vis.h"
 #include "gasnet_tools.h"
 
 #endif

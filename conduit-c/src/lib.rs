@@ -8,7 +8,7 @@
 //! * `events`: events by number. `collectives`: barriers and broadcasts. `transfer`: bytes to and
 //!   from segments.
 //! * `teams`: teams by handle.
-//! * `am`, `prepare`, `rma`, `event`, `coll`, `team`, `endpoint`, `segment`, `kinds`, `query`, `system`,
+//! * `am`, `prepare`, `rma`, `vis`, `event`, `coll`, `team`, `endpoint`, `segment`, `kinds`, `query`, `system`,
 //!   `tools`: the functions.
 //! * `ancestor`: leave for other ranks to reach memory of this one.
 //!
@@ -56,6 +56,7 @@ mod teams;
 mod tools;
 mod transfer;
 mod types;
+mod vis;
 
 #[cfg(not(any(feature = "seq", feature = "parsync")))]
 use gasnet_ibv::Par as M;

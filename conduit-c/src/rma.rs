@@ -47,7 +47,7 @@ impl Completion {
 
 /// What became of an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Injection {
+pub enum Injection {
     Complete,
     Event(EventValue),
     /// It was not to wait.
@@ -55,7 +55,7 @@ enum Injection {
 }
 
 /// What a call returns about it.
-trait Answer: Sized {
+pub trait Answer: Sized {
     fn of(call: &str, run: impl FnOnce() -> Result<Injection, Fail>) -> Self;
 }
 

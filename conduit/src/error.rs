@@ -106,6 +106,14 @@ pub enum Error {
         /// Alignment needed.
         align: u64,
     },
+    /// A vector, indexed or strided transfer that cannot be.
+    #[error("{call}: {problem}")]
+    BadTransfer {
+        /// Call.
+        call: &'static str,
+        /// What is wrong, and what is legal.
+        problem: String,
+    },
     /// A value of more than 8 bytes, or of none.
     #[error("{call}: a value has 1 to 8 bytes, {len} were asked for")]
     ValueSize {

@@ -9,6 +9,7 @@
 //! row among the rank's [`operations`](crate::rma::operations) until they are.
 
 mod requests;
+mod vectors;
 
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

@@ -15,6 +15,8 @@
 //!   and where bytes of them are for the network.
 //! * [`Group`]: a team. [`Task`], [`Reduction`], [`Combine`], [`Buffers`]: a collective on it, which
 //!   completes as an operation.
+//! * [`VisOp`], [`Shape`], [`Grid`], [`List`], [`Region`], [`PeerCompletion`]: vector, indexed and
+//!   strided transfers, with memory named by address.
 //! * [`Waiter`]: spin, yield, sleep; C programs drive some waits themselves.
 //! * [`AmMessage`]: what is sent; the limits of payloads, which C queries per number of arguments.
 
@@ -45,6 +47,12 @@ use crate::transport::message::{Flags, Outcome};
 use crate::transport::net::NetTransport;
 pub use crate::transport::place::Place;
 use crate::transport::shm::{BarrierName, Which};
+pub use crate::vis::describe::{Shape, unequal};
+pub use crate::vis::grid::{Dim, Grid, Row};
+pub use crate::vis::list::{Entries, List, Piece, Pieces};
+pub use crate::vis::memory::{Region, copy};
+pub use crate::vis::peer::{MAX_PEER_COMPLETION, PeerCompletion};
+pub use crate::vis::send::VisOp;
 pub use crate::wait::Waiter;
 
 /// One rank, for as long as the process lives.

@@ -48,6 +48,7 @@ mod sys;
 mod team;
 mod token;
 mod transport;
+mod vis;
 mod wait;
 mod wait_mode;
 
@@ -71,4 +72,6 @@ pub use crate::settings::{SegmentLimit, Settings};
 pub use crate::team::Element;
 pub use crate::token::Token;
 pub use crate::transport::message::{Flags, LUB_LONG, LUB_MEDIUM, MAX_ARGS, Outcome};
+pub use crate::vis::describe::{Strided, Strides, Vectors};
+pub use crate::vis::list::Extent;
 pub use crate::wait_mode::WaitMode;

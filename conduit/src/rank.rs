@@ -22,6 +22,7 @@ use crate::settings::Settings;
 use crate::transport::Transport;
 use crate::transport::neighbours::{self, Neighbours};
 use crate::transport::shm::ShmTransport;
+use crate::vis::state::Vis;
 use crate::wait_mode::WaitState;
 
 /// One rank. What every call reads comes first, see `ShmTransport`.
@@ -37,6 +38,7 @@ pub struct RankContext {
     pub(crate) leaders: [Leader; 2],
     pub(crate) exit_inbox: ExitInbox,
     pub(crate) operations: Operations,
+    pub(crate) vis: Vis,
     pub(crate) handlers: Table,
     pub(crate) collectives: Collectives,
     pub(crate) exit_notifier: ExitNotifier,
@@ -74,6 +76,7 @@ impl RankContext {
             neighbours,
             exit_inbox: ExitInbox::new(),
             operations: Operations::default(),
+            vis: Vis::new(variables.0),
             handlers: Table::new(),
             collectives: Collectives::new(place.rank.0, place.size),
             exit_notifier,

@@ -67,6 +67,11 @@ impl<'a> RawToken<'a> {
         self.context.rank_of(self.source)
     }
 
+    /// The sender, where a reply goes.
+    pub(crate) const fn source_target(&self) -> usize {
+        self.source
+    }
+
     /// Whether the message is a request.
     #[must_use]
     pub fn is_request(&self) -> bool {

@@ -130,6 +130,18 @@ impl RankContext {
         }
     }
 
+    /// Runs a reply handler of the client without arguments for the payload of a Medium, inside a
+    /// handler of the library.
+    pub(crate) fn deliver_inside(&self, source: usize, handler: u8, payload: &mut [u8]) {
+        let class = MessageClass::Reply;
+        let Some(entry) = self.handlers.get(handler) else {
+            self.no_handler(self.rank_of(source), handler)
+        };
+        self.check_promise(entry, class, source, 0);
+        let token = RawToken::new(self, (source, class), false, entry, None);
+        call(&token, &[], ArrivedPayload::Medium(payload));
+    }
+
     /// Runs a foreign function for Shorts that are alike. What was checked for the first holds for
     /// all.
     #[inline]
@@ -230,7 +242,12 @@ const fn role_of(class: MessageClass) -> Role {
 
 #[inline]
 fn run<M: Mode>(token: &RawToken<'_>, args: &[i32], payload: ArrivedPayload<'_>) {
-    token.context.calls.run_handler::<M>(|| match (&token.entry.function, payload) {
+    token.context.calls.run_handler::<M>(|| call(token, args, payload));
+}
+
+#[inline]
+fn call(token: &RawToken<'_>, args: &[i32], payload: ArrivedPayload<'_>) {
+    match (&token.entry.function, payload) {
         (Function::Foreign(function), payload) => run_foreign(function, token, payload, args),
         (Function::Short(function), ArrivedPayload::None) => function(token, args),
         (Function::Medium(function), ArrivedPayload::Medium(payload)) => {
@@ -246,7 +263,7 @@ fn run<M: Mode>(token: &RawToken<'_>, args: &[i32], payload: ArrivedPayload<'_>)
             function(token, Payload::Long(landing(token, offset, len)), args);
         }
         (_, payload) => wrong_category(token, &payload),
-    });
+    }
 }
 
 fn landing<'a>(token: &RawToken<'a>, offset: u64, len: usize) -> LongPayload<'a> {

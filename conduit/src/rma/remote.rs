@@ -42,7 +42,7 @@ impl RankContext {
         let mut left = if now { RawSource::at_once(source) } else { RawSource::new(source) };
         let outcome = self.start::<M>(op, counter, |net| net.put(to, &mut left, counter))?;
         if now && outcome == Outcome::Sent {
-            self.wait_remote::<M>(op.call, counter, Part::LOCAL)?;
+            self.wait_for_part::<M>(op.call, counter, Part::LOCAL)?;
         }
         Ok(outcome)
     }
@@ -91,8 +91,17 @@ impl RankContext {
         }
     }
 
+    /// Waits (and polls) until nothing is in flight.
+    pub(crate) fn wait_remote<M: Mode>(
+        &self,
+        call: &'static str,
+        counter: &OpCounter,
+    ) -> Result<(), Error> {
+        self.wait_for_part::<M>(call, counter, Part::ALL)
+    }
+
     /// Waits (and polls) until nothing of `part` is in flight.
-    fn wait_remote<M: Mode>(
+    fn wait_for_part<M: Mode>(
         &self,
         call: &'static str,
         counter: &OpCounter,
@@ -129,13 +138,14 @@ impl RankContext {
         if let Some(net) = self.transport.net() {
             net.close();
         }
+        self.vis.forget();
     }
 
     /// A put that is complete on return.
     pub fn put_remote<M: Mode>(&self, op: RemoteOp, source: &[u8]) -> Result<(), Error> {
         self.blocking(op, |op, row| {
             let _sent = self.put_counted::<M>(op, row, source, false)?;
-            self.wait_remote::<M>(op.call, &row.puts, Part::ALL)
+            self.wait_remote::<M>(op.call, &row.puts)
         })
     }
 
@@ -143,7 +153,7 @@ impl RankContext {
     pub fn get_remote<M: Mode>(&self, op: RemoteOp, into: &mut [u8]) -> Result<(), Error> {
         self.blocking(op, |op, row| {
             let _sent = self.get_counted::<M>(op, row, into)?;
-            self.wait_remote::<M>(op.call, &row.gets, Part::ALL)
+            self.wait_remote::<M>(op.call, &row.gets)
         })
     }
 

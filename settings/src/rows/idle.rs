@@ -20,10 +20,17 @@ group! { TOOLS "Tracing, statistics and heap checks" {
 }}
 
 group! { COLLECTIVES "Collectives, strided transfers and clocks" {
+    GASNET_VIS_AMPIPE: Bool, YES =>
+        "Over a network, pack many short runs of a vector, indexed or strided transfer into \
+         messages.";
+    GASNET_VIS_MAXCHUNK: BYTES, Value("3072") =>
+        "Longest run that is packed; longer ones are put or got by themselves. At most what a \
+         message holds.";
+    GASNET_VIS_PUT_MAXCHUNK: BYTES, Unset => "The same for puts alone.";
+    GASNET_VIS_GET_MAXCHUNK: BYTES, Unset => "The same for gets alone.";
+    GASNET_VIS_REMOTECONTIG: Bool, YES =>
+        "Gather the runs of a strided put that are one range at the other rank, and put that.";
 } without effect {
-    Later GASNET_VIS_AMPIPE GASNET_VIS_MAXCHUNK GASNET_VIS_PUT_MAXCHUNK
-        GASNET_VIS_GET_MAXCHUNK GASNET_VIS_REMOTECONTIG =>
-        "Packing of strided and indexed transfers: whether, in pieces of which size, where.";
     Later GASNET_COLL_SCRATCH_SIZE => "Scratch space of each rank for collectives.";
     Later GASNET_COLL_ENABLE_SEARCH GASNET_COLL_TUNING_FILE GASNET_COLL_ENABLE_PROFILE
         GASNET_COLL_AUTOTUNE_WARM_ITERS GASNET_COLL_AUTOTUNE_PERF_ITERS

@@ -204,6 +204,15 @@ impl Segments {
         }
     }
 
+    /// The segment of an endpoint of this rank, as others name it.
+    pub(super) fn own(&self, endpoint: u16) -> Option<SegmentMemory> {
+        let attached = self.attached.get().filter(|attached| endpoint == 0 && attached.own.len > 0);
+        attached.map(|attached| attached.own).or_else(|| {
+            let bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+            self.registered.get(*bound.get(&endpoint)?).map(|one| one.memory)
+        })
+    }
+
     /// Key for requests of this rank on a rail that name `len` bytes from `address` on, where
     /// devices can reach them; `None` for memory that was not registered.
     #[inline]

@@ -191,6 +191,11 @@ impl NetTransport {
         self.context.segments.check(rank, place, len as u64).is_ok()
     }
 
+    /// The segment of an endpoint of this rank.
+    pub(crate) fn own_segment(&self, endpoint: u16) -> Option<SegmentMemory> {
+        self.context.segments.own(endpoint)
+    }
+
     /// Registers memory that the program bound to an endpoint of this rank.
     pub(crate) fn bind(&self, endpoint: u16, memory: SegmentMemory) -> Result<(), Error> {
         self.context.segments.bind(endpoint, memory, &self.context.rails)

@@ -71,7 +71,7 @@ pub(crate) fn compare(mode: &str, folder: &Path) {
             .arg(&source),
     );
     let (promised, later) = (marked(&text, "gexi_mark_api"), marked(&text, "gexi_mark_later"));
-    assert!(promised.len() > 100 && later.len() > 20, "{promised:?}\n{later:?}");
+    assert!(promised.len() > 100, "{promised:?}");
     for (file, options) in [
         (format!("libgasnet-ibv-{mode}.so"), &["-D", "--defined-only"][..]),
         (format!("libgasnet-ibv-{mode}.a"), &["-g", "--defined-only"][..]),

@@ -1,0 +1,186 @@
+//! Packets and answers that have arrived: the library's handlers of transfers.
+
+use super::flights::{Landing, Ticket};
+use super::grid::Row;
+use super::memory::{Region, gather, scatter};
+use super::peer::{Announced, MAX_PEER_COMPLETION};
+use super::send::Room;
+use super::state::{ANSWER_ARGS, DATA, DONE, GET, GET_ARGS, PEER, PEER_ARGS, PUT, PUT_ARGS, ROOM};
+use super::wire::{self, Described, Form};
+use crate::handler::{Function, Registered, Role};
+use crate::mode::Mode;
+use crate::rank::RankContext;
+use crate::token::RawToken;
+use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass};
+
+/// A handler for Mediums; `None` from it: the message was none of ours.
+type Medium = fn(&RawToken<'_>, &mut [u8], &[i32]) -> Option<()>;
+
+impl RankContext {
+    /// Registers the handlers, before the first message can come.
+    pub(crate) fn register_vis<M: Mode>(&self) {
+        let register = |(index, nargs), role, what: &'static str, function| {
+            let row = Registered::new(index, format!("{what} of vectors"), nargs, role, function);
+            self.handlers.register_library(row);
+        };
+        let medium = |what: &'static str, handler: Medium| {
+            Function::Medium(Box::new(move |token, payload, args| {
+                handler(token, payload, args).unwrap_or_else(|| malformed(token, what));
+            }))
+        };
+        let short = Function::Short(Box::new(|token, args| {
+            done_arrived(token, args).unwrap_or_else(|| malformed(token, "end"));
+        }));
+        let (request, reply) = (Role::Request, Role::Reply);
+        register((PUT, PUT_ARGS), request, "packet", medium("packet", put_arrived::<M>));
+        register((GET, GET_ARGS), request, "request", medium("request", get_arrived::<M>));
+        register((DONE, ANSWER_ARGS), reply, "end", short);
+        register((DATA, ANSWER_ARGS), reply, "answer", medium("answer", data_arrived));
+        let announced = medium("announcement", peer_arrived);
+        register((PEER, PEER_ARGS), request, "announcement", announced);
+    }
+}
+
+#[cold]
+fn malformed(token: &RawToken<'_>, what: &str) -> ! {
+    let (rank, source) = (token.context.rank_info.rank, token.source());
+    token.context.fatal(&format!(
+        "rank {rank} received a malformed {what} of a vector transfer from rank {source}"
+    ))
+}
+
+/// The own segment and what a description says of it.
+fn described(
+    token: &RawToken<'_>,
+    (endpoint, form): (i32, i32),
+    about: &[u8],
+    len: usize,
+) -> Option<(Region, Described)> {
+    let (segment, bytes) = token.context.own_segment(u16::try_from(endpoint).ok()?)?;
+    Some((segment, wire::decode(Form::of(form)?, about, len, bytes)?))
+}
+
+/// Rows of the own segment that a description names, in order.
+fn each_row<T>(
+    described: &Described,
+    len: usize,
+    start: T,
+    mut step: impl FnMut(T, &Row) -> Option<T>,
+) -> Option<T> {
+    match described {
+        Described::List(runs) => runs
+            .iter()
+            .map(|run| Row::contiguous(0, run.at, run.len))
+            .try_fold(start, |state, row| step(state, &row)),
+        Described::Grid(grid, from) => {
+            grid.rows(*from, len).try_fold(start, |state, row| step(state, &row))
+        }
+    }
+}
+
+fn put_arrived<M: Mode>(token: &RawToken<'_>, payload: &mut [u8], args: &[i32]) -> Option<()> {
+    let &[slot, generation, len, form, endpoint, counted] = args else { return None };
+    let len = usize::try_from(len).ok()?;
+    let (data, about) = payload.split_at_checked(len)?;
+    let (segment, described) = described(token, (endpoint, form), about, len)?;
+    each_row(&described, len, data, |rest, row| {
+        scatter(rest, &segment, (row.remote, row.remote_stride), row).ok()
+    })?;
+    answer::<M>(token, DONE, [slot, generation], AmPayload::None)?;
+    if counted != 0 {
+        let ready = token.context.vis.peers.packet((token.source_target(), counted));
+        run_ready(token, ready);
+    }
+    Some(())
+}
+
+fn get_arrived<M: Mode>(token: &RawToken<'_>, payload: &mut [u8], args: &[i32]) -> Option<()> {
+    let &[slot, generation, len, form, endpoint] = args else { return None };
+    let len = usize::try_from(len).ok().filter(|len| *len <= ROOM)?;
+    let (segment, described) = described(token, (endpoint, form), payload, len)?;
+    let mut room = Room::of::<M>(token.context, token.source_target(), MessageClass::Reply, len);
+    room.with(len, |bytes| {
+        each_row(&described, len, bytes, |rest, row| {
+            gather(rest, &segment, (row.remote, row.remote_stride), row).ok()
+        })
+        .map(|_| ())
+    })?;
+    answer::<M>(token, DATA, [slot, generation], room.payload(len))
+}
+
+fn answer<M: Mode>(
+    token: &RawToken<'_>,
+    handler: u8,
+    args: [i32; ANSWER_ARGS],
+    payload: AmPayload<'_>,
+) -> Option<()> {
+    token.claim("vector transfer").ok()?;
+    let (class, target) = (MessageClass::Reply, token.source_target());
+    let message = AmMessage { class, target, handler, args: &args, payload };
+    // Nothing is lost but where the network closes.
+    let _sent = token.send::<M>(&message, Flags::NONE);
+    Some(())
+}
+
+fn done_arrived(token: &RawToken<'_>, args: &[i32]) -> Option<()> {
+    let &[slot, generation] = args else { return None };
+    ended(token, Ticket::of(slot, generation), |landing| {
+        matches!(landing, Landing::Nowhere).then_some(())
+    })
+}
+
+fn data_arrived(token: &RawToken<'_>, payload: &mut [u8], args: &[i32]) -> Option<()> {
+    let &[slot, generation] = args else { return None };
+    ended(token, Ticket::of(slot, generation), |landing| land(landing, payload))
+}
+
+/// Ends the flight that an answer is for.
+fn ended(
+    token: &RawToken<'_>,
+    ticket: Ticket,
+    land: impl FnOnce(&Landing) -> Option<()>,
+) -> Option<()> {
+    let flights = &token.context.vis.flights;
+    match flights.end(ticket, token.source_target(), land) {
+        Some(landed) => landed,
+        None => flights.is_closed().then_some(()),
+    }
+}
+
+/// Writes the bytes of an answer where they were asked for.
+fn land(landing: &Landing, payload: &[u8]) -> Option<()> {
+    let local = |region: Region| {
+        move |rest, row: Row| scatter(rest, &region, (row.local, row.local_stride), &row).ok()
+    };
+    let rest = match landing {
+        Landing::Nowhere => return None,
+        Landing::List(region, runs, len) if *len == payload.len() => runs
+            .iter()
+            .map(|run| Row::contiguous(run.at, 0, run.len))
+            .try_fold(payload, local(*region))?,
+        Landing::Grid(region, grid, from, len) if *len == payload.len() => {
+            grid.rows(*from, *len).try_fold(payload, local(*region))?
+        }
+        _ => return None,
+    };
+    rest.is_empty().then_some(())
+}
+
+fn peer_arrived(token: &RawToken<'_>, payload: &mut [u8], args: &[i32]) -> Option<()> {
+    let &[handler, counted, packets] = args else { return None };
+    let handler = u8::try_from(handler).ok()?;
+    if payload.len() > MAX_PEER_COMPLETION {
+        return None;
+    }
+    let announced =
+        Announced { handler, payload: payload.to_vec(), packets: packets.cast_unsigned() };
+    let put = (token.source_target(), counted);
+    run_ready(token, token.context.vis.peers.announce(put, announced));
+    Some(())
+}
+
+fn run_ready(token: &RawToken<'_>, ready: Option<Announced>) {
+    if let Some(Announced { handler, mut payload, .. }) = ready {
+        token.context.deliver_inside(token.source_target(), handler, &mut payload);
+    }
+}

@@ -1,0 +1,25 @@
+//! Vector, indexed and strided transfers.
+//!
+//! A transfer is two descriptions of equally many bytes: lists of ranges ([`list`]) or a box of
+//! elements ([`grid`]), both pure. Inside a neighbourhood its runs are copied when it is called.
+//! Over the network each run is put or got by itself, or many short ones share *packets*
+//! ([`cost`]): Mediums of the library. A packet of a put carries bytes and says where they go
+//! ([`wire`]); its handler unpacks them and answers. A packet of a get says which bytes are wanted;
+//! the answer has them ([`flights`] knows where they go). So every packet is one request with one
+//! answer, many are in flight, and their flow control is that of requests.
+//!
+//! Operations are counted as puts and gets are (`rma::operations`). Lists and strides are used
+//! during the call alone.
+
+mod arrive;
+mod cost;
+pub(crate) mod describe;
+mod flights;
+pub(crate) mod grid;
+mod here;
+pub(crate) mod list;
+pub(crate) mod memory;
+pub(crate) mod peer;
+pub(crate) mod send;
+pub(crate) mod state;
+mod wire;

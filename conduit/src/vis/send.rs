@@ -1,0 +1,474 @@
+//! Transfers on their way out: checked once, then run by run or in packets.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::cost;
+use super::describe::{Shape, bad, outside_local};
+use super::flights::{Flight, Landing, Ticket};
+use super::grid::{Grid, Row};
+use super::list::{Extent, List, Piece, Pieces, push};
+use super::memory::{Region, gather};
+use super::peer::PeerCompletion;
+use super::state::{GET, GET_ARGS, PEER, PUT, ROOM};
+use super::wire::{self, Form};
+use crate::error::Error;
+use crate::mode::Mode;
+use crate::rank::RankContext;
+use crate::rma::operations::OpCounters;
+use crate::rma::remote::RemoteOp;
+use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome};
+use crate::transport::net::SendBuffer;
+use crate::transport::place::Place;
+use crate::transport::{OutsideSegment, Reserved};
+
+/// A transfer at a rank that shares no memory with this one.
+#[derive(Clone, Copy, Debug)]
+pub struct VisOp<'a> {
+    /// What the program called.
+    pub call: &'static str,
+    /// A remote target.
+    pub target: usize,
+    /// Give up instead of waiting for room, as long as nothing was sent.
+    pub immediate: bool,
+    /// Which bytes.
+    pub shape: Shape<'a>,
+    /// Where the local ones are.
+    pub local: Region,
+    /// What runs at the target when a put is complete there.
+    pub peer: Option<PeerCompletion<'a>>,
+}
+
+impl RankContext {
+    /// Starts a transfer, a put or a get, that `row` counts. What it names of this rank's memory is
+    /// left alone until it is complete; sources that were packed may be used again at once.
+    ///
+    /// # Errors
+    /// A range outside the segment or the local region, the end of the job.
+    pub fn start_vis<M: Mode>(
+        &self,
+        op: &VisOp<'_>,
+        put: bool,
+        row: &OpCounters,
+    ) -> Result<Outcome, Error> {
+        let short = self.check_vis(op, put)?;
+        let counted = if op.peer.is_some() { self.vis.next_counted() } else { 0 };
+        let mut sending: Sending<'_, M> = Sending {
+            context: self,
+            op,
+            put,
+            row,
+            counted,
+            endpoint: op.endpoint(),
+            packets: 0,
+            began: false,
+            mode: PhantomData,
+        };
+        let sent = match op.shape {
+            Shape::Grid(grid) => sending.grid(grid),
+            Shape::Lists { local, remote } => sending.lists(&local, &remote, short),
+        };
+        let sent = match (sent, op.peer) {
+            (Ok(Outcome::Sent), Some(peer)) => {
+                let packets = sending.packets;
+                self.announce::<M>((op.call, op.target), peer, counted, packets)
+                    .map(|()| Outcome::Sent)
+            }
+            (sent, _) => sent,
+        };
+        let counter = if put { &row.puts } else { &row.gets };
+        sent.map_err(|error| self.abandon(counter, error))
+    }
+
+    /// As [`RankContext::start_vis`], complete on return.
+    ///
+    /// # Errors
+    /// As [`RankContext::start_vis`].
+    pub fn vis_blocking<M: Mode>(&self, op: &VisOp<'_>, put: bool) -> Result<(), Error> {
+        let (number, row) = self.begin(op.call)?;
+        let op = VisOp { immediate: false, ..*op };
+        let done = self.start_vis::<M>(&op, put, &row).and_then(|_sent| {
+            let counter = if put { &row.puts } else { &row.gets };
+            self.wait_remote::<M>(op.call, counter)
+        });
+        self.operations.forget(number);
+        done
+    }
+
+    /// Runs a handler at a target, a neighbour or not, when `packets` of the put of that number
+    /// have been unpacked there; at once when there are none.
+    ///
+    /// # Errors
+    /// The end of the job.
+    pub fn announce<M: Mode>(
+        &self,
+        (call, target): (&'static str, usize),
+        peer: PeerCompletion<'_>,
+        counted: i32,
+        packets: u32,
+    ) -> Result<(), Error> {
+        let args = [i32::from(peer.handler), counted, packets.cast_signed()];
+        let (class, handler) = (MessageClass::Request, PEER);
+        let payload = AmPayload::Medium(peer.payload);
+        let message = AmMessage { class, target, handler, args: &args, payload };
+        self.request::<M>(call, &message, Flags::NONE).map(|_sent| ())
+    }
+
+    /// Checks both sides of a transfer; number and bytes of the pieces of lists that are short
+    /// enough to be packed.
+    pub(super) fn check_vis(&self, op: &VisOp<'_>, put: bool) -> Result<(usize, usize), Error> {
+        let remote = |Extent { at, len }: Extent| {
+            let (target, offset) = (op.target, at as u64);
+            let checked = match self.transport.is_remote(target) {
+                true => self.transport.check_remote(self.rank_of(target), offset, len),
+                false => {
+                    let segment = self.transport.segment(target).map_or(0, |segment| segment.len);
+                    let inside = offset.checked_add(len as u64).is_some_and(|end| end <= segment);
+                    inside.then_some(()).ok_or(OutsideSegment { target, offset, len })
+                }
+            };
+            checked.map_err(|outside| self.outside(op.call, outside))
+        };
+        let local = |range: Extent| match op.local.holds(range) {
+            true => Ok(()),
+            false => Err(outside_local(op.call, range)),
+        };
+        let most = self.vis.rule.most(put);
+        let mut short = (0_usize, 0_usize);
+        match op.shape {
+            Shape::Grid(grid) => {
+                let outside = || bad(op.call, "elements reach beyond the address space");
+                remote(grid.extent(true).ok_or_else(outside)?)?;
+                local(grid.extent(false).ok_or_else(outside)?)?;
+            }
+            Shape::Lists { local: here, remote: there } => {
+                for Piece { local: at, remote: offset, len } in Pieces::new(&here, &there) {
+                    remote(Extent { at: offset, len })?;
+                    local(Extent { at, len })?;
+                    if len <= most {
+                        short = (short.0 + 1, short.1.saturating_add(len));
+                    }
+                }
+            }
+        }
+        Ok(short)
+    }
+}
+
+/// How far into its segment a place is.
+fn offset_of(place: usize) -> usize {
+    usize::try_from(Place::of(place as u64).offset).unwrap_or(usize::MAX)
+}
+
+impl VisOp<'_> {
+    fn endpoint(&self) -> u16 {
+        let place = match self.shape {
+            Shape::Grid(grid) => Some(grid.remote),
+            Shape::Lists { remote, .. } => remote.runs().next().map(|run| run.at),
+        };
+        place.map_or(0, |place| Place::of(place as u64).endpoint)
+    }
+}
+
+/// A transfer under way.
+struct Sending<'a, M: Mode> {
+    context: &'a RankContext,
+    op: &'a VisOp<'a>,
+    put: bool,
+    row: &'a OpCounters,
+    /// Number under which the target counts its packets, or 0.
+    counted: i32,
+    /// Of the target's endpoints the one whose segment it is.
+    endpoint: u16,
+    packets: u32,
+    /// Something was sent, so that it can no longer be declined.
+    began: bool,
+    mode: PhantomData<M>,
+}
+
+/// Goes on unless nothing was sent.
+macro_rules! sent {
+    ($outcome:expr) => {
+        if $outcome? == Outcome::NotSent {
+            return Ok(Outcome::NotSent);
+        }
+    };
+}
+
+impl<M: Mode> Sending<'_, M> {
+    const fn immediate(&self) -> bool {
+        self.op.immediate && !self.began
+    }
+
+    /// A strided transfer.
+    fn grid(&mut self, grid: &Arc<Grid>) -> Result<Outcome, Error> {
+        let (total, rule) = (grid.total(), self.context.vis.rule);
+        let room = ROOM.saturating_sub(wire::grid_len(grid));
+        let short = grid.element <= rule.most(self.put);
+        let packs = short && cost::packs(grid.elements(), total, room);
+        if self.op.peer.is_none() && !packs {
+            return self.rows(grid);
+        }
+        let there = grid.extent(true).filter(|there| there.len == total);
+        if let Some(there) = there.filter(|_| self.put && rule.gathers && self.op.peer.is_none()) {
+            return self.gathered(grid, there.at);
+        }
+        let mut about = Vec::new();
+        for from in (0..total).step_by(room) {
+            let len = room.min(total - from);
+            about.clear();
+            wire::encode_grid(grid, (offset_of(grid.remote), from), &mut about);
+            let landing = match self.put {
+                true => Landing::Nowhere,
+                false => Landing::Grid(self.op.local, Arc::clone(grid), from, len),
+            };
+            let local = self.op.local;
+            let rows = || grid.rows(from, len);
+            sent!(self.packet((Form::Grid, &about), len, landing, |bytes| fill(
+                bytes,
+                &local,
+                rows()
+            )));
+        }
+        Ok(Outcome::Sent)
+    }
+
+    /// Each run of a grid by itself.
+    fn rows(&mut self, grid: &Grid) -> Result<Outcome, Error> {
+        for row in grid.rows(0, usize::MAX) {
+            for at in 0..row.count {
+                let step = |stride: isize| stride.cast_unsigned().wrapping_mul(at);
+                let local = row.local.wrapping_add(step(row.local_stride));
+                let remote = row.remote.wrapping_add(step(row.remote_stride));
+                sent!(self.run(Piece { local, remote, len: row.size }));
+            }
+        }
+        Ok(Outcome::Sent)
+    }
+
+    /// The runs of a put that are one range at the target, from `offset` on.
+    fn gathered(&mut self, grid: &Grid, offset: usize) -> Result<Outcome, Error> {
+        let total = grid.total();
+        let mut bytes = vec![0; ROOM.min(total)];
+        for from in (0..total).step_by(ROOM) {
+            let bytes = bytes.get_mut(..ROOM.min(total - from)).unwrap_or_default();
+            self.filled(fill(bytes, &self.op.local, grid.rows(from, bytes.len())))?;
+            let remote = self.remote_op(offset + from);
+            sent!(self.context.put_counted::<M>(remote, self.row, bytes, true));
+            self.began = true;
+        }
+        Ok(Outcome::Sent)
+    }
+
+    const fn remote_op(&self, offset: usize) -> RemoteOp {
+        let VisOp { call, target, .. } = *self.op;
+        RemoteOp { call, target, offset: offset as u64, immediate: self.immediate() }
+    }
+
+    /// A vector or indexed transfer, of which so many pieces and bytes are short.
+    fn lists(
+        &mut self,
+        local: &List<'_>,
+        remote: &List<'_>,
+        (runs, bytes): (usize, usize),
+    ) -> Result<Outcome, Error> {
+        let most = match (self.op.peer, cost::packs(runs, bytes, ROOM)) {
+            (Some(_), _) => usize::MAX,
+            (None, true) => self.context.vis.rule.most(self.put),
+            (None, false) => 0,
+        };
+        let segment = self.context.transport.segment(self.op.target).map_or(0, |one| one.len);
+        let attached = self.endpoint == 0 && segment > 0;
+        let form = Form::of_lists(if attached { segment } else { u64::MAX });
+        let mut packet = Packet::new(form);
+        for mut piece in Pieces::new(local, remote) {
+            if piece.len > most {
+                sent!(self.run(piece));
+                continue;
+            }
+            while piece.len > 0 {
+                if packet.take(&mut piece) == 0 {
+                    sent!(self.list_packet(&mut packet));
+                }
+            }
+        }
+        self.list_packet(&mut packet)
+    }
+
+    /// Sends a packet of runs and empties it.
+    fn list_packet(&mut self, packet: &mut Packet) -> Result<Outcome, Error> {
+        if packet.len == 0 {
+            return Ok(Outcome::Sent);
+        }
+        let (here, local, len) = (std::mem::take(&mut packet.here), self.op.local, packet.len);
+        let mut about = Vec::with_capacity(packet.there.len() * packet.form.entry());
+        packet.there.iter().for_each(|run| wire::encode_run(packet.form, *run, &mut about));
+        let about = (packet.form, &*about);
+        let sent = if self.put {
+            let rows = || here.iter().map(|run| Row::contiguous(run.at, 0, run.len));
+            self.packet(about, len, Landing::Nowhere, |bytes| fill(bytes, &local, rows()))
+        } else {
+            self.packet(about, len, Landing::List(local, here, len), |_| Some(()))
+        };
+        *packet = Packet::new(packet.form);
+        sent
+    }
+
+    /// A put or get of its own.
+    fn run(&mut self, piece: Piece) -> Result<Outcome, Error> {
+        let range = Extent { at: piece.local, len: piece.len };
+        let (remote, context) = (self.remote_op(piece.remote), self.context);
+        let outside = || outside_local(self.op.call, range);
+        let outcome = if self.put {
+            let source = self.op.local.bytes(range).ok_or_else(outside)?;
+            context.put_counted::<M>(remote, self.row, source, false)
+        } else {
+            let into = self.op.local.bytes_mut(range).ok_or_else(outside)?;
+            context.get_counted::<M>(remote, self.row, into)
+        };
+        self.began |= matches!(outcome, Ok(Outcome::Sent));
+        outcome
+    }
+
+    fn filled(&self, filled: Option<()>) -> Result<(), Error> {
+        let call = self.op.call;
+        filled.ok_or_else(|| bad(call, "the local side is outside its memory"))
+    }
+
+    /// Sends one packet of `len` bytes: those of a put are written by `fill`.
+    fn packet(
+        &mut self,
+        (form, about): (Form, &[u8]),
+        len: usize,
+        landing: Landing,
+        fill: impl FnOnce(&mut [u8]) -> Option<()>,
+    ) -> Result<Outcome, Error> {
+        let (context, VisOp { call, target, .. }) = (self.context, *self.op);
+        let carried = if self.put { len } else { 0 };
+        let size = carried + about.len();
+        let mut room = Room::of::<M>(context, target, MessageClass::Request, size);
+        let write = |bytes: &mut [u8]| {
+            let (data, tail) = bytes.split_at_mut_checked(carried)?;
+            tail.get_mut(..about.len())?.copy_from_slice(about);
+            if carried > 0 { fill(data) } else { Some(()) }
+        };
+        self.filled(room.with(size, write))?;
+        let counter = Arc::clone(if self.put { &self.row.puts } else { &self.row.gets });
+        let ticket = context.vis.flights.launch(Flight { target, counter, landing });
+        let ticket = ticket.ok_or(Error::TooManyOperations { call })?;
+        let outcome = self.send(ticket, form, len, room.payload(size));
+        match outcome {
+            Ok(Outcome::Sent) => {
+                self.began = true;
+                self.packets = self.packets.saturating_add(1);
+            }
+            _ => drop(context.vis.flights.end(ticket, target, |_| ())),
+        }
+        outcome
+    }
+
+    fn send(
+        &self,
+        ticket: Ticket,
+        form: Form,
+        len: usize,
+        payload: AmPayload<'_>,
+    ) -> Result<Outcome, Error> {
+        let VisOp { call, target, .. } = *self.op;
+        let [slot, generation] = ticket.to_wire();
+        let len = i32::try_from(len).unwrap_or(i32::MAX);
+        let args = [slot, generation, len, form.number(), self.endpoint.into(), self.counted];
+        let (handler, args) = match self.put {
+            true => (PUT, &args[..]),
+            false => (GET, &args[..GET_ARGS]),
+        };
+        let flags = if self.immediate() { Flags::IMMEDIATE } else { Flags::NONE };
+        let message = AmMessage { class: MessageClass::Request, target, handler, args, payload };
+        self.context.request::<M>(call, &message, flags)
+    }
+}
+
+/// Writes the local bytes of rows one after the other; `None` when they are not as many.
+fn fill(bytes: &mut [u8], local: &Region, rows: impl Iterator<Item = Row>) -> Option<()> {
+    let mut rest = bytes;
+    for row in rows {
+        rest = gather(rest, local, (row.local, row.local_stride), &row).ok()?;
+    }
+    rest.is_empty().then_some(())
+}
+
+/// Runs that are collected until a packet is full.
+struct Packet {
+    form: Form,
+    here: Vec<Extent>,
+    there: Vec<Extent>,
+    len: usize,
+}
+
+impl Packet {
+    const fn new(form: Form) -> Self {
+        Self { form, here: Vec::new(), there: Vec::new(), len: 0 }
+    }
+
+    /// Takes what there is room for from the front of a piece; how many bytes.
+    fn take(&mut self, piece: &mut Piece) -> usize {
+        let used = self.len + (self.there.len() + 1) * self.form.entry();
+        let len = piece.len.min(ROOM.saturating_sub(used));
+        if len > 0 {
+            push(&mut self.here, Extent { at: piece.local, len });
+            push(&mut self.there, Extent { at: offset_of(piece.remote), len });
+            self.len += len;
+            let [local, remote] = [piece.local, piece.remote].map(|at| at.wrapping_add(len));
+            *piece = Piece { local, remote, len: piece.len - len };
+        }
+        len
+    }
+}
+
+/// Where a payload is written: a buffer of the network, from which nothing is copied, or memory
+/// when there is none now.
+pub(super) enum Room {
+    Network(Cell<Option<SendBuffer>>),
+    Memory(Vec<u8>),
+}
+
+impl Room {
+    /// Room for `size` bytes to a remote target.
+    pub(super) fn of<M: Mode>(
+        context: &RankContext,
+        target: usize,
+        class: MessageClass,
+        size: usize,
+    ) -> Self {
+        if context.transport.is_remote(target)
+            && let Some(Reserved::SendBuffer(buffer)) =
+                context.transport.reserve::<M>(target, class, size, false)
+        {
+            return Self::Network(Cell::new(Some(buffer)));
+        }
+        Self::Memory(vec![0; size])
+    }
+
+    /// Lets `write` fill the first `size` bytes.
+    pub(super) fn with(
+        &mut self,
+        size: usize,
+        write: impl FnOnce(&mut [u8]) -> Option<()>,
+    ) -> Option<()> {
+        match self {
+            Self::Network(buffer) => write(buffer.get_mut().as_mut()?.bytes().get_mut(..size)?),
+            Self::Memory(bytes) => write(bytes.get_mut(..size)?),
+        }
+    }
+
+    pub(super) fn payload(&self, size: usize) -> AmPayload<'_> {
+        match self {
+            Self::Network(buffer) => {
+                let len = u32::try_from(size).unwrap_or(u32::MAX);
+                AmPayload::SendBuffer { buffer, len, dest: None }
+            }
+            Self::Memory(bytes) => AmPayload::Medium(bytes),
+        }
+    }
+}
