@@ -216,7 +216,7 @@ fn sizes(sources: &Sources) -> Vec<Line> {
         longest_functions.map(|(file, line, lines)| format!("{}:{line} {lines}", file.display()));
     let ratio = number(sources.test_lines) / number(sources.production_lines);
     vec![
-        Line::at_most("production lines", sources.production_lines, 66_000, Vec::new()),
+        Line::at_most("production lines", sources.production_lines, 80_000, Vec::new()),
         Line::told("lines of headers and scripts", sources.other_lines),
         Line {
             name: "test lines to production lines".to_owned(),
