@@ -371,6 +371,43 @@ static void peer_completion(void)
     CHECK_EQ(gasnett_atomic_read(&arrived, 0), expected);
 }
 
+/* Wrong uses, at a rank that may share memory with this one or not: each ends the process. */
+static void wrong(const char *name)
+{
+    gex_Rank_t to = t_size - 1;
+    unsigned char *segment = (unsigned char *)t_base(to, NULL), *end = segment + AREA * t_size;
+    gex_Memvec_t here[2], far[2];
+    void *list[2];
+    size_t count[2] = {2, 3};
+    ptrdiff_t eight[2] = {8, 16}, seven[2] = {7, 16}, huge[2] = {PTRDIFF_MAX, 16};
+    here[0].gex_addr = here[1].gex_addr = mine;
+    far[0].gex_addr = far[1].gex_addr = list[0] = list[1] = segment;
+    here[0].gex_len = here[1].gex_len = far[0].gex_len = far[1].gex_len = 4;
+#define CASE(text) else if (strcmp(name, text) == 0)
+    if (strcmp(name, "unequal totals") == 0) gex_VIS_VectorPutBlocking(t_tm, to, 2, far, 1, here, 0);
+    CASE("unequal lengths") gex_VIS_IndexedGetNBI(t_tm, 2, list, 5, to, 2, list, 4, 0);
+    CASE("null list") gex_VIS_VectorPutNBI(t_tm, to, 2, far, 2, NULL, 0);
+    CASE("null index") gex_VIS_IndexedPutBlocking(t_tm, to, 2, NULL, 4, 2, list, 4, 0);
+    CASE("null address") here[1].gex_addr = NULL, (void)gex_VIS_VectorPutNB(t_tm, to, 2, far, 2, here, 0);
+    CASE("null strides") gex_VIS_StridedPutNBI(t_tm, to, segment, NULL, mine, eight, 8, count, 2, 0);
+    CASE("null count") gex_VIS_StridedPutNBI(t_tm, to, segment, eight, mine, eight, 8, NULL, 2, 0);
+    CASE("null place") gex_VIS_StridedGetNBI(t_tm, NULL, eight, to, segment, eight, 8, count, 1, 0);
+    CASE("vector outside") far[1].gex_addr = end - 3, gex_VIS_VectorGetBlocking(t_tm, 2, here, to, 2, far, 0);
+    CASE("strided outside") gex_VIS_StridedPutBlocking(t_tm, to, end - 40, eight, mine, eight, 8, count, 2, 0);
+    CASE("overlap") gex_VIS_StridedPutBlocking(t_tm, to, segment, seven, mine, eight, 8, count, 2, 0);
+    CASE("address space") gex_VIS_StridedPutBlocking(t_tm, to, segment, eight, mine, huge, 8, count + 1, 1, 0);
+    CASE("nobody") gex_VIS_StridedPutBlocking(t_tm, t_size, segment, eight, mine, eight, 8, count, 2, 0);
+    CASE("no team") gex_VIS_VectorPutBlocking(GEX_TM_INVALID, 0, 2, far, 2, here, 0);
+    CASE("long completion") gex_VIS_SetPeerCompletionHandler(230, mine, 128, 0);
+    CASE("immediate completion")
+    {
+        gex_VIS_SetPeerCompletionHandler(230, mine, 8, 0);
+        gex_VIS_VectorPutBlocking(t_tm, to, 2, far, 2, here, GEX_FLAG_IMMEDIATE);
+    }
+    t_say("TEST FAILED: nothing happened");
+    gasnet_exit(1);
+}
+
 int main(int argc, char **argv)
 {
     gex_AM_Entry_t entry;
@@ -379,6 +416,7 @@ int main(int argc, char **argv)
     OK(gex_EP_RegisterHandlers(t_ep, &entry, 1));
     t_attach(AREA * t_size);
     t_barrier();
+    if (argc > 1 && t_rank == 0) wrong(argv[1]);
     state = 1000 + t_rank;
     strided();
     vectors();

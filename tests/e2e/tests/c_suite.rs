@@ -389,6 +389,42 @@ fn wrong_uses_return_their_code_or_end_with_a_name() {
     assert!(named == 12 && !outcome.err().contains("TEST FAILED"), "{}", outcome.err());
 }
 
+/// Cases of `tests/c/vis.c` that end the process, and what is said then.
+const WRONG_VECTORS: [(&str, &str); 16] = [
+    ("unequal totals", "local side has 4 bytes and the remote side 8"),
+    ("unequal lengths", "local side has 10 bytes and the remote side 8"),
+    ("null list", "gex_VIS_VectorPutNBI: GASNET_ERR_BAD_ARG: srclist is null"),
+    ("null index", "dstlist is null"),
+    ("null address", "an address of srclist is null"),
+    ("null strides", "dststrides is null"),
+    ("null count", "count is null"),
+    ("null place", "an address is null"),
+    ("vector outside", "gex_VIS_VectorGetBlocking: GASNET_ERR_BAD_ARG: bytes"),
+    ("strided outside", "gex_VIS_StridedPutBlocking: GASNET_ERR_BAD_ARG: bytes"),
+    ("overlap", "2 elements of 8 bytes overlap in the destination: they are 7 bytes apart"),
+    ("address space", "elements reach beyond the address space"),
+    ("nobody", "rank 2 is not in the team of 2 ranks"),
+    ("no team", "team GEX_TM_INVALID"),
+    ("long completion", "128 bytes for the handler: at most 127"),
+    ("immediate completion", "must not have GEX_FLAG_IMMEDIATE"),
+];
+
+#[test]
+fn wrong_vectors_end_with_a_name() {
+    if !build::ready() {
+        return;
+    }
+    for (turn, (name, words)) in WRONG_VECTORS.into_iter().enumerate() {
+        let program = built("vis", MODES[turn % 3], KINDS[turn % 2]);
+        let tree = launcher(["-n", "2"]).arg(program).arg(name);
+        let tree = testkit::apart::neighbourhoods(tree, 1 + u32::try_from(turn % 2).unwrap());
+        let outcome = tree.deadline("C program", BOUND).run();
+        outcome.expect(128 + 6);
+        let err = outcome.err();
+        assert!(err.contains(words) && !err.contains("TEST FAILED"), "{name}: {err}");
+    }
+}
+
 /// Programs of the short versions of the tests under checkers. There is none for data races
 /// (ThreadSanitizer wants every instruction instrumented, those of the library too, and knows
 /// nothing of memory that processes share).
