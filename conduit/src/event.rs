@@ -8,6 +8,7 @@
 //! Inside a neighbourhood an operation is complete when it is started. Those at remote ranks have a
 //! row among the rank's [`operations`](crate::rma::operations) until they are.
 
+mod collectives;
 mod requests;
 mod vectors;
 
@@ -328,15 +329,20 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
 
     /// A row for an operation, which the scope waits for.
     fn row(&self, call: &'static str) -> Result<(Op, Arc<OpCounters>), Error> {
-        let operations = &self.client.context.operations;
         let (op, row) = self.client.context.begin(call)?;
+        self.keep(op);
+        Ok((op, row))
+    }
+
+    /// The scope waits for an operation that was started.
+    fn keep(&self, op: Op) {
+        let operations = &self.client.context.operations;
         let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
         if started.len() == started.capacity() {
             // Instead of growing for ever.
             started.retain(|op| !operations.finish(*op).unwrap_or(true));
         }
         started.push(op);
-        Ok((op, row))
     }
 
     fn group<'g>(

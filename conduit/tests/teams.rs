@@ -167,6 +167,47 @@ fn threads_of_a_rank_use_teams_of_their_own() {
 }
 
 #[test]
+fn many_collectives_are_under_way_and_waited_for_in_any_order() {
+    everywhere::<Seq>(4, &tiny(), |client| {
+        let (all, me) = (client.team(), client.rank().0);
+        let back = all.split(Some(0), -i32::try_from(me).expect("few"));
+        let back = back.expect("split").expect("a team");
+        let mut data = vec![[me; 300]; 12];
+        client
+            .scope(|scope| {
+                let mut events = Vec::new();
+                for (turn, data) in data.iter_mut().enumerate() {
+                    let team = if turn % 2 == 0 { &all } else { &back };
+                    let root = Rank(u32::try_from(turn).expect("few") % 4);
+                    let event = match turn % 3 {
+                        0 => scope.broadcast_nb(team, root, data),
+                        1 => scope.reduce_to_one_nb(team, root, data, ReduceOp::Add),
+                        _ => scope.reduce_to_all_nb(team, data, ReduceOp::Max),
+                    };
+                    events.push((turn, root, team, event.expect("begin")));
+                }
+                let barrier = scope.barrier_nb(&back).expect("begin");
+                let first = events.swap_remove(me as usize);
+                for (turn, root, team, event) in std::iter::once(first).chain(events) {
+                    if turn == 5 {
+                        continue;
+                    }
+                    let expected = match turn % 3 {
+                        0 => team.job_rank(root).expect("a rank").0,
+                        1 if root == team.rank() => 6,
+                        1 => me,
+                        _ => 3,
+                    };
+                    assert_eq!(event.wait().expect("wait"), [expected; 300]);
+                }
+                barrier.wait().expect("wait");
+            })
+            .expect("scope");
+        assert_eq!(data[5], [3; 300]);
+    });
+}
+
+#[test]
 fn members_that_call_different_collectives_are_told() {
     let said = std::panic::catch_unwind(|| {
         job::<Seq>(2, &Settings::default(), |client: &Client<Seq>| {

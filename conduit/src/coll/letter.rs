@@ -67,8 +67,9 @@ impl Signature {
                 other.len, self.len
             ));
         }
-        let other_arguments = "begins it with another root, type, size of elements or operation";
-        (self.check != other.check).then(|| other_arguments.to_owned())
+        (self.check != other.check).then(|| {
+            format!("begins {there} with another root, type, size of elements or operation")
+        })
     }
 }
 

@@ -31,8 +31,7 @@ impl<M: Mode> Team<'_, M> {
     /// # Errors
     /// A call inside a handler; the end of the job.
     pub fn barrier(&self) -> Result<(), Error> {
-        let call = "barrier";
-        self.context().run_collective::<M>(call, self.group(), Task::barrier(self.group()))
+        self.run("barrier", Task::barrier(self.group()))
     }
 
     fn check_root(&self, call: &'static str, root: Rank) -> Result<(), Error> {
@@ -49,10 +48,42 @@ impl<M: Mode> Team<'_, M> {
     /// A root outside the team; a call inside a handler; the end of the job.
     pub fn broadcast<T: Plain>(&self, root: Rank, data: &mut [T]) -> Result<(), Error> {
         let call = "broadcast";
+        self.run(call, self.broadcast_task(call, root, data)?)
+    }
+
+    /// `data` is the collective's until it is complete; so with all of these.
+    pub(crate) fn broadcast_task<T: Plain>(
+        &self,
+        call: &'static str,
+        root: Rank,
+        data: &mut [T],
+    ) -> Result<Task, Error> {
         self.check_root(call, root)?;
-        let (group, len) = (self.group(), size_of_val(data));
-        let task = Task::broadcast(group, root.0, len, Buffers::of(None, Some(data)));
-        self.context().run_collective::<M>(call, group, task)
+        let len = size_of_val(data);
+        Ok(Task::broadcast(self.group(), root.0, len, Buffers::of(None, Some(data))))
+    }
+
+    pub(crate) fn reduce_to_one_task<T: Element>(
+        &self,
+        call: &'static str,
+        root: Rank,
+        data: &mut [T],
+        op: ReduceOp,
+    ) -> Result<Task, Error> {
+        self.reduce_one(call, root, data, builtin::<T>(call, op)?)
+    }
+
+    pub(crate) fn reduce_to_all_task<T: Element>(
+        &self,
+        call: &'static str,
+        data: &mut [T],
+        op: ReduceOp,
+    ) -> Result<Task, Error> {
+        Ok(self.reduce_all(data, builtin::<T>(call, op)?))
+    }
+
+    fn run(&self, call: &'static str, task: Task) -> Result<(), Error> {
+        self.context().run_collective::<M>(call, self.group(), task)
     }
 
     /// Combines `data` of all, element by element, into `data` of the rank `root`; that of the
@@ -69,7 +100,7 @@ impl<M: Mode> Team<'_, M> {
         op: ReduceOp,
     ) -> Result<(), Error> {
         let call = "reduce_to_one";
-        self.reduce_one(call, root, data, builtin::<T>(call, op)?)
+        self.run(call, self.reduce_to_one_task(call, root, data, op)?)
     }
 
     /// Combines `data` of all, element by element, into `data` of all. Collective over the team,
@@ -89,7 +120,7 @@ impl<M: Mode> Team<'_, M> {
     /// As [`Team::reduce_to_one`].
     pub fn reduce_to_all<T: Element>(&self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
         let call = "reduce_to_all";
-        self.reduce_all(call, data, builtin::<T>(call, op)?)
+        self.run(call, self.reduce_to_all_task(call, data, op)?)
     }
 
     /// As [`Team::reduce_to_one`] with a function of the program, which is associative: the left
@@ -103,7 +134,8 @@ impl<M: Mode> Team<'_, M> {
         data: &mut [T],
         combine: impl Fn(T, T) -> T + Send + Sync + 'static,
     ) -> Result<(), Error> {
-        self.reduce_one("reduce_to_one_with", root, data, own(combine))
+        let call = "reduce_to_one_with";
+        self.run(call, self.reduce_one(call, root, data, own(combine))?)
     }
 
     /// As [`Team::reduce_to_all`] with a function as in [`Team::reduce_to_one_with`].
@@ -115,7 +147,7 @@ impl<M: Mode> Team<'_, M> {
         data: &mut [T],
         combine: impl Fn(T, T) -> T + Send + Sync + 'static,
     ) -> Result<(), Error> {
-        self.reduce_all("reduce_to_all_with", data, own(combine))
+        self.run("reduce_to_all_with", self.reduce_all(data, own(combine)))
     }
 
     fn reduce_one<T: Plain>(
@@ -124,27 +156,20 @@ impl<M: Mode> Team<'_, M> {
         root: Rank,
         data: &mut [T],
         (combine, check): (Combine, u64),
-    ) -> Result<(), Error> {
+    ) -> Result<Task, Error> {
         self.check_root(call, root)?;
-        let (group, reduction) = (self.group(), reduction(data, combine, check));
+        let reduction = reduction(data, combine, check);
         let buffers = if root == self.rank() {
             Buffers::of(None, Some(data))
         } else {
             Buffers::of(Some(&*data), None)
         };
-        let task = Task::reduce_to_one(group, root.0, reduction, buffers);
-        self.context().run_collective::<M>(call, group, task)
+        Ok(Task::reduce_to_one(self.group(), root.0, reduction, buffers))
     }
 
-    fn reduce_all<T: Plain>(
-        &self,
-        call: &'static str,
-        data: &mut [T],
-        (combine, check): (Combine, u64),
-    ) -> Result<(), Error> {
-        let (group, reduction) = (self.group(), reduction(data, combine, check));
-        let task = Task::reduce_to_all(group, reduction, Buffers::of(None, Some(data)));
-        self.context().run_collective::<M>(call, group, task)
+    fn reduce_all<T: Plain>(&self, data: &mut [T], (combine, check): (Combine, u64)) -> Task {
+        let reduction = reduction(data, combine, check);
+        Task::reduce_to_all(self.group(), reduction, Buffers::of(None, Some(data)))
     }
 }
 

@@ -10,6 +10,8 @@
 mod build;
 #[path = "c_suite/symbols.rs"]
 mod symbols;
+#[path = "c_suite/teams.rs"]
+mod teams;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,7 +24,7 @@ const RANKS: [u32; 5] = [1, 2, 3, 4, 7];
 /// Far above what any program takes on a busy machine.
 const BOUND: Duration = Duration::from_secs(120);
 /// These have tests of their own, because they do not end with `PASS`.
-const SPECIAL: [&str; 2] = ["exits", "wrong"];
+const SPECIAL: [&str; 3] = ["exits", "wrong", "wrong_teams"];
 
 /// Names of the programs that end with `PASS`.
 fn programs() -> Vec<String> {
