@@ -131,13 +131,12 @@ fn collectives_of_many_teams_and_sizes_have_the_results_of_one_process() {
         let all = client.team();
         let back = all.split(Some(0), -me).expect("split").expect("a team");
         let part = all.split(Some(u32::from(me > 1)), 0).expect("split").expect("a team");
-        for count in [1, 100, 5000, 20_000] {
-            for team in [&all, &back, &part] {
-                collectives(team, count);
-            }
+        for team in [&all, &back, &part] {
+            collectives(team, 5);
         }
+        collectives(&back, 9000);
     });
-    job::<Seq>(5, &Settings::default(), |client| collectives(&client.team(), 400_000));
+    job::<Seq>(5, &Settings::default(), |client| collectives(&client.team(), 150_000));
     for size in [1, 2, 3, 8, 13] {
         job::<Seq>(size, &Settings::default(), |client| collectives(&client.team(), 3));
     }
