@@ -117,3 +117,14 @@ fn hello_and_ring_run() {
     assert_eq!(lines, [line(0), line(1), line(2), line(3)]);
     launcher(["--version"]).run().expect(0);
 }
+
+#[test]
+fn stencil_is_the_same_on_any_number_of_ranks() {
+    for (ranks, most) in [(1, 1), (2, 1), (3, 3), (4, 2)] {
+        let tree = testkit::apart::neighbourhoods(job(ranks, "stencil"), most);
+        let outcome = tree.run();
+        outcome.expect(0);
+        let line = format!("50 steps of 48 x {} numbers on {ranks} ranks, as on one", 20 * ranks);
+        assert!(outcome.out().contains(&line), "{}", outcome.out());
+    }
+}
