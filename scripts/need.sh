@@ -30,9 +30,9 @@ need_rust() {
     }
 }
 
-# need_openssl: what the launcher's built-in ssh client is built with. It is linked statically where the archives are, so that a
-# launcher that is copied to another host needs no OpenSSL there, and starts as fast as one without the client.
-# False: build the launcher with --no-default-features.
+# need_openssl: what the launcher's built-in ssh client (package gasnetrun-ibv-ssh, a library that is opened at run time) is built
+# with. It is linked statically where the archives are, so that the client works where another OpenSSL is installed, or none.
+# False: build all else without that package.
 need_openssl() {
     local folder
     need pkg-config pkg-config libssl-dev || return 1

@@ -22,13 +22,12 @@ pub enum ReachError {
     /// Options that our own client does not know.
     #[error("GASNET_SSH_OPTIONS with GASNET_SSH_CMD={BUILTIN}: {0}")]
     Options(String),
-    /// A build without it.
+    /// Its library is missing, or is another one.
     #[error(
-        "GASNET_SSH_CMD={BUILTIN}: this {NAME} was built without the built-in ssh client (--no-default-features). Use \
-         GASNET_SSH_CMD=ssh, or build it with `cargo build -p gasnetrun-ibv --features builtin-ssh`, which needs OpenSSL \
-         (packages libssl-dev and pkg-config)"
+        "GASNET_SSH_CMD={BUILTIN}: the built-in ssh client cannot be used ({0}). Use GASNET_SSH_CMD=ssh, or build the \
+         client with `cargo build -p gasnetrun-ibv-ssh`, which needs OpenSSL (packages libssl-dev and pkg-config)"
     )]
-    NoBuiltin,
+    NoBuiltin(String),
     /// A command with arguments.
     #[error(
         "GASNET_SSH_CMD={0:?}: it is the name or path of one program, without arguments; put those into \
@@ -51,10 +50,8 @@ pub fn reach(settings: &Values) -> Result<Reach, ReachError> {
     let options = settings.path("GASNET_SSH_OPTIONS").unwrap_or_default();
     let options = words(options.as_os_str())?;
     if command == BUILTIN {
-        if !builtin::is_there() {
-            return Err(ReachError::NoBuiltin);
-        }
         builtin::check_options(&options).map_err(ReachError::Options)?;
+        builtin::open().map_err(ReachError::NoBuiltin)?;
     }
     let out_degree = u32::try_from(settings.int("GASNET_SSH_OUT_DEGREE")).unwrap_or(u32::MAX);
     let cache = settings.size("GASNET_SSH_STAGE_CACHE");
@@ -116,13 +113,11 @@ mod tests {
         }
         let own = [("GASNET_SSH_CMD", BUILTIN), ("GASNET_SSH_OPTIONS", "-i /x")];
         match with(&own) {
-            Ok(reach) => assert!(builtin::is_there() && reach.ssh.command == BUILTIN),
-            Err(error) => {
-                assert!(!builtin::is_there() && error == ReachError::NoBuiltin, "{error}")
-            }
+            Ok(reach) => assert_eq!(reach.ssh.command, BUILTIN),
+            Err(error) => assert!(matches!(error, ReachError::NoBuiltin(_)), "{error}"),
         }
         let unknown = with(&[("GASNET_SSH_CMD", BUILTIN), ("GASNET_SSH_OPTIONS", "-J x")]);
-        assert!(unknown.is_err());
+        assert!(matches!(unknown, Err(ReachError::Options(_))), "{unknown:?}");
         let error = with(&[("GASNET_SSH_CMD", "ssh -v")]).expect_err("arguments").to_string();
         assert!(error.contains("GASNET_SSH_OPTIONS"), "{error}");
     }

@@ -4,12 +4,10 @@
 //! * [`HostEntry`], [`Ssh`]: whom to reach and how. [`End`]: how a process ended.
 //! * [`command`]: the words of the remote shell (OpenSSH), and the script that finds or receives
 //!   our program there.
-//! * [`builtin`]: a client on libssh2 in place of the remote shell, if the feature `builtin-ssh` is
-//!   on.
+//! * [`builtin`]: a client on libssh2 in place of the remote shell, in a library that is opened at
+//!   run time (`spawner-ssh/plugin`).
 //! * [`marker`]: finds our program's first line behind whatever a login prints.
 //! * [`diagnosis`]: why a host could not be reached, read from what the remote shell said.
-
-#![forbid(unsafe_code)]
 
 pub mod builtin;
 pub mod command;

@@ -63,6 +63,7 @@ fn crates_import_only_what_the_architecture_allows() {
                 &["supervisor", "spawner-ssh", "spawner-mpi", "spawner-pmi", "bootstrap", "fabric"]
             }
             "supervisor" => &["spawner-ssh", "bootstrap"],
+            "gasnetrun-ibv-ssh" => &["spawner-ssh"],
             "gasnet-ibv" => &["bootstrap", "fabric", "spawner-mpi"],
             "gasnet-ibv-c" => &["gasnet-ibv"],
             "spawner-mpi" => &["bootstrap", "spawner-pmi"],

@@ -23,7 +23,7 @@ group! { LAUNCH "Launching" {
          its own share of ranks.";
     GASNET_SSH_CMD: Text, Value("ssh"), launcher =>
         "Program that runs a command on another host, called as ssh is; a name or a path, without \
-         arguments. builtin: a client of the launcher's own, where it was built with it.";
+         arguments. builtin: a client of the launcher's own, where it is installed.";
     GASNET_SSH_OPTIONS: Text, Unset, launcher =>
         "Options for that program, in front of all others and of the host; quotes as in a shell.";
     GASNET_SSH_OUT_DEGREE: COUNT, Value("32"), launcher =>

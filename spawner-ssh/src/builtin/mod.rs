@@ -3,27 +3,45 @@
 //! standard error in the manner of OpenSSH, which [`crate::diagnosis`] knows, and an exit code. Who
 //! closes the pipes ends the connection, and so does the end of our process.
 //!
-//! It is there with the cargo feature `builtin-ssh`; without it, [`start`] refuses.
+//! The client is a library of its own (`spawner-ssh/plugin`), which is opened when it is asked for
+//! first: what libssh2 needs would make every start of the launcher slower.
 
 mod options;
-#[cfg(feature = "builtin-ssh")]
-mod session;
+mod plugin;
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
-use options::Settings;
+use nix::fcntl::OFlag;
+use nix::unistd::pipe2;
+use serde::{Deserialize, Serialize};
 
 use crate::{End, HostEntry, Ssh};
+
+pub use options::Settings;
+pub use plugin::{CODE_FAILED, Run, VERSION, Version};
 
 /// Value of `GASNET_SSH_CMD`.
 pub const NAME: &str = "builtin";
 
-/// Whether this build has it.
-#[must_use]
-pub const fn is_there() -> bool {
-    cfg!(feature = "builtin-ssh")
+/// What a client does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// Where it logs in.
+    pub host: HostEntry,
+    /// How.
+    pub settings: Settings,
+    /// What it runs there.
+    pub command: String,
+}
+
+/// Opens the client's library.
+///
+/// # Errors
+/// Where it was looked for, and what is wrong there.
+pub fn open() -> Result<(), String> {
+    plugin::open().map(drop)
 }
 
 /// Checks the options of `GASNET_SSH_OPTIONS`: the client knows a few of those of OpenSSH.
@@ -50,14 +68,26 @@ pub struct Session {
 /// Starts a client that runs `command` on `host`.
 ///
 /// # Errors
-/// The options are not understood, the system refuses pipes or a thread, or this build has none.
+/// The library cannot be opened, the options are not understood, or the system refuses pipes or a
+/// thread.
 pub fn start(ssh: &Ssh, host: &HostEntry, command: &str) -> std::io::Result<Session> {
+    let plugin = plugin::open().map_err(std::io::Error::other)?;
     let settings = Settings::read(&ssh.options).map_err(std::io::Error::other)?;
-    #[cfg(feature = "builtin-ssh")]
-    return session::start(host.clone(), settings, command.to_owned());
-    #[cfg(not(feature = "builtin-ssh"))]
-    {
-        let _ = (settings, host, command);
-        Err(std::io::Error::other("this program was built without the feature builtin-ssh"))
-    }
+    let request = Request { host: host.clone(), settings, command: command.to_owned() };
+    let request = postcard::to_stdvec(&request).map_err(std::io::Error::other)?;
+    let (input, to) = pipe2(OFlag::O_CLOEXEC)?;
+    let (from, output) = pipe2(OFlag::O_CLOEXEC)?;
+    let (err, err_end) = pipe2(OFlag::O_CLOEXEC)?;
+    let (ends, end) = ([input, output, err_end], Arc::new(OnceLock::new()));
+    let set = Arc::clone(&end);
+    let life = move || {
+        let code = plugin.run(&request, &ends);
+        let _ = set.set(End::Code(code));
+        let [input, output, err] = ends;
+        // The end of the output says that all else is there.
+        drop((input, err));
+        drop(output);
+    };
+    std::thread::Builder::new().name("ssh".to_owned()).spawn(life)?;
+    Ok(Session { to, from, err, end })
 }

@@ -4,16 +4,22 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 /// What `GASNET_SSH_OPTIONS` says. The first of a kind counts, as with OpenSSH; identity files add
 /// up.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Settings {
-    pub(super) port: Option<u16>,
-    pub(super) user: Option<String>,
-    pub(super) identities: Vec<PathBuf>,
-    pub(super) known_hosts: Option<PathBuf>,
-    /// Seconds.
-    pub(super) timeout: Option<u64>,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Port of the ssh server.
+    pub port: Option<u16>,
+    /// Who logs in.
+    pub user: Option<String>,
+    /// Files of private keys, in the order in which they are tried.
+    pub identities: Vec<PathBuf>,
+    /// The user's list of known hosts, instead of the usual one.
+    pub known_hosts: Option<PathBuf>,
+    /// Seconds until a host must have answered.
+    pub timeout: Option<u64>,
 }
 
 const KNOWN: &str = "-p PORT, -l USER, -i FILE, and -o with Port, User, IdentityFile, UserKnownHostsFile, ConnectTimeout, \

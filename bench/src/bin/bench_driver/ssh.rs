@@ -57,8 +57,8 @@ pub(crate) fn launch(repetitions: Repetitions) -> Result<Findings> {
     let count = repetitions.launches.to_string();
     let hydra_word = hydra.as_deref().map(text).unwrap_or_default();
     let (launcher, noop) = (text(&sibling("gasnetrun_ibv")?), text(&sibling("noop")?));
-    let builtin = sibling("gasnetrun_ibv").ok();
-    let builtin_word = builtin.as_deref().map(text).unwrap_or_default();
+    let builtin = sibling("libgasnetrun_ibv_ssh.so").ok();
+    let builtin_word = builtin.as_ref().map(|_| launcher.clone()).unwrap_or_default();
     let mut samples = Samples::default();
     for (key, value) in script(&cluster, &[&launcher, &noop, &count, &hydra_word, &builtin_word])? {
         if key == "ssh" {

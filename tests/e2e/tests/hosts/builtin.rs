@@ -1,18 +1,21 @@
-//! The ssh client of the launcher itself (`GASNET_SSH_CMD=builtin`, feature `builtin-ssh`, on by
-//! default).
+//! The ssh client of the launcher itself (`GASNET_SSH_CMD=builtin`, package `gasnetrun-ibv-ssh`).
 
-use testkit::{Bed, Input, binary, skip};
+use std::path::Path;
+use std::process::Command;
+
+use testkit::{Bed, Input, Outcome, Tree, binary, skip};
 
 const NAME: &str = "the built-in ssh client";
+const FILE: &str = "libgasnetrun_ibv_ssh.so";
 /// The key of the hosts, which this client does not look up in ssh's configuration.
 pub(crate) const KEY: &str = "GASNET_SSH_OPTIONS=-i /etc/ssh/id_root";
 
-/// Path of a launcher with the client; `None` after a `SKIP` where it was built without.
+/// Path of a launcher with the client; `None` after a `SKIP` where that is not built.
 pub(crate) fn launcher() -> Option<String> {
     let words = ["-t", "-n", "1", "--hosts", "gx@nowhere", "true"];
     let outcome = testkit::launcher(words).env("GASNET_SSH_CMD", "builtin").run();
-    if outcome.err().contains("built without the built-in ssh client") {
-        skip(NAME, "the launcher was built with --no-default-features");
+    if outcome.err().contains("the built-in ssh client cannot be used") {
+        skip(NAME, "it is not built (cargo build -p gasnetrun-ibv-ssh)");
         return None;
     }
     Some(binary("gasnetrun_ibv").display().to_string())
@@ -73,6 +76,24 @@ fn failures(bed: &Bed) {
     bed.shell("n2", "kill -CONT $(cat /run/sshd.pid)");
 }
 
+/// Launcher and client are on the launching host only: agents that are sent to others have no
+/// client, and the launcher logs in where they cannot.
+fn staged(bed: &mut Bed) {
+    bed.shell("head", "mkdir -m 755 /tmp/only");
+    for file in ["gasnetrun_ibv", FILE] {
+        bed.shell("head", &format!("cp {} /tmp/only/", binary(file).display()));
+    }
+    bed.set_launcher("/tmp/only/gasnetrun_ibv");
+    let words = ["-v", "-n", "2", "--hosts", "n1,n2", "uname", "-n"];
+    let outcome = bed.run(&[KEY, "GASNET_SSH_OUT_DEGREE=1"], &words);
+    outcome.expect(0);
+    let out = outcome.out();
+    let mut hosts: Vec<&str> = out.lines().collect();
+    hosts.sort_unstable();
+    assert_eq!(hosts, ["n1", "n2"]);
+    assert!(outcome.err().contains("started from here"), "{}", outcome.err());
+}
+
 #[test]
 fn a_client_of_our_own_instead_of_ssh() {
     let Some(launcher) = launcher() else { return };
@@ -88,16 +109,38 @@ fn a_client_of_our_own_instead_of_ssh() {
     outcome.expect(0);
     assert_eq!(outcome.out().lines().count(), 2 * (20_000 + 100_000));
     assert_eq!(outcome.out().lines().filter(|line| *line == "in 19999").count(), 2);
+    staged(&mut bed);
     bed.assert_clean();
 }
 
-#[test]
-fn a_build_without_the_client_says_so() {
-    let outcome = testkit::launcher(["-n", "1", "--hosts", "gx@nowhere", "true"])
-        .env("GASNET_SSH_CMD", "builtin")
-        .env("GASNET_QUIET", "1")
-        .run();
+/// A launcher in an empty directory, with the client asked for.
+fn alone(directory: &Path) -> Outcome {
+    let launcher = directory.join("gasnetrun_ibv");
+    std::fs::copy(binary("gasnetrun_ibv"), &launcher).expect("it can be copied");
+    let words = ["-n", "1", "--hosts", "gx@nowhere", "true"];
+    let job = Tree::new(launcher).args(words).env("GASNET_SSH_CMD", "builtin");
+    let outcome = job.env("GASNET_QUIET", "1").run();
     outcome.expect(125);
-    let said = outcome.err();
-    assert!(said.contains("--features builtin-ssh") || said.contains("resolve"), "{said}");
+    outcome
+}
+
+#[test]
+fn a_launcher_without_the_client_says_where_it_looked() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join(FILE);
+    let missing = format!("{}: no such file", file.display());
+    let outcome = alone(directory.path());
+    for part in [&missing, "/lib/gasnetrun_ibv/", "cargo build -p gasnetrun-ibv-ssh"] {
+        assert!(outcome.err().contains(part), "{part} in {}", outcome.err());
+    }
+    // One of another version.
+    let source = directory.path().join("other.c");
+    std::fs::write(&source, "unsigned gasnetrun_ibv_ssh_version(void) { return 77; }\n")
+        .expect("written");
+    let mut compile = Command::new("cc");
+    compile.args(["-shared", "-fPIC", "-o"]).arg(&file).arg(&source);
+    assert!(compile.status().expect("a C compiler").success());
+    let outcome = alone(directory.path());
+    let other = format!("{}: it has version 77, this program needs", file.display());
+    assert!(outcome.err().contains(&other), "{}", outcome.err());
 }

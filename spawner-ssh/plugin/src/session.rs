@@ -3,74 +3,41 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::unistd::{User, geteuid, pipe2};
+use nix::unistd::{User, geteuid};
 use settings::deadlines::tree::{CONNECT, FAREWELL};
+use spawner_ssh::builtin::{CODE_FAILED, Request};
 use ssh2::{
     BlockDirections, Channel, CheckResult, ErrorCode, HostKeyType, KnownHostFileKind, MethodType,
 };
 
-use super::Session;
-use super::options::Settings;
-use crate::{End, HostEntry};
-
 const SSH_PORT: u16 = 22;
-/// As OpenSSH: the client's own failure.
-const CODE_FAILED: i32 = 255;
 const GLOBAL_KNOWN_HOSTS: &str = "/etc/ssh/ssh_known_hosts";
 /// Bytes moved at a time.
 const PIECE: usize = 64 * 1024;
 
 /// The client's ends of the pipes.
-#[derive(Debug)]
-struct Ends {
-    input: OwnedFd,
-    output: OwnedFd,
-    err: OwnedFd,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends<'a> {
+    pub(crate) input: BorrowedFd<'a>,
+    pub(crate) output: BorrowedFd<'a>,
+    pub(crate) err: BorrowedFd<'a>,
 }
 
-/// What a client does.
-struct Task {
-    host: HostEntry,
-    settings: Settings,
-    command: String,
-}
-
-/// Starts the thread that runs `command` on `host`.
-pub(super) fn start(
-    host: HostEntry,
-    settings: Settings,
-    command: String,
-) -> std::io::Result<Session> {
-    let (input, to) = pipe2(OFlag::O_CLOEXEC)?;
-    let (from, output) = pipe2(OFlag::O_CLOEXEC)?;
-    let (err, err_end) = pipe2(OFlag::O_CLOEXEC)?;
-    let (task, ends) = (Task { host, settings, command }, Ends { input, output, err: err_end });
-    let end = Arc::new(OnceLock::new());
-    let set = Arc::clone(&end);
-    std::thread::Builder::new().name("ssh".to_owned()).spawn(move || run(&task, ends, &set))?;
-    Ok(Session { to, from, err, end })
-}
-
-/// Life of the thread.
-fn run(task: &Task, ends: Ends, end: &OnceLock<End>) {
-    let done = work(task, &ends);
-    let code = done.unwrap_or_else(|text| {
+/// Does what is requested; the exit code.
+pub(crate) fn run(request: &[u8], ends: Ends<'_>) -> i32 {
+    let request = postcard::from_bytes(request);
+    let request = request.map_err(|error| format!("the request is not understood: {error}"));
+    request.and_then(|request| work(&request, ends)).unwrap_or_else(|text| {
         let line = format!("ssh: {text}\n");
-        let _ = nix::unistd::write(&ends.err, line.as_bytes());
+        let _ = nix::unistd::write(ends.err, line.as_bytes());
         CODE_FAILED
-    });
-    let _ = end.set(End::Code(code));
-    let Ends { input, output, err } = ends;
-    // The end of the output says that all else is there.
-    drop((input, err));
-    drop(output);
+    })
 }
 
 /// Who logs in where.
@@ -81,8 +48,8 @@ struct Login<'a> {
     home: PathBuf,
 }
 
-fn work(task: &Task, ends: &Ends) -> Result<i32, String> {
-    let (host, settings) = (&task.host, &task.settings);
+fn work(request: &Request, ends: Ends<'_>) -> Result<i32, String> {
+    let Request { host, settings, command } = request;
     let account = User::from_uid(geteuid()).ok().flatten();
     let (own, home) = account.map_or((String::new(), PathBuf::new()), |user| (user.name, user.dir));
     let user = settings.user.clone().or_else(|| host.user.clone()).unwrap_or(own);
@@ -94,7 +61,7 @@ fn work(task: &Task, ends: &Ends) -> Result<i32, String> {
     let mut session = ssh2::Session::new().map_err(|error| error.to_string())?;
     session.set_timeout(u32::try_from(limit.as_millis()).unwrap_or(u32::MAX));
     session.set_tcp_stream(socket);
-    let known = KnownHosts::read(task.settings.known_hosts.as_deref(), &login.home);
+    let known = KnownHosts::read(settings.known_hosts.as_deref(), &login.home);
     prefer(&session, &known, &login)?;
     session.handshake().map_err(|error| match error.code() {
         ErrorCode::Session(TIMEOUT) => {
@@ -107,7 +74,7 @@ fn work(task: &Task, ends: &Ends) -> Result<i32, String> {
     known.check(&session, &login)?;
     authenticate(&session, &login, &settings.identities)?;
     let opened = session.channel_session().and_then(|mut channel| {
-        channel.exec(&task.command)?;
+        channel.exec(command)?;
         Ok(channel)
     });
     let mut channel = opened.map_err(|error| format!("{} runs no command: {error}", login.name))?;
@@ -319,7 +286,7 @@ fn now(result: std::io::Result<usize>) -> std::io::Result<Option<usize>> {
 }
 
 struct Pump<'a> {
-    ends: &'a Ends,
+    ends: Ends<'a>,
     socket: &'a TcpStream,
     down: Buffer,
     up: Buffer,
@@ -329,9 +296,9 @@ struct Pump<'a> {
 }
 
 impl<'a> Pump<'a> {
-    fn new(ends: &'a Ends, socket: &'a TcpStream) -> std::io::Result<Self> {
-        for fd in [&ends.input, &ends.output, &ends.err] {
-            fcntl(fd.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    fn new(ends: Ends<'a>, socket: &'a TcpStream) -> std::io::Result<Self> {
+        for fd in [ends.input, ends.output, ends.err] {
+            fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         }
         let [down, up, err] = [Buffer::new(), Buffer::new(), Buffer::new()];
         Ok(Self { ends, socket, down, up, err, input_over: false, told: false })
@@ -353,7 +320,7 @@ impl<'a> Pump<'a> {
     fn downwards(&mut self, channel: &mut Channel) -> std::io::Result<bool> {
         let mut moved = false;
         if self.down.is_empty() && !self.input_over {
-            let read = |bytes: &mut [u8]| Ok(nix::unistd::read(&self.ends.input, bytes)?);
+            let read = |bytes: &mut [u8]| Ok(nix::unistd::read(self.ends.input, bytes)?);
             match self.down.fill(read)? {
                 Some(0) => self.input_over = true,
                 got => moved |= got.is_some(),
@@ -379,9 +346,9 @@ impl<'a> Pump<'a> {
             let mut stream = channel.stderr();
             moved |= self.err.fill(|bytes| stream.read(bytes))?.is_some_and(|count| count > 0);
         }
-        let write = |to: &OwnedFd, bytes: &[u8]| Ok(nix::unistd::write(to, bytes)?);
-        moved |= self.up.drain(|bytes| write(&self.ends.output, bytes))?;
-        moved |= self.err.drain(|bytes| write(&self.ends.err, bytes))?;
+        let write = |to: BorrowedFd<'_>, bytes: &[u8]| Ok(nix::unistd::write(to, bytes)?);
+        moved |= self.up.drain(|bytes| write(self.ends.output, bytes))?;
+        moved |= self.err.drain(|bytes| write(self.ends.err, bytes))?;
         Ok(moved)
     }
 
@@ -399,11 +366,11 @@ impl<'a> Pump<'a> {
         let reads = !self.input_over && self.down.is_empty();
         let mut fds = vec![
             PollFd::new(self.socket.as_fd(), socket),
-            PollFd::new(self.ends.output.as_fd(), when(!self.up.is_empty(), PollFlags::POLLOUT)),
-            PollFd::new(self.ends.err.as_fd(), when(!self.err.is_empty(), PollFlags::POLLOUT)),
+            PollFd::new(self.ends.output, when(!self.up.is_empty(), PollFlags::POLLOUT)),
+            PollFd::new(self.ends.err, when(!self.err.is_empty(), PollFlags::POLLOUT)),
         ];
         if reads {
-            fds.push(PollFd::new(self.ends.input.as_fd(), PollFlags::POLLIN));
+            fds.push(PollFd::new(self.ends.input, PollFlags::POLLIN));
         }
         match poll(&mut fds, PollTimeout::NONE) {
             Ok(_) | Err(nix::Error::EINTR) => {}
