@@ -19,6 +19,8 @@
 #include "gasnet_ibv/tools/trace.h"
 
 /* Library: need gasnetex.h, before or after this header. */
+#define gasnett_run_diagnostics gasneti_run_diagnostics
+#define gasnett_diagnostic_gethandlers gasneti_diagnostic_gethandlers
 #define gasnett_mmap(size) gasneti_mmap(size)
 #define gasnett_format_op(buffer, op) gasneti_format_op(buffer, op)
 #define gasnett_format_dt(buffer, dt) gasneti_format_dt(buffer, dt)

@@ -9,7 +9,7 @@
 //!   from segments.
 //! * `teams`: teams by handle.
 //! * `am`, `prepare`, `rma`, `vis`, `event`, `coll`, `team`, `endpoint`, `segment`, `kinds`, `query`, `system`,
-//!   `tools`: the functions.
+//!   `tools`, `diagnostics`: the functions.
 //! * `ancestor`: leave for other ranks to reach memory of this one.
 //!
 //! Every exported function is `extern "C"`: a panic does not unwind into the program, it ends the
@@ -40,6 +40,7 @@ mod call;
 mod coll;
 mod collectives;
 mod current;
+mod diagnostics;
 mod endpoint;
 mod event;
 mod events;
