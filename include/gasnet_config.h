@@ -14,7 +14,7 @@
 #define GEX_SPEC_VERSION_MINOR 19
 
 #define GASNET_SEGMENT_FAST 1
-#ifndef GASNET_NDEBUG
+#if !defined(GASNET_NDEBUG) && !defined(GASNET_DEBUG)
 #define GASNET_NDEBUG 1
 #endif
 

@@ -1,12 +1,13 @@
-# find_package(gasnet-ibv) gives gasnet-ibv::seq, gasnet-ibv::parsync and gasnet-ibv::par (shared libraries), and the same
-# with -static behind. Each carries its thread mode, so targets need nothing but target_link_libraries.
+# find_package(gasnet-ibv) gives gasnet-ibv::seq, gasnet-ibv::parsync and gasnet-ibv::par (shared libraries), the same with
+# -debug behind, which check their programs, and each with -static behind. Each carries its thread mode, so targets need nothing but target_link_libraries.
 # Links are followed first: where /lib is a link to /usr/lib, the prefix is /usr however this file was reached.
 get_filename_component(_gasnet_ibv_here "${CMAKE_CURRENT_LIST_DIR}" REALPATH)
 get_filename_component(_gasnet_ibv_prefix "${_gasnet_ibv_here}/../../.." ABSOLUTE)
 set(gasnet-ibv_LAUNCHER "${_gasnet_ibv_prefix}/bin/gasnetrun_ibv")
 
-foreach(_gasnet_ibv_mode IN ITEMS seq parsync par)
+foreach(_gasnet_ibv_mode IN ITEMS seq parsync par seq-debug parsync-debug par-debug)
   string(TOUPPER "${_gasnet_ibv_mode}" _gasnet_ibv_upper)
+  string(REPLACE "-DEBUG" ";GASNET_DEBUG=1" _gasnet_ibv_upper "${_gasnet_ibv_upper}")
   foreach(_gasnet_ibv_kind IN ITEMS shared static)
     set(_gasnet_ibv_target "gasnet-ibv::${_gasnet_ibv_mode}")
     set(_gasnet_ibv_file "libgasnet-ibv-${_gasnet_ibv_mode}.so")

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use gasnet_ibv::Mode;
 use gasnet_ibv::inner::RawToken;
 
-use crate::M;
 use crate::fail::Fail;
 use crate::types::Token;
+use crate::{M, checks};
 
 /// The token of a running handler.
 pub type Sender = &'static RawToken<'static>;
@@ -30,6 +30,7 @@ impl Current {
     #[inline]
     pub fn enter(token: Token) -> Self {
         set(token);
+        checks::begin_handler();
         Self(())
     }
 }
@@ -37,6 +38,7 @@ impl Current {
 impl Drop for Current {
     #[inline]
     fn drop(&mut self) {
+        checks::end_handler();
         set(null_mut());
     }
 }

@@ -7,7 +7,7 @@ use crate::arguments::{array_mut, no_flags};
 use crate::fail::{Fail, NOT_READY, OK, ensure, must, status, value};
 use crate::transfer::order;
 use crate::types::{EventValue, Flags};
-use crate::{M, events, state};
+use crate::{M, checks, events, state};
 
 fn tested(call: &str, test: impl FnOnce() -> Result<bool, Fail>) -> c_int {
     status(call, || {
@@ -38,13 +38,25 @@ fn is_complete(event: EventValue) -> Result<bool, Fail> {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gexi_Event_Test(event: EventValue) -> c_int {
-    tested("gex_Event_Test", || is_complete(event))
+    tested("gex_Event_Test", || {
+        checks::fresh(&[event])?;
+        let complete = is_complete(event)?;
+        if complete {
+            checks::consume(event);
+        }
+        Ok(complete)
+    })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gexi_Event_Wait(event: EventValue) {
     let call = "gex_Event_Wait";
-    must(call, || state::open()?.collectives.wait_for(call, event));
+    must(call, || {
+        checks::fresh(&[event])?;
+        state::open()?.collectives.wait_for(call, event)?;
+        checks::consume(event);
+        Ok(())
+    });
 }
 
 /// Overwrites complete entries; how many there were, and how many are left.
@@ -52,6 +64,7 @@ fn sweep(events: &mut [EventValue]) -> Result<(usize, usize), Fail> {
     let (mut done, mut left) = (0, 0);
     for event in events.iter_mut().filter(|event| **event != 0) {
         if is_complete(*event)? {
+            checks::consume(*event);
             *event = 0;
             done += 1;
         } else {
@@ -75,7 +88,9 @@ macro_rules! arrays {
         pub unsafe extern "C" fn $test(first: *mut EventValue, count: usize, flags: Flags) -> c_int {
             tested(stringify!($test), || {
                 no_flags(flags)?;
-                $rule(array_mut("the array of events", first, count)?)
+                let events = array_mut("the array of events", first, count)?;
+                checks::fresh(events)?;
+                $rule(events)
             })
         }
 
@@ -86,6 +101,7 @@ macro_rules! arrays {
                 no_flags(flags)?;
                 let state = state::open()?;
                 let events = array_mut("the array of events", first, count)?;
+                checks::fresh(events)?;
                 // At least one poll, also when all are complete.
                 state.inner.poll::<M>(call)?;
                 state.collectives.wait_until(call, || $rule(events))

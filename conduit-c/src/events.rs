@@ -44,6 +44,11 @@ pub fn finish(inner: Inner, event: EventValue) -> Result<bool, Fail> {
     inner.finish(op, part).ok_or_else(|| no_event(event))
 }
 
+/// The root of an event of an operation, which may be the event itself.
+pub const fn root(event: EventValue) -> Option<EventValue> {
+    if is_operation(event) { Some(event & !0x1f | Part::ALL.bits() as usize) } else { None }
+}
+
 /// The event of a part of an operation; 0 when that is complete already.
 pub fn of(inner: Inner, op: Op, part: Part) -> EventValue {
     if inner.finish(op, part) == Some(true) { 0 } else { event(op, part) }

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use gasnet_ibv::Error;
 use gasnet_ibv::inner;
 
+use crate::checks;
+
 pub const OK: c_int = 0;
 pub const NOT_INIT: c_int = 10001;
 pub const RESOURCE: c_int = 10002;
@@ -98,6 +100,7 @@ impl From<Error> for Fail {
 /// What a call returns that returns a code; errors are reported.
 #[inline]
 pub fn status(call: &str, run: impl FnOnce() -> Result<c_int, Fail>) -> c_int {
+    let _inside = checks::enter(call);
     run().unwrap_or_else(|fail| fail.report(call))
 }
 
@@ -110,6 +113,7 @@ pub fn code(call: &str, run: impl FnOnce() -> Result<(), Fail>) -> c_int {
 /// The value of a query; an error is reported and becomes `other`.
 #[inline]
 pub fn value<T>(call: &str, other: T, run: impl FnOnce() -> Result<T, Fail>) -> T {
+    let _inside = checks::enter(call);
     run().unwrap_or_else(|fail| {
         fail.report(call);
         other
@@ -119,6 +123,7 @@ pub fn value<T>(call: &str, other: T, run: impl FnOnce() -> Result<T, Fail>) -> 
 /// The value of a call; an error ends the process.
 #[inline]
 pub fn must<T>(call: &str, run: impl FnOnce() -> Result<T, Fail>) -> T {
+    let _inside = checks::enter(call);
     run().unwrap_or_else(|fail| fail.fatal(call))
 }
 
@@ -128,6 +133,7 @@ pub fn must<T>(call: &str, run: impl FnOnce() -> Result<T, Fail>) -> T {
 /// end is reported and returns its code.
 #[inline]
 pub fn injected(call: &str, run: impl FnOnce() -> Result<c_int, Fail>) -> c_int {
+    let _inside = checks::enter(call);
     run().unwrap_or_else(|fail| match fail.code {
         NOT_INIT => fail.report(call),
         _ => fail.fatal(call),

@@ -10,6 +10,7 @@
 //! * `teams`: teams by handle.
 //! * `am`, `prepare`, `rma`, `vis`, `event`, `coll`, `team`, `endpoint`, `segment`, `kinds`, `query`, `system`,
 //!   `tools`, `diagnostics`: the functions.
+//! * `checks`, `hsl`: what the debug library checks.
 //! * `ancestor`: leave for other ranks to reach memory of this one.
 //!
 //! Every exported function is `extern "C"`: a panic does not unwind into the program, it ends the
@@ -37,6 +38,7 @@ mod am;
 mod ancestor;
 mod arguments;
 mod call;
+mod checks;
 mod coll;
 mod collectives;
 mod current;
@@ -45,6 +47,8 @@ mod endpoint;
 mod event;
 mod events;
 mod fail;
+#[cfg(feature = "debug")]
+mod hsl;
 mod kinds;
 mod prepare;
 mod query;

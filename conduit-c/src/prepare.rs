@@ -46,6 +46,11 @@ thread_local! {
     static PREPARED: RefCell<Option<Box<Descriptor>>> = const { RefCell::new(None) };
 }
 
+/// Whether this thread has prepared a message.
+pub fn is_prepared() -> bool {
+    PREPARED.try_with(|slot| slot.try_borrow().is_ok_and(|slot| slot.is_some())).unwrap_or(false)
+}
+
 /// Takes this thread's prepared message out, when it is the one named and of this kind.
 fn take(descriptor: *const c_void, kind: Option<Kind>) -> Result<Box<Descriptor>, Fail> {
     PREPARED.with_borrow_mut(|slot| {

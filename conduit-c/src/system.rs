@@ -87,27 +87,61 @@ macro_rules! abi {
     };
 }
 
-#[cfg(feature = "seq")]
+#[cfg(all(feature = "seq", not(feature = "debug")))]
 abi!(
     "SEQ",
     gexi_client_init_ibv_seq_abi1,
     gexi_gasnet_init_ibv_seq_abi1,
     gexi_requires_ibv_seq_abi1
 );
-#[cfg(feature = "parsync")]
+#[cfg(all(feature = "seq", feature = "debug"))]
+abi!(
+    "SEQ",
+    gexi_client_init_ibv_seq_debug_abi1,
+    gexi_gasnet_init_ibv_seq_debug_abi1,
+    gexi_requires_ibv_seq_debug_abi1
+);
+#[cfg(all(feature = "parsync", not(feature = "debug")))]
 abi!(
     "PARSYNC",
     gexi_client_init_ibv_parsync_abi1,
     gexi_gasnet_init_ibv_parsync_abi1,
     gexi_requires_ibv_parsync_abi1
 );
-#[cfg(not(any(feature = "seq", feature = "parsync")))]
+#[cfg(all(feature = "parsync", feature = "debug"))]
+abi!(
+    "PARSYNC",
+    gexi_client_init_ibv_parsync_debug_abi1,
+    gexi_gasnet_init_ibv_parsync_debug_abi1,
+    gexi_requires_ibv_parsync_debug_abi1
+);
+#[cfg(all(not(any(feature = "seq", feature = "parsync")), not(feature = "debug")))]
 abi!(
     "PAR",
     gexi_client_init_ibv_par_abi1,
     gexi_gasnet_init_ibv_par_abi1,
     gexi_requires_ibv_par_abi1
 );
+#[cfg(all(not(any(feature = "seq", feature = "parsync")), feature = "debug"))]
+abi!(
+    "PAR",
+    gexi_client_init_ibv_par_debug_abi1,
+    gexi_gasnet_init_ibv_par_debug_abi1,
+    gexi_requires_ibv_par_debug_abi1
+);
+
+#[cfg(feature = "debug")]
+macro_rules! build {
+    () => {
+        "debug"
+    };
+}
+#[cfg(not(feature = "debug"))]
+macro_rules! build {
+    () => {
+        "nodebug"
+    };
+}
 
 /// The program's own default for the size of segments.
 fn max_segment() -> Option<(&'static str, String)> {
@@ -344,7 +378,9 @@ static IDENTIFICATION: [&str; 7] = [
         "$GASNetConfig: (libgasnet) RELEASE=2025.8.0,SPEC=0.19,CONDUIT=IBV(IBV-2.17/IBV-2.17),",
         "THREADMODEL=",
         mode!(),
-        ",SEGMENT=FAST,PTR=64bit,CACHE_LINE_BYTES=64,noalign,pshm,nodebug,notrace,",
+        ",SEGMENT=FAST,PTR=64bit,CACHE_LINE_BYTES=64,noalign,pshm,",
+        build!(),
+        ",notrace,",
         "nostats,nodebugmalloc,nosrclines,timers_native,membars_native,atomics_native,atomic32_native,",
         "atomic64_native,notiopt $\0"
     ),

@@ -5,6 +5,24 @@
 #include "../gasnet_fwd.h"
 #include "base.h"
 
+/* The debug library checks what the specification demands of programs: GASNET_DEBUG chooses it, and is defined for each
+ * file of a program or for none. */
+#if defined(GASNET_DEBUG) && defined(GASNET_NDEBUG)
+#error "gasnet_ibv: define only one of GASNET_DEBUG and GASNET_NDEBUG"
+#elif defined(GASNET_DEBUG)
+#undef GASNET_DEBUG
+#define GASNET_DEBUG 1
+#define GEXI_ABI_OF(prefix, mode) prefix##_ibv_##mode##_debug_abi1
+#define GEXI_BUILD_NAME "debug"
+#else
+#define GEXI_ABI_OF(prefix, mode) prefix##_ibv_##mode##_abi1
+#define GEXI_BUILD_NAME "nodebug"
+/* Guarded: a client's build system, or the original's own configuration, may say the same on the command line. */
+#ifndef GASNET_NDEBUG
+#define GASNET_NDEBUG 1
+#endif
+#endif
+
 /* Exactly one of the three is chosen by the client before it includes the first header. */
 #if defined(GASNET_SEQ) + defined(GASNET_PARSYNC) + defined(GASNET_PAR) == 0
 #error "gasnet_ibv: no thread mode: define one of GASNET_SEQ, GASNET_PARSYNC, GASNET_PAR before including gasnetex.h"
@@ -15,19 +33,19 @@
 #if defined(GASNET_SEQ)
 #undef GASNET_SEQ
 #define GASNET_SEQ 1
-#define GEXI_ABI_NAME(prefix) prefix##_ibv_seq_abi1
+#define GEXI_ABI_NAME(prefix) GEXI_ABI_OF(prefix, seq)
 #define GEXI_MODE_NAME "SEQ"
 #define GEXI_MODE_NUMBER 1
 #elif defined(GASNET_PARSYNC)
 #undef GASNET_PARSYNC
 #define GASNET_PARSYNC 1
-#define GEXI_ABI_NAME(prefix) prefix##_ibv_parsync_abi1
+#define GEXI_ABI_NAME(prefix) GEXI_ABI_OF(prefix, parsync)
 #define GEXI_MODE_NAME "PARSYNC"
 #define GEXI_MODE_NUMBER 2
 #else
 #undef GASNET_PAR
 #define GASNET_PAR 1
-#define GEXI_ABI_NAME(prefix) prefix##_ibv_par_abi1
+#define GEXI_ABI_NAME(prefix) GEXI_ABI_OF(prefix, par)
 #define GEXI_MODE_NAME "PAR"
 #define GEXI_MODE_NUMBER 3
 #endif
@@ -49,10 +67,6 @@
 #define GASNET_EXTENDED_VERSION_STR "2.17"
 
 #define GASNET_SEGMENT_FAST 1
-/* Guarded: a client's build system, or the original's own configuration, may say the same on the command line. */
-#ifndef GASNET_NDEBUG
-#define GASNET_NDEBUG 1
-#endif
 #define GASNET_PSHM 1
 #define GASNET_ALIGNED_SEGMENTS 0
 #define GASNET_NULL_ARGV_OK 1
@@ -96,12 +110,12 @@
         GASNET_RELEASE_VERSION_PATCH) ",SPEC=" GEXI_TEXT(GEX_SPEC_VERSION_MAJOR) "." GEXI_TEXT(                      \
         GEX_SPEC_VERSION_MINOR) ",CONDUIT=IBV(IBV-" GASNET_CORE_VERSION_STR "/IBV-" GASNET_EXTENDED_VERSION_STR      \
                                 "),THREADMODEL=" GEXI_MODE_NAME                                                      \
-                                ",SEGMENT=FAST,PTR=64bit,CACHE_LINE_BYTES=64,noalign,pshm,nodebug,notrace,nostats,"   \
-                                "nodebugmalloc,nosrclines,timers_native,membars_native,atomics_native,"              \
+                                ",SEGMENT=FAST,PTR=64bit,CACHE_LINE_BYTES=64,noalign,pshm," GEXI_BUILD_NAME            \
+                                ",notrace,nostats,nodebugmalloc,nosrclines,timers_native,membars_native,atomics_native,"              \
                                 "atomic32_native,atomic64_native,notiopt"
 
-/* A missing symbol of this name at link time means: the library is for another thread mode or another version of
- * these headers. Every object file refers to it, so a mixture is found whichever file it is in. */
+/* A missing symbol of this name at link time means: the library is for another thread mode, with or without checks as
+ * the program is not, or for another version of these headers. Every object file refers to it, so a mixture is found whichever file it is in. */
 GEXI_BEGIN_C
 GEXI_API const int GEXI_ABI_NAME(gexi_requires);
 GEXI_END_C

@@ -21,6 +21,42 @@ GEXI_API void gexi_HSL_LockSlow(uint32_t *state);
 /* Wakes one sleeper: the word was 2 and has been set to 0. */
 GEXI_API void gexi_HSL_Wake(uint32_t *state);
 
+#ifdef GASNET_DEBUG
+
+/* As below; they end the process where a rule is broken. */
+GEXI_API void gexi_HSL_CheckedInit(gex_HSL_t *hsl);
+GEXI_API void gexi_HSL_CheckedDestroy(gex_HSL_t *hsl);
+GEXI_API void gexi_HSL_CheckedLock(gex_HSL_t *hsl);
+GEXI_API void gexi_HSL_CheckedUnlock(gex_HSL_t *hsl);
+GEXI_API int gexi_HSL_CheckedTrylock(gex_HSL_t *hsl);
+
+GEXI_INLINE void gex_HSL_Init(gex_HSL_t *hsl)
+{
+    gexi_HSL_CheckedInit(hsl);
+}
+
+GEXI_INLINE void gex_HSL_Destroy(gex_HSL_t *hsl)
+{
+    gexi_HSL_CheckedDestroy(hsl);
+}
+
+GEXI_INLINE void gex_HSL_Lock(gex_HSL_t *hsl)
+{
+    gexi_HSL_CheckedLock(hsl);
+}
+
+GEXI_INLINE void gex_HSL_Unlock(gex_HSL_t *hsl)
+{
+    gexi_HSL_CheckedUnlock(hsl);
+}
+
+GEXI_INLINE int gex_HSL_Trylock(gex_HSL_t *hsl)
+{
+    return gexi_HSL_CheckedTrylock(hsl);
+}
+
+#else
+
 GEXI_INLINE void gex_HSL_Init(gex_HSL_t *hsl)
 {
     hsl->gexi_state = 0;
@@ -74,6 +110,8 @@ GEXI_INLINE int gex_HSL_Trylock(gex_HSL_t *hsl)
 {
     return gexi_HSL_Take(hsl) ? GASNET_OK : GASNET_ERR_NOT_READY;
 }
+
+#endif
 
 #endif
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use testkit::{Outcome, Tree};
 
-const MODES: [&str; 3] = ["seq", "parsync", "par"];
+const MODES: [&str; 4] = ["seq", "parsync", "par", "seq-debug"];
 const LAUNCHER: &str = "bin/gasnetrun_ibv";
 
 fn repository() -> PathBuf {
@@ -67,7 +67,7 @@ fn install(destination: Option<&Path>, prefix: &Path) {
         other => other,
     };
     let mut tree = command(repository().join("scripts/install"))
-        .args(["--no-mpi", "--profile", profile, "--prefix"])
+        .args(["--no-mpi", "--debug", "seq", "--profile", profile, "--prefix"])
         .arg(prefix)
         .env("CARGO_TARGET_DIR", folder.parent().unwrap())
         // A build from nothing, with other builds beside it.
@@ -354,7 +354,8 @@ fn make_fragments_serve_makefiles_of_clients() {
         let prefix = format!("prefix={}", moved().display());
         let outcome = command("make").arg(prefix).dir(&build).run();
         outcome.expect(0);
-        let wanted = format!("-DGASNET_{}", mode.to_uppercase());
+        let wanted =
+            format!("-DGASNET_{}", mode.to_uppercase().replace("-DEBUG", " -DGASNET_DEBUG=1"));
         assert!(outcome.out().contains(&wanted), "{}", outcome.out());
         for program in ["c", "cxx"] {
             expect_two(&job(2, &build.join(program)).arg("x").run());
@@ -370,7 +371,7 @@ fn cmake_finds_the_package() {
     let lists = "cmake_minimum_required(VERSION 3.13)\n\
         project(client C)\n\
         find_package(gasnet-ibv 2025.8 REQUIRED CONFIG)\n\
-        foreach(kind seq parsync par seq-static par-static)\n\
+        foreach(kind seq parsync par seq-static par-static seq-debug)\n\
         add_executable(client-${kind} client.c)\n\
         target_link_libraries(client-${kind} PRIVATE gasnet-ibv::${kind})\n\
         endforeach()\n\
@@ -384,7 +385,7 @@ fn cmake_finds_the_package() {
     let launcher = format!("launcher={}", moved().join(LAUNCHER).display());
     assert!(configure.expect(0).out().contains(&launcher), "{}", configure.out());
     command("cmake").args(["--build", "build", "-j2"]).dir(&build).run().expect(0);
-    for kind in ["seq", "parsync", "par", "seq-static", "par-static"] {
+    for kind in ["seq", "parsync", "par", "seq-static", "par-static", "seq-debug"] {
         expect_two(&job(2, &build.join("build").join(format!("client-{kind}"))).arg("x").run());
     }
     // Reached through a link, as below /lib where that is a link to /usr/lib.

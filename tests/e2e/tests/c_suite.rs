@@ -8,6 +8,8 @@
 
 #[path = "c_suite/build.rs"]
 mod build;
+#[path = "c_suite/debug.rs"]
+mod debug;
 #[path = "c_suite/symbols.rs"]
 mod symbols;
 #[path = "c_suite/teams.rs"]

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 /// Thread modes, as in the names of the libraries.
 pub(crate) const MODES: [&str; 3] = ["seq", "parsync", "par"];
+/// Those that check what the specification demands of programs.
+pub(crate) const DEBUG_MODES: [&str; 3] = ["seq-debug", "parsync-debug", "par-debug"];
 /// Kinds of library.
 pub(crate) const KINDS: [Kind; 2] = [Kind::Static, Kind::Shared];
 
@@ -96,6 +98,29 @@ pub(crate) fn library() -> &'static Path {
     })
 }
 
+/// Makes the library of one of [`DEBUG_MODES`], once, beside the others.
+pub(crate) fn debug_library(mode: &'static str) {
+    static MADE: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+    let mut made = MADE.lock().unwrap();
+    if !made.contains(&mode) {
+        must(
+            Command::new(root().join("scripts/build-libs"))
+                .args(["--profile", "dev", "--out"])
+                .arg(library())
+                .arg(mode)
+                .env("CARGO_TARGET_DIR", target()),
+        );
+        made.push(mode);
+    }
+}
+
+/// What chooses a mode.
+pub(crate) fn defines(mode: &str) -> Vec<String> {
+    let (mode, checks) = mode.strip_suffix("-debug").map_or((mode, false), |mode| (mode, true));
+    let debug = checks.then(|| "-DGASNET_DEBUG".to_owned());
+    std::iter::once(format!("-DGASNET_{}", mode.to_uppercase())).chain(debug).collect()
+}
+
 /// All programs, sorted.
 pub(crate) fn sources() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir(root().join("tests/c"))
@@ -117,7 +142,7 @@ fn compiler(program: &str, cxx: bool, mode: &str) -> Command {
     command
         .arg(if cxx { "-std=c++17" } else { "-std=c11" })
         .args(["-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g"])
-        .arg(format!("-DGASNET_{}", mode.to_uppercase()))
+        .args(defines(mode))
         .arg("-I")
         .arg(library().join("include"));
     command

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use crate::build::{must, root};
+use crate::build::{defines, must, root};
 
 const HEADERS: [&str; 7] = [
     "gasnetex.h",
@@ -66,7 +66,9 @@ pub(crate) fn compare(mode: &str, folder: &Path) {
     std::fs::write(&source, program).unwrap();
     let text = must(
         Command::new("gcc")
-            .args(["-std=c11", "-E", "-P", &format!("-DGASNET_{}", mode.to_uppercase()), "-I"])
+            .args(["-std=c11", "-E", "-P"])
+            .args(defines(mode))
+            .arg("-I")
             .arg(copy.path())
             .arg(&source),
     );
