@@ -27,6 +27,42 @@ static void answered(gex_Token_t token)
     answers++;
 }
 
+/* Publication over a team with the ranks the other way round, and puts by its ranks. */
+static void permuted(void)
+{
+    gex_TM_t back;
+    gex_EP_t ep;
+    gex_Segment_t segment;
+    gex_Rank_t last = t_size - 1, turn;
+    void *owner = NULL;
+    uintptr_t size = 0;
+    CHECK_EQ(gex_TM_Split(&back, t_tm, 0, -(int)t_rank, NULL, 0, GEX_FLAG_TM_NO_SCRATCH), 1);
+    CHECK(gex_TM_QueryRank(back) == last - t_rank && gex_TM_QuerySize(back) == t_size);
+    OK(gex_EP_Create(&ep, t_client, GEX_EP_CAPABILITY_RMA, 0));
+    OK(gex_Segment_Create(&segment, t_client, NULL, 8 * t_size, GEX_MK_HOST, 0));
+    OK(gex_EP_BindSegment(ep, segment, 0));
+    OK(gex_EP_PublishBoundSegment(back, &ep, 1, 0));
+    for (turn = 0; turn < t_size; turn++) {
+        /* A pair counts by job ranks, the team by its own. */
+        gex_TM_t pair = gex_TM_Pair(t_ep, gex_EP_QueryIndex(ep));
+        gex_Event_Wait(gex_EP_QueryBoundSegmentNB(pair, turn, &owner, NULL, &size, 0));
+        CHECK(owner != NULL && size >= 8 * t_size);
+        OK(gex_RMA_PutBlockingVal(pair, turn, (char *)owner + 8 * t_rank, 1000 * t_rank + turn, 8, 0));
+        gex_Event_Wait(gex_EP_QueryBoundSegmentNB(back, last - turn, &owner, NULL, &size, 0));
+        CHECK(size >= BYTES);
+        CHECK_EQ(gex_RMA_GetBlockingVal(back, last - turn, owner, 1, 0),
+                 gex_RMA_GetBlockingVal(t_tm, turn, owner, 1, 0));
+    }
+    t_barrier();
+    for (turn = 0; turn < t_size; turn++)
+        CHECK_EQ(((uint64_t *)gex_Segment_QueryAddr(segment))[turn], 1000 * turn + t_rank);
+    CHECK_EQ(gex_TM_Destroy(back, NULL, 0), 0);
+    /* What was published stays. */
+    CHECK_EQ(gex_RMA_GetBlockingVal(gex_TM_Pair(t_ep, gex_EP_QueryIndex(ep)), t_rank, gex_Segment_QueryAddr(segment), 8, 0),
+             t_rank);
+    t_barrier();
+}
+
 /* Where the segment of that rank's endpoint begins. */
 static unsigned char *found(gex_TM_t tm, gex_Rank_t rank, uintptr_t least)
 {
@@ -134,6 +170,7 @@ int main(int argc, char **argv)
         GASNET_BLOCKUNTIL(arrivals == 5 * (int)(turn + 1));
         t_barrier();
     }
+    permuted();
     t_pass();
     return 1;
 }

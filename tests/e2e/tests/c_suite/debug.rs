@@ -91,8 +91,8 @@ const BROKEN: [(&str, &str); 29] = [
     ("barrier with a lock", "gex_Coll_BarrierNB: GASNET_ERR_BAD_ARG: not legal here: this thread"),
     ("put after a prepare", "this thread has prepared a message: commit or cancel it first"),
     ("unknown flags of a put", "flags 0x100000: bits 0x100000 mean nothing here"),
-    ("never self", "have GEX_FLAG_PEER_NEVER_SELF, and rank 0 is the caller"),
-    ("never near", "have GEX_FLAG_PEER_NEVER_NBRHD, and rank 0 is of this neighbourhood"),
+    ("never self", "have GEX_FLAG_PEER_NEVER_SELF, and rank"),
+    ("never near", "have GEX_FLAG_PEER_NEVER_NBRHD, and rank"),
     ("local outside", "say that the local address is in a bound segment of the caller: 8 bytes"),
     (
         "region in a region",
