@@ -35,8 +35,20 @@ pub(super) struct Diagnostics {
     /// Backtraces of errors, on this rank.
     pub(super) backtrace: bool,
     pub(super) backtrace_signal: Option<i32>,
-    pub(super) mechanisms: Vec<Mechanism>,
+    pub(super) mechanisms: Mechanisms,
     pub(super) uncaught: Signals,
+}
+
+/// How backtraces are printed. Debuggers are looked for in PATH, which is no work for a signal
+/// handler, nor for each start of a rank.
+#[derive(Debug)]
+pub(super) struct Mechanisms {
+    /// Words of GASNET_BACKTRACE_TYPE.
+    pub(super) words: Vec<String>,
+    /// Backtraces have all threads.
+    pub(super) threads: bool,
+    /// Those that exist here.
+    pub(super) found: OnceLock<Vec<Mechanism>>,
 }
 
 static DIAGNOSTICS: OnceLock<Diagnostics> = OnceLock::new();
@@ -47,6 +59,10 @@ static ASKING_NOW: AtomicBool = AtomicBool::new(false);
 pub(super) fn install(diagnostics: Diagnostics) {
     let Ok(()) = DIAGNOSTICS.set(diagnostics) else { return };
     let Some(diagnostics) = DIAGNOSTICS.get() else { return };
+    if diagnostics.backtrace || diagnostics.backtrace_signal.is_some() {
+        // Handlers will print them.
+        let _ready = diagnostics.mechanisms.found();
+    }
     signals::prepare_frames();
     signals::give_stack();
     let caught = |signal: &i32| !diagnostics.uncaught.contains(*signal);
@@ -222,7 +238,7 @@ extern "C" fn on_backtrace(_: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
 /// Prints a backtrace of this process to standard error, whatever GASNET_BACKTRACE says, by the
 /// first of the mechanisms of GASNET_BACKTRACE_TYPE that works. The program goes on.
 pub fn backtrace() {
-    let given = DIAGNOSTICS.get().map_or(&[] as &[_], |diagnostics| &diagnostics.mechanisms);
+    let given = DIAGNOSTICS.get().map_or(&[] as &[_], |diagnostics| diagnostics.mechanisms.found());
     let _printed = match given {
         [] => Mechanism::Inside.print(),
         given => given.iter().any(Mechanism::print),
@@ -275,11 +291,19 @@ fn in_child(body: impl FnOnce()) -> bool {
     }
 }
 
-/// The mechanisms for the words of GASNET_BACKTRACE_TYPE that exist here, in that order.
-pub(super) fn mechanisms(words: &[&str], threads: bool) -> Vec<Mechanism> {
-    let all = if threads { ["GDB", "GSTACK", "EXECINFO"] } else { ["EXECINFO", "GDB", "GSTACK"] };
-    let words = if words.is_empty() { &all[..] } else { words };
-    words.iter().filter_map(|word| mechanism(word, threads)).collect()
+impl Mechanisms {
+    /// The mechanisms for the words of GASNET_BACKTRACE_TYPE that exist here, in that order.
+    fn found(&self) -> &[Mechanism] {
+        let all = if self.threads {
+            ["GDB", "GSTACK", "EXECINFO"]
+        } else {
+            ["EXECINFO", "GDB", "GSTACK"]
+        };
+        let given = self.words.iter().map(String::as_str);
+        let words = || if self.words.is_empty() { all.to_vec() } else { given.collect() };
+        let find = |word: &&str| mechanism(word, self.threads);
+        self.found.get_or_init(|| words().iter().filter_map(find).collect())
+    }
 }
 
 fn mechanism(word: &str, threads: bool) -> Option<Mechanism> {

@@ -19,7 +19,7 @@ mod protocol;
 mod signals;
 pub mod timeouts;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub use crash::{backtrace as print_backtrace, fatal_error};
 pub use driver::exit;
@@ -27,7 +27,7 @@ pub(crate) use driver::{Driver, of};
 pub(crate) use link::Link;
 pub(crate) use signals::undisturbed;
 
-use crash::Diagnostics;
+use crash::{Diagnostics, Mechanisms};
 use driver::{Options, hook, hook_quietly};
 use machine::Millis;
 
@@ -59,13 +59,14 @@ pub(crate) fn install(
 fn diagnostics(rank: u32, settings: &settings::Values) -> Diagnostics {
     let here = settings.nodes("GASNET_BACKTRACE_NODES").contains(rank);
     let threads = settings.bool_opt("GASNET_BACKTRACE_MT").unwrap_or(true);
+    let words = settings.words("GASNET_BACKTRACE_TYPE").iter().map(|word| (*word).into()).collect();
     Diagnostics {
         rank,
         freeze_on_error: settings.bool("GASNET_FREEZE_ON_ERROR"),
         freeze_signal: settings.signal("GASNET_FREEZE_SIGNAL"),
         backtrace: here && settings.bool("GASNET_BACKTRACE"),
         backtrace_signal: settings.signal("GASNET_BACKTRACE_SIGNAL").filter(|_| here),
-        mechanisms: crash::mechanisms(&settings.words("GASNET_BACKTRACE_TYPE"), threads),
+        mechanisms: Mechanisms { words, threads, found: OnceLock::new() },
         uncaught: settings.signals("GASNET_NO_CATCH_SIGNAL"),
     }
 }
