@@ -8,8 +8,8 @@
 //! * `events`: events by number. `collectives`: barriers and broadcasts. `transfer`: bytes to and
 //!   from segments.
 //! * `teams`: teams by handle.
-//! * `am`, `prepare`, `rma`, `vis`, `event`, `coll`, `team`, `endpoint`, `segment`, `kinds`, `query`, `system`,
-//!   `tools`, `diagnostics`: the functions.
+//! * `am`, `prepare`, `rma`, `vis`, `atomics`, `event`, `coll`, `team`, `endpoint`, `segment`,
+//!   `kinds`, `query`, `system`, `tools`, `diagnostics`: the functions.
 //! * `checks`, `hsl`: what the debug library checks.
 //! * `ancestor`: leave for other ranks to reach memory of this one.
 //!
@@ -37,6 +37,7 @@ compile_error!("the C interface is built for one thread mode: choose one of seq,
 mod am;
 mod ancestor;
 mod arguments;
+mod atomics;
 mod call;
 mod checks;
 mod coll;

@@ -10,13 +10,13 @@ use std::sync::{Mutex, RwLock};
 use gasnet_ibv::inner::{self, Preset};
 use gasnet_ibv::{Client, Mode, Rank, exit};
 
-use crate::M;
 use crate::arguments::{answer, array_mut, check_place, no_flags, string};
 use crate::collectives::Collectives;
 use crate::fail::{Fail, RESOURCE, code, ensure, must, value};
 use crate::state::{self, CLIENT, Endpoint, Objects, Peer, State, TM0, gexi_world};
 use crate::teams::Teams;
 use crate::types::{DEFER_THREADS, Flags, Handle, NodeInfo, RANK_INVALID, SegInfo, USES_GASNET1};
+use crate::{M, atomics};
 
 /// A handle that a call answers.
 type Object = *mut c_void;
@@ -182,6 +182,7 @@ fn join(name: &CStr, flags: Flags) -> Result<&'static State, Fail> {
         teams: Teams::default(),
         threads_asked: AtomicBool::new(false),
     });
+    inner.set_atomic_memory(atomics::own_word);
     publish(state);
     // Before this a message to a rank would not find its state.
     inner.meet_at_start::<M>("gex_Client_Init")?;

@@ -114,6 +114,14 @@ pub enum Error {
         /// What is wrong, and what is legal.
         problem: String,
     },
+    /// An atomic operation, or a domain of them, that cannot be.
+    #[error("{call}: {problem}")]
+    Atomic {
+        /// Call.
+        call: &'static str,
+        /// What was asked for and what is possible.
+        problem: String,
+    },
     /// A value of more than 8 bytes, or of none.
     #[error("{call}: a value has 1 to 8 bytes, {len} were asked for")]
     ValueSize {

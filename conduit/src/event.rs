@@ -8,6 +8,7 @@
 //! Inside a neighbourhood an operation is complete when it is started. Those at remote ranks have a
 //! row among the rank's [`operations`](crate::rma::operations) until they are.
 
+mod atomics;
 mod collectives;
 mod requests;
 mod vectors;

@@ -20,6 +20,7 @@
 //! * [`Scope`]: non-blocking operations. [`mod@exit`]: how a job ends.
 
 mod am;
+mod atomics;
 mod barrier;
 mod call_state;
 mod client;
@@ -54,6 +55,7 @@ mod wait_mode;
 
 pub use bootstrap::Rank;
 
+pub use crate::atomics::{AtomicDomain, AtomicOp, AtomicOps, AtomicType, DataType, Fetched};
 pub use crate::client::{BarrierFlags, Client, Position};
 pub use crate::coll::{DataType, Plain, ReduceOp};
 pub use crate::endpoint::{Endpoint, Team};

@@ -9,6 +9,7 @@ use bootstrap::node_shm::{ExitDecision, NodeShm};
 use bootstrap::{Bootstrap, ExitNotifier, Rank, RankInfo};
 use settings::Env;
 
+use crate::atomics::pending::Atomics;
 use crate::barrier::dissemination::Leader;
 use crate::call_state::CallState;
 use crate::coll::Collectives;
@@ -39,6 +40,7 @@ pub struct RankContext {
     pub(crate) exit_inbox: ExitInbox,
     pub(crate) operations: Operations,
     pub(crate) vis: Vis,
+    pub(crate) atomics: Atomics,
     pub(crate) handlers: Table,
     pub(crate) collectives: Collectives,
     pub(crate) exit_notifier: ExitNotifier,
@@ -77,6 +79,7 @@ impl RankContext {
             exit_inbox: ExitInbox::new(),
             operations: Operations::default(),
             vis: Vis::new(variables.0),
+            atomics: Atomics::default(),
             handlers: Table::new(),
             collectives: Collectives::new(place.rank.0, place.size),
             exit_notifier,

@@ -103,6 +103,7 @@ impl<M: Mode> Client<M> {
     fn meet_first(context: Arc<RankContext>) -> Result<Self, Error> {
         context.handlers.register_library(coll::handler());
         context.register_vis::<M>();
+        context.register_atomics::<M>();
         context.meet_at_start::<M>("init")?;
         context.start_threads::<M>()?;
         context.learn_cpus();

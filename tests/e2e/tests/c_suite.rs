@@ -160,7 +160,7 @@ fn c_programs_run_the_same_when_compiled_as_cxx() {
     if !build::ready() {
         return;
     }
-    let names = ["am_arguments", "am_negotiated", "legacy", "rma"];
+    let names = ["am_arguments", "am_negotiated", "atomics", "legacy", "rma"];
     for (turn, name) in names.into_iter().enumerate() {
         let program = build::built_as_cxx(name, MODES[turn % 3], KINDS[turn % 2]);
         let outcome = run(&program, 3, &[]);
@@ -429,13 +429,73 @@ fn wrong_vectors_end_with_a_name() {
     }
 }
 
+/// Wrong uses of `tests/c/atomics.c`, and what is said then.
+const WRONG_ATOMICS: [(&str, &str); 19] = [
+    (
+        "another operation",
+        "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: atomic domain: the domain was created for SET, FADD",
+    ),
+    ("two operations", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: 0x40400 is not one operation"),
+    (
+        "another type",
+        "gex_AD_OpNB_I32: GASNET_ERR_BAD_ARG: the domain has type U64, the call is for I32",
+    ),
+    ("unknown type", "gex_AD_Create: GASNET_ERR_BAD_ARG: type 0x40 is none of"),
+    (
+        "bits of a float",
+        "gex_AD_Create: GASNET_ERR_BAD_ARG: atomic domain: operation XOR does not exist for type FLT",
+    ),
+    (
+        "unknown operation",
+        "gex_AD_Create: GASNET_ERR_BAD_ARG: operations 0x40000008: bits 0x40000000",
+    ),
+    ("unknown flags", "gex_AD_Create: GASNET_ERR_BAD_ARG: flags 0x8"),
+    ("no team", "gex_AD_Create: GASNET_ERR_BAD_ARG: team GEX_TM_INVALID"),
+    ("misaligned", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: address 0x"),
+    ("outside", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: bytes 0x"),
+    ("at the end", "gex_AD_OpNBI_U64: GASNET_ERR_BAD_ARG: bytes 0x"),
+    ("nobody", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: rank 2 is not in the team of 2 ranks"),
+    ("no result", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: result_p is null"),
+    ("no domain", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: the atomic domain is GEX_AD_INVALID"),
+    ("not a domain", "is not an atomic domain of this process"),
+    ("not mine", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: GEX_FLAG_AD_MY_RANK for rank"),
+    ("by offset", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: flags 0x400"),
+    ("after destroy", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: the atomic domain was destroyed"),
+    ("destroy twice", "gex_AD_Destroy: GASNET_ERR_BAD_ARG: the atomic domain was destroyed"),
+];
+
+#[test]
+fn wrong_uses_of_atomics_end_with_a_name() {
+    if !build::ready() {
+        return;
+    }
+    for (turn, (name, words)) in WRONG_ATOMICS.into_iter().enumerate() {
+        let outcome = run(&built("atomics", MODES[turn % 3], KINDS[turn % 2]), 2, &[name]);
+        outcome.expect(128 + 6);
+        let err = outcome.err();
+        assert!(err.contains(words) && !err.contains("TEST FAILED"), "{name}: {err}");
+    }
+}
+
+#[test]
+fn no_atomic_is_lost_between_8_ranks_of_2_threads() {
+    if !build::ready() {
+        return;
+    }
+    let turns = if all_requested() { "20001" } else { "301" };
+    let outcome = run(&built("atomics", "par", Kind::Static), 8, &["contend", turns]);
+    outcome.expect(0);
+    assert!(outcome.out().contains("PASS atomics\n"), "{}", outcome.err());
+}
+
 /// Programs of the short versions of the tests under checkers. There is none for data races
 /// (ThreadSanitizer wants every instruction instrumented, those of the library too, and knows
 /// nothing of memory that processes share).
-const CHECKED: [&str; 9] = [
+const CHECKED: [&str; 10] = [
     "am_arguments",
     "am_threads",
     "am_negotiated",
+    "atomics",
     "destructors",
     "events",
     "handlers",
@@ -445,7 +505,7 @@ const CHECKED: [&str; 9] = [
 ];
 
 /// These have several threads where the mode allows it.
-const THREADED: [&str; 3] = ["am_threads", "locks", "threads"];
+const THREADED: [&str; 4] = ["am_threads", "atomics", "locks", "threads"];
 
 /// When asked to, every program with each of these numbers of ranks, the modes taking turns (and
 /// those with threads in mode PAR); else some programs.

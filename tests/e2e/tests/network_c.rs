@@ -86,6 +86,45 @@ fn every_program_passes_in_every_mode() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+#[test]
+fn no_atomic_is_lost_between_neighbours_remote_ranks_and_their_threads() {
+    if !build::ready() {
+        return;
+    }
+    let turns = if all_requested() { "2001" } else { "51" };
+    for (turn, most) in [1, 2].into_iter().enumerate() {
+        let program = build::built("atomics", "par", KINDS[turn]);
+        let tree = launcher(["-n", "8"]).arg(program).args(["contend", turns]);
+        let outcome =
+            neighbourhoods(tree, most).deadline("C program over the network", BOUND).run();
+        assert_eq!(fault("atomics", &outcome), None, "by {most}: {}", outcome.err());
+    }
+}
+
+#[test]
+fn atomics_on_their_way_keep_their_domain_and_promises_about_targets_are_checked() {
+    if !build::ready() {
+        return;
+    }
+    let cases = [
+        (
+            "destroy in flight",
+            "gex_AD_Destroy: GASNET_ERR_BAD_ARG: 1 operations of the domain are in flight",
+        ),
+        ("not my neighbour", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: GEX_FLAG_AD_MY_NBRHD for rank"),
+        ("outside", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: bytes 0x"),
+        ("misaligned", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: address 0x"),
+    ];
+    for (turn, (name, words)) in cases.into_iter().enumerate() {
+        let program = build::built("atomics", MODES[turn % 3], KINDS[turn % 2]);
+        let tree = launcher(["-n", "2"]).arg(program).arg(name);
+        let outcome = neighbourhoods(tree, 1).deadline("C program over the network", BOUND).run();
+        outcome.expect(128 + 6);
+        let err = outcome.err();
+        assert!(err.contains(words) && !err.contains("TEST FAILED"), "{name}: {err}");
+    }
+}
+
 /// How many payloads each rank of a program says that it treated in one way, and in another, with a
 /// value of a variable.
 fn counted(name: &str, variable: &str, value: &str, turn: usize) -> Vec<(u32, u32)> {

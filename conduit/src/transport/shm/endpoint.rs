@@ -1,7 +1,7 @@
 //! One rank's end of the memory that its neighbourhood shares.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bootstrap::Bootstrap;
@@ -168,6 +168,18 @@ impl ShmTransport {
     /// Address in this process of a neighbour's segment; `None` before attach.
     pub(crate) fn segment_base(&self, local: usize) -> Option<*mut u8> {
         Some(self.segments.get()?.range(self.memory.row(local), 0, 0)?.as_ptr())
+    }
+
+    /// An aligned word of a neighbour's segment; `None` when outside or misaligned.
+    #[inline]
+    pub(crate) fn word64(&self, local: usize, offset: u64) -> Option<&AtomicU64> {
+        self.segments.get()?.word64(self.memory.row(local), offset)
+    }
+
+    /// As [`ShmTransport::word64`] for 4 bytes.
+    #[inline]
+    pub(crate) fn word32(&self, local: usize, offset: u64) -> Option<&AtomicU32> {
+        self.segments.get()?.word32(self.memory.row(local), offset)
     }
 
     /// Copies into a neighbour's segment; `false` when the range is outside.

@@ -1,0 +1,374 @@
+//! Atomic domains and their operations: `gasnet_ratomic.h`. The header does on mapped memory what
+//! it can without a call; all else, and every error, is here.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use gasnet_ibv::inner::{
+    AtomicCall, AtomicWord, Domain, OpCounters, Part, Refusal, RemoteAtomic, ResultPlace,
+};
+use gasnet_ibv::{AtomicOp, AtomicOps, AtomicType, DataType, Outcome, Rank};
+
+use crate::arguments::{answer, check_place};
+use crate::fail::{Fail, ensure, must, value};
+use crate::rma::{Answer, Injection};
+use crate::state::{self, Object, State, Target};
+use crate::transfer::{Access, locate};
+use crate::types::{EventValue, Flags, Handle, IMMEDIATE};
+use crate::{M, events};
+
+/// Flags of creation: hints where most operations will go.
+const FAVOR: Flags = 1 | 2 | 4;
+/// Flags of operations.
+const RELEASE: Flags = 1 << 1;
+const ACQUIRE: Flags = 1 << 2;
+const MY_RANK: Flags = 1 << 11;
+const MY_NEIGHBOURHOOD: Flags = 1 << 12;
+const RANK_IS_JOBRANK: Flags = 1 << 13;
+/// What every target is: a place by address in the bound segment, found by the library.
+const SEGMENT_HINTS: Flags = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 9;
+const OPERATION_FLAGS: Flags =
+    IMMEDIATE | RELEASE | ACQUIRE | MY_RANK | MY_NEIGHBOURHOOD | RANK_IS_JOBRANK | SEGMENT_HINTS;
+
+/// `struct gexi_ad_s`, which the header reads; never freed.
+#[repr(C)]
+pub struct Shown {
+    object: Object,
+    tm: AtomicPtr<c_void>,
+    /// Operations that the header may do by itself; none once it is destroyed.
+    direct: AtomicU32,
+    data_type: AtomicU32,
+}
+
+/// An atomic domain.
+#[repr(C)]
+struct Created {
+    shown: Shown,
+    flags: Flags,
+    domain: Domain,
+}
+
+impl Created {
+    fn handle(&self) -> *mut c_void {
+        self.shown.object.handle()
+    }
+}
+
+/// Domains by handle; those that were destroyed have none any more.
+type Domains = HashMap<usize, Option<&'static Created>>;
+
+fn domains() -> MutexGuard<'static, Domains> {
+    static DOMAINS: OnceLock<Mutex<Domains>> = OnceLock::new();
+    DOMAINS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The domain that was named last, unless it was destroyed since: most programs have one.
+static LAST: AtomicPtr<Created> = AtomicPtr::new(null_mut());
+
+#[inline]
+fn domain(ad: Handle) -> Result<&'static Created, Fail> {
+    let last = LAST.load(Ordering::Acquire);
+    if !last.is_null() && std::ptr::eq(last.cast_const().cast(), ad) {
+        // SAFETY: of a domain that was created, which is never freed.
+        return Ok(unsafe { &*last });
+    }
+    find(ad)
+}
+
+#[cold]
+fn find(ad: Handle) -> Result<&'static Created, Fail> {
+    state::open()?;
+    ensure!(!ad.is_null(), "the atomic domain is GEX_AD_INVALID");
+    let domains = domains();
+    match domains.get(&ad.addr()) {
+        None => Err(Fail::bad(format!("{ad:p} is not an atomic domain of this process"))),
+        Some(None) => Err(Fail::bad("the atomic domain was destroyed")),
+        Some(Some(found)) => {
+            // Under the lock, as its end is.
+            LAST.store(std::ptr::from_ref(*found).cast_mut(), Ordering::Release);
+            Ok(found)
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gex_AD_Create(
+    ad_p: *mut *mut c_void,
+    tm: Handle,
+    dt: u32,
+    ops: u32,
+    flags: Flags,
+) {
+    let call = "gex_AD_Create";
+    must(call, || {
+        let state = state::team(tm)?;
+        check_place(ad_p)?;
+        state.inner.check_running(call)?;
+        state.inner.check_outside::<M>(call)?;
+        ensure!(
+            flags & !FAVOR == 0,
+            "flags {flags:#x}: the creation knows GEX_FLAG_AD_FAVOR_MY_RANK, _MY_NBRHD and _REMOTE"
+        );
+        let Some(data_type) = DataType::from_bit(dt) else {
+            return Err(Fail::bad(format!(
+                "type {dt:#x} is none of GEX_DT_I32, U32, I64, U64, FLT and DBL"
+            )));
+        };
+        let unknown = ops & !AtomicOps::all().bits();
+        ensure!(unknown == 0, "operations {ops:#x}: bits {unknown:#x} are none that atomics have");
+        let ops = AtomicOps::from_bits_truncate(ops);
+        let shown = Shown {
+            object: Object::new(),
+            tm: AtomicPtr::new(tm.cast_mut()),
+            direct: AtomicU32::new(ops.bits()),
+            data_type: AtomicU32::new(dt),
+        };
+        let domain = Domain::new("atomic domain", data_type, ops)?;
+        let created: &Created = Box::leak(Box::new(Created { shown, flags, domain }));
+        domains().insert(created.handle().addr(), Some(created));
+        answer(ad_p, created.handle());
+        Ok(())
+    });
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gex_AD_Destroy(ad: Handle) {
+    let call = "gex_AD_Destroy";
+    must(call, || {
+        let created = domain(ad)?;
+        state::open()?.inner.check_outside::<M>(call)?;
+        let left = created.domain.in_flight();
+        ensure!(
+            left == 0,
+            "{left} operations of the domain are in flight from this rank: all ranks wait for theirs \
+             and meet in a barrier before they destroy it"
+        );
+        created.shown.direct.store(0, Ordering::Release);
+        let mut domains = domains();
+        domains.insert(ad.addr(), None);
+        LAST.store(null_mut(), Ordering::Release);
+        Ok(())
+    });
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gex_AD_QueryFlags(ad: Handle) -> Flags {
+    value("gex_AD_QueryFlags", 0, || Ok(domain(ad)?.flags))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gex_AD_QueryTM(ad: Handle) -> *mut c_void {
+    value("gex_AD_QueryTM", null_mut(), || Ok(domain(ad)?.shown.tm.load(Ordering::Relaxed)))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gex_AD_QueryDT(ad: Handle) -> u32 {
+    value("gex_AD_QueryDT", 0, || Ok(domain(ad)?.domain.data_type().bit()))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gex_AD_QueryOps(ad: Handle) -> u32 {
+    value("gex_AD_QueryOps", 0, || Ok(domain(ad)?.domain.operations().bits()))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gex_AD_SetCData(ad: Handle, cdata: *const c_void) {
+    must("gex_AD_SetCData", || {
+        domain(ad)?.shown.object.cdata.store(cdata.cast_mut(), Ordering::Relaxed);
+        Ok(())
+    });
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gex_AD_QueryCData(ad: Handle) -> *mut c_void {
+    let cdata = |created: &Created| created.shown.object.cdata.load(Ordering::Relaxed);
+    value("gex_AD_QueryCData", null_mut(), || domain(ad).map(cdata))
+}
+
+/// The word at an address of this process.
+///
+/// # Safety
+/// `size` bytes at `at` are mapped for as long as the word is used, and whoever else accesses them
+/// meanwhile does so by atomics, or breaks the rules of domains.
+unsafe fn word_at<'a>(at: *mut u8, size: usize) -> Option<AtomicWord<'a>> {
+    if !at.addr().is_multiple_of(size) {
+        return None;
+    }
+    Some(if size == 4 {
+        // SAFETY: aligned (checked above); the rest is the caller's promise.
+        AtomicWord::Bits32(unsafe { AtomicU32::from_ptr(at.cast()) })
+    } else {
+        // SAFETY: as above.
+        AtomicWord::Bits64(unsafe { AtomicU64::from_ptr(at.cast()) })
+    })
+}
+
+/// A word of this rank that another one asks for by its address here.
+pub fn own_word(endpoint: u16, address: u64, size: usize) -> Result<AtomicWord<'static>, Refusal> {
+    let address = usize::try_from(address).map_err(|_| Refusal::Outside)?;
+    let state = state::get().ok_or(Refusal::Outside)?;
+    let attached = if endpoint == 0 { state.reach(state.rank, address, size) } else { None };
+    let at = attached.or_else(|| {
+        let segment = state.bound(state.rank, endpoint)?;
+        let offset = address.wrapping_sub(segment.address);
+        let inside = offset < segment.size && size <= segment.size - offset;
+        inside.then(|| std::ptr::with_exposed_provenance_mut(address))
+    });
+    let at = at.ok_or(Refusal::Outside)?;
+    // SAFETY: in a segment that is bound (checked above), which stays mapped.
+    unsafe { word_at(at, size) }.ok_or(Refusal::Misaligned)
+}
+
+/// An operation as a program asks for it.
+struct Operation<T> {
+    call: &'static str,
+    ad: Handle,
+    result: *mut T,
+    rank: u32,
+    address: usize,
+    op: u32,
+    operands: [T; 2],
+    flags: Flags,
+}
+
+impl<T: AtomicType> Operation<T> {
+    /// Checks all but the place; the operation and whom it is for.
+    fn check(&self, state: &State, created: &Created) -> Result<(AtomicOp, Target), Fail> {
+        let Self { op, flags, .. } = *self;
+        let (has, is) = (created.domain.data_type(), T::DATA_TYPE);
+        ensure!(has == is, "the domain has type {has}, the call is for {is}");
+        let Some(op) = AtomicOp::from_bit(op) else {
+            return Err(Fail::bad(format!("{op:#x} is not one operation that atomics have")));
+        };
+        created.domain.check("atomic domain", op)?;
+        let unknown = flags & !OPERATION_FLAGS;
+        ensure!(unknown == 0, "flags {flags:#x}: bits {unknown:#x} are none that atomics have");
+        ensure!(!op.fetches() || !self.result.is_null(), "result_p is null");
+        state.inner.check_open(self.call)?;
+        state.inner.check_outside::<M>(self.call)?;
+        Ok((op, self.target(state, created)?))
+    }
+
+    fn target(&self, state: &State, created: &Created) -> Result<Target, Fail> {
+        let tm = created.shown.tm.load(Ordering::Relaxed).cast_const();
+        let target = state.target(tm, self.rank)?;
+        let (rank, me) = (target.rank, state.rank);
+        ensure!(
+            self.flags & MY_RANK == 0 || rank == me,
+            "GEX_FLAG_AD_MY_RANK for rank {rank} of the job, which is not this one ({me})"
+        );
+        ensure!(
+            self.flags & MY_NEIGHBOURHOOD == 0 || state.inner.local_of(Rank(rank)).is_some(),
+            "GEX_FLAG_AD_MY_NBRHD for rank {rank} of the job, which shares no memory with this one ({me})"
+        );
+        Ok(target)
+    }
+
+    fn start(&self, implicit: bool) -> Result<Injection, Fail> {
+        let state = state::open()?;
+        let created = domain(self.ad)?;
+        let (op, target) = self.check(state, created)?;
+        let (address, size) = (self.address, T::DATA_TYPE.size());
+        ensure!(address.is_multiple_of(size), "address {address:#x} is not a multiple of {size}");
+        if self.flags & RELEASE != 0 {
+            fence(Ordering::Release);
+        }
+        match locate(state, (target.rank, target.endpoint), address, size)? {
+            Access::Mapped(at) => {
+                // SAFETY: in a segment that is mapped (`locate`), and stays so.
+                let word = unsafe { word_at(at, size) };
+                let old = word.and_then(|word| word.operate(op, self.operands));
+                if let (true, Some(old)) = (op.fetches(), old) {
+                    answer(self.result, old);
+                }
+                if self.flags & ACQUIRE != 0 {
+                    fence(Ordering::Acquire);
+                }
+                Ok(Injection::Complete)
+            }
+            _ => self.ask_owner(state, created, (op, target), implicit),
+        }
+    }
+
+    /// Only the owner reaches the word. Its reply has acquired what the word's writers released,
+    /// and every wait for it ends with a fence.
+    #[cold]
+    fn ask_owner(
+        &self,
+        state: &State,
+        created: &Created,
+        (op, Target { rank, endpoint, .. }): (AtomicOp, Target),
+        implicit: bool,
+    ) -> Result<Injection, Fail> {
+        let (inner, call) = (state.inner, self.call);
+        let target = inner.target(call, Rank(rank))?;
+        let (place, immediate) = (self.address as u64, self.flags & IMMEDIATE != 0);
+        let operands = self.operands.map(T::into_word);
+        let atomic = AtomicCall { data_type: T::DATA_TYPE, op, operands };
+        let remote = RemoteAtomic { call, target, endpoint, place, atomic, immediate };
+        let start = |row: &Arc<OpCounters>| {
+            inner.atomic_counted::<M>(&created.domain, &remote, row, self.place(op))
+        };
+        if implicit {
+            return Ok(match start(&events::group(inner, call)?)? {
+                Outcome::Sent => Injection::Complete,
+                Outcome::NotSent => Injection::NotInjected,
+            });
+        }
+        let (number, row) = inner.begin(call)?;
+        if start(&row)? == Outcome::NotSent {
+            let _complete = inner.finish(number, Part::ALL);
+            return Ok(Injection::NotInjected);
+        }
+        Ok(match events::of(inner, number, Part::ALL) {
+            0 => Injection::Complete,
+            event => Injection::Event(event),
+        })
+    }
+
+    /// Where the owner's reply goes.
+    fn place(&self, op: AtomicOp) -> ResultPlace {
+        if !op.fetches() {
+            return ResultPlace::Nowhere;
+        }
+        let write = |at: *mut (), bits: u64| answer(at.cast::<T>(), T::from_word(bits));
+        ResultPlace::Foreign(AtomicPtr::new(self.result.cast()), write)
+    }
+}
+
+macro_rules! operations {
+    ($($nb:ident $nbi:ident $type:ty: $nb_call:literal $nbi_call:literal;)*) => {$(
+        operations!(@ $nb $type, $nb_call, false, EventValue);
+        operations!(@ $nbi $type, $nbi_call, true, std::ffi::c_int);
+    )*};
+    (@ $name:ident $type:ty, $call:literal, $implicit:literal, $answer:ty) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            ad: Handle,
+            result: *mut $type,
+            rank: u32,
+            address: *mut c_void,
+            op: u32,
+            operand1: $type,
+            operand2: $type,
+            flags: Flags,
+        ) -> $answer {
+            let (address, operands) = (address.addr(), [operand1, operand2]);
+            let operation =
+                Operation { call: $call, ad, result, rank, address, op, operands, flags };
+            Answer::of($call, || operation.start($implicit))
+        }
+    };
+}
+
+operations! {
+    gexi_AD_OpNB_I32 gexi_AD_OpNBI_I32 i32: "gex_AD_OpNB_I32" "gex_AD_OpNBI_I32";
+    gexi_AD_OpNB_U32 gexi_AD_OpNBI_U32 u32: "gex_AD_OpNB_U32" "gex_AD_OpNBI_U32";
+    gexi_AD_OpNB_I64 gexi_AD_OpNBI_I64 i64: "gex_AD_OpNB_I64" "gex_AD_OpNBI_I64";
+    gexi_AD_OpNB_U64 gexi_AD_OpNBI_U64 u64: "gex_AD_OpNB_U64" "gex_AD_OpNBI_U64";
+    gexi_AD_OpNB_FLT gexi_AD_OpNBI_FLT f32: "gex_AD_OpNB_FLT" "gex_AD_OpNBI_FLT";
+    gexi_AD_OpNB_DBL gexi_AD_OpNBI_DBL f64: "gex_AD_OpNB_DBL" "gex_AD_OpNBI_DBL";
+}

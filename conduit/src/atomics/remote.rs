@@ -1,0 +1,216 @@
+//! Atomics at ranks that share no memory with this one, by messages: the owner of the word does the
+//! operation in its handler and replies with the old value. Any number may be in flight.
+
+use std::sync::Arc;
+
+use super::domain::Domain;
+use super::pending::{InFlight, Memory, ResultPlace};
+use super::types::DataType;
+use super::wire::{Refusal, Request, decode_reply, encode_reply};
+use super::word::{AtomicCall, AtomicWord};
+use crate::error::Error;
+use crate::foreign::ANY_ARGS;
+use crate::handler::{Function, Registered, Role};
+use crate::mode::Mode;
+use crate::rank::RankContext;
+use crate::rma::operations::{OpCounters, Part};
+use crate::token::RawToken;
+use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome};
+use crate::transport::shm::ShmTransport;
+use crate::transport::{OutsideSegment, Route};
+use crate::wait::Waiter;
+
+/// Handler of requests; below the client's indices.
+const REQUEST: u8 = 80;
+/// Handler of replies.
+const REPLY: u8 = 81;
+
+/// An operation that the owner of the word is asked to do.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoteAtomic {
+    /// What the program called.
+    pub call: &'static str,
+    /// Whose word it is.
+    pub target: usize,
+    /// Endpoint that its segment is bound to.
+    pub endpoint: u16,
+    /// Offset in that segment, or what else the owner finds the word by ([`Memory`]).
+    pub place: u64,
+    /// The operation, which the domain allows.
+    pub atomic: AtomicCall,
+    /// Give up instead of waiting for room.
+    pub immediate: bool,
+}
+
+/// The word at an offset in a neighbour's segment.
+fn word(shm: &ShmTransport, local: usize, offset: u64, of: DataType) -> Option<AtomicWord<'_>> {
+    match of.size() {
+        4 => shm.word32(local, offset).map(AtomicWord::Bits32),
+        _ => shm.word64(local, offset).map(AtomicWord::Bits64),
+    }
+}
+
+/// Where an operation is started.
+impl RankContext {
+    /// The word at an offset in the attached segment of a target; `None` when only its owner can
+    /// reach it.
+    ///
+    /// # Errors
+    /// Outside the segment, or not at a multiple of its size.
+    #[inline]
+    pub(crate) fn atomic_word(
+        &self,
+        call: &'static str,
+        (target, offset): (usize, u64),
+        of: DataType,
+    ) -> Result<Option<AtomicWord<'_>>, Error> {
+        let len = of.size();
+        if !offset.is_multiple_of(len as u64) {
+            return Err(Error::Misaligned { call, offset, align: len as u64 });
+        }
+        let found = match self.transport.route(target) {
+            Route::Shm(local) => word(self.shm(), local, offset, of)
+                .map(Some)
+                .ok_or(OutsideSegment { target, offset, len }),
+            Route::Net(rank) => self.transport.check_remote(rank, offset, len).map(|()| None),
+        };
+        found.map_err(|outside| self.outside(call, outside))
+    }
+
+    /// Asks the owner of a word for an operation that `row` counts. It waits for room, and polls,
+    /// unless told not to; then nothing may have been sent.
+    ///
+    /// # Errors
+    /// A call inside a handler, too many operations in flight, the end of the job.
+    pub fn atomic_counted<M: Mode>(
+        &self,
+        domain: &Domain,
+        remote: &RemoteAtomic,
+        row: &Arc<OpCounters>,
+        result: ResultPlace,
+    ) -> Result<Outcome, Error> {
+        let &RemoteAtomic { call, target, endpoint, place, atomic, immediate } = remote;
+        let begun = InFlight::begin((call, target), atomic.op, row, domain.counter(), result);
+        let slot = match self.atomics.pending.keep(begun) {
+            Ok(slot) => slot,
+            Err(begun) => {
+                begun.end(None);
+                return Err(Error::TooManyOperations { call });
+            }
+        };
+        let words = Request { slot, endpoint, place, call: atomic }.encode();
+        let (class, args, payload) = (MessageClass::Request, words.as_slice(), AmPayload::None);
+        let message = AmMessage { class, target, handler: REQUEST, args, payload };
+        let flags = if immediate { Flags::IMMEDIATE } else { Flags::NONE };
+        let sent = self.request::<M>(call, &message, flags);
+        if !matches!(sent, Ok(Outcome::Sent))
+            && let Some(unsent) = self.atomics.pending.take(slot, target)
+        {
+            unsent.end(None);
+        }
+        sent
+    }
+
+    /// Waits (and polls) until all that `row` counts is complete.
+    ///
+    /// # Errors
+    /// The end of the job.
+    pub(super) fn wait_atomics<M: Mode>(
+        &self,
+        call: &'static str,
+        row: &OpCounters,
+    ) -> Result<(), Error> {
+        let complete = || row.is_complete(Part::ALL);
+        let mut waiter = Waiter::new();
+        while !complete() {
+            match self.poll::<M>(call)? {
+                0 => waiter.idle(self, || self.has_work() || complete()),
+                _ => waiter.progressed(),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where messages arrive.
+impl RankContext {
+    /// Registers the handlers; before the first meeting of the ranks.
+    pub(crate) fn register_atomics<M: Mode>(&self) {
+        let request = |token: &RawToken<'_>, words: &[i32]| {
+            token.context.on_atomic_request::<M>(token, words);
+        };
+        let reply = |token: &RawToken<'_>, words: &[i32]| {
+            token.context.on_atomic_reply::<M>(token, words);
+        };
+        let rows = [
+            (REQUEST, "atomic", Role::Request, Function::Short(Box::new(request))),
+            (REPLY, "result of an atomic", Role::Reply, Function::Short(Box::new(reply))),
+        ];
+        for (index, name, role, function) in rows {
+            let row = Registered::new(index, name.to_owned(), ANY_ARGS, role, function);
+            self.handlers.register_library(row);
+        }
+    }
+
+    /// Says how this rank finds its own words, if not by offsets in its attached segment.
+    pub fn set_atomic_memory(&self, memory: Memory) {
+        let _first = self.atomics.memory.set(memory);
+    }
+
+    /// A word of this rank that another one asks for.
+    fn own_word(&self, request: &Request) -> Result<AtomicWord<'_>, Refusal> {
+        let (of, place) = (request.call.data_type, request.place);
+        if let Some(find) = self.atomics.memory.get() {
+            return find(request.endpoint, place, of.size());
+        }
+        if !place.is_multiple_of(of.size() as u64) {
+            return Err(Refusal::Misaligned);
+        }
+        let found = word(self.shm(), self.shm().local(), place, of);
+        found.filter(|_| request.endpoint == 0).ok_or(Refusal::Outside)
+    }
+
+    fn on_atomic_request<M: Mode>(&self, token: &RawToken<'_>, words: &[i32]) {
+        let Some(request) = Request::decode(words) else {
+            return self.malformed_atomic("request", token, words);
+        };
+        let done = self.own_word(&request).and_then(|word| {
+            let old = word.perform(request.call).ok_or(Refusal::Misaligned)?;
+            Ok(request.call.op.fetches().then_some(old))
+        });
+        let words = encode_reply(request.slot, done);
+        let (class, args, payload) = (MessageClass::Reply, words.as_slice(), AmPayload::None);
+        let reply = AmMessage { class, target: token.source, handler: REPLY, args, payload };
+        if token.claim("atomic").is_ok() {
+            let _sent = token.send::<M>(&reply, Flags::NONE);
+        }
+    }
+
+    fn on_atomic_reply<M: Mode>(&self, token: &RawToken<'_>, words: &[i32]) {
+        let reply = decode_reply(words).and_then(|(slot, outcome)| {
+            Some((self.atomics.pending.take(slot, token.source)?, outcome))
+        });
+        match reply {
+            Some((operation, Ok(old))) if operation.fits(old) => operation.end(old),
+            Some((operation, Err(refusal))) => self.fatal(&format!(
+                "{}: rank {} does not do it: {}",
+                operation.call,
+                token.source(),
+                refusal.text()
+            )),
+            _ => self.malformed_atomic("reply", token, words),
+        }
+        if M::THREADED {
+            // Another thread of this rank may sleep for it.
+            self.shm().wake_own();
+        }
+    }
+
+    #[cold]
+    fn malformed_atomic(&self, what: &str, token: &RawToken<'_>, words: &[i32]) {
+        let (rank, source) = (self.rank_info.rank, token.source());
+        self.fatal(&format!(
+            "rank {rank} received a malformed {what} of an atomic from rank {source}: words {words:?}"
+        ))
+    }
+}
