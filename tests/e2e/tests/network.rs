@@ -65,6 +65,18 @@ fn hello_and_ring_in_every_way() {
 }
 
 #[test]
+fn a_histogram_is_that_of_a_serial_run() {
+    let histogram = |ranks| job(ranks, "histogram").arg("3000");
+    let trees = [histogram(3), apart(histogram(3)), neighbourhoods(histogram(4), 2)];
+    for (tree, ranks) in trees.into_iter().zip([3, 3, 4]) {
+        let outcome = tree.run();
+        outcome.expect(0);
+        let words = format!("{} values in 64 bins of {ranks} ranks", 3000 * ranks);
+        assert!(outcome.out().contains(&words), "{}", outcome.out());
+    }
+}
+
+#[test]
 fn words_are_counted_as_over_shared_memory() {
     let files = testkit::texts::files(if all_requested() { 2000 } else { 200 });
     if files.len() < 10 {
