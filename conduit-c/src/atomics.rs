@@ -37,16 +37,16 @@ const OPERATION_FLAGS: Flags =
 #[repr(C)]
 pub struct Shown {
     object: Object,
-    tm: AtomicPtr<c_void>,
-    /// Operations that the header may do by itself; none once it is destroyed.
-    direct: AtomicU32,
-    data_type: AtomicU32,
+    /// `GEXI_AD_DIRECT` of the operations that the header may do by itself: none of a team that it
+    /// cannot translate, none once the domain is destroyed.
+    direct: AtomicU64,
 }
 
 /// An atomic domain.
 #[repr(C)]
 struct Created {
     shown: Shown,
+    tm: AtomicPtr<c_void>,
     flags: Flags,
     domain: Domain,
 }
@@ -120,14 +120,11 @@ pub unsafe extern "C" fn gex_AD_Create(
         let unknown = ops & !AtomicOps::all().bits();
         ensure!(unknown == 0, "operations {ops:#x}: bits {unknown:#x} are none that atomics have");
         let ops = AtomicOps::from_bits_truncate(ops);
-        let shown = Shown {
-            object: Object::new(),
-            tm: AtomicPtr::new(tm.cast_mut()),
-            direct: AtomicU32::new(ops.bits()),
-            data_type: AtomicU32::new(dt),
-        };
         let domain = Domain::new("atomic domain", data_type, ops)?;
-        let created: &Created = Box::leak(Box::new(Created { shown, flags, domain }));
+        let direct = u64::from(dt) << 32 | u64::from(ops.bits());
+        let direct = AtomicU64::new(if state::is_whole_team(tm) { direct } else { 0 });
+        let (shown, tm) = (Shown { object: Object::new(), direct }, AtomicPtr::new(tm.cast_mut()));
+        let created: &Created = Box::leak(Box::new(Created { shown, tm, flags, domain }));
         domains().insert(created.handle().addr(), Some(created));
         answer(ad_p, created.handle());
         Ok(())
@@ -161,7 +158,7 @@ pub extern "C" fn gex_AD_QueryFlags(ad: Handle) -> Flags {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gex_AD_QueryTM(ad: Handle) -> *mut c_void {
-    value("gex_AD_QueryTM", null_mut(), || Ok(domain(ad)?.shown.tm.load(Ordering::Relaxed)))
+    value("gex_AD_QueryTM", null_mut(), || Ok(domain(ad)?.tm.load(Ordering::Relaxed)))
 }
 
 #[unsafe(no_mangle)]
@@ -253,7 +250,7 @@ impl<T: AtomicType> Operation<T> {
     }
 
     fn target(&self, state: &State, created: &Created) -> Result<Target, Fail> {
-        let tm = created.shown.tm.load(Ordering::Relaxed).cast_const();
+        let tm = created.tm.load(Ordering::Relaxed).cast_const();
         let target = state.target(tm, self.rank)?;
         let (rank, me) = (target.rank, state.rank);
         ensure!(

@@ -13,10 +13,11 @@ GEXI_BEGIN_C
 struct gexi_ad_s {
     void *cdata;
     void *reserved;
-    gex_TM_t tm;
-    gex_OP_t direct; /* operations that may be done here; none once the domain is destroyed */
-    gex_DT_t dt;
+    uint64_t direct; /* GEXI_AD_DIRECT of the operations that may be done here; 0 unless for tm0, and once destroyed */
 };
+
+/* Type and operations as one word. */
+#define GEXI_AD_DIRECT(dt, ops) ((uint64_t)(dt) << 32 | (ops))
 
 /* The flags that change nothing for a word that is mapped: on the way here every operation is a release and an
  * acquire of the calling thread, as far as it writes and reads. */
@@ -93,16 +94,42 @@ GEXI_INLINE void gexi_ad_here(size_t size, void *word, gex_OP_t op, const void *
 GEXI_INLINE int gexi_ad_may(gex_AD_t ad, gex_DT_t dt, gex_OP_t op, const void *result, gex_Flags_t flags)
 {
     int needs_result = op > GEX_OP_CAS; /* operations that fetch have the higher bits */
-    return GEXI_AD_PLAIN(flags) && ad != GEX_AD_INVALID && ad->dt == dt && (ad->direct & op) != 0 &&
-           (!needs_result || result != NULL);
+    return GEXI_AD_PLAIN(flags) && ad != GEX_AD_INVALID && (!needs_result || result != NULL) &&
+           (ad->direct & GEXI_AD_DIRECT(dt, op)) == GEXI_AD_DIRECT(dt, op);
+}
+
+/* tm0 once there are domains. As the steps of gexi_reach, in a way that a compiler may keep it over atomics, which it
+ * has to assume to change all memory. */
+GEXI_INLINE gex_TM_t gexi_ad_tm0(void)
+{
+#if defined(__x86_64__) && !defined(GEXI_PLAIN)
+    gex_TM_t tm;
+    __asm__("movq 8(%[world]), %[tm]" : [tm] "=r"(tm) : [world] "r"(&gexi_world));
+    return tm;
+#else
+    return gexi_world.tm0;
+#endif
+}
+
+/* gexi_reach for a word of tm0. Words of a loop are seldom one behind the other, so the bias needs no care. */
+GEXI_INLINE int gexi_ad_reach(gex_Rank_t rank, const void *address, size_t size, struct gexi_place *place)
+{
+    uintptr_t entry = gexi_entry(gexi_ad_tm0(), rank);
+    uintptr_t bias = gexi_bias(entry);
+    uintptr_t span = gexi_span(entry, bias, size);
+    place->bias = bias;
+    place->first = gexi_first(entry, span);
+    place->offset = (uintptr_t)address + bias;
+    return place->offset < span && place->offset % size == 0;
 }
 
 /* GEX_DT_##dt and the functions for a type. */
 #define GEXI_AD_OPERATIONS(dt, type)                                                                                 \
     GEXI_API gex_Event_t gexi_AD_OpNB_##dt(gex_AD_t ad, type *result_p, gex_Rank_t tgt_rank, void *tgt_addr,         \
-                                           gex_OP_t opcode, type operand1, type operand2, gex_Flags_t flags);        \
+                                           gex_OP_t opcode, type operand1, type operand2, gex_Flags_t flags)         \
+        GEXI_COLD;                                                                                                   \
     GEXI_API int gexi_AD_OpNBI_##dt(gex_AD_t ad, type *result_p, gex_Rank_t tgt_rank, void *tgt_addr,                \
-                                    gex_OP_t opcode, type operand1, type operand2, gex_Flags_t flags);               \
+                                    gex_OP_t opcode, type operand1, type operand2, gex_Flags_t flags) GEXI_COLD;     \
     GEXI_AD_OPERATION(gex_Event_t, OpNB_##dt, GEX_DT_##dt, type, GEX_EVENT_INVALID)                                  \
     GEXI_AD_OPERATION(int, OpNBI_##dt, GEX_DT_##dt, type, 0)
 
@@ -113,8 +140,7 @@ GEXI_INLINE int gexi_ad_may(gex_AD_t ad, gex_DT_t dt, gex_OP_t op, const void *r
         if (__builtin_constant_p(opcode) && GEXI_AD_INLINE(opcode, dt)) {                                            \
             struct gexi_place at;                                                                                    \
             if (GEXI_LIKELY(gexi_ad_may(ad, dt, opcode, result_p, flags)) &&                                         \
-                GEXI_LIKELY(gexi_reach(ad->tm, tgt_rank, tgt_addr, sizeof(type), &at)) &&                            \
-                GEXI_LIKELY(at.offset % sizeof(type) == 0)) {                                                        \
+                GEXI_LIKELY(gexi_ad_reach(tgt_rank, tgt_addr, sizeof(type), &at))) {                                 \
                 gexi_ad_here(sizeof(type), GEXI_HERE(at), opcode, &operand1, &operand2, result_p);                   \
                 return complete;                                                                                     \
             }                                                                                                        \
