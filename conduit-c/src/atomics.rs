@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use gasnet_ibv::inner::{
-    AtomicCall, AtomicWord, Domain, OpCounters, Part, Refusal, RemoteAtomic, ResultPlace,
+    AtomicCall, AtomicWord, Domain, Group, OpCounters, Part, Refusal, RemoteAtomic, ResultPlace,
 };
 use gasnet_ibv::{AtomicOp, AtomicOps, AtomicType, DataType, Outcome, Rank};
 
@@ -47,6 +47,8 @@ pub struct Shown {
 struct Created {
     shown: Shown,
     tm: AtomicPtr<c_void>,
+    /// Whose ranks operations name; `None` for the team of all.
+    group: Option<Arc<Group>>,
     flags: Flags,
     domain: Domain,
 }
@@ -54,6 +56,22 @@ struct Created {
 impl Created {
     fn handle(&self) -> *mut c_void {
         self.shown.object.handle()
+    }
+
+    /// Whose word an operation is for.
+    #[inline]
+    fn target(&self, state: &State, rank: u32, is_job_rank: bool) -> Result<Target, Fail> {
+        let size = self.group.as_ref().map_or(state.size, |group| group.size());
+        let found = match &self.group {
+            None => Some(rank).filter(|rank| *rank < size),
+            Some(group) if is_job_rank => group.rank_of(rank).map(|_| rank),
+            Some(group) => group.job_rank(rank),
+        };
+        let Some(rank) = found else {
+            let of = if is_job_rank { " of the job" } else { "" };
+            return Err(Fail::bad(format!("rank {rank}{of} is not in the team of {size} ranks")));
+        };
+        Ok(Target { rank, endpoint: 0, from: 0 })
     }
 }
 
@@ -104,7 +122,8 @@ pub unsafe extern "C" fn gex_AD_Create(
 ) {
     let call = "gex_AD_Create";
     must(call, || {
-        let state = state::team(tm)?;
+        let team = state::team(tm)?;
+        let state = team.state;
         check_place(ad_p)?;
         state.inner.check_running(call)?;
         state.inner.check_outside::<M>(call)?;
@@ -122,9 +141,10 @@ pub unsafe extern "C" fn gex_AD_Create(
         let ops = AtomicOps::from_bits_truncate(ops);
         let domain = Domain::new("atomic domain", data_type, ops)?;
         let direct = u64::from(dt) << 32 | u64::from(ops.bits());
-        let direct = AtomicU64::new(if state::is_whole_team(tm) { direct } else { 0 });
+        let group = team.object.as_ref().map(|_| Arc::clone(team.group()));
+        let direct = AtomicU64::new(if group.is_none() { direct } else { 0 });
         let (shown, tm) = (Shown { object: Object::new(), direct }, AtomicPtr::new(tm.cast_mut()));
-        let created: &Created = Box::leak(Box::new(Created { shown, tm, flags, domain }));
+        let created: &Created = Box::leak(Box::new(Created { shown, tm, group, flags, domain }));
         domains().insert(created.handle().addr(), Some(created));
         answer(ad_p, created.handle());
         Ok(())
@@ -250,8 +270,7 @@ impl<T: AtomicType> Operation<T> {
     }
 
     fn target(&self, state: &State, created: &Created) -> Result<Target, Fail> {
-        let tm = created.tm.load(Ordering::Relaxed).cast_const();
-        let target = state.target(tm, self.rank)?;
+        let target = created.target(state, self.rank, self.flags & RANK_IS_JOBRANK != 0)?;
         let (rank, me) = (target.rank, state.rank);
         ensure!(
             self.flags & MY_RANK == 0 || rank == me,

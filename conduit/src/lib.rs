@@ -25,6 +25,7 @@ mod barrier;
 mod call_state;
 mod client;
 mod coll;
+mod data_type;
 mod endpoint;
 mod error;
 mod event;
@@ -55,9 +56,10 @@ mod wait_mode;
 
 pub use bootstrap::Rank;
 
-pub use crate::atomics::{AtomicDomain, AtomicOp, AtomicOps, AtomicType, DataType, Fetched};
+pub use crate::atomics::{AtomicDomain, AtomicOp, AtomicOps, AtomicType, Fetched};
 pub use crate::client::{BarrierFlags, Client, Position};
-pub use crate::coll::{DataType, Plain, ReduceOp};
+pub use crate::coll::{Plain, ReduceOp};
+pub use crate::data_type::DataType;
 pub use crate::endpoint::{Endpoint, Team};
 pub use crate::error::Error;
 pub use crate::event::{AccessRegion, Event, LocalCompletion, Operations, Scope, wait_all};

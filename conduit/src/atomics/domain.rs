@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::types::{AtomicOp, AtomicOps, DataType};
+use super::types::{AtomicOp, AtomicOps};
+use crate::data_type::DataType;
 use crate::error::Error;
 
 /// Type and operations of an atomic domain, and how many of them are on their way from here.

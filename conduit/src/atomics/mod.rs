@@ -18,4 +18,4 @@ pub(crate) mod word;
 
 pub use semantics::AtomicType;
 pub use typed::{AtomicDomain, Fetched};
-pub use types::{AtomicOp, AtomicOps, DataType};
+pub use types::{AtomicOp, AtomicOps};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::domain::Domain;
 use super::pending::{InFlight, Memory, ResultPlace};
-use super::types::DataType;
 use super::wire::{Refusal, Request, decode_reply, encode_reply};
 use super::word::{AtomicCall, AtomicWord};
+use crate::data_type::DataType;
 use crate::error::Error;
 use crate::foreign::ANY_ARGS;
 use crate::handler::{Function, Registered, Role};

@@ -2,7 +2,8 @@
 
 use std::fmt::Debug;
 
-use super::types::{DataType, Update};
+use super::types::Update;
+use crate::data_type::DataType;
 
 mod sealed {
     pub trait Sealed {}

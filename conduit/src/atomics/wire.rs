@@ -13,8 +13,9 @@
 //! | 1 | 0, or why it was refused |
 //! | 2, 3 | the old value, of an operation that fetches |
 
-use super::types::{AtomicOp, DataType};
+use super::types::AtomicOp;
 use super::word::AtomicCall;
+use crate::data_type::DataType;
 
 /// Most words of a request.
 const MOST: usize = 8;

@@ -6,7 +6,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::semantics::AtomicType;
-use super::types::{AtomicOp, DataType, Update};
+use super::types::{AtomicOp, Update};
+use crate::data_type::DataType;
 
 /// A word in a segment.
 #[derive(Clone, Copy, Debug)]

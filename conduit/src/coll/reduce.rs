@@ -1,33 +1,7 @@
 //! How elements are combined: the types and operations that every program has, and functions of
 //! programs. Pure; elements are bytes at any address.
 
-/// Type of the elements of a reduction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DataType {
-    /// `i32`.
-    I32,
-    /// `u32`.
-    U32,
-    /// `i64`.
-    I64,
-    /// `u64`.
-    U64,
-    /// `f32`.
-    F32,
-    /// `f64`.
-    F64,
-}
-
-impl DataType {
-    /// Bytes of an element.
-    #[must_use]
-    pub const fn size(self) -> usize {
-        match self {
-            Self::I32 | Self::U32 | Self::F32 => 4,
-            Self::I64 | Self::U64 | Self::F64 => 8,
-        }
-    }
-}
+pub use crate::data_type::DataType;
 
 /// How two elements become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
