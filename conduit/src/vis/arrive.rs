@@ -29,13 +29,13 @@ impl RankContext {
             }))
         };
         let short = Function::Short(Box::new(|token, args| {
-            done_arrived(token, args).unwrap_or_else(|| malformed(token, "end"));
+            done_arrived::<M>(token, args).unwrap_or_else(|| malformed(token, "end"));
         }));
         let (request, reply) = (Role::Request, Role::Reply);
         register((PUT, PUT_ARGS), request, "packet", medium("packet", put_arrived::<M>));
         register((GET, GET_ARGS), request, "request", medium("request", get_arrived::<M>));
         register((DONE, ANSWER_ARGS), reply, "end", short);
-        register((DATA, ANSWER_ARGS), reply, "answer", medium("answer", data_arrived));
+        register((DATA, ANSWER_ARGS), reply, "answer", medium("answer", data_arrived::<M>));
         let announced = medium("announcement", peer_arrived);
         register((PEER, PEER_ARGS), request, "announcement", announced);
     }
@@ -122,27 +122,33 @@ fn answer<M: Mode>(
     Some(())
 }
 
-fn done_arrived(token: &RawToken<'_>, args: &[i32]) -> Option<()> {
+fn done_arrived<M: Mode>(token: &RawToken<'_>, args: &[i32]) -> Option<()> {
     let &[slot, generation] = args else { return None };
-    ended(token, Ticket::of(slot, generation), |landing| {
+    ended::<M>(token, Ticket::of(slot, generation), |landing| {
         matches!(landing, Landing::Nowhere).then_some(())
     })
 }
 
-fn data_arrived(token: &RawToken<'_>, payload: &mut [u8], args: &[i32]) -> Option<()> {
+fn data_arrived<M: Mode>(token: &RawToken<'_>, payload: &mut [u8], args: &[i32]) -> Option<()> {
     let &[slot, generation] = args else { return None };
-    ended(token, Ticket::of(slot, generation), |landing| land(landing, payload))
+    ended::<M>(token, Ticket::of(slot, generation), |landing| land(landing, payload))
 }
 
 /// Ends the flight that an answer is for.
-fn ended(
+fn ended<M: Mode>(
     token: &RawToken<'_>,
     ticket: Ticket,
     land: impl FnOnce(&Landing) -> Option<()>,
 ) -> Option<()> {
     let flights = &token.context.vis.flights;
     match flights.end(ticket, token.source_target(), land) {
-        Some(landed) => landed,
+        Some(landed) => {
+            if M::THREADED {
+                // Another thread of this rank may sleep for it.
+                token.context.shm().wake_own();
+            }
+            landed
+        }
         None => flights.is_closed().then_some(()),
     }
 }

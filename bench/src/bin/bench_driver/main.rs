@@ -17,6 +17,7 @@ mod results;
 mod row;
 mod run;
 mod ssh;
+mod vectors;
 
 use std::process::ExitCode;
 
@@ -41,7 +42,7 @@ pub(crate) struct Repetitions {
 
 type Measure = fn(Repetitions) -> run::Result<Findings>;
 
-const FIGURES: [(&str, Measure); 10] = [
+const FIGURES: [(&str, Measure); 11] = [
     ("launch", launch::launch),
     ("one", launch::one),
     ("hello", launch::hello),
@@ -49,6 +50,7 @@ const FIGURES: [(&str, Measure); 10] = [
     ("am", ranks::short),
     ("medium", ranks::medium),
     ("putget", ranks::put_get),
+    ("strided", vectors::shared),
     ("barrier", ranks::barrier),
     ("idle", ranks::idle),
     ("exit", exits::exits),
@@ -65,10 +67,11 @@ const C_FIGURES: [(&str, Measure); 6] = [
 ];
 
 /// Figures of the network over the software adapter, by `--net`.
-const NET_FIGURES: [(&str, Measure); 4] = [
+const NET_FIGURES: [(&str, Measure); 5] = [
     ("net-short", network::short),
     ("net-flood", network::flood),
     ("net-put", network::put_and_quiet),
+    ("net-strided", vectors::soft),
     ("net-memory", network::memory),
 ];
 
