@@ -18,7 +18,7 @@ use crate::fail::{self, BAD_ARG, Fail, code, status, value};
 use crate::state::{self, State};
 use crate::transfer::place_long;
 use crate::types::{EventValue, Flags, Handle, IMMEDIATE, RANK_INVALID, TI_ALL, Token, TokenInfo};
-use crate::{M, checks, tools};
+use crate::{M, checks, misuse, tools};
 
 /// The code of a message; 1 when it was not sent because it was not to wait.
 #[inline(always)]
@@ -158,7 +158,7 @@ fn short<'a>(
     status(call, || {
         let args = args()?;
         check_index(handler)?;
-        checks::flags(flags, checks::MESSAGE_FLAGS)?;
+        misuse::flags(flags, misuse::MESSAGE_FLAGS)?;
         let (state, peer) = (state::open()?, peer()?);
         peer.claim(call)?;
         let message = peer.message(handler, args, AmPayload::None);
@@ -220,7 +220,7 @@ impl Message {
         peer: impl FnOnce() -> Result<Peer, Fail>,
     ) -> Result<Outcome, Fail> {
         check_index(self.handler)?;
-        checks::flags(self.flags, checks::MESSAGE_FLAGS)?;
+        misuse::flags(self.flags, misuse::MESSAGE_FLAGS)?;
         let (state, peer) = (state::open()?, peer()?);
         let args = args(self.nargs, self.argv)?;
         let bytes = payload(self.source, self.nbytes, max_medium(args.len()))?;
@@ -237,7 +237,7 @@ impl Message {
         dest: *const c_void,
     ) -> Result<Outcome, Fail> {
         check_index(self.handler)?;
-        checks::flags(self.flags, checks::MESSAGE_FLAGS)?;
+        misuse::flags(self.flags, misuse::MESSAGE_FLAGS)?;
         let (state, peer) = (state::open()?, peer()?);
         let args = args(self.nargs, self.argv)?;
         let bytes = payload(self.source, self.nbytes, MAX_LONG)?;

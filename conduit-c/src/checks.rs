@@ -4,21 +4,16 @@
 //! * Each call says its name ([`enter`]): mode SEQ allows one thread, PARSYNC one at a time; inside
 //!   a handler, with a handler-safe lock held, and between a prepare and its commit or cancel few
 //!   calls are legal.
-//! * Locks: `hsl.rs`. Events that were consumed, flags and local addresses: the functions below.
+//! * Locks: `hsl.rs`. Events that were consumed, flags and local addresses: `misuse.rs`.
 //! * Collective calls: whoever has an order of them compares it when [`ON`].
 
 use std::cell::RefCell;
-use std::collections::HashSet;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gasnet_ibv::Mode;
 
+use crate::M;
 use crate::fail::{Fail, ensure};
-use crate::state::State;
-use crate::types::{EventValue, Flags};
-use crate::{M, events, prepare};
 
 /// Whether this is the debug library.
 pub const ON: bool = cfg!(feature = "debug");
@@ -76,14 +71,14 @@ impl Legal {
     }
 
     /// Why a call may not be made where the thread is.
-    fn refusal(self, context: &Context, prepared: bool) -> Option<&'static str> {
+    fn refusal(self, context: &Context) -> Option<&'static str> {
         if self == Self::Anywhere {
             return None;
         }
         if !context.held.is_empty() {
             return Some("this thread holds a handler-safe lock (gex_HSL_Lock)");
         }
-        if prepared && self != Self::Prepared {
+        if context.prepared && self != Self::Prepared {
             return Some("this thread has prepared a message: commit or cancel it first");
         }
         let inside = context.handlers > 0 && self == Self::Outside;
@@ -98,13 +93,15 @@ pub struct Context {
     handlers: u32,
     /// Calls that run.
     calls: u32,
+    /// It has prepared a message, and neither committed nor cancelled it.
+    prepared: bool,
     /// Addresses of the handler-safe locks that it holds, in the order in which it took them.
     pub held: Vec<usize>,
 }
 
 thread_local! {
     static CONTEXT: RefCell<Context> =
-        const { RefCell::new(Context { handlers: 0, calls: 0, held: Vec::new() }) };
+        const { RefCell::new(Context { handlers: 0, calls: 0, prepared: false, held: Vec::new() }) };
 }
 
 /// Runs `call` with the thread's context; `None` when the thread is ending.
@@ -165,9 +162,7 @@ fn checked(call: &str) -> Inside {
     if legal == Legal::Anywhere {
         return Inside(false);
     }
-    let prepared = prepare::is_prepared();
-    let Some((refusal, calls)) = with(|context| (legal.refusal(context, prepared), context.calls))
-    else {
+    let Some((refusal, calls)) = with(|context| (legal.refusal(context), context.calls)) else {
         return Inside(false);
     };
     let allowed = match refusal {
@@ -179,6 +174,14 @@ fn checked(call: &str) -> Inside {
     }
     let counted = with(|context| context.calls += 1).is_some();
     Inside(counted)
+}
+
+/// This thread has prepared a message, or has none prepared any more.
+#[inline(always)]
+pub fn prepared(prepared: bool) {
+    if ON {
+        with(|context| context.prepared = prepared);
+    }
 }
 
 /// A handler begins.
@@ -200,99 +203,11 @@ pub fn end_handler() {
         if let Some(Some(lock)) = held {
             Fail::bad(format!("it still holds the lock {lock:#x}")).fatal("return of a handler");
         }
-        if prepare::is_prepared() {
+        if with(|context| context.prepared) == Some(true) {
             let text = "it prepared a reply, and neither committed nor cancelled it";
             Fail::bad(text).fatal("return of a handler");
         }
     }
-}
-
-/// Roots that a wait or test has consumed. Their numbers are not used again.
-static CONSUMED: Mutex<Option<HashSet<EventValue>>> = Mutex::new(None);
-/// More are not remembered.
-const MOST_CONSUMED: usize = 1 << 20;
-
-fn with_consumed<T>(see: impl FnOnce(&mut HashSet<EventValue>) -> T) -> T {
-    let mut consumed = CONSUMED.lock().unwrap_or_else(PoisonError::into_inner);
-    see(consumed.get_or_insert_default())
-}
-
-/// Checks that no event of an operation was consumed before, and that none comes twice.
-pub fn fresh(given: &[EventValue]) -> Result<(), Fail> {
-    if !ON {
-        return Ok(());
-    }
-    let mut seen = HashSet::new();
-    for (at, event) in given.iter().enumerate().filter(|(_, event)| **event != 0) {
-        ensure!(*event != 1, "event {at} is GEX_EVENT_NO_OP");
-        ensure!(seen.insert(*event), "event {at} ({event:#x}) is in the array twice");
-        let Some(root) = events::root(*event) else { continue };
-        let old = with_consumed(|consumed| consumed.contains(&root));
-        let what = if root == *event { "it was" } else { "it is a leaf whose root was" };
-        ensure!(!old, "event {at} ({event:#x}): {what} consumed by a wait or test before");
-    }
-    Ok(())
-}
-
-/// An event was seen complete by a wait or test.
-pub fn consume(event: EventValue) {
-    if ON && events::root(event) == Some(event) {
-        with_consumed(|consumed| {
-            if consumed.len() < MOST_CONSUMED {
-                consumed.insert(event);
-            }
-        });
-    }
-}
-
-/// Flags of a put or get that say where something is.
-const SELF_SEG: Flags = 1 << 4 | 1 << 5;
-const NEVER_NBRHD: Flags = 1 << 14;
-const NEVER_SELF: Flags = 1 << 15;
-/// Flags of puts and gets: immediate, where addresses are, who the peer is not.
-const TRANSFER_FLAGS: Flags = 1 | 0b1111 << 3 | 0b1111 << 7 | NEVER_NBRHD | NEVER_SELF;
-/// Flags of messages.
-pub const MESSAGE_FLAGS: Flags = 1 | 0b1111 << 3 | 0b1111 << 7 | NEVER_NBRHD | NEVER_SELF;
-
-/// Checks that a call has flags for others than these.
-pub fn flags(flags: Flags, known: Flags) -> Result<(), Fail> {
-    let unknown = flags & !known;
-    ensure!(!ON || unknown == 0, "flags {flags:#x}: bits {unknown:#x} mean nothing here");
-    Ok(())
-}
-
-/// Checks what a put or get says about its two ends: `len` bytes from `local` on, and a rank.
-pub fn transfer(
-    state: &State,
-    rank: u32,
-    (local, len): (usize, usize),
-    given: Flags,
-) -> Result<(), Fail> {
-    if !ON {
-        return Ok(());
-    }
-    flags(given, TRANSFER_FLAGS)?;
-    let near = state.neighbours.contains(&rank);
-    ensure!(
-        given & NEVER_NBRHD == 0 || !near,
-        "flags {given:#x} have GEX_FLAG_PEER_NEVER_NBRHD, and rank {rank} is of this neighbourhood"
-    );
-    ensure!(
-        given & NEVER_SELF == 0 || rank != state.rank,
-        "flags {given:#x} have GEX_FLAG_PEER_NEVER_SELF, and rank {rank} is the caller"
-    );
-    if given & SELF_SEG != 0 {
-        let objects = state.objects();
-        let segments = objects.endpoints.iter().filter_map(|endpoint| endpoint.segment());
-        let mut places =
-            segments.map(|segment| (local.wrapping_sub(segment.address), segment.size));
-        ensure!(
-            places.any(|(offset, size)| offset < size && len <= size - offset),
-            "flags {given:#x} say that the local address is in a bound segment of the caller: {len} bytes \
-             from {local:#x} on are in none"
-        );
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -301,9 +216,10 @@ mod tests {
 
     #[test]
     fn what_is_legal_where_is_as_specified() {
-        let free = Context { handlers: 0, calls: 0, held: Vec::new() };
-        let handler = Context { handlers: 1, calls: 1, held: Vec::new() };
-        let locked = Context { handlers: 0, calls: 0, held: vec![8] };
+        let free = Context { handlers: 0, calls: 0, prepared: false, held: Vec::new() };
+        let handler = Context { handlers: 1, calls: 1, prepared: false, held: Vec::new() };
+        let between_calls = Context { handlers: 0, calls: 0, prepared: true, held: Vec::new() };
+        let locked = Context { handlers: 0, calls: 0, prepared: false, held: vec![8] };
         for (call, in_handler, with_lock, between) in [
             ("gex_RMA_PutNB", false, false, false),
             ("gex_AM_RequestShort", false, false, false),
@@ -323,11 +239,11 @@ mod tests {
             ("gex_System_QueryNbrhdInfo", true, true, true),
         ] {
             let legal = Legal::of(call);
-            let fine = |context: &Context, prepared| legal.refusal(context, prepared).is_none();
-            assert!(fine(&free, false), "{call}");
-            assert_eq!(fine(&handler, false), in_handler, "{call} in a handler");
-            assert_eq!(fine(&locked, false), with_lock, "{call} with a lock");
-            assert_eq!(fine(&free, true), between, "{call} after a prepare");
+            let fine = |context: &Context| legal.refusal(context).is_none();
+            assert!(fine(&free), "{call}");
+            assert_eq!(fine(&handler), in_handler, "{call} in a handler");
+            assert_eq!(fine(&locked), with_lock, "{call} with a lock");
+            assert_eq!(fine(&between_calls), between, "{call} after a prepare");
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::arguments::{array_mut, no_flags};
 use crate::fail::{Fail, NOT_READY, OK, ensure, must, status, value};
 use crate::transfer::order;
 use crate::types::{EventValue, Flags};
-use crate::{M, checks, events, state};
+use crate::{M, events, misuse, state};
 
 fn tested(call: &str, test: impl FnOnce() -> Result<bool, Fail>) -> c_int {
     status(call, || {
@@ -39,10 +39,10 @@ fn is_complete(event: EventValue) -> Result<bool, Fail> {
 #[unsafe(no_mangle)]
 pub extern "C" fn gexi_Event_Test(event: EventValue) -> c_int {
     tested("gex_Event_Test", || {
-        checks::fresh(&[event])?;
+        misuse::fresh(&[event])?;
         let complete = is_complete(event)?;
         if complete {
-            checks::consume(event);
+            misuse::consume(event);
         }
         Ok(complete)
     })
@@ -52,9 +52,9 @@ pub extern "C" fn gexi_Event_Test(event: EventValue) -> c_int {
 pub extern "C" fn gexi_Event_Wait(event: EventValue) {
     let call = "gex_Event_Wait";
     must(call, || {
-        checks::fresh(&[event])?;
+        misuse::fresh(&[event])?;
         state::open()?.collectives.wait_for(call, event)?;
-        checks::consume(event);
+        misuse::consume(event);
         Ok(())
     });
 }
@@ -64,7 +64,7 @@ fn sweep(events: &mut [EventValue]) -> Result<(usize, usize), Fail> {
     let (mut done, mut left) = (0, 0);
     for event in events.iter_mut().filter(|event| **event != 0) {
         if is_complete(*event)? {
-            checks::consume(*event);
+            misuse::consume(*event);
             *event = 0;
             done += 1;
         } else {
@@ -89,7 +89,7 @@ macro_rules! arrays {
             tested(stringify!($test), || {
                 no_flags(flags)?;
                 let events = array_mut("the array of events", first, count)?;
-                checks::fresh(events)?;
+                misuse::fresh(events)?;
                 $rule(events)
             })
         }
@@ -101,7 +101,7 @@ macro_rules! arrays {
                 no_flags(flags)?;
                 let state = state::open()?;
                 let events = array_mut("the array of events", first, count)?;
-                checks::fresh(events)?;
+                misuse::fresh(events)?;
                 // At least one poll, also when all are complete.
                 state.inner.poll::<M>(call)?;
                 state.collectives.wait_until(call, || $rule(events))

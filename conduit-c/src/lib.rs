@@ -51,6 +51,7 @@ mod fail;
 #[cfg(feature = "debug")]
 mod hsl;
 mod kinds;
+mod misuse;
 mod prepare;
 mod query;
 mod rma;

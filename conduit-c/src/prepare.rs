@@ -9,7 +9,6 @@ use std::ptr::{null, null_mut};
 use gasnet_ibv::Outcome;
 use gasnet_ibv::inner::{Commit, Destination, MAX_LONG, Prepared, RawToken, Terms};
 
-use crate::M;
 use crate::am::{Peer, receiver, sender, sent};
 use crate::arguments::{
     args, check_index, completion, long_limit, medium_limit, no_flags, options, payload,
@@ -20,6 +19,7 @@ use crate::fail::{Fail, code, ensure, must, status, value};
 use crate::state::{self, State};
 use crate::transfer::place_long;
 use crate::types::{COMMIT_MUST, EventValue, Flags, Handle, Token};
+use crate::{M, checks};
 
 /// A prepared message and what the program gave for it.
 struct Descriptor {
@@ -46,9 +46,10 @@ thread_local! {
     static PREPARED: RefCell<Option<Box<Descriptor>>> = const { RefCell::new(None) };
 }
 
-/// Whether this thread has prepared a message.
-pub fn is_prepared() -> bool {
-    PREPARED.try_with(|slot| slot.try_borrow().is_ok_and(|slot| slot.is_some())).unwrap_or(false)
+/// Keeps a message as the one that this thread has prepared.
+fn keep(held: Box<Descriptor>) {
+    checks::prepared(true);
+    PREPARED.set(Some(held));
 }
 
 /// Takes this thread's prepared message out, when it is the one named and of this kind.
@@ -61,6 +62,7 @@ fn take(descriptor: *const c_void, kind: Option<Kind>) -> Result<Box<Descriptor>
         let held = slot.take_if(named).ok_or_else(|| {
             Fail::bad("not the descriptor that this thread prepared for this kind of message")
         })?;
+        checks::prepared(false);
         if held.is_stale() {
             held.give_back();
             return Err(Fail::bad("the handler that prepared this reply has returned"));
@@ -92,6 +94,7 @@ impl Request {
         }
         PREPARED.with_borrow_mut(|slot| {
             if let Some(stale) = slot.take_if(|held| held.is_stale()) {
+                checks::prepared(false);
                 stale.give_back();
             }
             ensure!(slot.is_none(), "this thread has a prepared message already");
@@ -120,7 +123,7 @@ impl Request {
         let Some(prepared) = prepared else { return Ok(null()) };
         let held = Box::new(Descriptor { kind, prepared, peer, client_buf, lc_opt });
         let descriptor = std::ptr::from_ref(&*held).cast();
-        PREPARED.set(Some(held));
+        keep(held);
         Ok(descriptor)
     }
 }
@@ -224,7 +227,7 @@ fn commit(call: &'static str, descriptor: *const c_void, kind: Kind, message: &M
         let mut held = take(descriptor, Some(kind))?;
         let outcome = held.commit(call, message);
         if !matches!(outcome, Ok(Outcome::Sent)) {
-            PREPARED.set(Some(held));
+            keep(held);
         }
         outcome.map(sent)
     };
@@ -286,7 +289,7 @@ pub extern "C" fn gex_AM_SrcDescAddr(descriptor: *const c_void) -> *mut c_void {
         } else {
             held.client_buf.cast_mut()
         };
-        PREPARED.set(Some(held));
+        keep(held);
         Ok(address)
     })
 }
@@ -296,7 +299,7 @@ pub extern "C" fn gex_AM_SrcDescSize(descriptor: *const c_void) -> usize {
     value("gex_AM_SrcDescSize", 0, || {
         let held = take(descriptor, None)?;
         let size = held.prepared.size();
-        PREPARED.set(Some(held));
+        keep(held);
         Ok(size)
     })
 }

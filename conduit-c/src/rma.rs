@@ -13,7 +13,7 @@ use crate::transfer::{Access, locate};
 use crate::types::{
     EVENT_DEFER, EVENT_GROUP, EVENT_NOW, EventValue, Flags, Handle, IMMEDIATE, SEG_OFFSET,
 };
-use crate::{M, checks, events};
+use crate::{M, events, misuse};
 
 /// How an operation completes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Transfer {
         }
         ensure!(self.flags & SEG_OFFSET == 0, "offsets instead of addresses are not supported");
         ensure!(!self.local.is_null(), "the local address is null");
-        checks::transfer(state, target.rank, (self.local.addr(), self.len), self.flags)?;
+        misuse::transfer(state, target.rank, (self.local.addr(), self.len), self.flags)?;
         Ok(Some((state, target)))
     }
 
