@@ -15,6 +15,8 @@ mod arrive;
 mod cost;
 pub(crate) mod describe;
 mod flights;
+#[cfg(test)]
+mod fuzz_seeds;
 pub(crate) mod grid;
 mod here;
 pub(crate) mod list;
