@@ -56,7 +56,7 @@ mod wait_mode;
 
 pub use bootstrap::Rank;
 
-pub use crate::atomics::{AtomicDomain, AtomicOp, AtomicOps, AtomicType, Fetched};
+pub use crate::atomics::{AtomicOp, AtomicOps, AtomicType};
 pub use crate::client::{BarrierFlags, Client, Position};
 pub use crate::coll::{Plain, ReduceOp};
 pub use crate::data_type::DataType;
@@ -73,7 +73,7 @@ pub use crate::negotiate::{
 };
 pub use crate::segment::Segment;
 pub use crate::settings::{SegmentLimit, Settings};
-pub use crate::team::Element;
+pub use crate::team::{AtomicDomain, Element, Fetched};
 pub use crate::token::Token;
 pub use crate::transport::message::{Flags, LUB_LONG, LUB_MEDIUM, MAX_ARGS, Outcome};
 pub use crate::vis::describe::{Strided, Strides, Vectors};

@@ -5,17 +5,16 @@
 //!   host. `domain`: what a program may do.
 //! * `wire`, `pending`, `remote`: at ranks that share no memory with this one. The owner of the
 //!   word does the operation on its memory, so operations of its neighbours and of remote ranks mix.
-//! * `typed`: the Rust interface; its non-blocking half is in `event`.
+//!
+//! The Rust interface is in `team/atomics.rs`, its non-blocking half in `event/atomics.rs`.
 
 pub(crate) mod domain;
 pub(crate) mod pending;
 pub(crate) mod remote;
 pub(crate) mod semantics;
-mod typed;
 pub(crate) mod types;
 pub(crate) mod wire;
 pub(crate) mod word;
 
 pub use semantics::AtomicType;
-pub use typed::{AtomicDomain, Fetched};
 pub use types::{AtomicOp, AtomicOps};

@@ -115,7 +115,7 @@ impl RankContext {
     ///
     /// # Errors
     /// The end of the job.
-    pub(super) fn wait_atomics<M: Mode>(
+    pub(crate) fn wait_atomics<M: Mode>(
         &self,
         call: &'static str,
         row: &OpCounters,

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use bootstrap::Rank;
 
 use super::{AccessRegion, Event, Group, Scope, Started};
-use crate::atomics::{AtomicDomain, AtomicOp, AtomicType, Fetched};
+use crate::atomics::{AtomicOp, AtomicType};
 use crate::error::Error;
 use crate::mode::Mode;
 use crate::rma::operations::{Op, OpCounters};
+use crate::team::{AtomicDomain, Fetched};
 use crate::transport::message::{Flags, Outcome};
 
 /// Where a word is, and what is done to it.

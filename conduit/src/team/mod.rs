@@ -1,8 +1,10 @@
-//! Making teams of teams, and their collectives.
+//! Making teams of teams, their collectives and domains of atomics.
 
+mod atomics;
 mod collectives;
 mod make;
 
+pub use atomics::{AtomicDomain, Fetched};
 pub use collectives::Element;
 
 use std::sync::Arc;

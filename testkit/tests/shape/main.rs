@@ -23,7 +23,17 @@ use crate::sources::Sources;
 const KNOWN: &str = "testkit/tests/shape/known.txt";
 /// The conduit's layers, from the bottom up; nothing imports from a layer above its own.
 const CONDUIT: &graph::Layers = &[
-    &["sys", "error", "handler_index", "identity", "mode", "settings", "call_state", "wait_mode"],
+    &[
+        "sys",
+        "error",
+        "handler_index",
+        "identity",
+        "mode",
+        "settings",
+        "call_state",
+        "wait_mode",
+        "data_type",
+    ],
     &["transport"],
     &["exit", "long_payload"],
     &[

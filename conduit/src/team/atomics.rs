@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bootstrap::Rank;
 
-use super::domain::Domain;
-use super::pending::ResultPlace;
-use super::remote::RemoteAtomic;
-use super::semantics::AtomicType;
-use super::types::{AtomicOp, AtomicOps};
-use super::word::AtomicCall;
+use crate::atomics::domain::Domain;
+use crate::atomics::pending::ResultPlace;
+use crate::atomics::remote::RemoteAtomic;
+use crate::atomics::semantics::AtomicType;
+use crate::atomics::types::{AtomicOp, AtomicOps};
+use crate::atomics::word::AtomicCall;
 use crate::client::Client;
 use crate::endpoint::Team;
 use crate::error::Error;
