@@ -80,6 +80,14 @@ pub enum Error {
         /// Team size.
         size: u32,
     },
+    /// A call about a team, or a collective, that cannot be.
+    #[error("{call}: {problem}")]
+    Team {
+        /// Call.
+        call: &'static str,
+        /// What is wrong and what is legal.
+        problem: String,
+    },
     /// A remote range outside the peer's segment.
     #[error(
         "{call}: bytes {offset}..{end} are outside the segment of rank {rank} ({segment} bytes)"

@@ -15,6 +15,7 @@ use crate::handler::{Function, Registered, Role};
 use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::rma::operations::{Op, OpCounters, Part};
+use crate::sys;
 use crate::transport::message::{AmMessage, AmPayload, MessageClass};
 use crate::wait::Waiter;
 
@@ -44,21 +45,21 @@ impl Drop for GiveUp<'_> {
 
 impl RankContext {
     /// The handler: keeps the message for the next poll, which goes on with its collective.
-    fn collective_message(&self, source: Rank, args: &[i32], bytes: &[u8]) {
+    fn collective_message(&self, source: Rank, args: &[i32], bytes: &mut [u8]) {
         let Some(head) = Head::decode(args) else {
             self.fatal(&format!("rank {source} sent words of a collective that are none"));
         };
         match self.collectives.try_lock() {
             Some(mut table) => self.take_letter(&mut table, source.0, &head, bytes),
             // It sends, or another thread does.
-            None => self.collectives.inbox().push((source.0, head, bytes.to_vec())),
+            None => self.collectives.post((source.0, head, bytes.to_vec())),
         }
         self.calls.stir();
         // A thread of this rank that sleeps has to send.
         self.shm().wake_own();
     }
 
-    fn take_letter(&self, table: &mut Table, source: u32, head: &Head, bytes: &[u8]) {
+    fn take_letter(&self, table: &mut Table, source: u32, head: &Head, bytes: &mut [u8]) {
         if let Err(problem) = table.take(source, head, bytes) {
             self.no_agreement(&format!("rank {source} {problem}"));
         }
@@ -159,19 +160,24 @@ impl RankContext {
     fn advance_collectives<M: Mode>(&self, table: &mut Table) {
         loop {
             self.calls.settle();
-            let letters = std::mem::take(&mut *self.collectives.inbox());
-            for (source, head, bytes) in &letters {
-                self.take_letter(table, *source, head, bytes);
+            let letters = self.collectives.letters();
+            for (source, head, mut bytes) in letters {
+                self.take_letter(table, source, &head, &mut bytes);
             }
-            let mut no_room = false;
-            for key in table.stirred() {
+            let mut full = Vec::new();
+            while let Some(key) = table.next_stirring() {
                 if self.advance_one::<M>(table, key) == State::NoRoom {
-                    table.again(key);
-                    no_room = true;
+                    full.push(key);
                 }
             }
-            if no_room {
-                return self.calls.stir();
+            if !full.is_empty() {
+                full.into_iter().for_each(|key| table.again(key));
+                self.calls.stir();
+                if !self.waits.may_spin() {
+                    // Who is to make room may need this processor.
+                    sys::give_way();
+                }
+                return;
             }
             if !self.calls.is_stirred() {
                 return;

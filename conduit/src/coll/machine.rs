@@ -5,10 +5,10 @@
 //! more than [`EAGER`] bytes goes in *windows* of lanes: before a window its receivers tell their
 //! senders that they are ready, so that nobody has to keep more than a window for a slow rank.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use super::aligned::Aligned;
+use super::quick_hash::QuickMap;
 use super::schedule::{self, Part, Step, Then};
 
 /// Most payload bytes of one message.
@@ -16,7 +16,9 @@ pub(crate) const FRAGMENT: usize = 65_472;
 /// Bytes of a lane, unless one element is larger.
 const LANE: usize = 32 << 10;
 /// Most bytes that are sent before the receiver has said that it is ready.
-const EAGER: usize = 64 << 10;
+const EAGER: usize = 16 << 10;
+/// Payloads of more than this go by the schedules for large ones.
+const LONG: usize = 64 << 10;
 /// Lanes under way beside each other.
 const WINDOW: u32 = 32;
 
@@ -45,7 +47,7 @@ impl Layout {
 
     /// Whether there are so many lanes that the amount of data counts more than the rounds.
     pub(crate) const fn is_long(self) -> bool {
-        self.windowed
+        self.len > LONG
     }
 
     const fn windows(self) -> u32 {
@@ -70,6 +72,8 @@ pub(crate) trait Memory {
     /// Combines what is in a range with `data`, which may be changed; `left`: `data` is the left
     /// operand.
     fn combine(&mut self, range: Range<usize>, data: &mut [u8], left: bool);
+    /// Whether [`Memory::combine`] takes data that begins at any address, and takes little time.
+    fn combines_anywhere(&self) -> bool;
 }
 
 /// A message to send.
@@ -127,6 +131,8 @@ struct Arrived {
     data: Aligned,
     got: usize,
     complete: bool,
+    /// That was done when it came.
+    combined: bool,
 }
 
 #[derive(Debug)]
@@ -139,7 +145,7 @@ pub(crate) struct Machine {
     opening: Option<Lane>,
     /// Of this window, those that are not done.
     lanes: Vec<Lane>,
-    arrived: HashMap<Place, Arrived>,
+    arrived: QuickMap<Place, Arrived>,
 }
 
 impl Machine {
@@ -152,7 +158,7 @@ impl Machine {
             window: 0,
             opening: None,
             lanes: Vec::new(),
-            arrived: HashMap::new(),
+            arrived: QuickMap::default(),
         };
         machine.open_window();
         machine
@@ -174,7 +180,7 @@ impl Machine {
         &mut self,
         from: u32,
         mark: Mark,
-        bytes: &[u8],
+        bytes: &mut [u8],
         memory: &mut impl Memory,
     ) -> Result<(), &'static str> {
         let Mark { tag, lane, at } = mark;
@@ -194,6 +200,7 @@ impl Machine {
         if at.saturating_add(bytes.len()) > range.len() || bytes.is_empty() != range.is_empty() {
             return Err("data outside its place");
         }
+        let waited_for = bytes.len() == range.len() && self.is_at(lane, step);
         let row = self.arrived.entry((lane, step, opening)).or_default();
         row.got += bytes.len();
         if row.complete || row.got > range.len() {
@@ -202,10 +209,21 @@ impl Machine {
         match then {
             Then::Nothing => {}
             Then::Store => memory.store(range.start + at, bytes),
+            Then::Left | Then::Right if waited_for && memory.combines_anywhere() => {
+                memory.combine(range.clone(), bytes, then == Then::Left);
+                row.combined = true;
+            }
             Then::Left | Then::Right => row.data.fill(range.len(), at, bytes),
         }
         row.complete = row.got == range.len();
         Ok(())
+    }
+
+    /// Whether a lane under way waits at this step.
+    fn is_at(&self, lane: u32, step: usize) -> bool {
+        let place = self.lanes.binary_search_by_key(&lane, |lane| lane.number);
+        let lane = place.ok().and_then(|place| self.lanes.get(place));
+        self.opening.is_none() && lane.is_some_and(|lane| lane.begun && lane.next == step)
     }
 
     /// Goes on as far as possible; `send` says whether a message went out.
@@ -275,7 +293,9 @@ impl Machine {
                         return State::Waiting;
                     }
                     let row = self.arrived.remove(&place);
-                    if let (Then::Left | Then::Right, Some(mut row)) = (then, row) {
+                    if let (Then::Left | Then::Right, Some(mut row)) = (then, row)
+                        && !row.combined
+                    {
                         let range = self.layout.range(lane.number, part);
                         memory.combine(range, row.data.bytes(), then == Then::Left);
                     }

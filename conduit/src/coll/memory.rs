@@ -157,6 +157,10 @@ impl Memory for Work {
         }
     }
 
+    fn combines_anywhere(&self) -> bool {
+        matches!(self.combine, Some(Combine::Builtin(_)))
+    }
+
     fn combine(&mut self, range: Range<usize>, data: &mut [u8], left: bool) {
         let Some(combine) = self.combine.take() else { return };
         combine.apply(self.place(range), data, left);

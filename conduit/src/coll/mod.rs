@@ -13,6 +13,7 @@ mod letter;
 mod machine;
 mod members;
 mod memory;
+mod quick_hash;
 mod reduce;
 mod schedule;
 mod table;
@@ -33,5 +34,5 @@ pub use task::{Reduction, Task};
 /// The error of a call about a team that cannot be.
 #[cold]
 pub(crate) fn refused(call: &'static str, problem: String) -> Error {
-    Error::Os { operation: call, source: std::io::Error::other(problem) }
+    Error::Team { call, problem }
 }

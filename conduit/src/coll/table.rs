@@ -1,6 +1,5 @@
 //! The collectives that are under way on this rank, and messages of those that are not begun.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -9,6 +8,7 @@ use super::letter::{Head, Signature};
 use super::machine::{Machine, Packet, State};
 use super::members::Members;
 use super::memory::Work;
+use super::quick_hash::QuickMap;
 use super::task::Task;
 use crate::rma::operations::OpCounters;
 
@@ -55,7 +55,7 @@ impl Running {
         state
     }
 
-    fn take(&mut self, source: u32, head: &Head, bytes: &[u8]) -> Result<(), String> {
+    fn take(&mut self, source: u32, head: &Head, bytes: &mut [u8]) -> Result<(), String> {
         if let Some(problem) = self.signature.problem(head.signature) {
             return Err(problem);
         }
@@ -67,17 +67,22 @@ impl Running {
 /// What is under way.
 #[derive(Default)]
 pub(super) struct Table {
-    pub(super) running: HashMap<Key, Running>,
-    early: HashMap<Key, Vec<Letter>>,
+    pub(super) running: QuickMap<Key, Running>,
+    early: QuickMap<Key, Vec<Letter>>,
     /// Those that may go on.
     pub(super) stirring: Vec<Key>,
     /// Teams of this rank.
-    groups: HashMap<TeamId, Arc<Group>>,
+    groups: QuickMap<TeamId, Arc<Group>>,
 }
 
 impl Table {
     /// Takes or keeps a message; what is wrong with one that does not fit.
-    pub(super) fn take(&mut self, source: u32, head: &Head, bytes: &[u8]) -> Result<(), String> {
+    pub(super) fn take(
+        &mut self,
+        source: u32,
+        head: &Head,
+        bytes: &mut [u8],
+    ) -> Result<(), String> {
         let key = (head.team, head.number);
         if let Some(running) = self.running.get_mut(&key) {
             running.take(source, head, bytes)?;
@@ -100,20 +105,19 @@ impl Table {
         running.stirring = true;
         self.stirring.push(key);
         self.running.insert(key, running);
-        early.iter().try_for_each(|(source, head, bytes)| {
-            self.take(*source, head, bytes).map_err(|problem| format!("rank {source} {problem}"))
+        early.into_iter().try_for_each(|(source, head, mut bytes)| {
+            self.take(source, &head, &mut bytes)
+                .map_err(|problem| format!("rank {source} {problem}"))
         })
     }
 
-    /// Those that may go on, each once; they are no more in the list.
-    pub(super) fn stirred(&mut self) -> Vec<Key> {
-        let keys = std::mem::take(&mut self.stirring);
-        for key in &keys {
-            if let Some(running) = self.running.get_mut(key) {
-                running.stirring = false;
-            }
+    /// The next one that may go on; it is no more in the list.
+    pub(super) fn next_stirring(&mut self) -> Option<Key> {
+        let key = self.stirring.pop()?;
+        if let Some(running) = self.running.get_mut(&key) {
+            running.stirring = false;
         }
-        keys
+        Some(key)
     }
 
     /// One could not go on for want of room.
@@ -163,8 +167,18 @@ impl Collectives {
         }
     }
 
-    pub(super) fn inbox(&self) -> MutexGuard<'_, Vec<Letter>> {
+    fn inbox(&self) -> MutexGuard<'_, Vec<Letter>> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a message for who has the table.
+    pub(super) fn post(&self, letter: Letter) {
+        self.inbox().push(letter);
+    }
+
+    /// What was posted.
+    pub(super) fn letters(&self) -> Vec<Letter> {
+        std::mem::take(&mut *self.inbox())
     }
 
     /// A number for a team that begins with this rank.

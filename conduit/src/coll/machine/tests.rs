@@ -27,6 +27,7 @@ struct Bytes {
     own: Option<Arc<Vec<u8>>>,
     /// Ranges whose contribution is in place.
     begun: usize,
+    anywhere: bool,
 }
 
 impl Memory for Bytes {
@@ -43,6 +44,10 @@ impl Memory for Bytes {
 
     fn store(&mut self, at: usize, bytes: &[u8]) {
         self.work[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn combines_anywhere(&self) -> bool {
+        self.anywhere
     }
 
     fn combine(&mut self, range: Range<usize>, data: &mut [u8], left: bool) {
@@ -101,13 +106,13 @@ impl Net {
     }
 
     fn deliver(&mut self, at: usize) {
-        let (from, to, mark, bytes) = self.flying.swap_remove(at);
+        let (from, to, mark, mut bytes) = self.flying.swap_remove(at);
         let member = &mut self.members[to as usize];
         assert!(!member.done, "a message to who is done");
         match &mut member.machine {
             None => member.early.push((from, mark, bytes)),
             Some(machine) => {
-                machine.arrive(from, mark, &bytes, &mut member.memory).expect("a message");
+                machine.arrive(from, mark, &mut bytes, &mut member.memory).expect("a message");
             }
         }
     }
@@ -119,8 +124,8 @@ impl Net {
             if self.members[at].machine.is_none() {
                 let mut machine = make(u32::try_from(at).expect("few"));
                 let member = &mut self.members[at];
-                for (from, mark, bytes) in std::mem::take(&mut member.early) {
-                    machine.arrive(from, mark, &bytes, &mut member.memory).expect("a message");
+                for (from, mark, mut bytes) in std::mem::take(&mut member.early) {
+                    machine.arrive(from, mark, &mut bytes, &mut member.memory).expect("a message");
                 }
                 member.machine = Some(machine);
             }
@@ -140,7 +145,12 @@ impl Net {
 fn net(size: u32, seed: u64, own: impl Fn(u32) -> Option<Vec<u8>>, len: usize) -> Net {
     let member = |rank| Member {
         machine: None,
-        memory: Bytes { work: vec![0xee; len], own: own(rank).map(Arc::new), begun: 0 },
+        memory: Bytes {
+            work: vec![0xee; len],
+            own: own(rank).map(Arc::new),
+            begun: 0,
+            anywhere: seed.is_multiple_of(2),
+        },
         early: Vec::new(),
         done: false,
     };
@@ -255,10 +265,10 @@ proptest! {
         let (count, layout) = (10_000, Layout::cut(80_000, 8));
         let steps = schedule::reduce_to_all(3, 7, ToAll::ThroughOne);
         let mut machine = Machine::new(steps, layout);
-        let mut memory = Bytes { work: vec![0; count * 8], own: None, begun: 0 };
+        let mut memory = Bytes { work: vec![0; count * 8], own: None, begun: 0, anywhere: at.is_multiple_of(2) };
         let mark = Mark { tag, lane, at };
-        if machine.arrive(from, mark, &vec![1; len], &mut memory).is_ok() && len > 0 {
-            let again = machine.arrive(from, mark, &vec![1; len], &mut memory);
+        if machine.arrive(from, mark, &mut vec![1; len], &mut memory).is_ok() && len > 0 {
+            let again = machine.arrive(from, mark, &mut vec![1; len], &mut memory);
             prop_assert!(again.is_err() || 2 * len <= 32 << 10);
         }
     }
