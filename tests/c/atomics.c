@@ -181,6 +181,35 @@ static void in_flight(void)
     gex_AD_Destroy(ad);
 }
 
+/* Ranks of a domain are those of its team, or of the job. Each rank counts on a word of each member, under both names. */
+static void teams(void)
+{
+    gex_TM_t team = GEX_TM_INVALID;
+    gex_Rank_t size, mine, rank;
+    int32_t seen = -1;
+    gex_AD_t ad;
+    gex_TM_Split(&team, t_tm, (int)(t_rank % 2), -(int)t_rank, NULL, 0, GEX_FLAG_TM_NO_SCRATCH);
+    size = gex_TM_QuerySize(team);
+    mine = gex_TM_QueryRank(team);
+    gex_AD_Create(&ad, team, GEX_DT_I32, GEX_OP_ADD | GEX_OP_GET | GEX_OP_SET, 0);
+    CHECK(gex_AD_QueryTM(ad) == team);
+    for (rank = 0; rank < size; rank++) {
+        gex_Rank_t job = gex_TM_TranslateRankToJobrank(team, rank);
+        int32_t *at = (int32_t *)(void *)(t_base(job, NULL) + AREA / 2);
+        gex_Flags_t where = job == t_rank ? GEX_FLAG_AD_MY_RANK | GEX_FLAG_AD_MY_NBRHD : 0;
+        OK(gex_AD_OpNBI_I32(ad, NULL, rank, at, GEX_OP_ADD, (int32_t)job + 1, 0, where));
+        OK(gex_AD_OpNBI_I32(ad, NULL, job, at, GEX_OP_ADD, 1000, 0, where | GEX_FLAG_RANK_IS_JOBRANK));
+    }
+    gex_NBI_Wait(GEX_EC_RMW, 0);
+    t_barrier();
+    gex_Event_Wait(gex_AD_OpNB_I32(ad, &seen, mine, t_base(t_rank, NULL) + AREA / 2, GEX_OP_GET, 0, 0, 0));
+    CHECK_EQ(seen, (int)size * ((int)t_rank + 1001));
+    gex_Event_Wait(gex_AD_OpNB_I32(ad, NULL, mine, t_base(t_rank, NULL) + AREA / 2, GEX_OP_SET, 0, 0, 0));
+    gex_AD_Destroy(ad);
+    t_barrier();
+    gex_TM_Destroy(team, NULL, GEX_FLAG_GLOBALLY_QUIESCED);
+}
+
 #if GASNET_PAR
 #define THREADS 2
 #else
@@ -283,6 +312,14 @@ static void wrong(const char *name)
     CASE("no result") USE(NULL, rank, base, GEX_OP_FADD, 0);
     CASE("no domain") gex_Event_Wait(gex_AD_OpNB_U64(GEX_AD_INVALID, &got, rank, base, GEX_OP_FADD, 1, 0, 0));
     CASE("not a domain") (void)gex_AD_Destroy((gex_AD_t)(void *)&got);
+    CASE("not a member") /* of the team of this rank alone */
+    {
+        gex_TM_t alone;
+        gex_TM_Split(&alone, t_tm, (int)t_rank, 0, NULL, 0, GEX_FLAG_TM_NO_SCRATCH);
+        gex_AD_Create(&other, alone, GEX_DT_U64, GEX_OP_FADD, 0);
+        gex_Event_Wait(gex_AD_OpNB_U64(other, &got, (t_rank + 1) % t_size, base, GEX_OP_FADD, 1, 0,
+                                       GEX_FLAG_RANK_IS_JOBRANK));
+    }
     CASE("not mine") USE(&got, (t_rank + 1) % t_size, base, GEX_OP_FADD, GEX_FLAG_AD_MY_RANK);
     CASE("by offset") USE(&got, rank, base, GEX_OP_FADD, GEX_FLAG_PEER_SEG_OFFSET);
     CASE("after destroy")
@@ -329,6 +366,7 @@ int main(int argc, char **argv)
         }
         t_barrier();
         in_flight();
+        teams();
     }
     contention();
     t_pass();

@@ -1,5 +1,8 @@
-/* A segment of client memory bound to the first endpoint instead of an attached one: puts, gets, values, Longs. */
+/* A segment of client memory bound to the first endpoint instead of an attached one: puts, gets, values, Longs,
+ * atomics. */
 #include <sys/syscall.h>
+
+#include <gasnet_ratomic.h>
 
 #include "t.h"
 
@@ -44,6 +47,31 @@ static void landed(gex_Token_t token, void *data, size_t bytes, gex_AM_Arg_t key
     arrivals++;
 }
 
+/* All ranks count on a word of each. Only its owner maps it. */
+static void count(void)
+{
+    gex_Rank_t rank;
+    uint64_t sum = 0, seen = 0;
+    gex_AD_t ad;
+    gex_AD_Create(&ad, t_tm, GEX_DT_U64, GEX_OP_FADD | GEX_OP_INC | GEX_OP_GET, 0);
+    for (rank = 0; rank < t_size; rank++) {
+        uintptr_t at = ((uintptr_t)t_base(rank, NULL) + 190000) / 8 * 8;
+        gex_Event_Wait(gex_AD_OpNB_U64(ad, &seen, rank, (void *)at, GEX_OP_FADD, 2, 0, 0));
+        CHECK(seen < 3 * t_size);
+        OK(gex_AD_OpNBI_U64(ad, NULL, rank, (void *)at, GEX_OP_INC, 0, 0, 0));
+    }
+    gex_NBI_Wait(GEX_EC_ALL, 0);
+    t_barrier();
+    for (rank = 0; rank < t_size; rank++) {
+        uintptr_t at = ((uintptr_t)t_base(rank, NULL) + 190000) / 8 * 8;
+        gex_Event_Wait(gex_AD_OpNB_U64(ad, &seen, rank, (void *)at, GEX_OP_GET, 0, 0, 0));
+        sum += seen;
+    }
+    CHECK_EQ(sum, 3 * t_size * t_size);
+    t_barrier();
+    gex_AD_Destroy(ad);
+}
+
 int main(int argc, char **argv)
 {
     gex_AM_Entry_t table[1];
@@ -72,6 +100,7 @@ int main(int argc, char **argv)
     t_barrier();
     CHECK(memory[16 + 120001] == 99);
     CHECK(t_same(memory + 17, (t_rank + t_size - 1) % t_size, sizeof back));
+    count();
     t_pass();
     return 1;
 }

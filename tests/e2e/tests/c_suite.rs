@@ -430,7 +430,7 @@ fn wrong_vectors_end_with_a_name() {
 }
 
 /// Wrong uses of `tests/c/atomics.c`, and what is said then.
-const WRONG_ATOMICS: [(&str, &str); 19] = [
+const WRONG_ATOMICS: [(&str, &str); 20] = [
     (
         "another operation",
         "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: atomic domain: the domain was created for SET, FADD",
@@ -458,6 +458,7 @@ const WRONG_ATOMICS: [(&str, &str); 19] = [
     ("no result", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: result_p is null"),
     ("no domain", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: the atomic domain is GEX_AD_INVALID"),
     ("not a domain", "is not an atomic domain of this process"),
+    ("not a member", "of the job is not in the team of 1 ranks"),
     ("not mine", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: GEX_FLAG_AD_MY_RANK for rank"),
     ("by offset", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: flags 0x400"),
     ("after destroy", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: the atomic domain was destroyed"),
