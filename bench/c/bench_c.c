@@ -1,10 +1,11 @@
 /* Figures of the C face beside hand-written references in the same two processes.
  *
  * Usage, on 2 ranks that are bound to a processor each:
- *   bench_c short|flood|medium|putget|put8|barrier PAIRS
+ *   bench_c short|flood|medium|putget|put8|atomic|barrier PAIRS
  * Prints `KEY VALUE` lines: nanoseconds each, messages per microsecond, or MB/s. The first pair warms up and is not
  * printed. Compiled once for each thread mode; see scripts/bench. */
 #define _GNU_SOURCE
+#include <gasnet_ratomic.h>
 #include <gasnetex.h>
 
 #include <fcntl.h>
@@ -463,32 +464,59 @@ LOOP(put_nbi, (void)gex_RMA_PutNBI(tm, to_rank, &to[at], &from[at], 8, GEX_EVENT
 LOOP(store_value, here[at] = at)
 LOOP(put_value, (void)gex_RMA_PutBlockingVal(tm, to_rank, &to[at], at, 8, 0))
 
-static void small_puts(int pair, int print)
+/* What the API gives is in memory, so what the reference fetches goes there too. */
+static gex_AD_t counters;
+static uint64_t fetched;
+LOOP(raw_add, (void)__atomic_fetch_add(&here[at], 1, __ATOMIC_ACQ_REL))
+LOOP(raw_fetch_add, fetched = __atomic_fetch_add(&here[at], 1, __ATOMIC_ACQ_REL))
+LOOP(add_nbi, (void)gex_AD_OpNBI_U64(counters, NULL, to_rank, &to[at], GEX_OP_ADD, 1, 0, 0))
+LOOP(fetch_add_nb,
+     gex_Event_Wait(gex_AD_OpNB_U64(counters, &fetched, to_rank, &to[at], GEX_OP_FADD, 1, 0, 0)))
+
+struct loop {
+    const char *key;
+    double (*run)(void);
+};
+enum { MOST_LOOPS = 5 };
+
+static void fastest(const struct loop *loops, int count, int print)
 {
-    static const struct {
-        const char *key;
-        double (*run)(void);
-    } loops[] = {{"c_store_ns", store_word},
-                 {"c_put8_blocking_ns", put_blocking},
-                 {"c_put8_nbi_ns", put_nbi},
-                 {"c_store_value_ns", store_value},
-                 {"c_put8_value_ns", put_value}};
-    enum { COUNT_OF_LOOPS = sizeof loops / sizeof *loops };
     /* A loop is over in some 30 us: the fastest of many is one that nothing disturbed, neither an interrupt nor another
      * program on the other thread of the processor's core. */
-    double found[COUNT_OF_LOOPS];
+    double found[MOST_LOOPS];
     int turn, which;
     if (rank != 0) return;
-    for (which = 0; which < COUNT_OF_LOOPS; which++) found[which] = 1e9;
+    for (which = 0; which < count; which++) found[which] = 1e9;
     for (which = 0; which < PUT_WORDS; which++) words[which] = (uint64_t)which * 3; /* else compilers know them */
     for (turn = 0; turn < PUT_LOOPS; turn++)
-        for (which = 0; which < COUNT_OF_LOOPS; which++) {
+        for (which = 0; which < count; which++) {
             const double each = loops[which].run();
             if (each < found[which]) found[which] = each;
         }
-    gex_NBI_Wait(GEX_EC_PUT, 0);
+    gex_NBI_Wait(GEX_EC_ALL, 0);
+    for (which = 0; print && which < count; which++) printf("%s %.4f\n", loops[which].key, found[which]);
+}
+
+static void small_puts(int pair, int print)
+{
+    static const struct loop loops[] = {{"c_store_ns", store_word},
+                                        {"c_put8_blocking_ns", put_blocking},
+                                        {"c_put8_nbi_ns", put_nbi},
+                                        {"c_store_value_ns", store_value},
+                                        {"c_put8_value_ns", put_value}};
     (void)pair;
-    for (which = 0; print && which < COUNT_OF_LOOPS; which++) printf("%s %.4f\n", loops[which].key, found[which]);
+    fastest(loops, sizeof loops / sizeof *loops, print);
+}
+
+static void atomics(int pair, int print)
+{
+    static const struct loop loops[] = {{"c_raw_add_ns", raw_add},
+                                        {"c_raw_fetch_add_ns", raw_fetch_add},
+                                        {"c_atomic_add_ns", add_nbi},
+                                        {"c_atomic_fetch_add_ns", fetch_add_nb}};
+    (void)pair;
+    if (counters == GEX_AD_INVALID) gex_AD_Create(&counters, team, GEX_DT_U64, GEX_OP_ADD | GEX_OP_FADD, 0);
+    fastest(loops, sizeof loops / sizeof *loops, print);
 }
 
 /* --- barriers --- */
@@ -518,14 +546,16 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(int pair, int print);
     } kinds[] = {{"short", shorts},     {"flood", floods},    {"medium", mediums},
-                 {"putget", large_puts}, {"put8", small_puts}, {"barrier", barriers}};
+                 {"putget", large_puts}, {"put8", small_puts}, {"atomic", atomics},
+                 {"barrier", barriers}};
     size_t at;
     int pair, pairs;
     join(&argc, &argv);
     pairs = argc == 3 ? atoi(argv[2]) : 0;
     for (at = 0; at < sizeof kinds / sizeof *kinds; at++)
         if (argc == 3 && strcmp(argv[1], kinds[at].name) == 0) break;
-    if (at == sizeof kinds / sizeof *kinds || pairs < 1) fail("usage: bench_c short|flood|medium|putget|put8|barrier PAIRS");
+    if (at == sizeof kinds / sizeof *kinds || pairs < 1) 
+        fail("usage: bench_c short|flood|medium|putget|put8|atomic|barrier PAIRS");
     memset(big, 1, sizeof big);
     memset(block, 1, sizeof block);
     for (pair = 0; pair <= pairs; pair++) {

@@ -301,6 +301,26 @@ pub(crate) fn put_word(repetitions: Repetitions) -> Result<Findings> {
     Ok(Findings { rows, samples, notes })
 }
 
+/// Adds to a word of a neighbour.
+pub(crate) fn atomic(repetitions: Repetitions) -> Result<Findings> {
+    let samples = alternate(repetitions, "atomic", &[])?;
+    let mut rows = Vec::new();
+    for (figure, ours, reference) in [
+        ("add to a neighbour's word, gex_AD_OpNBI_U64", "c_atomic_add_ns", "c_raw_add_ns"),
+        (
+            "fetch-add on a neighbour's word, gex_AD_OpNB_U64",
+            "c_atomic_fetch_add_ns",
+            "c_raw_fetch_add_ns",
+        ),
+    ] {
+        let references: &[_] = &[("instruction on the mapping", reference, Target::AtMost(1.2))];
+        Beside { figure, ours, references, unit: "ns" }.rows(&samples, &mut rows)?;
+    }
+    let note = "c-atomic: words of the neighbour's segment in turn; the reference is the processor's instruction on the local address \
+                of the same word, what it fetches stored to a variable as the call does it.";
+    Ok(Findings { rows, samples, notes: vec![note.to_owned()] })
+}
+
 /// Barriers of two ranks.
 pub(crate) fn barrier(repetitions: Repetitions) -> Result<Findings> {
     let samples = alternate(repetitions, "barrier", &["bench_barrier", "rounds"])?;

@@ -57,12 +57,13 @@ const FIGURES: [(&str, Measure); 11] = [
 ];
 
 /// Figures of the C face, by `--c` instead of the others.
-const C_FIGURES: [(&str, Measure); 6] = [
+const C_FIGURES: [(&str, Measure); 7] = [
     ("c-am", c_face::short),
     ("c-flood", c_face::flood),
     ("c-medium", c_face::medium),
     ("c-putget", c_face::put_get),
     ("c-put8", c_face::put_word),
+    ("c-atomic", c_face::atomic),
     ("c-barrier", c_face::barrier),
 ];
 
