@@ -142,16 +142,25 @@ GEXI_INLINE uintptr_t gexi_first(uintptr_t entry, uintptr_t span)
 #endif
 
 /* gcc moves assembler statements out of a loop only after it has chosen what the loop counts, and then adds the bias
- * again in each turn; a call of a constant function it moves before. So there the bias comes from a call, once for a
- * loop. Where the rank changes from access to access that call is made each time and costs about a nanosecond. */
-#if defined(__x86_64__) && defined(__OPTIMIZE__) && !defined(__clang__) && !defined(GEXI_PLAIN)
-__attribute__((__unused__, __const__, __noinline__)) static uintptr_t gexi_bias_of(gex_TM_t tm, gex_Rank_t rank)
+ * again in each turn; a call of a constant function it moves before. So there entry and bias come from a call, once for
+ * a loop. Where team or rank may change from access to access (also: a team in a variable that other code sees) that
+ * call is made each time; both in one, so that the table is looked up once. */
+#if defined(GASNET_DEBUG)
+/* The library looks at every access. */
+#define GEXI_ENTRY_AND_BIAS(tm, rank) const uintptr_t entry = ((void)(tm), (void)(rank), 0), bias = 0
+#elif defined(__x86_64__) && defined(__OPTIMIZE__) && !defined(__clang__) && !defined(GEXI_PLAIN)
+__extension__ typedef unsigned __int128 gexi_two_words;
+__attribute__((__unused__, __const__, __noinline__)) static gexi_two_words gexi_entry_and_bias(gex_TM_t tm,
+                                                                                               gex_Rank_t rank)
 {
-    return gexi_bias(gexi_entry(tm, rank));
+    uintptr_t entry = gexi_entry(tm, rank);
+    return (gexi_two_words)entry << 64 | gexi_bias(entry);
 }
-#define GEXI_BIAS(tm, rank, entry) gexi_bias_of(tm, rank)
+#define GEXI_ENTRY_AND_BIAS(tm, rank)                                                                                \
+    const gexi_two_words both = gexi_entry_and_bias(tm, rank);                                                       \
+    const uintptr_t entry = (uintptr_t)(both >> 64), bias = (uintptr_t)both
 #else
-#define GEXI_BIAS(tm, rank, entry) gexi_bias(entry)
+#define GEXI_ENTRY_AND_BIAS(tm, rank) const uintptr_t entry = gexi_entry(tm, rank), bias = gexi_bias(entry)
 #endif
 
 /* Where an access goes: byte `offset` of what begins here at `first`. */
@@ -163,15 +172,7 @@ struct gexi_place {
  * another team than tm0, a rank of another host, a range that is not wholly in the segment, no bytes. */
 GEXI_INLINE int gexi_reach(gex_TM_t tm, gex_Rank_t rank, const void *address, size_t length, struct gexi_place *place)
 {
-#ifdef GASNET_DEBUG
-    /* The library looks at every access. */
-    uintptr_t entry = 0;
-    (void)tm;
-    (void)rank;
-#else
-    uintptr_t entry = gexi_entry(tm, rank);
-#endif
-    uintptr_t bias = GEXI_BIAS(tm, rank, entry);
+    GEXI_ENTRY_AND_BIAS(tm, rank);
     uintptr_t span = gexi_span(entry, bias, length);
     place->bias = bias;
     place->first = gexi_first(entry, span);
