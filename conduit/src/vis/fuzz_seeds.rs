@@ -3,9 +3,8 @@
 use std::path::Path;
 
 use super::wire;
+use crate::transport::net::fuzz_seeds::run;
 
-#[path = "../../../fabric/fuzz/seeds.rs"]
-mod run;
 #[path = "../../fuzz/bodies/vis_wire.rs"]
 mod vis_wire;
 

@@ -13,7 +13,7 @@ mod connect_file;
 #[path = "../../../fuzz/bodies/connect_wire.rs"]
 mod connect_wire;
 #[path = "../../../../fabric/fuzz/seeds.rs"]
-mod run;
+pub(crate) mod run;
 
 fn each(target: &str, body: impl Fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);

@@ -54,6 +54,6 @@ pub(crate) use self::threads::SharedSink;
 pub(crate) use self::transport::{Mark, NetTransport};
 
 #[cfg(test)]
-mod fuzz_seeds;
+pub(crate) mod fuzz_seeds;
 #[cfg(test)]
 mod tests;
