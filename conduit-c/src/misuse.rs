@@ -53,7 +53,7 @@ const SELF_SEG: Flags = 1 << 4 | 1 << 5;
 const NEVER_NBRHD: Flags = 1 << 14;
 const NEVER_SELF: Flags = 1 << 15;
 /// Flags of puts and gets: immediate, where addresses are, who the peer is not.
-const TRANSFER_FLAGS: Flags = 1 | 0b1111 << 3 | 0b1111 << 7 | NEVER_NBRHD | NEVER_SELF;
+pub const TRANSFER_FLAGS: Flags = 1 | 0b1111 << 3 | 0b1111 << 7 | NEVER_NBRHD | NEVER_SELF;
 /// Flags of messages.
 pub const MESSAGE_FLAGS: Flags = 1 | 0b1111 << 3 | 0b1111 << 7 | NEVER_NBRHD | NEVER_SELF;
 

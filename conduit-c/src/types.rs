@@ -12,6 +12,8 @@ pub type Handle = *const c_void;
 pub type Token = *mut c_void;
 
 pub const IMMEDIATE: Flags = 1;
+/// Of vectors: `GEX_FLAG_ENABLE_LEAF_LC`.
+pub const ENABLE_LEAF_LC: Flags = 1 << 11;
 pub const LEAST_CLIENT: Flags = 1 << 11;
 pub const LEAST_ALLOC: Flags = 1 << 12;
 /// `GEXI_COMMIT_MUST`: a commit without `_v2`, which has no result.

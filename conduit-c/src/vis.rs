@@ -7,16 +7,18 @@ use std::sync::Arc;
 
 use gasnet_ibv::inner::{
     self, Dim, Entries, Grid, List, MAX_PEER_COMPLETION, Part, PeerCompletion, Pieces, Region, Row,
-    Shape, VisOp,
+    Shape, VisOp, overlap,
 };
 use gasnet_ibv::{Extent, HandlerIndex, Outcome, Rank};
 
 use crate::arguments::{array, no_flags};
+use crate::checks;
 use crate::fail::{Fail, ensure, must};
+use crate::misuse;
 use crate::rma::{Answer, Injection};
 use crate::state::{self, State, Target};
 use crate::transfer::{Access, locate, order};
-use crate::types::{EventValue, Flags, Handle, IMMEDIATE, SEG_OFFSET};
+use crate::types::{ENABLE_LEAF_LC, EventValue, Flags, Handle, IMMEDIATE, SEG_OFFSET};
 use crate::{M, events};
 
 /// How a transfer completes.
@@ -54,6 +56,7 @@ impl Call {
         let target = state.target(self.tm, self.rank)?;
         state.inner.check_open(self.call)?;
         state.inner.check_outside::<M>(self.call)?;
+        misuse::flags(self.flags, misuse::TRANSFER_FLAGS | ENABLE_LEAF_LC)?;
         ensure!(self.flags & SEG_OFFSET == 0, "offsets instead of addresses are not supported");
         let armed = if put { ARMED.take() } else { None };
         ensure!(
@@ -70,6 +73,9 @@ impl Call {
         let (state, target, armed) = self.peer(PUT)?;
         let peer = armed.as_ref().map(Armed::completion);
         let what = what()?;
+        if checks::ON {
+            what.check_disjoint::<PUT>()?;
+        }
         if let Some(range) = what.remote()? {
             let access = what.locate(state, target, range)?;
             match access {
@@ -187,6 +193,19 @@ impl What<'_> {
                 Ok(end.checked_sub(first).map(|len| Extent { at: first, len }))
             }
         }
+    }
+
+    /// Checks that no byte of the destination is named twice, as far as that can be found out.
+    fn check_disjoint<const PUT: bool>(&self) -> Result<(), Fail> {
+        let overlap = match self {
+            Self::Nothing => None,
+            Self::Grid(grid) => overlap::of_grid(grid, PUT),
+            Self::Lists { local, remote } => overlap::of_list(if PUT { remote } else { local }),
+        };
+        overlap.map_or(Ok(()), |Extent { at, len }| {
+            let end = at.saturating_add(len);
+            Err(Fail::bad(format!("bytes {at:#x}..{end:#x} are in the destination twice")))
+        })
     }
 
     /// How the whole range is reached. The error is that of the first run that is outside.

@@ -58,6 +58,7 @@ pub use crate::vis::describe::{Shape, unequal};
 pub use crate::vis::grid::{Dim, Grid, Row};
 pub use crate::vis::list::{Entries, List, Piece, Pieces};
 pub use crate::vis::memory::{Region, copy};
+pub use crate::vis::overlap;
 pub use crate::vis::peer::{MAX_PEER_COMPLETION, PeerCompletion};
 pub use crate::vis::send::VisOp;
 pub use crate::wait::Waiter;

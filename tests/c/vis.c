@@ -395,6 +395,13 @@ static void wrong(const char *name)
     CASE("vector outside") far[1].gex_addr = end - 3, gex_VIS_VectorGetBlocking(t_tm, 2, here, to, 2, far, 0);
     CASE("strided outside") gex_VIS_StridedPutBlocking(t_tm, to, end - 40, eight, mine, eight, 8, count, 2, 0);
     CASE("overlap") gex_VIS_StridedPutBlocking(t_tm, to, segment, seven, mine, eight, 8, count, 2, 0);
+    CASE("lists overlap") far[1].gex_addr = segment + 3, gex_VIS_VectorPutBlocking(t_tm, to, 2, far, 2, here, 0);
+    CASE("dimensions overlap")
+    {
+        eight[1] = 12;
+        gex_VIS_StridedPutBlocking(t_tm, to, segment, eight, mine, eight, 8, count, 2, 0);
+    }
+    CASE("unknown flags") gex_VIS_VectorPutBlocking(t_tm, to, 2, far, 2, here, 1U << 20);
     CASE("address space") gex_VIS_StridedPutBlocking(t_tm, to, segment, eight, mine, huge, 8, count + 1, 1, 0);
     CASE("nobody") gex_VIS_StridedPutBlocking(t_tm, t_size, segment, eight, mine, eight, 8, count, 2, 0);
     CASE("no team") gex_VIS_VectorPutBlocking(GEX_TM_INVALID, 0, 2, far, 2, here, 0);

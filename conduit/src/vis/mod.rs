@@ -21,6 +21,7 @@ pub(crate) mod grid;
 mod here;
 pub(crate) mod list;
 pub(crate) mod memory;
+pub mod overlap;
 pub(crate) mod peer;
 pub(crate) mod send;
 pub(crate) mod state;

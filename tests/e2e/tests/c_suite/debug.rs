@@ -139,3 +139,26 @@ fn the_debug_library_names_call_and_argument_of_broken_rules() {
         }
     }
 }
+
+/// Cases of `tests/c/vis.c` that only the debug library finds.
+const BROKEN_VECTORS: [(&str, &str); 3] = [
+    ("lists overlap", "gex_VIS_VectorPutBlocking: GASNET_ERR_BAD_ARG: bytes"),
+    ("dimensions overlap", "are in the destination twice"),
+    ("unknown flags", "flags 0x100000: bits 0x100000 mean nothing here"),
+];
+
+#[test]
+fn the_debug_library_finds_destinations_that_overlap() {
+    if !build::ready() {
+        return;
+    }
+    for &mode in debug_modes() {
+        for (turn, (name, words)) in BROKEN_VECTORS.into_iter().enumerate() {
+            let tree = launcher(["-n", "2"]).arg(built("vis", mode, KINDS[turn % 2])).arg(name);
+            let outcome = neighbourhoods(tree, 1).deadline("C program", BOUND).run();
+            outcome.expect(128 + 6);
+            let err = outcome.err();
+            assert!(err.contains(words) && !err.contains("TEST FAILED"), "{mode} {name}: {err}");
+        }
+    }
+}
