@@ -1,5 +1,5 @@
-//! Events, and operations without event. Inside a neighbourhood only barriers and broadcasts have
-//! something to wait for.
+//! Events, and operations without event. Inside a neighbourhood only collectives have something
+//! to wait for.
 
 use std::ffi::{c_int, c_uint};
 

@@ -5,7 +5,7 @@
 //! * `types`: what the headers define. `fail`: errors. `arguments`: checks of what programs pass.
 //! * `state`: what the process has joined, its objects, and the structure published to the headers.
 //! * `call`: running handlers of C programs. `current`: the token of the one that runs.
-//! * `events`: events by number. `collectives`: barriers and broadcasts. `transfer`: bytes to and
+//! * `events`: events by number. `collectives`: barriers of all ranks. `transfer`: bytes to and
 //!   from segments.
 //! * `teams`: teams by handle.
 //! * `am`, `prepare`, `rma`, `vis`, `atomics`, `event`, `coll`, `team`, `endpoint`, `segment`,
