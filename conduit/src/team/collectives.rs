@@ -31,7 +31,14 @@ impl<M: Mode> Team<'_, M> {
     /// # Errors
     /// A call inside a handler; the end of the job.
     pub fn barrier(&self) -> Result<(), Error> {
-        self.run("barrier", Task::barrier(self.group()))
+        let (call, context) = ("barrier", self.context());
+        if self.group.is_some() {
+            return self.run(call, Task::barrier(self.group()));
+        }
+        // All ranks meet in shared memory, and by their leaders.
+        context.check_open(call)?;
+        context.check_outside::<M>(call)?;
+        context.meet::<M>(call)
     }
 
     fn check_root(&self, call: &'static str, root: Rank) -> Result<(), Error> {
