@@ -214,3 +214,34 @@ impl RankContext {
         ))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::types::AtomicOp;
+    use super::*;
+    use crate::{Client, Seq, Settings};
+
+    #[test]
+    fn words_that_a_request_may_not_touch_are_refused() {
+        let services = bootstrap::memory::job(1).expect("a job").remove(0);
+        let client = Client::<Seq>::with_bootstrap("TEST", services, Settings::default());
+        let client = client.expect("init");
+        let seen = |endpoint, place, data_type| {
+            let call = AtomicCall { data_type, op: AtomicOp::FInc, operands: [0; 2] };
+            let request = Request { slot: 0, endpoint, place, call };
+            client.context.own_word(&request).map(|word| word.perform(call))
+        };
+        assert_eq!(seen(0, 0, DataType::U64), Err(Refusal::Outside), "nothing is attached");
+        let segment = client.attach_segment(4096).expect("attach");
+        assert_eq!(seen(0, 4088, DataType::U64), Ok(Some(0)));
+        assert_eq!(seen(0, 4088, DataType::U64), Ok(Some(1)));
+        assert_eq!(seen(0, 4092, DataType::U64), Err(Refusal::Misaligned));
+        assert_eq!(seen(0, 4092, DataType::I32), Ok(Some(0)));
+        for (endpoint, place) in [(0, 4096), (0, u64::MAX - 7), (1, 0), (u16::MAX, 8)] {
+            assert_eq!(seen(endpoint, place, DataType::F64), Err(Refusal::Outside), "{place}");
+        }
+        let word = segment.atomic_u64(4088).expect("the last word");
+        let expected = 1 << 32 | 2;
+        assert_eq!(word.load(std::sync::atomic::Ordering::Relaxed), expected);
+    }
+}
