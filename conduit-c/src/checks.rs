@@ -32,7 +32,7 @@ enum Legal {
 }
 
 /// Beginnings of names, and where such calls are legal; the first that fits counts.
-const RULES: [(&str, Legal); 29] = [
+const RULES: [(&str, Legal); 28] = [
     ("gex_Segment_QueryBound", Legal::Outside),
     ("gex_System_QueryProgressThreads", Legal::Outside),
     ("gex_System_", Legal::Anywhere),
@@ -40,7 +40,6 @@ const RULES: [(&str, Legal); 29] = [
     ("gex_Client_Set", Legal::Anywhere),
     ("gex_Segment_Query", Legal::Anywhere),
     ("gex_Segment_Set", Legal::Anywhere),
-    ("gex_EP_QueryBoundSegmentNB", Legal::Outside),
     ("gex_EP_Query", Legal::Anywhere),
     ("gex_EP_Set", Legal::Anywhere),
     ("gex_TM_Query", Legal::Anywhere),
@@ -228,6 +227,8 @@ mod tests {
             ("gex_Coll_BarrierNB", false, false, false),
             ("gex_TM_TranslateRankToJobrank", false, false, false),
             ("gex_Segment_QueryBound", false, false, false),
+            // Immediate ones are legal everywhere, and all are immediate.
+            ("gex_EP_QueryBoundSegmentNB", true, true, true),
             ("gex_AM_ReplyMedium", true, false, false),
             ("gex_AM_PrepareReplyLong", true, false, false),
             ("gex_AM_CommitReplyLong", true, false, true),
