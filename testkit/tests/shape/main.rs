@@ -56,6 +56,10 @@ const CONDUIT: &graph::Layers = &[
     &["notes", "client", "inner", "lib"],
 ];
 
+/// Most lines of production code: 66,000 for what there was before, and 14,000 for vectors, atomics,
+/// teams, collectives and the debug library.
+const PRODUCTION: usize = 66_000 + 14_000;
+
 /// One line of the table.
 struct Line {
     name: String,
@@ -226,7 +230,7 @@ fn sizes(sources: &Sources) -> Vec<Line> {
         longest_functions.map(|(file, line, lines)| format!("{}:{line} {lines}", file.display()));
     let ratio = number(sources.test_lines) / number(sources.production_lines);
     vec![
-        Line::at_most("production lines", sources.production_lines, 80_000, Vec::new()),
+        Line::at_most("production lines", sources.production_lines, PRODUCTION, Vec::new()),
         Line::told("lines of headers and scripts", sources.other_lines),
         Line {
             name: "test lines to production lines".to_owned(),
