@@ -8,10 +8,8 @@ use super::machine::Memory;
 use super::reduce::Combine;
 
 /// The memory of one collective, as who begins it gives it: addresses that may be read, and those
-/// of the result written, until the collective is complete or [given up]. C programs promise it;
-/// for Rust programs calls and scopes see to it, which end only then.
-///
-/// [given up]: super::Collectives::give_up
+/// of the result written, until the collective is complete or given up. C programs promise it; for
+/// Rust programs calls and scopes see to it, which end only then.
 #[derive(Debug)]
 pub struct Buffers {
     /// What this rank contributes; null when it is in place, or there is nothing.
