@@ -95,7 +95,7 @@ impl RankContext {
         Ok(Begun { op, row, key })
     }
 
-    /// As [`RankContext::begin_collective`] for who knows operations by number.
+    /// As `begin_collective` for who knows operations by number.
     pub fn start_collective<M: Mode>(
         &self,
         call: &'static str,

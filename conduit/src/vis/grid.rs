@@ -69,7 +69,7 @@ impl Grid {
     /// destination. Only an overlap inside one dimension is found.
     ///
     /// # Errors
-    /// [`BadGrid`].
+    /// `BadGrid`.
     pub fn new(
         (local, remote): (usize, usize),
         element: usize,

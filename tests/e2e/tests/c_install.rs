@@ -128,6 +128,11 @@ fn expected_files() -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec();
+    // It is built where OpenSSL is.
+    let client = "libgasnetrun_ibv_ssh.so";
+    if testkit::binary("gasnetrun_ibv").with_file_name(client).exists() {
+        list.push(format!("lib/gasnetrun_ibv/{client}"));
+    }
     for mode in MODES {
         list.push(format!("include/ibv-conduit/ibv-{mode}.mak"));
         list.push(format!("lib/pkgconfig/gasnet-ibv-{mode}.pc"));
