@@ -14,10 +14,8 @@
 #define GEXI_END_C
 #endif
 
-/* GEXI_API: exported by libgasnet-ibv-{seq,parsync,par}. GEXI_LATER: not in the library yet; a program that calls it
- * does not link. scripts compare both marks with the symbols of the library. */
+/* GEXI_API: exported by libgasnet-ibv-{seq,parsync,par}. A test compares the mark with the symbols of the libraries. */
 #define GEXI_API extern
-#define GEXI_LATER extern
 #define GEXI_INLINE static __inline__ __attribute__((__unused__))
 /* Not called on the way that is to be fast: compilers keep such calls out of loops. */
 #define GEXI_COLD __attribute__((__cold__))
