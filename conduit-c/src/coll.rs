@@ -101,18 +101,6 @@ const DT_USER: u32 = 1 << 6;
 const OP_USER: u32 = 1 << 30;
 const OP_USER_NC: u32 = 1 << 31;
 
-const fn data_type(dt: u32) -> Option<DataType> {
-    Some(match dt {
-        0x01 => DataType::I32,
-        0x02 => DataType::U32,
-        0x04 => DataType::I64,
-        0x08 => DataType::U64,
-        0x10 => DataType::F32,
-        0x20 => DataType::F64,
-        _ => return None,
-    })
-}
-
 const fn operation(op: u32) -> Option<ReduceOp> {
     Some(match op {
         0x01 => ReduceOp::And,
@@ -128,7 +116,7 @@ const fn operation(op: u32) -> Option<ReduceOp> {
 
 /// Checks what a program asks for.
 fn reduction((dt, size, count, op, function, data): Wanted) -> Result<Reduction, Fail> {
-    let kind = data_type(dt);
+    let kind = DataType::from_bit(dt);
     ensure!(kind.is_some() || dt == DT_USER, "dt {dt:#x} is not one data type");
     ensure!(size != 0 && count != 0, "dt_sz {size} and dt_cnt {count} must not be 0");
     if let Some(kind) = kind {

@@ -290,13 +290,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
             return self.client.put(rank, offset, source).map(|()| Started::Complete);
         };
         let (context, now) = (&self.client.context, local == LocalCompletion::Now);
-        let put = |(op, row): &(Op, Arc<OpCounters>)| {
-            Ok(Started::of(context.put_counted::<M>(remote, row, source, now)?, *op))
-        };
-        match group {
-            Some(group) => put(self.group(remote.call, group)?),
-            None => put(&self.row(remote.call)?),
-        }
+        self.counted(remote.call, group, |row| context.put_counted::<M>(remote, row, source, now))
     }
 
     fn start_get(
@@ -309,13 +303,8 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
             let (_, rank, offset, _) = call;
             return self.client.get(rank, offset, into).map(|()| Started::Complete);
         };
-        let mut get = |(op, row): &(Op, Arc<OpCounters>)| {
-            Ok(Started::of(self.client.context.get_counted::<M>(remote, row, into)?, *op))
-        };
-        match group {
-            Some(group) => get(self.group(remote.call, group)?),
-            None => get(&self.row(remote.call)?),
-        }
+        let context = &self.client.context;
+        self.counted(remote.call, group, |row| context.get_counted::<M>(remote, row, into))
     }
 
     /// The event of an operation; holds what it borrowed.
@@ -326,6 +315,24 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
             Started::Pending(op) => Some(self.pending(op, Part::ALL)),
         };
         Some(Event { borrowed, pending, scope: PhantomData })
+    }
+
+    /// Starts an operation that the row of its group counts, or a row of its own.
+    fn counted(
+        &self,
+        call: &'static str,
+        group: Option<&Group>,
+        start: impl FnOnce(&Arc<OpCounters>) -> Result<Outcome, Error>,
+    ) -> Result<Started, Error> {
+        let own;
+        let (op, row) = match group {
+            Some(group) => self.group(call, group)?,
+            None => {
+                own = self.row(call)?;
+                &own
+            }
+        };
+        Ok(Started::of(start(row)?, *op))
     }
 
     /// A row for an operation, which the scope waits for.

@@ -1,14 +1,11 @@
 //! Atomics that complete later.
 
-use std::sync::Arc;
-
 use bootstrap::Rank;
 
 use super::{AccessRegion, Event, Group, Scope, Started};
 use crate::atomics::{AtomicOp, AtomicType};
 use crate::error::Error;
 use crate::mode::Mode;
-use crate::rma::operations::{Op, OpCounters};
 use crate::team::{AtomicDomain, Fetched};
 use crate::transport::message::{Flags, Outcome};
 
@@ -71,14 +68,9 @@ impl<'scope, M: Mode> Scope<'scope, '_, M> {
         let immediate = flags.contains(Flags::IMMEDIATE);
         let remote = AtomicDomain::<T, M>::request((call, target, offset), op, operands, immediate);
         let (fetched, place) = Fetched::to_come(op);
-        let start = |(number, row): &(Op, Arc<OpCounters>)| {
-            let sent = context.atomic_counted::<M>(&domain.domain, &remote, row, place);
-            sent.map(|sent| Started::of(sent, *number))
-        };
-        let started = match group {
-            Some(group) => start(self.group(call, group)?),
-            None => start(&self.row(call)?),
-        }?;
+        let started = self.counted(call, group, |row| {
+            context.atomic_counted::<M>(&domain.domain, &remote, row, place)
+        })?;
         Ok((started, fetched))
     }
 }

@@ -1,13 +1,10 @@
 //! Non-blocking transfers of the Rust interface.
 
-use std::sync::Arc;
-
 use bootstrap::Rank;
 
 use super::{Event, Group, Scope, Started};
 use crate::error::Error;
 use crate::mode::Mode;
-use crate::rma::operations::{Op, OpCounters};
 use crate::transport::message::{Flags, Outcome};
 use crate::vis::describe::{Checked, Strided, Vectors};
 use crate::vis::memory::Region;
@@ -32,13 +29,7 @@ impl<'scope, M: Mode> Scope<'scope, '_, M> {
         if context.vis_here(&op, put)?.is_some() {
             return Ok(Started::Complete);
         }
-        let start = |(number, row): &(Op, Arc<OpCounters>)| {
-            Ok(Started::of(context.start_vis::<M>(&op, put, row)?, *number))
-        };
-        match group {
-            Some(group) => start(self.group(call, group)?),
-            None => start(&self.row(call)?),
-        }
+        self.counted(call, group, |row| context.start_vis::<M>(&op, put, row))
     }
 
     /// As [`Client::put_strided`](crate::Client::put_strided), not complete before its event.
