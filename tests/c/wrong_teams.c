@@ -1,5 +1,6 @@
 /* Wrong uses of teams and collectives: `wrong_teams NAME` tries one that ends the process, and prints TEST FAILED when it
  * does not; `wrong_teams answers` those that answer. */
+#include <unistd.h>
 #include <gasnet_coll.h>
 
 #include "t.h"
@@ -118,8 +119,11 @@ static void wrong(const char *name)
     gex_Event_Wait(gex_Coll_ReduceToOneNB(t_tm, 0, data, NULL, GEX_DT_I32, 4, 1, GEX_OP_ADD, NULL, NULL, 0));
     CASE("calls in a function") gex_Event_Wait(to_all(8, 1, GEX_DT_USER, GEX_OP_USER, calls));
     CASE("sizes differ") gex_Event_Wait(gex_Coll_BroadcastNB(t_tm, 0, data, data, 8 + t_rank, 0));
-    CASE("roots differ")
-    gex_Event_Wait(gex_Coll_ReduceToOneNB(t_tm, 1 - t_rank, data, data, GEX_DT_I32, 4, 1, GEX_OP_ADD, NULL, NULL, 0));
+    /* Each sends to the other and is done; what has come before the call is compared with it. */
+    CASE("roots differ") {
+        if (t_rank) for (int turn = 0; turn < 300; turn++, usleep(1000)) gasnet_AMPoll();
+        gex_Event_Wait(gex_Coll_ReduceToOneNB(t_tm, 1 - t_rank, data, data, GEX_DT_I32, 4, 1, GEX_OP_ADD, NULL, NULL, 0));
+    }
     CASE("kinds differ")
     gex_Event_Wait(t_rank ? to_all(8, 1, GEX_DT_I64, GEX_OP_ADD, NULL) : gex_Coll_BroadcastNB(t_tm, 0, data, data, 8, 0));
     CASE("operations differ") gex_Event_Wait(to_all(8, 1, GEX_DT_I64, t_rank ? GEX_OP_ADD : GEX_OP_MAX, NULL));
