@@ -12,7 +12,7 @@ use settings::Env;
 use crate::atomics::pending::Atomics;
 use crate::barrier::dissemination::Leader;
 use crate::call_state::CallState;
-use crate::coll::Collectives;
+use crate::coll::{Collectives, Members, Places};
 use crate::error::Error;
 use crate::exit;
 use crate::exit::inbox::ExitInbox;
@@ -66,6 +66,7 @@ impl RankContext {
         settings.check()?;
         let exit_notifier = services.exit_notifier();
         let neighbours = Neighbours::new(place, services.node_shm(), settings.neighbourhood_max);
+        let places = places(&Members::all(place.size), place, &neighbours, services.node_shm());
         let transport =
             Transport::open(&neighbours, &settings, variables, services.as_mut(), c_face)?;
         Ok(Arc::new(Self {
@@ -81,7 +82,7 @@ impl RankContext {
             vis: Vis::new(variables.0),
             atomics: Atomics::default(),
             handlers: Table::new(),
-            collectives: Collectives::new(place.rank.0, place.size),
+            collectives: Collectives::new(place.rank.0, place.size, places),
             exit_notifier,
             services: Mutex::new(services),
             settings,
@@ -113,6 +114,11 @@ impl RankContext {
     #[inline(always)]
     pub const fn networked(&self) -> bool {
         self.transport.shm.networked
+    }
+
+    /// Where the members of a team of this rank are.
+    pub(crate) fn places(&self, members: &Members) -> Places {
+        places(members, self.rank_info, &self.neighbours, self.node_shm())
     }
 
     pub(crate) fn is_hooked(&self) -> bool {
@@ -159,6 +165,21 @@ impl RankContext {
     pub(crate) fn try_services<T>(&self, call: impl FnOnce(&mut dyn Bootstrap) -> T) -> Option<T> {
         self.services.try_lock().ok().map(|mut services| call(services.as_mut()))
     }
+}
+
+/// Where the members of a team are, for one of them.
+fn places(members: &Members, place: RankInfo, neighbours: &Neighbours, page: &NodeShm) -> Places {
+    let near = neighbours.ranks.iter().filter_map(|job| members.rank_of(*job));
+    let mut near: Vec<u32> = near.collect();
+    near.sort_unstable();
+    if near.len() == members.count() as usize {
+        return Places::together(near);
+    }
+    let host_of = |rank| page.host_of(Rank(rank)).map_or(0, |host| host.0);
+    let all = neighbours.of_all(place, host_of);
+    let rank = members.rank_of(place.rank.0).unwrap_or(0);
+    let number = |rank| all.get(members.job_rank(rank)? as usize).copied();
+    Places::new(rank, (0..members.count()).map(|rank| number(rank).unwrap_or(0)))
 }
 
 /// What a call checks first.

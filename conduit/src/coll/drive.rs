@@ -1,10 +1,12 @@
 //! The rank around its collectives: begins them, keeps what comes, sends from polls, waits.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bootstrap::Rank;
 
 use super::group::Group;
+use super::lend::Ways;
 use super::letter::{HANDLER, Head, WORDS};
 use super::machine::State;
 use super::memory::Buffers;
@@ -16,7 +18,6 @@ use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::rma::operations::{Op, OpCounters, Part};
 use crate::sys;
-use crate::transport::message::{AmMessage, AmPayload, MessageClass};
 use crate::wait::Waiter;
 
 /// The handler of the messages of collectives.
@@ -187,20 +188,21 @@ impl RankContext {
 
     fn advance_one<M: Mode>(&self, table: &mut Table, key: Key) -> State {
         let Some(running) = table.running.get_mut(&key) else { return State::Done };
+        let mode = PhantomData;
         let group = Arc::clone(&running.group);
-        let send = |head: &Head, to: u32, bytes: &[u8]| {
-            let Some(to) = group.job_rank(to) else { return false };
-            let Ok(target) = self.target("collective", Rank(to)) else { return false };
-            let (class, args) = (MessageClass::Request, &head.encode());
-            let payload = AmPayload::Medium(bytes);
-            self.try_send::<M>(&AmMessage { class, target, handler: HANDLER, args, payload })
-        };
+        let (number, signature, stage) = (key.1, running.signature, &mut table.stage);
+        let mut others = Ways::<M> { context: self, group: &group, number, signature, stage, mode };
         let mut state = State::Waiting;
         if running.calls_program {
             // What its function may not call, it is told.
-            self.calls.run_handler::<M>(|| state = running.advance(key.1, send));
+            self.calls.run_handler::<M>(|| state = running.advance(&mut others));
         } else {
-            state = running.advance(key.1, send);
+            state = running.advance(&mut others);
+        }
+        if let State::NotThere(from) = state {
+            self.no_agreement(&format!(
+                "rank {from} of the team lends memory that it does not have"
+            ));
         }
         if state == State::Done {
             table.running.remove(&key);

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::hierarchy::Member;
 use super::members::Members;
+use super::places::Places;
 
 /// Number of a team in the job: job rank of its first member, and a number that this one gave. The
 /// team of all ranks has 0.
@@ -20,13 +22,14 @@ pub struct Group {
     pub(crate) members: Members,
     /// This rank in it.
     pub(crate) rank: u32,
+    pub(crate) places: Places,
     /// Collectives that were begun.
     begun: AtomicU32,
 }
 
 impl Group {
-    pub(crate) const fn new(id: TeamId, members: Members, rank: u32) -> Self {
-        Self { id, members, rank, begun: AtomicU32::new(0) }
+    pub(crate) const fn new(id: TeamId, members: Members, rank: u32, places: Places) -> Self {
+        Self { id, members, rank, places, begun: AtomicU32::new(0) }
     }
 
     /// This process's rank in the team.
@@ -55,6 +58,16 @@ impl Group {
         self.members.rank_of(job)
     }
 
+    /// This rank as schedules see it.
+    pub(super) fn member(&self) -> Member<'_> {
+        Member { rank: self.rank, size: self.size(), places: &self.places }
+    }
+
+    /// Whether all members share memory.
+    pub(super) fn is_together(&self) -> bool {
+        self.places.count() < 2
+    }
+
     /// The number of the collective that begins now, the same on all members.
     pub(super) fn next(&self) -> u32 {
         self.begun.fetch_add(1, Ordering::Relaxed)
@@ -73,7 +86,7 @@ mod tests {
 
     #[test]
     fn collectives_are_numbered_in_order() {
-        let group = Group::new(0, Members::all(1), 0);
+        let group = Group::new(0, Members::all(1), 0, Places::together(vec![0]));
         assert!(!group.has_begun(0));
         assert_eq!((group.next(), group.next()), (0, 1));
         assert!(group.has_begun(0) && group.has_begun(1) && !group.has_begun(2));

@@ -1,5 +1,5 @@
 //! One collective of one member: takes messages, says what to send next. Pure: memory and network
-//! are behind [`Memory`] and a closure.
+//! are behind [`Memory`] and [`Others`].
 //!
 //! The payload is cut into lanes, which go through the schedule beside each other. A payload of
 //! more than [`EAGER`] bytes goes in *windows* of lanes: before a window its receivers tell their
@@ -19,8 +19,10 @@ const LANE: usize = 32 << 10;
 const EAGER: usize = 16 << 10;
 /// Payloads of more than this go by the schedules for large ones.
 const LONG: usize = 64 << 10;
-/// Lanes under way beside each other.
-const WINDOW: u32 = 32;
+/// Bytes of the lanes that are under way beside each other; at least one lane.
+const WINDOW: usize = 1 << 20;
+/// Longest lane that neighbours copy from each other's memory: whole messages.
+pub(crate) const LENT: usize = 2 * FRAGMENT;
 
 /// How a payload is cut into lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,20 +31,30 @@ pub(crate) struct Layout {
     lane: usize,
     lanes: u32,
     windowed: bool,
+    /// Lanes of a window.
+    window: u32,
 }
 
 impl Layout {
     /// In one piece, which no rank is asked for before it is there: for what is small.
     pub(crate) const fn whole(len: usize) -> Self {
-        Self { len, lane: len, lanes: 1, windowed: false }
+        Self { len, lane: len, lanes: 1, windowed: false, window: 1 }
     }
 
-    /// Lanes of whole elements, each of `element` bytes.
-    pub(crate) fn cut(len: usize, element: usize) -> Self {
+    /// Lanes of whole elements, each of `element` bytes. Where all members are neighbours
+    /// (`together`) many bytes have longer lanes: they are copied once.
+    pub(crate) fn cut(len: usize, element: usize, together: bool) -> Self {
         let element = element.max(1);
-        let lane = (LANE / element).max(1).saturating_mul(element);
+        let about = if together { (len / 8).clamp(LANE, LENT) } else { LANE };
+        let lane = (about / element).max(1).saturating_mul(element);
         let lanes = u32::try_from(len.div_ceil(lane)).unwrap_or(u32::MAX).max(1);
-        Self { len, lane, lanes, windowed: len > EAGER }
+        let window = u32::try_from(WINDOW / lane).unwrap_or(u32::MAX).max(1);
+        Self { len, lane, lanes, windowed: len > EAGER, window }
+    }
+
+    /// Whether neighbours copy from each other's memory.
+    pub(crate) const fn lends(self) -> bool {
+        self.windowed && self.lane <= LENT
     }
 
     /// Whether there are so many lanes that the amount of data counts more than the rounds.
@@ -51,7 +63,7 @@ impl Layout {
     }
 
     const fn windows(self) -> u32 {
-        self.lanes.div_ceil(WINDOW)
+        self.lanes.div_ceil(self.window)
     }
 
     /// Bytes of a part of a lane.
@@ -67,13 +79,34 @@ impl Layout {
 pub(crate) trait Memory {
     /// What this rank contributes to a range takes its place there.
     fn begin(&mut self, range: Range<usize>);
+    /// What this rank contributes, where it is; that of a range that was not begun.
+    fn original(&self, range: Range<usize>) -> &[u8];
     fn read(&self, range: Range<usize>) -> &[u8];
-    fn store(&mut self, at: usize, bytes: &[u8]);
+    /// Where data is to be.
+    fn room(&mut self, range: Range<usize>) -> &mut [u8];
     /// Combines what is in a range with `data`, which may be changed; `left`: `data` is the left
     /// operand.
     fn combine(&mut self, range: Range<usize>, data: &mut [u8], left: bool);
     /// Whether [`Memory::combine`] takes data that begins at any address, and takes little time.
     fn combines_anywhere(&self) -> bool;
+}
+
+/// Where the data of a lane is that a rank lends to its neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lent(pub(crate) u64);
+
+const LENT_BYTES: usize = size_of::<u64>();
+
+/// The other members. Ranks are those of the team.
+pub(crate) trait Others {
+    /// Whether a message went out.
+    fn send(&mut self, packet: Packet<'_>) -> bool;
+    /// Makes bytes reachable for neighbours; they do not change until they are given back. `None`:
+    /// no room now.
+    fn lend(&mut self, bytes: &[u8]) -> Option<Lent>;
+    fn give_back(&mut self, lent: Lent, len: usize);
+    /// Copies what a neighbour lends; `false` for what it does not have.
+    fn take(&mut self, from: u32, lent: Lent, into: &mut [u8]) -> bool;
 }
 
 /// A message to send.
@@ -101,6 +134,8 @@ pub(crate) enum State {
     Waiting,
     /// A message found no room: try again.
     NoRoom,
+    /// What this rank says that it lends is not there.
+    NotThere(u32),
     Done,
 }
 
@@ -113,11 +148,12 @@ struct Lane {
     sent: usize,
     /// The memory knows of it.
     begun: bool,
+    lent: Option<Lent>,
 }
 
 impl Lane {
     const fn new(number: u32) -> Self {
-        Self { number, next: 0, sent: 0, begun: false }
+        Self { number, next: 0, sent: 0, begun: false, lent: None }
     }
 }
 
@@ -166,8 +202,8 @@ impl Machine {
 
     fn open_window(&mut self) {
         self.opening = Some(Lane::new(self.window));
-        let first = self.window * WINDOW;
-        let end = first.saturating_add(WINDOW).min(self.layout.lanes);
+        let first = self.window * self.layout.window;
+        let end = first.saturating_add(self.layout.window).min(self.layout.lanes);
         self.lanes = (first..end).map(Lane::new).collect();
     }
 
@@ -195,7 +231,11 @@ impl Machine {
         if lane >= most {
             return Err("a piece that there is not");
         }
-        let range = if opening { 0..0 } else { self.layout.range(lane, part) };
+        let range = match then {
+            _ if opening => 0..0,
+            Then::Take => 0..LENT_BYTES,
+            _ => self.layout.range(lane, part),
+        };
         let at = usize::try_from(at).unwrap_or(usize::MAX);
         if at.saturating_add(bytes.len()) > range.len() || bytes.is_empty() != range.is_empty() {
             return Err("data outside its place");
@@ -208,12 +248,18 @@ impl Machine {
         }
         match then {
             Then::Nothing => {}
-            Then::Store => memory.store(range.start + at, bytes),
+            Then::Store => {
+                let from = range.start + at;
+                let room = memory.room(from..from + bytes.len());
+                if room.len() == bytes.len() {
+                    room.copy_from_slice(bytes);
+                }
+            }
             Then::Left | Then::Right if waited_for && memory.combines_anywhere() => {
                 memory.combine(range.clone(), bytes, then == Then::Left);
                 row.combined = true;
             }
-            Then::Left | Then::Right => row.data.fill(range.len(), at, bytes),
+            Then::Left | Then::Right | Then::Take => row.data.fill(range.len(), at, bytes),
         }
         row.complete = row.got == range.len();
         Ok(())
@@ -226,15 +272,11 @@ impl Machine {
         self.opening.is_none() && lane.is_some_and(|lane| lane.begun && lane.next == step)
     }
 
-    /// Goes on as far as possible; `send` says whether a message went out.
-    pub(crate) fn advance(
-        &mut self,
-        memory: &mut impl Memory,
-        send: &mut impl FnMut(Packet<'_>) -> bool,
-    ) -> State {
+    /// Goes on as far as possible.
+    pub(crate) fn advance(&mut self, memory: &mut impl Memory, others: &mut impl Others) -> State {
         loop {
             if let Some(mut lane) = self.opening {
-                let state = self.run(&mut lane, true, memory, send);
+                let state = self.run(&mut lane, true, memory, others);
                 self.opening = (state != State::Done).then_some(lane);
                 if state != State::Done {
                     return state;
@@ -243,10 +285,10 @@ impl Machine {
             let mut state = State::Done;
             let mut lanes = std::mem::take(&mut self.lanes);
             lanes.retain_mut(|lane| {
-                if state == State::NoRoom {
+                if !matches!(state, State::Done | State::Waiting) {
                     return true;
                 }
-                let after = self.run(lane, false, memory, send);
+                let after = self.run(lane, false, memory, others);
                 if after != State::Done {
                     state = after;
                 }
@@ -270,60 +312,104 @@ impl Machine {
         lane: &mut Lane,
         opening: bool,
         memory: &mut impl Memory,
-        send: &mut impl FnMut(Packet<'_>) -> bool,
+        others: &mut impl Others,
     ) -> State {
-        if !opening && !lane.begun {
-            lane.begun = true;
-            memory.begin(self.layout.range(lane.number, schedule::ALL));
-        }
+        let all = self.layout.range(lane.number, schedule::ALL);
         loop {
-            let Some(step) = self.steps(opening).get(lane.next).copied() else {
-                return State::Done;
-            };
-            match step {
-                Step::Send { to, tag, part } => {
+            let step = self.steps(opening).get(lane.next).copied();
+            // Neighbours copy what is lent while this rank does.
+            if !opening && !lane.begun && !matches!(step, Some(Step::Lend { .. })) {
+                lane.begun = true;
+                memory.begin(all.clone());
+            }
+            let state = match step {
+                None => {
+                    if let Some(lent) = lane.lent.take() {
+                        others.give_back(lent, all.len());
+                    }
+                    return State::Done;
+                }
+                Some(Step::Send { to, tag, part }) => {
                     let range = if opening { 0..0 } else { self.layout.range(lane.number, part) };
-                    if !send_all(memory.read(range), (to, tag), lane, send) {
-                        return State::NoRoom;
-                    }
+                    send_all(memory.read(range), (to, tag), lane, others)
                 }
-                Step::Receive { part, then, .. } => {
-                    let place = (lane.number, lane.next, opening);
-                    if !self.arrived.get(&place).is_some_and(|row| row.complete) {
-                        return State::Waiting;
-                    }
-                    let row = self.arrived.remove(&place);
-                    if let (Then::Left | Then::Right, Some(mut row)) = (then, row)
-                        && !row.combined
-                    {
-                        let range = self.layout.range(lane.number, part);
-                        memory.combine(range, row.data.bytes(), then == Then::Left);
-                    }
+                Some(Step::Lend { to, tag }) => lend((to, tag), lane, all.clone(), memory, others),
+                Some(step @ Step::Receive { .. }) => {
+                    self.receive(step, lane, opening, memory, others)
                 }
+            };
+            if state != State::Done {
+                return state;
             }
             lane.next += 1;
             lane.sent = 0;
         }
     }
+
+    fn receive(
+        &mut self,
+        step: Step,
+        lane: &Lane,
+        opening: bool,
+        memory: &mut impl Memory,
+        others: &mut impl Others,
+    ) -> State {
+        let Step::Receive { part, from, then, .. } = step else { return State::Done };
+        let place = (lane.number, lane.next, opening);
+        if !self.arrived.get(&place).is_some_and(|row| row.complete) {
+            return State::Waiting;
+        }
+        let Some(mut row) = self.arrived.remove(&place) else { return State::Waiting };
+        let range = self.layout.range(lane.number, part);
+        match then {
+            Then::Left | Then::Right if !row.combined => {
+                memory.combine(range, row.data.bytes(), then == Then::Left);
+            }
+            Then::Take => {
+                let lent = row.data.bytes().first_chunk().copied().unwrap_or_default();
+                if !others.take(from, Lent(u64::from_le_bytes(lent)), memory.room(range)) {
+                    return State::NotThere(from);
+                }
+            }
+            _ => {}
+        }
+        State::Done
+    }
 }
 
-/// Sends what is left of a step's data; `false` when there is no room for all of it.
+/// Tells a neighbour where the data of a lane is.
+fn lend(
+    (to, tag): (u32, u8),
+    lane: &mut Lane,
+    range: Range<usize>,
+    memory: &impl Memory,
+    others: &mut impl Others,
+) -> State {
+    if lane.lent.is_none() {
+        let bytes = if lane.begun { memory.read(range) } else { memory.original(range) };
+        lane.lent = others.lend(bytes);
+    }
+    let Some(Lent(word)) = lane.lent else { return State::NoRoom };
+    send_all(&word.to_le_bytes(), (to, tag), lane, others)
+}
+
+/// Sends what is left of a step's data.
 fn send_all(
     bytes: &[u8],
     (to, tag): (u32, u8),
     lane: &mut Lane,
-    send: &mut impl FnMut(Packet<'_>) -> bool,
-) -> bool {
+    others: &mut impl Others,
+) -> State {
     loop {
         let rest = bytes.get(lane.sent..).unwrap_or_default();
         let piece = rest.get(..FRAGMENT).unwrap_or(rest);
         let place = Mark { tag, lane: lane.number, at: lane.sent as u64 };
-        if !send(Packet { to, place, bytes: piece }) {
-            return false;
+        if !others.send(Packet { to, place, bytes: piece }) {
+            return State::NoRoom;
         }
         lane.sent += piece.len();
         if lane.sent >= bytes.len() {
-            return true;
+            return State::Done;
         }
     }
 }

@@ -148,11 +148,12 @@ impl Memory for Work {
         }
     }
 
-    fn store(&mut self, at: usize, bytes: &[u8]) {
-        let place = self.place(at..at + bytes.len());
-        if place.len() == bytes.len() {
-            place.copy_from_slice(bytes);
-        }
+    fn original(&self, range: Range<usize>) -> &[u8] {
+        if self.buffers.source.is_null() { self.read(range) } else { self.contribution(range) }
+    }
+
+    fn room(&mut self, range: Range<usize>) -> &mut [u8] {
+        self.place(range)
     }
 
     fn combines_anywhere(&self) -> bool {

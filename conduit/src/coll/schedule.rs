@@ -29,13 +29,29 @@ pub(crate) enum Then {
     Left,
     /// It is the right operand, what is here the left one.
     Right,
+    /// It says where the data is in memory of a neighbour, which is copied when it is its turn.
+    Take,
 }
 
 /// One step. Ranks are those of the team; tags tell the messages of a pair of ranks apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    Send { to: u32, tag: u8, part: Part },
-    Receive { from: u32, tag: u8, part: Part, then: Then },
+    Send {
+        to: u32,
+        tag: u8,
+        part: Part,
+    },
+    Receive {
+        from: u32,
+        tag: u8,
+        part: Part,
+        then: Then,
+    },
+    /// Tells a neighbour where the lane's data is; it stays there until the lane is done.
+    Lend {
+        to: u32,
+        tag: u8,
+    },
 }
 
 pub(super) use tag::READY;
@@ -55,6 +71,9 @@ mod tag {
     pub(super) const UNFOLD: u8 = 4;
     /// The receiver is there.
     pub(in crate::coll) const READY: u8 = 5;
+    /// Where data is in the memory of a neighbour, and that it was copied.
+    pub(super) const LENT: u8 = 6;
+    pub(super) const TAKEN: u8 = 7;
     /// Rounds.
     pub(super) const ROUND: u8 = 64;
 }
@@ -213,12 +232,24 @@ pub(crate) fn gather_all(rank: u32, size: u32) -> Vec<Step> {
     powers(size).flat_map(round).collect()
 }
 
+/// One that has the data lends it to the others, which copy it and say so.
+pub(crate) fn lend(rank: u32, head: u32, others: impl Iterator<Item = u32> + Clone) -> Vec<Step> {
+    if rank != head {
+        let take = receive(head, tag::LENT, ALL, Then::Take);
+        return vec![take, send(head, tag::TAKEN, NONE)];
+    }
+    let lends = others.clone().map(|to| Step::Lend { to, tag: tag::LENT });
+    lends.chain(others.map(|from| receive(from, tag::TAKEN, NONE, Then::Nothing))).collect()
+}
+
 /// What goes before a schedule whose data is too much to be kept by a rank that is not there yet:
-/// every receiver tells its senders that it is.
+/// every receiver tells its senders that it is. What is lent waits for nobody.
 pub(crate) fn ready(steps: &[Step]) -> Vec<Step> {
     let (mut tells, mut hears) = (Vec::new(), Vec::new());
     for step in steps {
         match *step {
+            Step::Receive { then: Then::Take, .. } => {}
+            Step::Receive { part: NONE, .. } | Step::Send { part: NONE, .. } => {}
             Step::Receive { from, .. } if !tells.contains(&from) => tells.push(from),
             Step::Send { to, .. } if !hears.contains(&to) => hears.push(to),
             _ => {}
@@ -230,17 +261,18 @@ pub(crate) fn ready(steps: &[Step]) -> Vec<Step> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// Every step that sends has the one that receives it, and the other way round, once.
-    fn matched(all: &[Vec<Step>]) {
+    pub(crate) fn matched(all: &[Vec<Step>]) {
         let mut sent = Vec::new();
         let mut received = Vec::new();
         for (rank, steps) in (0..).zip(all) {
             for step in steps {
                 match *step {
                     Step::Send { to, tag, part } => sent.push((rank, to, tag, part.count)),
+                    Step::Lend { to, tag } => sent.push((rank, to, tag, 1)),
                     Step::Receive { from, tag, part, .. } => {
                         received.push((from, rank, tag, part.count));
                     }

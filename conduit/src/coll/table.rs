@@ -4,10 +4,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::group::{Group, TeamId};
+use super::lend::Stage;
 use super::letter::{Head, Signature};
-use super::machine::{Machine, Packet, State};
+use super::machine::{Machine, Others, State};
 use super::members::Members;
 use super::memory::Work;
+use super::places::Places;
 use super::quick_hash::QuickMap;
 use super::task::Task;
 use crate::rma::operations::OpCounters;
@@ -21,7 +23,7 @@ pub(super) type Letter = (u32, Head, Vec<u8>);
 /// A collective under way.
 pub(super) struct Running {
     pub(super) group: Arc<Group>,
-    signature: Signature,
+    pub(super) signature: Signature,
     machine: Machine,
     work: Work,
     pub(super) calls_program: bool,
@@ -37,18 +39,9 @@ impl Running {
         Self { group, signature, machine, work, calls_program, counters, stirring: false }
     }
 
-    /// Goes on as far as possible; `send` gets the words of a message, its receiver's rank in the
-    /// team, and its data.
-    pub(super) fn advance(
-        &mut self,
-        number: u32,
-        mut send: impl FnMut(&Head, u32, &[u8]) -> bool,
-    ) -> State {
-        let (team, signature) = (self.group.id, self.signature);
-        let state = self.machine.advance(&mut self.work, &mut |packet: Packet<'_>| {
-            let head = Head { team, number, signature, mark: packet.place };
-            send(&head, packet.to, packet.bytes)
-        });
+    /// Goes on as far as possible.
+    pub(super) fn advance(&mut self, others: &mut impl Others) -> State {
+        let state = self.machine.advance(&mut self.work, others);
         if state == State::Done {
             self.counters.gets.end(false);
         }
@@ -71,6 +64,7 @@ pub(super) struct Table {
     early: QuickMap<Key, Vec<Letter>>,
     /// Those that may go on.
     pub(super) stirring: Vec<Key>,
+    pub(super) stage: Stage,
     /// Teams of this rank.
     groups: QuickMap<TeamId, Arc<Group>>,
 }
@@ -143,8 +137,8 @@ pub(crate) struct Collectives {
 }
 
 impl Collectives {
-    pub(crate) fn new(rank: u32, size: u32) -> Self {
-        let whole = Arc::new(Group::new(0, Members::all(size), rank));
+    pub(crate) fn new(rank: u32, size: u32, places: Places) -> Self {
+        let whole = Arc::new(Group::new(0, Members::all(size), rank, places));
         let made = Self {
             table: Mutex::default(),
             inbox: Mutex::default(),

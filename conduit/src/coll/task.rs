@@ -43,9 +43,9 @@ impl Task {
     /// `len` bytes of the rank `root` of the team, one of it, to the results of all.
     #[must_use]
     pub fn broadcast(group: &Group, root: u32, len: usize, buffers: Buffers) -> Self {
-        let layout = Layout::cut(len, 1);
+        let layout = Layout::cut(len, 1, group.is_together());
         let tree = if layout.is_long() { Tree::Binary } else { Tree::Binomial };
-        let steps = schedule::broadcast(group.rank(), group.size(), root, tree);
+        let steps = group.member().broadcast(root, tree, layout.lends());
         let signature = Signature::new(Kind::Broadcast, [u64::from(root), 0, 0, 0], len);
         let source = if root == group.rank() { buffers.source } else { std::ptr::null() };
         Self::new(signature, steps, layout, Buffers { source, ..buffers }, None)
@@ -54,9 +54,9 @@ impl Task {
     /// Elements of all, combined, to the result of the rank `root` of the team, one of it.
     #[must_use]
     pub fn reduce_to_one(group: &Group, root: u32, reduction: Reduction, buffers: Buffers) -> Self {
-        let layout = Layout::cut(reduction.len, reduction.element);
-        let (rank, size) = (group.rank(), group.size());
-        let steps = schedule::reduce_to_one(rank, size, root, reduction.ordered);
+        let layout = Layout::cut(reduction.len, reduction.element, false);
+        let rank = group.rank();
+        let steps = group.member().reduce_to_one(root, reduction.ordered);
         let signature = reduction.signature(Kind::ReduceToOne, root);
         let result = if root == rank { buffers.result } else { std::ptr::null_mut() };
         Self::new(signature, steps, layout, Buffers { result, ..buffers }, Some(reduction.combine))
@@ -65,9 +65,9 @@ impl Task {
     /// Elements of all, combined, to the results of all.
     #[must_use]
     pub fn reduce_to_all(group: &Group, reduction: Reduction, buffers: Buffers) -> Self {
-        let layout = Layout::cut(reduction.len, reduction.element);
+        let layout = Layout::cut(reduction.len, reduction.element, false);
         let how = if layout.is_long() { ToAll::ThroughOne } else { ToAll::Doubling };
-        let steps = schedule::reduce_to_all(group.rank(), group.size(), how);
+        let steps = group.member().reduce_to_all(how, reduction.ordered, layout.lends());
         let signature = reduction.signature(Kind::ReduceToAll, 0);
         Self::new(signature, steps, layout, buffers, Some(reduction.combine))
     }

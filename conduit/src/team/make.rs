@@ -129,7 +129,8 @@ impl RankContext {
         let id = team_id(job.first().copied().unwrap_or(0), number);
         let rank = members.rank_of(self.rank_info.rank.0);
         let rank = rank.ok_or_else(|| wrong("this rank is not in the list"))?;
-        let group = Arc::new(Group::new(id, members, rank));
+        let places = self.places(&members);
+        let group = Arc::new(Group::new(id, members, rank, places));
         self.collectives.know(&group);
         Ok(group)
     }

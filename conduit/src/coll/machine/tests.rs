@@ -5,6 +5,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::coll::hierarchy;
+use crate::coll::places::Places;
 use crate::coll::schedule::{ToAll, Tree};
 
 /// Elements of this many bytes are lists of ranks, one for each byte; combining is concatenation
@@ -42,8 +44,12 @@ impl Memory for Bytes {
         &self.work[range]
     }
 
-    fn store(&mut self, at: usize, bytes: &[u8]) {
-        self.work[at..at + bytes.len()].copy_from_slice(bytes);
+    fn original(&self, range: Range<usize>) -> &[u8] {
+        self.own.as_ref().map_or(&self.work[range.clone()], |own| &own[range])
+    }
+
+    fn room(&mut self, range: Range<usize>) -> &mut [u8] {
+        &mut self.work[range]
     }
 
     fn combines_anywhere(&self) -> bool {
@@ -76,9 +82,54 @@ struct Member {
     done: bool,
 }
 
+/// From, to, what.
+type Flight = (u32, u32, Mark, Vec<u8>);
+/// Who lends what, by number.
+type Loans = Vec<(u32, u64, Vec<u8>)>;
+
+struct Flights<'a> {
+    flying: &'a mut Vec<Flight>,
+    lent: &'a mut Loans,
+    from: u32,
+    sent: usize,
+    refuse: bool,
+}
+
+impl Others for Flights<'_> {
+    fn send(&mut self, packet: Packet<'_>) -> bool {
+        self.sent += 1;
+        if self.refuse && self.sent > 1 {
+            return false;
+        }
+        self.flying.push((self.from, packet.to, packet.place, packet.bytes.to_vec()));
+        true
+    }
+
+    fn lend(&mut self, bytes: &[u8]) -> Option<Lent> {
+        let word = self.lent.last().map_or(0, |(_, word, _)| word + 1);
+        self.lent.push((self.from, word, bytes.to_vec()));
+        Some(Lent(word))
+    }
+
+    fn give_back(&mut self, Lent(word): Lent, len: usize) {
+        let at = self.lent.iter().position(|(_, other, _)| *other == word).expect("lent");
+        let (by, _, bytes) = self.lent.remove(at);
+        assert_eq!((by, bytes.len()), (self.from, len));
+    }
+
+    fn take(&mut self, from: u32, Lent(word): Lent, into: &mut [u8]) -> bool {
+        let found = self.lent.iter().find(|(by, other, _)| (*by, *other) == (from, word));
+        found.is_some_and(|(_, _, bytes)| {
+            into.copy_from_slice(bytes);
+            true
+        })
+    }
+}
+
 struct Net {
     members: Vec<Member>,
-    flying: Vec<(u32, u32, Mark, Vec<u8>)>,
+    flying: Vec<Flight>,
+    lent: Loans,
     seed: u64,
 }
 
@@ -89,19 +140,13 @@ impl Net {
     }
 
     fn advance(&mut self, at: usize) {
-        let refuse = self.random(4);
+        let refuse = self.random(4) == 0;
         let member = &mut self.members[at];
         let Some(machine) = &mut member.machine else { return };
-        let (mut sent, flying) = (0, &mut self.flying);
         let from = u32::try_from(at).expect("few");
-        let state = machine.advance(&mut member.memory, &mut |packet: Packet<'_>| {
-            sent += 1;
-            if refuse == 0 && sent > 1 {
-                return false;
-            }
-            flying.push((from, packet.to, packet.place, packet.bytes.to_vec()));
-            true
-        });
+        let mut others =
+            Flights { flying: &mut self.flying, lent: &mut self.lent, from, sent: 0, refuse };
+        let state = machine.advance(&mut member.memory, &mut others);
         member.done = state == State::Done;
     }
 
@@ -138,6 +183,7 @@ impl Net {
             }
         }
         assert!(self.flying.is_empty(), "messages that nobody waits for");
+        assert!(self.lent.is_empty(), "memory that is lent for ever");
         self.members.into_iter().map(|member| member.memory.work).collect()
     }
 }
@@ -154,7 +200,8 @@ fn net(size: u32, seed: u64, own: impl Fn(u32) -> Option<Vec<u8>>, len: usize) -
         early: Vec::new(),
         done: false,
     };
-    Net { members: (0..size).map(member).collect(), flying: Vec::new(), seed }
+    let members = (0..size).map(member).collect();
+    Net { members, flying: Vec::new(), lent: Vec::new(), seed }
 }
 
 /// Numbers of 8-byte elements: few, some lanes, some windows.
@@ -177,7 +224,7 @@ proptest! {
         let (root, size) = if count > 10_000 { (root % 5, 5) } else { (root % size, size) };
         let own = |rank| (rank == root).then(|| words(rank, count));
         let tree = if binary { Tree::Binary } else { Tree::Binomial };
-        let layout = Layout::cut(count * 8, 1);
+        let layout = Layout::cut(count * 8, 1, false);
         let make = |rank| Machine::new(schedule::broadcast(rank, size, root, tree), layout);
         for work in net(size, seed, own, count * 8).run(make) {
             prop_assert!(work == words(root, count));
@@ -190,7 +237,7 @@ proptest! {
     ) {
         let (root, size) = if count > 10_000 { (root % 5, 5) } else { (root % size, size) };
         let own = |rank| Some(words(rank, count));
-        let layout = Layout::cut(count * 8, 8 * element);
+        let layout = Layout::cut(count * 8, 8 * element, false);
         let to_one = |rank| Machine::new(schedule::reduce_to_one(rank, size, root, true), layout);
         let works = net(size, seed, own, count * 8).run(to_one);
         prop_assert!(works[root as usize] == expected(size, count));
@@ -207,7 +254,7 @@ proptest! {
         size in 1_u32..41, root: u32, count in 1_usize..20, seed: u64,
     ) {
         let root = root % size;
-        let layout = Layout::cut(count * 8, 8);
+        let layout = Layout::cut(count * 8, 8, false);
         let to_one = |rank| Machine::new(schedule::reduce_to_one(rank, size, root, false), layout);
         let own_words = |rank| Some(words(rank, count));
         let works = net(size, seed, own_words, count * 8).run(to_one);
@@ -217,6 +264,36 @@ proptest! {
         });
         let expected: Vec<u8> = (0..count).flat_map(|at| order(at).to_le_bytes()).collect();
         prop_assert!(works[root as usize] == expected);
+    }
+
+    #[test]
+    fn neighbourhoods_do_what_flat_teams_do(
+        numbers in proptest::collection::vec(0_u32..5, 1..24), root: u32, count in counts(), seed: u64,
+        lends: bool, ordered: bool,
+    ) {
+        let size = u32::try_from(numbers.len().min(if count > 10_000 { 5 } else { 24 })).expect("few");
+        let root = root % size;
+        let numbers = &numbers[..size as usize];
+        let places: Vec<_> = (0..size).map(|rank| Places::new(rank, numbers.iter().copied())).collect();
+        let member = |rank| hierarchy::Member { rank, size, places: &places[rank as usize] };
+        let layout = Layout::cut(count * 8, 8, places[0].count() < 2);
+        let only_root = |rank| (rank == root).then(|| words(rank, count));
+        for tree in [Tree::Binomial, Tree::Binary] {
+            let down = |rank| Machine::new(member(rank).broadcast(root, tree, lends), layout);
+            for work in net(size, seed, only_root, count * 8).run(down) {
+                prop_assert!(work == words(root, count));
+            }
+        }
+        let own = |rank| Some(words(rank, count));
+        let one = |rank| Machine::new(member(rank).reduce_to_one(root, ordered), layout);
+        let works = net(size, seed, own, count * 8).run(one);
+        prop_assert!(!ordered || works[root as usize] == expected(size, count));
+        for how in [ToAll::Doubling, ToAll::ThroughOne] {
+            let all = |rank| Machine::new(member(rank).reduce_to_all(how, ordered, lends), layout);
+            let works = net(size, seed, own, count * 8).run(all);
+            prop_assert!(!ordered || works[0] == expected(size, count));
+            prop_assert!(works.windows(2).all(|pair| pair[0] == pair[1]));
+        }
     }
 
     #[test]
@@ -262,7 +339,7 @@ proptest! {
     fn whatever_arrives_is_looked_at(
         from in 0_u32..8, tag in 0_u8..70, lane in 0_u32..4, at in 0_u64..200_000, len in 0_usize..70_000,
     ) {
-        let (count, layout) = (10_000, Layout::cut(80_000, 8));
+        let (count, layout) = (10_000, Layout::cut(80_000, 8, false));
         let steps = schedule::reduce_to_all(3, 7, ToAll::ThroughOne);
         let mut machine = Machine::new(steps, layout);
         let mut memory = Bytes { work: vec![0; count * 8], own: None, begun: 0, anywhere: at.is_multiple_of(2) };
@@ -276,8 +353,11 @@ proptest! {
 
 #[test]
 fn an_element_larger_than_a_message_goes_in_one_lane() {
-    let layout = Layout::cut(300_000 * 3, 300_000);
-    assert_eq!((layout.lane, layout.lanes), (300_000, 3));
-    assert_eq!(Layout::cut(10, 8), Layout { len: 10, lane: 32 << 10, lanes: 1, windowed: false });
-    assert_eq!(Layout::cut(1 << 20, 24).lane, 32_760);
+    let layout = Layout::cut(300_000 * 3, 300_000, true);
+    assert_eq!((layout.lane, layout.lanes, layout.lends()), (300_000, 3, false));
+    let small = Layout::cut(10, 8, false);
+    assert_eq!((small.lane, small.lanes, small.windows(), small.lends()), (32 << 10, 1, 1, false));
+    assert_eq!(Layout::cut(1 << 20, 24, false).lane, 32_760);
+    let long = Layout::cut(100 << 20, 1, true);
+    assert_eq!((long.lane, long.window, long.lends()), (LENT, 8, true));
 }

@@ -199,6 +199,32 @@ impl ShmTransport {
             || self.segments.get().is_some_and(|all| all.read(self.memory.row(local), offset, into))
     }
 
+    /// Where bytes of this process are in its own segment, if they all are.
+    pub(crate) fn offset_of(&self, bytes: &[u8]) -> Option<u64> {
+        let base = self.segment_base(self.local())?.addr();
+        let offset = bytes.as_ptr().addr().checked_sub(base)? as u64;
+        let segments = self.segments.get()?;
+        segments.range(self.memory.row(self.local()), offset, bytes.len()).map(|_| offset)
+    }
+
+    /// Copies to this rank's stage, where nobody reads meanwhile; `false` when it is too much.
+    pub(crate) fn stage(&self, at: usize, bytes: &[u8]) -> bool {
+        let Some(to) = self.memory.stage(self.local(), at, bytes.len()) else { return false };
+        // SAFETY: inside the mapping (`stage`), which no slice of this process reaches into. Who
+        // lends has this part to himself until he has told others of it.
+        unsafe { to.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        true
+    }
+
+    /// Copies what a neighbour has on its stage; `false` when it is outside.
+    pub(crate) fn unstage(&self, local: usize, at: usize, into: &mut [u8]) -> bool {
+        let Some(from) = self.memory.stage(local, at, into.len()) else { return false };
+        // SAFETY: as in `stage`; a neighbour that does not keep it as it is changes bytes that any
+        // value is allowed for.
+        unsafe { into.as_mut_ptr().copy_from_nonoverlapping(from.as_ptr(), into.len()) };
+        true
+    }
+
     #[inline]
     pub(crate) fn allocate<M: Mode>(&self, class: MessageClass, len: usize) -> Option<Block> {
         let freed = self.memory.freed(self.local(), class as usize);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use bootstrap::node_shm::NodeShm;
 
 use super::arena::place;
-use super::layout::{Control, Layout, Member, SegmentRow};
+use super::layout::{Control, Layout, Member, STAGE, SegmentRow};
 use super::map::{SharedLayout, SharedMemory};
 use super::mpsc_ring::{MpscEnds, MpscRing};
 use super::slot::Slot;
@@ -270,5 +270,11 @@ impl HostMemory {
         // has one holder at a time: the generation in the release table passes it from the receiver
         // to the owner, the queue slot from the owner to the receiver.
         Some(unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len) })
+    }
+
+    /// Address of `len` bytes of a rank's stage; `None` when they are not all inside.
+    pub(crate) fn stage(&self, owner: usize, at: usize, len: usize) -> Option<NonNull<u8>> {
+        let inside = at.checked_add(len).is_some_and(|end| end <= STAGE);
+        (inside && owner < self.layout.locals).then(|| self.address(self.layout.stage(owner) + at))
     }
 }

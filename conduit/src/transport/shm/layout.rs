@@ -10,6 +10,7 @@
 //! lanes[n]         heads and slots of the lanes of each rank             as above
 //! freed[n][2]      release table of each rank's payload arenas
 //! arenas[n][2]     payload blocks of each rank, for requests and for replies
+//! stages[n]        what each rank lends to its neighbours in collectives
 //! ```
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -20,10 +21,12 @@ use super::slot::Slot;
 use super::spsc_ring::{LANES, LaneOwners, SLOTS, SpscHead, SpscSlot};
 use crate::sys::CPU_WORDS;
 
-const VERSION: u64 = 5;
+const VERSION: u64 = 6;
 const INTERNAL_SLOTS: usize = 32;
 const SLOTS_PER_DEPTH: usize = 8;
 pub(crate) const ARENA_PER_DEPTH: usize = 65_536;
+/// Bytes of a rank's stage.
+pub(crate) const STAGE: usize = 1 << 20;
 
 /// Words of a central barrier, on lines of their own.
 #[repr(C, align(128))]
@@ -104,6 +107,7 @@ pub(crate) struct Layout {
     freed: usize,
     table: usize,
     arenas: usize,
+    stages: usize,
     pub(crate) len: usize,
 }
 
@@ -130,7 +134,8 @@ impl Layout {
         let freed = lanes + locals * LANES_LEN;
         let table = (blocks * size_of::<AtomicU32>()).next_multiple_of(128);
         let arenas = (freed + locals * 2 * table).next_multiple_of(PAGE);
-        let len = arenas + locals * 2 * arena;
+        let stages = arenas + locals * 2 * arena;
+        let len = stages + locals * STAGE;
         Self {
             locals,
             slots,
@@ -144,6 +149,7 @@ impl Layout {
             freed,
             table,
             arenas,
+            stages,
             len,
         }
     }
@@ -218,6 +224,11 @@ impl Layout {
     pub(crate) const fn arena(&self, local: usize, net: usize) -> usize {
         self.arenas + (local * 2 + net) * self.arena
     }
+
+    #[inline]
+    pub(crate) const fn stage(&self, local: usize) -> usize {
+        self.stages + local * STAGE
+    }
 }
 
 #[cfg(test)]
@@ -238,7 +249,8 @@ mod tests {
             let heads_end = layout.lane_head(last, 2 * LANES - 1) + size_of::<SpscHead>();
             assert!(heads_end <= layout.lane_slots(last, 0));
             assert!(layout.freed(last, 1) + layout.blocks * 4 <= layout.arena(0, 0));
-            assert_eq!(layout.arena(last, 1) + layout.arena, layout.len);
+            assert_eq!(layout.arena(last, 1) + layout.arena, layout.stage(0));
+            assert_eq!(layout.stage(last) + STAGE, layout.len);
             for local in 0..layout.locals {
                 assert!(layout.member(local).is_multiple_of(align_of::<Member>()));
                 assert!(layout.reply_slots(local).is_multiple_of(align_of::<Slot>()));

@@ -21,7 +21,7 @@ mod spsc_ring;
 mod words;
 
 pub(crate) use endpoint::ShmTransport;
-pub(crate) use layout::SegmentRow;
+pub(crate) use layout::{STAGE, SegmentRow};
 pub(crate) use map::SharedMemory;
 pub(crate) use poll::ShmSink;
 pub(crate) use segments::Segments;
