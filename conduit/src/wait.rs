@@ -135,6 +135,9 @@ impl Waiter {
         if self.slice == self.most {
             // Long enough to see who may have died, where no agent does it.
             context.exit_notifier.look();
+            // Long enough to see that collectives may differ, too.
+            context.collectives.doubt();
+            context.calls.stir();
         }
         self.armed = None;
         self.slice = (self.slice * 2).min(self.most);

@@ -117,7 +117,11 @@ fn collectives(team: &Team<'_, Seq>, count: usize) {
     // Not commutative: the leftmost operand wins the high half, the rightmost the low one.
     let ends = |left: u64, right: u64| left >> 32 << 32 | right & 0xffff_ffff;
     data.iter_mut().for_each(|word| *word = *word << 32 | (*word & 0xffff_ffff));
+    let root = Rank(team.size() / 2);
+    let mut at_root = data.clone();
+    team.reduce_to_one_with(root, &mut at_root, ends).expect("reduce");
     team.reduce_to_all_with(&mut data, ends).expect("reduce");
+    assert!(team.rank() != root || at_root == data);
     let (first, last) = (own(0), own(size - 1));
     let expected = first.iter().zip(&last).map(|(a, b)| a << 32 | (b & 0xffff_ffff));
     assert!(data.into_iter().eq(expected));
@@ -204,6 +208,20 @@ fn many_collectives_are_under_way_and_waited_for_in_any_order() {
             .expect("scope");
         assert_eq!(data[5], [3; 300]);
     });
+}
+
+#[test]
+fn members_that_wait_for_each_other_are_told() {
+    let said = std::panic::catch_unwind(|| {
+        job::<Seq>(3, &Settings::default(), |client: &Client<Seq>| {
+            // Each waits for the one before it.
+            let root = Rank((client.rank().0 + 2) % 3);
+            let _ended = client.team().broadcast(root, &mut [0_u32; 4]);
+        });
+    });
+    let said = said.expect_err("they differ");
+    let text = said.downcast_ref::<String>().expect("a text");
+    assert!(text.contains("collectives differ") && text.contains("another root"), "{text}");
 }
 
 #[test]

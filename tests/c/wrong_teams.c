@@ -124,12 +124,13 @@ static void wrong(const char *name)
         if (t_rank) for (int turn = 0; turn < 300; turn++, usleep(1000)) gasnet_AMPoll();
         gex_Event_Wait(gex_Coll_ReduceToOneNB(t_tm, 1 - t_rank, data, data, GEX_DT_I32, 4, 1, GEX_OP_ADD, NULL, NULL, 0));
     }
+    CASE("each waits") gex_Event_Wait(gex_Coll_BroadcastNB(t_tm, 1 - t_rank, data, data, 8, 0));
     CASE("kinds differ")
     gex_Event_Wait(t_rank ? to_all(8, 1, GEX_DT_I64, GEX_OP_ADD, NULL) : gex_Coll_BroadcastNB(t_tm, 0, data, data, 8, 0));
     CASE("operations differ") gex_Event_Wait(to_all(8, 1, GEX_DT_I64, t_rank ? GEX_OP_ADD : GEX_OP_MAX, NULL));
     else t_say("no such case: %s", name);
     /* The other rank may be the one that finds it. */
-    if (strstr(name, "differ")) t_barrier();
+    if (strstr(name, "differ") || strstr(name, "each")) t_barrier();
     t_say("TEST FAILED: %s went on", name);
     gasnet_exit(0);
 }

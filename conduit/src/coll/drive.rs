@@ -165,6 +165,9 @@ impl RankContext {
             for (source, head, mut bytes) in letters {
                 self.take_letter(table, source, &head, &mut bytes);
             }
+            if self.collectives.doubts() {
+                self.ask_others::<M>(table);
+            }
             let mut full = Vec::new();
             while let Some(key) = table.next_stirring() {
                 if self.advance_one::<M>(table, key) == State::NoRoom {
@@ -183,6 +186,15 @@ impl RankContext {
             if !self.calls.is_stirred() {
                 return;
             }
+        }
+    }
+
+    #[cold]
+    fn ask_others<M: Mode>(&self, table: &mut Table) {
+        for (key, running) in &mut table.running {
+            let (group, mode) = (&Arc::clone(&running.group), PhantomData::<M>);
+            let (number, signature, stage) = (key.1, running.signature, &mut table.stage);
+            running.ask(&mut Ways { context: self, group, number, signature, stage, mode });
         }
     }
 

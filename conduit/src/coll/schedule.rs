@@ -54,7 +54,7 @@ pub(crate) enum Step {
     },
 }
 
-pub(super) use tag::READY;
+pub(super) use tag::{ASK, READY};
 
 use crate::transport::neighbours::rounds;
 
@@ -74,6 +74,8 @@ mod tag {
     /// Where data is in the memory of a neighbour, and that it was copied.
     pub(super) const LENT: u8 = 6;
     pub(super) const TAKEN: u8 = 7;
+    /// No step: a member that has waited for long shows what it has begun.
+    pub(in crate::coll) const ASK: u8 = 8;
     /// Rounds.
     pub(super) const ROUND: u8 = 64;
 }

@@ -1,16 +1,17 @@
 //! The collectives that are under way on this rank, and messages of those that are not begun.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::group::{Group, TeamId};
 use super::lend::Stage;
 use super::letter::{Head, Signature};
-use super::machine::{Machine, Others, State};
+use super::machine::{Machine, Mark, Others, Packet, State};
 use super::members::Members;
 use super::memory::Work;
 use super::places::Places;
 use super::quick_hash::QuickMap;
+use super::schedule::ASK;
 use super::task::Task;
 use crate::rma::operations::OpCounters;
 
@@ -30,13 +31,24 @@ pub(super) struct Running {
     counters: Arc<OpCounters>,
     /// It is in the list of those that may go on.
     stirring: bool,
+    /// The next member was shown what was begun here.
+    asked: bool,
 }
 
 impl Running {
     pub(super) fn new(group: &Arc<Group>, task: Task, counters: Arc<OpCounters>) -> Self {
         let Task { signature, machine, work, calls_program } = task;
         let group = Arc::clone(group);
-        Self { group, signature, machine, work, calls_program, counters, stirring: false }
+        Self {
+            group,
+            signature,
+            machine,
+            work,
+            calls_program,
+            counters,
+            stirring: false,
+            asked: false,
+        }
     }
 
     /// Goes on as far as possible.
@@ -48,11 +60,24 @@ impl Running {
         state
     }
 
+    /// Members wait for each other for ever when they differ so that nobody sends: each shows the
+    /// next one once what it has begun.
+    pub(super) fn ask(&mut self, others: &mut impl Others) {
+        let (rank, size) = (self.group.rank(), self.group.size());
+        if !self.asked && size > 1 {
+            let place = Mark { tag: ASK, lane: 0, at: 0 };
+            self.asked = others.send(Packet { to: (rank + 1) % size, place, bytes: &[] });
+        }
+    }
+
     fn take(&mut self, source: u32, head: &Head, bytes: &mut [u8]) -> Result<(), String> {
         if let Some(problem) = self.signature.problem(head.signature) {
             return Err(problem);
         }
         let from = self.group.rank_of(source).ok_or("is not in the team")?;
+        if head.mark.tag == ASK {
+            return Ok(());
+        }
         Ok(self.machine.arrive(from, head.mark, bytes, &mut self.work)?)
     }
 }
@@ -86,7 +111,12 @@ impl Table {
             }
             return Ok(());
         }
-        if self.groups.get(&head.team).is_some_and(|group| group.has_begun(head.number)) {
+        let group = self.groups.get(&head.team);
+        let begun = group.map(|group| group.has_begun(head.number));
+        if head.mark.tag == ASK && begun != Some(false) {
+            return Ok(());
+        }
+        if begun == Some(true) {
             return Err("is in a collective that is complete on this rank".to_owned());
         }
         self.early.entry(key).or_default().push((source, *head, bytes.to_vec()));
@@ -130,6 +160,8 @@ pub(crate) struct Collectives {
     table: Mutex<Table>,
     /// What came while another thread had the table.
     inbox: Mutex<Vec<Letter>>,
+    /// Somebody has waited for long.
+    doubts: AtomicBool,
     /// The team of all ranks.
     pub(crate) whole: Arc<Group>,
     /// Number of the next team that this rank is the first member of.
@@ -142,6 +174,7 @@ impl Collectives {
         let made = Self {
             table: Mutex::default(),
             inbox: Mutex::default(),
+            doubts: AtomicBool::new(false),
             whole: Arc::clone(&whole),
             teams: AtomicU32::new(1),
         };
@@ -168,6 +201,16 @@ impl Collectives {
     /// Keeps a message for who has the table.
     pub(super) fn post(&self, letter: Letter) {
         self.inbox().push(letter);
+    }
+
+    /// A wait has taken long: members that differ may wait for each other.
+    pub(crate) fn doubt(&self) {
+        self.doubts.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether one has since this was asked.
+    pub(super) fn doubts(&self) -> bool {
+        self.doubts.load(Ordering::Relaxed) && self.doubts.swap(false, Ordering::Relaxed)
     }
 
     /// What was posted.

@@ -5,7 +5,7 @@ use super::letter::{Kind, Signature};
 use super::machine::{Layout, Machine};
 use super::memory::{Buffers, Work};
 use super::reduce::Combine;
-use super::schedule::{self, Step, Then, ToAll, Tree};
+use super::schedule::{self, Step, ToAll, Tree};
 
 /// One collective on one team, ready to begin.
 pub struct Task {
@@ -87,9 +87,8 @@ impl Task {
         buffers: Buffers,
         combine: Option<Combine>,
     ) -> Self {
-        let combines =
-            |step: &Step| matches!(step, Step::Receive { then: Then::Left | Then::Right, .. });
-        let own = buffers.result.is_null() && steps.iter().any(combines);
+        let gets = |step: &Step| matches!(step, Step::Receive { part, .. } if part.count > 0);
+        let own = buffers.result.is_null() && steps.iter().any(gets);
         let calls_program = matches!(combine, Some(Combine::Function(_)));
         let len = if own { buffers.contributes } else { 0 };
         let work = Work::new(buffers, len, combine);

@@ -4,7 +4,7 @@ use crate::build::{self, KINDS, MODES, built};
 use crate::run;
 
 /// Cases that end the process, and what is said then.
-const WRONG: [(&str, &str); 37] = [
+const WRONG: [(&str, &str); 38] = [
     ("barrier after destroy", "gex_Coll_BarrierNB: GASNET_ERR_BAD_ARG"),
     ("put after destroy", "is a team that was destroyed"),
     ("put to no member", "rank 1 is not in the team of 1 ranks"),
@@ -40,6 +40,7 @@ const WRONG: [(&str, &str); 37] = [
     ("calls in a function", "gex_Coll_BroadcastNB: GASNET_ERR_BAD_ARG"),
     ("sizes differ", "collectives differ: rank "),
     ("roots differ", "collectives differ: rank "),
+    ("each waits", "another root, type, size of elements or operation"),
     ("kinds differ", "where this rank begins a"),
     ("operations differ", "another root, type, size of elements or operation"),
 ];
