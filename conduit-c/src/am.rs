@@ -35,12 +35,13 @@ pub fn sent(outcome: Outcome) -> c_int {
 pub struct Peer {
     pub target: Target,
     pub token: Option<Sender>,
+    /// In the job, whatever team the caller named.
     rank: u32,
 }
 
 #[inline(always)]
 pub fn receiver(tm: Handle, rank: u32) -> Result<Peer, Fail> {
-    let target = state::open()?.message_target(tm, rank)?;
+    let (target, rank) = state::open()?.message_target(tm, rank)?;
     Ok(Peer { target, token: None, rank })
 }
 
@@ -52,6 +53,7 @@ pub fn sender(token: Token) -> Result<Peer, Fail> {
 }
 
 impl Peer {
+    /// Its rank in the job.
     pub fn rank(self) -> u32 {
         self.token.map_or(self.rank, |token| token.source().0)
     }

@@ -267,15 +267,16 @@ impl State {
         Ok(Target { rank, endpoint, from })
     }
 
-    /// As [`State::target`] for messages, which only first endpoints can send and receive.
+    /// As [`State::target`] for messages, which only first endpoints can send and receive; also the
+    /// rank in the job.
     #[inline]
-    pub fn message_target(&self, tm: Handle, rank: u32) -> Result<inner::Target, Fail> {
+    pub fn message_target(&self, tm: Handle, rank: u32) -> Result<(inner::Target, u32), Fail> {
         let target = self.target(tm, rank)?;
         ensure!(
             target.endpoint == 0 && target.from == 0,
             "only endpoints of index 0 send and receive messages"
         );
-        Ok(self.inner.target("message", Rank(target.rank))?)
+        Ok((self.inner.target("message", Rank(target.rank))?, target.rank))
     }
 
     /// Remote and local index of a pair.

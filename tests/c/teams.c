@@ -21,6 +21,14 @@ static void on_data(gex_Token_t token, void *data, size_t bytes, gex_AM_Arg_t ke
     hits++;
 }
 
+/* Where a member's segment begins, by its rank in the team. */
+static char *base_in(gex_TM_t tm, gex_Rank_t rank)
+{
+    void *owner = NULL;
+    gex_Event_Wait(gex_EP_QueryBoundSegmentNB(tm, rank, &owner, NULL, NULL, 0));
+    return (char *)owner;
+}
+
 /* The team has these ranks of the job, as `rank_at` says them. */
 static void check_members(gex_TM_t tm, gex_Rank_t count, gex_Rank_t (*rank_at)(gex_Rank_t))
 {
@@ -69,6 +77,7 @@ static void traffic(gex_TM_t tm)
     void *owner = NULL, *own = NULL;
     uintptr_t bytes = 0;
     gex_Event_t lc;
+    gex_AM_SrcDesc_t prepared;
     gex_Event_Wait(gex_Coll_BarrierNB(tm, 0));
     hits = 0;
     gex_Event_Wait(gex_Coll_BarrierNB(tm, 0));
@@ -77,7 +86,11 @@ static void traffic(gex_TM_t tm)
     OK(gex_AM_RequestMedium1(tm, to, 201, data, sizeof data, &lc, 0, (gex_AM_Arg_t)(77 + t_rank)));
     gex_Event_Wait(lc);
     CHECK(gex_AM_MaxRequestMedium(tm, to, GEX_EVENT_NOW, 0, 1) >= 512);
-    GASNET_BLOCKUNTIL(hits == 2);
+    OK(gex_AM_RequestLong1(tm, to, 201, data, sizeof data, base_in(tm, to) + 4096, GEX_EVENT_NOW, 0,
+                           (gex_AM_Arg_t)(77 + t_rank)));
+    prepared = gex_AM_PrepareRequestLong(tm, to, data, 9, sizeof data, NULL, GEX_EVENT_NOW, 0, 1);
+    gex_AM_CommitRequestLong1(prepared, 201, 9, base_in(tm, to) + 5120, (gex_AM_Arg_t)(77 + t_rank));
+    GASNET_BLOCKUNTIL(hits == 4);
     CHECK_EQ(last, before);
     gex_Event_Wait(gex_EP_QueryBoundSegmentNB(tm, to, &owner, NULL, &bytes, 0));
     CHECK(owner == t_base(job, NULL) && bytes >= 1 << 16);
@@ -95,6 +108,7 @@ static void traffic(gex_TM_t tm)
     gex_Event_Wait(gex_Coll_BarrierNB(tm, 0));
     own = gex_Segment_QueryAddr(t_segment);
     CHECK(t_same((char *)own + 2048, 77 + before, sizeof data));
+    CHECK(t_same((char *)own + 4096, 77 + before, sizeof data) && t_same((char *)own + 5120, 77 + before, 9));
     CHECK_EQ(*(volatile uint64_t *)((char *)own + 8), 4711 + before);
     CHECK(gex_TM_QueryCData(tm) == NULL);
     gex_TM_SetCData(tm, &hits);
@@ -190,7 +204,7 @@ int main(int argc, char **argv)
     unsigned turn;
     t_start("teams", &argc, &argv, 1 << 16);
     table[0] = t_entry(200, (gex_AM_Fn_t)on_hit, GEX_FLAG_AM_SHORT | GEX_FLAG_AM_REQUEST, 1);
-    table[1] = t_entry(201, (gex_AM_Fn_t)on_data, GEX_FLAG_AM_MEDIUM | GEX_FLAG_AM_REQUEST, 1);
+    table[1] = t_entry(201, (gex_AM_Fn_t)on_data, GEX_FLAG_AM_MEDLONG | GEX_FLAG_AM_REQUEST, 1);
     OK(gex_EP_RegisterHandlers(t_ep, table, 2));
     t_barrier();
     gex_TM_Split(&half, t_tm, (int)(t_rank % 2), 0, NULL, 0, GEX_FLAG_TM_NO_SCRATCH);
