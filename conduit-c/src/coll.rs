@@ -11,7 +11,7 @@ use crate::arguments::{answer, no_flags};
 use crate::fail::{BARRIER_MISMATCH, Fail, NOT_READY, OK, ensure, must, status};
 use crate::state::{self, State, TeamRef};
 use crate::types::{EventValue, Flags, Handle};
-use crate::{M, events};
+use crate::{M, checks, events};
 
 #[cold]
 #[inline(never)]
@@ -29,7 +29,7 @@ fn begin(call: &'static str, tm: Handle, flags: Flags) -> Result<TeamRef, Fail> 
 #[inline(always)]
 fn begin_at_once(tm: Handle, flags: Flags) -> Option<&'static State> {
     let state = state::get()?;
-    let fits = flags == 0 && state::is_whole_team(tm);
+    let fits = !checks::ON && flags == 0 && state::is_whole_team(tm);
     (fits && state.inner.may_call::<M>()).then_some(state)
 }
 
@@ -45,6 +45,7 @@ pub extern "C" fn gex_Coll_BarrierNB(tm: Handle, flags: Flags) -> EventValue {
 #[inline(never)]
 fn barrier_of(call: &'static str, tm: Handle, flags: Flags) -> Result<EventValue, Fail> {
     let team = begin(call, tm, flags)?;
+    checks::order(call, &team, String::new)?;
     if team.object.is_none() {
         return team.state.collectives.begin_barrier();
     }
@@ -79,6 +80,7 @@ pub unsafe extern "C" fn gex_Coll_BroadcastNB(
             result: dst.cast(),
             len: nbytes,
         };
+        checks::order(call, &team, || format!("root {root}, {nbytes} bytes"))?;
         start(call, &team, Task::broadcast(team.group(), root, nbytes, buffers))
     })
 }
@@ -165,6 +167,11 @@ fn operands(
     Ok(Buffers { source, result, contributes, len })
 }
 
+/// What all members of a reduction give alike, in words.
+fn alike(dt: u32, size: usize, count: usize, op: u32) -> String {
+    format!("dt {dt:#x}, {count} elements of {size} bytes, op {op:#x}")
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gex_Coll_ReduceToOneNB(
     tm: Handle,
@@ -185,6 +192,7 @@ pub unsafe extern "C" fn gex_Coll_ReduceToOneNB(
         let is_root = check_root(&team, root)?;
         let reduction = reduction((dt, dt_sz, dt_cnt, op, user_op, user_cdata))?;
         let buffers = operands(dst, src, reduction.len, is_root)?;
+        checks::order(call, &team, || format!("root {root}, {}", alike(dt, dt_sz, dt_cnt, op)))?;
         start(call, &team, Task::reduce_to_one(team.group(), root, reduction, buffers))
     })
 }
@@ -207,6 +215,7 @@ pub unsafe extern "C" fn gex_Coll_ReduceToAllNB(
         let team = begin(call, tm, flags)?;
         let reduction = reduction((dt, dt_sz, dt_cnt, op, user_op, user_cdata))?;
         let buffers = operands(dst, src, reduction.len, true)?;
+        checks::order(call, &team, || alike(dt, dt_sz, dt_cnt, op))?;
         start(call, &team, Task::reduce_to_all(team.group(), reduction, buffers))
     })
 }

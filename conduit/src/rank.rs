@@ -12,7 +12,7 @@ use settings::Env;
 use crate::atomics::pending::Atomics;
 use crate::barrier::dissemination::Leader;
 use crate::call_state::CallState;
-use crate::coll::{Collectives, Members, Places};
+use crate::coll::{Collectives, Members, Order, Places};
 use crate::error::Error;
 use crate::exit;
 use crate::exit::inbox::ExitInbox;
@@ -43,6 +43,7 @@ pub struct RankContext {
     pub(crate) atomics: Atomics,
     pub(crate) handlers: Table,
     pub(crate) collectives: Collectives,
+    pub(crate) order: Order,
     pub(crate) exit_notifier: ExitNotifier,
     services: Mutex<Box<dyn Bootstrap>>,
     pub(crate) settings: Settings,
@@ -83,6 +84,7 @@ impl RankContext {
             atomics: Atomics::default(),
             handlers: Table::new(),
             collectives: Collectives::new(place.rank.0, place.size, places),
+            order: Order::default(),
             exit_notifier,
             services: Mutex::new(services),
             settings,

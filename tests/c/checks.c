@@ -2,6 +2,9 @@
  * Without a name what looks like them and is legal. */
 #include <pthread.h>
 
+#include <gasnet_coll.h>
+#include <gasnet_ratomic.h>
+
 #include "t.h"
 
 static gex_HSL_t lock = GEX_HSL_INITIALIZER, other = GEX_HSL_INITIALIZER;
@@ -122,6 +125,42 @@ static void broken(const char *name)
     CASE("no-op waited for") gex_Event_WaitAll((events[0] = GEX_EVENT_NO_OP, events), 1, 0);
     CASE("event twice in an array") gex_Event_WaitAll((events[0] = events[1] = put(), events), 2, 0);
     CASE("event waited for twice") gex_Event_Wait(events[0] = put()), gex_Event_Wait(events[0]);
+    CASE("order of collectives")
+    {
+        gex_Event_t first = t_rank ? gex_Coll_BarrierNB(t_tm, 0) : gex_Coll_BroadcastNB(t_tm, 0, data, data, 8, 0);
+        gex_Event_t second = t_rank ? gex_Coll_BroadcastNB(t_tm, 0, data, data, 8, 0) : gex_Coll_BarrierNB(t_tm, 0);
+        gex_Event_Wait(first), gex_Event_Wait(second);
+    }
+    /* The barriers keep here who is done. */
+    CASE("sizes of broadcasts")
+    {
+        gex_Event_Wait(gex_Coll_BroadcastNB(t_tm, 0, data, data, 4 + 4 * t_rank, 0));
+        t_barrier();
+    }
+    CASE("types of reductions")
+    {
+        gex_DT_t type = t_rank ? GEX_DT_I64 : GEX_DT_U64;
+        gex_Event_Wait(gex_Coll_ReduceToOneNB(t_tm, 1, data, data, type, 8, 1, GEX_OP_ADD, NULL, NULL, 0));
+        t_barrier();
+    }
+    CASE("a team or a barrier")
+    {
+        gex_TM_t tm;
+        if (t_rank) gex_TM_Split(&tm, t_tm, 0, 0, NULL, 0, GEX_FLAG_TM_NO_SCRATCH);
+        else gex_Event_Wait(gex_Coll_BarrierNB(t_tm, 0));
+    }
+    CASE("order in a team")
+    {
+        gex_TM_t tm;
+        gex_TM_Split(&tm, t_tm, 0, -(int)t_rank, NULL, 0, GEX_FLAG_TM_NO_SCRATCH);
+        gex_Event_Wait(gex_Coll_BroadcastNB(tm, t_rank, data, data, 8, 0));
+    }
+    CASE("domains that differ")
+    {
+        gex_AD_t ad;
+        gex_AD_Create(&ad, t_tm, GEX_DT_I64, t_rank ? GEX_OP_ADD : GEX_OP_SUB, 0);
+        t_barrier();
+    }
     CASE("second thread")
     {
         pthread_t thread;

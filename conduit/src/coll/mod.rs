@@ -4,6 +4,7 @@
 //!   collective of one member. `reduce`: how elements are combined. `letter`: the words of a
 //!   message. All pure.
 //! * `memory`: the buffers of programs. `table`: what is under way here, and what came early.
+//! * `order`: what members call, compared by the debug library.
 //! * `drive`: the rank around them. Handlers keep what comes; polls send.
 
 mod aligned;
@@ -15,6 +16,7 @@ mod letter;
 mod machine;
 mod members;
 mod memory;
+mod order;
 mod places;
 mod quick_hash;
 mod reduce;
@@ -30,6 +32,7 @@ pub(crate) use group::team_id;
 pub(crate) use members::Members;
 pub use memory::{Buffers, Plain};
 pub(crate) use memory::{elements, elements_mut};
+pub(crate) use order::{Order, order_handler};
 pub(crate) use places::Places;
 pub use reduce::{Combine, DataType, ReduceOp};
 pub(crate) use table::Collectives;

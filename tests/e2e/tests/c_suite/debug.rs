@@ -67,7 +67,7 @@ fn programs_that_keep_the_rules_pass_with_the_debug_library() {
 }
 
 /// Broken rules by the names of `tests/c/checks.c`, and what the debug library says.
-const BROKEN: [(&str, &str); 29] = [
+const BROKEN: [(&str, &str); 35] = [
     ("poll in a handler", "gasnet_AMPoll: GASNET_ERR_BAD_ARG: not legal here: inside a handler"),
     ("request in a handler", "gex_AM_RequestShort: GASNET_ERR_BAD_ARG: not legal here: inside a"),
     ("put in a handler", "gex_RMA_PutBlocking: GASNET_ERR_BAD_ARG: not legal here: inside a"),
@@ -110,6 +110,15 @@ const BROKEN: [(&str, &str); 29] = [
         "unknown flags of a message",
         "gex_AM_RequestShort returning an error code: GASNET_ERR_BAD_ARG",
     ),
+    ("order of collectives", "rank 1 calls gex_Coll_BarrierNB()"),
+    ("sizes of broadcasts", "rank 1 calls gex_Coll_BroadcastNB(root 0, 8 bytes)"),
+    (
+        "types of reductions",
+        "rank 0 calls gex_Coll_ReduceToOneNB(root 1, dt 0x8, 1 elements of 8 bytes, op 0x8)",
+    ),
+    ("a team or a barrier", "rank 1 calls gex_TM_Split()"),
+    ("order in a team", "rank 0 calls gex_Coll_BroadcastNB(root 0, 8 bytes)"),
+    ("domains that differ", "rank 1 calls gex_AD_Create(dt 0x"),
     ("second thread", "gasnet_AMPoll: GASNET_ERR_BAD_ARG: this is not the thread"),
     ("two threads inside", "mode PARSYNC allows one at a time"),
 ];
