@@ -138,7 +138,7 @@ impl RankContext {
         let alone = self.shm().span.locals == 1;
         let receiver = NetReceiver::<M>::new(self);
         for _ in 0..RECV_POLLS {
-            if done() || !alone && self.shm().memory.arrived() {
+            if done() || !alone && self.shm().memory.arrived() || self.any_written() {
                 break;
             }
             match net.poll_recv::<M, _>(&receiver) {

@@ -11,6 +11,7 @@ use settings::Env;
 
 use crate::atomics::pending::Atomics;
 use crate::barrier::dissemination::Leader;
+use crate::barrier::flags::Flags;
 use crate::call_state::CallState;
 use crate::coll::{Collectives, Members, Order, Places};
 use crate::error::Error;
@@ -37,6 +38,8 @@ pub struct RankContext {
     pub(crate) neighbours: Neighbours,
     /// Barriers between neighbourhoods, as their leader sees them.
     pub(crate) leaders: [Leader; 2],
+    /// Where barriers write instead of sending messages.
+    pub(crate) barrier_flags: Option<Box<Flags>>,
     pub(crate) exit_inbox: ExitInbox,
     pub(crate) operations: Operations,
     pub(crate) vis: Vis,
@@ -70,6 +73,8 @@ impl RankContext {
         let places = places(&Members::all(place.size), place, &neighbours, services.node_shm());
         let transport =
             Transport::open(&neighbours, &settings, variables, services.as_mut(), c_face)?;
+        let leads = neighbours.leads();
+        let barrier_flags = if leads { Flags::open(&transport, &settings)? } else { None };
         Ok(Arc::new(Self {
             calls: CallState::new(),
             waits: WaitState::new(),
@@ -77,6 +82,7 @@ impl RankContext {
             rank_info: place,
             name: name.to_owned(),
             leaders: [Leader::new(neighbours.count), Leader::new(neighbours.count)],
+            barrier_flags: barrier_flags.map(Box::new),
             neighbours,
             exit_inbox: ExitInbox::new(),
             operations: Operations::default(),

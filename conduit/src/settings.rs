@@ -64,6 +64,10 @@ pub struct Settings {
     /// `GASNET_BARRIER=AMCENTRAL`: barriers always count in one place. Otherwise few ranks look at
     /// each other's flags.
     pub central_barrier: bool,
+    /// How leaders of neighbourhoods tell each other that theirs has come: by writes into
+    /// registered memory (`GASNET_BARRIER=RDMADISSEM`) or by messages (`AMDISSEM`). `None`
+    /// (`DISSEM`): by writes on adapters.
+    pub barrier_writes: Option<bool>,
     /// `GASNET_AMPSHM_MEMORY_REPORT`: rank 0 says how much memory the queues take.
     pub memory_report: bool,
     /// Processors that this rank may run on; `None` asks the system.
@@ -91,6 +95,11 @@ impl Settings {
             max_segment: max_segment.unwrap_or(preset.max_segment),
             neighbourhood_max: number("GASNET_SUPERNODE_MAXSIZE"),
             central_barrier: table.word("GASNET_BARRIER") == "AMCENTRAL",
+            barrier_writes: match table.word("GASNET_BARRIER") {
+                "RDMADISSEM" | "IBDISSEM" | "GNIDISSEM" => Some(true),
+                "AMDISSEM" | "AMCENTRAL" => Some(false),
+                _ => None,
+            },
             memory_report: table.bool("GASNET_AMPSHM_MEMORY_REPORT"),
             cpus: None,
             network: Vec::new(),
@@ -114,6 +123,7 @@ impl Default for Settings {
             max_segment: SegmentLimit::FractionPerHost(0.85),
             neighbourhood_max: 0,
             central_barrier: false,
+            barrier_writes: None,
             memory_report: false,
             cpus: None,
             network: Vec::new(),

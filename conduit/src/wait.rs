@@ -129,6 +129,7 @@ impl Waiter {
             }
         }
         let armed = self.armed;
+        context.want_messages();
         context.sleep(self.slice, || {
             armed.is_some_and(|rung| context.shm().slot().rung() != rung) || ready()
         });
@@ -158,6 +159,7 @@ impl RankContext {
         let opened = || {
             let mut waited = barriers.iter().flatten();
             waited.any(|(which, _)| shm.is_open(*which) || self.may_disseminate(*which))
+                || self.any_written()
         };
         shm.slot().sleep(slice, || {
             // Without the fence there is no sleep.

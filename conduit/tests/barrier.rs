@@ -12,11 +12,21 @@ const ANON: BarrierFlags = BarrierFlags::ANONYMOUS;
 const MISMATCH: BarrierFlags = BarrierFlags::MISMATCH;
 const SIZES: [u32; 5] = [1, 2, 3, 8, 11];
 
-/// Sizes on one host, and a few in every placement.
-fn sizes() -> Vec<(Placement, u32)> {
-    let apart = |size| Placement::REMOTE.map(|placement| (placement, size));
-    let together = SIZES.map(|size| (Placement::Together, size));
-    [&together[..], &apart(5), &apart(3)[..1]].concat()
+/// How leaders tell each other: as the network likes it, by messages, by writes.
+fn ways() -> [Settings; 3] {
+    [None, Some(false), Some(true)]
+        .map(|barrier_writes| Settings { barrier_writes, ..Settings::default() })
+}
+
+/// Sizes on one host, and a few in every placement and way.
+fn sizes() -> Vec<(Placement, u32, Settings)> {
+    let [preset, messages, writes] = ways();
+    let apart = |size, settings: &Settings| {
+        Placement::REMOTE.map(|placement| (placement, size, settings.clone()))
+    };
+    let together = SIZES.map(|size| (Placement::Together, size, preset.clone()));
+    [&together[..], &apart(4, &writes)[..1], &apart(3, &writes)[1..], &apart(3, &messages)[..1]]
+        .concat()
 }
 
 type Said = (i32, BarrierFlags);
@@ -51,8 +61,8 @@ fn assert_fails(client: &Client<Seq>, notify: Said, wait: Said) {
 
 #[test]
 fn names_that_agree() {
-    for (placement, size) in sizes() {
-        job_at::<Seq>(placement, size, &Settings::default(), |client| {
+    for (placement, size, settings) in sizes() {
+        job_at::<Seq>(placement, size, &settings, |client| {
             let me = client.rank().0;
             for id in [0, 1, -1, ID, i32::MIN] {
                 assert_ok(client, (id, NAMED), (id, NAMED), Some(id));
@@ -78,8 +88,8 @@ fn names_that_agree() {
 
 #[test]
 fn names_that_do_not() {
-    for (placement, size) in sizes() {
-        job_at::<Seq>(placement, size, &Settings::default(), |client| {
+    for (placement, size, settings) in sizes() {
+        job_at::<Seq>(placement, size, &settings, |client| {
             let me = client.rank().0;
             for member in 0..size {
                 let flagged = if me == member { (ID, MISMATCH) } else { (ID, NAMED) };
@@ -125,11 +135,15 @@ fn order_of_calls_is_checked() {
 #[test]
 fn nobody_leaves_before_everybody_came() {
     use std::sync::atomic::{AtomicU32, Ordering};
-    let here = [2, 5, 13].map(|size| (Placement::Together, size, 300));
-    let there = Placement::REMOTE.map(|placement| (placement, 5, 50));
-    for (placement, size, rounds) in here.into_iter().chain(there) {
+    let here = [2, 5, 13].map(|size| (Placement::Together, size, 300, Settings::default()));
+    let there = |settings: Settings| {
+        Placement::REMOTE.map(|placement| (placement, 5, 20, settings.clone()))
+    };
+    let [_, messages, writes] = ways();
+    let there = there(messages).into_iter().chain(there(writes));
+    for (placement, size, rounds, settings) in here.into_iter().chain(there) {
         let arrived = AtomicU32::new(0);
-        job_at::<Seq>(placement, size, &Settings::default(), |client| {
+        job_at::<Seq>(placement, size, &settings, |client| {
             for round in 1..=rounds {
                 arrived.fetch_add(1, Ordering::SeqCst);
                 client.barrier_notify(round, NAMED).expect("notify");
@@ -185,5 +199,26 @@ fn the_central_algorithm_keeps_the_rules() {
                 }
             }
         });
+    }
+}
+
+/// A write ends no sleep: whoever goes to sleep asks for a message.
+#[test]
+fn ranks_that_sleep_in_a_barrier_are_woken() {
+    use std::time::{Duration, Instant};
+    for settings in &ways()[1..] {
+        for placement in Placement::REMOTE {
+            job_at::<Seq>(placement, 3, settings, |client| {
+                for round in 0..3 {
+                    if client.rank().0 == round {
+                        std::thread::sleep(Duration::from_millis(60));
+                    }
+                    client.barrier_notify(7, NAMED).expect("notify");
+                    let begin = Instant::now();
+                    client.barrier_wait(7, NAMED).expect("wait");
+                    assert!(begin.elapsed() < Duration::from_secs(20), "it slept through");
+                }
+            });
+        }
     }
 }

@@ -28,6 +28,7 @@ impl RankContext {
         match (message.handler, message.args) {
             (1..EXITS, args) => self.exit_inbox.keep(source, message.handler, args),
             (BARRIER, &[which, head, low]) => self.barrier_word(source, which, [head, low]),
+            (BARRIER, &[kind, a, b, c]) => self.barrier_inbox(source, [kind, a, b, c]),
             _ => false,
         }
     }

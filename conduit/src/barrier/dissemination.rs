@@ -8,7 +8,7 @@
 //! next, and the parity of its number says which.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::transport::neighbours::rounds;
 use crate::transport::shm::BarrierName as Name;
@@ -93,8 +93,13 @@ impl Dissemination {
     }
 
     /// Goes on as far as possible; `send` gets what is to be sent in which round and says whether
-    /// it went out. The merged name when the barrier is complete.
-    pub(crate) fn advance(&mut self, mut send: impl FnMut(Word) -> bool) -> Option<Name> {
+    /// it went out, `written` has what came on another way than by [`Dissemination::receive`]. The
+    /// merged name when the barrier is complete.
+    pub(crate) fn advance(
+        &mut self,
+        mut send: impl FnMut(Word) -> bool,
+        mut written: impl FnMut(usize) -> Option<Name>,
+    ) -> Option<Name> {
         if !self.under_way {
             return None;
         }
@@ -105,13 +110,19 @@ impl Dissemination {
                 return None;
             }
             self.sent = true;
-            let heard = self.inbox[usize::from(odd)][self.round].take()?;
+            let arrived = self.inbox[usize::from(odd)][self.round].take();
+            let heard = arrived.or_else(|| written(self.round))?;
             self.known = self.known.merge(heard);
             self.round += 1;
             self.sent = false;
         }
         self.under_way = false;
         Some(self.known)
+    }
+
+    /// The round whose word it waits for.
+    pub(crate) const fn awaited(&self) -> Option<usize> {
+        if self.under_way && self.sent { Some(self.round) } else { None }
     }
 }
 
@@ -122,17 +133,43 @@ pub(crate) struct Leader {
     pub(super) begun: AtomicU32,
     /// It may go further: a word has come, or one could not be sent.
     pub(super) stirred: AtomicBool,
+    /// As [`Leader::awaited`]: 0, or one more than the round whose word it waits for.
+    awaited: AtomicU32,
+    /// Whether it has asked for that word as a message.
+    pub(super) asked: AtomicBool,
 }
 
 impl Leader {
     pub(crate) fn new(count: u32) -> Self {
         let machine = Mutex::new(Dissemination::new(count));
-        Self { machine, begun: AtomicU32::new(0), stirred: AtomicBool::new(false) }
+        Self {
+            machine,
+            begun: AtomicU32::new(0),
+            stirred: AtomicBool::new(false),
+            awaited: AtomicU32::new(0),
+            asked: AtomicBool::new(false),
+        }
+    }
+
+    /// Which word is waited for now.
+    pub(super) fn wait_for(&self, round: Option<usize>) {
+        let awaited = round.map_or(0, |round| u32::try_from(round + 1).unwrap_or_default());
+        if self.awaited.swap(awaited, Ordering::Relaxed) != awaited {
+            self.asked.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The round whose word is waited for. A load.
+    #[inline]
+    pub(super) fn awaited(&self) -> Option<usize> {
+        self.awaited.load(Ordering::Relaxed).checked_sub(1).map(|round| round as usize)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -152,18 +189,31 @@ mod tests {
         begun: Vec<usize>,
         done: Vec<Vec<Name>>,
         flying: Vec<(usize, Word)>,
+        /// Words that were written, by reader, parity and round, with the barrier's number.
+        written: HashMap<(usize, bool, usize), (usize, Name)>,
     }
 
     impl World {
         fn advance(&mut self, at: usize, refuse: bool) {
             let count = self.leaders.len();
-            let flying = &mut self.flying;
-            let name = self.leaders[at].advance(|word| {
-                if !refuse {
-                    flying.push(((at + (1 << word.round)) % count, word));
+            let Self { flying, written, .. } = self;
+            let written = std::cell::RefCell::new(written);
+            let number = self.begun[at].wrapping_sub(1);
+            let send = |word: Word| {
+                let to = (at + (1 << word.round)) % count;
+                if !refuse && at.is_multiple_of(3) {
+                    let place = (to, word.odd, word.round);
+                    written.borrow_mut().insert(place, (number, word.name));
+                } else if !refuse {
+                    flying.push((to, word));
                 }
                 !refuse
-            });
+            };
+            let look = |round| {
+                let of = written.borrow().get(&(at, number % 2 == 1, round)).copied();
+                of.filter(|(of, _)| *of == number).map(|(_, name)| name)
+            };
+            let name = self.leaders[at].advance(send, look);
             self.done[at].extend(name);
         }
 
@@ -201,7 +251,8 @@ mod tests {
                 seeds.chunks(14).take(wanted).map(|names| names[..count].to_vec()).collect();
             let leaders = vec![Dissemination::new(u32::try_from(count).expect("few")); count];
             let (begun, done, flying) = (vec![0; count], vec![Vec::new(); count], Vec::new());
-            let mut world = World { leaders, begun, done, flying };
+            let written = HashMap::new();
+            let mut world = World { leaders, begun, done, flying, written };
             let check = |world: &World| {
                 for (at, done) in world.done.iter().enumerate() {
                     // Nobody passes before everybody has come.

@@ -1,6 +1,7 @@
 //! Barriers over several neighbourhoods: the ranks of each arrive in shared memory, its leader
 //! tells the other leaders what they said together ([`super::dissemination`]), and releases the
-//! neighbourhood when it knows what all have said.
+//! neighbourhood when it knows what all have said. What they tell goes as a message, or is written
+//! into the reader's memory ([`super::flags`]).
 
 use std::cell::Cell;
 use std::sync::PoisonError;
@@ -9,9 +10,19 @@ use std::sync::atomic::Ordering;
 use bootstrap::Rank;
 
 use super::dissemination::Word;
+use super::flags::{self, Flags};
 use crate::am::internal::BARRIER;
+use crate::error::Error;
 use crate::rank::RankContext;
+use crate::settings::Settings;
+use crate::transport::Transport;
+use crate::transport::net::RemoteInbox;
 use crate::transport::shm::Which;
+
+/// First word of a message that says where its sender's inbox is.
+const INBOX: i32 = -1;
+/// First word of a message that asks for a word as a message.
+const WANT: i32 = -2;
 
 thread_local! {
     static DRIVING: Cell<bool> = const { Cell::new(false) };
@@ -30,6 +41,21 @@ impl Drop for Driving {
 /// Whether this thread was interrupted while it moved a barrier on.
 pub(crate) fn is_driving() -> bool {
     DRIVING.get()
+}
+
+impl Flags {
+    /// An inbox for a leader, where barriers write: as `GASNET_BARRIER` says, or where that is
+    /// faster.
+    pub(crate) fn open(transport: &Transport, settings: &Settings) -> Result<Option<Self>, Error> {
+        let Some(net) = transport.net() else { return Ok(None) };
+        match settings.barrier_writes {
+            Some(false) => Ok(None),
+            Some(true) => Ok(Some(Self::new(net.inbox(flags::WORDS)?))),
+            // By messages it works without the memory, too.
+            None if net.is_adapter() => Ok(net.inbox(flags::WORDS).ok().map(Self::new)),
+            None => Ok(None),
+        }
+    }
 }
 
 impl RankContext {
@@ -62,7 +88,7 @@ impl RankContext {
         let (shm, leader) = (self.shm(), &self.leaders[which as usize]);
         let generation = shm.progress_of(which).generation();
         let begun = leader.begun.load(Ordering::Relaxed) == generation;
-        if begun && !leader.stirred.load(Ordering::Relaxed) {
+        if begun && !leader.stirred.load(Ordering::Relaxed) && !self.is_written(which) {
             return false;
         }
         DRIVING.set(true);
@@ -76,13 +102,21 @@ impl RankContext {
             machine.begin(generation & 1 == 1, name);
             leader.begun.store(generation, Ordering::Relaxed);
         }
-        let merged = machine.advance(|word| {
-            let told = self.tell(which, word);
-            if !told {
-                leader.stirred.store(true, Ordering::Relaxed);
-            }
-            told
-        });
+        let flags = self.barrier_flags.as_deref();
+        let merged = machine.advance(
+            |word| {
+                let told = self.tell(which, generation, word);
+                if !told {
+                    leader.stirred.store(true, Ordering::Relaxed);
+                }
+                told
+            },
+            |round| flags?.heard(which, generation, round),
+        );
+        leader.wait_for(machine.awaited());
+        if flags.is_some_and(|flags| !self.announce_inbox(flags)) {
+            leader.stirred.store(true, Ordering::Relaxed);
+        }
         if let Some(name) = merged {
             shm.release(which, generation, name);
         }
@@ -101,9 +135,142 @@ impl RankContext {
         new
     }
 
-    fn tell(&self, which: Which, word: Word) -> bool {
+    fn tell(&self, which: Which, generation: u32, word: Word) -> bool {
         let Some(to) = self.neighbours.ahead.get(word.round) else { return false };
+        let aim = |flags: &Flags| flags.aim(which, generation, word.round);
+        if let (Some(inbox), Some(net)) =
+            (self.barrier_flags.as_deref().and_then(aim), self.transport.net())
+        {
+            let (at, words) =
+                (flags::place(which, generation, word.round), flags::encode(generation, word.name));
+            if let Some(sent) = net.write_inbox(Rank(*to), inbox, at, words) {
+                return sent;
+            }
+        }
         let [head, low] = word.encode();
         self.send_internal(Rank(*to), BARRIER, &[which as i32, head, low])
+    }
+
+    /// Tells the leaders behind where they may write; whether all know it.
+    fn announce_inbox(&self, flags: &Flags) -> bool {
+        let mut told = flags.told.load(Ordering::Relaxed);
+        for (round, to) in self.neighbours.behind.iter().enumerate() {
+            let (bit, RemoteInbox { base, rkey }) = (1 << round, flags.own());
+            let [low, high] = halves(base);
+            let words = [INBOX, low, high, rkey.cast_signed()];
+            if told & bit == 0 && self.send_internal(Rank(*to), BARRIER, &words) {
+                told |= bit;
+            }
+        }
+        flags.told.store(told, Ordering::Relaxed);
+        told.count_ones() as usize == self.neighbours.behind.len()
+    }
+
+    /// A leader's message about inboxes; `false` for what is none, or comes from somebody else.
+    pub(crate) fn barrier_inbox(&self, source: Rank, words: [i32; 4]) -> bool {
+        let ahead = self.neighbours.ahead.iter().position(|leader| *leader == source.0);
+        let Some(round) = ahead.filter(|_| self.neighbours.leads()) else { return false };
+        // A rank that does not write need not know.
+        let Some(flags) = self.barrier_flags.as_deref() else { return true };
+        let [_, first, second, third] = words.map(i32::cast_unsigned);
+        match words[0] {
+            INBOX => {
+                let base = u64::from(second) << 32 | u64::from(first);
+                flags.learn(round, RemoteInbox { base, rkey: third })
+            }
+            WANT => {
+                let kinds = [Which::Client, Which::Inner];
+                let which = kinds.into_iter().find(|which| *which as u32 == first);
+                let is_right = third as usize == round;
+                which.is_some_and(|which| is_right && flags.want(which, second, round))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether what a barrier waits for was written. Loads only.
+    #[inline]
+    fn is_written(&self, which: Which) -> bool {
+        let heard = |flags: &Flags| {
+            let round = self.leaders[which as usize].awaited()?;
+            flags.heard(which, self.shm().progress_of(which).generation(), round)
+        };
+        self.barrier_flags.as_deref().and_then(heard).is_some()
+    }
+
+    /// Whether a barrier could go on with what was written. Loads only.
+    #[inline]
+    pub(crate) fn any_written(&self) -> bool {
+        self.barrier_flags.is_some()
+            && [Which::Client, Which::Inner].into_iter().any(|which| self.is_written(which))
+    }
+
+    /// Before a sleep, which no write ends: asks for the words that barriers wait for as messages.
+    /// One that is under way as a write is found after a short sleep.
+    #[cold]
+    pub(crate) fn want_messages(&self) {
+        if self.barrier_flags.is_none() {
+            return;
+        }
+        for which in [Which::Client, Which::Inner] {
+            let leader = &self.leaders[which as usize];
+            let Some(round) = leader.awaited() else { continue };
+            let Some(to) = self.neighbours.behind.get(round) else { continue };
+            let generation = self.shm().progress_of(which).generation().cast_signed();
+            let words = [WANT, which as i32, generation, i32::try_from(round).unwrap_or_default()];
+            if !leader.asked.load(Ordering::Relaxed)
+                && self.send_internal(Rank(*to), BARRIER, &words)
+            {
+                leader.asked.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
+fn halves(word: u64) -> [i32; 2] {
+    [word as u32, (word >> 32) as u32].map(u32::cast_signed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BarrierFlags, Client, Seq};
+
+    /// Runs barriers of three ranks over the software adapter; whether the last words were written.
+    fn are_written(barrier_writes: Option<bool>) -> Vec<bool> {
+        let services = bootstrap::memory::job(3).expect("a job");
+        let network = vec![("GASNET_IBV_FABRIC".to_owned(), "soft".to_owned())];
+        let settings =
+            Settings { neighbourhood_max: 1, barrier_writes, network, ..Settings::default() };
+        std::thread::scope(|scope| {
+            let ranks = services.into_iter().map(|services| {
+                let settings = settings.clone();
+                scope.spawn(move || {
+                    let client = Client::<Seq>::with_bootstrap("TEST", services, settings);
+                    let client = client.expect("init");
+                    for _ in 0..20 {
+                        client.barrier(3, BarrierFlags::NAMED).expect("a barrier");
+                    }
+                    let context = &client.context;
+                    let generation = context.shm().progress_of(Which::Client).generation();
+                    let flags = context.barrier_flags.as_deref();
+                    let heard = |round| flags?.heard(Which::Client, generation, round);
+                    let written = [0, 1].map(heard).iter().all(Option::is_some);
+                    client.barrier(4, BarrierFlags::NAMED).expect("a barrier");
+                    written
+                })
+            });
+            let ranks: Vec<_> = ranks.collect();
+            ranks.into_iter().map(|rank| rank.join().expect("a rank")).collect()
+        })
+    }
+
+    #[test]
+    fn words_are_written_where_that_is_asked_for() {
+        // A word that a rank wanted as a message, because it slept, may be missing.
+        assert!(are_written(Some(true)).contains(&true));
+        assert_eq!(are_written(Some(false)), [false; 3]);
+        assert_eq!(are_written(None), [false; 3], "the software adapter prefers messages");
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod dissemination;
 pub(crate) mod drive;
+pub(crate) mod flags;
 
 use crate::error::Error;
 use crate::mode::Mode;

@@ -46,7 +46,7 @@ pub(crate) use self::am::receive::Poll;
 pub(crate) use self::error::Error;
 pub(crate) use self::members::{Common, Members};
 pub(crate) use self::memory::buffers::SendBuffer;
-pub(crate) use self::memory::pool::{RawTarget, SegmentMemory};
+pub(crate) use self::memory::pool::{Inbox, RawTarget, RemoteInbox, SegmentMemory};
 pub(crate) use self::post::Sent;
 pub(crate) use self::rma::RawSource;
 pub(crate) use self::settings::NetSettings;

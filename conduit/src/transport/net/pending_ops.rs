@@ -19,6 +19,7 @@ pub(super) enum OpKind {
     Put,
     Get,
     LongPayload,
+    Flag,
 }
 
 impl OpKind {
@@ -31,6 +32,7 @@ impl OpKind {
             4 => Self::Put,
             5 => Self::Get,
             6 => Self::LongPayload,
+            7 => Self::Flag,
             _ => return None,
         })
     }
@@ -43,6 +45,7 @@ impl OpKind {
             Self::Put => "a put",
             Self::Get => "a get",
             Self::LongPayload => "the payload of a Long",
+            Self::Flag => "a word of a barrier",
         }
     }
 }

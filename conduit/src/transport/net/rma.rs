@@ -9,7 +9,7 @@ use super::am::header::BUFFER;
 use super::context::NetContext;
 use super::error::Error;
 use super::memory::buffers::RESERVED_BUFFERS;
-use super::memory::pool::RawTarget;
+use super::memory::pool::{RawTarget, RemoteInbox};
 use super::peer::Peer;
 use super::pending_ops::{OnComplete, OpKind, PendingOp};
 use super::post::{Reserve, Sent, Slots, Via};
@@ -181,6 +181,41 @@ impl<'a> OneSided<'a> {
         let len = if sent { len } else { 0 };
         into.skip(len);
         Ok(len)
+    }
+
+    /// One attempt to write two words of a rank's inbox. `Some(false)`: not now; `None`: no
+    /// connection takes them with the request.
+    pub(super) fn write_inbox(
+        self,
+        to: Rank,
+        inbox: RemoteInbox,
+        index: usize,
+        words: [u64; 2],
+    ) -> Option<bool> {
+        let Some(peer) = self.0.connected(to) else { return Some(false) };
+        let bytes = words.map(u64::to_ne_bytes);
+        // The inbox is known to the first port.
+        let found = peer.connections.iter().enumerate().find(|(_, connection)| {
+            connection.rail == 0 && connection.main.inline >= bytes.as_flattened().len()
+        });
+        let (index_of, connection) = found?;
+        // As for messages of the library: others wait for it.
+        let reserve = Reserve { queue_pair: 0, completion_queue: 0 };
+        let Some(slots) = Slots::take(self.0.rails.first()?, &connection.main, reserve) else {
+            return Some(false);
+        };
+        let remote = inbox.base.wrapping_add((index * size_of::<u64>()) as u64);
+        let operation = Operation::Write { remote, rkey: inbox.rkey };
+        let op = PendingOp {
+            kind: OpKind::Flag,
+            peer: to,
+            connection: index_of,
+            for_requests: false,
+            buffer: None,
+            has_end: false,
+        };
+        let sent = self.0.post(&slots, operation, Data::Inline(&[bytes.as_flattened()]), &op, None);
+        Some(matches!(sent, Ok(Sent::Yes)))
     }
 
     pub(super) fn put(

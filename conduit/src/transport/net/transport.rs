@@ -21,6 +21,7 @@ use super::connect::{fixed, used};
 use super::context::NetContext;
 use super::links::Links;
 use super::memory::buffers::RESERVED_BUFFERS;
+use super::memory::pool::{Inbox, RemoteInbox};
 use super::peer_addresses::{OwnAddress, PeerAddresses};
 use super::plan::NetPlan;
 use super::rail::Rail;
@@ -404,6 +405,35 @@ impl NetTransport {
     ) -> Result<Sent, Error> {
         let put = self.enter(|context| OneSided(context).put(to, offset, source, counter));
         put.unwrap_or(Ok(Sent::Full))
+    }
+
+    /// Whether the devices are adapters, which write to a peer's memory without its help.
+    pub(crate) fn is_adapter(&self) -> bool {
+        self.context.rails.first().is_some_and(|rail| rail.cheap_poll)
+    }
+
+    /// Memory for words that other ranks write by [`NetTransport::write_inbox`].
+    pub(crate) fn inbox(&self, words: usize) -> Result<Inbox, Error> {
+        let none = || Error::OutsideSegment {
+            rank: self.context.members.rank,
+            offset: 0,
+            end: 0,
+            segment: 0,
+        };
+        Inbox::new(&*self.context.rails.first().ok_or_else(none)?.device, words)
+    }
+
+    /// One attempt to write two words of a rank's inbox, in one request that carries them. `false`:
+    /// not now; `None`: it cannot be done so.
+    pub(crate) fn write_inbox(
+        &self,
+        to: Rank,
+        inbox: RemoteInbox,
+        index: usize,
+        words: [u64; 2],
+    ) -> Option<bool> {
+        self.enter(|context| OneSided(context).write_inbox(to, inbox, index, words))
+            .unwrap_or(Some(false))
     }
 
     /// Posts as much of a get as there is room for, as [`NetTransport::put`].

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fabric::{Access, Device, Region, Sge};
 
-use crate::sys::atomic::{AtomicU8, AtomicU32, Ordering};
+use crate::sys::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::transport::net::credits::Permits;
 use crate::transport::net::error::Error;
 use crate::transport::net::lockfree::{AppendTable, IndexStack};
@@ -71,6 +71,48 @@ impl SegmentMemory {
         // the two do not overlap.
         unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         true
+    }
+}
+
+/// Words that peers write and this rank polls for.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    // Dropped before the memory that it is of.
+    region: Arc<dyn Region>,
+    memory: Mapping,
+}
+
+/// Where the inbox of another rank is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RemoteInbox {
+    pub(crate) base: u64,
+    pub(crate) rkey: u32,
+}
+
+impl Inbox {
+    pub(crate) fn new(device: &dyn Device, words: usize) -> Result<Self, Error> {
+        let memory = Mapping::new(words * size_of::<u64>())?;
+        // SAFETY: mapped and writable until it is dropped, after the region; it is read as atomic
+        // words alone, which may change at any time.
+        let region = unsafe { device.register(memory.base, memory.len, Access::ALL) }?;
+        Ok(Self { region, memory })
+    }
+
+    pub(crate) fn remote(&self) -> RemoteInbox {
+        let base = self.memory.base.as_ptr().addr() as u64;
+        RemoteInbox { base, rkey: self.region.rkey() }
+    }
+
+    /// A word; 0 beyond the end.
+    #[inline]
+    pub(crate) fn load(&self, index: usize) -> u64 {
+        if index >= self.memory.len / size_of::<u64>() {
+            return 0;
+        }
+        // SAFETY: inside the mapping (checked above).
+        let word = unsafe { self.memory.base.cast::<AtomicU64>().add(index) };
+        // SAFETY: mapped and aligned (whole pages), initialised (anonymous memory).
+        unsafe { word.as_ref() }.load(Ordering::Acquire)
     }
 }
 
