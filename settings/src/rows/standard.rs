@@ -77,7 +77,9 @@ group! { MEMORY "Memory, threads and shared memory" {
     GASNET_AMPSHM_MEMORY_REPORT: Bool, NO => "Print how much memory the message queues take.";
     GASNET_BARRIER: BARRIERS, Value("DISSEM") =>
         "Algorithm of the barrier of all ranks. Inside one host AMCENTRAL counts in one place; \
-         all others are the same: few ranks look at each other's flags, many count in one place.";
+         in all others few ranks look at each other's flags, many count in one place. Between \
+         neighbourhoods RDMADISSEM writes into registered memory, AMDISSEM and AMCENTRAL send \
+         messages, DISSEM writes on adapters. IBDISSEM and GNIDISSEM mean RDMADISSEM.";
     GASNET_HWLOC_QUERY: Enum(&["thread", "process"]), Value("thread") =>
         "Whose binding chooses between variables that depend on the topology.";
     GASNET_MAXIMIZE_MEMLOCK: Bool, YES, aliases(&["GASNET_MAXIMIZE_RLIMIT_MEMLOCK"]) =>
