@@ -121,9 +121,21 @@ GEXI_API const int GEXI_ABI_NAME(gexi_requires);
 GEXI_END_C
 static const int *const gexi_requires_here __attribute__((__used__)) = &GEXI_ABI_NAME(gexi_requires);
 
-/* The launcher looks for these in the file of a program, which has none of the library's own when that is shared. */
-static const char gexi_identification[] __attribute__((__used__)) =
-    "$GASNetConduitName: IBV $\0$GASNetSSHSpawner: 1 $\0$GASNetPMISpawner: 1 $\0"
-    "$GASNetMPISpawner: 1 $";
+/* The launcher looks for these in the file of a program, which has none of the library's own when that is shared. Clients'
+ * launchers expect to find each once: one copy remains however many files include this, and those that drop unused
+ * sections keep it where the tools can say so. */
+#if defined(__has_attribute)
+#if __has_attribute(__retain__)
+#define GEXI_IDENT_FLAGS "aGR"
+#endif
+#endif
+#ifndef GEXI_IDENT_FLAGS
+#define GEXI_IDENT_FLAGS "aG"
+#endif
+__asm__(".pushsection .rodata.gexi_identification,\"" GEXI_IDENT_FLAGS "\",%progbits,gexi_identification,comdat\n"
+        ".weak gexi_identification\n.hidden gexi_identification\n.type gexi_identification,%object\n"
+        "gexi_identification:\n"
+        ".asciz \"$GASNetConduitName: IBV $\", \"$GASNetSSHSpawner: 1 $\", \"$GASNetPMISpawner: 1 $\"\n"
+        ".asciz \"$GASNetMPISpawner: 1 $\"\n.size gexi_identification,.-gexi_identification\n.popsection");
 
 #endif

@@ -133,6 +133,17 @@ fn expected_files() -> Vec<String> {
     if testkit::binary("gasnetrun_ibv").with_file_name(client).exists() {
         list.push(format!("lib/gasnetrun_ibv/{client}"));
     }
+    for (view, suffix) in [("build.opt", ""), ("build.debug", "-debug")] {
+        let place = format!("lib/gasnet-ibv/{view}");
+        for name in ["bin/gasnetrun_ibv", "config.status", "gasnet_config.h", "ibv-conduit/Makefile"] {
+            list.push(format!("{place}/{name}"));
+        }
+        for mode in ["seq", "parsync", "par"] {
+            if MODES.contains(&format!("{mode}{suffix}").as_str()) {
+                list.push(format!("{place}/ibv-conduit/ibv-{mode}.mak"));
+            }
+        }
+    }
     for mode in MODES {
         list.push(format!("include/ibv-conduit/ibv-{mode}.mak"));
         list.push(format!("lib/pkgconfig/gasnet-ibv-{mode}.pc"));
@@ -157,10 +168,11 @@ fn the_tree_holds_what_it_should_and_names_no_place() {
     for name in files(tree) {
         let path = tree.join(&name);
         let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
-        let runs = name == LAUNCHER || name.ends_with(".so") || name.ends_with(".so.1");
+        let runs = name.ends_with(LAUNCHER)
+            || [".so", ".so.1", "config.status"].iter().any(|ending| name.ends_with(ending));
         assert_eq!(mode, if runs { 0o755 } else { 0o644 }, "{name}");
         // Machine code is free of the prefix too, but may name sources in its debug information.
-        if !name.contains("libgasnet") && name != LAUNCHER {
+        if !name.contains("libgasnet") && !name.ends_with(LAUNCHER) {
             let text = std::fs::read_to_string(&path).unwrap();
             for place in &places {
                 assert!(!text.contains(place), "{name} names {place}");
@@ -461,10 +473,10 @@ fn upcxx_and_chapel_find_it_where_they_look() {
         .run()
         .expect(0);
     let program = build.join("client_real");
-    // UPC++ reads in the executable which launcher to take.
+    // UPC++ reads in the executable which launcher to take, and takes one line for an answer.
     let bytes = std::fs::read(&program).unwrap();
     let ident = b"$GASNetConduitName: IBV $";
-    assert!(bytes.windows(ident.len()).any(|window| window == ident));
+    assert_eq!(bytes.windows(ident.len()).filter(|window| window == ident).count(), 1);
 
     let upcxx_run = command(&launcher)
         .args(["-v", "-E", "UPCXX_INSTALL,UPC_NOTHING", "-N", "1", "-n", "2"])
