@@ -135,7 +135,9 @@ fn expected_files() -> Vec<String> {
     }
     for (view, suffix) in [("build.opt", ""), ("build.debug", "-debug")] {
         let place = format!("lib/gasnet-ibv/{view}");
-        for name in ["bin/gasnetrun_ibv", "config.status", "gasnet_config.h", "ibv-conduit/Makefile"] {
+        for name in
+            ["bin/gasnetrun_ibv", "config.status", "gasnet_config.h", "ibv-conduit/Makefile"]
+        {
             list.push(format!("{place}/{name}"));
         }
         for mode in ["seq", "parsync", "par"] {
@@ -428,6 +430,23 @@ fn cmake_finds_the_package() {
 const UPCXX_PLACES: [&str; 5] =
     ["bin", "ibv-conduit/contrib", "other/amudp", "../gasnet.opt/bin", "../gasnet.debug/bin"];
 
+/// UPC++'s configure links to a folder in which GASNet was built, includes fragments through the
+/// link, and has the folder's `config.status` fill what it knows into a file of UPC++'s.
+fn build_tree(tree: &Path, upcxx: &Path) {
+    let link = upcxx.join("gasnet.link");
+    std::os::unix::fs::symlink(tree.join("lib/gasnet-ibv/build.opt"), &link).unwrap();
+    let lines = "include gasnet.link/ibv-conduit/ibv-seq.mak\nall: ; @echo $(GASNET_PREFIX)\n";
+    std::fs::write(upcxx.join("prefix.mk"), lines).unwrap();
+    let outcome = command("make").args(["-s", "-f", "prefix.mk"]).dir(upcxx).run();
+    let real = std::fs::canonicalize(tree).unwrap();
+    assert_eq!(outcome.expect(0).out().trim_end(), real.to_str().unwrap());
+
+    std::fs::write(upcxx.join("probe.in"), "@CONDUITS@ @CC_FAMILY@ @EXESUFFIX@.\n").unwrap();
+    let status = command(link.join("config.status"));
+    status.env("CONFIG_FILES", "probe.out:probe.in").dir(upcxx).run().expect(0);
+    assert_eq!(std::fs::read_to_string(upcxx.join("probe.out")).unwrap(), "ibv GNU .\n");
+}
+
 #[test]
 fn upcxx_and_chapel_find_it_where_they_look() {
     let tree = moved();
@@ -445,9 +464,10 @@ fn upcxx_and_chapel_find_it_where_they_look() {
     for mode in MODES {
         assert!(upcxx.join(format!("gasnet.opt/include/ibv-conduit/ibv-{mode}.mak")).is_file());
     }
-    if !have("launch lines of UPC++ and Chapel", &["gcc", "pkg-config"]) {
+    if !have("launch lines of UPC++ and Chapel", &["gcc", "pkg-config", "make"]) {
         return;
     }
+    build_tree(tree, upcxx);
 
     // Chapel asks pkg-config for the flags and for these variables.
     let query = |wanted: &[&str]| {
