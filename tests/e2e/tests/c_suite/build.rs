@@ -161,8 +161,13 @@ pub(crate) fn compiles(program: &str, source: &Path, mode: &str) {
     must(command.arg("-fsyntax-only").arg(source));
 }
 
+/// A program's place among all.
+pub(crate) fn place(name: &str) -> usize {
+    sources().iter().position(|path| path.file_stem().unwrap() == name).unwrap()
+}
+
 fn source_of(name: &str) -> PathBuf {
-    sources().into_iter().find(|path| path.file_stem().unwrap() == name).unwrap()
+    sources().swap_remove(place(name))
 }
 
 fn folder() -> &'static Path {
