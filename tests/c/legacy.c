@@ -3,8 +3,8 @@
 
 #include "t.h"
 
-enum { PING = 130, PONG, MEDIUM, LONG, LONG_BACK };
-static int pongs, mediums, longs, backs;
+enum { PING = 130, PONG, MEDIUM, LONG, LONG_BACK, MEDIUM_BACK };
+static int pongs, mediums, echoes, longs, backs;
 static char *bases[64];
 static char *landing_of(gasnet_node_t at, gasnet_node_t from)
 {
@@ -29,7 +29,15 @@ static void medium(gasnet_token_t token, void *data, size_t bytes)
     gasnet_node_t from = 0;
     OK(gasnet_AMGetMsgSource(token, &from));
     CHECK(t_same(data, from, bytes));
+    OK(gasnet_AMReplyMedium0(token, MEDIUM_BACK, data, bytes));
     mediums++;
+}
+
+static void echo(gasnet_token_t token, void *data, size_t bytes)
+{
+    (void)token;
+    CHECK(t_same(data, t_rank, bytes));
+    echoes++;
 }
 
 static void landed(gasnet_token_t token, void *data, size_t bytes, gasnet_handlerarg_t a)
@@ -90,6 +98,52 @@ static void one_sided(gasnet_node_t to)
     CHECK(back[0] == 0x77 && back[499] == 0x77 && back[500] == 0x78 && back[1499] == 0x79);
 }
 
+/* Whoever does not wait asks again and again; without polls somebody has to poll. */
+#define UNTIL(call) while ((call) != GASNET_OK) OK(gasnet_AMPoll())
+static void tries(gasnet_node_t to)
+{
+    unsigned char data[900], back[900];
+    char *place = landing_of(to, t_rank);
+    gasnet_handle_t handles[3];
+    int at, turn;
+    t_fill(data, 5, sizeof data);
+    for (turn = 0; turn < 5; turn++) {
+        gasnet_put_bulk(to, place, data, sizeof data);
+        memset(back, 0, sizeof back);
+        for (at = 0; at < 3; at++) handles[at] = gasnet_get_nb(back + 300 * at, to, place + 300 * at, 300);
+        switch (turn) {
+        case 0: UNTIL(gasnet_try_syncnb_all(handles, 3)); break;
+        case 1: UNTIL(gasnet_try_syncnb_all_nopoll(handles, 3)); break;
+        case 2:
+            for (at = 0; at < 3; at++) UNTIL(gasnet_try_syncnb_nopoll(handles[at]));
+            break;
+        case 3:
+            UNTIL(gasnet_try_syncnb_some(handles, 3));
+            UNTIL(gasnet_try_syncnb_some_nopoll(handles, 3));
+            gasnet_wait_syncnb_all(handles, 3);
+            break;
+        default:
+            gasnet_wait_syncnb_some(handles, 3);
+            gasnet_wait_syncnb_all(handles, 3);
+        }
+        CHECK(t_same(back, 5, sizeof back));
+    }
+    for (turn = 0; turn < 4; turn++) {
+        t_fill(data, (uint32_t)turn, sizeof data);
+        gasnet_put_nbi_bulk(to, place, data, sizeof data);
+        if (turn % 2) UNTIL(gasnet_try_syncnbi_puts());
+        else UNTIL(gasnet_try_syncnbi_puts_nopoll());
+        gasnet_get_nbi_bulk(back, to, place, sizeof back);
+        switch (turn) {
+        case 0: UNTIL(gasnet_try_syncnbi_gets()); break;
+        case 1: UNTIL(gasnet_try_syncnbi_gets_nopoll()); break;
+        case 2: UNTIL(gasnet_try_syncnbi_all()); break;
+        default: UNTIL(gasnet_try_syncnbi_all_nopoll());
+        }
+        CHECK(t_same(back, (uint32_t)turn, sizeof back));
+    }
+}
+
 int main(int argc, char **argv)
 {
     gasnet_handlerentry_t table[] = {{PING, (void (*)())ping},
@@ -97,7 +151,8 @@ int main(int argc, char **argv)
                                      {MEDIUM, (void (*)())medium},
                                      {LONG, (void (*)())landed},
                                      {LONG_BACK, (void (*)())came_back},
-                                     {0, (void (*)())pong}};
+                                     {0, (void (*)())pong},
+                                     {MEDIUM_BACK, (void (*)())echo}};
     gasnet_seginfo_t segments[64];
     gasnet_hsl_t lock = GASNET_HSL_INITIALIZER;
     unsigned char data[1500];
@@ -109,7 +164,7 @@ int main(int argc, char **argv)
     t_size = gasnet_nodes();
     all = (int)t_size;
     CHECK(gasnet_getMaxLocalSegmentSize() >= gasnet_getMaxGlobalSegmentSize());
-    OK(gasnet_attach(table, 6, 4096 * 128, 0));
+    OK(gasnet_attach(table, 7, 4096 * 128, 0));
     CHECK_EQ(table[5].index, 255);
     gasnet_QueryGexObjects(&t_client, &t_ep, &t_tm, &t_segment);
     CHECK(gex_TM_QuerySize(t_tm) == t_size && gex_EP_QuerySegment(t_ep) == t_segment);
@@ -134,7 +189,7 @@ int main(int argc, char **argv)
         t_fill(data, 77, sizeof data);
         OK(gasnet_AMRequestLong1(to, LONG, data, sizeof data, landing_of(to, t_rank), 77));
     }
-    GASNET_BLOCKUNTIL(pongs == 2 * all && mediums == 2 * all && longs == all && backs == all);
+    GASNET_BLOCKUNTIL(pongs == 2 * all && mediums == 2 * all && echoes == 2 * all && longs == all && backs == all);
     OK(gasnet_barrier(0, GASNET_BARRIERFLAG_ANONYMOUS));
     for (to = 0; to < t_size; to++) OK(gasnet_AMRequestLongAsync1(to, LONG, data, 100, landing_of(to, t_rank), 77));
     GASNET_BLOCKUNTIL(longs == 2 * all && backs == 2 * all);
@@ -146,6 +201,8 @@ int main(int argc, char **argv)
     gasnet_hold_interrupts();
     gasnet_resume_interrupts();
     for (to = 0; to < t_size; to++) one_sided(to);
+    OK(gasnet_barrier(0, GASNET_BARRIERFLAG_ANONYMOUS));
+    for (to = 0; to < t_size; to++) tries(to);
     t_pass();
     return 1;
 }

@@ -53,6 +53,8 @@ static void answer(gex_Token_t token, gex_AM_Arg_t who, gex_AM_Arg_t back, gex_A
         gex_AM_CommitReplyMedium3(sd, BACK_MEDIUM, length, who, back, room);
         break;
     case BY_PREPARED_LONG:
+        sd = gex_AM_PrepareReplyLong(token, NULL, 0, length, NULL, NULL, 0, 3);
+        OK(gex_AM_CancelReplyLong(sd, 0));
         sd = gex_AM_PrepareReplyLong(token, data, length, length, to, GEX_EVENT_NOW, 0, 3);
         OK(gex_AM_CommitReplyLong3_v2(sd, BACK_LONG, length, to, 0, who, back, room));
         break;

@@ -596,6 +596,16 @@ fn header_and_exported_symbols_agree() {
 }
 
 #[test]
+fn every_public_function_is_called_by_a_program() {
+    if !build::ready() {
+        return;
+    }
+    // Every program runs in shared memory here, and over the software adapter in `network_c`.
+    let never = symbols::never_called();
+    assert!(never.is_empty(), "no program of tests/c calls {never:?}");
+}
+
+#[test]
 fn a_program_of_another_mode_does_not_link() {
     if !build::ready() {
         return;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use crate::build::{defines, must, root};
+use crate::build::{defines, must, root, sources};
 
 const HEADERS: [&str; 7] = [
     "gasnetex.h",
@@ -85,4 +85,43 @@ pub(crate) fn compare(mode: &str, folder: &Path) {
             "{file}: declared and not exported {missing:?}; exported and not declared {extra:?}"
         );
     }
+}
+
+/// Public functions of the communication interface that no program of `tests/c` calls. An object
+/// made without optimization names each function that it calls, also those of the headers. Of
+/// those that differ in the number of arguments, which are generated, one is enough.
+pub(crate) fn never_called() -> BTreeSet<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let include = root().join("include");
+    let gcc = || {
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-D_GNU_SOURCE", "-O0", "-DGASNET_PAR", "-I"]).arg(&include);
+        gcc
+    };
+    let all = folder.path().join("all.c");
+    let program: String = HEADERS.iter().map(|name| format!("#include <{name}>\n")).collect();
+    std::fs::write(&all, program).unwrap();
+    let text = must(gcc().args(["-E", "-P"]).arg(&all));
+    let family = |name: &str| {
+        let name = name.strip_suffix("_v2").unwrap_or(name);
+        name.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned()
+    };
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let declared = text.split('(').filter_map(|before| {
+        let name = before.trim_end().rsplit(|c| !is_name(c)).next()?;
+        let public = ["gex_", "gasnet_"].iter().any(|begin| name.starts_with(begin));
+        public.then(|| family(name))
+    });
+    let mut declared: BTreeSet<String> = declared.collect();
+    assert!(declared.len() > 200, "{declared:?}");
+    for source in sources() {
+        let object = folder.path().join("object.o");
+        must(gcc().arg("-c").arg(&source).arg("-o").arg(&object));
+        for line in must(Command::new("nm").arg(&object)).lines() {
+            declared.remove(&family(line.split_whitespace().next_back().unwrap_or_default()));
+        }
+    }
+    // A constant expression by a macro.
+    declared.remove("gex_AM_MaxArgs");
+    declared
 }
