@@ -1,7 +1,7 @@
 //! What this rank may call now: whether communication is over, and whether a handler runs.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::mode::Mode;
 
@@ -34,29 +34,52 @@ pub(crate) struct CallState {
     closed: AtomicBool,
     /// A handler is running; for modes with one thread at a time.
     in_handler: AtomicBool,
-    /// Collectives may go on.
-    stirred: AtomicBool,
+    /// Collectives may go on: [`STIRRED`], [`MEETS`].
+    collectives: AtomicU8,
 }
+
+/// Something has come for collectives.
+const STIRRED: u8 = 1;
+/// Some wait for a result that rings nothing but the doorbell.
+const MEETS: u8 = 2;
 
 impl CallState {
     pub(crate) const fn new() -> Self {
-        let [closed, in_handler, stirred] = [const { AtomicBool::new(false) }; 3];
-        Self { closed, in_handler, stirred }
+        let [closed, in_handler] = [const { AtomicBool::new(false) }; 2];
+        Self { closed, in_handler, collectives: AtomicU8::new(0) }
     }
 
-    /// Whether the next poll has collectives to go on with.
+    /// Whether the next poll has collectives to look at.
     #[inline(always)]
+    pub(crate) fn has_collectives(&self) -> bool {
+        self.collectives.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether some of them can certainly go on.
     pub(crate) fn is_stirred(&self) -> bool {
-        self.stirred.load(Ordering::Acquire)
+        self.collectives.load(Ordering::Acquire) & STIRRED != 0
     }
 
     pub(crate) fn stir(&self) {
-        self.stirred.store(true, Ordering::Release);
+        self.collectives.fetch_or(STIRRED, Ordering::Release);
     }
 
     /// Who goes on looks for what came before this.
     pub(crate) fn settle(&self) {
-        self.stirred.swap(false, Ordering::AcqRel);
+        self.collectives.fetch_and(!STIRRED, Ordering::AcqRel);
+    }
+
+    /// Whether polls look for results in shared memory.
+    pub(crate) fn meets(&self) -> bool {
+        self.collectives.load(Ordering::Acquire) & MEETS != 0
+    }
+
+    pub(crate) fn set_meets(&self, meets: bool) {
+        if meets {
+            self.collectives.fetch_or(MEETS, Ordering::Release);
+        } else {
+            self.collectives.fetch_and(!MEETS, Ordering::Release);
+        }
     }
 
     /// Whether this process is exiting.

@@ -22,6 +22,7 @@ impl RankContext {
             || self.node_shm().exit_decision().is_some()
             || self.net_has_work()
             || self.calls.is_stirred()
+            || self.calls.meets() && self.may_meet()
     }
 
     /// Whether a poll would deliver something. Loads only. A rank without neighbours does not check
@@ -49,7 +50,7 @@ impl RankContext {
         if self.networked() {
             count += self.poll_net::<M>(Poll::All)?;
         }
-        if self.calls.is_stirred() {
+        if self.calls.has_collectives() {
             self.drive_collectives::<M>();
         }
         Ok(count)
@@ -80,7 +81,7 @@ impl RankContext {
         if self.shm().is_asymmetric() {
             self.shm().budget.grant_one::<M>();
         }
-        if self.calls.is_stirred() {
+        if self.calls.has_collectives() {
             self.drive_collectives::<M>();
         }
         Some(count)

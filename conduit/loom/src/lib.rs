@@ -52,6 +52,8 @@ mod lockfree;
 mod shm {
     #[path = "../../../src/transport/shm/arena.rs"]
     pub(crate) mod arena;
+    #[path = "../../../src/transport/shm/board.rs"]
+    pub(crate) mod board;
     pub(crate) mod map;
     #[path = "../../../src/transport/shm/mpsc_ring.rs"]
     pub(crate) mod mpsc_ring;

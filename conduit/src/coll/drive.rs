@@ -93,6 +93,7 @@ impl RankContext {
             self.no_agreement(&problem);
         }
         self.advance_collectives::<M>(&mut table);
+        self.advance_meetings::<M>(&mut table);
         Ok(Begun { op, row, key })
     }
 
@@ -115,6 +116,12 @@ impl RankContext {
     ) -> Result<(), Error> {
         let Begun { op, row, key } = self.begin_collective::<M>(call, group, task)?;
         let guard = GiveUp(self, key);
+        if self.calls.meets() {
+            self.yield_until(|| {
+                self.drive_collectives::<M>();
+                Ok::<_, Error>(row.is_complete(Part::ALL))
+            })?;
+        }
         let mut waiter = Waiter::new();
         while !row.is_complete(Part::ALL) {
             if self.poll::<M>(call)? > 0 {
@@ -154,8 +161,32 @@ impl RankContext {
         }
         // Another thread that has it does so, and comes back for what comes now.
         if let Some(mut table) = self.collectives.try_lock() {
-            self.advance_collectives::<M>(&mut table);
+            if self.calls.is_stirred() {
+                self.advance_collectives::<M>(&mut table);
+            }
+            self.advance_meetings::<M>(&mut table);
         }
+    }
+
+    /// Goes on with the collectives in shared memory.
+    fn advance_meetings<M: Mode>(&self, table: &mut Table) {
+        let mut at = 0;
+        while let Some(key) = table.meetings.get(at).copied() {
+            if self.advance_one::<M>(table, key) == State::Done {
+                table.meetings.remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        if self.calls.meets() == table.meetings.is_empty() {
+            self.calls.set_meets(!table.meetings.is_empty());
+        }
+    }
+
+    /// Whether a collective in shared memory can go on. Loads only.
+    #[cold]
+    pub(crate) fn may_meet(&self) -> bool {
+        self.collectives.try_lock().is_none_or(|table| table.may_meet(self.shm()))
     }
 
     fn advance_collectives<M: Mode>(&self, table: &mut Table) {
@@ -204,13 +235,14 @@ impl RankContext {
         let group = Arc::clone(&running.group);
         let (number, signature, stage) = (key.1, running.signature, &mut table.stage);
         let mut others = Ways::<M> { context: self, group: &group, number, signature, stage, mode };
-        let mut state = State::Waiting;
+        let mut state = Ok(State::Waiting);
         if running.calls_program {
             // What its function may not call, it is told.
             self.calls.run_handler::<M>(|| state = running.advance(&mut others));
         } else {
             state = running.advance(&mut others);
         }
+        let state = state.unwrap_or_else(|problem| self.no_agreement(&problem));
         if let State::NotThere(from) = state {
             self.no_agreement(&format!(
                 "rank {from} of the team lends memory that it does not have"

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::hierarchy::Member;
 use super::members::Members;
 use super::places::Places;
+use crate::transport::shm::MOST;
 
 /// Number of a team in the job: job rank of its first member, and a number that this one gave. The
 /// team of all ranks has 0.
@@ -25,11 +26,43 @@ pub struct Group {
     pub(crate) places: Places,
     /// Collectives that were begun.
     begun: AtomicU32,
+    /// Where all members are neighbours and no other team has their seats: turns of reductions in
+    /// shared memory that were begun, and those whose result was seen.
+    turns: Option<[AtomicU32; 2]>,
 }
 
 impl Group {
     pub(crate) const fn new(id: TeamId, members: Members, rank: u32, places: Places) -> Self {
-        Self { id, members, rank, places, begun: AtomicU32::new(0) }
+        Self { id, members, rank, places, begun: AtomicU32::new(0), turns: None }
+    }
+
+    /// The team of all ranks, whose seats are its own.
+    pub(crate) fn whole(rank: u32, size: u32, places: Places) -> Self {
+        let small = (2..=u32::try_from(MOST).unwrap_or(0)).contains(&size);
+        let turns = (small && places.count() < 2).then(Default::default);
+        Self { turns, ..Self::new(0, Members::all(size), rank, places) }
+    }
+
+    /// Whether small reductions have seats.
+    pub(super) const fn has_seats(&self) -> bool {
+        self.turns.is_some()
+    }
+
+    /// The number of the turn that begins now.
+    pub(super) fn next_turn(&self) -> u32 {
+        self.turns.as_ref().map_or(0, |[begun, _]| begun.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Turns whose result was seen.
+    pub(super) fn seen(&self) -> u32 {
+        self.turns.as_ref().map_or(0, |[_, seen]| seen.load(Ordering::Relaxed))
+    }
+
+    /// One more.
+    pub(super) fn see(&self) {
+        if let Some([_, seen]) = &self.turns {
+            seen.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// This process's rank in the team.

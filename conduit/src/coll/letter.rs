@@ -55,6 +55,21 @@ impl Signature {
         Self { kind, check, len: len as u64 }
     }
 
+    /// One word of all of it, for payloads of less than 64 KiB.
+    pub(super) const fn word(self) -> u64 {
+        (self.kind as u64) << 32 | (self.check as u64) << 16 | self.len & 0xffff
+    }
+
+    /// What another member's word says; `None` for none.
+    pub(super) fn of_word(word: u64) -> Option<Self> {
+        let [len, len_high, check, check_high, kind, 0, 0, 0] = word.to_le_bytes() else {
+            return None;
+        };
+        let kind = *KINDS.get(usize::from(kind))?;
+        let [check, len] = [[check, check_high], [len, len_high]].map(u16::from_le_bytes);
+        Some(Self { kind, check, len: u64::from(len) })
+    }
+
     /// What is wrong when another member's is not this.
     pub(super) fn problem(self, other: Self) -> Option<String> {
         let (here, there) = (self.kind.name(), other.kind.name());
@@ -132,6 +147,8 @@ mod tests {
             let signature = Signature { kind: KINDS[kind], check, len };
             let head = Head { team, number, signature, mark: Mark { tag, lane, at } };
             prop_assert_eq!(Head::decode(&head.encode()), Some(head));
+            let short = Signature { len: len & 0xffff, ..signature };
+            prop_assert_eq!(Signature::of_word(short.word()), Some(short));
         }
 
         #[test]

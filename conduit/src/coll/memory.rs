@@ -88,6 +88,13 @@ impl Work {
         Self { buffers, own, combine }
     }
 
+    /// Combines a left operand with a right one; the left one becomes the result.
+    pub(super) fn join(&self, left: &mut [u8], right: &mut [u8]) {
+        if let Some(combine) = &self.combine {
+            combine.apply(left, right, false);
+        }
+    }
+
     fn contribution(&self, range: Range<usize>) -> &[u8] {
         if self.buffers.source.is_null() || range.end > self.buffers.contributes {
             return &[];

@@ -14,6 +14,7 @@ mod hierarchy;
 mod lend;
 mod letter;
 mod machine;
+mod meeting;
 mod members;
 mod memory;
 mod order;

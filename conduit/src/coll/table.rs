@@ -4,16 +4,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::group::{Group, TeamId};
-use super::lend::Stage;
+use super::lend::{Stage, Ways};
 use super::letter::{Head, Signature};
-use super::machine::{Machine, Mark, Others, Packet, State};
-use super::members::Members;
+use super::machine::{Mark, Others, Packet, State};
 use super::memory::Work;
 use super::places::Places;
 use super::quick_hash::QuickMap;
 use super::schedule::ASK;
-use super::task::Task;
+use super::task::{Plan, Task};
+use crate::mode::Mode;
 use crate::rma::operations::OpCounters;
+use crate::transport::shm::ShmTransport;
 
 /// Team and number of a collective.
 pub(crate) type Key = (TeamId, u32);
@@ -25,7 +26,7 @@ pub(super) type Letter = (u32, Head, Vec<u8>);
 pub(super) struct Running {
     pub(super) group: Arc<Group>,
     pub(super) signature: Signature,
-    machine: Machine,
+    plan: Plan,
     work: Work,
     pub(super) calls_program: bool,
     counters: Arc<OpCounters>,
@@ -37,12 +38,15 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn new(group: &Arc<Group>, task: Task, counters: Arc<OpCounters>) -> Self {
-        let Task { signature, machine, work, calls_program } = task;
+        let Task { signature, mut plan, work, calls_program } = task;
         let group = Arc::clone(group);
+        if let Plan::Meeting(meeting) = &mut plan {
+            meeting.begin(&group);
+        }
         Self {
             group,
             signature,
-            machine,
+            plan,
             work,
             calls_program,
             counters,
@@ -52,12 +56,18 @@ impl Running {
     }
 
     /// Goes on as far as possible.
-    pub(super) fn advance(&mut self, others: &mut impl Others) -> State {
-        let state = self.machine.advance(&mut self.work, others);
+    pub(super) fn advance<M: Mode>(&mut self, others: &mut Ways<'_, M>) -> Result<State, String> {
+        let state = match &mut self.plan {
+            Plan::Steps(machine) => machine.advance(&mut self.work, others),
+            Plan::Meeting(meeting) => {
+                let (shm, work) = (others.context.shm(), &mut self.work);
+                meeting.advance(shm, &self.group, self.signature, work)?
+            }
+        };
         if state == State::Done {
             self.counters.gets.end(false);
         }
-        state
+        Ok(state)
     }
 
     /// Members wait for each other for ever when they differ so that nobody sends: each shows the
@@ -78,7 +88,10 @@ impl Running {
         if head.mark.tag == ASK {
             return Ok(());
         }
-        Ok(self.machine.arrive(from, head.mark, bytes, &mut self.work)?)
+        match &mut self.plan {
+            Plan::Steps(machine) => Ok(machine.arrive(from, head.mark, bytes, &mut self.work)?),
+            Plan::Meeting(_) => Err("sends a message where there are none".to_owned()),
+        }
     }
 }
 
@@ -90,6 +103,8 @@ pub(super) struct Table {
     /// Those that may go on.
     pub(super) stirring: Vec<Key>,
     pub(super) stage: Stage,
+    /// Those in shared memory, in the order in which they were begun.
+    pub(super) meetings: Vec<Key>,
     /// Teams of this rank.
     groups: QuickMap<TeamId, Arc<Group>>,
 }
@@ -126,12 +141,26 @@ impl Table {
     /// Adds a collective, with what came early for it.
     pub(super) fn begin(&mut self, key: Key, mut running: Running) -> Result<(), String> {
         let early = self.early.remove(&key).unwrap_or_default();
-        running.stirring = true;
-        self.stirring.push(key);
+        if matches!(running.plan, Plan::Meeting(_)) {
+            self.meetings.push(key);
+        } else {
+            running.stirring = true;
+            self.stirring.push(key);
+        }
         self.running.insert(key, running);
         early.into_iter().try_for_each(|(source, head, mut bytes)| {
             self.take(source, &head, &mut bytes)
                 .map_err(|problem| format!("rank {source} {problem}"))
+        })
+    }
+
+    /// Whether one in shared memory can go on.
+    pub(super) fn may_meet(&self, shm: &ShmTransport) -> bool {
+        self.meetings.iter().any(|key| match self.running.get(key) {
+            Some(Running { plan: Plan::Meeting(meeting), group, .. }) => {
+                meeting.may_advance(shm, group)
+            }
+            _ => true,
         })
     }
 
@@ -170,7 +199,7 @@ pub(crate) struct Collectives {
 
 impl Collectives {
     pub(crate) fn new(rank: u32, size: u32, places: Places) -> Self {
-        let whole = Arc::new(Group::new(0, Members::all(size), rank, places));
+        let whole = Arc::new(Group::whole(rank, size, places));
         let made = Self {
             table: Mutex::default(),
             inbox: Mutex::default(),

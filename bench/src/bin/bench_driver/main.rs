@@ -42,7 +42,7 @@ pub(crate) struct Repetitions {
 
 type Measure = fn(Repetitions) -> run::Result<Findings>;
 
-const FIGURES: [(&str, Measure); 11] = [
+const FIGURES: [(&str, Measure); 12] = [
     ("launch", launch::launch),
     ("one", launch::one),
     ("hello", launch::hello),
@@ -52,6 +52,7 @@ const FIGURES: [(&str, Measure); 11] = [
     ("putget", ranks::put_get),
     ("strided", vectors::shared),
     ("barrier", ranks::barrier),
+    ("collectives", ranks::collectives),
     ("idle", ranks::idle),
     ("exit", exits::exits),
 ];

@@ -208,6 +208,34 @@ pub(crate) fn barrier(repetitions: Repetitions) -> Result<Findings> {
     Ok(Findings { rows, samples, notes: Vec::new() })
 }
 
+/// Collectives inside a host.
+pub(crate) fn collectives(repetitions: Repetitions) -> Result<Findings> {
+    let count = repetitions.pairs.to_string();
+    let two = measure_bound(repetitions, "bench_coll", &["to-all", &count])?;
+    let many = measure(64, &[], "bench_coll", &["to-all", &count])?;
+    let large = measure(16, &[], "bench_coll", &["broadcast", &count])?;
+    let most = Target::AtMost;
+    let rows = [
+        (
+            "8 B to all, 2 ranks, cache-line ping-pong",
+            &two,
+            ["to_all_ns", "pingpong_ns"],
+            most(3.0),
+        ),
+        ("8 B to all, 64 ranks, tree in memory", &many, ["to_all_ns", "tree_ns"], most(1.5)),
+        ("1 MB broadcast, 16 ranks, a copy each", &large, ["broadcast_ns", "copies_ns"], most(1.5)),
+    ];
+    let row = |(what, found, keys, target)| Row::paired(what, found, keys, "ns", target);
+    let rows = rows.map(row).into_iter().collect::<Result<Vec<_>>>()?;
+    let mut samples = Samples::default();
+    for (ranks, found) in [(2, two), (64, many), (16, large)] {
+        for (key, values) in found.0 {
+            values.iter().for_each(|value| samples.add(&format!("{key} {ranks} ranks"), *value));
+        }
+    }
+    Ok(Findings { rows, samples, notes: Vec::new() })
+}
+
 /// Processor time of ranks that wait.
 pub(crate) fn idle(repetitions: Repetitions) -> Result<Findings> {
     let mut samples = Samples::default();

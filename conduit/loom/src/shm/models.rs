@@ -4,6 +4,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::arena::{Arena, blocks_in};
+use super::board::{Board, Operand, Seat};
 use super::mpsc_ring::{MpscEnds, MpscRing};
 use super::packet::{Kind, Packet, Post};
 use super::slot::Slot;
@@ -161,5 +162,58 @@ fn a_block_is_given_again_only_when_it_was_released() {
             payload.with_mut(|_| {});
         }
         receiver.join().unwrap();
+    });
+}
+
+/// The sum of two ranks, in two turns, is the same for both, whoever comes first.
+#[test]
+fn a_turn_of_the_board_has_the_operands_of_all() {
+    check(|| {
+        let seats: Arc<Vec<Seat>> = Arc::new((0..4).map(|_| Seat::empty()).collect());
+        let rank = |me: usize, seats: Arc<Vec<Seat>>| {
+            for turn in 0..2_u32 {
+                let seat = |rank: usize| &seats[rank * 2 + turn as usize];
+                let board = Board { ranks: 2, me, turn, seat };
+                let own = Operand::new(0, &[1 + me as u8; 8]);
+                let mut add = |sum: &mut Operand, next: &mut Operand| sum.bytes[0] += next.bytes[0];
+                board.put(&own, &mut add).expect("they agree");
+                while !board.is_ready() {
+                    thread::yield_now();
+                }
+                let sum = board.result(&own, &mut add).expect("they agree").expect("it is there");
+                assert_eq!(sum.bytes[0], 3);
+            }
+        };
+        let other = {
+            let seats = Arc::clone(&seats);
+            thread::spawn(move || rank(1, seats))
+        };
+        rank(0, seats);
+        other.join().unwrap();
+    });
+}
+
+/// The last one of a group sees the operands of all that came before it.
+#[test]
+fn the_last_of_a_group_has_all_operands() {
+    check(|| {
+        // Seven have come; two come now.
+        let seats: Arc<Vec<Seat>> = Arc::new((0..9).map(|_| Seat::empty()).collect());
+        let put = |me: usize, seats: &[Seat]| {
+            let board = Board { ranks: 9, me, turn: 0, seat: |rank: usize| &seats[rank] };
+            let own = Operand::new(0, &[1; 8]);
+            let mut add = |sum: &mut Operand, next: &mut Operand| sum.bytes[0] += next.bytes[0];
+            board.put(&own, &mut add).expect("they agree");
+            board.result(&own, &mut add).expect("they agree").map(|sum| sum.bytes[0])
+        };
+        (0..7).for_each(|me| assert_eq!(put(me, &seats), None));
+        let other = {
+            let seats = Arc::clone(&seats);
+            thread::spawn(move || put(7, &seats))
+        };
+        let mine = put(8, &seats);
+        let theirs = other.join().unwrap();
+        assert!(mine == Some(9) || theirs == Some(9), "the last one has seen it");
+        assert!([mine, theirs].into_iter().flatten().all(|sum| sum == 9));
     });
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use bootstrap::node_shm::NodeShm;
 
 use super::arena::place;
+use super::board::Seat;
 use super::layout::{Control, Layout, Member, STAGE, SegmentRow};
 use super::map::{SharedLayout, SharedMemory};
 use super::mpsc_ring::{MpscEnds, MpscRing};
@@ -166,6 +167,13 @@ impl HostMemory {
     pub(crate) fn member(&self, local: usize) -> &Member {
         self.check(local);
         self.at(self.layout.member(local))
+    }
+
+    /// A rank's place for the operands of a turn.
+    #[inline]
+    pub(crate) fn seat(&self, local: usize, turn: u32) -> &Seat {
+        self.check(local);
+        self.at(self.layout.seat(local, turn))
     }
 
     #[inline(always)]

@@ -6,6 +6,7 @@
 //! Control          fingerprint, processors, barriers                     one per neighbourhood
 //! SegmentRow[n]    offset and length of each rank's segment
 //! Member[n]        barrier words and queue heads of each rank
+//! Seat[n][4]       operands of small reductions
 //! queues[n]        internal slots, reply slots, request slots            pages are touched as the queues advance
 //! lanes[n]         heads and slots of the lanes of each rank             as above
 //! freed[n][2]      release table of each rank's payload arenas
@@ -15,13 +16,14 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use super::board::{Seat, TURNS};
 use super::map::SharedLayout;
 use super::mpsc_ring::MpscEnds;
 use super::slot::Slot;
 use super::spsc_ring::{LANES, LaneOwners, SLOTS, SpscHead, SpscSlot};
 use crate::sys::CPU_WORDS;
 
-const VERSION: u64 = 6;
+const VERSION: u64 = 7;
 const INTERNAL_SLOTS: usize = 32;
 const SLOTS_PER_DEPTH: usize = 8;
 pub(crate) const ARENA_PER_DEPTH: usize = 65_536;
@@ -101,6 +103,7 @@ pub(crate) struct Layout {
     pub(crate) blocks: usize,
     rows: usize,
     members: usize,
+    seats: usize,
     queues: usize,
     queue: usize,
     lanes: usize,
@@ -128,7 +131,8 @@ impl Layout {
         let blocks = super::arena::blocks_in(arena);
         let rows = size_of::<Control>();
         let members = (rows + locals * size_of::<SegmentRow>()).next_multiple_of(128);
-        let queues = (members + locals * size_of::<Member>()).next_multiple_of(PAGE);
+        let seats = members + locals * size_of::<Member>();
+        let queues = (seats + locals * TURNS * size_of::<Seat>()).next_multiple_of(PAGE);
         let queue = ((INTERNAL_SLOTS + 2 * slots) * size_of::<Slot>()).next_multiple_of(PAGE);
         let lanes = queues + locals * queue;
         let freed = lanes + locals * LANES_LEN;
@@ -143,6 +147,7 @@ impl Layout {
             blocks,
             rows,
             members,
+            seats,
             queues,
             queue,
             lanes,
@@ -187,6 +192,11 @@ impl Layout {
     #[inline]
     pub(crate) const fn member(&self, local: usize) -> usize {
         self.members + local * size_of::<Member>()
+    }
+
+    #[inline]
+    pub(crate) const fn seat(&self, local: usize, turn: u32) -> usize {
+        self.seats + (local * TURNS + turn as usize % TURNS) * size_of::<Seat>()
     }
 
     #[inline]
@@ -241,7 +251,8 @@ mod tests {
             let layout = Layout::new(locals, depth);
             let last = layout.locals - 1;
             assert!(layout.row(last) + size_of::<SegmentRow>() <= layout.member(0));
-            assert!(layout.member(last) + size_of::<Member>() <= layout.internal_slots(0));
+            assert!(layout.member(last) + size_of::<Member>() <= layout.seat(0, 0));
+            assert!(layout.seat(last, 3) + size_of::<Seat>() <= layout.internal_slots(0));
             let queue_end = layout.request_slots(last) + layout.slots * size_of::<Slot>();
             assert!(queue_end <= layout.lane_head(0, 0));
             let lane_end = layout.lane_slots(last, 2 * LANES - 1) + SLOTS * size_of::<SpscSlot>();
@@ -253,6 +264,7 @@ mod tests {
             assert_eq!(layout.stage(last) + STAGE, layout.len);
             for local in 0..layout.locals {
                 assert!(layout.member(local).is_multiple_of(align_of::<Member>()));
+                assert!(layout.seat(local, 1).is_multiple_of(align_of::<Seat>()));
                 assert!(layout.reply_slots(local).is_multiple_of(align_of::<Slot>()));
                 assert!(layout.request_slots(local).is_multiple_of(align_of::<Slot>()));
                 assert!(layout.lane_slots(local, 1).is_multiple_of(align_of::<SpscSlot>()));

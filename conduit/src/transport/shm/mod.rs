@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "the module that owns shared memory")]
 
 mod arena;
+mod board;
 mod consumer;
 mod doorbell;
 mod endpoint;
@@ -20,6 +21,7 @@ mod slot;
 mod spsc_ring;
 mod words;
 
+pub(crate) use board::{AHEAD, Board, Differs, MOST, OPERAND, Operand, Seat};
 pub(crate) use endpoint::ShmTransport;
 pub(crate) use layout::{STAGE, SegmentRow};
 pub(crate) use map::SharedMemory;
