@@ -5,7 +5,7 @@
 //!   a handler, with a handler-safe lock held, and between a prepare and its commit or cancel few
 //!   calls are legal.
 //! * Locks: `hsl.rs`. Events that were consumed, flags and local addresses: `misuse.rs`.
-//! * Collective calls: members of a team tell each other what they begin ([`order`]).
+//! * Collective calls: `order.rs`.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,6 @@ use gasnet_ibv::Mode;
 
 use crate::M;
 use crate::fail::{Fail, ensure};
-use crate::state::TeamRef;
 
 /// Whether this is the debug library.
 pub const ON: bool = cfg!(feature = "debug");
@@ -174,20 +173,6 @@ fn checked(call: &str) -> Inside {
     }
     let counted = with(|context| context.calls += 1).is_some();
     Inside(counted)
-}
-
-/// A collective call begins; `alike` says what all members must give alike.
-#[inline(always)]
-pub fn order(
-    call: &'static str,
-    team: &TeamRef,
-    alike: impl FnOnce() -> String,
-) -> Result<(), Fail> {
-    if ON {
-        let text = format!("{call}({})", alike());
-        team.state.inner.compare_order::<M>(call, team.group(), &text)?;
-    }
-    Ok(())
 }
 
 /// This thread has prepared a message, or has none prepared any more.

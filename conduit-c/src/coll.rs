@@ -11,7 +11,7 @@ use crate::arguments::{answer, no_flags};
 use crate::fail::{BARRIER_MISMATCH, Fail, NOT_READY, OK, ensure, must, status};
 use crate::state::{self, State, TeamRef};
 use crate::types::{EventValue, Flags, Handle};
-use crate::{M, checks, events};
+use crate::{M, checks, events, order};
 
 #[cold]
 #[inline(never)]
@@ -45,7 +45,7 @@ pub extern "C" fn gex_Coll_BarrierNB(tm: Handle, flags: Flags) -> EventValue {
 #[inline(never)]
 fn barrier_of(call: &'static str, tm: Handle, flags: Flags) -> Result<EventValue, Fail> {
     let team = begin(call, tm, flags)?;
-    checks::order(call, &team, String::new)?;
+    order::compare(call, &team, String::new)?;
     if team.object.is_none() {
         return team.state.collectives.begin_barrier();
     }
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn gex_Coll_BroadcastNB(
             result: dst.cast(),
             len: nbytes,
         };
-        checks::order(call, &team, || format!("root {root}, {nbytes} bytes"))?;
+        order::compare(call, &team, || format!("root {root}, {nbytes} bytes"))?;
         start(call, &team, Task::broadcast(team.group(), root, nbytes, buffers))
     })
 }
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn gex_Coll_ReduceToOneNB(
         let is_root = check_root(&team, root)?;
         let reduction = reduction((dt, dt_sz, dt_cnt, op, user_op, user_cdata))?;
         let buffers = operands(dst, src, reduction.len, is_root)?;
-        checks::order(call, &team, || format!("root {root}, {}", alike(dt, dt_sz, dt_cnt, op)))?;
+        order::compare(call, &team, || format!("root {root}, {}", alike(dt, dt_sz, dt_cnt, op)))?;
         start(call, &team, Task::reduce_to_one(team.group(), root, reduction, buffers))
     })
 }
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn gex_Coll_ReduceToAllNB(
         let team = begin(call, tm, flags)?;
         let reduction = reduction((dt, dt_sz, dt_cnt, op, user_op, user_cdata))?;
         let buffers = operands(dst, src, reduction.len, true)?;
-        checks::order(call, &team, || alike(dt, dt_sz, dt_cnt, op))?;
+        order::compare(call, &team, || alike(dt, dt_sz, dt_cnt, op))?;
         start(call, &team, Task::reduce_to_all(team.group(), reduction, buffers))
     })
 }

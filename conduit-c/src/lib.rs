@@ -52,6 +52,7 @@ mod fail;
 mod hsl;
 mod kinds;
 mod misuse;
+mod order;
 mod prepare;
 mod query;
 mod rma;

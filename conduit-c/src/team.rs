@@ -11,7 +11,7 @@ use crate::fail::{Fail, ensure, must, value};
 use crate::state::{self, Object, State, TeamRef};
 use crate::teams::Team;
 use crate::types::{Flags, Handle, Location, MemVec, RANK_INVALID};
-use crate::{M, checks};
+use crate::{M, order};
 
 const SIZE_MIN: Flags = 1;
 const SIZE_RECOMMENDED: Flags = 1 << 1;
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn gex_TM_Split(
         } else {
             lent(scratch_addr, scratch_size)?
         };
-        checks::order(call, &parent, String::new)?;
+        order::compare(call, &parent, String::new)?;
         let made = parent.state.inner.split::<M>(call, parent.group(), color)?;
         let Some(group) = made else { return Ok(0) };
         answer(new_tm_p, keep(parent.state, group, scratch));
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn gex_TM_Create(
             }
             None => (0, 0),
         };
-        checks::order(call, &parent, String::new)?;
+        order::compare(call, &parent, String::new)?;
         let made = parent.state.inner.create::<M>(call, parent.group(), &ranks)?;
         let Some(group) = made else { return Ok(0) };
         answer(new_tms, keep(parent.state, group, scratch));
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn gex_TM_Destroy(tm: Handle, scratch_p: *mut MemVec, flag
             return Err(Fail::bad("the team of all ranks cannot be destroyed"));
         };
         let (inner, group) = (team.state.inner, team.group());
-        checks::order(call, &team, String::new)?;
+        order::compare(call, &team, String::new)?;
         if flags & QUIET == 0 {
             inner.run_collective::<M>(call, group, Task::barrier(group))?;
         }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use bootstrap::Rank;
 
 use super::group::Group;
-use super::lend::Ways;
 use super::letter::{HANDLER, Head, WORDS};
 use super::machine::State;
 use super::memory::Buffers;
 use super::table::{Key, Running, Table};
 use super::task::Task;
+use super::ways::Ways;
 use crate::error::Error;
 use crate::handler::{Function, Registered, Role};
 use crate::mode::Mode;
@@ -238,9 +238,9 @@ impl RankContext {
         let mut state = Ok(State::Waiting);
         if running.calls_program {
             // What its function may not call, it is told.
-            self.calls.run_handler::<M>(|| state = running.advance(&mut others));
+            self.calls.run_handler::<M>(|| state = running.advance(self.shm(), &mut others));
         } else {
-            state = running.advance(&mut others);
+            state = running.advance(self.shm(), &mut others);
         }
         let state = state.unwrap_or_else(|problem| self.no_agreement(&problem));
         if let State::NotThere(from) = state {

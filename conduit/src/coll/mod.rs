@@ -4,10 +4,11 @@
 //!   collective of one member. `reduce`: how elements are combined. `letter`: the words of a
 //!   message. All pure.
 //! * `memory`: the buffers of programs. `table`: what is under way here, and what came early.
-//! * `order`: what members call, compared by the debug library.
+//! * `order`, `compare`: what members call, compared by the debug library.
 //! * `drive`: the rank around them. Handlers keep what comes; polls send.
 
 mod aligned;
+mod compare;
 mod drive;
 mod group;
 mod hierarchy;
@@ -24,16 +25,18 @@ mod reduce;
 mod schedule;
 mod table;
 mod task;
+mod ways;
 
 use crate::error::Error;
 
+pub(crate) use compare::order_handler;
 pub(crate) use drive::handler;
 pub use group::Group;
 pub(crate) use group::team_id;
 pub(crate) use members::Members;
 pub use memory::{Buffers, Plain};
 pub(crate) use memory::{elements, elements_mut};
-pub(crate) use order::{Order, order_handler};
+pub(crate) use order::Order;
 pub(crate) use places::Places;
 pub use reduce::{Combine, DataType, ReduceOp};
 pub(crate) use table::Collectives;

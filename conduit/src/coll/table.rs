@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::group::{Group, TeamId};
-use super::lend::{Stage, Ways};
+use super::lend::Stage;
 use super::letter::{Head, Signature};
 use super::machine::{Mark, Others, Packet, State};
 use super::memory::Work;
@@ -12,7 +12,6 @@ use super::places::Places;
 use super::quick_hash::QuickMap;
 use super::schedule::ASK;
 use super::task::{Plan, Task};
-use crate::mode::Mode;
 use crate::rma::operations::OpCounters;
 use crate::transport::shm::ShmTransport;
 
@@ -56,12 +55,15 @@ impl Running {
     }
 
     /// Goes on as far as possible.
-    pub(super) fn advance<M: Mode>(&mut self, others: &mut Ways<'_, M>) -> Result<State, String> {
+    pub(super) fn advance(
+        &mut self,
+        shm: &ShmTransport,
+        others: &mut impl Others,
+    ) -> Result<State, String> {
         let state = match &mut self.plan {
             Plan::Steps(machine) => machine.advance(&mut self.work, others),
             Plan::Meeting(meeting) => {
-                let (shm, work) = (others.context.shm(), &mut self.work);
-                meeting.advance(shm, &self.group, self.signature, work)?
+                meeting.advance(shm, &self.group, self.signature, &mut self.work)?
             }
         };
         if state == State::Done {
