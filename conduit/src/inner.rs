@@ -33,7 +33,7 @@ pub use crate::atomics::remote::RemoteAtomic;
 pub use crate::atomics::wire::Refusal;
 pub use crate::atomics::word::{AtomicCall, AtomicWord};
 use crate::client::Client;
-pub use crate::coll::{Buffers, Combine, DataType, Group, ReduceOp, Reduction, Task};
+pub use crate::coll::{Buffers, Combine, DataType, Fences, Group, ReduceOp, Reduction, Task};
 use crate::error::Error;
 pub use crate::foreign::{ANY_ARGS, Arrival, Foreign, Runner, ShortBurst};
 pub use crate::handler::Registered;

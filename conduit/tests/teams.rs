@@ -128,6 +128,75 @@ fn collectives(team: &Team<'_, Seq>, count: usize) {
     team.barrier().expect("barrier");
 }
 
+/// Everything that moves blocks, with `count` elements of a block.
+fn blocks(team: &Team<'_, Seq>, count: usize) {
+    let (me, size) = (team.rank().0, team.size());
+    let word =
+        |from: u32, to: u32, at: usize| u64::from(from) << 40 | u64::from(to) << 20 | at as u64;
+    let block = |from, to| (0..count).map(move |at| word(from, to, at));
+    let of_all = |block: &dyn Fn(u32) -> Vec<u64>| (0..size).flat_map(block).collect::<Vec<_>>();
+    let mine: Vec<u64> = block(me, 0).collect();
+    let for_all = of_all(&|to| block(me, to).collect());
+    let gathered = of_all(&|from| block(from, 0).collect());
+    for root in [0, size / 2, size - 1] {
+        let (mut one, mut all) = (vec![7; count], vec![7; count * size as usize]);
+        team.scatter(Rank(root), if me == root { &for_all } else { &[] }, &mut one)
+            .expect("scatter");
+        assert!(one.iter().copied().eq(block(root, me)));
+        team.gather(Rank(root), &mine, if me == root { &mut all } else { &mut [] })
+            .expect("gather");
+        assert!(if me == root { all == gathered } else { all.iter().all(|word| *word == 7) });
+    }
+    let mut all = vec![7; count * size as usize];
+    team.gather_all(&mine, &mut all).expect("gather");
+    assert!(all == gathered);
+    team.exchange(&for_all, &mut all).expect("exchange");
+    assert!(all == of_all(&|from| block(from, me).collect()));
+    let mut sums: Vec<u64> = (0..count as u64).map(|at| at + u64::from(me)).collect();
+    team.scan(&mut sums, ReduceOp::Add).expect("scan");
+    let (to, below) = (u64::from(me) + 1, u64::from(me) * (u64::from(me) + 1) / 2);
+    assert!(sums.iter().zip(0..).all(|(sum, at)| *sum == to * at + below));
+    let mut ends = [u64::from(me) << 32 | u64::from(me)];
+    team.scan_with(&mut ends, |left, right| left >> 32 << 32 | right & 0xffff_ffff).expect("scan");
+    assert_eq!(ends, [u64::from(me)]);
+}
+
+#[test]
+fn blocks_of_many_teams_and_sizes_come_to_their_places() {
+    everywhere::<Seq>(5, &tiny(), |client| {
+        let me = i32::try_from(client.rank().0).expect("few");
+        let all = client.team();
+        let back = all.split(Some(0), -me).expect("split").expect("a team");
+        for (team, count) in [(&all, 5), (&back, 2500), (&all, 12_000)] {
+            blocks(team, count);
+        }
+    });
+    for size in [1, 2, 3, 8, 13] {
+        job::<Seq>(size, &Settings::default(), |client| blocks(&client.team(), 3));
+    }
+}
+
+#[test]
+fn blocks_that_do_not_fit_are_refused() {
+    job::<Seq>(3, &Settings::default(), |client| {
+        let (team, few) = (client.team(), [1_u8; 2]);
+        let refused = |outcome: Result<(), Error>| match outcome {
+            Err(error) => error.to_string(),
+            other => panic!("{other:?}"),
+        };
+        let text = refused(team.scatter(team.rank(), &few, &mut [0; 2]));
+        assert!(text.contains("the source has 2 elements, not 6 in a team of 3 ranks"), "{text}");
+        let text = refused(team.gather(team.rank(), &few, &mut [0; 7]));
+        assert!(text.contains("the result has 7 elements, not 6"), "{text}");
+        assert!(refused(team.gather_all(&few, &mut [])).contains("0 elements, not 6"));
+        assert!(refused(team.exchange(&few, &mut [0; 2])).contains("the source has 2 elements"));
+        assert!(refused(team.exchange(&[1, 2, 3], &mut [0; 2])).contains("the result has 2"));
+        let outside = team.scatter(Rank(3), &few, &mut [0; 2]);
+        assert!(matches!(outside, Err(Error::RankOutOfRange { size: 3, .. })));
+        assert!(refused(team.scan(&mut [1.0], ReduceOp::Xor)).contains("no operation Xor"));
+    });
+}
+
 #[test]
 fn collectives_of_many_teams_and_sizes_have_the_results_of_one_process() {
     everywhere::<Seq>(5, &tiny(), |client| {

@@ -82,19 +82,36 @@ impl RankContext {
         group: &Arc<Group>,
         task: Task,
     ) -> Result<Begun, Error> {
+        self.begin_chain::<M>(call, group, [task].into_iter())
+    }
+
+    /// Begins collectives, at least one, each when the one before is complete here; the key is that
+    /// of the first.
+    pub(super) fn begin_chain<M: Mode>(
+        &self,
+        call: &'static str,
+        group: &Arc<Group>,
+        tasks: impl Iterator<Item = Task>,
+    ) -> Result<Begun, Error> {
         self.check_open(call)?;
         self.check_outside::<M>(call)?;
         let (op, row) = self.begin(call)?;
-        row.gets.begin(false);
         let mut table = self.collectives.lock();
-        let key = (group.id, group.next());
-        let running = Running::new(group, task, Arc::clone(&row));
-        if let Err(problem) = table.begin(key, running) {
-            self.no_agreement(&problem);
+        let (mut first, mut tasks) = (None, tasks.peekable());
+        while let Some(task) = tasks.next() {
+            row.gets.begin(false);
+            // Nobody else gets a number meanwhile.
+            let key = (group.id, group.next());
+            let mut running = Running::new(group, task, Arc::clone(&row));
+            running.link(first.is_some(), tasks.peek().is_some());
+            first = first.or(Some(key));
+            if let Err(problem) = table.begin(key, running) {
+                self.no_agreement(&problem);
+            }
         }
         self.advance_collectives::<M>(&mut table);
         self.advance_meetings::<M>(&mut table);
-        Ok(Begun { op, row, key })
+        Ok(Begun { op, row, key: first.unwrap_or_default() })
     }
 
     /// As `begin_collective` for who knows operations by number.
@@ -249,7 +266,7 @@ impl RankContext {
             ));
         }
         if state == State::Done {
-            table.running.remove(&key);
+            table.end(key);
             if M::THREADED {
                 // Another thread may sleep for it.
                 self.shm().wake_own();

@@ -18,10 +18,25 @@ pub(crate) enum Kind {
     ReduceToAll,
     /// Of the library: making teams, publishing segments.
     Gather,
+    Scatter,
+    GatherToOne,
+    GatherToAll,
+    Exchange,
+    Scan,
 }
 
-const KINDS: [Kind; 5] =
-    [Kind::Barrier, Kind::Broadcast, Kind::ReduceToOne, Kind::ReduceToAll, Kind::Gather];
+const KINDS: [Kind; 10] = [
+    Kind::Barrier,
+    Kind::Broadcast,
+    Kind::ReduceToOne,
+    Kind::ReduceToAll,
+    Kind::Gather,
+    Kind::Scatter,
+    Kind::GatherToOne,
+    Kind::GatherToAll,
+    Kind::Exchange,
+    Kind::Scan,
+];
 
 impl Kind {
     const fn name(self) -> &'static str {
@@ -31,6 +46,11 @@ impl Kind {
             Self::ReduceToOne => "a reduction to one",
             Self::ReduceToAll => "a reduction to all",
             Self::Gather => "a call that makes teams or publishes segments",
+            Self::Scatter => "a scatter",
+            Self::GatherToOne => "a gather to one",
+            Self::GatherToAll => "a gather to all",
+            Self::Exchange => "an exchange",
+            Self::Scan => "a scan",
         }
     }
 }
@@ -142,7 +162,7 @@ mod tests {
     proptest! {
         #[test]
         fn words_survive_the_wire(
-            team: u64, number: u32, kind in 0_usize..5, check: u16, len: u64, tag: u8, lane: u32, at: u64,
+            team: u64, number: u32, kind in 0_usize..10, check: u16, len: u64, tag: u8, lane: u32, at: u64,
         ) {
             let signature = Signature { kind: KINDS[kind], check, len };
             let head = Head { team, number, signature, mark: Mark { tag, lane, at } };

@@ -18,7 +18,7 @@ const LANE: usize = 32 << 10;
 /// Most bytes that are sent before the receiver has said that it is ready.
 const EAGER: usize = 16 << 10;
 /// Payloads of more than this go by the schedules for large ones.
-const LONG: usize = 64 << 10;
+pub(super) const LONG: usize = 64 << 10;
 /// Bytes of the lanes that are under way beside each other; at least one lane.
 const WINDOW: usize = 1 << 20;
 /// Longest lane that neighbours copy from each other's memory: whole messages.
@@ -57,6 +57,11 @@ impl Layout {
         self.windowed && self.lane <= LENT
     }
 
+    /// One block of `len` bytes of several, which are little data together: in one piece.
+    pub(crate) const fn block(len: usize, total: usize) -> Self {
+        Self { len, lane: len, lanes: 1, windowed: total > EAGER, window: 1 }
+    }
+
     /// Whether there are so many lanes that the amount of data counts more than the rounds.
     pub(crate) const fn is_long(self) -> bool {
         self.len > LONG
@@ -70,8 +75,10 @@ impl Layout {
     fn range(self, lane: u32, part: Part) -> Range<usize> {
         let start = (lane as usize).saturating_mul(self.lane).min(self.len);
         let block = self.lane.min(self.len - start);
-        let at = |blocks: u32| start + block * blocks as usize;
-        at(part.first)..at(part.first + part.count)
+        // Of several blocks that are in lanes, every block has a piece in each lane.
+        let first = start + self.len * part.first as usize;
+        let others = self.len * part.count.saturating_sub(1) as usize;
+        first..first + if part.count > 0 { others + block } else { 0 }
     }
 }
 
@@ -84,6 +91,13 @@ pub(crate) trait Memory {
     fn read(&self, range: Range<usize>) -> &[u8];
     /// Where data is to be.
     fn room(&mut self, range: Range<usize>) -> &mut [u8];
+    /// Puts data where it is to be, which may be in two places.
+    fn store(&mut self, at: usize, bytes: &[u8]) {
+        let room = self.room(at..at + bytes.len());
+        if room.len() == bytes.len() {
+            room.copy_from_slice(bytes);
+        }
+    }
     /// Combines what is in a range with `data`, which may be changed; `left`: `data` is the left
     /// operand.
     fn combine(&mut self, range: Range<usize>, data: &mut [u8], left: bool);
@@ -248,13 +262,7 @@ impl Machine {
         }
         match then {
             Then::Nothing => {}
-            Then::Store => {
-                let from = range.start + at;
-                let room = memory.room(from..from + bytes.len());
-                if room.len() == bytes.len() {
-                    room.copy_from_slice(bytes);
-                }
-            }
+            Then::Store => memory.store(range.start + at, bytes),
             Then::Left | Then::Right if waited_for && memory.combines_anywhere() => {
                 memory.combine(range.clone(), bytes, then == Then::Left);
                 row.combined = true;

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::aligned::Aligned;
+use super::blocks::Side;
 use super::machine::Memory;
 use super::reduce::Combine;
 
@@ -79,13 +80,29 @@ pub(super) struct Work {
     /// Where there is no place for the result.
     own: Aligned,
     combine: Option<Combine>,
+    moves: Option<Moves>,
+}
+
+/// What of it a collective that moves blocks uses. Numbers of bytes.
+#[derive(Debug)]
+pub(super) struct Moves {
+    pub(super) reads: Side,
+    pub(super) stores: Side,
+    /// Where the bytes that stay here are in the source, and where they go.
+    pub(super) keeps: Option<(usize, usize)>,
+    pub(super) block: usize,
 }
 
 impl Work {
     /// `own`: bytes that this rank needs because it has no place for a result.
     pub(super) fn new(buffers: Buffers, own: usize, combine: Option<Combine>) -> Self {
         let own = if own > 0 { Aligned::new(own) } else { Aligned::default() };
-        Self { buffers, own, combine }
+        Self { buffers, own, combine, moves: None }
+    }
+
+    /// As [`Work::new`] for a collective that moves blocks.
+    pub(super) fn moving(buffers: Buffers, own: usize, moves: Moves) -> Self {
+        Self { moves: Some(moves), ..Self::new(buffers, own, None) }
     }
 
     /// Combines a left operand with a right one; the left one becomes the result.
@@ -105,15 +122,29 @@ impl Work {
         }
     }
 
+    fn result(&self, range: Range<usize>) -> &[u8] {
+        if self.buffers.result.is_null() || range.end > self.buffers.len {
+            return &[];
+        }
+        // SAFETY: inside the result, which is the collective's while it is under way.
+        unsafe {
+            std::slice::from_raw_parts(self.buffers.result.wrapping_add(range.start), range.len())
+        }
+    }
+
     /// The place of the result, or what stands for it.
     fn place(&mut self, range: Range<usize>) -> &mut [u8] {
         if self.buffers.result.is_null() {
             return self.own.bytes().get_mut(range).unwrap_or_default();
         }
-        if range.end > self.buffers.len {
+        self.result_mut(range)
+    }
+
+    fn result_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        if self.buffers.result.is_null() || range.end > self.buffers.len {
             return &mut [];
         }
-        // SAFETY: inside the result, which belongs to the collective while it is under way.
+        // SAFETY: as in `result`, and nobody else has it meanwhile.
         unsafe {
             std::slice::from_raw_parts_mut(
                 self.buffers.result.wrapping_add(range.start),
@@ -123,8 +154,60 @@ impl Work {
     }
 }
 
+/// Collectives that move blocks.
+impl Work {
+    /// Stores where `side` says; what has no room there is not stored.
+    fn store_at(&mut self, side: Side, block: usize, at: usize, bytes: &[u8]) {
+        let (head, rest) = match side {
+            Side::Split => bytes.split_at(block.saturating_sub(at).min(bytes.len())),
+            Side::Own => (&[][..], bytes),
+            Side::Source | Side::Result => (bytes, &[][..]),
+        };
+        let behind = if side == Side::Split { (at + head.len()).saturating_sub(block) } else { at };
+        if let Some(place) = self.own.bytes().get_mut(behind..behind + rest.len()) {
+            place.copy_from_slice(rest);
+        }
+        let place = self.result_mut(at..at + head.len());
+        if place.len() == head.len() {
+            place.copy_from_slice(head);
+        }
+    }
+
+    fn read_at(&self, side: Side, block: usize, range: Range<usize>) -> &[u8] {
+        match side {
+            Side::Source => self.contribution(range),
+            Side::Result => self.result(range),
+            Side::Own => self.own.get(range).unwrap_or_default(),
+            Side::Split => {
+                let Some(start) = range.start.checked_sub(block) else { return &[] };
+                self.own.get(start..start + range.len()).unwrap_or_default()
+            }
+        }
+    }
+
+    /// What stays here goes to its place.
+    fn keep(&mut self, from: usize, to: usize, side: Side, range: &Range<usize>) {
+        let source = self.contribution(from + range.start..from + range.end);
+        let (source, len) = (source.as_ptr(), source.len());
+        let place = match side {
+            Side::Own => self.own.bytes().get_mut(to + range.start..to + range.end),
+            _ => Some(self.result_mut(to + range.start..to + range.end)),
+        };
+        if let Some(place) = place.filter(|place| place.len() == len) {
+            // SAFETY: both have so many bytes. A program may let them be the same.
+            unsafe { std::ptr::copy(source, place.as_mut_ptr(), len) };
+        }
+    }
+}
+
 impl Memory for Work {
     fn begin(&mut self, range: Range<usize>) {
+        if let Some(Moves { stores, keeps, .. }) = self.moves {
+            if let Some((from, to)) = keeps {
+                self.keep(from, to, stores, &range);
+            }
+            return;
+        }
         let Buffers { source, result, contributes, .. } = self.buffers;
         if source.is_null() || range.end > contributes || source == result.cast_const() {
             return;
@@ -139,14 +222,11 @@ impl Memory for Work {
     }
 
     fn read(&self, range: Range<usize>) -> &[u8] {
+        if let Some(Moves { reads, block, .. }) = self.moves {
+            return self.read_at(reads, block, range);
+        }
         if !self.buffers.result.is_null() && range.end <= self.buffers.len {
-            // SAFETY: as in `place`.
-            return unsafe {
-                std::slice::from_raw_parts(
-                    self.buffers.result.wrapping_add(range.start),
-                    range.len(),
-                )
-            };
+            return self.result(range);
         }
         match self.own.get(range.clone()) {
             Some(bytes) => bytes,
@@ -161,6 +241,16 @@ impl Memory for Work {
 
     fn room(&mut self, range: Range<usize>) -> &mut [u8] {
         self.place(range)
+    }
+
+    fn store(&mut self, at: usize, bytes: &[u8]) {
+        if let Some(Moves { stores, block, .. }) = self.moves {
+            return self.store_at(stores, block, at, bytes);
+        }
+        let room = self.place(at..at + bytes.len());
+        if room.len() == bytes.len() {
+            room.copy_from_slice(bytes);
+        }
     }
 
     fn combines_anywhere(&self) -> bool {

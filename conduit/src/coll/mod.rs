@@ -1,13 +1,14 @@
 //! Collectives on teams: any number under way, in the same order on all members.
 //!
-//! * `members`, `group`: who is in a team. `schedule`: who sends what to whom. `machine`: one
-//!   collective of one member. `reduce`: how elements are combined. `letter`: the words of a
+//! * `members`, `group`: who is in a team. `schedule`, `blocks`: who sends what to whom. `machine`:
+//!   one collective of one member. `reduce`: how elements are combined. `letter`: the words of a
 //!   message. All pure.
 //! * `memory`: the buffers of programs. `table`: what is under way here, and what came early.
 //! * `order`, `compare`: what members call, compared by the debug library.
 //! * `drive`: the rank around them. Handlers keep what comes; polls send.
 
 mod aligned;
+mod blocks;
 mod compare;
 mod drive;
 mod group;
@@ -18,6 +19,7 @@ mod machine;
 mod meeting;
 mod members;
 mod memory;
+mod moves;
 mod order;
 mod places;
 mod quick_hash;
@@ -36,6 +38,7 @@ pub(crate) use group::team_id;
 pub(crate) use members::Members;
 pub use memory::{Buffers, Plain};
 pub(crate) use memory::{elements, elements_mut};
+pub use moves::Fences;
 pub(crate) use order::Order;
 pub(crate) use places::Places;
 pub use reduce::{Combine, DataType, ReduceOp};

@@ -80,27 +80,27 @@ mod tag {
     pub(super) const ROUND: u8 = 64;
 }
 
-const fn send(to: u32, tag: u8, part: Part) -> Step {
+pub(super) const fn send(to: u32, tag: u8, part: Part) -> Step {
     Step::Send { to, tag, part }
 }
 
-const fn receive(from: u32, tag: u8, part: Part, then: Then) -> Step {
+pub(super) const fn receive(from: u32, tag: u8, part: Part, then: Then) -> Step {
     Step::Receive { from, tag, part, then }
 }
 
 /// Powers of two below `size`.
-fn powers(size: u32) -> impl DoubleEndedIterator<Item = (u8, u32)> {
+pub(super) fn powers(size: u32) -> impl DoubleEndedIterator<Item = (u8, u32)> {
     (0_u8..32).map(|round| (round, 1_u32 << round)).take(rounds(size))
 }
 
 /// `a + b` around a ring.
-const fn after(a: u32, b: u32, size: u32) -> u32 {
+pub(super) const fn after(a: u32, b: u32, size: u32) -> u32 {
     let (a, b) = (a % size, b % size);
     if b < size - a { a + b } else { b - (size - a) }
 }
 
 /// `a - b` around a ring.
-const fn before(a: u32, b: u32, size: u32) -> u32 {
+pub(super) const fn before(a: u32, b: u32, size: u32) -> u32 {
     after(a, size - b % size, size)
 }
 
@@ -144,12 +144,12 @@ pub(crate) fn broadcast(rank: u32, size: u32, root: u32, tree: Tree) -> Vec<Step
 }
 
 /// The lowest bit that is set.
-const fn lowest(number: u32) -> u32 {
+pub(super) const fn lowest(number: u32) -> u32 {
     number & number.wrapping_neg()
 }
 
 /// Those of the places that there are.
-fn below(places: impl Iterator<Item = u64>, size: u32) -> Vec<u32> {
+pub(super) fn below(places: impl Iterator<Item = u64>, size: u32) -> Vec<u32> {
     places.filter_map(|place| u32::try_from(place).ok()).filter(|place| *place < size).collect()
 }
 
@@ -267,7 +267,7 @@ pub(super) mod tests {
     use super::*;
 
     /// Every step that sends has the one that receives it, and the other way round, once.
-    pub(crate) fn matched(all: &[Vec<Step>]) {
+    pub(in crate::coll) fn matched(all: &[Vec<Step>]) {
         let mut sent = Vec::new();
         let mut received = Vec::new();
         for (rank, steps) in (0..).zip(all) {

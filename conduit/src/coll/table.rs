@@ -33,6 +33,10 @@ pub(super) struct Running {
     stirring: bool,
     /// The next member was shown what was begun here.
     asked: bool,
+    /// It begins when the one before it in its chain is complete.
+    held: bool,
+    /// The next one in the team waits for it.
+    leads: bool,
 }
 
 impl Running {
@@ -51,7 +55,14 @@ impl Running {
             counters,
             stirring: false,
             asked: false,
+            held: false,
+            leads: false,
         }
+    }
+
+    /// Makes it part of a chain: whether one goes before it, and whether one comes after.
+    pub(super) const fn link(&mut self, held: bool, leads: bool) {
+        (self.held, self.leads) = (held, leads);
     }
 
     /// Goes on as far as possible.
@@ -60,6 +71,9 @@ impl Running {
         shm: &ShmTransport,
         others: &mut impl Others,
     ) -> Result<State, String> {
+        if self.held {
+            return Ok(State::Waiting);
+        }
         let state = match &mut self.plan {
             Plan::Steps(machine) => machine.advance(&mut self.work, others),
             Plan::Meeting(meeting) => {
@@ -173,6 +187,18 @@ impl Table {
             running.stirring = false;
         }
         Some(key)
+    }
+
+    /// One is complete; what waits for it may go on.
+    pub(super) fn end(&mut self, (team, number): Key) {
+        let ended = self.running.remove(&(team, number));
+        let next = (team, number.wrapping_add(1));
+        if ended.is_some_and(|ended| ended.leads)
+            && let Some(running) = self.running.get_mut(&next)
+        {
+            running.held = false;
+            self.again(next);
+        }
     }
 
     /// One could not go on for want of room.

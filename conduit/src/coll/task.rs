@@ -120,7 +120,7 @@ impl std::fmt::Debug for Task {
 }
 
 impl Reduction {
-    fn signature(&self, kind: Kind, root: u32) -> Signature {
+    pub(super) fn signature(&self, kind: Kind, root: u32) -> Signature {
         let arguments = [u64::from(root), self.element as u64, self.check, self.ordered.into()];
         Signature::new(kind, arguments, self.len)
     }

@@ -41,7 +41,7 @@ impl<M: Mode> Team<'_, M> {
         context.meet::<M>(call)
     }
 
-    fn check_root(&self, call: &'static str, root: Rank) -> Result<(), Error> {
+    pub(super) fn check_root(&self, call: &'static str, root: Rank) -> Result<(), Error> {
         if root.0 < self.size() {
             return Ok(());
         }
@@ -89,7 +89,7 @@ impl<M: Mode> Team<'_, M> {
         Ok(self.reduce_all(data, builtin::<T>(call, op)?))
     }
 
-    fn run(&self, call: &'static str, task: Task) -> Result<(), Error> {
+    pub(super) fn run(&self, call: &'static str, task: Task) -> Result<(), Error> {
         self.context().run_collective::<M>(call, self.group(), task)
     }
 
@@ -180,20 +180,23 @@ impl<M: Mode> Team<'_, M> {
     }
 }
 
-fn reduction<T: Plain>(data: &[T], combine: Combine, check: u64) -> Reduction {
+pub(super) fn reduction<T: Plain>(data: &[T], combine: Combine, check: u64) -> Reduction {
     let ordered = matches!(combine, Combine::Function(_));
     Reduction { combine, ordered, element: size_of::<T>(), len: size_of_val(data), check }
 }
 
 /// An operation of the library, and what members compare of it.
-fn builtin<T: Element>(call: &'static str, op: ReduceOp) -> Result<(Combine, u64), Error> {
+pub(super) fn builtin<T: Element>(
+    call: &'static str,
+    op: ReduceOp,
+) -> Result<(Combine, u64), Error> {
     let combine = Combine::builtin(T::DATA, op).ok_or_else(|| {
         refused(call, format!("elements of type {:?} have no operation {op:?}", T::DATA))
     })?;
     Ok((combine, (T::DATA as u64) << 8 | op as u64))
 }
 
-fn own<T: Plain>(combine: impl Fn(T, T) -> T + Send + Sync + 'static) -> (Combine, u64) {
+pub(super) fn own<T: Plain>(combine: impl Fn(T, T) -> T + Send + Sync + 'static) -> (Combine, u64) {
     let function = move |left: &[u8], right: &mut [u8]| {
         for (left, right) in elements::<T>(left).iter().zip(elements_mut::<T>(right)) {
             *right = combine(*left, *right);

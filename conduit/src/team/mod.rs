@@ -1,6 +1,7 @@
 //! Making teams of teams, their collectives and domains of atomics.
 
 mod atomics;
+mod blocks;
 mod collectives;
 mod make;
 
