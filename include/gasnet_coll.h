@@ -2,6 +2,7 @@
 #ifndef GASNET_COLL_H
 #define GASNET_COLL_H 1
 
+#include "gasnet_ibv/gasnet1_coll.h"
 #include "gasnetex.h"
 
 GEXI_BEGIN_C

@@ -16,8 +16,13 @@ use crate::{M, checks, events, order};
 #[cold]
 #[inline(never)]
 fn begin(call: &'static str, tm: Handle, flags: Flags) -> Result<TeamRef, Fail> {
-    let team = state::team(tm)?;
     no_flags(flags)?;
+    open_team(call, tm)
+}
+
+/// The team of a collective call, when one can be made here.
+pub fn open_team(call: &'static str, tm: Handle) -> Result<TeamRef, Fail> {
+    let team = state::team(tm)?;
     // That the job ends is found out by the wait.
     team.state.inner.check_running(call)?;
     team.state.inner.check_outside::<M>(call)?;

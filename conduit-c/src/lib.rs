@@ -51,6 +51,7 @@ mod fail;
 #[cfg(feature = "debug")]
 mod hsl;
 mod kinds;
+mod legacy_coll;
 mod misuse;
 mod order;
 mod prepare;
@@ -60,6 +61,7 @@ mod segment;
 mod state;
 mod system;
 mod team;
+mod team_barrier;
 mod teams;
 mod tools;
 mod transfer;

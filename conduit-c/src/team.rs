@@ -9,6 +9,7 @@ use gasnet_ibv::inner::{Group, Task};
 use crate::arguments::{answer, array, check_place};
 use crate::fail::{Fail, ensure, must, value};
 use crate::state::{self, Object, State, TeamRef};
+use crate::team_barrier::TeamBarrier;
 use crate::teams::Team;
 use crate::types::{Flags, Handle, Location, MemVec, RANK_INVALID};
 use crate::{M, order};
@@ -37,7 +38,7 @@ fn check_flags(flags: Flags, known: Flags) -> Result<(), Fail> {
 
 /// Keeps a team that was made: its handle.
 fn keep(state: &State, group: Arc<Group>, scratch: (usize, usize)) -> *mut c_void {
-    state.teams.add(Team { object: Object::new(), group, scratch })
+    state.teams.add(Team { object: Object::new(), group, scratch, barrier: TeamBarrier::default() })
 }
 
 #[unsafe(no_mangle)]

@@ -11,6 +11,7 @@ use gasnet_ibv::inner::Group;
 
 use crate::fail::Fail;
 use crate::state::Object;
+use crate::team_barrier::TeamBarrier;
 use crate::types::Handle;
 
 /// Low byte of a handle.
@@ -24,6 +25,7 @@ pub struct Team {
     pub group: Arc<Group>,
     /// First address and bytes of what the program lent, none when there are no bytes.
     pub scratch: (usize, usize),
+    pub barrier: TeamBarrier,
 }
 
 #[derive(Default)]

@@ -46,9 +46,14 @@ static void answers(void)
     CHECK_EQ(gex_AM_RequestShort0((gex_TM_t)(void *)data, 0, 200, 0), GASNET_ERR_BAD_ARG);
     CHECK_EQ(gex_EP_PublishBoundSegment(ended, NULL, 0, 0), GASNET_ERR_BAD_ARG);
     CHECK_EQ(gex_Segment_Attach(&t_segment, half, 4096), GASNET_ERR_BAD_ARG);
+    CHECK_EQ(gasnet_coll_barrier_wait(half, 0, 0), GASNET_ERR_BAD_ARG);
+    CHECK_EQ(gasnet_coll_barrier_try(half, 0, 0), GASNET_ERR_BAD_ARG);
+    CHECK_EQ(gasnet_coll_barrier_result(half, NULL), GASNET_ERR_BAD_ARG);
+    CHECK_EQ(gasnet_coll_barrier(ended, 0, 0), GASNET_ERR_BAD_ARG);
     t_pass();
 }
 
+#define NOSYNC (GASNET_COLL_IN_NOSYNC | GASNET_COLL_OUT_NOSYNC)
 #define CASE(text) else if (strcmp(name, text) == 0)
 
 static void wrong(const char *name)
@@ -128,6 +133,29 @@ static void wrong(const char *name)
     CASE("kinds differ")
     gex_Event_Wait(t_rank ? to_all(8, 1, GEX_DT_I64, GEX_OP_ADD, NULL) : gex_Coll_BroadcastNB(t_tm, 0, data, data, 8, 0));
     CASE("operations differ") gex_Event_Wait(to_all(8, 1, GEX_DT_I64, t_rank ? GEX_OP_ADD : GEX_OP_MAX, NULL));
+    CASE("image outside") gasnet_coll_broadcast(t_tm, data, 2, data, 8, NOSYNC);
+    CASE("image outside half") gasnet_coll_gather(half, 1, data, data, 8, NOSYNC);
+    CASE("scatter from null") gasnet_coll_scatter(t_tm, data, t_rank, NULL, 8, NOSYNC);
+    CASE("gather to null") gasnet_coll_gather(t_tm, t_rank, NULL, data, 8, NOSYNC);
+    CASE("gather all to null") gasnet_coll_gather_all(t_tm, NULL, data, 8, NOSYNC);
+    CASE("exchange from null") gasnet_coll_exchange(t_tm, data, NULL, 8, NOSYNC);
+    CASE("exchange in place") gasnet_coll_exchange(t_tm, data, data, 8, NOSYNC);
+    CASE("blocks too large") gasnet_coll_exchange(t_tm, data, data, SIZE_MAX / 2, NOSYNC);
+    CASE("no sync flags") gasnet_coll_gather_all(t_tm, data, data, 8, GASNET_COLL_IN_NOSYNC);
+    CASE("two sync flags") gasnet_coll_gather_all(t_tm, data, data, 8, NOSYNC | GASNET_COLL_IN_ALLSYNC);
+    CASE("single and local") gasnet_coll_gather_all(t_tm, data, data, 8, NOSYNC | GASNET_COLL_SINGLE | GASNET_COLL_LOCAL);
+    CASE("unknown flags") gasnet_coll_gather_all(t_tm, data, data, 8, NOSYNC | 1 << 20);
+    CASE("gather after destroy") gasnet_coll_gather_all(ended, data, data, 8, NOSYNC);
+    CASE("notify twice")
+    {
+        gasnet_coll_barrier_notify(half, 1, 0);
+        gasnet_coll_barrier_notify(half, 1, 0);
+    }
+    CASE("blocks differ") gasnet_coll_exchange(t_tm, data, data + 1024, 8 + t_rank, NOSYNC);
+    CASE("images differ")
+    {
+        gasnet_coll_scatter(t_tm, data, t_rank, data + 1024, 8, GASNET_COLL_IN_NOSYNC | GASNET_COLL_OUT_ALLSYNC);
+    }
     else t_say("no such case: %s", name);
     /* The other rank may be the one that finds it. */
     if (strstr(name, "differ") || strstr(name, "each")) t_barrier();

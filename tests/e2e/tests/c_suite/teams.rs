@@ -4,7 +4,7 @@ use crate::build::{self, KINDS, MODES, built};
 use crate::run;
 
 /// Cases that end the process, and what is said then.
-const WRONG: [(&str, &str); 38] = [
+const WRONG: [(&str, &str); 54] = [
     ("barrier after destroy", "gex_Coll_BarrierNB: GASNET_ERR_BAD_ARG"),
     ("put after destroy", "is a team that was destroyed"),
     ("put to no member", "rank 1 is not in the team of 1 ranks"),
@@ -43,6 +43,22 @@ const WRONG: [(&str, &str); 38] = [
     ("each waits", "another root, type, size of elements or operation"),
     ("kinds differ", "where this rank begins a"),
     ("operations differ", "another root, type, size of elements or operation"),
+    ("image outside", "srcimage 2 is not in the team, which has 2 images"),
+    ("image outside half", "dstimage 1 is not in the team, which has 1 images"),
+    ("scatter from null", "gasnet_coll_scatter: GASNET_ERR_BAD_ARG: src is null"),
+    ("gather to null", "gasnet_coll_gather: GASNET_ERR_BAD_ARG: dst is null"),
+    ("gather all to null", "gasnet_coll_gather_all: GASNET_ERR_BAD_ARG: dst is null"),
+    ("exchange from null", "gasnet_coll_exchange: GASNET_ERR_BAD_ARG: src is null"),
+    ("exchange in place", "overlap, each of 16 bytes"),
+    ("blocks too large", "2 blocks of 9223372036854775807 bytes are too much"),
+    ("no sync flags", "flags 0x1: one of GASNET_COLL_IN_{NOSYNC,MYSYNC,ALLSYNC}"),
+    ("two sync flags", "flags 0xd: one of GASNET_COLL_IN_{NOSYNC,MYSYNC,ALLSYNC}"),
+    ("single and local", "GASNET_COLL_SINGLE and GASNET_COLL_LOCAL exclude each other"),
+    ("unknown flags", "flags 0x100009: 0x100000 are not flags of collectives"),
+    ("gather after destroy", "gasnet_coll_gather_all: GASNET_ERR_BAD_ARG"),
+    ("notify twice", "a notify of this team was not waited for"),
+    ("blocks differ", "collectives differ: rank "),
+    ("images differ", "collectives differ: rank "),
 ];
 
 #[test]
