@@ -77,6 +77,18 @@ fn a_histogram_is_that_of_a_serial_run() {
 }
 
 #[test]
+fn a_sample_sort_is_that_of_a_serial_run() {
+    let sort = |ranks| job(ranks, "sample_sort").arg("3000");
+    let trees = [sort(3), apart(sort(3)), neighbourhoods(sort(4), 2)];
+    for (tree, ranks) in trees.into_iter().zip([3, 3, 4]) {
+        let outcome = tree.run();
+        outcome.expect(0);
+        let words = format!("{} numbers in order on {ranks} ranks", 3000 * ranks);
+        assert!(outcome.out().contains(&words), "{}", outcome.out());
+    }
+}
+
+#[test]
 fn words_are_counted_as_over_shared_memory() {
     let files = testkit::texts::files(if all_requested() { 2000 } else { 200 });
     if files.len() < 10 {
