@@ -105,7 +105,6 @@ fn random_traffic_is_what_its_model_says() {
     let (mut total, mut faults) = (0, Vec::new());
     for (turn, way) in WAYS.iter().enumerate().rev() {
         let mode = MODES[(seed as usize + turn) % MODES.len()];
-        // What the networks did not do; some draws start nothing.
         // What the others did not do; some draws start nothing.
         let rest = wanted.saturating_sub(total) * 21 / 20;
         let share = (wanted * SHARE / 1000).min(200_000);
