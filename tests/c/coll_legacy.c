@@ -129,6 +129,10 @@ static void in_flight(uint32_t seed)
     at = t_random(&random) % FLIGHT;
     while (gasnet_coll_try_sync(handles[at]) != GASNET_OK) continue;
     handles[at] = GASNET_COLL_INVALID_HANDLE;
+    gasnet_coll_wait_sync(handles[at]);
+    at = t_random(&random) % FLIGHT;
+    gasnet_coll_wait_sync(handles[at]);
+    handles[at] = GASNET_COLL_INVALID_HANDLE;
     gasnet_coll_wait_sync_some(handles, FLIGHT);
     (void)gasnet_coll_try_sync_some(handles, FLIGHT);
     if (gasnet_coll_try_sync_all(handles, FLIGHT) != GASNET_OK) gasnet_coll_wait_sync_all(handles, FLIGHT);
@@ -196,6 +200,8 @@ int main(int argc, char **argv)
     }
     for (at = 0; at < 20; at++) in_flight(at);
     CHECK_EQ(gasnet_coll_get_num_tree_classes(GASNET_TEAM_ALL, GASNET_COLL_SCATTER_OP), 1);
+    gasnet_coll_set_tree_kind(GASNET_TEAM_ALL, 0, 2, GASNET_COLL_SCATTER_OP);
+    gasnet_coll_set_dissem_limit(GASNET_TEAM_ALL, 64, GASNET_COLL_GATHER_ALL_OP);
     gasnet_coll_dumpTuningState(NULL, GASNET_TEAM_ALL);
     OK(gex_TM_Destroy(teams[2], NULL, 0));
     OK(gex_TM_Destroy(teams[1], NULL, 0));

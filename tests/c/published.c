@@ -130,7 +130,7 @@ int main(int argc, char **argv)
     table[0] = t_entry(200, (gex_AM_Fn_t)landed, GEX_FLAG_AM_LONG | GEX_FLAG_AM_REQUEST, 2);
     table[1] = t_entry(201, (gex_AM_Fn_t)answered, GEX_FLAG_AM_SHORT | GEX_FLAG_AM_REPLY, 0);
     OK(gex_EP_RegisterHandlers(t_ep, table, 2));
-    own = (unsigned char *)malloc(BYTES + 4096 + 16);
+    own = (unsigned char *)calloc(BYTES + 4096 + 16, 1);
     CHECK(own != NULL);
     own = (unsigned char *)(((uintptr_t)own + 4095) / 4096 * 4096 + 16);
     OK(gex_Segment_Create(&program, t_client, own, BYTES, GEX_MK_HOST, 0));

@@ -1,6 +1,7 @@
 /* Every macro that takes arguments evaluates each of them exactly once, and hands them on in their places; the
  * numbered and the counted messages with 0 to 16 arguments arrive with them. The library is played by small stubs. */
 #include <gasnet.h>
+#include <gasnet_coll.h>
 #include <gasnet_tools.h>
 
 static int failures;
@@ -485,6 +486,9 @@ static void tools(void)
     ONCE(0, GASNETT_STATS_PRINTF("%d", V(int, 1)));
     ONCE(0, GASNETT_STATS_PRINTF_FORCE("%d", V(int, 1)));
     ONCE(0, GASNETT_STATS_SETMASK(V(char *, 0)));
+    ONCE(2, gasnet_coll_loadTuningState(V(char *, 0), V(gasnet_team_handle_t, 0)));
+    ONCE(2, gasnet_coll_dumpTuningState(V(char *, 0), V(gasnet_team_handle_t, 0)));
+    ONCE(2, gasnet_coll_dumpProfile(V(char *, 0), V(gasnet_team_handle_t, 0)));
     GASNETT_TRACE_FREEZESOURCELINE();
     GASNETT_TRACE_UNFREEZESOURCELINE();
     CHECK(!GASNETT_TRACE_ENABLED && !GASNETT_TRACE_GET_TRACELOCAL() && !*GASNETT_TRACE_GETMASK() &&
