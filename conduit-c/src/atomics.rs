@@ -141,7 +141,9 @@ pub unsafe extern "C" fn gex_AD_Create(
         ensure!(unknown == 0, "operations {ops:#x}: bits {unknown:#x} are none that atomics have");
         let ops = AtomicOps::from_bits_truncate(ops);
         let domain = Domain::new("atomic domain", data_type, ops)?;
-        order::compare(call, &team, || format!("dt {dt:#x}, ops {:#x}", ops.bits()))?;
+        order::compare(call, team.state.inner, team.group(), || {
+            format!("dt {dt:#x}, ops {:#x}", ops.bits())
+        })?;
         let direct = u64::from(dt) << 32 | u64::from(ops.bits());
         let group = team.object.as_ref().map(|_| Arc::clone(team.group()));
         let direct = AtomicU64::new(if group.is_none() { direct } else { 0 });

@@ -50,7 +50,7 @@ pub extern "C" fn gex_Coll_BarrierNB(tm: Handle, flags: Flags) -> EventValue {
 #[inline(never)]
 fn barrier_of(call: &'static str, tm: Handle, flags: Flags) -> Result<EventValue, Fail> {
     let team = begin(call, tm, flags)?;
-    order::compare(call, &team, String::new)?;
+    order::compare(call, team.state.inner, team.group(), String::new)?;
     if team.object.is_none() {
         return team.state.collectives.begin_barrier();
     }
@@ -85,7 +85,9 @@ pub unsafe extern "C" fn gex_Coll_BroadcastNB(
             result: dst.cast(),
             len: nbytes,
         };
-        order::compare(call, &team, || format!("root {root}, {nbytes} bytes"))?;
+        order::compare(call, team.state.inner, team.group(), || {
+            format!("root {root}, {nbytes} bytes")
+        })?;
         start(call, &team, Task::broadcast(team.group(), root, nbytes, buffers))
     })
 }
@@ -197,7 +199,9 @@ pub unsafe extern "C" fn gex_Coll_ReduceToOneNB(
         let is_root = check_root(&team, root)?;
         let reduction = reduction((dt, dt_sz, dt_cnt, op, user_op, user_cdata))?;
         let buffers = operands(dst, src, reduction.len, is_root)?;
-        order::compare(call, &team, || format!("root {root}, {}", alike(dt, dt_sz, dt_cnt, op)))?;
+        order::compare(call, team.state.inner, team.group(), || {
+            format!("root {root}, {}", alike(dt, dt_sz, dt_cnt, op))
+        })?;
         start(call, &team, Task::reduce_to_one(team.group(), root, reduction, buffers))
     })
 }
@@ -220,7 +224,7 @@ pub unsafe extern "C" fn gex_Coll_ReduceToAllNB(
         let team = begin(call, tm, flags)?;
         let reduction = reduction((dt, dt_sz, dt_cnt, op, user_op, user_cdata))?;
         let buffers = operands(dst, src, reduction.len, true)?;
-        order::compare(call, &team, || alike(dt, dt_sz, dt_cnt, op))?;
+        order::compare(call, team.state.inner, team.group(), || alike(dt, dt_sz, dt_cnt, op))?;
         start(call, &team, Task::reduce_to_all(team.group(), reduction, buffers))
     })
 }

@@ -67,7 +67,7 @@ fn begin(
         let team = open_team(call, team)?;
         let fences = fences(flags)?;
         let task = task(&team)?;
-        order::compare(call, &team, || {
+        order::compare(call, team.state.inner, team.group(), || {
             let root = root.map_or_else(String::new, |root| format!("image {root}, "));
             format!("{root}{nbytes} bytes, {fences:?}")
         })?;

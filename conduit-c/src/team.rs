@@ -69,7 +69,7 @@ pub unsafe extern "C" fn gex_TM_Split(
         } else {
             lent(scratch_addr, scratch_size)?
         };
-        order::compare(call, &parent, String::new)?;
+        order::compare(call, parent.state.inner, parent.group(), String::new)?;
         let made = parent.state.inner.split::<M>(call, parent.group(), color)?;
         let Some(group) = made else { return Ok(0) };
         answer(new_tm_p, keep(parent.state, group, scratch));
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn gex_TM_Create(
             }
             None => (0, 0),
         };
-        order::compare(call, &parent, String::new)?;
+        order::compare(call, parent.state.inner, parent.group(), String::new)?;
         let made = parent.state.inner.create::<M>(call, parent.group(), &ranks)?;
         let Some(group) = made else { return Ok(0) };
         answer(new_tms, keep(parent.state, group, scratch));
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn gex_TM_Destroy(tm: Handle, scratch_p: *mut MemVec, flag
             return Err(Fail::bad("the team of all ranks cannot be destroyed"));
         };
         let (inner, group) = (team.state.inner, team.group());
-        order::compare(call, &team, String::new)?;
+        order::compare(call, team.state.inner, team.group(), String::new)?;
         if flags & QUIET == 0 {
             inner.run_collective::<M>(call, group, Task::barrier(group))?;
         }
